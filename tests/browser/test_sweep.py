@@ -1,12 +1,11 @@
 """The sweep screen in JupyterLab: ranges, a figure that fills, Stop and Resume, a fit in the Workbench, private records."""
 
-import re
 import time
 
 import pytest
 
 from tests.browser.conftest import Screen, wait_for
-from tests.browser.test_workbench import full_page, overflowing
+from tests.browser.test_workbench import full_page, overflowing, planned
 
 pytestmark = pytest.mark.browser
 
@@ -21,14 +20,11 @@ sweep"""
 
 
 def looked_at(page, screenshots, name, height=1500):
-    for width in (1280, 900):
+    for width in (1280, 900, 400):
         full_page(page, screenshots / f"{name}-{width}.png", width, height)
+        page.set_viewport_size({"width": width, "height": height})
         assert overflowing(page) == []
-
-
-def planned(screen, fits):
-    """Wait until the plan has this many fits."""
-    screen.root.locator("b", has_text=re.compile(rf"^{fits} fits")).wait_for()
+    page.set_viewport_size({"width": 1280, "height": 900})
 
 
 @pytest.mark.thorough
@@ -44,8 +40,8 @@ def test_a_sweep_fills_its_figure_and_a_fit_of_it_opens(notebook, page, screensh
     assert screen.button("Start").is_disabled()
     full_page(page, screenshots / "sweep-bad.png", 1280)
     screen.type("epsilons", "0.5 1 2 4")
-    screen.type("repetitions (fits)", "12")
-    screen.type("iterations (steps)", "20000")
+    screen.type("repetitions", "12")
+    screen.type("steps", "20000")
     planned(screen, 48)
     screen.watch_curves()
     screen.button("Start").click()
@@ -58,14 +54,15 @@ def test_a_sweep_fills_its_figure_and_a_fit_of_it_opens(notebook, page, screensh
     screen.button("Resume").click()
     assert "48 of 48 fits" in screen.headline("Done", 240)
     assert len(screen.curves_seen()) >= 3
-    assert screen.root.locator("table:visible", has_text="AUC").count() == 1
+    screen.tab("Table")
+    screen.root.locator("table:visible", has_text="AUC").wait_for()
     looked_at(page, screenshots, "sweep-done")
     screen.tab("Export")
     with page.expect_download() as download:
         screen.root.locator("a", has_text="table (CSV)").click()
     assert len(download.value.path().read_text().splitlines()) == 49
     looked_at(page, screenshots, "sweep-export")
-    screen.tab("Open a fit")
+    screen.tab("Fits")
     screen.choose("fit", "epsilon 2, seed 3")
     looked_at(page, screenshots, "sweep-opening")
     screen.button("Open in the Workbench").click()
@@ -86,6 +83,7 @@ def test_a_sweep_over_private_records_asks_before_it_starts(notebook, page, scre
     screen = Screen(page)
     planned(screen, 4)
     assert screen.button("Start").is_disabled()
+    screen.tab("Settings")
     screen.tick("show scores on private evaluation records (outside the guarantee)")
     screen.root.locator(".widget-html-content", has_text="leaks about them").wait_for()
     looked_at(page, screenshots, "sweep-private")
@@ -94,5 +92,7 @@ def test_a_sweep_over_private_records_asks_before_it_starts(notebook, page, scre
     screen.button("Start").click()
     assert "4 of 4 fits" in screen.headline("Done", 180)
     time.sleep(0.5)
-    assert screen.root.locator("span:visible", has_text="outside the guarantee").count()
+    screen.tab("Table")
+    screen.root.locator(".dpvi-part span:visible", has_text="outside the guarantee").first.wait_for()
+    assert "outside the guarantee" in screen.root.locator(".dpvi-chart").inner_text()
     looked_at(page, screenshots, "sweep-private-done")

@@ -60,7 +60,8 @@ def test_a_plan_of_one_step_is_told_too():
 
 def test_what_is_told_is_the_same_whatever_the_private_number_of_records(seen):
     for count in (441, 454, 456):
-        assert outlook(plan_of(count), 31) == seen
+        told = outlook(plan_of(count), 31)
+        assert (told, told.epsilon_curve, repr(told)) == (seen, seen.epsilon_curve, repr(seen))
 
 
 @pytest.mark.parametrize(
@@ -102,7 +103,7 @@ def test_the_noise_leaves_room_for_no_more_quantities_than_told(seed, shared):
     curvatures = np.linalg.eigvalsh(gradients.T @ gradients)
     deviations = sigma * clip / rate / math.sqrt(steps) / curvatures
     settings = dataclasses.replace(SETTINGS, num_records=records, iterations=steps, sampling_rate=rate, clip=clip)
-    told = Outlook(settings, features, sigma, rate * records, (), {}, ())
+    told = Outlook(settings, features, sigma, rate * records, tuple, {}, ())
     assert 0 < np.sum(deviations <= 0.5 / clip) <= told.room < features
     # one direction may take it all: the limit is reached
     together = clip * np.ones((records, 1))

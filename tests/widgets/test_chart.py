@@ -5,7 +5,7 @@ import re
 
 import pytest
 
-from workbench.widgets._kit.chart import Panel, chart
+from workbench.widgets._kit.chart import Levels, Panel, chart
 
 
 def corners(made, kind):
@@ -73,3 +73,29 @@ def test_an_empty_chart_says_why_and_has_no_axis():
     assert made.count("Curves appear here.") == 1
     assert "steps" not in made
     assert "polyline" not in made
+
+
+def test_levels_are_evenly_spaced_and_their_lines_have_keys():
+    lines = {"a": ((0.5, 0.0), (1.5, 0.5), (2.5, 1.0)), "b": ((1.5, 0.25),), "c": (), "d": ()}
+    panel = Panel("AUC", limits=(0, 1), names=lines, has_keys=True, dots=((0.5, 0.25), (2.5, 0.75)))
+    made = chart([panel], 0, "x", levels=Levels("epsilon", ["0.5", "1", "8"]))
+    assert corners(made, "") == [(166.7, 100), (500, 50), (833.3, 0)]
+    assert re.findall(r'class="dots" d="([^"]*)"', made) == ["M166.7,75h0M833.3,25h0"]
+    (keys,) = re.findall(r'<div class="keys">(.*?)</div>', made)
+    assert re.findall(r'<i class="([^"]*)"></i>(.)', keys) == [
+        ("", "a"), ("second dashes", "b"), ("third dotted", "c"), ("faint", "d")
+    ]  # fmt: skip
+    strips = re.findall(r'<div class="strip[^>]*><span>([^<]*)', made)
+    assert strips == ["epsilon 0.5\nAUC a 0", "epsilon 1\nAUC a 0.500\nAUC b 0.250", "epsilon 8\nAUC a 1.00"]
+    assert re.findall(r"<span style=\"left:([\d.]+)%\">([\d.]+)</span>", made) == [
+        ("16.67", "0.5"),
+        ("50", "1"),
+        ("83.33", "8"),
+    ]
+
+
+def test_one_line_needs_no_key_and_many_levels_few_labels():
+    panel = Panel("AUC", limits=(0, 1), names={"": tuple((n + 0.5, 0.5) for n in range(40))}, has_keys=True)
+    made = chart([panel], 0, "x", levels=Levels("N", list(map(str, range(40)))))
+    assert "keys" not in made
+    assert len(re.findall(r"<span style=\"left:", made)) == 8

@@ -18,6 +18,7 @@ from workbench.fitting import fits
 from workbench.ledger import ledger as books
 from workbench.ledger.reservation import id_of
 from workbench.widgets import Ledger
+from workbench.widgets.ledger import words
 
 PATIENCE = 60
 
@@ -94,7 +95,8 @@ def test_an_empty_ledger_says_so_and_is_not_made(book, screens):
 def test_data_sets_are_listed_with_what_is_spent_on_them(spent, screens):
     screen = screens()
     row = re.findall(r"<td[^>]*>([^<]*)</td>", screen.table.value)
-    assert row == ["1", "clinic", "1", "epsilon 1 at delta 0.001", "-", "-", "-", "-"]
+    assert row == ["1", "clinic", "1", "1", "0.001"]  # nothing is reserved, and there is no cap and no relative
+    assert "Spent on clinic: epsilon 1 at delta 0.001" in text(screen)
     assert "The one fit satisfies (epsilon = 1, delta = 0.001)-differential privacy" in text(screen)
     assert "There is no cap" in screen.spent.value
     assert "40 of 40" in screen.fits.value
@@ -108,6 +110,8 @@ def test_a_cap_is_set_and_its_use_drawn_with_numbers(spent, screens, promise, pr
     entry = spent.entry("clinic")
     assert (entry.cap.epsilon, entry.cap.delta, entry.why) == (2.0, 0.001, "agreed")
     assert "The cap of clinic is epsilon 2 at delta 0.001" in text(screen)
+    row = re.findall(r"<td[^>]*>([^<]*)</td>", screen.table.value)
+    assert row == ["1", "clinic", "1", "1", "0.001", "2", words.percent(spent.budget_status(1).used())]
     assert "set or changed after fits had begun" in text(screen)
     used = round(100 * spent.budget_status(1).used())
     assert f"spent {used} %" in text(screen)
@@ -230,7 +234,7 @@ def test_every_control_is_described(spent, screens):
     controls = [
         part for part in inside(screens().view) if hasattr(part, "description") and not isinstance(part, ipywidgets.HTML)
     ]
-    assert len(controls) == 10
+    assert len(controls) == 13
     assert all(control.description for control in controls)
     assert all(part.tooltip for part in controls if isinstance(part, ipywidgets.Button))
 

@@ -14,7 +14,7 @@ import pytest
 from tests import fakes
 from tests.conftest import EITHER_STEPS
 from tests.widget_tree import inside
-from workbench import ArgumentError
+from workbench import ArgumentError, _numbers
 from workbench.sweeps import prepared as prepared_sweeps
 from workbench.widgets import Sweep
 from workbench.widgets.sweep import screen as sweep_screen
@@ -97,10 +97,11 @@ def ended():
         screen = Sweep(epsilons=(1, 4), seeds=6, iterations=(20,))
         screen._ipython_display_()
         figures = []
-        screen.outcome.picture.observe(lambda change: figures.append(bytes(change.new)), names="value")
+        screen.outcome.curves.observe(lambda change: figures.append(change.new), names="value")
         screen.ranges.baselines["scikit-learn"].value = True
         screen.ranges.fields["clips"].value, screen.ranges.fields["learning_rates"].value = "0.5", "0.01"
         run(screen)
+        assert screen.outcome._drawing.wait(PATIENCE)
         yield types.SimpleNamespace(screen=screen, figures=figures, output=output)
         screen.close()
 
@@ -156,9 +157,9 @@ def test_a_bad_value_is_explained_beside_its_field(screens):
         assert "Fix the highlighted fields" in text(screen.spending.view)
         field.value = before
         assert field.error == ""
-    assert screen.ranges.more.is_open
+    assert screen.tabs.open == "Settings"
     screen.ranges.samplers["poisson"].value = False
-    assert "samplers: tick at least one" in text(screen.ranges.view)
+    assert "samplers: tick at least one" in text(screen.ranges.errors)
 
 
 def test_what_only_the_records_tell_is_explained_too(screens, private_data, tmp_path):
@@ -214,13 +215,40 @@ def test_a_sweep_ends_with_its_result(ended):
     assert (result.status, len(result.table), result.total) == ("done", 13, None)
     assert set(result.table["method"]) == {"dp-vi", "scikit-learn"}
     assert sorted(set(result.table["seed"])) == list(range(6))
-    assert "13 of 13 fits" in text(ended.screen.outcome.live)
+    assert "13 of 13 fits" in text(ended.screen.outcome.status)
+
+
+def dots(figure):
+    """The number of fits in each panel of a figure."""
+    return [len(re.findall("M", path)) for path in re.findall(r'<path class="dots" d="([^"]*)"', figure)]
 
 
 def test_the_figure_fills_while_the_sweep_runs(ended):
-    drawn = [figure for figure in ended.figures if figure]
-    assert len(set(drawn)) >= 2
-    assert all(b"<svg" in figure for figure in drawn)
+    assert "noise sigma" in ended.figures[0]
+    filled = [dots(figure) for figure in ended.figures if dots(figure)]
+    assert len(filled) >= 2
+    assert filled[-1] == [12, 12]
+    assert sum(filled[0]) < 24
+
+
+def test_the_figure_has_means_baselines_and_the_values_under_the_mouse(ended):
+    figure, table = ended.screen.outcome.curves.value, ended.screen.result.table
+    assert [title in figure for title in ("<b>AUC</b>", "<b>ELBO</b>", "public data")] == [True] * 3
+    strips = [html.unescape(strip).split("\n") for strip in re.findall(r'<div class="strip[^>]*><span>([^<]*)', figure)]
+    means = table[table["method"] == "dp-vi"].groupby("epsilon")[["auc", "elbo"]].mean()
+    other = table.loc[table["method"] == "scikit-learn", "auc"].item()
+    assert strips == [
+        [f"epsilon {epsilon:g}", f"AUC DP-VI {_numbers.shown(row.auc)}", f"AUC scikit-learn {_numbers.shown(other)}",
+         f"ELBO {_numbers.shown(row.elbo)}"]
+        for epsilon, row in means.iterrows()
+    ]  # fmt: skip
+    ends = [f"{value} at epsilon {epsilon}" for epsilon, value in zip((1, 4), two_alike(means["auc"], table), strict=True)]
+    assert f"Mean AUC is {' and '.join(ends)}, over 12 fits in all" in text(ended.screen.outcome.sentences)
+
+
+def two_alike(means, table):
+    spread = table.loc[table["method"] == "dp-vi", "auc"].std()
+    return [_numbers.shown(mean, spread) for mean in means]
 
 
 def test_what_is_there_is_not_run_again_and_gives_the_time(ended):
@@ -249,15 +277,14 @@ def test_table_and_figure_can_be_taken_away(ended):
     assert base64.b64decode(links["sweep-auc.pdf"]).startswith(b"%PDF")
 
 
-def test_another_score_is_drawn_where_it_is_chosen(ended):
+def test_files_of_another_score_are_made_where_it_is_chosen(ended):
     outcome = ended.screen.outcome
-    before = bytes(outcome.picture.value)
     outcome.metric.value = "elbo"
-    assert outcome._figures.wait(PATIENCE)
-    assert bytes(outcome.picture.value) != before
+    assert outcome._drawing.wait(PATIENCE)
     assert "sweep-elbo.png" in outcome.files.value
     outcome.metric.value = "auc"
-    assert outcome._figures.wait(PATIENCE)
+    assert outcome._drawing.wait(PATIENCE)
+    assert "sweep-auc.png" in outcome.files.value
 
 
 def test_output_that_needs_no_widgets_stays_in_the_notebook(ended):
@@ -314,6 +341,9 @@ def test_a_stopped_sweep_keeps_its_fits_and_goes_on(screens, monkeypatch, tmp_pa
     assert (screen.result.status, len(screen.result.table)) == ("done", 12)
     again = settle(screens(store=str(tmp_path / "fits.sqlite"), seeds=6))
     assert "All 12 fits are done." in text(again.spending.view)
+    assert len(again.result.table) == 12  # which can be looked at
+    assert dots(again.outcome.curves.value) == [12, 12]
+    assert open_chosen(again).result.guarantee.epsilon == 1
     assert f"store='{tmp_path / 'fits.sqlite'}'" in text(again.outcome.export)
 
 
@@ -375,7 +405,8 @@ def test_fits_of_private_records_have_secret_randomness_and_no_scores(ended_priv
     result = ended_private.result
     assert (result.status, result.metrics, len(result.table)) == ("done", (), 4)
     assert result.table["seed"].isna().all()
-    assert "No figure: the evaluation records are private" in text(ended_private.outcome.live)
+    assert "The evaluation records are private, and their scores were not requested" in text(ended_private.outcome.sentences)
+    assert "noise sigma" in ended_private.outcome.curves.value
     assert dict(ended_private.outcome.fit.control.options) == {
         "epsilon 1, repetition 0": 0, "epsilon 2, repetition 0": 1,
         "epsilon 1, repetition 1": 2, "epsilon 2, repetition 1": 3,
@@ -400,11 +431,12 @@ def test_a_private_score_is_computed_only_on_request_and_explained_as_a_leak(scr
     screen.run.evaluate_private.value = True
     settle(screen)
     assert "Choosing the fit with the best score on private evaluation records leaks" in text(screen.spending.view)
-    assert "leaks as well, because" in text(screen.run.view)
+    assert "leaks as well, because" in text(screen.run.options)
     screen.spending.accept.value = True
     run(screen)
     assert "outside the guarantee" in screen.outcome.table.value
-    assert b"<svg" in bytes(screen.outcome.picture.value)
+    assert "outside the guarantee" in screen.outcome.curves.value
+    assert dots(screen.outcome.curves.value)
     screen.data.named.value = "breast_cancer"
     screen.data.named.value = private_data.name
     assert not screen.run.evaluate_private.value

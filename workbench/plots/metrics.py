@@ -7,7 +7,7 @@ from typing import Any
 
 from workbench._numbers import shown
 
-__all__ = ["in_words", "limits", "score_name", "title_of", "words_of"]
+__all__ = ["in_words", "labelled", "limits", "score_name", "title_of", "words_of"]
 
 # the first of these that a run has is shown beside the ELBO: (name, unit)
 _WORDS = {
@@ -21,7 +21,7 @@ _FALLING = ("reconstruction_error",)  # better when smaller
 _SMALLEST_RANGE = 0.02  # of a y axis, so that small changes do not look large
 
 
-def score_name(metrics: Mapping[str, float]) -> str:
+def score_name(metrics: Iterable[str]) -> str:
     """The metric shown beside the ELBO: the first of the known ones in ``metrics``, else the first other one, else ""."""
     own = [name for name in metrics if name != "elbo"]
     known = [name for name in _WORDS if name in own]
@@ -31,6 +31,12 @@ def score_name(metrics: Mapping[str, float]) -> str:
 def words_of(metric: str) -> tuple[str, str]:
     """The usual spelling of a metric's name, and its unit."""
     return _ELBO if metric == "elbo" else _WORDS.get(metric, (metric.replace("_", " "), ""))
+
+
+def labelled(unit: str, label: str) -> str:
+    """A curve's unit, "" for none, and whether its evaluation records may be shown."""
+    sign = "\N{WARNING SIGN} " if label == "outside the guarantee" else ""
+    return " · ".join(filter(None, [unit, f"evaluation records: {sign}{label}"]))
 
 
 def in_words(metrics: Mapping[str, Any], names: Iterable[str] | None = None) -> list[str]:

@@ -56,15 +56,15 @@ _MEANINGS = {
 }
 
 
-def png(figure: Figure, *, quick: bool = False) -> bytes:
-    """``figure`` as PNG bytes, compressed for size, or for speed if ``quick``.
+def png(figure: Figure) -> bytes:
+    """``figure`` as PNG bytes.
 
     >>> figure = wb.plots.epsilon_figure([(100, 0.5), (1000, 1.2)], delta=1e-5)
     >>> wb.plots.png(figure)[:4]
     b'\x89PNG'
     """
     buffer = io.BytesIO()
-    figure.savefig(buffer, format="png", dpi=_DOTS_PER_INCH, pil_kwargs={"compress_level": 1} if quick else None)
+    figure.savefig(buffer, format="png", dpi=_DOTS_PER_INCH)
     return buffer.getvalue()
 
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 from workbench import _validate
 from workbench._limits import MAX_EPSILON
@@ -34,7 +34,7 @@ class Outlook:
     :param dimension: d, the number of coordinates that get noise.
     :param noise_multiplier: sigma, the noise's standard deviation in one coordinate / C.
     :param minibatch_size: expected number of records in a minibatch, q N, or their fixed number if the sampler has one.
-    :param epsilon_curve: ``PrivacyPlan.epsilon_curve``.
+    :param curve: ``PrivacyPlan.epsilon_curve``, which takes a tenth of a second and is called where it is shown.
     :param attack_bounds: ``Guarantee.attack_bounds`` of the whole plan.
     :param trade_off: (false-positive rate, upper bound on the true-positive rate) of any test for one record's presence,
         from 0 to 1: ``Guarantee.trade_off``.
@@ -46,10 +46,15 @@ class Outlook:
     dimension: int
     noise_multiplier: float
     minibatch_size: float
-    epsilon_curve: tuple[tuple[int, float], ...]
+    curve: Callable[[], Sequence[tuple[int, float]]] = field(repr=False, compare=False)  # a plan knows private numbers
     attack_bounds: Mapping[str, float]
     trade_off: tuple[tuple[float, float], ...]
     epsilon_for_all: float | None = None
+
+    @property
+    def epsilon_curve(self) -> tuple[tuple[int, float], ...]:
+        """(number of steps, upper bound on their epsilon), as ``PrivacyPlan.epsilon_curve`` has them."""
+        return tuple(self.curve())
 
     @property
     def signal_to_noise(self) -> float:
@@ -117,7 +122,7 @@ class Outlook:
 def outlook(plan: PrivacyPlan, dimension: int) -> Outlook:
     """What ``plan`` means with noise in ``dimension`` coordinates (``PreparedFit.step.noise_size``).
 
-    It takes some tenths of a second after the calibration. A fit of the same plan reuses the curve.
+    It takes a hundredth of a second after the calibration, and its curve a tenth, which a fit of the same plan reuses.
 
     :param dimension: d >= 1.
     :raises ArgumentError: if ``dimension`` is out of range, or epsilon is too large for the noise to keep it.
@@ -133,7 +138,7 @@ def outlook(plan: PrivacyPlan, dimension: int) -> Outlook:
         dimension=dimension,
         noise_multiplier=guarantee.noise_multiplier,
         minibatch_size=guarantee.sampling_rate * records,
-        epsilon_curve=tuple(plan.epsilon_curve()),
+        curve=plan.epsilon_curve,
         attack_bounds=guarantee.attack_bounds(),
         trade_off=tuple(zip(_FALSE_POSITIVE_RATES, map(float, rates), strict=True)),
     )

@@ -27,8 +27,9 @@ from workbench.ledger.fingerprint import fingerprint
 from workbench.models import Model
 from workbench.sweeps.request import DP, LISTS, MOST_FITS, NON_PRIVATE, POOLED, USUAL, SweepRequest
 
-__all__ = ["Cell", "Grid"]
+__all__ = ["AXES", "Cell", "Grid"]
 
+AXES = ("epsilon", "num_records", "iterations", "clip", "learning_rate", "sampling_rate")  # of figures
 Source = str | Dataset | Callable[..., Dataset]
 
 _SPEED_ONLY = ("strategy", "microbatch_size", "device")
@@ -192,6 +193,17 @@ class Grid:
         counts = {"model": len(self.models), **{name: len(values) for name, values in self.lists.items()}}
         counts["sampling_rate"] += counts.pop("batch_size") - 1  # only one of the two is given
         return tuple(name for name, count in counts.items() if count > 1 and name != "epsilon")
+
+    def axes(self, x: str | None = None) -> tuple[str, list[str]]:
+        """The column over which a figure shows the fits, and the columns that tell its lines apart.
+
+        :param x: one of ``AXES``; by default the first that has several values.
+        """
+        # only what the plan varies: the default of C, for example, may follow epsilon
+        varying = [*(["epsilon"] if len(self.epsilons) > 1 else []), *self.varying]
+        if x is None:
+            x = next((name for name in AXES if name in varying), "epsilon")
+        return x, [name for name in varying if name != x]
 
     def cells(self) -> list[Cell]:
         """All cells, baselines last."""

@@ -5,13 +5,13 @@ from __future__ import annotations
 import html
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from workbench import _csv, _validate
 from workbench._lazy import pd
 from workbench.ledger.composition import TotalPrivacy
 from workbench.privacy.guarantee import Guarantee
-from workbench.sweeps.grid import Cell, Grid
+from workbench.sweeps.grid import AXES, Cell, Grid
 from workbench.sweeps.request import DP
 from workbench.sweeps.store import COLUMNS, Store
 
@@ -20,15 +20,28 @@ if TYPE_CHECKING:
 
     from workbench.results import FitResult
 
-__all__ = ["AXES", "SweepResult"]
+__all__ = ["Series", "SweepResult", "series_name"]
 
 _LEFT_OUT = ("key", "fingerprint", "metrics", "guarantee", "parameters")
-AXES = ("epsilon", "num_records", "iterations", "clip", "learning_rate", "sampling_rate")
 _WORDS = {
     "num_records": "N, records", "iterations": "T, steps", "clip": "clipping norm C", "learning_rate": "learning rate",
     "sampling_rate": "sampling rate q", "auc": "AUC", "elbo": "ELBO per record (nats)",
     "log_likelihood": "log-likelihood per record (nats)",
 }  # fmt: skip
+
+
+class Series(NamedTuple):
+    """What a figure of ``metric`` over ``x`` shows: rows of the table. ``label`` says whether they may be shown.
+
+    :param private: the finished private fits; "method" has the name of each one's line.
+    :param others: the baselines.
+    """
+
+    metric: str
+    x: str
+    private: pd.DataFrame
+    others: pd.DataFrame
+    label: str
 
 
 class SweepResult:
@@ -110,6 +123,24 @@ class SweepResult:
         """
         from workbench.plots import trend_figure, utility_figure
 
+        metric, x, private, others, label = self.series(metric, x)
+        lines = {} if x == "num_records" else others.groupby("method", sort=False)[metric].mean().to_dict()
+        words, ylabel = title or self._title(), _WORDS.get(metric, metric.replace("_", " "))
+        if x == "epsilon":
+            return utility_figure(private, metric, label, baselines=lines, ylabel=ylabel, title=words)
+        private[x] = private[x].astype(float)
+        ends = private[x].agg(["min", "max"]).unique()
+        shown = pd.concat([private, *(_baseline(others, name, x, ends) for name in others["method"].unique())])
+        return trend_figure(
+            shown, x, metric, "method", label, xlabel=_WORDS[x], ylabel=ylabel, title=words,
+            logx=bool(private[x].max() >= 5 * private[x].min()),
+        )  # fmt: skip
+
+    def series(self, metric: str | None = None, x: str | None = None) -> Series:
+        """What a figure of ``metric`` over ``x`` shows, which are as for ``plot``.
+
+        :raises ArgumentError: naming ``metric`` or ``x``, also if no fit has metrics yet.
+        """
         if not self.metrics:
             raise _validate.ArgumentError(
                 "metric", metric, "no finished fit has metrics: they are computed on private evaluation records only with "
@@ -121,29 +152,13 @@ class SweepResult:
         private = table[table["method"] == DP].copy()
         if private.empty:
             raise _validate.ArgumentError("metric", metric, "no finished private fit has it.")
-        # only what the plan varies: the default of C, for example, may follow epsilon
-        varying = [*(["epsilon"] if len(self._grid.epsilons) > 1 else []), *self._grid.varying]
-        if x is None:
-            x = next((name for name in AXES if name in varying), "epsilon")
+        x, by = self._grid.axes(x)
         _validate.choice("x", x, AXES)
-        by = [name for name in varying if name != x]
         if "model" in by and private["model"].nunique() < len(self._grid.models):
             by.insert(by.index("model") + 1, "options")
             private["options"] = [self._own_options(number) for number in private.index]
-        private["method"] = private.apply(lambda row: _series(row, by), axis=1) if by else DP.upper()
-        others = table[table["method"] != DP]
-        lines = {} if x == "num_records" else others.groupby("method", sort=False)[metric].mean().to_dict()
-        label = _one_label(table["label"])
-        words, ylabel = title or self._title(), _WORDS.get(metric, metric.replace("_", " "))
-        if x == "epsilon":
-            return utility_figure(private, metric, label, baselines=lines, ylabel=ylabel, title=words)
-        private[x] = private[x].astype(float)
-        ends = private[x].agg(["min", "max"]).unique()
-        shown = pd.concat([private, *(_baseline(others, name, x, ends) for name in others["method"].unique())])
-        return trend_figure(
-            shown, x, metric, "method", label, xlabel=_WORDS[x], ylabel=ylabel, title=words,
-            logx=bool(private[x].max() >= 5 * private[x].min()),
-        )  # fmt: skip
+        private["method"] = private.apply(lambda row: series_name(row, by), axis=1) if by else DP.upper()
+        return Series(metric, x, private, table[table["method"] != DP], _one_label(table["label"]))
 
     def _own_options(self, number: int) -> str:
         """The options in which a row's model differs from others of the same name."""
@@ -208,7 +223,7 @@ class SweepResult:
         return self._rows[number]
 
 
-def _series(row: Any, by: Sequence[str]) -> str:
+def series_name(row: Mapping[str, Any], by: Sequence[str]) -> str:
     """The name of a line in a figure, from the columns ``by``."""
     words = {"num_records": "N", "iterations": "T", "clip": "C", "learning_rate": "learning rate", "sampling_rate": "q"}
     return ", ".join(

@@ -14,7 +14,7 @@ from matplotlib.patches import Circle
 from matplotlib.patheffects import withStroke
 from matplotlib.ticker import FixedLocator, FuncFormatter, MaxNLocator, NullFormatter, NullLocator
 
-from workbench.plots.style import BAND, COLOURS, INK, LEGEND, LINES, MARKERS, QUIET, WIDTH, dress, new_figure, png
+from workbench.plots.style import BAND, COLOURS, INK, LEGEND, LINES, MARKERS, QUIET, WIDTH, dress, new_figure, svg
 from workbench.teaching.simulations import CLOUD, Attack, DescentStep, Several, Spent
 
 __all__ = ["AttackFigure", "CompositionFigure", "DescentFigure", "MinibatchFigure", "SpendingFigure"]
@@ -37,8 +37,8 @@ class _Kept:
         self.figure.set_layout_engine(None)  # fixed positions suit all values; a layout would take half of a frame's time
 
     def frame(self) -> bytes:
-        """The figure as PNG bytes, compressed for speed."""
-        return png(self.figure, quick=True)
+        """The figure as SVG bytes."""
+        return svg(self.figure)
 
 
 class AttackFigure(_Kept):

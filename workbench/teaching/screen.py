@@ -77,16 +77,18 @@ class TeachingScreen(Screen):
         self.words = widgets.HTML(markup.quiet("computing…"), layout=widgets.Layout(min_height="5.6em"))
         self._problem = fields.line()
         self.pictures = [
-            widgets.Image(format="png", layout=widgets.Layout(width="100%", max_width=f"{width}px", height="auto"))
+            widgets.Image(format="svg+xml", layout=widgets.Layout(width="100%", max_width=f"{width}px", height="auto"))
             for _, width in pictures
         ]
+        for picture in self.pictures:
+            picture.add_class("dpvi-figure")
         # ipywidgets has no alternative text for images, and a tooltip breaks them, so each image has a caption
         captions = [widgets.HTML(markup.quiet(caption)) for caption, _ in pictures]
         shown = [part for pair in zip(self.pictures, captions, strict=True) for part in pair]
         left = widgets.VBox([*controls, self._problem], layout=widgets.Layout(flex="1 1 300px", min_width="0"))
         right = widgets.VBox([*shown, self.words], layout=widgets.Layout(flex="1.9 1 560px", min_width="0"))
         beside = widgets.HBox([left, right], layout=widgets.Layout(flex_flow="row wrap", grid_gap="8px 16px"))
-        self.view = framed(fields.section(title, widgets.HTML(markup.quiet(lesson)), beside), max_width="1280px")
+        self.view = framed(fields.section(title, widgets.HTML(markup.quiet(lesson)), beside))
         for control in sliders:
             control.observe(lambda _: self.ask(), names="value")
 

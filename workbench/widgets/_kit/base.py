@@ -19,7 +19,7 @@ __all__ = ["Screen", "framed"]
 _PLACES = {"tab": "tab-after", "right": "split-right", "below": "split-bottom"}  # sidecar's names for them
 
 
-def framed(*parts: Any, max_width: str = "1500px", **layout: str) -> Any:
+def framed(*parts: Any, max_width: str = "1180px", **layout: str) -> Any:
     """A screen's view: its parts in a column, with the style sheet."""
     view = widgets.VBox(
         [widgets.HTML(markup.STYLE_SHEET), *parts],

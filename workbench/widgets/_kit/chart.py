@@ -1,6 +1,7 @@
-"""Curves over the steps of a run as HTML: in the page's theme, sharp at any size, answering the mouse by style alone.
+"""Curves as HTML, over the steps of a run or over levels: in the page's theme, sharp at any size, answering the mouse.
 
-All panels share one x axis. Lines are SVG that stretches with the page; text is HTML, so it keeps its size.
+All panels share one x axis. Lines are SVG that stretches with the page; text is HTML, so it keeps its size. Style alone
+shows the values under the mouse.
 """
 
 from __future__ import annotations
@@ -14,13 +15,15 @@ from html import escape
 from workbench import _numbers
 from workbench._numbers import shown
 
-__all__ = ["Panel", "chart"]
+__all__ = ["Levels", "Panel", "chart"]
 
 Points = Sequence[tuple[float, float]]
 
 _MOST_POINTS = 400  # of a line
 _MOST_STRIPS = 120  # places that answer the mouse
+_MOST_LABELS = 8  # of levels
 _TALL = 100.0  # units of a panel's height
+_KINDS = ("", "second dashes", "third dotted")  # of named lines with keys, which differ in more than colour
 
 
 @dataclass(frozen=True)
@@ -33,7 +36,8 @@ class Panel:
     :param faint: lines of other runs. :param level: a value to compare with, and its name.
     :param height: in pixels. :param stairs: whether a value holds until the next point.
     :param bound: whether values are upper bounds, which are rounded up.
-    :param names: further lines by their names.
+    :param names: further lines by their names. :param has_keys: whether these have colours, and keys above the chart.
+    :param dots: values without a line.
     """
 
     title: str
@@ -47,28 +51,69 @@ class Panel:
     stairs: bool = False
     bound: bool = False
     names: Mapping[str, Points] = field(default_factory=dict)
+    has_keys: bool = False
+    dots: Points = ()
+
+
+@dataclass(frozen=True)
+class Levels:
+    """Values of a setting, evenly spaced on the x axis. Points of ``texts[n]`` are at ``n + 0.5``.
+
+    :param name: of the setting, in a word.
+    """
+
+    name: str
+    texts: Sequence[str]
 
 
 def chart(
-    panels: Sequence[Panel], steps: int, description: str, *, empty: str = "", mark: tuple[float, str] | None = None
+    panels: Sequence[Panel],
+    steps: int,
+    description: str,
+    *,
+    empty: str = "",
+    mark: tuple[float, str] | None = None,
+    levels: Levels | None = None,
 ) -> str:
     """``panels`` one above the other.
 
     :param steps: the right end of the x axis; 0 if it is not known. :param description: for screen readers.
     :param empty: what stands in the first panel if there are no values. :param mark: a step that is marked in all panels,
-        and what begins there.
+        and what begins there. :param levels: the x axis instead of ``steps``.
     """
+    steps = steps if levels is None else len(levels.texts)
     body = "".join(
         _panel(panel, max(steps, 1), "" if place else empty, mark and (mark[0], "" if place else mark[1]))
         for place, panel in enumerate(panels)
     )
-    labels = _x_labels(steps) if steps else []
-    axis = "".join(f'<span style="left:{100 * share:.4g}%">{text}</span>' for share, text in labels)
     label = escape(description, quote=True)
     return (
-        f'<div class="dpvi-chart" role="img" aria-label="{label}">{body}<div class="x">{axis}</div>'
-        f'<div class="strips">{_strips(panels, max(steps, 1))}</div></div>'
+        f'<div class="dpvi-chart" role="img" aria-label="{label}">{_keys(panels)}{body}{_axis(steps, levels)}'
+        f'<div class="strips">{_strips(panels, max(steps, 1), levels)}</div></div>'
     )
+
+
+def _kinds(panel: Panel) -> list[str]:
+    """The class of each of a panel's named lines."""
+    return [_KINDS[place] if panel.has_keys and place < len(_KINDS) else "faint" for place in range(len(panel.names))]
+
+
+def _keys(panels: Sequence[Panel]) -> str:
+    """The names of the lines that have keys, each once, unless there is but one line."""
+    found = {name: kind for panel in panels if panel.has_keys for name, kind in zip(panel.names, _kinds(panel), strict=True)}
+    keys = "".join(f'<span><i class="{kind}"></i>{escape(name)}</span>' for name, kind in found.items() if name)
+    return f'<div class="keys">{keys}</div>' if len(found) > 1 else ""
+
+
+def _axis(steps: int, levels: Levels | None) -> str:
+    if levels is None:
+        labels, name = (_x_labels(steps), "<b>steps</b>") if steps else ([], "")
+    else:
+        places = dict.fromkeys(round(number) for number in _spaced(len(levels.texts), _MOST_LABELS))
+        labels = [((place + 0.5) / steps, escape(levels.texts[place])) for place in places]
+        name = f"<b>{escape(levels.name)}</b>"
+    shown = "".join(f'<span style="left:{100 * share:.4g}%">{text}</span>' for share, text in labels)
+    return f'<div class="x{" levels" if levels is not None else ""}">{name}{shown}</div>'
 
 
 def _panel(panel: Panel, steps: int, empty: str, mark: tuple[float, str] | None) -> str:
@@ -103,7 +148,10 @@ def _lines(panel: Panel, points: Points, steps: int, limits: tuple[float, float]
         f'<span class="y" style="top:clamp(8px,{at(tick):.4g}%,100% - 6px)">{shown(tick, spread)}</span>' for tick in ticks
     )
     drawn = [grid, *(line(other, "faint") for other in panel.faint)]
-    drawn += [line(other, "faint") for other in panel.names.values()]
+    drawn += [line(other, kind) for other, kind in zip(panel.names.values(), _kinds(panel), strict=True)]
+    if panel.dots:
+        places = "".join(f"M{1000 * step / steps:.4g},{at(value):.4g}h0" for step, value in _thinned(_finite(panel.dots)))
+        drawn.append(f'<path class="dots" d="{places}"/>')
     if panel.level is not None:
         drawn.append(f'<line class="dashed" x1="0" x2="1000" y1="{at(panel.level[0]):.4g}" y2="{at(panel.level[0]):.4g}"/>')
         labels += f'<span class="mark" style="top:{at(panel.level[0]):.4g}%">{escape(panel.level[1])}</span>'
@@ -114,8 +162,8 @@ def _lines(panel: Panel, points: Points, steps: int, limits: tuple[float, float]
         labels += (
             f'<span class="begins" style="left:{100 * mark[0] / steps:.4g}%">{escape(mark[1])}</span>' if mark[1] else ""
         )
-    drawn.append(line(points, panel.colour, panel.stairs))
     if points:
+        drawn.append(line(points, panel.colour, panel.stairs))
         step, value = points[-1]
         place = f"left:{100 * step / steps:.4g}%;top:{min(max(at(value), 0), 100):.4g}%"
         labels += f'<i class="tip-dot {panel.colour}" style="{place}"></i>'
@@ -123,8 +171,8 @@ def _lines(panel: Panel, points: Points, steps: int, limits: tuple[float, float]
     return f"<svg {stretched}>{''.join(drawn)}</svg>{labels}"
 
 
-def _strips(panels: Sequence[Panel], steps: int) -> str:
-    """For each evaluation a strip that shows, while the mouse is over it, the values there."""
+def _strips(panels: Sequence[Panel], steps: int, levels: Levels | None) -> str:
+    """For each evaluation or level a strip that shows, while the mouse is over it, the values there."""
     drawn = {panel.title: _finite(panel.points) for panel in panels}
     curves = [panel for panel in panels if not panel.stairs]
     places = sorted(
@@ -135,15 +183,15 @@ def _strips(panels: Sequence[Panel], steps: int) -> str:
     for number, step in enumerate(places):
         left = 0.0 if number == 0 else (places[number - 1] + step) / 2
         right = steps if number + 1 == len(places) else (step + places[number + 1]) / 2
-        facts = [f"step {_numbers.count(step)}"]
+        facts = [f"step {_numbers.count(step)}" if levels is None else f"{levels.name} {levels.texts[int(step)]}"]
         for panel in panels:
             value = _value_at(drawn[panel.title], step, panel.stairs)
             if value is not None:
                 facts.append(f"{panel.title} {shown(value, up=panel.bound)}")
             for name, points in panel.names.items():
-                value = _value_at(points, step, True)
+                value = _value_at(points, step, not panel.has_keys)
                 if value is not None:
-                    facts.append(f"{name} {shown(value)}")
+                    facts.append(" ".join(filter(None, [panel.title if panel.has_keys else "", name, shown(value)])))
         at = 100 * (step - left) / max(right - left, 1e-9)
         late = " late" if step > 0.55 * steps else ""
         strips.append(
@@ -190,7 +238,7 @@ def _ticks(low: float, high: float, about: int) -> list[float]:
 def _x_labels(steps: int) -> list[tuple[float, str]]:
     """Shares of the axis and what stands there."""
     inner = [tick for tick in _ticks(0, steps, 4) if 0.06 * steps < tick < 0.86 * steps]
-    return [(0.0, "0"), *((tick / steps, _count(tick)) for tick in inner), (1.0, f"{_count(steps)} steps")]
+    return [(0.0, "0"), *((tick / steps, _count(tick)) for tick in inner), (1.0, _count(steps))]
 
 
 def _count(value: float) -> str:

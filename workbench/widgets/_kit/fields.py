@@ -11,7 +11,20 @@ import ipywidgets as widgets
 from workbench._numbers import MINUS
 from workbench.widgets._kit import markup
 
-__all__ = ["Field", "Fold", "check", "choice", "close_all", "in_words", "line", "number_in", "row", "say", "section", "text"]
+__all__ = [
+    "Field",
+    "Fold",
+    "beside",
+    "check",
+    "choice",
+    "close_all",
+    "in_words",
+    "line",
+    "number_in",
+    "say",
+    "section",
+    "text",
+]
 
 _STYLE = {"description_width": "128px"}
 _GROUPED = re.compile(r"\d{1,3}(?:[_'\s]\d{3})+")  # digits in groups of three
@@ -197,19 +210,13 @@ def close_all(widget: Any) -> None:
     widget.close()
 
 
-def row(*children: Any, flex: str) -> Any:
-    """Children side by side, wrapped to further rows where there is no room."""
-    return widgets.HBox(
-        children,
-        layout=widgets.Layout(
-            flex=flex,
-            flex_flow="row wrap",
-            align_items="flex-start",
-            align_content="flex-start",
-            min_width="0",
-            grid_gap="10px",
-        ),
-    )
+def beside(main: Any, *side: Any) -> Any:
+    """The main part of a screen, and beside it what it means."""
+    column = widgets.VBox(side)
+    column.add_class("dpvi-side")
+    box = widgets.Box([main, column])
+    box.add_class("dpvi-main")
+    return box
 
 
 def section(title: str, *children: Any) -> Any:

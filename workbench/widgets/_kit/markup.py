@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import base64
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from importlib import resources
 
 from workbench._html import BORDER, INK, QUIET, badge, escape, note, quiet, sentence, table
 
 __all__ = [
     "ACCENT", "ALERT", "INK", "QUIET", "STYLE_SHEET", "badge", "bar", "card", "code_box", "download", "escape", "fold",
-    "heading", "help_mark", "image", "note", "problem", "quiet", "sentence", "table",
+    "heading", "help_mark", "image", "note", "paragraphs", "problem", "quiet", "sentence", "status", "table",
 ]  # fmt: skip
 
 # The second colour counts in output that stays in a notebook: readable on light and on dark.
@@ -35,6 +35,20 @@ _COPY = (
 def problem(text: str) -> str:
     """A problem and its remedy, marked by a sign as well as a colour; "" for an empty text."""
     return f'<div role="alert" style="color:{ALERT};line-height:1.35">⚠ {escape(text)}</div>' if text else ""
+
+
+def status(line: str, share: float, end: str = "") -> str:
+    """What a run does now (HTML) over a bar of progress.
+
+    :param share: of the work that is done, from 0 to 1. :param end: "cancelled" or "failed", which change the bar's colour.
+    """
+    bar = f'<div class="dpvi-progress"><i class="{end}" style="width:{100 * share:.4g}%"></i></div>'
+    return f'<div role="status">{line}</div>{bar}'
+
+
+def paragraphs(told: Mapping[str, str]) -> str:
+    """A paragraph for each text, after its title in bold."""
+    return "".join(f"<p><b>{escape(title)}</b> {escape(text)}</p>" for title, text in told.items() if text)
 
 
 def heading(text: str) -> str:

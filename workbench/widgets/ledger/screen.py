@@ -17,14 +17,18 @@ from workbench import _numbers, _validate
 from workbench.data import Dataset
 from workbench.ledger import ledger as books
 from workbench.ledger.budget import BudgetStatus
+from workbench.ledger.composition import TotalPrivacy
 from workbench.widgets._kit import fields, markup
 from workbench.widgets._kit.base import Screen, framed
 from workbench.widgets._kit.latest import Latest
+from workbench.widgets._kit.tabs import Tabs
 from workbench.widgets.ledger import words
 
 __all__ = ["Ledger"]
 
-_COLUMNS = ["no.", "data set", "fits", "spent", "reserved", "cap", "used", "relatives"]
+_COLUMNS = ["no.", "data set", "fits", "epsilon", "delta", "reserved", "cap", "used", "relatives"]
+_ALWAYS = 5  # columns that are shown even if they are empty
+_EMPTY = "-"
 _NOTHING = "Nothing has been recorded: the first fit on private records creates the ledger."
 _CAP_HELP = (
     "All fits on this data set and its relatives together then spend at most this, however each fit is chosen. Set the cap "
@@ -33,11 +37,12 @@ _CAP_HELP = (
 
 
 class _Page(NamedTuple):
-    """What the screen shows about one data set. ``spent`` and ``fits`` are HTML."""
+    """What the screen shows about one data set. ``spent``, ``statement`` and ``fits`` are HTML."""
 
     entry: books.Entry
     row: list[str]
     spent: str
+    statement: str
     fits: str
 
 
@@ -91,10 +96,10 @@ class Ledger(Screen):
         self.recover = _button(
             "Recover", "wrench", "Charge interrupted fits only for the steps that they may have taken", disabled=True
         )
-        self.export = _button("Export", "download", "Make a file with everything in the ledger")
+        self.export = _button("Make file", "download", "Make a file with everything in the ledger")
         self.link = widgets.HTML()
         self.dataset = fields.choice("dataset", "data set", [("none yet", 0)], 0)
-        self.spent, self.fits = widgets.HTML(), widgets.HTML()
+        self.spent, self.statement, self.fits = widgets.HTML(), widgets.HTML(), widgets.HTML()
         self.refresh.on_click(lambda _: self._refresh())
         self.recover.on_click(lambda _: self._recover())
         self.export.on_click(lambda _: self._export())
@@ -116,25 +121,27 @@ class Ledger(Screen):
         self._fields = {field.name: field for field in (self.dataset, self.epsilon, self.delta, self.relation, self.why)}
 
     def _arranged(self) -> Any:
-        """All data sets, then the chosen one beside the form for its cap, then its fits."""
-        wraps = widgets.Layout(flex_flow="row wrap", align_items="center")
-        spent = fields.section("What is spent", self.dataset.view, self.spent)
-        cap = fields.section(
-            "Cap", self.cap, self.epsilon.view, self.delta.view, self.relation.view, self.why.view,
-            widgets.HBox([self.set_cap, self.remove_cap], layout=wraps), widgets.HTML(markup.quiet(_CAP_HELP)),
+        """All data sets beside what is spent on the chosen one. Its fits and the form for its cap are one click away."""
+        self.dataset.view.add_class("dpvi-long")
+        buttons = widgets.HBox([self.refresh, self.recover])
+        buttons.add_class("dpvi-buttons")
+        bar = widgets.Box([self.dataset.view, buttons])
+        bar.add_class("dpvi-bar")
+        form = widgets.Box([field.view for field in (self.epsilon, self.delta, self.relation, self.why)])
+        form.add_class("dpvi-fields")
+        pressed = widgets.HBox([self.set_cap, self.remove_cap, widgets.HTML(markup.help_mark(_CAP_HELP))])
+        pressed.add_class("dpvi-buttons")
+        kept = widgets.HTML(markup.quiet(f"Kept in {self.ledger.path}"))
+        self.tabs = Tabs(
+            {
+                "Fits": self.fits, "Cap": widgets.VBox([self.cap, form, pressed]),
+                "Export": widgets.VBox([kept, self.export, self.link]),
+            }
         )  # fmt: skip
-        spent.layout.flex, cap.layout.flex = "1.6 1 460px", "1 1 320px"
-        spent.layout.min_width = cap.layout.min_width = "0"
-        return framed(
-            fields.section(
-                "Data sets in the ledger", self.table, self.message,
-                widgets.HBox([self.refresh, self.recover, self.export, self.link], layout=wraps),
-                widgets.HTML(markup.quiet(f"Kept in {self.ledger.path}")),
-            ),
-            fields.row(spent, cap, flex="0 0 auto"),
-            fields.section("Fits", self.fits),
-            grid_gap="10px",
-        )  # fmt: skip
+        self.tabs.open = "Fits"
+        main = fields.beside(widgets.VBox([self.table, self.statement]), self.spent)
+        main.add_class("dpvi-low")
+        return framed(bar, self.message, main, self.tabs.view)
 
     def _ipython_display_(self) -> None:
         self.look()
@@ -160,9 +167,7 @@ class Ledger(Screen):
                 self._say_problems(_problems(seen))
                 return
             self._pages = seen.pages
-            rows = [page.row for page in seen.pages.values()]
-            table = markup.table(_COLUMNS, rows, numbers=False) if rows else markup.quiet(_NOTHING)
-            self.table.value = f"<div class='dpvi-scrolls' style='overflow-x:auto'>{table}</div>"
+            self.table.value = _all_sets([page.row for page in seen.pages.values()])
             if seen.interrupted:
                 self.table.value += markup.problem(
                     f"{words.count(seen.interrupted, 'fit')} {'was' if seen.interrupted == 1 else 'were'} interrupted. All "
@@ -192,9 +197,9 @@ class Ledger(Screen):
             self.set_cap.disabled = page is None
             self.remove_cap.disabled = page is None or page.entry.cap is None
             if page is None:
-                self.spent.value = self.fits.value = self.cap.value = ""
+                self.spent.value = self.statement.value = self.fits.value = self.cap.value = ""
                 return
-            self.spent.value, self.fits.value = page.spent, page.fits
+            self.spent.value, self.statement.value, self.fits.value = page.spent, page.statement, page.fits
             self.cap.value = _cap_of(page.entry)
             if page.entry.number != self._filled:
                 self._filled, cap = page.entry.number, page.entry.cap
@@ -293,7 +298,7 @@ class Ledger(Screen):
 def _button(label: str, icon: str, tooltip: str, *, disabled: bool = False, primary: bool = False) -> Any:
     return widgets.Button(
         description=label, icon=icon, tooltip=tooltip, disabled=disabled, button_style="primary" if primary else "",
-        layout=widgets.Layout(width="104px"),
+        layout=widgets.Layout(width="auto"),
     )  # fmt: skip
 
 
@@ -314,21 +319,39 @@ def _page(budget: BudgetStatus) -> _Page | None:
     reserved = [f"{len(budget.reserved) - interrupted} running"] if len(budget.reserved) > interrupted else []
     reserved += [f"{interrupted} interrupted"] if interrupted else []
     row = [
-        str(entry.number), entry.name, str(len(budget.spends)), words.spent_words(total), ", ".join(reserved) or "-",
-        "-" if entry.cap is None else words.cap_words(entry.cap), _share(used),
-        ", ".join(f"{other.number} ({other.name})" for other, _ in budget.relatives) or "-",
+        str(entry.number), entry.name, str(len(budget.spends)), *_spent(total), ", ".join(reserved) or _EMPTY,
+        _EMPTY if entry.cap is None else f"{entry.cap.epsilon:g}", _share(used),
+        ", ".join(f"{other.number} ({other.name})" for other, _ in budget.relatives) or _EMPTY,
     ]  # fmt: skip
     cautions = budget.cautions()
     statement = budget.statement().removesuffix(" ".join(cautions)).strip()
     unit = f"One record is one {entry.unit}; first entered {words.when(entry.time)}."
-    first = f"Spent on {entry.name}: {words.spent_words(total)}"
-    spent = markup.card(f"Data set {entry.number}", [first, statement, unit], cautions) + words.cap_bar(budget)
-    return _Page(entry, row, spent, words.fits_table(budget))
+    headline = markup.note(f"Spent on {entry.name}: {words.spent_words(total)}.")
+    spent = headline + words.cap_bar(budget) + "".join(map(markup.problem, cautions))
+    return _Page(entry, row, spent, markup.sentence(statement) + markup.quiet(unit), words.fits_table(budget))
+
+
+def _spent(total: TotalPrivacy | None) -> tuple[str, str]:
+    """Epsilon and delta of all fits together."""
+    if total is None:
+        return "0", _EMPTY
+    return (words.number(total.epsilon) if math.isfinite(total.epsilon) else "∞"), _numbers.upper(total.delta)
+
+
+def _all_sets(rows: list[list[str]]) -> str:
+    """A table of all data sets, without columns that are empty."""
+    if not rows:
+        return markup.quiet(_NOTHING)
+    kept = [place for place in range(len(_COLUMNS)) if place < _ALWAYS or any(row[place] != _EMPTY for row in rows)]
+    table = markup.table(
+        [_COLUMNS[place] for place in kept], [[row[place] for place in kept] for row in rows], numbers=False
+    )
+    return f"<div class='dpvi-scrolls' style='overflow:auto;max-height:240px'>{table}</div>"
 
 
 def _share(used: float | None) -> str:
     if used is None:
-        return "-"
+        return _EMPTY
     if used > 1:
         return "more than 100 %" if math.isfinite(used) else "unknown"
     return words.percent(used)

@@ -1,8 +1,8 @@
-"""The Ranges part of the sweep screen: the lists whose combinations are fitted, and the number of repetitions."""
+"""The fields of the sweep screen: the lists whose combinations are fitted, and the number of repetitions."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 import ipywidgets as widgets
@@ -13,22 +13,25 @@ from workbench.widgets._kit import fields, markup
 from workbench.widgets.sweep.settings import LISTS, numbers_in, problems_of_ranges
 from workbench.widgets.workbench.privacy_panel import SAMPLER_WORDS
 
-__all__ = ["RangesPanel"]
+__all__ = ["MAIN", "RangesPanel"]
 
+MAIN = ("epsilons", "seeds", "iterations")
 _AUTOMATIC = "automatic"
 
 
 class RangesPanel:
-    """Lists of settings, repetitions, and the file of finished fits. ``view`` is the widget to display.
+    """Lists of settings, repetitions, and the file of finished fits.
 
     ``fields`` has the fields by their names in ``workbench.sweep``, except for ``samplers`` and ``baselines``, which have
-    checkboxes by name. ``more`` folds further settings.
+    checkboxes by name. Those of ``MAIN`` are shown in the screen's first line, with ``errors`` below; ``settings`` is the
+    widget with the others.
 
     :param epsilons: shown first.
     :param seeds: number of repetitions.
     :param iterations: () for automatic.
     :param store: name of a file, or "".
     :param on_change: called after every change; it must return quickly.
+    :param on_hidden_problem: called when one of the ``settings`` has a problem, so that they can be shown.
     """
 
     def __init__(
@@ -39,14 +42,16 @@ class RangesPanel:
         iterations: Sequence[int],
         store: str,
         on_change: Callable[[], None],
+        on_hidden_problem: Callable[[], None],
     ) -> None:
+        self._on_hidden_problem = on_hidden_problem
         self.fields = {
             "epsilons": fields.text(
                 "epsilons", "epsilons", _listed(epsilons),
                 help="Separated by commas. Every combination of the lists is fitted, each with its own epsilon.",
             ),
-            "seeds": fields.text("seeds", "repetitions (fits)", str(seeds), help="Of each combination, with new noise."),
-            "iterations": fields.text("iterations", "iterations (steps)", _listed(iterations), placeholder=_AUTOMATIC),
+            "seeds": fields.text("seeds", "repetitions", str(seeds)),
+            "iterations": fields.text("iterations", "steps", _listed(iterations), placeholder=_AUTOMATIC),
             "num_records": fields.text(
                 "num_records", "records N", placeholder="all", help="Numbers of public records to use."
             ),
@@ -58,17 +63,17 @@ class RangesPanel:
                 help="A file on the kernel's machine, created if it is missing. Fits in it are not run again.",
             ),
         }  # fmt: skip
-        self.samplers = {name: fields.check("samplers", SAMPLER_WORDS[name][0], name == "poisson") for name in SAMPLERS}
+        self.samplers = {
+            name: fields.check("samplers", SAMPLER_WORDS[name][0], name == "poisson", help=SAMPLER_WORDS[name][1])
+            for name in SAMPLERS
+        }
         self.baselines = {name: fields.check("baselines", name, help=words) for name, words in BASELINES.items()}
         self._others = fields.line()
-        self._baseline_box = widgets.VBox([field.view for field in self.baselines.values()])
-        shown = {name: field.view for name, field in self.fields.items()}
-        sampler_title = widgets.HTML(markup.sentence("Minibatches are drawn:"))
-        folded = [shown.pop(name) for name in ("delta", "clips", "learning_rates")]
-        sampler_boxes = [field.view for field in self.samplers.values()]
-        self.more = fields.Fold("more settings", [*folded, sampler_title, *sampler_boxes])
-        store_view = shown.pop("store")
-        self.view = fields.section("Ranges", *shown.values(), self._baseline_box, self.more.view, store_view, self._others)
+        self.errors = widgets.VBox([self.fields[name].error_line for name in MAIN[1:]] + [self._others])
+        self._baseline_box = _group("Fits without privacy, to compare with:", self.baselines)
+        lists = widgets.VBox([field.view for name, field in self.fields.items() if name not in MAIN])
+        self.settings = widgets.Box([lists, _group("Minibatches are drawn:", self.samplers), self._baseline_box])
+        self.settings.add_class("dpvi-fields")
         for field in (*self.fields.values(), *self.samplers.values(), *self.baselines.values()):
             field.on_change(on_change)
 
@@ -93,7 +98,7 @@ class RangesPanel:
         return problems_of_ranges(self.values())
 
     def show(self, problems: Mapping[str, str]) -> None:
-        """Show each problem beside its field, hide the others, and unfold the settings if needed.
+        """Show each problem beside its field, and hide the others.
 
         :param problems: by argument of a sweep or of a fit; those without a field here are shown at the end.
         """
@@ -101,8 +106,8 @@ class RangesPanel:
         left = {plural.get(name, name): problem for name, problem in problems.items()}
         for name, field in self.fields.items():
             field.show_error(left.pop(name, ""))
-        if any(self.fields[name].error for name in ("delta", "clips", "learning_rates")) or "samplers" in left:
-            self.more.is_open = True
+        if any(field.error for name, field in self.fields.items() if name not in MAIN) or "samplers" in left:
+            self._on_hidden_problem()
         fields.say(self._others, "".join(markup.problem(f"{name}: {problem}") for name, problem in left.items()))
 
     def knows(self, name: str) -> bool:
@@ -113,9 +118,18 @@ class RangesPanel:
         """Show or hide the fits without privacy, which only public records allow."""
         self._baseline_box.layout.display = None if offered else "none"
 
+    def show_automatic(self, iterations: Collection[int]) -> None:
+        """Show the number of steps of the planned fits where it is chosen automatically."""
+        self.fields["iterations"].control.placeholder = str(*iterations) if len(iterations) == 1 else _AUTOMATIC
+
     def close(self) -> None:
-        """Remove the panel with all its controls."""
-        fields.close_all(self.view)
+        """Remove what the screen does not show, and so does not close."""
+        for name in MAIN:
+            fields.close_all(self.fields[name].view)
+
+
+def _group(title: str, boxes: Mapping[str, fields.Field]) -> Any:
+    return widgets.VBox([widgets.HTML(markup.sentence(title)), *(field.view for field in boxes.values())])
 
 
 def _listed(values: Sequence[float]) -> str:

@@ -11,20 +11,21 @@ from typing import Any, NamedTuple
 
 import ipywidgets as widgets
 
-from workbench import models
+from workbench import models, plots
 from workbench._validate import ArgumentError
 from workbench.data import Dataset
 from workbench.sweeps.result import SweepResult
 from workbench.sweeps.store import Store
 from workbench.sweeps.sweeping import PreparedSweep
 from workbench.widgets._kit import fields, markup
+from workbench.widgets._kit.base import framed
 from workbench.widgets._kit.latest import Latest
 from workbench.widgets._kit.tabs import Tabs
 from workbench.widgets.sweep.ranges_panel import RangesPanel
 from workbench.widgets.sweep.session import SweepSession
 from workbench.widgets.sweep.settings import SweepSettings, problems_of_ranges
 from workbench.widgets.sweep.spending_panel import SpendingPanel
-from workbench.widgets.sweep.sweep_panel import SweepPanel, table_html
+from workbench.widgets.sweep.sweep_panel import SweepPanel, figure_of, table_html
 from workbench.widgets.workbench.run_panel import RunPanel
 from workbench.widgets.workbench.run_screen import FRAME_SECONDS, RunScreen
 from workbench.widgets.workbench.screen import Workbench
@@ -80,8 +81,9 @@ class Sweep(RunScreen):
         self._last: _Ready | None = None  # the sweep that was started last
         self._stores: dict[str, Store] = {}
         self.ranges = RangesPanel(
-            epsilons=epsilons, seeds=seeds, iterations=iterations, store=store, on_change=self._controls_changed
-        )
+            epsilons=epsilons, seeds=seeds, iterations=iterations, store=store, on_change=self._controls_changed,
+            on_hidden_problem=lambda: self._open_part("Settings"),
+        )  # fmt: skip
         self.run = RunPanel(self._controls_changed, "Start", "sweep")
         self.run.baseline.visible = False  # the ranges have baselines
         self.run.evaluate_private.control.description = "show scores on private evaluation records (outside the guarantee)"
@@ -89,11 +91,20 @@ class Sweep(RunScreen):
         self.spending = SpendingPanel(self._show_buttons)
         self.outcome = SweepPanel(self._open)
         self.run.fit.on_click(lambda _: self.start())
-        more = Tabs({"Table": self.outcome.table, "Open a fit": self.outcome.opening, "Export": self.outcome.export})
-        more.open = "Table"
-        sweep = fields.section("Sweep", self.spending.view, self.run.view, self.outcome.live)
+        self.tabs = Tabs(
+            {
+                "Model": self.model.details, "Data": self.data.details,
+                "Settings": widgets.VBox([self.ranges.settings, self.run.options]),
+                "Table": self.outcome.table, "Fits": self.outcome.opening, "Export": self.outcome.export,
+            }
+        )  # fmt: skip
+        lists = self.ranges.fields
+        bar = self._bar(
+            (self.model.model, self.data.named, lists["epsilons"]), (lists["seeds"], lists["iterations"]), self.ranges.errors
+        )
+        main = fields.beside(self.outcome.curves, self.spending.view, self.outcome.sentences)
         self._below = widgets.VBox()  # a fit that is opened
-        self.view = widgets.VBox([self._arranged(self.ranges.view, [sweep, more.view]), self._below])
+        self.view = widgets.VBox([framed(bar, self.outcome.status, main, self.tabs.view), self._below])
         self._start()
 
     # ---- controls -------------------------------------------------------------------------------------------------
@@ -118,7 +129,12 @@ class Sweep(RunScreen):
     def _follow_problems(self) -> None:
         self._ready = None
         self._show_buttons()
+        self._say_ready("Fix the highlighted fields.")
         self.spending.show_unknown("Fix the highlighted fields to see the plan.")
+
+    def _say_ready(self, missing: str) -> None:
+        if self._session is None:  # else the last sweep's end is shown
+            self.outcome.ready(missing)
 
     def _follow(self, settings: SweepSettings) -> None:
         self._ready = None
@@ -167,7 +183,11 @@ class Sweep(RunScreen):
     def _show_ready(self, ready: _Ready) -> None:
         """Show the plan: the number of fits, their time, and what they spend together."""
         self.ranges.offer_baselines(ready.dataset.is_public)
+        self.ranges.show_automatic({run.spec.privacy.iterations for run in ready.prepared.runs if run.plan is not None})
         self.spending.show(ready.prepared)
+        self.outcome.show_plan(ready.prepared)
+        if not ready.prepared.runs and self._session is None:  # the store has all fits, which can be opened
+            self._last, self.result = ready, ready.prepared.result()
         self.outcome.show_code(ready.settings.as_code(ready.prepared))
         self._show_buttons()
 
@@ -181,6 +201,11 @@ class Sweep(RunScreen):
             must_resume = can_resume and ready is self._last
             may_start = ready is not None and bool(ready.prepared.runs) and self.spending.accepted
             self.run.fit.disabled = running or must_resume or not may_start
+            if ready is not None:
+                is_done = not ready.prepared.runs
+                self._say_ready(
+                    "" if may_start else "All fits are in the store." if is_done else "Accept what the fits spend."
+                )
 
     # ---- running --------------------------------------------------------------------------------------------------
 
@@ -202,7 +227,7 @@ class Sweep(RunScreen):
         self._show_buttons()
 
     def _show_run(self, session: SweepSession, resumed: bool) -> None:
-        self.outcome.begin(resumed)
+        self.outcome.begin(session, resumed)
         fits = 0
         while not session.wait(FRAME_SECONDS):
             if session.stopping:
@@ -222,8 +247,8 @@ class Sweep(RunScreen):
 
     def _write_output(self, session: SweepSession, result: SweepResult) -> None:
         """Write folded static output under the widget, which stays when the notebook is closed."""
-        picture = bytes(self.outcome.picture.value)
-        shown = markup.image(picture, "a score of the sweep's fits", 700) if picture else ""
+        figure = figure_of(result)
+        shown = "" if figure is None else markup.image(plots.svg(figure), "a score of the sweep's fits", 700)
         now, table = session.now(), result.table
         names = ", ".join(dict.fromkeys(f"{row.model} on {row.data}" for row in table.itertuples()))
         words = f"sweep of {names or 'nothing yet'}, {now.fits} of {now.planned} fits, {result.status}"
@@ -268,7 +293,7 @@ class Sweep(RunScreen):
     def _panels(self) -> Sequence[Any]:
         with self._lock:
             opened = [] if self.opened is None else [self.opened]
-        return *opened, self.model, self.data, self.ranges, self.outcome
+        return *opened, self.model, self.data, self.run, self.ranges, self.outcome
 
     def _forget(self) -> None:
         self._last = None

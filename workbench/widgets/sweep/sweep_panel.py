@@ -1,43 +1,50 @@
 """The part of the sweep screen that fills during a sweep: progress, the figure, the table, fits to open, and files.
 
-Only one presenter thread at a time calls ``begin``, ``show`` and ``finish`` and so writes these traits. When another score
-is chosen, another thread redraws the figure.
+Only one presenter thread at a time calls ``begin``, ``show`` and ``finish`` and so writes these traits. Another thread makes
+the files.
 """
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 
 import ipywidgets as widgets
 
-from workbench import _numbers, plots
+from workbench import _csv, _numbers
 from workbench._lazy import pd
 from workbench._numbers import duration
 from workbench._validate import ArgumentError
 from workbench.plots.metrics import words_of
 from workbench.sweeps.request import DP
 from workbench.sweeps.result import SweepResult
+from workbench.sweeps.sweeping import PreparedSweep
 from workbench.widgets._kit import fields, markup
 from workbench.widgets._kit.latest import Latest
+from workbench.widgets.sweep.figure import learnt, planned, scored
 from workbench.widgets.sweep.session import Moment, SweepSession
 from workbench.widgets.workbench.live_panel import traceback_fold
 from workbench.widgets.workbench.result_panel import PICTURES, drawn
 
-__all__ = ["SweepPanel", "table_html"]
+__all__ = ["SweepPanel", "figure_of", "table_html"]
 
-_ENDS = {"done": ("Done.", "success"), "stopped": ("Stopped.", "warning")}
+_ENDS = {"done": ("Done.", ""), "stopped": ("Stopped.", "cancelled")}
 _SETTINGS = (
     "method", "epsilon", "seed", "repetition", "iterations", "num_records", "sampler", "clip", "learning_rate",
     "noise_multiplier",
 )  # fmt: skip
+_BOUNDS = ("epsilon", "noise_multiplier")  # rounded up
 _MOST_ROWS = 300
-_NO_FIGURE = "No figure: the evaluation records are private, and their scores were not requested. You can open the fits."
+_NO_SCORES = "The posteriors under Fits. The evaluation records are private, and their scores were not requested."
+_NEXT = "Open a fit under Fits, for its posterior, its pictures and its guarantee."
+_NO_FILES = "The files are made when the sweep has ended."
+_NO_ROWS = "The fits appear here when they have ended."
 _NONE = ("none yet", -1)
 
 
 class SweepPanel:
-    """The outcome of a sweep. The screen displays ``live`` and the tabs ``table``, ``opening`` and ``export``.
+    """The outcome of a sweep. The screen displays ``status``, ``curves``, ``sentences``, ``table``, ``opening``, ``export``.
 
     :param open_fit: called with the result and the number of the row whose fit is to be opened; it must return quickly.
     """
@@ -45,23 +52,10 @@ class SweepPanel:
     def __init__(self, open_fit: Callable[[SweepResult, int], None]) -> None:
         self._open_fit = open_fit
         self._result: SweepResult | None = None
-        self._is_over = False
-        self._drawn = ""  # the score in the picture
-        self._figures = Latest("dpvi-sweep-figure")
-        self.status = widgets.HTML(markup.note("Ready.", "Set the ranges, read what they mean, and press Start."))
-        self.progress = widgets.FloatProgress(
-            value=0.0, min=0.0, max=1.0, description="fits done", style={"description_width": "96px"},
-            layout=widgets.Layout(width="100%", height="18px"),
-        )  # fmt: skip
-        self.metric = fields.choice("metric", "score", [("none yet", "")], "")
-        self.metric.visible = False
-        self.about = widgets.HTML(markup.quiet("The figure fills when batches of fits end."))
-        self.picture = widgets.Image(format="svg+xml", layout=widgets.Layout(width="100%", max_width="700px", height="auto"))
-        self.picture.add_class("dpvi-figure")
-        self.picture.layout.display = "none"
-        self.picture.add_class("dpvi-curves")
-        self.live = widgets.VBox([self.status, self.progress, self.metric.view, self.about, self.picture])
-        self.table = widgets.HTML(markup.quiet("The fits appear here when they have ended."))
+        self._drawing = Latest("dpvi-sweep-files", pause=0.0)
+        self.status, self.curves, self.sentences = widgets.HTML(), widgets.HTML(planned(None)), widgets.HTML()
+        self.ready()
+        self.table = widgets.HTML(markup.quiet(_NO_ROWS))
         self.fit = fields.choice(
             "fit", "fit", [_NONE], _NONE[1],
             help="It opens in a Workbench below, with its settings. Nothing is fitted again and nothing is spent.",
@@ -72,28 +66,46 @@ class SweepPanel:
         )  # fmt: skip
         self.opened = fields.line()
         self.opening = widgets.VBox([self.fit.view, self.open, self.opened])
-        self.files = widgets.HTML(markup.quiet("The table and the figure can be downloaded when the sweep has ended."))
+        self.metric = fields.choice("metric", "score", [("none yet", "")], "")
+        self.metric.visible = False
+        self.files = widgets.HTML(markup.quiet(_NO_FILES))
         self.code = widgets.HTML()
         self.export = widgets.VBox(
-            [widgets.HTML(markup.heading("Files")), self.files, widgets.HTML(markup.heading("Code")), self.code]
-        )
-        self.metric.on_change(self._draw_another)
+            [
+                widgets.HTML(markup.heading("Files")), self.metric.view, self.files, widgets.HTML(markup.heading("Code")),
+                self.code,
+            ]
+        )  # fmt: skip
+        self.metric.on_change(self._make_files)
         self.open.on_click(lambda _: self._ask_for_fit())
+
+    def ready(self, missing: str = "") -> None:
+        """Show that a sweep can begin. :param missing: what must be done before, a sentence; "" for nothing."""
+        note = markup.note("Not ready yet.", missing) if missing else markup.note("Ready.", "Press Start.")
+        self.status.value = markup.status(note, 0.0)
+
+    def show_plan(self, prepared: PreparedSweep) -> None:
+        """Show what is planned where no sweep has run yet, or what the store has if nothing is left to run."""
+        if self._result is not None:
+            return
+        if prepared.runs:
+            self.curves.value = planned(prepared)
+        else:
+            self._fill(prepared.result())
+            self._make_files()
 
     def show_code(self, call: str) -> None:
         """Show the code that repeats the sweep."""
-        self.code.value = markup.fold("Copy as code", markup.code_box(f"import workbench as wb\n{call}"), is_open=True)
+        self.code.value = markup.code_box(f"import workbench as wb\n{call}")
 
-    def begin(self, resumed: bool) -> None:
+    def begin(self, session: SweepSession, resumed: bool) -> None:
         """Show that a sweep begins. A resumed sweep keeps its table and figure."""
-        self.progress.bar_style = ""
-        self.progress.value = 0.0
-        self.status.value = markup.note("Preparing...")
+        self.status.value = markup.status(markup.note("Preparing…"), 0.0)
         if resumed:
             return
         self._result = None
-        self._show_picture(_Pictured("", b"", "The figure fills when batches of fits end.", ""))
-        self.table.value = markup.quiet("The fits appear here when they have ended.")
+        self.show_plan(session.prepared)
+        self.table.value, self.files.value, self.sentences.value = markup.quiet(_NO_ROWS), markup.quiet(_NO_FILES), ""
         self.fit.offer([_NONE], _NONE[1])
         self.open.disabled = True
 
@@ -103,33 +115,34 @@ class SweepPanel:
         :param result: the table so far if fits have ended since the last call, else None.
         """
         now = session.now()
-        self.progress.value = now.share
-        headline = "Stopping..." if session.stopping else "Fitting..." if now.step or now.share else "Compiling..."
-        self.status.value = markup.note(headline, " · ".join(_facts(now)))
+        headline = "Stopping…" if session.stopping else "Fitting…" if now.step or now.share else "Compiling…"
+        self.status.value = markup.status(markup.note(headline, " · ".join(_facts(now))), now.share)
         if result is not None:
-            self._fill(result, is_over=False)
+            self._fill(result)
 
     def finish(self, session: SweepSession, result: SweepResult) -> None:
         """Show how the sweep ended."""
         now = session.now()
-        first, style = _ENDS.get(result.status, ("Ended early.", "danger"))
+        first, style = _ENDS.get(result.status, ("Ended early.", "failed"))
         statuses = result.table["status"].value_counts()
         others = [f"{count} {status}" for status, count in statuses.items() if status != "done"]
         remedy = "" if now.fits == now.planned else "Resume runs the others"
         words = [f"{now.fits} of {now.planned} fits in {duration(now.seconds)}", *others, *([remedy] if remedy else [])]
-        self.status.value = (
-            markup.note(first, " · ".join(words)) + markup.problem(session.problem) + traceback_fold(session.details)
-        )
-        self.progress.bar_style = style
-        self.progress.value = now.share
-        self._fill(result, is_over=True)
+        line = markup.note(first, " · ".join(words)) + markup.problem(session.problem) + traceback_fold(session.details)
+        self.status.value = markup.status(line, now.share, style)
+        self._fill(result)
+        learning = learnt(result) or ("" if result.total is None else _NO_SCORES)
+        then = f"{remedy}; what is done is not run again." if remedy else _NEXT
+        self.sentences.value = markup.paragraphs({"What was learnt.": learning, "What to try next.": then})
+        self._make_files()
 
     def show_broken(self, details: str) -> None:
         """Show that the screen failed and not the sweep, with a folded traceback."""
-        self.status.value = markup.note(
+        line = markup.note(
             "The sweep has ended, but it cannot be shown.",
             "Its table, if there is one, is in the screen's attribute result.",
-        ) + traceback_fold(details)
+        )
+        self.status.value = markup.status(line + traceback_fold(details), 0.0)
 
     def show_opened(self, problem: str) -> None:
         """Show that the fit is open below, or why it cannot be opened."""
@@ -142,65 +155,49 @@ class SweepPanel:
             fields.say(self.opened, markup.quiet("opening it…"))
             self._open_fit(self._result, self.fit.value)
 
-    def _fill(self, result: SweepResult, *, is_over: bool) -> None:
-        self._result, self._is_over = result, is_over
+    def _fill(self, result: SweepResult) -> None:
+        self._result = result
         self.table.value = table_html(result)
         fits = _to_open(result)
         self.fit.offer(fits or [_NONE], self.fit.value)
         self.open.disabled = not fits
         self.metric.offer([(words_of(name)[0], name) for name in result.metrics] or [("none yet", "")], self.metric.value)
         self.metric.visible = len(result.metrics) > 1
-        self._show_picture(_pictured(result, self.metric.value, is_over))
+        self.curves.value = scored(result) or self.curves.value
 
-    def _draw_another(self) -> None:
+    def _make_files(self) -> None:
         result, metric = self._result, self.metric.value
-        if result is not None and metric and metric != self._drawn:
-            self._figures.ask(lambda: _pictured(result, metric, self._is_over), self._show_picture)
+        if result is not None:
+            self._drawing.ask(lambda: _links(result, metric), self._show_files)
 
-    def _show_picture(self, made: _Pictured | Exception) -> None:
-        if isinstance(made, Exception):
-            self.about.value = markup.problem(f"The figure cannot be drawn: {made}")
-            return
-        self._drawn = made.metric
-        self.picture.value = made.shown
-        self.picture.layout.display = None if made.shown else "none"
-        self.about.value = markup.quiet(made.about) if made.about else ""
-        self.files.value = made.files or markup.quiet("The files are made when the sweep has ended.")
+    def _show_files(self, made: str | Exception) -> None:
+        self.files.value = markup.problem(f"The files cannot be made: {made}") if isinstance(made, Exception) else made
 
     def close(self) -> None:
         """Stop drawing and forget the table."""
-        self._figures.close()
+        self._drawing.close()
         self._result = None
 
 
-class _Pictured(NamedTuple):
-    """The figure of a score as PNG, a text instead if there is none, and links to files."""
-
-    metric: str
-    shown: bytes
-    about: str
-    files: str
+def figure_of(result: SweepResult, metric: str = "") -> Any:
+    """The figure of ``metric``, "" for the first; None if no finished fit has scores."""
+    with contextlib.suppress(ArgumentError):
+        return result.plot(metric or None)
+    return None
 
 
-def _pictured(result: SweepResult, metric: str, with_files: bool) -> _Pictured:
-    try:
-        figure = result.plot(metric or None)
-    except ArgumentError as error:
-        about = _NO_FIGURE if not result.metrics and result.total is not None else f"No figure yet: {error.expectation}"
-        return _Pictured("", b"", about, _table_link(result) if with_files else "")
-    files = ""
-    if with_files:
-        links = [
+def _links(result: SweepResult, metric: str) -> str:
+    """Links to the table as a file and, if there are scores, to the figure of ``metric``."""
+    links = [
+        markup.download("table (CSV)", "sweep.csv", _csv.to_csv(result.table, index_label="number").encode(), "text/csv")
+    ]
+    figure = figure_of(result, metric)
+    if figure is not None:
+        links += [
             markup.download(f"{words} of {words_of(metric)[0]}", f"sweep-{metric}.{form}", drawn(figure, form), media)
             for words, (form, media) in PICTURES.items()
         ]
-        files = "<br>".join([_table_link(result), *links])
-    return _Pictured(metric, plots.svg(figure), "", files)
-
-
-def _table_link(result: SweepResult) -> str:
-    content = result.table.to_csv(index_label="number").encode()
-    return markup.download("table (CSV)", "sweep.csv", content, "text/csv")
+    return "<br>".join(links)
 
 
 def _facts(now: Moment) -> list[str]:
@@ -225,7 +222,8 @@ def table_html(result: SweepResult) -> str:
     """The table as HTML: the settings that vary, the scores, and how the fits ended."""
     table = result.table
     names = [*_varying(table), *result.metrics, "status", *(["message"] if table["message"].any() else [])]
-    rows = [[str(number), *map(_shown, values)] for number, values in zip(table.index, table[names].to_numpy(), strict=True)]
+    columns = [list(map(str, table.index)), *(_shown(table[name]) for name in names)]
+    rows = list(zip(*columns, strict=True))
     labels = sorted(set(table["label"])) if result.metrics else []
     badges = f"<div>Scores: {' '.join(map(markup.badge, labels))}</div>" if labels else ""
     titles = ["number", *(words_of(name)[0] for name in names)]
@@ -237,10 +235,17 @@ def table_html(result: SweepResult) -> str:
     )
 
 
-def _shown(value: Any) -> str:
-    if isinstance(value, str):
-        return value
-    return "-" if pd.isna(value) else f"{value:.4g}" if isinstance(value, float) else str(value)
+def _shown(column: pd.Series) -> list[str]:
+    """The cells of a column; numbers of one column have the same decimals."""
+    if not pd.api.types.is_float_dtype(column):
+        return ["-" if pd.isna(value) else str(value) for value in column]
+    if column.name in _SETTINGS:
+        return [
+            "-" if pd.isna(value) else _numbers.upper(value, 4) if column.name in _BOUNDS else f"{value:g}"
+            for value in column
+        ]
+    spread = float(column.std())
+    return [_numbers.shown(value, spread if spread > 0 else None) for value in column]
 
 
 def _to_open(result: SweepResult) -> list[tuple[str, int]]:
@@ -252,6 +257,6 @@ def _to_open(result: SweepResult) -> list[tuple[str, int]]:
     asked = {*result.settings_of(int(fits.index[0])), "repetition", "num_records"}
     names = [name for name in _varying(fits) if name in asked]
     return [
-        (", ".join(f"{name.replace('_', ' ')} {_shown(row[name])}" for name in names), int(number))
-        for number, row in fits.iterrows()
+        (", ".join(f"{name.replace('_', ' ')} {cell}" for name, cell in zip(names, cells, strict=True)), int(number))
+        for number, *cells in zip(fits.index, *(_shown(fits[name]) for name in names), strict=True)
     ]

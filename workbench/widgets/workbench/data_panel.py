@@ -234,7 +234,7 @@ class DataPanel:
                 self._private_rows.view, self._preview,
             ]
         )  # fmt: skip
-        self.view = fields.section("Data", self.named.view, self.details)
+        self.view = widgets.VBox([self.named.view, self.details])
 
     def _source_changed(self) -> None:
         """Show the controls and the schema editor of the chosen source."""

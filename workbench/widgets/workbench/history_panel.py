@@ -44,16 +44,20 @@ class HistoryPanel:
             field.on_change(self._compare)
 
     def add(self, result: Any, *, continues: bool = False) -> None:
-        """Add a fit that has ended.
+        """Add a fit that has ended, and show it.
 
         :param continues: whether it is the last fit, resumed after a stop; it then replaces that fit.
         """
+        self.keep(result, continues=continues)
+        self.show()
+
+    def keep(self, result: Any, *, continues: bool = False) -> None:
+        """``add`` without ``show``, which draws and so takes a tenth of a second."""
         own = [place for place, other in enumerate(self.results) if not _is_in(other, self._opened)]
         if continues and own:
             self.results[own[-1]] = result
         else:
             self.results.append(result)
-        self._show()
 
     def open(self, folder: str) -> Any:
         """Add the fit that was saved in ``folder``, and return its result.
@@ -65,7 +69,7 @@ class HistoryPanel:
         result = load(folder)
         self._opened.append(result)
         self.results.append(result)
-        self._show()
+        self.show()
         return result
 
     def _open(self) -> None:
@@ -83,7 +87,8 @@ class HistoryPanel:
         self.folder.show_error("")
         self.folder.value = ""
 
-    def _show(self) -> None:
+    def show(self) -> None:
+        """Show all fits, and a comparison of two of them."""
         opened = [_is_in(result, self._opened) for result in self.results]
         rows = [_row(place + 1, *of_one) for place, of_one in enumerate(zip(self.results, opened, strict=True))]
         self.table.value = (

@@ -13,7 +13,7 @@ import ipywidgets as widgets
 import numpy as np
 
 from workbench._numbers import count, duration, shown, upper
-from workbench.plots.metrics import in_words, limits, score_name, words_of
+from workbench.plots.metrics import in_words, labelled, limits, score_name, words_of
 from workbench.widgets._kit import markup
 from workbench.widgets._kit.chart import Panel, chart
 from workbench.widgets.workbench.session import Progress, Session
@@ -62,8 +62,7 @@ class LivePanel:
         )
 
     def _say(self, line: str, share: float, status: str = "") -> None:
-        bar = f'<div class="dpvi-progress"><i class="{status}" style="width:{100 * share:.4g}%"></i></div>'
-        self.status.value = f'<div role="status">{line}</div>{bar}'
+        self.status.value = markup.status(line, share, status)
 
     def show(self, session: Session, now: Progress) -> None:
         """Show the progress ``now``, and redraw the curves if they have changed."""
@@ -131,9 +130,7 @@ class LivePanel:
             margin = 0.14 * (within[1] - within[0])
             within = min(within[0], level[0] - margin), max(within[1], level[0] + margin)
         words, unit = words_of(name)
-        sign = "⚠ " if label == "outside the guarantee" else ""
-        unit = " · ".join(filter(None, [unit, f"evaluation records: {sign}{label}"]))
-        return Panel(words, unit, points, within, "" if name == "elbo" else "second", before, level, _TALL)
+        return Panel(words, labelled(unit, label), points, within, "" if name == "elbo" else "second", before, level, _TALL)
 
     def finish(self, session: Session) -> None:
         """Show how the fit ended: its last curves and numbers, or the error with a folded traceback."""

@@ -69,7 +69,7 @@ class ModelPanel:
         self._gallery_thread: threading.Thread | None = None
         self._cards: Mapping[str, _Card] = {}
         self.details = widgets.VBox([self._about, self._picture, self._caption, self._settings.view, self._gallery.view])
-        self.view = fields.section("Model", self.model.view, self.details)
+        self.view = widgets.VBox([self.model.view, self.details])
         self.show_diagram(b"")
         self._describe(options)
         self.model.on_change(self._model_changed)

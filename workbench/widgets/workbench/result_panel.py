@@ -110,9 +110,10 @@ class ResultPanel:
         """
         self._result, self._dataset = result, dataset
         promised = promise(result.guarantee, result.release_label)
-        told = {"What was learnt.": learnt(result), "What is promised.": promised,
-                "What to try next.": next_step(result, compared)}  # fmt: skip
-        self.sentences.value = "".join(f"<p><b>{title}</b> {markup.escape(text)}</p>" for title, text in told.items())
+        self.sentences.value = markup.paragraphs(
+            {"What was learnt.": learnt(result), "What is promised.": promised,
+             "What to try next.": next_step(result, compared)}
+        )  # fmt: skip
         self.guarantee.value = guarantee_card(result, cautions, spent, number)
         self.posterior.value = posterior_table(result)
         self.make.disabled = self.save.disabled = False

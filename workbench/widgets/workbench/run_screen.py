@@ -15,10 +15,11 @@ from workbench._validate import ArgumentError
 from workbench.data import Dataset
 from workbench.inference.record_model import PrivacyModelError
 from workbench.widgets._kit import fields
-from workbench.widgets._kit.base import Screen, framed
+from workbench.widgets._kit.base import Screen
 from workbench.widgets._kit.latest import Latest
 from workbench.widgets._kit.memory import give_back
 from workbench.widgets._kit.notebook import NotebookOutput, Successions, complete_for_voila, namespace
+from workbench.widgets._kit.tabs import Tabs
 from workbench.widgets._kit.threads import background
 from workbench.widgets.workbench import session as sessions
 from workbench.widgets.workbench.data_panel import DataPanel
@@ -37,13 +38,14 @@ class RunScreen(Screen):
 
     During a run, only one presenter thread updates what is shown about it. It shows the newest state a few times a second
     and skips those in between. Another thread computes the consequences of the controls, once they have stopped changing.
-    Subclasses make ``run``, and end ``__init__`` with ``_start``.
+    Subclasses make ``run`` and ``tabs``, and end ``__init__`` with ``_start``.
 
     :param ahead: computes the consequences.
     :param workers: further threads.
     """
 
     run: RunPanel
+    tabs: Tabs
     offers_formulas = False
 
     def __init__(self, model: str, data: str | Dataset, options: Mapping[str, Any], ahead: Latest, *workers: Latest) -> None:
@@ -65,18 +67,32 @@ class RunScreen(Screen):
         """Begin to react to the controls, when the screen is complete."""
         self.run.stop.on_click(lambda _: self.stop())
         self.run.resume.on_click(lambda _: self.resume())
+        self.data.named.on_change(self._open_own_data)
         self._is_complete = True
         self._controls_changed()
         sessions.warm_up()
         self.run.find_devices()
 
-    def _arranged(self, settings: Any, shown: Sequence[Any]) -> Any:
-        """The controls beside the other parts, or above them in windows narrower than 850 pixels."""
-        chosen = [self.model.view, self.data.view, settings]
-        for part in chosen:
-            part.layout.flex, part.layout.min_width = "1 1 300px", "0"
-        right = widgets.VBox(shown, layout=widgets.Layout(flex="1.7 1 480px", min_width="0", grid_gap="10px"))
-        return framed(fields.row(fields.row(*chosen, flex="1 1 340px"), right, flex="0 0 auto"))
+    def _bar(self, long: Sequence[fields.Field], short: Sequence[fields.Field], *errors: Any) -> Any:
+        """What is run, in one line with the buttons; below it the problems of its fields.
+
+        :param long: fields that need more room. :param errors: further lines below, also for those of ``short``.
+        """
+        for field in (*long, *short):
+            field.box.add_class("dpvi-field")
+        for field in long:
+            field.box.add_class("dpvi-long")
+        bar = widgets.Box([*(field.box for field in (*long, *short)), self.run.buttons])
+        bar.add_class("dpvi-bar")
+        return widgets.VBox([bar, *(field.error_line for field in long), *errors])
+
+    def _open_part(self, part: str) -> None:
+        """Show a part of the screen, such as one whose field has a problem."""
+        self.tabs.open = part
+
+    def _open_own_data(self) -> None:
+        if self.data.has_own_source:
+            self._open_part("Data")
 
     # ---- controls -------------------------------------------------------------------------------------------------
 

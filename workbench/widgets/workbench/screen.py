@@ -26,7 +26,7 @@ from workbench.widgets.ledger.words import result_words
 from workbench.widgets.workbench.history_panel import HistoryPanel
 from workbench.widgets.workbench.live_panel import LivePanel
 from workbench.widgets.workbench.privacy_panel import PrivacyPanel
-from workbench.widgets.workbench.result_panel import ResultPanel, guarantee_card, posterior_table
+from workbench.widgets.workbench.result_panel import ResultPanel, guarantee_card
 from workbench.widgets.workbench.run_panel import RunPanel
 from workbench.widgets.workbench.run_screen import FRAME_SECONDS, RunScreen
 from workbench.widgets.workbench.session import Session
@@ -34,6 +34,8 @@ from workbench.widgets.workbench.settings import FORMULA, Settings, ledger_in_co
 from workbench.widgets.workbench.suitability import unsuitable
 
 __all__ = ["Workbench"]
+
+_PAUSE_SECONDS = 0.05  # fields report what was typed when they are left, so changes come one by one
 
 
 class _Ready(NamedTuple):
@@ -57,6 +59,12 @@ def _diagram(prepared: Any) -> tuple[bytes, str]:
         return plots.svg(figure), figure.get_label()
     except Exception:
         return b"", ""
+
+
+def _be_ready(prepared: Any) -> None:
+    """Compute ahead what a run does before its first step; a run reports what fails."""
+    prepared.plan.confirmed()
+    prepared.compile()
 
 
 class Workbench(RunScreen):
@@ -96,7 +104,7 @@ class Workbench(RunScreen):
         start = {"epsilon": epsilon, "delta": delta, "iterations": iterations}
         for name, problem in problems_of(start).items():
             raise ArgumentError(name, start[name], problem)
-        self._outlooks, self._compilations = Latest("dpvi-outlook"), Latest("dpvi-ahead")
+        self._outlooks, self._compilations = Latest("dpvi-outlook", pause=_PAUSE_SECONDS), Latest("dpvi-ahead")
         self._suits = Latest("dpvi-suits", pause=0.0)
         super().__init__(model, data, options or {}, self._outlooks, self._compilations, self._suits)
         self._book = ledger_in_code(ledger)
@@ -104,13 +112,12 @@ class Workbench(RunScreen):
         self._last_ready: _Ready | None = None  # of the last fit, for another run of the same plan
         self.privacy = PrivacyPanel(
             epsilon=epsilon, delta=delta, iterations=iterations, on_change=self._controls_changed,
-            on_hidden_problem=lambda: self._open("Settings"),
+            on_hidden_problem=lambda: self._open_part("Settings"),
         )  # fmt: skip
         self.run = RunPanel(self._controls_changed)
         self.ledger = LedgerPanel(self._controls_changed, self.resume_saved, self._look_again)
         self.live, self.outcome, self.history = LivePanel(), ResultPanel(), HistoryPanel()
         self.run.fit.on_click(lambda _: self.fit())
-        self.data.named.on_change(self._open_own_data)
         self.model.model.on_change(self._mark_data)
         self.model.model.on_change(self._open_formula)
         self.tabs = Tabs(
@@ -121,42 +128,19 @@ class Workbench(RunScreen):
                 "Fits": self.history.view, "Export": self.outcome.export,
             }
         )  # fmt: skip
-        self.view = framed(self._bar(), self.live.status, self._main(), self.tabs.view, max_width="1180px")
-        self._start()
-
-    def _bar(self) -> Any:
-        """What is fitted, in one line with the buttons; below it the problems of its fields."""
-        long, short = (
-            (self.model.model, self.data.named),
-            (self.privacy.epsilon, self.privacy.delta, self.privacy.iterations),
+        bar = self._bar(
+            (self.model.model, self.data.named), (self.privacy.epsilon, self.privacy.delta, self.privacy.iterations),
+            self.privacy.errors,
+        )  # fmt: skip
+        main = fields.beside(
+            self.live.curves, self.privacy.slider, self.privacy.promise, self.outcome.sentences, self.ledger.view
         )
-        for field in (*long, *short):
-            field.box.add_class("dpvi-field")
-        for field in long:
-            field.box.add_class("dpvi-long")
-        bar = widgets.Box([*(field.box for field in (*long, *short)), self.run.buttons])
-        bar.add_class("dpvi-bar")
-        return widgets.VBox([bar, *(field.error_line for field in long), self.privacy.errors])
-
-    def _main(self) -> Any:
-        """The curves, and beside them what is promised."""
-        side = widgets.VBox([self.privacy.slider, self.privacy.promise, self.outcome.sentences, self.ledger.view])
-        side.add_class("dpvi-side")
-        main = widgets.Box([self.live.curves, side])
-        main.add_class("dpvi-main")
-        return main
-
-    def _open(self, part: str) -> None:
-        """Show a part of the screen, such as one whose field has a problem."""
-        self.tabs.open = part
-
-    def _open_own_data(self) -> None:
-        if self.data.has_own_source:
-            self._open("Data")
+        self.view = framed(bar, self.live.status, main, self.tabs.view)
+        self._start()
 
     def _open_formula(self) -> None:
         if self.model.name == FORMULA:
-            self._open("Model")
+            self._open_part("Model")
 
     def _mark_data(self) -> None:
         """Mark the data sets that the model cannot fit, once this is known."""
@@ -278,7 +262,7 @@ class Workbench(RunScreen):
         self.privacy.show_outlook(ready.outlook, automatic, "" if is_shown else ready.promise)
         self.model.show_diagram(*ready.diagram)
         if not self._is_running:  # a running fit needs the processor more
-            self._compilations.ask(prepared.compile, lambda _: None)
+            self._compilations.ask(lambda: _be_ready(prepared), lambda _: None)
 
     def _look_up(self, ready: _Ready) -> Seen:
         """Read what the ledger says about the records of ``ready``. This may take seconds."""
@@ -412,12 +396,13 @@ class Workbench(RunScreen):
             return
         dataset = session.prepared.data
         spent = result_words(result)
-        self.history.add(result, continues=resumed)
+        self.history.keep(result, continues=resumed)
         self.privacy.promise.value = ""
         self.outcome.show(
             result, dataset if session.prepared.shows_metrics else None, session.cautions, spent,
             number=len(self.history.results), compared=session.baseline is not None,
         )  # fmt: skip
+        self.history.show()
         self._write_output(result, session.cautions, spent)
 
     def _write_output(self, result: Any, cautions: tuple[str, ...], spent: str) -> None:
@@ -426,4 +411,4 @@ class Workbench(RunScreen):
         picture = ""
         if result.history:
             picture = markup.image(plots.png(result.plot("curves")), "ELBO and a score over steps", 700)
-        self._output.write(run, picture + guarantee_card(result, cautions, spent) + posterior_table(result))
+        self._output.write(run, picture + guarantee_card(result, cautions, spent) + self.outcome.posterior.value)

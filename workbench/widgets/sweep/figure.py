@@ -1,0 +1,141 @@
+"""The figure of the sweep screen: the noise that is planned, then the scores of all fits and their means, in words too."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from workbench._lazy import pd
+from workbench._numbers import count, shown
+from workbench.plots.metrics import labelled, score_name, words_of
+from workbench.sweeps.request import DP
+from workbench.sweeps.result import Series, SweepResult, series_name
+from workbench.sweeps.sweeping import PreparedSweep
+from workbench.widgets._kit.chart import Levels, Panel, chart
+
+__all__ = ["learnt", "planned", "scored"]
+
+_EMPTY = "The noise of each fit is shown here."
+_NAMES = {"num_records": "N", "iterations": "steps", "clip": "C", "learning_rate": "rate", "sampling_rate": "q"}
+_HIGH, _BETWEEN = 113, 22  # pixels of each of two panels, and of what is between them
+_MARGIN = 0.08  # of an axis
+
+
+def planned(prepared: PreparedSweep | None) -> str:
+    """The noise of each planned fit over what varies, as HTML; an empty chart if no fit is planned.
+
+    Plans are public: nothing here was computed from records.
+    """
+    lines: dict[str, dict[float, float]] = {}
+    x, by = ("epsilon", []) if prepared is None else prepared.grid.axes()
+    for run in () if prepared is None else prepared.runs:
+        cell = prepared.cells[run.key]  # type: ignore[union-attr]
+        if cell.method == DP and run.plan is not None:
+            row = {**cell.settings, "epsilon": cell.epsilon}
+            lines.setdefault(series_name(row, by), {})[row[x]] = run.plan.mechanism.noise_multiplier
+    levels = sorted({level for points in lines.values() for level in points})
+    panel = _panel("noise sigma", "of each fit, in units of C", lines, levels, (), 2 * _HIGH + _BETWEEN)
+    return chart([panel], 0, f"Noise of the planned fits over {x}", empty=_EMPTY, levels=_levels(x, levels))
+
+
+def scored(result: SweepResult) -> str:
+    """The scores of all fits over what varies, with means as lines, as HTML; "" if there are none."""
+    names = _shown_metrics(result)
+    if not names:
+        return ""
+    found = [result.series(name) for name in names]
+    x = found[0].x
+    levels = sorted({float(level) for series in found for level in series.private[x]})
+    height = _HIGH if len(found) == 2 else 2 * _HIGH + _BETWEEN
+    panels = []
+    for series in found:
+        words, unit = words_of(series.metric)
+        dots = [(float(level), float(value)) for level, value in series.private[[x, series.metric]].to_numpy()]
+        note = labelled("; ".join(filter(None, [unit, "lines: means"])), series.label)
+        panels.append(_panel(words, note, _means(series, levels), levels, dots, height))
+    return chart(panels, 0, f"{learnt(result)} Dots are fits.", levels=_levels(x, levels))
+
+
+def learnt(result: SweepResult) -> str:
+    """In a sentence, how the mean of the first score changes over what varies; "" if there is none."""
+    names = _shown_metrics(result)
+    if not names:
+        return ""
+    series = result.series(names[0])
+    levels = sorted({float(level) for level in series.private[series.x]})
+    means = {name: line for name, line in _means(series, levels).items() if name in set(series.private["method"])}
+    spread = float(series.private[series.metric].std()) if len(series.private) > 1 else 0.0
+    word, name = words_of(series.metric)[0], _NAMES.get(series.x, series.x)
+    ends = list(dict.fromkeys([levels[0], levels[-1]]))
+    said = []
+    for end in ends:
+        at = sorted(line[end] for line in means.values() if end in line)
+        value = " to ".join(dict.fromkeys(shown(value, spread or None) for value in (at[0], at[-1])))
+        said.append(f"{value} at {name} {level_text(end)}")
+    fits = "1 fit" if len(series.private) == 1 else f"{count(len(series.private))} fits"
+    where = f"evaluation records: {series.label}"
+    return f"Mean {word} is {' and '.join(said)}, over {fits} in all ({where})."
+
+
+def level_text(value: float) -> str:
+    """A value on the x axis."""
+    return count(value) if value >= 1000 and float(value).is_integer() else f"{value:g}"
+
+
+def _shown_metrics(result: SweepResult) -> list[str]:
+    """The score and the ELBO, as far as finished private fits have them."""
+    names = result.metrics
+    table = result.table if names else None
+    wanted = [score_name(names), *(["elbo"] if "elbo" in names else [])]
+    return [name for name in wanted if name and table is not None and _has(table, name)]
+
+
+def _has(table: pd.DataFrame, metric: str) -> bool:
+    return bool((table[metric].notna() & (table["method"] == DP) & (table["status"] == "done")).any())
+
+
+def _means(series: Series, levels: Sequence[float]) -> dict[str, dict[float, float]]:
+    """Means by line and level. A baseline that does not depend on what varies has one mean, at all levels."""
+    metric, x = series.metric, series.x
+    lines: dict[str, dict[float, float]] = {}
+    for (name, level), value in series.private.groupby(["method", x], sort=False)[metric].mean().items():
+        lines.setdefault(name, {})[float(level)] = float(value)
+    for name, rows in series.others.groupby("method", sort=False):
+        if x == "epsilon" or rows[x].isna().all():
+            lines[name] = dict.fromkeys(levels, float(rows[metric].mean()))
+        else:
+            lines[name] = {float(level): float(value) for level, value in rows.groupby(x)[metric].mean().items()}
+    return lines
+
+
+def _panel(
+    title: str,
+    unit: str,
+    lines: Mapping[str, Mapping[float, float]],
+    levels: Sequence[float],
+    dots: Sequence[tuple[float, float]],
+    height: int,
+) -> Panel:
+    places = {level: place + 0.5 for place, level in enumerate(levels)}
+    names: dict[str, list[tuple[float, float]]] = {
+        name.replace("_", " ") if len(lines) > 1 else "": sorted(
+            (places[level], value) for level, value in line.items() if level in places
+        )
+        for name, line in lines.items()
+    }
+    values = [value for line in lines.values() for value in line.values()] + [value for _, value in dots]
+    values = [value for value in values if math.isfinite(value)]
+    limits = None
+    if values:
+        low, high = min(values), max(values)
+        margin = _MARGIN * (high - low) or 0.01
+        limits = low - margin, high + margin
+    return Panel(
+        title, unit if values else "", limits=limits, height=height, names=names, has_keys=True,
+        dots=[(places[level], value) for level, value in dots],
+    )  # fmt: skip
+
+
+def _levels(x: str, levels: Sequence[Any]) -> Levels:
+    return Levels(_NAMES.get(x, x), [level_text(level) for level in levels])
