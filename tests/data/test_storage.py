@@ -342,7 +342,7 @@ def test_another_key_no_key_and_a_damaged_key(monkeypatch):
     Path("other").write_bytes(bytes(32))
     for options, words in (
         ({"key_file": None}, "is encrypted"),
-        ({"key_file": "other"}, "another key"),
+        ({"key_file": "other"}, r"^key_file='other': does not open t.wbr: it is another key"),
         ({"key_file": "missing"}, "cannot be read"),
         ({"key_file": "t.parquet"}, "must hold a key of 32 bytes"),
         ({"key_file": "k", "keyring": "k"}, "must be left out"),

@@ -121,7 +121,7 @@ class JointPrior:
         for (name, transform), scales in zip(self._transforms.items(), self._split(found[3]), strict=True):
             if not isinstance(transform, IdentityTransform) and np.max(scales, initial=0) > _WIDEST:
                 raise NoNoiseAwarePosterior(
-                    f"the prior of {name} goes over so many powers of ten that a chain may not cross them"
+                    f"the prior of {name} spans so many powers of ten that a chain may not cross them"
                 )
         return found
 

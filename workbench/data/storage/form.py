@@ -274,11 +274,15 @@ class Opened:
         return self.number(part) if part == EVALUATION or self.form.units is None else int(self.private[ROWS])
 
 
-def open_file(handle: int, path: Path, size: int, find_key: Callable[[], bytes | None]) -> Opened:
+def open_file(
+    handle: int, path: Path, size: int, find_key: Callable[[], bytes | None], named: tuple[str, str] | None
+) -> Opened:
     """Check header and private facts of an open file.
 
     :param find_key: returns the user's key, None if there is none; called where the file is encrypted.
-    :raises ArgumentError: naming ``path`` for another or damaged file; ``key_file`` for a key that is missing or wrong.
+    :param named: (argument, place) of that key, for errors.
+    :raises ArgumentError: naming ``path`` for another or damaged file; ``key_file`` for a key that is missing, and the
+        argument of ``named`` for one that is wrong.
     """
     form = Form.read(handle, path, size)
     seal = None
@@ -296,9 +300,10 @@ def open_file(handle: int, path: Path, size: int, find_key: Callable[[], bytes |
     if seal is not None:
         content = seal.open(FACTS, 0, content, header)
         if content is None:
+            argument, place = named or ("key_file", None)
             raise _validate.ArgumentError(
-                "key_file",
-                None,
+                argument,
+                place,
                 f"does not open {path.name}: it is another key, or the header was altered.",
                 code="wrong key",
             )

@@ -59,6 +59,7 @@ def open_records(
     folder = None if scratch is None else _validate.location("scratch", scratch, "must be a folder.")
     if folder is not None and not folder.is_dir():
         raise _validate.ArgumentError("scratch", str(scratch), "must be a folder.")
+    named = named_key(key_file, keyring)
     try:  # O_NONBLOCK: do not block on a pipe
         handle = os.open(place, os.O_RDONLY | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_NONBLOCK", 0))
     except OSError as error:
@@ -67,7 +68,7 @@ def open_records(
         about = os.fstat(handle)
         if not stat.S_ISREG(about.st_mode):
             raise _validate.ArgumentError("path", str(path), "must be a file.")
-        opened = open_file(handle, place, about.st_size, lambda: found_key(key_file, keyring))
+        opened = open_file(handle, place, about.st_size, lambda: found_key(key_file, keyring), named)
     except BaseException:
         os.close(handle)
         raise
@@ -76,9 +77,10 @@ def open_records(
     if reading is None:
         reading = "memory" if size <= allowed else "oblivious" if is_encrypted else "direct"
     stored = Stored(opened, reading, allowed, folder)  # which closes the file from now on
-    if not is_encrypted and (key := named_key(key_file, keyring)) is not None:
+    if not is_encrypted and named is not None:
         raise _validate.ArgumentError(
-            *key, f"is named, but {place.name} is not encrypted: another file may have been put in place of the one that is."
+            *named,
+            f"is named, but {place.name} is not encrypted: another file may have been put in place of the one that is.",
         )
     if reading == "oblivious" and not is_encrypted:
         raise _validate.ArgumentError("reading", reading, "hides nothing of a file that is not encrypted.")
