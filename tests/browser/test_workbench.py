@@ -30,7 +30,7 @@ def overflowing(page):
       const out = shown.filter(e => { const box = e.getBoundingClientRect();
         return box.width && (box.right > frame.right + 1 || box.left < frame.left - 1); })
         .map(e => 'sticks out: ' + name(e));
-      const cut = shown.filter(e => e.matches('button, .widget-label, h3, th, b') && e.clientWidth > 2)
+      const cut = shown.filter(e => e.matches('button, .widget-label, h3, th, b, .title span') && e.clientWidth > 2)
         .filter(e => getComputedStyle(e).display !== 'inline')
         .filter(e => e.scrollWidth > e.clientWidth + 1).map(e => 'cut: ' + name(e));
       const bars = shown.filter(e => !e.matches('.dpvi-scrolls, input, textarea, select, pre')).filter(e => {

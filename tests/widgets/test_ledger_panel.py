@@ -108,8 +108,10 @@ def test_of_records_never_seen_nothing_is_spent(book, private_data):
 
 
 def test_of_public_records_it_is_said_that_nothing_is_spent(book):
-    seen, _ = looked(fits.prepare("logistic", "breast_cancer", epsilon=1.0, iterations=40))
+    seen, panel = looked(fits.prepare("logistic", "breast_cancer", epsilon=1.0, iterations=40))
     assert "These records are public: no privacy is spent." in seen.said
+    panel.outdated()  # a fit begins
+    assert "These records are public: no privacy is spent." in text(panel.view)
     assert not book.path.exists()
 
 

@@ -369,7 +369,7 @@ class BudgetStatus:
             if not self.caps:
                 words.append("Set a cap to be safe in any case.")
             elif self._is_kept:
-                words.append("The cap holds in any case.")
+                words.append("The cap holds even if they were not.")
         return " ".join([*words, *self.cautions()])
 
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from matplotlib.figure import Figure
 from matplotlib.ticker import EngFormatter, FuncFormatter, MaxNLocator, NullFormatter
 
+from workbench import _numbers
 from workbench.plots.style import BAND, COLOURS, INK, LEGEND, QUIET, dress, new_figure, use_line
 from workbench.privacy.guarantee import percent
 
@@ -55,8 +56,9 @@ def epsilon_figure(curve: Sequence[tuple[int, float]], delta: float) -> Figure:
     axes.set_xlabel("steps", fontsize=9, color=QUIET)
     axes.set_ylabel("epsilon", fontsize=9, color=QUIET)
     axes.annotate(
-        f"{values[-1]:.3g}", (steps[-1], values[-1]), xytext=(-6, 5), textcoords="offset points", ha="right", va="bottom"
-    )
+        _numbers.upper(values[-1], 3), (steps[-1], values[-1]), xytext=(-6, 5), textcoords="offset points", ha="right",
+        va="bottom",
+    )  # fmt: skip
     return figure
 
 
@@ -110,7 +112,7 @@ def outlook_figure(outlook: Outlook) -> Figure:
     spent.yaxis.set_major_locator(MaxNLocator(4, steps=[1, 2, 2.5, 5, 10]))
     spent.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
     spent.annotate(
-        f"{values[-1]:g}",
+        _numbers.upper(values[-1]),
         (steps[-1], values[-1]),
         (-7, 1),
         textcoords="offset points",
@@ -157,8 +159,8 @@ def comparison_figure(table: pd.DataFrame, title: str) -> Figure:
         if accountant == "pld":
             for value, height in zip(rows["epsilon"], heights, strict=True):
                 axes.annotate(
-                    f"{value:.3g}", (value, height), xytext=(0, 9), textcoords="offset points", ha="center", fontsize=9,
-                    color=colour,
+                    _numbers.upper(value, 3), (value, height), xytext=(0, 9), textcoords="offset points", ha="center",
+                    fontsize=9, color=colour,
                 )  # fmt: skip
     axes.set_xscale("log")
     axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))

@@ -14,6 +14,7 @@ from matplotlib.patches import Circle
 from matplotlib.patheffects import withStroke
 from matplotlib.ticker import FixedLocator, FuncFormatter, MaxNLocator, NullFormatter, NullLocator
 
+from workbench import _numbers
 from workbench.plots.style import BAND, COLOURS, INK, LEGEND, LINES, MARKERS, QUIET, WIDTH, dress, new_figure, svg
 from workbench.teaching.simulations import CLOUD, Attack, DescentStep, Several, Spent
 
@@ -94,7 +95,7 @@ class AttackFigure(_Kept):
             left, right = axes.get_xlim()
             share = math.log(place[0] / left) / math.log(right / left) if axes.get_xscale() == "log" else place[0] / right
             note.xy = place
-            note.set_text(f"{place[1]:.3g} %")
+            note.set_text(f"{_numbers.upper(place[1], 3)} %")
             is_low, is_far = place[1] < 8 and left == 0, share > 0.75
             note.set_position((-8 if is_far else 8, 2 if is_low else -4))
             note.set(ha="right" if is_far else "left", va="bottom" if is_low else "top")
@@ -142,7 +143,7 @@ class CompositionFigure(_Kept):
         self._here.set_xdata([count, count])
         self._heading.set_text(f"{count} fit{'s' if count > 1 else ''}")
         for text, kind, value in zip(self._texts, self._kinds, chosen, strict=True):
-            text.set_text(f"{kind}:\nepsilon {value:.4g}")
+            text.set_text(f"{kind}:\nepsilon {_numbers.upper(value, 4)}")
         self._axes.set_xlim(0, several.counts[-1])
         self._axes.set_ylim(0, 1.05 * float(several.added[-1]))
 
@@ -261,7 +262,7 @@ class SpendingFigure(_Kept):
 
 
 def _number(epsilon: float) -> str:
-    return f"{epsilon:.3g}" if math.isfinite(epsilon) else "no bound"
+    return _numbers.upper(epsilon, 3) if math.isfinite(epsilon) else "no bound"
 
 
 class DescentFigure(_Kept):

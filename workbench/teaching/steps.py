@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable
 import ipywidgets as widgets
 import numpy as np
 
-from workbench import _validate
+from workbench import _numbers, _validate
 from workbench.noise.chacha20 import key_from_seed, new_key
 from workbench.privacy.steps import SAMPLERS as RELATIONS
 from workbench.teaching.figures import DescentFigure, MinibatchFigure, SpendingFigure
@@ -309,9 +309,12 @@ class SamplersScreen(TeachingScreen):
             from workbench.privacy.comparison import compare
 
             rows = [
-                [row.sampler, row.relation, row.accountant, "-" if math.isnan(row.epsilon) else f"{row.epsilon:.3g}"]
+                [
+                    row.sampler, row.relation, row.accountant,
+                    "-" if math.isnan(row.epsilon) else _numbers.upper(row.epsilon, 3),
+                ]
                 for row in compare(**plan).itertuples()
-            ]
+            ]  # fmt: skip
             caption = f"sigma {plan['noise_multiplier']:g}, q {plan['sampling_rate']:g}, {plan['steps']:,} steps"
             return markup.table(["sampler", "relation", "accountant", "epsilon"], rows, caption=caption, numbers=False)
 

@@ -192,8 +192,9 @@ class LedgerPanel:
             self.forget_reason()
 
     def outdated(self) -> None:
-        """Show that a fit begins, which changes what was spent."""
-        self._said.value = markup.quiet("What was spent on these records is read again when the fit has ended.")
+        """Show that a fit begins, which changes what was spent on private records."""
+        if not self._is_public:
+            self._said.value = markup.quiet("What was spent on these records is read again after the fit.")
 
     def show_unknown(self) -> None:
         """Show that there is no plan, so it is unknown what it would add."""
@@ -201,11 +202,13 @@ class LedgerPanel:
 
     def _clear(self, text: str) -> None:
         self._put(Seen(markup.quiet(text)))
+        self._is_public = False
         self.refresh.layout.display = "none"
 
     def show(self, seen: Seen) -> bool:
         """Show what ``look`` found; return whether the problems beside other fields must be updated."""
         self._put(seen)
+        self._is_public = seen.is_public
         self.refresh.layout.display = "none" if seen.is_public else None
         if not seen.goes_over and self.reason.value:
             self.reason.value = ""

@@ -87,9 +87,10 @@ def cap_bar(budget: BudgetStatus) -> str:
         return markup.problem("Some of these fits cannot be counted under the cap, so no further fit is allowed.")
     labels = ("spent", "reserved", "left under the cap")
     fills = ("solid", "striped", "empty")
-    return markup.bar(
+    bar = markup.bar(
         [(f"{label} {percent(share)}", share, fill) for label, share, fill in zip(labels, parts, fills, strict=True)]
     )
+    return bar + markup.quiet("Shares are of what the cap counts, Rényi divergence and delta, and not of epsilon.")
 
 
 def fits_table(budget: BudgetStatus) -> str:
