@@ -41,7 +41,7 @@ def counting(sampler, epochs):
 
     counts = jnp.zeros((epochs, sampler.num_records), jnp.int32)
     mechanism = SimpleNamespace(words_for=lambda size: size)
-    return SimpleNamespace(sampler=sampler, mechanism=mechanism, noise_size=1, draw=draw, step=step), counts
+    return SimpleNamespace(sampler=sampler, mechanism=mechanism, noise_size=1, parts=None, draw=draw, step=step), counts
 
 
 @pytest.mark.parametrize("steps_per_epoch", some_of([1, 3, 7, 10, 64]))
