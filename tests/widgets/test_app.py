@@ -23,6 +23,7 @@ from workbench.models import registry
 from workbench.widgets import Workbench
 from workbench.widgets._kit import notebook
 from workbench.widgets.workbench import run_screen
+from workbench.widgets.workbench.settings import Settings
 
 pytestmark = pytest.mark.usefixtures("made_up_steps")
 
@@ -230,6 +231,24 @@ def test_what_is_shown_is_the_plan_of_the_controls_whatever_was_asked_before(scr
     assert "Not ready yet." in screen.live.status.value
     assert "delta = abc" in screen.privacy.delta.error
     assert screen.privacy.delta.control.placeholder == "auto"
+
+
+def test_a_plan_is_told_before_the_model_is_read_again(screens, monkeypatch):
+    screen = settle(screens(iterations=300))
+    told, prepare = [], Settings.prepare
+
+    def prepared(settings, dataset):
+        told.append(screen.privacy.promise.value)
+        return prepare(settings, dataset)
+
+    monkeypatch.setattr(Settings, "prepare", prepared)
+    screen.privacy.epsilon.value = "2"
+    settle(screen)
+    assert "(epsilon = 2)" in told[-1]
+    assert told[-1] == screen.privacy.promise.value
+    screen.data.named.value = "hierarchical"  # of which nothing is known
+    settle(screen)
+    assert told[-1] == told[0] != screen.privacy.promise.value
 
 
 @pytest.mark.parametrize(("control", "value", "shown"), some_of(BAD, 4))

@@ -233,10 +233,26 @@ class Workbench(RunScreen):
         dataset = self._loader.load(settings.data)
         known = self._ready or last
         is_drawn = known is not None and known.settings.model_key == settings.model_key
+        if known is not None and is_drawn:
+            self._show_words(settings, known.prepared, *settings.planned(dataset))
         prepared = settings.prepare(dataset)
         diagram = known.diagram if known is not None and is_drawn else _diagram(prepared)
         promised = promise(prepared.guarantee(prepared.privacy.iterations), prepared.data.release_label)
         return _Ready(settings, prepared, outlook(prepared.plan, prepared.step.noise_size), diagram, promised)
+
+    def _show_words(self, settings: Settings, before: Any, spec: Any, plan: Any) -> None:
+        """Show what a plan means before the model is read again.
+
+        :param before: a fit of the same model and records, which tells how many coordinates the noise has.
+        """
+        from workbench.privacy.outlook import outlook
+
+        taken = spec.guarantee(plan, spec.privacy.iterations, before.step.noised_coordinates, before.run_log.hid_reads)
+        seen = outlook(plan, before.step.noise_size)
+        with self._showing:
+            if self._is_wanted(settings):
+                words = "" if self._shows_fit_of(settings) else promise(taken, before.data.release_label)
+                self.privacy.show_words(seen, words)
 
     def _shows_fit_of(self, settings: Settings) -> bool:
         """Whether the sentences about the last fit are shown, and it had these settings."""
