@@ -96,6 +96,7 @@ class Ledger(Screen):
             "Recover", "wrench", "Charge interrupted fits only for the steps that they may have taken", disabled=True
         )
         self.export = _button("Make file", "download", "Make a file with everything in the ledger")
+        self.export.layout.align_self = "flex-start"
         self.link = widgets.HTML()
         self.dataset = fields.choice("dataset", "data set", [("none yet", 0)], 0)
         self.spent, self.statement, self.fits = widgets.HTML(), widgets.HTML(), widgets.HTML()
