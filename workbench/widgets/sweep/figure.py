@@ -54,9 +54,9 @@ def scored(result: SweepResult) -> str:
         dots: dict[str, list[tuple[float, float]]] = {}
         for name, level, value in series.private[["method", x, series.metric]].itertuples(index=False):
             dots.setdefault(name, []).append((float(level), float(value)))
-        note = labelled("; ".join(filter(None, [unit, "dots: fits, lines: means"])), series.label)
+        note = labelled("; ".join(filter(None, [unit, "lines: means"])), series.label)
         panels.append(_panel(words, note, _means(series, levels), levels, dots, height))
-    return chart(panels, 0, learnt(result), levels=_levels(x, levels))
+    return chart(panels, 0, f"{learnt(result)} Dots are fits.", levels=_levels(x, levels))
 
 
 def learnt(result: SweepResult) -> str:
