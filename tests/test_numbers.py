@@ -65,3 +65,17 @@ def test_large_counts_are_in_groups_of_three(number, text):
     assert _numbers.count(number) == text.replace("_", "\N{NARROW NO-BREAK SPACE}")
     assert _numbers.count(number, " ") == text.replace("_", " ")
     assert int("".join(_numbers.count(number).split())) == number  # spaces in it are spaces to Python
+
+
+@pytest.mark.parametrize(
+    ("values", "texts"),
+    [([0, 5, 10], ["0", "5", "10"]), ([0.98, 0.99, 1.0], ["0.98", "0.99", "1.00"]), ([-0.25, 0.0], [MINUS + "0.25", "0.00"]),
+     ([0.1 * n for n in range(1, 4)], ["0.1", "0.2", "0.3"]), ([0, 2e6], ["0", "2e+06"]), ([-0.6], [MINUS + "0.6"])],
+)  # fmt: skip
+def test_ticks_have_the_fewest_decimals_that_show_all_of_them(values, texts):
+    assert _numbers.ticks(values) == texts
+
+
+@pytest.mark.parametrize(("number", "text"), [(0, "0"), (9999, "9999"), (12_000, "12k"), (1_600_000, "1.6M")])
+def test_steps_are_brief_where_there_is_little_room(number, text):
+    assert _numbers.brief(number) == text

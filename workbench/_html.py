@@ -43,15 +43,26 @@ def code(text: str) -> str:
     return f'<code style="background:transparent;color:inherit">{escape(text)}</code>'
 
 
-def table(columns: Sequence[str], rows: Iterable[Sequence[str]], *, caption: str = "", numbers: bool = True) -> str:
-    """A table whose first column is aligned left, and the others right if they are ``numbers``."""
+def table(
+    columns: Sequence[str],
+    rows: Iterable[Sequence[str]],
+    *,
+    caption: str = "",
+    numbers: bool = True,
+    named: bool = False,
+) -> str:
+    """A table whose first column is aligned left, and the others right if they are ``numbers``.
+
+    :param named: whether cells have the names of their columns, for narrow pages that show each row as a block.
+    """
     sides = ["left", *["right" if numbers else "left"] * (len(columns) - 1)]
+    names = [f' data-column="{escape(column)}"' if named else "" for column in columns]
 
     def line(cells: Sequence[str], tag: str) -> str:
         style = "padding:1px 10px 1px 0;vertical-align:top;background:transparent"
         return "".join(
-            f"<{tag} style='text-align:{side};{style}'>{escape(cell)}</{tag}>"
-            for side, cell in zip(sides, cells, strict=True)
+            f"<{tag}{name if tag == 'td' else ''} style='text-align:{side};{style}'>{escape(cell)}</{tag}>"
+            for side, name, cell in zip(sides, names, cells, strict=True)
         )
 
     above = f"<caption style='text-align:left;color:{QUIET}'>{escape(caption)}</caption>" if caption else ""

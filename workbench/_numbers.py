@@ -7,7 +7,9 @@ import statistics
 from collections.abc import Sequence
 from decimal import Decimal
 
-__all__ = ["MINUS", "NARROW_SPACE", "count", "decimals", "duration", "fixed", "places_for", "shown", "upper"]
+__all__ = [
+    "MINUS", "NARROW_SPACE", "brief", "count", "decimals", "duration", "fixed", "places_for", "shown", "ticks", "upper",
+]  # fmt: skip
 
 MINUS, _DASH, _INFINITE = "\N{MINUS SIGN}", "\N{EN DASH}", "\N{INFINITY}"
 NARROW_SPACE = "\u202f"  # between groups of digits, where no line is broken; fields accept it when it is typed back
@@ -61,6 +63,21 @@ def shown(value: float, spread: float | None = None, *, up: bool = False) -> str
     return fixed(value, decimals(size, 3 if spread is None else 2), up=up)
 
 
+def ticks(values: Sequence[float]) -> list[str]:
+    """Evenly spaced ``values`` of an axis, with the fewest decimals that show all of them: 0 and 5, not 0.0 and 5.0.
+
+    >>> from workbench import _numbers
+    >>> _numbers.ticks([0.98, 0.99, 1.0])
+    ['0.98', '0.99', '1.00']
+    """
+    spread = abs(values[1] - values[0]) if len(values) > 1 else abs(values[0])
+    if not spread >= _SMALL or max(map(abs, values)) >= _LARGE:
+        return [shown(value, spread or None) for value in values]
+    fits = (places for places in range(_MOST_DECIMALS) if all(abs(round(v, places) - v) < 1e-6 * spread for v in values))
+    places = next(fits, _MOST_DECIMALS)
+    return [fixed(value, places) for value in values]
+
+
 def upper(bound: float, digits: int = 6) -> str:
     """An upper bound such as epsilon: at most ``digits`` significant digits, never below ``bound``. Python reads it back."""
     return _significant(bound, digits, up=True)
@@ -69,6 +86,14 @@ def upper(bound: float, digits: int = 6) -> str:
 def count(number: float, space: str = NARROW_SPACE) -> str:
     """A whole number with its digits in groups of three: 800, 12 000."""
     return f"{number:,.0f}".replace(",", space).replace("-", MINUS)
+
+
+def brief(number: float) -> str:
+    """A number of steps where there is little room: 800, 12k, 1.6M."""
+    for size, sign in ((1e6, "M"), (1e4, "k")):
+        if number >= size:
+            return f"{number / (1e3 if sign == 'k' else size):.4g}{sign}"
+    return f"{number:.0f}"
 
 
 def duration(seconds: float, *, tenths: bool = True) -> str:

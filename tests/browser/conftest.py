@@ -217,6 +217,9 @@ def notebook(lab, lab_folder, page):
 
 def open_notebook(page, address):
     """The notebook at ``address``, when its kernel is idle: before that, keys are lost."""
+    # JupyterLab sometimes asks for the kernel that the notebook names, on a busy machine; a user accepts it
+    asks = page.locator(".jp-Dialog", has_text="Select Kernel")
+    page.add_locator_handler(asks, lambda: asks.locator("button.jp-mod-accept").click())
     page.goto(address)
     page.locator(".jp-Notebook .jp-Cell").first.wait_for()
     page.locator(".jp-Notebook-ExecutionIndicator[data-status='idle']").wait_for()

@@ -72,7 +72,7 @@ def overflowing(page):
 
 
 def looked_at(page, screenshots, name, height):
-    for width in (1280, 900):
+    for width in (1280, 900, 400):
         full_page(page, screenshots / f"{name}-{width}.png", width, height)
         page.set_viewport_size({"width": width, "height": 900})
         assert overflowing(page) == []

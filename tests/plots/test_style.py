@@ -115,12 +115,12 @@ def test_long_names_are_shortened_and_keep_their_ends():
     ("name", "lines"),
     [
         ("worst fractal dimension", ["worst fractal", "dimension"]),
-        ("group_weights[group 1, x]", ["group_weights[", "group 1, x]"]),
+        ("group_weights[group 1, x]", ["group_weights", "[group 1, x]"]),
         ("x" * 20, ["x" * 14, "x" * 6]),
         ("short", ["short"]),
     ],
 )
-def test_names_are_wrapped_at_spaces_and_signs(name, lines):
+def test_names_are_wrapped_at_spaces_brackets_and_signs(name, lines):
     assert style.wrapped(name, 14).split("\n") == lines
 
 

@@ -98,7 +98,7 @@ def test_headline_survives_an_enormous_epsilon():
 def test_statement_says_how_it_was_kept_and_on_what_conditions():
     statement = DONE.statement()
     assert statement.startswith(DONE.headline())
-    for part in ("2 000 planned steps", "Poisson", "rate 0.1", "norm 0.7", "noise of 2.5 times", "PLD", "add_or_remove_one"):
+    for part in ("2 000 planned steps", "Poisson", "rate 0.1", "norm 0.7", "noise of 2.5 times", "PLD", "add or remove one"):
         assert part in statement
     assert all(caveat in statement for caveat in DONE.caveats)
     assert "stopped" not in statement

@@ -108,7 +108,7 @@ def test_nothing_looks_like_python_but_the_code(done):
     page = Page(dataclasses.replace(done, settings=odd).report())
     text = page.text[page.text.index("What is promised") :].replace(" ".join(code_of(done).split()), "")
     assert not re.search(r"\b(None|True|False|nan|array)\b|[{}]|'(?!s )", text)
-    words = ["average yes", "evaluate_private no", "microbatch_size automatic", "tags a: automatic, b: 1, 2.5"]
+    words = ["average yes", "evaluate private no", "microbatch size automatic", "tags a: automatic, b: 1, 2.5"]
     for row in (*words, "shape 8, 8", "flag no", "empty none"):
         assert row in page.text
 

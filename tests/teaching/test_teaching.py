@@ -52,7 +52,7 @@ def text(piece):
 
 def seen(piece):
     """The pictures' bytes; a trait reads back as a memoryview."""
-    return [bytes(picture.value) for picture in piece.pictures]
+    return [bytes(part.value) for picture in piece.pictures for part in picture]
 
 
 @pytest.mark.parametrize("name", some_of(list(PIECES), 2, 1))

@@ -38,7 +38,21 @@ def shown(figure):
 def check(kept):
     assert outside(kept.figure, shown(kept.figure)) == []
     assert overlaps(kept.figure, shown(kept.figure)) == []
-    assert kept.frame().startswith(SVG)
+    first, second = kept.frame()
+    assert first.startswith(SVG)
+    assert second.startswith(SVG)
+    assert first != second
+    assert across(kept) == []
+
+
+def across(kept):
+    """What is drawn across the place where the figure is cut in two; a pixel of blank must be left on each side."""
+    figure = kept.figure
+    place, renderer = kept.cut * figure.bbox.width, figure.canvas.get_renderer()
+    texts = [text for text in shown(figure) if text.get_visible() and text.get_text().strip()]
+    parts = [*texts, *figure.axes, *figure.artists, *(h for legend in figure.legends for h in legend.legend_handles)]
+    boxes = [(part, part.get_window_extent(renderer)) for part in parts]
+    return [str(part) for part, box in boxes if box.x0 < place + 1 and box.x1 > place - 1]
 
 
 @pytest.mark.parametrize("epsilon", [0.05, 1.0, 16.0])

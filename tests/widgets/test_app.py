@@ -23,6 +23,7 @@ from workbench.models import registry
 from workbench.widgets import Workbench
 from workbench.widgets._kit import notebook
 from workbench.widgets.workbench import run_screen
+from workbench.widgets.workbench.settings import Settings
 
 pytestmark = pytest.mark.usefixtures("made_up_steps")
 
@@ -229,7 +230,25 @@ def test_what_is_shown_is_the_plan_of_the_controls_whatever_was_asked_before(scr
     assert "Complete the highlighted fields to see" in text(screen)
     assert "Not ready yet." in screen.live.status.value
     assert "delta = abc" in screen.privacy.delta.error
-    assert screen.privacy.delta.control.placeholder == "automatic"
+    assert screen.privacy.delta.control.placeholder == "auto"
+
+
+def test_a_plan_is_told_before_the_model_is_read_again(screens, monkeypatch):
+    screen = settle(screens(iterations=300))
+    told, prepare = [], Settings.prepare
+
+    def prepared(settings, dataset):
+        told.append(screen.privacy.promise.value)
+        return prepare(settings, dataset)
+
+    monkeypatch.setattr(Settings, "prepare", prepared)
+    screen.privacy.epsilon.value = "2"
+    settle(screen)
+    assert "(epsilon = 2)" in told[-1]
+    assert told[-1] == screen.privacy.promise.value
+    screen.data.named.value = "hierarchical"  # of which nothing is known
+    settle(screen)
+    assert told[-1] == told[0] != screen.privacy.promise.value
 
 
 @pytest.mark.parametrize(("control", "value", "shown"), some_of(BAD, 4))
@@ -357,7 +376,7 @@ def test_the_models_own_picture_is_there(ended):
 
 
 def test_buttons_take_turns(ended):
-    assert ended.buttons == [("fit", True), ("stop", False), ("fit", False), ("stop", True)]
+    assert ended.buttons == [("fit", True), ("stop", False), ("stop", True), ("fit", False)]
 
 
 def test_status_ends_with_the_numbers(ended):
@@ -380,7 +399,7 @@ def test_three_sentences_say_what_was_learnt_what_is_promised_and_what_is_next(e
 @pytest.mark.thorough
 def test_the_promise_of_the_next_plan_is_shown_once_it_differs(screens, private_data):
     screen = settle(screens(data=private_data, iterations=20))
-    assert "If you press Fit." in screen.privacy.promise.value
+    assert "What a fit promises." in screen.privacy.promise.value
     screen.fit()
     assert screen.wait(PATIENCE)
     settle(screen)
@@ -676,7 +695,7 @@ def test_a_result_that_cannot_be_shown_does_not_lock_the_screen(screens, private
     def explode(*_, **__):
         raise RuntimeError("boom <b>")
 
-    monkeypatch.setattr(screen.history, "add", explode)
+    monkeypatch.setattr(screen.history, "keep", explode)
     screen.fit()
     assert screen.wait(PATIENCE)
     assert "cannot be shown" in screen.live.status.value
@@ -722,11 +741,13 @@ def test_closing_stops_the_fit_and_frees_what_it_held(private_data):
 
 
 @pytest.mark.thorough
-def test_closing_a_screen_gives_memory_back(memory_given_back):
+def test_closing_a_screen_gives_memory_back(monkeypatch):
+    given_back = []
+    monkeypatch.setattr(run_screen, "give_back", lambda: given_back.append(1))
     screen = settle(Workbench())
-    assert memory_given_back == []
+    assert given_back == []
     screen.close()
-    assert memory_given_back == ["given back"]
+    assert given_back == [1]
 
 
 @pytest.mark.thorough

@@ -77,10 +77,10 @@ def test_an_empty_chart_says_why_and_has_no_axis():
 
 def test_levels_are_evenly_spaced_and_their_lines_have_keys():
     lines = {"a": ((0.5, 0.0), (1.5, 0.5), (2.5, 1.0)), "b": ((1.5, 0.25),), "c": (), "d": ()}
-    panel = Panel("AUC", limits=(0, 1), names=lines, has_keys=True, dots=((0.5, 0.25), (2.5, 0.75)))
+    panel = Panel("AUC", limits=(0, 1), names=lines, has_keys=True, dots={"b": ((0.5, 0.25), (2.5, 0.75))})
     made = chart([panel], 0, "x", levels=Levels("epsilon", ["0.5", "1", "8"]))
     assert corners(made, "") == [(166.7, 100), (500, 50), (833.3, 0)]
-    assert re.findall(r'class="dots" d="([^"]*)"', made) == ["M166.7,75h0M833.3,25h0"]
+    assert re.findall(r'class="dots ([^"]*)" d="([^"]*)"', made) == [("second dashes", "M166.7,75h0M833.3,25h0")]
     (keys,) = re.findall(r'<div class="keys">(.*?)</div>', made)
     assert re.findall(r'<i class="([^"]*)"></i>(.)', keys) == [
         ("", "a"), ("second dashes", "b"), ("third dotted", "c"), ("faint", "d")

@@ -88,6 +88,13 @@ def test_another_menu_keeps_the_choice_and_tells_of_one_change_at_most():
     assert heard == ["p", "q"]
 
 
+def test_another_menu_reaches_the_page_together_with_its_choice(monkeypatch):
+    field, sent = fields.choice("a", "label", ["x", "y"], "y"), []
+    monkeypatch.setattr(field.control, "send_state", lambda key: sent.append({key} if isinstance(key, str) else set(key)))
+    field.offer(["p", "q"], "q")
+    assert [{"_options_labels", "index"} <= keys for keys in sent] == [True]
+
+
 def test_a_fold_opens_and_closes_and_says_so():
     opened = []
     fold = fields.Fold("more", [ipywidgets.Text()], on_open=lambda: opened.append(1))

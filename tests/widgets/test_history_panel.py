@@ -5,6 +5,7 @@ import html
 
 import pytest
 
+from workbench import _numbers
 from workbench.widgets.workbench.history_panel import HistoryPanel
 from workbench.widgets.workbench.result_panel import guarantee_card
 
@@ -38,7 +39,7 @@ def test_each_fit_is_a_row(done, cancelled):
         f"{cancelled.guarantee.steps_taken} of 300",
         "done",
         "cancelled",
-        f"AUC {done.metrics['auc']:.4g}",
+        f"AUC {_numbers.shown(done.metrics['auc'])}",
     ):
         assert text in shown
     assert "add up" in shown

@@ -87,3 +87,9 @@ def test_a_download_holds_the_file():
 def test_a_table_has_a_cell_for_each_column():
     with pytest.raises(ValueError, match="zip"):
         markup.table(["a", "b"], [["1"]])
+
+
+def test_rows_of_cards_name_their_columns():
+    made = markup.cards(["fit", "a < b"], [["1", "x"], ["2", "y"]])
+    assert re.findall(r'<td data-column="([^"]*)"', made) == ["fit", "a &lt; b"] * 2
+    assert "data-column" not in markup.table(["fit"], [["1"]])

@@ -16,8 +16,9 @@ from workbench.widgets.workbench.session import Progress
 
 PREPARED = types.SimpleNamespace(
     privacy=types.SimpleNamespace(iterations=200, epsilon=2.0, delta=1e-3),
-    data=types.SimpleNamespace(evaluation_label="public data"),
+    data=types.SimpleNamespace(evaluation_label="public data", is_public=False),
     spec=types.SimpleNamespace(averages=True),
+    shows_metrics=True,
     plan=types.SimpleNamespace(epsilon_curve=lambda: [(100, 1.2), (200, 2.0)]),
 )
 
@@ -94,6 +95,32 @@ def test_the_line_without_privacy_is_drawn_when_it_is_known():
     assert "without privacy 0.990" in panel.curves.value
     assert "outside the guarantee" in panel.curves.value
     assert panel.frames == 2
+
+
+def test_before_the_first_fit_the_planned_epsilon_is_shown_and_nothing_that_is_not_known():
+    panel, empty = LivePanel(), LivePanel().curves.value
+    panel.show_plan(PREPARED)
+    assert "score" in panel.curves.value
+    assert "planned, at most" in panel.curves.value
+    assert panel.curves.value.count("<polyline") == 1
+    panel.show_plan(types.SimpleNamespace(**{**vars(PREPARED), "shows_metrics": False}))
+    assert "released parameters · covered" in panel.curves.value
+    assert "evaluation records" not in panel.curves.value
+    panel.ready("Complete the fields.")
+    assert panel.curves.value == empty
+    panel.show(Session(), moment(100, history=HISTORY))
+    shown = panel.curves.value
+    panel.show_plan(PREPARED)
+    assert panel.curves.value == shown
+
+
+def test_only_lines_of_private_records_are_to_be_kept_to_oneself():
+    for is_public in (True, False):
+        data = types.SimpleNamespace(evaluation_label="public data", is_public=is_public)
+        prepared = types.SimpleNamespace(**{**vars(PREPARED), "data": data})
+        panel = LivePanel()
+        panel.show(Session(prepared=prepared, baseline={"elbo": -0.1}), moment(100, history=HISTORY))
+        assert ("keep them to yourself" in panel.curves.value) != is_public
 
 
 def test_curves_of_private_records_are_marked():

@@ -275,7 +275,7 @@ def test_the_consequences_are_the_outlooks(panel, seen):
 
 def test_the_promise_is_shown_until_the_plan_is_unknown(panel, seen):
     panel.show_outlook(seen, AUTOMATIC, "For each <b>: a promise.")
-    assert "If you press Fit." in panel.promise.value
+    assert "What a fit promises." in panel.promise.value
     assert "For each &lt;b&gt;: a promise." in panel.promise.value
     panel.show_unknown("There is <none>.")
     assert "promise" not in panel.promise.value
@@ -304,7 +304,7 @@ def test_what_is_unknown_takes_the_numbers_away(panel, seen):
 
 
 def test_empty_fields_say_what_they_stand_for(panel, seen):
-    assert panel.delta.control.placeholder == "automatic"
+    assert panel.delta.control.placeholder == "auto"
     panel.show_outlook(seen, AUTOMATIC)
     names = ("delta", "iterations", "sampling_rate", "clip")
     assert {name: panel._fields[name].control.placeholder for name in names} == {

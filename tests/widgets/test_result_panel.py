@@ -173,3 +173,18 @@ def test_code_is_there_to_copy():
     assert "import workbench as wb\nresult = wb.fit('a', <b>)" in html.unescape(panel.code.value)
     assert "<b>" not in panel.code.value
     assert "# %%" in panel.cells.value
+
+
+def test_coefficients_that_are_clear_of_zero_are_named_where_no_score_may_be(secret):
+    said = result_panel.learnt(secret[1])
+    table = secret[1].coefficients().drop(index=["intercept"], errors="ignore")
+    low, high = table.iloc[:, 3], table.iloc[:, 4]
+    assert (low <= high).all()
+    clear = list(table.index[(low > 0) | (high < 0)])
+    if secret[1].interval_warning:
+        assert said.startswith("Posterior shows")
+    else:
+        assert f"excludes zero: {', '.join(clear) or 'none'}, of {len(table)} in all (covered by the guarantee)" in said
+    assert "The evaluation records are private, so no score is shown." in said
+    scaled = dataclasses.replace(secret[1], release_label="outside the guarantee")
+    assert "covered by the guarantee" not in result_panel.learnt(scaled)

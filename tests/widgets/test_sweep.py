@@ -220,7 +220,7 @@ def test_a_sweep_ends_with_its_result(ended):
 
 def dots(figure):
     """The number of fits in each panel of a figure."""
-    return [len(re.findall("M", path)) for path in re.findall(r'<path class="dots" d="([^"]*)"', figure)]
+    return [len(re.findall("M", path)) for path in re.findall(r'<path class="dots[^"]*" d="([^"]*)"', figure)]
 
 
 def test_the_figure_fills_while_the_sweep_runs(ended):

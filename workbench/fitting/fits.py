@@ -17,12 +17,13 @@ from workbench.fitting.prepared import PreparedFit
 from workbench.fitting.progress import ProgressLine
 from workbench.fitting.run_log import RunLog
 from workbench.fitting.settings import LedgerSettings, setting, takes
-from workbench.fitting.spec import FitRequest, resolve
+from workbench.fitting.spec import FitRequest, FitSpec, resolve
 from workbench.fitting.tables import FormulaSettings, model_and_data
 from workbench.inference.training import Snapshot
+from workbench.privacy.plan import PrivacyPlan
 from workbench.results import FitResult
 
-__all__ = ["DeltaWarning", "fit", "prepare"]
+__all__ = ["DeltaWarning", "fit", "planned", "prepare"]
 
 
 class DeltaWarning(UserWarning):
@@ -68,9 +69,7 @@ def prepare(asked: _Prepared) -> PreparedFit:
     :raises ArgumentError: naming the argument and its value.
     :raises PrivacyModelError: naming the site of the model that cannot be fitted.
     """
-    model, data, again = model_and_data(asked.model, asked.data, asked)
-    spec = resolve(**{**asked.passed_to(FitRequest), "model": model, "data": data})
-    plan = spec.plan()
+    spec, plan, again = _planned(asked)
     with _compiled.kept(spec.data.is_public and spec.data.evaluation_is_public):
         key = spec.new_key()
         step, state = spec.begin(plan, key)
@@ -87,6 +86,22 @@ def prepare(asked: _Prepared) -> PreparedFit:
     plan.noise_delta(step.noised_coordinates)  # refuses what the noise cannot promise, before it is drawn
     program = CompiledFunctions(step, spec.model, spec.data.num_evaluation, spec.device)
     return PreparedFit(spec, plan, step, state, key, run_log, program)
+
+
+@takes(_Prepared)
+def planned(asked: _Prepared) -> tuple[FitSpec, PrivacyPlan]:
+    """Check every setting and calibrate the noise, as ``prepare`` does before it reads the model, which takes longer.
+
+    :raises ArgumentError: naming the argument and its value.
+    """
+    return _planned(asked)[:2]
+
+
+def _planned(asked: _Prepared) -> tuple[FitSpec, PrivacyPlan, Mapping[str, Any]]:
+    """What a fit is made of, and facts by which it can be asked for again."""
+    model, data, again = model_and_data(asked.model, asked.data, asked)
+    spec = resolve(**{**asked.passed_to(FitRequest), "model": model, "data": data})
+    return spec, spec.plan(), again
 
 
 @takes(_Fitted)

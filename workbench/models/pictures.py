@@ -107,7 +107,8 @@ def confusion(result: Any, dataset: Any) -> Any:
     shares = counts / np.maximum(counts.sum(axis=1, keepdims=True), 1)
     accuracy = float(np.trace(counts) / counts.sum())
     side = 2.2 + 0.42 * len(names)
-    figure = new_figure(side + 1, side, f"classes and predictions ({accuracy:.1%} of the records right)", use_line(label))
+    title = f"classes and predictions ({100 * accuracy:.1f} % of the records right)"
+    figure = new_figure(side + 1, side, title, use_line(label))
     axes = dress(figure.add_subplot(), "", "predicted, in % of the class", "class")
     axes.grid(False)
     axes.imshow(shares, cmap=DENSITY, vmin=0, vmax=1)

@@ -9,9 +9,9 @@ from typing import Any
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patheffects import withStroke
-from matplotlib.ticker import EngFormatter, MaxNLocator
+from matplotlib.ticker import FuncFormatter, MaxNLocator
 
-from workbench._numbers import count, upper
+from workbench._numbers import brief, count, upper
 from workbench.plots.metrics import limits, score_name, title_of
 from workbench.plots.style import (
     COLOURS,
@@ -44,6 +44,10 @@ def training_figure(result: Any) -> Figure:
     guarantee = result.guarantee
     stopped = "" if result.status == "done" else f", {result.status} at step {count(guarantee.steps_taken)}"
     title = f"epsilon {upper(guarantee.epsilon)}, delta {upper(guarantee.delta)}{stopped}"
+    if not result.history:
+        figure = new_figure(WIDTH, 2.85, title)
+        figure.text(0.01, 0.5, "No curves: the evaluation records were not used.", fontsize=9, color=INK)
+        return figure
     figure = new_figure(WIDTH, 2.85, title, use_line(result.metrics_label))
     score = next(filter(None, (score_name(point.metrics) for point in result.history)), "")
     metrics = ["elbo", score] if score else ["elbo"]
@@ -52,10 +56,6 @@ def training_figure(result: Any) -> Figure:
         axes = _step_axes(figure, place, len(metrics), metric)
         axes.set_xlim(0, max(guarantee.steps_taken, 1))
         points = [(point.step, point.metrics[metric]) for point in result.history if metric in point.metrics]
-        if not points:
-            axes.set_axis_off()
-            axes.text(0, 0.5, "No curves: the evaluation records were not used.", fontsize=9, color=INK)
-            continue
         axes.plot(*zip(*points, strict=True), color=colour, linewidth=1.6, marker="o", markersize=2.5)
         axes.plot(*points[-1], color=colour, marker="o", markersize=5, linestyle="none")
         if finite := [value for _, value in points if math.isfinite(value)]:
@@ -68,7 +68,7 @@ def training_figure(result: Any) -> Figure:
 def _step_axes(figure: Figure, place: int, panels: int, metric: str, **title: Any) -> Axes:
     """The axes of one metric over steps."""
     axes = dress(figure.add_subplot(1, panels, place), "", "step")
-    axes.xaxis.set_major_formatter(EngFormatter(sep=""))
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda step, _: brief(step)))
     axes.xaxis.set_major_locator(MaxNLocator(5))
     axes.yaxis.set_major_locator(MaxNLocator(6))
     axes.set_title(plain(title_of(metric)), fontsize=9.5, loc="left", color=INK, **title)

@@ -157,7 +157,7 @@ def _ellipses(
     axes.set_xlim(limits[0])
     axes.set_ylim(limits[1])
     legend_above(axes)
-    _name(axes, means[heavy], weights, called, heavy, radii=np.sqrt(_areas(weights[heavy]) / np.pi), above=False)
+    _name(axes, means[heavy], weights, called, heavy, radii=np.sqrt(_areas(weights[heavy]) / np.pi), above=True)
 
 
 def _table(

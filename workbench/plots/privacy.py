@@ -9,7 +9,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import EngFormatter, FuncFormatter, MaxNLocator, NullFormatter
 
 from workbench import _numbers
-from workbench.plots.style import BAND, COLOURS, INK, LEGEND, QUIET, dress, new_figure, use_line
+from workbench.plots.style import BAND, COLOURS, INK, LEGEND, QUIET, WIDTH, dress, new_figure, use_line
 from workbench.privacy.guarantee import percent
 
 if TYPE_CHECKING:
@@ -63,7 +63,7 @@ def epsilon_figure(curve: Sequence[tuple[int, float]], delta: float) -> Figure:
 
 
 def norms_figure(norms: GradientNorms, label: str) -> Figure:
-    """Shares of the records' gradients by their norm before clipping, those above C in another colour; 5.0 x 2.8 inches.
+    """Shares of the records' gradients by their norm before clipping, those above C in another colour; 7.0 x 2.8 inches.
 
     >>> result = wb.fit("logistic", "breast_cancer", epsilon=1.0)
     >>> figure = wb.plots.norms_figure(result.gradient_norms, "covered")
@@ -71,7 +71,7 @@ def norms_figure(norms: GradientNorms, label: str) -> Figure:
     :param norms: ``FitResult.gradient_norms``. Whiskers are two standard deviations of the noise on each share.
     :param label: "covered" or "outside the guarantee".
     """
-    figure = new_figure(5.0, 2.8, "", use_line(label))
+    figure = new_figure(WIDTH, 2.8, "", use_line(label))
     axes = dress(figure.add_subplot())
     below = sum(edge <= 1 for edge in norms.edges)
     colours = [COLOURS[0]] * below + [COLOURS[1]] * (len(norms.shares) - below)

@@ -177,9 +177,9 @@ def short_names(names: Sequence[str], longest: int = _LONGEST_NAME) -> list[str]
 
 
 def wrapped(name: str, width: int) -> str:
-    """``name`` in lines of at most ``width`` characters, broken at spaces and behind signs, and only else within words."""
+    """``name`` in lines of at most ``width`` characters, broken at spaces, brackets and signs, or else within words."""
     lines = [""]
-    for part in re.findall(r"\s+|[\w…]+[^\w\s]*|[^\w\s]+", " ".join(name.split())):
+    for part in re.findall(r"\s+|[\[({]?[\w…]+[^\w\s\[({]*|[^\w\s]+", " ".join(name.split())):
         if lines[-1] and len(lines[-1] + part) > width:
             lines[-1] = lines[-1].rstrip()
             lines.append("")

@@ -213,6 +213,7 @@ class Guarantee:
         epoch = _plain_count(steps_per_epoch(self.sampler, self.sampling_rate))
         minibatches = _MINIBATCHES[self.sampler].format(rate=self.sampling_rate, epoch=epoch)
         opinion = f"; {self.second_opinion}" if self.second_opinion else ""
+        relation = self.relation.replace("_", " ")
         clipped = (_ADAPTED if self.adapts_clip else _CLIPPED[self.clipping]).format(clip=self.clip)
         kept = f"It was kept by {_plain_count(self.steps)} planned steps of DP-VI: {minibatches}, {self._gradients}"
         if self.released == "sums":
@@ -224,7 +225,7 @@ class Guarantee:
             f"A test that wrongly accuses 1 % of outsiders finds at most {found} of those who took part, and its positive "
             f"answer raises a suspicion of 50 % to at most {percent(bounds['belief_from_half'])}.",
             f"{kept} {clipped}, Gaussian noise of {self.noise_multiplier:g} times that norm "
-            f"(accountant: {self.accountant.upper()}, an upper bound{opinion}; relation: {self.relation}).",
+            f"(accountant: {self.accountant.upper()}, an upper bound{opinion}; relation: {relation}).",
         ]
         if self.against_storage:
             lines.append(_AGAINST_STORAGE)

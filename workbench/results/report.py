@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import jinja2
 import numpy as np
 
-from workbench._numbers import MINUS, NARROW_SPACE, count, duration, fixed, places_for, shown, upper
+from workbench._numbers import MINUS, NARROW_SPACE, count, decimals, duration, fixed, places_for, shown, upper
 from workbench._validate import ArgumentError
 from workbench.plots.metrics import words_of
 
@@ -25,6 +25,7 @@ __all__ = ["coefficient_rows", "render", "summary_rows"]
 
 _GROUPS = re.compile(r"(?<=\d) (?=\d{3}(?!\d))")  # between digits of one number
 _FEW_CATEGORIES, _LARGEST_WHOLE = 30, 1e15
+_WORDS = {"add_or_remove_one", "replace_one", "replace_special", "without_replacement", "random_allocation", "per_leaf"}
 
 
 def render(result: FitResult) -> str:
@@ -151,9 +152,8 @@ def coefficient_rows(result: FitResult) -> tuple[list[str], list[list[str]]]:
     head = ["coefficient", "for", "mean", interval, *([linear.ratio, interval] if linear.ratio else ())]
     numbers = table.drop(columns=["contrast", "sd", "share above 0", "scaled mean", "scaled sd"]).to_numpy(float)
     rows = []
-    for name, contrast, values, digits in zip(
-        table.index, table["contrast"], numbers, places_for(table["sd"].tolist()), strict=True
-    ):
+    places = map(decimals, table["sd"])  # of its own unit in each row
+    for name, contrast, values, digits in zip(table.index, table["contrast"], numbers, places, strict=True):
         mean, *ends = (fixed(value, digits) for value in values[:3])
         ratios = list(map(_ratio, values[3:]))
         rows.append(
@@ -219,7 +219,7 @@ def _settings(result: FitResult) -> list[tuple[str, str]]:
         "seed": "none: secret randomness" if seed is None else str(seed),
     }
     return [
-        *((name, own.get(name) or _plain(value)) for name, value in named.items()),
+        *((name.replace("_", " "), own.get(name) or _plain(value)) for name, value in named.items()),
         ("noise multiplier (sigma)", str(guarantee.noise_multiplier)),
         ("share of delta for minibatch overflow and rounding", upper(guarantee.overflow_delta, 2)),
         ("share of delta for noise that is not exactly Gaussian", upper(guarantee.noise_delta, 2)),
@@ -244,4 +244,4 @@ def _plain(value: Any) -> str:
         return ", ".join(f"{name}: {_plain(each)}" for name, each in value.items()) or "none"
     if isinstance(value, (list, tuple)):
         return ", ".join(_plain(each) for each in value) or "none"
-    return str(value)
+    return value.replace("_", " ") if value in _WORDS else str(value)

@@ -6,7 +6,7 @@ import functools
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from workbench import _validate
+from workbench import _numbers, _validate
 from workbench.privacy.guarantee import percent
 from workbench.teaching.figures import AttackFigure, CompositionFigure
 from workbench.teaching.screen import TeachingScreen, around, slider
@@ -52,9 +52,10 @@ class PrivacyScreen(_PlanScreen):
         self.epsilon = slider("epsilon", EPSILONS, epsilon, name="epsilon")
         self.delta = slider("delta (probability)", DELTAS, delta, name="delta")
         self.sampling_rate = slider("sampling rate q", RATES, sampling_rate, name="sampling_rate")
-        self.steps = slider("steps T", STEPS, steps, name="steps", shown="{:,}".format)
+        self.steps = slider("steps T", STEPS, steps, name="steps", shown=_numbers.count)
         self.accused = slider("wrongly accused (%)", ACCUSED, accused, name="accused", shown=lambda rate: f"{100 * rate:g}")
         sliders = [self.epsilon, self.delta, self.sampling_rate, self.steps, self.accused]
+        self._figure = AttackFigure()
         super().__init__(
             "One record in or out",
             "An attacker knows every other record and sees the fit. He guesses for each person whether they were in the "
@@ -64,11 +65,10 @@ class PrivacyScreen(_PlanScreen):
             [
                 (
                     "The largest share of members that an attacker can find, over the share of non-members wrongly accused.",
-                    840,
+                    self._figure,
                 )
             ],
         )
-        self._figure = AttackFigure()
         self.ask()
 
     def _update(self, is_old: Callable[[], bool]) -> None:
@@ -85,9 +85,9 @@ class PrivacyScreen(_PlanScreen):
                 f"Random guesses that ignore the fit find {100 * rate:g}; (epsilon, delta) alone would allow "
                 f"{percent(promised).removesuffix(' %')}. If he suspects someone at 50 % and then accuses them, his "
                 f"suspicion rises to at most {percent(belief)}.",
-                f"The fit: {plan['steps']:,} steps, Poisson minibatches at q = {plan['sampling_rate']:g}, noise multiplier "
-                f"sigma = {found.noise_multiplier:g}, the smallest that gives epsilon = {plan['epsilon']:g}, delta = "
-                f"{plan['delta']:g} when one record is added or removed.",
+                f"The fit: {_numbers.count(plan['steps'])} steps, Poisson minibatches at q = {plan['sampling_rate']:g}, "
+                f"noise multiplier sigma = {found.noise_multiplier:g}, the smallest with epsilon = {plan['epsilon']:g}, "
+                f"delta = {plan['delta']:g} when one record is added or removed.",
             ],
         )
 
@@ -105,17 +105,22 @@ class CompositionScreen(_PlanScreen):
         self.epsilon = slider("epsilon of one fit", EPSILONS[1:-2], epsilon, name="epsilon")
         self.delta = slider("delta of one fit", DELTAS[:-2], delta, name="delta")
         self.sampling_rate = slider("sampling rate q", RATES, sampling_rate, name="sampling_rate")
-        self.steps = slider("steps T of one fit", STEPS, steps, name="steps", shown="{:,}".format)
+        self.steps = slider("steps T of one fit", STEPS, steps, name="steps", shown=_numbers.count)
         sliders = [self.fits, self.epsilon, self.delta, self.sampling_rate, self.steps]
+        self._figure = CompositionFigure()
         super().__init__(
             "Several fits on the same records",
             "Someone who sees several fits learns from all of them. Their guarantees can be added up, but an accountant "
             "that knows every step proves a much smaller epsilon. All three lines are upper bounds at the same delta.",
             sliders,
             sliders,
-            [("Three upper bounds on the epsilon of all fits together, over their number. Quote the lowest one.", 840)],
+            [
+                (
+                    "Three upper bounds on the epsilon of all fits together, over their number. Quote the lowest one.",
+                    self._figure,
+                )
+            ],
         )
-        self._figure = CompositionFigure()
         self.ask()
 
     def _update(self, is_old: Callable[[], bool]) -> None:
@@ -131,9 +136,9 @@ class CompositionScreen(_PlanScreen):
                 f"{they} epsilon {composed:g} at most, at delta = {count * plan['delta']:g}, counted step by step.",
                 f"Their guarantees add up to epsilon {added:g}. Advanced composition, which uses only the guarantees, "
                 f"{'proves no less' if advanced >= added else f'proves {advanced:g}'}.",
-                f"Each fit: {plan['steps']:,} steps, Poisson minibatches at q = {plan['sampling_rate']:g}, sigma = "
-                f"{several.noise_multiplier:g}. Neighbours differ by one record added or removed. The bounds hold if all "
-                "fits were planned beforehand and each drew its own noise.",
+                f"Each fit: {_numbers.count(plan['steps'])} steps, Poisson minibatches at q = {plan['sampling_rate']:g}, "
+                f"sigma = {several.noise_multiplier:g}. Neighbours differ by one record added or removed. The bounds hold "
+                "if all fits were planned beforehand and each drew its own noise.",
             ],
         )
 

@@ -31,19 +31,36 @@ SAMPLER_NAMES = {
 
 
 class _Kept:
-    """A figure that is updated in place."""
+    """A figure that is updated in place.
+
+    ``cut`` is the share of its width that is left of its second part. Nothing is drawn across it, so that narrow pages can
+    show one part below the other.
+    """
+
+    cut = 0.5
 
     def __init__(self, width: float, height: float) -> None:
         self.figure = new_figure(width, height)
         self.figure.set_layout_engine(None)  # fixed positions suit all values; a layout would take half of a frame's time
 
-    def frame(self) -> bytes:
-        """The figure as SVG bytes."""
-        return svg(self.figure)
+    def frame(self) -> tuple[bytes, bytes]:
+        """The two parts of the figure, as SVG bytes each."""
+        width, height = (f"{72 * inches:g}" for inches in self.figure.get_size_inches())
+        whole, size = svg(self.figure), f'width="{width}pt" height="{height}pt" viewBox="0 0 {width} {height}"'.encode()
+        assert size in whole  # SVG, which a figure of this size always is
+        left, ends = 0.0, (self.cut * float(width), float(width))
+        parts = []
+        for right in ends:
+            part = f'width="{right - left:g}pt" height="{height}pt" viewBox="{left:g} 0 {right - left:g} {height}"'
+            parts.append(whole.replace(size, part.encode(), 1))
+            left = right
+        return parts[0], parts[1]
 
 
 class AttackFigure(_Kept):
     """The attacker's trade-off, on linear and on logarithmic axes; 7.0 x 3.3 inches."""
+
+    cut = 0.522
 
     def __init__(self) -> None:
         super().__init__(WIDTH, 3.3)
@@ -52,11 +69,12 @@ class AttackFigure(_Kept):
             axes = dress(self.figure.add_subplot(1, 2, place), title, "wrongly accused (% of non-members)")
             self._parts.append(self._panel(axes, is_logarithmic=place == 2))
         self._parts[0][0].set_ylabel("found (% of members), at most", fontsize=9, color=QUIET)
-        self.figure.subplots_adjust(left=0.085, right=0.975, bottom=0.15, top=0.8, wspace=0.2)
+        self.figure.subplots_adjust(left=0.085, right=0.975, bottom=0.15, top=0.8, wspace=0.27)
         handles = [part for part in self._parts[0][1:5]]
         self.figure.legend(
-            handles=handles, loc="upper left", bbox_to_anchor=(0.01, 1.0), ncols=4, borderaxespad=0.3, **LEGEND
-        )
+            handles=handles, loc="upper left", bbox_to_anchor=(0.005, 1.0), ncols=4, borderaxespad=0.3,
+            **{**LEGEND, "handlelength": 2.1},
+        )  # fmt: skip
 
     def _panel(self, axes: Axes, *, is_logarithmic: bool) -> tuple[Any, ...]:
         (bound,) = axes.plot([], [], color=COLOURS[1], linestyle=LINES[2], linewidth=1.6, label="(epsilon, delta) alone")
@@ -104,10 +122,12 @@ class AttackFigure(_Kept):
 class CompositionFigure(_Kept):
     """Three bounds on the epsilon of several fits on the same records; 7.0 x 3.2 inches."""
 
+    cut = 0.56
+
     def __init__(self) -> None:
         super().__init__(WIDTH, 3.2)
         self._axes = dress(
-            self.figure.add_axes((0.085, 0.15, 0.6, 0.77)), "epsilon of all fits together, at most",
+            self.figure.add_axes((0.085, 0.15, 0.45, 0.77)), "epsilon of all fits together, at most",
             "fits on the same records",
         )  # fmt: skip
         kinds = ("sum of guarantees", "advanced composition", "steps composed (PLD)")
@@ -123,10 +143,10 @@ class CompositionFigure(_Kept):
         ]
         self._here = self._axes.axvline(1, color=QUIET, linewidth=0.9)
         self._texts = [
-            self.figure.text(0.705, 0.68 - 0.2 * place, "", fontsize=9, color=INK, linespacing=1.35, va="top")
+            self.figure.text(0.58, 0.68 - 0.2 * place, "", fontsize=9, color=INK, linespacing=1.35, va="top")
             for place in range(3)
         ]
-        self._heading = self.figure.text(0.705, 0.85, "", fontsize=9.5, color=INK, weight="bold", va="top")
+        self._heading = self.figure.text(0.58, 0.85, "", fontsize=9.5, color=INK, weight="bold", va="top")
         self._kinds = kinds
         for line, text, marker in zip(self._lines, self._texts, MARKERS, strict=False):
             x, y = text.get_position()
@@ -164,6 +184,8 @@ class MinibatchFigure(_Kept):
     :param num_records: N.
     :param steps: number of steps to show.
     """
+
+    cut = 0.532
 
     def __init__(self, num_records: int, steps: int) -> None:
         super().__init__(WIDTH, 3.0)
@@ -217,9 +239,11 @@ _CASES = {
 class SpendingFigure(_Kept):
     """Epsilon over steps under every sampler and relation; 7.0 x 2.9 inches."""
 
+    cut = 0.535
+
     def __init__(self) -> None:
         super().__init__(WIDTH, 2.9)
-        self._axes = dress(self.figure.add_axes((0.085, 0.16, 0.51, 0.74)), "epsilon, at most", "steps")
+        self._axes = dress(self.figure.add_axes((0.085, 0.16, 0.42, 0.74)), "epsilon, at most", "steps")
         self._axes.set_yscale("log")
         self._axes.yaxis.set_major_formatter(_PLAIN)
         self._axes.yaxis.set_minor_formatter(NullFormatter())
@@ -234,8 +258,8 @@ class SpendingFigure(_Kept):
                 [], [], color=colour, marker=marker, markersize=8, markerfacecolor="none", linestyle="none", clip_on=False
             )
             y = 0.9 - 0.175 * place
-            self.figure.add_artist(_key(self.figure, 0.625, y - 0.03, colour, line.get_linestyle(), marker))
-            text = self.figure.text(0.69, y, "", fontsize=8.5, color=INK, va="top", linespacing=1.35)
+            self.figure.add_artist(_key(self.figure, 0.555, y - 0.03, colour, line.get_linestyle(), marker))
+            text = self.figure.text(0.62, y, "", fontsize=8.5, color=INK, va="top", linespacing=1.35)
             self._parts[case] = (line, other, text, words)
 
     def draw(self, found: Sequence[Spent], steps: int) -> None:
@@ -271,6 +295,8 @@ class DescentFigure(_Kept):
     :param records: float[N, 2].
     """
 
+    cut = 0.522
+
     def __init__(self, records: np.ndarray = CLOUD) -> None:
         super().__init__(WIDTH, 3.9)
         self._records = records
@@ -302,7 +328,7 @@ class DescentFigure(_Kept):
             0
         ]
         self._rest = plot([], [], "X", color=COLOURS[1], markersize=8, label="where clipping leads", zorder=4)[0]
-        self._sum = dress(self.figure.add_axes((0.6, 0.11, 0.385, 0.66)), "", "pull / (q N), first coordinate", "")
+        self._sum = dress(self.figure.add_axes((0.628, 0.11, 0.362, 0.66)), "", "pull / (q N), first coordinate", "")
         self._sum.set_ylabel("second coordinate", fontsize=9, color=QUIET, labelpad=0)
         self._sum.set_aspect("equal", adjustable="box", anchor="SW")
         for axis in (self._sum.xaxis, self._sum.yaxis):

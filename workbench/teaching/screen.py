@@ -64,11 +64,11 @@ class TeachingScreen(Screen):
     :param lesson: what to look at, in a sentence or two.
     :param controls: in the order of the screen.
     :param sliders: the controls that change the picture.
-    :param pictures: (caption, width in pixels) of each.
+    :param pictures: (caption, figure) of each.
     """
 
     def __init__(
-        self, title: str, lesson: str, controls: Sequence[Any], sliders: Iterable[Any], pictures: Sequence[tuple[str, int]]
+        self, title: str, lesson: str, controls: Sequence[Any], sliders: Iterable[Any], pictures: Sequence[tuple[str, Any]]
     ) -> None:
         self._asked = 0
         self._newest = Latest("dpvi-teaching", pause=0.0)
@@ -76,15 +76,10 @@ class TeachingScreen(Screen):
         super().__init__(self._newest, self._resting)
         self.words = widgets.HTML(markup.quiet("computing…"), layout=widgets.Layout(min_height="5.6em"))
         self._problem = fields.line()
-        self.pictures = [
-            widgets.Image(format="svg+xml", layout=widgets.Layout(width="100%", max_width=f"{width}px", height="auto"))
-            for _, width in pictures
-        ]
-        for picture in self.pictures:
-            picture.add_class("dpvi-figure")
+        self.pictures = [_parts(figure.cut) for _, figure in pictures]
         # ipywidgets has no alternative text for images, and a tooltip breaks them, so each image has a caption
         captions = [widgets.HTML(markup.quiet(caption)) for caption, _ in pictures]
-        shown = [part for pair in zip(self.pictures, captions, strict=True) for part in pair]
+        shown = [part for pair in zip(map(_beside, self.pictures), captions, strict=True) for part in pair]
         left = widgets.VBox([*controls, self._problem], layout=widgets.Layout(flex="1 1 300px", min_width="0"))
         right = widgets.VBox([*shown, self.words], layout=widgets.Layout(flex="1.9 1 560px", min_width="0"))
         beside = widgets.HBox([left, right], layout=widgets.Layout(flex_flow="row wrap", grid_gap="8px 16px"))
@@ -122,16 +117,44 @@ class TeachingScreen(Screen):
         """Work to do while the controls do not change."""
         return ()
 
-    def show(self, place: int, content: bytes, sentences: Sequence[str]) -> None:
+    def draw(self, place: int, contents: Sequence[bytes]) -> None:
+        """Show the parts of a picture."""
+        if not self._closed:
+            for part, content in zip(self.pictures[place], contents, strict=True):
+                part.value = content
+
+    def show(self, place: int, contents: Sequence[bytes], sentences: Sequence[str]) -> None:
         """Show a picture, and sentences below it, the first in bold."""
         if not self._closed:
-            self.pictures[place].value = content
+            self.draw(place, contents)
             first, *others = sentences
             self.words.value = f"<b>{markup.sentence(first)}</b>" + "".join(map(markup.sentence, others))
 
     def wait(self, timeout: float | None = None) -> bool:
         """Wait until the pictures are up to date; return False after ``timeout`` seconds."""
         return self._newest.wait(timeout)
+
+
+def _parts(cut: float) -> list[Any]:
+    """Images of the two parts of a figure, of which the first has the share ``cut`` of the width.
+
+    One below the other, both have the scale of the first.
+    """
+    made = [
+        widgets.Image(
+            format="svg+xml", layout=widgets.Layout(width=f"{100 * share:g}%", max_width=f"{100 * share / cut:.4g}%")
+        )
+        for share in (cut, 1 - cut)
+    ]  # fmt: skip
+    for image in made:
+        image.add_class("dpvi-figure")
+    return made
+
+
+def _beside(parts: Sequence[Any]) -> Any:
+    box = widgets.Box(parts)
+    box.add_class("dpvi-parts")
+    return box
 
 
 def rests(is_old: Callable[[], bool], seconds: float = 0.25) -> bool:

@@ -62,6 +62,7 @@ class ClippingScreen(TeachingScreen):
         self._begin_anew = False
         self._forget()
         sliders = [self.clip, self.noise_multiplier, self.learning_rate, self.sampling_rate]
+        self._figure = DescentFigure(CLOUD)
         buttons = widgets.HBox([self.step, self.play, self.reset, self.fresh], layout=widgets.Layout(flex_flow="row wrap"))
         super().__init__(
             "Clipping and noise, step by step",
@@ -72,12 +73,11 @@ class ClippingScreen(TeachingScreen):
             sliders,
             [
                 (
-                    "Left: records, pulls, the ball of radius C, and circles of equal loss. Right: the sum and the noise.",
-                    840,
+                    "First: records, pulls, the ball of radius C, and circles of equal loss. Second: the sum and the noise.",
+                    self._figure,
                 )
             ],
         )
-        self._figure = DescentFigure(CLOUD)
         self.ask()
 
     def _forget(self) -> None:
@@ -223,7 +223,7 @@ class SamplersScreen(TeachingScreen):
         self._draws = 0
         self.batch_size = slider(f"size (of {RECORDS} records)", SIZES, batch_size, name="batch_size")
         self.noise_multiplier = slider("noise sigma (times C)", NOISES, noise_multiplier, name="noise_multiplier")
-        self.steps = slider("steps T", STEPS, steps, name="steps", shown="{:,}".format)
+        self.steps = slider("steps T", STEPS, steps, name="steps", shown=_numbers.count)
         self.delta = slider("delta (probability)", DELTAS, delta, name="delta")
         self.again = button("Draw again", "random", "Draw other minibatches", self._redraw)
         self.compare = button(
@@ -232,6 +232,7 @@ class SamplersScreen(TeachingScreen):
         self.table = widgets.HTML()
         self._comparing = Latest("dpvi-teaching-table", pause=0.0)
         sliders = [self.batch_size, self.noise_multiplier, self.steps, self.delta]
+        self._minibatches, self._spending = MinibatchFigure(RECORDS, SHOWN_STEPS), SpendingFigure()
         buttons = widgets.HBox([self.again, self.compare], layout=widgets.Layout(flex_flow="row wrap"))
         super().__init__(
             "Who is in which minibatch",
@@ -241,11 +242,10 @@ class SamplersScreen(TeachingScreen):
             [*sliders, buttons, self.table],
             sliders,
             [
-                ("Records over steps under four samplers, and how often each record is drawn.", 840),
-                ("Epsilon over steps under every sampler and relation: lines PLD, open markers RDP.", 840),
+                ("Records over steps under four samplers, and how often each record is drawn.", self._minibatches),
+                ("Epsilon over steps under every sampler and relation: lines PLD, open markers RDP.", self._spending),
             ],
         )
-        self._minibatches, self._spending = MinibatchFigure(RECORDS, SHOWN_STEPS), SpendingFigure()
         self._drawn: tuple[int, int] | None = None  # draws and size in the picture
         self.ask()
 
@@ -264,7 +264,7 @@ class SamplersScreen(TeachingScreen):
         if batch != self._drawn:
             self._minibatches.draw([self._members(sampler, *batch) for sampler in SAMPLERS])
             self._drawn = batch
-            self.pictures[0].value = self._minibatches.frame()
+            self.draw(0, self._minibatches.frame())
         found = []
         for accountant in ("pld", "rdp"):
             if accountant == "rdp" and not rests(is_old):  # it takes longer, and would delay the next picture
@@ -290,12 +290,12 @@ class SamplersScreen(TeachingScreen):
         size, steps = self.batch_size.value, self.steps.value
         rounds = steps / (RECORDS // size)
         return [
-            f"{steps:,} steps, q = {size / RECORDS:g}, sigma = {self.noise_multiplier.value:g}, "
+            f"{_numbers.count(steps)} steps, q = {size / RECORDS:g}, sigma = {self.noise_multiplier.value:g}, "
             f"delta = {self.delta.value:g}.",
             f"Poisson: {of('poisson', 'add_or_remove_one')} for one record added or removed. Without replacement: "
             f"{of('without_replacement', 'replace_one')} for one record replaced, which moves a sum by up to 2 C. Shuffle: "
             f"{of('shuffle', 'replace_one')} for one replaced, {of('shuffle', 'replace_special')} for one blanked in place, "
-            f"after {math.ceil(rounds):,} epochs without amplification by sampling. Random allocation: "
+            f"after {_numbers.count(math.ceil(rounds))} epochs without amplification by sampling. Random allocation: "
             f"{of('random_allocation', 'add_or_remove_one')} for one added or removed, each once an epoch.",
             "RDP (open markers) is also an upper bound, but a looser one.",
         ]
@@ -315,7 +315,8 @@ class SamplersScreen(TeachingScreen):
                 ]
                 for row in compare(**plan).itertuples()
             ]  # fmt: skip
-            caption = f"sigma {plan['noise_multiplier']:g}, q {plan['sampling_rate']:g}, {plan['steps']:,} steps"
+            count = _numbers.count(plan["steps"])
+            caption = f"sigma {plan['noise_multiplier']:g}, q {plan['sampling_rate']:g}, {count} steps"
             return markup.table(["sampler", "relation", "accountant", "epsilon"], rows, caption=caption, numbers=False)
 
         def done(made: str | Exception) -> None:

@@ -37,7 +37,7 @@ class Panel:
     :param height: in pixels. :param stairs: whether a value holds until the next point.
     :param bound: whether values are upper bounds, which are rounded up.
     :param names: further lines by their names. :param has_keys: whether these have colours, and keys above the chart.
-    :param dots: values without a line.
+    :param dots: values without a line, by the name of the line that they belong to.
     """
 
     title: str
@@ -52,7 +52,7 @@ class Panel:
     bound: bool = False
     names: Mapping[str, Points] = field(default_factory=dict)
     has_keys: bool = False
-    dots: Points = ()
+    dots: Mapping[str, Points] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -143,18 +143,20 @@ def _lines(panel: Panel, points: Points, steps: int, limits: tuple[float, float]
 
     ticks = _ticks(low, high, 3 if panel.height > 60 else 2)
     grid = "".join(f'<line class="grid" x1="0" x2="1000" y1="{at(tick):.4g}" y2="{at(tick):.4g}"/>' for tick in ticks)
-    spread = ticks[1] - ticks[0] if len(ticks) > 1 else span
     labels = "".join(
-        f'<span class="y" style="top:clamp(8px,{at(tick):.4g}%,100% - 6px)">{shown(tick, spread)}</span>' for tick in ticks
+        f'<span class="y" style="top:clamp(8px,{at(tick):.4g}%,100% - 6px)">{text}</span>'
+        for tick, text in zip(ticks, _numbers.ticks(ticks), strict=True)
     )
     drawn = [grid, *(line(other, "faint") for other in panel.faint)]
-    drawn += [line(other, kind) for other, kind in zip(panel.names.values(), _kinds(panel), strict=True)]
-    if panel.dots:
-        places = "".join(f"M{1000 * step / steps:.4g},{at(value):.4g}h0" for step, value in _thinned(_finite(panel.dots)))
-        drawn.append(f'<path class="dots" d="{places}"/>')
+    kinds = dict(zip(panel.names, _kinds(panel), strict=True))
+    drawn += [line(other, kinds[name]) for name, other in panel.names.items()]
+    for name, dots in panel.dots.items():
+        places = "".join(f"M{1000 * step / steps:.4g},{at(value):.4g}h0" for step, value in _thinned(_finite(dots)))
+        drawn.append(f'<path class="dots {kinds.get(name, "faint")}" d="{places}"/>')
     if panel.level is not None:
         drawn.append(f'<line class="dashed" x1="0" x2="1000" y1="{at(panel.level[0]):.4g}" y2="{at(panel.level[0]):.4g}"/>')
-        labels += f'<span class="mark" style="top:{at(panel.level[0]):.4g}%">{escape(panel.level[1])}</span>'
+        is_high = bool(points) and at(points[-1][1]) < _TALL / 2  # the label stands where the curve does not end
+        labels += f'<span class="mark{"" if is_high else " high"}">{escape(panel.level[1])}</span>'
     if mark is not None and mark[0] < steps:
         drawn.append(
             f'<line class="faint" x1="{1000 * mark[0] / steps:.4g}" x2="{1000 * mark[0] / steps:.4g}" y1="0" y2="100"/>'
@@ -225,25 +227,18 @@ def _spaced(count: int, most: int) -> list[float]:
 
 
 def _ticks(low: float, high: float, about: int) -> list[float]:
-    """Round numbers between ``low`` and ``high``."""
+    """Round numbers between ``low`` and ``high``, at least two."""
     span = high - low
     if not span > 0 or not math.isfinite(span):
         return [low]
     rough = span / about
     unit = 10.0 ** math.floor(math.log10(rough))
     step = next(unit * factor for factor in (1, 2, 2.5, 5, 10) if unit * factor >= rough * 0.999)
-    return [step * number for number in range(math.ceil(low / step - 1e-9), math.floor(high / step + 1e-9) + 1)]
+    found = [step * number for number in range(math.ceil(low / step - 1e-9), math.floor(high / step + 1e-9) + 1)]
+    return found if len(found) > 1 else _ticks(low, high, about + 1)
 
 
 def _x_labels(steps: int) -> list[tuple[float, str]]:
     """Shares of the axis and what stands there."""
     inner = [tick for tick in _ticks(0, steps, 4) if 0.06 * steps < tick < 0.86 * steps]
-    return [(0.0, "0"), *((tick / steps, _count(tick)) for tick in inner), (1.0, _count(steps))]
-
-
-def _count(value: float) -> str:
-    """A number of steps: 800, 12k, 1.6M."""
-    for size, sign in ((1e6, "M"), (1e4, "k")):
-        if value >= size:
-            return f"{value / (1e3 if sign == 'k' else size):.4g}{sign}"
-    return f"{value:.0f}"
+    return [(0.0, "0"), *((tick / steps, _numbers.brief(tick)) for tick in inner), (1.0, _numbers.brief(steps))]

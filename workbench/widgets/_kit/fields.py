@@ -114,9 +114,10 @@ class Field:
         """Change the menu and choose ``value``, or the first entry if the menu lacks it. This is one change at most."""
         before, self._is_offering = self.value, True
         try:
-            self.control.options = options
-            values = [option[1] if isinstance(option, tuple) else option for option in options]
-            self.control.value = value if value in values else values[0]
+            with self.control.hold_sync():  # who saw the new menu without its choice could make one, which would be lost
+                self.control.options = options
+                values = [option[1] if isinstance(option, tuple) else option for option in options]
+                self.control.value = value if value in values else values[0]
         finally:
             self._is_offering = False
         if self.value != before:
@@ -174,6 +175,7 @@ class Fold:
             value=False, description=title, icon="chevron-right", layout=widgets.Layout(width="auto"),
             tooltip=f"Show or hide: {title}",
         )  # fmt: skip
+        self.button.add_class("dpvi-unfolds")
         self.box = widgets.VBox(list(children), layout=widgets.Layout(display="none"))
         self.view = widgets.VBox([self.button, self.box])
         self.button.observe(lambda _: self._turn(), names="value")

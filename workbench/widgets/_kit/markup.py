@@ -9,8 +9,8 @@ from importlib import resources
 from workbench._html import BORDER, INK, QUIET, badge, escape, note, quiet, sentence, table
 
 __all__ = [
-    "ACCENT", "ALERT", "INK", "QUIET", "STYLE_SHEET", "badge", "bar", "card", "code_box", "download", "escape", "fold",
-    "heading", "help_mark", "image", "note", "paragraphs", "problem", "quiet", "sentence", "status", "table",
+    "ACCENT", "ALERT", "INK", "QUIET", "STYLE_SHEET", "badge", "bar", "card", "cards", "code_box", "download", "escape",
+    "fold", "heading", "help_mark", "image", "note", "paragraphs", "problem", "quiet", "sentence", "status", "table",
 ]  # fmt: skip
 
 # The second colour counts in output that stays in a notebook: readable on light and on dark.
@@ -105,10 +105,17 @@ def card(title: str, paragraphs: Sequence[str], cautions: Iterable[str] = (), *,
     )
 
 
+def cards(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """A table of words. Where there is no room for its columns, its rows become blocks."""
+    inner = table(columns, rows, numbers=False, named=True)
+    return f"<div class='dpvi-scrolls dpvi-cards' style='overflow:auto;max-height:360px'>{inner}</div>"
+
+
 def code_box(text: str) -> str:
     """Code with a button that copies it."""
     return (
-        f'<div><button type="button" class="jupyter-button" onclick="{_COPY}" style="float:right">Copy</button>'
+        f'<div><button type="button" class="jupyter-button" onclick="{_COPY}" style="display:block;margin-left:auto">Copy'
+        "</button>"
         f'<pre style="user-select:all;white-space:pre-wrap;background:var(--dpvi-soft, transparent);color:{INK};'
         'padding:.6em;margin:0">'
         f"{escape(text)}</pre></div>"
@@ -121,11 +128,16 @@ def download(label: str, name: str, content: bytes, kind: str) -> str:
     return f'<a download="{escape(name)}" href="data:{kind};base64,{encoded}" style="color:{ACCENT}">{escape(label)}</a>'
 
 
-def image(content: bytes, description: str, width: int | None = None) -> str:
-    """A picture (SVG or PNG) with a description for screen readers."""
+def image(content: bytes, description: str, width: int | None = None, *, is_drawn: bool | None = None) -> str:
+    """A picture (SVG or PNG) with a description for screen readers.
+
+    :param is_drawn: whether it is a figure on a transparent ground, without images of records; None: if it is such an SVG.
+    """
     size = "" if width is None else f' width="{width}"'
     kind = "svg+xml" if content.startswith(b"<") else "png"
     # on a dark page figures are inverted, but images of records keep their meaning only on white
-    style = "dpvi-figure" if kind == "svg+xml" and b"<image" not in content else "dpvi-paper"
+    if is_drawn is None:
+        is_drawn = kind == "svg+xml" and b"<image" not in content
+    style = "dpvi-figure" if is_drawn else "dpvi-paper"
     source = f"data:image/{kind};base64,{base64.b64encode(content).decode()}"
     return f'<img class="{style}" alt="{escape(description)}"{size} src="{source}" style="max-width:100%">'

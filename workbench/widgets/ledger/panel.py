@@ -79,7 +79,7 @@ class LedgerPanel:
         self._listed: tuple[Any, list[SavedRun]] = (None, [])
         self._enabled, self._closed = True, False
         self._refused_before = False
-        self._said = widgets.HTML(layout=widgets.Layout(flex="1 1 300px", min_width="0"))
+        self._said = widgets.HTML(layout=widgets.Layout(flex="1 1 200px", min_width="0"))
         self.refresh = widgets.Button(
             description="Refresh",
             icon="refresh",
@@ -97,7 +97,7 @@ class LedgerPanel:
         self._fits = ""
         self.view = widgets.VBox(
             [
-                widgets.HBox([self._said, self.refresh], layout=widgets.Layout(align_items="flex-start")),
+                widgets.HBox([self._said, self.refresh], layout={"flex_flow": "row wrap", "align_items": "flex-start"}),
                 self._problem, self.reason.view, self.runs, self.fold.view,
             ],
             layout=widgets.Layout(width="auto", margin="0 0 6px 0"),

@@ -28,7 +28,6 @@ __all__ = ["Ledger"]
 
 _COLUMNS = ["no.", "data set", "fits", "epsilon", "delta", "reserved", "cap", "used", "relatives"]
 _ALWAYS = 5  # columns that are shown even if they are empty
-_EMPTY = "-"
 _NOTHING = "Nothing has been recorded: the first fit on private records creates the ledger."
 _CAP_HELP = (
     "All fits on this data set and its relatives together then spend at most this, however each fit is chosen. Set the cap "
@@ -97,6 +96,7 @@ class Ledger(Screen):
             "Recover", "wrench", "Charge interrupted fits only for the steps that they may have taken", disabled=True
         )
         self.export = _button("Make file", "download", "Make a file with everything in the ledger")
+        self.export.layout.align_self = "flex-start"
         self.link = widgets.HTML()
         self.dataset = fields.choice("dataset", "data set", [("none yet", 0)], 0)
         self.spent, self.statement, self.fits = widgets.HTML(), widgets.HTML(), widgets.HTML()
@@ -319,9 +319,9 @@ def _page(budget: BudgetStatus) -> _Page | None:
     reserved = [f"{len(budget.reserved) - interrupted} running"] if len(budget.reserved) > interrupted else []
     reserved += [f"{interrupted} interrupted"] if interrupted else []
     row = [
-        str(entry.number), entry.name, str(len(budget.spends)), *_spent(total), ", ".join(reserved) or _EMPTY,
-        _EMPTY if entry.cap is None else f"{entry.cap.epsilon:g}", _share(used),
-        ", ".join(f"{other.number} ({other.name})" for other, _ in budget.relatives) or _EMPTY,
+        str(entry.number), entry.name, str(len(budget.spends)), *_spent(total), ", ".join(reserved) or words.EMPTY,
+        words.EMPTY if entry.cap is None else f"{entry.cap.epsilon:g}", _share(used),
+        ", ".join(f"{other.number} ({other.name})" for other, _ in budget.relatives) or words.EMPTY,
     ]  # fmt: skip
     cautions = budget.cautions()
     statement = budget.statement().removesuffix(" ".join(cautions)).strip()
@@ -334,7 +334,7 @@ def _page(budget: BudgetStatus) -> _Page | None:
 def _spent(total: TotalPrivacy | None) -> tuple[str, str]:
     """Epsilon and delta of all fits together."""
     if total is None:
-        return "0", _EMPTY
+        return "0", words.EMPTY
     return (words.number(total.epsilon) if math.isfinite(total.epsilon) else "∞"), _numbers.upper(total.delta)
 
 
@@ -342,16 +342,13 @@ def _all_sets(rows: list[list[str]]) -> str:
     """A table of all data sets, without columns that are empty."""
     if not rows:
         return markup.quiet(_NOTHING)
-    kept = [place for place in range(len(_COLUMNS)) if place < _ALWAYS or any(row[place] != _EMPTY for row in rows)]
-    table = markup.table(
-        [_COLUMNS[place] for place in kept], [[row[place] for place in kept] for row in rows], numbers=False
-    )
-    return f"<div class='dpvi-scrolls' style='overflow:auto;max-height:240px'>{table}</div>"
+    kept = [place for place in range(len(_COLUMNS)) if place < _ALWAYS or any(row[place] != words.EMPTY for row in rows)]
+    return markup.cards([_COLUMNS[place] for place in kept], [[row[place] for place in kept] for row in rows])
 
 
 def _share(used: float | None) -> str:
     if used is None:
-        return _EMPTY
+        return words.EMPTY
     if used > 1:
         return "more than 100 %" if math.isfinite(used) else "unknown"
     return words.percent(used)

@@ -15,13 +15,14 @@ from workbench.ledger.renyi_filter import Cap
 from workbench.widgets._kit import markup
 
 __all__ = [
-    "RELATIONS", "REMEDIES", "cap_bar", "cap_words", "count", "counted", "fits_table", "number", "percent", "result_words",
-    "shares", "spent_words", "when",
+    "EMPTY", "RELATIONS", "REMEDIES", "cap_bar", "cap_words", "count", "counted", "fits_table", "number", "percent",
+    "result_words", "shares", "spent_words", "when",
 ]  # fmt: skip
 
 RELATIONS = {
     "add_or_remove_one": "add or remove one", "replace_one": "replace one", "replace_special": "blank one in place",
 }  # fmt: skip
+EMPTY = "-"  # of a cell
 _COLUMNS = ["fit", "model", "epsilon", "steps", "status", "rule", "began", "by", "result"]
 
 
@@ -103,7 +104,8 @@ def fits_table(budget: BudgetStatus) -> str:
         columns.insert(1, "data set")
         for row, spend in zip(rows, reversed(budget.spends), strict=True):
             row.insert(1, f"{spend.dataset}: {names[spend.dataset]}")
-    return f"<div class='dpvi-scrolls' style='overflow-x:auto'>{markup.table(columns, rows, numbers=False)}</div>"
+    filled = [place for place in range(len(columns)) if any(row[place] != EMPTY for row in rows)]
+    return markup.cards([columns[place] for place in filled], [[row[place] for place in filled] for row in rows])
 
 
 def _entries(budget: BudgetStatus) -> list[Entry]:
@@ -117,7 +119,7 @@ def _row(spend: Spend, budget: BudgetStatus) -> list[str]:
     return [
         str(spend.number), spend.model, "0" if part is None else number(part.epsilon),
         f"{taken} of {_numbers.count(spend.planned)}",
-        budget.status_of(spend), spend.allowed_by, when(spend.began), spend.who, spend.result or "-",
+        budget.status_of(spend), spend.allowed_by, when(spend.began), spend.who, spend.result or EMPTY,
     ]  # fmt: skip
 
 

@@ -35,7 +35,7 @@ def planned(prepared: PreparedSweep | None) -> str:
             row = {**cell.settings, "epsilon": cell.epsilon}
             lines.setdefault(series_name(row, by), {})[row[x]] = run.plan.mechanism.noise_multiplier
     levels = sorted({level for points in lines.values() for level in points})
-    panel = _panel("noise sigma", "of each fit, in units of C", lines, levels, (), 2 * _HIGH + _BETWEEN)
+    panel = _panel("noise sigma", "of each fit, in units of C", lines, levels, {}, 2 * _HIGH + _BETWEEN)
     return chart([panel], 0, f"Noise of the planned fits over {x}", empty=_EMPTY, levels=_levels(x, levels))
 
 
@@ -51,7 +51,9 @@ def scored(result: SweepResult) -> str:
     panels = []
     for series in found:
         words, unit = words_of(series.metric)
-        dots = [(float(level), float(value)) for level, value in series.private[[x, series.metric]].to_numpy()]
+        dots: dict[str, list[tuple[float, float]]] = {}
+        for name, level, value in series.private[["method", x, series.metric]].itertuples(index=False):
+            dots.setdefault(name, []).append((float(level), float(value)))
         note = labelled("; ".join(filter(None, [unit, "lines: means"])), series.label)
         panels.append(_panel(words, note, _means(series, levels), levels, dots, height))
     return chart(panels, 0, f"{learnt(result)} Dots are fits.", levels=_levels(x, levels))
@@ -114,17 +116,17 @@ def _panel(
     unit: str,
     lines: Mapping[str, Mapping[float, float]],
     levels: Sequence[float],
-    dots: Sequence[tuple[float, float]],
+    dots: Mapping[str, Sequence[tuple[float, float]]],
     height: int,
 ) -> Panel:
     places = {level: place + 0.5 for place, level in enumerate(levels)}
+    words = {name: name.replace("_", " ") if len(lines) > 1 else "" for name in lines}
     names: dict[str, list[tuple[float, float]]] = {
-        name.replace("_", " ") if len(lines) > 1 else "": sorted(
-            (places[level], value) for level, value in line.items() if level in places
-        )
+        words[name]: sorted((places[level], value) for level, value in line.items() if level in places)
         for name, line in lines.items()
     }
-    values = [value for line in lines.values() for value in line.values()] + [value for _, value in dots]
+    values = [value for line in lines.values() for value in line.values()]
+    values += [value for points in dots.values() for _, value in points]
     values = [value for value in values if math.isfinite(value)]
     limits = None
     if values:
@@ -133,7 +135,7 @@ def _panel(
         limits = low - margin, high + margin
     return Panel(
         title, unit if values else "", limits=limits, height=height, names=names, has_keys=True,
-        dots=[(places[level], value) for level, value in dots],
+        dots={words[name]: [(places[level], value) for level, value in points] for name, points in dots.items()},
     )  # fmt: skip
 
 

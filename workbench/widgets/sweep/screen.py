@@ -237,13 +237,18 @@ class Sweep(RunScreen):
                 fits, found = over, session.result
                 self.result = found
             self.outcome.show(session, found)
+        self.run.stop.disabled = True
         self.result = session.result
         if not self._closed:
             self.outcome.finish(session, self.result)
             self._write_output(session, self.result)
 
-    def _show_broken(self, trace: str) -> None:
-        self.outcome.show_broken(trace)
+    def _show_ended(self, session: SweepSession, trace: str) -> None:
+        super()._show_ended(session, trace)
+        if trace:
+            self.outcome.show_broken(trace)
+        else:
+            self.outcome.show_end(session, self.result)
 
     def _write_output(self, session: SweepSession, result: SweepResult) -> None:
         """Write folded static output under the widget, which stays when the notebook is closed."""

@@ -61,7 +61,8 @@ class SweepPanel:
             help="It opens in a Workbench below, with its settings. Nothing is fitted again and nothing is spent.",
         )  # fmt: skip
         self.open = widgets.Button(
-            description="Open in the Workbench", icon="external-link", disabled=True, layout=widgets.Layout(width="auto"),
+            description="Open in the Workbench", icon="external-link", disabled=True,
+            layout=widgets.Layout(width="auto", align_self="flex-start"),
             tooltip="Show the posterior, pictures and guarantee of this fit below",
         )  # fmt: skip
         self.opened = fields.line()
@@ -121,20 +122,24 @@ class SweepPanel:
             self._fill(result)
 
     def finish(self, session: SweepSession, result: SweepResult) -> None:
-        """Show how the sweep ended."""
+        """Show the table and the figure of a sweep that has ended."""
+        self.status.value = markup.status(markup.note("Finishing…"), session.now().share)
+        self._fill(result)
+        learning = learnt(result) or ("" if result.total is None else _NO_SCORES)
+        remedy = _remedy(session.now())
+        then = f"{remedy}; what is done is not run again." if remedy else _NEXT
+        self.sentences.value = markup.paragraphs({"What was learnt.": learning, "What to try next.": then})
+        self._make_files()
+
+    def show_end(self, session: SweepSession, result: SweepResult) -> None:
+        """Show how a sweep ended: another can begin now."""
         now = session.now()
         first, style = _ENDS.get(result.status, ("Ended early.", "failed"))
         statuses = result.table["status"].value_counts()
         others = [f"{count} {status}" for status, count in statuses.items() if status != "done"]
-        remedy = "" if now.fits == now.planned else "Resume runs the others"
-        words = [f"{now.fits} of {now.planned} fits in {duration(now.seconds)}", *others, *([remedy] if remedy else [])]
+        words = [f"{now.fits} of {now.planned} fits in {duration(now.seconds)}", *others, *filter(None, [_remedy(now)])]
         line = markup.note(first, " · ".join(words)) + markup.problem(session.problem) + traceback_fold(session.details)
         self.status.value = markup.status(line, now.share, style)
-        self._fill(result)
-        learning = learnt(result) or ("" if result.total is None else _NO_SCORES)
-        then = f"{remedy}; what is done is not run again." if remedy else _NEXT
-        self.sentences.value = markup.paragraphs({"What was learnt.": learning, "What to try next.": then})
-        self._make_files()
 
     def show_broken(self, details: str) -> None:
         """Show that the screen failed and not the sweep, with a folded traceback."""
@@ -198,6 +203,10 @@ def _links(result: SweepResult, metric: str) -> str:
             for words, (form, media) in PICTURES.items()
         ]
     return "<br>".join(links)
+
+
+def _remedy(now: Moment) -> str:
+    return "" if now.fits == now.planned else "Resume runs the others"
 
 
 def _facts(now: Moment) -> list[str]:

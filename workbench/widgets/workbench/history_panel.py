@@ -8,7 +8,7 @@ from typing import Any
 import ipywidgets as widgets
 
 from workbench import plots
-from workbench._numbers import count, duration, upper
+from workbench._numbers import count, duration, shown, upper
 from workbench._validate import ArgumentError
 from workbench.plots.metrics import score_name, words_of
 from workbench.widgets._kit import fields, markup
@@ -41,7 +41,7 @@ class HistoryPanel:
         self.view = widgets.VBox([self.table, self.folder.view, self.first.view, self.second.view, self.comparison])
         for field in (self.first, self.second):
             field.visible = False
-            field.on_change(self._compare)
+            field.on_change(self.compare)
 
     def add(self, result: Any, *, continues: bool = False) -> None:
         """Add a fit that has ended, and show it.
@@ -52,7 +52,7 @@ class HistoryPanel:
         self.show()
 
     def keep(self, result: Any, *, continues: bool = False) -> None:
-        """``add`` without ``show``, which draws and so takes a tenth of a second."""
+        """``add`` without ``show``."""
         own = [place for place, other in enumerate(self.results) if not _is_in(other, self._opened)]
         if continues and own:
             self.results[own[-1]] = result
@@ -87,16 +87,16 @@ class HistoryPanel:
         self.folder.show_error("")
         self.folder.value = ""
 
-    def show(self) -> None:
-        """Show all fits, and a comparison of two of them."""
+    def show(self, *, compares: bool = True) -> None:
+        """Show all fits, and a comparison of two of them.
+
+        :param compares: False to leave out the comparison, whose picture takes most of the time, until ``compare``.
+        """
         opened = [_is_in(result, self._opened) for result in self.results]
         rows = [_row(place + 1, *of_one) for place, of_one in enumerate(zip(self.results, opened, strict=True))]
-        self.table.value = (
-            f"<div class='dpvi-scrolls' style='overflow-x:auto'>{markup.table(_COLUMNS, rows, numbers=False)}</div>"
-            + markup.quiet(
-                "Fits on the same private records add up: each fit spends its own epsilon. Choosing between fits by private "
-                "scores leaks as well."
-            )
+        self.table.value = markup.cards(_COLUMNS, rows) + markup.quiet(
+            "Fits on the same private records add up: each fit spends its own epsilon. Choosing between fits by private "
+            "scores leaks as well."
         )
         if len(self.results) < 2:
             return
@@ -107,10 +107,12 @@ class HistoryPanel:
             field.offer(options, value)
             field.visible = True
         self._is_offering = False
-        self._compare()
+        if compares:
+            self.compare()
 
-    def _compare(self) -> None:
-        if self._is_offering:
+    def compare(self) -> None:
+        """Compare the two fits that are chosen, if there are two."""
+        if self._is_offering or len(self.results) < 2:
             return
         places = self.first.value, self.second.value
         chosen = {f"fit {place + 1}": self.results[place] for place in places}
@@ -154,7 +156,7 @@ def _row(number: int, result: Any, is_opened: bool) -> list[str]:
 
 
 def _shown(value: Any) -> str:
-    return "-" if value is None else f"{value:.4g}" if isinstance(value, float) else str(value)
+    return "-" if value is None else shown(value) if isinstance(value, float) else str(value)
 
 
 def _differences(chosen: Mapping[str, Any]) -> list[list[str]]:
@@ -172,8 +174,8 @@ def _differences(chosen: Mapping[str, Any]) -> list[list[str]]:
             }
         )  # fmt: skip
     names = list(dict.fromkeys(name for own in facts for name in own))
-    rows = [[name.replace("_", " "), *(_shown(own.get(name)) for own in facts)] for name in names]
-    rows = [row for row in rows if len(set(row[1:])) > 1]
+    differing = [name for name in names if any(own.get(name) != facts[0].get(name) for own in facts)]
+    rows = [[name.replace("_", " "), *(_shown(own.get(name)) for own in facts)] for name in differing]
     metrics = list(dict.fromkeys(name for result in chosen.values() for name in result.metrics))
     for name in metrics:
         labels = {result.metrics_label for result in chosen.values()}

@@ -5,6 +5,7 @@ Only one presenter thread at a time calls its methods and so writes its traits.
 
 from __future__ import annotations
 
+import dataclasses
 import time
 from collections.abc import Sequence
 from typing import Any
@@ -30,6 +31,7 @@ _KEEP = "The dashed lines are outside the guarantee: keep them to yourself."
 _EARLIER = 3  # fits whose curves stay as faint lines
 _FOLLOWED = 8  # coordinates of the release that are drawn where no curve may be
 _TALL, _LOW = 92, 46  # pixels
+_FORMING = 2 * _TALL + 22  # of a panel in the place of two
 
 
 class LivePanel:
@@ -43,12 +45,14 @@ class LivePanel:
         self._drawn: Any = None
         self.drawing_seconds = 0.0  # in the present run, for measurements
         self.frames = 0
-        self.ready()
         self._clear()
+        self.ready()
 
     def ready(self, missing: str = "") -> None:
         """Show that a fit can begin. :param missing: what must be done before, a sentence; "" for nothing."""
         self._say(markup.note("Not ready yet.", missing) if missing else markup.note("Ready.", "Press Fit."), 0.0)
+        if missing and self._is_planned:
+            self._clear()
 
     def begin(self, resumed: bool) -> None:
         """Show that a fit begins. A resumed fit keeps its curves."""
@@ -57,9 +61,20 @@ class LivePanel:
             self._clear()
 
     def _clear(self) -> None:
-        self.curves.value = chart(
-            [Panel("ELBO", height=_TALL), Panel("", height=_TALL), Panel("epsilon", height=_LOW)], 0, _EMPTY, empty=_EMPTY
-        )
+        self._is_planned = True
+        panels = [Panel("ELBO", height=_TALL), Panel("", height=_TALL), Panel("epsilon", height=_LOW)]
+        self.curves.value = chart(panels, 0, _EMPTY, empty=_EMPTY)
+
+    def show_plan(self, prepared: Any) -> None:
+        """Before the first fit, show where its curves will be, and the epsilon that is planned after each step."""
+        if not self._is_planned:
+            return
+        if prepared.shows_metrics:
+            panels = [Panel(title, height=_TALL) for title in ("ELBO", "score")]
+        else:
+            panels = [Panel("posterior forming", "released parameters · covered", height=_FORMING)]
+        panels.append(dataclasses.replace(_spent(prepared, (), None), unit="planned, at most"))
+        self.curves.value = chart(panels, prepared.privacy.iterations, _EMPTY, empty=_EMPTY)
 
     def _say(self, line: str, share: float, status: str = "") -> None:
         self.status.value = markup.status(line, share, status)
@@ -113,9 +128,9 @@ class LivePanel:
             panels = [_formed(now.followed)]
         panels.append(_spent(prepared, now.spent, spent))
         mark = (steps // 2, "averaging begins") if prepared.spec.averages else None
-        note = markup.quiet(_KEEP) if session.baseline is not None else ""
+        note = markup.quiet(_KEEP) if session.baseline is not None and not prepared.data.is_public else ""
         self.curves.value = chart(panels, steps, _described(panels, steps), mark=mark) + note
-        self._drawn = newest
+        self._drawn, self._is_planned = newest, False
         self.drawing_seconds += time.perf_counter() - began
         self.frames += 1
 
@@ -132,22 +147,31 @@ class LivePanel:
         words, unit = words_of(name)
         return Panel(words, labelled(unit, label), points, within, "" if name == "elbo" else "second", before, level, _TALL)
 
+    def draw_end(self, session: Session) -> None:
+        """Draw the last curves of a fit, if it has a result."""
+        if session.result is not None:
+            taken = session.result.guarantee
+            self._draw(session, session.progress(), (taken.steps_taken, taken.epsilon_taken))
+
     def finish(self, session: Session) -> None:
-        """Show how the fit ended: its last curves and numbers, or the error with a folded traceback."""
+        """Show how the fit ended, now that another may begin: its last curves and numbers, or the error with a folded
+        traceback.
+        """
         result = session.result
         folded = traceback_fold(session.details)
         if result is None:
             self._say(markup.note("Failed.") + markup.problem(session.problem) + folded, 0.0)
             return
-        now, taken = session.progress(), result.guarantee
-        self._draw(session, now, (taken.steps_taken, taken.epsilon_taken))
-        if now.history and result.status == "done":
-            self._earlier = [*self._earlier[1 - _EARLIER :], now.history]
+        self.draw_end(session)
+        history = session.progress().history
+        if history and result.status == "done":
+            self._earlier = [*self._earlier[1 - _EARLIER :], history]
         self._show_end(result, session.problem, folded)
 
     def show_result(self, result: Any) -> None:
         """Show the last numbers of a fit that ran elsewhere, without curves."""
         self.begin(resumed=False)
+        self._is_planned = False
         self.curves.value = markup.quiet("Only the last numbers of this fit were kept, not its curves.")
         self._show_end(result, "", "")
 
@@ -190,7 +214,7 @@ def _formed(followed: Sequence[tuple[int, Any]]) -> Panel:
     low, high = float(path[:, chosen].min()), float(path[:, chosen].max())
     margin = 0.06 * (high - low) or 1.0
     unit = f"{len(chosen)} of {count(path.shape[1])} released parameters · covered"
-    return Panel("posterior forming", unit, limits=(low - margin, high + margin), names=lines, height=2 * _TALL + 22)
+    return Panel("posterior forming", unit, limits=(low - margin, high + margin), names=lines, height=_FORMING)
 
 
 def _spent(prepared: Any, points: Sequence[tuple[int, float]], end: tuple[int, float] | None) -> Panel:

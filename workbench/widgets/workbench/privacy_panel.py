@@ -21,7 +21,7 @@ __all__ = ["SAMPLER_WORDS", "PrivacyPanel"]
 
 _SLOWEST, _FASTEST = -2, 2  # powers of ten at the ends of the slider
 _PICTURE = {"width": "420px", "max_width": "100%", "height": "auto"}
-_AUTOMATIC = "automatic"
+_AUTOMATIC, _SHORT = "automatic", "auto"
 SAMPLER_WORDS = {
     "poisson": ("at random (Poisson)", "Each record enters each step with probability q, independently of the others."),
     "without_replacement": ("without replacement", "Each step draws a fixed number of q N different records."),
@@ -130,13 +130,13 @@ class PrivacyPanel:
             "delta",
             "delta",
             "" if delta is None else _plain(delta),
-            placeholder=_AUTOMATIC,
+            placeholder=_SHORT,
             help="The probability that the bound epsilon does not cover. Keep it below 1/N: a larger delta would even allow "
             "publishing a record.",
         )
         self._caution = fields.line()
         self.iterations = fields.text(
-            "iterations", "steps", "" if iterations is None else _plain(iterations), placeholder=_AUTOMATIC
+            "iterations", "steps", "" if iterations is None else _plain(iterations), placeholder=_SHORT
         )
 
     def _make_other_fields(self) -> None:
@@ -300,14 +300,18 @@ class PrivacyPanel:
         self._show_automatic()
         fields.say(self._caution, "".join(map(markup.problem, plan.cautions())))
         facts = f"epsilon {_plain(plan.epsilon)}, delta {_plain(plan.delta)}, {count(plan.iterations)} steps."
-        self._words.value = "".join(
-            f"<div style='margin-bottom:6px'>{markup.sentence(text)}</div>" for text in outlook.words()
-        )
-        ahead = f"<p><b>If you press Fit.</b> {markup.escape(promise)}</p>" if promise else ""
-        self.promise.value = ahead + (markup.sentence(outlook.verdict) if ahead else "")
+        self.show_words(outlook, promise)
         self._picture.value = plots.svg(outlook_figure(outlook))
         self._picture.layout.visibility = None
         self._headline.value = markup.note("What this plan means:", facts)
+
+    def show_words(self, outlook: Outlook, promise: str = "") -> None:
+        """Show what the plan means in words alone, which is quick. :param promise: as for ``show_outlook``."""
+        self._words.value = "".join(
+            f"<div style='margin-bottom:6px'>{markup.sentence(text)}</div>" for text in outlook.words()
+        )
+        ahead = f"<p><b>What a fit promises.</b> {markup.escape(promise)}</p>" if promise else ""
+        self.promise.value = ahead + (markup.sentence(outlook.verdict) if ahead else "")
 
     def show_unknown(self, reason: str) -> None:
         """Show why the consequences cannot be computed."""
@@ -326,7 +330,7 @@ class PrivacyPanel:
             shown = "" if value is None else _plain(value, 4)
             if field not in (self.delta, self.iterations):  # which are narrow
                 shown = f"{_AUTOMATIC}: {shown}" if shown else _AUTOMATIC
-            field.control.placeholder = shown or _AUTOMATIC
+            field.control.placeholder = shown or _SHORT
         average = {None: "", True: " Automatic: yes.", False: " Automatic: no."}[known.get("average")]
         self.average.show_help(_AVERAGE_HELP + (average if self.average.value == _AUTOMATIC else ""))
 

@@ -34,6 +34,7 @@ PICTURES = {
     "picture (PDF)": ("pdf", "application/pdf"),
 }
 _PICTURE_WIDTH = 700
+_NAMED = 3  # coefficients in a sentence
 _LARGEST_LINK = 20 * 2**20  # bytes; a link embeds the whole file in the page
 
 
@@ -130,15 +131,21 @@ class ResultPanel:
         dataset = self._dataset
         self.drawing.value = markup.quiet(f"drawing {name}...")
 
-        def done(drawn: bytes | Exception) -> None:
+        def draw() -> tuple[bytes, bool]:
+            figure = result.plot(name, dataset)
+            return plots.svg(figure), not any(axes.get_images() for axes in figure.axes)
+
+        def done(drawn: tuple[bytes, bool] | Exception) -> None:
             if result is not self._result:
                 return
             if isinstance(drawn, Exception):
                 self.drawing.value, self.image.value = markup.problem(f"{name} cannot be drawn: {drawn}"), ""
             else:
-                self.drawing.value, self.image.value = "", markup.image(drawn, f"picture: {name}", _PICTURE_WIDTH)
+                picture = markup.image(drawn[0], f"picture: {name}", _PICTURE_WIDTH, is_drawn=drawn[1])
+                self.image.value = f"<div class='dpvi-scrolls' style='overflow-x:auto'>{picture}</div>"
+                self.drawing.value = ""
 
-        self._latest.ask(lambda: plots.svg(result.plot(name, dataset)), done)
+        self._latest.ask(draw, done)
 
     def _make_file(self) -> None:
         kind, result = self.kind.value, self._result
@@ -223,11 +230,34 @@ def learnt(result: Any) -> str:
     score = score_name(metrics) or ("elbo" if "elbo" in metrics else "")
     if not score or not isinstance(metrics[score], (int, float)):
         why = "" if result.metrics_label == "public data" else " The evaluation records are private, so no score is shown."
-        return f"The posterior below.{why}"
+        return f"{_clear_of_zero(result)}{why}"
     name, unit = words_of(score)
     scale = f" ({_SCALES[score]})" if score in _SCALES else f" {unit}" if unit else ""
     return (
         f"{name[0].upper()}{name[1:]} is {shown(metrics[score])}{scale} on the evaluation records: {result.metrics_label}."
+    )
+
+
+def _clear_of_zero(result: Any) -> str:
+    """In a sentence, which coefficients of a regression the release tells apart from zero; for others, where to look."""
+    from workbench.results.arviz_adapter import INTERVAL
+
+    elsewhere = "Posterior shows what the release says about each quantity." if result.draws else "Pictures show the fit."
+    linear = result.predictor.model.linear if result.model_is_known else None
+    if linear is None or not result.draws or result.interval_warning:
+        return elsewhere
+    try:
+        table = result.coefficients()
+    except ArgumentError:  # a wrong declaration of the model must not hide the result
+        return elsewhere
+    table = table.drop(index=[linear.intercept], errors="ignore")
+    low, high = (table.filter(like=end).iloc[:, 0] for end in ("%_low", "%_high"))
+    names = list(map(str, table.index[(low > 0) | (high < 0)]))
+    more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
+    which = f"{', '.join(names[:_NAMED])}{more}" if names else "none"
+    label = "covered by the guarantee" if result.release_label == "covered" else result.release_label
+    return (
+        f"Coefficients whose {100 * INTERVAL:g} % interval excludes zero: {which}, of {count(len(table))} in all ({label})."
     )
 
 
@@ -259,8 +289,8 @@ def posterior_table(result: Any) -> str:
     caption = f"Posterior mean, sd and {100 * INTERVAL:g} % highest-density interval. {result.interval_words}"
     columns = ["quantity", "mean", "sd", "low", "high", *(["noise sd"] if result.posterior_kind == "variational" else ())]
     return (
-        f"<div>{markup.badge(label)}</div>{markup.problem(result.interval_warning)}"
-        f"{_scrolling(markup.table(columns, summary_rows(result), caption=caption))}{_in_own_units(result)}{clipping}"
+        f"<div>{markup.badge(label)}</div>{markup.problem(result.interval_warning)}{markup.quiet(caption)}"
+        f"{_scrolling(markup.table(columns, summary_rows(result)))}{_in_own_units(result)}{clipping}"
     )
 
 

@@ -201,27 +201,27 @@ class RunScreen(Screen):
         """Show a run until it has ended. Nothing else may write the traits of these widgets."""
         raise NotImplementedError
 
-    def _show_broken(self, trace: str) -> None:
-        raise NotImplementedError
+    def _show_ended(self, session: Any, trace: str) -> None:
+        """Show how the run has ended, now that another may begin.
 
-    def _show_ended(self, session: Any) -> None:
-        """Update the screen after the run has ended, when another may begin."""
+        :param trace: the traceback of an error of the screen while it showed the run; "" for none.
+        """
         self._controls_changed()
 
     def _present(self, session: Any, resumed: bool) -> None:
+        trace = ""
         try:
             self._show_run(session, resumed)
         except Exception:  # an error while showing a run must not lock the screen
             session.wait()
-            self.result = session.result
-            self._show_broken(traceback.format_exc())
+            self.result, trace = session.result, traceback.format_exc()
         with self._lock:
             self._is_running = False
         if self._closed:
             self._forget()
             return
         give_back()
-        self._show_ended(session)
+        self._show_ended(session, trace)
 
     def _succeed(self, before: Any) -> None:
         """Take over the run of a screen whose cell was run again and made this one, and close that screen."""

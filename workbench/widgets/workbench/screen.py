@@ -126,7 +126,8 @@ class Workbench(RunScreen):
                 "Settings": widgets.VBox([self.privacy.settings, self.run.options]),
                 "Guarantee": self.outcome.guarantee, "Posterior": self.outcome.posterior, "Pictures": self.outcome.pictures,
                 "Fits": self.history.view, "Export": self.outcome.export,
-            }
+            },
+            self._opened,
         )  # fmt: skip
         bar = self._bar(
             (self.model.model, self.data.named), (self.privacy.epsilon, self.privacy.delta, self.privacy.iterations),
@@ -137,6 +138,10 @@ class Workbench(RunScreen):
         )
         self.view = framed(bar, self.live.status, main, self.tabs.view)
         self._start()
+
+    def _opened(self, part: str) -> None:
+        if part == "Fits":
+            self.history.compare()
 
     def _open_formula(self) -> None:
         if self.model.name == FORMULA:
@@ -179,7 +184,7 @@ class Workbench(RunScreen):
         return {**self.model.problems(), **self.data.problems(), **self.privacy.problems()}
 
     def _follow_problems(self) -> None:
-        where = ", or the table under Data," if self.data.has_own_source else ""
+        where = " or the table under Data" if self.data.has_own_source else ""
         to_do = f"Complete the highlighted fields{where}"
         if self._has_shown_nothing:
             self.live.ready(f"{to_do}.")
@@ -225,12 +230,33 @@ class Workbench(RunScreen):
         last = self._last_ready
         if last is not None and last.settings.key == settings.key and last.prepared.has_begun:
             return last._replace(prepared=last.prepared.again())
-        prepared = settings.prepare(self._loader.load(settings.data))
+        dataset = self._loader.load(settings.data)
         known = self._ready or last
         is_drawn = known is not None and known.settings.model_key == settings.model_key
+        if known is not None and is_drawn:
+            self._show_words(settings, known.prepared, *settings.planned(dataset))
+        prepared = settings.prepare(dataset)
         diagram = known.diagram if known is not None and is_drawn else _diagram(prepared)
         promised = promise(prepared.guarantee(prepared.privacy.iterations), prepared.data.release_label)
         return _Ready(settings, prepared, outlook(prepared.plan, prepared.step.noise_size), diagram, promised)
+
+    def _show_words(self, settings: Settings, before: Any, spec: Any, plan: Any) -> None:
+        """Show what a plan means before the model is read again.
+
+        :param before: a fit of the same model and records, which tells how many coordinates the noise has.
+        """
+        from workbench.privacy.outlook import outlook
+
+        taken = spec.guarantee(plan, spec.privacy.iterations, before.step.noised_coordinates, before.run_log.hid_reads)
+        seen = outlook(plan, before.step.noise_size)
+        with self._showing:
+            if self._is_wanted(settings):
+                words = "" if self._shows_fit_of(settings) else promise(taken, before.data.release_label)
+                self.privacy.show_words(seen, words)
+
+    def _shows_fit_of(self, settings: Settings) -> bool:
+        """Whether the sentences about the last fit are shown, and it had these settings."""
+        return bool(self.outcome.sentences.value) and self._fitted == settings.key
 
     def _show_outlook(self, settings: Settings, found: _Ready | Exception) -> None:
         with self._showing:
@@ -258,9 +284,11 @@ class Workbench(RunScreen):
             "learning_rate": prepared.settings.learning_rate, "average": prepared.settings.average,
         }  # fmt: skip
         self.data.show_dataset(prepared.data)
-        is_shown = bool(self.outcome.sentences.value) and self._fitted == ready.settings.key
+        is_shown = self._shows_fit_of(ready.settings)
         self.privacy.show_outlook(ready.outlook, automatic, "" if is_shown else ready.promise)
         self.model.show_diagram(*ready.diagram)
+        if not self._is_running:
+            self.live.show_plan(prepared)
         if not self._is_running:  # a running fit needs the processor more
             self._compilations.ask(lambda: _be_ready(prepared), lambda _: None)
 
@@ -366,16 +394,18 @@ class Workbench(RunScreen):
             if session.stopping:
                 self.run.stop.disabled = True
             self.live.show(session, session.progress())
+        self.run.stop.disabled = True
         self._finish(session, resumed)
 
-    def _show_broken(self, trace: str) -> None:
-        self.live.show_broken(trace)
-
-    def _show_ended(self, session: Session) -> None:
+    def _show_ended(self, session: Session, trace: str) -> None:
         self._show_running(False, can_resume=session.can_resume)
+        if trace:
+            self.live.show_broken(trace)
+        else:
+            self.live.finish(session)
         if session.result is not None:
             self.ledger.forget_reason()
-        super()._show_ended(session)  # prepares the next fit
+        super()._show_ended(session, trace)  # prepares the next fit
         if session.argument:
             self._show_problems({session.argument: session.expectation})
 
@@ -387,7 +417,7 @@ class Workbench(RunScreen):
         super()._forget()
 
     def _finish(self, session: Session, resumed: bool) -> None:
-        self.live.finish(session)
+        self.live.draw_end(session)
         result = session.result
         if result is None:
             return
@@ -402,7 +432,7 @@ class Workbench(RunScreen):
             result, dataset if session.prepared.shows_metrics else None, session.cautions, spent,
             number=len(self.history.results), compared=session.baseline is not None,
         )  # fmt: skip
-        self.history.show()
+        self.history.show(compares=self.tabs.open == "Fits")
         self._write_output(result, session.cautions, spent)
 
     def _write_output(self, result: Any, cautions: tuple[str, ...], spent: str) -> None:

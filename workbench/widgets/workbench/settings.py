@@ -113,10 +113,19 @@ class Settings:
         """
         from workbench.fitting import fits
 
-        return fits.prepare(
-            self._made_for(dataset), dataset, device=self.device,
-            evaluate_private=self.evaluate_private, ledger=self.ledger, over_cap=self.over_cap, **self._given(),
-        )  # fmt: skip
+        return fits.prepare(**self._asked(dataset))
+
+    def planned(self, dataset: Dataset) -> tuple[Any, Any]:
+        """What ``prepare`` does first: the fit's specification and its plan. :raises ArgumentError: naming the argument."""
+        from workbench.fitting import fits
+
+        return fits.planned(**self._asked(dataset))
+
+    def _asked(self, dataset: Dataset) -> dict[str, Any]:
+        return {
+            "model": self._made_for(dataset), "data": dataset, "device": self.device,
+            "evaluate_private": self.evaluate_private, "ledger": self.ledger, "over_cap": self.over_cap, **self._given(),
+        }  # fmt: skip
 
     def _made_for(self, dataset: Dataset) -> models.Model:
         """The model. One from a formula takes the declarations of ``dataset``."""
