@@ -486,7 +486,7 @@ def test_bounds_of_a_parameter_may_be_made_inside_the_model():
 
 
 def test_bounds_of_a_parameter_made_of_records_are_refused():
-    with pytest.raises(PrivacyModelError, match="the bounds of parameter 'loc' .* are made of records"):
+    with pytest.raises(PrivacyModelError, match=r"the bounds of parameter 'loc' .* are made of records"):
         bounded_by(lambda x: (0.0, 1 + jnp.max(x)))
 
 

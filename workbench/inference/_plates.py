@@ -276,10 +276,10 @@ def _without_hessian(params: Any) -> Any:
 
 def _of_each_record(guide: str, latents: dict[str, dict], plates: tuple[str, ...], trace: dict) -> PrivacyModelError:
     """Why it is refused, with an amortised guide to paste."""
-    lines, plate = [], ""
+    lines, plate, dim = [], "", -1
     for latent, site in latents.items():
         frame = next(frame for frame in site["cond_indep_stack"] if frame.name in plates)
-        plate, shape = frame.name, [*site["fn"].batch_shape, *site["fn"].event_shape]
+        plate, dim, shape = frame.name, frame.dim, [*site["fn"].batch_shape, *site["fn"].event_shape]
         axis = len(site["fn"].batch_shape) + frame.dim
         others = shape[:axis] + shape[axis + 1 :]
         one = f"jnp.moveaxis((features @ each).reshape({', '.join(['len(x)', *map(str, others)])}), 0, {axis})"
@@ -295,13 +295,14 @@ def _of_each_record(guide: str, latents: dict[str, dict], plates: tuple[str, ...
             f'        numpyro.sample("{latent}", {drawn})',
         ]
     size = "num_records, subsample_size=len(x)" if is_subsampling(trace[plate]) else "len(x)"
+    where = "" if dim == -1 else f", dim={dim}"
     return PrivacyModelError(
         f"{guide} would have parameters for each record's {', '.join(map(repr, latents))}, by the index of the record plate "
         f"{plate!r}, learnt from that record alone. Use an amortised guide, whose networks all records share. Paste this, "
         "with your model's arguments, and add a numpyro.sample for each global latent:",
         "def guide(x, *args, num_records=None, **kwargs):\n"
         "    features = jnp.concatenate([x.reshape(len(x), -1), jnp.ones((len(x), 1))], axis=1)\n"
-        f'    with numpyro.plate("{plate}", {size}):\n' + "\n".join(lines),
+        f'    with numpyro.plate("{plate}", {size}{where}):\n' + "\n".join(lines),
     )
 
 
