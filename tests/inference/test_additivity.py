@@ -6,7 +6,7 @@ import numpy as np
 import numpyro
 import numpyro.distributions as dist
 import pytest
-from numpyro.infer.autoguide import AutoNormal
+from numpyro.infer.autoguide import AutoBNAFNormal, AutoNormal
 
 from tests import zoo
 from tests.conftest import some_of
@@ -362,3 +362,4 @@ def test_a_density_that_no_made_up_record_has_is_taken_on_trust_inside_a_plate_a
 def test_automatic_guides_pass():
     model = regression(lambda x: x)
     checked(model, AutoNormal(model))
+    checked(model, AutoBNAFNormal(model, hidden_factors=[2]))  # a flow without an inverse

@@ -248,7 +248,7 @@ def _compare(model: RecordModel, params: Any, key: Array, records: Any, count: i
                 if name in model.of_records:
                     continue
                 if site["type"] == "sample":
-                    found[f"{what} global {name}"] = log_density(site)
+                    found[f"{what} global {name}"] = _density(site, one[what].get(name))
                 elif site["type"] == "deterministic":
                     found[f"{what} global {name}"] = _digest(site["value"])
             for name, term in model.record_terms(trace).items():
@@ -278,6 +278,16 @@ def _compare(model: RecordModel, params: Any, key: Array, records: Any, count: i
     }
     result = {name: (together[name], single[name]) for name in together}
     return result, {"shapes": shapes, "outside": outside, "subsamples": (model.num_records, 1) in plates}
+
+
+def _density(site: dict[str, Any], drawn: dict[str, Any] | None) -> Array:
+    """``log_density`` at a value of ``drawn``, the site that drew it: some flows have no inverse, and keep what they drew."""
+    try:
+        return log_density(site)
+    except NotImplementedError:
+        if drawn is None or not drawn["intermediates"]:
+            raise
+        return log_density({**site, "intermediates": drawn["intermediates"]})
 
 
 def _digest(value: Any) -> Array:
