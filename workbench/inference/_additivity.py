@@ -281,7 +281,7 @@ def _compare(model: RecordModel, params: Any, key: Array, records: Any, count: i
 
 
 def _density(site: dict[str, Any], drawn: dict[str, Any] | None) -> Array:
-    """``log_density`` at a value of ``drawn``, the site that drew it: some flows have no inverse, and keep what they drew."""
+    """``log_density`` at what site ``drawn`` drew: some flows have no inverse, and keep what they drew."""
     try:
         return log_density(site)
     except NotImplementedError:
