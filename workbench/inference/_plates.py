@@ -44,7 +44,7 @@ Layout = Callable[[tuple[Any, ...]], tuple[tuple[Any, ...], dict[str, Any]]]  # 
 class Plates(NamedTuple):
     """The plates of the records.
 
-    :param names: of all of them. :param full: of those of size ``num_records``, which do not subsample.
+    :param names: of all of them. :param full: of those with one entry for each record, subsampling or not.
     :param as_they_are: whether each asks for as many records as it gets.
     """
 
@@ -149,6 +149,7 @@ def find_plates(
         traces = [trace(kwargs, count, full) for count in COUNTS]
         found = _following(traces, COUNTS)
     _check_plates(traces[0], found, num_records)
+    full = tuple(name for name in found if traces[0][name]["args"][1] == 1)
     return Plates(found, full, all(traces[0][name]["asked"] in ((1, None), (1, 1), (num_records, 1)) for name in found))
 
 

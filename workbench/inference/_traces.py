@@ -50,7 +50,7 @@ class RecordPlates(handlers.Messenger):
     which hide their plates from handlers outside, are treated alike.
 
     :param index: of these records; 0, 1, ... by default.
-    :param full: names of plates that hold the records too, although they do not subsample.
+    :param full: names of plates that hold the records, although they may not subsample.
     :param layers_key: what ``numpyro.prng_key`` returns; a new key by default.
     """
 
