@@ -656,9 +656,105 @@ def prodlda(docs):
         numpyro.sample("obs", dist.Multinomial(total_count=docs.sum(-1), logits=words, total_count_max=16), obs=docs)
 
 
+# --- tutorials --------------------------------------------------------------------------------------------------------
+
+_NODES, _WEIGHTS = np.polynomial.hermite_e.hermegauss(7)
+_WEIGHTS = (_WEIGHTS / _WEIGHTS.sum()).astype(np.float32)
+_TAUGHT = codes(2, 4).astype(np.float32)
+_TAUGHT[::3, 1] = np.nan
+
+
+@example("textbook: item response, missing answers, abilities summed out", Normal, _TAUGHT)
+def answers_missing(answers):
+    with numpyro.plate("items", answers.shape[1]):
+        slope, difficulty = numpyro.sample("slope", dist.LogNormal(0, 0.5)), numpyro.sample("difficulty", dist.Normal(0, 1))
+    seen = ~jnp.isnan(answers)
+    terms = dist.Bernoulli(logits=slope * (_NODES[:, None, None] - difficulty)).log_prob(jnp.where(seen, answers, 0))
+    with numpyro.plate("people", len(answers)):
+        by_ability = jnp.where(seen, terms, 0).sum(-1) + jnp.log(_WEIGHTS)[:, None]
+        numpyro.factor("answers", logsumexp(by_ability, axis=0))
+
+
+@example("textbook: hurdle model", Normal, reals(2), codes(3))
+def hurdle(x, y):
+    weights, gate = normals("weights", 2), normals("gate", 2)
+    with numpyro.plate("N", len(x)):
+        numpyro.sample("some", dist.Bernoulli(logits=x @ gate), obs=(y > 0).astype(int))
+        with numpyro.handlers.mask(mask=y > 0):
+            numpyro.sample("y", dist.Geometric(logits=x @ weights), obs=jnp.maximum(y - 1, 0))
+
+
+@example("textbook: cure model of survival", Normal, positives(), reals(2), codes(2))
+def cured(time, x, event):
+    weights, cured = normals("weights", 2), numpyro.sample("cured", dist.Beta(2, 2))
+    waiting = dist.Weibull(jnp.exp(x @ weights), numpyro.sample("shape", dist.Gamma(2, 2)))
+    died = jnp.log1p(-cured) + waiting.log_prob(time)
+    lived = jnp.log(cured + (1 - cured) * (1 - waiting.cdf(time)))
+    with numpyro.plate("N", len(time)):
+        numpyro.factor("survival", jnp.where(event == 1, died, lived))
+
+
+@example("textbook: survival with a rate for each interval", Normal, positives(), codes(2))
+def rates_by_interval(time, event):
+    ends = jnp.array([0.5, 1.0, 2.0, 9.0])
+    with numpyro.plate("intervals", 4):
+        rate = numpyro.sample("rate", dist.Gamma(1, 1))
+    starts = jnp.concatenate([jnp.zeros(1), ends[:-1]])
+    exposure = jnp.clip(time[:, None] - starts, 0, ends - starts)
+    with numpyro.plate("N", len(time)):
+        numpyro.factor("survival", event * jnp.log(rate[jnp.searchsorted(ends, time)]) - exposure @ rate)
+
+
+@example("textbook: sparse Gaussian process, fixed inducing points", Full, reals(1), reals())
+def inducing_points(x, y):
+    points = jnp.linspace(-2, 2, 4)[:, None]
+    length, noise = numpyro.sample("length", dist.LogNormal(0, 0.3)), numpyro.sample("noise", dist.HalfNormal(1))
+
+    def kernel(a, b):
+        return jnp.exp(-0.5 * jnp.square(a[:, None] - b).sum(-1) / length**2)
+
+    root = jnp.linalg.cholesky(kernel(points, points) + 1e-4 * jnp.eye(4))
+    mean = jax.scipy.linalg.solve_triangular(root, kernel(points, x), lower=True).T @ normals("whitened", 4)
+    with numpyro.plate("N", len(x)):
+        numpyro.sample("y", dist.Normal(mean, noise), obs=y)
+
+
+@example("textbook: GARCH, a panel of series", Normal, reals(5))
+def garch(returns):
+    start, shock, keep = (numpyro.sample(name, dist.Uniform(0, 1)) for name in ("start", "shock", "keep"))
+
+    def step(carried, now):
+        variance, before = carried
+        variance = start + shock * before**2 + keep * variance
+        return (variance, now), variance
+
+    ones = jnp.ones(len(returns))
+    _, variances = jax.lax.scan(step, (ones, 0 * ones), returns.T)
+    with numpyro.plate("series", len(returns), dim=-2), numpyro.plate("times", returns.shape[1], dim=-1):
+        numpyro.sample("returns", dist.Normal(0, jnp.sqrt(variances.T)), obs=returns)
+
+
+@example("textbook: random walk over public weeks", Normal, codes(6), reals(), weeks=6)
+def random_walk(week, y, weeks):
+    step = numpyro.sample("step", dist.HalfNormal(1))
+    level = numpyro.sample("level", dist.GaussianRandomWalk(step, num_steps=weeks))
+    with numpyro.plate("N", len(y)):
+        numpyro.sample("y", dist.Normal(level[week], 1), obs=y)
+
+
+@example("textbook: mixture of regressions", Normal, reals(2), reals())
+def mixture_of_regressions(x, y):
+    shares, noise = numpyro.sample("shares", dist.Dirichlet(jnp.ones(3))), numpyro.sample("noise", dist.HalfNormal(1))
+    weights = normals("weights", 2, 3)
+    with numpyro.plate("N", len(x)):
+        mixture = dist.MixtureSameFamily(dist.Categorical(probs=shares), dist.Normal(x @ weights, noise))
+        numpyro.sample("y", mixture, obs=y)
+
+
 # --- refused ----------------------------------------------------------------------------------------------------------
 
 ACROSS = "has no term for each record"
+MANY = f"the log density of {N} made-up records"
 NUMBER = "depends on how many"
 
 
@@ -763,6 +859,28 @@ def printing(x):
     numpyro.sample("x", dist.Normal(loc, 1), obs=x)
 
 
+@refused("textbook: another model for large data", MANY, Normal, reals(2), reals(), quick=True)
+def another_for_many(x, y):
+    weights = normals("weights", 2)
+    noise = 2.0 if len(x) > 5 else 1.0
+    with numpyro.plate("N", len(x)):
+        numpyro.sample("y", dist.Normal(x @ weights, noise), obs=y)
+
+
+@refused("textbook: groups by the index of a record", "uses the index of the record plate", Normal, reals(2), reals())
+def groups_by_index(x, y):
+    with numpyro.plate("groups", 3):
+        effect = numpyro.sample("effect", dist.Normal(0, 1))
+    with numpyro.plate("N", len(x)) as index:
+        numpyro.sample("y", dist.Normal(effect[index // 4], 1), obs=y)
+
+
+@refused("textbook: bounds of a parameter from the data", "the bounds of parameter", lambda x: None, reals())
+def bounds_of_data(x):
+    loc = numpyro.param("loc", 0.0, constraint=constraints.interval(x.min(), x.max()))
+    numpyro.sample("x", dist.Normal(loc, 1), obs=x)
+
+
 # --- the page of the documentation ------------------------------------------------------------------------------------
 
 _WORDS = {
@@ -774,6 +892,9 @@ _WORDS = {
     "amortised guide": "latents of each record need an amortised guide: the error has one to paste",
     "needs the values of records": "which entries, or how many groups, is a constant by keyword",
     "no gradient can change": "start the parameter from floats",
+    MANY: "it does something else for many records than for few",
+    "uses the index of the record plate": "the group is a column of the record",
+    "the bounds of parameter": "bounds are public constants",
     "calls Python": "it would print private records",
 }
 

@@ -6,11 +6,11 @@ import numpy as np
 import numpyro
 import numpyro.distributions as dist
 import pytest
-from numpyro.infer.autoguide import AutoNormal
+from numpyro.infer.autoguide import AutoBNAFNormal, AutoNormal
 
 from tests import zoo
 from tests.conftest import some_of
-from workbench.inference import DPVI, PrivacyModelError
+from workbench.inference import DPVI, PrivacyModelError, _additivity
 from workbench.inference._additivity import require_additive
 from workbench.inference.splitting import split
 from workbench.noise.chacha20 import key_from_seed
@@ -87,6 +87,79 @@ def named_by_their_number(x, y):
 @pytest.mark.parametrize("model", [only_with_several, named_by_their_number])
 def test_a_site_that_depends_on_the_number_of_records_is_refused(model):
     assert "not there for every number of records" in refusal(model)
+
+
+# --- another model for more than three records --------------------------------------------------------------------------
+
+
+def branching(look=lambda x: x, scale=lambda x: 1.0, index=lambda index: 0.0 * index):
+    def model(x, y):
+        weights = weights_of(scale(x))
+        with numpyro.plate("G", 5):
+            group = numpyro.sample("group", dist.Normal(0, 1))
+        with numpyro.plate("N", 20, subsample_size=len(x) if look(x) is x else 10) as places:
+            logits = look(x) @ weights
+            numpyro.sample("y", dist.Bernoulli(logits=logits + group[index(places).astype(int)]), obs=y)
+
+    return model
+
+
+MANY = {
+    "likelihood": (regression(lambda x: 2 * x if len(x) > 5 else x), "the log density of 20 made-up records"),
+    "prior": (branching(scale=lambda x: 1 / max(len(x), 5)), "changes with the number of records"),
+    "index": (branching(index=lambda places: places // 4), "uses the index of the record plate 'N'"),
+    "index of all": (regression(lambda x: x[jnp.arange(len(x)) // 7 * 7]), "the log density of 3 made-up records"),
+}
+
+
+def first_five(x, y):
+    numpyro.factor("f", dist.Bernoulli(logits=x[:5] @ weights_of()).log_prob(y[:5]).sum())
+
+
+@pytest.mark.parametrize("name", some_of(list(MANY)))
+def test_another_model_for_more_records_is_refused(name):
+    model, words = MANY[name]
+    assert words in refusal(model, AutoNormal(model))
+
+
+def test_a_factor_of_the_first_five_records_is_refused():
+    assert "the log density of 20 made-up records" in refusal(first_five)
+
+
+def test_another_model_for_more_records_than_are_compared_is_refused():
+    model = regression(lambda x: 2 * x if len(x) > 500_000 else x)
+    assert "does something else with 1000000 records than with" in refusal(model, num_records=1_000_000)
+
+
+def test_a_model_of_minibatches_is_compared_for_a_minibatch():
+    def model(x, y, num_records=None):
+        assert len(x) < 15
+        weights = weights_of()
+        with numpyro.plate("N", num_records, subsample_size=len(x)):
+            numpyro.sample("y", dist.Bernoulli(logits=x @ weights * (2 if len(x) > 9 else 1)), obs=y)
+
+    seen = split(model, lambda x, y: WEIGHTS(x), KEY, zoo.shapes_of(X, Y), num_records=20)
+    require_additive(seen, KEY, minibatch=8)
+    with pytest.raises(PrivacyModelError, match="the log density of 12 made-up records"):
+        require_additive(seen, KEY, minibatch=12)
+
+
+def in_parts(x, y):
+    """Another program for more than eight records, but the same model."""
+    weights = weights_of()
+    with numpyro.plate("N", len(x)):
+        logits = jax.lax.map(lambda one: one @ weights, x, batch_size=8)
+        numpyro.sample("y", dist.Bernoulli(logits=logits), obs=y)
+
+
+def test_records_in_parts_of_eight_are_the_same_model(monkeypatch):
+    compared = []
+    monkeypatch.setattr(_additivity, "_require_sums", lambda model, key, traced: compared.append(traced.records))
+    checked(in_parts)
+    checked(regression(lambda x: x))
+    assert compared == [3, 20, 3]
+    monkeypatch.undo()
+    checked(in_parts)
 
 
 def cox(time, x, event):
@@ -240,6 +313,30 @@ LIKELIHOODS = {
 }
 
 
+def attentive(x, weights):
+    """Operations of many kinds in half precision."""
+    x, weights = half(x), half(weights)
+    scores = jax.nn.softmax(x[:, :, None] * x[:, None])
+    x = jnp.einsum("nij,nj->ni", scores, x)
+    x = jax.lax.cond(weights[0] > 0, jnp.tanh, lambda x: jax.nn.relu(x) + half(jnp.ones(3)), x)
+    x, _ = jax.lax.scan(lambda x, _: (jax.nn.gelu(x + 1), None), x, length=2)
+    x = jax.lax.fori_loop(0, jnp.int32(weights[1] > 0) + 1, lambda _, x: x * half(jnp.float32(0.5)), x)
+    return x.at[:, 0].add(1) @ weights
+
+
+@pytest.mark.parametrize("mixed", [0, 0.01])
+def test_nothing_hides_in_half_precision(mixed):
+    def model(x, y):
+        weights = weights_of()
+        with numpyro.plate("N", len(x)):
+            numpyro.sample("y", dist.Bernoulli(logits=attentive(x + mixed * x.mean(0), weights).astype(float)), obs=y)
+
+    if mixed:
+        assert "site 'y' of the model has no term for each record" in refusal(model)
+    else:
+        checked(model)
+
+
 @pytest.mark.parametrize("name", LIKELIHOODS)
 def test_made_up_records_suit_likelihoods(name):
     model, records = LIKELIHOODS[name]
@@ -265,3 +362,9 @@ def test_a_density_that_no_made_up_record_has_is_taken_on_trust_inside_a_plate_a
 def test_automatic_guides_pass():
     model = regression(lambda x: x)
     checked(model, AutoNormal(model))
+
+
+@pytest.mark.thorough
+def test_a_guide_whose_flow_has_no_inverse_passes():
+    model = regression(lambda x: x)
+    checked(model, AutoBNAFNormal(model, hidden_factors=[2]))

@@ -352,6 +352,16 @@ def test_the_printed_table_has_a_line_for_each_leaf():
         assert all(line[place:].startswith(cell) for line, cell in zip(lines[2:], column, strict=True))
 
 
+def test_gathered_matrices_have_advice():
+    def loss(u, x):
+        chosen = jax.lax.top_k(x[:4] @ u["router"], 2)[1]
+        return score(jnp.einsum("p,kpd->kd", x, u["experts"][chosen]))
+
+    table = explanation(loss, shapes({"router": (4, 8), "experts": (8, 600, 50)}), WIDE)
+    assert [bool(row.advice) for row in table.rows] == [True, False]
+    assert "['experts']: multiply by all matrices, then look up results" in str(table)
+
+
 @pytest.mark.parametrize(
     ("prepare", "said"),
     [

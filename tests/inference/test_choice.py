@@ -47,6 +47,29 @@ def test_more_places_or_a_smaller_minibatch_never_turn_a_formed_gradient_into_a_
         assert by_size == sorted(by_size)
 
 
+def test_small_gradients_are_formed_though_all_together_would_not_stay_in_the_cache():
+    """As in a GRU cell, whose input kernels are small beside its recurrent ones."""
+
+    def loss(u, x):
+        return score(jnp.tanh(x @ u["small"]) @ u["large"])
+
+    u = {"small": (28, 128), "large": (128, 128)}
+    u = {name: jax.ShapeDtypeStruct(shape, jnp.float32) for name, shape in u.items()}
+    large, small = table(loss, u, jax.ShapeDtypeStruct((400, 28, 28), jnp.float32), "auto", 400).rows
+    assert (small.rule, large.rule) == (FORMED, GRAM)
+
+
+def test_few_long_rows_are_multiplied_with_each_other():
+    def loss(u, tokens):
+        return score(jnp.tanh(u["w"][tokens]))
+
+    found = {}
+    for count, width in ((4, 64), (4, 16), (20, 64)):
+        u = {"w": jax.ShapeDtypeStruct((100, width), jnp.float32)}
+        found[count, width] = table(loss, u, jax.ShapeDtypeStruct((SIZE, count), jnp.int32), "auto").rows[0].rule
+    assert found == {(4, 64): GRAM, (4, 16): "rows", (20, 64): "rows"}
+
+
 def test_auto_is_vmap_where_it_forms_the_same_gradients():
     loss, u, records = product(64, 128, 128)
     assert table(loss, u, records, "auto").strategy == "vmap"

@@ -1,3 +1,5 @@
+import contextlib
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -467,6 +469,55 @@ def test_a_starting_value_computed_from_records_sees_the_stand_ins():
 
     seen = split(zoo.normal_mean, guide, KEY, (np.full((), 1e6, np.float32),), num_records=20)
     assert float(seen.initial["loc"]) == 1
+
+
+def bounded_by(bounds):
+    def guide(x, num_records=None):
+        loc = numpyro.param("loc", 0.5, constraint=constraints.interval(*bounds(x)))
+        numpyro.sample("mean", dist.Normal(loc, 1.0))
+
+    return split(zoo.normal_mean, guide, KEY, ONLY_X_SHAPES, num_records=20)
+
+
+def test_bounds_of_a_parameter_may_be_made_inside_the_model():
+    seen = bounded_by(lambda x: (jnp.zeros(()), jnp.arange(3.0)[2]))
+    assert float(seen.initial["loc"]) == pytest.approx(np.log(0.25 / 0.75), abs=1e-6)
+    assert float(jax.jit(seen.constrain)({"loc": jnp.float32(50)})["loc"]) == pytest.approx(2)
+
+
+def test_bounds_of_a_parameter_made_of_records_are_refused():
+    with pytest.raises(PrivacyModelError, match=r"the bounds of parameter 'loc' .* are made of records"):
+        bounded_by(lambda x: (0.0, 1 + jnp.max(x)))
+
+
+# --- as many columns as records ------------------------------------------------------------------------------------------
+
+
+def columns_and(plate_of_records):
+    def model(x, num_records=None):
+        with numpyro.plate("columns", x.shape[1]):
+            weights = numpyro.sample("weights", dist.Normal(0, 1))
+        with plate_of_records(x, num_records):
+            numpyro.sample("y", dist.Normal(x @ weights, 1), obs=x[:, 0])
+
+    return model
+
+
+@pytest.mark.parametrize(
+    "plate_of_records",
+    [
+        lambda x, num_records: numpyro.plate("N", len(x)),
+        lambda x, num_records: numpyro.plate("N", num_records),
+        lambda x, num_records: numpyro.plate("N", num_records, subsample_size=len(x)),
+        lambda x, num_records: contextlib.nullcontext(),
+    ],
+)
+def test_as_many_columns_as_records_are_no_records(plate_of_records):
+    model = columns_and(plate_of_records)
+    seen = split(model, AutoNormal(model), KEY, (np.zeros(20, np.float32),), num_records=20)
+    assert seen.plates.names in (("N",), ())
+    assert seen.initial["weights_auto_loc"].shape == (20,)
+    assert seen.of_records == {"y"}
 
 
 def test_other_keys_start_an_automatic_guide_elsewhere():

@@ -10,16 +10,20 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.extend.core import ClosedJaxpr
 from jax.extend.random import define_prng_impl
+from jax.interpreters.partial_eval import dce_jaxpr
 
-from workbench.inference._jaxprs import aval, constants, equations
+from workbench.inference._jaxprs import constants
 from workbench.inference._modules import PrivacyModelError
 from workbench.inference._plates import readable
+from workbench.inference._precision import coarsest, in_float32
+from workbench.inference._same_program import is_same_program
 from workbench.inference._sites import in_words
 from workbench.inference._traces import drawn, is_latent, log_density
 from workbench.inference.compiling import compiler_options
@@ -30,9 +34,10 @@ __all__ = ["require_additive"]
 
 Array = jax.Array
 COUNT = 3
-_ORDERS = np.array([[0, 1, 2], [2, 0, 1]])  # in which the records are handed in
 _ENOUGH, _MOST = 2, 16  # sets of made-up records with finite densities that decide; sets that are tried
 _PASSED: set[bytes] = set()  # programs that compare models of this process, which pass: many fits have the same
+_ENTRIES = 2**19  # of made-up records, at most: what a network makes of them must fit into memory
+_FLOAT32 = float(np.finfo(np.float32).eps)
 _SPREAD = 0.3  # of made-up parameters around their starting values, unconstrained
 
 
@@ -53,52 +58,115 @@ _SAME_DRAWS = define_prng_impl(
 )
 
 
-def require_additive(model: RecordModel, key: Array) -> None:
-    """Compare three made-up records with each alone.
+def require_additive(model: RecordModel, key: Array, minibatch: int | None = None) -> None:
+    """Compare three made-up records with each alone; and many, if the model does something else for them.
 
-    :param key: of made-up values.
+    Many are as many as SVI would hand in: a minibatch, if the model's plate takes one, or all N records. If the model for
+    many is not that for three in other sizes, or if it uses the index of the record plate, many are compared too.
+
+    :param key: of made-up values. :param minibatch: records in a usual one; N by default.
     :raises PrivacyModelError: naming the site, and what to write instead.
     """
-    compared: dict[str, Any] = {}
+    few = _traced(model, key, COUNT)
+    _require_sums(model, key, few)
+    count, minibatch = model.num_records, minibatch or model.num_records
+    try:
+        many = _traced(model, key, count := minibatch if few.facts["subsamples"] else count)
+    except PrivacyModelError:
+        many = _traced(model, key, count := minibatch)  # its author calls it with minibatches
+    if count <= COUNT or (is_same_program(few.jaxpr, many.jaxpr, (COUNT, count)) and not model.uses_index):
+        return
+    most = max(COUNT + 1, _ENTRIES // max(1, sum(array.size for array in model.blank_record)))
+    if count > most:
+        fewer = _traced(model, key, most)
+        if not is_same_program(fewer.jaxpr, many.jaxpr, (most, count)):
+            raise PrivacyModelError(
+                f"the model or guide does something else with {count} records than with {most} or {COUNT} (a branch on "
+                "len(x), say), and a step calls it with one at a time. Write the same whatever len(x) is."
+            )
+        many = fewer
+    _require_sums(model, key, many)
+
+
+class _Traced(NamedTuple):
+    """``compare`` for some ``records``. :param program: before it is lowered. :param facts: of the sites."""
+
+    records: int
+    program: Any
+    facts: dict[str, Any]
+
+    @property
+    def jaxpr(self) -> ClosedJaxpr:
+        """Of what its results need."""
+        closed = self.program.jaxpr
+        return ClosedJaxpr(dce_jaxpr(closed.jaxpr, [True] * len(closed.jaxpr.outvars), instantiate=True)[0], closed.consts)
+
+
+def _traced(model: RecordModel, key: Array, count: int) -> _Traced:
+    facts: dict[str, Any] = {}
 
     def compare(params: Any, key: Array, number: Any, records: Any) -> dict[str, Any]:
-        result, facts = _compare(model, params, jax.random.fold_in(key, number), records)
-        compared.update(facts)
+        result, found = _compare(model, params, jax.random.fold_in(key, number), records, count)
+        facts.update(found)
         return result
 
-    random = np.random.default_rng(0)
-    first = model.initial, key, np.uint32(0), tuple(_made_up(model, random, 0))
+    records = tuple(jax.ShapeDtypeStruct((count, *array.shape), array.dtype) for array in model.blank_record)
+    arguments = model.initial, key, np.uint32(0), records
     try:
         with readable("model or guide"):
-            traced = jax.jit(compare).trace(*first)
+            program = jax.jit(compare).trace(*arguments)
     except PrivacyModelError:
         raise
     except Exception as error:
-        shapes = ", ".join(str(array.shape) for array in first[-1])
+        shapes = ", ".join(str(array.shape) for array in records)
         raise PrivacyModelError(
-            f"the model or guide takes one record, but not {COUNT} (arrays of shape {shapes}): {type(error).__name__}: "
+            f"the model or guide takes one record, but not {count} (arrays of shape {shapes}): {type(error).__name__}: "
             f"{error}"
         ) from error
-    _require_shapes(compared["shapes"])
-    program = hashlib.sha256(str(traced.jaxpr).encode())
-    for constant in constants(traced.jaxpr):
+    _require_shapes(facts["shapes"])
+    return _Traced(count, program, facts)
+
+
+def _fine(traced: _Traced) -> tuple[Any, float]:
+    """The program in float32 at least, lowered, and its rounding; as it is where it looks at the bits of coarser numbers."""
+    closed = traced.program.jaxpr
+    if (rounding := coarsest(closed)) <= _FLOAT32:
+        return traced.program.lower(), rounding
+    arguments, structure = jax.tree.flatten(traced.program.in_avals[0])
+    results = jax.tree.structure(traced.program.out_info)
+
+    def compare(*arguments: Any) -> Any:
+        return jax.tree.unflatten(results, in_float32(closed, jax.tree.leaves(arguments)))
+
+    try:
+        return jax.jit(compare).lower(*jax.tree.unflatten(structure, arguments)), _FLOAT32
+    except Exception:
+        return traced.program.lower(), rounding
+
+
+def _require_sums(model: RecordModel, key: Array, traced: _Traced) -> None:
+    """Compare ``traced.records`` made-up records with each alone."""
+    program = hashlib.sha256(str(traced.program.jaxpr).encode())
+    for constant in constants(traced.program.jaxpr):
         program.update(np.asarray(constant).tobytes() if hasattr(constant, "dtype") else repr(constant).encode())
     if program.digest() in _PASSED:
         return
-    tolerance = min(0.05, 1000 * _coarsest(traced.jaxpr))
-    run = traced.lower().compile(compiler_options(jax.default_backend(), 0, level=0, calls=_MOST))
+    fine, rounding = _fine(traced)
+    run = fine.compile(compiler_options(jax.default_backend(), 0, level=0, calls=_MOST))
+    random = np.random.default_rng(0)
     evidence: dict[str, int] = {}
     for number in range(_MOST):
         params = jax.tree.map(lambda leaf: _near(leaf, random), model.initial)
-        found = jax.tree.map(np.asarray, run(params, key, np.uint32(number), tuple(_made_up(model, random, number))))
+        records = tuple(_made_up(model, random, number, traced.records))
+        found = jax.tree.map(np.asarray, run(params, key, np.uint32(number), records))
         for name, numbers in found.items():
-            evidence[name] = evidence.get(name, 0) + _judge(model, name, numbers, tolerance)
+            evidence[name] = evidence.get(name, 0) + _judge(model, name, numbers, traced.records, min(0.05, 1000 * rounding))
         if min(evidence.values(), default=_ENOUGH) >= _ENOUGH:
             break
     undecided = sorted(name.split(" ", 2)[2] for name, finite in evidence.items() if finite == 0)
     if undecided and model.uses_index:
         raise PrivacyModelError(_index_of_plate(model))
-    outside = [name for name in undecided if name in compared["outside"]]
+    outside = [name for name in undecided if name in traced.facts["outside"]]
     if outside:
         raise PrivacyModelError(
             f"site {outside[0]!r} is in no plate, and its density was not finite for any made-up record, so it cannot be "
@@ -110,11 +178,11 @@ def require_additive(model: RecordModel, key: Array) -> None:
 # ---- made-up values --------------------------------------------------------------------------------------------------
 
 
-def _made_up(model: RecordModel, random: np.random.Generator, number: int) -> Iterator[np.ndarray]:
+def _made_up(model: RecordModel, random: np.random.Generator, number: int, count: int) -> Iterator[np.ndarray]:
     """Record arrays of set ``number``: of one kind in the first sets, of mixed kinds in the others."""
     for array in model.blank_record:
         kind = number if number < len(_KINDS) else int(random.integers(len(_KINDS)))
-        shape = (COUNT, *array.shape)
+        shape = (count, *array.shape)
         if jnp.issubdtype(array.dtype, jnp.inexact):
             values = _KINDS[kind](random, shape)
         elif array.dtype == bool:
@@ -143,18 +211,21 @@ def _near(leaf: Array, random: np.random.Generator) -> np.ndarray:
 # ---- what is compared ------------------------------------------------------------------------------------------------
 
 
-def _compare(model: RecordModel, params: Any, key: Array, records: Any) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Numbers of each site, and what is known of the sites while they are traced."""
+def _compare(model: RecordModel, params: Any, key: Array, records: Any, count: int) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Numbers of each site, and what is known of the sites while they are traced. :param count: of ``records``."""
     records = tuple(map(jnp.asarray, records))
     first, second = jax.random.split(key)
     same = jax.random.wrap_key_data(jax.random.key_data(key)[:1], impl=_SAME_DRAWS)
     start = model.constrain(params)
     shapes: dict[str, list[Any]] = {}
+    plates: set[Any] = set()
 
     def traced(values: dict[str, Any], key: Array, records: Any, count: int) -> dict[str, dict]:
         pair = model.traces(values, key, records, count, layers_key=same)
         for what, trace in zip(("guide", "model"), pair, strict=True):
             for name, site in trace.items():
+                if site["type"] == "plate":
+                    plates.add(site["asked"])
                 if site["type"] == "param":
                     declared = jax.tree.map(jnp.shape, site["args"][0] if site["args"] else None)
                     shapes.setdefault(f"{what} parameter {name}", []).append(declared)
@@ -166,9 +237,9 @@ def _compare(model: RecordModel, params: Any, key: Array, records: Any) -> tuple
     fixed = start | {name: value for name, value in _latents(one).items() if name not in model.of_records}
     own = {}
     if any(name in model.of_records for name in _latents(one)):
-        three = traced(fixed, second, records, COUNT)
-        own = {name: value for name, value in _latents(three).items() if name in model.of_records}
-        axes = {name: _axis(model, three, name) for name in own}
+        several = traced(fixed, second, records, count)
+        own = {name: value for name, value in _latents(several).items() if name in model.of_records}
+        axes = {name: _axis(model, several, name, count) for name in own}
 
     def terms(values: dict[str, Any], records: Any, count: int) -> dict[str, Any]:
         found: dict[str, Any] = {}
@@ -177,7 +248,7 @@ def _compare(model: RecordModel, params: Any, key: Array, records: Any) -> tuple
                 if name in model.of_records:
                     continue
                 if site["type"] == "sample":
-                    found[f"{what} global {name}"] = log_density(site)
+                    found[f"{what} global {name}"] = _density(site, one[what].get(name))
                 elif site["type"] == "deterministic":
                     found[f"{what} global {name}"] = _digest(site["value"])
             for name, term in model.record_terms(trace).items():
@@ -186,13 +257,14 @@ def _compare(model: RecordModel, params: Any, key: Array, records: Any) -> tuple
 
     def reordered(order: Array) -> dict[str, Any]:
         values = {name: jnp.take(value, order, axes[name]) for name, value in own.items()}
-        return terms(values, tuple(array[order] for array in records), COUNT)
+        return terms(values, tuple(array[order] for array in records), count)
 
     def alone(place: Array) -> dict[str, Any]:
         values = {name: jax.lax.dynamic_slice_in_dim(value, place, 1, axes[name]) for name, value in own.items()}
         return terms(values, tuple(array[place][None] for array in records), 1)
 
-    together, single = jax.vmap(reordered)(jnp.asarray(_ORDERS)), jax.vmap(alone)(jnp.arange(COUNT))
+    orders = jnp.stack([jnp.arange(count), jnp.flip(jnp.arange(count))])
+    together, single = jax.vmap(reordered)(orders), jax.vmap(alone)(jnp.arange(count))
     if differing := sorted(set(together) ^ set(single)):
         raise PrivacyModelError(
             f"site {differing[0].split(' ', 2)[2]!r} is not there for every number of records: a step sees one record at a "
@@ -205,7 +277,17 @@ def _compare(model: RecordModel, params: Any, key: Array, records: Any) -> tuple
         if site["type"] == "sample" and name in model.of_records and not model.frames_of(site)
     }
     result = {name: (together[name], single[name]) for name in together}
-    return result, {"shapes": shapes, "outside": outside}
+    return result, {"shapes": shapes, "outside": outside, "subsamples": (model.num_records, 1) in plates}
+
+
+def _density(site: dict[str, Any], drawn: dict[str, Any] | None) -> Array:
+    """``log_density`` at what site ``drawn`` drew: some flows have no inverse, and keep what they drew."""
+    try:
+        return log_density(site)
+    except NotImplementedError:
+        if drawn is None or not drawn["intermediates"]:
+            raise
+        return log_density({**site, "intermediates": drawn["intermediates"]})
 
 
 def _digest(value: Any) -> Array:
@@ -218,25 +300,17 @@ def _latents(traces: dict[str, dict]) -> dict[str, Array]:
     return drawn(traces["guide"]) | drawn(traces["model"])
 
 
-def _axis(model: RecordModel, traces: dict[str, dict], name: str) -> int:
+def _axis(model: RecordModel, traces: dict[str, dict], name: str, count: int) -> int:
     """The axis of records of a latent's value."""
     site = traces["model"].get(name) or traces["guide"][name]
     (frame,) = model.frames_of(site)
     axis = site["value"].ndim - site["fn"].event_dim + frame.dim
-    if site["value"].shape[axis] != COUNT:
+    if site["value"].shape[axis] != count:
         raise PrivacyModelError(
-            f"site {name!r} has {site['value'].shape[axis]} entries in plate {frame.name!r} for {COUNT} records: give it "
+            f"site {name!r} has {site['value'].shape[axis]} entries in plate {frame.name!r} for {count} records: give it "
             "one for each record, and other axes of their own."
         )
     return axis
-
-
-def _coarsest(closed: Any) -> float:
-    """The rounding of the coarsest type of number that is computed with."""
-    types = {
-        atom.dtype for equation in equations(closed.jaxpr) for atom in map(aval, equation.outvars) if hasattr(atom, "dtype")
-    }
-    return max((float(jnp.finfo(each).eps) for each in types if jnp.issubdtype(each, jnp.floating)), default=1e-7)
 
 
 # ---- judgements ------------------------------------------------------------------------------------------------------
@@ -253,7 +327,7 @@ def _require_shapes(shapes: dict[str, list[Any]]) -> None:
             )
 
 
-def _judge(model: RecordModel, name: str, numbers: Any, tolerance: float) -> bool:
+def _judge(model: RecordModel, name: str, numbers: Any, count: int, tolerance: float) -> bool:
     """Whether these made-up records say something about a site. :raises PrivacyModelError: if they refute it."""
     what, kind, site = name.split(" ", 2)
     if kind == "global":
@@ -279,11 +353,11 @@ def _judge(model: RecordModel, name: str, numbers: Any, tolerance: float) -> boo
         if model.uses_index:
             raise PrivacyModelError(_index_of_plate(model))
         raise PrivacyModelError(
-            f"site {site!r} of the {what} has no term for each record: the log density of {COUNT} made-up records is not "
+            f"site {site!r} of the {what} has no term for each record: the log density of {count} made-up records is not "
             "the sum of each one's, in any order. Something looks across records: a mean, a standard deviation, a sort, a "
-            "cumulative sum or softmax over records, or a likelihood of all of them at once (Cox's partial likelihood). A "
-            "step calls the model with one record at a time. Scale by public constants before the model, x = (x - centre) / "
-            "width, and write a likelihood that is a product over records."
+            "cumulative sum or softmax over records, a branch on len(x), or a likelihood of all of them at once (Cox's "
+            "partial likelihood). A step calls the model with one record at a time. Scale by public constants before the "
+            "model, x = (x - centre) / width, and write a likelihood that is a product over records."
         )
     return True
 

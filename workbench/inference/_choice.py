@@ -12,13 +12,17 @@ from collections.abc import Sequence
 
 from workbench.inference._linear_uses import LinearUse
 
-__all__ = ["as_by_vmap", "gram_is_faster", "records_at_once"]
+__all__ = ["are_few_long_rows", "as_by_vmap", "gram_is_faster", "records_at_once"]
 
 # Nanoseconds. A multiplication and addition of the products between places; they took 0.037 to 0.069 from 16 places on.
 _PRODUCT = 0.055
 # An entry of a formed gradient: written, squared, summed; 0.5 where all gradients stay in the cache, 4 to 5 in memory.
 _ENTRY_IN_CACHE, _ENTRY_IN_MEMORY = 0.5, 4.0
 _CACHE = 2**25  # bytes
+
+# Long rows that a record looks up, up to which products between them are faster than adding them up row by row: of 8 rows
+# of 64 numbers they took 0.7 of the time, of 2 rows of 8192 numbers 0.6, of 16 rows of 64 as much, of 32 rows of 256 1.3.
+_FEW_ROWS, _LONG = 8, 64
 
 # Bytes of patches that stay in a core's own cache until they are multiplied. A decoder with 5 x 5 kernels took 0.49 of the
 # plain gradient so, 0.61 with 4 MiB, 0.91 with 16 and 1.49 with all at once.
@@ -30,11 +34,16 @@ def gram_is_faster(t: int, p: int, d: int, in_all: int) -> bool:
 
     Both need one product of T p d more, for the gradients or for their sum.
 
-    :param in_all: bytes of the gradients of all records and leaves, which together do or do not stay in the cache.
+    :param in_all: bytes of the gradients that are formed, of all records, which together do or do not stay in the cache.
     """
     in_memory = min(1.0, in_all / _CACHE)
     entry = _ENTRY_IN_CACHE + (_ENTRY_IN_MEMORY - _ENTRY_IN_CACHE) * in_memory
     return 2 * t * t <= p * d and t * t * (p + d) * _PRODUCT <= p * d * entry
+
+
+def are_few_long_rows(t: int, d: int) -> bool:
+    """Whether products between T rows of d numbers are faster than adding up what falls on the same row."""
+    return 1 < t <= _FEW_ROWS and d >= _LONG
 
 
 def as_by_vmap(linear_uses: Sequence[LinearUse]) -> bool:

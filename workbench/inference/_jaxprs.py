@@ -18,6 +18,7 @@ __all__ = [
     "equations",
     "evaluate",
     "flat_jaxpr",
+    "inner_jaxpr",
     "is_literal",
     "primitives",
     "rebuilt",
@@ -26,6 +27,7 @@ __all__ = [
 ]
 
 _INLINED = {"jit": "jaxpr", "pjit": "jaxpr", "closed_call": "call_jaxpr", "remat2": "jaxpr", "checkpoint": "jaxpr"}
+_OWN_DERIVATIVES = {"custom_jvp_call": "call_jaxpr", "custom_vjp_call": "call_jaxpr", "custom_vjp_call_jaxpr": "fun_jaxpr"}
 
 
 def aval(atom: Any) -> Any:
@@ -142,9 +144,11 @@ def _is_jaxpr(value: Any) -> bool:
     return isinstance(value, (Jaxpr, ClosedJaxpr))
 
 
-def _subjaxpr(equation: JaxprEqn) -> ClosedJaxpr:
-    inner = equation.params[_INLINED[equation.primitive.name]]
-    return inner if isinstance(inner, ClosedJaxpr) else ClosedJaxpr(inner, ())
+def inner_jaxpr(equation: JaxprEqn) -> ClosedJaxpr | None:
+    """What a call does: one of jit or remat, or of a function with its own derivative. None for other operations."""
+    key = (_INLINED | _OWN_DERIVATIVES).get(equation.primitive.name)
+    inner = None if key is None else equation.params[key]
+    return ClosedJaxpr(inner, ()) if isinstance(inner, Jaxpr) else inner
 
 
 def _inlined(closed: ClosedJaxpr, arguments: Sequence[Any]) -> list[Any]:
@@ -152,8 +156,9 @@ def _inlined(closed: ClosedJaxpr, arguments: Sequence[Any]) -> list[Any]:
     environment = Environment(closed, arguments)
     for equation in closed.jaxpr.eqns:
         inputs = environment.read(equation.invars)
-        if equation.primitive.name in _INLINED:
-            outputs = _inlined(_subjaxpr(equation), inputs)
+        inner = inner_jaxpr(equation)
+        if inner is not None and equation.primitive.name in _INLINED:
+            outputs = _inlined(inner, inputs)
         elif equation.primitive is scan_p:
             outputs, _ = scan_again(equation, inputs, lambda inner, given, _: (_inlined(inner, given), None))
         else:

@@ -7,10 +7,11 @@ What follows the number of records that are handed in holds records: a plate tha
 from __future__ import annotations
 
 import contextlib
+import functools
 import inspect
 import linecache
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -43,12 +44,12 @@ Layout = Callable[[tuple[Any, ...]], tuple[tuple[Any, ...], dict[str, Any]]]  # 
 class Plates(NamedTuple):
     """The plates of the records.
 
-    :param names: of all of them. :param full_size: N if some are of size N without subsampling, otherwise None.
+    :param names: of all of them. :param full: of those with one entry for each record, subsampling or not.
     :param as_they_are: whether each asks for as many records as it gets.
     """
 
     names: tuple[str, ...]
-    full_size: int | None
+    full: tuple[str, ...]
     as_they_are: bool
 
 
@@ -130,41 +131,57 @@ def find_plates(
     :raises PrivacyModelError: several plates subsample; a plate of the records has a size that is neither N nor follows the
         number of records; one is inside another; the model takes one record but not two.
     """
-    for full_size in (None, num_records) if takes_num_records(model) else (None,):
-        traces = []
-        for count in COUNTS:
-            try:
-                with readable("model"):
-                    traces.append(abstract_trace(model, layout, record, kwargs, count, full_size=full_size))
-            except PrivacyModelError:
-                raise
-            except Exception as error:
-                if count > 1 and full_size is None and takes_num_records(model):
-                    break  # a plate of num_records, perhaps
-                shapes = ", ".join(str((count, *array.shape)) for array in record)
-                note = f"(The model was called with {count} made-up record(s), that is with arrays of shape {shapes}.)"
-                if count == 1:
-                    error.add_note(note)
-                    raise
-                raise PrivacyModelError(
-                    f"the model takes one record, but not {count}: {type(error).__name__}: {error}. Its plate and its "
-                    'arrays must have one entry for each record that is handed in: numpyro.plate("records", len(x)). '
-                    f"{note}"
-                ) from error
-        if len(traces) < len(COUNTS):
-            continue
-        plates = _following(traces)
-        if plates or full_size is not None:
-            break
-    _check_plates(traces[0], plates, num_records)
-    return Plates(plates, full_size, all(traces[0][name]["asked"][1] in (None, 1) for name in plates))
+    trace = functools.partial(_shown, model, layout, record)
+    found: tuple[str, ...] = ()
+    full: tuple[str, ...] = ()
+    try:
+        traces = [trace(kwargs, count) for count in COUNTS]
+        found = _following(traces, COUNTS)
+    except Exception:
+        if not takes_num_records(model):
+            raise
+    if not found and takes_num_records(model):
+        # Perhaps they are of size num_records. Called with all records, they are those that follow both numbers: a plate
+        # of something else may have N entries by chance.
+        counts = num_records, num_records + 1
+        with contextlib.suppress(Exception):  # a model that only takes minibatches has none
+            full = _following([trace({**kwargs, "num_records": count}, count) for count in counts], counts)
+        traces = [trace(kwargs, count, full) for count in COUNTS]
+        found = _following(traces, COUNTS)
+    _check_plates(traces[0], found, num_records)
+    full = tuple(name for name in found if traces[0][name]["args"][1] == 1)
+    return Plates(found, full, all(traces[0][name]["asked"] in ((1, None), (1, 1), (num_records, 1)) for name in found))
 
 
-def _following(traces: list[dict]) -> tuple[str, ...]:
-    """The plates whose numbers of entries are as 1 to 2 to 3."""
+def _shown(
+    model: Callable, layout: Layout, record: tuple[Any, ...], kwargs: dict[str, Any], count: int, full: tuple[str, ...] = ()
+) -> dict:
+    """``abstract_trace``, with errors that a reader understands."""
+    try:
+        with readable("model"):
+            return abstract_trace(model, layout, record, kwargs, count, full=full)
+    except PrivacyModelError:
+        raise
+    except Exception as error:
+        shapes = ", ".join(str((count, *array.shape)) for array in record)
+        note = f"(The model was called with {count} made-up record(s), that is with arrays of shape {shapes}.)"
+        if count == 1:
+            error.add_note(note)
+            raise
+        raise PrivacyModelError(
+            f"the model takes one record, but not {count}: {type(error).__name__}: {error}. Its plate and its "
+            'arrays must have one entry for each record that is handed in: numpyro.plate("records", len(x)). '
+            f"{note}"
+        ) from error
+
+
+def _following(traces: Sequence[dict], counts: Sequence[int]) -> tuple[str, ...]:
+    """The plates whose numbers of entries are as ``counts``."""
     names = [name for name, site in traces[0].items() if site["type"] == "plate" and all(name in each for each in traces)]
     sizes = {name: [trace[name]["args"][1] for trace in traces] for name in names}
-    return tuple(name for name in names if sizes[name] == [sizes[name][0] * count for count in COUNTS])
+    return tuple(
+        name for name, seen in sizes.items() if [size * counts[0] for size in seen] == [seen[0] * count for count in counts]
+    )
 
 
 def _check_plates(trace: dict, plates: tuple[str, ...], num_records: int) -> None:
@@ -260,10 +277,10 @@ def _without_hessian(params: Any) -> Any:
 
 def _of_each_record(guide: str, latents: dict[str, dict], plates: tuple[str, ...], trace: dict) -> PrivacyModelError:
     """Why it is refused, with an amortised guide to paste."""
-    lines, plate = [], ""
+    lines, plate, dim = [], "", -1
     for latent, site in latents.items():
         frame = next(frame for frame in site["cond_indep_stack"] if frame.name in plates)
-        plate, shape = frame.name, [*site["fn"].batch_shape, *site["fn"].event_shape]
+        plate, dim, shape = frame.name, frame.dim, [*site["fn"].batch_shape, *site["fn"].event_shape]
         axis = len(site["fn"].batch_shape) + frame.dim
         others = shape[:axis] + shape[axis + 1 :]
         one = f"jnp.moveaxis((features @ each).reshape({', '.join(['len(x)', *map(str, others)])}), 0, {axis})"
@@ -279,13 +296,14 @@ def _of_each_record(guide: str, latents: dict[str, dict], plates: tuple[str, ...
             f'        numpyro.sample("{latent}", {drawn})',
         ]
     size = "num_records, subsample_size=len(x)" if is_subsampling(trace[plate]) else "len(x)"
+    where = "" if dim == -1 else f", dim={dim}"
     return PrivacyModelError(
         f"{guide} would have parameters for each record's {', '.join(map(repr, latents))}, by the index of the record plate "
         f"{plate!r}, learnt from that record alone. Use an amortised guide, whose networks all records share. Paste this, "
         "with your model's arguments, and add a numpyro.sample for each global latent:",
         "def guide(x, *args, num_records=None, **kwargs):\n"
         "    features = jnp.concatenate([x.reshape(len(x), -1), jnp.ones((len(x), 1))], axis=1)\n"
-        f'    with numpyro.plate("{plate}", {size}):\n' + "\n".join(lines),
+        f'    with numpyro.plate("{plate}", {size}{where}):\n' + "\n".join(lines),
     )
 
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterator
 from typing import Any
 
 import jax
 import jax.numpy as jnp
+from jax.extend.core import ClosedJaxpr
 from jax.interpreters.partial_eval import dce_jaxpr
 from numpyro import handlers
 from numpyro.distributions import ExpandedDistribution, Independent, MaskedDistribution
@@ -25,6 +26,7 @@ __all__ = [
     "log_density",
     "total",
     "trace_of",
+    "used_by",
     "used_inputs",
 ]
 
@@ -48,15 +50,15 @@ class RecordPlates(handlers.Messenger):
     which hide their plates from handlers outside, are treated alike.
 
     :param index: of these records; 0, 1, ... by default.
-    :param full_size: plates of this size hold the records too, although they do not subsample.
+    :param full: names of plates that hold the records, although they may not subsample.
     :param layers_key: what ``numpyro.prng_key`` returns; a new key by default.
     """
 
     def __init__(
-        self, fn: Callable, count: int, index: Array | None, full_size: int | None, layers_key: Array | None = None
+        self, fn: Callable, count: int, index: Array | None, full: Collection[str] = (), layers_key: Array | None = None
     ) -> None:
         super().__init__(fn)
-        self.count, self.full_size, self.layers_key = count, full_size, layers_key
+        self.count, self.full, self.layers_key = count, full, layers_key
         self.index = jnp.arange(count) if index is None else index
         self.plates: dict[str, dict[str, Any]] = {}
 
@@ -65,7 +67,7 @@ class RecordPlates(handlers.Messenger):
         if kind == "plate" and not msg.get("_control_flow_done"):
             asked = msg["args"]
             size = asked[0]
-            if is_subsampling(msg) or size == self.full_size:
+            if is_subsampling(msg) or msg["name"] in self.full:
                 msg["args"], msg["value"] = (size, self.count), self.index
             here = size if msg["value"] is None else msg["value"].shape[0]
             self.plates[msg["name"]] = {"args": (size, here), "asked": asked}
@@ -92,7 +94,7 @@ def trace_of(
     count: int = 1,
     *,
     index: Array | None = None,
-    full_size: int | None = None,
+    full: Collection[str] = (),
     layers_key: Array | None = None,
 ) -> dict:
     """The trace of ``fn`` for ``count`` records, with sites and parameters set to ``values``.
@@ -100,7 +102,7 @@ def trace_of(
     Plates are in it with (size, entries that are there) as their "args", and what they asked for as "asked".
     The other arguments are those of ``RecordPlates``.
     """
-    plates = RecordPlates(seeded(fn, key), count, index, full_size, layers_key)
+    plates = RecordPlates(seeded(fn, key), count, index, full, layers_key)
     trace = handlers.trace(handlers.substitute(plates, data=values)).get_trace(*args, **kwargs)
     for name, site in plates.plates.items():  # those in a scan's body too
         trace[name] = {**trace.get(name, {"type": "plate", "name": name}), **site}
@@ -123,8 +125,8 @@ def log_densities(site: dict[str, Any], plate_scale: float = 1.0) -> Array:
         value = site["fn"].log_prob(site["value"], site["intermediates"])
     else:
         value = site["fn"].log_prob(site["value"])
-    scale = 1.0 if site["scale"] is None else site["scale"]
-    return value * (scale / plate_scale)  # a scale may hold weights, one for each entry
+    scale = (1.0 if site["scale"] is None else site["scale"]) / plate_scale  # it may hold weights, one for each entry
+    return value if isinstance(scale, float) and scale == 1 else value * scale
 
 
 def log_density(site: dict[str, Any], plate_scale: float = 1.0) -> Array:
@@ -139,12 +141,15 @@ def used_inputs(fn: Callable, *args: Any) -> dict[str, list[bool]]:
     """
     closed, shapes = jax.make_jaxpr(fn, return_shape=True)(*args)
     require_plain(closed)  # what calls Python would seem to be needed by every output
-    names = list(jax.tree.unflatten(jax.tree.structure(shapes), range(len(closed.jaxpr.outvars))).items())
-    used = {}
-    for name, position in names:
-        wanted = [place == position for place in range(len(closed.jaxpr.outvars))]
-        used[name] = list(dce_jaxpr(closed.jaxpr, wanted)[1])
-    return used
+    return {path[0].key: used for path, used in used_by(closed, shapes)}
+
+
+def used_by(closed: ClosedJaxpr, results: Any) -> Iterator[tuple[Any, list[bool]]]:
+    """(path, which arguments it depends on) of each leaf of ``results``, the pytree that ``closed`` returns."""
+    paths = [path for path, _ in jax.tree_util.tree_flatten_with_path(results)[0]]
+    needed, _ = dce_jaxpr(closed.jaxpr, [True] * len(paths), instantiate=True)
+    for position, path in enumerate(paths):
+        yield path, list(dce_jaxpr(needed, [place == position for place in range(len(paths))])[1])
 
 
 def drawn(trace: dict) -> dict[str, Any]:

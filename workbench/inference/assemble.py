@@ -89,7 +89,7 @@ def assemble(
         static=static,
         layout=layout,
     )
-    require_additive(by_record, start_key)
+    require_additive(by_record, start_key, sampler.usual_size())
     if units is not None:
         by_record = dataclasses.replace(by_record, most_rows=units.widths[0])
     optimizer = optimizer_for(by_record.initial, optim, learning_rate)

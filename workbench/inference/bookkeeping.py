@@ -59,6 +59,8 @@ _ADVICE = {
     "share some of its entries": "use all of the leaf, or parts of it that do not overlap, or two leaves",
 }
 _LARGE = 4096  # entries of a leaf for which advice is given
+# Two of eight experts, 64 x 128: the plain gradient took 6 ms as gathered and 2 ms so, the clipped sum 34 and 2 ms.
+_OF_MATRICES = "multiply by all matrices, then look up results, jnp.einsum('p,kpd->kd', x, W)[chosen]"
 
 
 class LeafRule(NamedTuple):
@@ -68,7 +70,7 @@ class LeafRule(NamedTuple):
         "Gram matrix" (norms from products between places, never a gradient), "rows" (looked up), "instantiated" (the
         record's gradient as one matrix product), "materialised" (the record's gradient by vmap).
     :param reason: why. :param bytes: held for it, for one record. :param advice: what to write instead, of a large leaf
-        that is materialised; "" if nothing is known.
+        that is materialised or whose matrices are looked up; "" if nothing is known.
     """
 
     leaf: str
@@ -166,7 +168,7 @@ def _size(linear_uses: Sequence[LinearUse]) -> tuple[int, int, int, int]:
 def _possible(linear_uses: Sequence[LinearUse], in_all: int) -> list[str]:
     """The rules that a group of linear uses may be given, the one that is taken by default first.
 
-    :param in_all: bytes of all gradients of the minibatch.
+    :param in_all: bytes of the gradients of the minibatch that are formed, with those of this leaf.
     """
     _, t, p, d = _size(linear_uses)
     if t == 0:
@@ -177,7 +179,8 @@ def _possible(linear_uses: Sequence[LinearUse], in_all: int) -> list[str]:
             return [MATERIALISED]
         return [OUTER if t == 1 else GRAM, FORMED] if t <= _factors.MOST_SCALED else [FORMED]
     if len(linear_uses) == 1 and looks_up[0]:
-        return [ROWS, GRAM] if t == 1 or t * (d + 1) <= p * d else [MATERIALISED, ROWS, GRAM]
+        norms = [GRAM, ROWS] if _choice.are_few_long_rows(t, d) else [ROWS, GRAM]
+        return norms if t == 1 or t * (d + 1) <= p * d else [MATERIALISED, *norms]
     if t == 1:
         return [OUTER, FORMED]
     if any(looks_up):
@@ -250,7 +253,9 @@ def _rule(
     )
     held = sum(_bytes(group.linear_uses, group.rule, width) for group in groups)
     parts = f"{len(groups)} parts: " if len(groups) > 1 else ""
-    return LeafRule(name, leaf.shape, ", ".join(dict.fromkeys(chosen)), parts + "; ".join(reasons), held), groups
+    looked_up = any(use.frame.rows and use.shape[3] >= _LARGE for group in groups for use in group.linear_uses)
+    advice = _OF_MATRICES if looked_up and leaf.ndim > 2 else ""
+    return LeafRule(name, leaf.shape, ", ".join(dict.fromkeys(chosen)), parts + "; ".join(reasons), held, advice), groups
 
 
 # --- the plan ---------------------------------------------------------------------------------------------------------
@@ -435,7 +440,11 @@ def plan(
     closed = _loss_jaxpr(loss, leaves, treedef, record)
     uses = uses_of(closed, len(leaves))
     shapes = [jax.ShapeDtypeStruct(aval(variable).shape, aval(variable).dtype) for variable in closed.jaxpr.invars]
-    in_all = size * sum(shape.size * max(shape.dtype.itemsize, 4) for shape in shapes[: len(leaves)])
-    found = [_rule(uses[number], shapes, number, name, (rules or {}).get(name), in_all) for number, name in enumerate(names)]
-    taps = {number: groups for number, (_, groups) in enumerate(found) if groups}
-    return Plan(closed, len(leaves), taps, tuple(rule for rule, _ in found), bool(rules))
+    found, held = {}, 0
+    for number in sorted(range(len(leaves)), key=lambda number: shapes[number].size):  # small gradients are formed first
+        of_all = size * shapes[number].size * max(shapes[number].dtype.itemsize, 4)
+        rule, groups = _rule(uses[number], shapes, number, names[number], (rules or {}).get(names[number]), held + of_all)
+        found[number] = rule, groups
+        held += of_all if not groups or any(group.rule == FORMED for group in groups) else 0
+    taps = {number: groups for number, (_, groups) in sorted(found.items()) if groups}
+    return Plan(closed, len(leaves), taps, tuple(found[number][0] for number in range(len(leaves))), bool(rules))

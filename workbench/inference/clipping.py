@@ -56,7 +56,7 @@ class Explanation:
         return sum(row.bytes for row in self.rows)
 
     def __str__(self) -> str:
-        """The table, with a line on top, and below it what could be written instead for large materialised leaves."""
+        """The table, with a line on top, and below it what could be written instead for large leaves."""
         cells = [("leaf", "shape", "rule", "bytes", "why")]
         cells += [(row.leaf, str(row.shape), row.rule, f"{row.bytes:,}", row.reason) for row in self.rows]
         widths = [max(len(row[column]) for row in cells) for column in range(5)]

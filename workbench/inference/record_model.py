@@ -120,7 +120,7 @@ class RecordModel:
         :param options: of ``trace_of``.
         """
         guide_key, model_key = two_of(key)
-        options = {"full_size": self.plates.full_size, **options}
+        options = {"full": self.plates.full, **options}
         guide_trace = trace_of(self.guide, guide_key, values, *self._call(self.guide, records), count, **options)
         model_trace = trace_of(
             self.model, model_key, values | drawn(guide_trace), *self._call(self.model, records), count, **options
@@ -138,7 +138,7 @@ class RecordModel:
     ) -> dict:
         """The trace of the model alone for ``blank_record``. :param changed: of the model, a handler of NumPyro's."""
         call = self._call(self.model, tuple(jnp.asarray(array)[None] for array in self.blank_record))
-        return trace_of(changed(self.model), key, values, *call, full_size=self.plates.full_size)
+        return trace_of(changed(self.model), key, values, *call, full=self.plates.full)
 
     def _traces(self, values: dict[str, Any], key: Key, index: Any = 0, record: Record | None = None) -> tuple[dict, dict]:
         """``traces`` for one record, ``blank_record`` by default."""

@@ -40,6 +40,7 @@ from workbench.inference._traces import (
     log_density,
     total,
     trace_of,
+    used_by,
     used_inputs,
 )
 from workbench.inference.record_model import Array, Record, RecordModel
@@ -174,22 +175,22 @@ class _Pair:
         It does so in its first call, which must not happen under jit, and rejects points by the likelihood of the
         observations, which are made up here and may be impossible.
         """
-        constants, full_size = self.constants[1], self.plates.full_size
+        constants, full = self.constants[1], self.plates.full
         imputed = require_automatic(
             self.guide,
             self.plates.names,
-            lambda part: abstract_trace(part, self.layout, self.record, constants, 1, full_size=full_size),
+            lambda part: abstract_trace(part, self.layout, self.record, constants, 1, full=full),
         )
         if self.guide.prototype_trace is not None:  # type: ignore[attr-defined]
             return imputed
         args, by_name = self.arguments
         originals = [(part, part.model) for part in automatic_parts(self.guide)]
         for part, original in originals:
-            inner = original if self.plates.as_they_are else RecordPlates(original, 1, None, full_size)
+            inner = original if self.plates.as_they_are else RecordPlates(original, 1, None, full)
             part.model = NetworkWatch(_WithoutObservations(inner, imputed))
         try:
             with _MADE_UP, validation_enabled(False):  # made-up records need not be valid
-                trace_of(self.guide, key, {}, args, {**constants, **by_name}, full_size=full_size)
+                trace_of(self.guide, key, {}, args, {**constants, **by_name}, full=full)
         finally:
             for part, original in originals:
                 part.model = original
@@ -197,36 +198,76 @@ class _Pair:
 
     def starting_values(self, key: Array, others: dict[str, Any] | None = None) -> dict[str, Array]:
         """Unconstrained starting values of all parameters. :param others: instead of constants."""
-        args, by_name = self.arguments
-        for_model, for_guide = ({**each, **by_name, **(others or {})} for each in self.constants)
+        declared = self._declared(key, *self.arguments, others or {})
+        return _strong({name: self.inverse_transforms[name].inv(value) for name, (value, _) in declared.items()})
+
+    def _declared(
+        self, key: Array, args: tuple[Any, ...], by_name: dict[str, Any], others: dict[str, Any]
+    ) -> dict[str, tuple[Any, Any]]:
+        """``{parameter: (value, constraint)}`` as model and guide declare them."""
+        for_model, for_guide = ({**each, **by_name, **others} for each in self.constants)
         guide_key, model_key = jax.random.split(key)
-        full_size = self.plates.full_size
-        guide_trace = trace_of(self.guide, guide_key, {}, args, for_guide, full_size=full_size)
-        model_trace = trace_of(self.model, model_key, drawn(guide_trace), args, for_model, full_size=full_size)
+        full = self.plates.full
+        guide_trace = trace_of(self.guide, guide_key, {}, args, for_guide, full=full)
+        model_trace = trace_of(self.model, model_key, drawn(guide_trace), args, for_model, full=full)
         if not self.sites:
             self.sites.update(guide=guide_trace, model=model_trace)
-        values = {}
-        for name, site in (model_trace | guide_trace).items():
-            if site["type"] == "param":
-                with jax.ensure_compile_time_eval():  # bounds that are arrays: the transform is kept after the trace
-                    transform = biject_to(site["kwargs"].get("constraint", constraints.real))
-                self.inverse_transforms.setdefault(name, transform)
-                values[name] = transform.inv(jax.tree.map(jnp.asarray, site["value"]))  # networks are pytrees
-                require_floats(name, values[name])
-        # weak types, of Python's numbers, would compile all that takes parameters once for them and once for a step's
-        return jax.tree.map(lambda leaf: jnp.asarray(leaf, leaf.dtype), values)
+        return {  # networks are pytrees
+            name: (jax.tree.map(jnp.asarray, site["value"]), site["kwargs"].get("constraint", constraints.real))
+            for name, site in (model_trace | guide_trace).items()
+            if site["type"] == "param"
+        }
 
     def initial(self, key: Array) -> dict[str, Array]:
-        """``starting_values``, with errors of model and guide that a reader understands."""
+        """``starting_values``, and the inverse transforms, with errors of model and guide that a reader understands.
+
+        :raises PrivacyModelError: for a parameter whose bounds are made of records.
+        """
+        shapes: dict[str, Any] = {}
+
+        def declared(key: Array, record: Record) -> Any:
+            values, bounds = {}, {}
+            for name, (value, constraint) in self._declared(key, *self.layout(record), {}).items():
+                require_floats(name, value)
+                values[name] = biject_to(constraint).inv(value)
+                leaves, shapes[name] = jax.tree.flatten(constraint)
+                bounds[name] = [leaf for leaf in leaves if isinstance(leaf, jax.core.Tracer)]
+                shapes[name] = shapes[name], leaves
+            return {"value": _strong(values), "bounds": bounds}
+
+        record = tuple(jax.device_put(array[None]) for array in self.record)
         try:
             with NetworkWatch(), readable("model or guide"):
-                return jax.jit(self.starting_values)(key)
+                traced = jax.jit(declared).trace(key, record)
+                _require_public_bounds(traced)
+                found = traced.lower().compile()(key, record)
         except PrivacyModelError:
             raise
         except Exception as error:
-            shapes = ", ".join(str(leaf.shape) for leaf in jax.tree.leaves(self.arguments) if hasattr(leaf, "shape"))
-            error.add_note(f"(The model and guide were called with one record, that is with arrays of shape {shapes}.)")
+            given = ", ".join(str(array.shape) for array in record)
+            error.add_note(f"(The model and guide were called with one record, that is with arrays of shape {given}.)")
             raise
+        for name, (structure, leaves) in shapes.items():
+            bounds = iter(found["bounds"][name])  # of bounds that are made inside the model, what they are
+            known = [next(bounds) if isinstance(leaf, jax.core.Tracer) else leaf for leaf in leaves]
+            self.inverse_transforms[name] = biject_to(jax.tree.unflatten(structure, known))
+        return found["value"]
+
+
+def _strong(values: dict[str, Any]) -> dict[str, Any]:
+    """Without weak types, of Python's numbers, which would compile all that takes parameters once more for a step's."""
+    return jax.tree.map(lambda leaf: jnp.asarray(leaf, leaf.dtype), values)
+
+
+def _require_public_bounds(traced: Any) -> None:
+    """:param traced: a function of a key and records, with ``{"bounds": {parameter: arrays}}`` among its results."""
+    bounds = {path: used for path, used in used_by(traced.jaxpr, traced.out_info) if path[0].key == "bounds"}
+    for path, (_, *of_records) in bounds.items():
+        if any(of_records):
+            raise PrivacyModelError(
+                f"the bounds of parameter {path[1].key!r} (its constraint) are made of records, which are private: write "
+                "public constants, as constraint=constraints.interval(0.0, 10.0)."
+            )
 
 
 def _outside_plates(candidate: RecordModel, key: Array, subsamples: bool) -> set[str]:
