@@ -323,6 +323,14 @@ STRUCTURED = (
 )  # fmt: skip
 
 
+def reach_of(model):
+    """How far u may be dithered; of a mixture, which has no noise-aware posterior, not at all."""
+    try:
+        return noise_aware.prior_of(model).reach
+    except NoNoiseAwarePosterior:
+        return np.zeros(model.shared_size)
+
+
 def private_fits(world, records, epsilon):
     """(private step, averaged unconstrained parameters, moments, noise of a step) of all repeats."""
     dpvi = DPVI(
@@ -331,8 +339,10 @@ def private_fits(world, records, epsilon):
     )  # fmt: skip
     dpvi.init(key_from_seed(0), *(array[0] for array in records), num_records=world.num_records)
     step, repeats = dpvi.private_step, len(records[0])
-    one = dpvi.hyper._replace(moments_from=jnp.int32(int(0.3 * STEPS)))
-    hyper = jax.tree.map(lambda leaf: jnp.broadcast_to(leaf, (repeats,)), one)
+    begin, noise = int(0.3 * STEPS), float(dpvi.hyper.standard_deviation) / world.rate
+    sizes = noise_aware.dither(reach_of(step.model), noise, STEPS - begin, world.num_records, world.clip)
+    one = dpvi.hyper._replace(moments_from=jnp.int32(begin), dither=jnp.asarray(sizes))
+    hyper = jax.tree.map(lambda leaf: jnp.broadcast_to(leaf, (repeats, *leaf.shape)), one)
     state = starting_states(step, [key_from_seed(seed) for seed in range(1, repeats + 1)], hyper)
     lanes = BatchedProgram(step, repeats, shared=False, devices=jax.devices()[:1])
     end = lanes.run(state, records, hyper, STEPS).state
@@ -359,11 +369,8 @@ def posteriors(world, truth, records, epsilon, random):
     aware, oracle = [], []
     for place, curvature in enumerate(curvatures(world, records, truth)):
         own = Moments(*(None if leaf is None else leaf[place] for leaf in moments))
-        aware.append(
-            noise_aware.draw(
-                own, prior, scale[place], step_noise=noise, sampling_rate=world.rate, count=DRAWS, generator=random
-            )
-        )
+        settings = {"step_noise": noise, "sampling_rate": world.rate, "count": DRAWS, "generator": random}
+        aware.append(noise_aware.draw(own, prior, scale[place], **settings))
         center, gradient, _, _ = own.centred()
         level = noise**2 + (1 - world.rate) / world.rate * np.diag(curvature).mean()
         known = np.broadcast_to(curvature, (DRAWS, *curvature.shape))

@@ -29,7 +29,7 @@ def noiseless(step: PrivateStep) -> PrivateStep:
 def noiseless_hyper(hyper: Hyperparameters) -> Hyperparameters:
     """What ``noiseless(step)`` takes instead of ``hyper``."""
     clip, deviation = jnp.float32(math.inf), jnp.float32(0.0)
-    return hyper._replace(clip=clip, standard_deviation=deviation, moments_from=None, adaptive=None)
+    return hyper._replace(clip=clip, standard_deviation=deviation, moments_from=None, adaptive=None, dither=None)
 
 
 def without_privacy(prepared: PreparedFit, stop: Callable[[], bool] = lambda: False) -> Scores | None:

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, fields
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import numpyro
 
@@ -24,7 +25,7 @@ from workbench.fitting import defaults
 from workbench.fitting.devices import grid_named
 from workbench.fitting.one_shot import STATISTICS, OneShot, one_shot_for
 from workbench.fitting.settings import AUTO, Settings, about, described, names, takes
-from workbench.inference import _adaptive_clip, _norms
+from workbench.inference import _adaptive_clip, _norms, noise_aware
 from workbench.inference._joint_prior import JointPrior
 from workbench.inference._units import UnitRows
 from workbench.inference.assemble import assemble
@@ -197,10 +198,9 @@ class FitSpec:
             units=self.unit_rows,
         )
         try:
-            self.prior(step.model)
-            keeps_moments = True
+            reach = self.prior(step.model).reach
         except NoNoiseAwarePosterior:
-            keeps_moments = False
+            reach = None
         # for other clipping modes, a norm above C does not tell whether the gradient was changed
         is_flat = self.privacy.clipping == "flat"
         counts_norms = is_flat and _norms.have_room(plan.mechanism, plan.sampler.capacity)
@@ -208,7 +208,9 @@ class FitSpec:
             raise _validate.ArgumentError(
                 "clip", AUTO, "needs noised counts of gradient norms, and this much noise leaves no room: give a number."
             )
-        return dataclasses.replace(step, counts_norms=counts_norms, keeps_moments=keeps_moments, shards=self.shards)
+        return dataclasses.replace(
+            step, counts_norms=counts_norms, keeps_moments=reach is not None, reach=reach, shards=self.shards
+        )
 
     def prior(self, model: RecordModel) -> Prior | JointPrior:
         """The prior for a noise-aware posterior. :raises NoNoiseAwarePosterior: if there will be none."""
@@ -223,6 +225,11 @@ class FitSpec:
         average_from = self.privacy.iterations // 2 if self.averages else None
         moments_from = int(_SETTLED * self.privacy.iterations) if step.counts_norms or step.keeps_moments else None
         hyper = Hyperparameters.of(plan.mechanism, self.settings.learning_rate, average_from, moments_from)
+        if step.reach is not None and moments_from is not None and average_from is not None:
+            noise = plan.mechanism.standard_deviation / (step.share_of_sum * plan.sampler.sampling_rate)
+            counted = self.privacy.iterations - moments_from
+            sizes = noise_aware.dither(step.reach, noise, counted, step.model.num_records, plan.mechanism.clip)
+            hyper = hyper._replace(dither=jnp.asarray(sizes))
         if not self.privacy.adapts_clip:
             return hyper
         return hyper._replace(adaptive=_adaptive_clip.of(self.privacy.iterations, self.largest_clip))

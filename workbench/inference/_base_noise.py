@@ -11,6 +11,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
+import jax.numpy as jnp
 from numpyro import handlers
 
 __all__ = ["Key", "RecordKey", "record_keys", "seeded", "two_of"]
@@ -35,6 +36,11 @@ def record_keys(key: jax.Array, places: jax.Array) -> RecordKey:
     It comes from a third child of ``key``. The first two make the draws that records share.
     """
     return RecordKey(jax.random.split(key, 3)[2], places)
+
+
+def signs(key: jax.Array, size: int) -> jax.Array:
+    """+1 or -1 for each coordinate of u, float32[size], from a fourth child of ``key``."""
+    return jax.random.rademacher(jax.random.split(key, 4)[3], (size,), jnp.float32)
 
 
 def two_of(key: Key) -> tuple[Key, Key]:

@@ -72,11 +72,14 @@ class JointPrior:
     """The prior of ``model``'s global latents as a density of one vector z, float[n].
 
     z comes with a centring, a share in [0, 1] for each entry, which matters where there is a location and a scale.
-    ``names`` are those of the latents in the order of ``values``: first those of the release point u.
+    ``names`` are those of the latents in the order of ``values``: first those of the release point u. ``reach`` is how far
+    u may be dithered, float[d].
 
     :raises NoNoiseAwarePosterior: if a latent is discrete or cannot be drawn, has bounds that depend on other
         latents or, as part of u, fewer dimensions than entries.
     """
+
+    reach: np.ndarray | None = None
 
     def __init__(self, model: RecordModel) -> None:
         self._model, self._compiled = model, dict[Callable, Callable]()

@@ -179,6 +179,7 @@ class Parts:
         released: list[tuple[jax.Array, Release]] = []
 
         def noised_sum(loss: RecordLoss, u: Any) -> Any:
+            u = step.dithered(u, state, draws, hyper)
             sums, sigma, of_norms = step.clipped_sums(loss, state, draws, hyper)
             total, counts = self.shards.sum_here(sums, u, records, draws.minibatch)
             part = self._noised(total, counts, draws.noise, sigma / of_norms)

@@ -80,6 +80,8 @@ class Hyperparameters(NamedTuple):
     :param moments_from: step from which on moments of the release are kept, int32 scalar; None where none are kept.
     :param constants: arrays that the model takes by keyword, instead of those it was split with.
     :param adaptive: how C is adapted, which begins at ``clip``; None for one C. It takes counts of norms and moments.
+    :param dither: by how much u is moved, up or down by chance, in the steps from ``moments_from`` until ``average_from``,
+        float32[d] (``noise_aware.dither``); None for not at all, or where one of these is None.
     """
 
     clip: Any
@@ -89,6 +91,7 @@ class Hyperparameters(NamedTuple):
     moments_from: Any = None
     constants: Any = {}  # noqa: RUF012 - a NamedTuple's default, which nothing writes to
     adaptive: _adaptive_clip.Adaptive | None = None
+    dither: Any = None
 
     @property
     def noise_multiplier(self) -> jax.Array:

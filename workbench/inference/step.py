@@ -14,13 +14,14 @@ from dataclasses import dataclass
 from typing import Any
 
 import jax
+import jax.flatten_util
 import jax.numpy as jnp
 import numpy as np
 
 from workbench import _validate
 from workbench._limits import LARGEST_CLIP, SMALLEST_CLIP
 from workbench.inference import _adaptive_clip, _factors, _moments, _norms, _release
-from workbench.inference._base_noise import record_keys
+from workbench.inference._base_noise import record_keys, signs
 from workbench.inference._optimizers import Optimizer, averaged
 from workbench.inference._release import Release
 from workbench.inference._units import UnitRows, parted
@@ -66,6 +67,7 @@ class PrivateStep:
     :param clip_schedule: ``clip_schedule(step) -> C_t``, used instead of C, with noise of sigma C_t; None for C.
     :param counts_norms: whether steps also release how many gradients have norms of which range (``_norms``).
     :param keeps_moments: whether moments of u and G are kept, where ``moments_from`` is given: 2 d^2 numbers.
+    :param reach: how far each coordinate of u may be dithered, float[d], for ``noise_aware.dither``; None for not at all.
     :param units: how rows make privacy units, whose gradients are clipped; None where each record is one.
     :param shards: devices among which records are spread; None for one device. Not with ``units``.
     """
@@ -79,6 +81,7 @@ class PrivateStep:
     clip_schedule: Callable[[jax.Array], jax.Array] | None = None
     counts_norms: bool = False
     keeps_moments: bool = True
+    reach: np.ndarray | None = None
     units: UnitRows | None = None
     shards: Shards | None = None
 
@@ -178,6 +181,7 @@ class PrivateStep:
         released: list[Release] = []
 
         def noised_sum(loss: RecordLoss, u: Any) -> Any:
+            u = self.dithered(u, state, draws, hyper)
             released.append(self._release_at(loss, u, state, records, draws, hyper))
             return jax.tree.map(lambda leaf, like: leaf.astype(_factors.single(like).dtype), released[0].total, u)
 
@@ -189,6 +193,19 @@ class PrivateStep:
         average = self.averaged(state, lambda: self.optimizer.get_params(optim_state), hyper)
         moments = self.moments(state, released[0], hyper)
         return DPVIState(optim_state, state.step + 1, state.key, average, moments)
+
+    def dithered(self, u: Any, state: DPVIState, draws: Draws, hyper: Hyperparameters) -> Any:
+        """``u`` moved by plus or minus ``hyper.dither`` in each coordinate, between the starts of moments and average.
+
+        At points farther apart the noise leaves more of the likelihood's curvature visible (``noise_aware``). The parameters
+        that a run ends with follow from steps that are not dithered, as they were before.
+        """
+        if hyper.dither is None:
+            return u
+        flat, restored = jax.flatten_util.ravel_pytree(u)
+        is_dithered = (state.step >= hyper.moments_from) & (state.step < hyper.average_from)
+        size = jnp.where(is_dithered, hyper.dither, 0.0)
+        return restored((flat + size * signs(draws.base_noise, flat.size)).astype(flat.dtype))
 
     def model_with(self, hyper: Hyperparameters) -> RecordModel:
         """The model with the constants of ``hyper``."""

@@ -1,0 +1,216 @@
+"""Draws of the curvature H of the log-likelihood, from the slopes that a run's released gradients show.
+
+What is known of H, a definite matrix, float[d, d]:
+
+- The regression of gradients on points: if P are the sums of squares of the centred points, X those of points times
+  gradients, and r the variance of a gradient's noise, H has the log-likelihood -tr(H P H + 2 H X) / (2 r).
+- The prior: H = S (W + v v') S, where W is Wishart with mean 1 and nu degrees of freedom, v is normal, and S is diagonal.
+  v is what all columns have in common, such as the size of a person. nu decides between columns that are independent
+  otherwise and ones of which little more than a few combinations are seen. log S^2 is normal around a common level. nu, the
+  scale of v, the level, and the spread around it are unknown.
+
+The mean of the gradients is left out on purpose. The run itself sought a point where it is nearly zero, so how small it is
+there says nothing about H.
+
+Hamiltonian Monte Carlo moves log S, v, and the Cholesky factor of W, with its diagonal as logarithms. The others are drawn
+in between, on a grid. Many short chains move together.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.random import Generator
+from scipy.special import multigammaln
+
+from workbench.inference._joint_prior import NoNoiseAwarePosterior
+
+__all__ = ["curvatures"]
+
+_CHAINS = 32
+_ADAPTED, _APART, _KEPT = 60, 3, 16  # transitions before any is kept, between two that are kept of a chain, and how many are
+_ROUNDS = 4  # of these, until the chains settle
+_LEAPS = 8  # of a transition
+_ACCEPTED = 0.7  # share of proposals that tuning aims to accept
+_STAYS = 0.3  # by what share of their 90 % range medians of chains may move
+_FARTHEST = 12.0  # of logarithms from where they begin
+_BEYOND = np.array([0.3, 1, 2, 4, 8, 16, 32, 64, 128])  # nu less d - 1
+_COMMON = np.array([0.05, 0.1, 0.2, 0.4, 0.8, 1.5, 3.0])  # scale of v
+_SPREADS, _SPREAD_SD = np.array([0.2, 0.3, 0.45, 0.6, 0.8, 1.1]), 0.5
+_LEVELS, _LEVEL_SD = np.linspace(-2.0, 2.0, 49), 0.5  # logarithm of the level over the one that is guessed
+
+
+def curvatures(
+    points: np.ndarray, products: np.ndarray, noise: float, level: float, precision: np.ndarray, generator: Generator
+) -> np.ndarray:
+    """Draws of H, float[512, d, d].
+
+    :param points: P, float[d, d]. :param products: X, float[d, d]. :param noise: r.
+    :param level: a guess of the mean of the diagonal of H. :param precision: of the prior of what H is the curvature for,
+        float[d]; where H is much smaller, its value does not matter.
+    :raises NoNoiseAwarePosterior: if the chains do not settle.
+    """
+    chains = _Chains(points / noise, (products + products.T) / (2 * noise), level, generator)
+    for _ in range(_ROUNDS):
+        before = chains.adapt()
+        kept = [chains.after(_APART) for _ in range(_KEPT)]
+        if _settled(before, kept[-1], precision):
+            return np.concatenate(kept)
+    raise NoNoiseAwarePosterior("the Markov chains for it did not settle")
+
+
+def _settled(before: np.ndarray, after: np.ndarray, precision: np.ndarray) -> bool:
+    """Whether the chains' medians of trace and determinant stay, within what chance moves. :param before: float[s, d, d]."""
+    stayed = []
+    for size in (lambda h: np.log(np.einsum("sii->s", h)), lambda h: np.linalg.slogdet(h + np.diag(precision))[1]):
+        low, middle, high = np.quantile(size(after), [0.05, 0.5, 0.95])
+        stayed.append(abs(np.median(size(before)) - middle) <= _STAYS * (high - low))
+    return all(stayed)
+
+
+def _drawn(logits: np.ndarray, generator: Generator) -> np.ndarray:
+    """Places on the last axis, drawn with these unnormalised log probabilities."""
+    below = np.cumsum(np.exp(logits - logits.max(axis=-1, keepdims=True)), axis=-1)
+    return np.sum(below < below[..., -1:] * generator.random((*logits.shape[:-1], 1)), axis=-1)
+
+
+class _Chains:
+    """Where all chains are: z = (entries of the factor of W, v, log S), float[chains, d (d + 1) / 2 + 2 d].
+
+    :param points: P / r. :param products: the symmetric part of X / r.
+    """
+
+    def __init__(self, points: np.ndarray, products: np.ndarray, level: float, generator: Generator) -> None:
+        self._points, self._products, self._generator = points, products, generator
+        self._size = size = len(points)
+        self._lower = rows, columns = np.tril_indices(size)
+        self._is_log = np.concatenate([rows == columns, np.zeros(size, bool), np.ones(size, bool)])
+        self._guess = 0.5 * np.log(level)
+        # begin at a ridge regression, and take steps of about its errors
+        prior = 1 / level**2
+        slopes = np.linalg.solve(points + prior * np.eye(size), prior * level * np.eye(size) - products)
+        values, vectors = np.linalg.eigh((slopes + slopes.T) / 2)
+        values = np.maximum(values, 0.1 * level)
+        common = vectors[:, -1] * np.sqrt(0.8 * max(values[-1] - np.median(values), 0.0))
+        first = (vectors * values) @ vectors.T - np.outer(common, common)
+        roots = np.sqrt(np.diag(first))
+        factor = np.linalg.cholesky(first / roots[:, None] / roots)
+        known = 1 / np.sqrt(prior * size + (np.diag(points)[rows] + np.diag(points)[columns]) / 2)  # errors of entries
+        errors = np.minimum(known / (roots[rows] * roots[columns] * np.diag(factor)[columns]), 1 / np.sqrt(2 * size))
+        diagonal = errors[rows == columns]
+        start = np.where(rows == columns, np.log(np.abs(factor[self._lower]) + 1e-300), factor[self._lower])
+        start = np.concatenate([start, common / roots, np.log(roots)])
+        self._scale = np.concatenate([errors, diagonal, np.minimum(diagonal, 0.3)])
+        self._middle = np.where(self._is_log, start, 0.0)
+        self._z = start + self._scale * generator.normal(size=(_CHAINS, len(start)))
+        self._length, self._moved = 0.2, np.zeros(_CHAINS, bool)
+        self._choose()
+
+    def _split(self, z: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """(factors of W with v as a last column, float[chains, d, d + 1]; S, float[chains, d])."""
+        size = self._size
+        factor = np.zeros((len(z), size, size + 1))
+        entries = np.where(self._is_log, np.exp(np.where(self._is_log, z, 0.0)), z)
+        factor[(slice(None), *self._lower)] = entries[:, : -2 * size]
+        factor[:, :, size] = entries[:, -2 * size : -size]
+        return factor, entries[:, -size:]
+
+    def curvatures(self) -> np.ndarray:
+        """H of each chain, float[chains, d, d]."""
+        factor, scale = self._split(self._z)
+        scaled = scale[:, :, None] * factor
+        return scaled @ np.swapaxes(scaled, 1, 2)
+
+    def _choose(self) -> None:
+        """Draw nu, the scale of v, and mean and standard deviation of log S, given the rest."""
+        size, generator = self._size, self._generator
+        factor, scale = self._split(self._z)
+        degrees = size - 1 + _BEYOND
+        log_roots, trace = (
+            np.log(np.einsum("sii->si", factor[:, :, :size])).sum(1),
+            np.square(factor[:, :, :size]).sum((1, 2)),
+        )
+        constant = degrees * size / 2 * np.log(degrees / 2) - [multigammaln(nu / 2, size) for nu in degrees]
+        logits = (degrees - size - 1) * log_roots[:, None] - degrees / 2 * trace[:, None] + constant
+        self._degrees = degrees[_drawn(logits, generator)]
+        squares = np.square(factor[:, :, size]).sum(1)[:, None]
+        logits = -0.5 * squares / _COMMON**2 - size * np.log(_COMMON) - np.log1p(_COMMON**2)
+        self._common = _COMMON[_drawn(logits, generator)]
+        spreads, levels = (part.ravel() for part in np.meshgrid(_SPREADS, _LEVELS, indexing="ij"))
+        logs = 2 * (np.log(scale) - self._guess)  # log S^2 over the guess
+        means = levels - 0.5 * spreads**2
+        distances = np.square(logs).sum(1)[:, None] - 2 * logs.sum(1)[:, None] * means + size * means**2
+        logits = -0.5 * distances / spreads**2 - size * np.log(spreads)
+        logits = logits - 0.5 * ((spreads / _SPREAD_SD) ** 2 + (levels / _LEVEL_SD) ** 2)
+        pairs = _drawn(logits, generator)
+        self._means, self._spreads = self._guess + means[pairs] / 2, spreads[pairs] / 2
+
+    def _density(self, z: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Log density at z and its gradient, float[chains] and like z."""
+        (factor, scale), size = self._split(z), self._size
+        scaled = scale[:, :, None] * factor
+        curvature = scaled @ np.swapaxes(scaled, 1, 2)
+        image = self._points @ curvature
+        density = -0.5 * np.einsum("sij,sji->s", curvature, image) - np.einsum("ij,sij->s", self._products, curvature)
+        slope = -0.5 * (image + np.swapaxes(image, 1, 2)) - self._products  # with respect to H
+        roots = np.einsum("sii->si", factor[:, :, :size])
+        powers = self._degrees[:, None] - np.arange(size)
+        offset = (np.log(scale) - self._means[:, None]) / self._spreads[:, None] ** 2
+        weights = np.concatenate([np.repeat(self._degrees[:, None], size, 1), self._common[:, None] ** -2], axis=1)[:, None]
+        density += (powers * np.log(roots)).sum(1) - 0.5 * (weights * np.square(factor)).sum((1, 2))
+        density -= 0.5 * np.square(offset * self._spreads[:, None]).sum(1)
+        of_factor = 2 * scale[:, :, None] * (slope @ scaled) - weights * factor
+        diagonal = np.arange(size)
+        of_factor[:, diagonal, diagonal] = of_factor[:, diagonal, diagonal] * roots + powers
+        of_scale = 2 * np.einsum("sij,sij->si", slope, curvature) - offset
+        return density, np.concatenate([of_factor[(slice(None), *self._lower)], of_factor[:, :, size], of_scale], axis=1)
+
+    def _move(self) -> float:
+        """All chains by one proposal each, and the others' draws. :return: the share that was accepted."""
+        generator, shape = self._generator, self._z.shape
+        steps = self._length * (0.1 + 1.3 * generator.random((len(self._z), 1))) * self._scale
+        speed, z = generator.normal(size=shape), self._z
+        density, gradient = self._density(z)
+        before = density - 0.5 * np.square(speed).sum(1)
+        with np.errstate(over="ignore", invalid="ignore"):
+            for _ in range(_LEAPS):
+                speed = speed + 0.5 * steps * gradient
+                z = z + steps * speed
+                inside = np.all(np.abs(z - self._middle) < np.where(self._is_log, _FARTHEST, 1e3), axis=1)
+                z = np.where(inside[:, None], z, self._z)  # such a proposal is rejected below
+                density, gradient = self._density(z)
+                density = np.where(inside, density, -np.inf)
+                speed = speed + 0.5 * steps * gradient
+            gain = density - 0.5 * np.square(speed).sum(1) - before
+        accepted = np.where(np.isnan(gain), 0.0, np.exp(np.minimum(gain, 0.0)))
+        goes = generator.random(len(z)) < accepted
+        self._z, self._moved = np.where(goes[:, None], z, self._z), self._moved | goes
+        self._choose()
+        return float(accepted.mean())
+
+    def adapt(self) -> np.ndarray:
+        """Move all chains, and tune lengths of steps to what they find. One that is stuck goes on from where another is.
+
+        :return: H of each chain after two thirds of that, float[chains, d, d].
+        """
+        found = np.empty(0)
+        for number in range(_ADAPTED):
+            self._length *= np.exp((self._move() - _ACCEPTED) * (0.5 if number < _ADAPTED / 2 else 0.2))
+            if number in (_ADAPTED // 3, 2 * _ADAPTED // 3):
+                spread = self._z.std(axis=0)
+                scale = np.sqrt(spread * self._scale) if number == _ADAPTED // 3 else spread
+                self._length *= np.median(self._scale / scale)
+                self._scale = scale
+            if number % (_ADAPTED // 3) == _ADAPTED // 3 - 1 and self._moved.any():
+                others = self._generator.choice(np.flatnonzero(self._moved), len(self._z))
+                self._z = self._z[np.where(self._moved, np.arange(len(self._z)), others)]
+                self._moved = np.zeros(len(self._z), bool)
+                self._choose()
+            if number == 2 * _ADAPTED // 3:
+                found = self.curvatures()
+        return found
+
+    def after(self, transitions: int) -> np.ndarray:
+        """H of each chain after some more transitions, float[chains, d, d]."""
+        for _ in range(transitions):
+            self._move()
+        return self.curvatures()
