@@ -1,6 +1,7 @@
 """The posterior that counts the privacy noise, against worlds in which the answer is known."""
 
 import jax
+import jax.flatten_util
 import jax.numpy as jnp
 import numpy as np
 import numpyro
@@ -194,18 +195,21 @@ def test_a_function_of_latents_changes_no_prior():
 
 
 @pytest.mark.parametrize(
-    ("prior", "names", "all_names", "scale"),
+    ("prior", "names", "all_names", "scale", "reach"),
     [
-        (lambda: numpyro.sample("a", dist.Laplace(0, 1)), {"a": ()}, ("a",), 1.4),
-        (lambda: numpyro.sample("a", dist.HalfNormal(1)), {"a": ()}, ("a",), 0.58),
-        (of_another, {"a": (), "mu": ()}, ("a", "mu"), 2**0.5),
+        (lambda: numpyro.sample("a", dist.Laplace(0, 1)), {"a": ()}, ("a",), 1.4, 2**0.5),
+        (lambda: numpyro.sample("a", dist.HalfNormal(1)), {"a": ()}, ("a",), 0.58, 0.0),
+        (lambda: numpyro.sample("a", dist.Cauchy(0, 1)), {"a": ()}, ("a",), 3.8, 0.0),
+        (of_another, {"a": (), "mu": ()}, ("a", "mu"), 2**0.5, 1.0),
     ],
 )
-def test_other_priors_are_joint_ones_with_their_typical_scale(prior, names, all_names, scale):
+def test_other_priors_are_joint_ones_with_their_typical_scale(prior, names, all_names, scale, reach):
+    """And u is dithered by standard deviations at most; not at all where it has bounds or these are infinite."""
     found = prior_of(split_with(prior, names))
     assert isinstance(found, JointPrior)
     assert found.names == all_names
     assert found.precision**-0.5 == pytest.approx(scale, rel=0.06)
+    np.testing.assert_allclose(found.reach, [reach], rtol=1e-6)
 
 
 @pytest.mark.thorough
@@ -353,6 +357,25 @@ def test_moments_hold_the_noise_of_the_release():
     _, state, _ = steps_of(runner(noise, 0.5, 1.0), key_from_seed(2), 40, 0)
     variance = state.moments.centred()[1] ** 2 * 40
     assert 0.2 < variance.mean() / (noise / 0.5) ** 2 < 3
+
+
+def test_points_are_dithered_between_the_starts_of_moments_and_average():
+    """By the given sizes, up and down, and by nothing before and after; moments are of the points where gradients are."""
+    dpvi = runner()
+    dpvi.init(key_from_seed(99), *RECORDS)
+    step, key = dpvi.private_step, key_from_seed(5)
+    size = jnp.resize(jnp.array([0.5, 0.0, 0.25]), step.noise_size)
+    hyper = dpvi.hyper._replace(moments_from=jnp.int32(1), average_from=jnp.int32(3), dither=size)
+    state = step.init(key, hyper)
+    for number in range(5):
+        draws = step.draw(key, state.step, hyper)
+        u = step.model.release_point(step.optimizer.get_params(state.optim_state), draws.base_noise)[0]
+        flat, moved = (jax.flatten_util.ravel_pytree(each)[0] for each in (u, step.dithered(u, state, draws, hyper)))
+        expected = np.where(number in (1, 2), size, 0.0)
+        np.testing.assert_allclose(np.abs(moved - flat), expected, atol=1e-6)
+        state = step.step(state, RECORDS, draws, hyper)
+        if number == 1:
+            np.testing.assert_allclose(state.moments.origin, moved, rtol=1e-6)
 
 
 @pytest.mark.thorough

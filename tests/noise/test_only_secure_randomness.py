@@ -97,6 +97,9 @@ ALLOWED = {
     Use("workbench/models/relations.py", "dependence.parts", "rng_seed"): "reads the structure off blank records",
     Use("workbench/models/independence.py", "are_independent", "numpyro.handlers.seed"): "reads the structure of the guide",
     Use("workbench/models/pictures.py", "samples", "numpy.random.default_rng"): "codes to decode into a picture",
+    Use(
+        "workbench/inference/_base_noise.py", "signs", "jax.random.rademacher"
+    ): "where gradients are taken; the point is released",
     Use("workbench/inference/noise_aware.py", "_priors.of_two_draws", "jax.random.key"): "two traces of a prior, compared",
     Use("workbench/inference/_joint_prior.py", "JointPrior.__init__", "jax.random.key"): "two traces of a prior, the same",
     Use("workbench/inference/_joint_prior.py", "JointPrior.sample", "jax.random.key"): "draws of a prior",
@@ -114,16 +117,11 @@ ALLOWED = {
     Use("workbench/fitting/posterior.py", "_functions.one", "jax.random.key"): "latents are given; it is not used",
     **{
         Use("workbench/inference/noise_aware.py", within, "numpy.random.Generator"): _RELEASED
-        for within in (
-            "draw",
-            "_chosen",
-            "_possible",
-            "_Diagonal.starting",
-            "_Diagonal.choose",
-            "_Diagonal.draw",
-            "_Correlations.draw",
-            "_locations",
-        )
+        for within in ("draw", "_locations")
+    },
+    **{
+        Use("workbench/inference/_curvature_chain.py", within, "numpy.random.Generator"): _RELEASED
+        for within in ("curvatures", "_drawn", "_Chains.__init__")
     },
     Use("workbench/results/prediction.py", "Predictor.split", FAST_KEY): "starting values that are not used",
     Use("workbench/results/prediction.py", "Predictor._held_out", FAST_KEY): _RELEASED,
@@ -140,7 +138,7 @@ ALLOWED = {
     Use(
         "workbench/inference/_plates.py", "abstract_trace.run", "numpyro.handlers.seed"
     ): "shapes alone; nothing is computed",
-    Use("workbench/inference/_additivity.py", "require_additive", "numpy.random.default_rng"): "made-up records",
+    Use("workbench/inference/_additivity.py", "_require_sums", "numpy.random.default_rng"): "made-up records",
     Use("workbench/inference/_additivity.py", "_made_up", "numpy.random.Generator"): "made-up records",
     Use("workbench/inference/_additivity.py", "_near", "numpy.random.Generator"): "made-up parameters",
     Use("workbench/inference/_base_noise.py", "seeded", "numpyro.handlers.seed"): "hands the guide its base noise",

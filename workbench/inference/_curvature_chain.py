@@ -18,6 +18,8 @@ in between, on a grid. Many short chains move together.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 from numpy.random import Generator
 from scipy.special import multigammaln
@@ -53,15 +55,25 @@ def curvatures(
     for _ in range(_ROUNDS):
         before = chains.adapt()
         kept = [chains.after(_APART) for _ in range(_KEPT)]
-        if _settled(before, kept[-1], precision):
+        if _settled(before, kept[-1], precision, chains.misfit):
             return np.concatenate(kept)
     raise NoNoiseAwarePosterior("the Markov chains for it did not settle")
 
 
-def _settled(before: np.ndarray, after: np.ndarray, precision: np.ndarray) -> bool:
-    """Whether the chains' medians of trace and determinant stay, within what chance moves. :param before: float[s, d, d]."""
+def _settled(before: np.ndarray, after: np.ndarray, precision: np.ndarray, misfit: Callable) -> bool:
+    """Whether the chains' medians of trace, determinant and misfit stay, within what chance moves.
+
+    :param before: H of each chain, float[chains, d, d].
+    """
+
+    def trace(curvature: np.ndarray) -> np.ndarray:
+        return np.log(np.einsum("sii->s", curvature))
+
+    def determinant(curvature: np.ndarray) -> np.ndarray:
+        return np.linalg.slogdet(curvature + np.diag(precision))[1]
+
     stayed = []
-    for size in (lambda h: np.log(np.einsum("sii->s", h)), lambda h: np.linalg.slogdet(h + np.diag(precision))[1]):
+    for size in (trace, determinant, misfit):
         low, middle, high = np.quantile(size(after), [0.05, 0.5, 0.95])
         stayed.append(abs(np.median(size(before)) - middle) <= _STAYS * (high - low))
     return all(stayed)
@@ -87,18 +99,21 @@ class _Chains:
         self._guess = 0.5 * np.log(level)
         # begin at a ridge regression, and take steps of about its errors
         prior = 1 / level**2
-        slopes = np.linalg.solve(points + prior * np.eye(size), prior * level * np.eye(size) - products)
-        values, vectors = np.linalg.eigh((slopes + slopes.T) / 2)
-        values = np.maximum(values, 0.1 * level)
+        spread, axes = np.linalg.eigh(points)  # in these axes, each entry of H has its own equation
+        slopes = axes.T @ (prior * level * np.eye(size) - products) @ axes / (prior + (spread[:, None] + spread) / 2)
+        slopes = axes @ slopes @ axes.T
+        known = 1 / np.sqrt(prior * size + (np.diag(points)[rows] + np.diag(points)[columns]) / 2)  # errors of entries
+        roots = np.sqrt(np.maximum(np.diag(slopes), known[rows == columns]))
+        values, vectors = np.linalg.eigh(slopes / roots[:, None] / roots)
+        values = np.maximum(values, np.clip(np.median(known / roots[rows] / roots[columns]), 1e-4, 0.1))
         common = vectors[:, -1] * np.sqrt(0.8 * max(values[-1] - np.median(values), 0.0))
         first = (vectors * values) @ vectors.T - np.outer(common, common)
-        roots = np.sqrt(np.diag(first))
-        factor = np.linalg.cholesky(first / roots[:, None] / roots)
-        known = 1 / np.sqrt(prior * size + (np.diag(points)[rows] + np.diag(points)[columns]) / 2)  # errors of entries
+        own = np.sqrt(np.diag(first))
+        factor, roots, common = np.linalg.cholesky(first / own[:, None] / own), roots * own, common / own
         errors = np.minimum(known / (roots[rows] * roots[columns] * np.diag(factor)[columns]), 1 / np.sqrt(2 * size))
         diagonal = errors[rows == columns]
         start = np.where(rows == columns, np.log(np.abs(factor[self._lower]) + 1e-300), factor[self._lower])
-        start = np.concatenate([start, common / roots, np.log(roots)])
+        start = np.concatenate([start, common, np.log(roots)])
         self._scale = np.concatenate([errors, diagonal, np.minimum(diagonal, 0.3)])
         self._middle = np.where(self._is_log, start, 0.0)
         self._z = start + self._scale * generator.normal(size=(_CHAINS, len(start)))
@@ -113,6 +128,11 @@ class _Chains:
         factor[(slice(None), *self._lower)] = entries[:, : -2 * size]
         factor[:, :, size] = entries[:, -2 * size : -size]
         return factor, entries[:, -size:]
+
+    def misfit(self, curvature: np.ndarray) -> np.ndarray:
+        """Less the log-likelihoods of curvatures, float[chains]."""
+        image = self._points @ curvature
+        return 0.5 * np.einsum("sij,sji->s", curvature, image) + np.einsum("ij,sij->s", self._products, curvature)
 
     def curvatures(self) -> np.ndarray:
         """H of each chain, float[chains, d, d]."""

@@ -1,0 +1,87 @@
+"""Draws of a curvature from slopes, against finite differences, the prior drawn directly, and known answers."""
+
+import numpy as np
+import pytest
+
+from tests.conftest import some_of
+from workbench.inference import _curvature_chain
+from workbench.inference._curvature_chain import curvatures
+from workbench.inference.noise_aware import dither
+
+
+def definite(random, size, level=1.0):
+    root = random.normal(size=(size, 2 * size))
+    return level * root @ root.T / (2 * size)
+
+
+@pytest.mark.parametrize("size", [1, 4])
+def test_the_gradient_is_that_of_the_density(size):
+    random = np.random.default_rng(0)
+    points = definite(random, size, 3.0)
+    chains = _curvature_chain._Chains(points, -definite(random, size, 6.0), 2.0, random)
+    z = chains._z
+    _, gradient = chains._density(z)
+    for place in range(z.shape[1]):
+        step = np.zeros_like(z)
+        step[:, place] = 1e-5
+        found = (chains._density(z + step)[0] - chains._density(z - step)[0]) / 2e-5
+        np.testing.assert_allclose(found, gradient[:, place], rtol=1e-4, atol=1e-4)
+
+
+def prior_draws(random, size, level, count):
+    """Of the prior that the module's docstring describes, without its chains."""
+    module, found = _curvature_chain, []
+    of_common = 1 / (1 + module._COMMON**2)
+    spreads, levels = (part.ravel() for part in np.meshgrid(module._SPREADS, module._LEVELS))
+    of_pairs = np.exp(-0.5 * ((spreads / module._SPREAD_SD) ** 2 + (levels / module._LEVEL_SD) ** 2))
+    for _ in range(count):
+        degrees = size - 1 + random.choice(module._BEYOND)
+        factor = np.tril(random.normal(size=(size, size)), -1)
+        factor[np.diag_indices(size)] = np.sqrt(random.chisquare(degrees - np.arange(size)))
+        common = random.choice(module._COMMON, p=of_common / of_common.sum()) * random.normal(size=size)
+        pair = random.choice(len(spreads), p=of_pairs / of_pairs.sum())
+        logs = np.log(level) + levels[pair] - spreads[pair] ** 2 / 2 + spreads[pair] * random.normal(size=size)
+        middle = factor @ factor.T / degrees + np.outer(common, common)
+        found.append(middle * np.exp(logs / 2)[:, None] * np.exp(logs / 2))
+    return np.array(found)
+
+
+@pytest.mark.parametrize("size", some_of([1, 3], 2, 1))
+def test_without_information_draws_are_of_the_prior(size):
+    nothing = 1e-9 * np.eye(size)
+    found = np.concatenate(
+        [curvatures(nothing, 0 * nothing, 1.0, 5.0, np.ones(size), np.random.default_rng(seed)) for seed in range(6)]
+    )
+    expected = prior_draws(np.random.default_rng(9), size, 5.0, 4000)
+    for of in (lambda h: np.log(np.einsum("sii->s", h)), lambda h: np.linalg.slogdet(h + np.eye(size))[1]):
+        mine, theirs = (np.quantile(of(each), [0.25, 0.5, 0.75]) for each in (found, expected))
+        np.testing.assert_allclose(mine, theirs, atol=0.3 * (theirs[2] - theirs[0]))
+
+
+@pytest.mark.parametrize("share", [0.0, 0.95])
+def test_with_much_information_draws_are_the_slopes(share):
+    """Also where columns resemble each other, and where their units differ by orders of magnitude."""
+    size, random = 4, np.random.default_rng(1)
+    units = np.array([1.0, 3.0, 10.0, 0.3])
+    truth = 50 * ((1 - share) * np.eye(size) + share) * units * units[:, None]
+    points = np.diag(1e4 / units**2)
+    found = curvatures(points, -points @ truth, 100.0, 50.0, np.ones(size), random)
+    np.testing.assert_allclose(found.mean(0), truth, rtol=0.05, atol=0.6 * units.max() ** 2)
+    assert np.linalg.eigvalsh(found).min() > 0
+
+
+def test_draws_repeat_with_their_generator():
+    once, again = (curvatures(np.eye(2), -3 * np.eye(2), 1.0, 3.0, np.ones(2), np.random.default_rng(4)) for _ in range(2))
+    np.testing.assert_array_equal(once, again)
+
+
+# ---- dither -----------------------------------------------------------------------------------------------------------
+
+
+def test_a_dither_grows_with_the_noise_as_far_as_gradients_are_straight_and_priors_wide():
+    reach = np.array([0.1, 1.0, 100.0, 0.0])
+    none, some, much = (dither(reach, noise, 700.0, 1000, 1.5) for noise in (0.0, 50.0, 1e30))
+    np.testing.assert_array_equal(none, np.zeros(4))
+    wanted = 8 * 50 / 700**0.5 / (1000 * 0.75**2 / 4)
+    np.testing.assert_allclose(some, np.minimum(wanted, reach), rtol=1e-6)
+    np.testing.assert_allclose(much, np.minimum(3 / 1.5, reach), rtol=1e-6)
