@@ -6,7 +6,8 @@ records and keys only, and are stepped together by the library's own lanes. Colu
 - guide: the variational posterior, averaged iterates;
 - widened: the same with the noise that ``_location_noise`` estimates from the settings;
 - aware: the library's noise-aware posterior;
-- oracle: the same with the true curvature, known to nobody.
+- oracle: the same with the true curvature, known to nobody;
+- na-dpvi, for the first worlds: the recipe of Alrawajfeh, Jälkö and Honkela (arXiv 2410.19371), see ``na_dpvi``.
 """
 
 import dataclasses
@@ -25,7 +26,7 @@ import pandas as pd
 from fits import OUT
 from numpyro import handlers
 from numpyro.infer.autoguide import AutoNormal
-from numpyro.optim import Adam
+from numpyro.optim import SGD, Adam
 from workbench.gallery import gmm
 
 from workbench.inference import DPVI, noise_aware
@@ -38,6 +39,7 @@ from workbench.results._location_noise import location_noise
 STEPS = 1000
 LEVELS = (0.5, 0.9, 0.95)
 DRAWS, FEW_DRAWS = 1000, 300  # few where Markov chains take their time
+_SGD_RATE = 0.2
 EPSILONS = (0.25, 0.5, 1.0, 2.0, 8.0)
 
 
@@ -381,6 +383,57 @@ def posteriors(world, truth, records, epsilon, random):
         "aware": np.stack(aware),
         "oracle": np.stack(oracle),
     }
+
+
+def na_dpvi(world, records, epsilon, random):
+    """Draws of all repeats by the recipe of arXiv 2410.19371: float[R, draws, d].
+
+    Stochastic gradient descent on the guide's parameters phi. Near the optimum phi* each coordinate's noised gradient is
+    a (phi - phi*) plus noise, a > 0. A regression over the second half of the steps gives draws of phi*, and the
+    guide is averaged over them. Here log a is flat on a grid, phi* normal around the mean iterate with scale 1, and the
+    variance of the noise that of the residuals, so that the posterior has a closed form for each a.
+    """
+    dpvi = DPVI(
+        world.model, world.guide, SGD(_SGD_RATE), epsilon=epsilon, delta=1e-4, iterations=STEPS,
+        sampling_rate=world.rate, clip=world.clip,
+    )  # fmt: skip
+    dpvi.init(key_from_seed(0), *(array[0] for array in records), num_records=world.num_records)
+    step, hyper = dpvi.private_step, dpvi.hyper
+
+    def one(key, own):
+        def taken(carry, _):
+            state, sums = carry
+            before = step.optimizer.get_params(state.optim_state)
+            state = step.step(state, own, step.draw(key, state.step, hyper), hyper)
+            after = step.optimizer.get_params(state.optim_state)
+            phi, following = (jax.flatten_util.ravel_pytree(each)[0] for each in (before, after))
+            moved = (phi - following) / _SGD_RATE  # the noised gradient over N
+            new = jnp.stack([jnp.ones_like(phi), phi, moved, phi**2, phi * moved, moved**2])
+            return (state, sums + jnp.where(state.step > STEPS // 2, new, 0.0)), None
+
+        start = step.init(key, hyper)
+        size = sum(leaf.size for leaf in jax.tree.leaves(step.optimizer.get_params(start.optim_state)))
+        return jax.lax.scan(taken, (start, jnp.zeros((6, size))), None, STEPS)[0][1]
+
+    keys = jnp.stack([key_from_seed(seed) for seed in range(1, len(records[0]) + 1)])
+    n, *sums = np.moveaxis(np.asarray(jax.jit(jax.vmap(one))(keys, records), float), 1, 0)
+    phi, g, squares, products, of_g = (each / n for each in sums)
+    varied, shared, noise = squares - phi**2, products - phi * g, of_g - g**2
+    slopes = np.exp(np.linspace(-9, 3, 200))[:, None, None]
+    residual = noise - 2 * slopes * shared + slopes**2 * varied
+    level = np.maximum(noise - shared**2 / varied, 1e-30) / n  # of the mean gradient
+    spread = slopes**2 + level  # of g given a, with phi* integrated out: g = a (mean phi - phi*)
+    log_weights = -0.5 * residual / level - 0.5 * np.log(spread) - 0.5 * g**2 / spread
+    place = np.empty((DRAWS, *phi.shape), int)
+    for number in range(len(phi)):
+        own = log_weights[:, number]
+        place[:, number] = np.argmax(own + random.gumbel(size=(DRAWS, *own.shape)), axis=1)
+    a = slopes[:, 0, 0][place]
+    precision = 1 + a**2 / level
+    optimum = phi - a * g / level / precision + random.normal(size=a.shape) / np.sqrt(precision)
+    half = optimum.shape[2] // 2  # locations come before scales, by their names
+    location, scale = optimum[..., :half], np.asarray(jax.nn.softplus(optimum[..., half:]))
+    return np.moveaxis(location + scale * random.normal(size=location.shape), 0, 1)
 
 
 def flat(values, names, axes=1):

@@ -8,7 +8,8 @@
 4. The clipping norm C is 1. Where up to R rows of a person are clipped together, it is sqrt(R) times that of one row: as
    rows that differ at random add up. (One person's rows are more alike, but larger C adds noise.)
 5. The learning rate of Adam is 1 / sqrt(T): calibrated noise grows as sqrt(T), and what matters is their product.
-6. The result is the mean of the iterates of the second half, which averages noise away.
+6. The result is the mean of the iterates of the second half, which averages noise away. Where intervals can count the noise,
+   the fifth of the steps before them is taken at points that are moved apart for these (``noise_aware.dither``).
 
 The rule uses N, which is a public constant, and the public shape of the data. It was chosen on synthetic tables
 (tests/experiments/rule.py), and T also on Adult, which is public. So it costs no privacy.

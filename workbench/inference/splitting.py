@@ -238,9 +238,9 @@ class _Pair:
         record = tuple(jax.device_put(array[None]) for array in self.record)
         try:
             with NetworkWatch(), readable("model or guide"):
-                traced = jax.jit(declared).trace(key, record)
-                _require_public_bounds(traced)
-                found = traced.lower().compile()(key, record)
+                once = jax.jit(declared)
+                _require_public_bounds(once.trace(key, record))
+                found = once(key, record)
         except PrivacyModelError:
             raise
         except Exception as error:
