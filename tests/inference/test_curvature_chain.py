@@ -31,7 +31,7 @@ def test_the_gradient_is_that_of_the_density(size):
 def prior_draws(random, size, level, count):
     """Of the prior that the module's docstring describes, without its chains."""
     module, found = _curvature_chain, []
-    of_common = 1 / (1 + module._COMMON**2)
+    of_common = 1 / (1 + module._COMMON**2) ** 2
     spreads, levels = (part.ravel() for part in np.meshgrid(module._SPREADS, module._LEVELS))
     of_pairs = np.exp(-0.5 * ((spreads / module._SPREAD_SD) ** 2 + (levels / module._LEVEL_SD) ** 2))
     for _ in range(count):

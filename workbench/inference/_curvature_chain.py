@@ -153,7 +153,7 @@ class _Chains:
         logits = (degrees - size - 1) * log_roots[:, None] - degrees / 2 * trace[:, None] + constant
         self._degrees = degrees[_drawn(logits, generator)]
         squares = np.square(factor[:, :, size]).sum(1)[:, None]
-        logits = -0.5 * squares / _COMMON**2 - size * np.log(_COMMON) - np.log1p(_COMMON**2)
+        logits = -0.5 * squares / _COMMON**2 - size * np.log(_COMMON) - 2 * np.log1p(_COMMON**2)
         self._common = _COMMON[_drawn(logits, generator)]
         spreads, levels = (part.ravel() for part in np.meshgrid(_SPREADS, _LEVELS, indexing="ij"))
         logs = 2 * (np.log(scale) - self._guess)  # log S^2 over the guess

@@ -50,7 +50,7 @@ def training_figure(result: Any) -> Figure:
         return figure
     figure = new_figure(WIDTH, 2.85, title, use_line(result.metrics_label))
     score = next(filter(None, (score_name(point.metrics) for point in result.history)), "")
-    metrics = ["elbo", score] if score else ["elbo"]
+    metrics = [name for name in ("elbo", score) if any(name in point.metrics for point in result.history)]
     mark = guarantee.steps // 2 if result.settings.get("average") else guarantee.steps
     for place, (metric, colour) in enumerate(zip(metrics, COLOURS, strict=False), start=1):
         axes = _step_axes(figure, place, len(metrics), metric)
