@@ -39,7 +39,7 @@ from workbench.results._location_noise import location_noise
 STEPS = 1000
 LEVELS = (0.5, 0.9, 0.95)
 DRAWS, FEW_DRAWS = 1000, 300  # few where Markov chains take their time
-_SGD_RATE = 0.2
+_SGD_RATE, _WITH_NA_DPVI = 1.0, 3  # worlds
 EPSILONS = (0.25, 0.5, 1.0, 2.0, 8.0)
 
 
@@ -391,7 +391,8 @@ def na_dpvi(world, records, epsilon, random):
     Stochastic gradient descent on the guide's parameters phi. Near the optimum phi* each coordinate's noised gradient is
     a (phi - phi*) plus noise, a > 0. A regression over the second half of the steps gives draws of phi*, and the
     guide is averaged over them. Here log a is flat on a grid, phi* normal around the mean iterate with scale 1, and the
-    variance of the noise that of the residuals, so that the posterior has a closed form for each a.
+    variance of the noise that of the residuals, so that the posterior has a closed form for each a. Of the
+    learning rates 0.05, 0.2, 1 and 3, 1 had the best score on logistic regression at epsilon 1.
     """
     dpvi = DPVI(
         world.model, world.guide, SGD(_SGD_RATE), epsilon=epsilon, delta=1e-4, iterations=STEPS,
@@ -525,8 +526,10 @@ def main(full):
         )
         for epsilon in EPSILONS:
             found = posteriors(world, truth, records, epsilon, random)
+            if number < _WITH_NA_DPVI:
+                found["na-dpvi"] = na_dpvi(world, records, epsilon, random)
             table += [row(world, epsilon, method, draws, truth) for method, draws in found.items()]
-        print(pd.DataFrame(table[-20:]).round(3).to_string(index=False), flush=True)
+        print(pd.DataFrame(table[-25:]).round(3).to_string(index=False), flush=True)
     for number, world in enumerate(STRUCTURED):
         table += (rows := table_of_structured(world, number, repeats, EPSILONS))
         print(pd.DataFrame(rows).round(3).to_string(index=False), flush=True)
