@@ -185,18 +185,20 @@ class Notebook:
     def start(self, place):
         """Run a selected cell by key; press again if the page was not ready and lost the key."""
         cell = self.cells.nth(place)
-        is_code = "jp-CodeCell" in (cell.get_attribute("class") or "")
-        before = cell.locator(".jp-InputPrompt").inner_text() if is_code else ""
+        if "jp-CodeCell" not in (cell.get_attribute("class") or ""):
+            cell.locator(".jp-MarkdownOutput").click()
+            self.page.keyboard.press("Control+Enter")
+            return
+        prompt = cell.locator(".jp-InputPrompt")
+        before = prompt.inner_text()
         for _ in range(10):
-            cell.locator(".jp-InputPrompt, .jp-MarkdownOutput").first.click()
+            prompt.click()
             self.page.keyboard.press("Control+Enter")
             end = time.monotonic() + 4
-            while is_code and time.monotonic() < end:
-                if cell.locator(".jp-InputPrompt").inner_text() != before:
+            while time.monotonic() < end:
+                if prompt.inner_text() != before:
                     return
                 time.sleep(0.02)
-            if not is_code:
-                return
         raise AssertionError(f"cell {place} does not start")
 
 
@@ -216,12 +218,12 @@ def notebook(lab, lab_folder, page):
 
 
 def open_notebook(page, address):
-    """The notebook at ``address``, when its kernel is idle: before that, keys are lost."""
-    # JupyterLab sometimes asks for the kernel that the notebook names, on a busy machine; a user accepts it
-    asks = page.locator(".jp-Dialog", has_text="Select Kernel")
-    page.add_locator_handler(asks, lambda: asks.locator("button.jp-mod-accept").click())
+    """The notebook at ``address``, when its kernel is idle: before that, keys are lost.
+
+    JupyterLab shows an empty code cell, then the notebook with "No Kernel", and both times says that the kernel is idle.
+    """
     page.goto(address)
-    page.locator(".jp-Notebook .jp-Cell").first.wait_for()
+    page.locator(".jp-Toolbar-kernelName", has_text="Python 3").wait_for()
     page.locator(".jp-Notebook-ExecutionIndicator[data-status='idle']").wait_for()
     return Notebook(page)
 
