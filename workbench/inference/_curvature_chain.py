@@ -94,8 +94,12 @@ class _Chains:
     def __init__(self, points: np.ndarray, products: np.ndarray, level: float, generator: Generator) -> None:
         self._points, self._products, self._generator = points, products, generator
         self._size = size = len(points)
-        self._lower = rows, columns = np.tril_indices(size)
-        self._is_log = np.concatenate([rows == columns, np.zeros(size, bool), np.ones(size, bool)])
+        rows, columns = np.tril_indices(size)
+        self._places = np.concatenate([rows * (size + 1) + columns, np.arange(size) * (size + 1) + size])  # in [W's, v]
+        is_log = np.concatenate([rows == columns, np.zeros(size, bool), np.ones(size, bool)])
+        self._logs, self._farthest = np.flatnonzero(is_log), np.where(is_log, _FARTHEST, 1e3)
+        degrees = size - 1 + _BEYOND
+        self._constant = degrees * size / 2 * np.log(degrees / 2) - [multigammaln(nu / 2, size) for nu in degrees]
         self._guess = 0.5 * np.log(level)
         # begin at a ridge regression, and take steps of about its errors
         prior = 1 / level**2
@@ -112,48 +116,50 @@ class _Chains:
         factor, roots, common = np.linalg.cholesky(first / own[:, None] / own), roots * own, common / own
         errors = np.minimum(known / (roots[rows] * roots[columns] * np.diag(factor)[columns]), 1 / np.sqrt(2 * size))
         diagonal = errors[rows == columns]
-        start = np.where(rows == columns, np.log(np.abs(factor[self._lower]) + 1e-300), factor[self._lower])
+        start = np.where(rows == columns, np.log(np.abs(factor[rows, columns]) + 1e-300), factor[rows, columns])
         start = np.concatenate([start, common, np.log(roots)])
         self._scale = np.concatenate([errors, diagonal, np.minimum(diagonal, 0.3)])
-        self._middle = np.where(self._is_log, start, 0.0)
+        self._middle = np.where(is_log, start, 0.0)
         self._z = start + self._scale * generator.normal(size=(_CHAINS, len(start)))
         self._length, self._moved = 0.2, np.zeros(_CHAINS, bool)
         self._choose()
 
-    def _split(self, z: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """(factors of W with v as a last column, float[chains, d, d + 1]; S, float[chains, d])."""
+    def _split(self, z: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """(z with logarithms undone; factors of W with v as a last column, float[chains, d, d + 1]; S, float[chains, d])."""
         size = self._size
-        factor = np.zeros((len(z), size, size + 1))
-        entries = np.where(self._is_log, np.exp(np.where(self._is_log, z, 0.0)), z)
-        factor[(slice(None), *self._lower)] = entries[:, : -2 * size]
-        factor[:, :, size] = entries[:, -2 * size : -size]
-        return factor, entries[:, -size:]
+        entries = z.copy()
+        entries[:, self._logs] = np.exp(z[:, self._logs])
+        factor = np.zeros((len(z), size * (size + 1)))
+        factor[:, self._places] = entries[:, :-size]
+        return entries, factor.reshape(len(z), size, size + 1), entries[:, -size:]
 
     def misfit(self, curvature: np.ndarray) -> np.ndarray:
         """Less the log-likelihoods of curvatures, float[chains]."""
-        image = self._points @ curvature
-        return 0.5 * np.einsum("sij,sji->s", curvature, image) + np.einsum("ij,sij->s", self._products, curvature)
+        return -self._likelihood(curvature)[0].sum(1)
+
+    def _likelihood(self, curvature: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Parts of the log-likelihood that rows of H have; its gradient G; diagonals of G H."""
+        image = (curvature.reshape(-1, self._size) @ self._points).reshape(curvature.shape)
+        slope = -0.5 * (image + np.swapaxes(image, 1, 2)) - self._products
+        of_rows = np.einsum("sij,sij->si", slope, curvature)
+        return 0.5 * (of_rows - np.einsum("sij,ij->si", curvature, self._products)), slope, of_rows
 
     def curvatures(self) -> np.ndarray:
         """H of each chain, float[chains, d, d]."""
-        factor, scale = self._split(self._z)
+        _, factor, scale = self._split(self._z)
         scaled = scale[:, :, None] * factor
         return scaled @ np.swapaxes(scaled, 1, 2)
 
     def _choose(self) -> None:
         """Draw nu, the scale of v, and mean and standard deviation of log S, given the rest."""
         size, generator = self._size, self._generator
-        factor, scale = self._split(self._z)
+        entries, _, scale = self._split(self._z)
+        of_w, of_v = np.square(entries[:, : -2 * size]).sum(1), np.square(entries[:, -2 * size : -size]).sum(1)
+        log_roots = self._z[:, self._logs[:size]].sum(1)
         degrees = size - 1 + _BEYOND
-        log_roots, trace = (
-            np.log(np.einsum("sii->si", factor[:, :, :size])).sum(1),
-            np.square(factor[:, :, :size]).sum((1, 2)),
-        )
-        constant = degrees * size / 2 * np.log(degrees / 2) - [multigammaln(nu / 2, size) for nu in degrees]
-        logits = (degrees - size - 1) * log_roots[:, None] - degrees / 2 * trace[:, None] + constant
+        logits = (degrees - size - 1) * log_roots[:, None] - degrees / 2 * of_w[:, None] + self._constant
         self._degrees = degrees[_drawn(logits, generator)]
-        squares = np.square(factor[:, :, size]).sum(1)[:, None]
-        logits = -0.5 * squares / _COMMON**2 - size * np.log(_COMMON) - 2 * np.log1p(_COMMON**2)
+        logits = -0.5 * of_v[:, None] / _COMMON**2 - size * np.log(_COMMON) - 2 * np.log1p(_COMMON**2)
         self._common = _COMMON[_drawn(logits, generator)]
         spreads, levels = (part.ravel() for part in np.meshgrid(_SPREADS, _LEVELS, indexing="ij"))
         logs = 2 * (np.log(scale) - self._guess)  # log S^2 over the guess
@@ -166,23 +172,21 @@ class _Chains:
 
     def _density(self, z: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Log density at z and its gradient, float[chains] and like z."""
-        (factor, scale), size = self._split(z), self._size
+        (entries, factor, scale), size = self._split(z), self._size
         scaled = scale[:, :, None] * factor
-        curvature = scaled @ np.swapaxes(scaled, 1, 2)
-        image = self._points @ curvature
-        density = -0.5 * np.einsum("sij,sji->s", curvature, image) - np.einsum("ij,sij->s", self._products, curvature)
-        slope = -0.5 * (image + np.swapaxes(image, 1, 2)) - self._products  # with respect to H
-        roots = np.einsum("sii->si", factor[:, :, :size])
+        likelihood, slope, of_rows = self._likelihood(scaled @ np.swapaxes(scaled, 1, 2))
+        slope = (2 * scale[:, :, None] * (slope @ scaled)).reshape(len(z), -1)[:, self._places]
         powers = self._degrees[:, None] - np.arange(size)
-        offset = (np.log(scale) - self._means[:, None]) / self._spreads[:, None] ** 2
-        weights = np.concatenate([np.repeat(self._degrees[:, None], size, 1), self._common[:, None] ** -2], axis=1)[:, None]
-        density += (powers * np.log(roots)).sum(1) - 0.5 * (weights * np.square(factor)).sum((1, 2))
-        density -= 0.5 * np.square(offset * self._spreads[:, None]).sum(1)
-        of_factor = 2 * scale[:, :, None] * (slope @ scaled) - weights * factor
-        diagonal = np.arange(size)
-        of_factor[:, diagonal, diagonal] = of_factor[:, diagonal, diagonal] * roots + powers
-        of_scale = 2 * np.einsum("sij,sij->si", slope, curvature) - offset
-        return density, np.concatenate([of_factor[(slice(None), *self._lower)], of_factor[:, :, size], of_scale], axis=1)
+        weighted = np.concatenate(
+            [self._degrees[:, None] * entries[:, : -2 * size], self._common[:, None] ** -2 * entries[:, -2 * size : -size]], 1
+        )
+        offset = (z[:, -size:] - self._means[:, None]) / self._spreads[:, None] ** 2
+        density = likelihood.sum(1) - 0.5 * np.einsum("sk,sk->s", weighted, entries[:, :-size])
+        density += (powers * z[:, self._logs[:size]]).sum(1) - 0.5 * np.square(offset * self._spreads[:, None]).sum(1)
+        gradient = np.concatenate([slope - weighted, 2 * of_rows - offset], axis=1)
+        diagonal = self._logs[:size]
+        gradient[:, diagonal] = gradient[:, diagonal] * entries[:, diagonal] + powers
+        return density, gradient
 
     def _move(self) -> float:
         """All chains by one proposal each, and the others' draws. :return: the share that was accepted."""
@@ -195,7 +199,7 @@ class _Chains:
             for _ in range(_LEAPS):
                 speed = speed + 0.5 * steps * gradient
                 z = z + steps * speed
-                inside = np.all(np.abs(z - self._middle) < np.where(self._is_log, _FARTHEST, 1e3), axis=1)
+                inside = np.all(np.abs(z - self._middle) < self._farthest, axis=1)
                 z = np.where(inside[:, None], z, self._z)  # such a proposal is rejected below
                 density, gradient = self._density(z)
                 density = np.where(inside, density, -np.inf)
