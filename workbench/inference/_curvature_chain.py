@@ -177,9 +177,8 @@ class _Chains:
         likelihood, slope, of_rows = self._likelihood(scaled @ np.swapaxes(scaled, 1, 2))
         slope = (2 * scale[:, :, None] * (slope @ scaled)).reshape(len(z), -1)[:, self._places]
         powers = self._degrees[:, None] - np.arange(size)
-        weighted = np.concatenate(
-            [self._degrees[:, None] * entries[:, : -2 * size], self._common[:, None] ** -2 * entries[:, -2 * size : -size]], 1
-        )
+        of_w, of_v = entries[:, : -2 * size], entries[:, -2 * size : -size]
+        weighted = np.concatenate([self._degrees[:, None] * of_w, self._common[:, None] ** -2 * of_v], axis=1)
         offset = (z[:, -size:] - self._means[:, None]) / self._spreads[:, None] ** 2
         density = likelihood.sum(1) - 0.5 * np.einsum("sk,sk->s", weighted, entries[:, :-size])
         density += (powers * z[:, self._logs[:size]]).sum(1) - 0.5 * np.square(offset * self._spreads[:, None]).sum(1)
