@@ -81,10 +81,12 @@ def test_programs_of_private_records_and_of_the_rest_of_the_process_are_not_kept
     assert place.stat().st_mode & 0o777 == 0o700
 
 
+@pytest.mark.thorough
 def test_one_setting_switches_it_off(tmp_path):
     assert run(tmp_path, JAX_ENABLE_COMPILATION_CACHE="0") == 0
 
 
+@pytest.mark.thorough
 def test_a_home_that_cannot_be_written_is_no_error(tmp_path):
     (tmp_path / "file").touch()
     assert run(tmp_path / "file") == 0

@@ -23,6 +23,7 @@ def test_a_fit_can_be_asked_for_without_them():
     assert SLOW & set(loaded) == set()
 
 
+@pytest.mark.thorough
 def test_the_screen_is_there_without_figures():
     script = "import sys; from workbench.widgets.workbench import screen; print(*sys.modules)"
     loaded = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True).stdout.split()

@@ -104,7 +104,8 @@ def test_strata_and_one_stratum_differ_by_rounding_where_all_are_drawn():
     assert one.guarantee == other.guarantee
 
 
-@pytest.mark.parametrize("reading", some_of(["oblivious", "direct", "memory"], 3))
+@pytest.mark.thorough
+@pytest.mark.parametrize("reading", ["oblivious", "direct", "memory"])
 def test_models_of_whole_persons_take_them_from_the_file(reading):
     packed()
     own = wb.models.Model("own", "Own intercepts.", own_intercepts, own_intercepts_guide, arrays=("x", "present", "y"))

@@ -117,7 +117,7 @@ def check_release(sampler, count, shards=Shards, **bugs):
             np.testing.assert_array_equal(copy, copies[0], "a device has gone a way of its own")
 
 
-@pytest.mark.parametrize("sampler", some_of(SAMPLERS, 3), ids=lambda sampler: sampler.name)
+@pytest.mark.parametrize("sampler", some_of(SAMPLERS, 4), ids=lambda sampler: sampler.name)
 @pytest.mark.parametrize("count", some_of([8, 2]))
 def test_the_sum_is_that_of_one_device_and_noise_is_added_once(sampler, count):
     check_release(sampler, count)
@@ -378,7 +378,8 @@ def ends_of_lanes(step, lanes, count, records, **options):
     return np.concatenate([leaf.reshape(lanes, -1) for leaf in leaves], axis=1)
 
 
-@pytest.mark.parametrize("sampler", some_of(SAMPLERS, 4), ids=lambda sampler: sampler.name)
+@pytest.mark.thorough
+@pytest.mark.parametrize("sampler", SAMPLERS, ids=lambda sampler: sampler.name)
 def test_a_lane_ends_at_the_bits_of_one_device(sampler):
     """Five lanes on four devices: two each on three of them, the last of which is a copy that nobody sees."""
     records = tuple(map(jnp.asarray, zoo.logistic_data(N)))

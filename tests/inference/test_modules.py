@@ -225,6 +225,7 @@ def test_an_automatic_guide_meets_the_refusal_too():
         split(model, AutoNormal(model), KEY, SHAPES, num_records=10)
 
 
+@pytest.mark.thorough
 def test_neither_library_is_asked_for_until_a_network_needs_it():
     code = "import sys, workbench.inference.record_model, workbench.models; print({'equinox', 'flax'} & set(sys.modules))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=True)

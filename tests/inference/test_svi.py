@@ -718,7 +718,7 @@ def test_lanes_take_a_number_of_each_kind_for_every_lane():
 
 
 @pytest.mark.parametrize("kind", some_of([jnp.bfloat16, jnp.float16]))
-@pytest.mark.parametrize("estimator", ["aligned", "vanilla"])
+@pytest.mark.parametrize("estimator", some_of(["aligned", "vanilla"]))
 def test_parameters_of_half_precision_keep_it(estimator, kind):
     """Their noise is drawn and added in whole numbers all the same; the optimiser's sum is rounded."""
 

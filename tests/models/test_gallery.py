@@ -110,7 +110,8 @@ def test_a_copy_runs_alone(copied):
         assert ended.returncode == 0, ended.stderr
 
 
-@pytest.mark.parametrize("first", some_of(["workbench.gallery.gmm", "workbench.gallery", "workbench.models.registry"], 3))
+@pytest.mark.thorough
+@pytest.mark.parametrize("first", ["workbench.gallery.gmm", "workbench.gallery", "workbench.models.registry"])
 def test_gallery_and_framework_may_be_imported_in_any_order(first):
     code = f"import {first}, workbench.models as models; assert models.gmm().name == 'gmm'"
     subprocess.run([sys.executable, "-c", code], check=True)

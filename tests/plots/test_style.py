@@ -180,6 +180,7 @@ def test_public_names_are_sorted_and_exist():
     assert all(callable(getattr(workbench.plots, name)) for name in workbench.plots.__all__)
 
 
+@pytest.mark.thorough
 def test_no_figure_imports_pyplot():
     code = """
 import sys

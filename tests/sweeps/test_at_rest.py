@@ -9,7 +9,6 @@ import pandas as pd
 import pytest
 
 import workbench as wb
-from tests.conftest import some_of
 from workbench import ArgumentError
 from workbench.cli.main import main
 from workbench.sweeps import plan_file
@@ -35,8 +34,9 @@ def opened(reading, public=False, **options):
     return dataclasses.replace(data, is_public=True, evaluation_is_public=True) if public else data
 
 
-@pytest.mark.parametrize("reading", some_of(["oblivious", "direct"]))
-@pytest.mark.parametrize("units", some_of([{"unit_id": "id", "max_rows": 2}, {}]))
+@pytest.mark.thorough
+@pytest.mark.parametrize("reading", ["oblivious", "direct"])
+@pytest.mark.parametrize("units", [{"unit_id": "id", "max_rows": 2}, {}])
 def test_fits_of_a_sweep_are_single_fits_bit_for_bit(reading, units):
     data = opened(reading, public=True, **units)
     result = wb.sweep(data=data, seeds=[1, 2], **ASKED, **PLAN)

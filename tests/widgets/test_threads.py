@@ -18,6 +18,7 @@ def test_work_runs_in_a_daemon_thread_of_that_name():
     assert (thread.name, thread.daemon) == ("some-name", True)
 
 
+@pytest.mark.thorough
 def test_the_end_of_the_interpreter_stops_and_waits_for_them():
     program = """
         import threading, time
