@@ -18,13 +18,14 @@ def definite(random, size, level=1.0):
 def test_the_gradient_is_that_of_the_density(size):
     random = np.random.default_rng(0)
     points = definite(random, size, 3.0)
-    chains = _curvature_chain._Chains(points, -definite(random, size, 6.0), 2.0, random)
+    chains = _curvature_chain._Chains(points, -definite(random, size, 6.0), random)
     z = chains._z
-    _, gradient = chains._density(z)
+    gradient = chains._gradient(z, float)
+    np.testing.assert_allclose(chains._gradient(z), gradient, rtol=1e-4, atol=1e-4)
     for place in range(z.shape[1]):
         step = np.zeros_like(z)
         step[:, place] = 1e-5
-        found = (chains._density(z + step)[0] - chains._density(z - step)[0]) / 2e-5
+        found = (chains._density(z + step) - chains._density(z - step)) / 2e-5
         np.testing.assert_allclose(found, gradient[:, place], rtol=1e-4, atol=1e-4)
 
 

@@ -51,12 +51,12 @@ def curvatures(
         float[d]; where H is much smaller, its value does not matter.
     :raises NoNoiseAwarePosterior: if the chains do not settle.
     """
-    chains = _Chains(points / noise, (products + products.T) / (2 * noise), level, generator)
+    chains = _Chains(points * (level**2 / noise), (products + products.T) * (level / (2 * noise)), generator)
     for _ in range(_ROUNDS):
         before = chains.adapt()
         kept = [chains.after(_APART) for _ in range(_KEPT)]
-        if _settled(before, kept[-1], precision, chains.misfit):
-            return np.concatenate(kept)
+        if _settled(before, kept[-1], precision / level, chains.misfit):
+            return level * np.concatenate(kept)
     raise NoNoiseAwarePosterior("the Markov chains for it did not settle")
 
 
@@ -88,11 +88,15 @@ def _drawn(logits: np.ndarray, generator: Generator) -> np.ndarray:
 class _Chains:
     """Where all chains are: z = (entries of the factor of W, v, log S), float[chains, d (d + 1) / 2 + 2 d].
 
+    Units are such that the guessed level is 1. Gradients have single precision and densities double: how exact a gradient is
+    decides how many proposals are accepted, and not what the chains' distribution is.
+
     :param points: P / r. :param products: the symmetric part of X / r.
     """
 
-    def __init__(self, points: np.ndarray, products: np.ndarray, level: float, generator: Generator) -> None:
-        self._points, self._products, self._generator = points, products, generator
+    def __init__(self, points: np.ndarray, products: np.ndarray, generator: Generator) -> None:
+        self._generator = generator
+        self._of = {kind: (points.astype(kind), products.astype(kind)) for kind in (np.dtype(float), np.dtype(np.float32))}
         self._size = size = len(points)
         rows, columns = np.tril_indices(size)
         self._places = np.concatenate([rows * (size + 1) + columns, np.arange(size) * (size + 1) + size])  # in [W's, v]
@@ -100,13 +104,11 @@ class _Chains:
         self._logs, self._farthest = np.flatnonzero(is_log), np.where(is_log, _FARTHEST, 1e3)
         degrees = size - 1 + _BEYOND
         self._constant = degrees * size / 2 * np.log(degrees / 2) - [multigammaln(nu / 2, size) for nu in degrees]
-        self._guess = 0.5 * np.log(level)
         # begin at a ridge regression, and take steps of about its errors
-        prior = 1 / level**2
         spread, axes = np.linalg.eigh(points)  # in these axes, each entry of H has its own equation
-        slopes = axes.T @ (prior * level * np.eye(size) - products) @ axes / (prior + (spread[:, None] + spread) / 2)
+        slopes = axes.T @ (np.eye(size) - products) @ axes / (1 + (spread[:, None] + spread) / 2)
         slopes = axes @ slopes @ axes.T
-        known = 1 / np.sqrt(prior * size + (np.diag(points)[rows] + np.diag(points)[columns]) / 2)  # errors of entries
+        known = 1 / np.sqrt(size + (np.diag(points)[rows] + np.diag(points)[columns]) / 2)  # errors of entries
         roots = np.sqrt(np.maximum(np.diag(slopes), known[rows == columns]))
         values, vectors = np.linalg.eigh(slopes / roots[:, None] / roots)
         values = np.maximum(values, np.clip(np.median(known / roots[rows] / roots[columns]), 1e-4, 0.1))
@@ -129,20 +131,15 @@ class _Chains:
         size = self._size
         entries = z.copy()
         entries[:, self._logs] = np.exp(z[:, self._logs])
-        factor = np.zeros((len(z), size * (size + 1)))
+        factor = np.zeros((len(z), size * (size + 1)), z.dtype)
         factor[:, self._places] = entries[:, :-size]
         return entries, factor.reshape(len(z), size, size + 1), entries[:, -size:]
 
     def misfit(self, curvature: np.ndarray) -> np.ndarray:
         """Less the log-likelihoods of curvatures, float[chains]."""
-        return -self._likelihood(curvature)[0].sum(1)
-
-    def _likelihood(self, curvature: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Parts of the log-likelihood that rows of H have; its gradient G; diagonals of G H."""
-        image = (curvature.reshape(-1, self._size) @ self._points).reshape(curvature.shape)
-        slope = -0.5 * (image + np.swapaxes(image, 1, 2)) - self._products
-        of_rows = np.einsum("sij,sij->si", slope, curvature)
-        return 0.5 * (of_rows - np.einsum("sij,ij->si", curvature, self._products)), slope, of_rows
+        points, products = self._of[curvature.dtype]
+        image = (curvature.reshape(-1, self._size) @ points).reshape(curvature.shape)
+        return np.einsum("sij,sij->s", curvature, 0.5 * image + products)
 
     def curvatures(self) -> np.ndarray:
         """H of each chain, float[chains, d, d]."""
@@ -153,7 +150,7 @@ class _Chains:
     def _choose(self) -> None:
         """Draw nu, the scale of v, and mean and standard deviation of log S, given the rest."""
         size, generator = self._size, self._generator
-        entries, _, scale = self._split(self._z)
+        entries, _, _ = self._split(self._z)
         of_w, of_v = np.square(entries[:, : -2 * size]).sum(1), np.square(entries[:, -2 * size : -size]).sum(1)
         log_roots = self._z[:, self._logs[:size]].sum(1)
         degrees = size - 1 + _BEYOND
@@ -162,48 +159,61 @@ class _Chains:
         logits = -0.5 * of_v[:, None] / _COMMON**2 - size * np.log(_COMMON) - 2 * np.log1p(_COMMON**2)
         self._common = _COMMON[_drawn(logits, generator)]
         spreads, levels = (part.ravel() for part in np.meshgrid(_SPREADS, _LEVELS, indexing="ij"))
-        logs = 2 * (np.log(scale) - self._guess)  # log S^2 over the guess
+        logs = 2 * self._z[:, -size:]  # log S^2
         means = levels - 0.5 * spreads**2
         distances = np.square(logs).sum(1)[:, None] - 2 * logs.sum(1)[:, None] * means + size * means**2
         logits = -0.5 * distances / spreads**2 - size * np.log(spreads)
         logits = logits - 0.5 * ((spreads / _SPREAD_SD) ** 2 + (levels / _LEVEL_SD) ** 2)
         pairs = _drawn(logits, generator)
-        self._means, self._spreads = self._guess + means[pairs] / 2, spreads[pairs] / 2
+        self._means, self._spreads = means[pairs] / 2, spreads[pairs] / 2
 
-    def _density(self, z: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Log density at z and its gradient, float[chains] and like z."""
+    def _shrunk(self, entries: np.ndarray) -> np.ndarray:
+        """The gradient of half of what the prior says of W and v, like ``entries`` without S."""
+        size = self._size
+        of_w, of_v = entries[:, : -2 * size], entries[:, -2 * size : -size]
+        return np.concatenate([self._degrees[:, None] * of_w, self._common[:, None] ** -2 * of_v], axis=1)
+
+    def _density(self, z: np.ndarray) -> np.ndarray:
+        """Log density at z, float[chains]."""
         (entries, factor, scale), size = self._split(z), self._size
         scaled = scale[:, :, None] * factor
-        likelihood, slope, of_rows = self._likelihood(scaled @ np.swapaxes(scaled, 1, 2))
-        slope = (2 * scale[:, :, None] * (slope @ scaled)).reshape(len(z), -1)[:, self._places]
         powers = self._degrees[:, None] - np.arange(size)
-        of_w, of_v = entries[:, : -2 * size], entries[:, -2 * size : -size]
-        weighted = np.concatenate([self._degrees[:, None] * of_w, self._common[:, None] ** -2 * of_v], axis=1)
+        offset = (z[:, -size:] - self._means[:, None]) / self._spreads[:, None]
+        density = (powers * z[:, self._logs[:size]]).sum(1) - 0.5 * np.square(offset).sum(1)
+        density -= 0.5 * np.einsum("sk,sk->s", self._shrunk(entries), entries[:, :-size])
+        return density - self.misfit(scaled @ np.swapaxes(scaled, 1, 2))
+
+    def _gradient(self, z: np.ndarray, precision: type = np.float32) -> np.ndarray:
+        """Of ``_density``, like z."""
+        (entries, factor, scale), size = self._split(z.astype(precision)), self._size
+        points, products = self._of[factor.dtype]
+        scaled = scale[:, :, None] * factor
+        curvature = scaled @ np.ascontiguousarray(np.swapaxes(scaled, 1, 2))
+        image = (curvature.reshape(-1, size) @ points).reshape(curvature.shape)
+        slope = -0.5 * (image + np.swapaxes(image, 1, 2)) - products  # with respect to H
+        of_factor = (2 * scale[:, :, None] * (slope @ scaled)).reshape(len(z), -1)[:, self._places]
         offset = (z[:, -size:] - self._means[:, None]) / self._spreads[:, None] ** 2
-        density = likelihood.sum(1) - 0.5 * np.einsum("sk,sk->s", weighted, entries[:, :-size])
-        density += (powers * z[:, self._logs[:size]]).sum(1) - 0.5 * np.square(offset * self._spreads[:, None]).sum(1)
-        gradient = np.concatenate([slope - weighted, 2 * of_rows - offset], axis=1)
+        of_scale = 2 * np.einsum("sij,sij->si", slope, curvature) - offset
+        gradient = np.concatenate([of_factor - self._shrunk(entries), of_scale], axis=1)
         diagonal = self._logs[:size]
-        gradient[:, diagonal] = gradient[:, diagonal] * entries[:, diagonal] + powers
-        return density, gradient
+        gradient[:, diagonal] = gradient[:, diagonal] * entries[:, diagonal] + self._degrees[:, None] - np.arange(size)
+        return gradient
 
     def _move(self) -> float:
         """All chains by one proposal each, and the others' draws. :return: the share that was accepted."""
         generator, shape = self._generator, self._z.shape
         steps = self._length * (0.1 + 1.3 * generator.random((len(self._z), 1))) * self._scale
         speed, z = generator.normal(size=shape), self._z
-        density, gradient = self._density(z)
-        before = density - 0.5 * np.square(speed).sum(1)
+        before = self._density(z) - 0.5 * np.square(speed).sum(1)
+        inside = np.ones(len(z), bool)
         with np.errstate(over="ignore", invalid="ignore"):
-            for _ in range(_LEAPS):
-                speed = speed + 0.5 * steps * gradient
+            speed += 0.5 * steps * self._gradient(z)
+            for leap in range(_LEAPS):
                 z = z + steps * speed
-                inside = np.all(np.abs(z - self._middle) < self._farthest, axis=1)
+                inside &= np.all(np.abs(z - self._middle) < self._farthest, axis=1)
                 z = np.where(inside[:, None], z, self._z)  # such a proposal is rejected below
-                density, gradient = self._density(z)
-                density = np.where(inside, density, -np.inf)
-                speed = speed + 0.5 * steps * gradient
-            gain = density - 0.5 * np.square(speed).sum(1) - before
+                speed += (0.5 if leap == _LEAPS - 1 else 1.0) * steps * self._gradient(z)
+            gain = np.where(inside, self._density(z), -np.inf) - 0.5 * np.square(speed).sum(1) - before
         accepted = np.where(np.isnan(gain), 0.0, np.exp(np.minimum(gain, 0.0)))
         goes = generator.random(len(z)) < accepted
         self._z, self._moved = np.where(goes[:, None], z, self._z), self._moved | goes
