@@ -30,7 +30,7 @@ __all__ = ["curvatures"]
 
 _CHAINS = 32
 _ADAPTED, _APART, _KEPT = 60, 3, 16  # transitions before any is kept, between two that are kept of a chain, and how many are
-_ROUNDS = 4  # of these, until the chains settle
+_ROUNDS = 5  # of these, until the chains settle
 _LEAPS = 8  # of a transition
 _ACCEPTED = 0.7  # share of proposals that tuning aims to accept
 _STAYS = 0.3  # by what share of their 90 % range medians of chains may move
@@ -52,10 +52,11 @@ def curvatures(
     :raises NoNoiseAwarePosterior: if the chains do not settle.
     """
     chains = _Chains(points * (level**2 / noise), (products + products.T) * (level / (2 * noise)), generator)
-    for _ in range(_ROUNDS):
-        before = chains.adapt()
+    for number in range(_ROUNDS):
+        if number != 1:  # most that are not settled yet are a little later
+            chains.adapt()
         kept = [chains.after(_APART) for _ in range(_KEPT)]
-        if _settled(before, kept[-1], precision / level, chains.misfit):
+        if _settled(kept[0], kept[-1], precision / level, chains.misfit):
             return level * np.concatenate(kept)
     raise NoNoiseAwarePosterior("the Markov chains for it did not settle")
 
@@ -63,7 +64,7 @@ def curvatures(
 def _settled(before: np.ndarray, after: np.ndarray, precision: np.ndarray, misfit: Callable) -> bool:
     """Whether the chains' medians of trace, determinant and misfit stay, within what chance moves.
 
-    :param before: H of each chain, float[chains, d, d].
+    :param before: H of each chain at the first draw that is kept, float[chains, d, d]. :param after: at the last.
     """
 
     def trace(curvature: np.ndarray) -> np.ndarray:
@@ -220,12 +221,8 @@ class _Chains:
         self._choose()
         return float(accepted.mean())
 
-    def adapt(self) -> np.ndarray:
-        """Move all chains, and tune lengths of steps to what they find. One that is stuck goes on from where another is.
-
-        :return: H of each chain after two thirds of that, float[chains, d, d].
-        """
-        found = np.empty(0)
+    def adapt(self) -> None:
+        """Move all chains, and tune lengths of steps to what they find. One that is stuck goes on from where another is."""
         for number in range(_ADAPTED):
             self._length *= np.exp((self._move() - _ACCEPTED) * (0.5 if number < _ADAPTED / 2 else 0.2))
             if number in (_ADAPTED // 3, 2 * _ADAPTED // 3):
@@ -238,9 +235,6 @@ class _Chains:
                 self._z = self._z[np.where(self._moved, np.arange(len(self._z)), others)]
                 self._moved = np.zeros(len(self._z), bool)
                 self._choose()
-            if number == 2 * _ADAPTED // 3:
-                found = self.curvatures()
-        return found
 
     def after(self, transitions: int) -> np.ndarray:
         """H of each chain after some more transitions, float[chains, d, d]."""
