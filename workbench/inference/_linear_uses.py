@@ -23,8 +23,9 @@ from jax.extend.core import ClosedJaxpr, JaxprEqn
 from jax.extend.core.primitives import conv_general_dilated_p, dot_general_p, dynamic_slice_p, gather_p, scan_p
 
 from workbench.inference._factors import Factors, single
+from workbench.inference._frames import Frame, Leaves
 from workbench.inference._jaxprs import Environment, aval, evaluate, scan_again
-from workbench.inference._preparation import Frame, Leaves, back_to_leaf
+from workbench.inference._preparation import back_to_leaf
 from workbench.inference._uses import Use
 
 __all__ = ["LinearUse", "linear_use_of", "run"]
