@@ -72,8 +72,12 @@ def _combined(frame: Frame, step: Step, outer: Sequence[int], inner: int, matrix
 
     None where it is none, or where more would be held than for a gradient that is formed.
     """
+    if 1 not in outer or step.parts > 1 or frame.rows or frame.scaled:
+        return None
+    if frame.shape[2] > frame.shape[3]:
+        frame = transposed(frame)  # the shorter of a and g grows
     s, t, p, d = frame.shape
-    if 1 not in outer or step.parts > 1 or frame.rows or frame.scaled or t * inner > min(p, d):
+    if t * inner > d:
         return None
     code, (side,) = outer.index(1), step.made.sides
 
@@ -85,8 +89,8 @@ def _combined(frame: Frame, step: Step, outer: Sequence[int], inner: int, matrix
         return jax.vmap(frame.seen)((array if code == 0 else array.T).reshape(inner, *step.after))
 
     def for_code(factors: Factors, leaves: Leaves) -> Factors:
-        met = jnp.einsum("mstp,kspd->mstkd", factors.a, all_seen(other(leaves)), precision=PRECISION)
-        return one_place(jnp.einsum("mstkd,mstd->mk", met, factors.g, precision=PRECISION)[:, None])
+        met = jnp.einsum("mstd,kspd->mstkp", factors.g, all_seen(other(leaves)), precision=PRECISION)
+        return one_place(jnp.einsum("mstkp,mstp->mk", met, factors.a, precision=PRECISION)[:, None])
 
     def for_all(factors: Factors, leaves: Leaves) -> Factors:
         a = other(leaves).reshape(-1, 1) * factors.a[..., None, :]
