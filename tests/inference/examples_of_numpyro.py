@@ -15,7 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 import numpyro
 import numpyro.distributions as dist
-from jax.scipy.special import logsumexp
+from jax.scipy.special import betaln, gammaln, logsumexp
 from numpyro.contrib.control_flow import scan
 from numpyro.distributions import constraints
 from numpyro.distributions.transforms import OrderedTransform
@@ -749,6 +749,83 @@ def mixture_of_regressions(x, y):
     with numpyro.plate("N", len(x)):
         mixture = dist.MixtureSameFamily(dist.Categorical(probs=shares), dist.Normal(x @ weights, noise))
         numpyro.sample("y", mixture, obs=y)
+
+
+@example("textbook: 2PL item response, abilities by quadrature", Normal, codes(2, 5))
+def answers_by_quadrature(answers):
+    with numpyro.plate("items", answers.shape[1]):
+        slope = numpyro.sample("slope", dist.LogNormal(0, 0.5))
+        difficulty = numpyro.sample("difficulty", dist.Normal(0, 1))
+    nodes, weights = np.polynomial.hermite_e.hermegauss(9)
+    chances = dist.Bernoulli(logits=slope * (nodes[:, None] - difficulty))
+    of_nodes = chances.log_prob(answers[:, None, :]).sum(-1)
+    with numpyro.plate("persons", len(answers)):
+        numpyro.factor("answers", logsumexp(of_nodes + np.log(weights / weights.sum()), axis=-1))
+
+
+@example("textbook: BG/NBD, customers who may have left", Normal, codes(5), positives(), positives())
+def customers(purchases, latest, since):
+    r, alpha, a, b = (numpyro.sample(name, dist.HalfNormal(3)) for name in ("r", "alpha", "a", "b"))
+    age = latest + since
+    here = -(r + purchases) * jnp.log(alpha + age)
+    left = jnp.log(a) - jnp.log(b + jnp.maximum(purchases, 1) - 1) - (r + purchases) * jnp.log(alpha + latest)
+    common = gammaln(r + purchases) - gammaln(r) + r * jnp.log(alpha) + betaln(a, b + purchases) - betaln(a, b)
+    with numpyro.plate("customers", len(purchases)):
+        numpyro.factor("purchases", common + jnp.logaddexp(here, jnp.where(purchases > 0, left, -jnp.inf)))
+
+
+@example(
+    "textbook: mixed logit, a panel with public draws",
+    Normal,
+    reals(4, 3, 2),
+    codes(3, 4),
+    draws=_random.normal(size=(16, 2)),
+)
+def mixed_logit(alternatives, choices, draws):
+    mean, scale = normals("mean", 2), numpyro.sample("scale", dist.HalfNormal(1).expand([2]).to_event(1))
+    lower = numpyro.sample("lower", dist.LKJCholesky(2, 1.0))
+    tastes = mean + draws @ (scale[:, None] * lower).T
+    logs = jax.nn.log_softmax(jnp.einsum("ntak,rk->nrta", alternatives, tastes), axis=-1)
+    chosen = jnp.take_along_axis(logs, choices[:, None, :, None], axis=-1)[..., 0].sum(-1)
+    with numpyro.plate("people", len(choices)):
+        numpyro.factor("choices", logsumexp(chosen, axis=1) - jnp.log(len(draws)))
+
+
+@example("textbook: Q-learning, a subject a record", Normal, codes(2, 10), reals(10))
+def q_learning(actions, rewards):
+    rate, inverse = numpyro.sample("rate", dist.Beta(2, 2)), numpyro.sample("inverse", dist.HalfNormal(3))
+
+    def of_subject(actions, rewards):
+        def trial(values, seen):
+            action, reward = seen
+            chance = jax.nn.log_softmax(inverse * values)[action]
+            return values.at[action].add(rate * (reward - values[action])), chance
+
+        return jax.lax.scan(trial, jnp.zeros(2), (actions, rewards))[1].sum()
+
+    with numpyro.plate("subjects", len(actions)):
+        numpyro.factor("choices", jax.vmap(of_subject)(actions, rewards))
+
+
+@example("textbook: Plackett-Luce rankings", Normal, np.argsort(reals(4)).astype(np.int32))
+def rankings(ranks):
+    worth = normals("worth", 4)[ranks]
+    with numpyro.plate("rankings", len(ranks)):
+        numpyro.factor("order", (worth - jax.lax.cumlogsumexp(worth, axis=1, reverse=True)).sum(1))
+
+
+@example(
+    "textbook: conditional autoregression over public areas", Normal, codes(4), positives(), codes(6),
+    neighbours=np.eye(4, k=1) + np.eye(4, k=-1),
+)  # fmt: skip
+def disease_map(area, expected, cases, neighbours):
+    precision, correlation = (
+        numpyro.sample("precision", dist.Gamma(3, 1)),
+        numpyro.sample("correlation", dist.Uniform(0, 0.99)),
+    )
+    effect = numpyro.sample("effect", dist.CAR(jnp.zeros(4), correlation, precision, neighbours))
+    mean = numpyro.sample("mean", dist.Normal(0, 2))
+    numpyro.sample("cases", dist.Poisson(expected * jnp.exp(mean + effect[area])), obs=cases)
 
 
 # --- refused ----------------------------------------------------------------------------------------------------------

@@ -133,18 +133,29 @@ MIXED = Case(
 )
 
 
-@pytest.mark.parametrize("at_once", some_of([1, 2, 3, 4], 2, 1))
+def test_minibatches_are_taken_apart_evenly_where_a_count_is_near(monkeypatch):
+    """What is left over is a second program to compile. Without an even count within a factor of two there is a rest."""
+    u = {name: jax.ShapeDtypeStruct(shape, jnp.float32) for name, shape in MIXED.u.items()}
+    (kernel,) = plan(mixture, u, jax.ShapeDtypeStruct(MIXED.record, jnp.float32)).taps[2]
+    monkeypatch.setattr(_choice, "_PATCHES_AT_ONCE", 6 * 36 * 18 * 4)
+    counts = {size: _choice.records_at_once(kernel.linear_uses, size) for size in (4, 6, 7, 8, 10, 12, 13, 32, 100)}
+    assert counts == {4: 4, 6: 6, 7: 6, 8: 4, 10: 5, 12: 6, 13: 6, 32: 4, 100: 5}
+
+
+@pytest.mark.parametrize("at_once", some_of([1, 2, 4], 2, 1))
 @pytest.mark.parametrize(("width", "tolerance"), [(np.float32, 1e-5), (np.float64, 1e-10)])
 def test_patches_of_some_records_at_a_time_change_no_result(at_once, width, tolerance, monkeypatch):
-    """Four records in turns of one to four, three of which leave a rest; against each record's gradient clipped by hand."""
+    """Four records in turns of one, two or four; against each record's gradient clipped by hand."""
     monkeypatch.setattr(_choice, "_PATCHES_AT_ONCE", at_once * 36 * 18 * 4)
     rules = {row.leaf[2:-2]: row.rule for row in explained(MIXED).rows}
     assert {name: rules[name] for name in MIXED.rules} == MIXED.rules
     compared(MIXED, width, tolerance)
 
 
-def test_a_record_whose_patches_are_not_finite_contributes_zero_in_turns(monkeypatch):
-    monkeypatch.setattr(_choice, "_PATCHES_AT_ONCE", 1)
+@pytest.mark.parametrize("at_once", [1, 3])
+def test_a_record_whose_patches_are_not_finite_contributes_zero_in_turns(at_once, monkeypatch):
+    """Five records in turns of one or three, which leave a rest."""
+    monkeypatch.setattr(_choice, "_PATCHES_AT_ONCE", at_once * 36 * 18 * 4)
     random = np.random.default_rng(0)
     u = {name: random.normal(size=shape).astype(np.float32) for name, shape in MIXED.u.items()}
     x = random.normal(size=(5, 6, 6, 2)).astype(np.float32)

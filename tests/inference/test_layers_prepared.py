@@ -210,6 +210,21 @@ PRODUCTS = {
     "masked product": one(lambda u: (u["v"] @ u["w"]) * MASK, {"v": OUTER}, v=(6, 2), w=(2, 5)),
     "products of vectors": one(lambda u: jnp.outer(u["v"], u["w"]), OUTER, v=(6,), w=(5,)),
     "one code": one(lambda u: (u["v"] @ u["w"]).reshape(6, 5), OUTER, v=(2,), w=(2, 30)),
+    "one code, four places": places(lambda u: (u["v"] @ u["w"]).reshape(6, 5), OUTER, v=(2,), w=(2, 30)),
+    "one code, two places": one(
+        lambda u: (u["v"] @ u["w"]).reshape(6, 5), {"v": OUTER, "w": GRAM}, v=(2,), w=(2, 30)
+    )._replace(record=(2, 6)),
+    "matrices and a code": one(lambda u: jnp.tanh(u["w"]) @ u["v"], OUTER, v=(2,), w=(6, 5, 2)),
+    "turned columns of one code": one(lambda u: jnp.tensordot(u["v"], u["w"], 1)[1:, ::2].T, OUTER, v=(3,), w=(3, 6, 12)),
+    "one code of grouped kernels": Case(
+        lambda u, x: score(
+            lax.conv_general_dilated(
+                x[None], (u["v"] @ u["w"]).reshape(3, 3, 2, 6), (3, 3), "VALID", dimension_numbers=PLANE,
+                feature_group_count=2,
+            )
+        ),
+        {"v": (3,), "w": (3, 108)}, (3, 3, 4), dict.fromkeys("vw", OUTER),
+    ),
     "codes": one(lambda u: (u["v"] @ u["w"]).reshape(6, 5), {"v": OUTER}, v=(3, 2), w=(2, 10)),
     "a hypernetwork": one(
         lambda u: (jnp.tanh(u["z"] @ u["v"]) @ u["w"]).reshape(6, 5), OUTER, z=(2,), v=(2, 4), w=(4, 30)

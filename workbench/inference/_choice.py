@@ -55,8 +55,14 @@ def as_by_vmap(linear_uses: Sequence[LinearUse]) -> bool:
     return all(use.operation.kind == "product" and not (use.use.lengths or use.frame.stages) for use in linear_uses)
 
 
-def records_at_once(linear_uses: Sequence[LinearUse]) -> int | None:
-    """Of how many records patches of images are made at a time, where gradients are formed; None where there are none."""
+def records_at_once(linear_uses: Sequence[LinearUse], size: int) -> int | None:
+    """Of how many of ``size`` records patches of images are made at a time; None where there are none.
+
+    A part of ``size`` where one is near: those that are left over would be compiled apart.
+    """
     convolutions = [use for use in linear_uses if use.operation.kind == "convolution"]
     held = sum(s * t * p * 4 for s, t, p, _ in (use.operation.shape for use in convolutions))
-    return max(1, _PATCHES_AT_ONCE // held) if held else None
+    if not held:
+        return None
+    most = max(1, _PATCHES_AT_ONCE // held)
+    return next((count for count in range(min(most, size), most // 2, -1) if size % count == 0), most)

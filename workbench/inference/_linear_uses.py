@@ -11,7 +11,6 @@ their own part of a stacked leaf are among the S.
 from __future__ import annotations
 
 import functools
-import itertools
 import math
 from collections.abc import Sequence
 from typing import Any, NamedTuple
@@ -23,17 +22,14 @@ from jax.extend.core import ClosedJaxpr, JaxprEqn
 from jax.extend.core.primitives import conv_general_dilated_p, dot_general_p, dynamic_slice_p, gather_p, scan_p
 
 from workbench.inference._factors import Factors, single
+from workbench.inference._frames import Frame, Leaves
 from workbench.inference._jaxprs import Environment, aval, evaluate, scan_again
-from workbench.inference._preparation import Frame, Leaves, back_to_leaf
+from workbench.inference._preparation import back_to_leaf
 from workbench.inference._uses import Use
 
 __all__ = ["LinearUse", "linear_use_of", "run"]
 
 Array = jax.Array
-
-# Of this many entries a kernel's patches are read in one pass; XLA is slow at choosing among more operands (an 8 x 8 kernel
-# took three times as long), and reading them axis by axis costs memory.
-_ENTRIES_AT_ONCE = 9
 
 
 class LinearUse(NamedTuple):
@@ -241,18 +237,13 @@ def _patches(
     widths = [kernel[axis] for axis in numbers.rhs_spec[2:]]
     extents = [result[axis] for axis in of_space]
     ways = list(zip(extents, params["window_strides"], params["rhs_dilation"], strict=True))
-    axes = range(len(space))
-    stages = [axes] if math.prod(widths) <= _ENTRIES_AT_ONCE else [[axis] for axis in reversed(axes)]
-    for stage in stages:
-        seen = []
-        for offsets in itertools.product(*(range(widths[axis]) for axis in stage)):
-            seen.append(a)
-            for axis, offset in zip(stage, offsets, strict=True):
-                extent, stride, dilation = ways[axis]
-                first = offset * dilation
-                last = first + (extent - 1) * stride + 1
-                seen[-1] = lax.slice_in_dim(seen[-1], first, last, stride, depth + 1 + axis)
-        a = jnp.stack(seen, depth + 1 + len(space))  # [M, stacks, turns, images, space, kernel, channels]
+    # axis by axis: of a 3 x 3 kernel 6 slices instead of 9, which compile in two thirds of the time
+    for axis in reversed(range(len(space))):
+        extent, stride, dilation = ways[axis]
+        firsts = [dilation * offset for offset in range(widths[axis])]
+        stop = (extent - 1) * stride + 1
+        seen = [lax.slice_in_dim(a, first, first + stop, stride, depth + 1 + axis) for first in firsts]
+        a = jnp.stack(seen, depth + 1 + len(space))  # in the end [M, stacks, turns, images, space, kernel, channels]
     a = a.reshape(*a.shape[:-1], groups, a.shape[-1] // groups)
     a = jnp.moveaxis(a, -2, 1 + len(stacks))
     g = jnp.transpose(cotangent, [0, *stacks, *turns, *_later(depth, [of_images, *of_space, outputs])])

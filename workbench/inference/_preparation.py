@@ -14,7 +14,7 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -22,91 +22,14 @@ import numpy as np
 from jax import lax
 
 from workbench.inference._factors import PRECISION, Factors, single
+from workbench.inference._frames import Frame, Leaves, Step, all_formed, one_place, transposed
 from workbench.inference._jaxprs import aval, evaluate
+from workbench.inference._products import product
 from workbench.inference._uses import ENTRYWISE, STACKED, Preparation, Value, View, viewed
 
-__all__ = ["Frame", "Leaves", "back_to_leaf"]
+__all__ = ["back_to_leaf"]
 
 Array = jax.Array
-Leaves = Sequence[Any]  # of u: arrays, or their shapes and types
-Stage = Callable[[Factors, Leaves], Factors]
-
-
-class Frame(NamedTuple):
-    """An array as S matrices, p x d, that meet a record at T places; see ``_linear_uses``.
-
-    :param seen: the array as [S, p, d], a linear function: each entry of the result is an entry of the array.
-    :param shape: (S, T, p, d). :param rows: whether a_i is numbers of rows. :param scaled: whether D is there.
-    :param stages: how the factors come about, from those of the operation.
-    """
-
-    seen: Callable[[Array], Array]
-    shape: tuple[int, int, int, int]
-    rows: bool = False
-    scaled: bool = False
-    stages: tuple[Stage, ...] = ()
-
-    def then(self, stage: Stage, **changes: Any) -> Frame:
-        """The frame after one more stage."""
-        return self._replace(stages=(*self.stages, stage), **changes)
-
-    def numbers(self, shape: Sequence[int]) -> np.ndarray:
-        """Which entry of an array of ``shape`` each entry of ``seen`` is."""
-        with jax.ensure_compile_time_eval():
-            return np.asarray(self.seen(jnp.arange(math.prod(shape), dtype=jnp.int32).reshape(shape)))
-
-
-class _Step(NamedTuple):
-    """A preparation, with the scans around it that take the leaf apart.
-
-    :param leaves: shapes and types. :param lengths: of all scans around it.
-    """
-
-    made: Preparation
-    leaves: Leaves
-    lengths: tuple[int, ...]
-
-    @property
-    def apart(self) -> tuple[bool, ...]:
-        return self.made.operands[self.made.sides[0]].apart
-
-    @property
-    def turns(self) -> tuple[int, ...]:
-        return tuple(length for length, apart in zip(self.lengths, self.apart, strict=False) if apart)
-
-    @property
-    def before(self) -> tuple[int, ...]:
-        return (*self.turns, *aval(self.made.equation.invars[self.made.sides[0]]).shape)
-
-    @property
-    def after(self) -> tuple[int, ...]:
-        return (*self.turns, *aval(self.made.equation.outvars[0]).shape)
-
-    @property
-    def parts(self) -> int:
-        """How many parts the leaf is taken into."""
-        return math.prod(self.turns)
-
-    def each(self, one: Callable[[Array], Array]) -> Callable[[Array], Array]:
-        """``one``, a function of the array in one turn, for the array with an axis for each scan in front."""
-        for _ in self.turns:
-            one = jax.vmap(one)
-        return one
-
-    def spread(self, array: Array, value: Value) -> Array:
-        """``array``, of a value that may be the same in some turns, with the leaf's axes of scans."""
-        axis = 0
-        for length, own, all_ in zip(self.lengths, value.apart, self.apart, strict=False):
-            if all_ and not own:
-                array = jnp.broadcast_to(jnp.expand_dims(array, axis), (*array.shape[:axis], length, *array.shape[axis:]))
-            axis += all_
-        return array
-
-    def stretched(self, array: Array) -> Array:
-        """``array``, with the leaf's axes of scans, in the shape of the result."""
-        count = len(self.turns)
-        ones = (1,) * (len(self.after) - array.ndim)
-        return jnp.broadcast_to(array.reshape(*array.shape[:count], *ones, *array.shape[count:]), self.after)
 
 
 def back_to_leaf(frame: Frame, steps: Sequence[Any], leaves: Leaves, lengths: tuple[int, ...]) -> Frame | None:
@@ -124,7 +47,7 @@ def back_to_leaf(frame: Frame, steps: Sequence[Any], leaves: Leaves, lengths: tu
         if views:
             frame = frame._replace(seen=functools.partial(_seen_through, frame.seen, views, depth))
         if step is not None:
-            known = _Step(step, leaves, lengths)
+            known = Step(step, leaves, lengths)
             turns = [operand.apart for operand in step.operands]
             if known.apart != tuple(any(levels) for levels in zip(*turns, strict=True)):
                 return None  # what it meets differs from turn to turn, and the leaf does not
@@ -143,7 +66,7 @@ def _seen_through(seen: Callable[[Array], Array], views: Sequence[Any], depth: i
 # --- functions of entries -----------------------------------------------------------------------------------------------
 
 
-def _slope(step: _Step, leaves: Leaves) -> Array:
+def _slope(step: Step, leaves: Leaves) -> Array:
     """The derivative of each entry of the result in the same entry of the leaf."""
     made = step.made
     arrays = [step.spread(operand.array(leaves), operand) for operand in made.operands]
@@ -161,14 +84,14 @@ def _slope(step: _Step, leaves: Leaves) -> Array:
     return one(*arrays)
 
 
-def _entrywise(frame: Frame, step: _Step) -> Frame | None:
+def _entrywise(frame: Frame, step: Step) -> Frame | None:
     if step.made.equation.primitive.name not in ENTRYWISE:
         return None
     scaled = _scaled(frame, step)
     return scaled if step.before == step.after else _copied(scaled, step, step.stretched)
 
 
-def _scaled(frame: Frame, step: _Step) -> Frame:
+def _scaled(frame: Frame, step: Step) -> Frame:
     def scale(leaves: Leaves) -> Array:
         return single(frame.seen(_slope(step, leaves)))
 
@@ -182,7 +105,7 @@ def _scaled(frame: Frame, step: _Step) -> Frame:
     return frame.then(lambda factors, leaves: factors.scaled_by(scale(leaves)), scaled=True)
 
 
-def _same_along(frame: Frame, step: _Step) -> tuple[bool, bool]:
+def _same_along(frame: Frame, step: Step) -> tuple[bool, bool]:
     """Is the slope the same along all p, and along all d, whatever the values?"""
     _, _, p, d = frame.shape
     made, name = step.made, step.made.equation.primitive.name
@@ -199,7 +122,7 @@ def _same_along(frame: Frame, step: _Step) -> tuple[bool, bool]:
     return along_p or p == 1, along_d or d == 1
 
 
-def _numbers_of(value: Value, step: _Step) -> Array:
+def _numbers_of(value: Value, step: Step) -> Array:
     """An int array like ``value``, whose entries are equal where those of ``value`` are one entry of what it was made of."""
     chain, root = [], value
     while root.equation is not None and root.equation.primitive.name in _COPIES and len(root.operands) == 1:
@@ -221,7 +144,7 @@ _COPIES = {"reshape", "transpose", "squeeze", "broadcast_in_dim", "expand_dims",
 # --- parts of a joined array --------------------------------------------------------------------------------------------
 
 
-def _joined(frame: Frame, step: _Step) -> Frame | None:
+def _joined(frame: Frame, step: Step) -> Frame | None:
     equation, (side,) = step.made.equation, step.made.sides
     stacks = equation.primitive.name == "stack"
     axis = equation.params["axis" if stacks else "dimension"]
@@ -262,103 +185,10 @@ def _selected(places: np.ndarray) -> Any:
     return places
 
 
-# --- products of two leaves ---------------------------------------------------------------------------------------------
-
-
-def _product(frame: Frame, step: _Step) -> Frame | None:
-    equation, (side,) = step.made.equation, step.made.sides
-    contracted, batch = equation.params["dimension_numbers"]
-    if batch[0] or not math.prod(step.before) or not math.prod(step.after):
-        return None
-    orders = []  # the left operand as [rows, contracted], the right one as [contracted, columns]
-    for place, atom in enumerate(equation.invars):
-        free = [axis for axis in range(aval(atom).ndim) if axis not in contracted[place]]
-        orders.append([*free, *contracted[place]] if place == 0 else [*contracted[place], *free])
-    inner = math.prod(aval(equation.invars[0]).shape[axis] for axis in contracted[0])
-    outer = [aval(atom).size // inner for atom in equation.invars]
-
-    def matrix(array: Array, place: int) -> Array:
-        sizes = (outer[0], inner) if place == 0 else (inner, outer[1])
-        return step.each(lambda one: jnp.transpose(one, orders[place]).reshape(sizes))(array).reshape(step.parts, *sizes)
-
-    def other(leaves: Leaves) -> Array:
-        value = step.made.operands[1 - side]
-        return single(matrix(step.spread(value.array(leaves), value), 1 - side))
-
-    placed = _as_matrix(frame, step, outer[1])
-    if placed is None:
-        dense = _formed(frame, frame.seen, step.after, step.parts)
-        if dense is None:
-            return None
-        placed = _as_matrix(dense, step, outer[1])
-        if placed is None:
-            return _product_of_formed(dense, step, side, outer, inner, matrix, other)
-    frame, rows, columns = placed
-    s, t, _, _ = frame.shape
-    if side == 0:
-
-        def for_left(factors: Factors, leaves: Leaves) -> Factors:
-            right = other(leaves)[:, :, columns]
-            return factors._replace(g=jnp.einsum("mstd,scd->mstc", factors.g, right, precision=PRECISION))
-
-        return frame.then(for_left, seen=lambda array: matrix(array, 0)[:, rows], shape=(s, t, len(rows), inner))
-
-    def for_right(factors: Factors, leaves: Leaves) -> Factors:
-        left = other(leaves)[:, rows]
-        return factors._replace(a=jnp.einsum("mstp,spc->mstc", factors.a, left, precision=PRECISION))
-
-    return frame.then(for_right, seen=lambda array: matrix(array, 1)[:, :, columns], shape=(s, t, inner, len(columns)))
-
-
-def _as_matrix(frame: Frame, step: _Step, width: int) -> tuple[Frame, np.ndarray, np.ndarray] | None:
-    """(frame, rows, columns) such that its p are these rows of a product with ``width`` columns, and its d these columns."""
-    if frame.rows or frame.scaled:
-        return None
-    size = math.prod(step.after) // step.parts
-    numbers = frame.numbers(step.after)
-    parts = np.arange(step.parts)[:, None, None]
-    if len(numbers) != step.parts or not (numbers // size == parts).all():
-        return None
-    rows, columns = np.divmod(numbers % size, width)
-    for turned in (False, True):
-        if turned:
-            rows, columns = rows.swapaxes(1, 2), columns.swapaxes(1, 2)
-        if (rows == rows[:1, :, :1]).all() and (columns == columns[:1, :1]).all():
-            return _turned(frame) if turned else frame, rows[0, :, 0], columns[0, 0]
-    return None
-
-
-def _turned(frame: Frame) -> Frame:
-    s, t, p, d = frame.shape
-    seen = lambda array: jnp.swapaxes(frame.seen(array), 1, 2)  # noqa: E731
-    return frame.then(lambda factors, leaves: factors.turned(), seen=seen, shape=(s, t, d, p))
-
-
-def _product_of_formed(
-    frame: Frame, step: _Step, side: int, outer: Sequence[int], inner: int, matrix: Callable, other: Callable
-) -> Frame:
-    """Where the gradient of the product was formed for each record: its rows are places that meet the right leaf."""
-    s, _, _, _ = frame.shape
-
-    def for_left(factors: Factors, leaves: Leaves) -> Factors:
-        formed = factors.g.reshape(-1, s, *outer)
-        g = jnp.einsum("msij,scj->msic", formed, other(leaves), precision=PRECISION)
-        return factors._replace(g=g.reshape(-1, s, 1, outer[0] * inner))
-
-    def for_right(factors: Factors, leaves: Leaves) -> Factors:
-        formed = factors.g.reshape(-1, s, *outer)
-        return Factors(jnp.broadcast_to(other(leaves), (len(formed), s, outer[0], inner)), formed)
-
-    if side == 0:
-        size = outer[0] * inner
-        return frame.then(for_left, seen=lambda array: matrix(array, 0).reshape(s, 1, size), shape=(s, 1, 1, size))
-    return frame.then(for_right, seen=lambda array: matrix(array, 1), shape=(s, outer[0], inner, outer[1]))
-
-
 # --- sums and copies along axes -----------------------------------------------------------------------------------------
 
 
-def _copied(frame: Frame, step: _Step, copy: Callable[[Array], Array]) -> Frame | None:
+def _copied(frame: Frame, step: Step, copy: Callable[[Array], Array]) -> Frame | None:
     """A smaller array whose entries ``copy`` repeats: its gradient is summed over the copies."""
     if frame.rows:
         return None
@@ -385,46 +215,27 @@ def _copied(frame: Frame, step: _Step, copy: Callable[[Array], Array]) -> Frame 
                 lengths = jnp.sum(a, axis=-1, keepdims=True)
             else:
                 lengths = jnp.einsum("mstnb,snbd->mstnd", a, scale.reshape(blocks), precision=PRECISION)
-            return _one_place(jnp.sum(lengths * g[..., None, :], axis=2).reshape(*a.shape[:2], -1))
+            return one_place(jnp.sum(lengths * g[..., None, :], axis=2).reshape(*a.shape[:2], -1))
 
         chosen = lambda array, which=which: jnp.take(array.reshape(-1), which)[:, None]  # noqa: E731
         return frame.then(summed, seen=chosen, shape=(s, 1, 1, which.shape[1]), scaled=False)
-    return _formed(frame, seen, step.before, step.parts)
+    return all_formed(frame, seen, step.before, step.parts)
 
 
-def _broadcast(frame: Frame, step: _Step) -> Frame | None:
+def _broadcast(frame: Frame, step: Step) -> Frame | None:
     return _copied(frame, step, step.each(View(step.made.equation, step.made.jaxpr, 0).__call__))
 
 
-def _one_place(g: Array) -> Factors:
-    """Factors of a gradient [M, S, n] that is formed for each record."""
-    return Factors(jnp.ones((*g.shape[:2], 1, 1), g.dtype), g[:, :, None])
-
-
-def _formed(frame: Frame, seen: Callable[[Array], Array], shape: Sequence[int], count: int) -> Frame | None:
-    """Each record's gradient formed, for an array of ``shape`` with ``count`` parts of which ``seen`` makes the matrices."""
-    if frame.rows:
-        return None
-
-    def form(factors: Factors, leaves: Leaves) -> Factors:
-        formed = factors.formed()
-        (back,) = jax.vmap(jax.linear_transpose(seen, jax.ShapeDtypeStruct(tuple(shape), formed.dtype)))(formed)
-        return _one_place(back.reshape(len(formed), count, -1))
-
-    size = math.prod(shape) // count
-    return frame.then(form, seen=lambda array: array.reshape(count, 1, size), shape=(count, 1, 1, size), scaled=False)
-
-
-def _summed(frame: Frame, step: _Step) -> Frame | None:
+def _summed(frame: Frame, step: Step) -> Frame | None:
     """A larger array that is summed over axes: each of its entries has the gradient of its sum."""
     axes = step.made.equation.params["axes"]
     kept = [axis for axis in range(len(step.before) - len(step.turns)) if axis not in axes]
     size = math.prod(step.after) // step.parts
     if not math.prod(step.before):
         return None
-    placed = frame if frame.shape[2] == 1 else _turned(frame) if frame.shape[3] == 1 and not frame.rows else None
+    placed = frame if frame.shape[2] == 1 else transposed(frame) if frame.shape[3] == 1 and not frame.rows else None
     if placed is None or frame.rows or frame.scaled:
-        placed = _formed(frame, frame.seen, step.after, step.parts)
+        placed = all_formed(frame, frame.seen, step.after, step.parts)
         if placed is None:
             return None
     numbers = placed.numbers(step.after)[:, 0]
@@ -449,5 +260,5 @@ def _summed(frame: Frame, step: _Step) -> Frame | None:
 
 
 _RULES = {
-    "concatenate": _joined, "stack": _joined, "dot_general": _product, "broadcast_in_dim": _broadcast, "reduce_sum": _summed,
+    "concatenate": _joined, "stack": _joined, "dot_general": product, "broadcast_in_dim": _broadcast, "reduce_sum": _summed,
 }  # fmt: skip

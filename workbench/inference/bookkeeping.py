@@ -392,7 +392,7 @@ def _put_back(seen: Callable[[Array], Array], shape: tuple[int, ...], total: Arr
 def _formed(group: _Group, pairs: Sequence[tuple[Array, Array]], leaves: Sequence[Array], known: dict[Any, Array]) -> Array:
     """Each record's gradient for a group. Patches of images are made for some of the records at a time."""
     size = len(pairs[0][0])
-    at_once = _choice.records_at_once(group.linear_uses)
+    at_once = _choice.records_at_once(group.linear_uses, size)
     if at_once is None or at_once >= size:
         return _factors.formed(group.factors(pairs, leaves, known))
 
