@@ -59,6 +59,42 @@ def test_without_information_draws_are_of_the_prior(size):
         np.testing.assert_allclose(mine, theirs, atol=0.3 * (theirs[2] - theirs[0]))
 
 
+@pytest.mark.parametrize("size", some_of([1, 2], 2, 1))
+def test_with_some_information_draws_are_of_the_prior_weighed_by_the_likelihood(size):
+    random = np.random.default_rng(2)
+    truth = 5 * (0.2 * np.eye(size) + 0.8)
+    points, noise = definite(random, size, 2.0), 40.0
+    products = -points @ truth + 8 * random.normal(size=(size, size))
+    args = points, products, noise, 5.0, np.ones(size)
+    found = np.concatenate([curvatures(*args, np.random.default_rng(seed)) for seed in range(8)])
+    drawn = prior_draws(random, size, 5.0, 60_000)
+    weights = -0.5 * np.einsum("sij,jk,ski->s", drawn, points, drawn) - np.einsum("ij,sij->s", products, drawn)
+    weights = np.exp((weights - weights.max()) / noise)
+    assert weights.sum() ** 2 / np.square(weights).sum() > 2000
+    for of in (lambda h: np.log(np.einsum("sii->s", h)), lambda h: np.linalg.slogdet(h)[1], lambda h: h[:, 0, -1]):
+        order = np.argsort(of(drawn))
+        share = np.cumsum(weights[order]) / weights.sum()
+        theirs = of(drawn)[order][np.searchsorted(share, [0.25, 0.5, 0.75])]
+        np.testing.assert_allclose(np.quantile(of(found), [0.25, 0.5, 0.75]), theirs, atol=0.2 * (theirs[2] - theirs[0]))
+
+
+@pytest.mark.thorough
+def test_chains_settle_where_columns_are_many_and_the_noise_is_large(monkeypatch):
+    """Of the variances that follow from H. Without moves of nu together with the factor, they moved by 0.3."""
+    size, found = 16, {1: [], 5: []}
+    for seed in range(4):
+        random = np.random.default_rng(10 + seed)
+        points, noise = 0.1 * definite(random, size), 300.0
+        products = -points @ (50 * np.eye(size)) + random.normal(size=(size, size)) * np.sqrt(noise * np.diag(points))
+        for rounds, variances in found.items():
+            more = iter(range(rounds - 1))
+            monkeypatch.setattr(_curvature_chain, "_settled", lambda *_, more=more: next(more, None) is None)
+            drawn = curvatures(points, products, noise, 50.0, np.ones(size), np.random.default_rng(seed))
+            variances.extend(np.log(np.einsum("sii->s", np.linalg.inv(drawn + np.eye(size)))))
+    few, many = (np.quantile(variances, [0.25, 0.5]) for variances in found.values())
+    np.testing.assert_allclose(few, many, atol=0.15)
+
+
 @pytest.mark.parametrize("share", [0.0, 0.95])
 def test_with_much_information_draws_are_the_slopes(share):
     """Also where columns resemble each other, and where their units differ by orders of magnitude."""

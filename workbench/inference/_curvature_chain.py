@@ -13,7 +13,8 @@ The mean of the gradients is left out on purpose. The run itself sought a point 
 there says nothing about H.
 
 Hamiltonian Monte Carlo moves log S, v, and the Cholesky factor of W, with its diagonal as logarithms. The others are drawn
-in between, on a grid. Many short chains move together.
+in between, on a grid; nu also moves together with the factor, because each leaves the other little room. Many short chains
+move together.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from collections.abc import Callable
 
 import numpy as np
 from numpy.random import Generator
-from scipy.special import multigammaln
+from scipy.special import digamma, multigammaln, polygamma
 
 from workbench.inference._joint_prior import NoNoiseAwarePosterior
 
@@ -104,6 +105,9 @@ class _Chains:
         is_log = np.concatenate([rows == columns, np.zeros(size, bool), np.ones(size, bool)])
         self._logs, self._farthest = np.flatnonzero(is_log), np.where(is_log, _FARTHEST, 1e3)
         degrees = size - 1 + _BEYOND
+        halves = (degrees[:, None] - np.arange(size)) / 2  # a diagonal entry of the factor is chi over the root of nu
+        self._of_logs = np.stack([(digamma(halves) - np.log(degrees / 2)[:, None]) / 2, np.sqrt(polygamma(1, halves)) / 2])
+        self._below = np.flatnonzero(~is_log[: len(rows)])
         self._constant = degrees * size / 2 * np.log(degrees / 2) - [multigammaln(nu / 2, size) for nu in degrees]
         # begin at a ridge regression, and take steps of about its errors
         spread, axes = np.linalg.eigh(points)  # in these axes, each entry of H has its own equation
@@ -167,6 +171,27 @@ class _Chains:
         logits = logits - 0.5 * ((spreads / _SPREAD_SD) ** 2 + (levels / _LEVEL_SD) ** 2)
         pairs = _drawn(logits, generator)
         self._means, self._spreads = means[pairs] / 2, spreads[pairs] / 2
+        self._scale_factor()
+
+    def _scale_factor(self) -> None:
+        """Propose another nu, and a factor of W that is as likely under it as the present one is under the present nu."""
+        size, generator = self._size, self._generator
+        place = np.searchsorted(size - 1 + _BEYOND, self._degrees - 1e-9)
+        other = place + generator.choice([-1, 1], len(place))
+        inside = (other >= 0) & (other < len(_BEYOND))
+        other = np.where(inside, other, place)
+        z, before, degrees = self._z.copy(), self._density(self._z) + self._constant[place], self._degrees
+        (mean, spread), (new_mean, new_spread) = (self._of_logs[:, each] for each in (place, other))
+        diagonal, entries = self._logs[:size], self._below
+        z[:, diagonal] = new_mean + (z[:, diagonal] - mean) * new_spread / spread
+        self._degrees = size - 1 + _BEYOND[other]
+        ratio = np.sqrt(degrees / self._degrees)
+        z[:, entries] *= ratio[:, None]
+        inside &= self._is_inside(z)
+        gain = self._density(z) + self._constant[other] - before
+        gain += np.log(new_spread / spread).sum(1) + len(entries) * np.log(ratio)
+        goes = inside & (np.log(generator.random(len(z))) < gain)
+        self._z, self._degrees = np.where(goes[:, None], z, self._z), np.where(goes, self._degrees, degrees)
 
     def _shrunk(self, entries: np.ndarray) -> np.ndarray:
         """The gradient of half of what the prior says of W and v, like ``entries`` without S."""
@@ -200,6 +225,9 @@ class _Chains:
         gradient[:, diagonal] = gradient[:, diagonal] * entries[:, diagonal] + self._degrees[:, None] - np.arange(size)
         return gradient
 
+    def _is_inside(self, z: np.ndarray) -> np.ndarray:
+        return np.all(np.abs(z - self._middle) < self._farthest, axis=1)
+
     def _move(self) -> float:
         """All chains by one proposal each, and the others' draws. :return: the share that was accepted."""
         generator, shape = self._generator, self._z.shape
@@ -211,7 +239,7 @@ class _Chains:
             speed += 0.5 * steps * self._gradient(z)
             for leap in range(_LEAPS):
                 z = z + steps * speed
-                inside &= np.all(np.abs(z - self._middle) < self._farthest, axis=1)
+                inside &= self._is_inside(z)
                 z = np.where(inside[:, None], z, self._z)  # such a proposal is rejected below
                 speed += (0.5 if leap == _LEAPS - 1 else 1.0) * steps * self._gradient(z)
             gain = np.where(inside, self._density(z), -np.inf) - 0.5 * np.square(speed).sum(1) - before
