@@ -31,7 +31,6 @@ from workbench.widgets.workbench.run_panel import RunPanel
 from workbench.widgets.workbench.run_screen import FRAME_SECONDS, RunScreen
 from workbench.widgets.workbench.session import Session
 from workbench.widgets.workbench.settings import FORMULA, Settings, ledger_in_code, problems_of
-from workbench.widgets.workbench.suitability import unsuitable
 
 __all__ = ["Workbench"]
 
@@ -105,8 +104,8 @@ class Workbench(RunScreen):
         for name, problem in problems_of(start).items():
             raise ArgumentError(name, start[name], problem)
         self._outlooks, self._compilations = Latest("dpvi-outlook", pause=_PAUSE_SECONDS), Latest("dpvi-ahead")
-        self._words, self._suits = Latest("dpvi-words", pause=0.0), Latest("dpvi-suits", pause=0.0)
-        super().__init__(model, data, options or {}, self._outlooks, self._compilations, self._suits, self._words)
+        self._words = Latest("dpvi-words", pause=0.0)
+        super().__init__(model, data, options or {}, self._outlooks, self._compilations, self._words)
         self._book = ledger_in_code(ledger)
         self._fitted: Any = None  # key of the settings of the last fit
         self._last_ready: _Ready | None = None  # of the last fit, for another run of the same plan
@@ -118,7 +117,6 @@ class Workbench(RunScreen):
         self.ledger = LedgerPanel(self._controls_changed, self.resume_saved, self._look_again)
         self.live, self.outcome, self.history = LivePanel(), ResultPanel(), HistoryPanel()
         self.run.fit.on_click(lambda _: self.fit())
-        self.model.model.on_change(self._mark_data)
         self.model.model.on_change(self._open_formula)
         self.tabs = Tabs(
             {
@@ -146,16 +144,6 @@ class Workbench(RunScreen):
     def _open_formula(self) -> None:
         if self.model.name == FORMULA:
             self._open_part("Model")
-
-    def _mark_data(self) -> None:
-        """Mark the data sets that the model cannot fit, once this is known."""
-        model = self.model.name
-        self._suits.ask(lambda: unsuitable(model), self._show_marks)
-
-    def _show_marks(self, found: frozenset[str] | Exception) -> None:
-        with self._showing:
-            if not self._closed:
-                self.data.mark(() if isinstance(found, Exception) else found)
 
     @property
     def results(self) -> list[Any]:
@@ -298,7 +286,7 @@ class Workbench(RunScreen):
         self.privacy.show_outlook(ready.outlook, automatic, "" if is_shown else ready.promise)
         self.model.show_diagram(*ready.diagram)
         if not self._is_running:
-            self.live.show_plan(prepared)
+            self.live.show_plan(prepared, ready.outlook)
         if not self._is_running:  # a running fit needs the processor more
             self._compilations.ask(lambda: _be_ready(prepared), lambda _: None)
 
