@@ -127,8 +127,9 @@ class Outlook:
             if self.room >= ALL * quantities:
                 return f"The noise leaves room for {every}, unless columns resemble each other closely."
             return (
-                f"The noise leaves room for {every} at best, {_rounded_down(self.room / quantities)} times over. In "
-                f"regressions on made-up records most were clear of it from {MOST} times on, and all from {ALL} times on."
+                f"The noise leaves room for {every.removesuffix(' of the model')} at best, "
+                f"{_rounded_down(self.room / quantities)} times over; regressions on made-up records needed {MOST} times "
+                f"for most, {ALL} for all."
             )
         more = [f"{_rounded_up(settings.num_records * quantities / max(self.room, 1e-9))} records"]
         if self.epsilon_for_all is not None:
