@@ -6,7 +6,7 @@ import importlib
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-__all__ = ["dp_event", "named", "pd"]
+__all__ = ["dp_event", "named", "optimize", "pd"]
 
 
 class _Package:
@@ -29,5 +29,6 @@ def named(package: str, name: str, homes: Mapping[str, str]) -> Any:
 if TYPE_CHECKING:
     import pandas as pd
     from dp_accounting import dp_event
+    from scipy import optimize
 else:
-    pd, dp_event = _Package("pandas"), _Package("dp_accounting.dp_event")
+    pd, dp_event, optimize = map(_Package, ("pandas", "dp_accounting.dp_event", "scipy.optimize"))

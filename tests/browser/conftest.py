@@ -1,5 +1,6 @@
 """A running JupyterLab, Voilà and Chromium, and what a user does there."""
 
+import os
 import re
 import shutil
 import socket
@@ -32,8 +33,11 @@ def free_port():
 def served(folder, command, port, ready):
     """Run a server in ``folder`` until the generator is closed; yields its address when ``ready`` (a path) answers."""
     log = (folder / "server.log").open("w")
+    # as on a user's machine: where Python may not keep what it compiles, each kernel compiles jax again, for seconds
+    kept = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
+    kept.setdefault("PYTHONPYCACHEPREFIX", str(ROOT / ".cache" / "bytecode"))
     server = subprocess.Popen(
-        [sys.executable, "-m", "workbench", *command], cwd=folder, stdout=log, stderr=subprocess.STDOUT
+        [sys.executable, "-m", "workbench", *command], cwd=folder, stdout=log, stderr=subprocess.STDOUT, env=kept
     )
     address = f"http://127.0.0.1:{port}"
     try:

@@ -1,5 +1,7 @@
 """Which guides make quantities independent by construction."""
 
+import dataclasses
+
 import numpyro
 import numpyro.distributions as dist
 import pytest
@@ -7,7 +9,7 @@ from numpyro.infer.autoguide import AutoBNAFNormal, AutoLowRankMultivariateNorma
 
 import workbench as wb
 from workbench.models import Model
-from workbench.models.independence import are_independent
+from workbench.models.independence import are_drawn_independently, are_independent
 from workbench.models.relations import records_of
 
 
@@ -65,3 +67,13 @@ def test_the_gallery(name, data, options, expected):
     seen = known.view(wb.data.load(data))
     names = ["mixing", "group_weights"] if "hier" in name else ["weights", "intercept"]
     assert are_independent(known, records_of(seen), known.constants(seen), names) is expected
+
+
+def test_components_that_are_sorted_were_drawn_independently():
+    mixture, seen = wb.models.get("gmm"), wb.data.load("mixture")
+    known = mixture.view(seen), mixture.constants(seen)
+    names = ["log_masses", "log_scales", "means", "scales", "weights"]
+    assert not are_independent(mixture, records_of(known[0]), known[1], names)
+    assert are_drawn_independently(mixture, records_of(known[0]), known[1], names)
+    joint = dataclasses.replace(mixture, guide=AutoMultivariateNormal)
+    assert not are_drawn_independently(joint, records_of(known[0]), known[1], names)

@@ -95,7 +95,7 @@ ALLOWED = {
     Use("workbench/models/relations.py", "_started", "numpyro.handlers.seed"): "reads the structure off blank records",
     Use("workbench/models/relations.py", "dependence.parts", "numpyro.handlers.seed"): "the same, of blank records",
     Use("workbench/models/relations.py", "dependence.parts", "rng_seed"): "reads the structure off blank records",
-    Use("workbench/models/independence.py", "are_independent", "numpyro.handlers.seed"): "reads the structure of the guide",
+    Use("workbench/models/independence.py", "_are_independent", "numpyro.handlers.seed"): "reads the structure of the guide",
     Use("workbench/models/pictures.py", "samples", "numpy.random.default_rng"): "codes to decode into a picture",
     Use(
         "workbench/inference/_base_noise.py", "signs", "jax.random.rademacher"

@@ -122,6 +122,21 @@ def test_the_verdict_names_what_would_leave_room_for_all():
     assert len(outlook(plan_of(), 456).words()) == 3
 
 
+@pytest.mark.parametrize("sampler", SAMPLERS)
+def test_noise_near_is_that_of_plans_with_these_epsilons(sampler):
+    seen = outlook(plan_of(sampler=sampler), 31)
+    near, times = zip(*seen.noise_near, strict=True)
+    assert near == (0.25, 0.5, 1.0, 2.0, 4.0)
+    for epsilon, found in zip(near, times, strict=True):
+        other = plan_of(sampler=sampler, epsilon=epsilon).mechanism.noise_multiplier
+        assert found == pytest.approx(other / seen.noise_multiplier, rel=3e-3)  # samplers round q
+
+
+def test_no_noise_is_told_of_epsilons_that_no_noise_keeps():
+    tiny = outlook(plan_of(epsilon=0.05, sampling_rate=1.0, iterations=10**6, delta=1e-6), 31)
+    assert [near for near, _ in tiny.noise_near] == [0.05, 0.1, 0.2]
+
+
 def test_no_epsilon_is_named_where_none_would_do():
     tiny = outlook(plan_of(iterations=1, epsilon=0.01), 455)
     assert tiny.epsilon_for_all is None

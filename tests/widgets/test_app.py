@@ -23,6 +23,7 @@ from workbench.models import registry
 from workbench.widgets import Workbench
 from workbench.widgets._kit import notebook
 from workbench.widgets.workbench import run_screen
+from workbench.widgets.workbench.data_panel import FILE
 from workbench.widgets.workbench.settings import Settings
 
 pytestmark = pytest.mark.usefixtures("made_up_steps")
@@ -199,8 +200,10 @@ def test_a_model_brings_data_that_it_can_fit_and_marks_what_it_cannot(screens, p
     assert screen._suits.wait(PATIENCE)
     assert screen.data.named.value == "digits"
     labels = [label for label, _ in screen.data.named.control.options]
-    assert "breast_cancer (not for this model)" in labels
+    assert "breast_cancer (not for this model)" in labels[labels.index(FILE) + 1 :]  # after all that can be chosen
     assert "digits" in labels
+    assert "breast_cancer" in screen.data.named.view.children[0].children[1].value  # the mark with the reasons
+    assert "must be images" in screen.data.named.view.children[0].children[1].value
     screen.model.model.value = "logistic"
     assert screen._suits.wait(PATIENCE)
     assert screen.data.named.value == "breast_cancer"
@@ -216,6 +219,26 @@ BAD = [
     ("iterations", "0", "iterations = 0: must be a whole"), ("iterations", "<script>", "iterations = <script>: must"),
     ("clip", "0", "clip = 0: must be"), ("learning_rate", "fast", "learning_rate = fast: must be"),
 ]  # fmt: skip
+
+
+def test_words_on_a_plan_do_not_wait_for_the_plan_before(screens, monkeypatch):
+    screen = settle(screens(iterations=20))
+    began, goes_on = threading.Event(), threading.Event()
+
+    def slowly(settings):
+        began.set()
+        assert goes_on.wait(PATIENCE)
+        raise ArgumentError("epsilon", 0, "is never shown.")
+
+    monkeypatch.setattr(screen, "_look_ahead", slowly)
+    screen.privacy.epsilon.value = "2.25"
+    assert began.wait(PATIENCE)
+    screen.privacy.epsilon.value = "2.75"
+    assert screen._words.wait(PATIENCE)
+    assert "epsilon = 2.75" in screen.privacy.promise.value
+    monkeypatch.undo()
+    goes_on.set()
+    settle(screen)
 
 
 def test_what_is_shown_is_the_plan_of_the_controls_whatever_was_asked_before(screens):

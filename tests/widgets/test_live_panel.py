@@ -23,6 +23,9 @@ PREPARED = types.SimpleNamespace(
 )
 
 
+OUTLOOK = types.SimpleNamespace(noise_near=((0.5, 3.5), (1.0, 1.9), (2.0, 1.0), (4.0, 0.55)))  # no sigma for 8
+
+
 class Session:
     """The parts of a session that the panel reads."""
 
@@ -99,18 +102,21 @@ def test_the_line_without_privacy_is_drawn_when_it_is_known():
 
 def test_before_the_first_fit_the_planned_epsilon_is_shown_and_nothing_that_is_not_known():
     panel, empty = LivePanel(), LivePanel().curves.value
-    panel.show_plan(PREPARED)
+    panel.show_plan(PREPARED, OUTLOOK)
     assert "score" in panel.curves.value
     assert "planned, at most" in panel.curves.value
     assert panel.curves.value.count("<polyline") == 1
-    panel.show_plan(types.SimpleNamespace(**{**vars(PREPARED), "shows_metrics": False}))
-    assert "released parameters · covered" in panel.curves.value
-    assert "evaluation records" not in panel.curves.value
+    panel.show_plan(types.SimpleNamespace(**{**vars(PREPARED), "shows_metrics": False}), OUTLOOK)
+    told = html.unescape(panel.curves.value)
+    assert "times that of this plan · known from the plan alone" in told
+    assert "3.50 times at epsilon 0.5, 1.90 times at epsilon 1, 1.00 times at epsilon 2, 0.550 times at epsilon 4" in told
+    assert 'left:62.5%">this plan' in told
+    assert "evaluation records" not in told
     panel.ready("Complete the fields.")
     assert panel.curves.value == empty
     panel.show(Session(), moment(100, history=HISTORY))
     shown = panel.curves.value
-    panel.show_plan(PREPARED)
+    panel.show_plan(PREPARED, OUTLOOK)
     assert panel.curves.value == shown
 
 

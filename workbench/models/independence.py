@@ -11,7 +11,7 @@ from numpyro import handlers
 
 from workbench.models import relations
 
-__all__ = ["are_independent"]
+__all__ = ["are_drawn_independently", "are_independent"]
 
 
 def are_independent(model: Any, records: relations.Records, constants: Mapping[str, Any], names: Collection[str]) -> bool:
@@ -21,12 +21,28 @@ def are_independent(model: Any, records: relations.Records, constants: Mapping[s
 
     :param model: ``Model``. :param records: as for ``relations_of``. :param constants: of the data set, public.
     """
-    if model.sort is not None:
-        return False
+    return model.sort is None and _are_independent(model, records, constants, names, of_draws=False)
+
+
+def are_drawn_independently(
+    model: Any, records: relations.Records, constants: Mapping[str, Any], names: Collection[str]
+) -> bool:
+    """Whether all correlations of the latents ``names`` come from sorting, and from what is computed of the guide's draws.
+
+    Arguments as for ``are_independent``.
+    """
+    return _are_independent(model, records, constants, names, of_draws=True)
+
+
+def _are_independent(
+    model: Any, records: relations.Records, constants: Mapping[str, Any], names: Collection[str], of_draws: bool
+) -> bool:
     guide = SimpleNamespace(model=model.new_guide(), options=model.options)
     args, keywords = relations.blank(model, records, constants, 2)
     handlers.seed(guide.model, 0)(*args, **keywords)  # an automatic guide looks at its first records
     trace = relations.trace_of(guide.model, args, keywords)
+    if of_draws:
+        names = [name for name in names if trace.get(name, {}).get("type") == "sample"]
     if not all(name in trace and _is_elementwise(trace[name]["fn"]) for name in names):
         return False
     dependence = relations.dependence(guide, args, keywords, trace)

@@ -12,9 +12,9 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-from scipy.optimize import brentq
 
 from workbench import _validate
+from workbench._lazy import optimize
 from workbench.privacy import _cache, accounting
 from workbench.privacy._gaussian import GaussianLoss
 from workbench.privacy.accounting import round_up
@@ -213,7 +213,7 @@ def gaussian_mu(epsilon: float, delta: float) -> float:
     def gap(log_mu: float) -> float:
         return GaussianLoss(math.exp(log_mu)).delta(epsilon) - delta
 
-    return math.exp(brentq(gap, math.log(1e-18), math.log(1e4), xtol=1e-3))
+    return math.exp(optimize.brentq(gap, math.log(1e-18), math.log(1e4), xtol=1e-3))
 
 
 def largest_kept(
@@ -239,7 +239,7 @@ def largest_kept(
         if start == lowest:
             return None
         start, end, distance = max(start - distance, lowest), start, 3 * distance
-    root = brentq(gap, start, end, xtol=1e-4, rtol=1e-9)
+    root = optimize.brentq(gap, start, end, xtol=1e-4, rtol=1e-9)
     slope = max((gap(root + 0.02) - gap(root)) / 0.02, 0.05)
     point, best = root, -math.inf
     for _ in range(6):

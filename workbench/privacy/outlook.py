@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -11,11 +12,16 @@ from workbench._limits import MAX_EPSILON
 from workbench._numbers import count
 from workbench._validate import ArgumentError
 from workbench.privacy.accounting import epsilon, round_up
+from workbench.privacy.calibration import noise_multiplier
 from workbench.privacy.guarantee import percent
 from workbench.privacy.plan import PrivacyPlan, PrivacySettings
 
-__all__ = ["Outlook", "outlook"]
+__all__ = ["ALL", "MOST", "Outlook", "outlook"]
 
+# room for how many times the quantities sufficed in regressions on made-up records, as a test checks
+MOST, ALL = 30, 100  # for most of them, for all of them
+
+_NEAR = (0.25, 0.5, 1.0, 2.0, 4.0)  # epsilons that are compared, in those of the plan
 # false-positive rates of the trade-off curve, denser where they are small and the curve bends most
 _FALSE_POSITIVE_RATES = (*(0.0001 * step**2 for step in range(40)), *(0.02 * step for step in range(8, 51)))
 
@@ -83,15 +89,48 @@ class Outlook:
         settings = self.settings
         return self.minibatch_size * math.sqrt(settings.iterations) / (2 * self.noise_multiplier)
 
+    @functools.cached_property
+    def noise_near(self) -> tuple[tuple[float, float], ...]:
+        """(epsilon, its sigma over this plan's), for a quarter of the plan's epsilon to four times, all else equal.
+
+        The noise of a release, and with it what noise adds to the standard deviation of a posterior interval, is
+        proportional to sigma. Which part of an interval that is depends on the records. An epsilon that no supported noise
+        keeps is left out.
+        """
+        found = [(factor * self.settings.epsilon, self._noise_for(factor)) for factor in _NEAR]
+        own = self._noise_for(1.0)
+        return tuple((near, sigma / own) for near, sigma in found if own is not None and sigma is not None)
+
+    def _noise_for(self, factor: float) -> float | None:
+        """Sigma of this plan with ``factor`` times its epsilon; None where none is supported."""
+        settings = self.settings
+        try:
+            return noise_multiplier(
+                epsilon=factor * settings.epsilon, delta=settings.delta, sampler=settings.sampler,
+                relation=settings.relation, sampling_rate=settings.sampling_rate, steps=settings.iterations,
+            )  # fmt: skip
+        except ArgumentError:
+            return None
+
     @property
     def verdict(self) -> str:
-        """Whether the signal can suffice for the model, in a sentence; "" for a model of more quantities than records."""
+        """Whether the signal can suffice for the model; "" for a model of more quantities than records.
+
+        ``room`` is reached where gradients are as long as C and point in orthogonal directions. Those of records are
+        shorter, so room for all quantities needs to be there many times over.
+        """
         quantities, settings = self.dimension, self.settings
         if quantities > settings.num_records:
             return ""
         if self.room >= quantities:
             every = "the model's quantity" if quantities == 1 else f"all {count(quantities)} quantities of the model"
-            return f"The noise leaves room for {every}, unless columns resemble each other closely."
+            if self.room >= ALL * quantities:
+                return f"The noise leaves room for {every}, unless columns resemble each other closely."
+            return (
+                f"The noise leaves room for {every.removesuffix(' of the model')} at best, "
+                f"{_rounded_down(self.room / quantities)} times over; regressions on made-up records needed {MOST} times "
+                f"for most, {ALL} for all."
+            )
         more = [f"{_rounded_up(settings.num_records * quantities / max(self.room, 1e-9))} records"]
         if self.epsilon_for_all is not None:
             more.insert(0, f"epsilon {_rounded_up(self.epsilon_for_all)}")
@@ -162,6 +201,11 @@ def _epsilon_for_all(seen: Outlook, relation: str) -> float | None:
     except ArgumentError:  # too little noise to account for
         return None
     return value if value <= MAX_EPSILON else None
+
+
+def _rounded_down(value: float) -> str:
+    """``value`` between 1 and 100, rounded down to two digits."""
+    return f"{math.floor(10 * value) / 10:.1f}" if value < 10 else f"{math.floor(value)}"
 
 
 def _rounded_up(value: float) -> str:

@@ -16,9 +16,9 @@ from typing import NamedTuple
 
 import numpy as np
 from scipy import fft
-from scipy.optimize import minimize_scalar
 from scipy.special import ndtri_exp
 
+from workbench._lazy import optimize
 from workbench.privacy._windows import Grid, GridStep, Step, Window, convolved
 from workbench.privacy.sampled_gaussian import REACH
 
@@ -97,7 +97,7 @@ class ComposedLoss:
         places = np.linspace(*ends, 25)
         best = int(np.argmin([value(place) for place in places]))
         around = (places[max(best - 1, 0)], places[min(best + 1, 24)])
-        found = minimize_scalar(value, bounds=around, method="bounded", options={"xatol": 0.05})
+        found = optimize.minimize_scalar(value, bounds=around, method="bounded", options={"xatol": 0.05})
         return max(self._attainable(float(found.fun)), mean, 0.0)
 
     def _attainable(self, near: float) -> float:

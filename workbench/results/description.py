@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from workbench._numbers import count
@@ -12,7 +13,7 @@ if TYPE_CHECKING:
 
     from workbench.results.fit_result import FitResult
 
-__all__ = ["diagram", "distributions", "quantities_are_independent"]
+__all__ = ["diagram", "distributions", "draws_are_independent", "quantities_are_independent"]
 
 
 def diagram(result: FitResult) -> Figure:
@@ -31,10 +32,19 @@ def distributions(result: FitResult) -> dict[str, str]:
 
 def quantities_are_independent(result: FitResult) -> bool:
     """Whether the guide makes all quantities independent, so that their correlations are zero by construction."""
+    return _holds(independence.are_independent, result)
+
+
+def draws_are_independent(result: FitResult) -> bool:
+    """Whether correlations only come from sorting, and from what is computed of the guide's draws."""
+    return _holds(independence.are_drawn_independently, result)
+
+
+def _holds(question: Callable[..., bool], result: FitResult) -> bool:
     if not result.model_is_known or not result.draws:
         return False
     try:
-        return independence.are_independent(result.predictor.model, _records(result), result.constants, list(result.draws))
+        return question(result.predictor.model, _records(result), result.constants, list(result.draws))
     except Exception:  # users' guides can fail in any way on blank records; the fit is done, so this may not fail
         return False
 

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 __all__ = ["pictures"]
 
 _PAIRS = 6  # most scalars in the pairs picture
+_MADE = "posterior draws, independent in the guide: none of these correlations was estimated"
 
 
 def pictures(result: FitResult) -> dict[str, Callable[..., Figure]]:
@@ -75,6 +76,7 @@ def _clipping(result: FitResult, data: Dataset | None) -> Figure:
 def _pairs(result: FitResult, data: Dataset | None) -> Figure:
     """Pairs of the scalars whose means are most posterior standard deviations away from zero."""
     from workbench.plots import pair_figure
+    from workbench.results import description
 
     scalars: dict[str, np.ndarray] = {}
     for name, value in result.posterior["posterior"].data_vars.items():
@@ -84,7 +86,9 @@ def _pairs(result: FitResult, data: Dataset | None) -> Figure:
         scalars |= {f"{name}{label}": flat[:, place] for place, label in enumerate(labels)}
     size = {name: abs(draws.mean()) / (draws.std() or 1.0) for name, draws in scalars.items()}
     kept = sorted(size, key=size.__getitem__, reverse=True)[:_PAIRS]
-    return pair_figure({name: scalars[name] for name in kept}, result.release_label)
+    made = result.posterior_kind == "variational" and description.draws_are_independent(result)
+    title = _MADE if made else "posterior draws"
+    return pair_figure({name: scalars[name] for name in kept}, result.release_label, title)
 
 
 def _labels(given: object, shape: tuple[int, ...]) -> list[tuple[str, ...]]:

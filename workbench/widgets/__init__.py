@@ -1,7 +1,15 @@
 """The screens. Only this room and the screens of ``teaching`` import ipywidgets; it contains no mathematics."""
 
-from workbench.widgets.ledger.screen import Ledger
-from workbench.widgets.sweep.screen import Sweep
-from workbench.widgets.workbench.screen import Workbench
+from __future__ import annotations
+
+from typing import Any
+
+from workbench._lazy import named
+
+_HOMES = {"Ledger": "ledger.screen", "Sweep": "sweep.screen", "Workbench": "workbench.screen"}
 
 __all__ = ["Ledger", "Sweep", "Workbench"]
+
+
+def __getattr__(name: str) -> Any:
+    return named("workbench.widgets", name, _HOMES)

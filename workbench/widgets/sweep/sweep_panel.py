@@ -250,7 +250,7 @@ def _shown(column: pd.Series) -> list[str]:
         return ["-" if pd.isna(value) else str(value) for value in column]
     if column.name in _SETTINGS:
         return [
-            "-" if pd.isna(value) else _numbers.upper(value, 4) if column.name in _BOUNDS else f"{value:g}"
+            "-" if pd.isna(value) else _numbers.upper(value, 4) if column.name in _BOUNDS else f"{value:.4g}"
             for value in column
         ]
     spread = float(column.std())

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Hashable, Mapping
+from collections.abc import Callable, Hashable, Mapping
 from functools import partial
 from typing import Any
 
@@ -35,7 +35,7 @@ __all__ = ["DataPanel", "DataSource"]
 
 # the entries of the menu that are not names of data sets
 VARIABLE, FILE = "a table of this notebook…", "a file of your own…"
-_UNSUITABLE = "(not for this model)"
+_UNSUITABLE = "(not for this model)"  # by which the style sheet greys an entry
 _NONE_FOUND = ("none found", "")
 _PRIVATE = "The rows of this data set are private, so none are shown."
 
@@ -62,7 +62,7 @@ class DataPanel:
             raise _validate.ArgumentError("data", type(start).__name__, "must be a name or a workbench.data.Dataset.")
         self._start, self._namespace = start, namespace
         self._names: list[str] = []
-        self._unsuitable: frozenset[str] = frozenset()
+        self._unsuitable: Mapping[str, str] = {}
         self._on_change: Callable[[], None] = lambda: None  # until the panel is complete
         self._kept: dict[Hashable, TableDeclaration] = {}
         self._editor: SchemaEditor | None = None
@@ -162,16 +162,25 @@ class DataPanel:
             self._refreshing = False
         self._source_changed()
 
-    def mark(self, unsuitable: Collection[str]) -> None:
-        """Mark the named sets that the chosen model cannot fit, and leave such a set for the first that it can fit."""
+    def mark(self, unsuitable: Mapping[str, str], leaves: bool = True) -> None:
+        """Grey the named sets that the chosen model cannot fit, and leave such a set for the first that it can fit.
+
+        :param unsuitable: names, and why not. :param leaves: False to leave no set.
+        """
         own = self._start.name if isinstance(self._start, Dataset) else ""
-        self._unsuitable = frozenset(unsuitable) - {own}
+        self._unsuitable = {name: why for name, why in unsuitable.items() if name != own}
+        refused: dict[str, list[str]] = {}
+        for name, why in self._unsuitable.items():
+            refused.setdefault(why, []).append(name)
+        reasons = "; ".join(f"{', '.join(names)}: {why.rstrip('.')}" for why, names in refused.items())
+        self.named.show_help(f"Not for this model: {reasons}." if reasons else "")
         suitable = [name for name in self._names if name not in self._unsuitable and name != own]
-        self._offer(suitable[0] if suitable and self.named.value in self._unsuitable else None)
+        self._offer(suitable[0] if leaves and suitable and self.named.value in self._unsuitable else None)
 
     def _offer(self, chosen: str | None = None) -> None:
-        entries = [(f"{name} {_UNSUITABLE}" if name in self._unsuitable else name, name) for name in self._names]
-        options = [*entries, (VARIABLE, VARIABLE), (FILE, FILE)]
+        suitable = [(name, name) for name in self._names if name not in self._unsuitable]
+        greyed = [(f"{name} {_UNSUITABLE}", name) for name in self._names if name in self._unsuitable]
+        options = [*suitable, (VARIABLE, VARIABLE), (FILE, FILE), *greyed]
         if list(self.named.control.options) != options or chosen is not None:
             self.named.offer(options, self.named.value if chosen is None else chosen)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import io
 import keyword
+import sys
 from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -147,16 +148,18 @@ class Table:
 def tables_in(variables: Mapping[str, Any]) -> tuple[list[tuple[str, str]], list[tuple[str, str]]]:
     """Menus of a notebook's tables and data sets, and of arrays that may be targets. Numbers of rows are private."""
     tables, targets = [], []
+    # to import pandas for this takes a third of a second, and without it nobody has such tables
+    frames, columns = (pd.DataFrame, pd.Series) if "pandas" in sys.modules else ((), ())
     for name, value in sorted(list(variables.items())):
         if name.startswith("_") or not name.isidentifier() or keyword.iskeyword(name):
             continue
         if isinstance(value, Dataset):
             tables.append((f"{name} (data set)", name))
-        elif isinstance(value, pd.DataFrame) and len(value.columns):
+        elif isinstance(value, frames) and len(value.columns):
             tables.append((f"{name} (table, {len(value.columns)} columns)", name))
         elif is_table(value):
             tables.append((f"{name} (array, {value.shape[1]} columns)", name))
-        elif isinstance(value, (np.ndarray, pd.Series)) and value.ndim == 1:
+        elif isinstance(value, (np.ndarray, columns)) and value.ndim == 1:
             targets.append((name, name))
     return tables, targets
 

@@ -16,7 +16,7 @@ import numpy as np
 from workbench._numbers import count, duration, shown, upper
 from workbench.plots.metrics import in_words, labelled, limits, score_name, words_of
 from workbench.widgets._kit import markup
-from workbench.widgets._kit.chart import Panel, chart
+from workbench.widgets._kit.chart import Levels, Panel, chart
 from workbench.widgets.workbench.session import Progress, Session
 
 __all__ = ["LivePanel", "traceback_fold"]
@@ -32,6 +32,7 @@ _EARLIER = 3  # fits whose curves stay as faint lines
 _FOLLOWED = 8  # coordinates of the release that are drawn where no curve may be
 _TALL, _LOW = 92, 46  # pixels
 _FORMING = 2 * _TALL + 22  # of a panel in the place of two
+_AXIS = 20  # of labels below a chart
 
 
 class LivePanel:
@@ -65,16 +66,20 @@ class LivePanel:
         panels = [Panel("ELBO", height=_TALL), Panel("", height=_TALL), Panel("epsilon", height=_LOW)]
         self.curves.value = chart(panels, 0, _EMPTY, empty=_EMPTY)
 
-    def show_plan(self, prepared: Any) -> None:
-        """Before the first fit, show where its curves will be, and the epsilon that is planned after each step."""
+    def show_plan(self, prepared: Any, outlook: Any) -> None:
+        """Before the first fit, show where its curves will be, and the epsilon that is planned after each step.
+
+        Where no curves will be, show how the noise of intervals depends on epsilon.
+        """
         if not self._is_planned:
             return
+        steps = prepared.privacy.iterations
+        spent = dataclasses.replace(_spent(prepared, (), None), unit="planned, at most")
         if prepared.shows_metrics:
             panels = [Panel(title, height=_TALL) for title in ("ELBO", "score")]
+            self.curves.value = chart([*panels, spent], steps, _EMPTY, empty=_EMPTY)
         else:
-            panels = [Panel("posterior forming", "released parameters · covered", height=_FORMING)]
-        panels.append(dataclasses.replace(_spent(prepared, (), None), unit="planned, at most"))
-        self.curves.value = chart(panels, prepared.privacy.iterations, _EMPTY, empty=_EMPTY)
+            self.curves.value = _noise_near(outlook) + chart([spent], steps, "Planned epsilon over the steps.")
 
     def _say(self, line: str, share: float, status: str = "") -> None:
         self.status.value = markup.status(line, share, status)
@@ -202,6 +207,23 @@ class LivePanel:
 
 def _points(history: Sequence[Any], name: str) -> list[tuple[float, float]]:
     return [(point.step, float(point.metrics[name])) for point in history if _is_number(point.metrics.get(name))]
+
+
+def _noise_near(outlook: Any) -> str:
+    """How the noise in intervals depends on epsilon, from the plan alone."""
+    near = outlook.noise_near
+    points = [(place + 0.5, times) for place, (_, times) in enumerate(near)]
+    panel = Panel(
+        "noise in intervals", "times that of this plan · known from the plan alone",
+        limits=(0.0, 1.12 * max(times for _, times in near)), names={"": points}, has_keys=True, dots={"": points},
+        height=_FORMING - _AXIS,
+    )  # fmt: skip
+    here = next(place + 0.5 for place, (_, times) in enumerate(near) if times == 1)
+    told = ", ".join(f"{shown(times)} times at epsilon {epsilon:.4g}" for epsilon, times in near)
+    levels = Levels("epsilon", [f"{epsilon:.4g}" for epsilon, _ in near])
+    return chart(
+        [panel], 0, f"The noise in intervals, in that of this plan: {told}", mark=(here, "this plan"), levels=levels
+    )
 
 
 def _formed(followed: Sequence[tuple[int, Any]]) -> Panel:

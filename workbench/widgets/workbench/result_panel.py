@@ -289,8 +289,8 @@ def posterior_table(result: Any) -> str:
     caption = f"Posterior mean, sd and {100 * INTERVAL:g} % highest-density interval. {result.interval_words}"
     columns = ["quantity", "mean", "sd", "low", "high", *(["noise sd"] if result.posterior_kind == "variational" else ())]
     return (
-        f"<div>{markup.badge(label)}</div>{markup.problem(result.interval_warning)}{markup.quiet(caption)}"
-        f"{_scrolling(markup.table(columns, summary_rows(result)))}{_in_own_units(result)}{clipping}"
+        f"<div>{markup.badge(label)}</div>{markup.problem(result.interval_warning)}{markup.quiet(caption)}{clipping}"
+        f"{_scrolling(markup.table(columns, summary_rows(result)))}{_in_own_units(result)}"
     )
 
 

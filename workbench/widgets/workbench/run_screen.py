@@ -26,6 +26,7 @@ from workbench.widgets.workbench.data_panel import DataPanel
 from workbench.widgets.workbench.data_source import Loader
 from workbench.widgets.workbench.model_panel import ModelPanel
 from workbench.widgets.workbench.run_panel import RunPanel
+from workbench.widgets.workbench.suitability import unsuitable
 
 __all__ = ["FRAME_SECONDS", "RunScreen"]
 
@@ -49,8 +50,8 @@ class RunScreen(Screen):
     offers_formulas = False
 
     def __init__(self, model: str, data: str | Dataset, options: Mapping[str, Any], ahead: Latest, *workers: Latest) -> None:
-        super().__init__(ahead, *workers)
-        self._ahead = ahead
+        self._ahead, self._suits = ahead, Latest("dpvi-suits", pause=0.0)
+        super().__init__(ahead, *workers, self._suits)
         self.result: Any = None
         self._session: Any = None
         self._presenter: threading.Thread | None = None
@@ -68,6 +69,7 @@ class RunScreen(Screen):
         self.run.stop.on_click(lambda _: self.stop())
         self.run.resume.on_click(lambda _: self.resume())
         self.data.named.on_change(self._open_own_data)
+        self.model.model.on_change(self._mark_data)
         self._is_complete = True
         self._controls_changed()
         sessions.warm_up()
@@ -89,6 +91,22 @@ class RunScreen(Screen):
     def _open_part(self, part: str) -> None:
         """Show a part of the screen, such as one whose field has a problem."""
         self.tabs.open = part
+
+    def _mark_data(self, begins: bool = False) -> None:
+        """Grey the data sets that the model cannot fit, once this is known. :param begins: whether nobody has chosen yet."""
+        model = self.model.name
+
+        def find() -> Mapping[str, str]:
+            if begins:
+                self._ahead.wait()  # what is shown first needs the processor more
+            return unsuitable(model)
+
+        self._suits.ask(find, lambda found: self._show_marks(found, not begins))
+
+    def _show_marks(self, found: Mapping[str, str] | Exception, leaves: bool) -> None:
+        with self._showing:
+            if not self._closed:
+                self.data.mark({} if isinstance(found, Exception) else found, leaves)
 
     def _open_own_data(self) -> None:
         if self.data.has_own_source:
@@ -157,6 +175,7 @@ class RunScreen(Screen):
         complete_for_voila(self._ahead.wait)
         display(self.view)
         self._output.add(display(self._output.content, display_id=True))
+        self._mark_data(begins=True)
 
     # ---- running --------------------------------------------------------------------------------------------------
 

@@ -31,7 +31,6 @@ from workbench.widgets.workbench.run_panel import RunPanel
 from workbench.widgets.workbench.run_screen import FRAME_SECONDS, RunScreen
 from workbench.widgets.workbench.session import Session
 from workbench.widgets.workbench.settings import FORMULA, Settings, ledger_in_code, problems_of
-from workbench.widgets.workbench.suitability import unsuitable
 
 __all__ = ["Workbench"]
 
@@ -105,8 +104,8 @@ class Workbench(RunScreen):
         for name, problem in problems_of(start).items():
             raise ArgumentError(name, start[name], problem)
         self._outlooks, self._compilations = Latest("dpvi-outlook", pause=_PAUSE_SECONDS), Latest("dpvi-ahead")
-        self._suits = Latest("dpvi-suits", pause=0.0)
-        super().__init__(model, data, options or {}, self._outlooks, self._compilations, self._suits)
+        self._words = Latest("dpvi-words", pause=0.0)
+        super().__init__(model, data, options or {}, self._outlooks, self._compilations, self._words)
         self._book = ledger_in_code(ledger)
         self._fitted: Any = None  # key of the settings of the last fit
         self._last_ready: _Ready | None = None  # of the last fit, for another run of the same plan
@@ -118,7 +117,6 @@ class Workbench(RunScreen):
         self.ledger = LedgerPanel(self._controls_changed, self.resume_saved, self._look_again)
         self.live, self.outcome, self.history = LivePanel(), ResultPanel(), HistoryPanel()
         self.run.fit.on_click(lambda _: self.fit())
-        self.model.model.on_change(self._mark_data)
         self.model.model.on_change(self._open_formula)
         self.tabs = Tabs(
             {
@@ -147,16 +145,6 @@ class Workbench(RunScreen):
         if self.model.name == FORMULA:
             self._open_part("Model")
 
-    def _mark_data(self) -> None:
-        """Mark the data sets that the model cannot fit, once this is known."""
-        model = self.model.name
-        self._suits.ask(lambda: unsuitable(model), self._show_marks)
-
-    def _show_marks(self, found: frozenset[str] | Exception) -> None:
-        with self._showing:
-            if not self._closed:
-                self.data.mark(() if isinstance(found, Exception) else found)
-
     @property
     def results(self) -> list[Any]:
         """The results of this screen's fits, oldest first."""
@@ -184,6 +172,7 @@ class Workbench(RunScreen):
         return {**self.model.problems(), **self.data.problems(), **self.privacy.problems()}
 
     def _follow_problems(self) -> None:
+        self._words.drop()
         where = " or the table under Data" if self.data.has_own_source else ""
         to_do = f"Complete the highlighted fields{where}"
         if self._has_shown_nothing:
@@ -203,6 +192,7 @@ class Workbench(RunScreen):
             self._look_again()
             return
         self.privacy.computing()
+        self._words.ask(lambda: self._say_ahead(settings), lambda _: None)
         self._outlooks.ask(lambda: self._look_ahead(settings), lambda found: self._show_outlook(settings, found))
 
     @property
@@ -227,26 +217,34 @@ class Workbench(RunScreen):
     def _look_ahead(self, settings: Settings) -> _Ready:
         from workbench.privacy.outlook import outlook
 
+        self._words.wait()  # both need the same noise, which is kept
         last = self._last_ready
         if last is not None and last.settings.key == settings.key and last.prepared.has_begun:
             return last._replace(prepared=last.prepared.again())
         dataset = self._loader.load(settings.data)
-        known = self._ready or last
-        is_drawn = known is not None and known.settings.model_key == settings.model_key
-        if known is not None and is_drawn:
-            self._show_words(settings, known.prepared, *settings.planned(dataset))
+        known = self._known(settings)
         prepared = settings.prepare(dataset)
-        diagram = known.diagram if known is not None and is_drawn else _diagram(prepared)
+        diagram = _diagram(prepared) if known is None else known.diagram
         promised = promise(prepared.guarantee(prepared.privacy.iterations), prepared.data.release_label)
         return _Ready(settings, prepared, outlook(prepared.plan, prepared.step.noise_size), diagram, promised)
 
-    def _show_words(self, settings: Settings, before: Any, spec: Any, plan: Any) -> None:
-        """Show what a plan means before the model is read again.
+    def _known(self, settings: Settings) -> _Ready | None:
+        """What is known of another fit of the same model and records."""
+        known = self._ready or self._last_ready
+        return known if known is not None and known.settings.model_key == settings.model_key else None
 
-        :param before: a fit of the same model and records, which tells how many coordinates the noise has.
+    def _say_ahead(self, settings: Settings) -> None:
+        """Show in words what a plan means before the model is read again; nothing where that was never read.
+
+        Another fit of the same model and records tells how many coordinates the noise has.
         """
         from workbench.privacy.outlook import outlook
 
+        known = self._known(settings)
+        if known is None:
+            return
+        before = known.prepared
+        spec, plan = settings.planned(self._loader.load(settings.data))
         taken = spec.guarantee(plan, spec.privacy.iterations, before.step.noised_coordinates, before.run_log.hid_reads)
         seen = outlook(plan, before.step.noise_size)
         with self._showing:
@@ -288,7 +286,7 @@ class Workbench(RunScreen):
         self.privacy.show_outlook(ready.outlook, automatic, "" if is_shown else ready.promise)
         self.model.show_diagram(*ready.diagram)
         if not self._is_running:
-            self.live.show_plan(prepared)
+            self.live.show_plan(prepared, ready.outlook)
         if not self._is_running:  # a running fit needs the processor more
             self._compilations.ask(lambda: _be_ready(prepared), lambda _: None)
 

@@ -11,19 +11,20 @@ from workbench.data import Dataset
 __all__ = ["unsuitable"]
 
 
-def unsuitable(model: str) -> frozenset[str]:
-    """Names of data sets that ``model`` refuses with its default options. No record of a user's own data is read.
+def unsuitable(model: str) -> dict[str, str]:
+    """Data sets that ``model`` refuses with its default options, and why. No record of a user's own data is read.
 
     :raises ArgumentError: if the model cannot be made.
     """
     definition = models.get(model)
-    refused = set()
+    refused = {}
     for task, example in _examples().items():
         try:
             definition.view(example)
-        except ArgumentError:
-            refused.add(task)
-    return frozenset(name for name in data.names() if data.info(name).task in refused)
+        except ArgumentError as error:
+            refused[task] = error.expectation
+    tasks = {name: data.info(name).task for name in data.names()}
+    return {name: refused[task] for name, task in tasks.items() if task in refused}
 
 
 @functools.cache
