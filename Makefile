@@ -41,6 +41,7 @@ OPTIMISED := tests/inference/test_sharding.py tests/noise tests/privacy tests/sa
 # an XLA that does not know a flag would not start
 OLDER_EMITTERS := import jax; print("--xla_cpu_use_fusion_emitters=false" if jax.__version_info__ < (0, 11) else "")
 test test-all: export OPENBLAS_NUM_THREADS := 1  # workers share the cores
+test test-all: export PYTHONDONTWRITEBYTECODE :=  # or each process would compile JAX's sources again
 test: $(VENV)/tested
 	$(BIN)/python -m pytest $(PARALLEL) -m "$(UNIT) and not browser" $(OPTIMISED)
 	XLA_FLAGS="--xla_backend_optimization_level=0 $$($(BIN)/python -c '$(OLDER_EMITTERS)')" $(BIN)/python -m pytest \
