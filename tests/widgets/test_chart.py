@@ -61,7 +61,7 @@ def test_text_is_escaped():
     hostile = '<script>alert("x")</script>'
     made = chart(
         [Panel(hostile, hostile, ((0, 1.0),), (0, 1), level=(0.5, hostile), names={hostile: ((0, 1.0),)})], 10, hostile,
-        empty=hostile, mark=(5, hostile),
+        empty=hostile, marks={5: hostile},
     )  # fmt: skip
     assert "<script" not in made
     assert 'aria-label="&lt;script&gt;' in made

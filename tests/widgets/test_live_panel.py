@@ -18,6 +18,7 @@ PREPARED = types.SimpleNamespace(
     privacy=types.SimpleNamespace(iterations=200, epsilon=2.0, delta=1e-3),
     data=types.SimpleNamespace(evaluation_label="public data", is_public=False),
     spec=types.SimpleNamespace(averages=True),
+    hyper=types.SimpleNamespace(dither=np.array([0.1]), moments_from=60),
     shows_metrics=True,
     plan=types.SimpleNamespace(epsilon_curve=lambda: [(100, 1.2), (200, 2.0)]),
 )
@@ -58,7 +59,14 @@ def test_a_running_fit_tells_steps_speed_time_left_and_privacy_spent():
         assert fact in shown
     assert "width:50%" in panel.status.value
     curves = html.unescape(panel.curves.value)
-    for fact in ("<b>AUC</b>", "<b>0.750</b>", "evaluation records: public data", "averaging begins", "2 planned"):
+    for fact in (
+        "<b>AUC</b>",
+        "<b>0.750</b>",
+        "evaluation records: public data",
+        "explores",
+        "averaging begins",
+        "2 planned",
+    ):
         assert fact in curves
 
 

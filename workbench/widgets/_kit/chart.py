@@ -11,6 +11,7 @@ from bisect import bisect_right
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from html import escape
+from types import MappingProxyType
 
 from workbench import _numbers
 from workbench._numbers import shown
@@ -72,18 +73,18 @@ def chart(
     description: str,
     *,
     empty: str = "",
-    mark: tuple[float, str] | None = None,
+    marks: Mapping[float, str] = MappingProxyType({}),
     levels: Levels | None = None,
 ) -> str:
     """``panels`` one above the other.
 
     :param steps: the right end of the x axis; 0 if it is not known. :param description: for screen readers.
-    :param empty: what stands in the first panel if there are no values. :param mark: a step that is marked in all panels,
+    :param empty: what stands in the first panel if there are no values. :param marks: steps that are marked in all panels,
         and what begins there. :param levels: the x axis instead of ``steps``.
     """
     steps = steps if levels is None else len(levels.texts)
     body = "".join(
-        _panel(panel, max(steps, 1), "" if place else empty, mark and (mark[0], "" if place else mark[1]))
+        _panel(panel, max(steps, 1), "" if place else empty, dict.fromkeys(marks, "") if place else marks)
         for place, panel in enumerate(panels)
     )
     label = escape(description, quote=True)
@@ -116,18 +117,18 @@ def _axis(steps: int, levels: Levels | None) -> str:
     return f'<div class="x{" levels" if levels is not None else ""}">{name}{shown}</div>'
 
 
-def _panel(panel: Panel, steps: int, empty: str, mark: tuple[float, str] | None) -> str:
+def _panel(panel: Panel, steps: int, empty: str, marks: Mapping[float, str]) -> str:
     points = _finite(panel.points)
     newest = f"<b>{shown(points[-1][1], up=panel.bound)}</b>" if points else "<b></b>"
     title = f'<div class="title"><b>{escape(panel.title)}</b><span>{escape(panel.unit)}</span>{newest}</div>'
     if panel.limits is None:
         inside = f'<div class="empty">{escape(empty)}</div>'
     else:
-        inside = _lines(panel, points, steps, panel.limits, mark)
+        inside = _lines(panel, points, steps, panel.limits, marks)
     return f'<div class="panel">{title}<div class="plot" style="height:{panel.height}px">{inside}</div></div>'
 
 
-def _lines(panel: Panel, points: Points, steps: int, limits: tuple[float, float], mark: tuple[float, str] | None) -> str:
+def _lines(panel: Panel, points: Points, steps: int, limits: tuple[float, float], marks: Mapping[float, str]) -> str:
     low, high = limits
     span = high - low or 1.0
 
@@ -157,13 +158,11 @@ def _lines(panel: Panel, points: Points, steps: int, limits: tuple[float, float]
         drawn.append(f'<line class="dashed" x1="0" x2="1000" y1="{at(panel.level[0]):.4g}" y2="{at(panel.level[0]):.4g}"/>')
         is_high = bool(points) and at(points[-1][1]) < _TALL / 2  # the label stands where the curve does not end
         labels += f'<span class="mark{"" if is_high else " high"}">{escape(panel.level[1])}</span>'
-    if mark is not None and mark[0] < steps:
-        drawn.append(
-            f'<line class="faint" x1="{1000 * mark[0] / steps:.4g}" x2="{1000 * mark[0] / steps:.4g}" y1="0" y2="100"/>'
-        )
-        labels += (
-            f'<span class="begins" style="left:{100 * mark[0] / steps:.4g}%">{escape(mark[1])}</span>' if mark[1] else ""
-        )
+    for mark, begins in marks.items():
+        if mark < steps:
+            share = mark / steps
+            drawn.append(f'<line class="faint" x1="{1000 * share:.4g}" x2="{1000 * share:.4g}" y1="0" y2="100"/>')
+            labels += f'<span class="begins" style="left:{100 * share:.4g}%">{escape(begins)}</span>' if begins else ""
     if points:
         drawn.append(line(points, panel.colour, panel.stairs))
         step, value = points[-1]

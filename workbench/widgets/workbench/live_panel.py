@@ -132,9 +132,11 @@ class LivePanel:
         else:
             panels = [_formed(now.followed)]
         panels.append(_spent(prepared, now.spent, spent))
-        mark = (steps // 2, "averaging begins") if prepared.spec.averages else None
+        marks = {steps // 2: "averaging begins"} if prepared.spec.averages else {}
+        if prepared.hyper.dither is not None and np.any(prepared.hyper.dither):
+            marks[int(prepared.hyper.moments_from)] = "explores"
         note = markup.quiet(_KEEP) if session.baseline is not None and not prepared.data.is_public else ""
-        self.curves.value = chart(panels, steps, _described(panels, steps), mark=mark) + note
+        self.curves.value = chart(panels, steps, _described(panels, steps), marks=marks) + note
         self._drawn, self._is_planned = newest, False
         self.drawing_seconds += time.perf_counter() - began
         self.frames += 1
@@ -222,7 +224,7 @@ def _noise_near(outlook: Any) -> str:
     told = ", ".join(f"{shown(times)} times at epsilon {epsilon:.4g}" for epsilon, times in near)
     levels = Levels("epsilon", [f"{epsilon:.4g}" for epsilon, _ in near])
     return chart(
-        [panel], 0, f"The noise in intervals, in that of this plan: {told}", mark=(here, "this plan"), levels=levels
+        [panel], 0, f"The noise in intervals, in that of this plan: {told}", marks={here: "this plan"}, levels=levels
     )
 
 
