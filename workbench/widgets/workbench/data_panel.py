@@ -178,9 +178,9 @@ class DataPanel:
         self._offer(suitable[0] if leaves and suitable and self.named.value in self._unsuitable else None)
 
     def _offer(self, chosen: str | None = None) -> None:
-        suitable = [(name, name) for name in self._names if name not in self._unsuitable]
-        greyed = [(f"{name} {_UNSUITABLE}", name) for name in self._names if name in self._unsuitable]
-        options = [*suitable, (VARIABLE, VARIABLE), (FILE, FILE), *greyed]
+        # always in one order: the page tells a choice by its place, and may not have seen the newest entries yet
+        entries = [(f"{name} {_UNSUITABLE}" if name in self._unsuitable else name, name) for name in self._names]
+        options = [*entries, (VARIABLE, VARIABLE), (FILE, FILE)]
         if list(self.named.control.options) != options or chosen is not None:
             self.named.offer(options, self.named.value if chosen is None else chosen)
 
