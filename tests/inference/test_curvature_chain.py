@@ -32,11 +32,11 @@ def test_the_gradient_is_that_of_the_density(size):
 def prior_draws(random, size, level, count):
     """Of the prior that the module's docstring describes, without its chains."""
     module, found = _curvature_chain, []
-    of_common = 1 / (1 + module._COMMON**2) ** 2
+    of_common, of_nu = 1 / (1 + module._COMMON**2) ** 2, (1 + module._BEYOND) ** -module._TOWARDS_FEW
     spreads, levels = (part.ravel() for part in np.meshgrid(module._SPREADS, module._LEVELS))
     of_pairs = np.exp(-0.5 * ((spreads / module._SPREAD_SD) ** 2 + (levels / module._LEVEL_SD) ** 2))
     for _ in range(count):
-        degrees = size - 1 + random.choice(module._BEYOND)
+        degrees = size - 1 + random.choice(module._BEYOND, p=of_nu / of_nu.sum())
         factor = np.tril(random.normal(size=(size, size)), -1)
         factor[np.diag_indices(size)] = np.sqrt(random.chisquare(degrees - np.arange(size)))
         common = random.choice(module._COMMON, p=of_common / of_common.sum()) * random.normal(size=size)

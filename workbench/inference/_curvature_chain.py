@@ -37,6 +37,7 @@ _ACCEPTED = 0.7  # share of proposals that tuning aims to accept
 _STAYS = 0.3  # by what share of their 90 % range medians of chains may move
 _FARTHEST = 12.0  # of logarithms from where they begin
 _BEYOND = np.array([0.3, 1, 2, 4, 8, 16, 32, 64, 128])  # nu less d - 1
+_TOWARDS_FEW = 0.5  # the prior of nu falls with this power of 1 + _BEYOND, or intervals of columns alike would be too narrow
 _COMMON = np.array([0.05, 0.1, 0.2, 0.4, 0.8, 1.5, 3.0])  # scale of v
 _SPREADS, _SPREAD_SD = np.array([0.2, 0.3, 0.45, 0.6, 0.8, 1.1]), 0.5
 _LEVELS, _LEVEL_SD = np.linspace(-2.0, 2.0, 49), 0.5  # logarithm of the level over the one that is guessed
@@ -109,6 +110,7 @@ class _Chains:
         self._of_logs = np.stack([(digamma(halves) - np.log(degrees / 2)[:, None]) / 2, np.sqrt(polygamma(1, halves)) / 2])
         self._below = np.flatnonzero(~is_log[: len(rows)])
         self._constant = degrees * size / 2 * np.log(degrees / 2) - [multigammaln(nu / 2, size) for nu in degrees]
+        self._constant -= _TOWARDS_FEW * np.log1p(_BEYOND)
         # begin at a ridge regression, and take steps of about its errors
         spread, axes = np.linalg.eigh(points)  # in these axes, each entry of H has its own equation
         slopes = axes.T @ (np.eye(size) - products) @ axes / (1 + (spread[:, None] + spread) / 2)

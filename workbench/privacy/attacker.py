@@ -18,9 +18,8 @@ from typing import NamedTuple
 
 import numpy as np
 from scipy import fft
+from scipy.optimize import brentq
 from scipy.special import ndtr
-
-from workbench._lazy import optimize
 
 __all__ = ["delta_lower_bound", "epsilon_lower_bound"]
 
@@ -161,7 +160,7 @@ def _tilt(losses: _Losses, target: float) -> float:
         high *= 2
         if high > 1e6:  # the mean is almost exactly the largest loss
             return high
-    return float(optimize.brentq(lambda tilt: losses.cumulant(tilt)[1] - target, 0.0, high, rtol=1e-6))
+    return float(brentq(lambda tilt: losses.cumulant(tilt)[1] - target, 0.0, high, rtol=1e-6))
 
 
 def _beyond(losses: _Losses, steps: int, tilt: float, mean: float, variance: float, distance: float) -> float:
