@@ -30,9 +30,11 @@ demo: $(VENV)/installed
 
 # A process for each core; the browser tests, which take several themselves, after the others. XLA optimises what decides
 # about privacy as it does for users, and nothing else: compiling is most of what the rest takes, which takes half as long
-# without optimisation and with the older emitters (test-all leaves nothing out). What is compiled is kept in .cache/xla.
+# without optimisation and with the older emitters (test-all leaves nothing out). What is compiled is kept in .cache/xla. The
+# longest tests, of eight devices, come first.
 UNIT := not integration and not statistical and not thorough
-OPTIMISED := tests/inference/test_sharding.py tests/noise tests/privacy tests/sampling tests/auditing tests/inference/test_clipping.py tests/inference/test_svi.py \
+OPTIMISED := tests/inference/test_sharding.py tests/noise tests/privacy tests/sampling tests/auditing \
+  tests/inference/test_clipping.py tests/inference/test_svi.py \
   tests/inference/test_layers.py tests/inference/test_layers_prepared.py tests/inference/test_sensitivity.py \
   tests/inference/test_separation.py tests/inference/test_choice.py tests/inference/test_grid.py \
   tests/inference/test_strategies.py tests/inference/test_bookkeeping.py tests/inference/test_norms.py \

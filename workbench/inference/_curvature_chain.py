@@ -105,7 +105,7 @@ class _Chains:
         self._places = np.concatenate([rows * (size + 1) + columns, np.arange(size) * (size + 1) + size])  # in [W's, v]
         is_log = np.concatenate([rows == columns, np.zeros(size, bool), np.ones(size, bool)])
         self._logs, self._farthest = np.flatnonzero(is_log), np.where(is_log, _FARTHEST, 1e3)
-        degrees = size - 1 + _BEYOND
+        self._all_degrees = degrees = size - 1 + _BEYOND
         halves = (degrees[:, None] - np.arange(size)) / 2  # a diagonal entry of the factor is chi over the root of nu
         self._of_logs = np.stack([(digamma(halves) - np.log(degrees / 2)[:, None]) / 2, np.sqrt(polygamma(1, halves)) / 2])
         self._below = np.flatnonzero(~is_log[: len(rows)])
@@ -144,9 +144,13 @@ class _Chains:
 
     def misfit(self, curvature: np.ndarray) -> np.ndarray:
         """Less the log-likelihoods of curvatures, float[chains]."""
-        points, products = self._of[curvature.dtype]
-        image = (curvature.reshape(-1, self._size) @ points).reshape(curvature.shape)
+        image, products = self._image(curvature)
         return np.einsum("sij,sij->s", curvature, 0.5 * image + products)
+
+    def _image(self, curvature: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """(H P, X), in the precision of H."""
+        points, products = self._of[curvature.dtype]
+        return (curvature.reshape(-1, self._size) @ points).reshape(curvature.shape), products
 
     def curvatures(self) -> np.ndarray:
         """H of each chain, float[chains, d, d]."""
@@ -154,15 +158,19 @@ class _Chains:
         scaled = scale[:, :, None] * factor
         return scaled @ np.swapaxes(scaled, 1, 2)
 
+    @property
+    def _degrees(self) -> np.ndarray:
+        return self._all_degrees[self._nu]
+
     def _choose(self) -> None:
-        """Draw nu, the scale of v, and mean and standard deviation of log S, given the rest."""
+        """Draw nu (its place), the scale of v, and mean and standard deviation of log S, given the rest."""
         size, generator = self._size, self._generator
         entries, _, _ = self._split(self._z)
         of_w, of_v = np.square(entries[:, : -2 * size]).sum(1), np.square(entries[:, -2 * size : -size]).sum(1)
         log_roots = self._z[:, self._logs[:size]].sum(1)
-        degrees = size - 1 + _BEYOND
+        degrees = self._all_degrees
         logits = (degrees - size - 1) * log_roots[:, None] - degrees / 2 * of_w[:, None] + self._constant
-        self._degrees = degrees[_drawn(logits, generator)]
+        self._nu = _drawn(logits, generator)
         logits = -0.5 * of_v[:, None] / _COMMON**2 - size * np.log(_COMMON) - 2 * np.log1p(_COMMON**2)
         self._common = _COMMON[_drawn(logits, generator)]
         spreads, levels = (part.ravel() for part in np.meshgrid(_SPREADS, _LEVELS, indexing="ij"))
@@ -177,23 +185,22 @@ class _Chains:
 
     def _scale_factor(self) -> None:
         """Propose another nu, and a factor of W that is as likely under it as the present one is under the present nu."""
-        size, generator = self._size, self._generator
-        place = np.searchsorted(size - 1 + _BEYOND, self._degrees - 1e-9)
+        size, generator, place = self._size, self._generator, self._nu
         other = place + generator.choice([-1, 1], len(place))
         inside = (other >= 0) & (other < len(_BEYOND))
         other = np.where(inside, other, place)
-        z, before, degrees = self._z.copy(), self._density(self._z) + self._constant[place], self._degrees
+        z, before = self._z.copy(), self._density(self._z) + self._constant[place]
         (mean, spread), (new_mean, new_spread) = (self._of_logs[:, each] for each in (place, other))
         diagonal, entries = self._logs[:size], self._below
         z[:, diagonal] = new_mean + (z[:, diagonal] - mean) * new_spread / spread
-        self._degrees = size - 1 + _BEYOND[other]
-        ratio = np.sqrt(degrees / self._degrees)
+        ratio = np.sqrt(self._all_degrees[place] / self._all_degrees[other])
         z[:, entries] *= ratio[:, None]
         inside &= self._is_inside(z)
+        self._nu = other
         gain = self._density(z) + self._constant[other] - before
         gain += np.log(new_spread / spread).sum(1) + len(entries) * np.log(ratio)
         goes = inside & (np.log(generator.random(len(z))) < gain)
-        self._z, self._degrees = np.where(goes[:, None], z, self._z), np.where(goes, self._degrees, degrees)
+        self._z, self._nu = np.where(goes[:, None], z, self._z), np.where(goes, other, place)
 
     def _shrunk(self, entries: np.ndarray) -> np.ndarray:
         """The gradient of half of what the prior says of W and v, like ``entries`` without S."""
@@ -214,10 +221,9 @@ class _Chains:
     def _gradient(self, z: np.ndarray, precision: type = np.float32) -> np.ndarray:
         """Of ``_density``, like z."""
         (entries, factor, scale), size = self._split(z.astype(precision)), self._size
-        points, products = self._of[factor.dtype]
         scaled = scale[:, :, None] * factor
         curvature = scaled @ np.ascontiguousarray(np.swapaxes(scaled, 1, 2))
-        image = (curvature.reshape(-1, size) @ points).reshape(curvature.shape)
+        image, products = self._image(curvature)
         slope = -0.5 * (image + np.swapaxes(image, 1, 2)) - products  # with respect to H
         of_factor = (2 * scale[:, :, None] * (slope @ scaled)).reshape(len(z), -1)[:, self._places]
         offset = (z[:, -size:] - self._means[:, None]) / self._spreads[:, None] ** 2

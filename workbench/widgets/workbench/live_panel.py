@@ -31,7 +31,7 @@ _KEEP = "The dashed lines are outside the guarantee: keep them to yourself."
 _EARLIER = 3  # fits whose curves stay as faint lines
 _FOLLOWED = 8  # coordinates of the release that are drawn where no curve may be
 _TALL, _LOW = 92, 46  # pixels
-_FORMING = 2 * _TALL + 22  # of a panel in the place of two
+_FORMING = 2 * _TALL + 22  # of a panel that replaces two
 _AXIS = 20  # of labels below a chart
 
 
