@@ -358,6 +358,12 @@ def test_a_namesake_that_is_counted_apart_is_reported_at_the_fit(book):
     (line,) = begin(clinic(1))
     assert line.startswith("Data set 1 is also called 'clinic' and is counted separately")
     assert begin(clinic(1)) == [line]
+    (several,) = begin(clinic(2))
+    assert several.startswith("These data sets are also called 'clinic' and are counted separately: 1, 2. In the ledger,")
+    book.separate(1, 3, "other people")
+    (line,) = begin(clinic(2))
+    assert line.startswith("Data set 2 is also called 'clinic'")
+    book.separate(2, 3, "other people")
     book.separate(1, 2, "other people")
     assert begin(clinic(1)) == begin(clinic(2, "ward")) == []
 

@@ -342,11 +342,19 @@ class BudgetStatus:
 
     def mix_ups(self) -> tuple[str, ...]:
         """A sentence for each case in which a person must say whether records are shared."""
-        lines = [
-            f"Data set {entry.number} is also called {entry.name!r} and is counted separately. In the ledger, relate the "
-            "two if they share records, or separate them."
-            for entry in self.namesakes
-        ]
+        lines = []
+        if len(self.namesakes) == 1:
+            (entry,) = self.namesakes
+            lines.append(
+                f"Data set {entry.number} is also called {entry.name!r} and is counted separately. In the ledger, relate the "
+                "two if they share records, or separate them."
+            )
+        elif self.namesakes:
+            numbers = ", ".join(str(entry.number) for entry in self.namesakes)
+            lines.append(
+                f"These data sets are also called {self.namesakes[0].name!r} and are counted separately: {numbers}. In the "
+                "ledger, relate those that share records with these, and separate the others."
+            )
         others = ", ".join(f"{entry.number} ({entry.name})" for entry, how in self.relatives if how == NOT_COMPARED)
         if others:
             lines.append(
