@@ -80,6 +80,7 @@ def begun(mechanism, seed, rate=0.5):
     return step, hyper, step.init(key, hyper)
 
 
+@pytest.mark.thorough
 def test_watching_changes_nothing_and_sees_what_the_step_used():
     """SGD on one parameter per coordinate of u: the steps themselves show the noised sums."""
     plain = GaussianMechanism(1.0, 1.5)

@@ -265,6 +265,7 @@ def test_private_scaling_is_said_first_and_labelled(command, table, tmp_path):
     )
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("label", ["public data", "outside the guarantee"])
 def test_metrics_are_printed_with_their_label(command, finished, done, label):
     finished(dataclasses.replace(done, metrics_label=label))
@@ -844,6 +845,7 @@ def test_ctrl_c_keeps_the_partial_result(tmp_path):
     assert "Traceback" not in progress.read_text()
 
 
+@pytest.mark.thorough
 def test_a_result_that_cannot_be_saved_is_saved_elsewhere(command, finished, done, tmp_path, monkeypatch):
     finished(done)
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
@@ -865,6 +867,7 @@ def test_a_result_that_cannot_be_saved_is_saved_elsewhere(command, finished, don
     assert wb.load(place).guarantee == done.guarantee
 
 
+@pytest.mark.thorough
 @pytest.mark.filterwarnings("default::workbench.results.storage.SaveWarning")
 def test_only_files_that_were_saved_are_listed(command, finished, done, tmp_path, monkeypatch):
     finished(done)
@@ -908,6 +911,7 @@ def test_a_fit_that_was_stopped_before_its_first_step_replaces_no_result(command
     assert (code, err) == (130, "workbench fit: stopped before the first step: there is no result.\n")
 
 
+@pytest.mark.thorough
 def test_a_partial_result_is_said_to_be_kept_where_it_is(command, finished, cancelled, tmp_path):
     finished(cancelled)
     code, _, err = command(*FIT, "--quiet", "--out", tmp_path / "run")

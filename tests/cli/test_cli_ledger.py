@@ -99,6 +99,7 @@ def test_a_fit_names_one_ledger_or_none(command):
     assert "not allowed with argument" in line
 
 
+@pytest.mark.thorough
 def test_two_fits_with_one_seed_promise_nothing(fit, ledger):
     fit()
     last = fit(epsilon="2")[1].splitlines()[-1]
@@ -138,6 +139,7 @@ def test_a_cap_is_set_told_and_kept(fit, ledger):
     assert len(ledger("show", "1", "--json")["spends"]) == 2
 
 
+@pytest.mark.thorough
 def test_a_cap_may_be_overrun_with_a_reason(fit, ledger):
     fit()
     ledger("cap", "1", "--epsilon", "1.5", "--delta", "1e-3")

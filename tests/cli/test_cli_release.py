@@ -126,6 +126,7 @@ def test_texts_of_records_are_no_formulas_in_a_spreadsheet(command, files, peopl
     assert not any(str(cell).startswith(("=", "+", "@")) for column in table for cell in (column, *table[column]))
 
 
+@pytest.mark.thorough
 @pytest.mark.usefixtures("made_up_steps")
 def test_drawn_records_with_a_class_like_a_formula_are_texts(command, people, tmp_path):
     risky = people.assign(ill=np.where(people["ill"] == 1, "=1+1", "no"))

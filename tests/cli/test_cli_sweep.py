@@ -188,6 +188,7 @@ def test_fits_that_cannot_be_run_are_told_and_the_others_kept(command, public):
     assert "5 of 9 fits are done.\n4 refused: batch_size=1000: " in out
 
 
+@pytest.mark.thorough
 def test_a_caution_is_one_line_however_many_fits_it_is_about(command, public, tmp_path):
     (tmp_path / "plan.yaml").write_text(PUBLIC.replace("1e-3", "0.1"))
     code, out, err = command("sweep", tmp_path / "plan.yaml", "--dry-run", "--json")

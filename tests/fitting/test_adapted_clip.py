@@ -72,6 +72,7 @@ def test_a_run_that_pauses_in_the_warm_up_ends_as_one_that_does_not():
     np.testing.assert_array_equal(ends[0].params["weights_loc"], ends[1].params["weights_loc"])
 
 
+@pytest.mark.thorough
 def test_a_stop_before_anything_was_counted_gives_the_guides_posterior():
     fit = prepare("logistic", "breast_cancer", clip="auto", seed=1, **SMALL)
     list(fit.run(stop=lambda: True))

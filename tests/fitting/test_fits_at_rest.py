@@ -143,6 +143,7 @@ def test_a_file_that_is_altered_while_it_is_read_ends_the_fit():
     assert all(np.isfinite(value).all() for value in result.params.values())
 
 
+@pytest.mark.thorough
 def test_what_needs_all_records_says_so():
     packed()
     data = opened("direct")

@@ -221,6 +221,7 @@ def test_a_secret_result_speaks_of_no_seed(secret):
     assert "seed" not in guarantee.statement()
 
 
+@pytest.mark.thorough
 def test_same_seed_gives_the_same_result(done):
     again = wb.fit("logistic", "breast_cancer", epsilon=1.0, iterations=300, seed=1)
     for name, value in done.params.items():
@@ -236,6 +237,7 @@ def test_another_seed_gives_another_result(done):
     assert not np.any(other.params["weights_loc"] == done.params["weights_loc"])
 
 
+@pytest.mark.thorough
 def test_two_secret_runs_differ(secret, private_data):
     other = wb.fit("logistic", private_data, epsilon=2.0, iterations=40)
     assert not np.any(other.params["weights_loc"] == secret[1].params["weights_loc"])
@@ -259,6 +261,7 @@ def test_public_evaluation_records_are_labelled_public(done):
     assert not any("outside the guarantee" in caveat for caveat in done.guarantee.caveats)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("sampler", some_of(["without_replacement", "shuffle"], 2, 1))
 def test_other_samplers_fit_under_their_own_relation(sampler):
     result = wb.fit("logistic", "breast_cancer", epsilon=8.0, iterations=200, batch_size=50, sampler=sampler, seed=3)
@@ -693,6 +696,7 @@ def test_repr_of_a_prepared_fit_shows_neither_key_nor_records(secret):
     assert "array(" not in repr(prepared)
 
 
+@pytest.mark.thorough
 def test_parameters_that_run_away_end_the_fit_as_failed_with_advice():
     result = wb.fit("logistic", "breast_cancer", epsilon=1.0, iterations=20, seed=1, learning_rate=1e8)
     assert result.status == "failed"
@@ -724,6 +728,7 @@ def test_scores_that_cannot_be_computed_lose_no_result(unscorable):
     assert "metrics could not be computed from step 3 on (ValueError: Input contains NaN.)" in unscorable.message
 
 
+@pytest.mark.thorough
 def test_metrics_are_not_repeated_for_steps_that_were_not_scored(unscorable):
     assert [(point.step, point.metrics["count"]) for point in unscorable.history] == [(0, 1), (1, 2), (2, 3)]
 

@@ -10,7 +10,7 @@ import pytest
 from scipy.stats import kstest
 
 import workbench as wb
-from tests.conftest import quick_jit
+from tests.conftest import quick_jit, some_of
 from workbench import ArgumentError
 from workbench.fitting import fits
 from workbench.fitting.baseline import without_privacy
@@ -90,6 +90,7 @@ def test_the_posterior_finds_the_line(fitted):
     assert list(fitted.coefficients()["mean"]) == pytest.approx([0.2, *SLOPES], abs=0.1)
 
 
+@pytest.mark.thorough
 def test_metrics_are_of_the_posterior(fitted):
     assert sorted(fitted.metrics) == ["log_likelihood", "rmse"]
     assert fitted.metrics_label == "public data"
@@ -148,7 +149,7 @@ def test_what_is_released_is_the_sum_with_noise_of_the_stated_size():
     assert np.std(errors) == pytest.approx(1.0, abs=0.07)
 
 
-@pytest.mark.parametrize("place", [0, 7])
+@pytest.mark.parametrize("place", some_of([0, 7]))
 def test_a_record_less_moves_the_release_by_at_most_the_norm(place):
     """With the same noise, by whole fits of neighbouring tables that declare the same number of records."""
     whole = records(200)
@@ -233,6 +234,7 @@ def test_settings_of_steps_are_refused(given, argument):
     assert caught.value.argument == argument
 
 
+@pytest.mark.thorough
 def test_a_norm_that_is_given_decides_the_scales(fitted):
     other = wb.fit(LINE, records(), seed=1, clip=3.0, **ONE)
     assert other.guarantee.clip == 3.0

@@ -66,6 +66,7 @@ def one_stratum(monkeypatch):
     monkeypatch.setattr(units, "strata_widths", lambda max_rows: (max_rows,))
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("mean", some_of((False, True)))
 @pytest.mark.parametrize("sampler", some_of(SAMPLERS, 4))
 def test_a_fit_from_the_file_is_the_fit_from_memory(sampler, mean, one_stratum, monkeypatch):
@@ -130,7 +131,7 @@ def test_the_core_takes_whole_persons_from_the_file_and_no_rows_of_them():
         dpvi.run(key_from_seed(2), 20, *opened("direct").train, progress_bar=False)
 
 
-@pytest.mark.parametrize("reading", ["oblivious", "memory"])
+@pytest.mark.parametrize("reading", some_of(["oblivious", "memory"]))
 def test_fits_of_tables_with_other_numbers_of_rows_leave_one_trace(reading, monkeypatch, made_up_steps):
     if not Path("/proc/self/fd").exists():
         pytest.skip("needs Linux's list of open files")
@@ -164,6 +165,7 @@ def test_a_fit_that_was_stopped_resumes_bit_for_bit():
     assert again.guarantee.against_storage
 
 
+@pytest.mark.thorough
 def test_the_ledger_knows_the_persons_in_the_file(made_up_steps):
     packed()
     ledger = wb.ledger.Ledger("ledger.db")

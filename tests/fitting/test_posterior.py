@@ -112,6 +112,7 @@ def test_a_prior_with_heavy_tails_has_them_too(prior):
     assert np.all(np.isfinite(found.draws["weights"]))
 
 
+@pytest.mark.thorough
 def test_a_saved_result_keeps_both(fitted, tmp_path):
     loaded = wb.load(fitted.save(tmp_path))
     assert (loaded.posterior_kind, loaded.posterior_note) == ("noise-aware", "")

@@ -165,6 +165,7 @@ def test_however_a_fit_ends_no_step_that_was_shown_is_missing(private_data, stat
     assert max(shown) <= spend.counted < 600
 
 
+@pytest.mark.thorough
 def test_where_a_result_is_saved_is_noted(private_data, state, tmp_path):
     result = fit(private_data, iterations=50)
     result.save(tmp_path / "run")
@@ -203,6 +204,7 @@ def test_a_sweep_above_the_cap_is_refused_whole(private_data, state):
     assert book.spends() == []
 
 
+@pytest.mark.thorough
 def test_fits_of_a_stopped_sweep_that_nobody_saw_are_not_counted(private_data, state):
     before_they_are_entered = iter([False])
     result = sweep(private_data, stop=lambda: next(before_they_are_entered, True))
@@ -266,6 +268,7 @@ def test_a_finished_fit_leaves_its_release_and_no_key(private_data, state, whole
     assert not any(secret in path.read_bytes() for path in state.rglob("*") if path.is_file())
 
 
+@pytest.mark.thorough
 def test_a_fit_that_finished_and_could_not_say_so_is_settled_by_its_result(private_data, state, monkeypatch):
     prepared = fits.prepare("logistic", private_data, **SETTINGS)
     with monkeypatch.context() as patched:
@@ -331,6 +334,7 @@ def rewritten(folder, *, sealed=True, settings=None, **changes):
     np.savez(path, **arrays)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     "change",
     some_of(

@@ -157,6 +157,7 @@ def test_an_audit_refuses_units():
         wb.audit("logistic", dataclasses.replace(patients(), is_public=True), parts=("sensitivity",))
 
 
+@pytest.mark.thorough
 def test_clipping_grows_with_the_root_of_the_rows():
     one, several, mean = (
         fits.prepare("logistic", data, ledger=False, epsilon=1.0).privacy.clip

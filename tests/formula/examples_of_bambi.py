@@ -147,7 +147,6 @@ def roaches() -> pd.DataFrame:
             "prog=Vocational:scaled": "prog=Vocational:scale(math)",
         },
     ),
-    quick=True,
 )  # fmt: skip
 def absence() -> pd.DataFrame:
     random = np.random.default_rng(4)

@@ -199,6 +199,7 @@ def test_values_and_gradients_are_finite_at_extremes(name, link):
             assert np.isfinite(found).all(), (factor, y, extra, found)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(("name", "link"), some_of(EVERY, 6, 1))
 def test_the_gradient_leads_back_from_far_away(name, link):
     """Where no density is 0 in float32 the predictor that a response is unlikely under has a gradient."""
@@ -236,6 +237,7 @@ def test_a_bound_on_the_gradient_is_one_and_is_reached(name, link):
     assert 0.7 * size <= largest <= size * (1 + 1e-5)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(("name", "link"), some_of(EVERY, 12, 2))
 def test_a_typical_gradient_is_of_that_size(name, link):
     """Its deviation over responses drawn at the middle, with the priors' medians as parameters."""
@@ -257,6 +259,7 @@ def test_a_typical_gradient_is_of_that_size(name, link):
 # ---- means and draws -------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(("name", "link"), some_of(EVERY, 12, 0))
 def test_means_are_expectations_of_the_density(name, link):
     family, (response, parameters, extras) = get(name, link), inputs(name)
@@ -278,6 +281,7 @@ def test_means_are_expectations_of_the_density(name, link):
     np.testing.assert_allclose(found, expected, rtol=4e-3)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(("name", "link"), some_of(EVERY, 12, 1))
 def test_draws_have_the_mean_and_the_variance(name, link):
     """Each within five standard errors: a false alarm in about a million comparisons; there are about 90."""

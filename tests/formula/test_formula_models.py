@@ -20,6 +20,7 @@ from workbench.formula.priors import Beside, prior_of, side_by_side, text_of
 PLAIN = {"formula": "ill ~ age + ward", "family": "bernoulli", "schema": SCHEMA}
 
 
+@pytest.mark.thorough
 def test_priors_are_listed_and_replaced_by_name():
     formula = "cost ~ age + ward + poly(bmi, 2) + (1 + age | site)"
     priors = {
@@ -70,6 +71,7 @@ def test_priors_as_text_and_back():
         assert float(again.log_prob(0.3)) == pytest.approx(float(prior.log_prob(0.3)), rel=1e-6)
 
 
+@pytest.mark.thorough
 def test_distributions_side_by_side():
     parts = [dist.Normal(1, 2), dist.Cauchy(0, 1), dist.Laplace(3, 0.5)]
     both = Beside(parts, 2)
@@ -204,6 +206,7 @@ def test_a_saved_result_predicts_again(tmp_path):
     assert "wb.models.formula(formula='days ~ log(bmi)" in loaded.report().replace("&#39;", "'")
 
 
+@pytest.mark.thorough
 @pytest.mark.usefixtures("made_up_steps")
 def test_an_interrupted_fit_is_resumed_from_the_table(tmp_path):
     frame = made(300)
@@ -250,7 +253,7 @@ SHAPES = [
 ]
 
 
-@pytest.mark.parametrize(("formula", "family", "options", "shape"), some_of(SHAPES, 4))
+@pytest.mark.parametrize(("formula", "family", "options", "shape"), some_of(SHAPES, 8))
 def test_families_and_shapes(formula, family, options, shape):
     """Every record has a likelihood and an expected response, and the core finds the records' part of the model."""
     frame = made(60)

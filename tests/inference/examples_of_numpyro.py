@@ -150,7 +150,7 @@ def divorce_with_errors(marriage, divorce, divorce_sd):
     numpyro.sample("obs", dist.Normal(mu, jnp.sqrt(sigma**2 + divorce_sd**2)), obs=divorce)
 
 
-@example("notebooks/bayesian_hierarchical_linear_regression", Normal, codes(3), reals(), reals(), quick=True, patients=3)
+@example("notebooks/bayesian_hierarchical_linear_regression", Normal, codes(3), reals(), reals(), patients=3)
 def lung_function(code, weeks, fvc, patients):
     means = [numpyro.sample(f"mean_{name}", dist.Normal(0.0, 5.0)) for name in "ab"]
     sds = [numpyro.sample(f"sd_{name}", dist.HalfNormal(5.0)) for name in "ab"]

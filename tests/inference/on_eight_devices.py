@@ -357,6 +357,7 @@ def test_what_is_refused(changes, reason):
         wb.prepare("logistic", "breast_cancer", epsilon=1.0, **changes)
 
 
+@pytest.mark.thorough
 def test_a_mesh_a_number_and_all_are_ways_to_say_it():
     for devices in (Mesh(np.array(jax.devices()[:2]), ("records",)), 2, "2", ["cpu:0", "cpu:1"]):
         assert wb.prepare("logistic", "breast_cancer", epsilon=1.0, devices=devices).spec.devices == tuple(jax.devices()[:2])
@@ -455,7 +456,8 @@ def test_devices_of_a_sweep_are_said_as_those_of_a_fit_and_reach_its_lanes(monke
         prepared.run(executor=ThreadPoolExecutor(1))
 
 
-@pytest.mark.parametrize("platform", some_of(["cuda", "tpu"]))
+@pytest.mark.thorough
+@pytest.mark.parametrize("platform", ["cuda", "tpu"])
 def test_steps_and_lanes_of_several_devices_lower_elsewhere(platform):
     records = zoo.logistic_data(N)
     step = step_of(zoo.logistic, zoo.logistic_guide, records, SAMPLERS[0])

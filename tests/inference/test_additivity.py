@@ -131,6 +131,7 @@ def test_another_model_for_more_records_than_are_compared_is_refused():
     assert "does something else with 1000000 records than with" in refusal(model, num_records=1_000_000)
 
 
+@pytest.mark.thorough
 def test_a_model_of_minibatches_is_compared_for_a_minibatch():
     def model(x, y, num_records=None):
         assert len(x) < 15
@@ -273,6 +274,7 @@ def test_init_checks_before_any_step():
 # --- what is not refused ----------------------------------------------------------------------------------------------
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("name", some_of(list(zoo.ZOO), 16))
 def test_the_zoo_is_additive(name):
     require_additive(zoo.split_case(name), KEY)

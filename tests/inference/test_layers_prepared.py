@@ -421,6 +421,7 @@ def test_what_could_be_mistaken_for_a_prepared_kernel_is_materialised(name):
         compared(case, np.float32, 1e-5)
 
 
+@pytest.mark.thorough
 def test_leaves_that_are_one_array_are_two():
     """As jax.grad treats them, and clipped together."""
     case = Case(of_dense(lambda u: u["v"] @ u["w"] + u["w"].T * 2), {"v": (6, 6), "w": (6, 6)}, (6,), {})

@@ -101,6 +101,7 @@ def test_record_losses_and_global_loss_add_up_to_the_negative_elbo_of_numpyro(na
     np.testing.assert_allclose(ours, expected, rtol=1e-10)
 
 
+@pytest.mark.thorough
 @EVERY_CASE
 def test_base_noise_matters_to_local_latents_alone(name):
     """Without local latents every record's loss is a function of u alone, to the last bit."""
@@ -146,6 +147,7 @@ def test_one_step_under_jit_moves_every_parameter_and_leaves_it_finite(name):
     assert_moved_and_finite(before, trainer.get_params(state))
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("name", some_of(["grouped logistic", "vae flax_module"]))
 def test_update_under_jit_draws_and_takes_a_step(name):
     trainer, records = trainer_of(name), zoo.ZOO[name].records()

@@ -65,6 +65,7 @@ def test_with_little_noise_it_is_the_exact_posterior(share):
     np.testing.assert_allclose(np.cov(found.T), covariance, atol=0.08 * deviations.max() ** 2)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("noise", some_of([30.0, 150.0, 600.0], 3, 1))
 @pytest.mark.parametrize("share", some_of([0.0, 0.3], first=1))
 def test_intervals_hold_the_truth_about_as_often_as_they_say(noise, share):
@@ -422,6 +423,7 @@ def test_a_factor_outside_the_plate_counts():
     assert high - low > 1000
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("wide", [dist.Gamma(0.1, 0.1), dist.LogNormal(0, 10)])
 def test_a_prior_over_many_powers_of_ten_is_refused(wide):
     def model(x, num_records=None):

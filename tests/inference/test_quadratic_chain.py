@@ -59,6 +59,7 @@ def groups_with_known_scale():
         numpyro.sample("effects", dist.Normal(common, 0.5))
 
 
+@pytest.mark.thorough
 def test_of_normal_priors_it_is_the_normal_posterior():
     """Effects and their common mean, of which the quadratic knows the effects alone, with correlations."""
     random, prior = np.random.default_rng(1), JointPrior(OfPrior(groups_with_known_scale, "effects"))
@@ -172,6 +173,7 @@ def test_what_is_not_known_has_its_prior_where_the_quadratic_is_singular():
     assert distance(found[:, 2], REAL, -np.abs(REAL)) < FURTHEST
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("count", some_of([1, 2, 7], 3))
 def test_few_draws(count):
     found = drawn(groups(3), np.eye(3), np.ones(3), count=count)
@@ -186,6 +188,7 @@ def test_many_quantities():
     assert np.log(found[:, 61]).mean() == pytest.approx(np.log(0.7), abs=0.2)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("prior", some_of([dist.Cauchy(0.0, 1.0), dist.StudentT(3.0, 0, 1), dist.Laplace(0.0, 1.0)], 3))
 def test_a_quadratic_far_outside_of_the_prior(prior):
     joint = one_site(prior)
@@ -198,6 +201,7 @@ def test_a_quadratic_far_outside_of_the_prior(prior):
     np.testing.assert_allclose(found, 1e3, atol=0.01)
 
 
+@pytest.mark.thorough
 def test_quadratics_of_their_own():
     """Each draw has the curvature that it was given, also where they differ by orders."""
     weights = np.exp(np.random.default_rng(3).uniform(-3, 8, 3000))
@@ -207,6 +211,7 @@ def test_quadratics_of_their_own():
     assert stats.kstest(scores[weights > 1], "norm").statistic < 0.05
 
 
+@pytest.mark.thorough
 def test_draws_repeat_with_their_generator():
     prior = groups(3)
     one, same, other = (drawn(prior, np.eye(3), np.ones(3), seed=seed, count=40) for seed in (5, 5, 6))

@@ -133,6 +133,7 @@ def test_a_run_that_is_stopped_within_an_epoch_and_continued_ends_at_the_same_bi
     assert_same(whole, end, rtol=1e-5, atol=1e-7)
 
 
+@pytest.mark.thorough
 def test_a_loop_of_update_which_prepares_nothing_ends_at_the_same_parameters(uninterrupted):
     dpvi, end = uninterrupted
     state = dpvi.init(key_from_seed(0), *RECORDS)
@@ -192,6 +193,7 @@ def key_data(key):
     return np.asarray(jax.random.key_data(key)).tobytes()
 
 
+@pytest.mark.thorough
 def test_many_records_end_at_the_bits_of_a_run_without_stops(uninterrupted, as_if_many):
     """However often a run stops within an epoch, it prepares it once."""
     dpvi, end = uninterrupted
@@ -205,6 +207,7 @@ def test_many_records_end_at_the_bits_of_a_run_without_stops(uninterrupted, as_i
     assert_same(state, whole, rtol=0)
 
 
+@pytest.mark.thorough
 def test_two_runs_in_turn_prepare_epochs_of_their_own(uninterrupted, as_if_many):
     dpvi, _ = uninterrupted
     states = [dpvi.init(key_from_seed(seed), *RECORDS) for seed in (0, 1)]

@@ -126,6 +126,7 @@ def test_the_noise_of_one_release_is_that_of_the_analytic_gaussian_mechanism(eps
     assert exact(sigma) <= delta < exact(sigma * (1 - 2e-3))
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("bug", [None, pytest.param("no_clipping", marks=pytest.mark.statistical)])
 def test_an_attack_on_the_release_finds_no_more_than_was_promised(bug):
     """The canary is at the corner of its bounds, in the real step."""

@@ -115,6 +115,7 @@ def looped():
     return dpvi, states[9], states[-1]
 
 
+@pytest.mark.thorough
 def test_snapshots_lead_from_zero_to_the_last_step(usual):
     assert [(snapshot.step, snapshot.status) for snapshot in usual] == [(0, "running"), (10, "running"), (STEPS, "done")]
 

@@ -83,7 +83,7 @@ def test_each_unit_is_clipped_once_for_all_its_rows(strategy, mean):
     assert sum(np.linalg.norm(of_unit(unit)) < C for unit in range(len(COUNTS))) >= 3
 
 
-@pytest.mark.parametrize("widths", [(10,), (10, 3), (10, 5, 2, 1)])
+@pytest.mark.parametrize("widths", [pytest.param((10,), marks=pytest.mark.thorough), (10, 3), (10, 5, 2, 1)])
 @pytest.mark.parametrize("size", some_of([1, 100]))
 @pytest.mark.parametrize("spacing", [None, 2.0**-27])
 def test_strata_and_parts_do_not_change_the_sum(widths, size, spacing):
@@ -159,6 +159,7 @@ def test_rows_that_are_missing_do_not_count():
     assert float(whole) == pytest.approx(expected, rel=1e-6)
 
 
+@pytest.mark.thorough
 def test_every_row_draws_its_own_local_latents():
     x = np.random.default_rng(0).normal(size=(4,)).astype(np.float32)
     shape = (jax.ShapeDtypeStruct((), np.float32),)

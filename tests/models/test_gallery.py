@@ -90,6 +90,7 @@ def test_a_copy_takes_options_and_checks_them(copied):
     assert caught.value.argument == "no_such_option"
 
 
+@pytest.mark.thorough
 @pytest.mark.usefixtures("made_up_steps")
 def test_a_copy_is_fitted_by_the_command(copied, command):
     name, _ = copied

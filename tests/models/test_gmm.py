@@ -95,6 +95,7 @@ def test_guide_covers_exactly_the_models_latents(covariance):
     assert latents_of(model, **options)["log_scales"] == (4, 1 if covariance == "spherical" else 2)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("num_features", [1, 2, 30])
 def test_starting_means_lie_apart_and_look_at_no_record(num_features):
     x = np.zeros((1, num_features), np.float32)

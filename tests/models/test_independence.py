@@ -69,6 +69,7 @@ def test_the_gallery(name, data, options, expected):
     assert are_independent(known, records_of(seen), known.constants(seen), names) is expected
 
 
+@pytest.mark.thorough
 def test_components_that_are_sorted_were_drawn_independently():
     mixture, seen = wb.models.get("gmm"), wb.data.load("mixture")
     known = mixture.view(seen), mixture.constants(seen)

@@ -114,6 +114,7 @@ def test_a_recurrent_network_goes_through_the_sequence(cell):
     assert logits == pytest.approx(expected, abs=1e-5)
 
 
+@pytest.mark.thorough
 def test_a_transformer_attends_in_heads():
     x = np.array([2, 0, 6, 2])
     logits, values = called(skeleton((4,), 2, 7, "transformer", 4, 1, 2), x)
@@ -170,6 +171,7 @@ def density(function, values, **options):
         return float(log_density(function, (X, Y), OPTIONS | options, values)[0])
 
 
+@pytest.mark.thorough
 def test_log_density_of_point_estimates_is_the_likelihood():
     assert density(model, VALUES) == pytest.approx(log_likelihood(), rel=1e-5)
     assert density(model, VALUES, num_records=50) == pytest.approx(10 * log_likelihood(), rel=1e-5)

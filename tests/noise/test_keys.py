@@ -125,6 +125,7 @@ def test_reading_the_state_of_another_optimiser_shows_no_key(begun, tmp_path):
     assert not shows("".join(told.format()), key)
 
 
+@pytest.mark.thorough
 def test_results_carry_no_key_however_they_are_copied(secret):
     prepared, result = secret
     words = np.asarray(jax.random.key_data(prepared.key))

@@ -384,6 +384,7 @@ def test_renyi_bounds_are_those_of_numerical_integration(t, mu, order):
     assert exact * (1 - 1e-6) <= bound <= exact * 1.01
 
 
+@pytest.mark.thorough
 def test_renyi_bounds_give_an_epsilon_above_that_of_loss_distributions():
     plan = {"sampler": "random_allocation", "sampling_rate": 0.01, "noise_multiplier": 1.41, "steps": 1000, "delta": 1e-5}
     pld, renyi, classic = (accounting.epsilon(**plan, accountant=name) for name in ("pld", "rdp", "rdp_classic"))

@@ -116,6 +116,7 @@ def test_a_group_has_its_own_effect_and_lines_are_levels_of_another_column(fitte
     assert lines.table.index[:3].tolist() == [(20, "a"), (20, "b"), (20, "c")]
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(("name", "column"), some_of([("gaussian", "smoker"), ("bernoulli", "size")]))
 def test_booleans_and_whole_numbers_have_the_values_that_they_can_have(fitted, name, column):
     result = fitted(name)
@@ -142,6 +143,7 @@ def test_classes_have_a_probability_each(fitted):
         result.effects("age", by="age")
 
 
+@pytest.mark.thorough
 def test_an_expected_time_does_not_depend_on_whether_events_were_seen(fitted):
     result = fitted("weibull")
     found = result.effects("age", [50])
@@ -304,7 +306,7 @@ def test_the_tables_of_gallery_models_have_a_heading_too(done):
 # ---- predictive checks ---------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("name", some_of(list(MODELS), 3))
 def test_every_kind_of_family_has_its_check(fitted, name):
     figure = fitted(name).plot("check")
     kind = {"poisson": "rootogram", "weibull": "survival", "cumulative": "proportions", "categorical": "proportions"}

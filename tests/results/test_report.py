@@ -89,6 +89,7 @@ def test_declared_bounds_categories_and_the_positive_class_are_listed(page, priv
     assert "dose from 0 to 200" in private_page.text
 
 
+@pytest.mark.thorough
 def test_columns_are_told_by_their_kind(done):
     schema = {
         "ward": {"kind": "categorical", "categories": ["a", "b"], "other": True, "reference": "a"},
@@ -119,6 +120,7 @@ def test_the_code_and_the_versions_stand_in_the_page(done, page):
     assert f"numpyro {numpyro.__version__}" in page.text
 
 
+@pytest.mark.thorough
 def test_a_result_of_an_earlier_version_has_no_versions(done):
     assert "Versions" not in Page(dataclasses.replace(done, versions={}).report()).text
 
@@ -133,6 +135,7 @@ def test_a_model_that_is_not_there_leaves_its_parts_out(done):
     assert "model = ... # the model 'gone', which is not in the gallery" in page.text
 
 
+@pytest.mark.thorough
 def test_images_stand_on_paper_and_other_figures_follow_the_theme(done, monkeypatch):
     kinds = [attributes["class"] for tag, attributes in Page(done.report()).tags if tag == "img"]
     assert kinds == ["dpvi-figure"] * 4
@@ -177,6 +180,7 @@ def test_private_scaling_is_said_before_the_promise(done):
     assert first not in Page(done.report()).text
 
 
+@pytest.mark.thorough
 def test_public_evaluation_records_without_metrics_are_not_called_private(done):
     text = Page(dataclasses.replace(done, metrics={}, history=()).report()).text
     assert "No metrics were computed." in text
@@ -191,6 +195,7 @@ def test_too_narrow_intervals_are_said_to_be(guided):
     assert "privacy noise (sd)" in page.text
 
 
+@pytest.mark.thorough
 def test_intervals_that_noise_hardly_touches_come_without_a_warning(guided):
     quiet = dataclasses.replace(guided, guarantee=dataclasses.replace(guided.guarantee, noise_multiplier=0.1))
     assert quiet.interval_warning == ""

@@ -84,6 +84,7 @@ def test_result_file_is_plain_json(done, saved):
     assert "draws" not in values
 
 
+@pytest.mark.thorough
 def test_a_metric_that_is_not_finite_is_null_in_json_and_comes_back_as_nan(done, tmp_path):
     metrics = {**done.metrics, "elbo": float("nan")}
     result = dataclasses.replace(done, metrics=metrics, history=(*done.history[:-1], HistoryPoint(300, metrics)))
@@ -319,6 +320,7 @@ def test_draws_in_other_files_are_not_read(saved, tmp_path, kind):
         wb.load(tmp_path)
 
 
+@pytest.mark.thorough
 def test_a_picture_that_cannot_be_drawn_takes_neither_the_numbers_nor_the_report(done, tmp_path, monkeypatch):
     def breaks(*_):
         raise ValueError("ParseFatalException:\n  Expected end of text")

@@ -73,6 +73,7 @@ def test_every_subset_of_records_is_equally_likely_at_one_half():
     assert even_outcomes(subset_codes(memberships(sampler_for(10, 0.5), key_from_seed(2), np.arange(DRAWS))), 1024)
 
 
+@pytest.mark.thorough
 def test_tiny_rates_use_two_tables_and_keep_mean_variance_and_places():
     num_records, rate, draws = 1_000_000, 1e-5, 20_000
     sampler = sampler_for(num_records, rate)

@@ -81,6 +81,7 @@ def test_a_prepared_epoch_gives_the_same_minibatches(num_records, steps, capacit
         assert_same(sampler.draw_prepared(epoch, number), sampler.draw_from(NO_WORDS, key, number))
 
 
+@pytest.mark.thorough
 def test_more_records_than_places_lose_the_last():
     key = key_from_seed(5)
     whole = RandomAllocationSampler(100, 4, 100).draw(key)
@@ -90,6 +91,7 @@ def test_more_records_than_places_lose_the_last():
     np.testing.assert_array_equal(cut.indices, whole.indices[:10])
 
 
+@pytest.mark.thorough
 def test_words_that_favour_some_steps_are_drawn_again():
     """At t = 3 2^29 a fourth of the words is left over. It would make two thirds of the steps likelier.
 

@@ -130,6 +130,7 @@ def test_the_settings_are_those_of_fit():
         assert "random_state" not in own  # one that is set by habit would make the noise predictable
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("kind", some_of(KINDS, 3))
 def test_settings_reach_the_guarantee(kind, made_up_steps):
     x, y = two_classes(100)
@@ -146,6 +147,7 @@ def test_settings_reach_the_guarantee(kind, made_up_steps):
     assert seeded.result_.labels["params"] == "covered"
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("kind", some_of(KINDS, 3, 1))
 def test_two_fits_differ_and_two_with_one_seed_do_not(kind, made_up_steps):
     x, y = two_classes(100)
@@ -166,6 +168,7 @@ def test_bounds_must_be_declared(kind, made_up_steps):
             of(kind, bounds=wrong).fit(x, y)
 
 
+@pytest.mark.thorough
 def test_bounds_may_be_one_pair_pairs_or_named(made_up_steps):
     x, y = two_classes(100)
     of_each = [

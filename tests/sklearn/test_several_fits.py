@@ -76,6 +76,7 @@ def test_a_search_counts_its_last_fit_too():
     assert search.best_estimator_.guarantee_.epsilon == 0.5
 
 
+@pytest.mark.thorough
 def test_rows_that_were_fitted_before_need_a_cap():
     x, y = records()
     classifier().fit(x, y)
@@ -121,11 +122,13 @@ def test_a_cap_is_of_the_samplers_relation():
     assert Ledger().entry("clinic").cap.relation == "replace_one"
 
 
+@pytest.mark.thorough
 def test_without_a_ledger_nothing_is_counted():
     cross_val_score(classifier(ledger=False), *records(), cv=3, error_score="raise")
     assert spends() == []
 
 
+@pytest.mark.thorough
 def test_a_ledger_can_be_chosen(tmp_path):
     path = tmp_path / "own.sqlite"
     cross_validate(classifier(ledger=path, cap=(3.0, DELTA)), *records(), cv=3, error_score="raise")

@@ -57,6 +57,7 @@ def fill_as_before(store):
     key.unlink()
 
 
+@pytest.mark.thorough
 def test_another_user_finds_the_fits_and_their_cost(users, tmp_path):
     store = tmp_path / "s.sqlite"
     users("A")

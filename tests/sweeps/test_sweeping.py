@@ -389,6 +389,7 @@ def test_defaults_that_are_left_out_are_those_of_the_table():
     assert one.key_of(cell) == one.key_of(cell, as_written=True)  # as stores have it
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("former", [{}, {"clipping": "flat", "evaluate_private": False, "relation": "add_or_remove_one"}])
 def test_a_rerun_with_defaults_written_out_is_found(tmp_path, monkeypatch, former):
     """Also where an earlier version gave a key of its own to what was written out."""

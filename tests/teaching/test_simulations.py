@@ -134,6 +134,7 @@ def test_minibatches_need_a_secure_key_and_a_size():
         minibatches("poisson", num_records=40, batch_size=41, steps=40, key=key_from_seed(1))
 
 
+@pytest.mark.thorough
 def test_epsilon_over_steps_is_that_of_the_accountants():
     plan = {"sampling_rate": 0.1, "noise_multiplier": 1.0, "steps": 50, "delta": 1e-5}
     pld, rdp = (spent("poisson", "add_or_remove_one", name, **plan) for name in ("pld", "rdp"))

@@ -66,6 +66,7 @@ def test_a_piece_is_one_call_and_every_slider_says_what_it_sets(pieces, name):
     assert sliders == controls
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("name", some_of(list(PIECES), 2, first=1))
 def test_every_slider_changes_picture_and_words(pieces, name):
     piece = pieces(name, **({"seed": 1} if name in ("clipping", "samplers") else {}))

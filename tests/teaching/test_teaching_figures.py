@@ -94,6 +94,7 @@ def test_minibatches_are_cells_with_their_counts():
     check(kept)
 
 
+@pytest.mark.thorough
 def test_epsilon_over_steps_has_a_line_a_sampler_and_relation_and_a_number():
     plan = {"sampling_rate": 0.1, "noise_multiplier": 3.0, "steps": 100, "delta": 1e-5}
     cases = [(sampler, relation) for sampler, relations in RELATIONS.items() for relation in relations]

@@ -223,6 +223,7 @@ BAD = [
 ]  # fmt: skip
 
 
+@pytest.mark.thorough
 def test_words_on_a_plan_do_not_wait_for_the_plan_before(screens, monkeypatch):
     screen = settle(screens(iterations=20))
     began, goes_on = threading.Event(), threading.Event()
@@ -243,6 +244,7 @@ def test_words_on_a_plan_do_not_wait_for_the_plan_before(screens, monkeypatch):
     settle(screen)
 
 
+@pytest.mark.thorough
 def test_what_is_shown_is_the_plan_of_the_controls_whatever_was_asked_before(screens):
     screen = settle(screens(iterations=300))
     for text_in_field in ("2", "1"):
@@ -258,6 +260,7 @@ def test_what_is_shown_is_the_plan_of_the_controls_whatever_was_asked_before(scr
     assert screen.privacy.delta.control.placeholder == "auto"
 
 
+@pytest.mark.thorough
 def test_a_plan_is_told_before_the_model_is_read_again(screens, monkeypatch):
     screen = settle(screens(iterations=300))
     told, prepare = [], Settings.prepare
@@ -435,6 +438,7 @@ def test_the_promise_of_the_next_plan_is_shown_once_it_differs(screens, private_
     assert "epsilon = 1)" in screen.outcome.sentences.value
 
 
+@pytest.mark.thorough
 def test_the_screen_plans_what_a_call_without_steps_plans(screens, private_data):
     screen = settle(screens(data=private_data))
     assert screen._ready.prepared.privacy.iterations == wb.prepare("logistic", private_data, epsilon=1.0).privacy.iterations

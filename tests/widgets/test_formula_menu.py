@@ -59,6 +59,7 @@ def test_an_error_stands_beside_its_field(screen, formula, family, field, reason
     assert reason in html.unescape(screen.model.fields[field].error)
 
 
+@pytest.mark.thorough
 def test_a_fit_is_that_of_the_code_below_it(screen):
     write(screen, "ill ~ dose + age")
     assert not screen.problems()

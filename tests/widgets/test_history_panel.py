@@ -80,6 +80,7 @@ def test_epsilon_is_never_shown_below_what_was_promised(done, other):
         assert "1.23456" not in text.replace(guarantee.headline(), "")
 
 
+@pytest.mark.thorough
 def test_a_folder_without_a_fit_is_refused_beside_its_field(done, tmp_path):
     panel = HistoryPanel()
     panel.add(done)
@@ -93,6 +94,7 @@ def test_a_folder_without_a_fit_is_refused_beside_its_field(done, tmp_path):
     assert len(panel.results) == 2
 
 
+@pytest.mark.thorough
 def test_a_damaged_fit_is_refused_and_the_table_stays(done, tmp_path, monkeypatch):
     folder = done.save(tmp_path / "kept")
     (folder / "params.npz").write_bytes(b"damaged")

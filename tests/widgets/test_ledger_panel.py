@@ -135,6 +135,7 @@ def test_what_is_spent_reserved_and_left_is_said(book, private_data):
     assert "in 3 fits, if their plans were fixed beforehand; 1 fit running" in looked(fit)[0].said
 
 
+@pytest.mark.thorough
 def test_a_fit_over_the_cap_is_told_with_what_would_fit_and_asks_for_a_reason(book, private_data):
     spend(book, private_data, 1.0)
     book.set_cap(1, 2.0, 1e-3)
@@ -200,6 +201,7 @@ def test_shares_and_epsilons_are_not_rounded_to_what_they_are_not():
 # ---- fits that go on ------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.thorough
 def test_a_stopped_fit_of_the_same_records_is_offered_and_others_are_not(book, private_data, private_frame):
     fit = stopped(private_data)
     list(fit.again().run())  # a finished one

@@ -118,6 +118,7 @@ def test_the_chosen_picture_can_be_taken_away(panel, kind, begins):
     assert content.startswith(begins)
 
 
+@pytest.mark.thorough
 def test_large_files_go_into_a_folder(panel, monkeypatch):
     monkeypatch.setattr(result_panel, "_LARGEST_LINK", 10)
     panel.make.click()

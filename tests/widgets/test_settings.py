@@ -140,6 +140,7 @@ def test_code_says_so_where_private_records_are_evaluated():
     assert "evaluate_private" not in settings().as_code()
 
 
+@pytest.mark.thorough
 @pytest.mark.usefixtures("made_up_steps")
 def test_code_repeats_the_run(private_data):
     source = DataSource("clinic", "wb.data.remembered()", lambda: private_data, "clinic", False)
