@@ -346,8 +346,8 @@ class BudgetStatus:
         if len(self.namesakes) == 1:
             (entry,) = self.namesakes
             lines.append(
-                f"Data set {entry.number} is also called {entry.name!r} and is counted separately. In the ledger, relate the "
-                "two if they share records, or separate them."
+                f"Data set {entry.number} is also called {entry.name!r} and is counted separately. In the ledger, relate "
+                "the two if they share records, or separate them."
             )
         elif self.namesakes:
             numbers = ", ".join(str(entry.number) for entry in self.namesakes)
