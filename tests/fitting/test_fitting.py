@@ -252,12 +252,13 @@ def test_private_evaluation_records_are_not_looked_at(secret):
 def test_private_evaluation_records_are_scored_on_request_and_labelled(private_data):
     result = wb.fit("logistic", private_data, epsilon=2.0, iterations=40, seed=3, evaluate_private=True)
     assert {"elbo", "auc", "log_likelihood"} <= set(result.metrics)
-    assert result.metrics_label == "outside the guarantee"
+    assert result.metrics_label == result.labels["metrics"] == result.labels["history"] == "outside the guarantee"
+    assert result.labels["params"] == "covered"
     assert any("outside the guarantee" in caveat for caveat in result.guarantee.caveats)
 
 
 def test_public_evaluation_records_are_labelled_public(done):
-    assert done.metrics_label == "public data"
+    assert done.metrics_label == done.labels["metrics"] == done.labels["history"] == "public data"
     assert not any("outside the guarantee" in caveat for caveat in done.guarantee.caveats)
 
 
