@@ -454,12 +454,18 @@ def test_parameters_of_several_types_or_too_many_are_refused():
     def mixed(x, num_records=None):
         network(x + numpyro.param("half", jnp.zeros((), jnp.float16)), num_records)
 
+    def half(x, num_records=None):
+        mean = numpyro.param("half", jnp.zeros(INPUTS, jnp.float16))
+        with numpyro.plate("records", num_records, len(x)):
+            numpyro.factor("x", -jnp.sum((x - mean) ** 2, axis=1))
+
     records = (np.zeros((N, INPUTS), np.float32),)
     given = {"sampler": PoissonSampler(N, 0.4, 50), "mechanism": GaussianMechanism(CLIP, 2.0)}
-    step = assemble(mixed, no_guide, Adam(0.01), KEY, records, **given)
-    step = dataclasses.replace(step, shards=Shards(tuple(jax.devices()), 2))
-    with pytest.raises(ArgumentError, match="devices='4x2': cannot split parameters of several types: float16, float32"):
-        _ = step.parts
+    for model, reason in ((mixed, "several types: float16, float32"), (half, "half precision: float16")):
+        step = assemble(model, no_guide, Adam(0.01), KEY, records, **given)
+        step = dataclasses.replace(step, shards=Shards(tuple(jax.devices()), 2))
+        with pytest.raises(ArgumentError, match=f"devices='4x2': cannot split parameters of {reason}"):
+            _ = step.parts
     step, _ = step_of("regression", GaussianMechanism(CLIP, 2.0), shards=Shards(tuple(jax.devices()), 2))
     step = dataclasses.replace(step, model=dataclasses.replace(step.model, shared_size=2**31))
     with pytest.raises(ArgumentError, match=r"devices='4x2': cannot split .* must be fewer than 2"):

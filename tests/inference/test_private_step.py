@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import numpyro
 import pytest
-from numpyro.optim import SGD
+from numpyro.optim import SGD, Adam
 from scipy import stats
 
 from tests import zoo
@@ -198,7 +198,7 @@ def test_vanilla_runs_with_noise_in_all_parameters():
 @pytest.mark.parametrize("kind", some_of([jnp.bfloat16, jnp.float16]))
 @pytest.mark.parametrize("estimator", some_of(["aligned", "vanilla"]))
 def test_parameters_of_half_precision_keep_it(estimator, kind):
-    """Their noise is drawn and added in whole numbers all the same; the optimiser's sum is rounded."""
+    """Noise is drawn and added in whole numbers all the same, and small steps add up: optimiser and average are single."""
 
     def model(x, num_records):
         mean = numpyro.param("mean", jnp.zeros(3, kind))
@@ -208,10 +208,11 @@ def test_parameters_of_half_precision_keep_it(estimator, kind):
 
     x = np.random.default_rng(0).normal(2, 1, (50, 3)).astype(np.float32)
     noise = PoissonSampler(50, 0.5, 50), GaussianMechanism(1.0, 0.5)
-    dpvi = DPVI(model, lambda *_, **__: None, SGD(0.1), privacy=noise, estimator=estimator)
-    state = dpvi.init(key_from_seed(0), x)
-    for _ in range(3):
-        state, _ = compiled(dpvi)(state, x)
-    mean = dpvi.get_params(state)["mean"]
-    assert mean.dtype == kind
-    assert np.all(np.abs(np.asarray(mean, np.float32)) > 0)
+    adam = Adam(jnp.float32(0.1))  # as of a fit whose learning rate is an argument
+    dpvi = DPVI(model, lambda *_, **__: None, adam, privacy=noise, estimator=estimator, average_from=1)
+    dpvi.init(key_from_seed(0), x)
+    state = dpvi.run(key_from_seed(0), 3, x, progress_bar=False).state  # a loop, which needs the same kinds again
+    for averaged in (False, True):
+        mean = dpvi.get_params(state, averaged=averaged)["mean"]
+        assert mean.dtype == kind
+        assert np.all(np.abs(np.asarray(mean, np.float32)) > 0)

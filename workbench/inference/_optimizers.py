@@ -13,6 +13,7 @@ import numpyro.optim
 from numpyro.optim import _NumPyroOptim, optax_to_numpyro
 
 from workbench import _validate
+from workbench.inference._factors import single
 
 __all__ = ["ELEMENTWISE", "Optimizer", "averaged", "check_optimizer", "is_elementwise", "optimizer_for"]
 
@@ -53,13 +54,17 @@ def _as_numpyro(optim: Any) -> _NumPyroOptim:
 class Optimizer:
     """init / update / get_params of an optimiser, on small models over one vector of all parameters.
 
+    Parameters of half precision are single to the optimiser, or small steps would be lost: Adam in bfloat16 never moves.
+
     :param optim: numpyro's. :param of_rate: makes one like it from a learning rate; None where it has its own.
     :param vector: structure and shapes of the parameters where they are one vector to ``optim``, else None.
+    :param kinds: the parameters' types, a pytree like them.
     """
 
     optim: _NumPyroOptim
     of_rate: Callable[[Any], Any] | None
     vector: tuple[Any, tuple[tuple[int, ...], ...]] | None
+    kinds: Any
 
     def init(self, params: Any) -> Any:
         """The optimiser's state at ``params``, a pytree of float arrays."""
@@ -76,7 +81,13 @@ class Optimizer:
 
     def get_params(self, state: Any) -> Any:
         """The parameters at ``state``."""
-        params = self.optim.get_params(state)
+        return self.as_parameters(self._tree(self.optim.get_params(state)))
+
+    def as_parameters(self, tree: Any) -> Any:
+        """A pytree like the parameters, in their types."""
+        return jax.tree.map(lambda leaf, kind: leaf.astype(kind), tree, self.kinds)
+
+    def _tree(self, params: Any) -> Any:
         if self.vector is None:
             return params
         treedef, shapes = self.vector
@@ -88,6 +99,7 @@ class Optimizer:
         return jax.tree.unflatten(treedef, leaves)
 
     def _flat(self, tree: Any) -> Any:
+        tree = single(tree)
         return tree if self.vector is None else jnp.concatenate([jnp.ravel(leaf) for leaf in jax.tree.leaves(tree)])
 
 
@@ -102,7 +114,8 @@ def optimizer_for(params: Any, optim: Any, learning_rate: float | None = None) -
     few = sum(leaf.size for leaf in leaves) <= _FEW and len({leaf.dtype for leaf in leaves}) == 1
     is_vector = few and is_elementwise(base)
     vector = (treedef, tuple(leaf.shape for leaf in leaves)) if is_vector else None
-    return Optimizer(base, None if learning_rate is None else optim, vector)
+    kinds = jax.tree.map(lambda leaf: leaf.dtype, params)
+    return Optimizer(base, None if learning_rate is None else optim, vector, kinds)
 
 
 def averaged(average: Any, newest: Any, count: jax.Array) -> Any:

@@ -76,6 +76,8 @@ class Parts:
             raise ArgumentError("devices", grid, f"cannot split {self.size:,} parameters: there must be fewer than 2^31.")
         if len(types) > 1:
             raise ArgumentError("devices", grid, f"cannot split parameters of several types: {', '.join(types)}.")
+        if any(jnp.promote_types(kind, jnp.float32) != kind for kind in types):
+            raise ArgumentError("devices", grid, f"cannot split parameters of half precision: {', '.join(types)}.")
         if self.own.mechanism.noise_multiplier == 0:
             raise ArgumentError("noise_multiplier", 0, "must be above 0 where parameters are split among devices.")
 

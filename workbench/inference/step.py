@@ -140,7 +140,7 @@ class PrivateStep:
 
     def _start(self, params: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
         copies = [jax.tree.map(lambda leaf: jnp.array(leaf, copy=True), params) for _ in range(2)]
-        return self.optimizer.init(copies[0]), copies[1]
+        return self.optimizer.init(copies[0]), _factors.single(copies[1])
 
     def draw(self, key: jax.Array, number: jax.Array, hyper: Hyperparameters, minibatch: Minibatch | None = None) -> Draws:
         """The randomness of step ``number`` (int32 scalar, from 0) of the run with ``key``.
@@ -316,7 +316,7 @@ class PrivateStep:
             return self.optimizer.get_params(state.optim_state)
         if state.average is None:
             raise _validate.ArgumentError("averaged", averaged, "no average was kept: give average_from.")
-        return state.average
+        return self.optimizer.as_parameters(state.average)
 
     def get_params(self, state: DPVIState, averaged: bool = False) -> dict[str, Any]:
         """The guide's and model's parameters, constrained to their declared supports.
