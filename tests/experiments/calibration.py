@@ -342,7 +342,7 @@ def private_fits(world, records, epsilon):
     dpvi.init(key_from_seed(0), *(array[0] for array in records), num_records=world.num_records)
     step, repeats = dpvi.private_step, len(records[0])
     begin, noise = int(0.3 * STEPS), float(dpvi.hyper.standard_deviation) / world.rate
-    sizes = noise_aware.dither(reach_of(step.model), noise, STEPS - begin, world.num_records, world.clip)
+    sizes = noise_aware.dither(reach_of(step.model), noise, STEPS - begin, world.num_records, world.clip, world.rate)
     one = dpvi.hyper._replace(moments_from=jnp.int32(begin), dither=jnp.asarray(sizes))
     hyper = jax.tree.map(lambda leaf: jnp.broadcast_to(leaf, (repeats, *leaf.shape)), one)
     state = starting_states(step, [key_from_seed(seed) for seed in range(1, repeats + 1)], hyper)
@@ -374,9 +374,9 @@ def posteriors(world, truth, records, epsilon, random):
         settings = {"step_noise": noise, "sampling_rate": world.rate, "count": DRAWS, "generator": random}
         aware.append(noise_aware.draw(own, prior, scale[place], **settings))
         center, gradient, _, _ = own.centred()
-        level = noise**2 + (1 - world.rate) / world.rate * np.diag(curvature).mean()
+        added = noise**2 / own.steps, (1 - world.rate) / world.rate / own.steps
         known = np.broadcast_to(curvature, (DRAWS, *curvature.shape))
-        oracle.append(noise_aware._locations(known, prior, center, gradient, level / own.steps, random))
+        oracle.append(noise_aware._locations(known, prior, center, gradient, added, random))
     return {
         "guide": location[:, None] + scale[:, None] * standard,
         "widened": location[:, None] + np.hypot(scale, moved)[:, None] * standard,
@@ -471,11 +471,11 @@ def structured_posteriors(world, truth, records, epsilon, random):
         own = Moments(*(None if leaf is None else leaf[place] for leaf in moments))
         aware.append(noise_aware.draw(own, prior, released[place].std(0), **settings))
         center, gradient, _, _ = own.centred()
-        level = noise**2 + (1 - world.rate) / world.rate * np.diag(curvature).mean()
+        added = noise**2 / own.steps, (1 - world.rate) / world.rate / own.steps
         values, vectors = np.linalg.eigh(curvature)
         possible = (vectors * np.maximum(values, 0)) @ vectors.T  # beside the most probable place, some are below 0
         copies = np.broadcast_to(possible, (FEW_DRAWS, *curvature.shape))
-        oracle.append(noise_aware._locations(copies, prior, center, gradient, level / own.steps, random))
+        oracle.append(noise_aware._locations(copies, prior, center, gradient, added, random))
     return truth, {"guide": guide, "aware": np.stack(aware), "oracle": np.stack(oracle)}
 
 

@@ -1,11 +1,14 @@
 """Draws of a curvature from slopes, against finite differences, the prior drawn directly, and known answers."""
 
+import math
+
 import numpy as np
 import pytest
 
 from tests.conftest import some_of
 from workbench.inference import _curvature_chain
 from workbench.inference._curvature_chain import curvatures
+from workbench.inference._joint_prior import NoNoiseAwarePosterior
 from workbench.inference.noise_aware import dither
 
 
@@ -78,21 +81,47 @@ def test_with_some_information_draws_are_of_the_prior_weighed_by_the_likelihood(
         np.testing.assert_allclose(np.quantile(of(found), [0.25, 0.5, 0.75]), theirs, atol=0.2 * (theirs[2] - theirs[0]))
 
 
+def factors(random, size):
+    """A curvature of columns that are three factors and little else, which chains find slowly; its diagonal is 150."""
+    loadings = random.normal(size=(size, 3))
+    found = loadings @ loadings.T + 0.15 * np.eye(size)
+    root = np.sqrt(np.diag(found))
+    return 150 * found / root[:, None] / root
+
+
 @pytest.mark.thorough
-def test_chains_settle_where_columns_are_many_and_the_noise_is_large(monkeypatch):
-    """Of the variances that follow from H. Without moves of nu together with the factor, they moved by 0.3."""
-    size, found = 16, {1: [], 5: []}
+@pytest.mark.parametrize(("kind", "size", "noise"), [("alike", 16, 300.0), ("factors", 20, 2250.0)])
+def test_chains_stop_where_many_more_rounds_find_the_same(monkeypatch, kind, size, noise):
+    """Variances that follow from H. They moved by 0.3 without moves of nu together with the factor."""
+    settled, found = _curvature_chain._settled, {"by itself": [], "late": []}
     for seed in range(4):
         random = np.random.default_rng(10 + seed)
-        points, noise = 0.1 * definite(random, size), 300.0
-        products = -points @ (50 * np.eye(size)) + random.normal(size=(size, size)) * np.sqrt(noise * np.diag(points))
-        for rounds, variances in found.items():
-            more = iter(range(rounds - 1))
-            monkeypatch.setattr(_curvature_chain, "_settled", lambda *_, more=more: next(more, None) is None)
-            drawn = curvatures(points, products, noise, 50.0, np.ones(size), np.random.default_rng(seed))
+        if kind == "alike":
+            points, truth, level = 0.1 * definite(random, size), 50 * np.eye(size), 50.0
+        else:
+            points, truth, level = np.diag(random.uniform(5, 15, size)), factors(random, size), 150.0
+        products = -points @ truth + random.normal(size=(size, size)) * np.sqrt(noise * np.diag(points))
+        for name, variances in found.items():
+            more = iter(range(10))
+            late = lambda *_, more=more: next(more, None) is None  # noqa: E731
+            monkeypatch.setattr(_curvature_chain, "_settled", settled if name == "by itself" else late)
+            drawn = curvatures(points, products, noise, level, np.ones(size), np.random.default_rng(seed))
             variances.extend(np.log(np.einsum("sii->s", np.linalg.inv(drawn + np.eye(size)))))
-    few, many = (np.quantile(variances, [0.25, 0.5]) for variances in found.values())
-    np.testing.assert_allclose(few, many, atol=0.15)
+    mine, theirs = (np.quantile(variances, [0.25, 0.5, 0.75]) for variances in found.values())
+    np.testing.assert_allclose(mine, theirs, atol=0.07)
+
+
+def test_chains_that_do_not_move_are_refused(monkeypatch):
+    """Their medians stay, and so does everything else."""
+    monkeypatch.setattr(_curvature_chain._Chains, "_move", lambda self: 0.0)
+    with pytest.raises(NoNoiseAwarePosterior, match="did not settle"):
+        curvatures(np.eye(3), -3 * np.eye(3), 1.0, 3.0, np.ones(3), np.random.default_rng(4))
+
+
+def test_medians_that_drift_from_round_to_round_are_not_settled():
+    sizes = np.random.default_rng(0).normal(size=(3, 512))
+    assert _curvature_chain._settled(sizes, sizes)
+    assert not _curvature_chain._settled(sizes - [[0.0], [0.5], [0.0]], sizes)
 
 
 @pytest.mark.parametrize("share", [0.0, 0.95])
@@ -117,8 +146,12 @@ def test_draws_repeat_with_their_generator():
 
 def test_a_dither_grows_with_the_noise_as_far_as_gradients_are_straight_and_priors_wide():
     reach = np.array([0.1, 1.0, 100.0, 0.0])
-    none, some, much = (dither(reach, noise, 700.0, 1000, 1.5) for noise in (0.0, 50.0, 1e30))
+    none, some, much = (dither(reach, noise, 700.0, 1000, 1.5, 1.0) for noise in (0.0, 50.0, 1e30))
     np.testing.assert_array_equal(none, np.zeros(4))
     wanted = 8 * 50 / 700**0.5 / (1000 * 0.75**2 / 4)
     np.testing.assert_allclose(some, np.minimum(wanted, reach), rtol=1e-6)
     np.testing.assert_allclose(much, np.minimum(3 / 1.5, reach), rtol=1e-6)
+    of_minibatches = math.sqrt(9 * 1000 * 0.75**2 / 4)  # q = .1
+    for own in (0.0, 50.0):
+        wanted = dither(reach, math.hypot(own, of_minibatches), 700.0, 1000, 1.5, 1.0)
+        np.testing.assert_allclose(dither(reach, own, 700.0, 1000, 1.5, 0.1), wanted, rtol=1e-6)

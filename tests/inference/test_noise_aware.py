@@ -122,11 +122,11 @@ def test_one_quantity_has_no_correlations():
 @pytest.mark.parametrize(
     ("change", "reason"),
     [
-        (lambda moments: moments_of(np.eye(9, 2), np.eye(9, 2)), "it takes 10 steps after the first third"),
+        (lambda moments: moments_of(np.eye(9, 2), np.eye(9, 2)), "it takes 10 steps after the first three tenths"),
         (lambda moments: moments._replace(origin=np.full(2, np.nan)), "not finite, or are all of one point"),
         (lambda moments: moments._replace(sums=moments.sums * np.inf), "not finite, or are all of one point"),
         (lambda moments: moments_of(np.ones((20, 2)), np.ones((20, 2))), "not finite, or are all of one point"),
-        (lambda moments: _moments.empty(2), "it takes 10 steps after the first third"),
+        (lambda moments: _moments.empty(2), "it takes 10 steps after the first three tenths"),
     ],
 )
 def test_moments_that_say_nothing_are_refused(change, reason):
@@ -134,6 +134,36 @@ def test_moments_that_say_nothing_are_refused(change, reason):
     _, moments = released(np.random.default_rng(7), np.diag([40.0, 80.0]), prior, 100.0, 0.13)
     with pytest.raises(NoNoiseAwarePosterior, match=reason):
         drawn(change(moments), prior, 0.13, 100.0)
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        ({"spread": np.array([0.1, 0.0])}, "a quantity that does not vary"),
+        ({"spread": np.array([0.1, np.nan])}, "a quantity that does not vary"),
+        ({"step_noise": 0.0, "sampling_rate": 1.0}, "have no noise"),
+        ({"step_noise": np.inf}, "more than can be counted"),
+    ],
+)
+def test_guides_and_noise_of_no_size_are_refused(change, reason):
+    prior = Prior(np.zeros(2), np.ones(2))
+    _, moments = released(np.random.default_rng(7), np.diag([40.0, 80.0]), prior, 100.0, 0.13)
+    usual = {"spread": np.full(2, 0.1), "step_noise": 100.0, "sampling_rate": RATE, "count": 10}
+    with pytest.raises(NoNoiseAwarePosterior, match=reason):
+        draw(moments, prior, generator=np.random.default_rng(0), **usual | change)
+
+
+def test_minibatches_move_steep_directions_more():
+    """Their noise has the curvature's covariance: at q n = 2 its mean adds half of the data's own to each direction."""
+    random, prior, steps, rate = np.random.default_rng(3), Prior(np.zeros(3), np.full(3, 1e-6)), 20_000, 1e-4
+    curvature = np.array([10.0, 100.0, 1000.0])
+    points = 10 * random.normal(size=(steps, 3))
+    gradients = -points * curvature + np.sqrt((1 - rate) / rate * curvature) * random.normal(size=(steps, 3))
+    found = draw(
+        moments_of(points, gradients), prior, curvature**-0.5, step_noise=1.0, sampling_rate=rate, count=4000,
+        generator=random,
+    )  # fmt: skip
+    np.testing.assert_allclose(found.std(0), np.sqrt((1 + (1 - rate) / rate / steps) / curvature), rtol=0.06)
 
 
 @pytest.mark.parametrize("singular", ["steps", "one point"])

@@ -48,7 +48,7 @@ def noise_aware_draws(
             drawn = noise_aware.draw(
                 moments,
                 prior,
-                np.concatenate(flat, axis=1).std(axis=0),
+                np.concatenate(flat, axis=1).std(axis=0, dtype=float),
                 step_noise=sigma * final_clip(hyper, moments) / (step.share_of_sum * rate),
                 sampling_rate=rate,
                 count=spec.settings.draws,

@@ -226,9 +226,9 @@ class FitSpec:
         moments_from = int(_SETTLED * self.privacy.iterations) if step.counts_norms or step.keeps_moments else None
         hyper = Hyperparameters.of(plan.mechanism, self.settings.learning_rate, average_from, moments_from)
         if step.reach is not None and moments_from is not None and average_from is not None:
-            noise = plan.mechanism.standard_deviation / (step.share_of_sum * plan.sampler.sampling_rate)
-            counted = self.privacy.iterations - moments_from
-            sizes = noise_aware.dither(step.reach, noise, counted, step.model.num_records, plan.mechanism.clip)
+            rate, clip, counted = plan.sampler.sampling_rate, plan.mechanism.clip, self.privacy.iterations - moments_from
+            noise = plan.mechanism.standard_deviation / (step.share_of_sum * rate)
+            sizes = noise_aware.dither(step.reach, noise, counted, step.model.num_records, clip, rate)
             hyper = hyper._replace(dither=jnp.asarray(sizes))
         if not self.privacy.adapts_clip:
             return hyper

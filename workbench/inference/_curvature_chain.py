@@ -29,12 +29,12 @@ from workbench.inference._joint_prior import NoNoiseAwarePosterior
 
 __all__ = ["curvatures"]
 
-_CHAINS = 32
-_ADAPTED, _APART, _KEPT = 60, 3, 16  # transitions before any is kept, between two that are kept of a chain, and how many are
-_ROUNDS = 5  # of these, until the chains settle
-_LEAPS = 8  # of a transition
-_ACCEPTED = 0.7  # share of proposals that tuning aims to accept
-_STAYS = 0.3  # by what share of their 90 % range medians of chains may move
+_CHAINS = 16
+_ADAPTED, _APART, _KEPT = 60, 2, 32  # transitions before any is kept, between two that are kept of a chain, and how many are
+_ROUNDS = 12  # of these, until the chains settle
+_LEAPS = 16  # of a transition
+_ACCEPTED, _FEWEST_ACCEPTED = 0.7, 0.3  # share of proposals that tuning aims to accept, and below which chains hardly move
+_STAYS = 0.1  # by what share of their 90 % range medians may differ between two rounds
 _FARTHEST = 12.0  # of logarithms from where they begin
 _BEYOND = np.array([0.3, 1, 2, 4, 8, 16, 32, 64, 128])  # nu less d - 1
 _TOWARDS_FEW = 0.5  # the prior of nu falls with this power of 1 + _BEYOND, or intervals of columns alike would be too narrow
@@ -54,32 +54,30 @@ def curvatures(
     :raises NoNoiseAwarePosterior: if the chains do not settle.
     """
     chains = _Chains(points * (level**2 / noise), (products + products.T) * (level / (2 * noise)), generator)
-    for number in range(_ROUNDS):
-        if number != 1:  # most that are not settled yet are a little later
-            chains.adapt()
-        kept = [chains.after(_APART) for _ in range(_KEPT)]
-        if _settled(kept[0], kept[-1], precision / level, chains.misfit):
-            return level * np.concatenate(kept)
+    before = None
+    for _ in range(_ROUNDS):
+        chains.adapt()
+        found, accepted = chains.some()
+        sizes = _sizes(found, precision / level, chains.misfit)
+        if before is not None and accepted >= _FEWEST_ACCEPTED and _settled(before, sizes):
+            return level * found
+        before = sizes
     raise NoNoiseAwarePosterior("the Markov chains for it did not settle")
 
 
-def _settled(before: np.ndarray, after: np.ndarray, precision: np.ndarray, misfit: Callable) -> bool:
-    """Whether the chains' medians of trace, determinant and misfit stay, within what chance moves.
+def _sizes(curvature: np.ndarray, precision: np.ndarray, misfit: Callable[[np.ndarray], np.ndarray]) -> np.ndarray:
+    """log trace, log determinant with the prior, and misfit of curvatures, float[3, s]."""
+    determinant = np.linalg.slogdet(curvature + np.diag(precision))[1]
+    return np.stack([np.log(np.einsum("sii->s", curvature)), determinant, misfit(curvature)])
 
-    :param before: H of each chain at the first draw that is kept, float[chains, d, d]. :param after: at the last.
+
+def _settled(before: np.ndarray, after: np.ndarray) -> bool:
+    """Whether medians of ``_sizes`` stay from one round to the next, within what chance moves.
+
+    Within a round, a slow drift would pass for chance: at d = 20, widths were then 6 to 10 % too small.
     """
-
-    def trace(curvature: np.ndarray) -> np.ndarray:
-        return np.log(np.einsum("sii->s", curvature))
-
-    def determinant(curvature: np.ndarray) -> np.ndarray:
-        return np.linalg.slogdet(curvature + np.diag(precision))[1]
-
-    stayed = []
-    for size in (trace, determinant, misfit):
-        low, middle, high = np.quantile(size(after), [0.05, 0.5, 0.95])
-        stayed.append(abs(np.median(size(before)) - middle) <= _STAYS * (high - low))
-    return all(stayed)
+    low, middle, high = np.quantile(after, [0.05, 0.5, 0.95], axis=1)
+    return bool(np.all(np.abs(np.median(before, axis=1) - middle) <= _STAYS * (high - low)))
 
 
 def _drawn(logits: np.ndarray, generator: Generator) -> np.ndarray:
@@ -118,7 +116,8 @@ class _Chains:
         known = 1 / np.sqrt(size + (np.diag(points)[rows] + np.diag(points)[columns]) / 2)  # errors of entries
         roots = np.sqrt(np.maximum(np.diag(slopes), known[rows == columns]))
         values, vectors = np.linalg.eigh(slopes / roots[:, None] / roots)
-        values = np.maximum(values, np.clip(np.median(known / roots[rows] / roots[columns]), 1e-4, 0.1))
+        # what is not seen begins well below its error: from there the chains need fewer rounds than from above
+        values = np.maximum(values, 0.1 * np.clip(np.median(known / roots[rows] / roots[columns]), 1e-4, 0.1))
         common = vectors[:, -1] * np.sqrt(0.8 * max(values[-1] - np.median(values), 0.0))
         first = (vectors * values) @ vectors.T - np.outer(common, common)
         own = np.sqrt(np.diag(first))
@@ -272,8 +271,10 @@ class _Chains:
                 self._moved = np.zeros(len(self._z), bool)
                 self._choose()
 
-    def after(self, transitions: int) -> np.ndarray:
-        """H of each chain after some more transitions, float[chains, d, d]."""
-        for _ in range(transitions):
-            self._move()
-        return self.curvatures()
+    def some(self) -> tuple[np.ndarray, float]:
+        """(draws of H of all chains, float[512, d, d]; the share of proposals that was accepted)."""
+        found, accepted = [], []
+        for _ in range(_KEPT):
+            accepted += [self._move() for _ in range(_APART)]
+            found.append(self.curvatures())
+        return np.concatenate(found), float(np.mean(accepted))

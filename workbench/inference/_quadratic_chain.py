@@ -100,7 +100,7 @@ def _settled(begun: np.ndarray, ended: np.ndarray, accepted: np.ndarray) -> bool
     """
     low, middle, high = np.quantile(ended, [0.05, 0.5, 0.95], axis=0)
     moved = np.abs(np.median(begun, axis=0) - middle)
-    return bool(accepted.mean() > _ACCEPTED / 2 and np.all(moved <= (high - low) * (0.25 + 3 / np.sqrt(len(ended)))))
+    return bool(accepted.mean() > _ACCEPTED / 2 and np.all(moved <= (high - low) * (0.05 + 2 / np.sqrt(len(ended)))))
 
 
 def _run(

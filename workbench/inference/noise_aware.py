@@ -3,14 +3,15 @@
 A step of the aligned estimator releases the gradient g_t of the log-likelihood at a known point u_t, plus noise of known
 size. Near the posterior that gradient is linear in u::
 
-    g_t = b - H (u_t - m) + e_t,    m = mean of u_t,    var e_t = r = (sigma C / q)^2 + (1 - q) / q tr(H) / d
+    g_t = b - H (u_t - m) + e_t,    m = mean of u_t,    cov e_t = (sigma C / q)^2 I + (1 - q) / q H
 
-where the second part of r is the noise of minibatches. So moments of (u_t, g_t) say what the run knows of b, the gradient at
-m, and of H, the curvature. If H is known, the posterior is normal: b given theta is normal with mean H (theta - m) and
-covariance H (the information identity), and the mean of g_t adds r / n. H is not known, because at small epsilon the noise
-hides most of it. So it is drawn (``_curvature_chain``), each draw gives one draw of theta, and their mixture has the spread
-of the data, of the noise, and of what is unknown about the curvature. How much the run knows of H depends on how far apart
-the points are, so ``dither`` moves them apart where there is much noise.
+where the second part is the noise of minibatches, by the information identity. So moments of (u_t, g_t) say what the run
+knows of b, the gradient at m, and of H, the curvature. If H is known, the posterior is normal: b given theta is normal with
+mean H (theta - m) and covariance H, and the mean of n of g_t adds cov e_t / n. H is not known, because at small epsilon the
+noise hides most of it. So it is drawn (``_curvature_chain``, which takes one variance r for all entries of e_t), each draw
+gives one draw of theta, and their mixture has the spread of the data, of the noise, and of what is unknown about the
+curvature. How much the run knows of H depends on how far apart the points are, so ``dither`` moves them apart where there is
+much noise.
 
 If the prior is not normal, ``_quadratic_chain`` makes the draw of theta. For the curvature, a normal prior of about its
 width takes its place.
@@ -140,21 +141,24 @@ def normal_of(prior: dist.Distribution) -> jax.Array | None:
     return jnp.stack([jnp.broadcast_to(jnp.asarray(value, float), shape) for value in (base.loc, base.scale)])
 
 
-def dither(reach: np.ndarray, step_noise: float, steps: float, num_records: int, clip: float) -> np.ndarray:
+def dither(
+    reach: np.ndarray, step_noise: float, steps: float, num_records: int, clip: float, sampling_rate: float
+) -> np.ndarray:
     """By how much to move u in each coordinate, float32[d], so that the noise leaves the curvature visible.
 
-    The noise moves the posterior by sqrt(r / n) / H where the curvature is H. Points that vary by some of these show each
-    entry of H up to a part of its size, at any epsilon. The size of H is guessed as N (C / 2)^2 / d: by the information
-    identity it is the sum of squares of the records' gradients, which are taken to be half as long as C. u moves no farther
-    than the prior is wide, nor by more than 3 / C: there the log-likelihood of a record changes by about 1, and beyond it
-    gradients do not follow straight lines.
+    The noise, of variance r in a step, moves the posterior by sqrt(r / n) / H where the curvature is H. Points that vary by
+    some of these show each entry of H up to a part of its size, at any epsilon. The size of H is guessed as N (C / 2)^2 / d:
+    by the information identity it is the sum of squares of the records' gradients, which are taken to be half as long as C.
+    u moves no farther than the prior is wide, nor by more than 3 / C: there the log-likelihood of a record changes by about
+    1, and beyond it gradients do not follow straight lines.
 
     :param reach: of the step. :param step_noise: sigma C / q. :param steps: n, those whose moments will count.
-    :param num_records: N. :param clip: C.
+    :param num_records: N. :param clip: C. :param sampling_rate: q.
     """
     guessed = num_records * (clip / 2) ** 2 / len(reach)
     with np.errstate(over="ignore"):
-        wanted = min(_OF_NOISE * step_noise / np.sqrt(steps) / guessed, _STRAIGHT / clip)
+        noise = np.hypot(step_noise, np.sqrt((1 - sampling_rate) / sampling_rate * guessed))
+        wanted = min(_OF_NOISE * noise / np.sqrt(steps) / guessed, _STRAIGHT / clip)
         return np.minimum(wanted, reach).astype(np.float32)
 
 
@@ -178,17 +182,23 @@ def draw(
     steps = moments.steps
     center, gradient, points, products = moments.centred()
     if steps < _FEWEST_STEPS:
-        raise NoNoiseAwarePosterior(f"it takes {_FEWEST_STEPS} steps after the first third of the run")
+        raise NoNoiseAwarePosterior(f"it takes {_FEWEST_STEPS} steps after the first three tenths of the run")
     if not all(np.all(np.isfinite(part)) for part in (center, gradient, points, products)) or np.diag(points).min() <= 0:
         raise NoNoiseAwarePosterior("the released gradients are not finite, or are all of one point")
+    if not (np.all(np.isfinite(spread)) and np.min(spread) > 0):
+        raise NoNoiseAwarePosterior("the guide has a quantity that does not vary")
     precision = np.square(1 / spread)
     level = np.exp(np.mean(np.log(np.maximum(precision - prior.precision, 0.1 * precision))))
-    noise = step_noise**2 + (1 - sampling_rate) / sampling_rate * level
+    of_minibatches = (1 - sampling_rate) / sampling_rate  # relative to H
+    noise = step_noise**2 + of_minibatches * level
+    if not 0 < noise < np.inf:
+        raise NoNoiseAwarePosterior("the released gradients have no noise, or more than can be counted")
     found = _curvature_chain.curvatures((points + points.T) / 2, products, noise, level, prior.precision, generator)
+    own = step_noise**2 / steps, of_minibatches / steps
     chosen = np.resize(np.arange(len(found)), count)  # each in turn, the first ones once more
     return np.concatenate(
         [
-            _locations(found[chosen[start : start + _BLOCK]], prior, center, gradient, noise / steps, generator)
+            _locations(found[chosen[start : start + _BLOCK]], prior, center, gradient, own, generator)
             for start in range(0, count, _BLOCK)
         ]
     )
@@ -199,11 +209,12 @@ def _locations(
     prior: Prior | JointPrior,
     center: np.ndarray,
     gradient: np.ndarray,
-    noise: float,
+    noise: tuple[float, float],
     generator: Generator,
 ) -> np.ndarray:
-    """A draw of theta for each curvature, float[count, d]. :param noise: r / n."""
-    weighted = np.linalg.solve(curvature + noise * np.eye(len(center)), curvature)  # V^-1 H
+    """A draw of theta for each curvature, float[count, d]. :param noise: of the mean gradient, in units of 1 and of H."""
+    covariance = (1 + noise[1]) * curvature + noise[0] * np.eye(len(center))
+    weighted = np.linalg.solve(covariance, curvature)  # V^-1 H
     known, linear = curvature @ weighted, np.einsum("sji,sj->si", weighted, gradient + curvature @ center)
     if isinstance(prior, JointPrior):
         return _quadratic_chain.draws(prior, (known + np.swapaxes(known, 1, 2)) / 2, linear, generator)
