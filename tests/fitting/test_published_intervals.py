@@ -13,7 +13,7 @@ from numpyro.infer import MCMC, NUTS
 import workbench as wb
 
 FITS = 12
-pytestmark = [pytest.mark.statistical, pytest.mark.thorough, pytest.mark.filterwarnings("ignore:Data set")]
+pytestmark = [pytest.mark.statistical, pytest.mark.thorough, pytest.mark.filterwarnings("ignore:.*counted separately")]
 
 
 def interval_of(result):
