@@ -241,15 +241,12 @@ class _Chains:
         steps = self._length * (0.1 + 1.3 * generator.random((len(self._z), 1))) * self._scale
         speed, z = generator.normal(size=shape), self._z
         before = self._density(z) - 0.5 * np.square(speed).sum(1)
-        inside = np.ones(len(z), bool)
         with np.errstate(over="ignore", invalid="ignore"):
             speed += 0.5 * steps * self._gradient(z)
             for leap in range(_LEAPS):
                 z = z + steps * speed
-                inside &= self._is_inside(z)
-                z = np.where(inside[:, None], z, self._z)  # such a proposal is rejected below
                 speed += (0.5 if leap == _LEAPS - 1 else 1.0) * steps * self._gradient(z)
-            gain = np.where(inside, self._density(z), -np.inf) - 0.5 * np.square(speed).sum(1) - before
+            gain = np.where(self._is_inside(z), self._density(z), -np.inf) - 0.5 * np.square(speed).sum(1) - before
         accepted = np.where(np.isnan(gain), 0.0, np.exp(np.minimum(gain, 0.0)))
         goes = generator.random(len(z)) < accepted
         self._z, self._moved = np.where(goes[:, None], z, self._z), self._moved | goes
