@@ -46,7 +46,7 @@ def test_a_regression_has_intervals_that_count_the_noise(fitted):
             marks=pytest.mark.thorough,
         ),
         ({"clipping": "automatic"}, 'clipping "automatic" changes every gradient'),
-        pytest.param({"iterations": 12}, "it takes 10 steps after the first three tenths of the run", marks=pytest.mark.thorough),
+        pytest.param({"iterations": 12}, "it takes 10 steps after the first three tenths", marks=pytest.mark.thorough),
     ],
 )
 def test_other_fits_say_why_they_have_the_guides(changes, note):
