@@ -190,28 +190,50 @@ def squared_norm(blocks: Sequence[Factors], p: int, d: int, *, by_rows: bool) ->
         return _squared_norm_of_scaled(blocks, p, d)
     if all(not _is_rows(block.a) for block in blocks):
         blocks = [_joined(blocks)]
-    lengths = [_length(g) if _is_rows(a) else _length(a) * _length(g) for a, g, _ in blocks]
-    if len(blocks) == 1 and lengths[0].shape[2] == 1:
-        return jnp.sum(jnp.square(lengths[0]), axis=(1, 2))
+    lengths = [(jnp.ones(a.shape, g.dtype) if _is_rows(a) else _length(a), _length(g)) for a, g, _ in blocks]
+    added = jnp.concatenate([of_a * of_g for of_a, of_g in lengths], axis=2)
+    if len(blocks) == 1 and added.shape[2] == 1:
+        return jnp.sum(jnp.square(added), axis=(1, 2))
     if by_rows:
         return _squared_norm_of_rows(blocks[0].a, blocks[0].g, p)
     square: Any = 0.0
     for first, (a, g, _) in enumerate(blocks):
         for second, (b, h, _) in enumerate(blocks[: first + 1]):
-            crossing = _overlap(a, b) * jnp.einsum("mstd,msud->mstu", g, h, precision=PRECISION)
-            crossing = jnp.sum(_apart(jnp.sum(crossing, axis=3)), axis=(1, 2))
+            left, right = _overlap(a, b), jnp.einsum("mstd,msud->mstu", g, h, precision=PRECISION)
+            crossing = jnp.sum(_apart(jnp.sum(left * right, axis=3)), axis=(1, 2))
+            _, s, t, u = left.shape
+            turns = 0 if _is_rows(a) or _is_rows(b) else p, d, u + s * t + len(blocks) ** 2 + 4
+            crossing = crossing + _rounded_off((left, right), lengths[first], lengths[second], turns)
             square = square + (crossing if first == second else 2 * crossing)
-    return _not_too_small(square, jnp.concatenate(lengths, axis=2), p, d)
+    return _not_too_small(square, added)
 
 
-def _not_too_small(square: Array, lengths: Array, p: int, d: int) -> Array:
-    """The squared norm with what rounding may have taken from it. :param lengths: of what each place adds, [M, S, T]."""
+def _rounded_off(
+    products: Sequence[Array], of_first: Sequence[Array], of_second: Sequence[Array], turns: Sequence[int]
+) -> Array:
+    """What rounding may have taken from a sum of products of a times those of g, between the places of two uses, float[M].
+
+    After n turns a product is off by n ROUNDOFF times the lengths of its operands. What that makes of the sum is bounded by
+    Cauchy's inequality: several times closer than by lengths alone, as most products are short.
+
+    :param products: of a and of g, [M, S, T, U]. :param of_first: lengths of a and of g at each place of one use, [M, S, T].
+    :param of_second: of the other one. :param turns: operations that a number goes through in each product and in the sum.
+    """
+    unit = float(jnp.finfo(products[1].dtype).eps) / 2
+    most = functools.reduce(jnp.multiply, [jnp.sum(x * y, axis=2) for x, y in (of_first, of_second)])
+    whole = [_length(_length(product)) for product in products]
+    factors = [_length(x) * _length(y) for x, y in zip(of_first, of_second, strict=True)]
+    # zero times infinity is no bound
+    met = [jnp.fmin(factors[own] * whole[1 - own], most) for own in (0, 1)]
+    off = turns[0] * met[0] + turns[1] * met[1] + turns[2] * jnp.fmin(whole[0] * whole[1], most)
+    # a tenth more for the rounding of lengths and for what is of second order
+    return jnp.sum(1.1 * unit * (off + 2 * turns[0] * turns[1] * unit * most), axis=1)
+
+
+def _not_too_small(square: Array, lengths: Array) -> Array:
+    """The squared norm, as if places cancelled no more than they may. :param lengths: of what each place adds, [M, S, T]."""
     longest = jnp.sum(jnp.square(jnp.sum(lengths, axis=2)), axis=1)
-    # a number goes through p or d additions in a product, T among places, S T in the end; the lengths are rounded as well
-    s, t = lengths.shape[1:]
-    turns = 2 * (p + d) + 3 * t + s * t + 16
-    slack = turns * float(jnp.finfo(lengths.dtype).eps) / 2 * longest
-    return jnp.maximum(jnp.maximum(square, 0) + slack, longest / _CANCELS**2)
+    return jnp.maximum(square, longest / _CANCELS**2)
 
 
 class _Place(NamedTuple):
@@ -235,7 +257,13 @@ def _squared_norm_of_scaled(blocks: Sequence[Factors], p: int, d: int) -> Array:
         own = (_crossing(one, one) + flushed) * (1 + (p + d + 8) * float(jnp.finfo(one.g.dtype).eps))
         lengths.append(jnp.sqrt(own) * one.size)
         square = square + jnp.sum(jnp.square(lengths[-1]), axis=1)
-    return square if len(places) == 1 else _not_too_small(square, jnp.stack(lengths, axis=2), p, d)
+    if len(places) == 1:
+        return square
+    added = jnp.stack(lengths, axis=2)
+    s, t = added.shape[1:]
+    turns = 2 * (p + d) + 3 * t + s * t + 16
+    longest = jnp.sum(jnp.square(jnp.sum(added, axis=2)), axis=1)
+    return _not_too_small(square + turns * float(jnp.finfo(added.dtype).eps) / 2 * longest, added)
 
 
 def _place(a: Array, g: Array, scale: Array | None) -> _Place:
