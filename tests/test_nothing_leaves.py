@@ -24,7 +24,7 @@ from numpyro.optim import SGD
 import workbench as wb
 from tests import zoo
 from tests.conftest import examples, quick_jit, some_of, training_rows
-from tests.widget_tree import inside
+from tests.widget_tree import inside, seen_by_a_user
 from workbench.fitting import spec as fit_spec
 from workbench.inference import DPVI, _moments
 from workbench.inference.state import Draws
@@ -298,7 +298,7 @@ def panels_of(frame, monkeypatch, state):
     monkeypatch.setenv("WORKBENCH_STATE", str(state))
     monkeypatch.setattr(run_screen, "display", output)
     monkeypatch.setattr(fit_spec, "new_key", lambda share: key_from_seed(1))
-    screen = Workbench(data=dataset_of(frame), epsilon=20.0, iterations=30)
+    screen = seen_by_a_user(Workbench(data=dataset_of(frame), epsilon=20.0, iterations=30))
     screen._ipython_display_()
     for worker in (screen._outlooks, screen._compilations):
         assert worker.wait(180)

@@ -15,7 +15,7 @@ import pytest
 import workbench as wb
 from tests import fakes
 from tests.conftest import some_of
-from tests.widget_tree import inside
+from tests.widget_tree import inside, seen_by_a_user
 from workbench import ArgumentError
 from workbench._numbers import shown
 from workbench.fitting import fits
@@ -36,7 +36,7 @@ def screens():
     made = []
 
     def make(**options):
-        made.append(Workbench(**options))
+        made.append(seen_by_a_user(Workbench(**options)))
         return made[-1]
 
     yield make
@@ -110,7 +110,7 @@ def run_to_the_end(screen, monkeypatch):
 def ended():
     """A fit with real steps, from the controls to the result."""
     with pytest.MonkeyPatch.context() as monkeypatch:
-        run = run_to_the_end(Workbench(epsilon=2.0, iterations=300), monkeypatch)
+        run = run_to_the_end(seen_by_a_user(Workbench(epsilon=2.0, iterations=300)), monkeypatch)
         yield run
         run.screen.close()
 
@@ -119,7 +119,7 @@ def ended():
 def ended_private(private_data):
     """A fit on private evaluation records, with a delta that is too large for them."""
     with fakes.installed() as monkeypatch:
-        run = run_to_the_end(Workbench(data=private_data, delta=0.1, iterations=20), monkeypatch)
+        run = run_to_the_end(seen_by_a_user(Workbench(data=private_data, delta=0.1, iterations=20)), monkeypatch)
         yield run
         run.screen.close()
 
@@ -138,6 +138,24 @@ def test_a_new_screen_starts_no_fit(screens):
 
 def test_waiting_without_a_fit_returns_at_once(screens):
     assert screens().wait(0)
+
+
+def test_a_part_is_sent_when_it_is_first_opened_as_it_is_then():
+    screen = Workbench()
+    parts = [screen.tabs._parts[title] for title in ("Model", "Data", "Settings", "Fits", "Export")]
+    assert [part for part in parts if part in inside(screen.view)] == []
+    assert [each for part in parts for each in inside(part) if each.comm is not None] == []
+    screen.privacy.epsilon.value = "3.21"  # seen by the code, which is in a closed part
+    settle(screen)
+    seen_by_a_user(screen)
+    assert all(each.comm is not None and each.layout.comm is not None for each in inside(screen.view))
+    assert "epsilon=3.21" in screen.outcome.code.get_state()["value"]
+    assert [part for part in parts if part not in inside(screen.view)] == []
+    shown = screen.tabs.view.children
+    seen_by_a_user(screen)
+    assert screen.tabs.view.children == shown
+    screen.close()
+    assert [each for part in parts for each in inside(part) if each.comm is not None] == []
 
 
 @pytest.mark.parametrize(
@@ -749,7 +767,7 @@ def test_a_score_that_fails_loses_nothing(screens, gallery, score):
 @pytest.mark.whole_fit  # what compiled steps hold
 def test_closing_stops_the_fit_and_frees_what_it_held(private_data):
     before = set(ipywidgets.widgets.widget._instances)
-    screen = Workbench(data=private_data, iterations=50_000_000)
+    screen = seen_by_a_user(Workbench(data=private_data, iterations=50_000_000))
     screen.fit()
     fitting_at_last(screen)
     prepared = weakref.ref(screen._session.prepared)

@@ -5,7 +5,7 @@ import html
 import ipywidgets
 import pytest
 
-from tests.widget_tree import inside
+from tests.widget_tree import inside, seen_by_a_user
 from workbench import ArgumentError
 from workbench.widgets import Sweep, Workbench
 from workbench.widgets.workbench import formula_menu
@@ -16,7 +16,7 @@ PATIENCE = 180
 
 @pytest.fixture
 def screen(private_data):
-    made = Workbench(model="logistic", data=private_data, iterations=20)
+    made = seen_by_a_user(Workbench(model="logistic", data=private_data, iterations=20))
     yield made
     made.close()
     assert made.wait(PATIENCE)

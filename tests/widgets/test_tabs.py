@@ -2,6 +2,7 @@
 
 import ipywidgets
 
+from workbench.widgets._kit.late import send, unsent
 from workbench.widgets._kit.tabs import Tabs
 
 
@@ -29,3 +30,33 @@ def test_pressing_an_open_title_or_asking_for_none_closes_it():
     tabs.open = "Model"
     tabs.open = ""
     assert (shown(parts), tabs.open) == ([], "")
+
+
+def test_a_late_part_is_sent_when_it_is_first_opened():
+    with unsent():
+        parts = {title: ipywidgets.VBox([ipywidgets.HTML()]) for title in ("Plan", "Model")}
+    send(parts["Plan"])
+    tabs = Tabs(parts, late=["Model"])
+    assert (parts["Plan"].comm is not None, parts["Model"].comm, parts["Model"].children[0].comm) == (True, None, None)
+    for _ in range(2):
+        tabs.open = "Model"
+        assert tabs.view.children[1:] == (parts["Plan"], parts["Model"])
+        assert parts["Model"].children[0].comm is not None
+        tabs.open = ""
+    assert ipywidgets.HTML().comm is not None  # others are sent when they are made
+
+
+def test_a_change_while_a_widget_is_sent_is_sent_too(monkeypatch):
+    with unsent():
+        widget, sent = ipywidgets.HTML("before"), []
+    monkeypatch.setattr(ipywidgets.HTML, "send_state", lambda self, key=None: sent.append(self.value))
+    created = ipywidgets.widgets.widget.comm.create_comm
+
+    def changes_it(**arguments):
+        if arguments["data"]["state"].get("value") == "before":
+            widget.value = "after"  # as by another thread
+        return created(**arguments)
+
+    monkeypatch.setattr(ipywidgets.widgets.widget.comm, "create_comm", changes_it)
+    send(widget)
+    assert sent == ["after"]

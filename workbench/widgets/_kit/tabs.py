@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 import ipywidgets as widgets
+
+from workbench.widgets._kit.late import send
 
 __all__ = ["Tabs"]
 
@@ -14,10 +16,17 @@ class Tabs:
     """Titles in a line, and below them the part whose title was pressed. ``view`` is the widget to display.
 
     :param parts: widgets by their titles. :param on_open: called with the title of a part that opens.
+    :param late: titles of parts that the page learns of when they are first opened.
     """
 
-    def __init__(self, parts: Mapping[str, Any], on_open: Callable[[str], None] = lambda title: None) -> None:
-        self._parts, self._on_open = dict(parts), on_open
+    def __init__(
+        self,
+        parts: Mapping[str, Any],
+        on_open: Callable[[str], None] = lambda title: None,
+        *,
+        late: Collection[str] = (),
+    ) -> None:
+        self._parts, self._on_open, self._late = dict(parts), on_open, set(late)
         self._buttons = {
             title: widgets.ToggleButton(value=False, description=title, tooltip=f"Show or hide: {title}") for title in parts
         }
@@ -27,7 +36,7 @@ class Tabs:
         for part in self._parts.values():
             part.layout.display = "none"
             part.add_class("dpvi-part")
-        self.view = widgets.VBox([line, *self._parts.values()])
+        self.view = widgets.VBox([line, *(part for title, part in self._parts.items() if title not in self._late)])
         for title, button in self._buttons.items():
             button.observe(lambda change, title=title: self._turn(title, change["new"]), names="value")
 
@@ -44,6 +53,10 @@ class Tabs:
             self._buttons[self._open].value = False
 
     def _turn(self, title: str, is_open: bool) -> None:
+        if title in self._late:
+            self._late.remove(title)
+            send(self._parts[title])
+            self.view.children = (*self.view.children, self._parts[title])
         before = self._open
         self._open = title if is_open else "" if before == title else before
         self._parts[title].layout.display = None if is_open else "none"

@@ -19,6 +19,7 @@ from workbench.data import Dataset
 from workbench.results.card import promise
 from workbench.widgets._kit import fields, markup
 from workbench.widgets._kit.base import framed
+from workbench.widgets._kit.late import send, unsent
 from workbench.widgets._kit.latest import Latest
 from workbench.widgets._kit.tabs import Tabs
 from workbench.widgets.ledger.panel import PROBLEMS, LedgerPanel, Seen, prepare_saved
@@ -35,6 +36,7 @@ from workbench.widgets.workbench.settings import FORMULA, Settings, ledger_in_co
 __all__ = ["Workbench"]
 
 _PAUSE_SECONDS = 0.05  # fields report what was typed when they are left, so changes come one by one
+_LATE = ("Model", "Data", "Settings", "Fits", "Export")  # the parts of the screen that have most widgets
 
 
 class _Ready(NamedTuple):
@@ -83,6 +85,7 @@ class Workbench(RunScreen):
 
     offers_formulas = True
 
+    @unsent()
     def __init__(
         self,
         *,
@@ -125,7 +128,7 @@ class Workbench(RunScreen):
                 "Guarantee": self.outcome.guarantee, "Posterior": self.outcome.posterior, "Pictures": self.outcome.pictures,
                 "Fits": self.history.view, "Export": self.outcome.export,
             },
-            self._opened,
+            self._opened, late=_LATE,
         )  # fmt: skip
         bar = self._bar(
             (self.model.model, self.data.named), (self.privacy.epsilon, self.privacy.delta, self.privacy.iterations),
@@ -135,6 +138,7 @@ class Workbench(RunScreen):
             self.live.curves, self.privacy.slider, self.privacy.promise, self.outcome.sentences, self.ledger.view
         )
         self.view = framed(bar, self.live.status, main, self.tabs.view)
+        send(self.view)
         self._start()
 
     def _opened(self, part: str) -> None:
