@@ -312,7 +312,7 @@ def panels_of(frame, monkeypatch, state):
             content = getattr(part, trait, None)
             shown[number, trait] = bytes(content) if isinstance(content, memoryview) else repr(content)
     names = {"posterior": screen.outcome.posterior, "picture": screen.outcome.image, "status": screen.live.status,
-             "curves": screen.live.curves}  # fmt: skip
+             "curves": screen.live.curves, "sentences": screen.outcome.sentences}  # fmt: skip
     shown |= {name: shown.pop((inside(screen.view).index(part), "value")) for name, part in names.items()}
     assert "Done." in shown["status"]
     in_history = (inside(screen.view).index(screen.history.table), "value")
@@ -329,7 +329,8 @@ def test_a_screen_shows_the_same_whatever_a_record_is(private_frame, monkeypatch
         there = panels_of(changed(private_frame), monkeypatch, tmp_path / "there")
     assert here == there
     heard = panels_of(private_frame, monkeypatch, tmp_path / "heard")
-    assert {name for name, content in heard.items() if content != here[name]} == {"posterior", "picture", "curves", "kept"}
+    release = {"posterior", "picture", "curves", "kept", "sentences"}  # the sentences name what was learnt
+    assert {name for name, content in heard.items() if content != here[name]} == release
 
 
 # --- what a notebook prints ------------------------------------------------------------------------------------------------

@@ -287,7 +287,8 @@ def test_the_button_goes_on_with_the_fit_to_the_end_it_would_have_come_to(book, 
 def test_a_fit_of_another_program_is_told_and_does_not_lock_the_screen(book, screens, private_data, monkeypatch):
     stopped(private_data)
     screen = screens(data=private_data, iterations=40)
-    monkeypatch.setattr("workbench.fitting.prepared.fit_digest", lambda *_: "another")
+    for name in ("of_steps", "anywhere"):
+        monkeypatch.setattr(f"workbench.fitting.digests.Digests.{name}", lambda *_: "another")
     screen.ledger.runs.children[0].children[1].click()
     settled(screen)
     assert "Failed." in screen.live.status.value
