@@ -2,6 +2,7 @@
 
 import contextlib
 import io
+import os
 import tempfile
 from pathlib import Path
 
@@ -14,11 +15,11 @@ WIDTH, HEIGHT = 1160, 900
 
 
 def main():
-    with (
-        tempfile.TemporaryDirectory() as folder,
-        contextlib.contextmanager(served_app)(Path(folder)) as address,
-        sync_playwright() as driver,
-    ):
+    with contextlib.ExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
+        os.environ["WORKBENCH_STATE"] = str(folder / "state")  # not the ledger of whoever takes the picture
+        address = stack.enter_context(contextlib.contextmanager(served_app)(folder))
+        driver = stack.enter_context(sync_playwright())
         browser = driver.chromium.launch(executable_path=chromium(), args=["--no-sandbox", "--disable-gpu"])
         page = browser.new_page(viewport={"width": WIDTH, "height": HEIGHT})
         page.goto(f"{address}/?token={TOKEN}")
