@@ -130,7 +130,7 @@ class Parts:
     @functools.cached_property
     def _optimizer(self) -> Optimizer:
         """That of the step, of one vector or a part of it."""
-        return dataclasses.replace(self.own.optimizer, vector=None)
+        return dataclasses.replace(self.own.optimizer, vector=None, kinds=self._leaves[0].dtype)
 
     # ---- noise --------------------------------------------------------------------------------------------------------
 
