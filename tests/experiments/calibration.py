@@ -374,7 +374,7 @@ def posteriors(world, truth, records, epsilon, random):
         settings = {"step_noise": noise, "sampling_rate": world.rate, "count": DRAWS, "generator": random}
         aware.append(noise_aware.draw(own, prior, scale[place], **settings))
         center, gradient, _, _ = own.centred()
-        added = noise**2 / own.steps, (1 - world.rate) / world.rate / own.steps
+        added = noise_aware.noise_of_mean(noise, world.rate, own.steps)
         known = np.broadcast_to(curvature, (DRAWS, *curvature.shape))
         oracle.append(noise_aware._locations(known, prior, center, gradient, added, random))
     return {
@@ -471,7 +471,7 @@ def structured_posteriors(world, truth, records, epsilon, random):
         own = Moments(*(None if leaf is None else leaf[place] for leaf in moments))
         aware.append(noise_aware.draw(own, prior, released[place].std(0), **settings))
         center, gradient, _, _ = own.centred()
-        added = noise**2 / own.steps, (1 - world.rate) / world.rate / own.steps
+        added = noise_aware.noise_of_mean(noise, world.rate, own.steps)
         values, vectors = np.linalg.eigh(curvature)
         possible = (vectors * np.maximum(values, 0)) @ vectors.T  # beside the most probable place, some are below 0
         copies = np.broadcast_to(possible, (FEW_DRAWS, *curvature.shape))

@@ -38,7 +38,7 @@ from workbench.inference._moments import Moments
 from workbench.inference._traces import family, is_latent
 from workbench.inference.record_model import RecordModel
 
-__all__ = ["LARGEST", "NoNoiseAwarePosterior", "Prior", "dither", "draw", "normal_of", "prior_of"]
+__all__ = ["LARGEST", "NoNoiseAwarePosterior", "Prior", "dither", "draw", "noise_of_mean", "normal_of", "prior_of"]
 
 LARGEST = 40  # quantities; the correlations of d of them take d^2 / 2 unknowns, and the cube of that in time
 _LARGEST_JOINT = 100  # with those that are not released; their Markov chains take the cube of it
@@ -157,7 +157,7 @@ def dither(
     """
     guessed = num_records * (clip / 2) ** 2 / len(reach)
     with np.errstate(over="ignore"):
-        noise = np.hypot(step_noise, np.sqrt((1 - sampling_rate) / sampling_rate * guessed))
+        noise = np.hypot(step_noise, np.sqrt(_of_minibatches(sampling_rate) * guessed))
         wanted = min(_OF_NOISE * noise / np.sqrt(steps) / guessed, _STRAIGHT / clip)
         return np.minimum(wanted, reach).astype(np.float32)
 
@@ -176,8 +176,8 @@ def draw(
 
     :param moments: of the run. :param spread: standard deviations of the guide, float[d], a hint at the size of H.
     :param step_noise: sigma C / q, the noise's standard deviation in one g_t.
-    :raises NoNoiseAwarePosterior: if there were too few steps, if they are not finite or do not vary, or if a Markov chain
-        does not settle.
+    :raises NoNoiseAwarePosterior: if there were too few steps, if they are not finite or do not vary, if the guide does not
+        vary, if there is no noise, or if a Markov chain does not settle.
     """
     steps = moments.steps
     center, gradient, points, products = moments.centred()
@@ -189,19 +189,28 @@ def draw(
         raise NoNoiseAwarePosterior("the guide has a quantity that does not vary")
     precision = np.square(1 / spread)
     level = np.exp(np.mean(np.log(np.maximum(precision - prior.precision, 0.1 * precision))))
-    of_minibatches = (1 - sampling_rate) / sampling_rate  # relative to H
-    noise = step_noise**2 + of_minibatches * level
+    noise = step_noise**2 + _of_minibatches(sampling_rate) * level
     if not 0 < noise < np.inf:
         raise NoNoiseAwarePosterior("the released gradients have no noise, or more than can be counted")
     found = _curvature_chain.curvatures((points + points.T) / 2, products, noise, level, prior.precision, generator)
-    own = step_noise**2 / steps, of_minibatches / steps
+    of_mean = noise_of_mean(step_noise, sampling_rate, steps)
     chosen = np.resize(np.arange(len(found)), count)  # each in turn, the first ones once more
     return np.concatenate(
         [
-            _locations(found[chosen[start : start + _BLOCK]], prior, center, gradient, own, generator)
+            _locations(found[chosen[start : start + _BLOCK]], prior, center, gradient, of_mean, generator)
             for start in range(0, count, _BLOCK)
         ]
     )
+
+
+def _of_minibatches(sampling_rate: float) -> float:
+    """The covariance of minibatch noise in a step, relative to H."""
+    return (1 - sampling_rate) / sampling_rate
+
+
+def noise_of_mean(step_noise: float, sampling_rate: float, steps: float) -> tuple[float, float]:
+    """The covariance of the noise in the mean of n gradients: (in units of 1, in units of H). :param steps: n."""
+    return step_noise**2 / steps, _of_minibatches(sampling_rate) / steps
 
 
 def _locations(
@@ -212,7 +221,7 @@ def _locations(
     noise: tuple[float, float],
     generator: Generator,
 ) -> np.ndarray:
-    """A draw of theta for each curvature, float[count, d]. :param noise: of the mean gradient, in units of 1 and of H."""
+    """A draw of theta for each curvature, float[count, d]. :param noise: of ``noise_of_mean``."""
     covariance = (1 + noise[1]) * curvature + noise[0] * np.eye(len(center))
     weighted = np.linalg.solve(covariance, curvature)  # V^-1 H
     known, linear = curvature @ weighted, np.einsum("sji,sj->si", weighted, gradient + curvature @ center)
