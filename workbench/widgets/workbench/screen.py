@@ -138,8 +138,8 @@ class Workbench(RunScreen):
             self.live.curves, self.privacy.slider, self.privacy.promise, self.outcome.sentences, self.ledger.view
         )
         self.view = framed(bar, self.live.status, main, self.tabs.view)
-        send(self.view)
         self._start()
+        send(self.view)  # last: what starting makes is not sent by itself either
 
     def _opened(self, part: str) -> None:
         if part == "Fits":
