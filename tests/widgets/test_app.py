@@ -22,7 +22,7 @@ from workbench.fitting import fits
 from workbench.models import registry
 from workbench.widgets import Workbench
 from workbench.widgets._kit import notebook
-from workbench.widgets.workbench import run_screen
+from workbench.widgets.workbench import run_screen, suitability
 from workbench.widgets.workbench.settings import Settings
 
 pytestmark = pytest.mark.usefixtures("made_up_steps")
@@ -233,6 +233,39 @@ def test_a_model_brings_data_that_it_can_fit_and_marks_what_it_cannot(screens, p
     assert own.data.named.value == private_data.name  # one's own data are never exchanged
 
 
+@pytest.mark.thorough
+def test_data_bring_a_model_that_can_fit_them_and_mark_what_cannot(screens, private_data):
+    screen = screens(iterations=20)
+    screen.data.named.value = "mixture"
+    assert screen._suits.wait(PATIENCE)
+    assert screen.model.name == "gmm"
+    assert screen.data.named.value == "mixture"  # which is not exchanged in its turn
+    labels = {name: label for label, name in screen.model.model.control.options}
+    assert labels["vae"] == "vae (not for these data)"
+    assert labels["gmm"] == "gmm"
+    assert "must be images" in screen.model.model.view.children[0].children[1].value  # the mark with the reasons
+    screen.data.named.value = "hierarchical"
+    assert screen._suits.wait(PATIENCE)
+    assert screen.model.name == "gmm"  # which fits them too: a choice that can stay does
+    own = screens(data=private_data, iterations=20, model="vae")
+    assert own._suits.wait(PATIENCE)
+    assert own.model.name == "vae"
+    assert not any("not for these data" in label for label, _ in own.model.model.control.options)
+
+
+@pytest.mark.parametrize(
+    ("data", "model"),
+    [("breast_cancer", "logistic"), ("hierarchical", "hierarchical_logistic"), ("mixture", "gmm"),
+     ("digits", "neural_classifier"), ("tokens", "neural_classifier")],
+)  # fmt: skip
+def test_what_data_refuse_is_what_the_models_refuse(data, model):
+    refused = suitability.unsuitable_models(data)
+    assert suitability.first_model(refused) == model
+    for name in wb.models.names():
+        assert (name in refused) == (data in suitability.unsuitable_data(name))
+    assert suitability.unsuitable_models("no such set") == {}
+
+
 BAD = [
     ("epsilon", "-1", "epsilon = -1: must be a finite number"), ("epsilon", "", "epsilon = : must be a"),
     ("delta", "abc", "delta = abc: must be a number"), ("delta", "1.5", "delta = 1.5: must be a number"),
@@ -341,7 +374,7 @@ def mean_only(x, y=None, num_records=None, concentration=1.0):
 def test_a_model_registered_later_is_offered_with_its_form_and_can_be_fitted(screens, gallery, monkeypatch):
     monkeypatch.setattr(run_screen, "display", Output())
     screen = screens(iterations=20)
-    assert "mean_only" not in screen.model.model.control.options
+    assert "mean_only" not in dict(screen.model.model.control.options).values()
     wb.models.register("mean_only", mean_only)
     screen._ipython_display_()
     screen.model.model.value = "mean_only"

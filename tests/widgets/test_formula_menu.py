@@ -90,8 +90,8 @@ def test_a_screen_may_begin_with_one(private_data):
 def test_sweeps_offer_no_formula(private_data):
     sweep = Sweep(data=private_data)
     try:
-        assert "logistic" in sweep.model.model.control.options
-        assert "formula" not in sweep.model.model.control.options
+        assert "logistic" in dict(sweep.model.model.control.options)
+        assert "formula" not in dict(sweep.model.model.control.options)
     finally:
         sweep.close()
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import ipywidgets as widgets
@@ -21,6 +21,7 @@ __all__ = [
     "in_words",
     "line",
     "number_in",
+    "refusals",
     "say",
     "section",
     "text",
@@ -45,6 +46,18 @@ def say(line: Any, content: str) -> None:
 def in_words(error: Exception) -> str:
     """The message of an error, with the name of its class unless it is a ValueError: those are written for users."""
     return str(error) if isinstance(error, ValueError) else f"{type(error).__name__}: {error}"
+
+
+def refusals(reasons: Mapping[str, str], what: str) -> str:
+    """The help of a menu some of whose entries do not suit ``what``: each reason once; "" for none.
+
+    :param reasons: names of entries, and why not.
+    """
+    together: dict[str, list[str]] = {}
+    for name, why in reasons.items():
+        together.setdefault(why, []).append(name)
+    listed = "; ".join(f"{', '.join(names)}: {why.rstrip('.')}" for why, names in together.items())
+    return f"Not for {what}: {listed}." if listed else ""
 
 
 class Field:

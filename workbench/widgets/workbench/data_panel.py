@@ -90,6 +90,12 @@ class DataPanel:
         """Whether a variable or a file is chosen, and not a named data set."""
         return self.named.value in (VARIABLE, FILE)
 
+    @property
+    def named_set(self) -> str:
+        """The chosen data set that comes by name; "" for a user's own."""
+        own = self._start.name if isinstance(self._start, Dataset) else ""
+        return "" if self.has_own_source or self.named.value == own else str(self.named.value)
+
     # ---- source and problems ----------------------------------------------------------------------------------------
 
     def source(self) -> DataSource:
@@ -169,11 +175,7 @@ class DataPanel:
         """
         own = self._start.name if isinstance(self._start, Dataset) else ""
         self._unsuitable = {name: why for name, why in unsuitable.items() if name != own}
-        refused: dict[str, list[str]] = {}
-        for name, why in self._unsuitable.items():
-            refused.setdefault(why, []).append(name)
-        reasons = "; ".join(f"{', '.join(names)}: {why.rstrip('.')}" for why, names in refused.items())
-        self.named.show_help(f"Not for this model: {reasons}." if reasons else "")
+        self.named.show_help(fields.refusals(self._unsuitable, "this model"))
         suitable = [name for name in self._names if name not in self._unsuitable and name != own]
         self._offer(suitable[0] if leaves and suitable and self.named.value in self._unsuitable else None)
 

@@ -22,6 +22,7 @@ from workbench.widgets.workbench.settings import FORMULA
 __all__ = ["ModelPanel"]
 
 _PICTURE_WIDTH = "320px"
+_UNSUITABLE = "(not for these data)"  # by which the style sheet greys an entry
 _TRIED = ("breast_cancer", "hierarchical", "mixture", "digits")  # data sets for the gallery's diagrams, in this order
 _ABOUT_FORMULA = (
     "A regression of the columns that you declare under Data, the response among them. Write it as in R: "
@@ -55,11 +56,12 @@ class ModelPanel:
         else:
             models.get(start, **options)
         self._on_change, self._extra = on_change, [FORMULA] if formulas else []
+        self._unsuitable: Mapping[str, str] = {}
         self._declared: tuple[Option, ...] = ()
         self._kept: dict[str, Any] = {}
         self._closed = threading.Event()
         self.fields: dict[str, Field] = {}
-        self.model = fields.choice("model", "model", self._names(), start)
+        self.model = fields.choice("model", "model", self._entries(), start)
         self._about = widgets.HTML()
         self._picture = widgets.Image(format="svg+xml", layout=widgets.Layout(width=_PICTURE_WIDTH, max_width="100%"))
         self._picture.add_class("dpvi-figure")
@@ -74,9 +76,17 @@ class ModelPanel:
         self._describe(options)
         self.model.on_change(self._model_changed)
 
-    def _names(self) -> list[str]:
-        """The entries of the menu of models."""
-        return [*models.names(), *self._extra]
+    def _entries(self) -> list[tuple[str, str]]:
+        """The entries of the menu of models: what is shown, and the name."""
+        names = [*models.names(), *self._extra]
+        return [(f"{name} {_UNSUITABLE}" if name in self._unsuitable else name, name) for name in names]
+
+    def mark(self, unsuitable: Mapping[str, str]) -> None:
+        """Grey the models that cannot fit the chosen data. :param unsuitable: names, and why not."""
+        self._unsuitable = unsuitable
+        self.model.show_help(fields.refusals(unsuitable, "these data"))
+        if list(self.model.control.options) != self._entries():
+            self.model.offer(self._entries(), self.name)
 
     @property
     def name(self) -> str:
@@ -121,10 +131,10 @@ class ModelPanel:
 
     def refresh(self) -> None:
         """Update the menu of models and the options of the chosen one; the choice and the settings stay."""
-        before, options, names = self.name, self.options(), self._names()
-        if list(self.model.control.options) != names:
+        before, options, entries = self.name, self.options(), self._entries()
+        if list(self.model.control.options) != entries:
             self._close_gallery()
-            self.model.offer(names, before)
+            self.model.offer(entries, before)
         if self.name != before:  # the model is gone, and the menu chose its first entry
             return
         self._about.value = _about(before)
@@ -186,7 +196,7 @@ class ModelPanel:
             card.draw()
 
     def _choose(self, name: str) -> None:
-        if name in self.model.control.options:
+        if name in [known for _, known in self.model.control.options]:
             self.model.value = name
         self._gallery.is_open = False
 

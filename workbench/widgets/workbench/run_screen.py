@@ -22,11 +22,11 @@ from workbench.widgets._kit.notebook import NotebookOutput, Successions, complet
 from workbench.widgets._kit.tabs import Tabs
 from workbench.widgets._kit.threads import background
 from workbench.widgets.workbench import session as sessions
+from workbench.widgets.workbench import suitability
 from workbench.widgets.workbench.data_panel import DataPanel
 from workbench.widgets.workbench.data_source import Loader
 from workbench.widgets.workbench.model_panel import ModelPanel
 from workbench.widgets.workbench.run_panel import RunPanel
-from workbench.widgets.workbench.suitability import unsuitable
 
 __all__ = ["FRAME_SECONDS", "RunScreen"]
 
@@ -69,7 +69,8 @@ class RunScreen(Screen):
         self.run.stop.on_click(lambda _: self.stop())
         self.run.resume.on_click(lambda _: self.resume())
         self.data.named.on_change(self._open_own_data)
-        self.model.model.on_change(self._mark_data)
+        self.model.model.on_change(lambda: self._mark("model"))
+        self.data.named.on_change(lambda: self._mark("data"))
         self._is_complete = True
         self._controls_changed()
         sessions.warm_up()
@@ -92,21 +93,33 @@ class RunScreen(Screen):
         """Show a part of the screen, such as one whose field has a problem."""
         self.tabs.open = part
 
-    def _mark_data(self, begins: bool = False) -> None:
-        """Grey the data sets that the model cannot fit, once this is known. :param begins: whether nobody has chosen yet."""
-        model = self.model.name
+    def _mark(self, changed: str = "") -> None:
+        """Grey the data sets that the model cannot fit and the models that cannot fit the data, once they are known.
 
-        def find() -> Mapping[str, str]:
-            if begins:
+        :param changed: "model" or "data", which the other then follows; "" if nobody has chosen yet.
+        """
+        model, data = self.model.name, self.data.named_set
+
+        def find() -> tuple[dict[str, str], dict[str, str]]:
+            if not changed:
                 self._ahead.wait()  # what is shown first needs the processor more
-            return unsuitable(model)
+            try:
+                refused = suitability.unsuitable_data(model)
+            except ArgumentError:  # a model that cannot be made says so where it is chosen
+                refused = {}
+            return refused, suitability.unsuitable_models(data)
 
-        self._suits.ask(find, lambda found: self._show_marks(found, not begins))
+        self._suits.ask(find, lambda found: self._show_marks(found, changed))
 
-    def _show_marks(self, found: Mapping[str, str] | Exception, leaves: bool) -> None:
+    def _show_marks(self, found: tuple[dict[str, str], dict[str, str]] | Exception, changed: str) -> None:
         with self._showing:
-            if not self._closed:
-                self.data.mark({} if isinstance(found, Exception) else found, leaves)
+            if self._closed or isinstance(found, Exception):
+                return
+            of_data, of_models = found
+            self.data.mark(of_data, changed == "model")
+            if changed == "data" and self.model.name in of_models:
+                self.model.model.value = suitability.first_model(of_models) or self.model.name
+            self.model.mark(of_models)
 
     def _open_own_data(self) -> None:
         if self.data.has_own_source:
@@ -175,7 +188,7 @@ class RunScreen(Screen):
         complete_for_voila(self._ahead.wait)
         display(self.view)
         self._output.add(display(self._output.content, display_id=True))
-        self._mark_data(begins=True)
+        self._mark()
 
     # ---- running --------------------------------------------------------------------------------------------------
 
