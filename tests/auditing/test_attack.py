@@ -146,6 +146,7 @@ def test_canaries_are_rows_by_coins():
     np.testing.assert_array_equal(Canaries(present, absent, others).rows(coins)[0], [0, 1, 10, 21, 12])
 
 
+@pytest.mark.thorough
 def test_gradients_of_the_attack_are_the_cores_own():
     """At u: clipped gradients of each canary, nothing for none, and the sum over the others."""
     fitted, hyper, state = begun(GaussianMechanism(0.3, 1.0), 1)

@@ -40,6 +40,7 @@ def test_bound_of_a_gaussian_mechanism_stays_under_its_epsilon(mu, delta):
     assert_rate(sum(bound > true for bound in bounds), repeats, 0.1)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("delta", [0.0, 0.05])
 def test_bound_is_valid_and_not_idle_where_one_event_attains_epsilon(delta):
     """Randomised response that shows its answer with probability delta: the best event is plain, so Clopper-Pearson is all
@@ -176,6 +177,7 @@ def test_one_run_of_randomised_response_stays_under_its_epsilon(epsilon, delta):
     assert epsilon == 0 or np.mean(bounds) > 0.4 * epsilon
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     "mu",
     [

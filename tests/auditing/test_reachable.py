@@ -20,6 +20,7 @@ def audited(**options):
     return check
 
 
+@pytest.mark.thorough
 def test_float_noise_is_caught_and_whole_noise_is_not():
     """A false alarm in one seed of a million; without gaps half of the guesses are right."""
     broken, sound = audited(bug="float_noise"), audited()

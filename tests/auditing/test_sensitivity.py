@@ -170,6 +170,7 @@ def test_the_audit_looks_at_what_it_attacks(bug):
     assert result.passed == (bug is None)
 
 
+@pytest.mark.thorough
 def test_records_of_half_precision_are_audited_by_a_step_that_takes_them():
     """A step refuses records of another type than it was made for, which ended every whole audit."""
     assert checked(maker(), precisions=("bfloat16",)).passed

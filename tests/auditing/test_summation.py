@@ -103,6 +103,7 @@ def shifting(size, width, spacing):
     return found
 
 
+@pytest.mark.thorough
 def test_a_row_that_closes_the_gap_it_leaves_moves_rows_that_were_made_for_that():
     """The promise is about an empty place, for the number of records is public; docs/sharp_edges.md says what this shows.
 

@@ -183,6 +183,7 @@ def test_fit_takes_arrays_with_identifiers(command, tmp_path):
         assert (code != 0, reason in err) == (True, True)
 
 
+@pytest.mark.thorough
 def test_fit_protects_the_people_whose_rows_they_are(command, tmp_path):
     rng, ids = np.random.default_rng(0), np.repeat(np.arange(60), 3)
     frame = pd.DataFrame({"patient_id": ids, "age": rng.uniform(0, 100, 180), "ill": rng.integers(0, 2, 180)})

@@ -164,6 +164,7 @@ def test_another_number_of_records_leaves_the_same_trace_under_one_capacity(trac
     assert traces[0] == traces[1]
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("reading", some_of(["oblivious", "memory"]))
 def test_whole_fits_hide_the_number_of_records_under_one_capacity(reading, trace, made_up_steps):
     """Reading into memory, the fingerprint of the ledger, and evaluation too."""

@@ -51,6 +51,7 @@ def same(one, other):
         np.testing.assert_array_equal(value, other.params[name])
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("sampler", some_of(SAMPLERS, len(SAMPLERS)))
 @pytest.mark.parametrize("encrypt", some_of((True, False)))
 def test_a_fit_from_the_file_is_the_fit_from_memory(sampler, encrypt, monkeypatch):
@@ -104,6 +105,7 @@ def test_steps_whose_reads_were_seen_stay_seen_when_a_fit_is_resumed():
         assert "observer of the storage" not in result.guarantee.statement()
 
 
+@pytest.mark.thorough
 def test_steps_whose_reads_were_hidden_are_not_followed_by_others():
     packed()
     assert stopped(opened("oblivious"), "runs/hidden").guarantee.against_storage

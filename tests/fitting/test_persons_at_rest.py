@@ -131,6 +131,7 @@ def test_the_core_takes_whole_persons_from_the_file_and_no_rows_of_them():
         dpvi.run(key_from_seed(2), 20, *opened("direct").train, progress_bar=False)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("reading", some_of(["oblivious", "memory"]))
 def test_fits_of_tables_with_other_numbers_of_rows_leave_one_trace(reading, monkeypatch, made_up_steps):
     if not Path("/proc/self/fd").exists():

@@ -24,6 +24,7 @@ REFERENCES = {
 }  # fmt: skip
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("family", some_of(list(REFERENCES), 3))
 def test_estimates_without_privacy_are_those_of_statsmodels(family):
     formula, reference, options = REFERENCES[family]

@@ -627,7 +627,7 @@ def local_level_guide(y):
         numpyro.sample("state", dist.Normal(loc.T, scale.T))
 
 
-@example("notebooks/time_series_forecasting, a panel with states", local_level_guide, reals(5), quick=True)
+@example("notebooks/time_series_forecasting, a panel with states", local_level_guide, reals(5))
 def local_level(y):
     walk, noise = (numpyro.sample(name, dist.HalfNormal(1)) for name in ("walk", "noise"))
 

@@ -339,7 +339,7 @@ def test_nothing_hides_in_half_precision(mixed):
         checked(model)
 
 
-@pytest.mark.parametrize("name", LIKELIHOODS)
+@pytest.mark.parametrize("name", some_of(list(LIKELIHOODS), 3))
 def test_made_up_records_suit_likelihoods(name):
     model, records = LIKELIHOODS[name]
     checked(model, records=records)

@@ -62,6 +62,7 @@ def test_without_information_draws_are_of_the_prior(size):
         np.testing.assert_allclose(mine, theirs, atol=0.3 * (theirs[2] - theirs[0]))
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("size", some_of([1, 2], 2, 1))
 def test_with_some_information_draws_are_of_the_prior_weighed_by_the_likelihood(size):
     random = np.random.default_rng(2)

@@ -219,6 +219,7 @@ def published_update(seen, params, minibatch, clip, noise, rate):
     return {name: part.reshape(np.shape(params[name])) for name, part in zip(order, parts, strict=True)}
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("clip", some_of([0.3, 100.0]))
 def test_vanilla_is_the_published_update(logistic, clip):
     params = some_params(logistic)

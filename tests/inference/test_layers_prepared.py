@@ -326,7 +326,7 @@ def test_the_rule_is_found(name):
     assert {leaf: rules[leaf] for leaf in case.rules} == case.rules
 
 
-@pytest.mark.parametrize("name", some_of(list(CASES), 4))
+@pytest.mark.parametrize("name", some_of(list(CASES), 8))
 def test_sums_and_norms_are_those_of_vmap_in_double_precision(name):
     compared(CASES[name], np.float64, 1e-10)
 

@@ -93,7 +93,7 @@ def evaluated(name):
         return jax.tree.map(np.asarray, evaluate(seen.initial, case.records(np.float64), KEY))
 
 
-@pytest.mark.parametrize("name", some_of([name for name, case in zoo.ZOO.items() if case.covers_all_latents], 4))
+@pytest.mark.parametrize("name", some_of([name for name, case in zoo.ZOO.items() if case.covers_all_latents], 8))
 def test_record_losses_and_global_loss_add_up_to_the_negative_elbo_of_numpyro(name):
     """numpyro sees all records in one call, and the very draws that went into our losses."""
     ours, expected, *_ = evaluated(name)

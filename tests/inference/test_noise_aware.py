@@ -392,6 +392,7 @@ def test_moments_hold_the_noise_of_the_release():
     assert 0.2 < variance.mean() / (noise / 0.5) ** 2 < 3
 
 
+@pytest.mark.thorough
 def test_points_are_dithered_between_the_starts_of_moments_and_average():
     """By the given sizes, up and down, and by nothing before and after; moments are of the points where gradients are."""
     dpvi = runner()

@@ -76,6 +76,7 @@ class StaleEpoch(RandomAllocationSampler):
         return super().prepare(key, (epoch + 1) // 2 * 2, epochs)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("kind", some_of([TwiceAnEpoch, StaleEpoch], first=1))
 def test_a_broken_sampler_is_seen(kind, monkeypatch):
     """By what is checked of sound ones: uses an epoch, and that a loop which prepares nothing draws the same."""

@@ -58,7 +58,7 @@ def bits(state):
 
 
 @pytest.mark.parametrize("estimator", some_of(["aligned", "vanilla"]))
-@pytest.mark.parametrize("precision", ["float32", "float64"])
+@pytest.mark.parametrize("precision", some_of(["float32", "float64"]))
 @pytest.mark.parametrize("optimiser", some_of(list(OPTIMISERS), 4))
 def test_the_same_noised_whole_numbers_give_the_same_bits(optimiser, precision, estimator):
     with jax.enable_x64(True) if precision == "float64" else nullcontext():

@@ -177,6 +177,7 @@ def test_without_noise_the_posterior_is_that_of_the_normal_linear_model():
     assert found.scale.std() == pytest.approx(math.sqrt(share @ (scales - of_scale) ** 2), rel=0.08)
 
 
+@pytest.mark.thorough
 def test_without_noise_and_prior_it_is_least_squares():
     """Against NumPy's least squares and its standard errors, with weights for records near their bounds too."""
     x, y, _ = table(2000, 5, scale=0.1)

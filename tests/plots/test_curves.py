@@ -57,6 +57,7 @@ def test_a_line_marks_where_averaging_begins(average, taken, marked):
     assert texts(figure).count("averaging begins") == (2 if marked else 0)
 
 
+@pytest.mark.thorough
 def test_a_fit_that_averages_has_its_line(done):
     assert done.settings["average"]
     assert list(training_figure(done).axes[0].lines[2].get_xdata()) == [150, 150]  # of 300 steps

@@ -18,6 +18,7 @@ def value(table, sampler, relation, accountant):
     return rows.epsilon.iloc[0]
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("sampler", "relation", "accountant", "published"),
     [

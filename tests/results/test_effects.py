@@ -81,6 +81,7 @@ def units(result):
 # ---- effects -----------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.thorough
 def test_an_effect_is_the_expected_response_at_declared_middles_and_references(fitted):
     result = fitted("poisson")
     found, draws = result.effects("age", [20, 35, 80]), result.draws
@@ -306,7 +307,7 @@ def test_the_tables_of_gallery_models_have_a_heading_too(done):
 # ---- predictive checks ---------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", some_of(list(MODELS), 3))
+@pytest.mark.parametrize("name", some_of(list(MODELS), 6))
 def test_every_kind_of_family_has_its_check(fitted, name):
     figure = fitted(name).plot("check")
     kind = {"poisson": "rootogram", "weibull": "survival", "cumulative": "proportions", "categorical": "proportions"}

@@ -125,6 +125,7 @@ def test_a_result_of_an_earlier_version_has_no_versions(done):
     assert "Versions" not in Page(dataclasses.replace(done, versions={}).report()).text
 
 
+@pytest.mark.thorough
 def test_a_loaded_result_has_the_same_report(done, tmp_path):
     assert wb.load(done.save(tmp_path)).report() == done.report()
 

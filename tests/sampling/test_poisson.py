@@ -277,6 +277,7 @@ def test_high_words_settle_an_outcome_only_where_the_search_agrees(rate):
     assert not np.any(spec[at_thresholds])
 
 
+@pytest.mark.thorough
 def test_unsettled_gaps_take_their_low_words(monkeypatch):
     """With nothing settled the minibatches are still those of the tables: uniform inclusion at rate q."""
     guess = poisson._guess

@@ -45,6 +45,7 @@ def test_sizes_are_binomial():
     assert stats.chi2.sf(np.sum((observed - expected) ** 2 / expected), len(expected) - 1) > FALSE_ALARMS
 
 
+@pytest.mark.thorough
 def test_every_assignment_of_three_records_is_equally_likely_whatever_the_epoch_before():
     sampler = RandomAllocationSampler(3, 3, 3)
     assigned = np.asarray(jax.vmap(lambda epoch: sampler.assignment(key_from_seed(2), epoch))(jnp.arange(DRAWS)))
