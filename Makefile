@@ -30,10 +30,9 @@ demo: $(VENV)/installed
 
 # A process for each core; the browser tests, which take several themselves, after the others. XLA optimises what decides
 # about privacy as it does for users, and nothing else: compiling is most of what the rest takes, which takes half as long
-# without optimisation and with the older emitters (test-all leaves nothing out). What is compiled is kept in .cache/xla. The
-# longest tests, of eight devices, come first.
+# without optimisation and with the older emitters (test-all leaves nothing out). What is compiled is kept in .cache/xla.
 UNIT := not integration and not statistical and not thorough
-OPTIMISED := tests/inference/test_sharding.py tests/privacy tests/sampling tests/auditing \
+OPTIMISED := tests/privacy tests/sampling tests/auditing \
   $(filter-out tests/noise/test_keys.py,$(wildcard tests/noise/test_*.py)) \
   tests/inference/test_clipping.py tests/inference/test_private_step.py \
   tests/inference/test_layers.py tests/inference/test_layers_prepared.py tests/inference/test_sensitivity.py \

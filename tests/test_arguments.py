@@ -293,6 +293,7 @@ def test_an_audit(monkeypatch):
     assert_refuses_all_but(taken, call, [*taken, "model", "delta", "sampler", "clipping", "mode"])
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("name", some_of(["noise_multiplier", "max_steps", "max_sampling_rate"], 3))
 def test_calibration(name):
     find = getattr(wb.privacy, name)

@@ -276,6 +276,7 @@ def test_metrics_are_printed_with_their_label(command, finished, done, label):
     assert f"auc {done.metrics['auc']:.4f}" in out
 
 
+@pytest.mark.thorough
 def test_a_stopped_fit_exits_with_130_and_says_what_was_spent(command, finished, cancelled):
     finished(cancelled)
     code, out, _ = command(*FIT, "--quiet")
@@ -284,6 +285,7 @@ def test_a_stopped_fit_exits_with_130_and_says_what_was_spent(command, finished,
     assert "The guarantee is still epsilon = 1." in out
 
 
+@pytest.mark.thorough
 def test_a_metric_that_is_not_finite_is_null_in_json(command, finished, done):
     finished(dataclasses.replace(done, metrics={"elbo": float("nan"), "auc": 0.5}))
     code, out, _ = command(*FIT, "--quiet", "--json")
@@ -899,6 +901,7 @@ def test_a_result_that_cannot_be_saved_can_be_resumed_for(command, place, monkey
     assert Ledger().spends() == spends or [each.counted for each in Ledger().spends()] == [each.counted for each in spends]
 
 
+@pytest.mark.thorough
 def test_a_fit_that_was_stopped_before_its_first_step_replaces_no_result(command, finished, cancelled, done, tmp_path):
     done.save(tmp_path)
     guarantee = dataclasses.replace(cancelled.guarantee, steps_taken=0, epsilon_taken=0.0)

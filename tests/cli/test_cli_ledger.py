@@ -112,6 +112,7 @@ def test_two_fits_with_one_seed_promise_nothing(fit, ledger):
 # ---- caps -----------------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.thorough
 def test_a_cap_is_set_told_and_kept(fit, ledger):
     fit()
     assert ledger("cap", "clinic") == "1 (clinic) has no cap.\n"

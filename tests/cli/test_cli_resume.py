@@ -199,6 +199,7 @@ def test_files_are_found_from_another_folder(command, place, stopped, monkeypatc
     assert same_params("run", "whole")
 
 
+@pytest.mark.thorough
 def test_a_finished_run_gives_its_result_without_a_step(command, place, monkeypatch):
     command(*FIT, *BOUNDS, "--iterations", "40", "--out", "run")
     (path,) = (place / "state" / "runs").iterdir()
@@ -211,6 +212,7 @@ def test_a_finished_run_gives_its_result_without_a_step(command, place, monkeypa
     assert (spend.status, spend.result) == ("settled", str(place / "again"))
 
 
+@pytest.mark.thorough
 def test_a_fit_that_was_asked_for_in_the_words_of_an_earlier_version_goes_on(command, stopped, monkeypatch):
     former = ["--gradient=vanilla", "--physical-size=64"]
     with monkeypatch.context() as patch:

@@ -342,6 +342,7 @@ def test_a_sampler_whose_draws_may_not_spread_is_refused():
         wb.fit("logistic", opened(), **PLAN, sampler="shuffle")
 
 
+@pytest.mark.thorough
 def test_too_little_memory_is_refused_with_what_is_needed():
     packed(width=200, num_rows=5000)
     data = opened()
@@ -390,6 +391,7 @@ def test_cells_that_were_changed_are_refused(change, monkeypatch):
         next(reading)
 
 
+@pytest.mark.thorough
 def test_a_disk_that_fills_while_records_are_spread_ends_the_fit(monkeypatch, place):
     packed()
     write = os.pwrite

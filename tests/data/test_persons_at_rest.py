@@ -117,6 +117,7 @@ def test_rows_that_are_left_out_may_leave_out_a_person():
     same(opened(), wb.data.from_parquet("t.parquet", **declared))
 
 
+@pytest.mark.thorough
 def test_a_person_with_very_many_rows():
     frame = table(100)
     many = pd.DataFrame({"age": np.arange(10**5) % 60 + 20, "dose": 1, "sex": "f", "ill": True, "patient_id": 5000})

@@ -42,6 +42,7 @@ def test_what_follows_c_takes_the_adapted_one(done):
     assert done._step_noise == pytest.approx(noise * done.gradient_norms.clip)
 
 
+@pytest.mark.thorough
 def test_it_is_kept_in_files(done, tmp_path):
     done.save(tmp_path)
     again = wb.load(tmp_path)
@@ -120,6 +121,7 @@ def test_the_class_for_numpyro_users_has_one_c():
         wb.inference.DPVI(fit.model.model, fit.model.guide, numpyro.optim.Adam(0.1), privacy=fit.privacy)
 
 
+@pytest.mark.thorough
 def test_rows_of_a_person_add_up_to_the_largest_gradient():
     alone = prepare("logistic", "breast_cancer", clip="auto", **SMALL)
     frame = pd.DataFrame({"x": np.linspace(0, 1, 60), "who": np.repeat(np.arange(20), 3), "ill": [0, 1] * 30})

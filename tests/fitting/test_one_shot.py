@@ -181,6 +181,7 @@ def test_a_fit_that_did_not_begin_has_the_prior():
     assert np.std(stopped.draws["weights"]) == pytest.approx(0.5, rel=0.15)
 
 
+@pytest.mark.thorough
 def test_without_privacy_it_is_least_squares():
     prepared = fits.prepare(LINE, records(), seed=1, **ONE)
     x, y = (array.astype(float) for array in records().train)
@@ -284,6 +285,7 @@ def stays(size=1500, seed=0):
 SCHEMA = {"days": (0, 50), "age": (0, 100), "ward": ["a", "b"]}
 
 
+@pytest.mark.thorough
 def test_a_formula_with_normal_residuals_has_it():
     found = wb.fit(
         "days ~ age + ward", stays(), family="gaussian", schema=SCHEMA, epsilon=16.0, seed=1, draws=400, ledger=False,

@@ -37,6 +37,7 @@ def test_a_regression_has_intervals_that_count_the_noise(fitted):
     assert fitted.labels["posterior"] == "covered"
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("changes", "note"),
     [

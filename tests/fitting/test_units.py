@@ -126,6 +126,7 @@ def test_units_that_differ_have_no_common_total(tmp_path):
     assert fit(by_patient, ledger=book, seed=5, over_cap="the patients agreed").status == "done"
 
 
+@pytest.mark.thorough
 def test_fingerprints_tell_units_apart():
     data = (rows(), patients(), patients(max_rows=4), patients(unit_mean=True))
     fingerprints = {fits.prepare("logistic", each, ledger=False, **SETTINGS).spec.fingerprint for each in data}

@@ -38,6 +38,7 @@ def test_estimates_without_privacy_are_those_of_another_program(name):
     assert (further < FURTHER).all(), further.to_string()
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("name", some_of(list(EXAMPLES), len(EXAMPLES), first=list(EXAMPLES).index("roaches")))
 @pytest.mark.usefixtures("made_up_steps")
 def test_with_privacy_nothing_changes_but_bounds_and_epsilon(name):

@@ -118,7 +118,7 @@ def log_density(family, response, predictor, parameters, extras, y):
 # ---- densities -------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("name", "link"), EVERY)
+@pytest.mark.parametrize(("name", "link"), some_of(EVERY, 3))
 @pytest.mark.parametrize("size", some_of([0.2, 0.9]))
 def test_densities_are_those_of_scipy(name, link, size):
     family, (response, parameters, extras) = get(name, link), inputs(name)
@@ -310,6 +310,7 @@ def test_a_mean_without_trials_or_exposure_is_that_of_one():
         )
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("link", ["logit", "probit", "cloglog"])
 def test_ordinal_probabilities_sum_to_one(link):
     family, response = get("cumulative", link), RESPONSES["cumulative"]

@@ -217,6 +217,7 @@ def test_an_interrupted_fit_is_resumed_from_the_table(tmp_path):
     assert wb.resume(tmp_path / "run", data=frame).status == "done"
 
 
+@pytest.mark.thorough
 def test_units_and_public_evaluation_records_reach_the_fit():
     frame = made(300)
     prepared = wb.prepare(

@@ -93,6 +93,7 @@ def test_numbers_that_are_not_finite_count_as_long():
     assert adapted(np.full(10, np.nan))[-1] > 1.0
 
 
+@pytest.mark.thorough
 def test_a_short_run_keeps_c():
     assert int(_adaptive_clip.of(4).until) == 0
     rung, _ = _adaptive_clip.with_counts(

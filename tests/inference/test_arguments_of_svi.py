@@ -67,7 +67,7 @@ def expected():
     return after_two(trainer(), X, Y)
 
 
-@pytest.mark.parametrize("name", some_of(list(CALLS), 10))
+@pytest.mark.parametrize("name", some_of(list(CALLS), 20))
 def test_the_call_gives_the_same_run(name, expected):
     make, args, kwargs = CALLS[name]
     jax.tree.map(np.testing.assert_array_equal, after_two(make(), *args, **kwargs), expected)

@@ -303,6 +303,7 @@ def test_a_product_inside_a_custom_derivative_is_not_tapped():
     np.testing.assert_allclose(total["w"], SIZE * 7 * u["w"], rtol=1e-5)
 
 
+@pytest.mark.thorough
 def test_rows_outside_the_table_are_treated_as_jax_treats_them():
     """Reading beyond the end takes the last row, or fills with NaN, and their derivatives differ."""
     table, tokens = jnp.ones((5, 2)), np.array([0, -1, 7, 4, -9], np.int32)

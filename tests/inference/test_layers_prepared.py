@@ -441,6 +441,7 @@ def test_leaves_that_are_one_array_are_two():
 # --- half precision -------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("half", some_of([jnp.bfloat16, jnp.float16]))
 @pytest.mark.parametrize("rule", some_of([OUTER, GRAM, FORMED], 3, 1))
 def test_a_kernel_converted_to_half_precision_has_the_gradient_of_its_factors(half, rule):

@@ -198,6 +198,7 @@ def nnx_dropout(x):
 # ---- dropout as base noise -----------------------------------------------------------------------------------------------
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("logits", some_of([equinox_dropout, linen_dropout, nnx_dropout], 3))
 def test_each_record_drops_units_of_its_own(logits):
     """Sixteen records that are the same: their losses differ, and follow the step's key."""

@@ -89,6 +89,7 @@ def test_more_noise_widens_intervals_and_never_beyond_the_prior():
     assert widths[0] == pytest.approx(64**-0.5, rel=0.15)
 
 
+@pytest.mark.thorough
 def test_the_scale_of_quantities_does_not_matter():
     """In other units of theta, everything changes by them alone, and by rounding, which chains amplify: so within chance."""
     prior, curvature = Prior(np.zeros(3), np.ones(3)), shared_curvature(3, 60.0, 0.4)
@@ -103,6 +104,7 @@ def test_the_scale_of_quantities_does_not_matter():
     np.testing.assert_allclose(scaled.std(0), plain.std(0), rtol=0.05)
 
 
+@pytest.mark.thorough
 def test_draws_repeat_with_their_generator_and_blocks_do_not_show():
     prior = Prior(np.zeros(2), np.ones(2))
     _, moments = released(np.random.default_rng(5), np.diag([40.0, 80.0]), prior, 100.0, 0.13)
@@ -466,6 +468,7 @@ def test_a_prior_over_many_powers_of_ten_is_refused(wide):
         prior_of(split_of(model)).typical  # noqa: B018 - what every draw asks for
 
 
+@pytest.mark.thorough
 def test_a_prior_with_two_modes_is_refused():
     def model(x, num_records=None):
         modes = dist.MixtureSameFamily(dist.Categorical(jnp.ones(2) / 2), dist.Normal(jnp.array([-1.0, 1.0]), 0.1))

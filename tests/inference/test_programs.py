@@ -207,6 +207,7 @@ def test_trees_that_cannot_be_compared_are_not_the_same():
     assert len(made) == 2
 
 
+@pytest.mark.thorough
 def test_few_programs_are_kept_and_those_used_last(compiled):
     def use(number):
         ran(lambda a: a + number, ONE)

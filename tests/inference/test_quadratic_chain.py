@@ -93,7 +93,7 @@ POSITIVE = np.exp(np.linspace(-16, 12, 20_001))
             (dist.LogNormal(0.0, 1.0), POSITIVE),
             (dist.Uniform(0.0, 3.0), np.linspace(1e-6, 3 - 1e-6, 20_001)),
         ],
-        3,
+        8,
     ),
 )
 def test_of_one_quantity_it_is_the_posterior_by_integration(prior, points):

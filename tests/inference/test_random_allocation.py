@@ -222,6 +222,7 @@ def test_two_runs_in_turn_prepare_epochs_of_their_own(uninterrupted, as_if_many)
         assert_same(state, own, rtol=0)
 
 
+@pytest.mark.thorough
 def test_fits_of_many_records_take_the_epochs_that_were_kept(uninterrupted, as_if_many):
     dpvi, end = uninterrupted
     assert_same(end_of(dpvi, dpvi.init(key_from_seed(0), *RECORDS), STEPS), end, rtol=1e-5, atol=1e-7)

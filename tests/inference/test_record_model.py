@@ -11,6 +11,7 @@ from numpyro.infer.autoguide import AutoDelta, AutoLaplaceApproximation, AutoMul
 from scipy import stats
 
 from tests import zoo
+from tests.conftest import some_of
 from workbench.inference._additivity import require_additive
 from workbench.inference._base_noise import RecordKey, record_keys, seeded, two_of
 from workbench.inference.record_model import PrivacyModelError
@@ -47,6 +48,7 @@ def same_losses_as_normal_mean(model, num_records=20):
     return np.allclose(*losses, rtol=1e-6)
 
 
+@pytest.mark.thorough
 def test_a_plate_of_all_records_that_are_handed_in_needs_no_num_records():
     def model(x):
         mean = numpyro.sample("mean", dist.Normal(0, 1))
@@ -93,6 +95,7 @@ def test_numpyro_subsample_returns_the_minibatch_that_was_drawn(size):
     assert same_losses_as_normal_mean(model)
 
 
+@pytest.mark.thorough
 def test_bounds_of_a_parameter_may_be_arrays():
     low, high = jnp.array([-1.0, 0.0]), jnp.array([0.0, 2.0])
 
@@ -235,7 +238,7 @@ def test_automatic_guides_of_local_latents_are_refused():
     assert "amortised" in message
 
 
-@pytest.mark.parametrize("model", [local_mean, zoo.levels], ids=["scalar", "with an inner plate"])
+@pytest.mark.parametrize("model", some_of([local_mean, zoo.levels], first=1), ids=["scalar", "with an inner plate"])
 def test_the_refusal_has_a_guide_to_paste(model):
     """Its record plate may be the second axis from the right, and some latents have an axis inside of it."""
     record = ONLY_X_SHAPES if model is local_mean else (jax.ShapeDtypeStruct((3,), jnp.float32),)

@@ -14,7 +14,8 @@ HERE = Path(__file__).parent
 @pytest.mark.parametrize("part", ["not thorough", pytest.param("thorough", marks=pytest.mark.thorough)])
 def test_on_eight_devices(part, file):
     """In a process of its own: XLA decides when it starts how many devices it simulates."""
-    environment = {**os.environ, "XLA_FLAGS": "--xla_force_host_platform_device_count=8"}
+    flags = f"{os.environ.get('XLA_FLAGS', '')} --xla_force_host_platform_device_count=8"
+    environment = {**os.environ, "XLA_FLAGS": flags}
     for name in [name for name in environment if name.startswith("PYTEST_")]:
         del environment[name]
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-m", part, str(HERE / file)]

@@ -136,6 +136,7 @@ def test_state_is_optimiser_state_step_and_key():
     assert_same(jax.random.key_data(state.key), jax.random.key_data(key_from_seed(3)))
 
 
+@pytest.mark.thorough
 def test_params_are_constrained():
     start = USUAL.get_params(USUAL.init(key_from_seed(9), *RECORDS))
     np.testing.assert_allclose(start["weights_scale"], np.full(3, 0.1), rtol=1e-6)

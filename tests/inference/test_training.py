@@ -120,6 +120,7 @@ def test_snapshots_lead_from_zero_to_the_last_step(usual):
     assert [(snapshot.step, snapshot.status) for snapshot in usual] == [(0, "running"), (10, "running"), (STEPS, "done")]
 
 
+@pytest.mark.thorough
 def test_the_first_snapshot_holds_the_starting_values(usual, looped):
     dpvi, *_ = looped
     start = dpvi.get_params(dpvi.init(key_from_seed(0), *RECORDS))

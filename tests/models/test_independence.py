@@ -40,6 +40,7 @@ def apart(x, num_records=None):
     numpyro.sample("scale", dist.TransformedDistribution(dist.Normal(0, 1), dist.transforms.ExpTransform()))
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("guide", "expected"),
     [

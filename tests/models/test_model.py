@@ -110,6 +110,7 @@ def test_what_a_model_observes_is_no_input():
         assert "input" not in wb.models.get(name).diagram(wb.data.load(data)).get_label()
 
 
+@pytest.mark.thorough
 def test_distributions_have_their_parameters_or_what_they_depend_on():
     def found(name, data, **options):
         model, seen = wb.models.get(name, **options), wb.data.load(data)

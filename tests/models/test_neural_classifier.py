@@ -233,6 +233,7 @@ def test_scores_of_many_classes_and_of_two():
 # ---- book-keeping --------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("network", "data"),
     [

@@ -88,6 +88,7 @@ def test_two_runs_are_told_apart_by_more_than_colour(done, cancelled):
     assert "public data" in figure.get_supxlabel()
 
 
+@pytest.mark.thorough
 def test_runs_with_other_scores_are_compared_by_the_elbo(done):
     other = dataclasses.replace(
         done, metrics={"elbo": -1.0, "hits": 0.5}, history=(HistoryPoint(0, {"elbo": -1.0, "hits": 0.5}),),
@@ -148,6 +149,7 @@ def test_figure_of_a_result_shows_its_whole_history(done):
     assert "public data" in small_print(figure)
 
 
+@pytest.mark.thorough
 def test_figure_of_a_stopped_run_says_where_it_stopped(cancelled):
     assert f"cancelled at step {cancelled.guarantee.steps_taken}" in heading(training_figure(cancelled))
 

@@ -84,6 +84,7 @@ def test_a_table_compares_with_the_mean_of_the_points():
     assert float(texts(axes)[3]) == 7
 
 
+@pytest.mark.thorough
 def test_a_large_table_shows_what_differs_most_and_says_so():
     means, scales = mixture(80, components=15)
     weights = np.arange(1, 16) / 120

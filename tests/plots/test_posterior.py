@@ -106,6 +106,7 @@ def test_pairs_thin_many_draws_and_take_constant_ones():
     png(figure)
 
 
+@pytest.mark.thorough
 def test_pairs_of_six_long_names_have_no_overlaps():
     figure = pair_figure({name: GENERATOR.normal(size=50) for name in LONG[:6]}, "covered")
     labels = [label for axes in figure.axes for label in (axes.xaxis.label, axes.yaxis.label)]

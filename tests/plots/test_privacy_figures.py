@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from matplotlib.figure import Figure
 
+from tests.conftest import some_of
 from tests.plots.figures import legend, outside, overlaps, texts
 from workbench.plots import png
 from workbench.plots.privacy import outlook_figure
@@ -34,7 +35,7 @@ def shown_texts(figure):
             yield from axes.get_legend().get_texts()
 
 
-@pytest.mark.parametrize(("epsilon", "iterations"), PLANS)
+@pytest.mark.parametrize(("epsilon", "iterations"), some_of(PLANS, 4))
 def test_panels_show_the_curve_and_the_trade_off(epsilon, iterations):
     seen = ahead(epsilon, iterations)
     spent, attack = outlook_figure(seen).axes

@@ -34,6 +34,7 @@ def test_published_numbers_are_reproduced(table, sampler, relation, accountant, 
     assert value(table, sampler, relation, accountant) == pytest.approx(published, abs=6e-3)
 
 
+@pytest.mark.thorough
 def test_every_sampler_relation_and_accountant_has_a_row(table):
     shown = set(zip(table.sampler, table.relation, table.accountant, strict=True))
     of_its_own = {

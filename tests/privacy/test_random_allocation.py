@@ -348,6 +348,7 @@ def test_bad_settings_of_accountants_are_named(settings, message):
         accounting.epsilon(**plan | settings)
 
 
+@pytest.mark.thorough
 def test_calibrations_keep_epsilon_and_hardly_more():
     target = {"epsilon": 1.0, "delta": 1e-5, "sampler": "random_allocation"}
 

@@ -89,6 +89,7 @@ def test_a_result_without_metrics_or_steps_is_shown_too(done):
     assert "Posterior" not in text
 
 
+@pytest.mark.thorough
 def test_a_loaded_result_is_shown_like_the_one_that_was_saved(done, tmp_path):
     assert wb.load(done.save(tmp_path / "kept"))._repr_html_() == done._repr_html_()
 

@@ -51,6 +51,7 @@ def test_data_of_ones_own_are_left_to_fill_in(done, change):
     compile(code, "code", "exec")
 
 
+@pytest.mark.thorough
 def test_a_result_knows_the_versions_of_its_fit(done, tmp_path):
     assert set(done.versions) == {"workbench", "python", "jax", "numpyro", "numpy"}
     assert done.versions["workbench"] == wb.__version__

@@ -94,6 +94,7 @@ def test_an_effect_is_the_expected_response_at_declared_middles_and_references(f
     assert list(found.table.index) == [20, 35, 80]
 
 
+@pytest.mark.thorough
 def test_other_columns_move_where_they_are_told(fitted):
     result = fitted("poisson")
     draws, (shift, _) = result.draws, units(result)
@@ -187,6 +188,7 @@ def test_what_was_not_declared_has_no_effect(fitted, arguments, message):
 # ---- comparisons and intervals ------------------------------------------------------------------------------------------
 
 
+@pytest.mark.thorough
 def test_comparisons_are_differences_of_effects(fitted):
     result = fitted("poisson")
     found, levels = result.comparisons("ward"), result.effects("ward").draws[..., 0]
@@ -336,6 +338,7 @@ def test_replicated_responses_have_the_families_mean_and_variance(fitted):
     assert abs(deviations.sum()) < 5 * np.sqrt(np.sum(means + 2 * means**2))
 
 
+@pytest.mark.thorough
 def test_survival_curves_are_means_of_the_records(fitted):
     result = fitted("weibull")
     arrays = dict(zip(result.definition.columns.arrays, result.public_records, strict=True))

@@ -22,6 +22,7 @@ def test_a_fit_counts_norms_under_its_guarantee(done):
     assert done.labels["gradient_norms"] == "covered"
 
 
+@pytest.mark.thorough
 def test_a_saved_result_keeps_them(done, tmp_path):
     done.save(tmp_path)
     assert wb.load(tmp_path).gradient_norms == done.gradient_norms

@@ -51,6 +51,7 @@ def test_every_picture_is_a_figure_with_its_label(fitted):
         assert "covered" in texts(figure) or "public data" in texts(figure), name
 
 
+@pytest.mark.thorough
 def test_a_loaded_result_draws_what_needs_no_records(fitted, tmp_path):
     result, own = fitted
     loaded = wb.load(result.save(tmp_path))

@@ -113,6 +113,7 @@ def test_records_of_another_form_are_refused(fitted, records, argument):
     assert caught.value.argument == argument
 
 
+@pytest.mark.thorough
 @pytest.mark.usefixtures("made_up_steps")
 def test_a_model_without_predict_says_so(table):
     def model(x, y=None, num_records=None):

@@ -210,6 +210,7 @@ def test_metrics_of_private_records_are_marked_as_not_covered(done):
     assert "declared public" not in page.text[: page.text.index("What was learnt covered")].split("How well")[1]
 
 
+@pytest.mark.thorough
 def test_a_stopped_run_is_marked(done, cancelled):
     text = Page(cancelled.report()).text
     assert f"This run was stopped early after {cancelled.guarantee.steps_taken} of 300 steps" in text

@@ -63,6 +63,7 @@ def test_a_loaded_result_equals_the_saved_one(done, saved):
             assert before == after, field.name
 
 
+@pytest.mark.thorough
 def test_a_cancelled_and_a_private_result_come_back_too(cancelled, secret, tmp_path):
     for name, result in (("cancelled", cancelled), ("secret", secret[1])):
         loaded = wb.load(result.save(tmp_path / name))
@@ -96,6 +97,7 @@ def test_a_metric_that_is_not_finite_is_null_in_json_and_comes_back_as_nan(done,
     assert np.isnan(wb.load(tmp_path).history[-1].metrics["elbo"])
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("value", [float("nan"), -float("inf")])
 def test_a_run_whose_metrics_were_never_finite_can_be_saved(done, tmp_path, value):
     result = dataclasses.replace(done, history=(HistoryPoint(0, {"elbo": value}),), metrics={"elbo": value})

@@ -263,6 +263,7 @@ def test_labels_of_several_kinds_are_refused_by_name(made_up_steps):
     assert "41" not in str(caught.value)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("kind", some_of(KINDS, 3))
 def test_settings_are_refused_by_name_before_anything_is_fitted(kind):
     x, y = two_classes(60)

@@ -83,6 +83,7 @@ def test_a_stopped_sweep_goes_on_and_the_ledger_counts_each_fit_once():
     assert [spend.reached for spend in spends if spend.reached] == [40] * 4
 
 
+@pytest.mark.thorough
 def test_evaluation_records_that_do_not_fit_into_memory_are_refused_before_a_step_is_taken():
     data = opened("direct")
     data.stored.memory = data.evaluation[0].most_bytes - 1

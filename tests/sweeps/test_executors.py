@@ -113,6 +113,7 @@ def test_what_had_finished_is_kept_when_the_executor_is_lost(here, tmp_path):
     assert scores(again.run().table) == scores(here)
 
 
+@pytest.mark.thorough
 def test_a_stop_ends_the_wait_for_others():
     prepared = sweeping.prepare("logistic", "breast_cancer", **PLAN)
     with concurrent.futures.ThreadPoolExecutor(1) as pool:

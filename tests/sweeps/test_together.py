@@ -96,6 +96,7 @@ def test_two_sweeps_pay_once_and_both_report_what_was_spent(make, quick, tmp_pat
     assert [spend.status for spend in spends] == ["settled"] * 4
 
 
+@pytest.mark.thorough
 def test_a_sweep_runs_what_another_one_does_not(make, quick):
     one, other = make(), make(epsilons=[1.0, 2.0])
     quick.hold.clear()
@@ -207,6 +208,7 @@ def test_a_sweep_whose_claims_were_taken_over_takes_no_further_step(make, quick,
         prepared._mark(prepared.runs)
 
 
+@pytest.mark.thorough
 def test_a_store_of_a_former_version_gets_claims(make, quick, tmp_path):
     make(epsilons=[0.5]).run()
     by_sqlite(tmp_path / "fits.sqlite", "DROP TABLE claims")
@@ -392,7 +394,7 @@ def kept(make, quick, tmp_path):
         ("metrics", "{"), ("metrics", "[1]"), ("metrics", None), ("options", "}{"), ("guarantee", "{}"),
         ("guarantee", '{"epsilon": 1}'), ("attempts", "many"), ("attempts", -1), ("attempts", 10**15), ("epsilon", "high"),
         ("state", b"done"), ("seconds", "long"), ("fingerprint", b"x"), ("guarantee", "[" * 100_000), ("metrics", 3),
-    ], 4),
+    ], 8),
 )  # fmt: skip
 def test_a_damaged_row_is_one_sentence(make, kept, column, value):
     by_sqlite(kept, "CREATE TABLE copy AS SELECT * FROM fits")  # which has no constraints

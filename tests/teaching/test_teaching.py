@@ -181,6 +181,7 @@ def test_fresh_noise_keeps_the_minibatch(pieces):
     assert piece.steps == 0
 
 
+@pytest.mark.thorough
 def test_play_takes_steps_until_paused(pieces):
     piece = pieces("clipping", seed=1)
     piece.play.value = True

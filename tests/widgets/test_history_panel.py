@@ -115,6 +115,7 @@ def test_names_in_a_saved_fit_are_escaped(done, tmp_path):
     assert "&lt;img&gt;" in panel.table.value
 
 
+@pytest.mark.thorough
 def test_a_fit_that_went_on_leaves_an_opened_one_alone(done, cancelled, other, tmp_path):
     folder = other.save(tmp_path / "kept")
     panel = HistoryPanel()

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 import workbench as wb
+from tests.conftest import some_of
 from workbench.results.card import promise
 from workbench.results.report import summary_rows
 from workbench.widgets.workbench import result_panel
@@ -110,7 +111,7 @@ def test_files_are_those_that_save_writes(panel, done):
     )
 
 
-@pytest.mark.parametrize(("kind", "begins"), [("PNG", b"\x89PNG"), ("SVG", b"<?xml"), ("PDF", b"%PDF")])
+@pytest.mark.parametrize(("kind", "begins"), some_of([("PNG", b"\x89PNG"), ("SVG", b"<?xml"), ("PDF", b"%PDF")], 3))
 def test_the_chosen_picture_can_be_taken_away(panel, kind, begins):
     panel.picture.value = "coefficients"
     name, content = made(panel, f"picture ({kind})")
@@ -144,6 +145,7 @@ def test_a_result_is_saved_where_the_user_says(panel, tmp_path, done):
     assert wb.load(tmp_path / "mine").guarantee == done.guarantee
 
 
+@pytest.mark.thorough
 def test_a_folder_that_cannot_be_written_is_told_beside_its_field(panel, tmp_path):
     (tmp_path / "file").write_text("")
     for text, words in ((str(tmp_path / "file/below"), "cannot write there"), (" ", "name of a folder")):

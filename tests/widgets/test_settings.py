@@ -156,6 +156,7 @@ def test_code_repeats_the_run(private_data):
     assert (result.model_options["prior"], result.model_options["prior_scale"]) == ("laplace", 2.0)
 
 
+@pytest.mark.thorough
 @pytest.mark.usefixtures("made_up_steps")
 @pytest.mark.filterwarnings("ignore::workbench.results.fit_result.IntervalWarning")
 def test_cells_are_code_that_runs(private_data, tmp_path, monkeypatch):
