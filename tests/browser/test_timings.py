@@ -39,7 +39,10 @@ def test_what_a_user_waits_for(notebook, page):
         found["click to first curve, nothing compiled"].append(press_fit(screen)[1])
         screen.headline("Done")
         screen.comes_to_rest()
-    warm = {"key to consequences": [], "click to first curve": [], "click to the result of another epsilon": []}
+    warm = {
+        "key to consequences": [], "click to first curve": [], "click to score and promise of another epsilon": [],
+        "click to its posterior": [],
+    }  # fmt: skip
     promise = screen.root.locator(".dpvi-side")
     for number in range(FITS):
         screen.comes_to_rest()
@@ -53,7 +56,9 @@ def test_what_a_user_waits_for(notebook, page):
         began, waited = press_fit(screen)
         warm["click to first curve"].append(waited)
         wait_for(lambda: "What was learnt" in promise.inner_text(), 60, "the result")
-        warm["click to the result of another epsilon"].append(since(began))
+        warm["click to score and promise of another epsilon"].append(since(began))
+        wait_for(lambda: "What to try next" in promise.inner_text(), 60, "the posterior")
+        warm["click to its posterior"].append(since(began))
     for name, times in (found | warm).items():
         print(
             f"\n{name}: median {statistics.median(times):.0f} ms of {len(times)}, {min(times):.0f} to {max(times):.0f}",

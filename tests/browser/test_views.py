@@ -5,7 +5,7 @@ import re
 import pytest
 
 from tests.browser.conftest import Screen, wait_for
-from tests.browser.test_workbench import THEMES, planned, seen_everywhere
+from tests.browser.test_workbench import planned, seen
 
 pytestmark = [pytest.mark.browser, pytest.mark.integration]
 
@@ -23,25 +23,13 @@ None"""
 LEDGER = "wb.widgets.Ledger(book)"
 SWEEP_PARTS = ("Model", "Data", "Settings", "Table", "Fits", "Export")
 LEDGER_PARTS = ("Fits", "Cap", "Export")
+WIDTHS = (1280, 900, 400)
 
 
 def end_of(screen):
     """How far below the screen's top its line of parts ends, in pixels."""
     tabs, root = screen.root.locator(".dpvi-tabs").bounding_box(), screen.root.bounding_box()
     return tabs["y"] + tabs["height"] - root["y"]
-
-
-def seen(page, screen, parts, screenshots, name, pictures):
-    """What overflows at three widths: in any part in one theme, and in those of which there are pictures in the others."""
-    first, *others = THEMES
-    looks = (parts, (first,)), (pictures, others)
-    return [
-        what
-        for these, themes in looks
-        for what in seen_everywhere(
-            page, screen, these, screenshots, name, pictures=pictures, themes=themes, widths=(1280, 900, 400)
-        )
-    ]
 
 
 def test_a_sweep_stays_in_place_and_answers_the_mouse(notebook, page, screenshots):
@@ -62,7 +50,7 @@ def test_a_sweep_stays_in_place_and_answers_the_mouse(notebook, page, screenshot
     chart = screen.root.locator(".dpvi-chart").bounding_box()
     page.mouse.move(chart["x"] + 0.55 * chart["width"], chart["y"] + 60)
     assert re.fullmatch(r"epsilon 1\nAUC \S+\nELBO \S+", screen.root.locator(".strip > span:visible").inner_text())
-    assert seen(page, screen, SWEEP_PARTS, screenshots, "view-sweep", pictures=("Settings", "Table")) == []
+    assert seen(page, screen, SWEEP_PARTS, screenshots, "view-sweep", pictures=("Settings", "Table"), widths=WIDTHS) == []
 
 
 def test_a_ledger_in_every_width_and_theme(notebook, page, screenshots, tmp_path):
@@ -78,4 +66,4 @@ def test_a_ledger_in_every_width_and_theme(notebook, page, screenshots, tmp_path
     screen.root.locator("b", has_text="Spent on ward:").wait_for()
     screen.comes_to_rest()
     assert end_of(screen) <= 500
-    assert seen(page, screen, LEDGER_PARTS, screenshots, "view-ledger", pictures=("Fits", "Cap")) == []
+    assert seen(page, screen, LEDGER_PARTS, screenshots, "view-ledger", pictures=("Fits", "Cap"), widths=WIDTHS) == []

@@ -18,7 +18,7 @@ from tests.conftest import some_of
 from tests.widget_tree import inside, seen_by_a_user
 from workbench import ArgumentError
 from workbench._numbers import shown
-from workbench.fitting import fits
+from workbench.fitting import fits, prepared
 from workbench.models import registry
 from workbench.widgets import Workbench
 from workbench.widgets._kit import notebook
@@ -191,6 +191,7 @@ def test_a_change_brings_other_consequences(screens):
     assert "epsilon 0.1, delta 0.001, 300 steps" in after
 
 
+@pytest.mark.thorough
 def test_a_plan_that_cannot_be_kept_is_explained_beside_its_field(screens, private_data):
     screen = settle(screens(data=private_data, iterations=20))
     screen.privacy.size_kind.value = "batch_size"
@@ -473,6 +474,36 @@ def test_three_sentences_say_what_was_learnt_what_is_promised_and_what_is_next(e
     assert ended.screen.result.guarantee.headline() in told
     assert "tick “compare with a fit without privacy”" in told
     assert "Guarantee of fit 1: logistic on breast_cancer, epsilon 2" in ended.screen.outcome.guarantee.value
+
+
+@pytest.mark.parametrize("data", ["breast_cancer", "private"])
+def test_score_and_promise_are_shown_before_the_posterior_is_drawn(screens, private_data, monkeypatch, data):
+    drawn = threading.Event()
+    posterior = prepared.PreparedFit._posterior
+
+    def late(fit, last):
+        assert drawn.wait(PATIENCE)
+        return posterior(fit, last)
+
+    monkeypatch.setattr(prepared.PreparedFit, "_posterior", late)
+    screen = settle(screens(data=private_data if data == "private" else data, iterations=20))
+    screen.fit()
+    sentences = screen.outcome.sentences
+    deadline = time.monotonic() + PATIENCE
+    while not sentences.value:
+        assert time.monotonic() < deadline
+        time.sleep(0.005)
+    told = html.unescape(sentences.value)
+    assert screen.result is None
+    assert "Drawing the posterior…" in screen.live.status.value
+    assert ("The posterior is being drawn." if data == "private" else "AUC is ") in told
+    assert "(epsilon = 1)" in told
+    assert "What to try next." not in told
+    assert screen.privacy.promise.value == ""  # or the promise would stand there twice
+    drawn.set()
+    assert screen.wait(PATIENCE)
+    assert html.unescape(sentences.value).startswith(told.split("The posterior")[0])
+    assert "What to try next." in sentences.value
 
 
 @pytest.mark.thorough

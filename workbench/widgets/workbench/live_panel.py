@@ -23,7 +23,7 @@ __all__ = ["LivePanel", "traceback_fold"]
 
 _STAGES = {
     "preparing": "Preparing…", "compiling": "Compiling…", "fitting": "Fitting…",
-    "comparing": "Fitting without privacy, for comparison…", "ended": "Finishing…",
+    "drawing": "Drawing the posterior…", "comparing": "Fitting without privacy, for comparison…", "ended": "Finishing…",
 }  # fmt: skip
 _ENDS = {"done": "Done.", "cancelled": "Cancelled.", "failed": "Failed."}
 _EMPTY = "Curves appear here during a fit."

@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import shutil
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -91,6 +91,12 @@ class ResultPanel:
         self.picture.control.options = [("none yet", "")]
         self.drawing.value = self.link.value = self.saved.value = self.image.value = self.sentences.value = ""
         self.make.disabled = self.save.disabled = True
+
+    def show_reached(self, prepared: Any, metrics: Mapping[str, Any], steps: int) -> None:
+        """After the last step, show what is known before the posterior is drawn."""
+        learning = scored(metrics, prepared.data.evaluation_label) or "The posterior is being drawn."
+        promised = promise(prepared.guarantee(steps), prepared.data.release_label)
+        self.sentences.value = markup.paragraphs({"What was learnt.": learning, "What is promised.": promised})
 
     def show(
         self,
@@ -225,17 +231,21 @@ def guarantee_card(result: Any, cautions: tuple[str, ...], spent: str = "", numb
 
 
 def learnt(result: Any) -> str:
-    """In a sentence, how good the fit is on evaluation records, with their label."""
-    metrics = result.metrics
+    """In a sentence, how good the fit is on evaluation records, or what the posterior tells."""
+    if said := scored(result.metrics, result.metrics_label):
+        return said
+    why = "" if result.metrics_label == "public data" else " The evaluation records are private, so no score is shown."
+    return f"{_clear_of_zero(result)}{why}"
+
+
+def scored(metrics: Mapping[str, Any], label: str) -> str:
+    """In a sentence, how good a fit is on evaluation records, with their label; "" without a score."""
     score = score_name(metrics) or ("elbo" if "elbo" in metrics else "")
     if not score or not isinstance(metrics[score], (int, float)):
-        why = "" if result.metrics_label == "public data" else " The evaluation records are private, so no score is shown."
-        return f"{_clear_of_zero(result)}{why}"
+        return ""
     name, unit = words_of(score)
     scale = f" ({_SCALES[score]})" if score in _SCALES else f" {unit}" if unit else ""
-    return (
-        f"{name[0].upper()}{name[1:]} is {shown(metrics[score])}{scale} on the evaluation records: {result.metrics_label}."
-    )
+    return f"{name[0].upper()}{name[1:]} is {shown(metrics[score])}{scale} on the evaluation records: {label}."
 
 
 def _clear_of_zero(result: Any) -> str:

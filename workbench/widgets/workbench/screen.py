@@ -30,7 +30,7 @@ from workbench.widgets.workbench.privacy_panel import PrivacyPanel
 from workbench.widgets.workbench.result_panel import ResultPanel, guarantee_card
 from workbench.widgets.workbench.run_panel import RunPanel
 from workbench.widgets.workbench.run_screen import FRAME_SECONDS, RunScreen
-from workbench.widgets.workbench.session import Session
+from workbench.widgets.workbench.session import Progress, Session
 from workbench.widgets.workbench.settings import FORMULA, Settings, ledger_in_code, problems_of
 
 __all__ = ["Workbench"]
@@ -390,14 +390,24 @@ class Workbench(RunScreen):
     def _show_run(self, session: Session, resumed: bool) -> None:
         self.outcome.clear()
         self.live.begin(resumed)
-        ended = False
+        ended = reached = False
         while not ended:
-            ended = session.wait(FRAME_SECONDS)
+            ended = session.wait(FRAME_SECONDS) if reached else session.steps_ended.wait(FRAME_SECONDS) and session.ended
             if session.stopping:
                 self.run.stop.disabled = True
-            self.live.show(session, session.progress())
+            now = session.progress()
+            self.live.show(session, now)
+            if not reached and session.steps_ended.is_set():
+                reached = True
+                self._show_reached(session, now)
         self.run.stop.disabled = True
         self._finish(session, resumed)
+
+    def _show_reached(self, session: Session, now: Progress) -> None:
+        """Show what is known after the last step, as the posterior takes longer to draw than a short fit takes."""
+        if now.snapshot is not None and now.snapshot.status == "done" and now.stage != "ended" and not self._closed:
+            self.privacy.promise.value = ""
+            self.outcome.show_reached(session.prepared, now.snapshot.metrics, now.snapshot.step)
 
     def _show_ended(self, session: Session, trace: str) -> None:
         self._show_running(False, can_resume=session.can_resume)

@@ -31,7 +31,8 @@ _MOST_POINTS = 200
 class Progress:
     """The progress of a fit at one moment.
 
-    :param stage: "preparing", "compiling", "fitting", "comparing" (the fit without privacy) or "ended".
+    :param stage: "preparing", "compiling", "fitting", "drawing" (the posterior), "comparing" (the fit without privacy) or
+        "ended".
     :param snapshot: the newest one; None before the first.
     :param history: metrics so far.
     :param seconds_left: None while unknown.
@@ -79,12 +80,14 @@ class Session(Stoppable):
         self._spent: list[tuple[int, float]] = []
         self._followed: list[tuple[int, np.ndarray]] = []
         self._lock = threading.Lock()
+        self.steps_ended = threading.Event()  # before the posterior is drawn, or with the fit
 
     def start(self) -> None:
         """Begin the fit, or resume it if ``can_resume``; return at once."""
         with self._lock:
             self._enter("preparing")
             self._timed_from = None
+        self.steps_ended.clear()
         self.result, self.problem, self.argument, self.expectation, self.details = None, "", "", "", ""
         self._launch(self._work, "dpvi-fit")
 
@@ -128,6 +131,9 @@ class Session(Stoppable):
             for snapshot in self.prepared.run(self._stop.is_set):
                 self._show(snapshot)
                 self.details = snapshot.details
+            with self._lock:
+                self._enter("drawing")
+            self.steps_ended.set()
             self.result = self.prepared.result()
             if self.compares and self.baseline is None and self.result.status == "done":
                 self._compare()
@@ -141,6 +147,8 @@ class Session(Stoppable):
                 self.problem += f" Count epsilon = {upper(self.prepared.privacy.epsilon)} as spent."
                 self.result = self.prepared.result()
             self.details = traceback.format_exc()
+        finally:
+            self.steps_ended.set()
 
     def _compare(self) -> None:
         from workbench.fitting.baseline import without_privacy
