@@ -28,7 +28,7 @@ def main():
             screen.type("epsilon", epsilon)
             screen.is_ready()
             screen.button("Fit").click()
-            screen.root.locator("b", has_text="What was learnt.").wait_for()
+            screen.root.locator("b", has_text="What to try next.").wait_for()
             screen.comes_to_rest()
         screen.tab("Pictures")
         wait_for(lambda: len(screen.pictures()) >= 1, 60, "the coefficients")

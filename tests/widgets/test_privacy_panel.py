@@ -14,6 +14,7 @@ from workbench.privacy.outlook import outlook
 from workbench.privacy.plan import PrivacySettings, make_plan
 from workbench.privacy.steps import SAMPLERS
 from workbench.widgets._kit import fields
+from workbench.widgets._kit.late import unsent
 from workbench.widgets.workbench.privacy_panel import PrivacyPanel
 
 SETTINGS = PrivacySettings(
@@ -49,13 +50,20 @@ def changes():
 def panel(changes):
     made = PrivacyPanel(epsilon=1.0, delta=None, iterations=None, on_change=changes)
     yield made
-    fields.close_all(whole(made))
+    close(made)
+
+
+def close(panel):
+    """Leave no widget behind, whose state could not be read any more."""
+    fields.close_all(whole(panel))
+    panel.close()
 
 
 def whole(panel):
     """All parts of a panel, which the screen shows in several places."""
     boxes = [field.box for field in (panel.epsilon, panel.delta, panel.iterations)]
-    return ipywidgets.VBox([*boxes, panel.slider, panel.errors, panel.promise, panel.settings, panel.consequences])
+    with unsent():  # or it would outlive them
+        return ipywidgets.VBox([*boxes, panel.slider, panel.errors, panel.promise, panel.settings, panel.consequences])
 
 
 @pytest.fixture(scope="module")
@@ -97,7 +105,7 @@ def test_what_it_starts_with_is_what_is_given():
     assert panel.epsilon.value == "0.3"
     assert panel.slider.value == 0.3
     assert panel.problems() == {}
-    fields.close_all(whole(panel))
+    close(panel)
 
 
 @pytest.mark.parametrize(

@@ -80,11 +80,12 @@ def chart(
 
     :param steps: the right end of the x axis; 0 if it is not known. :param description: for screen readers.
     :param empty: what stands in the first panel if there are no values. :param marks: steps that are marked in all panels,
-        and what begins there. :param levels: the x axis instead of ``steps``.
+        and what begins there, which the last panel says: below an epsilon that grows there is room.
+    :param levels: the x axis instead of ``steps``.
     """
     steps = steps if levels is None else len(levels.texts)
     body = "".join(
-        _panel(panel, max(steps, 1), "" if place else empty, dict.fromkeys(marks, "") if place else marks)
+        _panel(panel, max(steps, 1), "" if place else empty, marks if panel is panels[-1] else dict.fromkeys(marks, ""))
         for place, panel in enumerate(panels)
     )
     label = escape(description, quote=True)
