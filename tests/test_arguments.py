@@ -280,6 +280,7 @@ def test_what_is_public_is_said_by_a_flag(published):
             result.score(published, public=value)
 
 
+@pytest.mark.thorough
 def test_an_audit(monkeypatch):
     monkeypatch.setattr(auditing.running, "audit_release", lambda *_, **__: None)  # which has checks of its own
 
@@ -379,6 +380,7 @@ def test_equal_flags_are_the_same_fit(published):
     assert keys[0] == keys[1]
 
 
+@pytest.mark.thorough
 def test_estimators_for_scikit_learn(monkeypatch):
     x, y = np.linspace(0, 1, 40)[:, None], np.array([0, 1] * 40)[:40]
 

@@ -51,6 +51,7 @@ def test_a_vector_is_cut_into_leaves_in_their_order():
     assert cut["b"].tolist() == [[3, 4], [5, 6]]
 
 
+@pytest.mark.thorough
 def test_the_largest_minibatch_fits_and_a_somewhat_larger_one_does_not():
     network = NETWORKS["fcnn"]
     step = layers.non_private(network)

@@ -45,6 +45,7 @@ def test_evaluation_records_of_breast_cancer_are_public(breast_cancer):
     assert breast_cancer.evaluation_label == "public data"
 
 
+@pytest.mark.thorough
 def test_every_embedded_name_loads_and_is_described():
     for name in wb.data.names():
         assert wb.data.load(name).name == name

@@ -29,6 +29,7 @@ def test_digits_are_images_in_the_unit_interval():
     assert wb.data.load("digits", split_seed=1).num_evaluation != digits.num_evaluation
 
 
+@pytest.mark.thorough
 def test_fashion_mnist_of_debian_has_its_published_split():
     if not published_images.DEBIAN_FASHION_MNIST.is_dir():
         pytest.skip("Debian's package dataset-fashion-mnist is not installed")

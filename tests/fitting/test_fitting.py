@@ -200,6 +200,7 @@ def test_no_step_taken_spends_nothing_and_leaves_the_promise():
     assert (guarantee.steps_taken, guarantee.epsilon_taken, guarantee.epsilon) == (0, 0.0, 1.0)
 
 
+@pytest.mark.thorough
 def test_epsilon_so_far_never_falls_and_ends_at_the_plan():
     prepared = prepare(iterations=300, seed=0)
     epsilon_at = prepared.plan.epsilon_so_far()
@@ -316,6 +317,7 @@ def test_a_fit_that_another_accountant_contradicts_does_not_run(monkeypatch):
     assert not prepared.has_begun
 
 
+@pytest.mark.thorough
 def test_caveats_of_the_data_come_first(private_frame):
     data = wb.data.from_frame(private_frame, target="ill", private_scaling=True)
     prepared = fits.prepare("logistic", data, epsilon=2.0, iterations=20)
@@ -633,6 +635,7 @@ def test_a_fit_that_was_interrupted_within_a_step_does_not_go_on(monkeypatch):
         next(prepared.run())
 
 
+@pytest.mark.thorough
 def test_an_unexpected_error_keeps_the_partial_result(monkeypatch):
     prepared = prepare(iterations=300)
     curve = prepared.plan.epsilon_so_far()

@@ -107,6 +107,7 @@ def test_metrics_are_of_the_posterior(fitted):
     assert fitted.score(records()) == pytest.approx(fitted.metrics, abs=1e-4)
 
 
+@pytest.mark.thorough
 def test_a_saved_result_is_the_same(fitted, tmp_path):
     loaded = wb.load(fitted.save(tmp_path))
     assert loaded.guarantee == fitted.guarantee
@@ -175,6 +176,7 @@ def test_the_ledger_has_it_before_the_release(tmp_path):
     assert (spend.status, spend.guarantee.epsilon, spend.guarantee.released) == ("settled", 1.0, "sums")
 
 
+@pytest.mark.thorough
 def test_a_fit_that_did_not_begin_has_the_prior():
     stopped = wb.fit(LINE, records(), seed=1, stop=lambda: True, **ONE)
     assert (stopped.status, stopped.guarantee.steps_taken, stopped.metrics) == ("cancelled", 0, {})
@@ -300,6 +302,7 @@ def test_a_formula_with_normal_residuals_has_it():
     assert found.predict(pd.DataFrame({"age": [50.0], "ward": ["b"]}))[0] == pytest.approx(29.0, abs=1.0)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("formula", "options"),
     [
@@ -315,6 +318,7 @@ def test_other_formulas_keep_dp_vi(formula, options):
     assert (spec.settings.estimator, spec.one_shot) == ("aligned", None)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     "terms", ["age + ward", "age * ward", "poly(age, 3)", "poly(age, 3, raw=True)", "bs(age, df=5)", "0 + age", "0 + ward"]
 )

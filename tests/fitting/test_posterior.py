@@ -83,6 +83,7 @@ def test_a_guide_that_leaves_a_latent_to_the_model_keeps_its_posterior():
     assert found.posterior_note == "the guide does not draw group_weights"
 
 
+@pytest.mark.thorough
 def test_functions_of_latents_are_those_of_the_same_draw():
     def model(x):
         rate = numpyro.sample("rate", dist.LogNormal(jnp.zeros(2), 1).to_event(1))

@@ -98,6 +98,7 @@ def test_in_a_notebook_one_line_follows_the_fit(in_a_kernel):
     assert last.endswith(" (public data)")
 
 
+@pytest.mark.thorough
 def test_in_scripts_and_where_it_is_not_wanted_nothing_is_shown(notebook, monkeypatch, capsys):
     fit()
     monkeypatch.setattr(IPython, "get_ipython", shell("ZMQInteractiveShell", kernel=object()))

@@ -133,6 +133,7 @@ def test_fingerprints_tell_units_apart():
     assert len(fingerprints) == 4
 
 
+@pytest.mark.thorough
 def test_a_saved_result_keeps_its_unit(fitted, tmp_path):
     fitted.save(tmp_path / "result")
     again = wb.load(tmp_path / "result") if hasattr(wb, "load") else wb.results.load(tmp_path / "result")

@@ -177,6 +177,7 @@ def test_large_and_small_parameters_are_not_rounded_away(name, parameters, refer
 # ---- extremes --------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(("name", "link"), some_of(EVERY, 4, 0))
 def test_values_and_gradients_are_finite_at_extremes(name, link):
     family, (response, parameters, extras) = get(name, link), inputs(name)

@@ -254,7 +254,7 @@ SHAPES = [
 ]
 
 
-@pytest.mark.parametrize(("formula", "family", "options", "shape"), some_of(SHAPES, 8))
+@pytest.mark.parametrize(("formula", "family", "options", "shape"), some_of(SHAPES, 16))
 def test_families_and_shapes(formula, family, options, shape):
     """Every record has a likelihood and an expected response, and the core finds the records' part of the model."""
     frame = made(60)

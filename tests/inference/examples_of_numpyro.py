@@ -543,7 +543,7 @@ def schools_guide(y, sigma):
         numpyro.sample("theta", dist.Normal(loc[:, 0], scale[:, 0]))
 
 
-@example("documentation: eight schools", schools_guide, reals(), positives(), quick=True)
+@example("documentation: eight schools", schools_guide, reals(), positives())
 def eight_schools(y, sigma):
     mu, tau = numpyro.sample("mu", dist.Normal(0, 5)), numpyro.sample("tau", dist.HalfCauchy(5))
     with numpyro.plate("J", len(y)):

@@ -116,7 +116,7 @@ def first_five(x, y):
     numpyro.factor("f", dist.Bernoulli(logits=x[:5] @ weights_of()).log_prob(y[:5]).sum())
 
 
-@pytest.mark.parametrize("name", some_of(list(MANY)))
+@pytest.mark.parametrize("name", some_of(list(MANY), 4))
 def test_another_model_for_more_records_is_refused(name):
     model, words = MANY[name]
     assert words in refusal(model, AutoNormal(model))
@@ -153,6 +153,7 @@ def in_parts(x, y):
         numpyro.sample("y", dist.Bernoulli(logits=logits), obs=y)
 
 
+@pytest.mark.thorough
 def test_records_in_parts_of_eight_are_the_same_model(monkeypatch):
     compared = []
     monkeypatch.setattr(_additivity, "_require_sums", lambda model, key, traced: compared.append(traced.records))
@@ -345,6 +346,7 @@ def test_made_up_records_suit_likelihoods(name):
     checked(model, records=records)
 
 
+@pytest.mark.thorough
 def test_a_density_that_no_made_up_record_has_is_taken_on_trust_inside_a_plate_alone():
     def likelihood(x, weights):
         return dist.Uniform(weights[0] + 1e6, 1e6 + 100).expand([len(x)])

@@ -137,6 +137,7 @@ def test_with_much_information_draws_are_the_slopes(share):
     assert np.linalg.eigvalsh(found).min() > 0
 
 
+@pytest.mark.thorough
 def test_draws_repeat_with_their_generator():
     once, again = (curvatures(np.eye(2), -3 * np.eye(2), 1.0, 3.0, np.ones(2), np.random.default_rng(4)) for _ in range(2))
     np.testing.assert_array_equal(once, again)

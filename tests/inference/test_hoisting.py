@@ -1,6 +1,7 @@
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pytest
 
 from workbench.inference._hoisting import hoist
 
@@ -19,6 +20,7 @@ def step(key, rest):
 REST = (jnp.ones(3), jnp.arange(12.0).reshape(4, 3))
 
 
+@pytest.mark.thorough
 def test_the_two_parts_together_are_the_whole():
     early, late = hoist(step, KEY, REST)
     jax.tree.map(np.testing.assert_array_equal, late(early(KEY), REST), step(KEY, REST))
@@ -45,6 +47,7 @@ def test_draws_that_depend_on_the_rest_stay_late():
     assert float(late(early(KEY), jnp.int32(7))) == float(fn(KEY, jnp.int32(7)))
 
 
+@pytest.mark.thorough
 def test_many_keys_at_once():
     early, late = hoist(step, KEY, REST)
     keys = jax.random.split(KEY, 4)

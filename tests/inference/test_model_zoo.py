@@ -21,7 +21,7 @@ from workbench.sampling import Minibatch, PoissonSampler
 
 KEY = jax.random.key(1)
 EVERY_CASE = pytest.mark.parametrize("name", some_of(list(zoo.ZOO), 6))
-STEPPING = pytest.mark.parametrize("name", some_of(list(zoo.ZOO), 24))  # each compiles a whole step
+STEPPING = pytest.mark.parametrize("name", some_of(list(zoo.ZOO), 40))  # each compiles a whole step
 
 
 class Drawn(handlers.Messenger):

@@ -58,6 +58,7 @@ def test_a_plate_of_all_records_that_are_handed_in_needs_no_num_records():
     assert same_losses_as_normal_mean(model)
 
 
+@pytest.mark.thorough
 def test_a_plate_of_num_records_need_not_subsample():
     def model(x, num_records=None):
         mean = numpyro.sample("mean", dist.Normal(0, 1))
@@ -75,6 +76,7 @@ def test_a_likelihood_of_all_records_without_a_plate():
     assert same_losses_as_normal_mean(model)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("size", [None, 20])
 def test_a_plate_that_draws_its_own_minibatch_gets_the_one_that_was_drawn(size):
     def model(x):
@@ -238,6 +240,7 @@ def test_automatic_guides_of_local_latents_are_refused():
     assert "amortised" in message
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("model", some_of([local_mean, zoo.levels], first=1), ids=["scalar", "with an inner plate"])
 def test_the_refusal_has_a_guide_to_paste(model):
     """Its record plate may be the second axis from the right, and some latents have an axis inside of it."""
@@ -256,6 +259,7 @@ def test_the_refusal_has_a_guide_to_paste(model):
     assert seen.local_latents == (("hidden",) if model is local_mean else ("level", "state"))
 
 
+@pytest.mark.thorough
 def test_the_hessian_of_a_made_up_record_is_not_given_out():
     guide = AutoLaplaceApproximation(zoo.normal_mean)
     seen = split(zoo.normal_mean, guide, KEY, ONLY_X_SHAPES, num_records=20)
@@ -546,6 +550,7 @@ def test_u_leaves_out_hyper_parameters_that_no_record_touches():
     assert seen.shared_size == 3
 
 
+@pytest.mark.thorough
 def test_u_keeps_a_hyper_parameter_that_scales_the_weights_inside_the_model():
     """Written without centring, the records meet both factors."""
 

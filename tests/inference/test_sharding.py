@@ -7,10 +7,12 @@ from pathlib import Path
 
 import pytest
 
+from tests.conftest import some_of
+
 HERE = Path(__file__).parent
 
 
-@pytest.mark.parametrize("file", ["on_eight_devices.py", "parts_on_eight_devices.py"])
+@pytest.mark.parametrize("file", some_of(["on_eight_devices.py", "parts_on_eight_devices.py"]))
 @pytest.mark.parametrize("part", ["not thorough", pytest.param("thorough", marks=pytest.mark.thorough)])
 def test_on_eight_devices(part, file):
     """In a process of its own: XLA decides when it starts how many devices it simulates."""

@@ -266,6 +266,7 @@ def test_a_run_goes_on_from_a_state_and_not_beyond_its_plan():
         trainer.guarantee(beyond)
 
 
+@pytest.mark.thorough
 def test_another_runs_guarantee_is_kept_again():
     trainer = with_target(iterations=9)
     state = trainer.init(new_key(), *RECORDS)
@@ -358,6 +359,7 @@ def test_record_arrays_among_the_constants_are_refused(name):
         with_target(iterations=3, **{name: y}).init(new_key(), x)
 
 
+@pytest.mark.thorough
 def test_initial_values_can_be_given():
     trainer = logistic()
     start = trainer.init(key_from_seed(0), *RECORDS, init_params={"weights_scale": jnp.full(3, 0.7)})
@@ -525,6 +527,7 @@ def test_evaluate_takes_other_records_of_the_same_shape():
             USUAL.evaluate(state, *bad)
 
 
+@pytest.mark.thorough
 def test_lanes_take_a_number_of_each_kind_for_every_lane():
     """Places beyond the end would be read as the last lane's: another fit's records, clip or noise."""
     x, y = (jnp.asarray(array) for array in RECORDS)

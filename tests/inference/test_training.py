@@ -128,6 +128,7 @@ def test_the_first_snapshot_holds_the_starting_values(usual, looped):
     assert usual[0].seconds_per_step is None
 
 
+@pytest.mark.thorough
 def test_params_of_each_snapshot_are_numpy_arrays_of_their_own(usual):
     """Buffers are donated to the next chunk: what a snapshot holds must survive that."""
     assert all(type(value) is np.ndarray for snapshot in usual for value in snapshot.params.values())
@@ -152,6 +153,7 @@ def test_snapshots_have_no_place_for_a_minibatch_loss(usual):
     assert all(snapshot.metrics == {} for snapshot in usual)
 
 
+@pytest.mark.thorough
 def test_a_loop_of_update_gives_the_same_result(usual, looped):
     dpvi, at_10, at_45 = looped
     assert_same_params(dpvi.get_params(at_10), usual[1].params, rtol=1e-4, atol=1e-6)
@@ -176,6 +178,7 @@ def test_how_many_draws_are_made_ahead_changes_no_result(usual, one_evaluation, 
     assert_same_params(usual[-1].params, snapshots[-1].params, rtol=1e-5, atol=1e-7)
 
 
+@pytest.mark.thorough
 def test_how_many_steps_make_a_chunk_changes_no_result(usual, one_evaluation, monkeypatch):
     monkeypatch.setattr(training, "_FIRST_CHUNK_STEPS", 4)
     monkeypatch.setattr(training, "_CHUNK_SECONDS", 1e-9)
@@ -295,6 +298,7 @@ def test_evaluation_happens_on_its_grid_and_snapshots_keep_their_values(monkeypa
     assert all(snapshot.metrics_step <= snapshot.step for snapshot in snapshots)
 
 
+@pytest.mark.thorough
 def test_metrics_that_cannot_be_computed_do_not_lose_the_run(one_evaluation):
     """Epsilon is spent by then: the run ends as planned and says what went wrong."""
     calls = []

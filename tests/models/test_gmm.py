@@ -67,6 +67,7 @@ def test_likelihood_of_a_minibatch_is_scaled_to_all_records():
     assert float(found) == pytest.approx(expected, rel=1e-5)
 
 
+@pytest.mark.thorough
 def test_prior_of_the_weights_is_the_uniform_dirichlet():
     @jax.jit
     @jax.vmap
@@ -109,6 +110,7 @@ def test_starting_means_lie_apart_and_look_at_no_record(num_features):
     assert np.abs(starts[0]).max() <= 2.0
 
 
+@pytest.mark.thorough
 def test_records_are_drawn_where_none_are_observed():
     @jax.jit
     def draw():

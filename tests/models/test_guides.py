@@ -82,6 +82,7 @@ def test_a_hierarchical_fit_predicts():
     assert result.metrics["auc"] > 0.8
 
 
+@pytest.mark.thorough
 def test_parts_have_their_shapes():
     drawn = handlers.seed(joint_normal, 0)({"one": (2, 3), "other": ()}, 1.0)
     assert {name: value.shape for name, value in drawn.items()} == {"one": (2, 3), "other": ()}

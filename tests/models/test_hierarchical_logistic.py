@@ -92,6 +92,7 @@ def test_predicted_probability_uses_the_weights_of_the_records_group():
     assert np.asarray(predict(VALUES, X, GROUP)) == pytest.approx(1 / (1 + np.exp(-logits)), rel=1e-5)
 
 
+@pytest.mark.thorough
 def test_target_is_drawn_where_none_is_observed():
     trace = handlers.trace(handlers.seed(model, 0)).get_trace(X, GROUP, **FACTS)
     assert set(np.unique(trace["y"]["value"])) <= {0, 1}

@@ -82,6 +82,7 @@ def convolved(values, layer, x):
     return (summed + values[f"{layer}_bias"]) / np.sqrt(math.prod(kernel.shape[:3]))
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("shape", [(6, 5), (7, 4, 3)])
 def test_a_convolutional_network_halves_the_picture_and_normalises_groups_of_channels(shape):
     x = RANDOM.random(shape).astype(np.float32)
@@ -178,6 +179,7 @@ def test_log_density_of_point_estimates_is_the_likelihood():
     assert density(guide, VALUES) == 0
 
 
+@pytest.mark.thorough
 def test_log_density_of_a_bayesian_network_has_a_prior_of_each_weight():
     prior = sum(stats.norm.logpdf(value, scale=0.5).sum() for value in VALUES.values())
     found = density(model, VALUES, weights="bayesian", prior_scale=0.5)

@@ -126,6 +126,7 @@ def test_score_is_the_root_mean_squared_error_of_a_pixel():
     assert entry().score(np.array([0.0, 1.0]), np.array([0.3, 0.6]))["reconstruction_error"] == pytest.approx(0.125**0.5)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(("layout", "likelihood"), some_of([("dense", "bernoulli"), ("convolutional", "gaussian")]))
 def test_images_are_drawn_where_none_are_observed(layout, likelihood):
     @jax.jit
@@ -170,6 +171,7 @@ def test_codes_and_reconstructions_have_the_images_shape(layout, shape):
     assert predicted.shape == (2, *shape)
 
 
+@pytest.mark.thorough
 def test_a_convolution_sees_the_neighbourhood_of_a_pixel():
     """Against JAX's own convolution, with the same kernel."""
     from workbench.gallery.vae import _patches

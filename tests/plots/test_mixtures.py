@@ -108,6 +108,7 @@ def test_components_can_have_names():
     assert [text.split()[0] for text in texts(axes)] == ["x", "y", "z"]
 
 
+@pytest.mark.thorough
 def test_one_component_without_spread_of_means_can_be_drawn():
     for features in (1, 2, 3):
         png(mixture_figure([1.0], np.zeros((1, features)), np.ones((1, features)), "covered"))

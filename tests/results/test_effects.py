@@ -107,6 +107,7 @@ def test_other_columns_move_where_they_are_told(fitted):
     assert found.values == ("a", "b", "c")
 
 
+@pytest.mark.thorough
 def test_a_group_has_its_own_effect_and_lines_are_levels_of_another_column(fitted):
     result = fitted("poisson")
     draws, (shift, _) = result.draws, units(result)
@@ -224,6 +225,7 @@ def test_intervals_are_those_of_each_records_expected_response(fitted):
     assert list(found.index) == list(rows.index)
 
 
+@pytest.mark.thorough
 def test_effects_show_themselves(fitted):
     result = fitted("poisson")
     effect, difference = result.effects("age"), result.comparisons("ward")

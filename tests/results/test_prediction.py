@@ -145,6 +145,7 @@ def test_parameters_of_another_model_are_refused(loaded):
 # ---- score ---------------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.thorough
 def test_scores_are_those_of_the_run_up_to_draws(fitted):
     scores = fitted.score()
     assert set(scores) == set(fitted.metrics)
@@ -196,6 +197,7 @@ def test_synthetic_records_are_a_table_in_its_own_units(fitted, patients):
     assert set(twin["ill"]) == {"yes", "no"}
 
 
+@pytest.mark.thorough
 def test_a_seed_repeats_them_and_none_does_not(fitted):
     assert fitted.sample(40, seed=4).equals(fitted.sample(40, seed=4))
     assert not fitted.sample(40).equals(fitted.sample(40))

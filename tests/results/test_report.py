@@ -217,6 +217,7 @@ def test_a_stopped_run_is_marked(done, cancelled):
     assert "stopped early" not in Page(done.report()).text
 
 
+@pytest.mark.thorough
 def test_a_failed_run_gives_its_reason(done):
     text = Page(dataclasses.replace(done, status="failed", message="too <bold>").report()).text
     assert "This run failed" in text

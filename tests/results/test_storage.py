@@ -70,6 +70,7 @@ def test_a_cancelled_and_a_private_result_come_back_too(cancelled, secret, tmp_p
         assert (loaded.status, loaded.guarantee, loaded.history) == (result.status, result.guarantee, result.history)
 
 
+@pytest.mark.thorough
 def test_a_loaded_result_can_be_summarised_reported_and_saved(done, saved, tmp_path):
     loaded = wb.load(saved)
     assert loaded.summary_table().equals(done.summary_table())

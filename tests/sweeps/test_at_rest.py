@@ -94,6 +94,7 @@ def test_evaluation_records_that_do_not_fit_into_memory_are_refused_before_a_ste
     assert [spend.reached for spend in wb.ledger.Ledger("ledger.db").spends()] == [0] * 2
 
 
+@pytest.mark.thorough
 def test_what_other_processes_or_devices_would_need_is_refused():
     asked = {"data": opened("direct"), **ASKED, **PLAN}
     with ThreadPoolExecutor(1) as pool, pytest.raises(ArgumentError, match=r"^executor=.*stay in a file of this process"):
@@ -102,6 +103,7 @@ def test_what_other_processes_or_devices_would_need_is_refused():
         wb.sweep(**asked, devices="all")
 
 
+@pytest.mark.thorough
 def test_the_command_names_a_file_for_a_plan_without_data(capsys):
     opened("direct")
     Path("plan.yaml").write_text("model: logistic\nepsilons: [1, 2]\niterations: 20\n")

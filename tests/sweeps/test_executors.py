@@ -122,6 +122,7 @@ def test_a_stop_ends_the_wait_for_others():
     assert (result.status, len(result.table)) == ("stopped", 0)
 
 
+@pytest.mark.thorough
 def test_a_model_that_cannot_be_sent_is_told():
     model = dataclasses.replace(wb.models.get("logistic"), score=lambda target, predictions: {})
     with (

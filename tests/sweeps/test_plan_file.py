@@ -241,6 +241,7 @@ def test_what_cannot_be_used_is_named_with_what_is_nearest(plan, table, argument
 # --- sizes -----------------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("name", "text"),
     [

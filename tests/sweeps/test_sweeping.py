@@ -136,6 +136,7 @@ def test_how_a_fit_is_run_does_not_make_it_another(tmp_path, monkeypatch):
     assert [run.spec.privacy.epsilon for run in prepared.runs] == [2.0]
 
 
+@pytest.mark.thorough
 def test_another_reference_level_is_another_fit_of_the_same_records():
     frame = pd.DataFrame({"ward": ["a", "b"] * 100, "y": [0, 1, 1, 0] * 50})
     keys, records = set(), set()

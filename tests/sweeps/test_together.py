@@ -118,6 +118,7 @@ def test_what_another_sweep_is_about_to_run_counts_in_the_total(make, quick):
     assert make().total.fits == 4  # the same ones
 
 
+@pytest.mark.thorough
 def test_what_a_stopped_sweep_gave_back_another_one_runs(make, quick):
     one, other = make(), make()
     assert one.run(lambda: len(quick.ran) >= 1).status == "stopped"
@@ -127,6 +128,7 @@ def test_what_a_stopped_sweep_gave_back_another_one_runs(make, quick):
     assert one.run().total.fits == result.total.fits == 4
 
 
+@pytest.mark.thorough
 def test_waiting_for_another_sweep_ends_with_a_stop(make, quick, tmp_path):
     one, other = make(), make()
     one._claim({}, prepared_sweeps._Report(lambda progress: None, 4, 4))

@@ -73,6 +73,7 @@ def test_a_fit_is_that_of_the_code_below_it(screen):
     assert "dose" in text(screen)
 
 
+@pytest.mark.thorough
 def test_a_screen_may_begin_with_one(private_data):
     made = Workbench(
         model="formula", data=private_data, options={"formula": "ill ~ age", "family": "bernoulli"}, iterations=20

@@ -152,6 +152,7 @@ def test_a_fit_is_not_compared_with_itself(done, other):
     assert "two different fits" in panel.comparison.value
 
 
+@pytest.mark.thorough
 def test_a_choice_made_earlier_stays(done, other, cancelled):
     panel = HistoryPanel()
     for result in (done, other, cancelled):
