@@ -254,7 +254,18 @@ class Screen:
         self.field(label).press("Enter")
 
     def choose(self, label, option):
-        self.field(label).select_option(label=option)
+        """Choose an option, also one that is marked as not for what else is chosen."""
+        menu = self.field(label)
+        named = re.compile(rf"^{re.escape(option)}( \(not for .*\))?$")
+
+        def chosen():
+            texts = [text.replace("\xa0", " ") for text in menu.locator("option").all_inner_texts()]  # ipywidgets' spaces
+            places = [place for place, text in enumerate(texts) if named.match(text)]
+            if places:
+                menu.select_option(index=places[0])  # marks may change meanwhile, but not the order
+            return places
+
+        wait_for(chosen, 60, f"{option} in a menu")
 
     def comes_to_rest(self):
         """Wait until nothing has moved for half a second, because a click may miss while a result is drawn."""

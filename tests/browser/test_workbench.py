@@ -119,7 +119,10 @@ def words_before_a_fit(screen):
 def test_all_that_matters_is_in_one_view_in_every_width_and_theme(notebook, page, screenshots, tmp_path):
     page.set_viewport_size({"width": 1280, "height": 800})
     others = "wb.widgets.Sweep(seeds=2)", f"wb.widgets.Ledger({str(tmp_path / 'none.sqlite')!r})"
-    book = notebook(SHOW.format("None"), *others, name="view", where="lab/tree")
+    own = (
+        f"import os\nos.environ['WORKBENCH_STATE'] = {str(tmp_path / 'state')!r}\n"  # or stopped fits of others are offered
+    )
+    book = notebook(own + SHOW.format("None"), *others, name="view", where="lab/tree")
     book.run(0)
     screen = Screen(page).is_ready()
     screen.comes_to_rest()

@@ -68,7 +68,7 @@ def test_a_fit_is_entered_and_says_what_was_spent(fit, ledger, place):
     assert listed["epsilon"] == answer["epsilon"]
 
     shown = ledger("show", "clinic")
-    assert "All 2 fits together, on the same records, satisfy (epsilon = " in shown
+    assert "Both fits together, on the same records, satisfy (epsilon = " in shown
     assert "Set a cap to be safe in any case" in shown
     first, second = (line.split() for line in shown.splitlines() if line.startswith(("1  ", "2  ")))
     assert first[:9] == ["1", "1", "logistic", "1", "0.001", "40", "of", "40", "settled"]

@@ -115,7 +115,7 @@ def test_json_is_one_object_on_standard_output(public):
     assert list(answer) == ["status", "message", "statement", "total", "planned", "stored", "fits"]
     assert (answer["status"], answer["message"], answer["total"]) == ("done", "", None)
     assert (answer["planned"], answer["stored"]) == (5, 0)
-    assert answer["statement"] == "The tumours are public or made up: no privacy is spent."
+    assert answer["statement"] == "These records are public or made up: no privacy is spent."
     assert "5/5" in err
 
 
@@ -162,7 +162,7 @@ def test_people_get_mean_and_deviation(command, public, no_steps):
     mean, deviation = (fits.loc[fits["epsilon"] == 4, "auc"].agg(name) for name in ("mean", "std"))
     assert rows[1].split() == ["dp-vi", "4", "public", "data", "2", f"{mean:.4g}", f"{deviation:.4g}"]
     assert rows[2].split()[:2] + rows[2].split()[-1:] == ["scikit-learn", "inf", "-"]
-    assert rows[3:] == ["", "5 of 5 fits are done.", "The tumours are public or made up: no privacy is spent."]
+    assert rows[3:] == ["", "5 of 5 fits are done.", "These records are public or made up: no privacy is spent."]
 
 
 def test_a_dry_run_says_what_there_is_to_do(command, public, no_steps, tmp_path):
@@ -170,7 +170,7 @@ def test_a_dry_run_says_what_there_is_to_do(command, public, no_steps, tmp_path)
     (folder / "more.yaml").write_text(PUBLIC.replace("[1, 4]", "[1, 2, 4]").replace("20", "[20, 30]"))
     code, out, err = command("sweep", folder / "more.yaml", "--dry-run")
     assert (code, err) == (0, "")
-    assert out.startswith("13 fits: 5 in the store, 8 to run, 0 that cannot be run.\nThe tumours are public")
+    assert out.startswith("13 fits: 5 in the store, 8 to run, 0 that cannot be run.\nThese records are public")
     code, out, _ = command("sweep", folder / "more.yaml", "--dry-run", "--json", "--store", tmp_path / "none.sqlite")
     answer = json.loads(out)
     assert (code, answer["status"], answer["planned"], answer["stored"]) == (0, "planned", 13, 0)

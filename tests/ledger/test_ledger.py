@@ -194,7 +194,7 @@ def test_a_cap_after_the_first_fit_says_when_it_holds(book):
     book.set_cap("clinic", 3.0, 1e-5)
     assert "was set or changed after fits had begun" in book.budget_status("clinic").statement()
     book.reserve(records(), [promise(0.5)], model="logistic")
-    assert "The cap holds even if they were not." in book.budget_status("clinic").statement()
+    assert "The cap holds for others too." in book.budget_status("clinic").statement()
 
 
 def test_the_newest_cap_counts_and_can_be_taken_away(book):

@@ -158,6 +158,7 @@ def test_a_cap_is_taken_away_for_a_reason_only(spent, screens):
     assert screen.remove_cap.disabled
 
 
+@pytest.mark.thorough
 def test_interrupted_fits_are_recovered(spent, screens, private_data, promise):
     screen = screens()
     assert screen.recover.disabled

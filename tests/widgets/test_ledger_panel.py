@@ -142,7 +142,7 @@ def test_a_fit_over_the_cap_is_told_with_what_would_fit_and_asks_for_a_reason(bo
     seen, panel = looked(prepared(private_data, 5.0))
     assert "is refused" in seen.said
     assert "would fit" in seen.problems["epsilon"]
-    assert "write the reason below the Fit button" in seen.problems["epsilon"]
+    assert "write why in “reason to exceed the cap”" in seen.problems["epsilon"]
     assert panel.reason.visible
     seen, panel = looked(prepared(private_data, 5.0), "the board says so")
     assert seen.problems == {}

@@ -187,7 +187,9 @@ def test_coefficients_that_are_clear_of_zero_are_named_where_no_score_may_be(sec
     if secret[1].interval_warning:
         assert said.startswith("Posterior shows")
     else:
-        assert f"excludes zero: {', '.join(clear) or 'none'}, of {len(table)} in all (covered by the guarantee)" in said
+        which = f"{len(clear)} {'has' if len(clear) == 1 else 'have'}" if clear else "none has"
+        assert said.startswith(f"Of {len(table)} coefficients, {which} a 90 % interval that excludes zero")
+        assert f"{': ' if clear else ''}{', '.join(clear)} (covered by the guarantee)" in said
     assert "The evaluation records are private, so no score is shown." in said
     scaled = dataclasses.replace(secret[1], release_label="outside the guarantee")
     assert "covered by the guarantee" not in result_panel.learnt(scaled)

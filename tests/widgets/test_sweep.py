@@ -258,7 +258,7 @@ def test_what_is_there_is_not_run_again_and_gives_the_time(ended):
     assert buttons(screen) == [False, False, False]
     screen.ranges.fields["seeds"].value = "7"
     settle(screen)
-    assert "15 fits, of which 2 are missing. About 1.0 s of steps" in re.sub("<.*?>", "", text(screen.spending.view))
+    assert "2 of 15 fits remain. About 1.0 s of steps" in re.sub("<.*?>", "", text(screen.spending.view))
     assert buttons(screen) == [True, False, False]
     screen.ranges.fields["seeds"].value = "6"
     settle(screen)

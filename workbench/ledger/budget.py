@@ -288,10 +288,11 @@ class BudgetStatus:
         cap = entry.cap
         assert cap is not None
         asked = "this fit" if len(fits) == 1 else f"these {len(fits)} fits"
-        spent = min(1.0, cap.used(self._before))
+        used = cap.used(self._before)
+        spent = 100 if used >= 1 else min(99, round(100 * used))
         text = (
             f"{asked} would raise what is spent on {entry.name!r} above its cap of epsilon = {cap.epsilon:g} at delta = "
-            f"{cap.delta:g}, of which {100 * spent:.0f} % is used."
+            f"{cap.delta:g}, of which {spent} % is used."
         )
         if len(fits) > 1:
             largest = max(fits, key=lambda fit: fit.epsilon)
@@ -309,8 +310,8 @@ class BudgetStatus:
         for entry in self.caps:
             if any(spend.number <= entry.after for spend in self.spends):
                 lines.append(
-                    f"The cap of {entry.name!r} was set or changed after fits had begun. It holds if their results did not "
-                    "decide that."
+                    f"The cap of {entry.name!r} was set or changed after fits had begun. It is valid only if it was not "
+                    "chosen by looking at their results."
                 )
         stopped = sum(0 < spend.counted < spend.planned for spend in self.spends)
         if stopped:
@@ -377,7 +378,7 @@ class BudgetStatus:
             if not self.caps:
                 words.append("Set a cap to be safe in any case.")
             elif self._is_kept:
-                words.append("The cap holds even if they were not.")
+                words.append("The cap holds for others too.")
         return " ".join([*words, *self.cautions()])
 
 

@@ -72,7 +72,11 @@ class TotalPrivacy:
 
         :param unit: what one record is, in words.
         """
-        who = "The one fit" if self.fits == 1 else f"All {self.fits} fits together, on the same records,"
+        who = (
+            "The one fit"
+            if self.fits == 1
+            else f"{'Both' if self.fits == 2 else f'All {self.fits}'} fits together, on the same records,"
+        )
         change = _RELATIONS[self.relation].format(unit=unit)
         if not math.isfinite(self.epsilon):
             have = "has" if self.fits == 1 else "have"
@@ -81,7 +85,7 @@ class TotalPrivacy:
         promise = f"(epsilon = {shown}, delta = {upper(self.delta)})-differential privacy under {change}."
         if self.fits == 1:
             return f"{who} satisfies {promise}"
-        return f"{who} satisfy {promise} Somebody who looks at several of them learns from all."
+        return f"{who} satisfy {promise} Someone who sees several of them learns from all of these."
 
 
 def total(guarantees: Sequence[Guarantee], delta: float | None = None) -> TotalPrivacy:

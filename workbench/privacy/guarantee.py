@@ -215,10 +215,13 @@ class Guarantee:
         opinion = f"; {self.second_opinion}" if self.second_opinion else ""
         relation = self.relation.replace("_", " ")
         clipped = (_ADAPTED if self.adapts_clip else _CLIPPED[self.clipping]).format(clip=self.clip)
-        kept = f"It was kept by {_plain_count(self.steps)} planned steps of DP-VI: {minibatches}, {self._gradients}"
+        kept = (
+            f"The guarantee comes from {_plain_count(self.steps)} planned steps of DP-VI: {minibatches}, {self._gradients}"
+        )
         if self.released == "sums":
             kept = (
-                "It was kept by a single release, of sums over all records: the vector of column products of each record was"
+                "The guarantee comes from a single release, of sums over all records: the vector of column products of each "
+                "record was"
             )
         lines = [
             self.headline(),

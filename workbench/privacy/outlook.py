@@ -123,13 +123,13 @@ class Outlook:
         if quantities > settings.num_records:
             return ""
         if self.room >= quantities:
-            every = "the model's quantity" if quantities == 1 else f"all {count(quantities)} quantities of the model"
             if self.room >= ALL * quantities:
+                every = "the model's quantity" if quantities == 1 else f"all {count(quantities)} quantities of the model"
                 return f"The noise leaves room for {every}, unless columns resemble each other closely."
+            needed = "the model's quantity needs" if quantities == 1 else f"all {count(quantities)} quantities need"
             return (
-                f"The noise leaves room for {every.removesuffix(' of the model')} at best, "
-                f"{_rounded_down(self.room / quantities)} times over; regressions on made-up records needed {MOST} times "
-                f"for most, {ALL} for all."
+                f"At best, the signal is {_rounded_down(self.room / quantities)} times what {needed}; regressions on "
+                f"made-up records found most from {MOST} times on, and all from {ALL}."
             )
         more = [f"{_rounded_up(settings.num_records * quantities / max(self.room, 1e-9))} records"]
         if self.epsilon_for_all is not None:

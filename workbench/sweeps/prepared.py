@@ -107,7 +107,7 @@ class PreparedSweep:
         """What the sweep spends, and what it means to choose its best fit, in words."""
         data = self.grid.records_of(next(iter(self.cells.values())))
         if self.grid.is_public:
-            return f"The {_plural(data.unit)} are public or made up: no privacy is spent."
+            return "These records are public or made up: no privacy is spent."
         if self.total is None:
             return "No private fit of these records is planned or in the store."
         words = [self.total.statement(data.unit), *self._ledger_says(data.unit)]
@@ -374,7 +374,3 @@ def total_spent(store: Store, fingerprints: Iterable[str], planned: Mapping[str,
 def now() -> str:
     """The local time as a sweep's table shows it."""
     return time.strftime("%Y-%m-%d %H:%M:%S %z")
-
-
-def _plural(unit: str) -> str:
-    return unit if unit.endswith("s") else f"{unit}s"

@@ -39,6 +39,7 @@ class Panel:
     :param bound: whether values are upper bounds, which are rounded up.
     :param names: further lines by their names. :param has_keys: whether these have colours, and keys above the chart.
     :param dots: values without a line, by the name of the line that they belong to.
+    :param ticks: of the y axis; round numbers by default.
     """
 
     title: str
@@ -54,6 +55,7 @@ class Panel:
     names: Mapping[str, Points] = field(default_factory=dict)
     has_keys: bool = False
     dots: Mapping[str, Points] = field(default_factory=dict)
+    ticks: tuple[float, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -143,11 +145,12 @@ def _lines(panel: Panel, points: Points, steps: int, limits: tuple[float, float]
                        for corner in (before, (after[0], before[1]))] if corners else []  # fmt: skip
         return f'<polyline class="{kind}" points="{" ".join(f"{x:.4g},{y:.4g}" for x, y in corners)}"/>'
 
-    ticks = _ticks(low, high, 3 if panel.height > 60 else 2)
+    ticks = panel.ticks or _ticks(low, high, 3 if panel.height > 60 else 2)
     grid = "".join(f'<line class="grid" x1="0" x2="1000" y1="{at(tick):.4g}" y2="{at(tick):.4g}"/>' for tick in ticks)
+    texts = [f"{tick:g}" for tick in ticks] if panel.ticks else _numbers.ticks(ticks)
     labels = "".join(
         f'<span class="y" style="top:clamp(8px,{at(tick):.4g}%,100% - 6px)">{text}</span>'
-        for tick, text in zip(ticks, _numbers.ticks(ticks), strict=True)
+        for tick, text in zip(ticks, texts, strict=True)
     )
     drawn = [grid, *(line(other, "faint") for other in panel.faint)]
     kinds = dict(zip(panel.names, _kinds(panel), strict=True))

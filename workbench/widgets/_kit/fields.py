@@ -99,6 +99,7 @@ class Field:
         """Show beside the control what is wrong with its value; "" hides the error."""
         shown = f"{self.name} = {self.value}: {expectation}" if expectation else ""
         say(self.error_line, markup.problem(shown))
+        (self.control.add_class if shown else self.control.remove_class)("dpvi-wrong")
 
     def show_help(self, help: str) -> None:
         """Change the help; "" removes its mark."""

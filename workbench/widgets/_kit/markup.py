@@ -105,10 +105,11 @@ def card(title: str, paragraphs: Sequence[str], cautions: Iterable[str] = (), *,
     )
 
 
-def cards(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """A table of words. Where there is no room for its columns, its rows become blocks."""
-    inner = table(columns, rows, numbers=False, named=True)
-    return f"<div class='dpvi-scrolls dpvi-cards' style='overflow:auto;max-height:360px'>{inner}</div>"
+def cards(columns: Sequence[str], rows: Iterable[Sequence[str]], *, numbers: bool = False) -> str:
+    """A table of words, or of ``numbers``. Where there is no room for its columns, its rows become blocks."""
+    inner = table(columns, rows, numbers=numbers, named=True)
+    style = "overflow:auto;max-height:360px;width:fit-content;max-width:100%"
+    return f"<div class='dpvi-scrolls dpvi-cards' style='{style}'>{inner}</div>"
 
 
 def code_box(text: str) -> str:
@@ -116,8 +117,8 @@ def code_box(text: str) -> str:
     return (
         f'<div><button type="button" class="jupyter-button" onclick="{_COPY}" style="display:block;margin-left:auto">Copy'
         "</button>"
-        f'<pre style="user-select:all;white-space:pre-wrap;background:var(--dpvi-soft, transparent);color:{INK};'
-        'padding:.6em;margin:0">'
+        '<pre style="user-select:all;white-space:pre-wrap;overflow-wrap:break-word;padding:.6em;margin:0;'
+        f'background:var(--dpvi-soft, transparent);color:{INK}">'
         f"{escape(text)}</pre></div>"
     )
 

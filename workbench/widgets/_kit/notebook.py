@@ -82,7 +82,7 @@ class NotebookOutput:
     def write(self, summary: str, body: str) -> None:
         """Show ``body`` (HTML) in all displays, folded under a line that begins with "Kept in this notebook"."""
         folded = markup.fold(f"Kept in this notebook: {summary}", body)
-        self._html = f'<div class="dpvi-kept">{folded}</div>'
+        self._html = f'<div class="dpvi-kept" style="padding:0 8px;font-size:13px">{folded}</div>'
         for handle in self._handles:
             handle.update(self.content)
 

@@ -36,7 +36,7 @@ def number(epsilon: float) -> str:
     return f"{epsilon:.4f}".rstrip("0").rstrip(".")
 
 
-_OVER_CAP = "To exceed it on purpose, which is recorded, write the reason below the Fit button."
+_OVER_CAP = "To exceed it on purpose, which is recorded, write why in “reason to exceed the cap”."
 REMEDIES = {"over cap": _OVER_CAP, "cap relation": _OVER_CAP}  # by code of an ``ArgumentError``
 
 

@@ -80,14 +80,13 @@ def _plan_words(prepared: PreparedSweep) -> tuple[str, str]:
     planned, left = len(prepared.cells), len(prepared.runs)
     if not left:
         return f"All {planned} fits are done.", "For more, increase the repetitions or add to a list."
-    missing = "" if left == planned else f", of which {left} are missing"
     pace = pace_of(prepared)
     if pace is None:
         time = "The time will be known after the first steps."
     else:
         seconds = pace * sum(iterations_of(prepared.runs).values())
         time = f"About {duration(max(1, seconds))} of steps at the speed of earlier fits, plus compilation."
-    return f"{planned} fits{missing}.", time
+    return f"{planned} fits." if left == planned else f"{left} of {planned} fits remain.", time
 
 
 def _refused(prepared: PreparedSweep) -> str:

@@ -238,10 +238,7 @@ def table_html(result: SweepResult) -> str:
     titles = ["number", *(words_of(name)[0] for name in names)]
     more = len(rows) - _MOST_ROWS
     hidden = markup.quiet(f"and {more} more rows, which are in the file") if more > 0 else ""
-    return (
-        f"{badges}<div class='dpvi-scrolls' style='max-height:360px;overflow:auto;overflow-wrap:normal'>"
-        f"{markup.table(titles, rows[:_MOST_ROWS])}</div>{hidden}"
-    )
+    return f"{badges}{markup.cards(titles, rows[:_MOST_ROWS], numbers=True)}{hidden}"
 
 
 def _shown(column: pd.Series) -> list[str]:

@@ -249,7 +249,7 @@ def _spent(prepared: Any, points: Sequence[tuple[int, float]], end: tuple[int, f
     curve = ((0, 0.0), *prepared.plan.epsilon_curve())
     return Panel(
         "epsilon", f"spent so far, at most; {planned:g} planned", points, (0.0, 1.1 * planned), "third", (curve,),
-        height=_LOW, stairs=True, bound=True,
+        height=_LOW, stairs=True, bound=True, ticks=(0.0, planned),
     )  # fmt: skip
 
 

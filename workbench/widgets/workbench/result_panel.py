@@ -264,11 +264,11 @@ def _clear_of_zero(result: Any) -> str:
     low, high = (table.filter(like=end).iloc[:, 0] for end in ("%_low", "%_high"))
     names = list(map(str, table.index[(low > 0) | (high < 0)]))
     more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
-    which = f"{', '.join(names[:_NAMED])}{more}" if names else "none"
+    which = f": {', '.join(names[:_NAMED])}{more}" if names else ""
+    has = f"{count(len(names)) if names else 'none'} {'has' if len(names) < 2 else 'have'}"
     label = "covered by the guarantee" if result.release_label == "covered" else result.release_label
-    return (
-        f"Coefficients whose {100 * INTERVAL:g} % interval excludes zero: {which}, of {count(len(table))} in all ({label})."
-    )
+    total = "1 coefficient" if len(table) == 1 else f"{count(len(table))} coefficients"
+    return f"Of {total}, {has} a {100 * INTERVAL:g} % interval that excludes zero{which} ({label})."
 
 
 def next_step(result: Any, compared: bool) -> str:

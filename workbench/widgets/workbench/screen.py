@@ -310,7 +310,8 @@ class Workbench(RunScreen):
         with self._showing:
             if not self._is_wanted(ready.settings) or isinstance(seen, Exception):
                 return
-            if self.ledger.show(seen):
+            # what forbids the same fit again does not stand above the result of the one that has just ended
+            if self.ledger.show(seen) and not self._shows_fit_of(ready.settings):
                 self._show_problems(seen.problems)
 
     # ---- running --------------------------------------------------------------------------------------------------
@@ -380,6 +381,8 @@ class Workbench(RunScreen):
             return
         self.result, self._session = result, None
         self.outcome.clear()
+        self.privacy.promise.value = ""
+        self._fitted = None if self.problems() else self.settings().key  # or the plan's promise would be shown again
         self.live.show_result(result)
         shows_metrics = dataset.evaluation_is_public or result.settings["evaluate_private"]
         self.outcome.show(result, result.definition.view(dataset) if shows_metrics else None, ())
