@@ -190,13 +190,14 @@ def test_each_model_is_fitted_from_the_menus(notebook, page, screenshots):
         ("neural_classifier", "digits", "accuracy"), ("hierarchical_logistic", "hierarchical", "AUC"),
         ("logistic", "breast_cancer", "AUC"),
     ]  # fmt: skip
-    for model, data, score in models:
+    for number, (model, data, score) in enumerate(models, 1):
         screen.choose("model", model)
         screen.choose("data", data)
         screen.type("epsilon", "4")
         screen.is_ready()
         screen.button("Fit").click()
-        screen.headline("(Preparing|Compiling|Fitting)")
+        title = re.compile(f"^Guarantee of fit {number}: {model} ")  # until then, "Done" is said of the fit before
+        screen.root.locator(".widget-html-content", has_text=title).first.wait_for(state="attached")
         facts = screen.headline("Done")
         assert "300 of 300 steps" in facts
         assert score in facts

@@ -114,7 +114,7 @@ def test_composition_shows_three_bounds(pieces):
     assert f"proves {advanced:g}" in text(piece)
     piece.fits.value = 1
     assert "1 fit has epsilon 0.2 at most" in text(settled(piece))
-    assert "proves no less" in text(piece)
+    assert "gives nothing smaller" in text(piece)
 
 
 @pytest.mark.thorough

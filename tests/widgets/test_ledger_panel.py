@@ -319,7 +319,8 @@ def test_a_cap_refuses_beforehand_and_a_reason_holds_for_one_fit(book, screens, 
     assert "epsilon = 5: this fit would raise" in html.unescape(screen.privacy.epsilon.error)
     fitted(screen)
     assert screen.result is None
-    assert "this fit would raise" in screen.live.status.value
+    assert "The reason stands above." in screen.live.status.value
+    assert "epsilon = 5: this fit would raise" in html.unescape(screen.privacy.epsilon.error)
     screen.ledger.reason.value = "the board says so"
     assert "over_cap='the board says so'" in html.unescape(screen.outcome.code.value)
     settled(screen)

@@ -33,7 +33,7 @@ class Session:
     def __init__(self, result=None, **parts):
         self.prepared, self.result, self.baseline, self.stopping = PREPARED, result, None, False
         self.records = "these"
-        self.problem = self.details = ""
+        self.problem = self.details = self.argument = ""
         self.history = () if result is None else result.history
         vars(self).update(parts)
 
@@ -216,6 +216,10 @@ def test_an_error_is_a_sentence_with_its_traceback_folded():
     assert "Failed." in told
     assert "It broke (&lt;b&gt;)." in told
     assert "Traceback &lt;i&gt;" in folded
+    panel.finish(Session(problem="epsilon=5: too much", argument="epsilon"))  # which stands beside its field
+    assert "Failed.</b> The reason stands above." in panel.status.value
+    panel.finish(Session(problem="data=1: too few", argument="data"))
+    assert "data=1: too few" in panel.status.value
 
 
 def test_a_partial_result_is_shown_beside_the_error(cancelled):

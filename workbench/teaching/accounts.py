@@ -135,7 +135,7 @@ class CompositionScreen(_PlanScreen):
             [
                 f"{they} epsilon {composed:g} at most, at delta = {count * plan['delta']:g}, counted step by step.",
                 f"Their guarantees add up to epsilon {added:g}. Advanced composition, which uses only the guarantees, "
-                f"{'proves no less' if advanced >= added else f'proves {advanced:g}'}.",
+                f"{'gives nothing smaller' if advanced >= added else f'proves {advanced:g}'}.",
                 f"Each fit: {_numbers.count(plan['steps'])} steps, Poisson minibatches at q = {plan['sampling_rate']:g}, "
                 f"sigma = {several.noise_multiplier:g}. Neighbours differ by one record added or removed. The bounds hold "
                 "if all fits were planned beforehand and each drew its own noise.",

@@ -117,7 +117,7 @@ def code_box(text: str) -> str:
     return (
         f'<div><button type="button" class="jupyter-button" onclick="{_COPY}" style="display:block;margin-left:auto">Copy'
         "</button>"
-        '<pre style="user-select:all;white-space:pre-wrap;overflow-wrap:break-word;padding:.6em;margin:0;'
+        '<pre style="user-select:all;white-space:pre-wrap;word-break:normal;overflow-wrap:break-word;padding:.6em;margin:0;'
         f'background:var(--dpvi-soft, transparent);color:{INK}">'
         f"{escape(text)}</pre></div>"
     )

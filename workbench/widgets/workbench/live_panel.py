@@ -26,6 +26,7 @@ _STAGES = {
     "drawing": "Drawing the posterior…", "comparing": "Fitting without privacy, for comparison…", "ended": "Finishing…",
 }  # fmt: skip
 _ENDS = {"done": "Done.", "cancelled": "Cancelled.", "failed": "Failed."}
+_IN_BAR = ("epsilon", "delta", "iterations")  # fields with their problems just above
 _EMPTY = "Curves appear here during a fit."
 _KEEP = "The dashed lines are outside the guarantee: keep them to yourself."
 _EARLIER = 3  # fits whose curves stay as faint lines
@@ -167,7 +168,10 @@ class LivePanel:
         result = session.result
         folded = traceback_fold(session.details)
         if result is None:
-            self._say(markup.note("Failed.") + markup.problem(session.problem) + folded, 0.0)
+            stands_above = session.argument in _IN_BAR
+            told = "The reason stands above." if stands_above else ""
+            problem = "" if stands_above else markup.problem(session.problem)
+            self._say(markup.note("Failed.", told) + problem + folded, 0.0)
             return
         self.draw_end(session)
         history = session.progress().history
