@@ -97,10 +97,12 @@ def brief(number: float) -> str:
 
 
 def duration(seconds: float, *, tenths: bool = True) -> str:
-    """A time such as "0.3 s", "12 s", "2 min 05 s" or "1 h 03 min".
+    """A time such as "under 0.1 s", "0.3 s", "12 s", "2 min 05 s" or "1 h 03 min".
 
     :param tenths: whether times below ten seconds have a decimal.
     """
+    if tenths and seconds < 0.05:
+        return "under 0.1 s"
     if tenths and seconds < 9.95:
         return f"{seconds:.1f} s"
     whole = max(0, round(seconds))

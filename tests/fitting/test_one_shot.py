@@ -68,7 +68,7 @@ def test_a_fit_is_one_step_with_all_records(fitted):
     assert (fitted.status, guarantee.steps, guarantee.steps_taken, guarantee.sampling_rate) == ("done", 1, 1, 1.0)
     assert (guarantee.epsilon, guarantee.relation, guarantee.released) == (1.0, "add_or_remove_one", "sums")
     assert guarantee.clip == usual_norm(3, 1200, 1.0)
-    assert "kept by a single release, of sums over all records" in guarantee.statement()
+    assert "comes from a single release, of sums over all records" in guarantee.statement()
     assert "DP-VI" not in guarantee.statement()
     assert fitted.settings["estimator"] == "statistics"
     assert {name: value.shape for name, value in fitted.params.items()} == {"sums": (16,)}

@@ -215,6 +215,7 @@ def test_a_stop_reaches_the_fit():
 @pytest.mark.parametrize(
     ("seconds", "text"),
     [
+        (0.04, "under 0.1 s"),
         (0.21, "0.2 s"),
         (8.4, "8.4 s"),
         (9.96, "10 s"),

@@ -149,7 +149,7 @@ def _lines(panel: Panel, points: Points, steps: int, limits: tuple[float, float]
     grid = "".join(f'<line class="grid" x1="0" x2="1000" y1="{at(tick):.4g}" y2="{at(tick):.4g}"/>' for tick in ticks)
     texts = [f"{tick:g}" for tick in ticks] if panel.ticks else _numbers.ticks(ticks)
     labels = "".join(
-        f'<span class="y" style="top:clamp(8px,{at(tick):.4g}%,100% - 6px)">{text}</span>'
+        f'<span class="y" style="top:clamp(5px,{at(tick):.4g}%,100% - 4px)">{text}</span>'
         for tick, text in zip(ticks, texts, strict=True)
     )
     drawn = [grid, *(line(other, "faint") for other in panel.faint)]

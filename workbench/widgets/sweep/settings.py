@@ -51,7 +51,7 @@ def _problem_of_list(name: str, values: tuple[Any, ...]) -> str:
     for value in values:
         found = _problem_of_one(name, value)
         if found:
-            return f"{value} {found}"
+            return f"“{value}” {found}"
     return ""
 
 

@@ -67,9 +67,10 @@ class SpendingPanel:
             return
         first = f"epsilon = {upper(total.epsilon)} and delta = {upper(total.delta)} for {total.fits} fits in total"
         others = total.fits - sum(run.method == DP for run in prepared.runs)
-        made = f" {others} of these fits have already been made." if others else ""
+        spends = "spends" if prepared.runs else "spent"
+        made = f" {others} of these fits have already been made." if others and prepared.runs else ""
         fields.say(
-            self._spent, markup.paragraphs({"What this sweep spends:": f"{first}.{made}", "\N{WARNING SIGN}": statement})
+            self._spent, markup.paragraphs({f"What this sweep {spends}:": f"{first}.{made}", "\N{WARNING SIGN}": statement})
         )
         self.accept.control.description = f"I accept that these fits together spend epsilon {upper(total.epsilon)}"
         self.accept.visible = bool(prepared.runs) and math.isfinite(total.epsilon)

@@ -21,7 +21,7 @@ from workbench.widgets.workbench.settings import FORMULA
 
 __all__ = ["ModelPanel"]
 
-_PICTURE_WIDTH = "320px"
+_PICTURE_WIDTH = "420px"
 _UNSUITABLE = "(not for these data)"  # by which the style sheet greys an entry
 _TRIED = ("breast_cancer", "hierarchical", "mixture", "digits")  # data sets for the gallery's diagrams, in this order
 _ABOUT_FORMULA = (
