@@ -142,8 +142,8 @@ def test_nothing_starts_before_the_plan_is_there(screens):
 BAD = [
     ("epsilons", "1, -1", "epsilons = 1, -1: “-1” must be a finite number"), ("epsilons", "one", "“one” must be"),
     ("epsilons", " ", "must have at least one value"), ("seeds", "2.5", "seeds = 2.5: must be a whole number"),
-    ("seeds", "1001", "at most 1000"), ("iterations", "10, 0", "0 must be a whole"), ("num_records", "1", "1 must be a"),
-    ("clips", "0", "0 must be"), ("learning_rates", "fast", "fast must be"), ("delta", "2", "delta = 2: must be a"),
+    ("seeds", "1001", "at most 1000"), ("iterations", "10, 0", "“0” must be a whole"), ("num_records", "1", "“1” must be a"),
+    ("clips", "0", "“0” must be"), ("learning_rates", "fast", "“fast” must be"), ("delta", "2", "delta = 2: must be a"),
 ]  # fmt: skip
 
 
