@@ -11,10 +11,11 @@ from numpyro.optim import SGD
 from tests import zoo
 from tests.conftest import Watched, quick_jit, some_of
 from workbench.inference import DPVI, _moments, _norms
+from workbench.inference._release import noised
 from workbench.inference.clipping import STRATEGIES
 from workbench.inference.state import Draws, Performance
 from workbench.noise.chacha20 import key_from_seed
-from workbench.noise.mechanism import CLIPPINGS, GaussianMechanism, Noise
+from workbench.noise.mechanism import CLIPPINGS, GaussianMechanism, Noise, OnGrid
 from workbench.sampling import Minibatch, PoissonSampler
 
 SIZE, SIGMA = 12, 3.0
@@ -91,6 +92,16 @@ def test_numbers_that_are_not_finite_count_in_the_last_range():
 
 def test_shares_of_the_noise_add_up_to_one():
     assert pytest.approx(1, abs=1e-12) == _norms.OF_SUM**2 + _norms.OF_NORMS**2
+
+
+def test_sum_and_counts_get_noise_of_their_own():
+    """Each draw is added once, in the spacing of what it is added to."""
+    units = jnp.arange(1, 3 + _norms.RANGES + 1, dtype=jnp.int32) * 1000
+    mechanism, sigma = GaussianMechanism(0.5, SIGMA), jnp.float32(4.0)
+    total = OnGrid(jnp.zeros(3, jnp.int32), jnp.float32(0.25))
+    summed, counted = noised(mechanism, 3, total, jnp.zeros(_norms.RANGES, jnp.int32), Noise(units, LEVEL), sigma)
+    np.testing.assert_array_equal(summed, 0.25 * units[:3])
+    np.testing.assert_allclose(counted * mechanism.whole_spacings(sigma, LEVEL), units[3:], rtol=1e-6)
 
 
 def test_without_noise_nothing_is_counted():
