@@ -57,7 +57,7 @@ class SecondOpinion:
 def second_opinion(plan: Steps, delta: float) -> SecondOpinion | None:
     """Another computation of epsilon after the steps of ``plan``, one phase; None where none is made.
 
-    It takes a tenth of a second, seldom a second.
+    It takes a tenth of a second, and seconds where the sampling rate is tiny.
     """
     if len(plan.phases) != 1:
         return None

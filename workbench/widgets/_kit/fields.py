@@ -18,6 +18,7 @@ __all__ = [
     "check",
     "choice",
     "close_all",
+    "entries",
     "in_words",
     "line",
     "number_in",
@@ -46,6 +47,11 @@ def say(line: Any, content: str) -> None:
 def in_words(error: Exception) -> str:
     """The message of an error, with the name of its class unless it is a ValueError: those are written for users."""
     return str(error) if isinstance(error, ValueError) else f"{type(error).__name__}: {error}"
+
+
+def entries(names: Sequence[str], reasons: Mapping[str, str], what: str) -> list[tuple[str, str]]:
+    """(what is shown, name) for a menu. Those in ``reasons`` do not suit ``what``; by their end the style sheet greys them."""
+    return [(f"{name} (not for {what})" if name in reasons else name, name) for name in names]
 
 
 def refusals(reasons: Mapping[str, str], what: str) -> str:

@@ -35,7 +35,6 @@ __all__ = ["DataPanel", "DataSource"]
 
 # the entries of the menu that are not names of data sets
 VARIABLE, FILE = "a table of this notebook…", "a file of your own…"
-_UNSUITABLE = "(not for this model)"  # by which the style sheet greys an entry
 _NONE_FOUND = ("none found", "")
 _PRIVATE = "The rows of this data set are private, so none are shown."
 
@@ -181,7 +180,7 @@ class DataPanel:
 
     def _offer(self, chosen: str | None = None) -> None:
         # always in one order: the page tells a choice by its place, and may not have seen the newest entries yet
-        entries = [(f"{name} {_UNSUITABLE}" if name in self._unsuitable else name, name) for name in self._names]
+        entries = fields.entries(self._names, self._unsuitable, "this model")
         options = [*entries, (VARIABLE, VARIABLE), (FILE, FILE)]
         if list(self.named.control.options) != options or chosen is not None:
             self.named.offer(options, self.named.value if chosen is None else chosen)

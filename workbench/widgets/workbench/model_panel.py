@@ -22,7 +22,6 @@ from workbench.widgets.workbench.settings import FORMULA
 __all__ = ["ModelPanel"]
 
 _PICTURE_WIDTH = "420px"
-_UNSUITABLE = "(not for these data)"  # by which the style sheet greys an entry
 _TRIED = ("breast_cancer", "hierarchical", "mixture", "digits")  # data sets for the gallery's diagrams, in this order
 _ABOUT_FORMULA = (
     "A regression of the columns that you declare under Data, the response among them. Write it as in R: "
@@ -78,8 +77,7 @@ class ModelPanel:
 
     def _entries(self) -> list[tuple[str, str]]:
         """The entries of the menu of models: what is shown, and the name."""
-        names = [*models.names(), *self._extra]
-        return [(f"{name} {_UNSUITABLE}" if name in self._unsuitable else name, name) for name in names]
+        return fields.entries([*models.names(), *self._extra], self._unsuitable, "these data")
 
     def mark(self, unsuitable: Mapping[str, str]) -> None:
         """Grey the models that cannot fit the chosen data. :param unsuitable: names, and why not."""

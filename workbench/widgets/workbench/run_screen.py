@@ -103,11 +103,7 @@ class RunScreen(Screen):
         def find() -> tuple[dict[str, str], dict[str, str]]:
             if not changed:
                 self._ahead.wait()  # what is shown first needs the processor more
-            try:
-                refused = suitability.unsuitable_data(model)
-            except ArgumentError:  # a model that cannot be made says so where it is chosen
-                refused = {}
-            return refused, suitability.unsuitable_models(data)
+            return suitability.unsuitable_data(model), suitability.unsuitable_models(data)
 
         self._suits.ask(find, lambda found: self._show_marks(found, changed))
 

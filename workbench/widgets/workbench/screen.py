@@ -435,6 +435,7 @@ class Workbench(RunScreen):
         self.live.draw_end(session)
         result = session.result
         if result is None:
+            self.outcome.clear()  # of what was said of the last step
             return
         self.result = result
         if self._closed:

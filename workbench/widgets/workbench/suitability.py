@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Mapping
 
 from workbench import data, models
 from workbench._validate import ArgumentError
@@ -14,39 +15,34 @@ _USUAL = ("hierarchical_logistic", "logistic", "neural_classifier")  # tried in 
 
 
 def unsuitable_data(model: str) -> dict[str, str]:
-    """Named data sets that ``model`` refuses with its default options, and why; no record of a user's own data is read.
-
-    :raises ArgumentError: if the model cannot be made.
-    """
-    refused = {task: why for task in _examples() if (why := _refusal(models.get(model), task))}
+    """Named data sets that ``model`` refuses with its default options, and why; no record of a user's own data is read."""
+    refused = {task: _refusal(model, task) for task in _examples()}
     tasks = {name: data.info(name).task for name in data.names()}
-    return {name: refused[task] for name, task in tasks.items() if task in refused}
+    return {name: why for name, task in tasks.items() if (why := refused.get(task, ""))}
 
 
 def unsuitable_models(name: str) -> dict[str, str]:
     """Models that refuse the data set ``name`` with their default options, and why; empty for a user's own data."""
     task = data.info(name).task if name in data.names() else ""
-    found = {}
-    for model in models.names() if task in _examples() else ():
-        try:
-            why = _refusal(models.get(model), task)
-        except ArgumentError:  # a model that cannot be made says so where it is chosen
-            continue
-        if why:
-            found[model] = why
-    return found
+    return {model: why for model in models.names() if (why := _refusal(model, task))}
 
 
-def first_model(refused: dict[str, str]) -> str | None:
+def first_model(refused: Mapping[str, str]) -> str | None:
     """The model to begin with for data that these models refuse; None where none is left."""
-    left = [model for model in (*_USUAL, *models.names()) if model not in refused and model in models.names()]
-    return left[0] if left else None
+    left = set(models.names()) - set(refused)
+    return next((model for model in (*_USUAL, *models.names()) if model in left), None)
 
 
-def _refusal(definition: models.Model, task: str) -> str:
-    """Why a model cannot fit data for ``task``; "" if it can."""
+def _refusal(model: str, task: str) -> str:
+    """Why a model cannot fit data for ``task``; "" if it can, and where there is no example to try."""
+    example = _examples().get(task)
     try:
-        definition.view(_examples()[task])
+        definition = models.get(model)
+    except ArgumentError:  # it says so where it is chosen
+        return ""
+    try:
+        if example is not None:
+            definition.view(example)
     except ArgumentError as error:
         return error.expectation
     return ""
