@@ -50,7 +50,7 @@ def in_words(error: Exception) -> str:
 
 
 def entries(names: Sequence[str], reasons: Mapping[str, str], what: str) -> list[tuple[str, str]]:
-    """(what is shown, name) for a menu. Those in ``reasons`` do not suit ``what``; by their end the style sheet greys them."""
+    """(what is shown, name) for a menu. Names in ``reasons`` do not suit ``what``; the style sheet greys them."""
     return [(f"{name} (not for {what})" if name in reasons else name, name) for name in names]
 
 
