@@ -144,27 +144,29 @@ def guided(done):
     )
 
 
-@pytest.fixture(scope="session")
-def cancelled():
+@pytest.fixture(scope="session", params=EITHER_STEPS)
+def cancelled(request):
     steps = [0]
-    return wb.fit(
-        "logistic",
-        "breast_cancer",
-        epsilon=1.0,
-        iterations=300,
-        seed=1,
-        on_snapshot=lambda snapshot: steps.append(snapshot.step),
-        stop=lambda: steps[-1] >= 100,
-    )
+    with fakes.installed(request.param == "made up"):
+        return wb.fit(
+            "logistic",
+            "breast_cancer",
+            epsilon=1.0,
+            iterations=300,
+            seed=1,
+            on_snapshot=lambda snapshot: steps.append(snapshot.step),
+            stop=lambda: steps[-1] >= 100,
+        )
 
 
-@pytest.fixture(scope="session")
-def secret(private_data):
+@pytest.fixture(scope="session", params=EITHER_STEPS)
+def secret(request, private_data):
     """(prepared fit, result) of a run with secret randomness on private evaluation records."""
-    prepared = fits.prepare("logistic", private_data, epsilon=2.0, iterations=40)
-    snapshots = list(prepared.run())
-    assert snapshots[-1].status == "done"
-    return prepared, prepared.result()
+    with fakes.installed(request.param == "made up"):
+        prepared = fits.prepare("logistic", private_data, epsilon=2.0, iterations=40)
+        snapshots = list(prepared.run())
+        assert snapshots[-1].status == "done"
+        return prepared, prepared.result()
 
 
 @pytest.fixture

@@ -116,7 +116,10 @@ def words_before_a_fit(screen):
       return count; }""")
 
 
-def test_all_that_matters_is_in_one_view_in_every_width_and_theme(notebook, page, screenshots, tmp_path):
+PARTS = ("Plan", "Model", "Data", "Settings", "Guarantee", "Posterior", "Pictures", "Fits", "Export")
+
+
+def test_all_that_matters_is_in_one_view(notebook, page, screenshots, tmp_path):
     page.set_viewport_size({"width": 1280, "height": 800})
     others = "wb.widgets.Sweep(seeds=2)", f"wb.widgets.Ledger({str(tmp_path / 'none.sqlite')!r})"
     own = (
@@ -141,8 +144,9 @@ def test_all_that_matters_is_in_one_view_in_every_width_and_theme(notebook, page
     page.mouse.move(chart["x"] + 0.6 * chart["width"], chart["y"] + 60)
     assert re.search(r"step \d+\nELBO .*\nAUC .*\nepsilon ", screen.root.locator(".strip > span:visible").inner_text())
     page.screenshot(path=screenshots / "view-after.png")
-    parts = ("Plan", "Model", "Data", "Settings", "Guarantee", "Posterior", "Pictures", "Fits", "Export")
-    assert seen(page, screen, parts, screenshots, "view", pictures=("Plan", "Pictures", "Settings")) == []
+    dark, light = ("JupyterLab Dark",), ("JupyterLab Light",)
+    assert seen_everywhere(page, screen, PARTS, screenshots, "view", themes=dark, widths=(900,)) == []
+    assert seen_everywhere(page, screen, ("Plan", "Pictures"), screenshots, "view", themes=light, widths=(1280,)) == []
     page.set_viewport_size({"width": 1280, "height": 800})
     for cell in (1, 2):
         book.run(cell)
@@ -153,6 +157,16 @@ def test_all_that_matters_is_in_one_view_in_every_width_and_theme(notebook, page
         assert words_before_a_fit(other) <= 120
         assert other.root.bounding_box()["height"] <= 560  # of the 680 that JupyterLab leaves
     assert overflowing(page) == []
+
+
+@pytest.mark.integration
+def test_a_fit_is_shown_in_every_width_and_theme(notebook, page, screenshots):
+    notebook(SHOW.format("None"), name="view", where="lab/tree").run(0)
+    screen = Screen(page).is_ready()
+    screen.button("Fit").click()
+    screen.headline("Done")
+    screen.comes_to_rest()
+    assert seen(page, screen, PARTS, screenshots, "view", pictures=("Plan", "Pictures", "Settings")) == []
 
 
 @pytest.mark.integration
@@ -241,7 +255,7 @@ def test_stop_resume_and_another_cell_during_the_fit(notebook, page, screenshots
     frames = screen.curves_seen()
     rate = (len(frames) - 1) / (frames[-1] - frames[0]) * 1000
     screen.button("Stop").click()
-    screen.headline("Cancelled")
+    screen.headline("Stopped")
     assert (
         "The run stopped after"
         in screen.root.locator(".widget-html-content", has_text=re.compile("^Guarantee")).first.inner_text()
@@ -421,7 +435,7 @@ def test_a_reload_during_a_fit_finds_it_again(notebook, page, screenshots):
     assert screen.button("Stop").is_enabled()
     page.screenshot(path=screenshots / "reloaded.png")
     screen.button("Stop").click()
-    screen.headline("Cancelled")
+    screen.headline("Stopped")
 
 
 @pytest.mark.integration

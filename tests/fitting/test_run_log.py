@@ -16,7 +16,8 @@ import pytest
 from numpyro.optim import Adam
 
 import workbench as wb
-from tests.conftest import rewrite, some_of
+from tests import fakes
+from tests.conftest import EITHER_STEPS, rewrite, some_of
 from workbench import ArgumentError
 from workbench.fitting import checkpoints, digests, fits, resuming, run_log
 from workbench.ledger import ledger as ledger_module
@@ -26,6 +27,7 @@ from workbench.ledger.reservation import LedgerWarning, id_of
 from workbench.sweeps import sweeping
 
 SETTINGS = {"epsilon": 1.0, "delta": 1e-4, "iterations": 600, "sampling_rate": 0.2, "clip": 1.0, "seed": 3}
+WHOLE = {}
 
 
 @pytest.fixture
@@ -63,10 +65,20 @@ def assert_equal(one, other):
     jax.tree.map(np.testing.assert_array_equal, one.params, other.params)
 
 
-@pytest.fixture(scope="module")
-def whole(private_data):
+@pytest.fixture(autouse=True, params=EITHER_STEPS)
+def kind(request):
+    """Of the steps of a test's fits; real ones if it is marked ``whole_fit``."""
+    real = request.param == "real" or request.node.get_closest_marker("whole_fit") is not None
+    with fakes.installed(not real):
+        yield "real" if real else "made up"
+
+
+@pytest.fixture
+def whole(private_data, kind):
     """An uninterrupted fit, entered nowhere."""
-    return fit(private_data, ledger=False, checkpoint=False)
+    if kind not in WHOLE:
+        WHOLE[kind] = fit(private_data, ledger=False, checkpoint=False)
+    return WHOLE[kind]
 
 
 # --- spends ----------------------------------------------------------------------------------------------------------------
@@ -183,7 +195,6 @@ def sweep(data, **changes):
     )  # fmt: skip
 
 
-@pytest.mark.usefixtures("made_up_steps")
 @pytest.mark.thorough
 def test_the_fits_of_a_sweep_are_entered_together(private_data, state, tmp_path):
     store = tmp_path / "fits.sqlite"
@@ -221,6 +232,7 @@ def test_a_sweep_stopped_at_once_enters_nothing(private_data, state):
 # --- checkpoints -----------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.whole_fit
 @pytest.mark.usefixtures("often")
 def test_a_stopped_fit_goes_on_in_another_process_bit_for_bit(private_data, state, whole):
     result, folder = stopped(private_data)
@@ -509,6 +521,7 @@ def test_a_fits_digest_is_the_same_in_another_process(name, data, state):
 # --- what is written -------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.whole_fit
 def test_no_private_value_is_in_any_file(private_data, state, planted, often):
     """In any form in which a program writes numbers; and the search finds what is there."""
     forms = set()

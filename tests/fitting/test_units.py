@@ -11,6 +11,8 @@ import pandas as pd
 import pytest
 
 import workbench as wb
+from tests import fakes
+from tests.conftest import EITHER_STEPS
 from workbench import ArgumentError
 from workbench.fitting import fits
 from workbench.inference._units import UnitRows
@@ -42,9 +44,10 @@ def fit(data, **changes):
     return wb.fit("logistic", data, **{**SETTINGS, "ledger": False, **changes})
 
 
-@pytest.fixture(scope="module")
-def fitted():
-    return fit(patients())
+@pytest.fixture(scope="module", params=EITHER_STEPS)
+def fitted(request):
+    with fakes.installed(request.param == "made up"):
+        return fit(patients())
 
 
 def test_the_promise_is_to_patients(fitted):

@@ -29,6 +29,7 @@ def far(table, known):
     return [((part - known["estimate"]).abs() / known["error"]).dropna() for part in parts]
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("name", QUICK)
 def test_estimates_without_privacy_are_those_of_another_program(name):
     example = EXAMPLES[name]

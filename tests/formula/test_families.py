@@ -118,7 +118,7 @@ def log_density(family, response, predictor, parameters, extras, y):
 # ---- densities -------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("name", "link"), some_of(EVERY, 3))
+@pytest.mark.parametrize(("name", "link"), some_of(EVERY, 5))
 @pytest.mark.parametrize("size", some_of([0.2, 0.9]))
 def test_densities_are_those_of_scipy(name, link, size):
     family, (response, parameters, extras) = get(name, link), inputs(name)

@@ -319,7 +319,7 @@ CASES = {
 }
 
 
-@pytest.mark.parametrize("name", some_of(list(CASES), 3))
+@pytest.mark.parametrize("name", some_of(list(CASES), 5))
 def test_the_rule_is_found(name):
     case = CASES[name]
     rules = {row.leaf[2:-2]: row.rule for row in explained(case).rows}

@@ -20,6 +20,7 @@ def lowered(function, platform, *arguments):
     return export.export(jax.jit(function), platforms=[platform])(*arguments).mlir_module()
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(("model", "data"), some_of(CASES, 6))
 @pytest.mark.parametrize("platform", some_of(["cuda", "tpu"]))
 def test_steps_and_lanes_lower_elsewhere(model, data, platform):

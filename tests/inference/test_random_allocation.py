@@ -45,7 +45,7 @@ def counting(sampler, epochs):
 
 
 @pytest.mark.parametrize("steps_per_epoch", some_of([1, 3, 7, 10, 64]))
-@pytest.mark.parametrize("stops", [[], [1], [13, 14, 40], [21]])
+@pytest.mark.parametrize("stops", some_of([[], [1], [13, 14, 40], [21]]))
 @pytest.mark.parametrize("ahead", some_of([1, 5, 200], 3, 1))
 def test_every_record_enters_every_epoch_of_a_run_exactly_once(steps_per_epoch, stops, ahead, monkeypatch):
     """Also where the run is stopped within an epoch, and where blocks of steps end within it or hold several."""

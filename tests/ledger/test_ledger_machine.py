@@ -162,4 +162,4 @@ class LedgerMachine(RuleBasedStateMachine):
 
 
 TestLedgerMachine = LedgerMachine.TestCase
-TestLedgerMachine.settings = settings(examples(20, few=8), stateful_step_count=25)
+TestLedgerMachine.settings = settings(examples(20, few=5), stateful_step_count=25)

@@ -236,7 +236,7 @@ UNRELATED = {
 }
 
 
-@pytest.mark.parametrize("kind", some_of(list(UNRELATED), 6))
+@pytest.mark.parametrize("kind", some_of(list(UNRELATED), 12))
 def test_unrelated_data_are_not_related(kind):
     random = np.random.default_rng(8)
     for size, times in ((16, 8), (50, 8), (200, 6), (5000, 3)):

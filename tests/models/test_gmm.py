@@ -12,6 +12,7 @@ from scipy.special import logsumexp
 from workbench.gallery.gmm import guide, model, predict, sort
 
 import workbench as wb
+from tests.conftest import some_of
 from tests.zoo import shapes_of
 from workbench import ArgumentError
 from workbench.inference.splitting import split
@@ -52,7 +53,7 @@ def latents_of(function, **options):
     return {name: value.shape for name, value in jax.eval_shape(values).items()}
 
 
-@pytest.mark.parametrize(("covariance", "prior_scale"), [("spherical", 1.0), ("diagonal", 0.5)])
+@pytest.mark.parametrize(("covariance", "prior_scale"), some_of([("spherical", 1.0), ("diagonal", 0.5)], first=1))
 def test_log_density_is_prior_plus_likelihood(covariance, prior_scale):
     options = {"num_components": 3, "covariance": covariance, "prior_scale": prior_scale}
     found, _ = log_density(model, (X,), options, values_of(covariance))

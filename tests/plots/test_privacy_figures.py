@@ -60,7 +60,7 @@ def test_the_point_at_one_percent_has_its_number():
     assert attack.lines[1].get_linestyle() == "--"
 
 
-@pytest.mark.parametrize(("epsilon", "iterations"), PLANS)
+@pytest.mark.parametrize(("epsilon", "iterations"), some_of(PLANS))
 def test_every_text_is_inside_apart_and_large_enough_where_the_picture_is_smallest(epsilon, iterations):
     figure = outlook_figure(ahead(epsilon, iterations))
     labels = list(shown_texts(figure))

@@ -3,6 +3,7 @@ import math
 import numpy as np
 import pytest
 
+from tests.conftest import some_of
 from tests.privacy.allocations import excess_of_the_mean
 from workbench.privacy._mean_ratio import mean_ratio
 
@@ -26,7 +27,7 @@ def test_the_two_laws_enclose_convex_means_that_are_integrated_numerically(mu, s
 
 
 @pytest.mark.parametrize("is_upper", [True, False])
-@pytest.mark.parametrize("mu", [1e-5, 0.49, 0.5, 10.0])
+@pytest.mark.parametrize("mu", some_of([1e-5, 0.5, 0.49, 10.0]))
 @pytest.mark.parametrize("steps", [1, 7, 10**6])
 def test_mass_and_mean_are_kept(steps, mu, is_upper):
     law = mean_ratio(steps, mu, is_upper)

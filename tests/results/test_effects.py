@@ -270,6 +270,7 @@ def test_a_slopes_deviation_is_of_1_more_of_its_column(fitted):
     np.testing.assert_allclose(found, draws["hospital_sd"].mean(axis=0) / [1, 30, 80, 80], rtol=1e-5)
 
 
+@pytest.mark.thorough
 def test_cutpoints_are_those_where_all_columns_are_0(fitted):
     result = fitted("cumulative")
     at_zero = result.draws["cutpoints"] + result.draws["weights"] * 50 / 30

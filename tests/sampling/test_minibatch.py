@@ -71,7 +71,7 @@ def test_jit_vmap_and_scan_draw_what_eager_steps_draw(sampler):
     assert first.indices.shape == first.mask.shape == (sampler.capacity,)
 
 
-@pytest.mark.parametrize("sampler", some_of(list(SAMPLERS), 2), ids=str)
+@pytest.mark.parametrize("sampler", some_of(list(SAMPLERS), 3), ids=str)
 def test_keys_and_steps_change_the_minibatch_and_64_bit_mode_does_not(sampler):
     drawn = {tuple(np.asarray(jitted_step(sampler, key_from_seed(seed), n).indices)) for seed in (22, 23) for n in (0, 1)}
     assert len(drawn) == 4
