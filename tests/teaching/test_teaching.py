@@ -154,7 +154,7 @@ def test_steps_are_taken_and_counted(pieces):
     piece.reset.click()
     settled(piece)
     assert piece.steps == 0
-    assert "Step 1:" in text(piece)
+    assert "Next is step 1:" in text(piece)
 
 
 def test_a_step_that_is_shown_is_the_one_that_is_taken(pieces):
@@ -175,7 +175,7 @@ def test_fresh_noise_keeps_the_minibatch(pieces):
     first = text(piece)
     piece.fresh.click()
     second = text(settled(piece))
-    drawn, noise = r"Step 1: (\d+) records are drawn", r"here it has length ([\d.]+)"
+    drawn, noise = r"Next is step 1: (\d+) records are drawn", r"here it has length ([\d.]+)"
     assert re.search(drawn, first)[1] == re.search(drawn, second)[1]
     assert re.search(noise, first)[1] != re.search(noise, second)[1]
     assert piece.steps == 0

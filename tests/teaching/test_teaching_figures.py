@@ -91,7 +91,7 @@ def test_minibatches_are_cells_with_their_counts():
     for (picture, counts), member in zip(np.reshape(kept.figure.axes, (len(SAMPLERS), 2)), members, strict=True):
         np.testing.assert_array_equal(picture.images[0].get_array(), member.T)
         np.testing.assert_array_equal(counts.lines[0].get_xdata(), member.sum(axis=0))
-    assert "minibatches of 8\na record is in 8 times" in kept.figure.texts[2].get_text()
+    assert "minibatches of 8\ndrawn 8 times each" in kept.figure.texts[2].get_text()
     check(kept)
 
 

@@ -138,7 +138,7 @@ def _ellipses(
     else:
         chosen = np.linspace(0, len(points) - 1, min(len(points), _MOST_POINTS)).astype(int)
         axes.plot(
-            *points[chosen].T, linestyle="none", marker="o", markersize=2.6, color=QUIET, alpha=0.45, mew=0, label="points"
+            *points[chosen].T, linestyle="none", marker="o", markersize=3.4, color=QUIET, alpha=0.7, mew=0, label="points"
         )
     for number in range(len(weights)):
         for reach, style in ((2, LINES[0]), (4, LINES[1])):
@@ -146,7 +146,7 @@ def _ellipses(
             axes.add_patch(
                 Ellipse(tuple(means[number]), *size, fill=False, color=COLOURS[1], linewidth=1.4, linestyle=style)
             )
-    for words, style in (("1 standard deviation", LINES[0]), ("2 standard deviations", LINES[1])):
+    for words, style in (("1 sd", LINES[0]), ("2 sd", LINES[1])):
         axes.plot([], [], color=COLOURS[1], linewidth=1.4, linestyle=style, label=words)
     axes.scatter(means[:, 0], means[:, 1], s=_areas(weights), color=COLOURS[1], edgecolor="white", zorder=3)
     axes.plot([], [], marker="o", linestyle="none", color=COLOURS[1], label="mean, area by weight")

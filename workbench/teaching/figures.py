@@ -69,12 +69,8 @@ class AttackFigure(_Kept):
             axes = dress(self.figure.add_subplot(1, 2, place), title, "wrongly accused (% of non-members)")
             self._parts.append(self._panel(axes, is_logarithmic=place == 2))
         self._parts[0][0].set_ylabel("found (% of members), at most", fontsize=9, color=QUIET)
-        self.figure.subplots_adjust(left=0.085, right=0.975, bottom=0.15, top=0.8, wspace=0.27)
-        handles = [part for part in self._parts[0][1:5]]
-        self.figure.legend(
-            handles=handles, loc="upper left", bbox_to_anchor=(0.005, 1.0), ncols=4, borderaxespad=0.3,
-            **{**LEGEND, "handlelength": 2.1},
-        )  # fmt: skip
+        self.figure.subplots_adjust(left=0.085, right=0.975, bottom=0.15, top=0.91, wspace=0.27)
+        self._parts[0][0].legend(handles=self._parts[0][1:5], loc="lower right", **{**LEGEND, "handlelength": 2.1})
 
     def _panel(self, axes: Axes, *, is_logarithmic: bool) -> tuple[Any, ...]:
         (bound,) = axes.plot([], [], color=COLOURS[1], linestyle=LINES[2], linewidth=1.6, label="(epsilon, delta) alone")
@@ -200,7 +196,7 @@ class MinibatchFigure(_Kept):
                 np.zeros((num_records, steps)), cmap=black, vmin=0, vmax=1, aspect="auto", interpolation="nearest",
                 extent=(0.5, steps + 0.5, num_records + 0.5, 0.5),
             )  # fmt: skip
-            counts = dress(self.figure.add_axes((left + 0.152, 0.15, 0.05, 0.6)), "", "times in")
+            counts = dress(self.figure.add_axes((left + 0.152, 0.15, 0.05, 0.6)), "", "draws")
             counts.set_ylim(num_records + 0.5, 0.5)
             counts.set_yticks([])
             counts.xaxis.set_major_locator(MaxNLocator(2, integer=True, prune="lower"))
@@ -219,7 +215,7 @@ class MinibatchFigure(_Kept):
             times, sizes = member.sum(axis=0), member.sum(axis=1)
             line.set_data(times, np.arange(1, len(times) + 1))
             counts.set_xlim(0, most + 1)
-            words.set_text(f"{name}\nminibatches of {_span(sizes)}\na record is in {_span(times)} times")
+            words.set_text(f"{name}\nminibatches of {_span(sizes)}\ndrawn {_span(times)} times each")
 
 
 def _span(values: np.ndarray) -> str:

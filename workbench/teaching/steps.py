@@ -13,12 +13,13 @@ import numpy as np
 from workbench import _numbers, _validate
 from workbench.noise.chacha20 import key_from_seed, new_key
 from workbench.privacy.steps import SAMPLERS as RELATIONS
-from workbench.teaching.figures import DescentFigure, MinibatchFigure, SpendingFigure
+from workbench.teaching.figures import SAMPLER_NAMES, DescentFigure, MinibatchFigure, SpendingFigure
 from workbench.teaching.screen import TeachingScreen, around, button, rests, slider
 from workbench.teaching.simulations import CLOUD, SAMPLERS, Descent, clipped_location, minibatches, spent, spent_by_steps
 from workbench.widgets._kit import markup
 from workbench.widgets._kit.latest import Latest
 from workbench.widgets._kit.threads import background
+from workbench.widgets.ledger.words import RELATIONS as RELATION_NAMES
 
 __all__ = ["ClippingScreen", "SamplersScreen"]
 
@@ -30,6 +31,9 @@ _START = (3.0, -1.5)
 _DELTA = 1e-5
 _FRAME_SECONDS = 0.25
 _MOST_STEPS = 500
+_ACCOUNTANTS = {
+    "pld": "PLD (of guarantees)", "rdp": "RDP", "rdp_classic": "RDP, classic", "fourier": "Fourier (no bound)",
+}  # fmt: skip
 
 
 class ClippingScreen(TeachingScreen):
@@ -73,7 +77,7 @@ class ClippingScreen(TeachingScreen):
             sliders,
             [
                 (
-                    "First: records, pulls, the ball of radius C, and circles of equal loss. Second: the sum and the noise.",
+                    "Records, pulls, the ball of radius C, and circles of equal loss; then the sum and the noise.",
                     self._figure,
                 )
             ],
@@ -160,7 +164,7 @@ class ClippingScreen(TeachingScreen):
             0,
             self._figure.frame(),
             [
-                f"Step {self.steps + 1}: {drawn} records are drawn. Pulls longer than C, which are clipped: "
+                f"Next is step {self.steps + 1}: {drawn} records are drawn. Pulls longer than C, which are clipped: "
                 f"{shown.num_clipped}.",
                 f"The sum has length {_length(shown.total)}. The noise has standard deviation sigma C = {deviation:.3g} in "
                 f"each coordinate; here it has length {_length(shown.noise)}. Both together, divided by q N = {scale:g} and "
@@ -310,14 +314,14 @@ class SamplersScreen(TeachingScreen):
 
             rows = [
                 [
-                    row.sampler, row.relation, row.accountant,
+                    SAMPLER_NAMES[row.sampler], RELATION_NAMES[row.relation], _ACCOUNTANTS[row.accountant],
                     "-" if math.isnan(row.epsilon) else _numbers.upper(row.epsilon, 3),
                 ]
                 for row in compare(**plan).itertuples()
             ]  # fmt: skip
             count = _numbers.count(plan["steps"])
             caption = f"sigma {plan['noise_multiplier']:g}, q {plan['sampling_rate']:g}, {count} steps"
-            return markup.table(["sampler", "relation", "accountant", "epsilon"], rows, caption=caption, numbers=False)
+            return markup.table(["sampler", "neighbours", "accountant", "epsilon"], rows, caption=caption, numbers=False)
 
         def done(made: str | Exception) -> None:
             if not self._closed:
