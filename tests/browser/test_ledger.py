@@ -126,6 +126,6 @@ def test_a_fit_goes_on_when_its_kernel_has_died(notebook, page, screenshots, tmp
     screen.headline("Fitting")
     assert screen.button("Resume this fit").is_disabled()
     screen.button("Stop").click()
-    screen.headline("Cancelled")
+    screen.headline("Stopped")
     wait_for(screen.button("Resume").is_enabled, 60, "Resume")
     wait_for(lambda: screen.button("Resume this fit").count() == 0, 60, "the offer to go")

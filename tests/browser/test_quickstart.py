@@ -57,7 +57,7 @@ def test_fit_draws_itself_and_stop_keeps_the_partial_result(screen, page, screen
     screen.button("Fit").click()
     screen.headline("Fitting")
     screen.button("Stop").click()
-    screen.headline("Cancelled")
+    screen.headline("Stopped")
     assert "The run stopped after" in guarantee.inner_text()
     page.screenshot(path=screenshots / "quickstart-stopped.png")
 

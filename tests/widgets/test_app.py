@@ -599,7 +599,7 @@ def test_stop_keeps_what_there_is_and_resume_goes_on(screens, private_data):
     partial = screen.result
     assert partial.status == "cancelled"
     assert 0 < partial.guarantee.steps_taken < 40_000
-    assert "Cancelled." in screen.live.status.value
+    assert "Stopped." in screen.live.status.value
     assert "The run stopped after" in screen.outcome.guarantee.value
     assert [button.disabled for button in (screen.run.fit, screen.run.stop, screen.run.resume)] == [False, True, False]
     screen.run.resume.click()

@@ -1,6 +1,7 @@
 """Curves as HTML."""
 
 import html
+import itertools
 import re
 
 import pytest
@@ -75,10 +76,10 @@ def test_an_empty_chart_says_why_and_has_no_axis():
     assert "polyline" not in made
 
 
-def test_levels_are_evenly_spaced_and_their_lines_have_keys():
+def test_levels_are_in_their_places_and_their_lines_have_keys():
     lines = {"a": ((0.5, 0.0), (1.5, 0.5), (2.5, 1.0)), "b": ((1.5, 0.25),), "c": (), "d": ()}
     panel = Panel("AUC", limits=(0, 1), names=lines, has_keys=True, dots={"b": ((0.5, 0.25), (2.5, 0.75))})
-    made = chart([panel], 0, "x", levels=Levels("epsilon", ["0.5", "1", "8"]))
+    made = chart([panel], 0, "x", levels=Levels("epsilon", {0.5: "0.5", 1.5: "1", 2.5: "8"}))
     assert corners(made, "") == [(166.7, 100), (500, 50), (833.3, 0)]
     assert re.findall(r'class="dots ([^"]*)" d="([^"]*)"', made) == [("second dashes", "M166.7,75h0M833.3,25h0")]
     (keys,) = re.findall(r'<div class="keys">(.*?)</div>', made)
@@ -96,6 +97,9 @@ def test_levels_are_evenly_spaced_and_their_lines_have_keys():
 
 def test_one_line_needs_no_key_and_many_levels_few_labels():
     panel = Panel("AUC", limits=(0, 1), names={"": tuple((n + 0.5, 0.5) for n in range(40))}, has_keys=True)
-    made = chart([panel], 0, "x", levels=Levels("N", list(map(str, range(40)))))
+    made = chart([panel], 0, "x", levels=Levels("N", {n + 0.5: str(n) for n in range(40)}))
     assert "keys" not in made
-    assert len(re.findall(r"<span style=\"left:", made)) == 8
+    shares = [float(share) for share in re.findall(r"<span style=\"left:([\d.]+)%", made)]
+    assert min(after - before for before, after in itertools.pairwise(shares)) >= 9
+    assert len(shares) == 10
+    assert shares[-1] == 98.75  # the last one is there

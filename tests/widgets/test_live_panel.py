@@ -182,15 +182,15 @@ def test_a_stop_bounds_what_was_spent_before_it(cancelled):
 def test_a_fit_without_curves_shows_how_the_release_forms():
     private = [(step, np.array([step / 100, -step / 50, 0.0])) for step in (0, 50, 100)]
     panel = LivePanel()
-    now = dataclasses.replace(moment(100), followed=tuple(private))
+    now = dataclasses.replace(moment(100), followed=tuple(private), followed_names=("a", "b", "c"))
     panel.show(Session(), now)
     curves = html.unescape(panel.curves.value)
     assert "3 of 3 released parameters · covered" in curves
-    assert "no. 2 \N{MINUS SIGN}2.00" in curves
+    assert "b \N{MINUS SIGN}2.00" in curves
     assert "AUC" not in curves
 
 
-@pytest.mark.parametrize(("status", "words"), [("done", "Done."), ("cancelled", "Cancelled."), ("failed", "Failed.")])
+@pytest.mark.parametrize(("status", "words"), [("done", "Done."), ("cancelled", "Stopped."), ("failed", "Failed.")])
 def test_an_end_is_told_in_words_with_its_numbers(done, status, words):
     panel = LivePanel()
     panel.finish(Session(dataclasses.replace(done, status=status, message="too <b>large" if status == "failed" else "")))

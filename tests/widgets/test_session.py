@@ -5,6 +5,7 @@ import threading
 import time
 import types
 
+import numpy as np
 import pytest
 
 from workbench import ArgumentError
@@ -176,6 +177,25 @@ def test_the_comparison_comes_after_a_whole_fit_alone(monkeypatch, status):
     session = started(fit, baseline=True)
     assert session.wait(PATIENCE)
     assert session.baseline == ({"auc": 0.75} if status == "done" else None)
+
+
+def test_a_fit_without_metrics_is_followed_by_the_names_of_its_parameters():
+    labels = {"weights": ["age", "dose"], "matrix": (["a", "b"], ["c"]), "other": ["one", "two", "three"]}
+    params = {
+        "intercept_loc": np.float32(1), "weights_loc": np.array([2.0, 3.0]), "matrix_scale": np.array([[4.0], [5.0]]),
+        "other_loc": np.zeros(2), "net": {"kernel": np.ones(1)},
+    }  # fmt: skip
+    fit = FakeFit([dataclasses.replace(snapshot(10, 3.0), params=params)])
+    fit.model, fit.data = types.SimpleNamespace(coordinates=lambda data: labels), None
+    session = started(fit)
+    fit.go.release()
+    session.wait()
+    now = session.progress()
+    assert now.followed_names == (
+        "intercept_loc", "weights_loc[age]", "weights_loc[dose]", "matrix_scale[a, c]", "matrix_scale[b, c]", "other_loc[0]",
+        "other_loc[1]", "net['kernel'][0]",
+    )  # fmt: skip
+    assert [(step, values.tolist()) for step, values in now.followed] == [(10, [1, 2, 3, 4, 5, 0, 0, 1])]
 
 
 def test_a_comparison_that_breaks_leaves_the_private_fit(monkeypatch):

@@ -7,7 +7,7 @@ from typing import Any
 
 from workbench._numbers import shown
 
-__all__ = ["in_words", "labelled", "limits", "score_name", "title_of", "words_of"]
+__all__ = ["best", "in_words", "labelled", "limits", "score_name", "title_of", "words_of"]
 
 # the first of these that a run has is shown beside the ELBO: (name, unit)
 _WORDS = {
@@ -53,6 +53,11 @@ def title_of(metric: str) -> str:
     name, unit = words_of(metric)
     where = "" if metric in _FALLING else "evaluation "
     return f"{where}{name}" + (f" ({unit})" if unit else "")
+
+
+def best(metric: str, values: Iterable[float]) -> float:
+    """The best of ``values``: the smallest of errors, the largest of other scores."""
+    return (min if metric in _FALLING else max)(values)
 
 
 def limits(name: str, values: Sequence[float]) -> tuple[float, float]:

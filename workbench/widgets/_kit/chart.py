@@ -22,7 +22,7 @@ Points = Sequence[tuple[float, float]]
 
 _MOST_POINTS = 400  # of a line
 _MOST_STRIPS = 120  # places that answer the mouse
-_MOST_LABELS = 8  # of levels
+_NEAREST_LABELS = 0.09  # of levels, in shares of the axis
 _TALL = 100.0  # units of a panel's height
 _KINDS = ("", "second dashes", "third dotted")  # of named lines with keys, which differ in more than colour
 
@@ -60,13 +60,14 @@ class Panel:
 
 @dataclass(frozen=True)
 class Levels:
-    """Values of a setting, evenly spaced on the x axis. Points of ``texts[n]`` are at ``n + 0.5``.
+    """Values of a setting on the x axis, which is as long as there are values.
 
     :param name: of the setting, in a word.
+    :param texts: by their place on the axis, ascending.
     """
 
     name: str
-    texts: Sequence[str]
+    texts: Mapping[float, str]
 
 
 def chart(
@@ -113,8 +114,11 @@ def _axis(steps: int, levels: Levels | None) -> str:
     if levels is None:
         labels, name = (_x_labels(steps), "<b>steps</b>") if steps else ([], "")
     else:
-        places = dict.fromkeys(round(number) for number in _spaced(len(levels.texts), _MOST_LABELS))
-        labels = [((place + 0.5) / steps, escape(levels.texts[place])) for place in places]
+        shares = [(place / steps, escape(text)) for place, text in levels.texts.items()]
+        labels = shares[-1:]  # backwards, so that the last one is there
+        for share, text in reversed(shares):
+            if labels[0][0] - share >= _NEAREST_LABELS:
+                labels.insert(0, (share, text))
         name = f"<b>{escape(levels.name)}</b>"
     shown = "".join(f'<span style="left:{100 * share:.4g}%">{text}</span>' for share, text in labels)
     return f'<div class="x{" levels" if levels is not None else ""}">{name}{shown}</div>'
@@ -169,11 +173,20 @@ def _lines(panel: Panel, points: Points, steps: int, limits: tuple[float, float]
             labels += f'<span class="begins" style="left:{100 * share:.4g}%">{escape(begins)}</span>' if begins else ""
     if points:
         drawn.append(line(points, panel.colour, panel.stairs))
+        labels += _start(points[0][1], limits)
         step, value = points[-1]
         place = f"left:{100 * step / steps:.4g}%;top:{min(max(at(value), 0), 100):.4g}%"
         labels += f'<i class="tip-dot {panel.colour}" style="{place}"></i>'
     stretched = f'viewBox="0 0 1000 {_TALL:g}" preserveAspectRatio="none" aria-hidden="true"'
     return f"<svg {stretched}>{''.join(drawn)}</svg>{labels}"
+
+
+def _start(value: float, limits: tuple[float, float]) -> str:
+    """Where a line begins that enters the panel from outside; "" for a line that begins within it."""
+    if limits[0] <= value <= limits[1]:
+        return ""
+    side, sign = ("below", "\N{DOWNWARDS ARROW}") if value < limits[0] else ("above", "\N{UPWARDS ARROW}")
+    return f'<span class="begins {side}">{sign} from {shown(value)}</span>'
 
 
 def _strips(panels: Sequence[Panel], steps: int, levels: Levels | None) -> str:
@@ -188,7 +201,7 @@ def _strips(panels: Sequence[Panel], steps: int, levels: Levels | None) -> str:
     for number, step in enumerate(places):
         left = 0.0 if number == 0 else (places[number - 1] + step) / 2
         right = steps if number + 1 == len(places) else (step + places[number + 1]) / 2
-        facts = [f"step {_numbers.count(step)}" if levels is None else f"{levels.name} {levels.texts[int(step)]}"]
+        facts = [f"step {_numbers.count(step)}" if levels is None else f"{levels.name} {levels.texts[step]}"]
         for panel in panels:
             value = _value_at(drawn[panel.title], step, panel.stairs)
             if value is not None:

@@ -232,12 +232,15 @@ def close_all(widget: Any) -> None:
     widget.close()
 
 
-def beside(main: Any, *side: Any) -> Any:
-    """The main part of a screen, and beside it what it means."""
+def beside(main: Any, *side: Any, below: Any = None) -> Any:
+    """The main part of a screen, beside it what it means, and ``below`` both what may need many lines."""
     column = widgets.VBox(side)
     column.add_class("dpvi-side")
     box = widgets.Box([main, column])
     box.add_class("dpvi-main")
+    if below is not None:
+        below.add_class("dpvi-below")
+        box.children = (*box.children, below)
     return box
 
 

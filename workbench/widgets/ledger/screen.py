@@ -129,6 +129,7 @@ class Ledger(Screen):
         bar.add_class("dpvi-bar")
         form = widgets.Box([field.view for field in (self.epsilon, self.delta, self.relation, self.why)])
         form.add_class("dpvi-fields")
+        self.why.view.add_class("dpvi-whole")
         pressed = widgets.HBox([self.set_cap, self.remove_cap, widgets.HTML(markup.help_mark(_CAP_HELP))])
         pressed.add_class("dpvi-buttons")
         kept = widgets.HTML(markup.quiet(f"Kept in {self.ledger.path}"))

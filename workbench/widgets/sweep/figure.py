@@ -8,7 +8,7 @@ from typing import Any
 
 from workbench._lazy import pd
 from workbench._numbers import count, shown
-from workbench.plots.metrics import labelled, score_name, words_of
+from workbench.plots.metrics import best, labelled, score_name, words_of
 from workbench.sweeps.request import DP
 from workbench.sweeps.result import Series, SweepResult, series_name
 from workbench.sweeps.sweeping import PreparedSweep
@@ -75,9 +75,12 @@ def learnt(result: SweepResult) -> str:
         at = sorted(line[end] for line in means.values() if end in line)
         value = " to ".join(dict.fromkeys(shown(value, spread or None) for value in (at[0], at[-1])))
         said.append(f"{value} at {name} {level_text(end)}")
+    top = best(names[0], (value for line in means.values() for value in line.values()))
+    at_top = next(level for line in means.values() for level, value in line.items() if value == top)
+    better = "" if at_top in ends else f", and best at {name} {level_text(at_top)} ({shown(top, spread or None)})"
     fits = "1 fit" if len(series.private) == 1 else f"{count(len(series.private))} fits"
     where = f"evaluation records: {series.label}"
-    return f"Mean {word} is {' and '.join(said)}, over {fits} in all ({where})."
+    return f"Mean {word} is {' and '.join(said)}{better}, over {fits} in all ({where})."
 
 
 def level_text(value: float) -> str:
@@ -119,7 +122,7 @@ def _panel(
     dots: Mapping[str, Sequence[tuple[float, float]]],
     height: int,
 ) -> Panel:
-    places = {level: place + 0.5 for place, level in enumerate(levels)}
+    places = _places(levels)
     words = {name: name.replace("_", " ") if len(lines) > 1 else "" for name in lines}
     names: dict[str, list[tuple[float, float]]] = {
         words[name]: sorted((places[level], value) for level, value in line.items() if level in places)
@@ -140,4 +143,13 @@ def _panel(
 
 
 def _levels(x: str, levels: Sequence[Any]) -> Levels:
-    return Levels(_NAMES.get(x, x), [level_text(level) for level in levels])
+    return Levels(_NAMES.get(x, x), {place: level_text(level) for level, place in _places(levels).items()})
+
+
+def _places(levels: Sequence[float]) -> dict[float, float]:
+    """The place of each of the ascending ``levels`` on an axis as long as their number, with logarithmic distances."""
+    low, high = (levels[0], levels[-1]) if levels else (1.0, 1.0)
+    if not (0 < low < high < math.inf):
+        return {level: place + 0.5 for place, level in enumerate(levels)}
+    unit = (len(levels) - 1) / math.log(high / low)
+    return {level: 0.5 + unit * math.log(level / low) for level in levels}

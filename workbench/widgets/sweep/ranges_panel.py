@@ -57,7 +57,9 @@ class RangesPanel:
             ),
             "delta": fields.text("delta", "delta (probability)", placeholder=_AUTOMATIC),
             "clips": fields.text("clips", "clipping norms C", placeholder=_AUTOMATIC),
-            "learning_rates": fields.text("learning_rates", "learning rates (Adam)", placeholder=_AUTOMATIC),
+            "learning_rates": fields.text(
+                "learning_rates", "learning rates", placeholder=_AUTOMATIC, help="Adam's step sizes."
+            ),
             "store": fields.text(
                 "store", "keep fits in", store, placeholder="memory",
                 help="A file on the kernel's machine, created if it is missing. Fits in it are not run again.",

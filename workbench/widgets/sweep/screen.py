@@ -130,6 +130,7 @@ class Sweep(RunScreen):
         self._ready = None
         self._show_buttons()
         self._say_ready("Fix the highlighted fields.")
+        self.outcome.show_unknown()
         self.spending.show_unknown("Fix the highlighted fields to see the plan.")
 
     def _say_ready(self, missing: str) -> None:
@@ -178,6 +179,7 @@ class Sweep(RunScreen):
                 self._show_ready(found)
                 return
             self._show_refusal(found)
+            self.outcome.show_unknown()
             self.spending.show_unknown(fields.in_words(found))
 
     def _show_ready(self, ready: _Ready) -> None:
@@ -224,6 +226,7 @@ class Sweep(RunScreen):
             self._begin(SweepSession(ready.prepared), resumed=False)
 
     def _show_begun(self) -> None:
+        self.spending.show_begun()
         self._show_buttons()
 
     def _show_run(self, session: SweepSession, resumed: bool) -> None:

@@ -56,6 +56,11 @@ class SpendingPanel:
         self.accept.value = False
         fields.say(self._spent, "")
 
+    def show_begun(self) -> None:
+        """Leave out what was said about the time: from now on the sweep itself tells it."""
+        if self._prepared is not None:
+            self._plan.value = markup.note(_plan_words(self._prepared)[0])
+
     def show(self, prepared: PreparedSweep) -> None:
         """Show what ``prepared`` would run and spend."""
         self._clear()

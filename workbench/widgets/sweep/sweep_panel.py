@@ -38,6 +38,7 @@ _BOUNDS = ("epsilon", "noise_multiplier")  # rounded up
 _MOST_ROWS = 300
 _NO_SCORES = "The posteriors under Fits. The evaluation records are private, and their scores were not requested."
 _NEXT = "Open a fit under Fits, for its posterior, its pictures and its guarantee."
+_RESUME = "Resume runs the fits that are left; what is done is not run again."
 _NO_FILES = "The files are made when the sweep has ended."
 _NO_ROWS = "The fits appear here when they have ended."
 _NONE = ("none yet", -1)
@@ -95,6 +96,11 @@ class SweepPanel:
             self._fill(prepared.result())
             self._make_files()
 
+    def show_unknown(self) -> None:
+        """Remove a plan that the controls no longer have."""
+        if self._result is None:
+            self.curves.value = planned(None)
+
     def show_code(self, call: str) -> None:
         """Show the code that repeats the sweep."""
         self.code.value = markup.code_box(f"import workbench as wb\n{call}")
@@ -126,8 +132,8 @@ class SweepPanel:
         self.status.value = markup.status(markup.note("Finishing…"), session.now().share)
         self._fill(result)
         learning = learnt(result) or ("" if result.total is None else _NO_SCORES)
-        remedy = _remedy(session.now())
-        then = f"{remedy}; what is done is not run again." if remedy else _NEXT
+        now = session.now()
+        then = _NEXT if now.fits == now.planned else _RESUME
         self.sentences.value = markup.paragraphs({"What was learnt.": learning, "What to try next.": then})
         self._make_files()
 
@@ -137,7 +143,7 @@ class SweepPanel:
         first, style = _ENDS.get(result.status, ("Ended early.", "failed"))
         statuses = result.table["status"].value_counts()
         others = [f"{count} {status}" for status, count in statuses.items() if status != "done"]
-        words = [f"{now.fits} of {now.planned} fits in {duration(now.seconds)}", *others, *filter(None, [_remedy(now)])]
+        words = [f"{now.fits} of {now.planned} fits in {duration(now.seconds)}", *others]
         line = markup.note(first, " · ".join(words)) + markup.problem(session.problem) + traceback_fold(session.details)
         self.status.value = markup.status(line, now.share, style)
 
@@ -203,10 +209,6 @@ def _links(result: SweepResult, metric: str) -> str:
             for words, (form, media) in PICTURES.items()
         ]
     return "<br>".join(links)
-
-
-def _remedy(now: Moment) -> str:
-    return "" if now.fits == now.planned else "Resume runs the others"
 
 
 def _facts(now: Moment) -> list[str]:

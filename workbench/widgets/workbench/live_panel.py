@@ -13,6 +13,7 @@ from typing import Any
 import ipywidgets as widgets
 import numpy as np
 
+from workbench import plots
 from workbench._numbers import count, duration, shown, upper
 from workbench.plots.metrics import in_words, labelled, limits, score_name, words_of
 from workbench.widgets._kit import markup
@@ -25,7 +26,7 @@ _STAGES = {
     "preparing": "Preparing…", "compiling": "Compiling…", "fitting": "Fitting…",
     "drawing": "Drawing the posterior…", "comparing": "Fitting without privacy, for comparison…", "ended": "Finishing…",
 }  # fmt: skip
-_ENDS = {"done": "Done.", "cancelled": "Cancelled.", "failed": "Failed."}
+_ENDS = {"done": "Done.", "cancelled": "Stopped.", "failed": "Failed."}
 _IN_BAR = ("epsilon", "delta", "iterations")  # fields with their problems just above
 _EMPTY = "Curves appear here during a fit."
 _KEEP = "The dashed lines are outside the guarantee: keep them to yourself."
@@ -34,6 +35,7 @@ _FOLLOWED = 8  # coordinates of the release that are drawn where no curve may be
 _TALL, _LOW = 92, 46  # pixels
 _FORMING = 2 * _TALL + 22  # of a panel that replaces two
 _AXIS = 20  # of labels below a chart
+_PICTURE_WIDTH = 560
 
 
 class LivePanel:
@@ -131,7 +133,7 @@ class LivePanel:
             label = prepared.data.evaluation_label
             panels = [self._panel(name, label, now.history, session.baseline) for name in ("elbo", score) if name]
         else:
-            panels = [_formed(now.followed)]
+            panels = [_formed(now.followed, now.followed_names)]
         panels.append(_spent(prepared, now.spent, spent))
         marks = {steps // 2: "averaging begins"} if prepared.spec.averages else {}
         if prepared.hyper.dither is not None and np.any(prepared.hyper.dither):
@@ -180,10 +182,10 @@ class LivePanel:
         self._show_end(result, session.problem, folded)
 
     def show_result(self, result: Any) -> None:
-        """Show the last numbers of a fit that ran elsewhere, without curves."""
+        """Show a fit that ran elsewhere: its last numbers, and its first picture in the place of curves."""
         self.begin(resumed=False)
         self._is_planned = False
-        self.curves.value = markup.quiet("Only the last numbers of this fit were kept, not its curves.")
+        self.curves.value = _pictured(result)
         self._show_end(result, "", "")
 
     def _show_end(self, result: Any, problem: str, folded: str) -> None:
@@ -211,6 +213,17 @@ class LivePanel:
         self._earlier = []
 
 
+def _pictured(result: Any) -> str:
+    """A picture of a fit whose curves were not kept, which says so."""
+    kept = markup.quiet("The curves of this fit were not kept.")
+    name = next((name for name in (*result.definition.pictures, *result.pictures) if name in result.pictures), None)
+    if name is None:
+        return kept
+    figure = result.plot(name)
+    is_drawn = not any(axes.get_images() for axes in figure.axes)
+    return markup.image(plots.svg(figure), f"picture: {name}", _PICTURE_WIDTH, is_drawn=is_drawn) + kept
+
+
 def _points(history: Sequence[Any], name: str) -> list[tuple[float, float]]:
     return [(point.step, float(point.metrics[name])) for point in history if _is_number(point.metrics.get(name))]
 
@@ -219,6 +232,7 @@ def _noise_near(outlook: Any) -> str:
     """How the noise in intervals depends on epsilon, from the plan alone."""
     near = outlook.noise_near
     points = [(place + 0.5, times) for place, (_, times) in enumerate(near)]
+    levels = Levels("epsilon", {place + 0.5: f"{epsilon:.4g}" for place, (epsilon, _) in enumerate(near)})
     panel = Panel(
         "noise in intervals", "times that of this plan · known from the plan alone",
         limits=(0.0, 1.12 * max(times for _, times in near)), names={"": points}, has_keys=True, dots={"": points},
@@ -226,19 +240,18 @@ def _noise_near(outlook: Any) -> str:
     )  # fmt: skip
     here = next(place + 0.5 for place, (_, times) in enumerate(near) if times == 1)
     told = ", ".join(f"{shown(times)} times at epsilon {epsilon:.4g}" for epsilon, times in near)
-    levels = Levels("epsilon", [f"{epsilon:.4g}" for epsilon, _ in near])
     return chart(
         [panel], 0, f"The noise in intervals, in that of this plan: {told}", marks={here: "this plan"}, levels=levels
     )
 
 
-def _formed(followed: Sequence[tuple[int, Any]]) -> Panel:
+def _formed(followed: Sequence[tuple[int, Any]], names: Sequence[str]) -> Panel:
     """The released parameters that moved most, over the steps."""
     path = np.array([values for _, values in followed], dtype=float)
     moved = np.ptp(path, axis=0) if len(path) > 1 else np.abs(path[-1])
     chosen = np.sort(np.argsort(-moved, kind="stable")[:_FOLLOWED])
     steps = [step for step, _ in followed]
-    lines = {f"no. {place + 1}": list(zip(steps, path[:, place].tolist(), strict=True)) for place in chosen}
+    lines = {names[place]: list(zip(steps, path[:, place].tolist(), strict=True)) for place in chosen}
     low, high = float(path[:, chosen].min()), float(path[:, chosen].max())
     margin = 0.06 * (high - low) or 1.0
     unit = f"{len(chosen)} of {count(path.shape[1])} released parameters · covered"

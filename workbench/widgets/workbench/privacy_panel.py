@@ -153,7 +153,7 @@ class PrivacyPanel:
         self.clipping = fields.choice(
             "clipping", "clipping", [(words, name) for name, (words, _) in _CLIPPING.items()], "flat"
         )
-        self.learning_rate = fields.text("learning_rate", "learning rate (Adam)", placeholder=_AUTOMATIC)
+        self.learning_rate = fields.text("learning_rate", "learning rate", placeholder=_AUTOMATIC, help="Adam's step size.")
         self.average = fields.choice("average", "average iterates", list(_AVERAGE), _AUTOMATIC, help=_AVERAGE_HELP)
         self._explain_choices()
         shown = (

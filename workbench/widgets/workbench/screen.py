@@ -135,7 +135,7 @@ class Workbench(RunScreen):
             self.privacy.errors,
         )  # fmt: skip
         main = fields.beside(
-            self.live.curves, self.privacy.slider, self.privacy.promise, self.outcome.sentences, self.ledger.view
+            self.live.curves, self.privacy.slider, self.privacy.promise, self.outcome.sentences, below=self.ledger.view
         )
         self.view = framed(bar, self.live.status, main, self.tabs.view)
         self._start()

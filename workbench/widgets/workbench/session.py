@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
+import itertools
 import threading
 import time
 import traceback
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-import jax
 import numpy as np
 
 from workbench import _validate
@@ -40,6 +40,7 @@ class Progress:
     :param stage_seconds: how long this stage has lasted.
     :param spent: (step, upper bound on epsilon so far), ascending.
     :param followed: (step, released parameters as one vector) of a fit without metrics; none of a large model.
+    :param followed_names: of the entries of these vectors.
     """
 
     stage: str
@@ -50,6 +51,7 @@ class Progress:
     stage_seconds: float = 0.0
     spent: tuple[tuple[int, float], ...] = ()
     followed: tuple[tuple[int, np.ndarray], ...] = ()
+    followed_names: tuple[str, ...] = ()
 
 
 class Session(Stoppable):
@@ -79,6 +81,7 @@ class Session(Stoppable):
         self._timed_from: tuple[int, float] | None = None
         self._spent: list[tuple[int, float]] = []
         self._followed: list[tuple[int, np.ndarray]] = []
+        self._followed_names: tuple[str, ...] = ()
         self._lock = threading.Lock()
         self.steps_ended = threading.Event()  # before the posterior is drawn, or with the fit
 
@@ -106,14 +109,14 @@ class Session(Stoppable):
         with self._lock:
             snapshot, history, origin = self._snapshot, self._history, self._timed_from
             stage, began = self._stage, self._stage_began
-            spent, followed = tuple(self._spent), tuple(self._followed)
+            spent, followed, names = tuple(self._spent), tuple(self._followed), self._followed_names
         speed = left = None
         if snapshot is not None and origin is not None and snapshot.step > origin[0] and snapshot.seconds > origin[1]:
             speed = (snapshot.step - origin[0]) / (snapshot.seconds - origin[1])
             left = None if self.iterations is None else (self.iterations - snapshot.step) / speed
         if self.ended:
             stage = "ended"
-        return Progress(stage, snapshot, history, left, speed, time.perf_counter() - began, spent, followed)
+        return Progress(stage, snapshot, history, left, speed, time.perf_counter() - began, spent, followed, names)
 
     def _enter(self, stage: str) -> None:
         self._stage, self._stage_began = stage, time.perf_counter()
@@ -182,11 +185,31 @@ class Session(Stoppable):
                 self._follow(snapshot)
 
     def _follow(self, snapshot: Snapshot) -> None:
-        leaves = [np.ravel(leaf) for leaf in jax.tree.leaves(snapshot.params)]
-        if 0 < sum(map(len, leaves)) <= _MOST_FOLLOWED:
-            self._followed.append((snapshot.step, np.concatenate(leaves)))
+        from workbench.fitting.prepared import by_name
+
+        params = by_name(snapshot.params)
+        if 0 < sum(map(np.size, params.values())) <= _MOST_FOLLOWED:
+            if not self._followed:
+                self._followed_names = _names(params, self.prepared.model.coordinates(self.prepared.data))
+            self._followed.append((snapshot.step, np.concatenate([np.ravel(value) for value in params.values()])))
             if len(self._followed) > _MOST_POINTS:
                 del self._followed[1::2]
+
+
+def _names(params: Mapping[str, np.ndarray], coordinates: Mapping[str, Any]) -> tuple[str, ...]:
+    """Names of the entries of all parameters, such as "weights_loc[age]".
+
+    :param coordinates: labels of the entries of latents, with whose names those of their parameters begin.
+    """
+    names: list[str] = []
+    for name, value in params.items():
+        given = coordinates.get(name.removesuffix("_loc").removesuffix("_scale"), ())
+        axes = given if isinstance(given, tuple) else (given,)
+        if tuple(map(len, axes)) != np.shape(value):
+            axes = tuple(map(range, np.shape(value)))
+        places = (", ".join(map(str, place)) for place in itertools.product(*axes))
+        names.extend(f"{name}[{place}]" if place else name for place in places)
+    return tuple(names)
 
 
 def warm_up() -> threading.Thread:
