@@ -134,7 +134,7 @@ def test_all_accountants_are_shown_in_notebook_7(notebook, page, screenshots):
     piece.wait_until("RDP")
     piece.button("All accountants").press("Enter")
     piece.root.locator("table").wait_for()
-    assert "fourier" in piece.root.locator("table").inner_text()
+    assert "Fourier" in piece.root.locator("table").inner_text()
     looked_at(page, screenshots, "teaching-accountants", 1500)
 
 

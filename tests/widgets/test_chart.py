@@ -76,6 +76,21 @@ def test_an_empty_chart_says_why_and_has_no_axis():
     assert "polyline" not in made
 
 
+@pytest.mark.parametrize(
+    ("values", "said"),
+    [
+        ((-9, -0.9, -0.5, -0.2), ' style="left:50%">↓ from \N{MINUS SIGN}9.00'),
+        ((9, -0.1, -0.4, -0.9), ' above" style="left:50%">↑ from 9.00'),
+        ((-0.9, -0.5, -0.5, -0.2), ""),  # begins within
+        ((-9, -8, -7, -6), ""),  # never comes in
+    ],
+)
+def test_a_curve_that_comes_in_from_outside_says_where_it_began(values, said):
+    points = tuple((25 * place, value) for place, value in enumerate(values))
+    made = chart([Panel("ELBO", points=points, limits=(-1, 0))], 100, "x")
+    assert re.findall(r'class="begins"?([^<]*)', made) == ([said] if said else [])
+
+
 def test_levels_are_in_their_places_and_their_lines_have_keys():
     lines = {"a": ((0.5, 0.0), (1.5, 0.5), (2.5, 1.0)), "b": ((1.5, 0.25),), "c": (), "d": ()}
     panel = Panel("AUC", limits=(0, 1), names=lines, has_keys=True, dots={"b": ((0.5, 0.25), (2.5, 0.75))})

@@ -22,6 +22,7 @@ Points = Sequence[tuple[float, float]]
 
 _MOST_POINTS = 400  # of a line
 _MOST_STRIPS = 120  # places that answer the mouse
+_LATEST = 70.0  # percent of the axis at which words may still begin
 _NEAREST_LABELS = 0.09  # of levels, in shares of the axis
 _TALL = 100.0  # units of a panel's height
 _KINDS = ("", "second dashes", "third dotted")  # of named lines with keys, which differ in more than colour
@@ -173,7 +174,7 @@ def _lines(panel: Panel, points: Points, steps: int, limits: tuple[float, float]
             labels += f'<span class="begins" style="left:{100 * share:.4g}%">{escape(begins)}</span>' if begins else ""
     if points:
         drawn.append(line(points, panel.colour, panel.stairs))
-        labels += _start(points[0][1], limits)
+        labels += _start(points, steps, limits)
         step, value = points[-1]
         place = f"left:{100 * step / steps:.4g}%;top:{min(max(at(value), 0), 100):.4g}%"
         labels += f'<i class="tip-dot {panel.colour}" style="{place}"></i>'
@@ -181,12 +182,16 @@ def _lines(panel: Panel, points: Points, steps: int, limits: tuple[float, float]
     return f"<svg {stretched}>{''.join(drawn)}</svg>{labels}"
 
 
-def _start(value: float, limits: tuple[float, float]) -> str:
-    """Where a line begins that enters the panel from outside; "" for a line that begins within it."""
-    if limits[0] <= value <= limits[1]:
+def _start(points: Points, steps: int, limits: tuple[float, float]) -> str:
+    """Where a line begins that enters the panel from outside, said beside its entry; "" for one that begins within."""
+    (low, high), first = limits, points[0][1]
+    if low <= first <= high:
         return ""
-    side, sign = ("below", "\N{DOWNWARDS ARROW}") if value < limits[0] else ("above", "\N{UPWARDS ARROW}")
-    return f'<span class="begins {side}">{sign} from {shown(value)}</span>'
+    is_below, room = first < low, 0.3 * (high - low)
+    clear = (step for step, value in points if (value > low + room if is_below else value < high - room))
+    side, sign = ("", "\N{DOWNWARDS ARROW}") if is_below else (" above", "\N{UPWARDS ARROW}")
+    left = 100 * next(clear, points[-1][0]) / steps
+    return "" if left > _LATEST else f'<span class="begins{side}" style="left:{left:.4g}%">{sign} from {shown(first)}</span>'
 
 
 def _strips(panels: Sequence[Panel], steps: int, levels: Levels | None) -> str:
