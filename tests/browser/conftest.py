@@ -141,10 +141,14 @@ def page(tmp_path, request, screenshots):
         )
         page = context.new_page()
         page.set_default_timeout(60_000)
+        said = []  # by the page's console, which tells why a screen does not appear
+        page.on("console", lambda message: said.append(f"{message.type}: {message.text}"))
+        page.on("pageerror", lambda error: said.append(f"error: {error}"))
         failures = request.session.testsfailed
         yield page
         if request.session.testsfailed > failures:
             page.screenshot(path=screenshots / f"failed-{request.node.name}.png")
+            print("The console said:", *said[-40:], sep="\n")
         context.close()
 
 

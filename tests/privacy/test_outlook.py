@@ -113,7 +113,9 @@ def test_the_noise_leaves_room_for_no_more_quantities_than_told(seed, shared):
 
 
 def test_the_verdict_names_what_would_leave_room_for_all():
-    assert outlook(plan_of(), 31).verdict.startswith("At best, the signal is 2.8 times what all 31 quantities need; ")
+    assert outlook(plan_of(), 31).verdict.startswith(
+        "Little may show through this noise: at best, the signal is 2.8 times what the model's 31 quantities need. "
+    )
     little = outlook(plan_of(epsilon=0.1), 31)
     assert f"at most {math.floor(little.room)} of the model's 31" in little.verdict
     least, records = re.search(r"at least epsilon ([\d.]+) or ([\d ,]+) records", little.verdict).groups()

@@ -91,6 +91,12 @@ def test_a_curve_that_comes_in_from_outside_says_where_it_began(values, said):
     assert re.findall(r'class="begins"?([^<]*)', made) == ([said] if said else [])
 
 
+def test_lines_without_keys_have_their_names_where_there_is_room():
+    lines = {"age": ((0, 0.5), (100, 0.9)), "dose": ((0, 0.5), (100, 0.1)), "sex": ((0, 0.5), (100, 0.12)), "none": ()}
+    made = chart([Panel("posterior forming", limits=(0, 1), names=lines, height=200)], 100, "x")
+    assert re.findall(r'class="name" style="top:clamp\(13px,(\d+)%[^>]*>([^<]*)', made) == [("10", "age")]
+
+
 def test_levels_are_in_their_places_and_their_lines_have_keys():
     lines = {"a": ((0.5, 0.0), (1.5, 0.5), (2.5, 1.0)), "b": ((1.5, 0.25),), "c": (), "d": ()}
     panel = Panel("AUC", limits=(0, 1), names=lines, has_keys=True, dots={"b": ((0.5, 0.25), (2.5, 0.75))})

@@ -129,7 +129,8 @@ def test_what_is_spent_reserved_and_left_is_said(book, private_data):
     more = standing.how_many_more(fit.guarantee(40))
     assert more > 1
     assert f"Spent on these records: epsilon {number(standing.total.epsilon)} at delta 0.001 in 2 fits" in seen.said
-    assert f"{percent(1 - standing.used())} of it is left: {more} more fits like this." in seen.said
+    assert f"{percent(1 - standing.used())} of it is left, in what it counts" in seen.said
+    assert f"(Rényi divergence, not epsilon): {more} more fits like this." in seen.said
     assert "set or changed after fits had begun" in seen.said
     book.reserve(id_of(private_data), [fit.guarantee(40)], model="logistic")
     assert "in 3 fits, if their plans were fixed beforehand; 1 fit running" in looked(fit)[0].said

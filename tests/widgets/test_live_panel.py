@@ -9,7 +9,7 @@ import pytest
 
 from workbench._numbers import shown
 from workbench.inference.training import Snapshot
-from workbench.plots.metrics import in_words, score_name
+from workbench.plots.metrics import in_words, of_score, score_name
 from workbench.results import HistoryPoint
 from workbench.widgets.workbench.live_panel import LivePanel
 from workbench.widgets.workbench.session import Progress
@@ -242,3 +242,11 @@ def test_a_partial_result_is_shown_beside_the_error(cancelled):
 )
 def test_the_numbers_beside_the_curves_are_those_that_they_show(metrics, texts):
     assert in_words(metrics, ("elbo", score_name(metrics))) == texts
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "text"),
+    [("auc", 0.99970, "over 0.999"), ("auc", 1.0, "1.00"), ("accuracy", 0.9994, "0.999"), ("elbo", 0.9999, "1.000")],
+)
+def test_a_score_below_a_perfect_one_is_not_rounded_up_to_it(name, value, text):
+    assert of_score(name, value) == text

@@ -285,6 +285,8 @@ def test_the_promise_is_shown_until_the_plan_is_unknown(panel, seen):
     panel.show_outlook(seen, AUTOMATIC, "For each <b>: a promise.")
     assert "What a fit promises." in panel.promise.value
     assert "For each &lt;b&gt;: a promise." in panel.promise.value
+    panel.show_outlook(seen, AUTOMATIC, "For each <b>: a promise.", another=True)  # beside a fit that has ended
+    assert "What another fit would promise." in panel.promise.value
     panel.show_unknown("There is <none>.")
     assert "promise" not in panel.promise.value
     assert "There is &lt;none&gt;." in panel.promise.value

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from workbench._numbers import shown
+from workbench._numbers import MINUS, shown
 
-__all__ = ["best", "in_words", "labelled", "limits", "score_name", "title_of", "words_of"]
+__all__ = ["best", "in_words", "labelled", "limits", "of_score", "score_name", "title_of", "words_of"]
 
 # the first of these that a run has is shown beside the ELBO: (name, unit)
 _WORDS = {
@@ -17,6 +17,7 @@ _WORDS = {
     "reconstruction_error": ("reconstruction error", "RMSE per pixel"),
 }
 _ELBO = ("ELBO", "nats per record")
+_SHARES = ("auc", "accuracy")  # of at most 1
 _FALLING = ("reconstruction_error",)  # better when smaller
 _SMALLEST_RANGE = 0.02  # of a y axis, so that small changes do not look large
 
@@ -41,11 +42,17 @@ def labelled(unit: str, label: str) -> str:
 
 def in_words(metrics: Mapping[str, Any], names: Iterable[str] | None = None) -> list[str]:
     """Name and value of each metric, or of ``names``; a value that is not a number, as a user's own may be, as it is."""
-    return [f"{words_of(name)[0]} {_value(metrics[name])}" for name in names or metrics if name in metrics]
+    return [
+        f"{words_of(name)[0]} {of_score(name, value) if isinstance(value, (int, float)) else value}"
+        for name in names or metrics
+        if (value := metrics.get(name)) is not None
+    ]
 
 
-def _value(value: Any) -> str:
-    return shown(value) if isinstance(value, (int, float)) else str(value)
+def of_score(metric: str, value: float) -> str:
+    """A score with the digits that matter. One just below a perfect 1 is not rounded up to it."""
+    text = shown(value)
+    return "over 0.999" if metric in _SHARES and value < 1 and float(text.replace(MINUS, "-")) == 1 else text
 
 
 def title_of(metric: str) -> str:

@@ -126,10 +126,11 @@ class Outlook:
             if self.room >= ALL * quantities:
                 every = "the model's quantity" if quantities == 1 else f"all {count(quantities)} quantities of the model"
                 return f"The noise leaves room for {every}, unless columns resemble each other closely."
-            needed = "the model's quantity needs" if quantities == 1 else f"all {count(quantities)} quantities need"
+            needed = "quantity needs" if quantities == 1 else f"{count(quantities)} quantities need"
+            seen = "Little may show through this noise" if self.room < MOST * quantities else "Most shows through this noise"
             return (
-                f"At best, the signal is {_rounded_down(self.room / quantities)} times what {needed}; regressions on "
-                f"made-up records found most from {MOST} times on, and all from {ALL}."
+                f"{seen}: at best, the signal is {_rounded_down(self.room / quantities)} times what the model's {needed}. "
+                f"Regressions on made-up records found most of theirs from {MOST} times on, and all from {ALL}."
             )
         more = [f"{_rounded_up(settings.num_records * quantities / max(self.room, 1e-9))} records"]
         if self.epsilon_for_all is not None:

@@ -237,7 +237,7 @@ class PrivacyPlan:
             arithmetic="whole numbers",
             secure_randomness=settings.seed is None,
             second_opinion="" if self.opinion is None else self.opinion.words(),
-            caveats=(*caveats, *self._caveats()),
+            caveats=(*caveats, *([f"Here, a record is one {unit} with all rows."] if max_rows else ()), *self._caveats()),
             max_rows=max_rows,
             against_storage=against_storage,
         )

@@ -19,7 +19,6 @@ from workbench.teaching.simulations import CLOUD, SAMPLERS, Descent, clipped_loc
 from workbench.widgets._kit import markup
 from workbench.widgets._kit.latest import Latest
 from workbench.widgets._kit.threads import background
-from workbench.widgets.ledger.words import RELATIONS as RELATION_NAMES
 
 __all__ = ["ClippingScreen", "SamplersScreen"]
 
@@ -31,8 +30,9 @@ _START = (3.0, -1.5)
 _DELTA = 1e-5
 _FRAME_SECONDS = 0.25
 _MOST_STEPS = 500
+_NEIGHBOURS = {"add_or_remove_one": "add/remove", "replace_one": "replace", "replace_special": "blank"}
 _ACCOUNTANTS = {
-    "pld": "PLD (of guarantees)", "rdp": "RDP", "rdp_classic": "RDP, classic", "fourier": "Fourier (no bound)",
+    "pld": "PLD", "rdp": "RDP", "rdp_classic": "RDP, classic", "fourier": "Fourier (no bound)",
 }  # fmt: skip
 
 
@@ -240,7 +240,7 @@ class SamplersScreen(TeachingScreen):
         buttons = widgets.HBox([self.again, self.compare], layout=widgets.Layout(flex_flow="row wrap"))
         super().__init__(
             "Who is in which minibatch",
-            "Above: 40 records (rows) and the first 40 steps (columns). A filled cell is a record in a minibatch. Below: "
+            "First, 40 records (rows) and 40 steps (columns): a filled cell is a record in a minibatch. Then, "
             "the epsilon of all steps. Each sampler has its own accountants and its own neighbouring relation, so the "
             "epsilons of different lines mean different things.",
             [*sliders, buttons, self.table],
@@ -289,7 +289,7 @@ class SamplersScreen(TeachingScreen):
     def _sentences(self, epsilons: dict[tuple[str, ...], float]) -> list[str]:
         def of(sampler: str, relation: str) -> str:
             value = epsilons[sampler, relation, "pld"]
-            return f"epsilon {value:g}" if math.isfinite(value) else "no epsilon"
+            return f"epsilon {_numbers.upper(value, 3)}" if math.isfinite(value) else "no epsilon"
 
         size, steps = self.batch_size.value, self.steps.value
         rounds = steps / (RECORDS // size)
@@ -314,7 +314,7 @@ class SamplersScreen(TeachingScreen):
 
             rows = [
                 [
-                    SAMPLER_NAMES[row.sampler], RELATION_NAMES[row.relation], _ACCOUNTANTS[row.accountant],
+                    SAMPLER_NAMES[row.sampler], _NEIGHBOURS[row.relation], _ACCOUNTANTS[row.accountant],
                     "-" if math.isnan(row.epsilon) else _numbers.upper(row.epsilon, 3),
                 ]
                 for row in compare(**plan).itertuples()

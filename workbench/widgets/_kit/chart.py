@@ -22,6 +22,7 @@ Points = Sequence[tuple[float, float]]
 
 _MOST_POINTS = 400  # of a line
 _MOST_STRIPS = 120  # places that answer the mouse
+_APART = 16  # pixels between ends of lines that have names
 _LATEST = 70.0  # percent of the axis at which words may still begin
 _NEAREST_LABELS = 0.09  # of levels, in shares of the axis
 _TALL = 100.0  # units of a panel's height
@@ -160,6 +161,9 @@ def _lines(panel: Panel, points: Points, steps: int, limits: tuple[float, float]
     drawn = [grid, *(line(other, "faint") for other in panel.faint)]
     kinds = dict(zip(panel.names, _kinds(panel), strict=True))
     drawn += [line(other, kinds[name]) for name, other in panel.names.items()]
+    if not panel.has_keys:
+        ends = {name: at(other[-1][1]) for name, of in panel.names.items() if (other := _finite(of))}
+        labels += _names_apart(ends, _APART * _TALL / panel.height)
     for name, dots in panel.dots.items():
         places = "".join(f"M{1000 * step / steps:.4g},{at(value):.4g}h0" for step, value in _thinned(_finite(dots)))
         drawn.append(f'<path class="dots {kinds.get(name, "faint")}" d="{places}"/>')
@@ -192,6 +196,18 @@ def _start(points: Points, steps: int, limits: tuple[float, float]) -> str:
     side, sign = ("", "\N{DOWNWARDS ARROW}") if is_below else (" above", "\N{UPWARDS ARROW}")
     left = 100 * next(clear, points[-1][0]) / steps
     return "" if left > _LATEST else f'<span class="begins{side}" style="left:{left:.4g}%">{sign} from {shown(first)}</span>'
+
+
+def _names_apart(ends: Mapping[str, float], least: float) -> str:
+    """Names above the ends of lines, as far as no other line ends nearby.
+
+    :param ends: in units from the top of the panel. :param least: how far apart ends must be.
+    """
+    return "".join(
+        f'<span class="name" style="top:clamp(13px,{end:.4g}%,100%)">{escape(name)}</span>'
+        for name, end in ends.items()
+        if all(abs(end - other) >= least for own, other in ends.items() if own != name)
+    )
 
 
 def _strips(panels: Sequence[Panel], steps: int, levels: Levels | None) -> str:

@@ -234,7 +234,7 @@ class LedgerPanel:
 
     def _row(self, run: SavedRun, refused: Sequence[SavedRun]) -> Any:
         text = (
-            f"A fit of these records stopped at step {_numbers.count(run.step)} of {_numbers.count(run.steps)} "
+            f"An earlier fit of these records stopped at step {_numbers.count(run.step)} of {_numbers.count(run.steps)} "
             f"({run.model}, epsilon {_numbers.upper(run.epsilon)}, "
             f"{run.written[:16]})."
         )
@@ -281,12 +281,13 @@ def _said(budget: BudgetStatus, fit: Guarantee, is_refused: bool, over_cap: str 
     running = len(budget.reserved) - len(budget.interrupted)
     if running:
         spent += f"; {words.count(running, 'fit')} running, with all planned steps reserved"
+    fit_with = "Another fit with" if budget.spends else "A fit with"
     lines = [markup.sentence(f"{spent}."), markup.sentence(_left(budget, fit, is_refused))]
     if is_refused:
         lines.append(
-            markup.sentence("A fit with these settings exceeds the cap. The ledger keeps your reason.")
+            markup.sentence(f"{fit_with} these settings exceeds the cap. The ledger keeps your reason.")
             if over_cap
-            else markup.problem("A fit with these settings is refused, because it would exceed the cap.")
+            else markup.problem(f"{fit_with} these settings is refused, because it would exceed the cap.")
         )
     for entry, how in budget.relatives:
         shared = _SHARED.get(how, how)
@@ -302,7 +303,8 @@ def _left(budget: BudgetStatus, fit: Guarantee, is_refused: bool) -> str:
     text = f"Cap: {' and '.join(map(words.cap_words, caps))}"
     parts = words.shares(budget)
     if parts is not None:
-        text += f"; {words.percent(parts[2])} of {'it' if len(caps) == 1 else 'the tightest'} is left"
+        which = "it" if len(caps) == 1 else "the tightest"
+        text += f"; {words.percent(parts[2])} of {which} is left, in what it counts (Rényi divergence, not epsilon)"
     if is_refused:
         return f"{text}."
     more = budget.how_many_more(fit) or 0

@@ -67,17 +67,22 @@ def learnt(result: SweepResult) -> str:
     series = result.series(names[0])
     levels = sorted({float(level) for level in series.private[series.x]})
     means = {name: line for name, line in _means(series, levels).items() if name in set(series.private["method"])}
-    spread = float(series.private[series.metric].std()) if len(series.private) > 1 else 0.0
+    groups = series.private.groupby(["method", series.x])[series.metric]
+    error = float((groups.std() / groups.count() ** 0.5).mean())  # of a mean
+    digits = 10 * error if error > 0 else None  # down to the first digit of the error
     word, name = words_of(series.metric)[0], _NAMES.get(series.x, series.x)
     ends = list(dict.fromkeys([levels[0], levels[-1]]))
     said = []
     for end in ends:
         at = sorted(line[end] for line in means.values() if end in line)
-        value = " to ".join(dict.fromkeys(shown(value, spread or None) for value in (at[0], at[-1])))
+        value = " to ".join(dict.fromkeys(shown(value, digits) for value in (at[0], at[-1])))
         said.append(f"{value} at {name} {level_text(end)}")
-    top = best(names[0], (value for line in means.values() for value in line.values()))
-    at_top = next(level for line in means.values() for level, value in line.items() if value == top)
-    better = "" if at_top in ends else f", and best at {name} {level_text(at_top)} ({shown(top, spread or None)})"
+    better = ""
+    for line in means.values() if len(means) == 1 else ():
+        top = best(names[0], line.values())
+        if all(abs(top - line[end]) > 3 * error for end in ends if end in line):  # no chance
+            at_top = next(level for level, value in line.items() if value == top)
+            better = f", and best at {name} {level_text(at_top)} ({shown(top, digits)})"
     fits = "1 fit" if len(series.private) == 1 else f"{count(len(series.private))} fits"
     where = f"evaluation records: {series.label}"
     return f"Mean {word} is {' and '.join(said)}{better}, over {fits} in all ({where})."

@@ -237,7 +237,7 @@ def table_html(result: SweepResult) -> str:
     rows = list(zip(*columns, strict=True))
     labels = sorted(set(table["label"])) if result.metrics else []
     badges = f"<div>Scores: {' '.join(map(markup.badge, labels))}</div>" if labels else ""
-    titles = ["number", *(words_of(name)[0] for name in names)]
+    titles = ["number", *("noise sigma" if name == "noise_multiplier" else words_of(name)[0] for name in names)]
     more = len(rows) - _MOST_ROWS
     hidden = markup.quiet(f"and {more} more rows, which are in the file") if more > 0 else ""
     return f"{badges}{markup.cards(titles, rows[:_MOST_ROWS], numbers=True)}{hidden}"

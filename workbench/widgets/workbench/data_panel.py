@@ -198,7 +198,7 @@ class DataPanel:
         self.variable = fields.choice("variable", "variable", [_NONE_FOUND], "")
         self.target = fields.choice("y", "target y (array)", [("none", "")], "")
         self.refresh_button = widgets.Button(
-            description="Refresh", icon="refresh", tooltip="Update the lists of data sets and variables, and the file"
+            description="Look again", icon="refresh", tooltip="Update the lists of data sets and variables, and the file"
         )
         self.path = fields.text(
             "path",

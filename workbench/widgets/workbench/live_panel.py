@@ -233,10 +233,11 @@ def _noise_near(outlook: Any) -> str:
     near = outlook.noise_near
     points = [(place + 0.5, times) for place, (_, times) in enumerate(near)]
     levels = Levels("epsilon", {place + 0.5: f"{epsilon:.4g}" for place, (epsilon, _) in enumerate(near)})
+    most = max(times for _, times in near)
     panel = Panel(
         "noise in intervals", "times that of this plan · known from the plan alone",
-        limits=(0.0, 1.12 * max(times for _, times in near)), names={"": points}, has_keys=True, dots={"": points},
-        height=_FORMING - _AXIS,
+        limits=(0.0, 1.12 * most), names={"": points}, has_keys=True, dots={"": points}, height=_FORMING - _AXIS,
+        ticks=(0.0, 1.0, float(shown(most))),
     )  # fmt: skip
     here = next(place + 0.5 for place, (_, times) in enumerate(near) if times == 1)
     told = ", ".join(f"{shown(times)} times at epsilon {epsilon:.4g}" for epsilon, times in near)

@@ -282,12 +282,15 @@ class PrivacyPanel:
         older = "" if self._picture.layout.visibility == "hidden" else "Below are those of the plan before."
         self._headline.value = markup.note("Computing what this plan means…", older)
 
-    def show_outlook(self, outlook: Outlook, automatic: Mapping[str, Any], promise: str = "") -> None:
+    def show_outlook(
+        self, outlook: Outlook, automatic: Mapping[str, Any], promise: str = "", *, another: bool = False
+    ) -> None:
         """Show what the plan means. This draws a picture (80 ms), so call it off the main thread.
 
         :param automatic: the values of empty fields, by argument, such as ``{"delta": 0.001}``. Those of filled fields are
             ignored.
         :param promise: the first sentence of the plan's guarantee.
+        :param another: whether it stands beside the sentences about a fit that has ended.
         """
         from workbench.plots.privacy import outlook_figure
 
@@ -300,17 +303,18 @@ class PrivacyPanel:
         self._show_automatic()
         fields.say(self._caution, "".join(map(markup.problem, plan.cautions())))
         facts = f"epsilon {_plain(plan.epsilon)}, delta {_plain(plan.delta)}, {count(plan.iterations)} steps."
-        self.show_words(outlook, promise)
+        self.show_words(outlook, promise, another=another)
         self._picture.value = plots.svg(outlook_figure(outlook))
         self._picture.layout.visibility = None
         self._headline.value = markup.note("What this plan means:", facts)
 
-    def show_words(self, outlook: Outlook, promise: str = "") -> None:
-        """Show what the plan means in words alone, which is quick. :param promise: as for ``show_outlook``."""
+    def show_words(self, outlook: Outlook, promise: str = "", *, another: bool = False) -> None:
+        """Show what the plan means in words alone, which is quick. The parameters are those of ``show_outlook``."""
         self._words.value = "".join(
             f"<div style='margin-bottom:6px'>{markup.sentence(text)}</div>" for text in outlook.words()
         )
-        ahead = f"<p><b>What a fit promises.</b> {markup.escape(promise)}</p>" if promise else ""
+        title = "What another fit would promise." if another else "What a fit promises."
+        ahead = f"<p><b>{title}</b> {markup.escape(promise)}</p>" if promise else ""
         self.promise.value = ahead + (markup.sentence(outlook.verdict) if ahead else "")
 
     def show_unknown(self, reason: str) -> None:

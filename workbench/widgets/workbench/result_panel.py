@@ -12,14 +12,14 @@ from typing import Any
 import ipywidgets as widgets
 
 from workbench import plots
-from workbench._numbers import count, shown, upper
+from workbench._numbers import count, upper
 from workbench._validate import ArgumentError
-from workbench.plots.metrics import score_name, words_of
+from workbench.plots.metrics import of_score, score_name, words_of
 from workbench.results.card import promise, statement
 from workbench.widgets._kit import fields, markup
 from workbench.widgets._kit.latest import Latest
 
-__all__ = ["PICTURES", "ResultPanel", "drawn", "guarantee_card", "posterior_table"]
+__all__ = ["PICTURES", "ResultPanel", "drawn", "ended", "guarantee_card", "posterior_table"]
 
 _IN_FOLDER = {
     "report (HTML page)": ("report.html", "text/html"),
@@ -35,6 +35,8 @@ PICTURES = {
 }
 _PICTURE_WIDTH = 700
 _NAMED = 3  # coefficients in a sentence
+_NO_GUARANTEE = "The guarantee of a fit appears here when it has ended."
+_NO_POSTERIOR = "The posterior summary of a fit appears here when it has ended."
 _LARGEST_LINK = 20 * 2**20  # bytes; a link embeds the whole file in the page
 
 
@@ -49,8 +51,8 @@ class ResultPanel:
         self._dataset: Any = None
         self._latest, self._files = Latest("dpvi-pictures"), Latest("dpvi-files")
         self.sentences = widgets.HTML()
-        self.guarantee = widgets.HTML(markup.quiet("The guarantee appears here when a fit has ended."))
-        self.posterior = widgets.HTML(markup.quiet("The posterior summary appears here when a fit has ended."))
+        self.guarantee = widgets.HTML(markup.quiet(_NO_GUARANTEE))
+        self.posterior = widgets.HTML(markup.quiet(_NO_POSTERIOR))
         self.picture = fields.choice("picture", "picture", [("none yet", "")], "")
         self.drawing = widgets.HTML()
         self.image = widgets.HTML()
@@ -86,8 +88,7 @@ class ResultPanel:
     def clear(self) -> None:
         """Remove the results of the last fit, because a new one begins."""
         self._result = self._dataset = None
-        self.guarantee.value = markup.quiet("The guarantee appears here when the fit has ended.")
-        self.posterior.value = markup.quiet("The posterior summary appears here when the fit has ended.")
+        self.guarantee.value, self.posterior.value = markup.quiet(_NO_GUARANTEE), markup.quiet(_NO_POSTERIOR)
         self.picture.control.options = [("none yet", "")]
         self.drawing.value = self.link.value = self.saved.value = self.image.value = self.sentences.value = ""
         self.make.disabled = self.save.disabled = True
@@ -223,6 +224,11 @@ def _file_of(result: Any, name: str) -> bytes:
         return Path(folder, name).read_bytes()
 
 
+def ended(result: Any) -> str:
+    """How a fit ended, in the words of buttons."""
+    return "stopped" if result.status == "cancelled" else str(result.status)
+
+
 def guarantee_card(result: Any, cautions: tuple[str, ...], spent: str = "", number: int = 0) -> str:
     """The guarantee's statement, what the ledger says after the fit, and cautions about the settings."""
     which = f"fit {number}: " if number else ""
@@ -245,7 +251,7 @@ def scored(metrics: Mapping[str, Any], label: str) -> str:
         return ""
     name, unit = words_of(score)
     scale = f" ({_SCALES[score]})" if score in _SCALES else f" {unit}" if unit else ""
-    return f"{name[0].upper()}{name[1:]} is {shown(metrics[score])}{scale} on the evaluation records: {label}."
+    return f"{name[0].upper()}{name[1:]} is {of_score(score, metrics[score])}{scale} on the evaluation records: {label}."
 
 
 def _clear_of_zero(result: Any) -> str:

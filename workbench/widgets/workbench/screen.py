@@ -27,7 +27,7 @@ from workbench.widgets.ledger.words import result_words
 from workbench.widgets.workbench.history_panel import HistoryPanel
 from workbench.widgets.workbench.live_panel import LivePanel
 from workbench.widgets.workbench.privacy_panel import PrivacyPanel
-from workbench.widgets.workbench.result_panel import ResultPanel, guarantee_card
+from workbench.widgets.workbench.result_panel import ResultPanel, ended, guarantee_card
 from workbench.widgets.workbench.run_panel import RunPanel
 from workbench.widgets.workbench.run_screen import FRAME_SECONDS, RunScreen
 from workbench.widgets.workbench.session import Progress, Session
@@ -177,10 +177,9 @@ class Workbench(RunScreen):
 
     def _follow_problems(self) -> None:
         self._words.drop()
-        where = " or the table under Data" if self.data.has_own_source else ""
-        to_do = f"Complete the highlighted fields{where}"
+        to_do = "Complete Data, and what is highlighted," if self.data.has_own_source else "Fix the highlighted fields"
         if self._has_shown_nothing:
-            self.live.ready(f"{to_do}.")
+            self.live.ready(f"{to_do.rstrip(',')}.")
         self.privacy.show_unknown(f"{to_do} to see what this plan implies.")
         self.ledger.show_unknown()
 
@@ -254,11 +253,16 @@ class Workbench(RunScreen):
         with self._showing:
             if self._is_wanted(settings):
                 words = "" if self._shows_fit_of(settings) else promise(taken, before.data.release_label)
-                self.privacy.show_words(seen, words)
+                self.privacy.show_words(seen, words, another=self._says_what_ended)
+
+    @property
+    def _says_what_ended(self) -> bool:
+        """Whether the sentences about the last fit are shown."""
+        return bool(self.outcome.sentences.value)
 
     def _shows_fit_of(self, settings: Settings) -> bool:
         """Whether the sentences about the last fit are shown, and it had these settings."""
-        return bool(self.outcome.sentences.value) and self._fitted == settings.key
+        return self._says_what_ended and self._fitted == settings.key
 
     def _show_outlook(self, settings: Settings, found: _Ready | Exception) -> None:
         with self._showing:
@@ -287,7 +291,7 @@ class Workbench(RunScreen):
         }  # fmt: skip
         self.data.show_dataset(prepared.data)
         is_shown = self._shows_fit_of(ready.settings)
-        self.privacy.show_outlook(ready.outlook, automatic, "" if is_shown else ready.promise)
+        self.privacy.show_outlook(ready.outlook, automatic, "" if is_shown else ready.promise, another=self._says_what_ended)
         self.model.show_diagram(*ready.diagram)
         if not self._is_running:
             self.live.show_plan(prepared, ready.outlook)
@@ -453,7 +457,7 @@ class Workbench(RunScreen):
 
     def _write_output(self, result: Any, cautions: tuple[str, ...], spent: str) -> None:
         """Write folded static output under the widget, which stays when the notebook is closed."""
-        run = f"{result.model} on {result.data['name']}, {result.status}, epsilon {upper(result.guarantee.epsilon)}"
+        run = f"{result.model} on {result.data['name']}, {ended(result)}, epsilon {upper(result.guarantee.epsilon)}"
         picture = ""
         if result.history:
             picture = markup.image(plots.png(result.plot("curves")), "ELBO and a score over steps", 700)
