@@ -243,7 +243,8 @@ def test_the_figure_has_means_baselines_and_the_values_under_the_mouse(ended):
          f"ELBO {_numbers.shown(row.elbo)}"]
         for epsilon, row in means.iterrows()
     ]  # fmt: skip
-    ends = [f"{value} at epsilon {epsilon}" for epsilon, value in zip((1, 4), to_their_error(means["auc"], table), strict=True)]
+    values = to_their_error(means["auc"], table)
+    ends = [f"{value} at epsilon {epsilon}" for epsilon, value in zip((1, 4), values, strict=True)]
     assert f"Mean AUC is {' and '.join(ends)}, over 12 fits in all" in text(ended.screen.outcome.sentences)
 
 
