@@ -226,7 +226,7 @@ def test_each_model_is_fitted_from_the_menus(notebook, page, screenshots):
             assert overflowing(page) == []
         screen.tab("Posterior")
     screen.tab("Fits")
-    table = screen.root.locator("table:visible", has_text="scores are").first.inner_text()
+    table = screen.root.locator("table:visible", has_text="evaluation records").first.inner_text()
     assert all(model in table for model, _, _ in models)
     screen.choose("compare fit", "4: hierarchical_logistic on hierarchical, epsilon 4")
     screen.root.locator("img[alt='curves of both fits over steps']:visible").wait_for()

@@ -88,7 +88,6 @@ def test_tiny_rates_use_two_tables_and_keep_mean_variance_and_places():
     assert right_inclusion_counts(hundredths / 1.0, draws * num_records // 100, rate)
 
 
-@pytest.mark.thorough
 def test_neighbouring_records_are_as_independent_as_distant_ones_at_tiny_rates():
     """The first gap is geometric, also where the two tables meet: Kolmogorov-Smirnov on its survival function."""
     num_records, rate, draws = 1_000_000, 1e-4, 50_000

@@ -198,7 +198,7 @@ class LedgerPanel:
 
     def show_unknown(self) -> None:
         """Show that there is no plan, so it is unknown what it would add."""
-        self._clear("What was spent on these records is shown together with the consequences of the plan.")
+        self._clear("What was spent on these records is shown here when the plan is known.")
 
     def _clear(self, text: str) -> None:
         self._put(Seen(markup.quiet(text)))

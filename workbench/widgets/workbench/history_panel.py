@@ -15,7 +15,7 @@ from workbench.widgets._kit import fields, markup
 
 __all__ = ["HistoryPanel"]
 
-_COLUMNS = ["fit", "model", "data", "epsilon", "steps", "ELBO", "score", "scores are", "time", "status"]
+_COLUMNS = ["fit", "model", "data", "epsilon", "steps", "ELBO", "score", "evaluation records", "time", "status"]
 _NOT_COMPARED = {"seed"}
 
 
@@ -125,7 +125,8 @@ class HistoryPanel:
         if all(result.history for result in chosen.values()):
             from workbench.plots.curves import two_runs_figure
 
-            inner += markup.image(plots.png(two_runs_figure(chosen)), "curves of both fits over steps", 700)
+            picture = markup.image(plots.png(two_runs_figure(chosen)), "curves of both fits over steps", 700)
+            inner += f"<div style='margin-top:12px'>{picture}</div>"
         self.comparison.value = inner
 
     def close(self) -> None:

@@ -66,7 +66,7 @@ class LivePanel:
 
     def _clear(self) -> None:
         self._is_planned = True
-        panels = [Panel("ELBO", height=_TALL), Panel("", height=_TALL), Panel("epsilon", height=_LOW)]
+        panels = [Panel("", height=height) for height in (_TALL, _TALL, _LOW)]
         self.curves.value = chart(panels, 0, _EMPTY, empty=_EMPTY)
 
     def show_plan(self, prepared: Any, outlook: Any) -> None:
