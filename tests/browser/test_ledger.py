@@ -119,7 +119,7 @@ def test_a_fit_goes_on_when_its_kernel_has_died(notebook, page, screenshots, tmp
     page.locator(".jp-Notebook-ExecutionIndicator[data-status='idle']").wait_for()
     book.run(0)
     screen = Screen(page).is_ready()
-    assert "of 20\u202f000\u202f000" in says(screen, "A fit of these records stopped at step [1-9]")
+    assert "of 20\u202f000\u202f000" in says(screen, "An earlier fit of these records stopped at step [1-9]")
     says(screen, "1 fit was interrupted")
     looked_at(page, screen, screenshots, "ledger-died")
     screen.button("Resume this fit").click()
