@@ -341,8 +341,13 @@ def test_a_stopped_sweep_keeps_its_fits_and_goes_on(screens, monkeypatch, tmp_pa
     assert "Stopped." in screen.outcome.status.value
     assert "2 of 12 fits" in screen.outcome.status.value
     assert buttons(screen) == [False, False, True]
+    first = screen._session.now().seconds
+    time.sleep(0.2)
+    assert screen._session.now().seconds == first  # the clock stands while nothing runs
+    resumed = time.perf_counter()
     screen.run.resume.click()
     assert screen.wait(PATIENCE)
+    assert first < screen._session.now().seconds < first + time.perf_counter() - resumed
     assert (screen.result.status, len(screen.result.table)) == ("done", 12)
     again = settle(screens(store=str(tmp_path / "fits.sqlite"), seeds=6))
     assert "All 12 fits are done." in text(again.spending.view)

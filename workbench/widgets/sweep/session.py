@@ -27,7 +27,7 @@ class Moment(NamedTuple):
     :param step: steps taken by the running fits.
     :param steps: planned steps of the running fits.
     :param share: share of this run's work that is done, from 0 to 1.
-    :param seconds: since this run began.
+    :param seconds: of the sweep so far, without the time between a stop and what resumed it.
     :param seconds_left: None while unknown.
     """
 
@@ -70,11 +70,13 @@ class SweepSession(Stoppable):
         super().__init__()
         self.prepared = prepared
         self.problem = self.details = ""
+        self._clock: tuple[float, float | None] = 0.0, None  # seconds of runs that ended, and when this one began
         self._begin()
 
     def start(self) -> None:
         """Run the missing fits; return at once."""
         self._begin()
+        self._clock = self._clock[0], time.perf_counter()
         self._launch(self._work, "dpvi-sweep")
 
     def _begin(self) -> None:
@@ -84,7 +86,6 @@ class SweepSession(Stoppable):
         self._whole = max(1, sum(self._left.values()))
         self._lanes = self._lanes_for(prepared.runs)
         self._progress = Progress(len(prepared.cells) - len(prepared.runs), len(prepared.cells))
-        self._began = time.perf_counter()
         self._first: tuple[int, float] | None = None  # step and time of the first report
         self._pace: float | None = None
 
@@ -106,12 +107,13 @@ class SweepSession(Stoppable):
 
     def now(self) -> Moment:
         """The progress at this moment."""
-        progress = self._progress
+        progress, (earlier, began) = self._progress, self._clock
         under_way = min(progress.step * self._lanes, sum(self._left.values()))
         left = sum(self._left.values()) - under_way
         return Moment(
             progress.fits, progress.planned, progress.step, progress.steps, 1 - left / self._whole,
-            time.perf_counter() - self._began, None if self._pace is None else self._pace * left,
+            earlier + (0.0 if began is None else time.perf_counter() - began),
+            None if self._pace is None else self._pace * left,
         )  # fmt: skip
 
     def _work(self) -> None:
@@ -122,6 +124,9 @@ class SweepSession(Stoppable):
         except Exception as error:  # a thread has no caller to raise to, so the screen shows the error
             self.problem = f"The sweep ended with an error ({type(error).__name__}: {error}). Finished fits are kept."
             self.details = traceback.format_exc()
+        finally:
+            earlier, began = self._clock
+            self._clock = earlier + time.perf_counter() - (began or 0.0), None
 
     def _show(self, progress: Progress) -> None:
         now = time.perf_counter()
