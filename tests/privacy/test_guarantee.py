@@ -76,7 +76,7 @@ def test_only_a_small_epsilon_hides_well(epsilon, hardly):
 def test_bounds_in_the_statement_are_never_rounded_down():
     exact = dataclasses.replace(STOPPED, epsilon=1.2345671, delta=1.2345671e-5, epsilon_taken=0.12345671)
     statement = exact.statement()
-    for bound in ("(epsilon = 1.23457)", "1.23457e-05 (delta)", "it is epsilon = 0.1235 "):
+    for bound in ("(epsilon = 1.23457)", "1.23457e-05 (delta)", "it is epsilon = 0.123457 "):
         assert bound in statement
 
 

@@ -118,7 +118,7 @@ def test_the_verdict_names_what_would_leave_room_for_all():
         "30 times showed most."
     )
     middle = outlook(plan_of(), 1)
-    assert middle.verdict.startswith("Most shows through this noise: the signal is at most 8")
+    assert middle.verdict.startswith("Most may show through this noise: the signal is at most 8")
     assert middle.verdict.endswith("times what 1 quantity needs, and in trials 100 times showed all.")
     little = outlook(plan_of(epsilon=0.1), 31)
     assert f"at most {math.floor(little.room)} of the model's 31" in little.verdict

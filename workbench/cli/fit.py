@@ -377,7 +377,7 @@ def _print_result(result: Any, folder: Path | None, run: Path | None) -> None:
     if result.status == "cancelled":
         print(
             f"Stopped after {guarantee.steps_taken:,} of {guarantee.steps:,} steps. The guarantee is still epsilon = "
-            f"{upper(guarantee.epsilon)}. The steps taken account for epsilon = {upper(guarantee.epsilon_taken, 4)}, "
+            f"{upper(guarantee.epsilon)}. The steps taken account for epsilon = {upper(guarantee.epsilon_taken)}, "
             "provided the decision to stop did not depend on the outputs.\n"
         )
     if run is not None:

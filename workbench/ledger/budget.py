@@ -18,7 +18,12 @@ __all__ = ["FILTER", "NOT_COMPARED", "NO_CAP", "OVERRIDE", "PLAN", "RULES", "Bud
 
 # rules that allow a fit, as the file has them, and in words
 NO_CAP, FILTER, PLAN, OVERRIDE = "no cap", "filter", "plan", "override"
-RULES = {NO_CAP: "no cap yet", FILTER: "within the cap", PLAN: "within the cap, as the first plan", OVERRIDE: "over the cap"}
+RULES = {
+    NO_CAP: "without a cap",
+    FILTER: "within the cap",
+    PLAN: "within the cap, as the first plan",
+    OVERRIDE: "over the cap",
+}
 
 NOT_COMPARED = "another key"  # the relation of data sets that cannot be compared
 

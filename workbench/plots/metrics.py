@@ -7,7 +7,7 @@ from typing import Any
 
 from workbench._numbers import MINUS, shown
 
-__all__ = ["best", "in_words", "labelled", "limits", "of_score", "score_name", "title_of", "words_of"]
+__all__ = ["in_words", "labelled", "limits", "of_score", "score_name", "title_of", "words_of"]
 
 # the first of these that a run has is shown beside the ELBO: (name, unit)
 _WORDS = {
@@ -52,7 +52,7 @@ def in_words(metrics: Mapping[str, Any], names: Iterable[str] | None = None) -> 
 def of_score(metric: str, value: float) -> str:
     """A score with the digits that matter. One just below a perfect 1 is not rounded up to it."""
     text = shown(value)
-    return "over 0.999" if metric in _SHARES and value < 1 and float(text.replace(MINUS, "-")) == 1 else text
+    return "over 0.999" if metric in _SHARES and 0 < value < 1 and float(text.replace(MINUS, "-")) == 1 else text
 
 
 def title_of(metric: str) -> str:
@@ -60,11 +60,6 @@ def title_of(metric: str) -> str:
     name, unit = words_of(metric)
     where = "" if metric in _FALLING else "evaluation "
     return f"{where}{name}" + (f" ({unit})" if unit else "")
-
-
-def best(metric: str, values: Iterable[float]) -> float:
-    """The best of ``values``: the smallest of errors, the largest of other scores."""
-    return (min if metric in _FALLING else max)(values)
 
 
 def limits(name: str, values: Sequence[float]) -> tuple[float, float]:

@@ -236,7 +236,7 @@ class Guarantee:
             taken, planned = (_plain_count(steps) for steps in (self.steps_taken, self.steps))
             lines.append(
                 f"The run stopped after {taken} of {planned} steps. The guarantee is still epsilon = {upper(self.epsilon)}. "
-                f"For the steps taken alone it is epsilon = {upper(self.epsilon_taken, 4)} at the same delta, if the stop "
+                f"For the steps taken alone it is epsilon = {upper(self.epsilon_taken)} at the same delta, if the stop "
                 "was not decided by looking at the outputs."
             )
         if self.caveats:

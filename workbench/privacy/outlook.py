@@ -128,7 +128,7 @@ class Outlook:
                 return f"The noise leaves room for {every}, unless columns resemble each other closely."
             needed = "1 quantity needs" if quantities == 1 else f"{count(quantities)} quantities need"
             few = self.room < MOST * quantities
-            seen = "Little may show through this noise" if few else "Most shows through this noise"
+            seen = "Little may show through this noise" if few else "Most may show through this noise"
             enough = f"{MOST} times showed most" if few else f"{ALL} times showed all"  # regressions on made-up records
             times = _rounded_down(self.room / quantities)
             return f"{seen}: the signal is at most {times} times what {needed}, and in trials {enough}."

@@ -8,7 +8,7 @@ from typing import Any
 
 from workbench._lazy import pd
 from workbench._numbers import count, shown
-from workbench.plots.metrics import best, labelled, score_name, words_of
+from workbench.plots.metrics import labelled, score_name, words_of
 from workbench.sweeps.request import DP
 from workbench.sweeps.result import Series, SweepResult, series_name
 from workbench.sweeps.sweeping import PreparedSweep
@@ -77,15 +77,9 @@ def learnt(result: SweepResult) -> str:
         at = sorted(line[end] for line in means.values() if end in line)
         value = " to ".join(dict.fromkeys(shown(value, digits) for value in (at[0], at[-1])))
         said.append(f"{value} at {name} {level_text(end)}")
-    better = ""
-    for line in means.values() if len(means) == 1 else ():
-        top = best(names[0], line.values())
-        if all(abs(top - line[end]) > 3 * error for end in ends if end in line):  # no chance
-            at_top = next(level for level, value in line.items() if value == top)
-            better = f", and best at {name} {level_text(at_top)} ({shown(top, digits)})"
     fits = "1 fit" if len(series.private) == 1 else f"{count(len(series.private))} fits"
     where = f"evaluation records: {series.label}"
-    return f"Mean {word} is {' and '.join(said)}{better}, over {fits} in all ({where})."
+    return f"Mean {word} is {' and '.join(said)}, over {fits} in all ({where})."
 
 
 def level_text(value: float) -> str:

@@ -216,12 +216,16 @@ class LivePanel:
 def _pictured(result: Any) -> str:
     """A picture of a fit whose curves were not kept, which says so."""
     kept = markup.quiet("The curves of this fit were not kept.")
-    name = next((name for name in (*result.definition.pictures, *result.pictures) if name in result.pictures), None)
+    own = () if result.definition is None else result.definition.pictures
+    name = next((name for name in (*own, *result.pictures) if name in result.pictures and name != "curves"), None)
     if name is None:
         return kept
-    figure = result.plot(name)
-    is_drawn = not any(axes.get_images() for axes in figure.axes)
-    return markup.image(plots.svg(figure), f"picture: {name}", _PICTURE_WIDTH, is_drawn=is_drawn) + kept
+    try:
+        figure = result.plot(name)
+        is_drawn = not any(axes.get_images() for axes in figure.axes)
+        return markup.image(plots.svg(figure), f"picture: {name}", _PICTURE_WIDTH, is_drawn=is_drawn) + kept
+    except Exception:  # of a user's own picture, which must not hide the result; Pictures says what is wrong
+        return kept
 
 
 def _points(history: Sequence[Any], name: str) -> list[tuple[float, float]]:

@@ -48,6 +48,7 @@ _CLIPPING = {
     "automatic": ("scale all", "Every record's gradient is scaled to almost norm C, so C acts like a learning rate."),
     "per_leaf": ("clip per parameter", "The gradient of each parameter is clipped to an equal share of C."),
 }
+_OF_A_FIT, _OF_ANOTHER = "What a fit promises.", "What another fit would promise."
 _AVERAGE = {_AUTOMATIC: None, "yes": True, "no": False}
 _AVERAGE_HELP = "Return the mean of the second half of the iterates, which averages out noise."
 
@@ -313,9 +314,13 @@ class PrivacyPanel:
         self._words.value = "".join(
             f"<div style='margin-bottom:6px'>{markup.sentence(text)}</div>" for text in outlook.words()
         )
-        title = "What another fit would promise." if another else "What a fit promises."
+        title = _OF_ANOTHER if another else _OF_A_FIT
         ahead = f"<p><b>{title}</b> {markup.escape(promise)}</p>" if promise else ""
         self.promise.value = ahead + (markup.sentence(outlook.verdict) if ahead else "")
+
+    def show_begun(self) -> None:
+        """Show that the plan is that of the fit which begins."""
+        self.promise.value = self.promise.value.replace(_OF_ANOTHER, _OF_A_FIT)
 
     def show_unknown(self, reason: str) -> None:
         """Show why the consequences cannot be computed."""

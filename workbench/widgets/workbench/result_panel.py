@@ -80,6 +80,11 @@ class ResultPanel:
         self.make.on_click(lambda _: self._make_file())
         self.save.on_click(lambda _: self._save())
 
+    @property
+    def says_what_ended(self) -> bool:
+        """Whether the sentences about the last fit are shown."""
+        return bool(self.sentences.value)
+
     def show_code(self, call: str, cells: str) -> None:
         """The code that repeats what the controls say, as one call and as notebook cells."""
         self.code.value = markup.fold("Copy as code", markup.code_box(f"import workbench as wb\n{call}"))

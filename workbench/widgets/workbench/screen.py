@@ -253,16 +253,11 @@ class Workbench(RunScreen):
         with self._showing:
             if self._is_wanted(settings):
                 words = "" if self._shows_fit_of(settings) else promise(taken, before.data.release_label)
-                self.privacy.show_words(seen, words, another=self._says_what_ended)
-
-    @property
-    def _says_what_ended(self) -> bool:
-        """Whether the sentences about the last fit are shown."""
-        return bool(self.outcome.sentences.value)
+                self.privacy.show_words(seen, words, another=self.outcome.says_what_ended)
 
     def _shows_fit_of(self, settings: Settings) -> bool:
         """Whether the sentences about the last fit are shown, and it had these settings."""
-        return self._says_what_ended and self._fitted == settings.key
+        return self.outcome.says_what_ended and self._fitted == settings.key
 
     def _show_outlook(self, settings: Settings, found: _Ready | Exception) -> None:
         with self._showing:
@@ -290,8 +285,8 @@ class Workbench(RunScreen):
             "learning_rate": prepared.settings.learning_rate, "average": prepared.settings.average,
         }  # fmt: skip
         self.data.show_dataset(prepared.data)
-        is_shown = self._shows_fit_of(ready.settings)
-        self.privacy.show_outlook(ready.outlook, automatic, "" if is_shown else ready.promise, another=self._says_what_ended)
+        ahead = "" if self._shows_fit_of(ready.settings) else ready.promise
+        self.privacy.show_outlook(ready.outlook, automatic, ahead, another=self.outcome.says_what_ended)
         self.model.show_diagram(*ready.diagram)
         if not self._is_running:
             self.live.show_plan(prepared, ready.outlook)
@@ -368,6 +363,7 @@ class Workbench(RunScreen):
 
     def _show_begun(self) -> None:
         self.ledger.outdated()
+        self.privacy.show_begun()
         self._show_running(True)
 
     def _show_running(self, running: bool, *, can_resume: bool = False) -> None:

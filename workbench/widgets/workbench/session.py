@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import re
 import threading
 import time
 import traceback
@@ -25,6 +26,7 @@ __all__ = ["Progress", "Session", "warm_up"]
 
 _MOST_FOLLOWED = 5000  # coordinates
 _MOST_POINTS = 200
+_SUFFIX = re.compile("_(loc|scale)$")
 
 
 @dataclass(frozen=True)
@@ -190,10 +192,16 @@ class Session(Stoppable):
         params = by_name(snapshot.params)
         if 0 < sum(map(np.size, params.values())) <= _MOST_FOLLOWED:
             if not self._followed:
-                self._followed_names = _names(params, self.prepared.model.coordinates(self.prepared.data))
+                self._followed_names = _names(params, self._coordinates())
             self._followed.append((snapshot.step, np.concatenate([np.ravel(value) for value in params.values()])))
             if len(self._followed) > _MOST_POINTS:
                 del self._followed[1::2]
+
+    def _coordinates(self) -> Mapping[str, Any]:
+        try:
+            return self.prepared.model.coordinates(self.prepared.data)
+        except Exception:  # of a user's own function: a fit does not end for names
+            return {}
 
 
 def _names(params: Mapping[str, np.ndarray], coordinates: Mapping[str, Any]) -> tuple[str, ...]:
@@ -203,7 +211,7 @@ def _names(params: Mapping[str, np.ndarray], coordinates: Mapping[str, Any]) -> 
     """
     names: list[str] = []
     for name, value in params.items():
-        given = coordinates.get(name.removesuffix("_loc").removesuffix("_scale"), ())
+        given = coordinates.get(_SUFFIX.sub("", name), ())
         axes = given if isinstance(given, tuple) else (given,)
         if tuple(map(len, axes)) != np.shape(value):
             axes = tuple(map(range, np.shape(value)))
