@@ -182,7 +182,7 @@ class LivePanel:
         self._show_end(result, session.problem, folded)
 
     def show_result(self, result: Any) -> None:
-        """Show a fit that ran elsewhere: its last numbers, and its first picture in the place of curves."""
+        """Show a fit that ran elsewhere: its last numbers, and its first picture instead of curves."""
         self.begin(resumed=False)
         self._is_planned = False
         self.curves.value = _pictured(result)
