@@ -65,8 +65,8 @@ def run_vae(turns, peers):
 
 
 def run_hierarchical(turns, peers):
-    """b. 100 000 steps of a small model."""
-    problem = hierarchical()
+    """b. A small model."""
+    problem = hierarchical(steps=100_000 if jax.default_backend() == "cpu" else 2000)
     arguments = {"d3p": ["hierarchical"], "d3p, Poisson stand-in": ["hierarchical", "--sampler", "poisson"]}
     contenders = {"SVI": non_private(problem), "private": private(problem)}
     compare(problem, contenders, turns, arguments if peers else {})

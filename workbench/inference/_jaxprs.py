@@ -148,7 +148,7 @@ def inner_jaxpr(equation: JaxprEqn) -> ClosedJaxpr | None:
     """What a call does: one of jit or remat, or of a function with its own derivative. None for other operations."""
     key = (_INLINED | _OWN_DERIVATIVES).get(equation.primitive.name)
     inner = None if key is None else equation.params[key]
-    return ClosedJaxpr(inner, ()) if isinstance(inner, Jaxpr) else inner
+    return inner if inner is None or isinstance(inner, ClosedJaxpr) else ClosedJaxpr(inner, ())
 
 
 def _inlined(closed: ClosedJaxpr, arguments: Sequence[Any]) -> list[Any]:
