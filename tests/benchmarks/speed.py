@@ -11,6 +11,7 @@ import argparse
 import statistics
 
 import jax
+import jax.numpy as jnp
 from contenders import (
     clipped,
     hierarchical,
@@ -103,7 +104,10 @@ def run_sizes(turns, peers):
         chunk = jax.jit(chunk_of(dpvi.private_step, problem.steps), donate_argnums=0)
         compiled = chunk.lower(state, problem.on_device, problem.steps, dpvi.hyper).compile()
         memory = compiled.memory_analysis().temp_size_in_bytes
-        turn = private(problem)
+
+        def turn(compiled=compiled, state=state, problem=problem, hyper=dpvi.hyper):
+            return compiled(jax.tree.map(jnp.copy, state), problem.on_device, problem.steps, hyper)
+
         seconds(turn)
         rate = problem.steps / statistics.median(seconds(turn) for _ in range(3))
         print(f"  {expected:5}   {rate:8.1f} steps/s   {memory / 2**20:8.1f} MiB", flush=True)

@@ -43,6 +43,7 @@ _CONSTANTS = np.frombuffer(b"expand 32-byte k", dtype="<u4")
 _BITS, _SPLIT, _FOLD_IN, _STREAM = (int.from_bytes(word, "little") for word in (b"bits", b"splt", b"fold", b"strm"))
 _WORDS_PER_BLOCK = 16
 _TILE = 256  # blocks that a CPU computes at a time; their state is half of its L1 cache
+_THREADS = 128  # of a GPU that share a part of a kernel, one for each block
 
 
 def _rotate_left(word: jax.Array, distance: int) -> jax.Array:
@@ -91,13 +92,19 @@ def block(key: jax.Array, counter: jax.Array, nonce: jax.Array) -> jax.Array:
     :param nonce: uint32[3], or uint32[3, n], one for each counter.
     :return: uint32[16, n]; column i is the block of ``counter[i]``.
     """
-    lanes = counter.shape
-    words = [jnp.broadcast_to(jnp.uint32(word), lanes) for word in _CONSTANTS]
-    words += [jnp.broadcast_to(key[position], lanes) for position in range(8)]
-    words += [counter] + [jnp.broadcast_to(nonce[position], lanes) for position in range(3)]
-    start = tuple(words)
+    return jnp.stack(_twenty_rounds(_start(key, counter, nonce)))
+
+
+def _start(key: jax.Array, counter: jax.Array, nonce: jax.Array) -> tuple[jax.Array, ...]:
+    """The state before the first round, of the arguments of ``block``: 16 words uint32[n]."""
+    words = [jnp.uint32(word) for word in _CONSTANTS] + [key[position] for position in range(8)]
+    words += [counter] + [nonce[position] for position in range(3)]
+    return tuple(jnp.broadcast_to(word, counter.shape) for word in words)
+
+
+def _twenty_rounds(start: tuple[jax.Array, ...]) -> list[jax.Array]:
     end = lax.fori_loop(0, 10, lambda _, state: _double_round(state), start)
-    return jnp.stack([before + after for before, after in zip(start, end, strict=True)])
+    return [before + after for before, after in zip(start, end, strict=True)]
 
 
 def _one_kernel(key: jax.Array, counter: jax.Array, nonce: jax.Array) -> jax.Array:
@@ -129,10 +136,57 @@ def _in_tiles(key: jax.Array, counter: jax.Array, nonce: jax.Array) -> jax.Array
     return lax.fori_loop(0, -(-count // _TILE), fill, jnp.empty((_WORDS_PER_BLOCK, count), jnp.uint32))
 
 
+def _in_registers(key: jax.Array, counter: jax.Array, nonce: jax.Array) -> jax.Array:
+    """``block`` as one GPU kernel, which holds the state of ``_THREADS`` counters in registers from first to last round.
+
+    Left to itself XLA makes 16 copies of the state and some 20 kernels in each turn of the loop: five to seven times as
+    long on an H100. Unrolled, it would take half a minute to compile.
+    """
+    from jax.experimental import pallas
+    from jax.experimental.pallas import triton
+
+    def kernel(start: Any, blocks: Any) -> None:
+        words = _twenty_rounds(tuple(start[place, :] for place in range(_WORDS_PER_BLOCK)))
+        for place, word in enumerate(words):
+            blocks[place, :] = word
+
+    count = counter.shape[0]
+    turns = -(-count // _THREADS)
+    start = jnp.pad(jnp.stack(_start(key, counter, nonce)), ((0, 0), (0, turns * _THREADS - count)))
+    part = pallas.BlockSpec((_WORDS_PER_BLOCK, _THREADS), lambda turn: (0, turn))
+    whole = pallas.pallas_call(
+        kernel,
+        out_shape=jax.ShapeDtypeStruct(start.shape, jnp.uint32),
+        grid=(turns,),
+        in_specs=[part],
+        out_specs=part,
+        compiler_params=triton.CompilerParams(num_warps=_THREADS // 32),
+    )(start)
+    return whole[:, :count]
+
+
+@functools.cache
+def _has_kernel(wide: bool) -> bool:
+    """Whether there is one GPU, and ``_in_registers`` gives there what ``block`` gives. Tried once, before it is relied on.
+
+    Several GPUs take ``block``: nobody has tried the kernel there. :param wide: whether JAX has 64-bit numbers.
+    """
+    try:
+        (gpu,) = jax.devices("gpu")
+        words = np.arange(12 * 300, dtype=np.uint32).reshape(12, 300) * np.uint32(0x9E3779B1)  # as good as any keys
+        given = words[:8], words[8], words[9:]
+        with jax.default_device(gpu):  # compiled beforehand, because a caller may be traced
+            own, reference = (jax.jit(each).lower(*given).compile()(*given) for each in (_in_registers, block))
+        return bool(np.array_equal(np.asarray(own), np.asarray(reference)))
+    except Exception:  # of what is experimental in JAX, anything may fail
+        return False
+
+
 @custom_vmap
 def _blocks(key: jax.Array, counter: jax.Array, nonce: jax.Array) -> jax.Array:
-    """``block`` in the way that is fastest on the device: tiles that stay in a CPU's L1 cache, or all lanes at once."""
-    return lax.platform_dependent(key, counter, nonce, cpu=_in_tiles, default=block)
+    """``block`` in the way that is fastest on the device: tiles in a CPU's L1 cache, a GPU's registers, or all at once."""
+    elsewhere = _in_registers if counter.size and _has_kernel(bool(jax.config.read("jax_enable_x64"))) else block
+    return lax.platform_dependent(key, counter, nonce, cpu=_in_tiles, default=elsewhere)
 
 
 @_blocks.def_vmap
