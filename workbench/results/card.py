@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -12,6 +12,7 @@ from workbench import _html
 from workbench._numbers import count, fixed, places_for
 from workbench.data.dataset import SCALED, UNDECLARED, caveat_of
 from workbench.plots.metrics import in_words
+from workbench.results._entries import entry_names
 
 if TYPE_CHECKING:
     from workbench.privacy.guarantee import Guarantee
@@ -76,10 +77,5 @@ def statement(result: FitResult) -> list[str]:
 def _quantities(result: FitResult) -> Iterator[tuple[str, np.ndarray]]:
     """Name and draws of each coordinate of the posterior, as in ``FitResult.summary``."""
     for site, draws in result.sorted_draws.items():
-        shape, labels = draws.shape[1:], result.coordinates.get(site, [])
-        axes: Any = labels if isinstance(labels, tuple) else (labels,)
-        for place in np.ndindex(*shape):
-            fits = [len(axis) == size for axis, size in zip(axes, shape, strict=False)]
-            named = len(axes) == len(shape) and all(fits)
-            words = [axis[entry] for axis, entry in zip(axes, place, strict=True)] if named else map(str, place)
-            yield f"{site}[{', '.join(map(str, words))}]" if shape else site, draws[(slice(None), *place)]
+        names = entry_names(site, result.coordinates.get(site), draws.shape[1:])
+        yield from zip(names, draws.reshape(len(draws), -1).T, strict=True)

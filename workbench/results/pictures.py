@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import functools
-import itertools
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from workbench import _validate
+from workbench.results._entries import entry_names
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -81,26 +81,13 @@ def _pairs(result: FitResult, data: Dataset | None) -> Figure:
     scalars: dict[str, np.ndarray] = {}
     for name, value in result.posterior["posterior"].data_vars.items():
         flat = np.asarray(value.values)[0].reshape(value.shape[1], -1)
-        entries = _labels(result.coordinates.get(str(name)), value.shape[2:])
-        labels = [f"[{', '.join(entry)}]" if entry else "" for entry in entries]
-        scalars |= {f"{name}{label}": flat[:, place] for place, label in enumerate(labels)}
+        names = entry_names(str(name), result.coordinates.get(str(name)), value.shape[2:])
+        scalars |= dict(zip(names, flat.T, strict=True))
     size = {name: abs(draws.mean()) / (draws.std() or 1.0) for name, draws in scalars.items()}
     kept = sorted(size, key=size.__getitem__, reverse=True)[:_PAIRS]
     made = result.posterior_kind == "variational" and description.draws_are_independent(result)
     title = _MADE if made else "posterior draws"
     return pair_figure({name: scalars[name] for name in kept}, result.release_label, title)
-
-
-def _labels(given: object, shape: tuple[int, ...]) -> list[tuple[str, ...]]:
-    """Labels of an array's entries, in the array's order."""
-    axes: list[list[str]]
-    if isinstance(given, tuple):
-        axes = [list(labels) for labels in given]
-    elif isinstance(given, list) and len(shape) == 1:
-        axes = [given]
-    else:
-        axes = [[str(place) for place in range(size)] for size in shape]
-    return list(itertools.product(*axes))
 
 
 def _needs_records(result: FitResult, data: Dataset | None, picture: str) -> None:

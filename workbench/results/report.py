@@ -14,7 +14,7 @@ import numpy as np
 
 from workbench._numbers import MINUS, NARROW_SPACE, count, decimals, duration, fixed, places_for, shown, upper
 from workbench._validate import ArgumentError
-from workbench.plots.metrics import words_of
+from workbench.plots.metrics import of_score, words_of
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -43,7 +43,7 @@ def render(result: FitResult) -> str:
         statement=statement(result),
         interval=f"{100 * INTERVAL:g} %",
         duration=duration(result.seconds),
-        metrics=[(*words_of(name), shown(value)) for name, value in result.metrics.items()],
+        metrics=[(*words_of(name), of_score(name, value)) for name, value in result.metrics.items()],
         summary=summary_rows(result),
         coefficients=coefficient_rows(result),
         curves=_picture(result, "curves") if result.metrics else None,

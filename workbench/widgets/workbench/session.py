@@ -19,6 +19,7 @@ from workbench.inference.record_model import PrivacyModelError
 from workbench.inference.training import Snapshot
 from workbench.ledger.ledger import LedgerError
 from workbench.results import FitResult, HistoryPoint
+from workbench.results._entries import entry_names
 from workbench.widgets._kit.threads import Stoppable, background
 from workbench.widgets.ledger.words import REMEDIES
 
@@ -209,15 +210,8 @@ def _names(params: Mapping[str, np.ndarray], coordinates: Mapping[str, Any]) -> 
 
     :param coordinates: labels of the entries of latents, with whose names those of their parameters begin.
     """
-    names: list[str] = []
-    for name, value in params.items():
-        given = coordinates.get(_SUFFIX.sub("", name), ())
-        axes = given if isinstance(given, tuple) else (given,)
-        if tuple(map(len, axes)) != np.shape(value):
-            axes = tuple(map(range, np.shape(value)))
-        places = (", ".join(map(str, place)) for place in itertools.product(*axes))
-        names.extend(f"{name}[{place}]" if place else name for place in places)
-    return tuple(names)
+    entries = (entry_names(name, coordinates.get(_SUFFIX.sub("", name)), np.shape(value)) for name, value in params.items())
+    return tuple(itertools.chain.from_iterable(entries))
 
 
 def warm_up() -> threading.Thread:
