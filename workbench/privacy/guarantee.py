@@ -25,7 +25,7 @@ _RELATIONS = {
     "replace_one": "replacing any one {unit} by another",
     "replace_special": "blanking any one {unit} in its place",
 }
-_HARDLY = 2.0  # epsilon: a positive answer raises a suspicion of 50 % to at most 88 %
+_HARDLY = 1.0  # epsilon: a positive answer raises a suspicion of 50 % to at most 73 %
 _KNOWN = {
     "add_or_remove_one": "whether that {unit} was in the data",
     "replace_one": "whether that {unit} or another one was in the data",
