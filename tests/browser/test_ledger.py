@@ -79,7 +79,7 @@ def test_what_is_spent_is_shown_and_a_cap_refuses_what_would_go_over_it(notebook
     screen.root.locator(".widget-label", has_text="reason to exceed the cap").wait_for()
     looked_at(page, screen, screenshots, "ledger-refused")
     screen.button("Fit").click()
-    assert screen.headline("Failed") == "Failed. The reason stands above."
+    assert screen.headline("Refused") == "Refused. The reason stands above."
     says(screen, "epsilon = 5: this fit would raise")
     looked_at(page, screen, screenshots, "ledger-failed")
     screen.type("epsilon", f"{fits:g}")

@@ -208,7 +208,7 @@ def test_a_model_that_does_not_fit_the_data_is_explained_beside_the_data(screens
     screen.fit()
     assert screen.wait(PATIENCE)
     assert screen.result is None
-    assert "Failed." in screen.live.status.value
+    assert "Refused." in screen.live.status.value
 
 
 @pytest.mark.thorough
@@ -306,7 +306,7 @@ def test_what_is_shown_is_the_plan_of_the_controls_whatever_was_asked_before(scr
     screen.privacy.epsilon.value = "2"
     screen.privacy.delta.value = "abc"
     settle(screen)
-    assert "Complete the highlighted fields to see" in text(screen)
+    assert "Fix the highlighted fields to see" in text(screen)
     assert "Not ready yet." in screen.live.status.value
     assert "delta = abc" in screen.privacy.delta.error
     assert screen.privacy.delta.control.placeholder == "auto"

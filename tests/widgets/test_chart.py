@@ -1,12 +1,16 @@
 """Curves as HTML."""
 
+import functools
 import html
 import itertools
 import re
 
 import pytest
 
+from workbench._numbers import shown
 from workbench.widgets._kit.chart import Levels, Panel, chart
+
+up = functools.partial(shown, up=True)
 
 
 def corners(made, kind):
@@ -29,7 +33,7 @@ def test_stairs_hold_a_value_until_the_next_point():
 def test_each_evaluation_answers_the_mouse_with_all_values_there():
     panels = [
         Panel("ELBO", points=((0, -1.0), (40, -0.5), (100, -0.25)), limits=(-1, 0)),
-        Panel("epsilon", points=((0, 0.0), (30, 0.4), (90, 0.91234)), limits=(0, 1), stairs=True, bound=True),
+        Panel("epsilon", points=((0, 0), (30, 0.4), (90, 0.91234)), limits=(0, 1), stairs=True, words=up),
     ]
     strips = re.findall(
         r'<div class="strip( late)?" style="left:([\d.]+)%;width:([\d.]+)%[^>]*><span>([^<]*)', chart(panels, 100, "x")

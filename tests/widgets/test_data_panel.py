@@ -11,6 +11,7 @@ import pytest
 from ipywidgets.widgets.widget import _instances
 
 import workbench as wb
+from tests.conftest import some_of
 from workbench import ArgumentError
 from workbench.widgets.workbench.data_panel import FILE, VARIABLE, DataPanel
 
@@ -482,7 +483,7 @@ def leaks(shown):
     return [each for each in planted if each in state]
 
 
-@pytest.mark.parametrize("by", ["variable", "file", "upload"])
+@pytest.mark.parametrize("by", some_of(["variable", "file", "upload"], 3, 2))
 def test_no_widget_holds_anything_of_private_rows_before_the_box_is_ticked(screen, tmp_path, by):
     table = private_table()
     table["ill"] = np.where(table["ill"] == 7741, "no", "yes")

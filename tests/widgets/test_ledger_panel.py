@@ -292,7 +292,7 @@ def test_a_fit_of_another_program_is_told_and_does_not_lock_the_screen(book, scr
         monkeypatch.setattr(f"workbench.fitting.digests.Digests.{name}", lambda *_: "another")
     screen.ledger.runs.children[0].children[1].click()
     settled(screen)
-    assert "Failed." in screen.live.status.value
+    assert "Refused." in screen.live.status.value
     assert "belongs to another plan" in text(screen.ledger.view)
     assert screen.result is None
     assert not screen.run.fit.disabled

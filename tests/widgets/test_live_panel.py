@@ -217,7 +217,7 @@ def test_an_error_is_a_sentence_with_its_traceback_folded():
     assert "It broke (&lt;b&gt;)." in told
     assert "Traceback &lt;i&gt;" in folded
     panel.finish(Session(problem="epsilon=5: too much", argument="epsilon"))  # which stands beside its field
-    assert "Failed.</b> The reason stands above." in panel.status.value
+    assert "Refused.</b> The reason stands above." in panel.status.value
     panel.finish(Session(problem="data=1: too few", argument="data"))
     assert "data=1: too few" in panel.status.value
 
@@ -250,3 +250,33 @@ def test_the_numbers_beside_the_curves_are_those_that_they_show(metrics, texts):
 )
 def test_a_score_below_a_perfect_one_is_not_rounded_up_to_it(name, value, text):
     assert of_score(name, value) == text
+
+
+def test_curves_do_not_round_a_score_up_to_a_perfect_one(done):
+    panel = LivePanel()
+    panel.begin(resumed=False)
+    nearly = (HistoryPoint(0, {"elbo": -1.0, "auc": 0.5}), HistoryPoint(100, {"elbo": -0.5, "auc": 0.99998}))
+    panel.show(Session(), moment(100, history=nearly))
+    assert "over 0.999" in panel.curves.value
+    assert "1.000" not in panel.curves.value.replace("over 0.999", "")
+
+
+def broken(*_):
+    raise ValueError("planted")
+
+
+@pytest.mark.parametrize("pictures", [{}, {"curves": None}, {"its own": None}])
+def test_an_opened_fit_is_shown_whatever_its_pictures_do(done, monkeypatch, pictures):
+    monkeypatch.setattr(type(done), "pictures", pictures)
+    monkeypatch.setattr(type(done), "plot", broken)
+    panel = LivePanel()
+    panel.show_result(done)
+    assert "Done." in panel.status.value
+    assert "were not kept" in panel.curves.value
+
+
+def test_an_opened_fit_shows_the_first_picture_of_its_model(done):
+    panel = LivePanel()
+    panel.show_result(done)
+    first = next(iter(done.definition.pictures))
+    assert f"picture: {first}" in panel.curves.value

@@ -288,6 +288,7 @@ def test_a_diagram_is_shown_with_its_words_and_goes_with_its_model(panels):
     assert "Normal" not in shown(panel.view)
 
 
+@pytest.mark.thorough
 def test_the_gallery_is_drawn_when_it_is_first_opened(panels, monkeypatch):
     wb.models.register("mine", mine)
     monkeypatch.setattr(wb.models, "names", lambda: ["gmm", "logistic", "mine", "vae"])

@@ -80,7 +80,7 @@ class ProgressLine:
     def _ended(self, result: Any) -> list[str]:
         guarantee = result.guarantee
         steps = f"{count(guarantee.steps_taken)} of {count(guarantee.steps)} steps"
-        taken = f"{steps} in {duration(result.seconds, tenths=False)}"
+        taken = f"{steps} in {duration(result.seconds)}"
         promise = f"epsilon = {upper(guarantee.epsilon)}, delta = {upper(guarantee.delta)}"
         return [self._name(), result.status, taken, promise, *self._metrics(result.metrics)]
 

@@ -293,6 +293,7 @@ class SamplersScreen(TeachingScreen):
 
         size, steps = self.batch_size.value, self.steps.value
         rounds = steps / (RECORDS // size)
+        has_markers = any(name == "rdp" and 0 < value < math.inf for (_, _, name), value in epsilons.items())
         return [
             f"{_numbers.count(steps)} steps, q = {size / RECORDS:g}, sigma = {self.noise_multiplier.value:g}, "
             f"delta = {self.delta.value:g}.",
@@ -301,7 +302,7 @@ class SamplersScreen(TeachingScreen):
             f"{of('shuffle', 'replace_one')} for one replaced, {of('shuffle', 'replace_special')} for one blanked in place, "
             f"after {_numbers.count(math.ceil(rounds))} epochs without amplification by sampling. Random allocation: "
             f"{of('random_allocation', 'add_or_remove_one')} for one added or removed, each once an epoch.",
-            "RDP (open markers) is also an upper bound, but a looser one.",
+            *(["RDP (open markers) is also an upper bound, but a looser one."] if has_markers else []),
         ]
 
     def _compare(self) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_right
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from html import escape
 from types import MappingProxyType
@@ -38,7 +38,7 @@ class Panel:
     :param colour: a class of the style sheet: "", "second" or "third".
     :param faint: lines of other runs. :param level: a value to compare with, and its name.
     :param height: in pixels. :param stairs: whether a value holds until the next point.
-    :param bound: whether values are upper bounds, which are rounded up.
+    :param words: how a value is written.
     :param names: further lines by their names. :param has_keys: whether these have colours, and keys above the chart.
     :param dots: values without a line, by the name of the line that they belong to.
     :param ticks: of the y axis; round numbers by default.
@@ -53,7 +53,7 @@ class Panel:
     level: tuple[float, str] | None = None
     height: int = 84
     stairs: bool = False
-    bound: bool = False
+    words: Callable[[float], str] = shown
     names: Mapping[str, Points] = field(default_factory=dict)
     has_keys: bool = False
     dots: Mapping[str, Points] = field(default_factory=dict)
@@ -128,7 +128,7 @@ def _axis(steps: int, levels: Levels | None) -> str:
 
 def _panel(panel: Panel, steps: int, empty: str, marks: Mapping[float, str]) -> str:
     points = _finite(panel.points)
-    newest = f"<b>{shown(points[-1][1], up=panel.bound)}</b>" if points else "<b></b>"
+    newest = f"<b>{panel.words(points[-1][1])}</b>" if points else "<b></b>"
     title = f'<div class="title"><b>{escape(panel.title)}</b><span>{escape(panel.unit)}</span>{newest}</div>'
     if panel.limits is None:
         inside = f'<div class="empty">{escape(empty)}</div>'
@@ -226,11 +226,11 @@ def _strips(panels: Sequence[Panel], steps: int, levels: Levels | None) -> str:
         for panel in panels:
             value = _value_at(drawn[panel.title], step, panel.stairs)
             if value is not None:
-                facts.append(f"{panel.title} {shown(value, up=panel.bound)}")
+                facts.append(f"{panel.title} {panel.words(value)}")
             for name, points in panel.names.items():
                 value = _value_at(points, step, not panel.has_keys)
                 if value is not None:
-                    facts.append(" ".join(filter(None, [panel.title if panel.has_keys else "", name, shown(value)])))
+                    facts.append(" ".join(filter(None, [panel.title if panel.has_keys else "", name, panel.words(value)])))
         at = 100 * (step - left) / max(right - left, 1e-9)
         late = " late" if step > 0.55 * steps else ""
         strips.append(

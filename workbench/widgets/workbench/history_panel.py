@@ -10,7 +10,8 @@ import ipywidgets as widgets
 from workbench import plots
 from workbench._numbers import count, duration, shown, upper
 from workbench._validate import ArgumentError
-from workbench.plots.metrics import score_name, words_of
+from workbench.plots.metrics import of_score, score_name, words_of
+from workbench.privacy.guarantee import percent
 from workbench.widgets._kit import fields, markup
 
 __all__ = ["HistoryPanel"]
@@ -151,13 +152,18 @@ def _row(number: int, result: Any, is_opened: bool) -> list[str]:
         str(number), result.model, result.data["name"], upper(guarantee.epsilon),
         taken if guarantee.steps_taken == guarantee.steps else f"{taken} of {count(guarantee.steps)}",
         _shown(metrics.get("elbo")),
-        f"{words_of(score)[0]} {_shown(metrics[score])}" if score else "-", result.metrics_label if metrics else "-",
+        f"{words_of(score)[0]} {of_score(score, metrics[score])}" if score else "-",
+        result.metrics_label if metrics else "-",
         duration(result.seconds), f"{result.status}, opened" if is_opened else result.status,
     ]  # fmt: skip
 
 
 def _shown(value: Any) -> str:
     return "-" if value is None else shown(value) if isinstance(value, float) else str(value)
+
+
+def _score(name: str, result: Any) -> str:
+    return of_score(name, result.metrics[name]) if name in result.metrics else "-"
 
 
 def _differences(chosen: Mapping[str, Any]) -> list[list[str]]:
@@ -181,9 +187,9 @@ def _differences(chosen: Mapping[str, Any]) -> list[list[str]]:
     for name in metrics:
         labels = {result.metrics_label for result in chosen.values()}
         label = "outside the guarantee" if len(labels) > 1 else labels.pop()
-        rows.append([f"{words_of(name)[0]} ({label})", *(_shown(result.metrics.get(name)) for result in chosen.values())])
+        rows.append([f"{words_of(name)[0]} ({label})", *(_score(name, result) for result in chosen.values())])
     return rows
 
 
 def _found(result: Any) -> str:
-    return f"{100 * result.guarantee.attack_bounds()['true_positive_rate_at_1_percent']:.3g} %"
+    return percent(result.guarantee.attack_bounds()["true_positive_rate_at_1_percent"])

@@ -6,6 +6,7 @@ Only one presenter thread at a time calls its methods and so writes its traits.
 from __future__ import annotations
 
 import dataclasses
+import functools
 import time
 from collections.abc import Sequence
 from typing import Any
@@ -13,11 +14,11 @@ from typing import Any
 import ipywidgets as widgets
 import numpy as np
 
-from workbench import plots
 from workbench._numbers import count, duration, shown, upper
-from workbench.plots.metrics import in_words, labelled, limits, score_name, words_of
+from workbench.plots.metrics import in_words, labelled, limits, of_score, score_name, words_of
 from workbench.widgets._kit import markup
 from workbench.widgets._kit.chart import Levels, Panel, chart
+from workbench.widgets.workbench.result_panel import picture_of, pictures_of
 from workbench.widgets.workbench.session import Progress, Session
 
 __all__ = ["LivePanel", "traceback_fold"]
@@ -35,7 +36,6 @@ _FOLLOWED = 8  # coordinates of the release that are drawn where no curve may be
 _TALL, _LOW = 92, 46  # pixels
 _FORMING = 2 * _TALL + 22  # of a panel that replaces two
 _AXIS = 20  # of labels below a chart
-_PICTURE_WIDTH = 560
 
 
 class LivePanel:
@@ -151,11 +151,14 @@ class LivePanel:
         level = None
         within = limits(name, values) if values else None
         if within is not None and baseline is not None and np.isfinite(baseline.get(name, np.nan)):
-            level = baseline[name], f"without privacy {shown(baseline[name])}"
+            level = baseline[name], f"without privacy {of_score(name, baseline[name])}"
             margin = 0.14 * (within[1] - within[0])
             within = min(within[0], level[0] - margin), max(within[1], level[0] + margin)
         words, unit = words_of(name)
-        return Panel(words, labelled(unit, label), points, within, "" if name == "elbo" else "second", before, level, _TALL)
+        return Panel(
+            words, labelled(unit, label), points, within, "" if name == "elbo" else "second", before, level, _TALL,
+            words=functools.partial(of_score, name),
+        )  # fmt: skip
 
     def draw_end(self, session: Session) -> None:
         """Draw the last curves of a fit, if it has a result."""
@@ -173,7 +176,7 @@ class LivePanel:
             stands_above = session.argument in _IN_BAR
             told = "The reason stands above." if stands_above else ""
             problem = "" if stands_above else markup.problem(session.problem)
-            self._say(markup.note("Failed.", told) + problem + folded, 0.0)
+            self._say(markup.note("Refused." if session.argument else "Failed.", told) + problem + folded, 0.0)
             return
         self.draw_end(session)
         history = session.progress().history
@@ -216,14 +219,9 @@ class LivePanel:
 def _pictured(result: Any) -> str:
     """A picture of a fit whose curves were not kept, which says so."""
     kept = markup.quiet("The curves of this fit were not kept.")
-    own = () if result.definition is None else result.definition.pictures
-    name = next((name for name in (*own, *result.pictures) if name in result.pictures and name != "curves"), None)
-    if name is None:
-        return kept
+    names = pictures_of(result)
     try:
-        figure = result.plot(name)
-        is_drawn = not any(axes.get_images() for axes in figure.axes)
-        return markup.image(plots.svg(figure), f"picture: {name}", _PICTURE_WIDTH, is_drawn=is_drawn) + kept
+        return (picture_of(result, names[0]) if names else "") + kept
     except Exception:  # of a user's own picture, which must not hide the result; Pictures says what is wrong
         return kept
 
@@ -271,12 +269,12 @@ def _spent(prepared: Any, points: Sequence[tuple[int, float]], end: tuple[int, f
     curve = ((0, 0.0), *prepared.plan.epsilon_curve())
     return Panel(
         "epsilon", f"spent so far, at most; {planned:g} planned", points, (0.0, 1.1 * planned), "third", (curve,),
-        height=_LOW, stairs=True, bound=True, ticks=(0.0, planned),
+        height=_LOW, stairs=True, words=functools.partial(shown, up=True), ticks=(0.0, planned),
     )  # fmt: skip
 
 
 def _described(panels: Sequence[Panel], steps: int) -> str:
-    last = [f"{panel.title} {shown(panel.points[-1][1])}" for panel in panels if panel.points]
+    last = [f"{panel.title} {panel.words(panel.points[-1][1])}" for panel in panels if panel.points]
     return f"Curves over {count(steps)} steps. Newest values: " + ", ".join(last)
 
 

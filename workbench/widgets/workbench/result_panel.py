@@ -19,7 +19,7 @@ from workbench.results.card import promise, statement
 from workbench.widgets._kit import fields, markup
 from workbench.widgets._kit.latest import Latest
 
-__all__ = ["PICTURES", "ResultPanel", "drawn", "ended", "guarantee_card", "posterior_table"]
+__all__ = ["PICTURES", "ResultPanel", "drawn", "ended", "guarantee_card", "picture_of", "pictures_of", "posterior_table"]
 
 _IN_FOLDER = {
     "report (HTML page)": ("report.html", "text/html"),
@@ -130,10 +130,7 @@ class ResultPanel:
         self.guarantee.value = guarantee_card(result, cautions, spent, number)
         self.posterior.value = posterior_table(result)
         self.make.disabled = self.save.disabled = False
-        names = [name for name in result.pictures if name != "curves"]
-        first = [name for name in result.definition.pictures if name in names] if result.definition is not None else []
-        names = [*first, *(name for name in names if name not in first)]
-        self.picture.control.options = names or [("none", "")]
+        self.picture.control.options = pictures_of(result) or [("none", "")]
         self._ask_for_picture()
 
     def _ask_for_picture(self) -> None:
@@ -143,17 +140,15 @@ class ResultPanel:
         dataset = self._dataset
         self.drawing.value = markup.quiet(f"drawing {name}...")
 
-        def draw() -> tuple[bytes, bool]:
-            figure = result.plot(name, dataset)
-            return plots.svg(figure), not any(axes.get_images() for axes in figure.axes)
+        def draw() -> str:
+            return picture_of(result, name, dataset)
 
-        def done(drawn: tuple[bytes, bool] | Exception) -> None:
+        def done(picture: str | Exception) -> None:
             if result is not self._result:
                 return
-            if isinstance(drawn, Exception):
-                self.drawing.value, self.image.value = markup.problem(f"{name} cannot be drawn: {drawn}"), ""
+            if isinstance(picture, Exception):
+                self.drawing.value, self.image.value = markup.problem(f"{name} cannot be drawn: {picture}"), ""
             else:
-                picture = markup.image(drawn[0], f"picture: {name}", _PICTURE_WIDTH, is_drawn=drawn[1])
                 self.image.value = f"<div class='dpvi-scrolls' style='overflow-x:auto'>{picture}</div>"
                 self.drawing.value = ""
 
@@ -211,6 +206,20 @@ class ResultPanel:
         self._latest.close()
         self._files.close()
         self._result = self._dataset = None
+
+
+def pictures_of(result: Any) -> list[str]:
+    """Names of a result's pictures but its curves, those of its model first."""
+    names = [name for name in result.pictures if name != "curves"]
+    first = [name for name in result.definition.pictures if name in names] if result.definition is not None else []
+    return [*first, *(name for name in names if name not in first)]
+
+
+def picture_of(result: Any, name: str, dataset: Any = None) -> str:
+    """A picture of a result in the page's theme, as HTML. :param dataset: as of ``FitResult.plot``."""
+    figure = result.plot(name, dataset)
+    has_images = any(axes.get_images() for axes in figure.axes)
+    return markup.image(plots.svg(figure), f"picture: {name}", _PICTURE_WIDTH, is_drawn=not has_images)
 
 
 def drawn(figure: Any, form: str) -> bytes:

@@ -177,7 +177,8 @@ class Workbench(RunScreen):
 
     def _follow_problems(self) -> None:
         self._words.drop()
-        to_do = "Complete Data, and what is highlighted," if self.data.has_own_source else "Fix the highlighted fields"
+        others = ", and what is highlighted," if {**self.model.problems(), **self.privacy.problems()} else ""
+        to_do = f"Complete Data{others}" if self.data.has_own_source else "Fix the highlighted fields"
         if self._has_shown_nothing:
             self.live.ready(f"{to_do.rstrip(',')}.")
         self.privacy.show_unknown(f"{to_do} to see what this plan implies.")
@@ -454,7 +455,6 @@ class Workbench(RunScreen):
     def _write_output(self, result: Any, cautions: tuple[str, ...], spent: str) -> None:
         """Write folded static output under the widget, which stays when the notebook is closed."""
         run = f"{result.model} on {result.data['name']}, {ended(result)}, epsilon {upper(result.guarantee.epsilon)}"
-        picture = ""
-        if result.history:
-            picture = markup.image(plots.png(result.plot("curves")), "ELBO and a score over steps", 700)
+        drawn = plots.png(result.plot("curves")) if result.history else None
+        picture = "" if drawn is None else markup.image(drawn, "ELBO and a score over steps", 700)
         self._output.write(run, picture + guarantee_card(result, cautions, spent) + self.outcome.posterior.value)
