@@ -835,7 +835,7 @@ MANY = f"the log density of {N} made-up records"
 NUMBER = "depends on how many"
 
 
-@refused("textbook: Cox", ACROSS, Normal, positives(), reals(2), codes(2), quick=True)
+@refused("textbook: Cox", ACROSS, Normal, positives(), reals(2), codes(2))
 def cox(time, x, event):
     weights = normals("weights", 2)
     order = jnp.argsort(-time)
@@ -843,7 +843,7 @@ def cox(time, x, event):
     numpyro.factor("partial", jnp.sum((risk - jax.lax.cumlogsumexp(risk)) * event[order]))
 
 
-@refused("examples/gp", ACROSS, Normal, reals(), reals(), quick=True)
+@refused("examples/gp", ACROSS, Normal, reals(), reals())
 def gp(x, y):
     length = numpyro.sample("kernel_length", dist.LogNormal(0.0, 1.0))
     kernel = jnp.exp(-0.5 * ((x[:, None] - x) / length) ** 2) + 0.1 * jnp.eye(x.shape[0])

@@ -11,7 +11,6 @@ from numpyro.infer import SVI, Trace_ELBO, TraceMeanField_ELBO
 from numpyro.optim import Adam
 
 from tests import zoo
-from tests.conftest import some_of
 from workbench._validate import ArgumentError
 from workbench.inference import DPVI
 from workbench.inference._arguments import Arguments
@@ -67,7 +66,8 @@ def expected():
     return after_two(trainer(), X, Y)
 
 
-@pytest.mark.parametrize("name", some_of(list(CALLS), 20))
+@pytest.mark.thorough
+@pytest.mark.parametrize("name", list(CALLS))
 def test_the_call_gives_the_same_run(name, expected):
     make, args, kwargs = CALLS[name]
     jax.tree.map(np.testing.assert_array_equal, after_two(make(), *args, **kwargs), expected)

@@ -20,7 +20,7 @@ from workbench.noise.mechanism import GaussianMechanism, Noise
 from workbench.sampling import Minibatch, PoissonSampler
 
 KEY = jax.random.key(1)
-EVERY_CASE = pytest.mark.parametrize("name", some_of(list(zoo.ZOO), 6))
+EVERY_CASE = pytest.mark.parametrize("name", some_of(list(zoo.ZOO), 12))
 STEPPING = pytest.mark.parametrize("name", some_of(list(zoo.ZOO), 40))  # each compiles a whole step
 
 
@@ -93,7 +93,7 @@ def evaluated(name):
         return jax.tree.map(np.asarray, evaluate(seen.initial, case.records(np.float64), KEY))
 
 
-@pytest.mark.parametrize("name", some_of([name for name, case in zoo.ZOO.items() if case.covers_all_latents], 8))
+@pytest.mark.parametrize("name", some_of([name for name, case in zoo.ZOO.items() if case.covers_all_latents], 20, first=2))
 def test_record_losses_and_global_loss_add_up_to_the_negative_elbo_of_numpyro(name):
     """numpyro sees all records in one call, and the very draws that went into our losses."""
     ours, expected, *_ = evaluated(name)

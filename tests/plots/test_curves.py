@@ -142,6 +142,7 @@ def test_a_metric_that_is_not_finite_can_be_drawn(value):
     png(training_figure(run([HistoryPoint(0, {"elbo": value, "auc": 0.5})])))
 
 
+@pytest.mark.thorough
 def test_figure_of_a_result_shows_its_whole_history(done):
     figure = training_figure(done)
     assert curve(figure, 0) == [[point.step, point.metrics["elbo"]] for point in done.history]

@@ -132,6 +132,7 @@ def test_a_model_that_cannot_be_sent_is_told():
         sweeping.prepare(model, "breast_cancer", **PLAN).run(executor=pool)
 
 
+@pytest.mark.thorough
 def test_a_cluster_without_workers_is_lost_and_not_waited_for(monkeypatch):
     monkeypatch.setattr(executors, "_PATIENCE_SECONDS", 0.2)
     monkeypatch.setattr(executors, "_ASK_SECONDS", 0.05)

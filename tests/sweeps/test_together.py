@@ -181,7 +181,7 @@ def test_a_fit_that_a_killed_sweep_had_begun_counts_also_where_nobody_runs_it_ag
         make(epsilons=[2.0], seeds=1).accept(2.0)
 
 
-@pytest.mark.parametrize("begun", [1, 2])
+@pytest.mark.parametrize("begun", some_of([1, 2]))
 def test_under_a_cap_what_a_killed_sweep_had_reserved_and_not_begun_is_not_reserved_again(
     make, quick, tmp_path, private_data, begun
 ):

@@ -191,6 +191,7 @@ def test_the_same_step_has_the_same_draws_but_for_fresh_noise():
     assert not np.allclose(Descent().step((1.0, 1.0), 4, **STEP).noise, Descent().step((1.0, 1.0), 4, **STEP).noise)
 
 
+@pytest.mark.thorough
 def test_a_run_is_its_steps():
     descent = Descent(seed=4)
     u = np.array((2.0, -1.0), np.float32)

@@ -197,6 +197,7 @@ def test_play_takes_steps_until_paused(pieces):
     assert piece.steps == taken >= 3
 
 
+@pytest.mark.thorough
 def test_without_noise_the_parameters_go_where_clipping_leads(pieces):
     piece = pieces("clipping", noise_multiplier=0.0, sampling_rate=1.0, learning_rate=1.0, clip=5.0)
     piece.take(60)

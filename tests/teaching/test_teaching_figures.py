@@ -116,7 +116,8 @@ def test_epsilon_over_steps_has_a_line_a_sampler_and_relation_and_a_number():
     assert "PLD no bound" in kept.figure.texts[0].get_text()
 
 
-@pytest.mark.parametrize(("clip", "sigma"), some_of([(0.05, 16.0), (1.0, 0.0), (5.0, 4.0)], 3))
+@pytest.mark.thorough
+@pytest.mark.parametrize(("clip", "sigma"), [(0.05, 16.0), (1.0, 0.0), (5.0, 4.0)])
 def test_a_step_shows_every_pull_the_ball_the_sum_and_the_noise(clip, sigma):
     numbers = {"clip": clip, "noise_multiplier": sigma, "learning_rate": 0.3, "sampling_rate": 0.5}
     descent = Descent(seed=1)
