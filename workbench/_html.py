@@ -47,7 +47,6 @@ def table(
     columns: Sequence[str],
     rows: Iterable[Sequence[str]],
     *,
-    caption: str = "",
     numbers: bool = True,
     named: bool = False,
 ) -> str:
@@ -65,10 +64,9 @@ def table(
             for side, name, cell in zip(sides, names, cells, strict=True)
         )
 
-    above = f"<caption style='text-align:left;color:{QUIET}'>{escape(caption)}</caption>" if caption else ""
     body = "".join(f"<tr style='background:transparent'>{line(cells, 'td')}</tr>" for cells in rows)
     return (
-        f"<table style='font-variant-numeric:tabular-nums;border-collapse:collapse;color:{INK}'>{above}"
+        f"<table style='font-variant-numeric:tabular-nums;border-collapse:collapse;color:{INK}'>"
         f"<thead><tr>{line(columns, 'th')}</tr></thead><tbody>{body}</tbody></table>"
     )
 

@@ -315,19 +315,18 @@ class SamplersScreen(TeachingScreen):
 
             rows = [
                 [
-                    SAMPLER_NAMES[row.sampler], _NEIGHBOURS[row.relation], _ACCOUNTANTS[row.accountant],
+                    f"{SAMPLER_NAMES[row.sampler]}, {_NEIGHBOURS[row.relation]}", _ACCOUNTANTS[row.accountant],
                     "-" if math.isnan(row.epsilon) else _numbers.upper(row.epsilon, 3),
                 ]
                 for row in compare(**plan).itertuples()
             ]  # fmt: skip
             count = _numbers.count(plan["steps"])
             caption = f"sigma {plan['noise_multiplier']:g}, q {plan['sampling_rate']:g}, {count} steps"
-            return markup.table(["sampler", "neighbours", "accountant", "epsilon"], rows, caption=caption, numbers=False)
+            return markup.quiet(caption) + markup.cards(["sampler, neighbours", "accountant", "epsilon"], rows)
 
         def done(made: str | Exception) -> None:
             if not self._closed:
-                shown = markup.problem(str(made)) if isinstance(made, Exception) else made
-                self.table.value = f"<div class='dpvi-scrolls' style='overflow-x:auto;font-size:.88em'>{shown}</div>"
+                self.table.value = markup.problem(str(made)) if isinstance(made, Exception) else made
                 self.compare.disabled = False
 
         self._comparing.ask(work, done)
