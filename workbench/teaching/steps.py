@@ -32,7 +32,7 @@ _FRAME_SECONDS = 0.25
 _MOST_STEPS = 500
 _NEIGHBOURS = {"add_or_remove_one": "add/remove", "replace_one": "replace", "replace_special": "blank"}
 _ACCOUNTANTS = {
-    "pld": "PLD", "rdp": "RDP", "rdp_classic": "RDP, classic", "fourier": "Fourier (no bound)",
+    "pld": "PLD", "rdp": "RDP", "rdp_classic": "RDP, classic", "fourier": "Fourier, no bound",
 }  # fmt: skip
 
 
@@ -313,16 +313,15 @@ class SamplersScreen(TeachingScreen):
         def work() -> str:
             from workbench.privacy.comparison import compare
 
-            rows = [
-                [
-                    f"{SAMPLER_NAMES[row.sampler]}, {_NEIGHBOURS[row.relation]}", _ACCOUNTANTS[row.accountant],
-                    "-" if math.isnan(row.epsilon) else _numbers.upper(row.epsilon, 3),
-                ]
-                for row in compare(**plan).itertuples()
-            ]  # fmt: skip
+            found: dict[str, dict[str, str]] = {}
+            for row in compare(**plan).itertuples():
+                case = f"{SAMPLER_NAMES[row.sampler]}, {_NEIGHBOURS[row.relation]}"
+                shown = "-" if math.isnan(row.epsilon) else _numbers.upper(row.epsilon, 3)
+                found.setdefault(case, {})[row.accountant] = shown
+            rows = [[case, *(own.get(name, "") for name in _ACCOUNTANTS)] for case, own in found.items()]
             count = _numbers.count(plan["steps"])
-            caption = f"sigma {plan['noise_multiplier']:g}, q {plan['sampling_rate']:g}, {count} steps"
-            return markup.quiet(caption) + markup.cards(["sampler, neighbours", "accountant", "epsilon"], rows)
+            caption = f"epsilon for sigma {plan['noise_multiplier']:g}, q {plan['sampling_rate']:g}, {count} steps"
+            return markup.quiet(caption) + markup.table(["sampler, neighbours", *_ACCOUNTANTS.values()], rows)
 
         def done(made: str | Exception) -> None:
             if not self._closed:

@@ -132,7 +132,7 @@ class LedgerPanel:
         runs = self._runs(fingerprint, budget, own)
         if budget is None:
             why = (
-                "These records are public: no privacy is spent."
+                "Public or made-up records: the ledger does not count fits of them."
                 if dataset.is_public
                 else "This fit is not recorded in a ledger (ledger=False)."
             )
