@@ -12,6 +12,7 @@ import pytest
 from tests.conftest import some_of
 from tests.widget_tree import inside
 from workbench import ArgumentError
+from workbench._numbers import upper
 from workbench.privacy.guarantee import percent
 from workbench.teaching import pieces as teaching
 from workbench.teaching.simulations import CLOUD, attack, several_fits, spent
@@ -124,7 +125,7 @@ def test_samplers_show_each_sampler_under_its_own_relation(pieces):
     for sampler, relation in [("poisson", "add_or_remove_one"), ("without_replacement", "replace_one"),
                               ("shuffle", "replace_one"), ("shuffle", "replace_special"),
                               ("random_allocation", "add_or_remove_one")]:  # fmt: skip
-        assert f"epsilon {spent(sampler, relation, 'pld', **plan).epsilon:g} for" in text(piece)
+        assert f"epsilon {upper(spent(sampler, relation, 'pld', **plan).epsilon, 3)} for" in text(piece)
     assert "20 epochs" in text(piece)
     before = seen(piece)[0]
     piece.again.click()
@@ -134,7 +135,11 @@ def test_samplers_show_each_sampler_under_its_own_relation(pieces):
     assert piece.compare.disabled
     settled(piece)
     assert not piece.compare.disabled
-    assert {"pld", "rdp", "rdp_classic", "fourier"} <= set(re.findall(r"<td[^>]*>([^<]*)</td>", piece.table.value))
+    columns = re.findall(r"<th[^>]*>([^<]*)</th>", piece.table.value)
+    assert columns == ["sampler, neighbours", "PLD", "RDP", "RDP, classic", "Fourier, no bound"]
+    rows = re.findall(r"<tr[^>]*>(<td.*?)</tr>", piece.table.value)
+    cells = {each[0]: each[1:] for each in (re.findall(r"<td[^>]*>([^<]*)</td>", row) for row in rows)}
+    assert cells["shuffle, replace"][0] == upper(spent("shuffle", "replace_one", "pld", **plan).epsilon, 3)
 
 
 def test_steps_are_taken_and_counted(pieces):

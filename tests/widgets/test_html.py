@@ -53,7 +53,7 @@ def test_text_outside_a_screen_is_readable_on_light_and_on_dark(colour):
         markup.badge(HOSTILE), markup.fold(HOSTILE, ""), markup.card(HOSTILE, [HOSTILE, HOSTILE], [HOSTILE]),
         markup.code_box(HOSTILE), markup.download(HOSTILE, HOSTILE, b"", "text/html"), markup.image(b"", HOSTILE),
         markup.sentence(HOSTILE), markup.help_mark(HOSTILE), markup.bar([(HOSTILE, 1.0, "solid")]),
-        markup.table([HOSTILE, "x"], [[HOSTILE, HOSTILE]], caption=HOSTILE),
+        markup.table([HOSTILE, "x"], [[HOSTILE, HOSTILE]]),
     ],
 )  # fmt: skip
 def test_text_is_escaped(made):
