@@ -280,3 +280,15 @@ def test_an_opened_fit_shows_the_first_picture_of_its_model(done):
     panel.show_result(done)
     first = next(iter(done.definition.pictures))
     assert f"picture: {first}" in panel.curves.value
+
+
+def test_a_score_that_is_not_a_number_stays_as_it_is():
+    assert of_score("own", "good") == "good"
+
+
+def test_an_error_of_a_fit_that_took_steps_is_no_refusal():
+    panel = LivePanel()
+    session = Session(problem="score: not this one", argument="score")
+    session.progress = lambda: moment(100)
+    panel.finish(session)
+    assert "Failed." in panel.status.value

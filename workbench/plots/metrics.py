@@ -43,14 +43,19 @@ def labelled(unit: str, label: str) -> str:
 def in_words(metrics: Mapping[str, Any], names: Iterable[str] | None = None) -> list[str]:
     """Name and value of each metric, or of ``names``; a value that is not a number, as a user's own may be, as it is."""
     return [
-        f"{words_of(name)[0]} {of_score(name, value) if isinstance(value, (int, float)) else value}"
+        f"{words_of(name)[0]} {of_score(name, value)}"
         for name in names or metrics
         if (value := metrics.get(name)) is not None
     ]
 
 
-def of_score(metric: str, value: float) -> str:
-    """A score with the digits that matter. One just below a perfect 1 is not rounded up to it."""
+def of_score(metric: str, value: Any) -> str:
+    """A score with the digits that matter. One just below a perfect 1 is not rounded up to it.
+
+    A value that is not a number, as a user's own may be, stays as it is.
+    """
+    if not isinstance(value, (int, float)):
+        return str(value)
     text = shown(value)
     return "over 0.999" if metric in _SHARES and 0 < value < 1 and float(text.replace(MINUS, "-")) == 1 else text
 

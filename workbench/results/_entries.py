@@ -14,7 +14,7 @@ def entry_names(name: str, given: Any, shape: Sequence[int]) -> list[str]:
 
     :param given: labels of its entries, or a tuple of the labels along each axis. Numbers stand for labels that do not fit.
     """
-    axes = given if isinstance(given, tuple) else (given or (),)
+    axes = given if isinstance(given, tuple) else (() if given is None else given,)
     if tuple(map(len, axes)) != tuple(shape):
         axes = tuple(map(range, shape))
     places = (", ".join(map(str, place)) for place in itertools.product(*axes))

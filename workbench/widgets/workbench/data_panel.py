@@ -85,6 +85,11 @@ class DataPanel:
         self._on_change = on_change
 
     @property
+    def is_incomplete(self) -> bool:
+        """Whether a table of the user's own lacks something."""
+        return self.has_own_source and bool(self.problems())
+
+    @property
     def has_own_source(self) -> bool:
         """Whether a variable or a file is chosen, and not a named data set."""
         return self.named.value in (VARIABLE, FILE)

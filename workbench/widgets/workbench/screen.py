@@ -178,7 +178,7 @@ class Workbench(RunScreen):
     def _follow_problems(self) -> None:
         self._words.drop()
         others = ", and what is highlighted," if {**self.model.problems(), **self.privacy.problems()} else ""
-        to_do = f"Complete Data{others}" if self.data.has_own_source else "Fix the highlighted fields"
+        to_do = f"Complete Data{others}" if self.data.is_incomplete else "Fix the highlighted fields"
         if self._has_shown_nothing:
             self.live.ready(f"{to_do.rstrip(',')}.")
         self.privacy.show_unknown(f"{to_do} to see what this plan implies.")
@@ -455,6 +455,6 @@ class Workbench(RunScreen):
     def _write_output(self, result: Any, cautions: tuple[str, ...], spent: str) -> None:
         """Write folded static output under the widget, which stays when the notebook is closed."""
         run = f"{result.model} on {result.data['name']}, {ended(result)}, epsilon {upper(result.guarantee.epsilon)}"
-        drawn = plots.png(result.plot("curves")) if result.history else None
-        picture = "" if drawn is None else markup.image(drawn, "ELBO and a score over steps", 700)
+        curves = plots.png(result.plot("curves")) if result.history else b""
+        picture = markup.image(curves, "ELBO and a score over steps", 700) if curves else ""
         self._output.write(run, picture + guarantee_card(result, cautions, spent) + self.outcome.posterior.value)

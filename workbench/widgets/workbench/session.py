@@ -193,23 +193,22 @@ class Session(Stoppable):
         params = by_name(snapshot.params)
         if 0 < sum(map(np.size, params.values())) <= _MOST_FOLLOWED:
             if not self._followed:
-                self._followed_names = _names(params, self._coordinates())
+                self._followed_names = self._names(params)
             self._followed.append((snapshot.step, np.concatenate([np.ravel(value) for value in params.values()])))
             if len(self._followed) > _MOST_POINTS:
                 del self._followed[1::2]
 
-    def _coordinates(self) -> Mapping[str, Any]:
+    def _names(self, params: Mapping[str, np.ndarray]) -> tuple[str, ...]:
+        """Names of the entries of all parameters, such as "weights_loc[age]"."""
         try:
-            return self.prepared.model.coordinates(self.prepared.data)
-        except Exception:  # of a user's own function: a fit does not end for names
-            return {}
+            given = self.prepared.model.coordinates(self.prepared.data)
+            return _named(params, given)
+        except Exception:  # of a user's own function or labels: a fit does not end for names
+            return _named(params, {})
 
 
-def _names(params: Mapping[str, np.ndarray], coordinates: Mapping[str, Any]) -> tuple[str, ...]:
-    """Names of the entries of all parameters, such as "weights_loc[age]".
-
-    :param coordinates: labels of the entries of latents, with whose names those of their parameters begin.
-    """
+def _named(params: Mapping[str, np.ndarray], coordinates: Mapping[str, Any]) -> tuple[str, ...]:
+    """:param coordinates: labels of the entries of latents, with whose names those of their parameters begin."""
     entries = (entry_names(name, coordinates.get(_SUFFIX.sub("", name)), np.shape(value)) for name, value in params.items())
     return tuple(itertools.chain.from_iterable(entries))
 
