@@ -132,7 +132,7 @@ class LedgerPanel:
         runs = self._runs(fingerprint, budget, own)
         if budget is None:
             why = (
-                "Public or made-up records: the ledger does not count fits of them."
+                "The ledger does not count public data."
                 if dataset.is_public
                 else "This fit is not recorded in a ledger (ledger=False)."
             )
