@@ -36,10 +36,12 @@ def run_of(dpvi, state, records, steps, **options):
 
 def test_options_that_this_jaxlib_does_not_know_are_left_out(monkeypatch):
     monkeypatch.delenv("XLA_FLAGS", raising=False)
-    assert not compiling._is_known("xla_of_another_version", 1)
+    unknown, level = ("xla_of_another_version", 1), ("xla_backend_optimization_level", 1)
+    assert compiling._known((unknown,)) == ()
+    assert compiling._known((unknown, level)) == (level,)
     for calls in (1, math.inf):
         assert compiling.compiler_options("cpu", 5, calls=calls)["xla_backend_optimization_level"] == 1
-    monkeypatch.setattr(compiling, "_is_known", lambda option, value: option != "xla_backend_optimization_level")
+    monkeypatch.setattr(compiling, "_known", lambda options: tuple(each for each in options if each != level))
     assert set(compiling.compiler_options("cpu", 5)) == {"xla_cpu_experimental_ynn_fusion_type"}
 
 

@@ -115,16 +115,17 @@ def compiler_options(platform: str, noise_size: int, level: int = 1, *, calls: f
         options["xla_cpu_use_fusion_emitters"] = False
     if "xla_backend_optimization_level" not in os.environ.get("XLA_FLAGS", ""):
         options["xla_backend_optimization_level"] = level
-    return {name: value for name, value in options.items() if _is_known(name, value)}
+    return dict(_known(tuple(options.items())))
 
 
 @functools.cache
-def _is_known(option: str, value: Any) -> bool:
+def _known(options: tuple[tuple[str, Any], ...]) -> tuple[tuple[str, Any], ...]:
+    """Those that this jaxlib knows: one compilation where it knows all."""
     try:
-        jax.jit(lambda: 0, compiler_options={option: value}).lower().compile()
+        jax.jit(lambda: 0, compiler_options=dict(options)).lower().compile()
     except jax.errors.JaxRuntimeError:
-        return False
-    return True
+        return tuple(each for each in options if len(options) > 1 and _known((each,)))
+    return options
 
 
 def jit_seldom_called(

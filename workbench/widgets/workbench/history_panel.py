@@ -152,7 +152,7 @@ def _row(number: int, result: Any, is_opened: bool) -> list[str]:
         str(number), result.model, result.data["name"], upper(guarantee.epsilon),
         taken if guarantee.steps_taken == guarantee.steps else f"{taken} of {count(guarantee.steps)}",
         _shown(metrics.get("elbo")),
-        f"{words_of(score)[0]} {of_score(score, metrics[score])}" if score else "-",
+        f"{words_of(score)[0]} {_score(score, result)}" if score else "-",
         result.metrics_label if metrics else "-",
         duration(result.seconds), f"{result.status}, opened" if is_opened else result.status,
     ]  # fmt: skip
@@ -163,7 +163,8 @@ def _shown(value: Any) -> str:
 
 
 def _score(name: str, result: Any) -> str:
-    return of_score(name, result.metrics[name]) if name in result.metrics else "-"
+    value = result.metrics.get(name)
+    return "-" if value is None else of_score(name, value)
 
 
 def _differences(chosen: Mapping[str, Any]) -> list[list[str]]:

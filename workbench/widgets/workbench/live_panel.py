@@ -176,12 +176,8 @@ class LivePanel:
             stands_above = session.argument in _IN_BAR
             told = "The reason stands above." if stands_above else ""
             problem = "" if stands_above else markup.problem(session.problem)
-            self._say(
-                markup.note("Refused." if session.argument and session.progress().snapshot is None else "Failed.", told)
-                + problem
-                + folded,
-                0.0,
-            )
+            is_refused = session.argument and session.progress().snapshot is None
+            self._say(markup.note("Refused." if is_refused else "Failed.", told) + problem + folded, 0.0)
             return
         self.draw_end(session)
         history = session.progress().history
