@@ -200,6 +200,8 @@ def test_a_screen_cannot_begin_with_a_bad_value(argument, value):
 
 def test_every_control_is_described(screens):
     screen = screens()
+    for part in ("Model", "Data", "Settings", "Table", "Fits", "Export"):
+        screen.tabs.open = part
     controls = [
         part for part in inside(screen.view) if hasattr(part, "description") and not isinstance(part, ipywidgets.HTML)
     ]

@@ -1,7 +1,10 @@
 """Parts of which one is open."""
 
+import asyncio
+
 import ipywidgets
 
+from workbench.widgets._kit.fields import close_all
 from workbench.widgets._kit.late import send, unsent
 from workbench.widgets._kit.tabs import Tabs
 
@@ -60,3 +63,25 @@ def test_a_change_while_a_widget_is_sent_is_sent_too(monkeypatch):
     monkeypatch.setattr(ipywidgets.widgets.widget.comm, "create_comm", changes_it)
     send(widget)
     assert sent == ["after"]
+
+
+def test_closing_closes_what_was_made_in_a_part_that_was_never_opened():
+    before = set(ipywidgets.widgets.widget._instances)
+    with unsent():
+        part, child = ipywidgets.VBox(), ipywidgets.HTML()
+        tabs = Tabs({"Model": part}, late=["Model"])
+    send(tabs.view)
+    part.children = (child, ipywidgets.HTML("by a thread, which sends it"))
+    tabs.close()
+    close_all(tabs.view)
+    assert set(ipywidgets.widgets.widget._instances) == before
+
+
+def test_what_is_scheduled_meanwhile_makes_widgets_as_usual():
+    async def make():
+        with unsent():
+            later = asyncio.get_running_loop().create_future()
+            asyncio.get_running_loop().call_soon(lambda: later.set_result(ipywidgets.HTML()))
+        return await later
+
+    assert asyncio.run(make()).comm is not None

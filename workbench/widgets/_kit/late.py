@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from contextvars import ContextVar
 from typing import Any
 
 import ipywidgets as widgets
 
 __all__ = ["send", "unsent"]
 
-_is_unsent = ContextVar("unsent", default=False)  # of one thread: others make widgets as usual
+
+class _Local(threading.local):  # no ContextVar: callbacks that are scheduled meanwhile would keep its value
+    is_unsent = False
+
+
+_this_thread = _Local()  # other threads make widgets as usual
 _send_one = widgets.Widget.open
 
 
 def _open(widget: Any) -> None:
-    if not _is_unsent.get():
+    if not _this_thread.is_unsent:
         _send_one(widget)
 
 
@@ -26,11 +31,11 @@ widgets.Widget.open = _open  # ipywidgets has no other way: every widget is sent
 @contextmanager
 def unsent() -> Iterator[None]:
     """Make widgets that are in the kernel only, until ``send``. They can be read, changed and observed meanwhile."""
-    token = _is_unsent.set(True)
+    before, _this_thread.is_unsent = _this_thread.is_unsent, True
     try:
         yield
     finally:
-        _is_unsent.reset(token)
+        _this_thread.is_unsent = before
 
 
 def send(widget: Any) -> None:

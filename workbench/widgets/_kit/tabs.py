@@ -7,6 +7,7 @@ from typing import Any
 
 import ipywidgets as widgets
 
+from workbench.widgets._kit import fields
 from workbench.widgets._kit.late import send
 
 __all__ = ["Tabs"]
@@ -64,3 +65,8 @@ class Tabs:
             self._buttons[before].value = False
         if is_open:
             self._on_open(title)
+
+    def close(self) -> None:
+        """Close the parts that the page has not learnt of; the others close with ``view``."""
+        for title in self._late:
+            fields.close_all(self._parts[title])

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -20,6 +20,7 @@ from workbench.ledger.budget import BudgetStatus
 from workbench.ledger.composition import TotalPrivacy
 from workbench.widgets._kit import fields, markup
 from workbench.widgets._kit.base import Screen, framed
+from workbench.widgets._kit.late import send, unsent
 from workbench.widgets._kit.latest import Latest
 from workbench.widgets._kit.tabs import Tabs
 from workbench.widgets.ledger import words
@@ -65,6 +66,7 @@ class Ledger(Screen):
         before its first fit.
     """
 
+    @unsent()
     def __init__(self, path: str | Path | books.Ledger | None = None, *, data: Dataset | None = None) -> None:
         if not (path is None or isinstance(path, (str, Path, books.Ledger))):
             raise _validate.ArgumentError("path", path, "must be the path of a ledger's file.")
@@ -85,6 +87,7 @@ class Ledger(Screen):
             self.look()
         else:
             self._enter(data)
+        send(self.view)
 
     # ---- controls -------------------------------------------------------------------------------------------------
 
@@ -137,7 +140,8 @@ class Ledger(Screen):
             {
                 "Fits": self.fits, "Cap": widgets.VBox([self.cap, form, pressed]),
                 "Export": widgets.VBox([kept, self.export, self.link]),
-            }
+            },
+            late=("Cap", "Export"),
         )  # fmt: skip
         self.tabs.open = "Fits"
         main = fields.beside(widgets.VBox([self.table, self.statement]), self.spent)
@@ -147,6 +151,9 @@ class Ledger(Screen):
     def _ipython_display_(self) -> None:
         self.look()
         super()._ipython_display_()
+
+    def _panels(self) -> Sequence[Any]:
+        return (self.tabs,)
 
     # ---- reading --------------------------------------------------------------------------------------------------
 

@@ -19,6 +19,7 @@ from workbench.sweeps.store import Store
 from workbench.sweeps.sweeping import PreparedSweep
 from workbench.widgets._kit import fields, markup
 from workbench.widgets._kit.base import framed
+from workbench.widgets._kit.late import send, unsent
 from workbench.widgets._kit.latest import Latest
 from workbench.widgets._kit.tabs import Tabs
 from workbench.widgets.sweep.ranges_panel import RangesPanel
@@ -37,6 +38,7 @@ _SCORES_LEAK = (
     "They are computed without noise, so epsilon and delta do not cover them. Choosing the fit with the best score leaks as "
     "well, because the choice depends on the private records."
 )
+_LATE = ("Model", "Data", "Settings", "Table", "Fits", "Export")
 
 
 class _Ready(NamedTuple):
@@ -61,6 +63,7 @@ class Sweep(RunScreen):
     :param store: a file to keep finished fits in; "" for memory.
     """
 
+    @unsent()
     def __init__(
         self,
         *,
@@ -96,7 +99,8 @@ class Sweep(RunScreen):
                 "Model": self.model.details, "Data": self.data.details,
                 "Settings": widgets.VBox([self.ranges.settings, self.run.options]),
                 "Table": self.outcome.table, "Fits": self.outcome.opening, "Export": self.outcome.export,
-            }
+            },
+            late=_LATE,
         )  # fmt: skip
         lists = self.ranges.fields
         bar = self._bar(
@@ -106,6 +110,7 @@ class Sweep(RunScreen):
         self._below = widgets.VBox()  # a fit that is opened
         self.view = widgets.VBox([framed(bar, self.outcome.status, main, self.tabs.view), self._below])
         self._start()
+        send(self.view)
 
     # ---- controls -------------------------------------------------------------------------------------------------
 
@@ -301,7 +306,7 @@ class Sweep(RunScreen):
     def _panels(self) -> Sequence[Any]:
         with self._lock:
             opened = [] if self.opened is None else [self.opened]
-        return *opened, self.model, self.data, self.run, self.ranges, self.outcome
+        return *opened, self.model, self.data, self.run, self.ranges, self.outcome, self.tabs
 
     def _forget(self) -> None:
         self._last = None

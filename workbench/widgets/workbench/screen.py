@@ -426,7 +426,7 @@ class Workbench(RunScreen):
             self._show_problems({session.argument: session.expectation})
 
     def _panels(self) -> Sequence[Any]:
-        return self.model, self.data, self.privacy, self.run, self.outcome, self.history, self.live, self.ledger
+        return self.model, self.data, self.privacy, self.run, self.outcome, self.history, self.live, self.ledger, self.tabs
 
     def _forget(self) -> None:
         self._last_ready = None
