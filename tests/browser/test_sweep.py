@@ -37,6 +37,7 @@ def test_a_sweep_fills_its_figure_and_a_fit_of_it_opens(notebook, page, screensh
     looked_at(page, screenshots, "sweep-ready")
     screen.type("epsilons", "0.5, one")
     screen.root.locator(".widget-html-content", has_text="“one” must be a finite number").wait_for()
+    screen.headline("Not ready yet")  # said after the buttons are disabled
     assert screen.button("Start").is_disabled()
     full_page(page, screenshots / "sweep-bad.png", 1280)
     screen.type("epsilons", "0.5 1 2 4")

@@ -142,6 +142,10 @@ def test_two_fits_are_compared_by_what_differs(done, other):
     for text in ("fit 1", "fit 2", "0.25", "AUC (public data)", "0.875", "data:image/png"):
         assert text in shown
     assert "attacker finds at most" in shown
+    assert "different data" not in shown
+    panel.add(dataclasses.replace(other, data={**other.data, "name": "another"}))
+    panel.first.value = 0
+    assert "The fits are of different data" in panel.comparison.value
 
 
 def test_a_fit_is_not_compared_with_itself(done, other):

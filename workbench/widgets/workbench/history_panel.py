@@ -123,6 +123,8 @@ class HistoryPanel:
         rows = _differences(chosen)
         same = markup.quiet("Settings and metrics are the same.")
         inner = markup.table(["", *chosen], rows, numbers=False) if rows else same
+        if len({result.data["name"] for result in chosen.values()}) > 1:
+            inner += markup.quiet("The fits are of different data, so their scores and curves do not measure the same.")
         if all(result.history for result in chosen.values()):
             from workbench.plots.curves import two_runs_figure
 
