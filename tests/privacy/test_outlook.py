@@ -114,12 +114,12 @@ def test_the_noise_leaves_room_for_no_more_quantities_than_told(seed, shared):
 
 def test_the_verdict_names_what_would_leave_room_for_all():
     assert outlook(plan_of(), 31).verdict == (
-        "Little may show through this noise: the signal is at most 2.8 times what 31 quantities need, and in trials "
-        "30 times showed most."
+        "Little may show through this noise: the signal is at most 2.8 times the bare minimum for 31 quantities, and trials "
+        "took 30 times to show most."
     )
     middle = outlook(plan_of(), 1)
     assert middle.verdict.startswith("Most may show through this noise: the signal is at most 8")
-    assert middle.verdict.endswith("times what 1 quantity needs, and in trials 100 times showed all.")
+    assert middle.verdict.endswith("times the bare minimum for 1 quantity, and trials took 100 times to show all.")
     little = outlook(plan_of(epsilon=0.1), 31)
     assert f"at most {math.floor(little.room)} of the model's 31" in little.verdict
     least, records = re.search(r"at least epsilon ([\d.]+) or ([\d ,]+) records", little.verdict).groups()

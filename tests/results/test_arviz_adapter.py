@@ -108,3 +108,12 @@ def test_arviz_reads_the_file(posterior, draws, tmp_path, kind):
     assert loaded.attrs["label"] == "covered"
     assert loaded["weights"].coords["weights_entry"].values.tolist() == LABELS
     assert np.array_equal(loaded["weights"].values[0], draws["weights"])
+
+
+def test_long_tails_are_told_from_those_of_a_normal_distribution():
+    generator = np.random.default_rng(5)
+    normal, long = generator.normal(size=(1000, 3)), generator.normal(size=(1000, 3))
+    long[:10, 1] *= 20  # one draw in a hundred is as far out as a wide prior lets it
+    assert not arviz_adapter.words_on_tails({"weights": normal, "intercept": normal[:, 0], "none": np.zeros((1000, 0))})
+    assert "Some have longer tails" in arviz_adapter.words_on_tails({"weights": long})
+    assert not arviz_adapter.words_on_tails({"constant": np.ones(1000)})

@@ -61,7 +61,7 @@ def saved_runs() -> list[SavedRun]:
         except ArgumentError:
             continue
         facts, settings = checkpoint.facts, checkpoint.facts["settings"]
-        written = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(checkpoint.path.stat().st_mtime))
+        written = time.strftime("%Y-%m-%d %H:%M:%S", time.gmtime(checkpoint.path.stat().st_mtime))
         run = SavedRun(
             folder, facts["model"]["name"], facts["data"], settings["epsilon"], facts["step"], settings["iterations"],
             written, facts["fingerprint"], facts["spend"], checkpoint.is_finished,

@@ -126,12 +126,12 @@ class Outlook:
             if self.room >= ALL * quantities:
                 every = "the model's quantity" if quantities == 1 else f"all {count(quantities)} quantities of the model"
                 return f"The noise leaves room for {every}, unless columns resemble each other closely."
-            needed = "1 quantity needs" if quantities == 1 else f"{count(quantities)} quantities need"
+            of = "1 quantity" if quantities == 1 else f"{count(quantities)} quantities"
             few = self.room < MOST * quantities
             seen = "Little may show through this noise" if few else "Most may show through this noise"
-            enough = f"{MOST} times showed most" if few else f"{ALL} times showed all"  # regressions on made-up records
+            enough = f"{MOST} times to show most" if few else f"{ALL} times to show all"  # regressions on made-up records
             times = _rounded_down(self.room / quantities)
-            return f"{seen}: the signal is at most {times} times what {needed}, and in trials {enough}."
+            return f"{seen}: the signal is at most {times} times the bare minimum for {of}, and trials took {enough}."
         more = [f"{_rounded_up(settings.num_records * quantities / max(self.room, 1e-9))} records"]
         if self.epsilon_for_all is not None:
             more.insert(0, f"epsilon {_rounded_up(self.epsilon_for_all)}")

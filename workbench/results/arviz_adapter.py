@@ -15,11 +15,13 @@ import numpy as np
 from workbench import _validate
 from workbench._lazy import pd
 
-__all__ = ["INTERVAL", "KINDS", "load_draws", "save_draws", "summary", "to_posterior"]
+__all__ = ["INTERVAL", "KINDS", "load_draws", "save_draws", "summary", "to_posterior", "words_on_tails"]
 
 INTERVAL = 0.9  # default probability of the intervals in summaries
 KINDS = {"hdi": "highest-density", "eti": "equal-tailed"}
 _ENGINE = "h5netcdf"
+_LONG_TAILS = " Some have longer tails than a normal distribution, so an sd may look large beside its interval."
+_SHORT = 2.6  # standard deviations; the middle 90 % of a normal distribution have 3.3
 
 
 def _arviz() -> ModuleType:
@@ -69,6 +71,18 @@ def _empty_posterior(attributes: dict[str, str]) -> Any:
     import xarray
 
     return xarray.DataTree.from_dict({"posterior": xarray.Dataset(attrs=attributes)})
+
+
+def words_on_tails(draws: Mapping[str, np.ndarray]) -> str:
+    """A sentence that begins with a space, if the middle 90 % of some quantity are much narrower than its sd suggests.
+
+    So it is where little is known of the curvature: a few draws are then as far out as the prior lets them.
+
+    :param draws: ``{site: array[draws, ...]}``.
+    """
+    each = [np.reshape(of_site, (len(of_site), -1)) for of_site in draws.values() if np.size(of_site)]
+    spans = (np.subtract(*np.quantile(one, (0.95, 0.05), axis=0)) < _SHORT * one.std(axis=0) for one in each)
+    return _LONG_TAILS if any(span.any() for span in spans) else ""
 
 
 def summary(posterior: Any, interval: float = INTERVAL, kind: str = "hdi") -> pd.DataFrame:

@@ -16,6 +16,7 @@ from workbench._numbers import upper
 from workbench.data.dataset import EVALUATION_LABELS
 from workbench.privacy.gradient_norms import GradientNorms
 from workbench.privacy.guarantee import Guarantee
+from workbench.results import arviz_adapter
 from workbench.results.scores import Scores
 
 if TYPE_CHECKING:
@@ -160,7 +161,8 @@ class FitResult:
     def interval_words(self) -> str:
         """What the posterior's intervals count, in a sentence."""
         if self.posterior_kind == "noise-aware":
-            return "The intervals count the privacy noise as well as what the data leave open."
+            counted = "The intervals count the privacy noise as well as what the data leave open."
+            return counted + arviz_adapter.words_on_tails(self.draws)
         return (
             f"The intervals are the guide's own ({self.posterior_note}). They do not include the privacy noise on their "
             "location; the last column estimates its size."
@@ -176,14 +178,13 @@ class FitResult:
 
         :param kind: of posterior; the result's own by default.
         """
-        from workbench.results import arviz_adapter
         from workbench.results.card import promise
 
-        of_sums = self.settings.get("estimator") == "statistics"
+        kind = "sums" if self.settings.get("estimator") == "statistics" else kind or self.posterior_kind
         attributes = {
             "guarantee": promise(self.guarantee, self.release_label),
             "label": self.release_label,
-            "inference": _INFERENCE["sums" if of_sums else kind or self.posterior_kind],
+            "inference": _INFERENCE[kind],
         }
         return arviz_adapter.to_posterior(draws, self.coordinates, attributes)
 
@@ -239,7 +240,6 @@ class FitResult:
 
     def summary_table(self, interval: float = 0.9, kind: str = "hdi") -> pd.DataFrame:
         """``summary`` for callers that show ``interval_warning`` themselves."""
-        from workbench.results import arviz_adapter
         from workbench.results._location_noise import noise_sd
 
         table = arviz_adapter.summary(self.posterior, interval, kind)

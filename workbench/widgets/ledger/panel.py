@@ -236,7 +236,7 @@ class LedgerPanel:
         text = (
             f"An earlier fit of these records stopped at step {_numbers.count(run.step)} of {_numbers.count(run.steps)} "
             f"({run.model}, epsilon {_numbers.upper(run.epsilon)}, "
-            f"{run.written[:16]})."
+            f"{run.written[:16]} UTC)."
         )
         if run in refused:
             text += " Its remaining steps would now exceed the cap."
