@@ -266,7 +266,7 @@ class SchemaEditor:
         if not self._wide:
             return [
                 "Declare what is publicly known about each column. No bound or category comes from the records: roles begin "
-                "with what a column's name suggests, and its type in the first rows."
+                "with what a column's name and type suggest. A CSV file shows the types in its first rows."
             ]
         texts = sum(column.role == "leave out" for column in self._initial.values())
         lines = [f"{len(self._initial)} columns, with the same publicly known bounds for all numbers."]
