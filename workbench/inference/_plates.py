@@ -45,12 +45,10 @@ class Plates(NamedTuple):
     """The plates of the records.
 
     :param names: of all of them. :param full: of those with one entry for each record, subsampling or not.
-    :param as_they_are: whether each asks for as many records as it gets.
     """
 
     names: tuple[str, ...]
     full: tuple[str, ...]
-    as_they_are: bool
 
 
 def by_position(arrays: tuple[Any, ...]) -> tuple[tuple[Any, ...], dict[str, Any]]:
@@ -150,7 +148,7 @@ def find_plates(
         found = _following(traces, COUNTS)
     _check_plates(traces[0], found, num_records)
     full = tuple(name for name in found if traces[0][name]["args"][1] == 1)
-    return Plates(found, full, all(traces[0][name]["asked"] in ((1, None), (1, 1), (num_records, 1)) for name in found))
+    return Plates(found, full)
 
 
 def _shown(

@@ -30,7 +30,7 @@ from workbench.inference._jaxprs import constants, primitives
 
 __all__ = ["Identity", "compiled", "digest_of", "forget", "identity_of", "jit"]
 
-MOST = 16  # programs; a fit has five
+MOST = 10  # programs, of 5 to 10 MB each; a fit has five
 _MOST_BYTES = 2**20  # of constants in one of them
 _NOT_KEPT = ("callback", "ffi", "infeed", "outfeed", "shard_map", "sharding", "custom_partitioning")
 

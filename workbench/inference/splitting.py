@@ -186,8 +186,7 @@ class _Pair:
         args, by_name = self.arguments
         originals = [(part, part.model) for part in automatic_parts(self.guide)]
         for part, original in originals:
-            inner = original if self.plates.as_they_are else RecordPlates(original, 1, None, full)
-            part.model = NetworkWatch(_WithoutObservations(inner, imputed))
+            part.model = NetworkWatch(_WithoutObservations(RecordPlates(original, 1, None, full), imputed))
         try:
             with _MADE_UP, validation_enabled(False):  # made-up records need not be valid
                 trace_of(self.guide, key, {}, args, {**constants, **by_name}, full=full)
