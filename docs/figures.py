@@ -18,7 +18,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 import workbench as wb
-from workbench.data.storage.blocks import TAG
+from workbench.data.storage.blocks import Seal
 from workbench.data.storage.form import Form
 from workbench.data.storage.oblivious import layout_of
 from workbench.plots import comparison_figure, png
@@ -207,9 +207,9 @@ def oblivious_reading() -> Figure:
             form = Form(b"", True, record, per_block, (math.ceil(size / per_block), 1), {})
             rate = minibatch / size
             layout = layout_of(form, capacity=capacity, rate=rate, at_once=at_once, steps=2**31 - 1, memory=allowed)
-            cells = layout.groups * layout.buckets * (layout.cell * (record.itemsize + 4) + TAG)
+            cells = layout.groups * layout.buckets * (layout.cell * (record.itemsize + 4) + Seal.tag)
             spans = size / minibatch / layout.span  # in an epoch
-            moved.append(spans * (form.blocks[0] * (form.block_size + TAG) + 2 * cells) / (size * record.itemsize))
+            moved.append(spans * (form.blocks[0] * (form.block_size + Seal.tag) + 2 * cells) / (size * record.itemsize))
         _line(axes, number, sizes, moved, f"{memory:g} GiB of memory")
     axes.set_xscale("log")
     axes.set_yscale("log")

@@ -19,31 +19,31 @@ from pathlib import Path
 import numpy as np
 
 import workbench as wb
-from workbench.data.storage.blocks import Seal, file_key
-from workbench.data.storage.form import EVALUATION, TRAIN, Form, new_id, public_facts
+from workbench.data.storage.facts import layout, public_facts
+from workbench.data.storage.form import EVALUATION, TRAIN, Form, new_id
 from workbench.data.storage.packing import _Writer
 
 WIDTH = 24  # float32, and a target: 100 bytes
-RECORD = np.dtype([("x", "<f4", (WIDTH,)), ("y", "<i4")])
+SCHEMA = wb.data.Schema({f"x{place + 1}": wb.data.Numeric(-1, 1) for place in range(WIDTH)})
+FACTS = public_facts(wb.data.Dataset("made up", "Made up.", (), (), SCHEMA.feature_names, "y", ("0", "1"), schema=SCHEMA))
+RECORD = layout(FACTS)
 KEY = bytes(32)  # of made-up records
 
 
 def made(path, num_records, encrypt, block_size):
     """Write a file of made-up records."""
-    names = tuple(f"x{place + 1}" for place in range(WIDTH))
-    facts = public_facts(wb.data.Dataset("made up", "Made up.", (), (), names, "y", ("0", "1")))
     per_block = block_size // RECORD.itemsize
-    form = Form(new_id(), encrypt, RECORD, per_block, (-(-num_records // per_block), 1), facts).with_room()
-    seal = Seal(file_key(KEY, form.file_id), form.file_id) if encrypt else None
+    form = Form(new_id(), encrypt, RECORD, per_block, (-(-num_records // per_block), 1), FACTS).with_room()
+    guard = form.guard(KEY if encrypt else None)
     handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC, 0o600)
-    rng, train = np.random.default_rng(0), _Writer(form.part(TRAIN, handle, path, seal), RECORD, per_block)
+    rng, train = np.random.default_rng(0), _Writer(form.part(TRAIN, handle, path, guard), RECORD, per_block)
     for start in range(0, num_records, 2**17):
         records = np.empty(min(2**17, num_records - start), RECORD)
         records["x"], records["y"] = rng.random((len(records), WIDTH), np.float32), 0
         train.add(records)
     train.end(form.blocks[0])
-    _Writer(form.part(EVALUATION, handle, path, seal), RECORD, per_block).end(1)
-    form.finish(handle, path, seal, {"records": (num_records, 1)})
+    _Writer(form.part(EVALUATION, handle, path, guard), RECORD, per_block).end(1)
+    form.finish(handle, path, guard, {"records": (num_records, 1)})
     os.close(handle)
 
 

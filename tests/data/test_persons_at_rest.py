@@ -59,7 +59,7 @@ def opened(name="t", **options):
 
 def same(data, expected):
     """Whether rows, numbers of rows, and whole persons are the same."""
-    assert (data.unit, data.num_train, data.num_evaluation) == (expected.unit, expected.num_train, expected.num_evaluation)
+    assert (data.num_train, data.num_evaluation) == (expected.num_train, expected.num_evaluation)
     assert (data.units.max_rows, data.units.mean) == (expected.units.max_rows, expected.units.mean)
     assert fingerprint(data) == fingerprint(expected)
     data.check()
@@ -250,8 +250,15 @@ def test_a_header_with_other_units_is_refused():
     ):
         assert content.count(old) == 1
         Path("u.wbr").write_bytes(content.replace(old, new))
-        with pytest.raises(ArgumentError, match="has a damaged header"):
+        with pytest.raises(ArgumentError, match=r"has a damaged header|instead of"):
             opened("u")
+
+
+def test_who_opens_a_file_says_what_a_record_is():
+    packed()
+    assert (opened().unit, opened(unit="patient").unit) == ("unit", "patient")
+    with pytest.raises(ArgumentError, match=r"^unit='': must be text"):
+        opened(unit="")
 
 
 def test_the_command_packs_persons(capsys):

@@ -6,8 +6,10 @@ import errno
 import hashlib
 import inspect
 import json
+import math
 import os
 import pickle
+import re
 import signal
 import subprocess
 import sys
@@ -24,7 +26,7 @@ from workbench.cli.fit import fit_arguments, fit_words
 from workbench.cli.main import main
 from workbench.cli.table import dataset
 from workbench.data.storage import blocks, form, keys, packing
-from workbench.data.storage.blocks import RecordsError, Seal, file_key
+from workbench.data.storage.blocks import Checksum, RecordsError, Seal, file_key
 from workbench.data.storage.reading import READINGS, open_records
 from workbench.ledger.fingerprint import fingerprint
 
@@ -109,14 +111,25 @@ def test_arrays_with_groups_and_bounds_are_packed(monkeypatch):
 def test_all_that_is_declared_is_in_the_file(target):
     rng = np.random.default_rng(0)
     frame = pd.DataFrame({"age": rng.integers(0, 100, N), "income": rng.uniform(0, 1000, N)})
-    options = {"bounds": {"age": (0, 120)}, "unit": "household", "evaluation_is_public": True, "name": "claims", **target}
+    options, of_privacy = {"bounds": {"age": (0, 120)}, "name": "claims", **target}, {"unit": "household"}
+    of_privacy["evaluation_is_public"] = True
     frame.to_parquet("t.parquet")
     wb.data.pack("t.parquet", "t.wbr", **options)
-    in_memory, data = wb.data.from_parquet("t.parquet", **options), opened(key_file=None)
+    in_memory = wb.data.from_parquet("t.parquet", **options, **of_privacy)
+    data = opened(key_file=None, **of_privacy)
     for each in dataclasses.fields(in_memory):
         if each.name not in ("train", "evaluation", "stored"):
             assert getattr(data, each.name) == getattr(in_memory, each.name), each.name
     assert fingerprint(data) == fingerprint(in_memory)
+
+
+def test_a_file_says_nothing_about_privacy():
+    packed(False)
+    data = opened(key_file=None)
+    assert (data.unit, data.is_public, data.evaluation_is_public) == ("training record", False, False)
+    for option in ({"unit": "household"}, {"evaluation_is_public": True}):
+        with pytest.raises(ArgumentError, match=rf"^{next(iter(option))}=.*say it where you open it"):
+            packed(False, out="u.wbr", **option)
 
 
 def test_missing_values_and_evaluation_records_of_another_table():
@@ -197,10 +210,9 @@ def altered(change):
     Path("t.wbr").write_bytes(bytes(content))
 
 
-def layout():
-    form = opened(reading="direct").stored.opened.form
-    train = opened(reading="direct").stored.opened.part(1)
-    return form, train.start, train.stride
+def layout(**options):
+    opened_file = opened(reading="direct", **options).stored.opened
+    return opened_file.form, opened_file.part(1).start, opened_file.part(1).stride
 
 
 @pytest.mark.parametrize("place_of", ["content", "tag"])
@@ -298,29 +310,170 @@ def test_a_damaged_header_is_refused():
             wb.data.open("t.wbr")
 
 
-def test_a_header_that_was_written_by_hand_is_refused():
+def forged(whole, said, private=b""):
+    """Write a file in the clear with another header, of which anybody can compute the checksum."""
+    room = int.from_bytes(whole[16:24], "little")
+    text = said if isinstance(said, bytes) else json.dumps(said).encode()
+    header = whole[:16] + max(room, len(text)).to_bytes(8, "little") + text.ljust(room)
+    private = json.dumps(private).encode() if private != b"" else whole[24 + room :][: form._FACTS_SIZE]
+    guarded = Checksum(bytes.fromhex(header_of(whole)["id"])).close(0, 0, private.ljust(form._FACTS_SIZE), header)
+    Path("t.wbr").write_bytes(header + guarded + whole[24 + room + len(guarded) :])
+
+
+def header_of(whole):
+    return json.loads(whole[24 : 24 + int.from_bytes(whole[16:24], "little")])
+
+
+OTHER_VALUES = (
+    None,
+    True,
+    0,
+    1,
+    -1,
+    2**63,
+    1.5,
+    math.inf,
+    "",
+    "a",
+    "x\0",
+    [],
+    [0],
+    [0, 0],
+    ["a", "a"],
+    {},
+    {"a": 1},
+    [[1.0]],
+)
+
+
+@pytest.mark.parametrize("case", ["rows", "persons", "groups", "numbers"])
+def test_a_header_that_was_written_by_hand_is_refused(case):
+    """Each fact is exchanged for values of other types and ranges, left out, doubled, and contradicted."""
+    options = {
+        "rows": {},
+        "persons": {"unit_id": "age", "max_rows": 3, "schema": {"sex": ["f", "m", "x"]}},
+        "groups": {"group": "sex", "groups": ["f", "m", "x"], "schema": {"age": (0, 120)}},
+        "numbers": {"target": "age", "target_bounds": (0, 120), "schema": {"sex": ["f", "m", "x"]}},
+    }[case]
+    packed(False, **options)
+    whole = Path("t.wbr").read_bytes()
+    said = header_of(whole)
+    forged(whole, said)
+    assert opened(key_file=None).num_train > 0  # so what follows is refused for what it says
+    facts, changes = said["dataset"], []
+    for name, value in said.items():
+        changes += [{**said, name: other} for other in OTHER_VALUES if other != value]
+        changes.append({other: value for other, value in said.items() if other != name})
+    for name, value in facts.items():
+        others = [other for other in OTHER_VALUES if type(other) is not type(value)]
+        others += [[*value, *value[:1]], [*value, "more"], value[:-1]] if isinstance(value, list) and value else []
+        changes += [{**said, "dataset": {**facts, name: other}} for other in others]
+        changes.append({**said, "dataset": {other: value for other, value in facts.items() if other != name}})
+    claims = ("is_public", "evaluation_is_public", "unit", "vocabulary_size", "feature_names", "arrays", "private_scaling")
+    changes += [{**said, "dataset": {**facts, name: value}} for name in claims for value in (True, "patient", ["x"])]
+    changes += [{**said, name: 1} for name in ("record", "is_public", "seed")]
+    names = list(facts["schema"])
+    columns = [{names[0]: value} for value in OTHER_VALUES] + [{"x" * 9: facts["schema"][names[0]], **facts["schema"]}]
+    columns += [{names[0]: {**facts["schema"][names[0]], "surplus": 1}}, {name: facts["schema"][name] for name in names[1:]}]
+    changes += [
+        {**said, "dataset": {**facts, "schema": {**facts["schema"], **other}}} for other in columns[: len(OTHER_VALUES)]
+    ]
+    changes += [{**said, "dataset": {**facts, "schema": other}} for other in columns[len(OTHER_VALUES) :]]
+    is_accepted, refusals = [], set()
+    for change in changes:
+        forged(whole, change)
+        try:
+            opened(key_file=None)
+        except ArgumentError as error:
+            refusals.add(error.explained())
+        else:
+            is_accepted.append(change)
+    assert all(re.search(r"damaged|instead of|another format|is encrypted", refusal) for refusal in refusals)
+    # one class more contradicts nothing
+    assert [each["dataset"]["classes"] for each in is_accepted] == [["0", "1", "more"]] * (case != "numbers")
+
+
+def test_a_header_of_another_kind_is_refused():
     packed(False)
     whole = Path("t.wbr").read_bytes()
-    room = int.from_bytes(whole[16:24], "little")
-    said, facts = json.loads(whole[24 : 24 + room]), whole[24 + room :][: 2 * 4096]
-
-    def forged(text):
-        header = whole[:16] + max(room, len(text)).to_bytes(8, "little") + text.ljust(room)
-        check = hashlib.blake2b(header + facts[:-16], digest_size=16).digest()
-        Path("t.wbr").write_bytes(header + facts[:-16] + check + whole[24 + room + len(facts) :])
-
-    forged(json.dumps(said).encode())
-    assert opened(key_file=None).num_train > 0  # so what follows is refused for what it says
-    kinds = [[[name, kind, shape] for name, _, shape in said["record"]] for kind in ("(3,f4", "O", "M8[s]", "f4,f4", "V8")]
-    changes = [{"record": [["x", "<f4", [0]], ["y", "<i4", [0]]]}, {"id": said["id"] + "00"}, {"per_block": 2**63}]
-    changes += [{"dataset": {**said["dataset"], "target_name": 1}}, {"dataset": {**said["dataset"], "classes": [0, 1]}}]
-    for change in (*changes, *({"record": kind} for kind in kinds)):
-        forged(json.dumps({**said, **change}).encode())
-        with pytest.raises(ArgumentError, match=r"damaged header|instead of"):
+    said = header_of(whole)
+    for text in (
+        b"[" * 10**5,
+        b"",
+        b"[]",
+        b"7",
+        b"null",
+        b'"a"',
+        b"\xff",
+        json.dumps({**said, "id": said["id"] + "00"}).encode(),
+    ):
+        forged(whole, text)
+        with pytest.raises(ArgumentError, match="damaged header"):
             opened(key_file=None)
-    forged(b"[" * 10**5)
-    with pytest.raises(ArgumentError, match="damaged header"):
-        opened(key_file=None)
+    for version in (0, 1, 3, "2", None):
+        forged(whole, {**said, "version": version})
+        with pytest.raises(ArgumentError, match=r"^path='t.wbr': has another format than 2, .*: pack the table again\.$"):
+            opened(key_file=None)
+
+
+@pytest.mark.parametrize("value", OTHER_VALUES, ids=repr)
+def test_private_facts_that_were_written_by_hand_are_refused(value):
+    packed(False)
+    whole = Path("t.wbr").read_bytes()
+    counts = [opened(key_file=None).num_train, opened(key_file=None).num_evaluation]
+    forged(whole, header_of(whole), {"records": counts})
+    assert same(opened(key_file=None), wb.data.from_frame(table(), **OPTIONS))
+    for private in (value, {"records": value}, {"records": [value, 1]}, {"records": counts, "rows": value}):
+        if private not in ({"records": [0, 0]}, {"records": [0, 1]}, {"records": [1, 1]}):
+            forged(whole, header_of(whole), private)
+            with pytest.raises(ArgumentError, match="damaged header"):
+                opened(key_file=None, reading="direct")
+
+
+def test_any_damage_of_a_file_in_the_clear_is_noticed():
+    """Flipped bits, and blocks of zeros or in the place of others; where it is read into memory and where it is mapped."""
+    packed(False, frame=table(30_000))
+    whole, rng = Path("t.wbr").read_bytes(), np.random.default_rng(0)
+    _, start, stride = layout(key_file=None)
+    flips = [(place, 1 << rng.integers(8)) for place in rng.integers(0, len(whole), 150)]
+
+    def is_noticed(content):
+        Path("t.wbr").write_bytes(content)
+        refused = []
+        for reading in ("memory", "direct"):
+            try:
+                data = opened(key_file=None, reading=reading)
+                data.stored.take(np.arange(data.num_train)) if reading == "direct" else None
+                np.asarray(data.evaluation[0])
+            except (ArgumentError, RecordsError) as error:
+                refused.append(re.search(r"damaged|no finished file|instead of|another format", str(error)) is not None)
+        return refused == [True, True]
+
+    for place, bit in flips:
+        content = bytearray(whole)
+        content[place] ^= bit
+        assert is_noticed(content)
+    for begin in range(start, len(whole), stride):
+        assert is_noticed(whole[:begin] + bytes(stride) + whole[begin + stride :])
+    one, other = whole[start : start + stride], whole[start + stride : start + 2 * stride]
+    assert is_noticed(whole[:start] + other + one + whole[start + 2 * stride :])
+
+
+def test_a_mapped_block_is_verified_where_it_is_first_read(monkeypatch):
+    packed(False, frame=table(30_000))
+    form, start, stride = layout(key_file=None)
+    altered(lambda content: content.__setitem__(start + stride + 5, content[start + stride + 5] ^ 1))
+    data, read = opened(key_file=None, reading="direct"), []
+    by_block = blocks.Blocks.read
+    monkeypatch.setattr(
+        blocks.Blocks, "read", lambda self, position, *more: read.append(position) or by_block(self, position, *more)
+    )
+    for _ in range(3):
+        assert len(data.stored.take(np.arange(5))) == 5
+    assert read == [0]
+    for _ in range(2):
+        with pytest.raises(RecordsError, match=r"block 1 is damaged"):
+            data.stored.take(np.array([2, form.per_block]))
 
 
 def test_a_file_in_the_clear_does_not_pass_for_one_that_was_encrypted(monkeypatch):
@@ -542,7 +695,9 @@ def test_the_command_packs_with_the_fingerprint(monkeypatch, capsys):
 
 def test_the_command_takes_whatever_opening_takes(monkeypatch, place):
     """Also a key in the keyring, which ``workbench pack`` makes there; and from any folder, when it is asked for again."""
-    arguments = fit_arguments(["--data", "t.wbr", "--epsilon", "1", "--keyring", "claims", "--scratch", "there"])
+    arguments = fit_arguments(
+        ["--data", "t.wbr", "--epsilon", "1", "--keyring", "claims", "--scratch", "there", "--unit", "patient"]
+    )
     asked = {}
     monkeypatch.setattr(wb.data, "open", lambda path, **options: asked.update(options))
     dataset(arguments)

@@ -30,7 +30,7 @@ from workbench.cli.shell import (
     schema,
     stopped_by_interrupt,
 )  # fmt: skip
-from workbench.cli.table import add_data, dataset, of_tables
+from workbench.cli.table import add_data, dataset, declared_privacy, of_tables
 from workbench.fitting import settings, sources
 
 __all__ = ["add", "fit_arguments", "fit_words"]
@@ -245,7 +245,7 @@ def _formula_and_data(arguments: argparse.Namespace, given: dict[str, Any]) -> t
         read_table(arguments.data, model.columns.schema),
         **options,
         name=Path(arguments.data).name.split(".")[0],
-        evaluation_is_public=arguments.evaluation_public,
+        **declared_privacy(arguments),
         **split,
     )
 

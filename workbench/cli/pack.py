@@ -36,7 +36,6 @@ def add(commands: Any) -> None:
     )  # fmt: skip
     pack.add_argument("--evaluation", metavar="TABLE", help="evaluation records, instead of a share of TABLE")
     pack.add_argument("--name", help="of the data set (default: that of the file)")
-    pack.add_argument("--unit", help="what one record is, such as patient (default: training record)")
     add_table(pack)
     pack.set_defaults(run=_pack)
 
@@ -52,7 +51,7 @@ def _pack(arguments: argparse.Namespace) -> int:
 
     out = f"{os.path.splitext(arguments.path)[0]}{RECORDS}" if arguments.out is None else arguments.out
     check_out(out)
-    named = {name: value for name in ("name", "unit") if (value := getattr(arguments, name)) is not None}
+    named = {} if arguments.name is None else {"name": arguments.name}
     plain = ("encrypt", "key_file", "keyring", "block_size", "capacity", "evaluation")
     written = data.pack(
         arguments.path, out, **{name: getattr(arguments, name) for name in plain}, **table_options(arguments), **named,

@@ -110,7 +110,7 @@ def _sweep(arguments: argparse.Namespace) -> int:
 def _take_data(plan: dict[str, Any], arguments: argparse.Namespace) -> None:
     """Put the records that ``--data`` names into the plan. :raises ArgumentError: naming ``data`` or what needs it."""
     if arguments.data is None:
-        for name in ("key_file", "keyring", "reading", "scratch"):
+        for name in ("key_file", "keyring", "reading", "scratch", "unit"):
             if (value := getattr(arguments, name)) is not None:
                 raise ArgumentError(name, value, "is for --data: a plan that names data says itself how they are opened.")
     elif "data" in plan:

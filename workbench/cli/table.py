@@ -11,7 +11,9 @@ from workbench.cli.shell import bounds, number, schema
 from workbench.fitting import sources
 from workbench.fitting.sources import RECORDS
 
-__all__ = ["RECORDS", "add_data", "add_packed", "add_table", "dataset", "of_tables", "packed", "table_options"]
+__all__ = [
+    "RECORDS", "add_data", "add_packed", "add_table", "dataset", "declared_privacy", "of_tables", "packed", "table_options",
+]  # fmt: skip
 
 _MANY: dict[str, Any] = {"nargs": "+", "metavar": "NAME"}
 _FROM_A_FILE: dict[str, tuple[str, dict[str, Any]]] = {
@@ -44,7 +46,6 @@ _FROM_A_FILE: dict[str, tuple[str, dict[str, Any]]] = {
         "scale by the mean and standard deviation of the private records, outside the guarantee, instead of declared bounds",
         {"action": "store_true"},
     ),
-    "--evaluation-public": ("declare the evaluation records public", {"action": "store_true"}),
 }  # fmt: skip
 
 
@@ -55,7 +56,9 @@ def add_data(fit: argparse.ArgumentParser) -> None:
 
 
 def add_packed(fit: argparse.ArgumentParser) -> None:
-    """Options that say how a file of records is opened."""
+    """Options that say how a file of records is opened, and what is declared about privacy: no file is believed in that."""
+    fit.add_argument("--unit", help="what one record is, such as patient (default: training record)")
+    fit.add_argument("--evaluation-public", action="store_true", help="declare the evaluation records public")
     packed = fit.add_argument_group(f"data that workbench pack wrote ({RECORDS})")
     packed.add_argument("--key-file", metavar="FILE", help="file with the key (default: the key in $WORKBENCH_RECORDS_KEY)")
     packed.add_argument("--keyring", metavar="NAME", help="name of the key in the system's keyring (package keyring)")
@@ -86,7 +89,7 @@ def dataset(arguments: argparse.Namespace) -> Any:
         return data.load(arguments.data, path=arguments.path, **split)
     if Path(arguments.data).suffix == RECORDS:
         return packed(arguments)
-    options = table_options(arguments)
+    options = table_options(arguments) | declared_privacy(arguments)
     if Path(arguments.data).suffix.lower() == ".npz":  # whose arrays are named, and not columns of a table
         options = {name: value for name, value in options.items() if value is not None}
     return data.from_file(arguments.data, **options)
@@ -97,7 +100,13 @@ def packed(arguments: argparse.Namespace) -> Any:
     from workbench import data
 
     names = ("key_file", "keyring", "reading", "memory", "scratch")
-    return data.open(arguments.data, **{name: getattr(arguments, name) for name in names})
+    return data.open(arguments.data, **{name: getattr(arguments, name) for name in names}, **declared_privacy(arguments))
+
+
+def declared_privacy(arguments: argparse.Namespace) -> dict[str, Any]:
+    """What the options of ``add_packed`` declare about the privacy of records, whatever file they are in."""
+    unit = {} if arguments.unit is None else {"unit": arguments.unit}
+    return {"evaluation_is_public": arguments.evaluation_public, **unit}
 
 
 def of_tables(arguments: argparse.Namespace) -> dict[str, Any]:
@@ -121,7 +130,6 @@ def table_options(arguments: argparse.Namespace) -> dict[str, Any]:
         **{name: getattr(arguments, name) for name in plain},
         "bounds": bounds(arguments.bounds) if arguments.bounds else None,
         "group_features": None if arguments.group_features is None else sources.group_features(arguments.group_features),
-        "evaluation_is_public": arguments.evaluation_public,
         "evaluation_fraction": arguments.evaluation_fraction,
         "split_seed": arguments.split_seed,
     }

@@ -2,20 +2,22 @@
 
 A sealed block is AES-256-GCM of its content under a nonce of its part (of the file) and its position there, and additional
 data that name the file too. So a block is refused if it was altered, moved, or taken from another part, pass or file.
+
+A block in the clear has a checksum of the same instead, against damage: anybody who alters a block can compute it.
 """
 
 from __future__ import annotations
 
 import importlib
 import os
+import zlib
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar, Protocol
 
 from workbench import _validate
 
-__all__ = ["TAG", "Blocks", "RecordsError", "Seal", "file_key", "require_cryptography"]
+__all__ = ["Blocks", "Checksum", "Guard", "RecordsError", "Seal", "file_key", "require_cryptography"]
 
-TAG = 16  # bytes that a seal adds to a block
 _PURPOSE = b"dpvi-workbench records at rest 1"
 _MOST_BLOCKS = 2**32  # under one key: far below what AES-GCM allows with nonces that count
 
@@ -52,11 +54,55 @@ def file_key(key: bytes, salt: bytes) -> bytes:
     return bytes(hkdf.HKDF(hashes.SHA256(), len(key), salt, _PURPOSE).derive(key))
 
 
+class Guard(Protocol):
+    """What is written with each block, by which reading it finds out that it is another one."""
+
+    tag: ClassVar[int]  # bytes that it adds to a block
+    refusal: ClassVar[str]  # what happened to a block that is refused
+
+    def close(self, part: int, position: int, content: Any, further: bytes = b"") -> bytes:
+        """``content`` as it is written. :param further: public bytes that are guarded too, but not written."""
+
+    def open(self, part: int, position: int, guarded: Any, further: bytes = b"") -> Any:
+        """The content of what was read; None if it is not what was written in this place."""
+
+
+class Checksum:
+    """The CRC-32 of a block in the clear, of its place and of its file.
+
+    It notices any damage within 32 neighbouring bits, and other damage but for a probability of 2^-32. It is no seal.
+
+    :param name: of the file, random.
+    """
+
+    tag: ClassVar[int] = 4
+    refusal: ClassVar[str] = "is damaged"
+
+    def __init__(self, name: bytes) -> None:
+        self._name = name
+
+    def close(self, part: int, position: int, content: Any, further: bytes = b"") -> bytes:
+        """``content`` and its checksum."""
+        return bytes(content) + self._of(part, position, content, further)
+
+    def open(self, part: int, position: int, guarded: Any, further: bytes = b"") -> Any:
+        """The content of a block; None if it is damaged or belongs in another place."""
+        view = memoryview(guarded)
+        content = view[: -self.tag]
+        return content if self._of(part, position, content, further) == view[-self.tag :] else None
+
+    def _of(self, part: int, position: int, content: Any, further: bytes) -> bytes:
+        return zlib.crc32(content, zlib.crc32(self._name + _nonce(part, position) + further)).to_bytes(self.tag, "little")
+
+
 class Seal:
     """Seals and opens the blocks of one file. It writes the blocks of a part once, in their order: no nonce is used twice.
 
     :param key: of this file alone, 32 bytes. :param name: of the file, random.
     """
+
+    tag: ClassVar[int] = 16
+    refusal: ClassVar[str] = "was altered, moved or replaced"
 
     def __init__(self, key: bytes, name: bytes) -> None:
         aead = importlib.import_module("cryptography.hazmat.primitives.ciphers.aead")
@@ -69,7 +115,7 @@ class Seal:
         raise TypeError("a key of records at rest is not sent to other processes: open the file there.")
 
     def close(self, part: int, position: int, content: Any, further: bytes = b"") -> bytes:
-        """``content`` sealed, ``TAG`` bytes longer.
+        """``content`` sealed, ``tag`` bytes longer.
 
         :param part: of the file, or the pass over a scratch file. :param position: 0, 1, 2, ... within the part.
         :param further: public bytes that the seal covers too.
@@ -101,16 +147,16 @@ class Blocks:
     """Equal blocks of an open file, one after another.
 
     :param handle: of the open file. :param path: for errors. :param start: offset of the first block.
-    :param size: bytes of content in a block. :param part: of the file. :param seal: None for blocks in the clear.
+    :param size: bytes of content in a block. :param part: of the file.
     """
 
-    def __init__(self, handle: int, path: Path, start: int, size: int, part: int, seal: Seal | None) -> None:
-        self.handle, self.path, self.start, self.size, self.part, self.seal = handle, path, start, size, part, seal
+    def __init__(self, handle: int, path: Path, start: int, size: int, part: int, guard: Guard) -> None:
+        self.handle, self.path, self.start, self.size, self.part, self.guard = handle, path, start, size, part, guard
 
     @property
     def stride(self) -> int:
         """Bytes in the file from one block to the next."""
-        return self.size + (0 if self.seal is None else TAG)
+        return self.size + self.guard.tag
 
     def end(self, count: int) -> int:
         """The offset behind ``count`` blocks."""
@@ -119,26 +165,22 @@ class Blocks:
     def write(self, position: int, content: Any) -> None:
         """Write one block. :raises RecordsError: if the disk is full or fails."""
         assert len(content) == self.size
-        sealed = content if self.seal is None else self.seal.close(self.part, position, content)
-        write_at(self.handle, self.path, self.end(position), sealed)
+        write_at(self.handle, self.path, self.end(position), self.guard.close(self.part, position, content))
 
-    def read(self, position: int, count: int = 1) -> bytes | bytearray:
+    def read(self, position: int, count: int = 1) -> bytearray:
         """The content of ``count`` blocks from ``position`` on, in one read.
 
-        :raises RecordsError: if one is not the block that was sealed for its place.
+        :raises RecordsError: if one is not the block that was written in its place.
         """
-        found = read_at(self.handle, self.path, self.end(position), count * self.stride)
-        if self.seal is None:
-            return found
-        content, view = bytearray(count * self.size), memoryview(found)
+        view = memoryview(read_at(self.handle, self.path, self.end(position), count * self.stride))
+        contents = bytearray(count * self.size)
         for number in range(count):
-            opened = self.seal.open(self.part, position + number, view[number * self.stride : (number + 1) * self.stride])
-            if opened is None:
-                raise RecordsError(
-                    self.path, f"block {position + number} was altered, moved or replaced, so nothing of it is used."
-                )
-            content[number * self.size : (number + 1) * self.size] = opened
-        return content
+            guarded = view[number * self.stride : (number + 1) * self.stride]
+            content = self.guard.open(self.part, position + number, guarded)
+            if content is None:
+                raise RecordsError(self.path, f"block {position + number} {self.guard.refusal}, so nothing of it is used.")
+            contents[number * self.size : (number + 1) * self.size] = content
+        return contents
 
 
 # ---- the storage ----------------------------------------------------------------------------------------------------------

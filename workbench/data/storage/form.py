@@ -4,7 +4,7 @@
 
     16 bytes            what the file is
     8 bytes             length of the header
-    header              JSON, public: form, file id, layout of a record, numbers of blocks, public facts about the data set
+    header              JSON, public: form, file id, numbers of blocks, and declarations, which say how a record is laid out
     one block           JSON, private where the file is encrypted: numbers of records, fingerprints
     train blocks        as many as the header says
     evaluation blocks   the same
@@ -13,13 +13,12 @@ Where a person or other unit has several rows, a training record is a unit with 
 "present" says which are there. An evaluation record is then a row, and its "rows" is how many rows its unit has, or 0 if it
 is not the first of them.
 
-A header is written last, so a file without one is not finished. Where the file is encrypted, the seal of the private facts
-covers the header too.
+A header is written last, so a file without one is not finished. What guards the private facts, a seal or a checksum, covers
+the header too.
 """
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 from collections.abc import Callable, Mapping
@@ -30,73 +29,35 @@ from typing import Any
 import numpy as np
 
 from workbench import _validate
-from workbench.data.dataset import PRESENT, Dataset
-from workbench.data.schema import Schema
-from workbench.data.storage.blocks import TAG, Blocks, RecordsError, Seal, file_key, read_at, require_cryptography, write_at
-from workbench.data.units import MOST_ROWS
+from workbench.data.dataset import PRESENT
+from workbench.data.storage.blocks import (
+    Blocks,
+    Checksum,
+    Guard,
+    RecordsError,
+    Seal,
+    file_key,
+    read_at,
+    require_cryptography,
+    write_at,
+)
+from workbench.data.storage.facts import layout, require, unit_facts
 
-__all__ = [
-    "EVALUATION", "ROWS", "TRAIN", "Form", "Opened", "dataset_facts", "new_id", "open_file", "public_facts", "record_type",
-    "unit_type",
-]  # fmt: skip
+__all__ = ["EVALUATION", "ROWS", "TRAIN", "Form", "Opened", "new_id", "open_file"]
 
 MAGIC = b"dpvi records\r\n\x1a\n"
-VERSION = 1
+VERSION = 2
 FACTS, TRAIN, EVALUATION = 0, 1, 2  # parts of a file
 ROWS = "rows"  # how many its unit has, at the first of them
 _PAGE = 4096
 _FACTS_SIZE = 2 * _PAGE
-_CHECK = 16  # bytes
 _ID_BYTES = 32
 _LONGEST_HEADER = 2**28
 _MOST = 2**62
+_KEYS = {"version", "id", "encryption", "per_block", "blocks", "dataset"}
+_CIPHER = "AES-256-GCM"
 # what reading a header raises that somebody wrote by hand
-_DAMAGE = (ValueError, KeyError, TypeError, IndexError, AttributeError, OverflowError, SyntaxError, RecursionError)
-_LISTS = ("feature_names", "classes", "arrays", "groups", "group_feature_names", "image_shape")
-_TEXTS = ("name", "description", "target_name", "unit", "licence", "source", "group_name")
-_PLAIN = (*_TEXTS, "evaluation_is_public", "is_public", "vocabulary_size")
-
-
-def record_type(arrays: Mapping[str, np.ndarray]) -> np.dtype:
-    """The layout of a record: its entries of the arrays, one after another, least significant byte first."""
-    return np.dtype([(name, array.dtype.newbyteorder("<"), array.shape[1:]) for name, array in arrays.items()])
-
-
-def unit_type(row: np.dtype, max_rows: int) -> np.dtype:
-    """The layout of a unit with room for ``max_rows`` rows."""
-    fields = [(name, row[name].base, (max_rows, *row[name].shape)) for name in row.names or ()]
-    return np.dtype([*fields, (PRESENT, "<f4", (max_rows,))])
-
-
-def public_facts(dataset: Dataset) -> dict[str, Any]:
-    """What the header says about a data set, ready for JSON."""
-    return {
-        **{name: getattr(dataset, name) for name in _PLAIN},
-        **{name: list(getattr(dataset, name)) for name in _LISTS},
-        "schema": None if dataset.schema is None else dataset.schema.to_dict(),
-        "group_features": None if dataset.group_features is None else dataset.group_features.tolist(),
-        "target_bounds": dataset.target_bounds,
-        "units": None if dataset.units is None else {"max_rows": dataset.units.max_rows, "mean": dataset.units.mean},
-    }
-
-
-def dataset_facts(facts: Mapping[str, Any]) -> dict[str, Any]:
-    """The arguments of ``Dataset`` that ``public_facts`` wrote. :raises TypeError: for facts of other kinds."""
-    group_features = facts["group_features"]
-    texts = [facts[name] for name in _TEXTS] + [text for name in _LISTS[:-1] for text in facts[name]]
-    if not all(isinstance(text, str) for text in texts):
-        raise TypeError
-    bounds = facts.get("target_bounds")  # the first files had no target_bounds
-    if bounds is not None:
-        low, high = map(float, bounds)
-        bounds = low, high
-    return {
-        **{name: facts[name] for name in _PLAIN},
-        **{name: tuple(facts[name]) for name in _LISTS},
-        "schema": None if facts["schema"] is None else Schema.from_dict(facts["schema"]),
-        "group_features": None if group_features is None else np.asarray(group_features, np.float32),
-        "target_bounds": bounds,
-    }
+_DAMAGE = (ValueError, KeyError, TypeError, IndexError, AttributeError, OverflowError, RecursionError)
 
 
 @dataclass(frozen=True)
@@ -125,8 +86,7 @@ class Form:
     @property
     def units(self) -> tuple[int, bool] | None:
         """(largest number of rows of a unit, whether they weigh 1 together); None where each row is one."""
-        said = self.facts.get("units")  # the first files had no units
-        return None if said is None else (said["max_rows"], said["mean"])
+        return unit_facts(self.facts)
 
     def of_part(self, part: int) -> tuple[np.dtype, int]:
         """(layout of a record, records in a block) of a part."""
@@ -141,11 +101,6 @@ class Form:
         record, per_block = self.of_part(part)
         return record.itemsize * per_block
 
-    @property
-    def slots(self) -> int:
-        """Places for training records, those that are filled and those that are not."""
-        return self.blocks[0] * self.per_block
-
     def with_room(self) -> Form:
         """The same, with room for its header whatever the numbers of blocks turn out to be."""
         needed = len(replace(self, blocks=(_MOST, _MOST)).header())
@@ -153,12 +108,10 @@ class Form:
 
     def header(self) -> bytes:
         """The header with its mark and length, filled up with spaces."""
-        fields = [[name, self.record[name].base.str, list(self.record[name].shape)] for name in self.record.names or ()]
         said = {
             "version": VERSION,
             "id": self.file_id.hex(),
-            "encryption": "AES-256-GCM" if self.is_encrypted else None,
-            "record": fields,
+            "encryption": _CIPHER if self.is_encrypted else None,
             "per_block": self.per_block,
             "blocks": list(self.blocks),
             "dataset": dict(self.facts),
@@ -171,39 +124,29 @@ class Form:
         """Bytes of the header with its mark and length."""
         return len(MAGIC) + 8 + self.reserved
 
-    def part(self, part: int, handle: int, path: Path, seal: Seal | None) -> Blocks:
+    def start_of(self, part: int) -> int:
+        """The offset of the first block of a part, or of the end of the file behind the last part."""
+        tag = (Seal if self.is_encrypted else Checksum).tag
+        sizes = _FACTS_SIZE, self.block_size, self.size_of(EVALUATION)
+        before = zip((1, *self.blocks), sizes, range(part), strict=False)
+        return self.header_size + sum(count * (size + tag) for count, size, _ in before)
+
+    def guard(self, key: bytes | None) -> Guard:
+        """What guards the blocks. :param key: the user's, where the file is encrypted."""
+        assert (key is not None) == self.is_encrypted
+        return Checksum(self.file_id) if key is None else Seal(file_key(key, self.file_id), self.file_id)
+
+    def part(self, part: int, handle: int, path: Path, guard: Guard) -> Blocks:
         """The blocks of one part of the file."""
-        facts = Blocks(handle, path, self.header_size, _FACTS_SIZE, FACTS, seal)
-        if part == FACTS:
-            return facts
-        train = Blocks(handle, path, facts.end(1), self.block_size, TRAIN, seal)
-        return train if part == TRAIN else Blocks(
-            handle, path, train.end(self.blocks[0]), self.size_of(part), part, seal
-        )  # fmt: skip
+        size = _FACTS_SIZE if part == FACTS else self.size_of(part)
+        return Blocks(handle, path, self.start_of(part), size, part, guard)
 
-    def end(self, seal: Seal | None) -> int:
-        """The size of the whole file."""
-        return self.part(EVALUATION, -1, Path(), seal).end(self.blocks[1])
-
-    def finish(self, handle: int, path: Path, seal: Seal | None, private: Mapping[str, Any]) -> None:
+    def finish(self, handle: int, path: Path, guard: Guard, private: Mapping[str, Any]) -> None:
         """Write the private facts, and then the header."""
-        text, header = json.dumps(private).encode().ljust(_FACTS_SIZE - _CHECK), self.header()
-        content = text + _check_of(header, text)
+        content, header = json.dumps(private).encode().ljust(_FACTS_SIZE), self.header()
         assert len(content) == _FACTS_SIZE
-        sealed = content if seal is None else seal.close(FACTS, 0, content, header)
-        write_at(handle, path, self.header_size, sealed)
+        write_at(handle, path, self.header_size, guard.close(FACTS, 0, content, header))
         write_at(handle, path, 0, header)
-
-    def check_units(self) -> None:
-        """:raises ValueError: unless units have the layout that ``pack`` gives them."""
-        assert self.units is not None
-        most, mean = self.units
-        if not (type(most) is int and 1 <= most <= MOST_ROWS and type(mean) is bool):
-            raise ValueError
-        if any(self.record[name].shape[:1] != (most,) for name in self.record.names or ()):
-            raise ValueError
-        if self.record[PRESENT] != np.dtype(("<f4", (most,))):
-            raise ValueError
 
     @classmethod
     def read(cls, handle: int, path: Path, size: int) -> Form:
@@ -215,55 +158,57 @@ class Form:
             )
         try:
             length = int.from_bytes(head[len(MAGIC) :], "little")
-            if length > min(size, _LONGEST_HEADER):
-                raise ValueError
+            require(length <= min(size, _LONGEST_HEADER))
             said = json.loads(bytes(read_at(handle, path, start, length)))
-            if said["version"] != VERSION:
-                raise _validate.ArgumentError("path", str(path), "was written by another version of the workbench.")
-            record = np.dtype([(name, kind, tuple(shape)) for name, kind, shape in said["record"]])
-            encrypted = said["encryption"] is not None
-            blocks = tuple(map(int, said["blocks"]))
-            form = cls(
-                bytes.fromhex(said["id"]), encrypted, record, int(said["per_block"]), (blocks[0], blocks[1]),
-                said["dataset"], length,
-            )  # fmt: skip
-            named = tuple(dataset_facts(form.facts)["arrays"])
-            if form.units is not None:
-                named = (*named, PRESENT)
-                form.check_units()
-            if form.per_block < 1 or min(blocks) < 0 or len(form.file_id) != _ID_BYTES or named != record.names:
-                raise ValueError
-            if not record.itemsize or any(record[name].base.kind not in "fi" for name in named):
-                raise ValueError
-            expected = form.part(EVALUATION, handle, path, None).end(form.blocks[1])
-            expected += TAG * (1 + sum(blocks)) * encrypted
-        except _validate.ArgumentError:
-            raise
+            form = cls._of(said, length) if said["version"] == VERSION else None
         except (*_DAMAGE, RecordsError):
-            raise _validate.ArgumentError("path", str(path), "has a damaged header.") from None
+            raise _damaged(path) from None
+        if form is None:
+            raise _validate.ArgumentError(
+                "path", str(path), f"has another format than {VERSION}, the one that is read here: pack the table again."
+            )
+        expected = form.start_of(EVALUATION + 1)
         if expected != size:
             raise _validate.ArgumentError(
                 "path", str(path), f"has {size} bytes instead of {expected}: it was cut short, or never finished."
             )
         return form
 
+    @classmethod
+    def _of(cls, said: Mapping[str, Any], length: int) -> Form:
+        """:raises ValueError: or others of ``_DAMAGE``, unless ``header`` wrote it."""
+        require(said.keys() == _KEYS and type(said["version"]) is int and said["encryption"] in (None, _CIPHER))
+        blocks, per_block = said["blocks"], said["per_block"]
+        require(type(blocks) is list and len(blocks) == 2)
+        require(all(type(number) is int and 0 <= number <= _MOST for number in (*blocks, per_block)) and per_block > 0)
+        file_id = bytes.fromhex(said["id"])
+        require(len(file_id) == _ID_BYTES)
+        record = layout(said["dataset"])
+        return cls(
+            file_id, said["encryption"] is not None, record, per_block, (blocks[0], blocks[1]), said["dataset"], length
+        )
+
+
+def _damaged(path: Path) -> _validate.ArgumentError:
+    return _validate.ArgumentError("path", str(path), "has a damaged header.")
+
 
 @dataclass(frozen=True, eq=False)
 class Opened:
     """An open file of records.
 
-    :param form: of the header. :param seal: None for a file in the clear. :param private: the private facts.
+    :param form: of the header. :param private: the private facts.
     """
 
     path: Path
     handle: int
     form: Form
-    seal: Seal | None
+    guard: Guard
     private: Mapping[str, Any]
 
     def part(self, part: int) -> Blocks:
         """The blocks of training or evaluation records."""
-        return self.form.part(part, self.handle, self.path, self.seal)
+        return self.form.part(part, self.handle, self.path, self.guard)
 
     def number(self, part: int) -> int:
         """How many records there are."""
@@ -284,8 +229,7 @@ def open_file(
     :raises ArgumentError: naming ``path`` for another or damaged file; ``key_file`` for a key that is missing, and the
         argument of ``named`` for one that is wrong.
     """
-    form = Form.read(handle, path, size)
-    seal = None
+    form, key = Form.read(handle, path, size), None
     if form.is_encrypted:
         require_cryptography()
         key = find_key()
@@ -293,38 +237,37 @@ def open_file(
             raise _validate.ArgumentError(
                 "key_file", None, f"{path.name} is encrypted: name the file with its key.", code="no key"
             )
-        seal = Seal(file_key(key, form.file_id), form.file_id)
-    facts = form.part(FACTS, handle, path, seal)
-    content: Any = read_at(handle, path, facts.start, facts.stride)
+    guard = form.guard(key)
+    facts = form.part(FACTS, handle, path, guard)
     header = bytes(read_at(handle, path, 0, form.header_size))
-    if seal is not None:
-        content = seal.open(FACTS, 0, content, header)
-        if content is None:
-            argument, place = named or ("key_file", None)
-            raise _validate.ArgumentError(
-                argument,
-                place,
-                f"does not open {path.name}: it is another key, or the header was altered.",
-                code="wrong key",
-            )
+    content = guard.open(FACTS, 0, read_at(handle, path, facts.start, facts.stride), header)
+    if content is None and form.is_encrypted:
+        argument, place = named or ("key_file", None)
+        raise _validate.ArgumentError(
+            argument,
+            place,
+            f"does not open {path.name}: it is another key, or the header was altered.",
+            code="wrong key",
+        )
     try:
-        if bytes(content[-_CHECK:]) != _check_of(header, content[:-_CHECK]):
-            raise ValueError
-        private = json.loads(bytes(content[:-_CHECK]))
-        counts = [int(count) for count in private["records"]]
-        places = [number * form.of_part(part)[1] for number, part in zip(form.blocks, (TRAIN, EVALUATION), strict=True)]
-        if not all(0 <= count <= number for count, number in zip(counts, places, strict=True)):
-            raise ValueError
-        if form.units is not None and not counts[0] <= int(private[ROWS]) <= counts[0] * form.units[0]:
-            raise ValueError
-    except (ValueError, KeyError, TypeError):
-        raise _validate.ArgumentError("path", str(path), "has a damaged header.") from None
-    return Opened(path, handle, form, seal, private)
+        require(content is not None)
+        private = json.loads(bytes(content))
+        _check_private(form, private)
+    except _DAMAGE:
+        raise _damaged(path) from None
+    return Opened(path, handle, form, guard, private)
 
 
-def _check_of(header: bytes, text: Any) -> bytes:
-    """A checksum against damage, which anybody can compute."""
-    return hashlib.blake2b(header + bytes(text), digest_size=_CHECK).digest()
+def _check_private(form: Form, private: Any) -> None:
+    """:raises ValueError: or others of ``_DAMAGE``, unless ``pack`` wrote these private facts of a file."""
+    counts, prints = private["records"], private.get("fingerprints", {})
+    require(private.keys() <= {"records", "fingerprints", ROWS} and (ROWS in private) == (form.units is not None))
+    require(type(counts) is list and len(counts) == 2 and type(prints) is dict)
+    require(all(type(text) is str for text in prints.values()))
+    for part, count in zip((TRAIN, EVALUATION), counts, strict=True):
+        require(type(count) is int and 0 <= count <= form.blocks[part - TRAIN] * form.of_part(part)[1])
+    if form.units is not None:
+        require(type(private[ROWS]) is int and counts[0] <= private[ROWS] <= counts[0] * form.units[0])
 
 
 def new_id() -> bytes:

@@ -24,31 +24,23 @@ from workbench.data import splits
 from workbench.data.dataset import Dataset
 from workbench.data.encoding import Encoding
 from workbench.data.storage import tables
-from workbench.data.storage.blocks import Blocks, RecordsError, Seal, file_key, require_cryptography
-from workbench.data.storage.form import (
-    EVALUATION,
-    ROWS,
-    TRAIN,
-    Form,
-    Opened,
-    new_id,
-    public_facts,
-    record_type,
-    unit_type,
-)
+from workbench.data.storage.blocks import Blocks, Checksum, Guard, RecordsError, Seal, require_cryptography
+from workbench.data.storage.facts import layout, public_facts
+from workbench.data.storage.form import EVALUATION, ROWS, TRAIN, Form, Opened, new_id
 from workbench.data.storage.keys import found_key
 from workbench.data.storage.oblivious import scratch_file
 from workbench.data.storage.persons import Gathered, Persons
 from workbench.data.storage.reading import Stored
 from workbench.data.storage.reading import dataset as dataset_of
-from workbench.data.units import Units, check_several, checked_max_rows, unit_called
+from workbench.data.units import Units, check_several, checked_max_rows
 
 __all__ = ["pack"]
 
 _SMALLEST_BLOCK, _LARGEST_BLOCK = 2**16, 2**20
 _ROWS = 2**15  # of the table at a time
 _MOST_COUNTED = 2**23  # records whose hashes are held at once, of 24 bytes each
-_NOT_OF_THE_COLUMNS = ("evaluation_fraction", "split_seed", "evaluation_is_public", "unit", "name", "separator", "decimal")
+_NOT_OF_THE_COLUMNS = ("evaluation_fraction", "split_seed", "name", "separator", "decimal")
+_OF_OPENING = ("unit", "evaluation_is_public")  # about privacy, which a file cannot vouch for
 
 
 def pack(
@@ -93,8 +85,8 @@ def pack(
         number. By default anyone who sees the file learns how many blocks they fill.
     :param evaluation: table of evaluation records with the same columns, instead of a split.
     :param fingerprints: of ``workbench pack``, which keeps the ledger's fingerprint in an encrypted file.
-    :param options: those of ``from_frame`` apart from ``private_scaling`` and ``evaluation``; ``separator`` and ``decimal``
-        of ``from_csv``.
+    :param options: those of ``from_frame`` apart from ``private_scaling`` and ``evaluation``, and from ``unit`` and
+        ``evaluation_is_public``, which ``open`` takes; ``separator`` and ``decimal`` of ``from_csv``.
     :return: the path of the file.
     :raises ArgumentError: naming the argument and its value, never a cell.
     """
@@ -121,20 +113,20 @@ def pack(
             scratch = functools.partial(_scratch_for, target.absolute().parent, key is not None, ends)
             sides = _Units(table, other, (fraction, seed), checked_max_rows(options["max_rows"]), scratch)
         form = _form(table, options, sides, block_size, (capacity, fraction if other is None else None), key is not None)
-        seal = None if key is None else Seal(file_key(key, form.file_id), form.file_id)
-        private = _written(sides, form, handle, partial, seal)
+        guard = form.guard(key)
+        private = _written(sides, form, handle, partial, guard)
         if private["records"] != sides.records:
             raise _validate.ArgumentError("path", str(path), "was changed while it was packed.")
-        if fingerprints is not None and seal is not None:
-            opened = Opened(partial, os.dup(handle), form, seal, private)
+        if fingerprints is not None and form.is_encrypted:
+            opened = Opened(partial, os.dup(handle), form, guard, private)
             private["fingerprints"] = dict(fingerprints(dataset_of(Stored(opened, "direct"))))
-        form.finish(handle, partial, seal, private)
+        form.finish(handle, partial, guard, private)
     return target
 
 
-def _written(sides: _Rows | _Units, form: Form, handle: int, path: Path, seal: Seal | None) -> dict[str, Any]:
+def _written(sides: _Rows | _Units, form: Form, handle: int, path: Path, guard: Guard) -> dict[str, Any]:
     """The private facts of a file of which the blocks were written here."""
-    parts = [_Writer(form.part(part, handle, path, seal), *form.of_part(part)) for part in (TRAIN, EVALUATION)]
+    parts = [_Writer(form.part(part, handle, path, guard), *form.of_part(part)) for part in (TRAIN, EVALUATION)]
     for records in sides.packed(form):
         for part, some in zip(parts, records, strict=True):
             part.add(some)
@@ -146,14 +138,19 @@ def _written(sides: _Rows | _Units, form: Form, handle: int, path: Path, seal: S
     return private
 
 
-def _scratch_for(folder: Path, encrypt: bool, ends: contextlib.ExitStack) -> tuple[int, Path, Seal | None]:
-    """A scratch file until ``ends``, and what seals it."""
+def _scratch_for(folder: Path, encrypt: bool, ends: contextlib.ExitStack) -> tuple[int, Path, Guard]:
+    """A scratch file until ``ends``, and what guards it."""
     handle, path = ends.enter_context(scratch_file(folder))
-    return handle, path, Seal(os.urandom(32), os.urandom(32)) if encrypt else None
+    return handle, path, Seal(os.urandom(32), os.urandom(32)) if encrypt else Checksum(os.urandom(32))
 
 
 def _check(options: Mapping[str, Any], target: Path) -> None:
     """:raises ArgumentError: naming what cannot be packed, or a place where nothing can be written."""
+    for name in _OF_OPENING:
+        if name in options:
+            raise _validate.ArgumentError(
+                name, options[name], f"is not kept in a file: say it where you open it, wb.data.open(..., {name}=...)."
+            )
     if options.get("private_scaling"):
         raise _validate.ArgumentError("private_scaling", True, "cannot be packed: declare bounds or a schema.")
     if target.exists():
@@ -171,22 +168,15 @@ def _form(
     encrypt: bool,
 ) -> Form:
     """The form of the file. :param declared: number of training records, and share of evaluation records, if public."""
-    arrays, (capacity, fraction), encoding = table.example(), declared, table.encoding
-    record, named = record_type(arrays), {"name": table.path.name.split(".")[0]}
-    units = None
+    arrays, (capacity, fraction), encoding, units = table.example(), declared, table.encoding, None
     if encoding.unit_id is not None:
         none = np.empty(0, np.int32)
         units = Units(none, checked_max_rows(options["max_rows"]), none, bool(options.get("unit_mean", False)))
-        record, named = unit_type(record, units.max_rows), {**named, "unit": unit_called(encoding.unit_id)}
+    name, described = options.get("name", table.path.name.split(".")[0]), encoding.facts(arrays, table.labels)
+    facts = public_facts(Dataset(name=name, train=(), evaluation=(), units=units, **described))
+    record = layout(facts)
     if record.itemsize > block_size:
         raise _validate.ArgumentError("block_size", block_size, f"is less than a record, {record.itemsize} bytes.")
-    facts = public_facts(
-        Dataset(
-            train=(), evaluation=(), evaluation_is_public=options.get("evaluation_is_public", False), units=units,
-            **{**named, **{name: options[name] for name in ("name", "unit") if name in options}},
-            **encoding.facts(arrays, table.labels),
-        )
-    )  # fmt: skip
     most = list(sides.counts)
     if capacity is not None:
         if most[0] > capacity:
@@ -234,7 +224,7 @@ class _Rows:
 class _Units:
     """Persons as records, and the rows of those of evaluation.
 
-    :param scratch: makes a scratch file, and what seals it.
+    :param scratch: makes a scratch file, and what guards it.
     :param counts: of persons on both sides. :param records: of training and of evaluation. :param rows: of training.
     """
 
@@ -244,7 +234,7 @@ class _Units:
         other: _Table | None,
         split: tuple[float, int],
         max_rows: int,
-        scratch: Callable[[], tuple[int, Path, Seal | None]],
+        scratch: Callable[[], tuple[int, Path, Guard]],
     ) -> None:
         fraction, seed = split
         known = [Persons(table.identifiers())]
@@ -270,20 +260,20 @@ class _Units:
 
 
 def _gathered(
-    table: _Table, persons: Persons, max_rows: int, seed: int, scratch: Callable[[], tuple[int, Path, Seal | None]]
+    table: _Table, persons: Persons, max_rows: int, seed: int, scratch: Callable[[], tuple[int, Path, Guard]]
 ) -> Gathered:
     """The rows of a table by persons. :raises ArgumentError: naming ``path``, if they are not those that were counted."""
     gathered, seen = None, np.zeros(len(persons), np.int64)
     changed = _validate.ArgumentError("path", str(table.path), "was changed while it was packed.")
     for _, arrays, column in table.parts():
         if gathered is None:
-            gathered = Gathered(*scratch(), persons, record_type(arrays), max_rows, seed)
+            gathered = Gathered(*scratch(), persons, _row_type(arrays), max_rows, seed)
         try:
             numbers = persons.numbers(column)
         except KeyError:
             raise changed from None
         np.add.at(seen, numbers, 1)
-        gathered.add(numbers, table.encoding.content(arrays), _records(arrays, record_type(arrays)))
+        gathered.add(numbers, table.encoding.content(arrays), _records(arrays, _row_type(arrays)))
     if gathered is None or not np.array_equal(seen, persons.counts):
         raise changed
     return gathered
@@ -372,6 +362,11 @@ class _Table:
             held_out[np.concatenate(rows)] = coins < fraction
             group += 1
         return held_out
+
+
+def _row_type(arrays: Mapping[str, np.ndarray]) -> np.dtype:
+    """The layout of a row in a scratch file."""
+    return np.dtype([(name, array.dtype, array.shape[1:]) for name, array in arrays.items()])
 
 
 def _records(arrays: Mapping[str, np.ndarray], record: np.dtype) -> np.ndarray:

@@ -13,7 +13,6 @@ import itertools
 import os
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -21,7 +20,7 @@ from workbench import _validate
 from workbench._lazy import pd
 from workbench.data import splits
 from workbench.data.dataset import PRESENT
-from workbench.data.storage.blocks import RecordsError, Seal, read_at, write_at
+from workbench.data.storage.blocks import Guard, RecordsError, read_at, write_at
 from workbench.data.storage.form import ROWS
 from workbench.data.units import coded, in_both_tables, padded, sample
 
@@ -127,15 +126,15 @@ def _merged(parts: list[np.ndarray]) -> np.ndarray:
 class Gathered:
     """Encoded rows of persons in a scratch file, from which some persons at a time are read with all their rows.
 
-    :param handle: of the open scratch file. :param path: for errors. :param seal: of that file; None for one in the clear.
+    :param handle: of the open scratch file. :param path: for errors. :param guard: of that file.
     :param row: layout of an encoded row. :param max_rows: of a training record. :param seed: of the split.
     """
 
     def __init__(
-        self, handle: int, path: Path, seal: Seal | None, persons: Persons, row: np.dtype, max_rows: int, seed: int
+        self, handle: int, path: Path, guard: Guard, persons: Persons, row: np.dtype, max_rows: int, seed: int
     ) -> None:
         self.persons, self._max_rows, self._seed = persons, max_rows, seed
-        self._handle, self._path, self._seal = handle, path, seal
+        self._handle, self._path, self._guard = handle, path, guard
         self._entry = np.dtype([("person", "<i4"), ("digest", _DIGEST), ("row", row)])
         before = np.cumsum(persons.counts) - persons.counts
         self._bucket_of = (before // max(1, _BUCKET // self._entry.itemsize)).astype(np.int32)
@@ -160,10 +159,10 @@ class Gathered:
         each, starts = np.unique(buckets[order], return_index=True)
         for bucket, these in zip(each.tolist(), np.split(order, starts[1:]), strict=True):
             chunk = entries[these].tobytes()
-            sealed = chunk if self._seal is None else self._seal.close(0, self._written, chunk)
-            write_at(self._handle, self._path, self._end, sealed)
-            self._chunks[bucket].append((self._written, self._end, len(sealed)))
-            self._written, self._end = self._written + 1, self._end + len(sealed)
+            guarded = self._guard.close(0, self._written, chunk)
+            write_at(self._handle, self._path, self._end, guarded)
+            self._chunks[bucket].append((self._written, self._end, len(guarded)))
+            self._written, self._end = self._written + 1, self._end + len(guarded)
 
     def _buckets(self) -> Iterator[tuple[int, np.ndarray, np.ndarray]]:
         """(number of the first person, entries by person and within one by content, int64[n + 1]: where each begins)."""
@@ -178,11 +177,9 @@ class Gathered:
             first += len(bounds) - 1
 
     def _read(self, number: int, offset: int, size: int) -> np.ndarray:
-        content: Any = read_at(self._handle, self._path, offset, size)
-        if self._seal is not None:
-            content = self._seal.open(0, number, content)
-            if content is None:
-                raise RecordsError(self._path, "was altered while a table was packed.")
+        content = self._guard.open(0, number, read_at(self._handle, self._path, offset, size))
+        if content is None:
+            raise RecordsError(self._path, f"a block {self._guard.refusal} while a table was packed.")
         return np.frombuffer(content, self._entry)
 
     def held_out(self, fraction: float) -> np.ndarray:
@@ -206,7 +203,7 @@ class Gathered:
     def packed(self, held_out: np.ndarray, unit: np.dtype, row: np.dtype) -> Iterator[tuple[np.ndarray, np.ndarray]]:
         """(training records, evaluation records), some at a time, in the order of persons.
 
-        :param unit: layout of a training record, ``form.unit_type``. :param row: of an evaluation record.
+        :param unit: layout of a training record, ``facts.layout``. :param row: of an evaluation record.
         """
         at_once = max(1, _BUCKET // unit.itemsize)
         for first, entries, bounds in self._buckets():

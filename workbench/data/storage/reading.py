@@ -16,7 +16,8 @@ from workbench import _validate
 from workbench.data.dataset import PRESENT, Dataset
 from workbench.data.storage import oblivious
 from workbench.data.storage.blocks import RecordsError
-from workbench.data.storage.form import EVALUATION, ROWS, TRAIN, Opened, dataset_facts, open_file
+from workbench.data.storage.facts import dataset_facts
+from workbench.data.storage.form import EVALUATION, ROWS, TRAIN, Opened, open_file
 from workbench.data.storage.keys import found_key, named_key
 from workbench.data.units import Units
 
@@ -34,6 +35,8 @@ def open_records(
     reading: str | None = None,
     memory: float = 1.0,
     scratch: str | Path | None = None,
+    unit: str | None = None,
+    evaluation_is_public: bool = False,
 ) -> Dataset:
     """The data set in a file that ``pack`` wrote. Its training records stay in the file if they are larger than ``memory``.
 
@@ -48,10 +51,17 @@ def open_records(
         default "memory" if the records fit; otherwise "oblivious" for an encrypted file, and "direct" for others.
     :param memory: GiB that records may take in this process, at least 1/64; copies on the device do not count.
     :param scratch: folder for the scratch file of "oblivious", which is encrypted; by default that of the file.
+    :param unit: what a record is, the privacy unit, in words; by default "training record", or "unit" where records have
+        several rows. A file says nothing about privacy that would be believed: it may be anybody's.
+    :param evaluation_is_public: True declares the evaluation records public.
     :raises ArgumentError: naming ``path``, for a file that is not complete, or not of records; ``key_file`` for a key that
         is missing, wrong, or of another file than this one in the clear; ``reading``, ``memory`` or ``scratch``.
-    :raises RecordsError: where a block was altered.
+    :raises RecordsError: where a block was altered or is damaged. "memory" finds it now, "direct" where it first reads the
+        block, and "oblivious" each time that it does.
     """
+    declared: dict[str, Any] = {"evaluation_is_public": _validate.flag("evaluation_is_public", evaluation_is_public)}
+    if unit is not None:
+        declared["unit"] = _validate.text("unit", unit)
     place = _validate.location("path", path)
     allowed = int(_validate.number("memory", memory, at_least=1 / 64) * 2**30)
     if reading is not None:
@@ -72,7 +82,7 @@ def open_records(
     except BaseException:
         os.close(handle)
         raise
-    is_encrypted, sizes = opened.seal is not None, map(opened.form.size_of, (TRAIN, EVALUATION))
+    is_encrypted, sizes = opened.form.is_encrypted, map(opened.form.size_of, (TRAIN, EVALUATION))
     size = sum(number * each for number, each in zip(opened.form.blocks, sizes, strict=True))
     if reading is None:
         reading = "memory" if size <= allowed else "oblivious" if is_encrypted else "direct"
@@ -86,11 +96,11 @@ def open_records(
         raise _validate.ArgumentError("reading", reading, "hides nothing of a file that is not encrypted.")
     if reading == "oblivious" and not os.access(stored.scratch, os.W_OK):
         raise _validate.ArgumentError("scratch", str(stored.scratch), "cannot be written: name another folder.")
-    return dataset(stored)
+    return dataset(stored, **declared)
 
 
-def dataset(stored: Stored) -> Dataset:
-    """The data set of an open file."""
+def dataset(stored: Stored, **declared: Any) -> Dataset:
+    """The data set of an open file. :param declared: about privacy, by the user."""
     form = stored.opened.form
     facts = dataset_facts(form.facts)
     is_in_memory = stored.reading == "memory"
@@ -109,7 +119,8 @@ def dataset(stored: Stored) -> Dataset:
     (train, counts), (evaluation, others) = of_part(TRAIN), of_part(EVALUATION)
     kept = Loaded(stored.opened.path, stored.hides_reads) if is_in_memory else stored
     units = None if form.units is None else Units(counts, form.units[0], others, form.units[1])
-    return Dataset(train=train, evaluation=evaluation, stored=kept, units=units, **facts)
+    called = {} if units is None else {"unit": "unit"}
+    return Dataset(train=train, evaluation=evaluation, stored=kept, units=units, **{**called, **facts, **declared})
 
 
 def _put(array: np.ndarray, done: int, rows: np.ndarray) -> int:
@@ -157,9 +168,10 @@ class Stored:
     def __init__(self, opened: Opened, reading: str, memory: int = 2**30, scratch: Path | None = None) -> None:
         self.opened, self.reading, self.memory = opened, reading, memory
         self.scratch = opened.path.absolute().parent if scratch is None else scratch
-        kept = opened.private.get("fingerprints", {}) if opened.seal is not None else {}
+        kept = opened.private.get("fingerprints", {}) if opened.form.is_encrypted else {}
         self.fingerprints: dict[str, str] = dict(kept)  # of ``ledger.fingerprint``
         self._mapped: np.ndarray | None = None
+        self._is_verified = np.zeros(opened.form.blocks[0], bool)  # blocks of ``_mapped``
         weakref.finalize(self, os.close, opened.handle)
 
     def __repr__(self) -> str:
@@ -171,7 +183,7 @@ class Stored:
     @property
     def hides_reads(self) -> bool:
         """Whether an observer of the storage learns nothing about which records are in a minibatch, nor what is in them."""
-        return self.opened.seal is not None and self.reading in ("memory", "oblivious")
+        return self.opened.form.is_encrypted and self.reading in ("memory", "oblivious")
 
     def scan(self, part: int, blocks: range | None = None) -> Iterator[tuple[int, np.ndarray]]:
         """(number of the first one, records) of a part, some at a time, in their order.
@@ -208,10 +220,18 @@ class Stored:
         return arrays, None if self.opened.form.units is None else np.concatenate(counts)
 
     def take(self, places: np.ndarray) -> np.ndarray:
-        """The training records at ``places``, int[M]: each block that has some of them is read once."""
+        """The training records at ``places``, int[M]: each block that has some of them is read once.
+
+        :raises RecordsError: if one of these blocks was altered or is damaged. A block in the clear is verified where it is
+            first read by this object.
+        """
         form = self.opened.form
-        if self.opened.seal is None:
-            return self._map()[places]
+        if not form.is_encrypted:
+            blocks, mapped = places // form.per_block, self._map()
+            for block in np.unique(blocks[~self._is_verified[blocks]]).tolist():
+                self.opened.part(TRAIN).read(block)
+                self._is_verified[block] = True
+            return mapped[blocks, places % form.per_block]
         found = np.empty(len(places), form.record)
         order = np.argsort(places, kind="stable")
         blocks, starts = np.unique(places[order] // form.per_block, return_index=True)
@@ -246,16 +266,17 @@ class Stored:
             yield number, [np.ascontiguousarray(records[name]) for name in names], mask
 
     def _map(self) -> np.ndarray:
-        """The training records of a file in the clear, mapped into memory.
+        """The training records of a file in the clear by block and place, mapped into memory.
 
         :raises RecordsError: if the file was cut short, where reading from the map would end the process.
         """
-        if os.fstat(self.opened.handle).st_size < self.opened.form.end(None):
+        form, train = self.opened.form, self.opened.part(TRAIN)
+        if os.fstat(self.opened.handle).st_size < form.start_of(EVALUATION + 1):
             raise RecordsError(self.opened.path, "is cut short.")
         if self._mapped is None:
-            form, start = self.opened.form, self.opened.part(TRAIN).start
+            block = np.dtype([("records", form.record, (form.per_block,)), ("checksum", "V", train.stride - train.size)])
             with os.fdopen(os.dup(self.opened.handle), "rb") as file:
-                self._mapped = np.memmap(file, form.record, "r", start, (form.slots,))
+                self._mapped = np.memmap(file, block, "r", train.start, (form.blocks[0],))["records"]
         return self._mapped
 
 
