@@ -1,13 +1,16 @@
-"""The user's folders in which the workbench keeps its files."""
+"""The user's folders in which the workbench keeps its files, and files that are read and written whole."""
 
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
+import stat
 import sys
 from pathlib import Path
+from typing import BinaryIO
 
-__all__ = ["cache", "flush", "put_new", "state"]
+__all__ = ["cache", "content", "flush", "open_regular", "put_new", "state"]
 
 _NAME = "dpvi-workbench"
 
@@ -56,6 +59,34 @@ def flush(path: Path) -> None:
         os.fsync(handle)
     finally:
         os.close(handle)
+
+
+def open_regular(path: Path) -> BinaryIO:
+    """A regular file, also behind a symbolic link, for reading.
+
+    A pipe or a device would be waited for, or read without an end.
+
+    :raises OSError: if it cannot be read, or is no regular file.
+    """
+    handle = os.open(path, os.O_RDONLY | getattr(os, "O_BINARY", 0) | getattr(os, "O_NONBLOCK", 0))
+    file = os.fdopen(handle, "rb")
+    if not stat.S_ISREG(os.fstat(handle).st_mode):
+        file.close()
+        raise OSError(errno.EINVAL, "it is no regular file", str(path))
+    return file
+
+
+def content(path: Path, most: int | None = None) -> bytes:
+    """The bytes of a regular file.
+
+    :param most: how many there may be; None for any number.
+    :raises OSError: as ``open_regular``; with ``errno.EFBIG``, if there are more.
+    """
+    with open_regular(path) as file:
+        found = file.read() if most is None else file.read(most + 1)
+    if most is not None and len(found) > most:
+        raise OSError(errno.EFBIG, f"it has more than {most} bytes", str(path))
+    return found
 
 
 def _under(variable: str, otherwise: str) -> Path:

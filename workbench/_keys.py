@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import tempfile
 from pathlib import Path
 
 from workbench import _folders, _validate
 
-__all__ = ["KEY_BYTES", "make_key", "read_key"]
+__all__ = ["KEY_BYTES", "MOST_BYTES", "make_key", "read_key"]
 
 KEY_BYTES = 32
+MOST_BYTES = 4096  # of a file with a key, which may be written in hexadecimal digits
 
 
 def read_key(path: Path) -> bytes | None:
@@ -19,14 +21,20 @@ def read_key(path: Path) -> bytes | None:
     :raises ArgumentError: naming ``key file``, if that is damaged. :raises OSError: if it cannot be read.
     """
     try:
-        key = path.read_bytes()
+        key = _folders.content(path, MOST_BYTES)
     except FileNotFoundError:
         return None
+    except OSError as error:
+        if error.errno != errno.EFBIG:
+            raise
+        key, size = b"", f"more than {MOST_BYTES}"
+    else:
+        size = str(len(key))
     if len(key) != KEY_BYTES:
         raise _validate.ArgumentError(
             "key file",
             str(path),
-            f"holds {len(key)} bytes instead of {KEY_BYTES}.",
+            f"holds {size} bytes instead of {KEY_BYTES}.",
             remedy="Restore it. Or delete it: a new key is made then, which does not recognise private records seen before.",
         )
     return key

@@ -3,6 +3,8 @@
 import base64
 import dataclasses
 import errno
+import fcntl
+import functools
 import hashlib
 import inspect
 import json
@@ -293,6 +295,26 @@ def test_what_is_no_file_is_refused(place):
     for path in (".", "pipe", "/dev/null"):
         with pytest.raises(ArgumentError, match=r"^path=.* must be a file"):
             opened(path)
+    Path("link").symlink_to("t.parquet")
+    Path("small").write_bytes(bytes(32))
+    Path("to the key").symlink_to("small")
+    packed(key_file="to the key")
+    for key, words in (
+        ("/dev/zero", "no regular file"),
+        ("pipe", "no regular file"),
+        ("link", "must hold a key"),
+        (".", "irect"),
+    ):
+        for call in (opened, functools.partial(packed, out="u.wbr")):
+            with pytest.raises(ArgumentError, match=rf"^key_file='{key}': .*{words}"):
+                call(key_file=key)
+    for table_path in ("pipe.csv", "zero.csv", "pipe.parquet", "pipe.npz"):
+        Path(table_path).symlink_to("/dev/zero" if "zero" in table_path else "pipe")
+        with pytest.raises(ArgumentError, match=r"^path=.* is no regular file"):
+            wb.data.from_file(table_path, **OPTIONS)
+        with pytest.raises(ArgumentError, match=r"^path=.* is no regular file"):
+            wb.data.pack(table_path, "u.wbr", **OPTIONS)
+    Path("t.wbr").unlink()
     Path("k").symlink_to("nowhere")
     with pytest.raises(ArgumentError, match=r"^key_file='k': cannot be read \(k was deleted"):
         packed()
@@ -670,10 +692,46 @@ def test_a_killed_process_leaves_no_file_that_opens(place):
                 assert process.stdout.readline() == "written\n"
             process.send_signal(signal.SIGKILL)
         assert not Path("killed.wbr").exists()
-        (left,) = place.glob(".killed.wbr.*.partial")
+        (left,) = place.glob(".killed.wbr.*.partial")  # of this process; the one before was cleaned up
         with pytest.raises(ArgumentError, match="no finished file of records"):
             wb.data.open(left, key_file="k")
-        left.unlink()
+
+
+def test_packing_deletes_what_killed_packings_left_and_nothing_else(place):
+    left = place / f".t.wbr.{'0a' * 16}.partial"
+    left.touch()
+    others = [
+        place / f".u.wbr.{'0a' * 16}.partial",
+        place / ".t.wbr.mine.partial",
+        place / f".t.wbr.{'0a' * 16}.partial.bak",
+    ]
+    for other in others:
+        other.touch()
+    living = place / f".t.wbr.{'0b' * 16}.partial"
+    with living.open("wb") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)  # as another process that is packing
+        packed(False)
+    assert not left.exists()
+    assert all(path.exists() for path in (*others, living))
+    Path("t.wbr").unlink()
+    packed(False)
+    assert not living.exists()
+
+
+def test_a_new_file_that_another_packing_deleted_before_it_was_locked_is_made_again(monkeypatch):
+    lock, times = fcntl.flock, []
+
+    def late(file, how):
+        times.append(how)
+        if len(times) == 1:
+            (partial,) = Path().glob(".t.wbr.*.partial")
+            partial.unlink()
+        lock(file, how)
+
+    monkeypatch.setattr(fcntl, "flock", late)
+    packed(False)
+    assert opened(key_file=None).num_train > 0
+    assert times == [fcntl.LOCK_EX] * 2
 
 
 # --- the command -----------------------------------------------------------------------------------------------------------

@@ -14,7 +14,7 @@ from dataclasses import MISSING
 from pathlib import Path
 from typing import Any, NoReturn
 
-from workbench import _interrupt, _validate
+from workbench import _folders, _interrupt, _validate
 from workbench._former_names import FORMER_NAMES
 from workbench._validate import ArgumentError
 from workbench.fitting.settings import AUTO, about, default_of
@@ -24,6 +24,7 @@ __all__ = [
     "in_options", "model_options", "number", "schema", "stopped_by_interrupt", "written",
 ]  # fmt: skip
 
+_MOST_BYTES = 2**25  # of a file with declarations
 DONE, FAILED, UNUSABLE, STOPPED = 0, 1, 2, _interrupt.STOPPED  # exit codes
 
 
@@ -55,9 +56,11 @@ def number(text: str) -> float:
 def _json_file(argument: str, text: str) -> Any:
     path = Path(text)
     if not path.is_file():
-        raise ArgumentError(argument, text, "no such file.")
+        raise ArgumentError(argument, text, "is no regular file." if path.exists() else "no such file.")
     try:
-        return json.loads(path.read_bytes())
+        return json.loads(_folders.content(path, _MOST_BYTES))
+    except OSError as error:
+        raise ArgumentError(argument, text, f"cannot be read ({error.strerror}).") from None
     except RecursionError:
         raise ArgumentError(argument, text, "is nested too deeply.") from None
     except ValueError as error:

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from workbench import _validate
+from workbench import _folders, _validate
 from workbench.data.files import UnreadableFileError, read_npz
 
 __all__ = ["ImageSet", "read_idx", "read_image_set"]
@@ -79,7 +79,7 @@ def read_idx(path: str | Path) -> np.ndarray:
     """
     file = Path(path)
     try:
-        content = file.read_bytes()
+        content = _folders.content(file)
         if content[:2] == b"\x1f\x8b":
             content = gzip.decompress(content)
     except (OSError, EOFError, zlib.error) as error:

@@ -73,7 +73,7 @@ def save_arrays(path: str | Path, arrays: Mapping[str, Any], facts: Mapping[str,
 def _opened(path: str | Path) -> Iterator[Any]:
     """The archive in ``path``; whatever is wrong with it names ``path``."""
     try:
-        with open(Path(path).expanduser(), "rb") as file:
+        with _folders.open_regular(Path(path).expanduser()) as file:
             if not zipfile.is_zipfile(file):  # of which NumPy would leave an open file
                 raise ValueError("it is no whole archive")
             file.seek(0)

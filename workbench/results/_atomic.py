@@ -165,12 +165,12 @@ def read(folder: Path, files_of: Callable[[bytes], Mapping[str, str | None]]) ->
     """
     problem: TornError | None = None
     for _ in range(_READ_ATTEMPTS):
-        index = (folder / INDEX).read_bytes()
+        index = _folders.content(folder / INDEX)
         try:
             found = {name: _content(folder, name, known) for name, known in files_of(index).items()}
         except TornError as torn:
             problem, found = torn, {}
-        if (folder / INDEX).read_bytes() == index:
+        if _folders.content(folder / INDEX) == index:
             if problem is not None:
                 raise problem
             return index, {name: content for name, content in found.items() if content is not None}
@@ -184,7 +184,7 @@ def _content(folder: Path, name: str, known: str | None) -> bytes | None:
     # The place is searched twice, because a file may be moved there while the hidden folders are searched.
     for place in (folder, *folder.glob(f"{_HIDDEN}*"), folder) if known is not None else (folder,):
         with contextlib.suppress(FileNotFoundError, NotADirectoryError):
-            content = (place / name).read_bytes()
+            content = _folders.content(place / name)
             if known is None or digest(content) == known:
                 return content
             exists = exists or place == folder

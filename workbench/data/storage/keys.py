@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import errno
 import importlib
 import os
 from pathlib import Path
 from typing import Any
 
-from workbench import _validate
-from workbench._keys import KEY_BYTES, make_key
+from workbench import _folders, _validate
+from workbench._keys import KEY_BYTES, MOST_BYTES, make_key
 
 __all__ = ["VARIABLE", "found_key", "key_in_file", "named_key"]
 
@@ -42,13 +43,15 @@ def named_key(key_file: Any = None, keyring: Any = None) -> tuple[str, str] | No
 
 
 def key_in_file(path: Path, *, make: bool = False) -> bytes:
-    """The key in a file of 32 bytes, or of 64 hexadecimal digits.
+    """The key in a regular file of 32 bytes, or of 64 hexadecimal digits.
 
     :raises ArgumentError: naming ``key_file``.
     """
     try:
-        content = path.read_bytes() if path.exists() or not make else make_key(path)
+        content = _folders.content(path, MOST_BYTES) if path.exists() or not make else make_key(path)
     except OSError as error:
+        if error.errno == errno.EFBIG:
+            raise _no_key("key_file", str(path)) from None
         raise _validate.ArgumentError("key_file", str(path), f"cannot be read ({error.strerror or error}).") from None
     if len(content) == KEY_BYTES:
         return content
@@ -81,7 +84,11 @@ def _from_text(argument: str, place: str, text: str) -> bytes:
     except ValueError:
         key = b""
     if len(key) != KEY_BYTES:
-        raise _validate.ArgumentError(
-            argument, place, f"must hold a key of {KEY_BYTES} bytes, or {2 * KEY_BYTES} hexadecimal digits."
-        )
+        raise _no_key(argument, place)
     return key
+
+
+def _no_key(argument: str, place: str) -> _validate.ArgumentError:
+    return _validate.ArgumentError(
+        argument, place, f"must hold a key of {KEY_BYTES} bytes, or {2 * KEY_BYTES} hexadecimal digits."
+    )

@@ -11,23 +11,23 @@ import contextlib
 import dataclasses
 import functools
 import os
-import uuid
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from workbench import _folders, _validate
+from workbench import _validate
 from workbench._lazy import pd
 from workbench.data import splits
 from workbench.data.dataset import Dataset
 from workbench.data.encoding import Encoding
 from workbench.data.storage import tables
-from workbench.data.storage.blocks import Blocks, Checksum, Guard, RecordsError, Seal, require_cryptography
+from workbench.data.storage.blocks import Blocks, Checksum, Guard, Seal, require_cryptography
 from workbench.data.storage.facts import layout, public_facts
 from workbench.data.storage.form import EVALUATION, ROWS, TRAIN, Form, Opened, new_id
 from workbench.data.storage.keys import found_key
+from workbench.data.storage.new_file import new_file
 from workbench.data.storage.oblivious import scratch_file
 from workbench.data.storage.persons import Gathered, Persons
 from workbench.data.storage.reading import Stored
@@ -106,7 +106,7 @@ def pack(
         raise _validate.ArgumentError("encrypt", False, "must be True where a key is named.")
     table = _Table(source, options)
     other = None if evaluation is None else _Table(_validate.location("evaluation", evaluation), options, table)
-    with _appearing(target) as (handle, partial), contextlib.ExitStack() as ends:
+    with new_file(target) as (handle, partial), contextlib.ExitStack() as ends:
         if table.encoding.unit_id is None:
             sides: _Rows | _Units = _Rows(table, other, (fraction, seed))
         else:
@@ -405,28 +405,3 @@ class _Writer:
             self._flush()
         while self._written < blocks:
             self._flush()
-
-
-@contextlib.contextmanager
-def _appearing(target: Path) -> Iterator[tuple[int, Path]]:
-    """(an open file, its path): a new file that gets the name ``target`` at the end, unless something fails."""
-    partial = target.with_name(f".{target.name}.{uuid.uuid4().hex}.partial")
-    try:
-        handle = os.open(partial, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)
-    except OSError as error:
-        raise _validate.ArgumentError("out", str(target), f"cannot write there ({error.strerror}).") from None
-    try:
-        try:
-            yield handle, partial
-        except RecordsError as error:
-            raise _validate.ArgumentError("out", str(target), error.reason) from None
-        finally:
-            os.close(handle)
-        try:
-            is_new = _folders.put_new(partial, target)
-        except OSError as error:  # some systems notice only now that a disk is full
-            raise _validate.ArgumentError("out", str(target), f"cannot be written ({error.strerror}).") from None
-        if not is_new:
-            raise _validate.ArgumentError("out", str(target), "exists already: name another file, or delete it.")
-    finally:
-        partial.unlink(missing_ok=True)
