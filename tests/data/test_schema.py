@@ -308,3 +308,8 @@ def test_ways_to_declare_a_boolean_column(given):
 
 def test_a_schema_declares_itself():
     assert Schema.from_declaration(SCHEMA) is SCHEMA
+
+
+def test_hidden_entries_of_encoded_rows_are_not_decoded():
+    with pytest.raises(ArgumentError, match=r"^x='MaskedArray': has masked entries"):
+        SCHEMA.decode(np.ma.masked_equal(SCHEMA.encode(ROWS), 1))

@@ -421,6 +421,13 @@ TARGET = np.array([0, 1] * 5)
         ("y", (TABLE, np.ma.masked_equal(TARGET, 0)), {}),
         ("group", (TABLE,), {"group": np.ma.masked_equal(TARGET, 0), "groups": [0, 1]}),
         ("evaluation x", (TABLE,), {"evaluation": (np.ma.masked_equal(TABLE, 3),)}),
+        ("unit", (TABLE,), {"unit_id": np.ma.masked_equal(TARGET, 0), "max_rows": 9}),
+        (
+            "group_features",
+            (TABLE,),
+            {"group": TARGET, "groups": [0, 1], "group_features": np.ma.masked_equal([[1], [2]], 2)},
+        ),
+        ("group_features", (TABLE,), {"group": TARGET, "group_features": {0: [1], 1: np.ma.masked_equal([2], 2)}}),
         ("y", (TABLE, pd.array([0, None] * 5, dtype="Int64")), {}),
         ("x1", (pd.DataFrame({"a": pd.array([0, None] * 5, dtype="Int64")}),), {}),
     ],

@@ -280,6 +280,18 @@ def test_settings_are_refused_by_name_before_anything_is_fitted(kind):
 
 
 @pytest.mark.parametrize("kind", ["PrivateClassifier", "PrivateRegressor"])
+def test_hidden_values_of_masked_arrays_are_refused(kind):
+    """scikit-learn forgets the mask and uses what is below it."""
+    x, y = two_classes(40)
+    targets = () if kind == "PrivateClusterer" else (y,)
+    with pytest.raises(ArgumentError, match=r"^X='MaskedArray': has masked entries"):
+        of(kind).fit(np.ma.masked_greater(x, 50), *targets)
+    for _ in targets:
+        with pytest.raises(ArgumentError, match=r"^y='MaskedArray': has masked entries"):
+            of(kind).fit(x, np.ma.masked_equal(y, 0))
+
+
+@pytest.mark.parametrize("kind", KINDS)
 def test_weights_of_rows_are_refused(kind):
     x, y = two_classes(60)
     with pytest.raises(TypeError, match="sample_weight"):

@@ -99,14 +99,14 @@ def _table(group_features: Any, groups: tuple[str, ...]) -> pd.DataFrame:
     if isinstance(group_features, pd.Series):
         return group_features.to_frame(group_features.name or "group feature 1")
     if isinstance(group_features, Mapping):
-        rows = [np.atleast_1d(np.asarray(row)) for row in group_features.values()]
+        rows = [np.atleast_1d(preprocessing.unmasked("group_features", row)) for row in group_features.values()]
         widths = sorted({row.shape for row in rows})
         if len(widths) != 1 or len(widths[0]) != 1:
             raise _validate.ArgumentError(
                 "group_features", dict(group_features), "must give every group the same number of features."
             )
         return pd.DataFrame(np.stack(rows), index=pd.Index(list(group_features), dtype=object)).pipe(_numbered)
-    values = np.asarray(group_features)
+    values = preprocessing.unmasked("group_features", group_features)
     if values.ndim != 2 or len(values) != len(groups):
         raise _validate.ArgumentError(
             "group_features",

@@ -15,9 +15,8 @@ from workbench._lazy import pd
 
 __all__ = [
     "MISSING", "OTHER", "checked_bounds", "checked_pair", "finite_numbers", "listed", "may_hold_numbers",
-    "mean_and_deviation", "names_withheld", "number_or_nan", "numbers_in", "numeric_features", "scale_to_bounds", "scaled",
-    "standardise", "text_of", "text_or_none",
-    "texts_of", "unfit", "unknown_column", "unmasked",
+    "mean_and_deviation", "names_withheld", "number_or_nan", "numbers_in", "numeric_features", "refuse_masked",
+    "scale_to_bounds", "scaled", "standardise", "text_of", "text_or_none", "texts_of", "unfit", "unknown_column", "unmasked",
 ]  # fmt: skip
 
 OTHER = "(other)"  # every undeclared value of a target, and every undeclared or missing value of a category
@@ -98,16 +97,21 @@ def unfit(column: pd.Series, expectation: str, code: str = "") -> _validate.Argu
     return _validate.ArgumentError(str(column.name), str(column.dtype), expectation, code=code)
 
 
+def refuse_masked(argument: str, values: Any) -> None:
+    """:raises ArgumentError: if ``values``, an array or a list of some, has masked entries, which NumPy would forget."""
+    parts = values if isinstance(values, (list, tuple)) else (values,)
+    if any(isinstance(part, np.ma.MaskedArray) and np.ma.is_masked(part) for part in parts):
+        raise _validate.ArgumentError(
+            argument, type(values).__name__, "has masked entries, which have no value: fill or drop them first."
+        )
+
+
 def unmasked(argument: str, values: Any) -> np.ndarray:
     """``values`` as an array.
 
     :raises ArgumentError: if it is none, or has masked entries, which NumPy would forget.
     """
-    parts = values if isinstance(values, (list, tuple)) else (values,)
-    if any(np.ma.is_masked(part) for part in parts):
-        raise _validate.ArgumentError(
-            argument, type(values).__name__, "has masked entries, which have no value: fill or drop them first."
-        )
+    refuse_masked(argument, values)
     with contextlib.suppress(TypeError, ValueError, OverflowError):
         return np.asarray(values)
     raise _validate.ArgumentError(argument, type(values).__name__, "must be an array, with rows of one length.")

@@ -124,7 +124,7 @@ class Schema:
 
         :raises ArgumentError: naming ``x``, for a wrong shape or NaN.
         """
-        values = np.asarray(x)
+        values = preprocessing.unmasked("x", x)
         names = self.feature_names
         if values.ndim != 2 or values.shape[1] != len(names) or values.dtype.kind not in "fiub":
             raise _validate.ArgumentError(

@@ -92,6 +92,8 @@ def records_of(estimator: Any, x: Any, y: Any = NO_TARGET, *, reset: bool, numbe
     :param numbers: whether the target must be numbers.
     :raises ValueError, TypeError: as scikit-learn, but without the cell that it would quote.
     """
+    for argument, values in (("X", x), ("y", y)):
+        preprocessing.refuse_masked(argument, values)  # scikit-learn would use what is hidden
     _refuse_quotable("X", x, columns=True)
     if y is not None and numbers:
         _refuse_quotable("y", y, columns=False)
