@@ -279,7 +279,7 @@ def test_settings_are_refused_by_name_before_anything_is_fitted(kind):
                 of(kind, **{name: value}).fit(x, y)
 
 
-@pytest.mark.parametrize("kind", ["PrivateClassifier", "PrivateRegressor"])
+@pytest.mark.parametrize("kind", KINDS)
 def test_hidden_values_of_masked_arrays_are_refused(kind):
     """scikit-learn forgets the mask and uses what is below it."""
     x, y = two_classes(40)
@@ -291,7 +291,7 @@ def test_hidden_values_of_masked_arrays_are_refused(kind):
             of(kind).fit(x, np.ma.masked_equal(y, 0))
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", ["PrivateClassifier", "PrivateRegressor"])
 def test_weights_of_rows_are_refused(kind):
     x, y = two_classes(60)
     with pytest.raises(TypeError, match="sample_weight"):

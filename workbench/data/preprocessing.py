@@ -100,7 +100,8 @@ def unfit(column: pd.Series, expectation: str, code: str = "") -> _validate.Argu
 def refuse_masked(argument: str, values: Any) -> None:
     """:raises ArgumentError: if ``values``, an array or a list of some, has masked entries, which NumPy would forget."""
     parts = values if isinstance(values, (list, tuple)) else (values,)
-    if any(isinstance(part, np.ma.MaskedArray) and np.ma.is_masked(part) for part in parts):
+    arrays = np.ma.MaskedArray, pd.api.extensions.ExtensionArray  # a column of a table may be called "_mask"
+    if any(isinstance(part, arrays) and np.ma.is_masked(part) for part in parts):
         raise _validate.ArgumentError(
             argument, type(values).__name__, "has masked entries, which have no value: fill or drop them first."
         )
