@@ -149,10 +149,26 @@ def test_given_evaluation_records_are_treated_alike():
         made(table(age=range(58)), "drop")
 
 
+@pytest.mark.parametrize("target", [{"target_bounds": (0, 9)}, {"threshold": 1}])
+def test_infinite_numbers_are_missing(target):
+    """Of features and of targets that are numbers, whatever type the column has. The advice for them is thus right."""
+    infinite = pd.DataFrame({"age": [1.0, np.inf, -np.inf, 4, 5] * 20, "dose": [0.5] * 98 + [np.inf, 1.0]})
+    for frame in (infinite, infinite.astype(object), infinite.astype(object).replace(np.inf, "inf")):
+        options = {"target": "dose", "bounds": {"age": (0, 9)}, **target}
+        with pytest.raises(ArgumentError, match=r"infinite in some row.*missing='drop' leaves them out"):
+            wb.data.from_frame(frame, **options)
+        data = wb.data.from_frame(frame, missing="drop", **options)
+        assert data.num_train + data.num_evaluation == 59
+        gapped = frame.assign(age=pd.Series([1.0, None, None, 4, 5] * 20, dtype=object))
+        for missing in ("middle", "indicator", {"age": 3}):
+            filled, expected = (wb.data.from_frame(each, missing=missing, **options) for each in (frame, gapped))
+            np.testing.assert_array_equal(filled.train[0], expected.train[0])
+
+
 @pytest.mark.parametrize("column", ["age", "sex", "smoker"])
 def test_other_cells_are_still_refused(column):
-    """A date, a text or an infinite number is not a missing value."""
-    for cell in ("zebra", np.inf) if column == "age" else (7.5,):
+    """A date or a text is not a missing value."""
+    for cell in ("zebra",) if column == "age" else (7.5,):
         frame = table(age=[3])
         frame[column] = frame[column].astype(object)
         frame.loc[9, column] = cell

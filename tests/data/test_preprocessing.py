@@ -182,7 +182,13 @@ def test_numbers_written_as_text_and_booleans_are_numbers():
 @pytest.mark.parametrize(
     ("value", "text"),
     [("1.0", "1"), ("-3.00", "-3"), ("-0.0", "0"), (-0.0, "0"), ("10.0", "10"), (1.0, "1"), (1, "1"), (0.5, "0.5")]
-    + [(each, each) for each in ("01", "01.0", "1.10", "1.", ".0", "1.0.0", "v1.0", " 1.0", "1.0\n", "1e0", "٣.0")],
+    + [(each, each) for each in ("01", "01.0", "1.10", "1.", ".0", "1.0.0", "v1.0", "1e0", "٣.0")]
+    + [(" 1.0", "1"), ("1.0\n", "1"), (" a b ", "a b"), ("gro\u0308ße", "größe"), (pd.Timestamp("2020-01-02"), "2020-01-02")]
+    + [
+        ("2020-01-02 00:00:00", "2020-01-02"),
+        ("2020-01-02 00:00:01", "2020-01-02 00:00:01"),
+        (pd.Period("2020-01"), "2020-01"),
+    ],
 )
 def test_only_whole_numbers_lose_their_point_as_text(value, text):
     assert text_of(value) == text

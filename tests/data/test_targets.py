@@ -50,7 +50,8 @@ def test_the_other_class_never_has_the_name_of_the_positive_one():
         ([3.0, 7.5, 3], 3, [1, 0, 1]),
         (["3", "3.0", "x"], 3, [1, 1, 0]),  # as they are read where another row holds text
         (["01", "1", "1e0"], "1", [1, 1, 1]),
-        (["yes", " yes", "Yes"], "yes", [1, 0, 0]),
+        (["yes", " yes", "Yes"], "yes", [1, 1, 1]),
+        (["no", "yes ", "YES", "y"], "Yes", [0, 1, 1, 0]),
         (["True", "1", "False"], True, [1, 1, 0]),
     ],
 )

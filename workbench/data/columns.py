@@ -36,6 +36,8 @@ class Contrast(NamedTuple):
 class Numeric:
     """A column of numbers with a public range. It becomes one feature, cut to the range and mapped linearly to [-1, 1].
 
+    A value outside becomes the nearest bound, also a code such as -999 for a missing value: replace it by NaN before.
+
     >>> schema = wb.data.Schema({"age": wb.data.Numeric(0, 120, whole=True)})
     >>> schema.encode(pd.DataFrame({"age": [0, 60, 150]})).tolist()
     [[-1.0], [0.0], [1.0]]
@@ -87,7 +89,7 @@ class Numeric:
         """(float64[B] cut to the range, bool[B] which are missing). Other than numbers and declared gaps is refused."""
         absent = np.zeros(len(column), bool)
         if self.missing and preprocessing.may_hold_numbers(column.dtype):
-            absent = column.isna().to_numpy()
+            absent = preprocessing.is_absent(column, of_numbers=True)
             # as objects, because a column of whole numbers may not take the value
             column = column.astype(object).where(~absent, self.middle) if absent.any() else column
         return np.clip(preprocessing.finite_numbers(column), self.low, self.high), absent
@@ -223,7 +225,9 @@ class Categorical:
 
 @dataclass(frozen=True)
 class Boolean:
-    """A column of 0 and 1, or False and True. It becomes one feature, -1 or 1.
+    """A column of 0 and 1, False and True, or yes and no. It becomes one feature, -1 or 1.
+
+    Text is read without regard to case: yes, y, true or t, and no, n, false or f.
 
     >>> schema = wb.data.Schema({"smoker": wb.data.Boolean()})
     >>> schema.encode(pd.DataFrame({"smoker": [True, False]})).tolist()
@@ -241,10 +245,12 @@ class Boolean:
         return [Contrast(2.0, -1.0, "yes against no")]
 
     def encode(self, column: pd.Series) -> np.ndarray:
-        """float32[B, 1] of -1 and 1. Values other than 0 and 1 are refused."""
-        values = preprocessing.finite_numbers(column)[:, None]
+        """float32[B, 1] of -1 and 1. Values other than 0 and 1, or words for them, are refused."""
+        values = preprocessing.finite_numbers(preprocessing.as_truth(column))[:, None]
         if not np.all(np.isin(values, (0, 1))):
-            raise preprocessing.unfit(column, "is a boolean column, but some row has neither 0 nor 1, False nor True.")
+            raise preprocessing.unfit(
+                column, "is a boolean column, but some row has neither 0 nor 1, False nor True, yes nor no."
+            )
         return (2 * values - 1).astype(np.float32)
 
     def decode(self, encoded: np.ndarray) -> np.ndarray:

@@ -12,6 +12,7 @@ import numpy as np
 from workbench import _html, _validate
 from workbench.data import splits
 from workbench.data.columns import Categorical
+from workbench.data.preprocessing import OTHER
 from workbench.data.schema import Schema
 from workbench.data.units import Units, padded
 
@@ -355,6 +356,12 @@ class Dataset:
                 f"{self.units.max_rows} rows of each are used, a public number{weigh}."
             ]
         lines.append(self._declared())
+        if self.bounds or self.target_bounds is not None:
+            lines.append(
+                "Numbers outside their bounds are set to the nearest bound, also codes that stand for a missing value."
+            )
+        if OTHER in self.classes:
+            lines.append(f"All values of the target but {self.classes[1]!r} are one class, also misspelt ones.")
         if self.references:
             levels = ", ".join(f"{name}={level}" for name, level in self.references.items())
             lines.append(f"Reference levels, which have no feature: {levels}.")

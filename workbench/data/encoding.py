@@ -107,8 +107,12 @@ class Encoding:
         """(the rows that are used, with public values for missing ones; bool[rows], which they are)."""
         if self.filled is None:
             return frame, np.ones(len(frame), bool)
-        roles = (self.target, self.group, self.unit_id)
-        return missing_values.without_missing(frame, self.filled, self.declared, self.chosen, roles)
+        roles, numbers = (self.target, self.group, self.unit_id), list(self.chosen)
+        if self.declared is not None:
+            numbers = [name for name, column in self.declared.columns.items() if isinstance(column, Numeric)]
+        if self.target is not None and self.of_target["classes"] is None and self.of_target["positive"] is None:
+            numbers.append(self.target)
+        return missing_values.without_missing(frame, self.filled, self.declared, self.chosen, roles, numbers)
 
     def arrays(self, frame: pd.DataFrame) -> tuple[dict[str, np.ndarray], tuple[str, ...]]:
         """(arrays "x", "group", "y" as far as there are any; labels of the target) of complete rows.
@@ -294,7 +298,8 @@ def _column(given: Any, names: Mapping[Any, str]) -> Any:
             return names[given]
     except TypeError:  # not hashable, so not a label
         return given
-    return str(given) if isinstance(given, int) and not isinstance(given, bool) else given
+    is_label = isinstance(given, (str, int)) and not isinstance(given, bool)
+    return preprocessing.column_name(given) if is_label else given
 
 
 def _columns(given: Any, names: Mapping[Any, str]) -> list[Any]:

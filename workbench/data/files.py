@@ -2,15 +2,8 @@
 
 from __future__ import annotations
 
-import codecs
-import collections
-import contextlib
-import csv
 import importlib
-import re
-import types
-import warnings
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -20,9 +13,10 @@ from workbench import _validate
 from workbench._lazy import pd
 from workbench.data.arrays import from_arrays
 from workbench.data.columns import Categorical
+from workbench.data.csv_files import EXCEL, read_csv
 from workbench.data.dataset import Dataset
 from workbench.data.images import from_images
-from workbench.data.preprocessing import names_withheld
+from workbench.data.preprocessing import column_name
 from workbench.data.schema import Schema
 from workbench.data.sequences import from_tokens
 from workbench.data.tables import from_frame
@@ -30,33 +24,14 @@ from workbench.data.units import named_array, unit_called
 from workbench.data.unreadable import UnreadableFileError, existing, read_or_refuse
 
 __all__ = [
-    "SEPARATORS", "UnreadableFileError", "csv_parts", "csv_separator", "empty_parquet", "from_csv", "from_file", "from_npz",
-    "from_parquet", "read_csv", "read_npz", "read_table", "text_columns",
+    "UnreadableFileError", "empty_parquet", "from_csv", "from_file", "from_npz", "from_parquet", "read_npz", "read_table",
+    "text_columns",
 ]  # fmt: skip
 
-SEPARATORS = {",": "commas", ";": "semicolons", "\t": "tabs", "|": "vertical bars"}  # the first wins a tie
-_DECIMALS = (".", ",")
-_NUMBER = re.compile(r"\s*[-+]?(\d+([.,]\d*)?|[.,]\d+)([eE][-+]?\d+)?\s*")
-_WHOLE = re.compile(r"\s*[-+]?\d{1,15}\s*")  # float64 has them all
-_TRUTH = {"true": True, "false": False}
-_DECLARED_SEPARATOR = re.compile(r'"?sep=([,;\t|])"?\s*', re.IGNORECASE)  # a line before the names, as Excel reads it
-_QUOTED = re.compile(r'"[^"]*"')
-_MISSING = {
-    "", "#N/A", "#N/A N/A", "#NA", "-1.#IND", "-1.#QNAN", "-NaN", "-nan", "1.#IND", "1.#QNAN", "<NA>", "N/A", "NA", "NULL",
-    "NaN", "None", "n/a", "nan", "null",
-}  # fmt: skip
-_UTF_16 = ("ÿþ", "þÿ")  # how such a file begins, read as Windows' text
-
-
-def _as_windows_text(error: UnicodeError) -> tuple[str, int]:
-    """Characters of the bytes that are not UTF-8. A byte counts for itself, so no record changes how another is read."""
-    if not isinstance(error, UnicodeDecodeError):
-        raise error
-    bad = error.object[error.start : error.end]
-    return "".join(bytes([byte]).decode("cp1252", "ignore") or chr(byte) for byte in bad), error.end
-
-
-codecs.register_error("workbench.windows", _as_windows_text)
+_SUFFIXES = {
+    **dict.fromkeys((".xlsx", ".xlsm", ".xls", ".ods"), EXCEL),
+    ".tsv": "it has columns between tabs: name it .csv",
+}
 
 
 def from_file(path: str | Path, **options: Any) -> Dataset:
@@ -74,7 +49,8 @@ def from_file(path: str | Path, **options: Any) -> Dataset:
     for suffix, read in _READERS.items():
         if suffix in suffixes[-1:] or (suffix == ".csv" and suffix in suffixes[-2:]):
             return read(path, **options)
-    raise _validate.ArgumentError("path", str(path), f"must have one of the suffixes {', '.join(_READERS)}.")
+    reason = f"; {_SUFFIXES[suffixes[-1]]}" if suffixes[-1:] and suffixes[-1] in _SUFFIXES else ""
+    raise _validate.ArgumentError("path", str(path), f"must have one of the suffixes {', '.join(_READERS)}{reason}.")
 
 
 def from_csv(
@@ -191,210 +167,6 @@ _READERS: dict[str, Callable[..., Dataset]] = {
 }
 
 
-def read_csv(
-    path: str | Path | BinaryIO,
-    text: Mapping[str, Collection[str]] = types.MappingProxyType({}),
-    rows: int | None = None,
-    *,
-    separator: str | None = None,
-    decimal: str | None = None,
-) -> pd.DataFrame:
-    """The table of a CSV file or of an open binary file.
-
-    :param text: the columns to read as text, each with words that are values in it although they mean missing elsewhere.
-    :param rows: number of rows to read, from the first; None for all.
-    :param separator: as in ``from_csv``.
-    :param decimal: as in ``from_csv``.
-    :raises ArgumentError: naming ``path``, if the file is missing or not a table, two columns have the same name or one has
-        none, or the first line seems to be a record instead of names; naming ``separator`` or ``decimal``.
-    """
-    separator, decimal = _checked_separator(separator), _checked_decimal(decimal)
-    file = existing(path) if isinstance(path, (str, Path)) else path
-    shown = path if isinstance(path, (str, Path)) else "open file"
-
-    def read() -> pd.DataFrame:
-        with _strict():
-            how = _how_to_read(file, shown, text, separator, decimal)
-            return _checked(pd.read_csv(file, nrows=rows, **how), shown, text, how)
-
-    return read_or_refuse(shown, "CSV", read)
-
-
-def csv_parts(
-    path: str | Path,
-    text: Mapping[str, Collection[str]],
-    rows: int,
-    *,
-    separator: str | None = None,
-    decimal: str | None = None,
-) -> Iterator[pd.DataFrame]:
-    """The table of ``read_csv`` in parts of ``rows`` rows. :raises ArgumentError: as ``read_csv``."""
-    separator, decimal = _checked_separator(separator), _checked_decimal(decimal)
-    file = existing(path)
-
-    def opened() -> tuple[dict[str, Any], Any]:
-        with _strict():
-            how = _how_to_read(file, path, text, separator, decimal)
-            return how, pd.read_csv(file, chunksize=rows, **how)
-
-    def following() -> pd.DataFrame | None:
-        with _strict():
-            part = next(parts, None)
-            return None if part is None else _checked(part, path, text, how).reset_index(drop=True)
-
-    how, parts = read_or_refuse(path, "CSV", opened)
-    with parts:
-        while (part := read_or_refuse(path, "CSV", following)) is not None:
-            yield part
-
-
-@contextlib.contextmanager
-def _strict() -> Iterator[None]:
-    """Within it, fields that would be dropped are an error."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("error", pd.errors.ParserWarning)
-        yield
-
-
-def _how_to_read(
-    file: Path | BinaryIO,
-    shown: str | Path,
-    text: Mapping[str, Collection[str]],
-    separator: str | None,
-    decimal: str | None,
-) -> dict[str, Any]:
-    """The arguments with which pandas reads a CSV file, whose names are checked."""
-    between = separator or _separator_of(file)
-    commas = (decimal or _usual_decimal(between)) == ","
-    if commas and between == ",":
-        raise _validate.ArgumentError("decimal", decimal, "is already the separator of the columns.")
-    # pandas would rename columns with the same name, or without one
-    encoding = _encoding_of(file)
-    how: dict[str, Any] = {"sep": between, "index_col": False, "keep_default_na": False, **encoding}
-    how["skiprows"] = 1 if _DECLARED_SEPARATOR.fullmatch(_first_line(file, **encoding)) else 0
-    labels = pd.read_csv(file, header=None, nrows=1, dtype=str, **how).iloc[0].tolist()
-    _rewind(file)
-    _check_names(shown, labels)
-    # without index_col, additional fields of a row would become an index and shift the others
-    how["dtype"] = str if commas else dict.fromkeys(text, str)
-    how["na_values"] = {label: _MISSING.difference(text.get(label, ())) for label in labels}
-    return how
-
-
-def _checked(
-    table: pd.DataFrame, shown: str | Path, text: Mapping[str, Collection[str]], how: Mapping[str, Any]
-) -> pd.DataFrame:
-    if how["dtype"] is str:  # commas are decimal marks
-        table = table.assign(**{label: _typed(table[label]) for label in table.columns if label not in text})
-    _check_header(shown, table)
-    return table
-
-
-def csv_separator(path: str | Path | BinaryIO) -> str:
-    """What is between the columns of a CSV file or of an open binary file: a key of ``SEPARATORS``.
-
-    :raises ArgumentError: naming ``path``, if the file is missing or not text.
-    """
-    file = existing(path) if isinstance(path, (str, Path)) else path
-    shown = path if isinstance(path, (str, Path)) else "open file"
-    return str(read_or_refuse(shown, "CSV", lambda: _separator_of(file)))
-
-
-def _separator_of(file: Path | BinaryIO) -> str:
-    """The one that a first line "sep=;" declares, or else the one that occurs most often in it, outside quotation marks.
-
-    A comma if there is none.
-    """
-    first = _first_line(file, **_encoding_of(file))
-    declared = _DECLARED_SEPARATOR.fullmatch(first)
-    return declared[1] if declared else max(SEPARATORS, key=_QUOTED.sub("", first).count)
-
-
-def _encoding_of(file: Path | BinaryIO) -> dict[str, str]:
-    """How pandas is to decode a file, by its first bytes alone."""
-    is_utf_16 = _first_line(file, encoding="latin-1").startswith(_UTF_16)
-    return {"encoding": "utf-16" if is_utf_16 else "utf-8", "encoding_errors": "workbench.windows"}
-
-
-def _first_line(file: Path | BinaryIO, **encoding: str) -> str:
-    # a separator that no text has, so that the whole line is one cell
-    how: Any = {"sep": "\x1f", "header": None, "nrows": 1, "dtype": str, "quoting": csv.QUOTE_NONE, **encoding}
-    line = pd.read_csv(file, keep_default_na=False, **how)
-    _rewind(file)
-    return str(line.iloc[0, 0])
-
-
-def _rewind(file: Path | BinaryIO) -> None:
-    if not isinstance(file, Path):
-        file.seek(0)
-
-
-def _checked_separator(separator: Any) -> str | None:
-    if separator is not None and not (isinstance(separator, str) and separator in SEPARATORS):
-        known = ", ".join(map(repr, SEPARATORS))
-        raise _validate.ArgumentError("separator", separator, f"must be one of {known}, or None to find it.")
-    return separator
-
-
-def _checked_decimal(decimal: Any) -> str | None:
-    if decimal is not None and not (isinstance(decimal, str) and decimal in _DECIMALS):
-        raise _validate.ArgumentError("decimal", decimal, "must be '.' or ',', or None for the usual one.")
-    return decimal
-
-
-def _usual_decimal(separator: str) -> str:
-    """The decimal mark of a file with this separator. Files with semicolons have them because commas are taken."""
-    return "," if separator == ";" else "."
-
-
-def _typed(column: pd.Series) -> pd.Series:
-    """A column of text as numbers or as False and True, if all its cells are, and otherwise as it is.
-
-    pandas takes either the comma or the point, and rounds numbers in text differently from those in columns of numbers. Here
-    each cell becomes the same number whatever is in the others.
-    """
-    is_given = column.notna().to_numpy()
-    given = column.to_numpy(object)[is_given]
-    cells = set(given)
-    if all(cell.lower() in _TRUTH for cell in cells) and cells:
-        truth = column.map({cell: _TRUTH[cell.lower()] for cell in cells})
-        return truth.astype(bool if is_given.all() else object)
-    if not all(_NUMBER.fullmatch(cell) for cell in cells):
-        return column
-    numbers = np.full(len(column), np.nan)
-    numbers[is_given] = [float(cell.replace(",", ".")) for cell in given]
-    is_whole = cells and is_given.all() and all(_WHOLE.fullmatch(cell) for cell in cells)
-    return pd.Series(numbers.astype(np.int64) if is_whole else numbers, column.index)
-
-
-def _check_names(path: str | Path, labels: list[str]) -> None:
-    if any("\0" in label for label in labels):
-        raise UnreadableFileError(path, "CSV", "it is not text")
-    unnamed = [place for place, label in enumerate(labels, 1) if not label.strip()]
-    if unnamed:
-        raise _validate.ArgumentError(
-            "path", str(path), f"has no name for column {unnamed[0]} in the first line (in pandas: save with index=False)."
-        )
-    repeated = [label for label, times in collections.Counter(labels).items() if times > 1]
-    if repeated:
-        withheld = names_withheld(labels)
-        shown = f"the same name, {withheld}" if withheld else f"the name {repeated[0]!r}"
-        raise _validate.ArgumentError("path", str(path), f"has two columns with {shown}: rename one.")
-
-
-def _check_header(path: str | Path, table: pd.DataFrame) -> None:
-    """Refuse a table whose names are values of their own columns: they would be a record, and names are public."""
-    texts = [label for label in table.columns if not pd.api.types.is_numeric_dtype(table[label].dtype)]
-    if sum(bool((table[label] == label).any()) for label in texts) >= 2:  # one may be by chance, as "female" in "female"
-        raise _validate.ArgumentError(
-            "path",
-            str(path),
-            "the first line seems to be a record, because some of its fields occur below it in the same columns. Add a line "
-            "with the names of the columns.",
-            code="no header",
-        )
-
-
 def empty_parquet(path: str | Path) -> pd.DataFrame:
     """The table of a Parquet file without its rows, which are not read: the names and types of its columns.
 
@@ -441,10 +213,10 @@ def text_columns(options: Mapping[str, Any]) -> dict[str, set[str]]:
     columns: dict[str, set[str]] = {}
     if "group" in given:
         groups = given.get("groups", getattr(given.get("group_features"), "index", given.get("group_features", ())))
-        columns[str(given["group"])] = _as_text(groups)
-    columns |= {str(given[name]): set() for name in ("unit_id",) if name in given}  # 7 and 007 are two people
+        columns[column_name(given["group"])] = _as_text(groups)
+    columns |= {column_name(given[name]): set() for name in ("unit_id",) if name in given}  # 7 and 007 are two people
     if "target" in given and {"positive", "classes"} & given.keys():
-        columns[str(given["target"])] = _as_text(given.get("classes", ())) | _as_text([given.get("positive")])
+        columns[column_name(given["target"])] = _as_text(given.get("classes", ())) | _as_text([given.get("positive")])
     if "schema" in given:
         declared = Schema.from_declaration(given["schema"]).columns
         columns |= {name: set(each.labels) for name, each in declared.items() if isinstance(each, Categorical)}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -55,7 +55,7 @@ def public_values(missing: Any, declared: Schema | None, features: list[str], na
     """
     columns = {} if declared is None else declared.columns
     if isinstance(missing, Mapping):
-        given = {names.get(label, label): value for label, value in missing.items()}
+        given = {names.get(label, preprocessing.column_name(label)): value for label, value in missing.items()}
         return {name: _checked_value(name, value, columns.get(name), features) for name, value in given.items()}
     if not isinstance(missing, str) or missing not in WAYS:
         raise _validate.ArgumentError(
@@ -98,6 +98,7 @@ def without_missing(
     declared: Schema | None,
     features: list[str],
     roles: tuple[str | None, ...],
+    numbers: Collection[str],
 ) -> tuple[pd.DataFrame, np.ndarray]:
     """(rows without missing values, bool[rows of ``frame``] of which they are).
 
@@ -105,13 +106,14 @@ def without_missing(
     removes at most one row of the result.
 
     :param filled: as from ``public_values``.
-    :param roles: target and group, None for those that are not given. Their missing values are never replaced.
+    :param roles: target and others, None for those that are not given. Their missing values are never replaced.
+    :param numbers: the columns that hold numbers, of which infinite ones are missing.
     """
     columns = {} if declared is None else declared.columns
     complete, changed = np.ones(len(frame), bool), {}
     for name in [*features, *(role for role in roles if role is not None)]:
         column, kind = frame[name], columns.get(name)
-        absent = column.isna().to_numpy()
+        absent = preprocessing.is_absent(column, of_numbers=name in numbers)
         if not absent.any() or (isinstance(kind, Categorical) and kind.other and name not in filled):
             continue
         if isinstance(kind, Numeric) and kind.missing:

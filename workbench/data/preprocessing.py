@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import datetime
 import math
 import re
+import unicodedata
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -14,9 +16,10 @@ from workbench import _validate
 from workbench._lazy import pd
 
 __all__ = [
-    "MISSING", "OTHER", "checked_bounds", "checked_pair", "finite_numbers", "listed", "may_hold_numbers",
-    "mean_and_deviation", "names_withheld", "number_or_nan", "numbers_in", "numeric_features", "refuse_masked",
-    "scale_to_bounds", "scaled", "standardise", "text_of", "text_or_none", "texts_of", "unfit", "unknown_column", "unmasked",
+    "MISSING", "OTHER", "as_truth", "checked_bounds", "checked_pair", "column_name", "finite_numbers", "is_absent",
+    "is_value", "listed", "may_hold_numbers", "mean_and_deviation", "names_withheld", "number_or_nan", "numbers_in",
+    "numeric_features", "refuse_masked", "scale_to_bounds", "scaled", "standardise", "text_of", "text_or_none", "texts_of",
+    "unfit", "unknown_column", "unmasked",
 ]  # fmt: skip
 
 OTHER = "(other)"  # every undeclared value of a target, and every undeclared or missing value of a category
@@ -53,10 +56,15 @@ def checked_pair(argument: str, value: Any) -> tuple[float, float]:
         low, high = value
         low, high = float(low), float(high)
     except (TypeError, ValueError):
-        raise _validate.ArgumentError(argument, value, "must be a pair of numbers (low, high).") from None
+        raise _validate.ArgumentError(argument, value, f"must be a pair of numbers (low, high){_of_dates(value)}.") from None
     if not (np.isfinite(low) and np.isfinite(high) and low < high):
         raise _validate.ArgumentError(argument, value, "must be finite with low < high.")
     return low, high
+
+
+def _of_dates(pair: Any) -> str:
+    is_dates = isinstance(pair, (list, tuple)) and any(isinstance(bound, datetime.date) for bound in pair)
+    return ", and dates be converted, for example to days since a public date" if is_dates else ""
 
 
 def names_withheld(names: Iterable[str]) -> str:
@@ -133,20 +141,69 @@ def finite_numbers(column: pd.Series, row: str = "row") -> np.ndarray:
     :raises ArgumentError: as ``numeric_features``.
     """
     if not may_hold_numbers(column.dtype):  # pandas would count dates in nanoseconds
-        raise unfit(
-            column,
-            "does not have plain numbers; convert it, for example to days since a public date, or leave it out.",
-        )
+        raise unfit(column, f"does not have plain numbers; {_DATES}")
     values = numbers_in(column)
     if np.all(np.isfinite(values)):
         return values
     if np.any(np.isnan(values) & column.notna().to_numpy()):
-        raise unfit(
-            column,
-            f"has text, or something else that is not a number, in some {row}; declare its categories in schema=, encode it "
-            "as numbers or leave it out.",
-        )
+        raise unfit(column, f"has text, or something else that is not a number, in some {row}; {_advice(column, values)}")
     raise unfit(column, f"is missing or infinite in some {row}; fill or drop such {row}s first.", MISSING)
+
+
+def is_absent(column: pd.Series, *, of_numbers: bool) -> np.ndarray:
+    """bool[rows]: which values are missing; an infinite number is, because nothing can be computed with it.
+
+    :param of_numbers: whether the column is declared to hold numbers, and not text.
+    """
+    absent: np.ndarray = column.isna().to_numpy(bool)
+    if of_numbers and may_hold_numbers(column.dtype):
+        absent = absent | np.isinf(numbers_in(column))
+    return absent
+
+
+_DATES = "convert dates, for example to days since a public date, or leave the column out."
+_NO_NUMBERS = (
+    (re.compile(r"\d{4}-\d\d?-\d\d?([ T].*)?|\d\d?([./])\d\d?\2\d{2,4}"), _DATES),
+    (re.compile(r"[-+]?[\d.,\s]+%"), "take off the percent signs, and declare bounds in percent."),
+    (
+        re.compile(r"[-+]?\d{1,3}([\s.,'\u2019]?\d{3})*([.,]\d*)?"),
+        "numbers are written with commas, or with blanks or points between thousands: decimal=',' of from_csv reads 3,5, "
+        "and what is between thousands must be taken out.",
+    ),
+    (re.compile(r"yes|no|true|false|y|n|t|f", re.IGNORECASE), "declare it as bool, which takes yes and no."),
+)
+_OTHERWISE = "declare its categories in schema=, encode it as numbers or leave it out."
+
+
+def _advice(column: pd.Series, values: np.ndarray) -> str:
+    """What to do about cells that are no numbers, if all of them look alike."""
+    cells = [cell for cell, value in zip(column.tolist(), values, strict=True) if math.isnan(value) and is_value(cell)]
+    if all(isinstance(cell, datetime.date) for cell in cells):
+        return _DATES
+    texts = {cell.strip() if isinstance(cell, str) else "" for cell in cells}
+    return next((words for form, words in _NO_NUMBERS if all(map(form.fullmatch, texts))), _OTHERWISE)
+
+
+def is_value(cell: Any) -> bool:
+    """Whether a cell is not missing."""
+    return not (pd.api.types.is_scalar(cell) and pd.isna(cell))
+
+
+_TRUTH = {"true": 1, "t": 1, "yes": 1, "y": 1, "1": 1, "false": 0, "f": 0, "no": 0, "n": 0, "0": 0}
+
+
+def as_truth(column: pd.Series) -> pd.Series:
+    """A column of truth values with 1 and 0 for words such as yes and No; as it is, if it has other words."""
+    if pd.api.types.is_numeric_dtype(column.dtype):
+        return column
+    cells = [_TRUTH.get(cell.strip().lower(), cell) if isinstance(cell, str) else cell for cell in column.tolist()]
+    has_others = any(isinstance(cell, str) for cell in cells)
+    return column if has_others else pd.Series(cells, column.index, object, column.name)
+
+
+def column_name(label: Any) -> str:
+    """The text of a column's label, in Unicode's composed form: "ö" may be one character or two, which look the same."""
+    return unicodedata.normalize("NFC", str(label))
 
 
 def numbers_in(column: pd.Series) -> np.ndarray:
@@ -212,20 +269,22 @@ def scaled(values: np.ndarray, middle: np.ndarray, reach: np.ndarray) -> np.ndar
 
 
 def text_of(value: Any) -> str:
-    """The text of a category, class or group for comparisons. A whole number loses its ".0", also in text.
+    """The text of a category, class or group for comparisons, without blanks around it and in Unicode's composed form.
 
-    A column of whole numbers becomes floating point as soon as one is missing, and must keep the same categories. A CSV file
-    then has them with ".0", and they are read as text. "01.0" and "1.10" are unchanged.
+    A whole number loses its ".0", also in text. A column of whole numbers becomes floating point as soon as one is missing,
+    and must keep the same categories. A CSV file then has them with ".0", and they are read as text. "01.0" and "1.10" are
+    unchanged. Likewise a day is the same with and without "00:00:00", which a column of dates has.
     """
     if isinstance(value, (float, np.floating)) and math.isfinite(value) and float(value).is_integer():
         return str(int(value))
-    text = str(value)
-    whole = _WHOLE.fullmatch(text)
+    text = column_name(value).strip()
+    whole = _WHOLE.fullmatch(text) or _MIDNIGHT.fullmatch(text)
     if whole is None:
         return text
     return "0" if whole[1] == "-0" else whole[1]
 
 
+_MIDNIGHT = re.compile(r"(\d{4}-\d\d-\d\d)[ T]00:00:00(?:\.0+)?")
 _WHOLE = re.compile(r"(-?(?:0|[1-9][0-9]*))\.0+")  # as floating point would hold it
 
 

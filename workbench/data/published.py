@@ -11,9 +11,9 @@ import numpy as np
 from workbench import _validate
 from workbench._lazy import pd
 from workbench.data.columns import Categorical, Numeric
+from workbench.data.csv_files import read_csv
 from workbench.data.dataset import Dataset
 from workbench.data.downloads import fetch_openml, find_in_folder
-from workbench.data.files import read_csv
 from workbench.data.schema import Schema
 from workbench.data.splits import by_place
 from workbench.data.tables import from_frame

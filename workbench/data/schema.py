@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import collections
+import contextlib
+import datetime
 import math
 import numbers
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Hashable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
@@ -17,7 +19,7 @@ from workbench.data import preprocessing
 from workbench.data.columns import Boolean, Categorical, Column, Numeric
 from workbench.data.preprocessing import listed
 
-__all__ = ["Schema", "columns_of"]
+__all__ = ["Schema", "as_table", "columns_of", "with_index"]
 
 _KINDS: dict[str, type[Column]] = {each.kind: each for each in (Numeric, Categorical, Boolean)}
 
@@ -49,7 +51,7 @@ class Schema:
     def __post_init__(self) -> None:
         if not isinstance(self.columns, Mapping) or not self.columns:
             raise _validate.ArgumentError("schema", self.columns, "must be a mapping of at least one column to its kind.")
-        columns = {str(name): column for name, column in self.columns.items()}
+        columns = {preprocessing.column_name(name): column for name, column in self.columns.items()}
         if len(columns) < len(self.columns):
             raise _validate.ArgumentError(
                 "schema", list(self.columns), "has a column twice, by its label and by the text of its label."
@@ -190,9 +192,9 @@ class Schema:
 
 def columns_of(frame: Any, names: Iterable[str]) -> dict[str, pd.Series]:
     """The columns of a table by the text of their labels. :raises ArgumentError: naming ``frame``; values are not quoted."""
-    if not isinstance(frame, pd.DataFrame):
-        raise _validate.ArgumentError("frame", type(frame).__name__, "must be a pandas DataFrame.")
-    labels = [str(label) for label in frame.columns]
+    names = list(names)
+    frame = with_index(as_table("frame", frame), names)
+    labels = [preprocessing.column_name(label) for label in frame.columns]
     occurs = collections.Counter(labels)
     place_of = {label: place for place, label in enumerate(labels)}
     for name in names:
@@ -202,6 +204,34 @@ def columns_of(frame: Any, names: Iterable[str]) -> dict[str, pd.Series]:
             reason = "occurs more than once." if occurs[name] else f"is missing; the table has {has}."
             raise _validate.ArgumentError("frame", name, f"this column of the schema {reason}")
     return {name: frame.iloc[:, place_of[name]].rename(name) for name in names}
+
+
+def as_table(argument: str, table: Any) -> pd.DataFrame:
+    """A DataFrame of pandas, also from a table of pyarrow or polars, which convert themselves.
+
+    :raises ArgumentError: naming ``argument``, for anything else; no cell is quoted.
+    """
+    if isinstance(table, pd.DataFrame):
+        return table
+    needed = "must be a pandas DataFrame, or a table of pyarrow or polars."
+    if callable(convert := getattr(type(table), "to_pandas", None)):
+        with contextlib.suppress(Exception):  # of the other package, whose words may quote cells
+            converted = convert(table)
+            if isinstance(converted, pd.DataFrame):
+                return converted
+        needed = "cannot be converted by its to_pandas (polars needs pyarrow for it): give a pandas DataFrame."
+    raise _validate.ArgumentError(argument, type(table).__name__, needed)
+
+
+def with_index(frame: pd.DataFrame, names: Iterable[Any]) -> pd.DataFrame:
+    """The table with those of ``names`` as columns that are not columns but named levels of its index.
+
+    A Parquet file keeps the index of the table that was written to it.
+    """
+    wanted = {preprocessing.column_name(name) for name in names if isinstance(name, Hashable)}
+    wanted -= {preprocessing.column_name(label) for label in frame.columns}
+    levels = [name for name in frame.index.names if name is not None and preprocessing.column_name(name) in wanted]
+    return frame.reset_index(level=levels) if levels else frame
 
 
 def _with_reference(column: Any) -> Any:
@@ -222,7 +252,8 @@ def _column(given: Any) -> Column:
     if isinstance(given, (list, tuple, np.ndarray, pd.Index)):
         values = list(given)
         pair = len(values) == 2 and all(isinstance(v, numbers.Real) and not isinstance(v, bool) for v in values)
-        if pair and isinstance(given, tuple):
+        is_range = len(values) == 2 and all(isinstance(value, datetime.date) for value in values)
+        if (pair or is_range) and isinstance(given, tuple):
             return Numeric(*preprocessing.checked_pair("bounds", given))
         if pair:
             raise _validate.ArgumentError(

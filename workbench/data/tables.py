@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import collections
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -13,10 +13,12 @@ from workbench._lazy import pd
 from workbench.data import missing_values, preprocessing
 from workbench.data.dataset import Dataset
 from workbench.data.encoding import Encoding
+from workbench.data.preprocessing import column_name
+from workbench.data.schema import Schema, as_table, with_index
 from workbench.data.splits import by_record
 from workbench.data.units import Units, checked_identifiers, checked_max_rows, divided, unit_called
 
-__all__ = ["from_frame"]
+__all__ = ["from_frame", "named_columns"]
 
 _ROW = "training record"
 
@@ -66,18 +68,21 @@ def from_frame(
     :param target: name of the target column; None for a table without a target. The possible values are never read off the
         records: the column has False and True, or 0 and 1, or else one of the next four arguments declares them.
     :param bounds: ``{column: (low, high)}``, the publicly known range of every feature in its own units, or one pair for
-        all. Values outside are cut. The guarantee would not cover bounds that are computed from the private data.
+        all. Values outside are set to the nearest bound: also -999 where it stands for a missing value, and all values of a
+        column whose unit is another one than that of its bounds. Replace such codes by NaN before. The guarantee would not
+        cover bounds that are computed from the private data.
     :param schema: ``Schema``, or ``{column: declaration}`` as for ``Schema.from_declaration``: the general form of
         ``bounds``, with categories and booleans. It also selects the columns.
     :param private_scaling: True scales every feature by the exact mean and standard deviation of the private training
         records, instead of ``bounds``. Every guarantee for this data set then says that it does not cover these.
     :param features: columns to use; by default all but target and group, or those of ``schema``.
-    :param positive: the target value that counts as 1. All other values form one class, "(other)", even a misspelt one.
+    :param positive: the target value that counts as 1, whatever the case of its letters and the blanks around it. All other
+        values form one class, "(other)", even a misspelt one.
     :param classes: all values of the target, two or more, in the order 0, 1, ...; K means 0 .. K - 1. Any other value is an
         error.
     :param threshold: public number; the target is whether the column is above it.
     :param target_bounds: (low, high), the publicly known range of a target of numbers, for regressions. It stays in its own
-        units, and values outside are cut.
+        units, and values outside are set to the nearest bound.
     :param group: name of the column of group labels.
     :param groups: all groups, declared publicly; not needed if ``group_features`` names them. A record of another group
         is an error. A group without records is allowed.
@@ -98,19 +103,20 @@ def from_frame(
         only on request and labelled "outside the guarantee".
     :param unit: what one row is, in words, or with ``unit_id`` one unit. By default "training record", or the name of
         that column without "id".
-    :param missing: what happens to a row with a missing value in a column that is used. "refuse" is an error; "drop" leaves
-        the row out; "middle" puts the middle of the declared bounds in place of a missing number, and leaves out rows in
-        which anything else is missing. "indicator" does the same and adds a feature for each column of numbers, 1 where it
-        was missing (``Numeric(missing=True)``). ``{column: value}`` puts a public value into each of these columns, or has
-        "indicator" for some, and leaves out rows in which anything else is missing. A missing category of
-        ``Categorical(..., other=True)`` is "(other)" and not missing. All of this depends on the row itself and on what is
-        declared, so it costs no privacy: tables that differ in one row give records that differ in at most one. A mean or a
-        most frequent value of the private records would not have this property.
+    :param missing: what happens to a row with a missing value in a column that is used; an infinite number is missing too.
+        "refuse" is an error; "drop" leaves the row out; "middle" puts the middle of the bounds in place of a missing number,
+        and leaves out rows in which anything else is missing. "indicator" does the same and adds a feature for each
+        column of numbers, 1 where it was missing (``Numeric(missing=True)``). ``{column: value}`` puts a public value into
+        each of these columns, or has "indicator" for some, and leaves out rows in which anything else is missing. A missing
+        category of ``Categorical(..., other=True)`` is "(other)" and not missing. All of this depends on the row itself and
+        on what is declared, so it costs no privacy: tables that differ in one row give records that differ in at most one. A
+        mean or a most frequent value of the private records would not have this property.
     :raises ArgumentError: naming the argument and the value, or a column and its type, never a cell.
     """
     if _validate.flag("evaluation_is_public", evaluation_is_public) and evaluation is False:
         raise _validate.ArgumentError("evaluation_is_public", True, "requires evaluation records, but evaluation=False.")
-    frame, names, held_out = _checked_frame(frame, evaluation)
+    asked = named_columns(target=target, group=group, unit_id=unit_id, features=features, schema=schema, bounds=bounds)
+    frame, names, held_out = _checked_frame(frame, evaluation, asked)
     encoding = Encoding.of(
         frame, names, target=target, bounds=bounds, schema=schema, private_scaling=private_scaling, features=features,
         positive=positive, classes=classes, threshold=threshold, target_bounds=target_bounds, group=group, groups=groups,
@@ -142,13 +148,27 @@ def from_frame(
     )
 
 
-def _checked_frame(frame: Any, evaluation: Any) -> tuple[pd.DataFrame, dict[Any, str], np.ndarray | None]:
-    """(all rows, with text as column names; {label: text}; which rows are evaluation records, if that is given)."""
-    for argument, table in (("frame", frame), ("evaluation", evaluation)):
-        if not isinstance(table, pd.DataFrame) and not (argument == "evaluation" and (table is None or table is False)):
-            raise _validate.ArgumentError(argument, type(table).__name__, "must be a pandas DataFrame.")
-    names = {label: str(label) for label in frame.columns}
-    columns = [str(label) for label in frame.columns]
+def named_columns(**options: Any) -> list[Any]:
+    """The columns that these options of ``from_frame`` name."""
+    roles = [options.get(name) for name in ("target", "group", "unit_id")]
+    several = [options.get(name) for name in ("features", "schema", "bounds")]
+    several = [value.columns if isinstance(value, Schema) else value for value in several]
+    listed = [name for value in several if isinstance(value, (Mapping, list, tuple)) for name in value]
+    return [name for name in (*roles, *listed) if isinstance(name, (str, int))]
+
+
+def _checked_frame(
+    frame: Any, evaluation: Any, asked: Sequence[Any]
+) -> tuple[pd.DataFrame, dict[Any, str], np.ndarray | None]:
+    """(all rows, with text as column names; {label: text}; which rows are evaluation records, if that is given).
+
+    :param asked: columns that are declared, which may be in the index.
+    """
+    frame = with_index(as_table("frame", frame), asked)
+    if evaluation is not None and evaluation is not False:
+        evaluation = with_index(as_table("evaluation", evaluation), asked)
+    names = {label: column_name(label) for label in frame.columns}
+    columns = [column_name(label) for label in frame.columns]
     repeated = sorted(column for column, times in collections.Counter(columns).items() if times > 1)
     withheld = preprocessing.names_withheld(columns)
     if repeated:
@@ -162,7 +182,7 @@ def _checked_frame(frame: Any, evaluation: Any) -> tuple[pd.DataFrame, dict[Any,
         if len(frame) < 2:
             raise _validate.ArgumentError("frame", frame, "needs at least 2 training records.")
         return frame, names, np.zeros(len(frame), bool)
-    others = [str(label) for label in evaluation.columns]
+    others = [column_name(label) for label in evaluation.columns]
     occurs = collections.Counter(others)
     missing = [column for column in columns if occurs[column] != 1]
     if missing:

@@ -30,8 +30,9 @@ _MOST_CLASSES = 10_000
 def binary_target(column: pd.Series, positive: Any = None) -> tuple[np.ndarray, tuple[str, str]]:
     """(int32 target of 0 and 1, labels of the two classes). The labels follow from column type and ``positive`` alone.
 
-    :param positive: the value that counts as 1, compared as a number if it is one (True is 1), otherwise as text. Every
-        other value is in the other class. It may be left out if all values are 0 and 1, or False and True.
+    :param positive: the value that counts as 1, compared as a number if it is one (True is 1), otherwise as text
+        without regard to case and to blanks around it. Every other value is in the other class. It may be left out if all
+        values are 0 and 1, or False and True.
     :raises ArgumentError: naming ``target`` if a value is missing, or ``positive`` if it is needed or cannot occur.
     """
     name = str(column.name)
@@ -63,11 +64,12 @@ def binary_target(column: pd.Series, positive: Any = None) -> tuple[np.ndarray, 
 def _compared(cell: Any) -> float | str | None:
     """The form in which one value is compared: a number, if it is one or the text of one (True is 1); otherwise its text.
 
-    It depends on the value alone, because another record may turn a column of booleans or numbers into one of text.
+    Case does not count, because every other value is silently the other class. The form depends on the value alone, because
+    another record may turn a column of booleans or numbers into one of text.
     """
     text = text_or_none(cell)
     number = {"true": 1.0, "false": 0.0}.get((text or "").lower(), number_or_nan(cell))
-    return text if math.isnan(number) else number
+    return (text and text.casefold()) if math.isnan(number) else number
 
 
 def declared_classes(column: pd.Series, classes: Any) -> tuple[np.ndarray, tuple[str, ...]]:

@@ -34,7 +34,7 @@ def model(text: str, options: Mapping[str, Any], folder: str | Path = "") -> Any
 
 def table(argument: str, path: str | Path) -> Any:
     """Read the table in a CSV file. :raises ArgumentError: naming ``argument``."""
-    from workbench.data.files import read_csv
+    from workbench.data.csv_files import read_csv
 
     try:
         return read_csv(path)

@@ -22,6 +22,7 @@ from workbench._lazy import pd
 from workbench.data import splits
 from workbench.data.dataset import Dataset
 from workbench.data.encoding import Encoding
+from workbench.data.preprocessing import column_name
 from workbench.data.storage import tables
 from workbench.data.storage.blocks import Blocks, Checksum, Guard, Seal, require_cryptography
 from workbench.data.storage.facts import layout, public_facts
@@ -306,7 +307,7 @@ class _Table:
 
     def _frames(self) -> Iterator[pd.DataFrame]:
         for frame in tables.parts_of(self.path, self._options, _ROWS):
-            yield frame.set_axis([str(label) for label in frame.columns], axis=1)
+            yield frame.set_axis([column_name(label) for label in frame.columns], axis=1)
 
     def identifiers(self) -> Iterator[pd.Series]:
         """Whose the rows are that are used, part by part."""

@@ -6,7 +6,7 @@ import contextlib
 import functools
 import importlib
 import zipfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -14,7 +14,10 @@ import numpy as np
 
 from workbench import _validate
 from workbench._lazy import pd
-from workbench.data.files import csv_parts, text_columns
+from workbench.data.csv_files import csv_parts
+from workbench.data.files import text_columns
+from workbench.data.schema import with_index
+from workbench.data.tables import named_columns
 from workbench.data.units import named_array
 from workbench.data.unreadable import existing, read_or_refuse
 
@@ -32,13 +35,13 @@ def parts_of(path: Path, options: Mapping[str, Any], rows: int) -> Iterator[pd.D
         of_csv = {name: options.get(name) for name in ("separator", "decimal")}
         return csv_parts(path, text_columns(options), rows, **of_csv)
     if suffixes[-1:] in ([".parquet"], [".pq"]):
-        return _parquet_parts(path, rows)
+        return _parquet_parts(path, rows, named_columns(**options))
     if suffixes[-1:] == [".npz"]:
         return _npz_parts(path, rows, options.get("unit_id"))
     raise _validate.ArgumentError("path", str(path), "must have one of the suffixes .csv, .parquet, .pq, .npz.")
 
 
-def _parquet_parts(path: Path, rows: int) -> Iterator[pd.DataFrame]:
+def _parquet_parts(path: Path, rows: int, asked: Sequence[Any]) -> Iterator[pd.DataFrame]:
     file = existing(path)
     try:
         arrow, parquet = (importlib.import_module(name) for name in ("pyarrow", "pyarrow.parquet"))
@@ -50,7 +53,7 @@ def _parquet_parts(path: Path, rows: int) -> Iterator[pd.DataFrame]:
     with opened:
         batches = opened.iter_batches(batch_size=rows)
         while (batch := read_or_refuse(path, "Parquet", lambda: next(batches, None))) is not None:
-            yield arrow.Table.from_batches([batch]).to_pandas().reset_index(drop=True)
+            yield with_index(arrow.Table.from_batches([batch]).to_pandas(), asked).reset_index(drop=True)
 
 
 def _npz_parts(path: Path, rows: int, unit_id: Any) -> Iterator[pd.DataFrame]:

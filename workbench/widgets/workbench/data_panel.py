@@ -13,7 +13,7 @@ from workbench import _validate
 from workbench import data as data_room
 from workbench._lazy import pd
 from workbench._numbers import count
-from workbench.data import Dataset, files
+from workbench.data import Dataset, csv_files
 from workbench.widgets._kit import fields, markup
 from workbench.widgets.workbench.data_source import (
     DataSource,
@@ -220,7 +220,7 @@ class DataPanel:
         self.separator = fields.choice(
             "separator",
             "columns are separated by",
-            [("what the first line shows", ""), *((words, mark) for mark, words in files.SEPARATORS.items())],
+            [("what the first line shows", ""), *((words, mark) for mark, words in csv_files.SEPARATORS.items())],
             "",
         )
         self.separator.box.add_class("dpvi-schema-question")

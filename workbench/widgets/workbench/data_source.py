@@ -17,7 +17,7 @@ import numpy as np
 from workbench import _validate
 from workbench import data as data_room
 from workbench._lazy import pd
-from workbench.data import Categorical, Dataset, files
+from workbench.data import Categorical, Dataset, csv_files, files
 from workbench.data.files import UnreadableFileError
 from workbench.widgets.workbench import roles
 from workbench.widgets.workbench.declarations import (
@@ -252,14 +252,14 @@ def _csv_table(
 ) -> Table:
     """The table of a CSV file.
 
-    :param file: returns what ``files.read_csv`` reads, from its beginning.
+    :param file: returns what ``csv_files.read_csv`` reads, from its beginning.
     """
     found, rows, decimal_commas = _first_rows(file, separator)
     columns, options = _columns_of(rows, is_parsed=True), _csv_options(found)
 
     def count() -> int:
         try:
-            return len(files.read_csv(file(), separator=found, decimal="."))  # commas are slow to read
+            return len(csv_files.read_csv(file(), separator=found, decimal="."))  # commas are slow to read
         except _validate.ArgumentError as error:
             raise _public_error(error) from None
 
@@ -321,9 +321,9 @@ def _npz_columns(path: str) -> tuple[tuple[ColumnDeclaration, ...], dict[str, tu
 def _first_rows(file: Callable[[], Any], separator: str | None) -> tuple[str, pd.DataFrame, bool]:
     """(separator, the first rows, whether some numbers in them have decimal commas) of a CSV file."""
     try:
-        found = separator or files.csv_separator(file())
-        rows = files.read_csv(file(), rows=_SAMPLE_ROWS, separator=found)
-        points = files.read_csv(file(), rows=_SAMPLE_ROWS, separator=found, decimal=".") if found == ";" else rows
+        found = separator or csv_files.csv_separator(file())
+        rows = csv_files.read_csv(file(), rows=_SAMPLE_ROWS, separator=found)
+        points = csv_files.read_csv(file(), rows=_SAMPLE_ROWS, separator=found, decimal=".") if found == ";" else rows
     except _validate.ArgumentError as error:
         raise _public_error(error) from None
     commas = any(_is_number(rows[name]) and not _is_number(points[name]) for name in rows.columns)
@@ -337,7 +337,7 @@ def _is_number(column: pd.Series) -> bool:
 def _in_words(separator: str, decimal_commas: bool, num_columns: int) -> str:
     """What was found in a CSV file; the number of rows is private."""
     commas = ", decimal commas" if decimal_commas else ""
-    between = files.SEPARATORS[separator].capitalize()
+    between = csv_files.SEPARATORS[separator].capitalize()
     return f"{between} between the columns{commas}, {num_columns} column{'s' if num_columns != 1 else ''}."
 
 
