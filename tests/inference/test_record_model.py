@@ -1,4 +1,5 @@
 import contextlib
+import functools
 
 import jax
 import jax.numpy as jnp
@@ -284,6 +285,32 @@ def test_records_that_do_not_come_by_position_are_refused():
             numpyro.sample("x", dist.Normal(mean, 1), obs=everything)
 
     assert "site 'x' observes values of shape" in refusal(model)
+
+
+def linear(x, y=None, *, observe=lambda y: y):
+    w = numpyro.sample("w", dist.Normal(0, 1))
+    with numpyro.plate("records", x.shape[0]):
+        numpyro.sample("obs", dist.Normal(w * x, 1), obs=None if y is None else observe(y))
+
+
+@pytest.mark.parametrize("guide", [AutoNormal, None])
+@pytest.mark.parametrize("forgets", ["obs=", "the values"])
+def test_a_model_that_observes_nothing_is_told_so(forgets, guide):
+    """And is not told how to write a guide for what it forgot to observe."""
+    model = functools.partial(linear, observe=lambda y: None) if forgets == "obs=" else linear
+    arguments = (jax.ShapeDtypeStruct((), jnp.float32),) * (2 if forgets == "obs=" else 1)
+
+    def global_guide(x, y=None):
+        numpyro.sample("w", dist.Normal(numpyro.param("loc", 0.0), 1))
+
+    with pytest.raises(PrivacyModelError, match=r"^no site of the model is observed \('w', 'obs'\)"):
+        split(model, global_guide if guide is None else guide(model), KEY, arguments, num_records=9)
+
+
+def test_an_observed_column_is_told_from_values_of_one_record():
+    model = functools.partial(linear, observe=lambda y: y[:, None])
+    with pytest.raises(PrivacyModelError, match=r"observes a column of shape \(N, 1\).*give it y\[:, 0\]"):
+        split(model, AutoNormal(model), KEY, (jax.ShapeDtypeStruct((), jnp.float32),) * 2, num_records=9)
 
 
 def test_a_guide_that_is_not_reparametrised_is_refused():

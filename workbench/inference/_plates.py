@@ -34,6 +34,7 @@ __all__ = [
     "imputed_names",
     "readable",
     "require_automatic",
+    "require_observed",
     "takes_num_records",
 ]
 
@@ -230,6 +231,16 @@ def imputed_names(trace: dict) -> set[str]:
     }
 
 
+def require_observed(trace: dict) -> None:
+    """:raises PrivacyModelError: for a model without any observed site."""
+    if not any(site["type"] == "sample" and site["is_observed"] for site in trace.values()):
+        names = ", ".join(repr(name) for name, site in trace.items() if site["type"] == "sample")
+        raise PrivacyModelError(
+            f"no site of the model is observed ({names}), so there is nothing to learn from: write obs= for what was "
+            'measured, as in numpyro.sample("obs", ..., obs=y), and give its values with the records.'
+        )
+
+
 def require_automatic(guide: AutoGuide, plates: tuple[str, ...], trace_guided: Callable[[Any], dict]) -> set[str]:
     """The latents of missing observations, which an automatic guide must leave out.
 
@@ -259,6 +270,7 @@ def require_automatic(guide: AutoGuide, plates: tuple[str, ...], trace_guided: C
                 )
         inside = {name: site for name, site in latents.items() if is_inside(site, plates)}
         if inside:
+            require_observed(trace)
             raise _of_each_record(type(part).__name__, inside, plates, trace)
         if isinstance(part, AutoLaplaceApproximation):
             part.get_transform = _without_hessian

@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 
 from workbench.inference._modules import PrivacyModelError
-from workbench.inference._plates import imputed_names
+from workbench.inference._plates import imputed_names, require_observed
 from workbench.inference._traces import family, is_inside, is_latent, is_subsampling
 
 __all__ = ["check_sites", "in_words", "require_floats"]
@@ -27,6 +27,7 @@ def check_sites(guide_trace: dict, model_trace: dict, plates: tuple[str, ...]) -
                 raise PrivacyModelError(
                     f"the guide subsamples in plate {name!r}, but the model's record plate is {in_words(plates)}."
                 )
+    require_observed(model_trace)
     for name, site in model_trace.items():
         if site["type"] != "sample":
             continue
@@ -34,6 +35,11 @@ def check_sites(guide_trace: dict, model_trace: dict, plates: tuple[str, ...]) -
             batch = site["fn"].batch_shape
             observed = jnp.shape(site["value"])[: max(0, jnp.ndim(site["value"]) - len(site["fn"].event_shape))]
             if is_inside(site, plates) and jnp.broadcast_shapes(batch, observed) != tuple(batch):
+                if set(observed) == {1}:
+                    raise PrivacyModelError(
+                        f"site {name!r} observes a column of shape (N, 1), or one with more axes, where its distribution "
+                        "has the shape (N,), so that all values would be compared with all: give it y[:, 0]."
+                    )
                 raise PrivacyModelError(
                     f"site {name!r} observes values of shape {observed} where one record has {tuple(batch)}: give record "
                     "arrays by position, so that the model sees one record at a time."
