@@ -356,9 +356,9 @@ def _judge(model: RecordModel, name: str, numbers: Any, count: int, tolerance: f
             f"site {site!r} of the {what} has no term for each record: the log density of {count} made-up records is not "
             "the sum of each one's, in any order. Something looks across records: a mean, a standard deviation, a sort, a "
             "cumulative sum or softmax over records, a branch on len(x), values of shape (N, 1) beside others of shape "
-            "(N,), or a likelihood of all of them at once (Cox's partial likelihood). A step calls the model with one record "
-            "at a time. Scale by public constants before the model, x = (x - centre) / width, and write a likelihood that is "
-            "a product over records."
+            "(N,), or a likelihood of all of them at once (Cox's partial likelihood). A step calls the model with one "
+            "record at a time. Scale by public constants before the model, x = (x - centre) / width, and write a likelihood "
+            "that is a product over records."
         )
     return True
 
