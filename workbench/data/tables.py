@@ -65,6 +65,8 @@ def from_frame(
     >>> data.feature_names
     ('age', 'sex=m')
 
+    :param frame: a DataFrame of pandas; or a table of another package with ``to_pandas``, such as pyarrow and polars have. A
+        named level of its index is a column where an argument names it.
     :param target: name of the target column; None for a table without a target. The possible values are never read off the
         records: the column has False and True, or 0 and 1, or else one of the next four arguments declares them.
     :param bounds: ``{column: (low, high)}``, the publicly known range of every feature in its own units, or one pair for
