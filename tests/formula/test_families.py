@@ -391,21 +391,58 @@ def test_prior_cutpoints_lie_around_equally_likely_levels(link):
 
 
 def test_values_are_cut_to_the_declared_bounds_row_by_row():
-    encoded = get("poisson").encode(
-        Response("y", 2, 9, extras={"exposure": (1, 3)}), {"y": [0, 5, 50], "exposure": [0, 2, 9.0]}
+    alone = get("poisson").encode(Response("y", 2, 9), {"y": [0, 5, 50]})
+    assert (alone["y"].tolist(), alone["y"].dtype) == ([2, 5, 9], np.int32)
+    number = get("gaussian").encode(Response("y", -1, 1), {"y": pd.Series([-7, 0.5, 4])})
+    assert (number["y"].tolist(), number["y"].dtype) == ([-1, 0.5, 1], np.float32)
+
+
+def test_values_that_belong_together_are_cut_together():
+    """The rate of a count and the proportion of successes stay, and a time above its bound is censored."""
+    rates = get("poisson").encode(
+        Response("y", 0, 9, extras={"exposure": (1, 3)}), {"y": [1, 5, 8, 50], "exposure": [0.5, 2, 6.0, 9.0]}
     )
-    assert encoded["y"].tolist() == [2, 5, 9]
-    assert encoded["y"].dtype == np.int32
-    assert encoded["exposure"].tolist() == [1, 2, 3]
-    alone = get("gaussian").encode(Response("y", -1, 1), {"y": pd.Series([-7, 0.5, 4])})
-    assert alone["y"].tolist() == [-1, 0.5, 1]
-    assert alone["y"].dtype == np.float32
-    assert get("weibull").encode(Response("t", 0.5, 9), {"y": [0, 20], "observed": [True, False]}) == {
-        "y": pytest.approx(np.array([0.5, 9])),
-        "observed": pytest.approx(np.array([1, 0])),
-    }
-    trials = get("binomial").encode(RESPONSES["binomial"], {"y": [3, 28], "trials": [5, 30]})
-    assert (trials["y"].tolist(), trials["trials"].tolist()) == ([3, 20], [5, 20])
+    np.testing.assert_allclose(rates["y"], [2, 5, 4, 9], rtol=1e-6)
+    np.testing.assert_allclose(rates["exposure"], [1, 2, 3, 1.62], rtol=1e-6)
+    successes = get("binomial").encode(RESPONSES["binomial"], {"y": [3, 28, 7], "trials": [5, 30, 40]})
+    np.testing.assert_allclose(successes["y"], [3, 28 * 20 / 30, 3.5], rtol=1e-6)
+    assert successes["trials"].tolist() == [5, 20, 20]
+    few = Response("y", 0, 6, extras={"trials": (1, 20)})  # successes have a smaller bound than trials
+    both = get("binomial").encode(few, {"y": [12, 3], "trials": [20, 20]})
+    assert (both["y"].tolist(), both["trials"].tolist()) == ([6, 3], [10, 20])
+    times = get("weibull").encode(Response("t", 0.5, 9), {"y": [0, 20, 9, 20], "observed": [True, True, True, False]})
+    np.testing.assert_allclose(times["y"], [0.5, 9, 9, 9])
+    assert times["observed"].tolist() == [1, 0, 1, 0]
+
+
+@pytest.mark.parametrize(
+    ("name", "response", "values"),
+    [
+        ("binomial", RESPONSES["binomial"], {"y": [0.0, 3, 28, 7], "trials": [3.0, 5, 30, 41]}),
+        ("poisson", RESPONSES["poisson"], {"y": [0.0, 3, 90, 200], "exposure": [0.01, 2, 30, 3]}),
+        ("negative_binomial", RESPONSES["poisson"], {"y": [0.0, 3, 90, 200], "exposure": [0.01, 2, 30, 3]}),
+        ("weibull", RESPONSES["weibull"], {"y": [0.1, 30, 365, 900], "observed": [1.0, 1, 1, 1]}),
+    ],
+)
+def test_what_was_cut_together_stays_as_it_is(name, response, values):
+    family, before = get(name), {role: np.array(column) for role, column in values.items()}
+    once = family.cut_together(response, before)
+    for role, again in family.cut_together(response, once).items():
+        np.testing.assert_allclose(again, once[role], rtol=1e-12)
+    for role, encoded in family.encode(response, once).items():
+        np.testing.assert_allclose(encoded, family.encode(response, before)[role], rtol=1e-6)
+    (role,) = family.extras
+    nothing = family.cut_together(response, {"y": np.array([np.nan, 3.0]), role: np.array([1.0, np.nan])})
+    assert np.isnan(nothing["y"][0])
+    assert np.isnan(nothing[role][1])
+
+
+def test_a_time_at_its_bound_without_a_status_is_censored():
+    """It may have been cut to it."""
+    family, response = get("exponential"), RESPONSES["exponential"]
+    reference = known(family, response, np.float32([0.3]), {}, {})
+    assert log_density(family, response, 0.3, {}, {}, 365.0) == pytest.approx(reference.logsf(365.0)[0], rel=1e-5)
+    assert log_density(family, response, 0.3, {}, {}, 364.0) == pytest.approx(reference.logpdf(364.0)[0], rel=1e-5)
 
 
 def test_levels_are_codes_in_the_declared_order():
@@ -421,6 +458,9 @@ REFUSED = [
     ("poisson", {"y": [1, 2.5]}, "visits", "whole"),
     ("poisson", {"y": [1, -8675309]}, "visits", "below 0"),
     ("poisson", {"y": [1, 2], "exposure": [1, -8675309]}, "exposure", "below 0"),
+    ("poisson", {"y": [1, 2], "exposure": [1, 0]}, "exposure", "0 in some row"),
+    ("poisson", {"y": [1, 2.5], "exposure": [1, 1]}, "visits", "whole"),
+    ("binomial", {"y": [0], "trials": [0]}, "trials", "0 in some row"),
     ("binomial", {"y": [1], "trials": [0.5]}, "trials", "whole"),
     ("binomial", {"y": [18], "trials": [11]}, "successes", "more successes than trials"),
     ("binomial", {"y": [1]}, "trials", "needed"),

@@ -16,6 +16,7 @@ from tests.conftest import some_of
 from tests.formula.tables import SCHEMA, made
 from workbench import ArgumentError
 from workbench.formula.priors import Beside, prior_of, side_by_side, text_of
+from workbench.formula.records import CutWarning
 
 PLAIN = {"formula": "ill ~ age + ward", "family": "bernoulli", "schema": SCHEMA}
 
@@ -354,15 +355,102 @@ def test_numbers_of_trials_need_not_be_declared_whole():
 
 
 def test_successes_are_cut_with_the_trials():
-    """A row whose trials are beyond their bound is no error, because it was right before it was cut."""
+    """The proportion of a row whose trials are beyond their bound stays."""
     schema = {"wins": (0, 20, int), "n": (1, 10, int), "age": (0, 120)}
     frame = made(200).assign(n=20, wins=lambda table: 11 + np.arange(len(table)) % 5)
     model = wb.models.formula("p(wins, n) ~ age", "binomial", schema)
     data = model.view(model.dataset(frame, evaluation=frame.head(2)))
     np.testing.assert_array_equal(data.train[1], 10)
-    np.testing.assert_array_equal(data.train[2], 10)
+    np.testing.assert_array_equal(data.train[2], frame["wins"] / 2)
+    np.testing.assert_array_equal(data.evaluation[2], frame["wins"].head(2) / 2)
     with pytest.raises(ArgumentError, match="more successes than trials"):
         model.view(model.dataset(frame.assign(n=9)))
+
+
+TOGETHER = [
+    ("days | rate(risk) ~ age", "poisson", {"risk": (0.5, 1), "days": (0, 40, int)}),
+    ("days | rate(risk) ~ age", "negative_binomial", {"risk": (0.1, 3), "days": (0, 2)}),
+    ("days ~ age + offset(log(risk))", "poisson", {"risk": (1, 2), "days": (0, 3, int)}),
+    ("p(wins, n) ~ age", "binomial", {"n": (1, 7), "wins": (0, 3)}),
+    ("Surv(risk, ill) ~ age", "weibull", {"risk": (0.5, 2), "ill": bool}),
+    ("Surv(risk, sex) ~ age", "exponential", {"risk": (0.5, 2), "sex": ["f", "m"]}),
+    ("censored(risk, why) ~ age", "exponential", {"risk": (0.5, 2), "why": ["none", "right"]}),
+]
+
+
+@pytest.mark.parametrize("missing", ["refuse", "drop"])
+@pytest.mark.parametrize(("formula", "family", "bounds"), TOGETHER)
+def test_a_row_is_cut_by_itself_as_a_whole(formula, family, bounds, missing):
+    """A rate and a proportion stay, and a time that is cut is censored: in all rows, also those that are held out. Each row
+    of a table becomes what it becomes alone, so neighbouring tables stay neighbours."""
+    frame = made(60).assign(why=lambda table: np.where(table["ill"], "none", "right"))
+    model = wb.models.formula(formula, family, {**SCHEMA, **bounds})
+    kept = frame
+    if missing == "drop":
+        frame = frame.astype({"risk": object, "days": float})
+        frame.loc[[3, 7], ["risk", "days", "wins"]] = None
+        kept = frame.drop(index=[3, 7])
+
+    def arrays(rows, evaluation):
+        data = model.view(model.dataset(rows, evaluation=evaluation, missing=missing))
+        return [dict(zip(data.arrays, side, strict=True)) for side in (data.train, data.evaluation)]
+
+    train, held_out = arrays(frame, frame.head(3))
+    for name, whole in train.items():
+        np.testing.assert_array_equal(whole[:3], held_out[name])
+        halves = [arrays(part, frame.head(3))[0][name] for part in (frame.iloc[:30], frame.iloc[30:])]
+        np.testing.assert_array_equal(np.concatenate(halves), whole)
+    role = model.arrays[-2]
+    if role == "observed":
+        event = {"ill": kept["ill"], "sex": kept["sex"] == "m", "why": kept["why"] == "none"}
+        late = (kept["risk"] > 2).to_numpy(bool)
+        expected = event[model.columns.extras["observed"]].to_numpy(bool) & ~late
+        np.testing.assert_array_equal(train["observed"], expected)
+        assert late.any()
+        assert (train["y"][late] == 2).all()
+    else:
+        before = (kept[model.columns.response.name] / kept[model.columns.extras[role]]).to_numpy(float)
+        np.testing.assert_allclose(train["y"] / train[role], before, rtol=1e-5, atol=0.12 if role == "trials" else 0)
+        assert (train["y"] <= model.columns.response.high).all()
+
+
+def test_a_data_set_whose_columns_were_cut_one_by_one_says_so():
+    """Of a time at its bound it is not known any more whether it was cut, so it is censored."""
+    frame = made(60)
+    plain = wb.data.from_frame(
+        frame, target="risk", target_bounds=(0.5, 2), schema={"age": (0, 120), "ill": bool}, evaluation=frame.head(2)
+    )
+    model = wb.models.formula("Surv(risk, ill) ~ age", "weibull", {**SCHEMA, "risk": (0.5, 2)})
+    with pytest.warns(CutWarning, match="risk, ill belong together"):
+        view = model.view(plain)
+    for one, other in zip(view.train, model.view(model.dataset(frame, evaluation=frame.head(2))).train, strict=True):
+        np.testing.assert_array_equal(one, other)
+    without = wb.models.formula("risk ~ age", "weibull", {**SCHEMA, "risk": (0.5, 2)})
+    assert without.view(plain).arrays == ("x", "y")  # nothing belongs together: a time at its bound is censored
+
+
+@pytest.mark.parametrize("column", [["alive"], ["a", "b", "c"], (0, 3, int), (0, 2), wb.data.Categorical(["a"], other=True)])
+def test_a_status_has_two_values(column):
+    with pytest.raises(ArgumentError, match="of which the second is the event"):
+        wb.models.formula("Surv(risk, s) ~ age", "weibull", {**SCHEMA, "s": column})
+
+
+@pytest.mark.parametrize(
+    ("column", "values"),
+    [
+        (["alive", "dead"], ("alive", "dead")), (wb.data.Categorical([1, 2]), (1, 2)), ((1, 2, int), (1, 2)), (bool, (0, 1)),
+        ((0, 1), (0.0, 1.0)), ((0, 1, int), (0, 1)), (["yes", "no"], ("yes", "no")), (bool, (False, True)),
+    ],
+)  # fmt: skip
+def test_the_second_value_of_a_status_is_the_event(column, values):
+    frame = made(60)
+    status = np.asarray(values, object)[frame["ill"].to_numpy(int)]
+    model = wb.models.formula("Surv(risk, s) ~ age", "weibull", {**SCHEMA, "s": column})
+    data = model.view(model.dataset(frame.assign(s=status), evaluation=frame.assign(s=status).head(2)))
+    np.testing.assert_array_equal(data.train[1], frame["ill"])
+    for other in (3, None, "unheard of"):
+        with pytest.raises(ArgumentError):
+            model.view(model.dataset(frame.assign(s=status).replace({"s": {values[1]: other}})))
 
 
 def test_indicators_are_declared_for_a_model():

@@ -91,6 +91,7 @@ class Dataset:
     :param units: which rows belong to one person or other unit; None where each row is one.
     :param undeclared: what was read off the private training records instead of declared, besides the scaling:
         keys of ``UNDECLARED``.
+    :param cut_together: columns that were cut to their bounds together with the target, such as the exposure of counts.
     :param stored: the file that ``open`` read or reads; None for records that are in memory. Arrays of records that stay in
         the file have shape, type and rows as NumPy's have.
     """
@@ -119,6 +120,7 @@ class Dataset:
     units: Units | None = None
     target_bounds: tuple[float, float] | None = None
     undeclared: tuple[str, ...] = ()
+    cut_together: tuple[str, ...] = ()
     stored: Stored | Loaded | None = None
 
     def __post_init__(self) -> None:

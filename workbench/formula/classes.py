@@ -60,6 +60,8 @@ class Categorical(_Levels):
         return Gradient(math.sqrt(2), True)  # an indicator less the probabilities: both have a norm of at most 1
 
     def log_probabilities(self, response: Response, predictor: Array, parameters: Values) -> Array:
+        if self.num_predictors(response) == 1:  # which has no axis
+            predictor = predictor[..., None]
         first = jnp.zeros_like(predictor[..., :1])
         logits = jnp.concatenate([first, predictor], axis=-1)
         return logits - jnp.logaddexp.reduce(logits, axis=-1, keepdims=True)

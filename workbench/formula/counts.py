@@ -54,7 +54,30 @@ class Bernoulli(Family):
         return scoring.binary_scores(y, predictions)
 
 
-class Binomial(Family):
+class _Counts(Family):
+    """Counts, maybe of a number of trials or per exposure: the one of ``extras``."""
+
+    kind = "count"
+
+    def cut_together(self, response: Response, values: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+        (role,) = self.extras
+        if role not in values:
+            return dict(values)
+        counts, sizes = response.rescaled(role, values["y"], values[role])
+        return {"y": counts, role: sizes}
+
+    def encode(self, response: Response, values: Mapping[str, Any]) -> dict[str, np.ndarray]:
+        (role,) = self.extras
+        if role not in values:
+            return super().encode(response, values)
+        counts, sizes = response.counts_per(role, values["y"], values[role])
+        return {role: sizes, "y": counts}
+
+    def _encoded(self, response: Response, values: Any) -> np.ndarray:
+        return response.counts(values)
+
+
+class Binomial(_Counts):
     """Successes in a declared number of trials."""
 
     name = "binomial"
@@ -62,7 +85,6 @@ class Binomial(Family):
     links = ("logit", "probit", "cloglog")
     extras = ("trials",)
     ratio: ClassVar = {"logit": "odds ratio"}
-    kind = "count"
 
     def check(self, response: Response) -> None:
         response.require_counts()
@@ -75,15 +97,12 @@ class Binomial(Family):
     def encode(self, response: Response, values: Mapping[str, Any]) -> dict[str, np.ndarray]:
         encoded = super().encode(response, values)
         successes, trials = (preprocessing.numbers_in(preprocessing.pd.Series(values[name])) for name in ("y", "trials"))
-        # trials at their bound may have been cut to it, and successes are then, too
-        if ((successes > trials) & (trials < response.extras["trials"][1])).any():
+        # trials at their bound may have been cut to it before, without the successes
+        if ((successes > trials) & (trials != math.floor(response.extras["trials"][1]))).any():
             raise preprocessing.unfit(
                 preprocessing.pd.Series(values["y"]).rename(response.name), "has more successes than trials in some row."
             )
         return {**encoded, "y": np.minimum(encoded["y"], encoded["trials"])}
-
-    def _encoded(self, response: Response, values: Any) -> np.ndarray:
-        return response.counts(values)
 
     def likelihood(self, response: Response, predictor: Array, parameters: Values, **extras: Array) -> dist.Distribution:
         return Successes(*links.log_probabilities(self.link, predictor), extras.get("trials", 1))
@@ -92,7 +111,7 @@ class Binomial(Family):
         return extras.get("trials", 1) * jnp.exp(links.log_cdf(self.link, predictor))
 
 
-class Poisson(Family):
+class Poisson(_Counts):
     """Counts, with a variance that is their mean; per unit of ``exposure`` where a formula gives it."""
 
     name = "poisson"
@@ -101,7 +120,6 @@ class Poisson(Family):
     extras = ("exposure",)
     optional = ("exposure",)
     ratio: ClassVar = {"log": "rate ratio"}
-    kind = "count"
 
     def check(self, response: Response) -> None:
         response.require_counts()
@@ -121,9 +139,6 @@ class Poisson(Family):
         """The mean count where the predictor is 0."""
         low, high = (bound + 0.5 for bound in response.bounds)
         return math.sqrt(low * high) if self.link == "log" else low / 2 + high / 2
-
-    def _encoded(self, response: Response, values: Any) -> np.ndarray:
-        return response.counts(values)
 
     def _log_count(self, response: Response, predictor: Array, extras: Mapping[str, Array]) -> Array:
         log_rate = self._log_mean(response, predictor)

@@ -157,6 +157,16 @@ class Family:
 
     # ---- records ---------------------------------------------------------------------------------------------------------
 
+    def cut_together(self, response: Response, values: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+        """Values of a response and its extras of which one is outside its bounds, changed together, row by row.
+
+        A time above its bound is censored there; a count and its trials or exposure are multiplied by one number. What is
+        within its bounds stays, and so does NaN. Bounds that remain to be kept are those of the response alone.
+
+        :param values: ``{"y": float64[N], role: float64[N]}``.
+        """
+        return dict(values)
+
     def encode(self, response: Response, values: Mapping[str, Any]) -> dict[str, np.ndarray]:
         """Private values as arrays of the model, row by row, cut to the declared bounds.
 

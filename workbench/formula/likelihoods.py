@@ -167,13 +167,14 @@ class TimeToEvent(_OfMean):
     """Weibull times, with the survival function exp(-(t / exp(log_scale))^shape); exponential where the shape is 1.
 
     ``observed`` is 1 where the event was seen at the time, and 0 where nothing had happened until then: right censoring.
-    Draws are times of events, whatever ``observed`` says.
+    Times from ``latest`` on are censored too. Draws are times of events, whatever ``observed`` says.
     """
 
     arg_constraints = {  # noqa: RUF012
         "log_scale": constraints.real,
         "shape": constraints.positive,
         "observed": constraints.unit_interval,
+        "latest": constraints.positive,
     }
     support = constraints.positive
 
@@ -184,4 +185,5 @@ class TimeToEvent(_OfMean):
     def log_prob(self, value: Array) -> Array:
         log_value = jnp.log(jnp.maximum(value, _SMALLEST))
         log_hazard = self.shape * (log_value - self.log_scale)  # cumulative
-        return self.observed * (jnp.log(self.shape) + log_hazard - log_value) - safe_exp(log_hazard)
+        observed = jnp.where(value < self.latest, self.observed, 0.0)
+        return observed * (jnp.log(self.shape) + log_hazard - log_value) - safe_exp(log_hazard)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -11,24 +12,29 @@ from typing import Any
 import numpy as np
 
 from workbench import _validate
+from workbench._lazy import pd
 from workbench.data import Dataset, from_frame
 from workbench.data.columns import Boolean, Categorical, Column, Numeric
 from workbench.data.dataset import is_at_rest
 from workbench.data.missing_values import INDICATOR
-from workbench.data.preprocessing import MISSING, listed
+from workbench.data.preprocessing import MISSING, listed, may_hold_numbers, numbers_in, texts_of
 from workbench.data.schema import Schema, columns_of
 from workbench.formula.design import Design, design_of
 from workbench.formula.factors import level_names
 from workbench.formula.families import Family, Response
 from workbench.formula.parsing import Parsed, refused
 
-__all__ = ["Columns", "columns_of_formula", "schema_of"]
+__all__ = ["Columns", "CutWarning", "columns_of_formula", "schema_of"]
 
 _OPTIONS = (
     "evaluation", "evaluation_fraction", "evaluation_is_public", "max_rows", "missing", "name", "split_seed", "unit",
     "unit_id", "unit_mean",
 )  # fmt: skip
 _CENSORED = ("none", "right")  # as bambi's ``censored`` names them
+
+
+class CutWarning(UserWarning):
+    """Values that belong together, such as a count and its exposure, were cut to their bounds one by one."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -86,14 +92,17 @@ class Columns:
             )
         declared = self.schema.columns[self.response.name]
         how: dict[str, Any] = {}
-        if isinstance(declared, Numeric) and not self.response.levels:
+        if isinstance(declared, Numeric) and self.family.kind != "class":
             low, high = declared.low, declared.high
             # a count that is cut to a bound is still whole
             how["target_bounds"] = (math.ceil(low), math.floor(high)) if self.family.kind == "count" else (low, high)
-        elif not isinstance(declared, Boolean):
+        elif self.response.levels and not isinstance(declared, Boolean):
             how["classes"] = self.response.levels
+        if isinstance(options.get("evaluation"), pd.DataFrame):
+            options["evaluation"] = self._cut_together(options["evaluation"])
         try:
-            return from_frame(frame, target=self.response.name, schema=self.features, **how, **options)
+            made = from_frame(self._cut_together(frame), target=self.response.name, schema=self.features, **how, **options)
+            return dataclasses.replace(made, cut_together=tuple(self.extras.values()))
         except _validate.ArgumentError as error:
             if error.argument not in ("positive", "target") or error.code == MISSING:
                 raise
@@ -110,6 +119,51 @@ class Columns:
         values = self.design.values(frame)
         return self.design.encode(values) | self._encoded(frame, None)
 
+    def _cut_together(self, frame: Any) -> Any:
+        """A table in which values that belong together are cut together (``Family.cut_together``), row by row.
+
+        Cells that are missing, no numbers or no declared levels stay, and are refused or left out where all others are.
+        """
+        if not self.extras or not isinstance(frame, pd.DataFrame):
+            return frame
+        names = {"y": self.response.name, **self.extras}
+        given = columns_of(frame, names.values())
+        if not all(may_hold_numbers(given[name].dtype) for role, name in names.items() if role != "observed"):
+            return frame
+        before = {
+            role: self._events(given[name]) if role == "observed" else numbers_in(given[name])
+            for role, name in names.items()
+        }
+        after = self.family.cut_together(self.response, before)
+        frame = frame.copy(deep=False)
+        places = {str(label): place for place, label in enumerate(frame.columns)}
+        for role, name in names.items():
+            same = (after[role] == before[role]) | np.isnan(before[role])
+            cells = np.where(same, None, self._status[0]) if role == "observed" else after[role]
+            merged = np.where(same, given[name].to_numpy(object), cells)
+            frame.isetitem(places[name], pd.Series(merged, given[name].index, object))
+        return frame
+
+    @property
+    def _status(self) -> tuple[Any, Any]:
+        """The values of ``observed`` for a censored time and for one of an event."""
+        column = self.schema.columns[self.extras["observed"]]
+        if isinstance(column, Boolean):
+            return False, True
+        assert isinstance(column, Categorical)
+        first, second = column.labels
+        return (second, first) if first == _CENSORED[0] else (first, second)
+
+    def _events(self, column: pd.Series) -> np.ndarray:
+        """float64[N]: 1 for the value of an event, 0 for any other; NaN where it is missing."""
+        event = self._status[1]
+        if isinstance(event, str):
+            events = np.array([text == event for text in texts_of(column)], np.float64)
+        else:
+            events = (numbers_in(column) == 1).astype(np.float64)
+        events[column.isna().to_numpy()] = np.nan
+        return events
+
     def _encoded(self, frame: Any, y: Any) -> dict[str, np.ndarray]:
         """Extras, and the response unless ``y`` is None, as the family encodes them."""
         given = columns_of(frame, self.extras.values())
@@ -117,7 +171,7 @@ class Columns:
         for role, name in self.extras.items():
             declared = self.schema.columns[name]
             if isinstance(declared, Categorical):
-                values[role] = declared.codes(given[name]) == declared.labels.index(_CENSORED[0])
+                values[role] = declared.codes(given[name]) == declared.labels.index(self._status[1])
             elif isinstance(declared, Boolean):
                 values[role] = declared.encode(given[name])[:, 0] > 0
             else:
@@ -152,7 +206,16 @@ class Columns:
                 dataset.name,
                 f"has no column {missing[0]!r}, which the formula uses; it has {listed(sorted(known))}.",
             )
-        train, evaluation = (self._arrays(dataset, arrays) for arrays in (dataset.train, dataset.evaluation))
+        is_together = set(self.extras.values()) <= set(dataset.cut_together)
+        if not is_together:
+            warnings.warn(
+                f"{dataset.name}: {listed([self.response.name, *self.extras.values()])} belong together, but each was cut "
+                "to its own bounds as this data set was made. If a value was outside them, the fit is wrong: pass the table "
+                "itself, or model.dataset(table), which cut them together.",
+                CutWarning,
+                stacklevel=2,
+            )
+        train, evaluation = (self._arrays(dataset, arrays, is_together) for arrays in (dataset.train, dataset.evaluation))
         return dataclasses.replace(
             dataset, arrays=self.arrays, train=train, evaluation=evaluation, feature_names=self.design.block.names,
             classes=self.response.levels or dataset.classes, schema=self.features, group_name="", groups=(),
@@ -165,7 +228,7 @@ class Columns:
         design = () if self.design.schema is None else tuple(self.design.schema.columns)
         return tuple(dict.fromkeys((*design, *self.extras.values())))
 
-    def _arrays(self, dataset: Dataset, arrays: tuple[np.ndarray, ...]) -> tuple[np.ndarray, ...]:
+    def _arrays(self, dataset: Dataset, arrays: tuple[np.ndarray, ...], is_together: bool) -> tuple[np.ndarray, ...]:
         given = dict(zip(dataset.arrays, arrays, strict=True))
         assert dataset.schema is not None
         frame = dataset.schema.decode(given["x"])
@@ -179,6 +242,8 @@ class Columns:
             is_boolean = isinstance(self.schema.columns[self.response.name], Boolean)
             y = np.asarray(self.response.levels if is_boolean else dataset.classes, object)[y]
         encoded = self.design.encode(self.design.values(frame)) | self._encoded(frame, y)
+        if "observed" in encoded and not is_together:  # a time at its bound may have been cut to it
+            encoded["observed"] = encoded["observed"] * (encoded["y"] < np.float32(self.response.bounds[1]))
         return tuple(encoded[name] for name in self.arrays)
 
 
@@ -200,12 +265,12 @@ def columns_of_formula(parsed: Parsed, family: Family, schema: Schema, extras: M
     roles = {**parsed.extras, **extras}
     columns = dict(schema.columns)
     if "status" in roles:
-        roles["observed"] = _status(parsed, columns, roles.pop("status"))
+        roles["observed"] = _censored(parsed, columns, roles.pop("status"))
     for role in roles:
         if role not in family.extras:
             raise _validate.ArgumentError(role, roles[role], f"is not for the family {family.name}.")
     if "observed" in roles:
-        columns.setdefault(roles["observed"], Boolean())
+        columns[roles["observed"]] = _status(roles["observed"], columns.get(roles["observed"], Boolean()))
     if family.name == "bernoulli":
         columns.setdefault(parsed.response, Boolean())
     for name in (parsed.response, *roles.values()):  # which nothing can stand for
@@ -222,8 +287,9 @@ def columns_of_formula(parsed: Parsed, family: Family, schema: Schema, extras: M
     response = dataclasses.replace(_response(parsed.response, used, family), through_origin=not design.block.has_constant)
     family.check(response)
     of_design = () if design.schema is None else design.schema.columns
-    if parsed.response in of_design:
-        raise refused(parsed.text, f"has {parsed.response!r} on both sides of the ~.")
+    for name in (parsed.response, *roles.values()):
+        if name in of_design:  # a value that is cut together with another would change as a column of the design, too
+            raise refused(parsed.text, f"has {name!r} on both sides of the ~; for a column of the design pass a copy of it.")
     _check_names(parsed, design, family, response)
     design.announce(has_cutpoints=not family.has_intercept)
     kept = Schema({name: column for name, column in columns.items() if name in names})
@@ -251,7 +317,26 @@ def _declared(parsed: Parsed, columns: Mapping[str, Column], name: str) -> Colum
     return columns[name]
 
 
-def _status(parsed: Parsed, columns: Mapping[str, Column], name: str) -> str:
+def _status(name: str, column: Column) -> Boolean | Categorical:
+    """The column that says whether an event was seen: bool, or two levels, of which the second is the event."""
+    levels = level_names(column)
+    if isinstance(column, Numeric) and (column.low, column.high) == (0, 1):
+        levels = ("0", "1")
+    if isinstance(column, Boolean):
+        return column
+    if levels == _CENSORED[:1]:  # a time that is cut to its bound is censored
+        return Categorical(_CENSORED)
+    if levels is None or len(levels) != 2 or getattr(column, "other", False):
+        raise _validate.ArgumentError(
+            f"schema[{name!r}]",
+            None if levels is None else list(levels),
+            "must be bool, where True or 1 is an event, or have two levels, of which the second is the event, such as "
+            "['alive', 'dead']; (1, 2, int) is 1 for a censored time and 2 for an event.",
+        )
+    return column if isinstance(column, Categorical) else Categorical(levels)
+
+
+def _censored(parsed: Parsed, columns: Mapping[str, Column], name: str) -> str:
     """The column of ``censored(time, status)``, whose values are bambi's words."""
     column = _declared(parsed, columns, name)
     if not isinstance(column, Categorical) or not set(column.labels) <= set(_CENSORED) or "none" not in column.labels:

@@ -17,6 +17,7 @@ __all__ = ["Response"]
 
 _LARGEST = 1e12  # a declared bound: a residual's square fits into float32 even where a mean is far off
 _COARSEST = 1e-3  # of half the range to the largest bound: float32 still has four digits of the range
+_ROUNDED = 1e-6  # of a declared range: what is left of a bound after float32 and back
 _MOST = 2**24  # a count: float32 has all whole numbers up to here
 
 
@@ -129,6 +130,45 @@ class Response:
         """int32[N], cut to the declared bounds. :raises ArgumentError: naming the column, if a value is no count."""
         return _whole(self.name, values, self.bounds)
 
+    def counts_per(self, role: str, values: Any, sizes: Any) -> tuple[np.ndarray, np.ndarray]:
+        """(Counts, float32[N]; their trials, int32[N], or exposure, float32[N]), cut to the declared bounds together.
+
+        Counts that were rescaled with their trials or exposure need not be whole.
+
+        :raises ArgumentError: naming the column of a value that cannot be; the value is never quoted.
+        """
+        counts, size = _within(self.name, values, 0, math.inf), _within(role, sizes, 0, math.inf)
+        low, high = self.extras[role]
+        edge = _ROUNDED * (high - low)  # a data set's columns were scaled and back
+        is_inside = (low + edge < size) & (size < high - edge) & (counts < math.floor(self.bounds[1]))
+        _require_whole(self.name, values, counts[is_inside])
+        if role == "trials":
+            _require_whole(role, sizes, size)
+        if low > 0 and (size == 0).any():  # nothing that it could be multiplied by
+            raise _refused(role, sizes, "is 0 in some row, which is below its bounds; leave such rows out.")
+        counts, size = self.rescaled(role, counts, size)
+        counts = np.clip(counts, math.ceil(self.bounds[0]), math.floor(self.bounds[1]))
+        return counts.astype(np.float32), size.astype(np.int32 if role == "trials" else np.float32)
+
+    def rescaled(self, role: str, counts: np.ndarray, sizes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Counts and their trials or exposure, within the upper bounds and the exposure's lower one, each row by itself.
+
+        Both are multiplied by one number where either is outside, so a proportion or a rate stays what it was, and the
+        likelihood of such a row is that of the whole row to the power of this number. NaN stays.
+
+        :param counts: float64[N]. :param sizes: float64[N], of ``role``.
+        """
+        low, high = self.extras[role]
+        if role == "trials":
+            low, high = math.ceil(low), math.floor(high)
+        size = np.clip(sizes, low, high)
+        counts = counts * np.divide(size, sizes, out=np.ones_like(size), where=sizes > 0)
+        most = math.floor(self.bounds[1])
+        share = np.divide(most, counts, out=np.ones_like(size), where=counts > most)
+        smaller = np.rint(size * share) if role == "trials" else size * share
+        size = np.where(share < 1, np.maximum(smaller, low), size)
+        return np.minimum(counts, most), size
+
     def extra(self, role: str, values: Any) -> np.ndarray:
         """Values of ``trials`` (int32), ``exposure`` (float32) or ``observed`` (float32, 0 or 1), cut to their bounds."""
         if role == "observed":
@@ -209,8 +249,12 @@ def _cut(numbers: np.ndarray, bounds: tuple[float, float]) -> np.ndarray:
     return np.clip(numbers, *bounds).astype(np.float32)
 
 
-def _whole(name: str, values: Any, bounds: tuple[float, float]) -> np.ndarray:
-    numbers = _within(name, values, 0, math.inf)
+def _require_whole(name: str, values: Any, numbers: np.ndarray) -> None:
     if (numbers != np.floor(numbers)).any():
         raise _refused(name, values, "has a number that is not whole in some row, but counts are whole.")
+
+
+def _whole(name: str, values: Any, bounds: tuple[float, float]) -> np.ndarray:
+    numbers = _within(name, values, 0, math.inf)
+    _require_whole(name, values, numbers)
     return np.clip(numbers, math.ceil(bounds[0]), math.floor(bounds[1])).astype(np.int32)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import bisect
 import itertools
+from collections.abc import Mapping
 from typing import Any, ClassVar
 
 import jax.numpy as jnp
@@ -11,6 +12,7 @@ import numpy as np
 from jax.scipy.special import gammaln
 from numpyro import distributions as dist
 
+from workbench.data import preprocessing
 from workbench.formula import links
 from workbench.formula.family import Array, Family, Gradient, Values
 from workbench.formula.likelihoods import TimeToEvent
@@ -37,6 +39,21 @@ class Exponential(Family):
     def gradient(self, response: Response) -> Gradient:
         return Gradient(self._log_slope(response), False)  # the deviation of time / mean is 1
 
+    def cut_together(self, response: Response, values: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+        """A time above its upper bound is censored at it."""
+        if "observed" not in values:
+            return dict(values)
+        high = response.bounds[1]
+        is_late = values["y"] > high
+        return {"y": np.where(is_late, high, values["y"]), "observed": np.where(is_late, 0.0, values["observed"])}
+
+    def encode(self, response: Response, values: Mapping[str, Any]) -> dict[str, np.ndarray]:
+        encoded = super().encode(response, values)
+        if "observed" in encoded:
+            times = preprocessing.numbers_in(preprocessing.pd.Series(values["y"])).astype(np.float32)
+            encoded["observed"] = np.where(times > np.float32(response.bounds[1]), np.float32(0), encoded["observed"])
+        return encoded
+
     def _encoded(self, response: Response, values: Any) -> np.ndarray:
         return response.numbers(values, at_least=0)
 
@@ -46,7 +63,9 @@ class Exponential(Family):
 
     def likelihood(self, response: Response, predictor: Array, parameters: Values, **extras: Array) -> dist.Distribution:
         scale_and_shape = self._scale_and_shape(response, predictor, parameters)
-        return TimeToEvent(*scale_and_shape, extras.get("observed", 1.0))
+        # without a status, a time at its bound may have been cut to it
+        status = (extras["observed"], jnp.inf) if "observed" in extras else (1.0, np.float32(response.bounds[1]))
+        return TimeToEvent(*scale_and_shape, *status)
 
     def mean(self, response: Response, predictor: Array, parameters: Values, **extras: Array) -> Array:
         return links.safe_exp(self._log_mean(response, predictor))
