@@ -32,7 +32,7 @@ def test_estimates_without_privacy_are_those_of_statsmodels(family):
     table = without_privacy(formula, frame, family=family, schema=SCHEMA, **options).coefficients()
     known = pd.DataFrame(reference(frame.assign(ill=frame["ill"].astype(float))), index=["estimate", "error"]).T
     # of an estimate's standard deviation, for the priors and the noise of the guide's own draws
-    far = (table["mean"] - known["estimate"]).abs() / known["error"]
+    far = (table["mean"].drop("sigma", errors="ignore") - known["estimate"]).abs() / known["error"]
     assert far.notna().all()
     assert far.max() < 0.25
 
@@ -48,7 +48,7 @@ def test_a_line_through_the_origin_is_that_of_least_squares(options):
     table = without_privacy("y ~ 0 + x", frame, family="gaussian", schema=schema, **options).coefficients()
     known, error = least_squares("y ~ 0 + x")(frame)["x"]
     assert table.loc["x", "mean"] == pytest.approx(known, abs=0.25 * error)
-    assert table.further.loc["sigma", "mean"] == pytest.approx(2.0, abs=0.15)
+    assert table.loc["sigma", "mean"] == pytest.approx(2.0, abs=0.15)
 
 
 def test_a_planted_factor_of_two_would_be_seen():

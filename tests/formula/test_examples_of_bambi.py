@@ -23,9 +23,10 @@ def fitted(example, frame):
 def far(table, known):
     """Standard errors of the reference between its estimates and those of a table: (of coefficients, of further ones)."""
     known = pd.DataFrame(known, index=["estimate", "error"]).T
-    parts = [part["mean"] if len(part) else pd.Series(dtype=float) for part in (table, table.further)]
-    assert set(known.index) <= {name for part in parts for name in part.index}
-    assert set(table.index) <= set(known.index)
+    is_coefficient = table["share above 0"].notna()
+    parts = [table["mean"][is_coefficient], table["mean"][~is_coefficient]]
+    assert set(known.index) <= set(table.index)
+    assert set(parts[0].index) <= set(known.index)
     return [((part - known["estimate"]).abs() / known["error"]).dropna() for part in parts]
 
 

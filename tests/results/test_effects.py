@@ -11,7 +11,7 @@ import workbench as wb
 from tests import fakes
 from tests.conftest import some_of
 from workbench.formula.families import get
-from workbench.results import coefficient_table, replication
+from workbench.results import replication
 
 RANDOM = np.random.default_rng(7)
 ROWS, DRAWS = 300, 400
@@ -247,16 +247,17 @@ def test_a_formulas_coefficients_are_in_own_units_and_scaled(fitted):
     assert table.loc["age", "mean"] == pytest.approx(40 * draws["weights"][:, 0].mean() / 30, rel=1e-5)
     assert table.loc["age", "scaled mean"] == pytest.approx(draws["weights"][:, 0].mean())
     assert table.loc["age", "scaled sd"] == pytest.approx(draws["weights"][:, 0].std(ddof=1))
-    assert table.further.loc["sigma", "mean"] == pytest.approx(40 * draws["sigma"].mean(), rel=1e-5)
+    assert table.loc["sigma", "mean"] == pytest.approx(40 * draws["sigma"].mean(), rel=1e-5)
     predicted = table.loc["intercept", "mean"] + 62 * table.loc["age", "mean"]
     assert predicted == pytest.approx(result.effects("age", [62], at={"smoker": False}).table["mean"].item(), rel=1e-4)
 
 
 def test_groups_have_their_deviations_below(fitted):
     result = fitted("poisson")
-    further = result.coefficients().further
-    assert list(further.index) == ["sd of Intercept by hospital"]
-    assert further["mean"].item() == pytest.approx(result.draws["hospital_sd"].mean(), rel=1e-5)
+    row = result.coefficients().iloc[-1]
+    assert row.name == "sd of Intercept by hospital"
+    assert row["mean"] == row["scaled mean"] == pytest.approx(result.draws["hospital_sd"].mean(), rel=1e-5)
+    assert row[["share above 0", "rate ratio", "rate ratio low"]].isna().all()
 
 
 def test_a_slopes_deviation_is_of_1_more_of_its_column(fitted):
@@ -265,7 +266,7 @@ def test_a_slopes_deviation_is_of_1_more_of_its_column(fitted):
     slopes = wb.models.formula("visits ~ (1 + age + age:ward | hospital)", family="poisson", schema=SCHEMA)
     draws = {"hospital_sd": np.exp(np.random.default_rng(1).normal(-1, 0.2, (DRAWS, 4)))}
     own = dataclasses.replace(result, definition=slopes, draws=draws, model_options=slopes.options)
-    means = coefficient_table._further(own, 0.9, "hdi")["mean"]
+    means = own.coefficients()["mean"]
     found = [means[f"sd of {name} by hospital"] for name in ("Intercept", "age", "age:ward=b", "age:ward=c")]
     np.testing.assert_allclose(found, draws["hospital_sd"].mean(axis=0) / [1, 30, 80, 80], rtol=1e-5)
 
@@ -274,7 +275,7 @@ def test_a_slopes_deviation_is_of_1_more_of_its_column(fitted):
 def test_cutpoints_are_those_where_all_columns_are_0(fitted):
     result = fitted("cumulative")
     at_zero = result.draws["cutpoints"] + result.draws["weights"] * 50 / 30
-    np.testing.assert_allclose(result.coefficients().further["mean"], at_zero.mean(axis=0), rtol=1e-4)
+    np.testing.assert_allclose(result.coefficients()["mean"].filter(like="cutpoints"), at_zero.mean(axis=0), rtol=1e-4)
 
 
 @pytest.mark.thorough
@@ -293,7 +294,14 @@ def test_the_table_says_what_it_is_of_and_what_was_promised(fitted):
     table = result.coefficients()
     text = str(table)
     assert "visits ~ age + ward + (1 | hospital)" in text.replace("(1|hospital)", "(1 | hospital)")
-    for words in ("poisson, link log", "(declared)", "epsilon = 5", "90 %, highest-density", "sd of Intercept by hospital"):
+    for words in (
+        "mean of visits per unit of exposure",
+        "poisson, link log",
+        "(declared)",
+        "epsilon = 5",
+        "90 %, highest-density",
+        "sd of Intercept by hospital",
+    ):
         assert words in text, words
     assert str(result.settings["num_records"]) in text
     assert max(map(len, text.splitlines())) <= max(80, len(text.splitlines()[-2]) + 100)
@@ -301,6 +309,17 @@ def test_the_table_says_what_it_is_of_and_what_was_promised(fitted):
     assert "<script>" not in page
     assert "&lt;script&gt;" in page
     assert type(table.loc[["age"], ["mean"]]) is pd.DataFrame  # parts are plain tables
+
+
+@pytest.mark.parametrize("name", ["poisson", "gaussian"])
+def test_what_is_printed_are_the_columns_and_rows_of_the_table(fitted, name):
+    table = fitted(name).coefficients(0.8, "eti")
+    head, *rows = str(table).split("\n---")[1].split("\n")[1:]
+    place = 0
+    for column in table.columns:
+        place = head.index(column, place) + len(column)
+    assert [row.split("  ")[0] for row in rows] == [str(name) for name in table.index]
+    assert {"eti_80%_low", "eti_80%_high"} <= set(table.columns)
 
 
 def test_the_tables_of_gallery_models_have_a_heading_too(done):

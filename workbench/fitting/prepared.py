@@ -62,7 +62,8 @@ class PreparedFit:
 
     def __repr__(self) -> str:
         """Show neither records nor the secret key, which a notebook would print and keep."""
-        return f"PreparedFit({self.model.name} on {self.data.name}, {self.privacy}, {self.plan.mechanism})"
+        words = f" of the {self.model.target_words}" if self.model.target_words else ""
+        return f"PreparedFit({self.model.name}{words} on {self.data.name}, {self.privacy}, {self.plan.mechanism})"
 
     @property
     def model(self) -> Model:

@@ -11,6 +11,7 @@ import numpy as np
 from numpyro import distributions as dist
 from numpyro.distributions.transforms import OrderedTransform
 
+from workbench.data.preprocessing import listed
 from workbench.formula import links
 from workbench.formula.counts import EVEN
 from workbench.formula.family import Array, Family, Gradient, Units, Values
@@ -56,6 +57,10 @@ class Categorical(_Levels):
     def num_predictors(self, response: Response) -> int:
         return len(response.levels) - 1
 
+    def target_words(self, response: Response) -> str:
+        first, *others = response.levels
+        return f"odds of {response.name} = {listed(others)} against {first}"
+
     def gradient(self, response: Response) -> Gradient:
         return Gradient(math.sqrt(2), True)  # an indicator less the probabilities: both have a norm of at most 1
 
@@ -78,6 +83,9 @@ class Cumulative(_Levels):
 
     def units(self, response: Response) -> Units:
         return Units(0.0, 1.0)
+
+    def target_words(self, response: Response) -> str:
+        return f"probability of later levels of {response.name}, in the order {listed(response.levels)}"
 
     def parameters(self, response: Response) -> dict[str, dist.Distribution]:
         """Cutpoints around those of equally likely levels: the first is normal, distances are log-normal."""

@@ -31,6 +31,9 @@ class Bernoulli(Family):
     ratio: ClassVar = {"logit": "odds ratio"}
     kind = "class"
 
+    def target_words(self, response: Response) -> str:
+        return f"probability of {response.name} = {response.levels[1] if response.levels else '1 or True'}"
+
     def check(self, response: Response) -> None:
         if response.levels or (response.low, response.high) not in ((None, None), (0, 1)):
             response.require_levels(2, 2)
@@ -86,6 +89,9 @@ class Binomial(_Counts):
     extras = ("trials",)
     ratio: ClassVar = {"logit": "odds ratio"}
 
+    def target_words(self, response: Response) -> str:
+        return f"probability of a success in a trial; {response.name} counts successes"
+
     def check(self, response: Response) -> None:
         response.require_counts()
         response.require_extra("trials")
@@ -120,6 +126,9 @@ class Poisson(_Counts):
     extras = ("exposure",)
     optional = ("exposure",)
     ratio: ClassVar = {"log": "rate ratio"}
+
+    def target_words(self, response: Response) -> str:
+        return super().target_words(response) + (" per unit of exposure" if "exposure" in response.extras else "")
 
     def check(self, response: Response) -> None:
         response.require_counts()

@@ -96,6 +96,10 @@ class Family:
 
     # ---- what the declaration says ---------------------------------------------------------------------------------------
 
+    def target_words(self, response: Response) -> str:
+        """What the predictor describes, such as "probability of ill = yes"."""
+        return f"mean of {response.name}"
+
     def check(self, response: Response) -> None:
         """:raises ArgumentError: naming what is declared in a way that the family cannot use."""
         raise NotImplementedError

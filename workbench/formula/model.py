@@ -73,6 +73,18 @@ class FormulaModel(Model):
         """True: the design's columns follow from the table's."""
         return True
 
+    @property
+    def target_words(self) -> str:
+        """See ``Model.target_words``."""
+        assert self.columns is not None
+        return self.columns.target_words
+
+    @property
+    def own_units(self) -> OwnUnits | None:
+        """How weights, the intercept's first if there is one, become those of the columns in their own units."""
+        assert self.columns is not None
+        return _own_units(self.columns)
+
     def arrays_of(self, frame: Any) -> dict[str, np.ndarray]:
         """See ``Model.arrays_of``."""
         assert self.columns is not None
@@ -132,7 +144,7 @@ def formula(
     regression = _regression(columns, lines)
     return FormulaModel(
         name="formula",
-        summary=f"Regression {parsed.text}, {kind.name} with the link {kind.link}.",
+        summary=f"Regression {parsed.text}, {kind.name} with the link {kind.link}: {columns.target_words}.",
         model=regression,
         guide=guide,
         predict=regression.predict,
@@ -141,7 +153,7 @@ def formula(
         arrays=columns.arrays,
         defaults=functools.partial(_advice, columns),
         pictures={"coefficients": pictures.coefficients} if _is_single(regression) else {},
-        linear=_with_residuals(_linear(regression, columns.design), regression, columns.design),
+        linear=_with_residuals(_linear(regression, columns), regression, columns.design),
         options={
             "formula": parsed.text,
             "family": kind.name,
@@ -193,21 +205,25 @@ def _coordinates(regression: Regression, dataset: Any) -> dict[str, Any]:
     return found
 
 
-def _linear(regression: Regression, design: Design) -> LinearPredictor | None:
+def _linear(regression: Regression, columns: Columns) -> LinearPredictor | None:
     if not _is_single(regression):
         return None
-    family, response = regression.family, regression.response
-    ratio, matrix = family.ratio.get(family.link, ""), design.own_units
+    ratio = regression.family.ratio.get(regression.family.link, "")
+    return LinearPredictor(WEIGHTS, INTERCEPT if regression.intercept is not None else "", ratio, _own_units(columns))
+
+
+def _own_units(columns: Columns) -> OwnUnits | None:
+    """Of the intercept and the weights of a predictor; None for a design of too many columns."""
+    family, response, design = columns.family, columns.response, columns.design
+    matrix, units = design.own_units, family.units(response)
     if matrix is None:
-        return LinearPredictor(WEIGHTS, INTERCEPT if regression.intercept is not None else "", ratio)
-    units, words = family.units(response), design.block.contrasts()
+        return None
+    words = design.block.contrasts()
     constant = np.zeros(len(matrix)) if design.constant is None else design.constant
-    if regression.intercept is not None:
-        own = OwnUnits(matrix * units.scale, ("all columns 0 or at reference", *words), units.shift * constant)
-        return LinearPredictor(WEIGHTS, INTERCEPT, ratio, own)
+    if design.block.intercept and family.has_intercept:
+        return OwnUnits(matrix * units.scale, ("all columns 0 or at reference", *words), units.shift * constant)
     start = int(design.block.intercept)  # cutpoints take its place: the columns' own weights do not depend on it
-    own = OwnUnits(matrix[start:, start:] * units.scale, tuple(words), units.shift * constant[start:])
-    return LinearPredictor(WEIGHTS, "", ratio, own)
+    return OwnUnits(matrix[start:, start:] * units.scale, tuple(words), units.shift * constant[start:])
 
 
 def _with_residuals(linear: LinearPredictor | None, regression: Regression, design: Design) -> LinearPredictor | None:

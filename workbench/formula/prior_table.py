@@ -81,7 +81,7 @@ def _chosen(line: PriorLine, given: Mapping[str, dist.Distribution]) -> PriorLin
 def _defaults(design: Design, family: Family, response: Response) -> list[PriorLine]:
     block, lines = design.block, []
     if block.intercept and family.has_intercept:
-        words = "the middle of all numbers, references of all categories"
+        words = f"{family.target_words(response)}; in the middle of all numbers, at references of all categories"
         lines.append(PriorLine(("Intercept",), INTERCEPT, words, family.intercept_prior(response)))
     term_of = {place: name for name, places in block.terms.items() for place in places}
     slope = dist.Normal(0.0, family.slope_scale(response))

@@ -72,6 +72,15 @@ class Columns:
         """Names of the arrays of a record."""
         return (*self.input_names, "y")
 
+    @property
+    def target_words(self) -> str:
+        """What the predictor describes, such as "probability of ill = yes"."""
+        words = self.family.target_words(self.response)
+        if "observed" not in self.extras:
+            return words
+        event = "1 or True" if self._status[1] is True else self._status[1]
+        return f"{words}, a time of an event where {self.extras['observed']} = {event}"
+
     # ---- tables -----------------------------------------------------------------------------------------------------------
 
     def dataset(self, frame: Any, **options: Any) -> Dataset:

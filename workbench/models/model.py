@@ -170,6 +170,11 @@ class Model:
         """Whether the model makes its own arrays of a table's columns, which the data set's schema cannot decode."""
         return False
 
+    @property
+    def target_words(self) -> str:
+        """What is modelled, such as "probability of ill = yes"; "" where only a data set says it."""
+        return ""
+
     def arrays_of(self, frame: Any) -> dict[str, np.ndarray] | None:
         """The arrays that the model predicts from, of a table in its own units; None unless it ``has_own_arrays``.
 

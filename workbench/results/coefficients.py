@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from workbench import _validate
+from workbench._lazy import pd
 from workbench.data.columns import Contrast
 from workbench.data.schema import Schema
 from workbench.models.model import LinearPredictor, OwnUnits
@@ -15,32 +16,65 @@ from workbench.results.coefficient_table import CoefficientTable, coefficient_ta
 from workbench.results.effects import formula_of
 
 if TYPE_CHECKING:
+    from workbench.formula.model import FormulaModel
     from workbench.results.fit_result import FitResult
 
-__all__ = ["table"]
+__all__ = ["has_coefficients", "table"]
 
 
 def table(result: FitResult, interval: float, kind: str) -> CoefficientTable:
-    """See ``FitResult.coefficients``. :raises ArgumentError: naming ``model``, if it has no linear predictor."""
+    """See ``FitResult.coefficients``. :raises ArgumentError: naming ``model``, if it is no regression."""
+    model = formula_of(result) if result.model_is_known else None
     linear = result.predictor.model.linear if result.model_is_known else None
-    if linear is not None:
+    if model is not None:
+        ratio, parts = _parts_of_formula(result, model)
+    elif linear is not None:
         intercept = _drawn(result, linear.intercept, 1) if linear.intercept else None
-        parts = {"": _part(result, linear, _drawn(result, linear.weights, 2), intercept)}
+        ratio, parts = linear.ratio, {"": _part(result, linear, _drawn(result, linear.weights, 2), intercept)}
     else:
-        linear, parts = _parts_of_levels(result)
-    columns = [column for part in parts.values() for column in part.columns]
-    posterior = arviz_adapter.to_posterior({"draws": np.stack(columns, axis=1)}, {}, {})
-    names = [f"{level}: {name}" if level else name for level, part in parts.items() for name in part.names]
-    rows = arviz_adapter.summary(posterior, interval, kind).set_axis(names, axis=0)
-    low, high = rows.columns[2:4]
-    rows.insert(0, "contrast", [word for part in parts.values() for word in part.words])
-    if linear.ratio:
-        for name, column in ((linear.ratio, "mean"), (f"{linear.ratio} low", low), (f"{linear.ratio} high", high)):
-            rows[name] = np.exp(rows[column])
-    rows["share above 0"] = [float(np.mean(draws > 0)) for draws in columns]
-    scaled = np.column_stack([part.scaled for part in parts.values()])
-    rows["scaled mean"], rows["scaled sd"] = scaled.mean(axis=0), scaled.std(axis=0, ddof=1)
-    return coefficient_table(result, rows, interval, kind)
+        raise _validate.ArgumentError("model", result.model, "has no linear predictor: only regressions have coefficients.")
+    coefficients = [
+        _Row(f"{level}: {name}" if level else name, words, own, scaled)
+        for level, part in parts.items()
+        for name, words, own, scaled in zip(part.names, part.words, part.columns, part.scaled.T, strict=True)
+    ]
+    return coefficient_table(result, _summary(coefficients, _beside(result, model), ratio, interval, kind), interval, kind)
+
+
+def has_coefficients(result: FitResult) -> bool:
+    """Whether the model is known to be a regression."""
+    return result.model_is_known and (result.predictor.model.linear is not None or formula_of(result) is not None)
+
+
+class _Row(NamedTuple):
+    """Draws of one quantity, in own units and as the model has it."""
+
+    name: str
+    words: str
+    own: np.ndarray
+    scaled: np.ndarray
+
+
+def _summary(coefficients: list[_Row], beside: list[_Row], ratio: str, interval: float, kind: str) -> pd.DataFrame:
+    """A row for each quantity. Ratios and the share above 0 are those of coefficients.
+
+    :param beside: deviations between groups and parameters of the family, which are none.
+    """
+    rows = [*coefficients, *beside]
+    draws = {"draws": np.stack([row.own for row in rows], axis=1)}
+    summary = arviz_adapter.summary(arviz_adapter.to_posterior(draws, {}, {}), interval, kind)
+    summary = summary.set_axis([row.name for row in rows], axis=0)
+    low, high = summary.columns[2:4]
+    summary.insert(0, "contrast", [row.words for row in rows])
+    is_coefficient = np.arange(len(rows)) < len(coefficients)
+    if ratio:
+        for name, column in ((ratio, "mean"), (f"{ratio} low", low), (f"{ratio} high", high)):
+            summary[name] = np.exp(summary[column]).where(is_coefficient)
+    summary["share above 0"] = [float(np.mean(row.own > 0)) for row in rows]
+    summary["share above 0"] = summary["share above 0"].where(is_coefficient)
+    summary["scaled mean"] = [float(row.scaled.mean()) for row in rows]
+    summary["scaled sd"] = [float(row.scaled.std(ddof=1)) for row in rows]
+    return summary
 
 
 class _Part(NamedTuple):
@@ -65,25 +99,62 @@ def _part(result: FitResult, linear: LinearPredictor, weights: np.ndarray, inter
     return _Part(columns, names, list(own.contrasts), drawn)
 
 
-def _parts_of_levels(result: FitResult) -> tuple[LinearPredictor, dict[str, _Part]]:
-    """A formula's coefficients for each level of the response but the first.
+def _parts_of_formula(result: FitResult, model: FormulaModel) -> tuple[str, dict[str, _Part]]:
+    """(what exp of a coefficient is, coefficients by level of the response: of each but the first where it has several)."""
+    assert model.columns is not None
+    family, response, design = model.columns.family, model.columns.response, model.columns.design
+    several = family.num_predictors(response) > 1
+    drawn = [result.draws[site] for site in ("intercept", "weights") if site in result.draws]
+    if not drawn:
+        return "", {}
+    draws = np.concatenate([each.reshape(len(each), -1, *(each.shape[-1:] if several else ())) for each in drawn], axis=1)
+    names = [*(["intercept"] if "intercept" in result.draws else []), *design.block.names]
+    own = model.own_units
 
-    :raises ArgumentError: naming ``model``, if it has none.
+    def part(scaled: np.ndarray) -> _Part:
+        if own is None:
+            return _Part(list(scaled.T), names, ["1 more, as the model saw it"] * len(names), scaled)
+        return _Part(list((scaled @ own.matrix.T + own.shift).T), names, list(own.contrasts), scaled)
+
+    levels = response.levels[1:] if several else ()
+    parts = {level: part(draws[..., place]) for place, level in enumerate(levels)} if several else {"": part(draws)}
+    return family.ratio.get(family.link, ""), parts
+
+
+def _beside(result: FitResult, model: FormulaModel | None) -> list[_Row]:
+    """Deviations between groups, on the scale of the link, and the family's parameters; none for a model without formula.
+
+    Those of groups' intercepts are in the middle of all numbers, those of slopes for 1 more of a column, and cutpoints are
+    where all columns are 0 or at reference.
     """
-    model = formula_of(result) if result.model_is_known else None
-    weights, intercept = result.draws.get("weights"), result.draws.get("intercept")
-    if model is None or model.columns is None or weights is None or weights.ndim != 3:
-        raise _validate.ArgumentError("model", result.model, "has no linear predictor: only regressions have coefficients.")
-    family, design = model.columns.family, model.columns.design
-    words, own = design.block.contrasts(), None
-    if design.own_units is not None:
-        first = ("all columns 0 or at reference",) if intercept is not None else ()
-        own = OwnUnits(design.own_units, (*first, *words))
-    linear = LinearPredictor("weights", "intercept" if intercept is not None else "", family.ratio.get(family.link, ""), own)
-    return linear, {
-        level: _part(result, linear, weights[:, :, place], None if intercept is None else intercept[:, place])
-        for place, level in enumerate(model.columns.response.levels[1:])
-    }
+    if model is None or model.columns is None:
+        return []
+    family, response, design = model.columns.family, model.columns.response, model.columns.design
+    rows, unit = list[_Row](), family.units(response).scale
+    for effects in design.groups:
+        scaled = result.draws[f"{effects.name}_sd"]
+        for place, (column, slope) in enumerate(zip(effects.columns, effects.slopes, strict=True)):
+            words = "in the middle of all numbers" if column == "Intercept" else "1 more"
+            rows += _entries(
+                f"sd of {column} by {effects.name}", f"between groups, {words}", scaled[:, place] * unit * slope,
+                scaled[:, place],
+            )  # fmt: skip
+    drawn = {site: result.draws[site] for site in family.parameters(response)}
+    own = dict(drawn)
+    if "cutpoints" in own and design.block.intercept and design.own_units is not None and "weights" in result.draws:
+        # they take the place of an intercept, with the other sign
+        own["cutpoints"] = own["cutpoints"] - (result.draws["weights"] @ design.own_units[0, 1:])[:, None]
+    for site, values in family.own_parameters(response, own).items():
+        rows += _entries(
+            site, "all columns 0 or at reference" if site == "cutpoints" else "of the family", values, drawn[site]
+        )
+    return rows
+
+
+def _entries(name: str, words: str, own: Any, scaled: Any) -> list[_Row]:
+    own, scaled = (np.asarray(values).reshape(len(values), -1) for values in (own, scaled))
+    names = [name] if own.shape[1] == 1 and name != "cutpoints" else [f"{name}[{place}]" for place in range(own.shape[1])]
+    return [_Row(*row) for row in zip(names, [words] * len(names), own.T, scaled.T, strict=True)]
 
 
 def _drawn(result: FitResult, site: str, dimensions: int) -> np.ndarray:

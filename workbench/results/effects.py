@@ -301,7 +301,7 @@ def _response(result: FitResult) -> str:
     """What is expected, in words."""
     classes = result.data["classes"]
     if classes:
-        return f"probability of {classes[1]}" if len(classes) == 2 else "probability"
+        return f"probability of {result.data['target']} = {classes[1]}" if len(classes) == 2 else "probability"
     model = formula_of(result)
     return "expected response" if model is None or model.columns is None else f"expected {model.columns.response.name}"
 
@@ -309,7 +309,7 @@ def _response(result: FitResult) -> str:
 def _classes(result: FitResult, draws: np.ndarray) -> tuple[str, ...]:
     """Names of the classes, if predictions are a probability for each; else ()."""
     count = len(result.data["classes"])
-    return tuple(map(str, result.data["classes"])) if count > 2 and draws.shape[-1] == count and draws.ndim == 3 else ()
+    return tuple(map(str, result.data["classes"])) if count and draws.shape[-1] == count and draws.ndim == 3 else ()
 
 
 def _table(draws: np.ndarray, names: list[str], rows: Any, interval: float, kind: str) -> pd.DataFrame:

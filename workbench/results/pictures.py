@@ -123,7 +123,7 @@ def _check_of_response(result: FitResult, data: Dataset | None) -> Figure:
     family, name, observed = columns.family, columns.response.name, arrays["y"]
     if family.kind == "time":
         grid = np.linspace(0, float(observed.max()), 81)
-        seen = arrays.get("observed", np.ones(len(observed)))
+        seen = arrays.get("observed", observed < np.float32(columns.response.high))
         return survival_check_figure(observed, seen, grid, replication.survival(result, arrays, grid), label, xlabel=name)
     if family.name == "bernoulli":
         return predictive_check_figure(observed, replication.means(result, arrays), label)
@@ -131,7 +131,8 @@ def _check_of_response(result: FitResult, data: Dataset | None) -> Figure:
     if family.kind == "class":
         return proportions_figure(observed, replicated, columns.response.levels, label)
     if family.kind == "count":
-        return rootogram_figure(observed, replicated, label, xlabel=name)
+        # counts that were cut with their trials or exposure need not be whole
+        return rootogram_figure(np.rint(observed), replicated, label, xlabel=name)
     return points_check_figure(observed[:, None], replicated[..., None], [name], label)
 
 

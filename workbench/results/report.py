@@ -139,9 +139,9 @@ def summary_rows(result: FitResult) -> list[list[str]]:
 def coefficient_rows(result: FitResult) -> tuple[list[str], list[list[str]]]:
     """Head and rows of a regression's coefficients in the columns' own units; both empty for other models."""
     from workbench.results.arviz_adapter import INTERVAL
+    from workbench.results.coefficients import has_coefficients
 
-    linear = result.predictor.model.linear if result.model_is_known else None
-    if linear is None or not result.draws:
+    if not result.draws or not has_coefficients(result):
         return [], []
     try:
         table = result.coefficients()
@@ -149,16 +149,17 @@ def coefficient_rows(result: FitResult) -> tuple[list[str], list[list[str]]]:
         warnings.warn(f"the coefficients are left out ({error}).", stacklevel=2)
         return [], []
     interval = f"{100 * INTERVAL:g} % interval"
-    head = ["coefficient", "for", "mean", interval, *([linear.ratio, interval] if linear.ratio else ())]
-    numbers = table.drop(columns=["contrast", "sd", "share above 0", "scaled mean", "scaled sd"]).to_numpy(float)
+    numbers = table.drop(columns=["contrast", "sd", "share above 0", "scaled mean", "scaled sd"])
+    ratio = list(numbers.columns[3:4])
+    head = ["coefficient", "for", "mean", interval, *([*ratio, interval] if ratio else ())]
     rows = []
     places = map(decimals, table["sd"])  # of its own unit in each row
-    for name, contrast, values, digits in zip(table.index, table["contrast"], numbers, places, strict=True):
+    for name, contrast, values, digits in zip(table.index, table["contrast"], numbers.to_numpy(float), places, strict=True):
         mean, *ends = (fixed(value, digits) for value in values[:3])
-        ratios = list(map(_ratio, values[3:]))
-        rows.append(
-            [str(name), contrast, mean, " to ".join(ends), *ratios[:1], *([" to ".join(ratios[1:])] if ratios else ())]
-        )
+        ratios = [_ratio(value) for value in values[3:] if not np.isnan(value)]
+        blank = [""] * (len(head) - 4)
+        of_ratio = [ratios[0], " to ".join(ratios[1:])] if ratios else blank
+        rows.append([str(name), contrast, mean, " to ".join(ends), *of_ratio])
     return head, rows
 
 

@@ -271,16 +271,18 @@ def scored(metrics: Mapping[str, Any], label: str) -> str:
 def _clear_of_zero(result: Any) -> str:
     """In a sentence, which coefficients of a regression the release tells apart from zero; for others, where to look."""
     from workbench.results.arviz_adapter import INTERVAL
+    from workbench.results.coefficients import has_coefficients
 
     elsewhere = "Posterior shows what the release says about each quantity." if result.draws else "Pictures show the fit."
-    linear = result.predictor.model.linear if result.model_is_known else None
-    if linear is None or not result.draws or result.interval_warning:
+    if not has_coefficients(result) or not result.draws or result.interval_warning:
         return elsewhere
     try:
         table = result.coefficients()
     except ArgumentError:  # a wrong declaration of the model must not hide the result
         return elsewhere
-    table = table.drop(index=[linear.intercept], errors="ignore")
+    table = table[table["share above 0"].notna() & ~table.index.str.fullmatch("(.*: )?intercept")]
+    if not len(table):
+        return elsewhere
     low, high = (table.filter(like=end).iloc[:, 0] for end in ("%_low", "%_high"))
     names = list(map(str, table.index[(low > 0) | (high < 0)]))
     more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
