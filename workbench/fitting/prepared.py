@@ -441,6 +441,7 @@ class PreparedFit:
             **{name: list(getattr(data, name)) for name in lists},
             "num_evaluation": data.num_evaluation if self.shows_metrics else None,
             "target": data.target_name,
+            "target_bounds": None if data.target_bounds is None else list(data.target_bounds),
             "group": data.group_name,
             "declarations": data.declarations(),
             "record_shapes": [list(array.shape[1:]) for array in data.train],

@@ -47,11 +47,25 @@ class _OfMean(dist.Distribution):
         return self.relative().sample(key, sample_shape)
 
 
+class _Counts(type(constraints.nonnegative_integer)):  # type: ignore[misc]  # numpyro names no class
+    """Counts that need not be whole where they were multiplied together with their exposure (``Response.rescaled``)."""
+
+    def __call__(self, x: Any) -> Any:
+        return x >= 0
+
+
+class _CountsUpTo(constraints.integer_interval):
+    """Likewise, up to a number of trials."""
+
+    def __call__(self, x: Any) -> Any:
+        return (x >= self.lower_bound) & (x <= self.upper_bound)
+
+
 class PoissonOfMean(_OfMean):
     """Counts with the mean exp(log_mean)."""
 
     arg_constraints = {"log_mean": constraints.real}  # noqa: RUF012  # as NumPyro declares it
-    support = constraints.nonnegative_integer
+    support = _Counts()
 
     def relative(self) -> dist.Distribution:
         return dist.Poisson(jnp.minimum(safe_exp(self.log_mean), _MOST_EVENTS))
@@ -65,7 +79,7 @@ class NegativeBinomialOfMean(_OfMean):
     """Counts with the mean m = exp(log_mean) and the variance m + m^2 / concentration."""
 
     arg_constraints = {"log_mean": constraints.real, "concentration": constraints.positive}  # noqa: RUF012
-    support = constraints.nonnegative_integer
+    support = _Counts()
 
     def relative(self) -> dist.Distribution:
         return dist.NegativeBinomial2(jnp.minimum(safe_exp(self.log_mean), _MOST_EVENTS), self.concentration)
@@ -97,7 +111,7 @@ class Successes(_OfMean):
 
     @property
     def support(self) -> constraints.Constraint:
-        return constraints.integer_interval(0, self.trials)
+        return _CountsUpTo(0, self.trials)
 
     def relative(self) -> dist.Distribution:
         return dist.Binomial(self.trials.astype(int), logits=self.log_p - self.log_q)

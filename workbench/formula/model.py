@@ -73,6 +73,11 @@ class FormulaModel(Model):
         """True: the design's columns follow from the table's."""
         return True
 
+    def beside_target(self, y: np.ndarray) -> dict[str, np.ndarray]:
+        """See ``Model.beside_target``: the status of times, of which those above their bound are censored there."""
+        assert self.columns is not None
+        return self.columns.beside_target(y)
+
     @property
     def target_words(self) -> str:
         """See ``Model.target_words``."""

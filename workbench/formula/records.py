@@ -153,6 +153,13 @@ class Columns:
             frame.isetitem(places[name], pd.Series(merged, given[name].index, object))
         return frame
 
+    def beside_target(self, y: np.ndarray) -> dict[str, np.ndarray]:
+        """The column of ``observed`` for times of events, of which those above their bound are censored there."""
+        if "observed" not in self.extras:
+            return {}
+        censored, event = self._status
+        return {self.extras["observed"]: np.where(y > self.response.bounds[1], censored, event)}
+
     @property
     def _status(self) -> tuple[Any, Any]:
         """The values of ``observed`` for a censored time and for one of an event."""
@@ -299,6 +306,9 @@ def columns_of_formula(parsed: Parsed, family: Family, schema: Schema, extras: M
     for name in (parsed.response, *roles.values()):
         if name in of_design:  # a value that is cut together with another would change as a column of the design, too
             raise refused(parsed.text, f"has {name!r} on both sides of the ~; for a column of the design pass a copy of it.")
+    has_predictor = (design.block.intercept and family.has_intercept) or design.block.columns or design.groups
+    if not has_predictor and not family.parameters(response):
+        raise refused(parsed.text, "leaves nothing to learn: add a column, or leave out the 0 for an intercept.")
     _check_names(parsed, design, family, response)
     design.announce(has_cutpoints=not family.has_intercept)
     kept = Schema({name: column for name, column in columns.items() if name in names})

@@ -32,6 +32,7 @@ from workbench.formula.priors import side_by_side
 __all__ = ["INTERCEPT", "WEIGHTS", "Joint", "MeanField", "Regression", "sd_of"]
 
 INTERCEPT, WEIGHTS = "intercept", "weights"
+_LEAST = 1e-6  # of the lower bound of an exposure, whose logarithm is taken
 _INITIAL_SCALE = 0.1  # of the guide: narrow, so that early steps see a mean rather than the prior
 
 
@@ -133,10 +134,12 @@ class Regression:
         return found
 
     def _extras(self, given: Mapping[str, jax.Array]) -> dict[str, jax.Array]:
-        """Within their bounds, as encoded ones are; made-up records, with which models are looked at, may not be."""
+        """Not below 0, as encoded ones are; made-up records, with which models are looked at, may be."""
         bounds = self.response.extras
         found = {name: given[name] for name in self.family.extras if name in given}
-        return {name: jnp.clip(each, *bounds[name]) if name in bounds else each for name, each in found.items()}
+        return {
+            name: jnp.maximum(each, _LEAST * bounds[name][0]) if name in bounds else each for name, each in found.items()
+        }
 
     def likelihood(self, values: Mapping[str, Any], given: Mapping[str, jax.Array]) -> dist.Distribution:
         """The distribution of the records' responses."""

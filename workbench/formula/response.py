@@ -170,15 +170,20 @@ class Response:
         return np.minimum(counts, most), size
 
     def extra(self, role: str, values: Any) -> np.ndarray:
-        """Values of ``trials`` (int32), ``exposure`` (float32) or ``observed`` (float32, 0 or 1), cut to their bounds."""
+        """Values of ``trials`` (int32), ``exposure`` (float32) or ``observed`` (float32, 0 or 1), as they are.
+
+        :raises ArgumentError: naming the role, for a value that cannot be; the value is never quoted.
+        """
         if role == "observed":
             seen = _numbers(role, values)
             if not np.isin(seen, (0, 1)).all():
                 raise _refused(role, values, "must be 1 where the event was seen and 0 where it was censored.")
             return seen.astype(np.float32)
-        if role == "trials":
-            return _whole(role, values, self.extras[role])
-        return _cut(_within(role, values, 0, math.inf), self.extras[role])
+        numbers = _within(role, values, 0, _LARGEST)
+        if role == "exposure":
+            return numbers.astype(np.float32)
+        _require_whole(role, values, numbers)
+        return np.minimum(numbers, _MOST).astype(np.int32)
 
     def codes(self, values: Any) -> np.ndarray:
         """int32[N]: the place of each value among the levels.

@@ -170,6 +170,10 @@ class Model:
         """Whether the model makes its own arrays of a table's columns, which the data set's schema cannot decode."""
         return False
 
+    def beside_target(self, y: np.ndarray) -> dict[str, np.ndarray]:
+        """Columns of a synthetic table that follow from drawn targets, before these are cut to their bounds."""
+        return {}
+
     @property
     def target_words(self) -> str:
         """What is modelled, such as "probability of ill = yes"; "" where only a data set says it."""

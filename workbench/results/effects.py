@@ -230,47 +230,43 @@ def _expected(
             raise _validate.ArgumentError("at", name, "must be a column that stays the same.")
     fixed = {name: _checked(f"at[{name!r}]", columns[name], value) for name, value in given.items()}
     unset = {name: _middle(each) for name, each in columns.items() if name not in moved and name not in fixed}
+    model = formula_of(result)
+    extras = {} if model is None or model.columns is None else dict(model.columns.extras)
+    unset |= {name: 1 for role, name in extras.items() if role != "observed" and name in unset}
     frame = pd.DataFrame(list(itertools.product(chosen, lines or (None,))), columns=[column, by or "series"])
     frame = frame.assign(**{name: [value] * len(frame) for name, value in {**unset, **fixed}.items()})
     if len(frame) > _MOST_ROWS:
         raise _validate.ArgumentError("values", len(frame), f"make more than {_MOST_ROWS} rows; choose fewer.")
-    inputs, values, typical, unit = _inputs(result, frame, {*moved, *fixed})
+    inputs, values, typical = _inputs(result, frame, {*moved, *fixed})
     told = {name: value for name, value in {**unset, **fixed}.items() if name not in typical} | typical
-    model = formula_of(result)
-    if model is not None and model.columns is not None:
-        told.pop(model.columns.extras.get("observed", ""), None)  # an expected time does not depend on it
-    drawn = _predicted(result, inputs, values) / unit
+    told.pop(extras.get("observed", ""), None)  # an expected time does not depend on it
+    drawn = _predicted(result, inputs, values)
     return drawn.reshape(len(drawn), len(chosen), -1), told
 
 
 def _inputs(
     result: FitResult, frame: pd.DataFrame, known: set[str]
-) -> tuple[tuple[np.ndarray, ...], dict[str, np.ndarray], dict[str, Any], float]:
-    """(Arrays of a prediction; draws; in words, what stands for columns that are not ``known``; by what to divide).
+) -> tuple[tuple[np.ndarray, ...], dict[str, np.ndarray], dict[str, Any]]:
+    """(Arrays of a prediction; draws; in words, what stands for columns that are not ``known``).
 
-    With a formula groups have no effects of their own, and the number of trials and the exposure are 1. Predictions are
-    proportional to these, and the model cuts them to their bounds, which need not contain 1: so predictions are divided.
+    With a formula, groups that are not known have no effects of their own.
     """
     model, draws = formula_of(result), dict(result.draws)
     if model is None:
         group = result.data["group"]
         if result.data["groups"] and group not in known:
             raise _validate.ArgumentError("at", sorted(known), f"must name a group: at={{{group!r}: ...}}.")
-        return result.predictor.inputs(frame), draws, {}, 1.0
-    columns, typical, unit = model.columns, dict[str, Any](), 1.0
+        return result.predictor.inputs(frame), draws, {}
+    columns, typical = model.columns, dict[str, Any]()
     assert columns is not None
     arrays = model.arrays_of(frame)
-    for role, name in columns.extras.items():
-        if name not in known and role != "observed":
-            unit *= float(arrays[role][0])
-            typical[name] = 1
     for groups in columns.design.groups:
         names = {factor.column for factor in groups.by}
         if not names <= known:
             draws[groups.name] = np.zeros_like(draws[groups.name])
             used = {name for factor in columns.design.block.factors.values() for name in factor.columns}
             typical |= dict.fromkeys(names - known - used, "(typical group)")
-    return tuple(arrays[name] for name in columns.input_names), draws, typical, unit
+    return tuple(arrays[name] for name in columns.input_names), draws, typical
 
 
 # ---- predictions ---------------------------------------------------------------------------------------------------------

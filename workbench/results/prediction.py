@@ -7,6 +7,7 @@ further privacy. Scores on private records are outside the guarantee, as live me
 from __future__ import annotations
 
 import functools
+import warnings
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
@@ -17,10 +18,12 @@ from numpyro import handlers
 
 from workbench import _validate
 from workbench._lazy import pd
+from workbench._numbers import shown
 from workbench.data import Dataset
+from workbench.data.columns import Numeric
 from workbench.data.groups import group_codes
-from workbench.data.preprocessing import unmasked
-from workbench.data.schema import Schema
+from workbench.data.preprocessing import listed, numbers_in, unmasked
+from workbench.data.schema import Schema, columns_of
 from workbench.inference._plates import takes_num_records
 from workbench.inference.elbo import held_out, predictive
 from workbench.inference.record_model import RecordModel
@@ -31,12 +34,16 @@ from workbench.noise.chacha20 import fast_key, key_from_seed, new_key
 if TYPE_CHECKING:
     from workbench.results.fit_result import FitResult
 
-__all__ = ["Predictor"]
+__all__ = ["BoundsWarning", "Predictor"]
 
 _DRAWS = 200  # posterior draws that a prediction averages over
 _SCORE_DRAWS = 20  # draws from the guide, for ELBO and log-likelihood
 _AT_ONCE = 4096  # records
 _NO_RECORDS = "give the records: this result keeps none, because they are private or it was loaded from a folder."
+
+
+class BoundsWarning(UserWarning):
+    """Predictions were asked for values outside the declared bounds, and are those at the bounds."""
 
 
 class Predictor:
@@ -103,7 +110,9 @@ class Predictor:
             if len(records) == 0:
                 raise _validate.ArgumentError("records", records, "must hold at least one record.")
             own = self.model.arrays_of(records)
-            return tuple(self._column(records, name) if own is None else own[name] for name in names)
+            arrays = tuple(self._column(records, name) if own is None else own[name] for name in names)
+            self._warn_of_cut_values(records)
+            return arrays
         arrays = records if isinstance(records, tuple) else (records,)
         return self._checked(arrays, names)
 
@@ -165,6 +174,27 @@ class Predictor:
         if name != "x" or schema is None:
             raise _validate.ArgumentError("records", "DataFrame", "cannot be used: this result has no schema. Pass arrays.")
         return schema.encode(frame)
+
+    def _warn_of_cut_values(self, frame: pd.DataFrame) -> None:
+        """Says which columns have values outside their declared bounds, at which they are predicted."""
+        from workbench.results.effects import formula_of
+
+        model, schema = formula_of(self.result), self.schema
+        if model is not None and model.columns is not None:
+            schema = model.columns.design.schema
+        shares = {}
+        for name, column in ({} if schema is None else schema.columns).items():
+            if isinstance(column, Numeric):
+                numbers = numbers_in(columns_of(frame, [name])[name])
+                shares[name] = float(np.mean((numbers < column.low) | (numbers > column.high)))
+        cut = [f"{name} ({shown(100 * share)} % of these rows)" for name, share in shares.items() if share > 0]
+        if cut:
+            warnings.warn(
+                f"Values outside the declared bounds were cut to them, so these rows have the prediction of a bound: "
+                f"{listed(cut)}.",
+                BoundsWarning,
+                stacklevel=4,
+            )
 
     @property
     def schema(self) -> Schema | None:

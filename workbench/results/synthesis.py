@@ -68,6 +68,12 @@ def _table(
     if "group" in arrays:
         table[facts["group"]] = np.asarray(facts["groups"])[arrays["group"]]
     if "y" in arrays:
-        labels = np.asarray(facts["classes"]) if facts["classes"] else None
-        table[facts["target"]] = arrays["y"] if labels is None else labels[arrays["y"]]
+        y, bounds = arrays["y"], facts.get("target_bounds")  # which early results do not have
+        if facts["classes"]:
+            y = np.asarray(facts["classes"])[y]
+        elif bounds is not None:  # as a record of a table is cut
+            y = np.clip(y, *np.asarray(bounds, y.dtype))
+        table[facts["target"]] = y
+        for name, values in predictor.model.beside_target(arrays["y"]).items():
+            table[name] = values
     return table
