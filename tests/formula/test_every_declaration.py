@@ -152,3 +152,58 @@ def test_an_accepted_declaration_ends_in_a_fit(case):
     with fakes.installed():
         if not isinstance(found, str):
             check_fit(*found[:2])
+
+
+@pytest.mark.usefixtures("made_up_steps")
+def test_synthetic_values_are_cut_as_those_of_a_table_are():
+    """The made-up posterior is wide: without a cut, most values would be outside."""
+    options = {"epsilon": 1.0, "iterations": 8, "draws": 20, "seed": 1, "ledger": False, "checkpoint": False}
+    result = wb.fit("number ~ x", FRAME, schema=SCHEMA, **options)
+    drawn = result.sample(given=FRAME.assign(x=np.clip(FRAME["x"], -2, 2)), seed=1)["number"]
+    assert drawn.between(-4, 4).all()
+    assert {-4.0, 4.0} & set(drawn)
+    inside = FRAME.assign(x=np.clip(FRAME["x"], -2, 2), two="yes")
+    timed = wb.fit("Surv(positive, two) ~ x", FRAME, family="weibull", schema=SCHEMA, **options)
+    made = timed.sample(given=pd.concat([inside] * 10), seed=1)
+    is_late = made["positive"] >= 5
+    assert 0 < is_late.sum() < len(made)
+    assert made["positive"].between(0.1, 5).all()
+    assert made["two"].tolist() == np.where(is_late, "yes", "no").tolist()  # the second level is the event
+
+
+@pytest.mark.usefixtures("made_up_steps")
+def test_a_prediction_for_twice_the_exposure_is_twice_as_large():
+    """Also beyond the bounds, at which only records are cut."""
+    result = wb.fit(
+        "count | rate(e) ~ 1", FRAME, family="poisson", schema=SCHEMA, epsilon=1.0, iterations=8, draws=20, seed=1,
+        ledger=False, checkpoint=False,
+    )  # fmt: skip
+    one, ten, little = (result.predict(FRAME.assign(e=e)) for e in (1.0, 10.0, 0.01))
+    np.testing.assert_allclose(ten, 10 * one, rtol=1e-5)
+    np.testing.assert_allclose(little, 0.01 * one, rtol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("formula", "family", "words"),
+    [
+        ("two ~ x", "bernoulli", "probability of two = no"),
+        ("two ~ x", "categorical", "odds of two = no against yes"),
+        ("three ~ x", "cumulative", "probability of later levels of three, in the order low, mid, high"),
+        ("ill ~ x", "bernoulli", "probability of ill = 1 or True"),
+        ("Surv(positive, two) ~ x", "weibull", "mean of positive, a time of an event where two = no"),
+        ("count | rate(e) ~ x", "poisson", "mean of count per unit of exposure"),
+    ],
+)
+def test_a_model_says_what_it_is_of(formula, family, words):
+    model = wb.models.formula(formula, family, SCHEMA)
+    assert model.target_words == words
+    assert model.summary.endswith(f": {words}.")
+    assert words in repr(wb.prepare(model, FRAME, epsilon=1.0, iterations=8, ledger=False))
+
+
+def test_a_status_or_a_yes_that_is_neither_of_two_is_refused_and_not_cut():
+    for formula, family in (("`zero or one` ~ x", "bernoulli"), ("Surv(positive, `zero or one`) ~ x", "weibull")):
+        model = wb.models.formula(formula, family, SCHEMA)
+        with pytest.raises(wb.ArgumentError) as caught:
+            model.dataset(FRAME.assign(**{"zero or one": YES + 1}))
+        assert caught.value.argument == "zero or one"

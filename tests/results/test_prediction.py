@@ -12,6 +12,7 @@ import pytest
 import workbench as wb
 from tests import fakes
 from workbench import ArgumentError
+from workbench.results.prediction import BoundsWarning
 
 SCHEMA = {"age": (0, 100, int), "sex": ["f", "m"], "smoker": bool}
 
@@ -54,6 +55,18 @@ def test_a_table_in_its_own_units_is_encoded_by_the_declared_schema(fitted, tabl
     young, old = fitted.predict(people)
     assert young < old
     assert fitted.predict(table.schema.encode(people)) == pytest.approx([young, old])
+
+
+def test_a_table_with_values_outside_the_bounds_is_told_so(fitted):
+    """Their share is a number about the rows that are passed; a cell is not quoted."""
+    people = pd.DataFrame({"age": [25, 50, 123456, -999], "sex": ["f", "m", "f", "m"], "smoker": False})
+    with pytest.warns(BoundsWarning, match=r"age \(50\.?0? % of these rows\)") as said:
+        predicted = fitted.predict(people)
+    assert not {"123456", "999"} & set(str(said[0].message).replace(",", " ").split())
+    assert predicted[2:] == pytest.approx(fitted.predict(people[2:].assign(age=[100, 0])))
+    with pytest.warns(BoundsWarning):
+        fitted.intervals(people)
+    assert len(fitted.predict(people.head(2))) == 2
 
 
 def test_predictions_are_means_over_posterior_draws(fitted, table):

@@ -192,8 +192,10 @@ class TimeToEvent(_OfMean):
     }
     support = constraints.positive
 
-    def relative(self) -> dist.Distribution:
-        return dist.Weibull(safe_exp(self.log_scale), self.shape)
+    def sample(self, key: Array, sample_shape: tuple[int, ...] = ()) -> Array:
+        """Draws, sample_shape + batch_shape. NumPyro's own are no number where the shape is small."""
+        waits = jax.random.exponential(key, sample_shape + self.batch_shape)
+        return safe_exp(self.log_scale + jnp.log(waits) / self.shape)
 
     @validate_sample
     def log_prob(self, value: Array) -> Array:

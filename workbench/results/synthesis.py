@@ -72,7 +72,8 @@ def _table(
         if facts["classes"]:
             y = np.asarray(facts["classes"])[y]
         elif bounds is not None:  # as a record of a table is cut
-            y = np.clip(y, *np.asarray(bounds, y.dtype))
+            kind = np.float64 if y.dtype.kind == "f" else y.dtype  # a bound need not be a float32
+            y = np.clip(y.astype(kind), *np.asarray(bounds, kind))
         table[facts["target"]] = y
         for name, values in predictor.model.beside_target(arrays["y"]).items():
             table[name] = values
