@@ -99,7 +99,7 @@ def test_data_facts_are_public_facts(done, secret):
         assert set(result.data) == {
             "name", "description", "unit", "num_evaluation", "target", "classes", "declarations", "licence", "source",
             "arrays", "record_shapes", "record_types", "schema", "feature_names", "group", "groups", "image_shape",
-            "vocabulary_size",
+            "vocabulary_size", "target_bounds",
         }  # fmt: skip
 
 

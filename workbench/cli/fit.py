@@ -385,7 +385,8 @@ def _print_result(result: Any, folder: Path | None, run: Path | None) -> None:
     if result.message:
         print(f"{'Failed' if result.status == 'failed' else 'Note'}: {result.message}\n")
     print(guarantee.statement())
-    print(f"\nParameters and posterior: {result.release_label}.")
+    words = result.predictor.model.target_words if result.model_is_known else ""
+    print(f"\nParameters and posterior{f' of the {words}' if words else ''}: {result.release_label}.")
     if result.metrics:
         values = ", ".join(f"{name} {value:.4f}" for name, value in result.metrics.items())
         print(f"\nHeld-out ({result.data['num_evaluation']} evaluation records, {result.metrics_label}): {values}")

@@ -199,6 +199,8 @@ def _outcome(result: FitResult) -> str:
     """What is predicted, with the positive class if there are two."""
     data = result.data
     target, classes = data["target"], [str(each) for each in data["classes"]]
+    if result.model_is_known and (words := result.predictor.model.target_words):
+        return f'The target is "{target}", and the regression describes: {words}.'
     if not target or not classes or len(data["arrays"]) < 2:
         return ""
     if len(classes) == 2:
