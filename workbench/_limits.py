@@ -4,7 +4,7 @@ from __future__ import annotations
 
 __all__ = ["LARGEST_CLIP", "MAX_EPSILON", "MOST_RECORDS", "MOST_STEPS", "READING_FAILURE", "SMALLEST_CLIP"]
 
-MAX_EPSILON = 100.0  # above it a guarantee means nothing
+MAX_EPSILON = 100.0  # above it a guarantee means nothing; plans keep a smaller one from about 20 on (privacy.plan)
 MOST_RECORDS = 2**30 - 1  # places of records are int32, and the sum of two of them must not wrap
 MOST_STEPS = 2**31 - 1  # a state counts steps in int32
 # squares of float32 below 1e-19 underflow, so a norm may be too small by about that much, and C must be far above it

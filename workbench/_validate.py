@@ -14,9 +14,11 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
+from workbench._limits import MAX_EPSILON
+
 __all__ = [
-    "ArgumentError", "choice", "flag", "function", "in_one_line", "integer", "location", "nearest", "number", "printable",
-    "probability", "seed", "text", "unknown_name",
+    "ArgumentError", "choice", "epsilon", "flag", "function", "in_one_line", "integer", "location", "nearest", "number",
+    "printable", "probability", "seed", "text", "unknown_name",
 ]  # fmt: skip
 
 
@@ -158,6 +160,18 @@ def number(
     if not inside:
         raise ArgumentError(name, value, expectation)
     return result
+
+
+def epsilon(name: str, value: Any, *, above: float = 0.0, at_most: float = MAX_EPSILON) -> float:
+    """An epsilon that may be asked for: the one rule for fits, sweeps, caps and calibration."""
+    checked = number(name, value, above=above)
+    if checked > at_most:
+        raise ArgumentError(
+            name, value, f"must be greater than {above:g} and at most {at_most:g}, because e^{at_most:g} as a bound "
+            "promises nothing already.", code="epsilon too large",
+            remedy="For public or made-up data, wb.fit(..., private=False) fits without noise.",
+        )  # fmt: skip
+    return checked
 
 
 def probability(name: str, value: Any) -> float:

@@ -315,9 +315,9 @@ def test_the_plan_charges_for_passes_that_may_fail():
     plain, charged = (make_plan(settings, 10_000, reads) for reads in (False, True))
     assert charged.overflow_delta - plain.overflow_delta == pytest.approx((1 + np.e) * 1000 * READING_FAILURE, rel=1e-6)
     large = PrivacySettings(95.0, 1e-6, 1000, 0.01, "without_replacement", 1.0, 10_000, None)
-    make_plan(PrivacySettings(20.0, 1e-6, 1000, 0.01, "without_replacement", 1.0, 10_000, None), 10_000, True)
-    with pytest.raises(ArgumentError, match="is so large"):
-        make_plan(large, 10_000, True)
+    kept = make_plan(large, 10_000, True)
+    assert 20.0 < kept.settings.epsilon < kept.asked == 95.0
+    assert kept.overflow_delta <= 1e-9 < kept.overflow_delta * np.exp(0.1)
 
 
 # --- what is promised, and what is refused ---------------------------------------------------------------------------------

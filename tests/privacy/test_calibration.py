@@ -57,7 +57,7 @@ def test_sigma_has_five_digits():
 
 
 def test_sigma_is_never_below_a_fifth():
-    sigma = calibrated(1000.0, 1e-3, 0.01, 1)
+    sigma = calibrated(100.0, 1e-3, 0.01, 1)
     assert sigma == 0.2
     assert forward(sigma, 1e-3, 0.01, 1) <= 1000.0
 

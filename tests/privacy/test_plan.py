@@ -1,8 +1,15 @@
 import dataclasses
+import math
 
 import pytest
+from dp_accounting import NeighboringRelation, dp_event
+from dp_accounting.pld import PLDAccountant
+from scipy import stats
 
+import workbench as wb
 from workbench._validate import ArgumentError
+from workbench.auditing import audit
+from workbench.ledger.renyi_filter import Cap
 from workbench.noise.integers import delta_cost
 from workbench.privacy import accounting
 from workbench.privacy.plan import PrivacySettings, make_plan, sampling_rate_of
@@ -124,6 +131,66 @@ def test_more_noise_than_whole_numbers_hold_is_refused():
     plan.noise_delta(1000)
     with pytest.raises(ArgumentError, match=r"^epsilon=0\.1: is so small that it takes noise of .* in each of 1000000 co"):
         plan.noise_delta(10**6)
+
+
+@pytest.mark.parametrize("epsilon", [30.0, 100.0])
+@pytest.mark.parametrize("sampler", SAMPLERS)
+def test_a_large_epsilon_is_kept_by_the_largest_at_which_roundings_have_their_share(sampler, epsilon):
+    asked = settings(sampler=sampler, epsilon=epsilon, iterations=800)
+    plan = make_plan(asked, 455).for_noise_in(50)
+    kept = plan.settings.epsilon
+    assert 20 < kept < epsilon == plan.asked
+    share = asked.delta / 1000
+    assert plan.noise_delta(50) == delta_cost(800 * 50, kept) <= share < delta_cost(800 * 50, kept + 0.1)
+    assert plan.overflow_delta <= share
+    promised = plan.guarantee(steps_taken=800, unit="patient", dimension=50, caveats=())
+    assert promised.epsilon == kept
+    assert f"epsilon = {epsilon:g} was asked for, and {kept:g} is kept" in promised.statement()
+    assert plan.for_noise_in(50) is plan
+    assert plan.confirmed().settings.epsilon == kept  # by dp-accounting, where it has a bound
+
+
+def test_what_a_plan_of_a_large_epsilon_costs_is_within_delta_by_another_accountant():
+    """dp-accounting's epsilon at the delta that the plan leaves the mechanism, with (1 + e^epsilon) of each rounding."""
+    plan = make_plan(settings(epsilon=100.0, iterations=800), 455).for_noise_in(50)
+    kept, sampler = plan.settings.epsilon, plan.sampler
+    overflow = stats.binom.sf(sampler.capacity, 456, 0.1) + sampler.total_variation
+    rounding = (1 + math.exp(kept)) * 800 * overflow + plan.noise_delta(50)
+    event = dp_event.PoissonSampledDpEvent(0.1, dp_event.GaussianDpEvent(plan.mechanism.noise_multiplier))
+    accountant = PLDAccountant(NeighboringRelation.ADD_OR_REMOVE_ONE, value_discretization_interval=1e-3)
+    assert rounding <= 2e-3 * 1e-4
+    assert accountant.compose(event, 800).get_delta(kept * 1.002) + rounding <= 1e-4
+
+
+def test_epsilons_that_roundings_leave_alone_are_kept_as_they_are():
+    for epsilon in (0.1, 1.0, 8.0, 20.0):
+        plan = make_plan(settings(epsilon=epsilon, iterations=800), 455)
+        assert plan.for_noise_in(50) is plan
+        assert plan.settings.epsilon == plan.asked == epsilon
+
+
+def test_a_delta_that_no_epsilon_leaves_its_share_is_refused():
+    with pytest.raises(ArgumentError, match=r"^delta=1e-26: is so small that rounding and padding of minibatches alone"):
+        make_plan(settings(delta=1e-26), 455)
+
+
+@pytest.mark.parametrize(
+    "ask",
+    [
+        lambda epsilon: settings(epsilon=epsilon),
+        lambda epsilon: wb.prepare("logistic", "breast_cancer", epsilon=epsilon),
+        lambda epsilon: wb.sweep("logistic", "breast_cancer", epsilons=[1, epsilon]),
+        lambda epsilon: wb.privacy.noise_multiplier(epsilon=epsilon, delta=1e-5, sampling_rate=0.1, steps=10),
+        lambda epsilon: wb.privacy.max_steps(epsilon=epsilon, delta=1e-5, sampling_rate=0.1, noise_multiplier=1.0),
+        lambda epsilon: wb.privacy.max_sampling_rate(epsilon=epsilon, delta=1e-5, noise_multiplier=1.0, steps=10),
+        lambda epsilon: Cap.checked(epsilon, 1e-5),
+        lambda epsilon: audit("logistic", epsilon=epsilon),
+    ],
+)
+def test_one_limit_of_epsilon_in_the_same_words_at_every_door(ask):
+    with pytest.raises(ArgumentError, match=r"at most 100, because e\^100 as a bound promises nothing") as caught:
+        ask(100.5)
+    assert caught.value.code == "epsilon too large"
 
 
 @pytest.mark.parametrize(

@@ -72,7 +72,10 @@ def prepare(asked: _Prepared) -> PreparedFit:
     spec, plan, again = _planned(asked)
     with _compiled.kept(spec.data.is_public and spec.data.evaluation_is_public):
         key = spec.new_key()
-        step, state = spec.begin(plan, key)
+        step = spec.private_step(plan, key)
+        if (affordable := plan.for_noise_in(step.noised_coordinates)) is not plan:
+            plan, step = affordable, spec.private_step(affordable, key)
+        step, state = spec.begin(plan, key, step)
     writes = spec.processes.is_first  # the ledger and checkpoints
     run_log = RunLog(
         spec,

@@ -190,7 +190,11 @@ class Settings(Shared):
     """The settings of one fit. None stands for a value that is left out: ``resolve`` chooses it if it has a default rule."""
 
     epsilon: float = field(
-        metadata=described("privacy loss of the whole run", _number(above=0, at_most=MAX_EPSILON), changes_guarantee=True)
+        metadata=described(
+            "privacy loss of the whole run",
+            functools.partial(_validate.epsilon, above=0, at_most=MAX_EPSILON),
+            changes_guarantee=True,
+        )
     )
     iterations: int | None = setting(
         None, "number of planned steps T; the noise is calibrated to all of them", _whole(at_least=1, at_most=MOST_STEPS),

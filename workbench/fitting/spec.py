@@ -234,12 +234,13 @@ class FitSpec:
             return hyper
         return hyper._replace(adaptive=_adaptive_clip.of(self.privacy.iterations, self.largest_clip))
 
-    def begin(self, plan: PrivacyPlan, key: jax.Array) -> tuple[PrivateStep, DPVIState]:
+    def begin(self, plan: PrivacyPlan, key: jax.Array, step: PrivateStep | None = None) -> tuple[PrivateStep, DPVIState]:
         """The fit's step, and the state of the run with ``key`` before the first one, as ``at_rest``.
 
+        :param step: of ``private_step`` for the same plan and key, where it has been made.
         :raises ArgumentError: naming ``optimizer`` or ``devices``, if the parameters cannot be split among devices.
         """
-        step = self.private_step(plan, key)
+        step = self.private_step(plan, key) if step is None else step
         if step.parts is not None:
             step = dataclasses.replace(
                 step, model=dataclasses.replace(step.model, initial=jax.device_get(step.model.initial))
@@ -353,7 +354,10 @@ def resolve(asked: FitRequest) -> FitSpec:
             "devices", asked.devices, f"cannot be used when a {data.unit} has several rows; use one device."
         )
     if asked.evaluate_private and not data.num_evaluation:
-        raise _validate.ArgumentError("evaluate_private", True, f"needs evaluation records, and {data.name!r} has none.")
+        raise _validate.ArgumentError(
+            "evaluate_private", True, f"needs evaluation records, and {data.name!r} has none: hold some out, as with "
+            "evaluation_fraction=0.2, or give evaluation=."
+        )  # fmt: skip
     declared = data.num_train if asked.num_records is None else asked.num_records
     # under "add_or_remove_one" the exact number of records is private, so nothing that is chosen here may follow from it
     hides_size = "add_or_remove_one" in SAMPLERS.get(asked.sampler, ())

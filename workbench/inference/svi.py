@@ -208,13 +208,31 @@ class DPVI:
             declared = _validate.integer("num_records", declared, at_least=2)
         if self._noise is None:
             self._noise = self._target.on(size, declared, steps)
+        step = self._assembled(key, records, declared, arguments)
+        plan = self.plan
+        if plan is not None and (affordable := plan.for_noise_in(step.noised_coordinates)) is not plan:
+            self._noise = _planned(affordable)
+            step = self._assembled(key, records, declared, arguments)
+        if self.plan is not None:
+            self.plan.noise_delta(step.noised_coordinates)  # refuses what the noise cannot promise
+            self._noise = _planned(self.plan.confirmed())
+        self._step = step
+        self._arguments = arguments
+        self._hyper = Hyperparameters.of(step.mechanism, self.learning_rate, self.average_from)
+        start = dict(step.model.initial)
+        for name, value in (init_params or {}).items():
+            if name not in start:
+                raise _validate.unknown_name("init_params", name, start)
+            start[name] = step.model.unconstrain({name: jax.tree.map(jnp.asarray, value)})[name]
+        return step.init(key, self._hyper, start)
+
+    def _assembled(self, key: jax.Array, records: Record, declared: int | None, arguments: Arguments) -> PrivateStep:
+        """The step with the sampler and the noise of now. :param declared: the number of records, where it was given."""
+        assert self._noise is not None
         sampler, mechanism, plan = self._noise
-        if plan is not None:
-            plan = plan.confirmed()
-            self._noise = (sampler, mechanism, plan)
         if declared is None and plan is not None:
             declared = plan.settings.num_records
-        self._step = step = assemble(
+        return assemble(
             self.model,
             self.guide,
             self.optim,
@@ -230,14 +248,6 @@ class DPVI:
             static={**self.static_kwargs, **arguments.static},
             layout=arguments.layout,
         )
-        self._arguments = arguments
-        self._hyper = Hyperparameters.of(mechanism, self.learning_rate, self.average_from)
-        start = dict(step.model.initial)
-        for name, value in (init_params or {}).items():
-            if name not in start:
-                raise _validate.unknown_name("init_params", name, start)
-            start[name] = step.model.unconstrain({name: jax.tree.map(jnp.asarray, value)})[name]
-        return step.init(key, self._hyper, start)
 
     def draw(self, key: jax.Array, number: jax.Array) -> Draws:
         """The randomness of step ``number`` (int32 scalar, from 0) of the run with ``key``."""

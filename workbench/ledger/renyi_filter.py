@@ -22,7 +22,6 @@ from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from workbench import _validate
-from workbench._limits import MAX_EPSILON
 from workbench.ledger.composition import implementation_delta, total
 from workbench.privacy.guarantee import Guarantee, epsilon_of_steps
 from workbench.privacy.rdp import MAX_ORDER, renyi_loss
@@ -84,7 +83,7 @@ class Cap:
             order suits fits that sample records rarely and add little noise.
         :raises ArgumentError: naming the argument and its value.
         """
-        epsilon = _validate.number("epsilon", epsilon, above=0, at_most=MAX_EPSILON)
+        epsilon = _validate.epsilon("epsilon", epsilon)
         delta = _validate.probability("delta", delta)
         relation = _validate.choice("relation", relation, SENSITIVITY)
         if order is None:

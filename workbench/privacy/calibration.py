@@ -47,14 +47,14 @@ def noise_multiplier(
     ... )
     1.4147
 
-    :param epsilon: target > 0.
+    :param epsilon: target, in (0, 100].
     :param delta: in (0, 1).
     :param sampler: see ``accounting.epsilon``, as ``relation``.
     :param sampling_rate: q in (0, 1].
     :param steps: T >= 1.
     :raises ArgumentError: if an argument is out of range or no sigma up to 1e5 reaches epsilon.
     """
-    epsilon = _validate.number("epsilon", epsilon, above=0)
+    epsilon = _validate.epsilon("epsilon", epsilon)
     delta = _validate.probability("delta", delta)
     steps = _validate.integer("steps", steps, at_least=1)
     plan = Steps.checked(sampler, relation, _one("sampling_rate", sampling_rate), 1.0, steps)
@@ -120,7 +120,7 @@ def max_steps(
 
     :raises ArgumentError: if an argument is out of range or one step alone costs more.
     """
-    epsilon = _validate.number("epsilon", epsilon, above=0)
+    epsilon = _validate.epsilon("epsilon", epsilon)
     delta = _validate.probability("delta", delta)
     rate, sigma = _one("sampling_rate", sampling_rate), _one("noise_multiplier", noise_multiplier)
     plan = Steps.checked(sampler, relation, rate, sigma, 1)
@@ -167,7 +167,7 @@ def max_sampling_rate(
 
     :raises ArgumentError: if an argument is out of range or no q from 1e-9 up keeps epsilon.
     """
-    epsilon = _validate.number("epsilon", epsilon, above=0)
+    epsilon = _validate.epsilon("epsilon", epsilon)
     delta = _validate.probability("delta", delta)
     steps = _validate.integer("steps", steps, at_least=1)
     plan = Steps.checked(sampler, relation, 1.0, _one("noise_multiplier", noise_multiplier), steps)

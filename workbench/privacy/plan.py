@@ -2,6 +2,11 @@
 
 delta is split. The subsampled Gaussian mechanism gets all but a thousandth (and what the sampler costs), and the noise is
 calibrated to that. Minibatches that overflow their padding, and noise that is not quite Gaussian, may use a thousandth each.
+
+If an implementation differs from what is accounted for with probability p, that costs a delta of (1 + e^epsilon) p
+(``noise.integers.delta_cost``, step 3). At a large epsilon this would be more than its share of delta. Such a plan keeps a
+smaller epsilon instead, the largest in tenths at which the cost has its share. What is (epsilon, delta)-private is so at
+every larger epsilon too, so what was asked for is kept.
 """
 
 from __future__ import annotations
@@ -15,8 +20,8 @@ from typing import Any
 import numpy as np
 
 from workbench import _validate
-from workbench._limits import LARGEST_CLIP, MAX_EPSILON, MOST_RECORDS, MOST_STEPS, READING_FAILURE, SMALLEST_CLIP
-from workbench._numbers import count
+from workbench._limits import LARGEST_CLIP, MOST_RECORDS, MOST_STEPS, READING_FAILURE, SMALLEST_CLIP
+from workbench._numbers import count, upper
 from workbench.noise.integers import delta_cost
 from workbench.noise.mechanism import CLIPPINGS, GaussianMechanism
 from workbench.privacy import accounting
@@ -74,7 +79,7 @@ class PrivacySettings:
     def __post_init__(self) -> None:
         relations = SAMPLERS[_validate.choice("sampler", self.sampler, SAMPLERS)]
         checked = {
-            "epsilon": _validate.number("epsilon", self.epsilon, above=0, at_most=MAX_EPSILON),
+            "epsilon": _validate.epsilon("epsilon", self.epsilon),
             "delta": _validate.probability("delta", self.delta),
             "iterations": _validate.integer("iterations", self.iterations, at_least=1, at_most=MOST_STEPS),
             "sampling_rate": _validate.number("sampling_rate", self.sampling_rate, at_least=SMALLEST_RATE, at_most=1),
@@ -129,6 +134,8 @@ class PrivacyPlan:
     :param mechanism: clips to C and adds noise of sigma C.
     :param overflow_delta: share of delta for the sampler's padding and rounding.
     :param opinion: of an independent computation of epsilon; None where there is none (``confirmed``).
+    :param asked: the epsilon that was asked for, at least that of ``settings``, which is kept.
+    :param reads_obliviously: as of ``make_plan``.
     """
 
     settings: PrivacySettings
@@ -136,6 +143,24 @@ class PrivacyPlan:
     mechanism: GaussianMechanism
     overflow_delta: float
     opinion: SecondOpinion | None = None
+    asked: float = 0.0
+    reads_obliviously: bool = False
+
+    def for_noise_in(self, dimension: int) -> PrivacyPlan:
+        """The plan for noise in ``dimension`` coordinates: this one, or one of an epsilon at which the noise has its share.
+
+        >>> from workbench.privacy.plan import PrivacySettings, make_plan
+        >>> asked = PrivacySettings(50.0, 1e-5, 1000, 0.1, "poisson", 1.0, 5000, None)
+        >>> make_plan(asked, 5000).for_noise_in(10).settings.epsilon
+        22.9
+
+        :raises ArgumentError: as ``make_plan``; where no epsilon leaves the noise its share, ``noise_delta`` says so.
+        """
+        draws = float(self.settings.iterations) * dimension
+        settings = _affordable(self.settings, lambda epsilon: delta_cost(draws, epsilon))
+        if settings.epsilon == self.settings.epsilon:
+            return self
+        return replace(make_plan(settings, self.sampler.num_records, self.reads_obliviously), asked=self.asked)
 
     def confirmed(self) -> PrivacyPlan:
         """The same plan with a second opinion on its epsilon, which every run asks for before its first step.
@@ -245,6 +270,11 @@ class PrivacyPlan:
     def _caveats(self) -> tuple[str, ...]:
         settings = self.settings
         lines = []
+        if self.asked > settings.epsilon:
+            lines.append(
+                f"epsilon = {upper(self.asked)} was asked for, and {upper(settings.epsilon)} is kept: with less noise, the "
+                "rounding of noise and minibatches would cost more than a thousandth of delta."
+            )
         if settings.seed is not None:
             lines.append(f"Everybody who knows the seed ({settings.seed}) can predict the noise: do not share this result.")
         if self._relation == "add_or_remove_one":
@@ -286,20 +316,21 @@ def make_plan(settings: PrivacySettings, num_train: int, reads_obliviously: bool
     """Sampler and noise for ``settings`` on ``num_train`` records.
 
     A sampler with minibatches of one size takes round(q N) records each. If drawing a minibatch is not ideal with
-    probability p, that costs a delta of (1 + e^epsilon) T p.
+    probability p, that costs a delta of (1 + e^epsilon) T p. Where that is more than its share of delta, the plan keeps a
+    smaller epsilon.
 
     :param reads_obliviously: whether records are brought from a file by passes that may fail, which is charged alike.
     :raises ArgumentError: if no supported noise keeps epsilon.
     """
-    sampler, failure = _sampler(settings, num_train)
-    failure += READING_FAILURE if reads_obliviously else 0.0
-    overflow_delta, share = math.exp(_log_factor(settings)) * failure, settings.delta * _IMPLEMENTATION_SHARE
+    asked, share = settings.epsilon, settings.delta * _IMPLEMENTATION_SHARE
+    settings = _affordable(settings, lambda epsilon: _sampler(settings, num_train, epsilon, reads_obliviously)[1])
+    sampler, overflow_delta = _sampler(settings, num_train, settings.epsilon, reads_obliviously)
     if overflow_delta > share:
         raise _validate.ArgumentError(
-            "epsilon",
-            settings.epsilon,
-            f"is so large that rounding and padding of minibatches alone cost a delta of {overflow_delta:.1e}; choose a "
-            "smaller epsilon.",
+            "delta",
+            settings.delta,
+            f"is so small that rounding and padding of minibatches alone cost {overflow_delta:.1e}: choose a larger delta "
+            "or fewer iterations.",
         )
     if isinstance(sampler, (PoissonSampler, RandomAllocationSampler)):
         overflow_delta = share  # the whole allowance, because the exact figure depends on the private number of records
@@ -311,38 +342,60 @@ def make_plan(settings: PrivacySettings, num_train: int, reads_obliviously: bool
         sampling_rate=sampler.sampling_rate,
         steps=settings.iterations,
     )
-    return PrivacyPlan(settings, sampler, GaussianMechanism(settings.clip, sigma, settings.clipping), overflow_delta)
+    mechanism = GaussianMechanism(settings.clip, sigma, settings.clipping)
+    return PrivacyPlan(settings, sampler, mechanism, overflow_delta, None, asked, reads_obliviously)
 
 
-def _log_factor(settings: PrivacySettings) -> float:
-    """log((1 + e^epsilon) T), the logarithm of what a failure of one step costs in delta, per probability."""
-    return float(np.logaddexp(0.0, settings.epsilon)) + math.log(settings.iterations)
+def _affordable(settings: PrivacySettings, cost: Callable[[float], float]) -> PrivacySettings:
+    """``settings``, or with the largest epsilon in tenths at which ``cost`` is within its share of delta, if any is.
+
+    :param cost: in delta, a function of epsilon that does not fall.
+    """
+    share = settings.delta * _IMPLEMENTATION_SHARE
+    if cost(settings.epsilon) <= share:
+        return settings
+    smaller = range(1, math.ceil(10 * settings.epsilon))  # tenths
+    tenths = bisect.bisect_right(smaller, share, key=lambda tenth: cost(tenth / 10))
+    return replace(settings, epsilon=tenths / 10) if tenths else settings
 
 
-def _sampler(settings: PrivacySettings, num_train: int) -> tuple[Sampler, float]:
-    """The sampler, and the probability that its minibatch is not the ideal one."""
+def _sampler(settings: PrivacySettings, num_train: int, epsilon: float, reads_obliviously: bool) -> tuple[Sampler, float]:
+    """The sampler, and what it costs in delta at ``epsilon`` that its minibatch is not always the ideal one.
+
+    :param reads_obliviously: as of ``make_plan``.
+    """
+    reading = READING_FAILURE if reads_obliviously else 0.0
     batch_size = max(1, round(settings.sampling_rate * num_train))
     if settings.sampler == "without_replacement":
         without_replacement = WithoutReplacementSampler(num_train, batch_size)
-        return without_replacement, without_replacement.total_variation
+        failure = without_replacement.total_variation + reading
+        return without_replacement, math.exp(_log_factor(settings, epsilon)) * failure
     if settings.sampler == "shuffle":
         # its guarantee needs no randomness: in any order, a record enters at most once per epoch
-        return ShuffleSampler(num_train, batch_size), 0.0
+        return ShuffleSampler(num_train, batch_size), math.exp(_log_factor(settings, epsilon)) * reading
     # the padding M depends on the declared N, and on the number of records only if there are more than declared
     size = max(num_train, settings.num_records)
     share = settings.delta * _IMPLEMENTATION_SHARE
     # at least as for epsilon = 10: a little more padding, but fits that differ in epsilon share a compiled step
-    padded = replace(settings, epsilon=max(settings.epsilon, _EPSILON_OF_PADDING))
+    padded = _log_factor(settings, max(epsilon, _EPSILON_OF_PADDING))
     rate = settings.sampling_rate
-    capacity = overflow_capacity(size, rate, math.log(share / 2) - _log_factor(padded))
-    overflow = math.exp(log_overflow_probability(size, rate, capacity))
+    capacity = overflow_capacity(size, rate, math.log(share / 2) - padded)
+    failure = math.exp(log_overflow_probability(size, rate, capacity)) + reading
     # nor may the parts of a minibatch, and with them the spacing of the sum, tell how many records there are
+    sampler: PoissonSampler | RandomAllocationSampler
     if settings.sampler == "random_allocation":
         # a step of it has as many records as one of Poisson sampling, by the same law
         steps = steps_per_epoch(settings.sampler, rate)
-        return RandomAllocationSampler(num_train, steps, capacity, settings.num_records), overflow
-    sampler = PoissonSampler(num_train, rate, capacity, settings.num_records)
-    return sampler, overflow + sampler.total_variation
+        sampler = RandomAllocationSampler(num_train, steps, capacity, settings.num_records)
+    else:
+        sampler = PoissonSampler(num_train, rate, capacity, settings.num_records)
+        failure += sampler.total_variation
+    return sampler, math.exp(_log_factor(settings, epsilon)) * failure
+
+
+def _log_factor(settings: PrivacySettings, epsilon: float) -> float:
+    """log((1 + e^epsilon) T), the logarithm of what a failure of one step costs in delta, per probability."""
+    return float(np.logaddexp(0.0, epsilon)) + math.log(settings.iterations)
 
 
 def _mechanism_delta(settings: PrivacySettings, overflow_delta: float) -> float:

@@ -73,15 +73,18 @@ class Outcome:
     seconds: float = 0.0
 
 
-def plan_of(spec: FitSpec, known: dict[Any, PrivacyPlan]) -> PrivacyPlan:
+def plan_of(spec: FitSpec, known: dict[Any, PrivacyPlan], dimension: int = 1) -> PrivacyPlan:
     """The plan of a fit, confirmed. Fits that differ only in the seed are calibrated once and noted in ``known``.
 
+    :param dimension: coordinates that get noise.
     :raises DisagreementError: if a second accountant contradicts its epsilon.
     """
-    without_seed = dataclasses.replace(spec.privacy, seed=None), spec.data.num_train
-    if without_seed not in known:
-        known[without_seed] = dataclasses.replace(spec, privacy=without_seed[0]).plan().confirmed()
-    return dataclasses.replace(known[without_seed], settings=spec.privacy)
+    without_seed = dataclasses.replace(spec.privacy, seed=None)
+    key = without_seed, spec.data.num_train, dimension
+    if key not in known:
+        known[key] = dataclasses.replace(spec, privacy=without_seed).plan().for_noise_in(dimension).confirmed()
+    plan = known[key]
+    return dataclasses.replace(plan, settings=dataclasses.replace(plan.settings, seed=spec.privacy.seed))
 
 
 def groups_of(runs: Sequence[Run]) -> list[list[Run]]:

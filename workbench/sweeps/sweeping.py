@@ -68,7 +68,11 @@ def prepare(asked: SweepRequest) -> PreparedSweep:
             continue
         try:
             spec, calibrated = _resolved(grid, cell, plans)
-            dimension = 0 if calibrated is None else _dimension(spec, calibrated, dimensions)
+            dimension = 0
+            if calibrated is not None:
+                dimension = _dimension(spec, calibrated, dimensions)
+                calibrated = plan_of(spec, plans, dimension)
+                calibrated.noise_delta(dimension)  # refuses what the noise cannot promise, before it is drawn
             facts[key] = _facts(grid, key, cell, spec, calibrated, dimension)
             runs.append(Run(key, cell.method, spec, calibrated))
         except (_validate.ArgumentError, PrivacyModelError) as error:
@@ -168,7 +172,6 @@ def _dimension(spec: FitSpec, plan: Any, known: dict[Any, int]) -> int:
     place = id(spec.model), shapes, repr(constants), spec.settings.estimator
     if place not in known:
         known[place] = spec.private_step(plan, spec.new_key()).noised_coordinates
-    plan.noise_delta(known[place])  # refuses what the noise cannot promise, before it is drawn
     return known[place]
 
 
