@@ -82,6 +82,9 @@ def test_the_users_frame_is_left_alone(frame):
     pd.testing.assert_frame_equal(frame, before)
 
 
+NO_EVALUATION = ({"evaluation_fraction": 0}, {"evaluation": False})
+
+
 def refused(argument, frame, **changes):
     with pytest.raises(ArgumentError) as caught:
         wb.data.from_frame(frame, **{"target": "ill", "bounds": BOUNDS, **changes})
@@ -116,9 +119,20 @@ def test_only_a_data_frame_will_do(table):
     assert repr(type(table).__name__) in refused("frame", table)
 
 
-@pytest.mark.parametrize("fraction", [0, 1, -0.1, float("nan"), "half"])
-def test_evaluation_fraction_must_be_inside_zero_and_one(frame, fraction):
+@pytest.mark.parametrize("fraction", [1, -0.1, float("nan"), "half"])
+def test_evaluation_fraction_must_be_from_zero_to_below_one(frame, fraction):
     assert repr(fraction) in refused("evaluation_fraction", frame, evaluation_fraction=fraction)
+
+
+def test_a_fraction_of_zero_keeps_all_rows_for_training(frame):
+    options = {"target": "ill", "bounds": (0, 200)}
+    data, asked_for_none = (wb.data.from_frame(frame, **options, **none) for none in NO_EVALUATION)
+    assert (data.num_train, data.num_evaluation) == (len(frame), 0)
+    for one, other in zip(data.train, asked_for_none.train, strict=True):
+        np.testing.assert_array_equal(one, other)
+    assert "evaluation_fraction=0" in refused(
+        "evaluation_is_public", frame, evaluation_fraction=0, evaluation_is_public=True
+    )
 
 
 @pytest.mark.parametrize("fraction", [1e-9, 1 - 1e-9])

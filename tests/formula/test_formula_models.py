@@ -466,3 +466,39 @@ def test_a_model_can_be_sent_to_another_process():
     frame = made(30)
     for name, array in model.arrays_of(frame).items():
         np.testing.assert_array_equal(again.arrays_of(frame)[name], array)
+
+
+@pytest.mark.parametrize(
+    ("options", "held_out"),
+    [
+        ({}, 0),
+        ({"evaluation_fraction": 0.5}, 0.5),
+        ({"evaluate_private": True}, 0.2),
+        ({"evaluation_is_public": True}, 0.2),
+        ({"evaluation_is_public": True, "evaluation_fraction": 0.5}, 0.5),
+    ],
+)
+def test_rows_of_a_table_are_held_out_only_where_they_can_be_used(options, held_out):
+    asked = {"family": "bernoulli", "schema": SCHEMA, "epsilon": 1.0, "iterations": 5, "ledger": False, "checkpoint": False}
+    data = wb.prepare("ill ~ age", made(400), **asked, **options).data
+    assert data.num_train + data.num_evaluation == 400
+    assert data.num_evaluation == pytest.approx(400 * held_out, abs=40 * bool(held_out))
+
+
+def test_without_evaluation_records_all_that_would_use_them_says_what_to_do():
+    asked = {"family": "bernoulli", "schema": SCHEMA, "epsilon": 1.0, "iterations": 5, "ledger": False, "checkpoint": False}
+    with pytest.raises(ArgumentError, match=r"^evaluate_private=True: needs evaluation records.*evaluation_fraction=0\.2"):
+        wb.prepare("ill ~ age", made(400), **asked, evaluation_fraction=0, evaluate_private=True)
+    result = wb.fit("ill ~ age", made(400), **asked)
+    data = wb.models.formula("ill ~ age", family="bernoulli", schema=SCHEMA).dataset(made(40), evaluation_fraction=0)
+    for use in (result.predict, result.score, result.sample):
+        with pytest.raises(ArgumentError, match="none were held out"):
+            use()
+    for use in (result.predict, result.score):
+        with pytest.raises(ArgumentError, match=r"^records=.* has no evaluation records: .* evaluation_fraction=0\.2"):
+            use(data)
+    with pytest.raises(ArgumentError, match=r"^data=None: .* pass a Dataset that has evaluation records"):
+        result.plot("check")
+    assert result.predict(made(3)).shape == (3,)
+    assert result.history == ()
+    assert "evaluation" not in result.metrics

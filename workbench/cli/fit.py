@@ -30,7 +30,7 @@ from workbench.cli.shell import (
     schema,
     stopped_by_interrupt,
 )  # fmt: skip
-from workbench.cli.table import add_data, dataset, declared_privacy, of_tables
+from workbench.cli.table import add_data, dataset, declared_privacy, of_tables, split_of
 from workbench.fitting import settings, sources
 
 __all__ = ["add", "fit_arguments", "fit_words"]
@@ -227,13 +227,12 @@ def _formula_and_data(arguments: argparse.Namespace, given: dict[str, Any]) -> t
     from workbench.data.missing_values import with_indicators
     from workbench.formula.records import schema_of
 
-    split = {"evaluation_fraction": arguments.evaluation_fraction, "split_seed": arguments.split_seed}
     written = schema(arguments.schema) if arguments.schema else None
     options = {"schema": written} | sources.unit_in(written)
     declared = options.pop("schema")
     given["priors"] = _priors(given.pop("prior", []))
     if not sources.is_file(arguments.data):
-        found = data.load(arguments.data, path=arguments.path, **split)
+        found = data.load(arguments.data, path=arguments.path, **split_of(arguments, is_used=True))
         return models.formula(arguments.formula, schema=schema_of(found) if declared is None else declared, **given), found
     if declared is None:
         raise ArgumentError("schema", None, "declare the columns of the formula in a file: give --schema FILE.json.")
@@ -246,7 +245,7 @@ def _formula_and_data(arguments: argparse.Namespace, given: dict[str, Any]) -> t
         **options,
         name=Path(arguments.data).name.split(".")[0],
         **declared_privacy(arguments),
-        **split,
+        **split_of(arguments, is_used=arguments.evaluation_public or arguments.evaluate_private),
     )
 
 
@@ -392,8 +391,8 @@ def _print_result(result: Any, folder: Path | None, run: Path | None) -> None:
         print(f"\nHeld-out ({result.data['num_evaluation']} evaluation records, {result.metrics_label}): {values}")
     else:
         print(
-            "\nNo held-out metrics: the evaluation records are private (--evaluate-private computes them, outside the "
-            "guarantee)."
+            "\nNo held-out metrics: the evaluation records are private, so none were held out (--evaluate-private does so "
+            "and computes them, outside the guarantee)."
         )
     if folder is not None:
         first, *others = [name for name in _FILES if (folder / name).exists()] or [""]

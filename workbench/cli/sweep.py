@@ -229,7 +229,10 @@ def _print_metrics(result: SweepResult, grid: Grid) -> None:
     table = result.table[lambda table: table["status"] == "done"]
     if not result.metrics:
         if len(table):
-            print("No held-out metrics: the evaluation records are private (evaluate_private: outside the guarantee).\n")
+            print(
+                "No held-out metrics: the evaluation records are private (evaluate_private: outside the guarantee), or "
+                "there are none.\n"
+            )
         return
     metric = result.metrics[0]
     by = ["method", *grid.varying, *(["options"] if "model" in grid.varying else []), "epsilon", "label"]

@@ -12,7 +12,8 @@ from workbench.fitting import sources
 from workbench.fitting.sources import RECORDS
 
 __all__ = [
-    "RECORDS", "add_data", "add_packed", "add_table", "dataset", "declared_privacy", "of_tables", "packed", "table_options",
+    "RECORDS", "add_data", "add_packed", "add_table", "dataset", "declared_privacy", "of_tables", "packed", "split_of",
+    "table_options",
 ]  # fmt: skip
 
 _MANY: dict[str, Any] = {"nargs": "+", "metavar": "NAME"}
@@ -73,7 +74,10 @@ def add_packed(fit: argparse.ArgumentParser) -> None:
 
 def add_table(fit: argparse.ArgumentParser) -> None:
     """Options that declare what is public about a table in a file."""
-    fit.add_argument("--evaluation-fraction", type=number, default=0.2, help="share of rows held out (default: 0.2)")
+    fit.add_argument(
+        "--evaluation-fraction", type=number, help="share of rows held out (default: 0.2; of a file that is fitted, 0 where "
+        "the evaluation records are private and not asked for)",
+    )  # fmt: skip
     fit.add_argument("--split-seed", type=number, default=0, help="public seed of the split (default: 0)")
     file = fit.add_argument_group("data from a file")
     for option, (words, kind) in _FROM_A_FILE.items():
@@ -84,9 +88,8 @@ def dataset(arguments: argparse.Namespace) -> Any:
     """The data set that the options of ``add_data`` and ``--data`` name."""
     from workbench import data
 
-    split = {"evaluation_fraction": arguments.evaluation_fraction, "split_seed": arguments.split_seed}
     if not sources.is_file(arguments.data):
-        return data.load(arguments.data, path=arguments.path, **split)
+        return data.load(arguments.data, path=arguments.path, **split_of(arguments, is_used=True))
     if Path(arguments.data).suffix == RECORDS:
         return packed(arguments)
     options = table_options(arguments) | declared_privacy(arguments)
@@ -107,6 +110,13 @@ def declared_privacy(arguments: argparse.Namespace) -> dict[str, Any]:
     """What the options of ``add_packed`` declare about the privacy of records, whatever file they are in."""
     unit = {} if arguments.unit is None else {"unit": arguments.unit}
     return {"evaluation_is_public": arguments.evaluation_public, **unit}
+
+
+def split_of(arguments: argparse.Namespace, *, is_used: bool) -> dict[str, Any]:
+    """Share of evaluation records and seed of the split. :param is_used: whether anything reads evaluation records."""
+    share = arguments.evaluation_fraction
+    usual = 0.2 if is_used else 0.0
+    return {"evaluation_fraction": usual if share is None else share, "split_seed": arguments.split_seed}
 
 
 def of_tables(arguments: argparse.Namespace) -> dict[str, Any]:
@@ -130,6 +140,5 @@ def table_options(arguments: argparse.Namespace) -> dict[str, Any]:
         **{name: getattr(arguments, name) for name in plain},
         "bounds": bounds(arguments.bounds) if arguments.bounds else None,
         "group_features": None if arguments.group_features is None else sources.group_features(arguments.group_features),
-        "evaluation_fraction": arguments.evaluation_fraction,
-        "split_seed": arguments.split_seed,
+        **split_of(arguments, is_used=arguments.evaluation_public or getattr(arguments, "evaluate_private", True)),
     }

@@ -39,7 +39,7 @@ def from_images(
     :param labels: whole numbers[N], 0 .. number of classes - 1, or None.
     :param classes: names of all labels, public, or their number K for 0 .. K - 1; needed with ``labels``.
     :param evaluation: ``(images, labels)``, or ``(images,)``, instead of a split of ``images``.
-    :param evaluation_fraction: probability of each image to become an evaluation record, in (0, 1), by its own content.
+    :param evaluation_fraction: probability of each image to become an evaluation record, in [0, 1), by its own content.
     :param split_seed: public seed of the split, >= 0.
     :param evaluation_is_public: True declares the evaluation records public.
     :param unit: what one image is, in words.

@@ -43,7 +43,7 @@ def from_tokens(
     :param vocabulary_size: V >= 2, public.
     :param classes: names of all classes, public, or their number K for 0 .. K - 1; needed with ``y``.
     :param evaluation: ``(x, y)``, or ``(x,)``, instead of a split of ``x``.
-    :param evaluation_fraction: probability of each sequence to become an evaluation record, in (0, 1), by its own content.
+    :param evaluation_fraction: probability of each sequence to become an evaluation record, in [0, 1), by its own content.
     :param split_seed: public seed of the split, >= 0.
     :param evaluation_is_public: True declares the evaluation records public.
     :param unit: what one sequence is, in words.

@@ -109,7 +109,8 @@ def evaluation_rows(num_rows: int, fraction: float, seed: int) -> np.ndarray:
 
 def checked(fraction: Any, seed: Any) -> tuple[float, int]:
     """Share of evaluation records and public seed. :raises ArgumentError: naming one that is out of range."""
-    return _validate.probability("evaluation_fraction", fraction), _validate.seed("split_seed", seed)
+    share = _validate.number("evaluation_fraction", fraction, at_least=0, below=1)
+    return share, _validate.seed("split_seed", seed)
 
 
 def _both_sides(held_out: np.ndarray, fraction: float) -> np.ndarray:
@@ -119,7 +120,7 @@ def _both_sides(held_out: np.ndarray, fraction: float) -> np.ndarray:
 
 def require_both_sides(evaluation: int, training: int, fraction: float) -> None:
     """Check how many records are on each side. :raises ArgumentError: naming ``evaluation_fraction``."""
-    if evaluation < 1 or training < 2:
+    if (fraction > 0 and evaluation < 1) or training < 2:
         raise _validate.ArgumentError(
             "evaluation_fraction",
             fraction,

@@ -98,7 +98,7 @@ def from_frame(
         average row.
     :param evaluation: table of evaluation records with the same columns, instead of a split of ``frame``; False for none, so
         that all rows are training records.
-    :param evaluation_fraction: probability of each row to become an evaluation record, in (0, 1). Which side a row is on
+    :param evaluation_fraction: probability of each row to become an evaluation record, in [0, 1). Which side a row is on
         depends only on its encoded values (features, group and target) and the seed, so no row moves another.
     :param split_seed: public seed of the split, >= 0.
     :param evaluation_is_public: True declares the evaluation records public. Otherwise numbers computed on them are shown
@@ -115,8 +115,9 @@ def from_frame(
         mean or a most frequent value of the private records would not have this property.
     :raises ArgumentError: naming the argument and the value, or a column and its type, never a cell.
     """
-    if _validate.flag("evaluation_is_public", evaluation_is_public) and evaluation is False:
-        raise _validate.ArgumentError("evaluation_is_public", True, "requires evaluation records, but evaluation=False.")
+    if _validate.flag("evaluation_is_public", evaluation_is_public) and (evaluation is False or evaluation_fraction == 0):
+        none = "evaluation=False" if evaluation is False else "evaluation_fraction=0"
+        raise _validate.ArgumentError("evaluation_is_public", True, f"requires evaluation records, but {none}.")
     asked = named_columns(target=target, group=group, unit_id=unit_id, features=features, schema=schema, bounds=bounds)
     frame, names, held_out = _checked_frame(frame, evaluation, asked)
     encoding = Encoding.of(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -17,6 +18,10 @@ from workbench.models import Model
 __all__ = ["TABLE", "FormulaSettings", "is_formula", "is_table", "model_and_data"]
 
 TABLE = "table"  # in the origin of a checkpoint: how its data set was made of a table
+
+
+_USUAL = 0.2  # of the rows, where evaluation records can be used
+_share = functools.partial(_validate.number, at_least=0, below=1)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,7 +47,11 @@ class FormulaSettings:
         None,
         "of a table: what happens to rows with a missing value: refuse, drop, middle, indicator, or public values by column",
     )
-    evaluation: Any = setting(None, "of a table: a table of evaluation records, instead of a fifth of the rows")
+    evaluation: Any = setting(None, "of a table: a table of evaluation records, instead of a share of the rows")
+    evaluation_fraction: float | None = setting(
+        None, "of a table: the share of rows that are held out as evaluation records", _share,
+        otherwise="0.2 where they are public or scored on request, else 0",
+    )  # fmt: skip
     evaluation_is_public: bool | None = setting(
         None, "of a table: True declares the evaluation records public", _validate.flag
     )
@@ -79,6 +88,11 @@ def model_and_data(model: Any, data: Any, asked: FormulaSettings) -> tuple[Any, 
         name, value = next(iter(of_model.items()))
         raise ArgumentError(name, value, "applies only to a formula such as 'ill ~ age'; a Model already fixes it.")
     if is_table(data):
+        if "evaluation" not in of_table:
+            # nobody else has the data set, so private records that are held out would serve nothing
+            is_public = _validate.flag("evaluation_is_public", of_table.get("evaluation_is_public", False))
+            is_used = is_public or getattr(asked, "evaluate_private", False)
+            of_table = {"evaluation_fraction": _USUAL if is_used else 0.0} | of_table
         again = {} if "evaluation" in of_table else {TABLE: of_table}
         return model, _data_set(model, data, of_table), again
     if of_table:

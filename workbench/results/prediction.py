@@ -39,7 +39,10 @@ __all__ = ["BoundsWarning", "Predictor"]
 _DRAWS = 200  # posterior draws that a prediction averages over
 _SCORE_DRAWS = 20  # draws from the guide, for ELBO and log-likelihood
 _AT_ONCE = 4096  # records
-_NO_RECORDS = "give the records: this result keeps none, because they are private or it was loaded from a folder."
+_NO_RECORDS = (
+    "give the records: this result keeps none, because none were held out, or they are private, or it was loaded from a "
+    "folder."
+)
 
 
 class BoundsWarning(UserWarning):
@@ -124,6 +127,11 @@ class Predictor:
             return self.result.public_records
         if isinstance(records, Dataset):
             self._require_same_references(records)
+            if not records.num_evaluation:
+                raise _validate.ArgumentError(
+                    "records", records.name, "has no evaluation records: make the data set with evaluation_fraction=0.2, or "
+                    "pass records.", code="no records",
+                )  # fmt: skip
             return self._checked(self.model.view(records).evaluation, tuple(self.result.data["arrays"]))
         arrays = records if isinstance(records, tuple) else (records,)
         return self._checked(arrays, tuple(self.result.data["arrays"]))

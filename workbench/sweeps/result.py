@@ -143,8 +143,8 @@ class SweepResult:
         """
         if not self.metrics:
             raise _validate.ArgumentError(
-                "metric", metric, "no finished fit has metrics: they are computed on private evaluation records only with "
-                "evaluate_private=True.",
+                "metric", metric, "no finished fit has metrics: they need evaluation records, and where these are "
+                "private evaluate_private=True.",
             )  # fmt: skip
         metric = self.metrics[0] if metric is None else _validate.choice("metric", metric, self.metrics)
         table = self.table

@@ -206,7 +206,7 @@ class TableDeclaration:
     :param high: highest publicly known value of all numbers.
     :param private_scaling: scale by the private records' own mean and standard deviation instead of bounds.
     :param unit: what one row is, or with a column of persons one person.
-    :param evaluation_fraction: share of evaluation records, in (0, 1).
+    :param evaluation_fraction: share of evaluation records, in [0, 1).
     :param evaluation_is_public: whether the evaluation records are public.
     :param missing: what happens to rows with missing values, as in ``from_frame``: "refuse", "drop" or "middle".
     """
@@ -348,7 +348,8 @@ class TableDeclaration:
         )
 
     def _fraction(self) -> float:
-        return _validate.probability("evaluation_fraction", number_in(self.evaluation_fraction))
+        lowest: dict[str, float] = {"above": 0} if self.evaluation_is_public else {"at_least": 0}
+        return _validate.number("evaluation_fraction", number_in(self.evaluation_fraction), **lowest, below=1)
 
 
 def column_argument(name: str) -> str:

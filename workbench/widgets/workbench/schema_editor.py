@@ -242,7 +242,10 @@ class SchemaEditor:
         )
         self._badge = widgets.HTML(markup.badge("outside the guarantee"))
         self.evaluation_fraction = fields.text(
-            "evaluation_fraction", "share of evaluation records (0 to 1)", start.evaluation_fraction
+            "evaluation_fraction",
+            "share of evaluation records (0 to 1)",
+            start.evaluation_fraction,
+            help="Private ones serve only scores outside the guarantee; with 0, the fit learns from all rows.",
         )
         self.evaluation_is_public = fields.check(
             "evaluation_is_public", "the evaluation records are public", start.evaluation_is_public
