@@ -83,7 +83,11 @@ def _add_fit_options(fit: argparse.ArgumentParser) -> None:
     fit.add_argument(
         "--data", required=True, help="a name (see workbench data), or a CSV, Parquet, NumPy (.npz) or packed (.wbr) file"
     )
-    add_settings(fit, _SETTINGS)
+    add_settings(fit, _SETTINGS, epsilon=None)
+    fit.add_argument(
+        "--no-privacy", dest="privacy", action="store_false", help="instead of --epsilon: fit public or made-up records "
+        "without clipping and noise, to check a model; everything that comes of it says so",
+    )  # fmt: skip
     processes.add_processes(fit)
     add_json(fit)
     _add_run(fit)
@@ -173,6 +177,7 @@ def _fit(arguments: argparse.Namespace) -> int:
         ledger=arguments.ledger,
         over_cap=arguments.over_cap,
         checkpoint=arguments.checkpoint,
+        private=arguments.privacy,
         origin={"arguments": fit_words(arguments)},
     )
     return _carry_out(prepared, arguments, folder)
@@ -367,13 +372,14 @@ def _show_progress(prepared: Any, stop: Callable[[], bool], *, quiet: bool) -> N
             values = {
                 name: f"{value:.4g}" for name, value in snapshot.metrics.items() if name in ("elbo", "auc", "accuracy")
             }
-            bar.set_postfix({"epsilon": upper(snapshot.epsilon_so_far, 3), **values}, refresh=False)
+            spent = {} if snapshot.epsilon_so_far is None else {"epsilon": upper(snapshot.epsilon_so_far, 3)}
+            bar.set_postfix({**spent, **values}, refresh=False)
             bar.update(snapshot.step - bar.n)
 
 
 def _print_result(result: Any, folder: Path | None, run: Path | None) -> None:
     guarantee = result.guarantee
-    if result.status == "cancelled":
+    if result.status == "cancelled" and guarantee.is_private:
         print(
             f"Stopped after {guarantee.steps_taken:,} of {guarantee.steps:,} steps. The guarantee is still epsilon = "
             f"{upper(guarantee.epsilon)}. The steps taken account for epsilon = {upper(guarantee.epsilon_taken)}, "

@@ -113,6 +113,8 @@ def model_options(texts: Sequence[str]) -> dict[str, Any]:
 _OVER_CAP = "To exceed it on purpose, which is recorded, give --over-cap REASON."
 _OTHER_LEDGER = "Name another file with --ledger or $WORKBENCH_LEDGER"
 _REMEDIES = {  # by code of an ``ArgumentError``
+    "epsilon too large": "For public or made-up data, --no-privacy fits without noise.",
+    "no epsilon": "Give --epsilon; for public or made-up data, --no-privacy fits without noise.",
     "over cap": _OVER_CAP,
     "cap relation": _OVER_CAP,
     "not writable": f"{_OTHER_LEDGER}, or make it writable.",

@@ -1,23 +1,45 @@
-"""The scores of a model without privacy, with which private curves are compared."""
+"""Fits without privacy: the scores that private curves are compared with, and ``private=False``, which checks a model."""
 
 from __future__ import annotations
 
 import dataclasses
 import math
 from collections.abc import Callable
+from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
+from workbench._blas import one_thread
+from workbench._validate import ArgumentError
+from workbench.fitting.functions import CompiledFunctions
+from workbench.fitting.posterior import FEWEST_DRAWS, by_site
 from workbench.fitting.prepared import PreparedFit
-from workbench.inference.state import Hyperparameters
+from workbench.fitting.run_log import RunLog
+from workbench.fitting.settings import default_of
+from workbench.fitting.spec import FitSpec
+from workbench.inference._normal_likelihood import draw as normal_likelihood
+from workbench.inference.bringing import are_at_rest
+from workbench.inference.noise_aware import NoNoiseAwarePosterior
+from workbench.inference.state import Hyperparameters, Purpose, fast_child
 from workbench.inference.step import PrivateStep
-from workbench.inference.training import run, to_the_end
+from workbench.inference.training import Snapshot, run, to_the_end
+from workbench.ledger.reservation import id_of, ledger_for
 from workbench.noise.chacha20 import new_key
 from workbench.noise.mechanism import GaussianMechanism
+from workbench.privacy.no_privacy import NoPrivacyPlan
+from workbench.results import FitResult
 from workbench.results.scores import Scores
 
-__all__ = ["noiseless", "noiseless_hyper", "without_privacy"]
+__all__ = [
+    "FitWithoutPrivacy", "noiseless", "noiseless_hyper", "prepare_without_privacy",
+    "refuse_terms_of_privacy", "without_privacy",
+]  # fmt: skip
+
+_OF_PRIVACY = (
+    "epsilon", "delta", "relation", "clip", "clipping", "ledger", "over_cap", "checkpoint",
+)  # fmt: skip
 
 
 def noiseless(step: PrivateStep) -> PrivateStep:
@@ -56,3 +78,61 @@ def without_privacy(prepared: PreparedFit, stop: Callable[[], bool] = lambda: Fa
     if last.status != "done":
         return None
     return Scores(evaluate(free.unconstrained(state, prepared.spec.averages)), "outside the guarantee")
+
+
+class FitWithoutPrivacy(PreparedFit):
+    """A fit without clipping and noise, for public and made-up records. Its guarantee says that there is none."""
+
+    def result(self, *, last_iterate: bool = False) -> FitResult:
+        """As of ``PreparedFit``, with labels that say what it is."""
+        found = super().result(last_iterate=last_iterate)
+        label = "public data" if self.data.is_public else "outside the guarantee"
+        kind = "normal likelihood" if found.posterior_kind == "noise-aware" else found.posterior_kind
+        return dataclasses.replace(found, release_label=label, posterior_kind=kind)
+
+    def _posterior(self, last: Snapshot) -> tuple[dict[str, np.ndarray] | None, dict[str, np.ndarray], str]:
+        """Draws from prior times a normal likelihood, if there are any, the guide's, and why there are no others."""
+        model, spec = self.step.model, self.spec
+        count = max(self.settings.draws, FEWEST_DRAWS)
+        guide = jax.device_get(self._functions.draw(last.params, self.key, count))
+        kept = {name: values[: self.settings.draws] for name, values in guide.items()}
+        try:
+            prior = spec.prior(model)
+            if are_at_rest(self.data.train) or (self.data.units is not None and self.data.units.mean):
+                raise NoNoiseAwarePosterior("its records stay in a file, or weigh as much as their persons")
+            flat = [np.reshape(guide[name], (count, -1)) for name in model.shared]
+            middle = np.concatenate(flat, axis=1).mean(axis=0, dtype=float)
+            seed = np.asarray(jax.random.key_data(fast_child(self.key, Purpose.INTERVALS)))
+            with one_thread():
+                generator = np.random.default_rng(seed)
+                drawn = normal_likelihood(model, prior, middle, self.data.train, self.settings.draws, generator)
+        except NoNoiseAwarePosterior as reason:
+            return None, kept, str(reason)
+        return by_site(model, prior, drawn, guide), kept, ""
+
+
+def prepare_without_privacy(spec: FitSpec) -> FitWithoutPrivacy:
+    """The fit of ``spec`` without clipping and noise, in no ledger and without checkpoints.
+
+    :raises ArgumentError: naming ``private``, if the ledger has a cap on what may be spent on the records.
+    """
+    spec.processes.require_one("a fit without privacy")
+    ledger = ledger_for(spec.source, None)
+    if ledger is not None and ledger.budget_status(id_of(spec.source)).caps:
+        raise ArgumentError("private", False, "cannot be used: the ledger has a cap on what is spent on these records.")
+    plan = NoPrivacyPlan.of(spec.plan())
+    spec = dataclasses.replace(spec, privacy=plan.settings)
+    key = spec.new_key()
+    step = dataclasses.replace(noiseless(spec.private_step(plan, key)), keeps_moments=False, reach=None)
+    step, state = spec.begin(plan, key, step)
+    log = RunLog(spec, plan, step.noised_coordinates, ledger=False, checkpoint=False)
+    functions = CompiledFunctions(step, spec.model, spec.data.num_evaluation, spec.device)
+    return FitWithoutPrivacy(spec, plan, step, state, key, log, functions)
+
+
+def refuse_terms_of_privacy(asked: Any) -> None:
+    """:raises ArgumentError: naming the first setting that means nothing without privacy and is not at its default."""
+    for name in _OF_PRIVACY:
+        default = default_of(name, type(asked))
+        if getattr(asked, name) != default:
+            raise ArgumentError(name, getattr(asked, name), "must be left out with private=False, which keeps no privacy.")

@@ -5,6 +5,7 @@ The command line, the screens and notebooks all come through here, so a privacy 
 
 from __future__ import annotations
 
+import dataclasses
 import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -12,11 +13,13 @@ from pathlib import Path
 from typing import Any
 
 from workbench import _compiled, _validate
+from workbench._limits import MAX_EPSILON
+from workbench.fitting.baseline import prepare_without_privacy, refuse_terms_of_privacy
 from workbench.fitting.functions import CompiledFunctions
 from workbench.fitting.prepared import PreparedFit
 from workbench.fitting.progress import ProgressLine
 from workbench.fitting.run_log import RunLog
-from workbench.fitting.settings import LedgerSettings, setting, takes
+from workbench.fitting.settings import LedgerSettings, about, setting, takes
 from workbench.fitting.spec import FitRequest, FitSpec, resolve
 from workbench.fitting.tables import FormulaSettings, model_and_data
 from workbench.inference.training import Snapshot
@@ -35,6 +38,15 @@ class _Logged(FormulaSettings, LedgerSettings, FitRequest):
     checkpoint: bool | str | Path = setting(
         True, "write checkpoints for ``workbench.resume``: True for the workbench's own folder, another folder, or False"
     )
+
+    epsilon: float | None = setting(  # type: ignore[assignment]
+        None, about("epsilon").help, about("epsilon").check, otherwise="none: it must be given, or private=False",
+        changes_guarantee=True,
+    )  # fmt: skip
+    private: bool = setting(
+        True, "False fits public or made-up records without clipping and noise, to check a model; the result says so",
+        _validate.flag, changes_guarantee=True,
+    )  # fmt: skip
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
@@ -69,6 +81,10 @@ def prepare(asked: _Prepared) -> PreparedFit:
     :raises ArgumentError: naming the argument and its value.
     :raises PrivacyModelError: naming the site of the model that cannot be fitted.
     """
+    if not asked.private:
+        refuse_terms_of_privacy(asked)
+        asked = dataclasses.replace(asked, epsilon=MAX_EPSILON, estimator=asked.estimator or "aligned")
+        return prepare_without_privacy(_resolved(asked)[0])
     spec, plan, again = _planned(asked)
     with _compiled.kept(spec.data.is_public and spec.data.evaluation_is_public):
         key = spec.new_key()
@@ -102,9 +118,19 @@ def planned(asked: _Prepared) -> tuple[FitSpec, PrivacyPlan]:
 
 def _planned(asked: _Prepared) -> tuple[FitSpec, PrivacyPlan, Mapping[str, Any]]:
     """What a fit is made of, and facts by which it can be asked for again."""
-    model, data, again = model_and_data(asked.model, asked.data, asked)
-    spec = resolve(**{**asked.passed_to(FitRequest), "model": model, "data": data})
+    if asked.epsilon is None:
+        raise _validate.ArgumentError(
+            "epsilon", None, "must say how much privacy loss the whole run may have, as in epsilon=1.0.",
+            remedy="Without privacy, for public or made-up records, give private=False.", code="no epsilon",
+        )  # fmt: skip
+    spec, again = _resolved(asked)
     return spec, spec.plan(), again
+
+
+def _resolved(asked: _Prepared) -> tuple[FitSpec, Mapping[str, Any]]:
+    """As ``_planned``, without the plan."""
+    model, data, again = model_and_data(asked.model, asked.data, asked)
+    return resolve(**{**asked.passed_to(FitRequest), "model": model, "data": data}), again
 
 
 @takes(_Fitted)

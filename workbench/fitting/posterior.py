@@ -13,13 +13,13 @@ from workbench.fitting.spec import FitSpec
 from workbench.inference import _adaptive_clip, _norms, noise_aware
 from workbench.inference._joint_prior import JointPrior
 from workbench.inference._moments import Moments
-from workbench.inference.noise_aware import NoNoiseAwarePosterior
+from workbench.inference.noise_aware import NoNoiseAwarePosterior, Prior
 from workbench.inference.record_model import RecordModel
 from workbench.inference.state import Hyperparameters, Purpose, fast_child
 from workbench.inference.step import PrivateStep
 from workbench.privacy.gradient_norms import GradientNorms
 
-__all__ = ["FEWEST_DRAWS", "final_clip", "gradient_norms", "noise_aware_draws"]
+__all__ = ["FEWEST_DRAWS", "by_site", "final_clip", "gradient_norms", "noise_aware_draws"]
 
 FEWEST_DRAWS = 200  # from the guide, whose spread is needed
 
@@ -56,6 +56,13 @@ def noise_aware_draws(
             )
     except NoNoiseAwarePosterior as reason:
         return None, str(reason)
+    return by_site(model, prior, drawn, guide), ""
+
+
+def by_site(
+    model: RecordModel, prior: Prior | JointPrior, drawn: np.ndarray, guide: Mapping[str, np.ndarray]
+) -> dict[str, np.ndarray]:
+    """Draws of ``noise_aware``, float[draws, k], by site as the guide's, with the model's deterministic sites."""
     names = prior.names if isinstance(prior, JointPrior) else model.shared
     widths = [int(np.prod(guide[name].shape[1:])) for name in names]
     found = {}
@@ -65,7 +72,7 @@ def noise_aware_draws(
     functions = [name for name in guide if name not in found]
     if functions:
         found |= _functions(model, functions, found)
-    return {name: found[name] for name in guide}, ""
+    return {name: found[name] for name in guide}
 
 
 def _functions(model: RecordModel, names: list[str], latents: dict[str, np.ndarray]) -> dict[str, np.ndarray]:

@@ -394,7 +394,7 @@ class PreparedFit:
             model_options=dict(self.model.options),
             data=self._data_facts(),
             settings={
-                **dataclasses.asdict(self.privacy),
+                **self.privacy.facts(),
                 "sampling_rate": self.step.sampler.sampling_rate,
                 **self.spec.run_settings(),
             },

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import sys
 import time
 from collections.abc import Callable
@@ -82,6 +83,8 @@ class ProgressLine:
         steps = f"{count(guarantee.steps_taken)} of {count(guarantee.steps)} steps"
         taken = f"{steps} in {duration(result.seconds)}"
         promise = f"epsilon = {upper(guarantee.epsilon)}, delta = {upper(guarantee.delta)}"
+        if math.isinf(guarantee.epsilon):
+            promise = "NO PRIVACY"
         return [self._name(), result.status, taken, promise, *self._metrics(result.metrics)]
 
     def _metrics(self, metrics: dict[str, Any]) -> list[str]:

@@ -38,7 +38,17 @@ from workbench.inference._moments import Moments
 from workbench.inference._traces import family, is_latent
 from workbench.inference.record_model import RecordModel
 
-__all__ = ["LARGEST", "NoNoiseAwarePosterior", "Prior", "dither", "draw", "noise_of_mean", "normal_of", "prior_of"]
+__all__ = [
+    "LARGEST",
+    "NoNoiseAwarePosterior",
+    "Prior",
+    "dither",
+    "draw",
+    "noise_of_mean",
+    "normal_of",
+    "of_quadratics",
+    "prior_of",
+]
 
 LARGEST = 40  # quantities; the correlations of d of them take d^2 / 2 unknowns, and the cube of that in time
 _LARGEST_JOINT = 100  # with those that are not released; their Markov chains take the cube of it
@@ -225,6 +235,15 @@ def _locations(
     covariance = (1 + noise[1]) * curvature + noise[0] * np.eye(len(center))
     weighted = np.linalg.solve(covariance, curvature)  # V^-1 H
     known, linear = curvature @ weighted, np.einsum("sji,sj->si", weighted, gradient + curvature @ center)
+    return of_quadratics(prior, known, linear, generator)
+
+
+def of_quadratics(prior: Prior | JointPrior, known: np.ndarray, linear: np.ndarray, generator: Generator) -> np.ndarray:
+    """A draw of theta for each log-likelihood ``linear' theta - theta' known theta / 2``, float[count, d].
+
+    :param known: float[count, d, d], symmetric up to rounding. :param linear: float[count, d].
+    :raises NoNoiseAwarePosterior: if a Markov chain does not settle.
+    """
     if isinstance(prior, JointPrior):
         return _quadratic_chain.draws(prior, (known + np.swapaxes(known, 1, 2)) / 2, linear, generator)
     precision, target = known + np.diag(prior.precision), linear + prior.precision * prior.mean

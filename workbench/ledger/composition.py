@@ -103,6 +103,8 @@ def total(guarantees: Sequence[Guarantee], delta: float | None = None) -> TotalP
     fits = tuple(guarantees)
     if not fits:
         raise _validate.ArgumentError("guarantees", [], "must have at least one guarantee.")
+    if not all(fit.is_private for fit in fits):
+        raise _validate.ArgumentError("guarantees", "no privacy", "include a fit without noise, so there is no total.")
     asked = _validate.probability("delta", max(fit.delta for fit in fits) if delta is None else delta)
     groups: dict[str, list[Guarantee]] = {}
     for fit in fits:

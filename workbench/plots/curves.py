@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 from matplotlib.patheffects import withStroke
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 
-from workbench._numbers import brief, count, upper
+from workbench._numbers import brief, count
 from workbench.plots.metrics import limits, score_name, title_of
 from workbench.plots.style import (
     COLOURS,
@@ -43,7 +43,7 @@ def training_figure(result: Any) -> Figure:
     """
     guarantee = result.guarantee
     stopped = "" if result.status == "done" else f", {result.status} at step {count(guarantee.steps_taken)}"
-    title = f"epsilon {upper(guarantee.epsilon)}, delta {upper(guarantee.delta)}{stopped}"
+    title = f"{guarantee.label(with_delta=True)}{stopped}"
     if not result.history:
         figure = new_figure(WIDTH, 2.85, title)
         figure.text(0.01, 0.5, "No curves: the evaluation records were not used.", fontsize=9, color=INK)

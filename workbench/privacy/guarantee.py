@@ -116,6 +116,15 @@ class Guarantee:
     released: str = "gradients"
     against_storage: bool = False
 
+    @property
+    def is_private(self) -> bool:
+        """Whether anything is promised: of a fit with ``private=False`` nothing is (``no_privacy.NoPrivacy``)."""
+        return True
+
+    def label(self, with_delta: bool = False) -> str:
+        """Epsilon, and delta if it is asked for, as captions have them."""
+        return f"epsilon {upper(self.epsilon)}" + (f", delta {upper(self.delta)}" if with_delta else "")
+
     def accounted(self, steps: int | None = None) -> Steps:
         """The first ``steps`` steps as accountants take them; by default all planned steps."""
         count = self.steps if steps is None else steps
@@ -128,6 +137,10 @@ class Guarantee:
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> Guarantee:
         """The inverse of ``to_dict``. If an early version computed epsilon wrongly, it is corrected, with a caveat."""
+        if values.get("private") is False:
+            from workbench.privacy.no_privacy import NoPrivacy
+
+            return NoPrivacy.from_dict(values)
         read = cls(**{**with_present_names(values), "caveats": tuple(values["caveats"])})
         if read.sampler != "without_replacement" or read.steps * read.sampling_rate < _MISCOUNTED_EPOCHS:
             return read

@@ -102,6 +102,10 @@ class PrivacySettings:
         """The same settings as ``workbench.fit`` takes them."""
         return without_adapts_clip(asdict(self))
 
+    def facts(self) -> dict[str, Any]:
+        """The settings by name, as results keep them."""
+        return asdict(self)
+
     def cautions(self) -> tuple[str, ...]:
         """A sentence about each value that is allowed but unwise."""
         if self.delta < 1 / self.num_records:

@@ -58,7 +58,7 @@ def promise(guarantee: Guarantee, release_label: str) -> str:
 
     :param release_label: as of ``Dataset``.
     """
-    if release_label == "covered":
+    if release_label == "covered" or not guarantee.is_private:
         return guarantee.headline()
     read_off = [caveat for caveat in map(caveat_of, UNDECLARED) if caveat in guarantee.caveats]
     if read_off and SCALED not in guarantee.caveats:

@@ -37,6 +37,7 @@ _INFERENCE = {
     "noise-aware": "independent draws from a posterior that counts the privacy noise (DP-VI, regression on the release)",
     "sums": "draws from a posterior that counts the privacy noise (Markov chains, given noised sums)",
     "variational": "independent draws from a variational posterior (DP-VI)",
+    "normal likelihood": "draws from a posterior whose likelihood is taken to be normal, without privacy",
 }
 _NOTABLE = 0.5  # posterior standard deviations of privacy noise from which intervals come with a warning
 
@@ -49,8 +50,7 @@ class IntervalWarning(UserWarning):
 class HistoryPoint:
     """Metrics at one step of a run.
 
-    >>> result = wb.fit("logistic", "breast_cancer", epsilon=1.0)
-    >>> last = result.history[-1]
+    >>> last = wb.fit("logistic", "breast_cancer", epsilon=1.0).history[-1]
     >>> last.step, sorted(last.metrics)
     (800, ['auc', 'elbo', 'log_likelihood'])
     """
@@ -66,8 +66,6 @@ class FitResult:
     >>> result = wb.fit("logistic", "breast_cancer", epsilon=1.0)
     >>> result.labels["posterior"], result.labels["metrics"]
     ('covered', 'public data')
-    >>> sorted(result.pictures)
-    ['check', 'clipping', 'coefficients', 'curves']
 
     :param status: "done", "cancelled" or "failed".
     :param message: what went wrong, else "".
@@ -92,7 +90,7 @@ class FitResult:
     :param spend: the fit's key in the ledger; "" if it has none.
     :param ledger: that ledger; not saved.
     :param versions: of the workbench, Python, JAX and NumPyro in the fit; empty in results of earlier versions.
-    :param posterior_kind: "noise-aware" if ``draws`` count the privacy noise, or "variational" if they are the guide's.
+    :param posterior_kind: "noise-aware" if ``draws`` count the noise, "variational" if the guide's, or "normal likelihood".
     :param posterior_note: why they are the guide's, or what is wrong with noise-aware ones.
     :param variational_draws: draws from the guide, where ``draws`` are noise-aware.
     :param gradient_norms: how long the records' gradients were; None where they were not counted.
@@ -160,6 +158,9 @@ class FitResult:
     @property
     def interval_words(self) -> str:
         """What the posterior's intervals count, in a sentence."""
+        if not self.guarantee.is_private:
+            own = f"the guide's own ({self.posterior_note})"
+            return f"NO PRIVACY, no noise: the intervals are {own if self.posterior_note else 'of a normal likelihood'}."
         if self.posterior_kind == "noise-aware":
             counted = "The intervals count the privacy noise as well as what the data leave open."
             return counted + arviz_adapter.words_on_tails(self.draws)
@@ -207,7 +208,7 @@ class FitResult:
     @functools.cached_property
     def quantities_are_independent(self) -> bool:
         """Whether the posterior makes all quantities independent, as a mean-field guide does; False where unknown."""
-        if self.posterior_kind == "noise-aware":
+        if self.posterior_kind != "variational":
             return False
         from workbench.results import description
 
@@ -319,7 +320,7 @@ class FitResult:
     def _step_noise(self) -> float | None:
         """Standard deviation of one step's noise on the summed gradient; None if the optimiser is not the built-in one."""
         learning_rate = self.settings.get("learning_rate")
-        if learning_rate is None or self.settings.get("estimator") != "aligned":
+        if learning_rate is None or self.settings.get("estimator") != "aligned" or not self.guarantee.is_private:
             return None
         known = None if self.gradient_norms is None else self.gradient_norms.clip  # it may have been adapted
         clip = self.settings["clip"] if known is None else known
@@ -339,7 +340,7 @@ class FitResult:
         """A warning if privacy noise makes the intervals too narrow, estimated from public settings; else ""."""
         from workbench.results._location_noise import coverage, noise_sd
 
-        if self.posterior_kind == "noise-aware":
+        if self.posterior_kind != "variational":
             return ""
         ratios = []
         for name in self.released:
@@ -406,8 +407,6 @@ class FitResult:
 
         return synthetic_records(self, count, given, seed)
 
-    # ---- pictures and files ---------------------------------------------------------------------------------------------
-
     @property
     def pictures(self) -> dict[str, Callable[..., Figure]]:
         """What ``plot`` can draw, by name: training curves, posterior summaries and the model's own pictures."""
@@ -452,8 +451,8 @@ class FitResult:
 
     def __repr__(self) -> str:
         metrics = ", ".join(f"{name}={_short(value)}" for name, value in self.metrics.items())
-        epsilon = upper(self.guarantee.epsilon)
-        return f"FitResult({self.status}, {self.model} on {self.data['name']}, epsilon={epsilon}, {metrics})"
+        epsilon = f"epsilon={upper(self.guarantee.epsilon)}" if self.guarantee.is_private else self.guarantee.label()
+        return f"FitResult({self.status}, {self.model} on {self.data['name']}, {epsilon}, {metrics})"
 
 
 def _short(value: Any) -> str:

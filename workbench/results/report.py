@@ -221,6 +221,9 @@ def _settings(result: FitResult) -> list[tuple[str, str]]:
         "delta": upper(guarantee.delta),
         "seed": "none: secret randomness" if seed is None else str(seed),
     }
+    if not guarantee.is_private:
+        own |= dict.fromkeys(("epsilon", "delta", "clip"), guarantee.label())
+        return [(name.replace("_", " "), own.get(name) or _plain(value)) for name, value in named.items()]
     return [
         *((name.replace("_", " "), own.get(name) or _plain(value)) for name, value in named.items()),
         ("noise multiplier (sigma)", str(guarantee.noise_multiplier)),

@@ -143,7 +143,7 @@ def _is_in(result: Any, results: list[Any]) -> bool:
 
 
 def _name(result: Any) -> str:
-    return f"{result.model} on {result.data['name']}, epsilon {upper(result.guarantee.epsilon)}"
+    return f"{result.model} on {result.data['name']}, {result.guarantee.label()}"
 
 
 def _row(number: int, result: Any, is_opened: bool) -> list[str]:
@@ -151,7 +151,8 @@ def _row(number: int, result: Any, is_opened: bool) -> list[str]:
     score = score_name(metrics)
     taken = count(guarantee.steps_taken)
     return [
-        str(number), result.model, result.data["name"], upper(guarantee.epsilon),
+        str(number), result.model, result.data["name"],
+        upper(guarantee.epsilon) if guarantee.is_private else guarantee.label(),
         taken if guarantee.steps_taken == guarantee.steps else f"{taken} of {count(guarantee.steps)}",
         _shown(metrics.get("elbo")),
         f"{words_of(score)[0]} {_score(score, result)}" if score else "-",

@@ -12,7 +12,7 @@ from typing import Any
 import ipywidgets as widgets
 
 from workbench import plots
-from workbench._numbers import count, upper
+from workbench._numbers import count
 from workbench._validate import ArgumentError
 from workbench.plots.metrics import of_score, score_name, words_of
 from workbench.results.card import promise, statement
@@ -246,7 +246,7 @@ def ended(result: Any) -> str:
 def guarantee_card(result: Any, cautions: tuple[str, ...], spent: str = "", number: int = 0) -> str:
     """The guarantee's statement, what the ledger says after the fit, and cautions about the settings."""
     which = f"fit {number}: " if number else ""
-    title = f"Guarantee of {which}{result.model} on {result.data['name']}, epsilon {upper(result.guarantee.epsilon)}"
+    title = f"Guarantee of {which}{result.model} on {result.data['name']}, {result.guarantee.label()}"
     return markup.card(title, [*statement(result), *filter(None, [spent])], cautions)
 
 

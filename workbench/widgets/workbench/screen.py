@@ -13,7 +13,6 @@ import ipywidgets as widgets
 
 from workbench import data as data_room
 from workbench import models, plots
-from workbench._numbers import upper
 from workbench._validate import ArgumentError
 from workbench.data import Dataset
 from workbench.results.card import promise
@@ -454,7 +453,7 @@ class Workbench(RunScreen):
 
     def _write_output(self, result: Any, cautions: tuple[str, ...], spent: str) -> None:
         """Write folded static output under the widget, which stays when the notebook is closed."""
-        run = f"{result.model} on {result.data['name']}, {ended(result)}, epsilon {upper(result.guarantee.epsilon)}"
+        run = f"{result.model} on {result.data['name']}, {ended(result)}, {result.guarantee.label()}"
         curves = plots.png(result.plot("curves")) if result.history else b""
         picture = markup.image(curves, "ELBO and a score over steps", 700) if curves else ""
         self._output.write(run, picture + guarantee_card(result, cautions, spent) + self.outcome.posterior.value)
