@@ -115,7 +115,7 @@ def test_the_settings_of_a_fit(published):
 
 
 def test_every_argument_of_a_fit_is_in_a_table():
-    further = {"ledger", "over_cap", "checkpoint", "on_snapshot", "stop", "progress", *FORMULA}
+    further = {"ledger", "over_cap", "checkpoint", "on_snapshot", "stop", "progress", "private", *FORMULA}
     assert set(table(fits.fit)) == set(table(spec.resolve)) | further
 
 

@@ -14,6 +14,7 @@ from scipy import stats
 import workbench as wb
 from workbench import ArgumentError
 from workbench.ledger import composition
+from workbench.ledger.ledger import Ledger
 from workbench.privacy.no_privacy import NoPrivacy
 from workbench.results.code import code_of
 from workbench.widgets.workbench.history_panel import HistoryPanel
@@ -30,8 +31,8 @@ def made(seed, count):
     mean = 0.5 + x - 0.5 * z
     return pd.DataFrame(
         {
-            "x": x, "z": z, "linear": random.normal(mean, 0.8), "logistic": random.uniform(size=count) < 1 / (1 + np.exp(-mean)),
-            "poisson": random.poisson(np.exp(mean)),
+            "x": x, "z": z, "linear": random.normal(mean, 0.8), "poisson": random.poisson(np.exp(mean)),
+            "logistic": random.uniform(size=count) < 1 / (1 + np.exp(-mean)),
         }
     ).astype({"logistic": int})  # fmt: skip
 
@@ -110,7 +111,7 @@ def test_its_records_are_labelled_by_whose_they_are(public):
     result = fitted("logistic", made(1, 100), iterations=20)
     assert set(result.labels.values()) == {"outside the guarantee"}
     assert (result.spend, result.ledger) == ("", None)
-    assert wb.Ledger().datasets() == []
+    assert Ledger().datasets() == []
 
 
 @pytest.mark.parametrize(
@@ -146,7 +147,7 @@ def test_records_with_a_cap_are_refused():
     frame = made(1, 100)
     options = {"family": "bernoulli", "schema": SCHEMA, "iterations": 5}
     wb.fit("logistic ~ x + z", frame, epsilon=0.1, **options)
-    wb.Ledger().set_cap(1, 1.0, 1e-2, why="rules")
+    Ledger().set_cap(1, 1.0, 1e-2, why="rules")
     with pytest.raises(ArgumentError, match=r"^private=False: cannot be used: the ledger has a cap"):
         wb.fit("logistic ~ x + z", frame, private=False, **options)
 
@@ -160,6 +161,6 @@ def test_it_is_no_part_of_a_total(public):
 
 
 def test_a_model_whose_likelihood_is_no_normal_one_has_the_guides_draws():
-    result = wb.fit("mixture", "mixture", private=False, iterations=20)
+    result = wb.fit("gmm", "mixture", private=False, iterations=20)
     assert (result.posterior_kind, result.posterior_note != "") == ("variational", True)
     assert f"the guide's own ({result.posterior_note})" in result.interval_words

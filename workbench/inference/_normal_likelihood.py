@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from numpy.random import Generator
 
-from workbench.inference import noise_aware
+from workbench.inference import _programs, noise_aware
 from workbench.inference._joint_prior import JointPrior, NoNoiseAwarePosterior
 from workbench.inference.noise_aware import Prior
 from workbench.inference.record_model import Record, RecordModel
@@ -32,7 +32,7 @@ def draw(
     :param point: u where it begins, float[d]. :param records: all of them, arrays with first axis N.
     :raises NoNoiseAwarePosterior: if the method does not arrive.
     """
-    of_part = jax.jit(lambda at, part: _derivatives(model, at, part))
+    of_part = _programs.jit(lambda at, part: _derivatives(model, at, part))
     for _ in range(_MOST_TURNS):
         gradient, curvature = _summed(of_part, point, records)
         eigenvalues, vectors = np.linalg.eigh(curvature)

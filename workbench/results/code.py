@@ -15,11 +15,11 @@ __all__ = ["code_of"]
 # in fitting/settings.py, which stands above this room, so a test compares them
 _SETTINGS = (
     "epsilon", "delta", "iterations", "sampling_rate", "sampler", "relation", "clip", "clipping", "num_records", "estimator",
-    "learning_rate", "average", "draws", "seed", "evaluate_private", "private",
+    "learning_rate", "average", "draws", "seed", "evaluate_private",
 )  # fmt: skip
 _DEFAULTS = {
     "sampler": "poisson", "clipping": "flat", "estimator": None, "draws": 1000, "seed": None, "evaluate_private": False,
-    "learning_rate": None, "private": True,
+    "learning_rate": None,
 }  # fmt: skip
 
 
@@ -31,7 +31,7 @@ def code_of(result: FitResult) -> str:
     settings = without_adapts_clip(result.settings)
     given = {name: settings[name] for name in _SETTINGS if name in settings}
     if not result.guarantee.is_private:
-        given = {name: value for name, value in given.items() if value is not None}
+        given = {name: value for name, value in given.items() if value is not None} | {"private": False}
     given = {name: value for name, value in given.items() if name not in _DEFAULTS or value != _DEFAULTS[name]}
     arguments = "".join(f"    {name}={value!r},\n" for name, value in given.items())
     if settings.get("learning_rate") is None and settings.get("estimator") != "statistics":
