@@ -67,7 +67,7 @@ def test_columns_are_those_of_patsy(right):
     frame, ours = made(), re.sub(r", (lower|upper)_bound=\d+", "", right).replace("df=4, degree=1, knots", "degree=1, knots")
     found = design(ours)
     known = np.asarray(patsy.dmatrix(right, frame), float)
-    own, scaled = whole(found, frame, scaled=False), whole(found, frame)
+    own, scaled = whole(found, frame, form="own"), whole(found, frame)
     as_rows = [sorted(map(tuple, np.round(x, 7).T)) for x in (known, own)]
     np.testing.assert_allclose(*as_rows, atol=1e-6)
     assert np.abs(scaled).max() <= 1
@@ -100,7 +100,7 @@ def test_scaling_takes_declared_bounds():
         "center(age)": frame["age"] - 60,
         "I(center(age) ** 2)": (frame["age"] - 60) ** 2,
     }.items():
-        np.testing.assert_allclose(whole(design(right), frame, scaled=False)[:, 1], expected)
+        np.testing.assert_allclose(whole(design(right), frame, form="own")[:, 1], expected)
     centred = design("center(age)").block.encode(design("center(age)").values(frame))
     np.testing.assert_allclose(centred[:, 0], (frame["age"] - 60) / 60, rtol=1e-6, atol=1e-7)
 
@@ -116,8 +116,8 @@ def test_polynomials_are_orthogonal_over_the_declared_range():
 
 def test_splines_have_knots_evenly_over_the_declared_range():
     frame = made()
-    by_df = whole(design("bs(age, df=6)"), frame, scaled=False)
-    by_knots = whole(design("bs(age, knots=[30, 60, 90])"), frame, scaled=False)
+    by_df = whole(design("bs(age, df=6)"), frame, form="own")
+    by_knots = whole(design("bs(age, knots=[30, 60, 90])"), frame, form="own")
     np.testing.assert_array_equal(by_df, by_knots)
 
 
@@ -255,7 +255,7 @@ def test_names_in_backticks():
     frame = made()
     found = design("`my column` * age + I(`my column` ** 2)")
     assert found.block.names == ("my column", "age", "I(my column ** 2)", "my column:age")
-    np.testing.assert_allclose(whole(found, frame, scaled=False)[:, 3], frame["my column"] ** 2)
+    np.testing.assert_allclose(whole(found, frame, form="own")[:, 3], frame["my column"] ** 2)
 
 
 @pytest.mark.parametrize("name", ["100 %", "{a}", "a ~ b", "class", "None", "log.radon", "a | b", "x y"])

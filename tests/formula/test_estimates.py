@@ -85,7 +85,14 @@ def test_a_planted_factor_of_two_would_be_seen():
     assert known.params["age"] / known.bse["age"] > 10
 
 
-RIGHTS = ["age * sex + ward", "0 + age", "0 + ward + age:ward", "0 + ward:sex", "0 + age:bmi"]
+RIGHTS = [
+    "age * sex + ward",
+    "0 + age",
+    "0 + ward + age:ward",
+    "0 + ward:sex",
+    "0 + age:bmi",
+    "age + poly(bmi, 3, raw=True) + I(age**2)",
+]
 LINKS = [
     ("cost", "gaussian", "identity"), ("days", "poisson", "log"), ("risk", "gamma", "log"), ("risk", "gamma", "inverse"),
     ("risk", "gaussian", "identity"), ("risk", "gaussian", "inverse"), ("ill", "bernoulli", "logit"),
@@ -110,6 +117,6 @@ def test_coefficients_in_own_units_times_own_columns_are_the_link_of_the_mean(re
     mean = model.predict({**parameters, **values}, *inputs.values())
     drawn = np.concatenate([np.atleast_1d(values[name]) for name in ("intercept", "weights") if name in values])
     own = linear.own_units.matrix @ drawn + linear.own_units.shift
-    columns = design.block.encode(design.values(frame), scaled=False, dtype=np.float64)
+    columns = design.block.encode(design.values(frame), form="own", dtype=np.float64)
     columns = np.column_stack([np.ones(len(frame)), columns]) if "intercept" in values else columns
     np.testing.assert_allclose(columns @ own, OF_MEAN[link](np.asarray(mean, np.float64)), rtol=2e-4, atol=2e-5)

@@ -159,7 +159,7 @@ def fit(asked: _Fitted) -> FitResult:
     :raises PrivacyModelError: naming the site of the model that cannot be fitted.
     """
     prepared = prepare(**asked.passed_to(_Prepared))
-    for caution in prepared.cautions:
+    for caution in prepared.privacy.cautions():  # those of a model were shown when it was made
         warnings.warn(caution, DeltaWarning, stacklevel=3)
     line = ProgressLine(prepared, asked.progress if prepared.spec.processes.is_first else False)
     line.begin()

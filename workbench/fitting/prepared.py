@@ -92,8 +92,8 @@ class PreparedFit:
 
     @property
     def cautions(self) -> tuple[str, ...]:
-        """Sentences about settings that are allowed but unwise; ``fit`` shows them as warnings."""
-        return self.privacy.cautions()
+        """Sentences about settings and a model that are allowed but unwise; ``fit`` shows them as warnings."""
+        return (*self.privacy.cautions(), *self.model.cautions)
 
     @property
     def shows_metrics(self) -> bool:

@@ -12,14 +12,18 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import NamedTuple
+from dataclasses import dataclass, field
+from typing import Literal, NamedTuple
 
 import numpy as np
 
+from workbench.data.preprocessing import listed
 from workbench.formula.factors import Factor, Levels, Number, Values
+from workbench.formula.geometry import Residual, mixture
 
 __all__ = ["Block", "Part", "block_of"]
+
+Form = Literal["own", "scaled", "fitted"]
 
 _Subset = frozenset[str]
 _TIMES = " \N{MULTIPLICATION SIGN} "
@@ -38,10 +42,13 @@ class Part(NamedTuple):
 class Block:
     """The columns of some terms. Every value is in [-1, 1] and follows from one row and declarations.
 
+    Columns have three forms: in their own units; scaled; and as they are fitted, where ``residuals`` replace some.
+
     :param intercept: whether there is one; it is no column.
     :param has_constant: whether a constant is an intercept or a combination of columns, as of those of all levels.
     :param columns: each the product of its parts. :param factors: by name.
     :param terms: the numbers of the columns of each term, by its name.
+    :param residuals: of scaled columns that those before them nearly give, by their numbers.
     """
 
     intercept: bool
@@ -49,6 +56,19 @@ class Block:
     columns: tuple[tuple[Part, ...], ...]
     factors: Mapping[str, Factor]
     terms: Mapping[str, tuple[int, ...]]
+    residuals: Mapping[int, Residual] = field(default_factory=dict)
+
+    @property
+    def numbers(self) -> frozenset[int]:
+        """The columns that are not made of zeros and ones alone."""
+        has_numbers = {name: isinstance(factor, Number) and not factor.is_truth for name, factor in self.factors.items()}
+        columns = enumerate(self.columns)
+        return frozenset(place for place, parts in columns if any(has_numbers[part.factor] for part in parts))
+
+    @property
+    def mixture(self) -> np.ndarray:
+        """float64[1 + P, 1 + P]: (1, scaled columns) times this are (1, fitted columns)."""
+        return mixture(self.residuals, len(self.columns))
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -74,31 +94,37 @@ class Block:
             else labels[part.place]
         )
 
-    def scaled_words(self, column: tuple[Part, ...]) -> str:
-        """What the weight of a scaled column is of: the step of the column that 1 of it is."""
+    def fitted_words(self, place: int) -> str:
+        """What the weight of a fitted column is of: the step of the column that 1 of it is."""
+        if place in self.residuals:
+            others = [self.names[other] for other in self.residuals[place].weights]
+            return f"the most that it adds to {listed(others or ['the intercept'])}"
         words = []
-        for part in column:
+        for part in self.columns[place]:
             factor = self.factors[part.factor]
             words.append(self._words(part) if isinstance(factor, Levels) else f"{1 / part.scale:g} more")
         return _TIMES.join(words)
 
-    def encode(self, values: Values, *, scaled: bool = True, dtype: type = np.float32) -> np.ndarray:
-        """[N, P]. :param scaled: False for numbers in their own units."""
+    def encode(self, values: Values, *, form: Form = "fitted", dtype: type = np.float32) -> np.ndarray:
+        """[N, P]. :param form: of the columns."""
         used = {part.factor for column in self.columns for part in column}
         made = {name: self._made(self.factors[name], values) for name in self.factors if name in used}
-        encoded: np.ndarray = np.empty((values.rows, len(self.columns)), dtype)
+        replaced = self.residuals if form == "fitted" else {}
+        encoded: np.ndarray = np.empty((values.rows, len(self.columns)), np.float64 if replaced else dtype)
         for place, column in enumerate(self.columns):
             product = np.ones(values.rows)
             for part in column:
                 factor, given = self.factors[part.factor], made[part.factor]
                 if isinstance(factor, Levels):
                     product = product * (given == part.place)
-                elif scaled:
-                    product = product * np.clip(part.scale * given[:, part.place] + part.shift, -1, 1)
-                else:
+                elif form == "own":
                     product = product * given[:, part.place]
+                else:
+                    product = product * np.clip(part.scale * given[:, part.place] + part.shift, -1, 1)
             encoded[:, place] = product
-        return encoded
+        for place, residual in replaced.items():
+            encoded[:, place] = residual.of(encoded, place)
+        return encoded.astype(dtype, copy=False)
 
     @staticmethod
     def _made(factor: Factor, values: Values) -> np.ndarray:

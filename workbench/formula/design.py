@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 import math
 import warnings
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -18,21 +18,28 @@ from workbench._lazy import pd
 from workbench.data.columns import Boolean, Categorical, Numeric, indicator_of
 from workbench.data.preprocessing import listed
 from workbench.data.schema import Schema, columns_of
-from workbench.formula.coding import Block, block_of
+from workbench.formula.coding import Block, Form, block_of
 from workbench.formula.factors import Levels, Values, factors_of, level_names
+from workbench.formula.geometry import SMALLEST, Geometry, geometry_of
 from workbench.formula.parsing import Group, Parsed, refused
 
-__all__ = ["Design", "DesignWarning", "Effects", "design_of"]
+__all__ = ["Design", "DesignWarning", "Effects", "design_of", "sd_of"]
 
 _ROWS = 8  # made-up ones for each column
+_LEAST_ROWS = 2048  # made-up ones for the geometry
+_BEYOND = 1.25  # a tenth of each number is at its lower bound, and a tenth at its upper bound
 _MOST_COLUMNS = 1000  # whose rank is looked at
-_DEPENDENT = 1e-9  # of a column's size: what the columns before it leave of it
 _SURE = 1e-6  # of a column: how exactly others must give it
 _MOST_GROUPS = 100_000
 
 
 class DesignWarning(UserWarning):
-    """Columns of a design are constant, or add nothing to the others, by what is declared."""
+    """Columns of a design are constant, or add nothing or hardly anything to the others, by what is declared."""
+
+
+def sd_of(group: str) -> str:
+    """The site of a group's standard deviations."""
+    return f"{group}_sd"
 
 
 @dataclass(frozen=True, eq=False)
@@ -53,11 +60,16 @@ class Effects:
         """Names of the effects, the intercept's first."""
         return (*(("Intercept",) if self.block.intercept else ()), *self.block.names)
 
-    @property
-    def slopes(self) -> np.ndarray:
-        """float64[K]: times these, effects are those of 1 more of a column in its own units, and the intercept's stay."""
-        of_columns = [math.prod(part.scale for part in column) for column in self.block.columns]
-        return np.array([*([1.0] if self.block.intercept else []), *of_columns])
+    def deviations(self, fitted: np.ndarray) -> np.ndarray:
+        """Standard deviations of the effects of 1 more of a column in its own units; the intercept's stay.
+
+        :param fitted: [draws, K, ...], those of the effects of the fitted columns, which are independent.
+        """
+        first = int(self.block.intercept)
+        slopes = [math.prod(part.scale for part in column) for column in self.block.columns]
+        matrix = np.eye(len(self.columns))
+        matrix[first:, first:] = np.array(slopes)[:, None] * self.block.mixture[1:, 1:]
+        return np.sqrt(np.einsum("jk,dk...->dj...", matrix**2, np.square(fitted, dtype=np.float64)))
 
     def index(self, values: Values) -> np.ndarray:
         """int32[N]: the group of each row."""
@@ -73,12 +85,19 @@ class Design:
 
     :param parsed: the formula. :param schema: the columns that it uses, without the response and its extras; None if none.
     :param block: the columns of x. :param groups: terms of groups.
+    :param cautions: sentences about columns that say nearly the same and are fitted all the same.
     """
 
     parsed: Parsed
     schema: Schema | None
     block: Block
     groups: tuple[Effects, ...]
+    cautions: tuple[str, ...] = ()
+
+    @property
+    def is_replaced(self) -> bool:
+        """Whether columns are fitted in place of others."""
+        return any(block.residuals for block in (self.block, *(effects.block for effects in self.groups)))
 
     @functools.cached_property
     def _as_levels(self) -> frozenset[str]:
@@ -142,10 +161,9 @@ class Design:
         if len(self.block.columns) > _MOST_COLUMNS:
             return None
         values = self.made_up()
-        ones = np.ones((values.rows, int(self.block.intercept)))
-        scaled, own = (
-            np.hstack([ones, self.block.encode(values, scaled=is_scaled, dtype=np.float64)]) for is_scaled in (True, False)
-        )
+        first = 1 - int(self.block.intercept)
+        forms: tuple[Form, Form] = ("scaled", "own")
+        scaled, own = (_with_ones(self.block, values, form)[:, first:] for form in forms)
         size = np.abs(own).max(axis=0, initial=0)
         size[size == 0] = 1.0
         wanted = np.column_stack([scaled, np.ones(values.rows)])
@@ -154,36 +172,71 @@ class Design:
         assert (left[: None if self.block.has_constant else -1] < 1e-5).all(), (
             "columns are combinations of those in own units"
         )
-        return np.where(np.abs(found) * size[:, None] < 1e-10, 0.0, found)
+        found = np.where(np.abs(found) * size[:, None] < 1e-10, 0.0, found)
+        found[:, :-1] = found[:, :-1] @ self.block.mixture[first:, first:]
+        return found
 
     def made_up(self) -> Values:
         """Made-up rows within the declared bounds, evenly spread, in which no column is 0 everywhere. No random numbers."""
-        columns = {} if self.schema is None else self.schema.columns
         count = _ROWS * (len(self.block.columns) + 8)
-        numbers, levels = {}, {}
-        spreads = list(_spread(2 * len(columns), 2 * count))
-        spread, others = (dict(zip(columns, spreads[half::2], strict=True)) for half in (0, 1))
-        for name, column in columns.items():
-            names = level_names(column)
-            if isinstance(column, Numeric):
-                low, high = (math.ceil(column.low), math.floor(column.high)) if column.whole else (column.low, column.high)
-                drawn = low + (high - low) * spread[name]
-                numbers[name] = np.rint(drawn) if column.whole else drawn
-                numbers[indicator_of(name)] = (others[name] < 0.3).astype(np.float64)
-            if names is not None:
-                levels[name] = np.minimum((spread[name] * len(names)).astype(np.int64), len(names) - 1)
+        numbers, levels = self._spread_out(2 * count)
         for place, parts in enumerate(self.block.columns):
             rows = slice(count + place * _ROWS, count + (place + 1) * _ROWS)
             for part in parts:
                 factor = self.block.factors[part.factor]
                 if isinstance(factor, Levels):
                     levels[factor.column][rows] = part.place
+        return self._values_of(numbers, levels, 2 * count)
+
+    def _spread_out(self, rows: int, reach: float = 1.0) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
+        """(numbers by column, places of levels by column) of made-up rows, evenly spread within the declared bounds.
+
+        :param reach: how far numbers go, cut to the bounds: above 1, some are at the bounds themselves.
+        """
+        columns = {} if self.schema is None else self.schema.columns
+        numbers, levels = {}, {}
+        spreads = list(_spread(2 * len(columns), rows))
+        spread, others = (dict(zip(columns, spreads[half::2], strict=True)) for half in (0, 1))
         for name, column in columns.items():
+            names = level_names(column)
+            if isinstance(column, Numeric):
+                low, high = (math.ceil(column.low), math.floor(column.high)) if column.whole else (column.low, column.high)
+                drawn = low + (high - low) * np.clip(reach * (spread[name] - 0.5) + 0.5, 0.0, 1.0)
+                numbers[name] = np.rint(drawn) if column.whole else drawn
+                numbers[indicator_of(name)] = (others[name] < 0.3).astype(np.float64)
+            if names is not None:
+                levels[name] = np.minimum((spread[name] * len(names)).astype(np.int64), len(names) - 1)
+        return numbers, levels
+
+    def _values_of(self, numbers: dict[str, np.ndarray], levels: dict[str, np.ndarray], rows: int) -> Values:
+        """Rows in which a column that is used as categories has the numbers of its levels."""
+        for name, column in () if self.schema is None else self.schema.columns.items():
             if isinstance(column, Boolean):
                 numbers[name] = levels[name].astype(np.float64)
             elif isinstance(column, Numeric) and name in self._as_levels:
                 numbers[name] = math.ceil(column.low) + levels[name].astype(np.float64)
-        return Values(2 * count, numbers, levels)
+        return Values(rows, numbers, levels)
+
+    def orthogonal(self, named: Collection[str]) -> Design:
+        """The same design with columns that are fitted in place of those that others nearly give (``geometry``).
+
+        :param named: the names of ``priors=``: columns whose weights have them stay as they are written.
+        """
+        geometry = self._geometry(self.block, _named(self.block, named))
+        cautions, groups = list(geometry.warnings), []
+        block = replace(self.block, residuals=geometry.residuals)
+        for effects in self.groups:
+            geometry = self._geometry(effects.block, _named_sds(effects, named))
+            cautions += [f"In the effects of {effects.name}: {words}" for words in geometry.warnings]
+            groups.append(replace(effects, block=replace(effects.block, residuals=geometry.residuals)))
+        return replace(self, block=block, groups=tuple(groups), cautions=tuple(cautions))
+
+    def _geometry(self, block: Block, fixed: frozenset[int]) -> Geometry:
+        if not block.numbers or len(block.columns) > _MOST_COLUMNS:
+            return Geometry()
+        rows = max(_LEAST_ROWS, _ROWS * len(block.columns))
+        x = [_with_ones(block, self._values_of(*self._spread_out(rows, reach), rows), "scaled") for reach in (1.0, _BEYOND)]
+        return geometry_of(np.vstack(x), rows, block.names, block.numbers, fixed)
 
     def announce(self, *, has_cutpoints: bool = False) -> None:
         """Warn of columns that are constant or add nothing to the others. Made-up rows show it: no record is looked at.
@@ -193,6 +246,8 @@ class Design:
         if has_cutpoints and self.block.has_constant and not self.block.intercept:
             words = "columns of all levels add nothing to the cutpoints: the prior alone tells them apart; write no 0 or - 1"
             warnings.warn(f"{self.parsed.text}: {words}.", DesignWarning, stacklevel=4)
+        for words in self.cautions:
+            warnings.warn(f"{self.parsed.text}: {words}", DesignWarning, stacklevel=4)
         if len(self.block.columns) > _MOST_COLUMNS:
             return
         values = self.made_up()
@@ -200,6 +255,24 @@ class Design:
         for where, block in blocks.items():
             for words in _dependent(block, block.encode(values, dtype=np.float64)):
                 warnings.warn(f"{self.parsed.text}: {words}{where}.", DesignWarning, stacklevel=4)
+
+
+def _with_ones(block: Block, values: Values, form: Form) -> np.ndarray:
+    """float64[N, 1 + P]: the intercept first, zeros where there is none."""
+    first = np.full((values.rows, 1), float(block.intercept))
+    return np.hstack([first, block.encode(values, form=form, dtype=np.float64)])
+
+
+def _named(block: Block, names: Collection[str]) -> frozenset[int]:
+    """Columns that are in ``names`` by themselves or by their terms."""
+    terms = {place for term, places in block.terms.items() if term in names for place in places}
+    return frozenset(terms | {place for place, name in enumerate(block.names) if name in names})
+
+
+def _named_sds(effects: Effects, names: Collection[str]) -> frozenset[int]:
+    """Columns whose standard deviations between groups are in ``names``."""
+    site, columns = sd_of(effects.name), effects.block.names
+    return frozenset(place for place, name in enumerate(columns) if {site, f"{site}[{name}]"} & {*names})
 
 
 def _codes(column: Boolean | Numeric, numbers: np.ndarray) -> np.ndarray:
@@ -237,7 +310,7 @@ def _dependent(block: Block, x: np.ndarray) -> Iterator[str]:
         left = column - basis @ (basis.T @ column)
         left -= basis @ (basis.T @ left)  # again, for what rounding left
         rest = float(np.linalg.norm(left))
-        if rest > _DEPENDENT * size:
+        if rest > SMALLEST * size:
             basis, kept = np.column_stack([basis, left / rest]), [*kept, place]
             continue
         weights = np.linalg.lstsq(x[:, kept], column, rcond=None)[0]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import math
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -15,19 +16,20 @@ from workbench import _validate
 from workbench._lazy import pd
 from workbench.data import Dataset, Schema
 from workbench.formula.coding import Block
-from workbench.formula.design import Design
+from workbench.formula.design import Design, sd_of
 from workbench.formula.factors import Factor, Number
 from workbench.formula.families import get
 from workbench.formula.parsing import parse
 from workbench.formula.prior_table import PriorLine, checked_priors, prior_lines
 from workbench.formula.priors import text_of
 from workbench.formula.records import Columns, columns_of_formula
-from workbench.formula.regression import INTERCEPT, WEIGHTS, Joint, MeanField, Regression, sd_of
+from workbench.formula.regression import INTERCEPT, WEIGHTS, Joint, MeanField, Regression
 from workbench.models import LinearPredictor, Model, NormalResiduals, OwnUnits, pictures
 
 __all__ = ["FormulaModel", "formula"]
 
 _GUIDES = {"diagonal": MeanField, "full": Joint}
+_BASES = (_ORTHOGONAL := "orthogonal", "scaled")
 
 
 @dataclass(frozen=True)
@@ -107,6 +109,7 @@ def formula(
     exposure: str | None = None,
     observed: str | None = None,
     covariance: Literal["diagonal", "full"] = "diagonal",
+    basis: Literal["orthogonal", "scaled"] = "orthogonal",
 ) -> FormulaModel:
     """A Bayesian regression from a formula, such as "readmitted ~ age + C(ward) + (1 | hospital)".
 
@@ -135,6 +138,9 @@ def formula(
     :param exposure: column with the exposure, such as days at risk, for counts.
     :param observed: column that is 1 where the event was seen and 0 where it was censored, for times to an event.
     :param covariance: of the guide, "diagonal" or "full". The full one fits correlated columns, and needs little noise.
+    :param basis: the columns that are fitted. "orthogonal" replaces a column that others nearly give within the declared
+        bounds, as ``I(yr**2)`` beside ``yr``, by what they leave of it; ``coefficients()`` are those of the columns as they
+        are written. "scaled" fits all columns as they are written, scaled to [-1, 1].
     :raises ArgumentError: naming the argument.
     """
     parsed, kind = parse(formula), get(family)
@@ -143,8 +149,10 @@ def formula(
     guide = _GUIDES[_validate.choice("covariance", covariance, _GUIDES)]
     beside = {"trials": trials, "exposure": exposure, "observed": observed}
     roles = {role: _validate.text(role, name) for role, name in beside.items() if name is not None}
-    columns = columns_of_formula(parsed, kind, Schema.from_declaration(schema), roles)
+    is_orthogonal = _validate.choice("basis", basis, _BASES) == _ORTHOGONAL
     own = checked_priors(priors)
+    named = own if is_orthogonal else None
+    columns = columns_of_formula(parsed, kind, Schema.from_declaration(schema), roles, named)
     lines = prior_lines(columns.design, kind, columns.response, own)
     regression = _regression(columns, lines)
     return FormulaModel(
@@ -167,9 +175,11 @@ def formula(
             **roles,
             **({"priors": {name: text_of(prior) for name, prior in own.items()}} if own else {}),
             **({"covariance": covariance} if covariance != "diagonal" else {}),
+            **({} if is_orthogonal and not columns.design.is_replaced else {"basis": basis}),
         },
         columns=columns,
         lines=lines,
+        cautions=columns.design.cautions,
     )
 
 
@@ -274,8 +284,13 @@ def _square(block: Block, places: tuple[int, ...]) -> int:
 
     Of the columns with the same factors, such as the levels of a category, one is 1 in a row.
     """
-    together = {frozenset(part.factor for part in block.columns[place]) for place in places}
-    return sum(math.prod(_ones(block.factors[name]) for name in names) for names in together)
+    replaced = sum(place in block.residuals for place in places)
+    together = Counter(
+        frozenset(part.factor for part in block.columns[place]) for place in places if place not in block.residuals
+    )
+    return replaced + sum(
+        min(columns, math.prod(_ones(block.factors[name]) for name in names)) for names, columns in together.items()
+    )
 
 
 def _ones(factor: Factor) -> int:

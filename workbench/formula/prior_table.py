@@ -9,10 +9,10 @@ from typing import Any
 import numpyro.distributions as dist
 
 from workbench import _validate
-from workbench.formula.design import Design
+from workbench.formula.design import Design, sd_of
 from workbench.formula.families import Family, Response
 from workbench.formula.priors import prior_of, text_of
-from workbench.formula.regression import INTERCEPT, WEIGHTS, sd_of
+from workbench.formula.regression import INTERCEPT, WEIGHTS
 
 __all__ = ["PriorLine", "checked_priors", "prior_lines"]
 
@@ -85,9 +85,9 @@ def _defaults(design: Design, family: Family, response: Response) -> list[PriorL
         lines.append(PriorLine(("Intercept",), INTERCEPT, words, family.intercept_prior(response)))
     term_of = {place: name for name, places in block.terms.items() for place in places}
     slope = dist.Normal(0.0, family.slope_scale(response))
-    for place, (name, parts) in enumerate(zip(block.names, block.columns, strict=True)):
+    for place, name in enumerate(block.names):
         names = tuple(dict.fromkeys((name, term_of[place])))
-        lines.append(PriorLine(names, WEIGHTS, block.scaled_words(parts), slope))
+        lines.append(PriorLine(names, WEIGHTS, block.fitted_words(place), slope))
     sd = dist.HalfNormal(family.group_scale(response))
     for effects in design.groups:
         site = sd_of(effects.name)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import math
 import warnings
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -269,10 +269,13 @@ def _as_given(numbers: np.ndarray, column: Numeric) -> np.ndarray:
     return np.round(numbers, math.floor(7 - math.log10(column.high / 2 - column.low / 2)))
 
 
-def columns_of_formula(parsed: Parsed, family: Family, schema: Schema, extras: Mapping[str, str]) -> Columns:
+def columns_of_formula(
+    parsed: Parsed, family: Family, schema: Schema, extras: Mapping[str, str], named: Collection[str] | None = ()
+) -> Columns:
     """The columns of a formula for a declaration.
 
     :param extras: ``{role: column}`` as arguments give them, in addition to those of the formula.
+    :param named: the names of ``priors=``, as for ``Design.orthogonal``; None for columns that are fitted as scaled.
     :raises ArgumentError: naming ``formula``, ``schema``, or the role.
     """
     for role in extras:
@@ -297,6 +300,8 @@ def columns_of_formula(parsed: Parsed, family: Family, schema: Schema, extras: M
     if needed:
         raise _validate.ArgumentError(needed[0], None, f"must name a column, because the family is {family.name}.")
     design = design_of(parsed, Schema(columns))
+    if named is not None:
+        design = design.orthogonal(named)
     names = {parsed.response, *roles.values(), *(() if design.schema is None else design.schema.columns)}
     if names == {parsed.response}:  # a table has one column besides, which the model does not see
         names |= set([name for name in columns if name != parsed.response][:1])

@@ -25,20 +25,15 @@ import numpyro.distributions as dist
 from numpyro.infer import init_to_feasible
 from numpyro.infer.autoguide import AutoMultivariateNormal, AutoNormal
 
-from workbench.formula.design import Effects
+from workbench.formula.design import Effects, sd_of
 from workbench.formula.families import Family, Response
 from workbench.formula.priors import side_by_side
 
-__all__ = ["INTERCEPT", "WEIGHTS", "Joint", "MeanField", "Regression", "sd_of"]
+__all__ = ["INTERCEPT", "WEIGHTS", "Joint", "MeanField", "Regression"]
 
 INTERCEPT, WEIGHTS = "intercept", "weights"
 _LEAST = 1e-6  # of the lower bound of an exposure, whose logarithm is taken
 _INITIAL_SCALE = 0.1  # of the guide: narrow, so that early steps see a mean rather than the prior
-
-
-def sd_of(group: str) -> str:
-    """The site of a group's standard deviations."""
-    return f"{group}_sd"
 
 
 class MeanField(AutoNormal):

@@ -126,6 +126,7 @@ class Model:
         as components by weight, or replaces them by readable values, such as sizes of a network's layers. Only summaries and
         pictures use it.
     :param linear: the sites of a regression's linear predictor, for coefficients in the columns' own units.
+    :param cautions: sentences about what is allowed but unwise, from public facts; shown with the plan and the result.
     :raises ArgumentError: if ``model`` or another of the functions is not callable.
     """
 
@@ -145,6 +146,7 @@ class Model:
     pictures: Mapping[str, Callable[[Any, Any], Any]] = field(default_factory=dict)
     sort: Callable[[dict[str, np.ndarray], dict[str, np.ndarray]], dict[str, np.ndarray]] | None = None
     linear: LinearPredictor | None = None
+    cautions: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         if self.check is None:

@@ -62,8 +62,9 @@ def coefficient_table(result: FitResult, rows: pd.DataFrame, interval: float, ki
     """
     table = CoefficientTable(rows)
     table.heading = _heading(result, interval, kind)
-    scaled = "Scaled: of columns in [-1, 1], and in the predictor's own unit."
-    table.note = " ".join(filter(None, [scaled, result.interval_words, result.interval_warning]))
+    scaled = "Scaled: of the fitted columns, in [-1, 1], and in the predictor's own unit."
+    cautions = result.predictor.model.cautions if result.model_is_known else ()
+    table.note = " ".join(filter(None, [*cautions, scaled, result.interval_words, result.interval_warning]))
     return table
 
 

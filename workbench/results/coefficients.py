@@ -133,12 +133,15 @@ def _beside(result: FitResult, model: FormulaModel | None) -> list[_Row]:
     rows, unit = list[_Row](), family.units(response).scale
     for effects in design.groups:
         scaled = result.draws[f"{effects.name}_sd"]
-        for place, (column, slope) in enumerate(zip(effects.columns, effects.slopes, strict=True)):
+        deviations = effects.deviations(scaled * unit)
+        for place, column in enumerate(effects.columns):
             words = "in the middle of all numbers" if column == "Intercept" else "1 more"
             rows += _entries(
-                f"sd of {column} by {effects.name}", f"between groups, {words}", scaled[:, place] * unit * slope,
+                f"sd of {column} by {effects.name}",
+                f"between groups, {words}",
+                deviations[:, place],
                 scaled[:, place],
-            )  # fmt: skip
+            )
     drawn = {site: result.draws[site] for site in family.parameters(response)}
     own = dict(drawn)
     if "cutpoints" in own and design.block.intercept and design.own_units is not None and "weights" in result.draws:

@@ -119,6 +119,8 @@ def _decode(values: dict[str, Any], params: dict[str, np.ndarray], draws: dict[s
         name: tuple(labels) if labels and isinstance(labels[0], list) else labels
         for name, labels in values["coordinates"].items()
     }
+    if values["model"] == "formula":  # of earlier versions, which had no other basis
+        values["model_options"].setdefault("basis", "scaled")
     values["released"] = tuple(values["released"])
     values["history"] = tuple(
         HistoryPoint(point["step"], {name: number(value) for name, value in point.items() if name != "step"})
