@@ -11,20 +11,22 @@ equally likely. No record is looked at.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
 from workbench.data.preprocessing import listed
 
-__all__ = ["SMALLEST", "Geometry", "Residual", "geometry_of"]
+__all__ = ["SMALLEST", "Geometry", "Residual", "geometry_of", "left_by_others", "mixture"]
 
 SMALLEST = 1e-9  # of a column's size: less than this is rounding, and the column adds nothing
 
 _LEAST = 0.1  # of a column's squares, that the others must leave: a variance inflation factor of 10
 _USED = 0.02  # of what is left: how much a column must take off to count among those that give it
 _ILL = 30.0  # a condition number that is announced (Belsley, Kuh and Welsch 1980)
+_PLAIN = 1e-2  # of a column's size, if the others leave so much of each, products of columns are exact enough
 _DIGITS = 12  # of weights: so they are the same on any machine, whatever its order of sums
 
 
@@ -69,36 +71,46 @@ def geometry_of(
     :param fixed: places of those whose weights have priors of the user, which are about the columns as written.
     """
     fitted, residuals, warnings = x.copy(), dict[int, Residual](), list[str]()
-    basis, triangle = np.empty((uniform, 0)), np.empty((0, 0))  # fitted[:uniform, independent] = basis @ triangle
+    triangle = _triangle(x[:uniform])  # has the products of columns, which are all that is needed of them
+    sizes = np.linalg.norm(triangle, axis=0)
     independent = list[int]()
-    for place in range(x.shape[1]):
-        column = fitted[:uniform, place]
-        size = float(np.linalg.norm(column))
-        shares, rest = _projected(basis, column)
-        left = float(np.linalg.norm(rest))
+    for place, (size, left) in enumerate(zip(sizes, np.abs(np.diag(triangle)), strict=True)):
         if left <= SMALLEST * size:
             continue  # which a DesignWarning says
         if place - 1 in numbers and left**2 < _LEAST * size**2:
-            weights = np.linalg.solve(triangle, shares)
-            sizes = np.linalg.norm(triangle, axis=0)
-            used = {
-                other: _rounded(weight)
-                for other, weight, length in zip(independent, weights, sizes, strict=True)
-                if abs(weight) * length > _USED * left
-            }
+            used = _givers(triangle, independent, place, _USED * left)
             if fixed & {place - 1, *(other - 1 for other in used)}:
-                warnings += _announced(fitted[:uniform], [*used, place], names)
+                warnings += _announced(triangle, [*used, place], names)
             else:
-                residual = Residual(used.pop(0, 0.0), {other - 1: weight for other, weight in used.items()}, 1.0)
+                residual = Residual(used.get(0, 0.0), {other - 1: used[other] for other in used if other}, 1.0)
                 reached = np.abs(residual.of(fitted[:, 1:], place - 1)).max()
-                residuals[place - 1] = residual = _scaled(residual, 1 / reached)
+                residuals[place - 1] = residual = replace(residual, scale=_rounded(1 / reached))
                 fitted[:, place] = residual.of(fitted[:, 1:], place - 1)
-        shares, rest = _projected(basis, fitted[:uniform, place])
-        left = float(np.linalg.norm(rest))
-        triangle = np.block([[triangle, shares[:, None]], [np.zeros((1, len(shares))), np.array([[left]])]])
-        basis = np.column_stack([basis, rest / left])
+                triangle[:, place] -= triangle[:, list(used)] @ np.array([*used.values()])
+                triangle[:, place] *= residual.scale
         independent.append(place)
     return Geometry(residuals, tuple(warnings))
+
+
+def _givers(triangle: np.ndarray, independent: list[int], place: int, least: float) -> dict[int, float]:
+    """The weights of columns that nearly give the one at ``place``. :param least: the size of what is left out."""
+    from scipy.linalg import solve_triangular
+
+    others = triangle[np.ix_(independent, independent)]
+    weights = solve_triangular(others, triangle[independent, place])
+    sizes = np.abs(weights) * np.linalg.norm(others, axis=0)
+    return {
+        other: _rounded(weight)
+        for other, weight, size in zip(independent, weights.tolist(), sizes, strict=True)
+        if size > least
+    }
+
+
+def left_by_others(x: np.ndarray) -> np.ndarray:
+    """float64[P]: the share of each column's squares that the columns before it leave; of a column of zeros 0."""
+    triangle = _triangle(x)
+    sizes = np.square(triangle).sum(axis=0)
+    return np.diag(triangle) ** 2 / np.where(sizes > 0, sizes, 1.0)
 
 
 def mixture(residuals: Mapping[int, Residual], count: int) -> np.ndarray:
@@ -112,25 +124,25 @@ def mixture(residuals: Mapping[int, Residual], count: int) -> np.ndarray:
     return found
 
 
-def _projected(basis: np.ndarray, column: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """(shares of the orthonormal columns of ``basis``, what they leave), twice for what rounding left."""
-    shares = basis.T @ column
-    rest = column - basis @ shares
-    more = basis.T @ rest
-    return shares + more, rest - basis @ more
-
-
-def _scaled(residual: Residual, scale: float) -> Residual:
-    return Residual(residual.constant, residual.weights, _rounded(scale))
+def _triangle(x: np.ndarray) -> np.ndarray:
+    """float64[P, P], whose columns have the lengths and products of those of ``x``, the first k of them in k dimensions."""
+    sizes = np.linalg.norm(x, axis=0)
+    if sizes.all():
+        columns = x / sizes
+        with contextlib.suppress(np.linalg.LinAlgError):
+            found = np.linalg.cholesky(columns.T @ columns).T
+            if np.diag(found).min() > _PLAIN:  # and rounding is small beside it
+                return found * sizes
+    return np.asarray(np.linalg.qr(x, mode="r"))  # as exact as the columns, and takes much longer
 
 
 def _rounded(number: float) -> float:
     return float(f"{number:.{_DIGITS}g}")
 
 
-def _announced(x: np.ndarray, places: list[int], names: tuple[str, ...]) -> list[str]:
+def _announced(triangle: np.ndarray, places: list[int], names: tuple[str, ...]) -> list[str]:
     """A sentence, if the condition number of these columns is notable."""
-    columns = x[:, places] / np.linalg.norm(x[:, places], axis=0)
+    columns = triangle[:, places] / np.linalg.norm(triangle[:, places], axis=0)
     condition = np.linalg.cond(columns)
     if condition <= _ILL:
         return []
