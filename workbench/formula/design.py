@@ -7,9 +7,10 @@ Numbers are scaled to [-1, 1] by bounds that are declared or follow from declare
 from __future__ import annotations
 
 import functools
+import itertools
 import math
 import warnings
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -20,15 +21,17 @@ from workbench.data.preprocessing import listed
 from workbench.data.schema import Schema, columns_of
 from workbench.formula.coding import Block, Form, block_of
 from workbench.formula.factors import Levels, Values, factors_of, level_names
-from workbench.formula.geometry import SMALLEST, Geometry, geometry_of
+from workbench.formula.geometry import SMALLEST, Geometry, geometry_of, left_by_others
 from workbench.formula.parsing import Group, Parsed, refused
 
 __all__ = ["Design", "DesignWarning", "Effects", "design_of", "sd_of"]
 
 _ROWS = 8  # made-up ones for each column
-_LEAST_ROWS = 2048  # made-up ones for the geometry
+_LEAST_ROWS = 2063  # made-up ones for the geometry
+_GENERATOR = 587  # of a lattice: of all below 2063, its first 40 columns have the least to do with each other
 _BEYOND = 1.25  # a tenth of each number is at its lower bound, and a tenth at its upper bound
 _MOST_COLUMNS = 1000  # whose rank is looked at
+_MOST = 20_000  # columns
 _SURE = 1e-6  # of a column: how exactly others must give it
 _MOST_GROUPS = 100_000
 
@@ -179,7 +182,7 @@ class Design:
     def made_up(self) -> Values:
         """Made-up rows within the declared bounds, evenly spread, in which no column is 0 everywhere. No random numbers."""
         count = _ROWS * (len(self.block.columns) + 8)
-        numbers, levels = self._spread_out(2 * count)
+        numbers, levels = self._spread_out(2 * count, _spread)
         for place, parts in enumerate(self.block.columns):
             rows = slice(count + place * _ROWS, count + (place + 1) * _ROWS)
             for part in parts:
@@ -188,14 +191,17 @@ class Design:
                     levels[factor.column][rows] = part.place
         return self._values_of(numbers, levels, 2 * count)
 
-    def _spread_out(self, rows: int, reach: float = 1.0) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
+    def _spread_out(
+        self, rows: int, spreading: Callable[[int, int], Iterator[np.ndarray]], reach: float = 1.0
+    ) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
         """(numbers by column, places of levels by column) of made-up rows, evenly spread within the declared bounds.
 
+        :param spreading: of numbers in [0, 1) for each column.
         :param reach: how far numbers go, cut to the bounds: above 1, some are at the bounds themselves.
         """
         columns = {} if self.schema is None else self.schema.columns
         numbers, levels = {}, {}
-        spreads = list(_spread(2 * len(columns), rows))
+        spreads = list(spreading(2 * len(columns), rows))
         spread, others = (dict(zip(columns, spreads[half::2], strict=True)) for half in (0, 1))
         for name, column in columns.items():
             names = level_names(column)
@@ -234,8 +240,9 @@ class Design:
     def _geometry(self, block: Block, fixed: frozenset[int]) -> Geometry:
         if not block.numbers or len(block.columns) > _MOST_COLUMNS:
             return Geometry()
-        rows = max(_LEAST_ROWS, _ROWS * len(block.columns))
-        x = [_with_ones(block, self._values_of(*self._spread_out(rows, reach), rows), "scaled") for reach in (1.0, _BEYOND)]
+        rows = _safe_prime(max(_LEAST_ROWS, _ROWS * len(block.columns)))
+        made_up = (self._values_of(*self._spread_out(rows, _lattice, reach), rows) for reach in (1.0, _BEYOND))
+        x = [_with_ones(block, values, "scaled") for values in made_up]
         return geometry_of(np.vstack(x), rows, block.names, block.numbers, fixed)
 
     def announce(self, *, has_cutpoints: bool = False) -> None:
@@ -293,6 +300,26 @@ def _spread(columns: int, rows: int) -> Iterator[np.ndarray]:
     return (np.arange(1, rows + 1) * math.sqrt(prime) % 1.0 for prime in primes)
 
 
+def _safe_prime(at_least: int) -> int:
+    """The smallest prime 2 p + 1, where p is prime too: powers of a number repeat after p at the earliest."""
+
+    def is_prime(number: int) -> bool:
+        return all(number % divisor for divisor in range(2, math.isqrt(number) + 1))
+
+    return next(n for n in itertools.count(at_least) if is_prime(n) and is_prime(n // 2))
+
+
+def _lattice(columns: int, rows: int) -> Iterator[np.ndarray]:
+    """For each column the same numbers in (0, 1), evenly spread, in orders that have little to do with each other.
+
+    Korobov's lattice rule. Multiples of square roots are correlated where there are hundreds of columns.
+
+    :param rows: a safe prime, above twice the number of columns.
+    """
+    for column in range(columns):
+        yield (np.arange(rows) * pow(_GENERATOR, column, rows) % rows + 0.5) / rows
+
+
 def _dependent(block: Block, x: np.ndarray) -> Iterator[str]:
     """A clause for each term without columns, and each column that is constant or follows from those before it."""
     yield from (
@@ -300,6 +327,8 @@ def _dependent(block: Block, x: np.ndarray) -> Iterator[str]:
     )
     names = ["the intercept", *block.names] if block.intercept else list(block.names)
     x = np.hstack([np.ones((len(x), int(block.intercept))), x])
+    if left_by_others(x).min(initial=1) > _SURE:  # which is quicker than to look at each
+        return
     kept = list[int]()
     basis = np.empty((len(x), 0))
     for place, column in enumerate(x.T):
@@ -327,6 +356,9 @@ def design_of(parsed: Parsed, schema: Schema) -> Design:
     factors = factors_of(parsed, schema)
 
     def block(intercept: bool, terms: tuple[tuple[str, ...], ...]) -> Block:
+        count = sum(math.prod(len(factors[text].labels) for text in term) for term in terms)
+        if count > _MOST:
+            raise refused(parsed.text, f"may have {count} columns; at most {_MOST} are possible.")
         return block_of(intercept, [tuple(factors[text] for text in term) for term in terms])
 
     groups = tuple(_effects(parsed, schema, group, block(group.intercept, group.terms)) for group in parsed.groups)
@@ -356,9 +388,10 @@ def _effects(parsed: Parsed, schema: Schema, group: Group, block: Block) -> Effe
                 f"has groups of {name}, whose names must be public: declare them, as in schema={{{name!r}: ['a', 'b']}}.",
             )
         factors.append(Levels(name, name, levels, 0))
+    count = math.prod(len(factor.labels) for factor in factors)
+    if count > _MOST_GROUPS:
+        raise refused(parsed.text, f"has {count} groups of {':'.join(names)}; at most {_MOST_GROUPS} are possible.")
     labels = factors[0].labels
     for factor in factors[1:]:
         labels = tuple(f"{one}:{other}" for one in labels for other in factor.labels)
-    if len(labels) > _MOST_GROUPS:
-        raise refused(parsed.text, f"has {len(labels)} groups of {':'.join(names)}; at most {_MOST_GROUPS} are possible.")
     return Effects(":".join(names), labels, tuple(factors), block)

@@ -15,7 +15,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from workbench.formula.parsing import refused
+from workbench.formula.hints import CALLS
+from workbench.formula.limits import refused
 
 __all__ = ["FUNCTIONS", "Bounded", "check_calls", "constant", "evaluate", "function_name"]
 
@@ -43,14 +44,6 @@ _COMPARED: dict[type, Callable[[Any, Any], Any]] = {
     ast.Gt: operator.gt, ast.GtE: operator.ge, ast.Lt: operator.lt, ast.LtE: operator.le, ast.Eq: operator.eq,
     ast.NotEq: operator.ne,
 }  # fmt: skip
-# what looks at all rows of a column, and what to write instead
-_INSTEAD = {
-    **dict.fromkeys(("mean", "median", "std", "var", "sum", "min", "max", "quantile"), "write the public number itself"),
-    **dict.fromkeys(("rank", "cut", "qcut", "ntile"), "write comparisons with public numbers, as in I(age > 65)"),
-    **dict.fromkeys(("ns", "cr", "cc", "cs", "te", "s", "smooth"), "write bs(x, df=5), whose knots are public"),
-    **dict.fromkeys(("lag", "lead", "diff", "cumsum"), "compute the column per person before you pass the table"),
-    **dict.fromkeys(("factor", "hashed"), "write C(x) for a column whose values are declared"),
-}
 
 
 def constant(node: Node) -> Any:
@@ -108,8 +101,8 @@ def check_calls(formula: str, node: Node) -> None:
     """:raises ArgumentError: naming ``formula``, for a function in ``node`` that is unknown, with what to write instead."""
     for call in (each for each in ast.walk(node) if isinstance(each, ast.Call)):
         name = function_name(call)
-        if name in _INSTEAD:
-            raise refused(formula, f"has {name}(), which would look at all rows of the private table: {_INSTEAD[name]}.")
+        if name in CALLS:
+            raise refused(formula, f"has {name}(), which {CALLS[name]}.")
         if name not in FUNCTIONS:
             raise refused(formula, f"has {name}(), which is unknown; known are {', '.join(FUNCTIONS)}, C, poly and bs.")
 

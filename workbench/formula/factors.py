@@ -4,20 +4,23 @@ from __future__ import annotations
 
 import ast
 import math
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
 
+from workbench._validate import nearest
 from workbench.data.columns import Boolean, Categorical, Column, Numeric, indicator_of
 from workbench.data.preprocessing import listed, text_of
 from workbench.data.schema import Schema
 from workbench.formula.bases import BASES, basis
 from workbench.formula.expressions import Bounded, check_calls, constant, evaluate, function_name
+from workbench.formula.limits import python_of
 from workbench.formula.parsing import Parsed, refused, unquoted
 
-__all__ = ["Factor", "Levels", "Number", "Values", "factors_of", "level_names"]
+__all__ = ["Factor", "Levels", "Number", "Values", "declared_column", "factors_of", "level_names"]
 
 _MOST_LEVELS = 1000  # of a column of whole numbers as categories
 _CONTRASTS = ("Treatment", "contr.treatment")
@@ -95,24 +98,29 @@ def factors_of(parsed: Parsed, schema: Schema) -> dict[str, Factor]:
     return {text: _factor(parsed, schema, text) for text in texts}
 
 
-def _declared(parsed: Parsed, schema: Schema, name: str) -> Column:
-    if name not in schema.columns:
-        raise refused(parsed.text, f"uses {name!r}, which schema= does not declare; it has {listed(schema.columns)}.")
-    return schema.columns[name]
+def declared_column(parsed: Parsed, columns: Mapping[str, Column], name: str) -> Column:
+    """The declaration of a column that a formula names. :raises ArgumentError: naming ``formula``, if there is none."""
+    if name in columns:
+        return columns[name]
+    meant = [known for known in columns if _plain(known) == _plain(name)] or nearest(name, columns)
+    hint = f" Did you mean {' or '.join(f'`{known}`' for known in meant)}, in backticks?" if meant else ""
+    raise refused(parsed.text, f"uses {name!r}, which schema= does not declare; it has {listed(columns)}.{hint}")
+
+
+def _plain(name: str) -> str:
+    """A name without what tables differ in: case, blanks, and signs for blanks."""
+    return re.sub(r"[\W_]", "", name.casefold())
 
 
 def _factor(parsed: Parsed, schema: Schema, text: str) -> Factor:
-    try:
-        node = ast.parse(text, mode="eval").body
-    except (SyntaxError, ValueError):
-        node = None
+    node = python_of(parsed.text, text)
     if not isinstance(node, (ast.Name, ast.Call)) and text in schema.columns:
         raise refused(parsed.text, f"has the column {text} without backticks, which a name like this needs: `{text}`.")
     if node is None:
         raise refused(parsed.text, f"has {text!r}, which is neither a column nor a call.")
     if isinstance(node, ast.Name):
         name = parsed.quoted.get(node.id, node.id)
-        column = _declared(parsed, schema, name)
+        column = declared_column(parsed, schema.columns, name)
         if isinstance(column, Numeric):
             return _number(parsed, schema, node, name)
         return _levels(name, column, name, None)
@@ -132,7 +140,7 @@ def _categories(parsed: Parsed, schema: Schema, call: ast.Call) -> Levels:
     if not call.args or not isinstance(call.args[0], ast.Name):
         raise refused(parsed.text, "must name a column in C(), whose levels schema= declares.")
     name = parsed.quoted.get(call.args[0].id, call.args[0].id)
-    column = _declared(parsed, schema, name)
+    column = declared_column(parsed, schema.columns, name)
     if level_names(column) is None:
         raise refused(
             parsed.text,
@@ -173,7 +181,7 @@ def _columns_in(parsed: Parsed, schema: Schema, node: ast.expr) -> dict[str, tup
     for each in ast.walk(node):
         if isinstance(each, ast.Name) and id(each) not in functions:
             name = parsed.quoted.get(each.id, each.id)
-            column = _declared(parsed, schema, name)
+            column = declared_column(parsed, schema.columns, name)
             if isinstance(column, Categorical):
                 raise refused(parsed.text, f"computes with {name}, which is declared as categories.")
             low, high = (0.0, 1.0) if isinstance(column, Boolean) else (column.low, column.high)
@@ -205,7 +213,7 @@ def _number(parsed: Parsed, schema: Schema, node: ast.expr, name: str) -> Number
 def _missing(parsed: Parsed, schema: Schema, call: ast.Call) -> Number:
     """``missing(x)``: 1 where x is missing."""
     name = parsed.quoted.get(ast.unparse(call.args[0]), ast.unparse(call.args[0])) if len(call.args) == 1 else ""
-    column = _declared(parsed, schema, name)
+    column = declared_column(parsed, schema.columns, name)
     if not isinstance(column, Numeric) or not column.missing:
         raise refused(parsed.text, f"has missing({name}), but {name} is not declared as Numeric(..., missing=True).")
     label = f"missing({name})"

@@ -5,6 +5,7 @@ from __future__ import annotations
 from types import MappingProxyType
 
 from workbench import _validate
+from workbench.formula import hints
 from workbench.formula.classes import Categorical, Cumulative
 from workbench.formula.continuous import Beta, Gamma, Gaussian, StudentT
 from workbench.formula.counts import Bernoulli, Binomial, NegativeBinomial, Poisson
@@ -34,8 +35,21 @@ def get(name: str | Family, link: str | None = None) -> Family:
 
     :raises ArgumentError: naming ``family`` or ``link``, with the names that there are.
     """
-    if isinstance(name, Family):
-        return name if link is None else name.with_link(link)
-    if not isinstance(name, str) or name not in FAMILIES:
-        raise _validate.unknown_name("family", name, FAMILIES)
-    return FAMILIES[name].with_link(link)
+    if not isinstance(name, Family):
+        key = _plain(name)
+        if key in hints.FAMILIES:
+            raise _validate.ArgumentError("family", name, f"unknown name: {hints.FAMILIES[key]}")
+        if key not in FAMILIES:
+            raise _validate.unknown_name("family", name, FAMILIES)
+        name = FAMILIES[key]
+    if link is None:
+        return name
+    if (key := _plain(link)) not in name.links and key in hints.LINKS:
+        expectation = f"unknown name: {hints.LINKS[key]} The family {name.name} has {', '.join(name.links)}."
+        raise _validate.ArgumentError("link", link, expectation)
+    return name.with_link(_validate.choice("link", key if key in name.links else link, name.links))
+
+
+def _plain(name: object) -> str:
+    """A name without capitals and blanks, as "Negative Binomial" for negative_binomial."""
+    return "_".join(name.lower().replace("-", " ").split()) if isinstance(name, str) else ""

@@ -143,9 +143,7 @@ def formula(
         are written. "scaled" fits all columns as they are written, scaled to [-1, 1].
     :raises ArgumentError: naming the argument.
     """
-    parsed, kind = parse(formula), get(family)
-    if link is not None:
-        kind = kind.with_link(_validate.choice("link", link, kind.links))
+    parsed, kind = parse(formula), get(family, link)
     guide = _GUIDES[_validate.choice("covariance", covariance, _GUIDES)]
     beside = {"trials": trials, "exposure": exposure, "observed": observed}
     roles = {role: _validate.text(role, name) for role, name in beside.items() if name is not None}

@@ -12,10 +12,15 @@ import ast
 import importlib
 import keyword
 import re
-from dataclasses import dataclass, field
+import unicodedata
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 from workbench import _validate
+from workbench.formula.hints import CALLS, LEFT, OFFSET
+from workbench.formula.limits import MOST_FACTORS, check_text, python_of, refused
+from workbench.formula.operators import terms_of
 
 __all__ = ["Group", "Parsed", "Term", "parse", "refused", "unquoted"]
 
@@ -31,6 +36,10 @@ _UNREAD = {
     r"%": "has a %: for b %in% a write a:b, and a / b for a + a:b.",
     r"(^|[~+*:/(|-])\s*\.\s*($|[~+*:/)|-])": "has a . for all columns: name the columns.",
 }
+# other programs' spellings of what there is here
+_SPELLINGS = ((re.compile(r"\bQ\(\s*(['\"])([^'\"`]+)\1\s*\)"), r"`\2`"), (re.compile(r"\bas\.factor\("), "C("))
+_DOTTED = re.compile(r"\b((?:as|is)\.\w+)\(")  # calls of R that are no Python
+_GROUPED = re.compile(r"(?:C|factor|gr)\(\s*(\w+)\s*\)")
 _OF_THE_RESPONSE = {"trials": "trials", "rate": "exposure"}  # brms's spelling
 _SHARES = ("p", "prop", "proportion")  # bambi's
 
@@ -66,10 +75,26 @@ class Parsed:
     extras: dict[str, str] = field(default_factory=dict)
     quoted: dict[str, str] = field(default_factory=dict)
 
+    def matched(self, columns: Iterable[str]) -> Parsed:
+        """With the names of ``columns`` that differ in their Unicode form alone, as accents do between systems."""
+        declared = set(columns)
+        same = {_normal(name): name for name in declared}
 
-def refused(formula: Any, expectation: str) -> _validate.ArgumentError:
-    """The error about a formula."""
-    return _validate.ArgumentError("formula", formula, expectation)
+        def spelled(name: str) -> str:
+            return name if name in declared else same.get(_normal(name), name)
+
+        composed = {form: name for form, name in same.items() if form != name and form not in declared}
+        return replace(
+            self,
+            response=spelled(self.response),
+            extras={role: spelled(name) for role, name in self.extras.items()},
+            quoted=composed | {identifier: spelled(name) for identifier, name in self.quoted.items()},
+        )
+
+
+def _normal(name: str) -> str:
+    """As Python reads identifiers."""
+    return unicodedata.normalize("NFKC", name)
 
 
 def unquoted(text: str, quoted: dict[str, str]) -> str:
@@ -98,10 +123,15 @@ def parse(formula: Any) -> Parsed:
             return match[1]
         return identifiers.setdefault(match[1], _PLACEHOLDER.format(len(identifiers)))
 
-    plain = _QUOTED.sub(hidden, formula) if isinstance(formula, str) else ""
+    plain = _spelled(formula) if isinstance(formula, str) else ""
+    plain = _QUOTED.sub(hidden, plain)
     if plain.count("~") != 1 or not plain.split("~")[0].strip():
         raise refused(formula, "must be text such as 'readmitted ~ age + C(ward)', with one response and one ~.")
     text, plain = " ".join(formula.split()), " ".join(plain.split())
+    check_text(plain)
+    for name in _DOTTED.findall(plain):
+        if name in CALLS:
+            raise refused(text, f"has {name}(), which {CALLS[name]}.")
     for sign, remedy in _UNREAD.items():
         if re.search(sign, plain):
             raise refused(text, remedy)
@@ -116,6 +146,14 @@ def parse(formula: Any) -> Parsed:
     groups = [group for lhs, rhs in pairs for group in _groups(text, lhs, rhs)]
     named = {role: quoted.get(name, name) for role, name in (extras | offsets).items()}
     return Parsed(text, quoted.get(response, response), intercept, terms, _merged(groups), named, quoted)
+
+
+def _spelled(formula: str) -> str:
+    """The formula with what there is here for other programs' spellings of it."""
+    formula = unicodedata.normalize("NFC", formula)
+    for spelling, instead in _SPELLINGS:
+        formula = spelling.sub(instead, formula)
+    return formula
 
 
 def _merged(groups: list[Group]) -> tuple[Group, ...]:
@@ -142,7 +180,15 @@ def _split(text: str, right: str) -> tuple[str, list[tuple[str, str]]]:
     except Exception as error:
         raise refused(text, f"cannot be read: {_reason(error)}") from None
     places, opened = [], list[int]()  # of brackets and bars
-    for token in tokens:
+    for before, token in zip([None, *tokens], tokens, strict=False):
+        if before is not None and {before.kind.value, token.kind.value} <= {"name", "value", "python"}:
+            raise refused(
+                text,
+                f"has no operator between {before.token} and {token.token}; a name with a blank needs backticks: "
+                f"`{before.token} {token.token}`.",
+            )
+        if token.kind.value == "python":
+            python_of(text, token.token)  # before formulaic reads it, which has no limits
         if token.token == "(" and token.kind.value == "context":
             opened.append(token.source_start)
         elif token.token == ")" and token.kind.value == "context" and opened:
@@ -169,12 +215,16 @@ def _split(text: str, right: str) -> tuple[str, list[tuple[str, str]]]:
 def _terms(text: str, source: str) -> tuple[bool, tuple[Term, ...]]:
     """(whether there is an intercept, the other terms)."""
     try:
-        parsed = _formulaic("parser").DefaultFormulaParser(feature_flags=set()).get_terms(source)
-        terms = [tuple(str(factor.expr) for factor in term.factors) for term in parsed]
+        terms = terms_of(text, source)
+    except _validate.ArgumentError:
+        raise
     except Exception as error:
         raise refused(text, f"cannot be read: {_reason(error)}") from None
     if any(re.fullmatch(r"[\d.]+", factor) for term in terms for factor in term if factor != "1"):
         raise refused(text, "has a number as a factor: numbers belong inside I(...), and 0 or - 1 leaves out the intercept.")
+    if any(len(term) > MOST_FACTORS for term in terms):
+        most = max(map(len, terms))
+        raise refused(text, f"has an interaction of {most} columns; at most {MOST_FACTORS} are possible.")
     # a:a is a, as in R
     others = dict.fromkeys(tuple(dict.fromkeys(factor for factor in term if factor != "1")) for term in terms)
     return () in others, tuple(sorted(filter(None, others), key=len))
@@ -185,9 +235,7 @@ def _without_offsets(text: str, terms: tuple[Term, ...]) -> tuple[tuple[Term, ..
     offsets = [term for term in terms if any(factor.startswith("offset(") for factor in term)]
     found = [_OFFSET.fullmatch(":".join(term)) for term in offsets]
     if len(found) > 1 or None in found:
-        raise refused(
-            text, "has an offset() that is not one offset(log(exposure)), of a column with the exposure of counts."
-        )
+        raise refused(text, OFFSET)
     others = tuple(term for term in terms if term not in offsets)
     return others, ({} if not found or found[0] is None else {"exposure": found[0][1]})
 
@@ -205,7 +253,17 @@ def _groups(text: str, lhs: str, rhs: str) -> list[Group]:
     _, by = _terms(text, f"0 + {rhs}")
     if not by:
         raise refused(text, f"does not say of which groups: {_GROUP_RULE}")
-    return [Group(intercept, terms, each) for each in by]
+    return [Group(intercept, terms, tuple(_grouped(text, name) for name in each)) for each in by]
+
+
+def _grouped(text: str, name: str) -> str:
+    """A column of groups, which is one of categories in any spelling."""
+    if name.isidentifier():
+        return name
+    spelled = _GROUPED.fullmatch(name)
+    if spelled is None:
+        raise refused(text, f"has groups of {name}: write the name of a column, as in (1 | hospital).")
+    return spelled[1]
 
 
 # ---- the left-hand side ---------------------------------------------------------------------------------------------------
@@ -213,10 +271,7 @@ def _groups(text: str, lhs: str, rhs: str) -> list[Group]:
 
 def _response(text: str, left: str) -> tuple[str, dict[str, str]]:
     """(column of the response, its other columns): ``y``, ``p(y, n)``, ``y | trials(n)``, ``Surv(time, event)``, ..."""
-    try:
-        node = ast.parse(left.strip(), mode="eval").body
-    except (SyntaxError, ValueError):
-        node = None
+    node = python_of(text, left.strip())
     match node:
         case ast.Name(id=name):
             return name, {}
@@ -230,6 +285,10 @@ def _response(text: str, left: str) -> tuple[str, dict[str, str]]:
         case ast.BinOp(ast.Name(id=name), ast.BitOr(), ast.Call(ast.Name(id=kind), [ast.Name(id=other)], [])):
             if kind in _OF_THE_RESPONSE:
                 return name, {_OF_THE_RESPONSE[kind]: other}
+    for call in ast.walk(node) if node is not None else ():
+        name = ast.unparse(call.func).removeprefix("np.") if isinstance(call, ast.Call) else ""
+        if name in LEFT:
+            raise refused(text, f"has {name}() before the ~, which {LEFT[name]}.")
     raise refused(
         text,
         "must have a column before the ~, or p(successes, trials), y | trials(n), y | rate(exposure), Surv(time, observed) "

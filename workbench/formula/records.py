@@ -20,8 +20,9 @@ from workbench.data.missing_values import INDICATOR
 from workbench.data.preprocessing import MISSING, listed, may_hold_numbers, numbers_in, texts_of
 from workbench.data.schema import Schema, columns_of
 from workbench.formula.design import Design, design_of
-from workbench.formula.factors import level_names
+from workbench.formula.factors import declared_column, level_names
 from workbench.formula.families import Family, Response
+from workbench.formula.hints import ROLES
 from workbench.formula.parsing import Parsed, refused
 
 __all__ = ["Columns", "CutWarning", "columns_of_formula", "schema_of"]
@@ -278,6 +279,7 @@ def columns_of_formula(
     :param named: the names of ``priors=``, as for ``Design.orthogonal``; None for columns that are fitted as scaled.
     :raises ArgumentError: naming ``formula``, ``schema``, or the role.
     """
+    parsed = parsed.matched(schema.columns)
     for role in extras:
         if role in parsed.extras:
             raise _validate.ArgumentError(role, extras[role], "must not be given; the formula already specifies it.")
@@ -287,7 +289,8 @@ def columns_of_formula(
         roles["observed"] = _censored(parsed, columns, roles.pop("status"))
     for role in roles:
         if role not in family.extras:
-            raise _validate.ArgumentError(role, roles[role], f"is not for the family {family.name}.")
+            hint = f": {ROLES[role]}." if role in ROLES else "."
+            raise _validate.ArgumentError(role, roles[role], f"is not for the family {family.name}{hint}")
     if "observed" in roles:
         columns[roles["observed"]] = _status(roles["observed"], columns.get(roles["observed"], Boolean()))
     if family.name == "bernoulli":
@@ -295,7 +298,7 @@ def columns_of_formula(
     for name in (parsed.response, *roles.values()):  # which nothing can stand for
         if isinstance(column := columns.get(name), Numeric):
             columns[name] = dataclasses.replace(column, missing=False)
-    used = {role: _declared(parsed, columns, name) for role, name in {"y": parsed.response, **roles}.items()}
+    used = {role: declared_column(parsed, columns, name) for role, name in {"y": parsed.response, **roles}.items()}
     needed = [role for role in family.extras if role not in (*family.optional, *roles)]
     if needed:
         raise _validate.ArgumentError(needed[0], None, f"must name a column, because the family is {family.name}.")
@@ -335,12 +338,6 @@ def _check_names(parsed: Parsed, design: Design, family: Family, response: Respo
         taken |= own
 
 
-def _declared(parsed: Parsed, columns: Mapping[str, Column], name: str) -> Column:
-    if name not in columns:
-        raise refused(parsed.text, f"uses {name!r}, which schema= does not declare; it has {listed(columns)}.")
-    return columns[name]
-
-
 def _status(name: str, column: Column) -> Boolean | Categorical:
     """The column that says whether an event was seen: bool, or two levels, of which the second is the event."""
     levels = level_names(column)
@@ -362,7 +359,7 @@ def _status(name: str, column: Column) -> Boolean | Categorical:
 
 def _censored(parsed: Parsed, columns: Mapping[str, Column], name: str) -> str:
     """The column of ``censored(time, status)``, whose values are bambi's words."""
-    column = _declared(parsed, columns, name)
+    column = declared_column(parsed, columns, name)
     if not isinstance(column, Categorical) or not set(column.labels) <= set(_CENSORED) or "none" not in column.labels:
         raise refused(
             parsed.text,

@@ -1,0 +1,228 @@
+"""Spellings of other programs either work or say what to write here; limits are refused before a parser sees them."""
+
+import time
+import unicodedata
+
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+import workbench as wb
+from tests.conftest import examples
+from workbench import ArgumentError
+from workbench.data import Schema
+from workbench.formula import hints
+from workbench.formula.design import design_of
+from workbench.formula.families import FAMILIES, get
+from workbench.formula.parsing import Group, parse
+
+COMPOSED, DECOMPOSED = (unicodedata.normalize(form, "âge") for form in ("NFC", "NFD"))
+SCHEMA = Schema.from_declaration(
+    {
+        "y": (0, 50), "x": (1, 9), "z": (1, 9), "k": (1, 5, int), "my col": (0, 1), "Length (cm)": (0, 9), " age": (0, 90),
+        **{f"g{number}": ["a", "b", "c"] for number in range(12)}, **{f"v{number}": (0, 1) for number in range(40)},
+    }
+)  # fmt: skip
+
+
+def design(right):
+    return design_of(parse(f"y ~ {right}"), SCHEMA)
+
+
+# ---- what works -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("right", "same"),
+    [
+        ("Q('x') + Q(\"my col\")", "x + `my col`"),
+        ("as.factor(k) + x", "C(k) + x"),
+        ("factor(k)", "C(k)"),
+        ("factor(g1):x", "C(g1):x"),
+        ("I(Q('my col') ** 2)", "I(`my col` ** 2)"),
+    ],
+)
+def test_spellings_of_other_programs_work(right, same):
+    assert design(right).block.names == design(same).block.names
+
+
+@pytest.mark.parametrize("by", ["C(k)", "factor(k)", "as.factor(k)", "gr(k)", "Q('k')", "k"])
+def test_groups_are_columns_of_categories_in_any_spelling(by):
+    assert parse(f"y ~ x + (1 | {by})").groups == (Group(True, (), ("k",)),)
+    assert design(f"x + (1 + z | {by})").groups[0].labels == ("1", "2", "3", "4", "5")
+
+
+@pytest.mark.parametrize("of_schema", [COMPOSED, DECOMPOSED])
+@pytest.mark.parametrize("of_formula", [COMPOSED, DECOMPOSED])
+def test_names_with_accents_match_in_any_form(of_schema, of_formula):
+    group = unicodedata.normalize(("NFC", "NFD")[of_schema == DECOMPOSED], "hôpital")
+    schema = {"y": (0, 9), of_schema: (0, 90), group: ["a", "b"]}
+    for left, name in (
+        (f"{of_formula} ~ y", of_schema),
+        (f"y ~ {of_formula} + I({of_formula}**2)", "y"),
+        (f"y ~ `{of_formula}`", "y"),
+    ):
+        columns = wb.models.formula(left, schema=schema).columns
+        assert columns.response.name == name
+        assert set(columns.schema.columns) == {"y", of_schema}
+    model = wb.models.formula(f"y ~ (1 | {unicodedata.normalize('NFC', group)})", schema=schema)
+    assert model.columns.design.groups[0].name == group
+
+
+@pytest.mark.parametrize(
+    ("name", "family"),
+    [("Gamma", "gamma"), ("Negative Binomial", "negative_binomial"),
+     ("negative-binomial", "negative_binomial"), ("POISSON", "poisson")],
+)  # fmt: skip
+def test_families_are_named_in_any_case(name, family):
+    assert get(name) is FAMILIES[family]
+    assert wb.models.formula("y ~ x", name, {"y": (1, 9), "x": (0, 1)}).options["family"] == family
+    assert get("bernoulli", "Probit").link == "probit"
+
+
+# ---- what is told ---------------------------------------------------------------------------------------------------------
+
+
+def refusal(function, *arguments):
+    with pytest.raises(ArgumentError) as caught:
+        function(*arguments)
+    assert "\n" not in str(caught.value)
+    return caught.value
+
+
+@pytest.mark.parametrize("name", [name for name in hints.CALLS if name not in ("factor", "offset")])
+def test_each_function_of_other_programs_has_its_hint(name):
+    assert hints.CALLS[name] in refusal(design, f"{name}(x)").expectation
+    assert hints.CALLS[name] in refusal(design, f"z + I({name}(x) + 1)").expectation
+
+
+@pytest.mark.parametrize("name", hints.LEFT)
+def test_each_response_of_other_programs_has_its_hint(name):
+    assert hints.LEFT[name] in refusal(parse, f"{name}(y, 30) ~ x").expectation
+    assert hints.LEFT[name] in refusal(parse, f"y | {name}(30) ~ x").expectation
+
+
+@pytest.mark.parametrize("name", hints.FAMILIES)
+def test_each_family_of_other_programs_has_its_hint(name):
+    assert hints.FAMILIES[name] in refusal(get, name).expectation
+    assert hints.FAMILIES[name] in refusal(get, name.upper().replace("_", " ")).expectation
+
+
+@pytest.mark.parametrize("name", hints.LINKS)
+def test_each_link_of_other_programs_has_its_hint(name):
+    error = refusal(get, "bernoulli", name) if name != "identity" else None
+    assert hints.LINKS[name] in error.expectation
+    assert error.argument == "link"
+
+
+def test_hints_name_what_there_is():
+    families = {word for text in hints.FAMILIES.values() for word in text.split("'")[1::2]} - {"a", "b", "c", "y"}
+    assert families <= {*FAMILIES, ": [", ", "}
+    links = {word for text in hints.LINKS.values() for word in text.split("'")[1::2]}
+    assert links <= {link for family in FAMILIES.values() for link in family.links}
+    assert not hints.FAMILIES.keys() & FAMILIES.keys()
+
+
+@pytest.mark.parametrize("link", ["", 3, "probitt"])
+def test_links_that_cannot_be(link):
+    assert refusal(get, "bernoulli", link).argument == "link"
+
+
+@pytest.mark.parametrize(
+    ("right", "words"),
+    [
+        ("my col", "needs backticks: `my col`"),
+        ("length", r"Did you mean `Length \(cm\)`"),
+        ("age", "Did you mean ` age`, in backticks"),
+        ("X", "Did you mean `x`"),
+        ("offset(x)", "gaussian response subtract"),
+        ("x**2", r"write I\(x\*\*2\)"),
+        ("(1 | gr(g1, by=g2))", "write the name of a column"),
+        ("(1 | g1 + I(x > 3))", "write the name of a column"),
+        ("(x + z)**k", "whole number of at least 1"),
+    ],
+)
+def test_what_is_near_is_told(right, words):
+    with pytest.raises(ArgumentError, match=words):
+        design(right)
+
+
+def test_an_offset_of_a_gaussian_is_told():
+    with pytest.raises(ArgumentError, match="gaussian response subtract the offset"):
+        wb.models.formula("y ~ x + offset(log(z))", schema=SCHEMA)
+    with pytest.raises(ArgumentError, match="binomial"):
+        wb.models.formula("p(y, k) ~ x", schema=SCHEMA)
+
+
+# ---- limits ---------------------------------------------------------------------------------------------------------------
+
+TOO_MUCH = {
+    "(x + z)**18": "power 18 of terms; at most 10",
+    "(x + z)**1000000000": "power 1000000000 of terms; at most 10",
+    "(x + z)**" + "9" * 400: "400 digits; at most 30",
+    "(x + z)^200": "power 200",
+    "(" + " + ".join(f"v{place}" for place in range(40)) + ")**6": "multiplies out to 32800 terms",
+    "*".join(f"g{place}" for place in range(12)) + "*v1*v2": "multiplies out to",
+    ":".join(f"g{place}" for place in range(12)): "interaction of 12 columns; at most 8",
+    " + ".join(f"{one}:g2:g3:g4:g5:g6:g7" for one in ("g0:g1", "g0:g8", "g1:g9", "g9:g10")): "26244 columns",
+    "(1 | g0:g1:g2:g3:g4:g5:g6:g7) + (1 | " + ":".join(f"g{place}" for place in range(12)) + ")": "at most 8",
+    "(" * 5000 + "x" + ")" * 5000: "5000 brackets in brackets; at most 40",
+    "(" * 50_000 + "x" + ")" * 50_000: "characters; at most 20000",
+    "I(" + "-" * 4000 + "x)": "operations in operations",
+    "I(" + "-" * 15_000 + "x)": "call of 15004 characters; at most 5000",
+    "I(x" + "+1" * 2000 + ")": "operations in operations",
+    "I(x" + "**1" * 1500 + ")": "operations in operations",
+    "log1p(" * 100 + "x" + ")" * 100: "100 brackets",
+    "I(x * " + "9" * 400 + ")": "400 digits",
+    "I(x > 0x" + "f" * 400 + ")": "digits",
+    "I(x * 1e999)": "no finite bounds",
+    "I(x ** 9 ** 9 ** 9)": "too large",
+    "x + \0": r"invisible character U\+0000",
+    "x + \u202ez": r"U\+202E \(right-to-left override\)",
+    "x + \ufeffz": r"U\+FEFF",
+    "x + \ud800": r"U\+D800",
+    "x + \N{GRINNING FACE}": "cannot be read",
+    "a" * 100_000: "characters",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("right", TOO_MUCH, ids=range(len(TOO_MUCH)))
+def test_limits_are_said_at_once(right):
+    begin = time.process_time()
+    with pytest.raises(ArgumentError, match=TOO_MUCH[right]) as caught:
+        design(right)
+    assert time.process_time() - begin < 2
+    assert caught.value.argument == "formula"
+    str(caught.value).encode()  # an error can be printed
+
+
+def test_what_is_within_the_limits_works():
+    assert len(design("(v0 + v1 + v2 + v3 + v4 + v5 + v6 + v7)**5").block.columns) == 8 + 28 + 56 + 70 + 56
+    assert design("(x + z)**9").block.names == ("x", "z", "x:z")
+    assert design("((x + z)**2)**2").block.names == ("x", "z", "x:z")
+    assert len(design("I((" + " + ".join(f"v{place}" for place in range(40)) + ") / 40)").block.columns) == 1
+    assert design("(" * 30 + "x" + ")" * 30).block.names == ("x",)
+    assert design("I(x * 123456789012345678901234567890)").block.names
+
+
+PIECES = [
+    "x", "z", "g1", "g2", "k", "my col", "`my col`", "+", "-", "*", ":", "/", "**", "^", "|", "||", "~", "(", ")", "[",
+    "]", "I(", "C(", "poly(", "bs(", "log(", "offset(", "1", "0", "2", "3.5", "1e999", ",", "'", '"', "%in%", "`", ".",
+    "{", "=", ">", "df=5", "é", "\N{GRINNING FACE}", "\u202e", "as.factor(", "Q('x')", " ",
+]  # fmt: skip
+
+
+@given(st.lists(st.sampled_from(PIECES), max_size=14))
+@example(["(", "x", "+", "z", ")", "**", "2"])
+@examples(2000, 200)
+def test_any_text_is_a_design_or_an_argument_error(pieces):
+    try:
+        found = design(" ".join(pieces)).orthogonal(())
+    except ArgumentError:
+        return
+    columns = SCHEMA.columns.items()
+    cells = {name: [column.labels[0] if hasattr(column, "labels") else column.low] for name, column in columns}
+    arrays = found.encode(found.values(pd.DataFrame(cells)))
+    assert all(np.isfinite(array).all() for array in arrays.values())
