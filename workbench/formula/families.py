@@ -44,10 +44,14 @@ def get(name: str | Family, link: str | None = None) -> Family:
         name = FAMILIES[key]
     if link is None:
         return name
-    if (key := _plain(link)) not in name.links and key in hints.LINKS:
-        expectation = f"unknown name: {hints.LINKS[key]} The family {name.name} has {', '.join(name.links)}."
-        raise _validate.ArgumentError("link", link, expectation)
-    return name.with_link(_validate.choice("link", key if key in name.links else link, name.links))
+    key, rule = _plain(link), f"must be one of {', '.join(name.links)} for {name.name}."
+    if key in name.links:
+        return name.with_link(key)
+    if key in hints.LINKS:
+        raise _validate.ArgumentError("link", link, f"unknown name: {hints.LINKS[key]} It {rule}")
+    if any(key in family.links for family in FAMILIES.values()):
+        raise _validate.ArgumentError("link", link, rule)
+    raise _validate.unknown_name("link", link, name.links)
 
 
 def _plain(name: object) -> str:
