@@ -29,6 +29,7 @@ from workbench.inference.state import DPVIState, Hyperparameters
 from workbench.ledger.ledger import Ledger
 from workbench.noise.chacha20 import key_from_seed
 from workbench.noise.mechanism import GaussianMechanism, Noise, OnGrid
+from workbench.privacy.plan import PrivacySettings, make_plan
 from workbench.sampling import PoissonSampler, RandomAllocationSampler, ShuffleSampler, WithoutReplacementSampler
 from workbench.sweeps import running, sweeping
 from workbench.sweeps.store import Store
@@ -115,6 +116,43 @@ def check_release(sampler, count, shards=Shards, **bugs):
         assert len(copies) == count
         for copy in copies:
             np.testing.assert_array_equal(copy, copies[0], "a device has gone a way of its own")
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Spaced(GaussianMechanism):
+    """Keeps what the spacing of a sum follows from."""
+
+    facts: set = dataclasses.field(default_factory=set)
+
+    def spacing(self, noise_multiplier, clip, level, slack, units):
+        self.facts.add((slack, units))
+        return super().spacing(noise_multiplier, clip, level, slack, units)
+
+
+@pytest.mark.parametrize("name", some_of(["poisson", "random_allocation"]))
+@pytest.mark.parametrize("count", [1, 2, 8])
+def test_the_spacing_follows_the_declared_number_of_records(count, name):
+    """On two devices 344 and 345 records told each other apart, where 400 were declared."""
+    mechanism = Spaced(CLIP, 2.0)
+    settings = PrivacySettings(1.0, 1e-4, 100, 0.1, name, CLIP, 400, None)
+    shapes = set()
+    for size in (100, 344, 345, 400):
+        records = zoo.logistic_data(size)
+        step = assemble(
+            zoo.logistic, zoo.logistic_guide, Adam(0.01), KEY, records, sampler=make_plan(settings, size).sampler,
+            mechanism=mechanism, num_records=400,
+        )  # fmt: skip
+        if count > 1:
+            step = dataclasses.replace(step, shards=Shards(tuple(jax.devices()[:count])))
+            spread_out = step.shards.spread(records, step.sampler.public_size)
+            shapes.add((spread_out[0].shape, spread_out[0].addressable_shards[0].data.shape))
+            records = spread_out
+        hyper = Hyperparameters.of(step.mechanism)
+        state = DPVIState(step.optimizer.init(step.model.initial), jnp.int32(0), KEY)
+        jax.eval_shape(lambda records, step=step, state=state, hyper=hyper: step.step(
+            state, records, step.draw(KEY, jnp.int32(0), hyper), hyper), tuple(map(jnp.asarray, records)))  # fmt: skip
+    assert len(mechanism.facts) == 1
+    assert len(shapes) <= 1
 
 
 @pytest.mark.parametrize("sampler", some_of(SAMPLERS, 4), ids=lambda sampler: sampler.name)

@@ -6,6 +6,7 @@ import numpy as np
 import numpyro
 import numpyro.distributions as dist
 import pytest
+from jax.example_libraries import stax
 from numpyro.infer.autoguide import AutoBNAFNormal, AutoNormal
 
 from tests import zoo
@@ -372,3 +373,46 @@ def test_automatic_guides_pass():
 def test_a_guide_whose_flow_has_no_inverse_passes():
     model = regression(lambda x: x)
     checked(model, AutoBNAFNormal(model, hidden_factors=[2]))
+
+
+def autoencoder(look):
+    """NumPyro's example, with stax; (model, guide). The model decodes ``look(z)``."""
+    pixels, latent = 400, 20
+    decode = stax.serial(
+        stax.Dense(40, W_init=stax.randn()), stax.Softplus, stax.Dense(pixels, W_init=stax.randn()), stax.Sigmoid
+    )
+    scales = stax.serial(stax.Dense(latent, W_init=stax.randn()), stax.Exp)
+    heads = stax.FanOut(2), stax.parallel(stax.Dense(latent, W_init=stax.randn()), scales)
+    encode = stax.serial(stax.Dense(40, W_init=stax.randn()), stax.Softplus, *heads)
+
+    def model(x):
+        decoded = numpyro.module("decoder", decode, (len(x), latent))
+        with numpyro.plate("batch", len(x)):
+            z = numpyro.sample("z", dist.Normal(0, 1).expand([latent]).to_event(1))
+            numpyro.sample("x", dist.Bernoulli(decoded(look(z))).to_event(1), obs=x)
+
+    def guide(x):
+        mean, deviation = numpyro.module("encoder", encode, (len(x), pixels))(x)
+        with numpyro.plate("batch", len(x)):
+            numpyro.sample("z", dist.Normal(mean, deviation).to_event(1))
+
+    return model, guide
+
+
+def autoencoded(look, width):
+    with jax.enable_x64(width is np.float64):
+        images = (np.random.default_rng(0).random((8, 400)) < 0.3).astype(width)
+        checked(*autoencoder(look), (images,), num_records=8)
+
+
+@pytest.mark.parametrize("width", [np.float32, np.float64])
+def test_what_only_rounding_tells_apart_passes(width):
+    """Made-up weights give scales of 1e-30: a latent is then its location, of which each rounding is 1e20 scales off."""
+    autoencoded(lambda z: z, width)
+
+
+@pytest.mark.parametrize("width", [np.float32, np.float64])
+@pytest.mark.parametrize("across", some_of(["centred", "a little of the mean", "softmax"]))
+def test_a_decoder_that_looks_across_records_is_refused(across, width):
+    with pytest.raises(PrivacyModelError, match="has no term for each record"):
+        autoencoded(ACROSS[across], width)

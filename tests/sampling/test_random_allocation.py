@@ -137,6 +137,19 @@ def test_usual_sizes_are_those_of_poisson_minibatches():
         assert math.isclose(allocation.sampling_rate, 1 / steps)
 
 
+def test_places_without_a_record_stay_empty():
+    """An epoch is drawn for as many as are declared, so neither its words nor its arrays tell how many there are."""
+    key, no_words = key_from_seed(3), jnp.zeros(0, jnp.uint32)
+    whole, fewer = RandomAllocationSampler(64, 4, 40), RandomAllocationSampler(40, 4, 40, declared=64)
+    prepared = fewer.prepare(key, jnp.uint32(2), 2)
+    assert prepared.order.shape == whole.prepare(key, jnp.uint32(2), 2).order.shape
+    for step in range(8, 16):
+        drawn = np.asarray(whole.draw_from(no_words, key, step).indices)
+        for minibatch in (fewer.draw_prepared(prepared, step - 8), fewer.draw_from(no_words, key, step)):
+            np.testing.assert_array_equal(minibatch.indices, np.where(drawn < 40, drawn, 0))
+            np.testing.assert_array_equal(minibatch.members(40)[1:], np.isin(np.arange(1, 40), drawn))
+
+
 @pytest.mark.parametrize(
     ("arguments", "argument"),
     [
@@ -146,7 +159,7 @@ def test_usual_sizes_are_those_of_poisson_minibatches():
         ((10, 2**31 + 1, 5), "steps_per_epoch"),
         ((10, 5, 0), "capacity"),
         ((10, 1, 9), "capacity"),
-        ((10, 5, 5, 0), "declared"),
+        ((10, 5, 5, 9), "declared"),
     ],
 )
 def test_bad_arguments_are_named(arguments, argument):

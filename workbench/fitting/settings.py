@@ -220,8 +220,8 @@ class Settings(Shared):
         otherwise="the model's advice, else 1", symbol="C", changes_guarantee=True,
     )  # fmt: skip
     num_records: int | None = setting(
-        None, "number of training records N as publicly declared", _whole(at_least=2, at_most=MOST_RECORDS), unit="records",
-        otherwise="the exact number", symbol="N", changes_guarantee=True,
+        None, "a public upper bound N on the number of training records", _whole(at_least=2, at_most=MOST_RECORDS),
+        unit="records", otherwise="the exact number", symbol="N", changes_guarantee=True,
     )  # fmt: skip
     seed: int | None = setting(
         None, "seed of a reproducible run, whose noise can be predicted by anyone who knows it", _validate.seed,

@@ -42,7 +42,14 @@ from workbench.models import Model
 from workbench.models import get as get_model
 from workbench.noise.chacha20 import key_from_seed, new_key
 from workbench.privacy.guarantee import Guarantee
-from workbench.privacy.plan import PrivacyPlan, PrivacySettings, default_delta, make_plan, sampling_rate_of
+from workbench.privacy.plan import (
+    PrivacyPlan,
+    PrivacySettings,
+    default_delta,
+    make_plan,
+    require_declared,
+    sampling_rate_of,
+)
 from workbench.privacy.steps import SAMPLERS
 
 __all__ = ["FitRequest", "FitSpec", "data_named", "is_array", "model_named", "resolve"]
@@ -128,7 +135,7 @@ class FitSpec:
     def placed_records(self) -> tuple[Any, ...]:
         """``records`` on the device, or spread; those of a file stay there, unless they are spread."""
         if self.shards is not None:
-            return self.shards.spread(self.records)
+            return self.shards.spread(self.records, self.privacy.num_records if self._may_lack_units else None)
         return self.records if are_at_rest(self.records) else self.placed(self.records)
 
     @functools.cached_property
@@ -361,6 +368,8 @@ def resolve(asked: FitRequest) -> FitSpec:
     declared = data.num_train if asked.num_records is None else asked.num_records
     # under "add_or_remove_one" the exact number of records is private, so nothing that is chosen here may follow from it
     hides_size = "add_or_remove_one" in SAMPLERS.get(asked.sampler, ())
+    if hides_size:
+        require_declared(declared, data.num_train)
     drawn_from = declared if hides_size else data.num_train
     given = {each.name: getattr(asked, each.name) for each in fields(Settings)}
     rows = 1 if data.units is None or data.units.mean else data.units.max_rows

@@ -82,7 +82,7 @@ def bytes_per_lane(private_step: PrivateStep, state: DPVIState, records: Sequenc
     held = (sampler.usual_size() if size is None else size) * noise_size * 4
     words = private_step.mechanism.words_for(noise_size) + sampler.words
     # an epoch of allocated records, and what sorting it takes
-    epoch = 3 * sampler.num_records + sampler.capacity if isinstance(sampler, RandomAllocationSampler) else 0
+    epoch = 3 * sampler.public_size + sampler.capacity if isinstance(sampler, RandomAllocationSampler) else 0
     return int(4 * kept + own + held + 4 * (noise_size + 2 * words + epoch))
 
 

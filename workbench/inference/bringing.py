@@ -75,6 +75,11 @@ class Brought:
         return self.steps * self.capacity
 
     @property
+    def public_size(self) -> int:
+        """That of the sampler."""
+        return self.sampler.public_size
+
+    @property
     def sampling_rate(self) -> float:
         """q of the sampler."""
         return self.sampler.sampling_rate

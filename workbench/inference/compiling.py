@@ -210,7 +210,7 @@ def chunk_of(private_step: PrivateStep, interval: int, lanes: int = 1) -> Chunk:
         return chunk
 
     # as many short epochs at once as take about one block
-    epochs = max(1, min(ahead // sampler.steps_per_epoch, _WORDS_AHEAD // lanes // sampler.num_records))
+    epochs = max(1, min(ahead // sampler.steps_per_epoch, _WORDS_AHEAD // lanes // sampler.public_size))
     span = epochs * sampler.steps_per_epoch
     steps_of_span = stepping(private_step, _evenly(span, ahead), lanes)
 
@@ -232,7 +232,7 @@ def epochs_are_kept(private_step: PrivateStep, lanes: int = 1) -> bool:
     ``chunk_of`` prepares the epoch of each chunk again. With millions of records that would take longer than the chunk.
     """
     sampler = private_step.sampler
-    is_large = isinstance(sampler, RandomAllocationSampler) and sampler.num_records > _WORDS_AHEAD // lanes
+    is_large = isinstance(sampler, RandomAllocationSampler) and sampler.public_size > _WORDS_AHEAD // lanes
     return is_large and private_step.shards is None
 
 

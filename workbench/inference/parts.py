@@ -168,7 +168,7 @@ class Parts:
         taken = specs, PartitionSpec(self.shards.axes), drawn, _WHOLE
         mapped = self._mapped(self._on_device, taken, specs)
         without_key = state._replace(key=None)  # type: ignore[arg-type]  # it is not needed, so it stays where it is
-        following: DPVIState = mapped(without_key, self.shards.filled(records), draws, hyper)
+        following: DPVIState = mapped(without_key, self.shards.filled(records, self.own.sampler.public_size), draws, hyper)
         return following._replace(key=state.key)
 
     def _specs(self, state: DPVIState) -> Any:

@@ -43,6 +43,8 @@ RECORDS, PARAMETERS = "records", "parameters"  # axes of a mesh
 class Shards:
     """Devices among which records are spread: with n = ceil(N / devices), device d holds records d n to (d + 1) n - 1.
 
+    N is the public number of records, of which there may be fewer.
+
     :param devices: of one kind, each once.
     :param parts: in how many parts parameters are. Devices i parts to (i + 1) parts - 1 have one of each.
     """
@@ -69,18 +71,20 @@ class Shards:
         return RECORDS if self.parts == 1 else (RECORDS, PARAMETERS)
 
     def held(self, num_records: int) -> int:
-        """Records that a device has room for. The last ones may hold fewer."""
+        """Records that a device has room for. The last ones may hold fewer. :param num_records: the public number."""
         return -(-num_records // len(self.devices))
 
-    def spread(self, records: Sequence[Any]) -> tuple[jax.Array, ...]:
+    def spread(self, records: Sequence[Any], public_size: int | None = None) -> tuple[jax.Array, ...]:
         """Each device's part of ``records`` on it. Room that is left is filled up with zeros, which no minibatch has.
 
         :param records: in memory, or in a file from which parts are read.
+        :param public_size: of the sampler; the number of records by default.
         """
-        return tuple(self._spread(array if are_at_rest((array,)) else np.asarray(array)) for array in records)
+        held = self.held(len(records[0]) if public_size is None else public_size)
+        return tuple(self._spread(array if are_at_rest((array,)) else np.asarray(array), held) for array in records)
 
-    def _spread(self, array: Any) -> jax.Array:
-        held, number = self.held(len(array)), len(array)
+    def _spread(self, array: Any, held: int) -> jax.Array:
+        number = len(array)
 
         def part(first: int) -> np.ndarray:
             first, last = min(first, number), min(first + held, number)
@@ -108,18 +112,23 @@ class Shards:
 
     def usual_size(self, sampler: Sampler) -> int:
         """Places that a device's part of a minibatch rarely exceeds."""
-        found = usual_binomial_size(self.held(sampler.num_records), sampler.sampling_rate, len(self.devices))
-        return max(1, min(found, self.held(sampler.num_records), sampler.capacity))
+        held = self.held(sampler.public_size)
+        return max(1, min(usual_binomial_size(held, sampler.sampling_rate, len(self.devices)), held, sampler.capacity))
 
     def sum_of(
-        self, sums: Callable[..., tuple[Any, Any]], u: Any, records: Sequence[jax.Array], minibatch: Minibatch
+        self,
+        sums: Callable[..., tuple[Any, Any]],
+        public_size: int,
+        u: Any,
+        records: Sequence[jax.Array],
+        minibatch: Minibatch,
     ) -> Any:
         """What ``sums(u, own records, own minibatch, places)`` gives on each device, added up over all.
 
         :param sums: gives a sum of gradients, on a grid or not, and one of counts or None. ``places``: where in the whole
             minibatch the places of its own are, int32[M].
-        :param u: where gradients are taken. (Book-keeping would not recognise what comes from outside of ``shard_map``: each
-            of its uses begins with a ``reshard``.)
+        :param public_size: of the sampler. :param u: where gradients are taken. (Book-keeping would not recognise what
+            comes from outside of ``shard_map``: each of its uses begins with a ``reshard``.)
         :param records: as ``spread``; others are spread here. :param minibatch: of all records.
         """
 
@@ -132,11 +141,11 @@ class Shards:
 
         specs = PartitionSpec(), PartitionSpec(self.axes), PartitionSpec()
         mapped = jax.shard_map(of_device, mesh=self.mesh, in_specs=specs, out_specs=PartitionSpec(), check_vma=False)
-        return mapped(u, self.filled(records), minibatch)
+        return mapped(u, self.filled(records, public_size), minibatch)
 
-    def filled(self, records: Sequence[jax.Array]) -> tuple[jax.Array, ...]:
-        """``records`` as many as devices have room for; those of ``spread`` are."""
-        room = self.held(len(records[0])) * len(self.devices) - len(records[0])
+    def filled(self, records: Sequence[jax.Array], public_size: int) -> tuple[jax.Array, ...]:
+        """``records`` as many as devices have room for; those of ``spread`` are. :param public_size: of the sampler."""
+        room = self.held(public_size) * len(self.devices) - len(records[0])
         return tuple(jnp.pad(array, [(0, room), *[(0, 0)] * (array.ndim - 1)]) if room else array for array in records)
 
     def sum_here(

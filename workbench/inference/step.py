@@ -222,7 +222,7 @@ class PrivateStep:
     ) -> Release:
         """The sum of the minibatch's clipped gradients at ``u``, plus noise."""
         clipped, sigma, of_norms = self.clipped_sums(loss, state, draws, hyper)
-        add_up = clipped if self.shards is None else functools.partial(self.shards.sum_of, clipped)
+        add_up = clipped if self.shards is None else functools.partial(self.shards.sum_of, clipped, self.sampler.public_size)
         total, counts = add_up(u, records, draws.minibatch)
         return Release(u, *_release.noised(self.mechanism, self.noise_size, total, counts, draws.noise, sigma / of_norms))
 
@@ -349,7 +349,7 @@ class PrivateStep:
         rows, index = parted(records, self.units)
         num_rows, planned = self.model.require_like(rows), self.sampler.num_records
         size = common_length(index) if index else num_rows
-        if self.shards is not None and size == len(self.shards.devices) * self.shards.held(planned):
+        if self.shards is not None and size == len(self.shards.devices) * self.shards.held(self.sampler.public_size):
             size = planned  # with room that is left on the last devices
         if size != planned:
             raise _validate.ArgumentError(

@@ -95,7 +95,8 @@ class DPVI:
     :param clip: C > 0, 1 by default.
     :param clipping: how a record's gradient is brought to norm C: "flat" (default), "automatic" or "per_leaf"
         (``clipped_sum``).
-    :param num_records: N, a declared public constant that scales the likelihood; the number of records by default.
+    :param num_records: N, a declared public constant that scales the likelihood; the number of records by default. Where
+        their number is hidden (add_or_remove_one), an upper bound on it.
     :param estimator: of the gradient: "aligned" or "vanilla" (``workbench.inference.estimators``).
     :param learning_rate: given to ``optim``; fits that differ in it share a compiled step.
     :param average_from: step from which on iterates are averaged (Polyak), which costs no privacy; see ``get_params``.

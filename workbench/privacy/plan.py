@@ -38,7 +38,9 @@ from workbench.sampling import (
 )
 from workbench.sampling.poisson import SMALLEST_RATE, log_overflow_probability, overflow_capacity
 
-__all__ = ["PrivacyPlan", "PrivacySettings", "default_delta", "make_plan", "sampling_rate_of"]
+__all__ = [
+    "PrivacyPlan", "PrivacySettings", "default_delta", "make_plan", "require_declared", "sampling_rate_of",
+]  # fmt: skip
 
 _IMPLEMENTATION_SHARE = 1e-3
 _EPSILON_OF_PADDING = 10.0
@@ -324,7 +326,7 @@ def make_plan(settings: PrivacySettings, num_train: int, reads_obliviously: bool
     smaller epsilon.
 
     :param reads_obliviously: whether records are brought from a file by passes that may fail, which is charged alike.
-    :raises ArgumentError: if no supported noise keeps epsilon.
+    :raises ArgumentError: if no supported noise keeps epsilon, or as ``require_declared``.
     """
     asked, share = settings.epsilon, settings.delta * _IMPLEMENTATION_SHARE
     settings = _affordable(settings, lambda epsilon: _sampler(settings, num_train, epsilon, reads_obliviously)[1])
@@ -348,6 +350,18 @@ def make_plan(settings: PrivacySettings, num_train: int, reads_obliviously: bool
     )
     mechanism = GaussianMechanism(settings.clip, sigma, settings.clipping)
     return PrivacyPlan(settings, sampler, mechanism, overflow_delta, None, asked, reads_obliviously)
+
+
+def require_declared(declared: int, num_train: int) -> None:
+    """:raises ArgumentError: naming ``num_records``, unless it is an upper bound on the training records.
+
+    All shapes follow from the declared number. Where there are more records, they would have to follow from the private one.
+    """
+    if num_train > declared:
+        raise _validate.ArgumentError(
+            "num_records", declared, "is less than there are training records. It must be an upper bound, known without "
+            "counting them: declare a larger number, or leave it out, which publishes the exact one."
+        )  # fmt: skip
 
 
 def _affordable(settings: PrivacySettings, cost: Callable[[float], float]) -> PrivacySettings:
@@ -377,15 +391,15 @@ def _sampler(settings: PrivacySettings, num_train: int, epsilon: float, reads_ob
     if settings.sampler == "shuffle":
         # its guarantee needs no randomness: in any order, a record enters at most once per epoch
         return ShuffleSampler(num_train, batch_size), math.exp(_log_factor(settings, epsilon)) * reading
-    # the padding M depends on the declared N, and on the number of records only if there are more than declared
-    size = max(num_train, settings.num_records)
+    # the padding M, the parts of a minibatch and the spacing of the sum may tell the declared N, not how many there are
+    require_declared(settings.num_records, num_train)
+    size = settings.num_records
     share = settings.delta * _IMPLEMENTATION_SHARE
     # at least as for epsilon = 10: a little more padding, but fits that differ in epsilon share a compiled step
     padded = _log_factor(settings, max(epsilon, _EPSILON_OF_PADDING))
     rate = settings.sampling_rate
     capacity = overflow_capacity(size, rate, math.log(share / 2) - padded)
     failure = math.exp(log_overflow_probability(size, rate, capacity)) + reading
-    # nor may the parts of a minibatch, and with them the spacing of the sum, tell how many records there are
     sampler: PoissonSampler | RandomAllocationSampler
     if settings.sampler == "random_allocation":
         # a step of it has as many records as one of Poisson sampling, by the same law

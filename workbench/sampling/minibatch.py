@@ -57,6 +57,10 @@ class Sampler(Protocol):
         """N, the number of records to draw from."""
 
     @property
+    def public_size(self) -> int:
+        """The number of records that is declared, N by default. Shapes and spacings follow from it."""
+
+    @property
     def sampling_rate(self) -> float:
         """q in (0, 1], public: the expected share of the records in a minibatch."""
 
@@ -116,10 +120,19 @@ def usual_binomial_size(num_records: int, sampling_rate: float, minibatches: int
 class RandomSize(Streamed):
     """The common part of samplers whose minibatches have a binomial size."""
 
+    def _check_declared(self: Any) -> None:
+        """:raises ArgumentError: naming ``declared``, if it is below N: shapes that follow from it would be too small."""
+        if self.declared is not None:
+            _validate.integer("declared", self.declared, at_least=self.num_records, at_most=MOST_RECORDS)
+
+    @property
+    def public_size(self: Any) -> int:
+        """The number of records that is declared, N by default."""
+        return int(self.num_records if self.declared is None else self.declared)
+
     def usual_size(self: Any, minibatches: int = 1) -> int:
         """Places that the largest of ``minibatches`` exceeds with probability 1/161: 2.5 standard deviations for one."""
-        records = max(self.num_records, self.declared or 0)
-        return max(1, min(usual_binomial_size(records, self.sampling_rate, minibatches), self.capacity))
+        return max(1, min(usual_binomial_size(self.public_size, self.sampling_rate, minibatches), self.capacity))
 
 
 @dataclass(frozen=True)
@@ -138,6 +151,11 @@ class FixedSize(Streamed):
         object.__setattr__(self, "num_records", num_records)
         batch_size = _validate.integer("batch_size", self.batch_size, at_least=1, at_most=num_records)
         object.__setattr__(self, "batch_size", batch_size)
+
+    @property
+    def public_size(self) -> int:
+        """N, which is not hidden under replace_one."""
+        return self.num_records
 
     @property
     def sampling_rate(self) -> float:

@@ -193,7 +193,7 @@ class PoissonSampler(RandomSize):
     :param num_records: N in 1 .. 2^30 - 1.
     :param sampling_rate: q in [2^-32, 1], public.
     :param capacity: M >= 1, places in the padded minibatch.
-    :param declared: a public number of records, where N is not public: ``usual_size`` follows the larger of the two.
+    :param declared: a public number of records, at least N, where N is not public; ``usual_size`` follows from it.
     """
 
     num_records: int
@@ -210,8 +210,7 @@ class PoissonSampler(RandomSize):
         )
         _validate.number("sampling_rate", self.sampling_rate, at_least=SMALLEST_RATE, at_most=1)
         object.__setattr__(self, "capacity", _validate.integer("capacity", self.capacity, at_least=1))
-        if self.declared is not None:
-            _validate.integer("declared", self.declared, at_least=1)
+        self._check_declared()
         if self.sampling_rate == 1 and self.capacity < self.num_records:
             raise _validate.ArgumentError("capacity", self.capacity, f"must be at least N = {self.num_records} at q = 1.")
 

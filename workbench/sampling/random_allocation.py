@@ -33,7 +33,10 @@ _ALLOCATIONS = 3  # the lane of a stream for words of an epoch, and lanes above 
 
 
 class PreparedEpochs(NamedTuple):
-    """The records of e epochs by steps: ``order``, int32[e N + M], padded with 0, and ``starts``, int32[e t + 1], in it."""
+    """The records of e epochs by steps: ``order``, int32[e N + M], padded with 0, and ``starts``, int32[e t + 1], in it.
+
+    N is the public number of records.
+    """
 
     order: jax.Array
     starts: jax.Array
@@ -59,7 +62,8 @@ class RandomAllocationSampler(RandomSize):
     :param num_records: N in 1 .. 2^30 - 1.
     :param steps_per_epoch: t in 1 .. 2^31, public.
     :param capacity: M >= 1, places in the padded minibatch.
-    :param declared: a public number of records, where N is not public: ``usual_size`` follows the larger of the two.
+    :param declared: a public number of records, at least N, where N is not public. Each of so many places draws its step,
+        and those without a record stay empty.
     """
 
     num_records: int
@@ -73,8 +77,7 @@ class RandomAllocationSampler(RandomSize):
     def __post_init__(self) -> None:
         for name, least, most in (("num_records", 1, MOST_RECORDS), ("steps_per_epoch", 1, 2**31), ("capacity", 1, None)):
             object.__setattr__(self, name, _validate.integer(name, getattr(self, name), at_least=least, at_most=most))
-        if self.declared is not None:
-            _validate.integer("declared", self.declared, at_least=1)
+        self._check_declared()
         if self.steps_per_epoch == 1 and self.capacity < self.num_records:
             raise _validate.ArgumentError(
                 "capacity", self.capacity, f"must be at least N = {self.num_records} at one step an epoch."
@@ -96,18 +99,18 @@ class RandomAllocationSampler(RandomSize):
         return 0.0
 
     def assignment(self, key: jax.Array, epoch: jax.Array) -> jax.Array:
-        """The step, 0 .. t - 1, that each record enters in ``epoch``: uint32[N].
+        """The step, 0 .. t - 1, that each record enters in ``epoch``: uint32[``public_size``].
 
         :raises TypeError: if ``key`` is not a ChaCha20 key.
         """
         steps, surplus = np.uint32(self.steps_per_epoch), 2**32 % self.steps_per_epoch
-        words = stream(key, epoch, self.num_records, _ALLOCATIONS)
+        words = stream(key, epoch, self.public_size, _ALLOCATIONS)
         if surplus:
             limit = np.uint32(2**32 - surplus)
 
             def again(carry: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
                 words, attempt = carry
-                others = stream(key, epoch, self.num_records, _ALLOCATIONS + attempt)
+                others = stream(key, epoch, self.public_size, _ALLOCATIONS + attempt)
                 return jnp.where(words < limit, words, others), attempt + np.uint32(1)
 
             words, _ = lax.while_loop(lambda carry: jnp.any(carry[0] >= limit), again, (words, jnp.uint32(1)))
@@ -123,15 +126,15 @@ class RandomAllocationSampler(RandomSize):
         """
         sorted_epochs = jax.vmap(functools.partial(self._sorted, key))
         orders, starts = sorted_epochs(jnp.asarray(epoch).astype(jnp.uint32) + jnp.arange(epochs, dtype=jnp.uint32))
-        starts = starts + jnp.arange(epochs, dtype=jnp.int32)[:, None] * np.int32(self.num_records)  # each epoch has all
-        end = jnp.int32(epochs * self.num_records)
+        starts = starts + jnp.arange(epochs, dtype=jnp.int32)[:, None] * np.int32(self.public_size)  # each epoch has all
+        end = jnp.int32(epochs * self.public_size)
         return PreparedEpochs(jnp.pad(orders.ravel(), (0, self.capacity)), jnp.append(starts.ravel(), end))
 
     def _sorted(self, key: jax.Array, epoch: jax.Array) -> tuple[jax.Array, jax.Array]:
-        """(records by their steps, int32[N]; where each step begins, int32[t])."""
+        """(records by their steps, int32[``public_size``]; where each step begins, int32[t])."""
         assigned = self.assignment(key, epoch)
-        bits = max(1, (self.num_records - 1).bit_length())
-        records = jnp.arange(self.num_records, dtype=jnp.uint32)
+        bits = max(1, (self.public_size - 1).bit_length())
+        records = jnp.arange(self.public_size, dtype=jnp.uint32)
         if bits + (self.steps_per_epoch - 1).bit_length() <= 32:  # both in a word, which sorts faster than pairs
             packed = jnp.sort((assigned << np.uint32(bits)) | records)
             steps, order = packed >> np.uint32(bits), packed & np.uint32(2**bits - 1)
@@ -144,8 +147,9 @@ class RandomAllocationSampler(RandomSize):
         """The minibatch of step ``number``, from ``prepare`` of its epoch; that of ``draw_from``, in O(M)."""
         step = jnp.asarray(number).astype(jnp.uint32) % np.uint32(len(prepared.starts) - 1)
         start, end = prepared.starts[step], prepared.starts[step + 1]
-        mask = jnp.arange(self.capacity, dtype=jnp.int32) < end - start
-        return Minibatch(jnp.where(mask, lax.dynamic_slice_in_dim(prepared.order, start, self.capacity), 0), mask)
+        order = lax.dynamic_slice_in_dim(prepared.order, start, self.capacity)
+        mask = (jnp.arange(self.capacity, dtype=jnp.int32) < end - start) & (order < self.num_records)
+        return Minibatch(jnp.where(mask, order, 0), mask)
 
     def draw_from(self, words: jax.Array, key: jax.Array, number: jax.Array) -> Minibatch:
         """The minibatch of step ``number``, from lanes 3 and up of the stream of ``key`` that has the epoch's number.
@@ -159,7 +163,7 @@ class RandomAllocationSampler(RandomSize):
         """
         self._require(words)
         epoch, step = jnp.divmod(jnp.asarray(number).astype(jnp.uint32), np.uint32(self.steps_per_epoch))
-        return _members(self.assignment(key, epoch) == step, self.capacity)
+        return _members((self.assignment(key, epoch) == step)[: self.num_records], self.capacity)
 
 
 def _members(chosen: jax.Array, capacity: int) -> Minibatch:
