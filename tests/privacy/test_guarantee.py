@@ -63,7 +63,20 @@ def test_headline_states_epsilon_delta_and_the_unit():
     assert "epsilon = 1.5" in headline
     assert "0.001 (delta)" in headline
     assert "adding or removing any one patient" in headline
+    assert "(its place stays empty, and later rows do not move up) changes the probability" in headline
     assert headline.startswith("For each patient: there is a limit to how confidently anyone who sees this result can tell")
+
+
+def test_a_deleted_row_is_covered_only_where_records_are_rounded_one_by_one():
+    """The headline has the condition, and the statement says that what is left out has no limit."""
+    covered = dataclasses.replace(DONE, covers_deletion=True)
+    replaced = dataclasses.replace(DONE, relation="replace_one", sampler="shuffle")
+    for guarantee in (covered, replaced):
+        assert "place" not in guarantee.headline().replace("replacing", "")
+        assert "deleted" not in guarantee.statement()
+    assert "grows without limit" in DONE.statement()
+    earlier = {name: value for name, value in DONE.to_dict().items() if name != "covers_deletion"}
+    assert not Guarantee.from_dict(earlier).covers_deletion
 
 
 @pytest.mark.parametrize(("epsilon", "hardly"), [(0.1, True), (1.0, True), (1.1, False), (30.0, False)])

@@ -156,7 +156,9 @@ class Shared:
         _validate.flag, otherwise="the model's advice, else yes",
     )  # fmt: skip
     strategy: str = setting(
-        "auto", "how clipped sums are computed: auto, bookkeeping, vmap or loop; changes speed and memory only", _strategy
+        "auto",
+        "how clipped sums are computed: auto, bookkeeping, vmap or loop; the last also covers a deleted row",
+        _strategy,
     )
     microbatch_size: int | None = setting(
         None, "records held in memory at once; larger minibatches are summed in parts", _whole(at_least=1), unit="records",

@@ -30,7 +30,7 @@ from workbench.inference._joint_prior import JointPrior
 from workbench.inference._units import UnitRows
 from workbench.inference.assemble import assemble
 from workbench.inference.bringing import are_at_rest
-from workbench.inference.clipping import check_clipping
+from workbench.inference.clipping import check_clipping, is_by_record
 from workbench.inference.noise_aware import NoNoiseAwarePosterior, Prior, prior_of
 from workbench.inference.processes import Processes
 from workbench.inference.record_model import RecordModel
@@ -318,6 +318,7 @@ class FitSpec:
             caveats=caveats,
             max_rows=most,
             against_storage=self.hides_reads and hid_reads,
+            covers_deletion=is_by_record(self.settings.strategy),
         )
         return guarantee if self.one_shot is None else dataclasses.replace(guarantee, released="sums")
 

@@ -15,6 +15,9 @@ records alone stays the same to the last bit. With u = 2^-24, the unit roundoff 
   looked up are rounded one by one, by g / 2 at most. In all this is sqrt(``units``) g.
 
 The sensitivity is C (1 + norm + 2 block) + sqrt(units) g, with numbers that depend on shapes alone.
+
+This holds for places that stay empty. Where later records move up instead, all blocks change: by B (2 block C + sqrt(units) g)
+for B of them, which no number of records limits. Sums of single records have no blocks (``clipping.is_by_record``).
 """
 
 from __future__ import annotations

@@ -22,7 +22,9 @@ from workbench.inference._separation import require_separate
 from workbench.inference.bookkeeping import LeafRule
 from workbench.noise.mechanism import CLIPPINGS
 
-__all__ = ["STRATEGIES", "Explanation", "Way", "check_clipping", "clipped_sum", "shape_of_one", "way_of"]
+__all__ = [
+    "STRATEGIES", "Explanation", "Way", "check_clipping", "clipped_sum", "is_by_record", "shape_of_one", "way_of",
+]  # fmt: skip
 
 Loss = Callable[[Any, Any], jax.Array]
 
@@ -172,6 +174,15 @@ def way_of(loss: Loss, u: Any, record: Any, size: int, strategy: str, clipping: 
         return of(loss, u, records, mask, functools.partial(_WEIGHTS[clipping], clip), grid)
 
     return Way(sum_of, bound)
+
+
+def is_by_record(strategy: str) -> bool:
+    """Whether each record is computed and rounded to whole numbers by itself, wherever in a minibatch it is.
+
+    Then deleting a row moves the sum as leaving its place empty does. Other strategies compute many records at once, and
+    round sums of blocks of them: which block a record is in follows from how many there are before it.
+    """
+    return strategy == "loop"
 
 
 def check_clipping(clipping: str, strategy: str, rules: Mapping[str, str] | None = None) -> None:

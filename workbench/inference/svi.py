@@ -16,7 +16,7 @@ from workbench.inference import training
 from workbench.inference._arguments import Arguments
 from workbench.inference._optimizers import check_optimizer
 from workbench.inference.assemble import assemble
-from workbench.inference.clipping import check_clipping
+from workbench.inference.clipping import check_clipping, is_by_record
 from workbench.inference.elbo import elbo_per_record
 from workbench.inference.estimators import ESTIMATORS
 from workbench.inference.record_model import Record, common_length
@@ -371,7 +371,10 @@ class DPVI:
             caveats = ("The run began inside a JAX transformation, where other runs with the same key cannot be seen.",)
         else:
             caveats = ("Anyone who knows the key that the caller gave can predict the noise.",)
-        promise = self.plan.guarantee(steps_taken=taken, unit=unit, dimension=step.noised_coordinates, caveats=caveats)
+        promise = self.plan.guarantee(
+            steps_taken=taken, unit=unit, dimension=step.noised_coordinates, caveats=caveats,
+            covers_deletion=is_by_record(step.performance.strategy),
+        )  # fmt: skip
         return dataclasses.replace(promise, secure_randomness=secret)
 
 

@@ -36,7 +36,7 @@ from workbench._numbers import upper
 from workbench.noise.normals import NORMAL_BOUND
 from workbench.privacy import accounting
 from workbench.privacy.accounting import round_up
-from workbench.privacy.guarantee import _RELATIONS, Guarantee
+from workbench.privacy.guarantee import Guarantee, change_of
 from workbench.privacy.steps import SENSITIVITY, Steps
 from workbench.sampling import PoissonSampler
 from workbench.sampling.poisson import overflow_capacity
@@ -77,7 +77,7 @@ class TotalPrivacy:
             if self.fits == 1
             else f"{'Both' if self.fits == 2 else f'All {self.fits}'} fits together, on the same records,"
         )
-        change = _RELATIONS[self.relation].format(unit=unit)
+        change = change_of(self.relation, unit)
         if not math.isfinite(self.epsilon):
             have = "has" if self.fits == 1 else "have"
             return f"{who} {have} no finite epsilon at delta = {upper(self.delta)} under {change}, so there is no guarantee."

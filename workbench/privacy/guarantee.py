@@ -18,13 +18,20 @@ from workbench.privacy import accounting
 from workbench.privacy.accounting import round_up
 from workbench.privacy.steps import Steps, steps_per_epoch
 
-__all__ = ["Guarantee", "epsilon_of_steps", "percent"]
+__all__ = ["Guarantee", "change_of", "epsilon_of_steps", "percent"]
 
 _RELATIONS = {
     "add_or_remove_one": "adding or removing any one {unit}",
     "replace_one": "replacing any one {unit} by another",
     "replace_special": "blanking any one {unit} in its place",
 }
+# without it, rows that move up are rounded in other blocks of the sum, which may move it by many times C
+_PLACE_STAYS = " (its place stays empty, and later rows do not move up)"
+_DELETION = (
+    "It does not cover a row that is deleted so that later rows move up: these are then rounded in other blocks of the sum, "
+    'and the effect grows without limit, about with the square of the size of a minibatch. strategy="loop", which is '
+    "slower, covers it."
+)
 _HARDLY = 1.0  # epsilon: a positive answer raises a suspicion of 50 % to at most 73 %
 _KNOWN = {
     "add_or_remove_one": "whether that {unit} was in the data",
@@ -89,6 +96,8 @@ class Guarantee:
     :param released: what noise was added to: sums of "gradients" in each step, or once "sums" of products of columns.
     :param against_storage: whether it also holds against an observer of the storage, who sees every read and write of an
         encrypted file of records and of its scratch file.
+    :param covers_deletion: whether it also holds where a removed record's row is deleted and later rows move up, instead of
+        leaving its place empty: sums were rounded record by record.
     """
 
     epsilon: float
@@ -115,6 +124,7 @@ class Guarantee:
     adapts_clip: bool = False
     released: str = "gradients"
     against_storage: bool = False
+    covers_deletion: bool = False
 
     @property
     def is_private(self) -> bool:
@@ -196,7 +206,8 @@ class Guarantee:
     def headline(self) -> str:
         """The guarantee in one sentence."""
         ratio = math.exp(min(self.epsilon, 700.0))
-        known, change = (words[self.relation].format(unit=self.unit) for words in (_KNOWN, _RELATIONS))
+        known = _KNOWN[self.relation].format(unit=self.unit)
+        change = change_of(self.relation, self.unit, self.covers_deletion)
         factor = f"{_sensible(ratio)} (epsilon = {upper(self.epsilon)})"
         told = (
             f"somebody who sees this result can hardly tell {known}"
@@ -243,6 +254,8 @@ class Guarantee:
             f"{kept} {clipped}, Gaussian noise of {self.noise_multiplier:g} times that norm "
             f"(accountant: {self.accountant.upper()}, an upper bound{opinion}; relation: {relation}).",
         ]
+        if self.relation == "add_or_remove_one" and not self.covers_deletion:
+            lines.append(_DELETION)
         if self.against_storage:
             lines.append(_AGAINST_STORAGE)
         if self.steps_taken < self.steps:
@@ -255,6 +268,15 @@ class Guarantee:
         if self.caveats:
             lines.append("Conditions: " + " ".join(self.caveats))
         return "\n\n".join(lines)
+
+
+def change_of(relation: str, unit: str, covers_deletion: bool = False) -> str:
+    """What tells neighbouring data sets apart, in words, with its condition.
+
+    :param covers_deletion: as of ``Guarantee``.
+    """
+    change = _RELATIONS[relation].format(unit=unit)
+    return change if covers_deletion or relation != "add_or_remove_one" else change + _PLACE_STAYS
 
 
 def epsilon_of_steps(fit: Guarantee, steps: int) -> float:

@@ -239,12 +239,14 @@ class PrivacyPlan:
         caveats: tuple[str, ...],
         max_rows: int | None = None,
         against_storage: bool = False,
+        covers_deletion: bool = False,
     ) -> Guarantee:
         """The guarantee after ``steps_taken`` of the planned steps with noise in ``dimension`` coordinates.
 
         :param unit: what one record is.
         :param max_rows: how many rows it may have, if it has several.
         :param against_storage: whether reads of the records tell an observer of their storage nothing.
+        :param covers_deletion: whether sums do not depend on the places of records (``inference.clipping.is_by_record``).
         """
         settings = self.settings
         return Guarantee(
@@ -271,6 +273,7 @@ class PrivacyPlan:
             caveats=(*caveats, *([f"Here, a record is one {unit} with all rows."] if max_rows else ()), *self._caveats()),
             max_rows=max_rows,
             against_storage=against_storage,
+            covers_deletion=covers_deletion,
         )
 
     def _caveats(self) -> tuple[str, ...]:
@@ -290,7 +293,7 @@ class PrivacyPlan:
             lines.append(f"Under {self._relation} the number of records is not hidden.")
         lines.append(
             f"The number of records (N = {count(size, ' ')}), the sampling rate and any bounds declared for scaling are "
-            "treated as public constants; removing a record means leaving its place empty, not deleting the row."
+            "treated as public constants."
         )
         if isinstance(self.sampler, ShuffleSampler) and self.sampler.left_out:
             lines.append(
