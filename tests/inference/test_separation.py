@@ -133,6 +133,14 @@ def test_all_records_closed_over_are_refused(name):
         total(CLOSED_OVER[name])
 
 
+@pytest.mark.parametrize("copy", [EVERYONE.ravel(), EVERYONE.reshape(-1, 1)], ids=["flat", "column"])
+def test_a_copy_with_all_entries_of_the_records_is_refused(copy):
+    with pytest.raises(PrivacyModelError, match=rf"as many entries as {SIZE} rows, which is the number of records"):
+        total(lambda u, x: jnp.vdot(u, x) + copy.sum() * u.sum())
+    assert not has_axis_of_records((SIZE * WIDTH - 1,), SIZE, {WIDTH})
+    assert not has_axis_of_records((1, SIZE * WIDTH), SIZE, {WIDTH})
+
+
 def test_records_that_a_jitted_caller_closes_over_are_refused():
     def caller(records):
         return clipped_sum(lambda u, x: jnp.vdot(u, x - records.mean(0)), jnp.zeros(WIDTH), records, np.ones(SIZE), 1.0)

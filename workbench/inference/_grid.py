@@ -16,8 +16,8 @@ records alone stays the same to the last bit. With u = 2^-24, the unit roundoff 
 
 The sensitivity is C (1 + norm + 2 block) + sqrt(units) g, with numbers that depend on shapes alone.
 
-This holds for places that stay empty. Where later records move up instead, all blocks change: by B (2 block C + sqrt(units) g)
-for B of them, which no number of records limits. Sums of single records have no blocks (``clipping.is_by_record``).
+This holds for places that stay empty. Where later records move up instead, all B blocks change, by 2 block C + sqrt(units) g
+each, and that has no limit. Sums of single records have no blocks (``clipping.is_by_record``).
 """
 
 from __future__ import annotations

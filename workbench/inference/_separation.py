@@ -7,7 +7,8 @@ what it does to the terms of others.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Collection
 from typing import Any
 
 import jax
@@ -24,6 +25,7 @@ __all__ = [
     "require_no_records",
     "require_plain",
     "require_separate",
+    "row_sizes_of",
 ]
 
 BY_POSITION = (
@@ -58,8 +60,9 @@ _SOUND_KEYS = ("key<fry>", "key<cc20>")  # threefry and noise.chacha20
 def require_separate(loss: Callable[[Any, Any], jax.Array], u: Any, record: Any, *num_records: int) -> None:
     """Trace the gradient of ``loss(u, record)`` in u, and look at its operations and constants.
 
-    What cannot be found so: what was made of the records outside and has another shape than they have (statistics, a flat
-    copy, single rows as constants of their own), and primitives of the caller's own (``jax.extend.core.Primitive``).
+    What cannot be found so: what was made of the records outside and has neither their number of rows nor of entries
+    (means, some of the rows or columns, flat or not, single rows as constants of their own), what has an axis of one in
+    front, and primitives of the caller's own (``jax.extend.core.Primitive``).
 
     :param u: pytree of float arrays, or their shapes and types. :param record: of one record, likewise.
     :param num_records: see ``require_no_records``.
@@ -67,7 +70,12 @@ def require_separate(loss: Callable[[Any, Any], jax.Array], u: Any, record: Any,
     """
     closed = jax.make_jaxpr(jax.grad(loss))(u, record)
     require_plain(closed)
-    require_no_records(closed, *num_records)
+    require_no_records(closed, *num_records, row_sizes=row_sizes_of(jax.tree.leaves(record)))
+
+
+def row_sizes_of(record: Collection[Any]) -> frozenset[int]:
+    """How many entries a record has in each of its arrays, where it has several. :param record: one record's arrays."""
+    return frozenset({math.prod(array.shape) for array in record} - {0, 1})
 
 
 def require_plain(closed: ClosedJaxpr) -> None:
@@ -87,17 +95,18 @@ def require_plain(closed: ClosedJaxpr) -> None:
         )
 
 
-def require_no_records(closed: ClosedJaxpr, *num_records: int) -> None:
+def require_no_records(closed: ClosedJaxpr, *num_records: int, row_sizes: Collection[int] = ()) -> None:
     """:raises PrivacyModelError: if what ``closed`` computes depends on a constant that looks like all of the records.
 
-    :param num_records: their number; with units, those of units and of rows.
+    :param num_records: their number; with units, those of units and of rows. :param row_sizes: of ``row_sizes_of``.
     """
     for constant, number in itertools.product(constants(closed), num_records):
         shape = tuple(getattr(constant, "shape", ()))
-        if has_axis_of_records(shape, number):
+        if has_axis_of_records(shape, number, row_sizes):
+            what = f"an axis of {number}, which is" if number in shape else f"as many entries as {number} rows, which is"
             raise PrivacyModelError(
-                f"an array of shape {shape} that the model, guide or loss closes over has an axis of {number}, "
-                f"which is the number of records: every record would see all of them. {BY_POSITION}"
+                f"an array of shape {shape} that the model, guide or loss closes over has {what} the number of records: "
+                f"every record would see all of them. {BY_POSITION}"
             )
 
 
@@ -109,6 +118,11 @@ def has_entry_for_each_record(value: Any, num_records: int) -> bool:
     return all(isinstance(each, (bool, int, float, np.generic)) or np.ndim(each) > 0 for each in entries)
 
 
-def has_axis_of_records(shape: tuple[int, ...], num_records: int) -> bool:
-    """Whether an array looks like all of the records: an axis of ``num_records``, and none of one in front."""
-    return num_records > 1 and num_records in shape and shape[0] != 1
+def has_axis_of_records(shape: tuple[int, ...], num_records: int, row_sizes: Collection[int] = ()) -> bool:
+    """Whether an array looks like all of the records: an axis of ``num_records``, and none of one in front.
+
+    :param row_sizes: of ``row_sizes_of``. An array with as many entries as so many rows, flat or not, looks like them too.
+    """
+    if num_records <= 1 or not shape or shape[0] == 1:
+        return False
+    return num_records in shape or math.prod(shape) in {num_records * size for size in row_sizes}

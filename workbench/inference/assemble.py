@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 import jax
@@ -20,6 +20,7 @@ from workbench.inference._separation import (
     has_entry_for_each_record,
     require_no_records,
     require_separate,
+    row_sizes_of,
 )
 from workbench.inference._units import UnitRows, parted
 from workbench.inference.clipping import check_clipping
@@ -73,8 +74,9 @@ def assemble(
     size = common_length(index or rows)
     sizes = dict.fromkeys((size, common_length(rows)))
     static = dict(static or {})
+    row_sizes = row_sizes_of([jax.ShapeDtypeStruct(array.shape[1:], array.dtype) for array in rows])
     for each in sizes:
-        _require_no_record_arrays(static, each)
+        _require_no_record_arrays(static, each, row_sizes)
     if sampler.num_records != size:
         raise _validate.ArgumentError(
             "records", size, f"does not match the sampler, which draws from {sampler.num_records} records."
@@ -98,7 +100,7 @@ def assemble(
     return step
 
 
-def _require_no_record_arrays(static: dict[str, Any], size: int) -> None:
+def _require_no_record_arrays(static: dict[str, Any], size: int, row_sizes: Collection[int]) -> None:
     """:raises ArgumentError: naming a keyword argument that looks like one entry for each record."""
 
     def is_rows(value: Any) -> bool:
@@ -107,9 +109,10 @@ def _require_no_record_arrays(static: dict[str, Any], size: int) -> None:
     for argument, given in static.items():
         for path, value in jax.tree_util.tree_flatten_with_path(given, is_leaf=is_rows)[0]:
             shape = (size,) if is_rows(value) else getattr(value, "shape", ())
-            if has_axis_of_records(shape, size):
+            if has_axis_of_records(shape, size, row_sizes):
                 name = ".".join(filter(None, (argument, jax.tree_util.keystr(path, simple=True, separator="."))))
-                raise _validate.ArgumentError(name, shape, f"has an axis of {size}, the number of records. {BY_POSITION}")
+                what = "an axis of" if size in shape else "as many entries as rows of"
+                raise _validate.ArgumentError(name, shape, f"has {what} {size}, the number of records. {BY_POSITION}")
 
 
 def _require_separate_records(step: PrivateStep, *num_records: int) -> None:
@@ -130,4 +133,5 @@ def _require_separate_records(step: PrivateStep, *num_records: int) -> None:
         return step.estimator.gradient(model, params, key, 1.0, release)
 
     base_noise = jax.eval_shape(fast_key, jax.ShapeDtypeStruct((2,), jnp.uint32))
-    require_no_records(jax.make_jaxpr(without_records)(model.initial, base_noise), *num_records)
+    closed, row_sizes = jax.make_jaxpr(without_records)(model.initial, base_noise), row_sizes_of(model.blank_record)
+    require_no_records(closed, *num_records, row_sizes=row_sizes)
