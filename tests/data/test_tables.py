@@ -509,3 +509,52 @@ def test_what_is_undeclared_is_said_first(frame):
     both = dataclasses.replace(read_off, private_scaling=True)
     assert len(both.caveats) == 2
     assert "mean and standard deviation" in both.caveats[0]
+
+
+# --- values that a declaration does not foresee ----------------------------------------------------------------------------
+
+FORESEEN = {"missing": "drop", "schema": {"age": (0, 100), "ward": wb.data.Categorical(["a", "b"], other=True)}}
+ROW = {"age": 50.0, "ward": "a", "ill": "no"}
+
+
+def wards(**row):
+    """A hundred rows as declared, and another."""
+    random = np.random.default_rng(1)
+    known = pd.DataFrame(
+        {"age": random.uniform(0, 99, 100), "ward": ["a", "b"] * 50, "ill": ["no", "no", "yes", "yes"] * 25}
+    )
+    return pd.concat([known, pd.DataFrame([ROW | row])], ignore_index=True)
+
+
+@pytest.mark.parametrize("row", [{"ill": "8675309"}, {"ward": "8675309"}, {"age": np.nan}, {"ill": None}])
+def test_what_is_not_foreseen_is_an_error_of_whoever_reads_the_table(row, monkeypatch, tmp_path):
+    """It comes before there is a data set that could be fitted, so nothing is spent. It shows no cell."""
+    monkeypatch.setenv("WORKBENCH_STATE", str(tmp_path))
+    schema = {"age": (0, 100), "ward": ["a", "b"]}
+    assert wb.data.from_frame(wards(), target="ill", classes=["no", "yes"], schema=schema).num_train > 0
+    with pytest.raises(ArgumentError) as refused:
+        wb.data.from_frame(wards(**row), target="ill", classes=["no", "yes"], schema=schema)
+    assert "8675309" not in str(refused.value)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    "row",
+    [
+        {"ill": "8675309"},
+        {"ward": "8675309"},
+        {"ward": None},
+        {"age": np.nan},
+        {"age": -1e30},
+        {"ill": None},
+    ],
+)
+def test_with_a_declaration_of_all_values_no_row_decides_whether_a_table_can_be_read(row):
+    """All other records are what they are without the row, and on the same side of the split."""
+    whole = wb.data.from_frame(wards(**row), target="ill", positive="yes", name="wards", **FORESEEN)
+    fewer = wb.data.from_frame(wards().iloc[:100], target="ill", positive="yes", name="wards", **FORESEEN)
+    assert (whole.classes, whole.feature_names) == (fewer.classes, fewer.feature_names)
+    for side in ("train", "evaluation"):
+        rows, others = (np.column_stack(getattr(each, side)) for each in (whole, fewer))
+        assert len(rows) - len(others) in (0, 1)
+        np.testing.assert_array_equal(rows[: len(others)], others)
