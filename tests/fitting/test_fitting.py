@@ -112,6 +112,16 @@ def test_a_caution_compares_delta_with_the_declared_number_of_records():
     assert "N = 10000 records" in prepare(delta=1e-3, num_records=10_000).cautions[0]
 
 
+def test_more_records_than_declared_are_refused_before_anything_is_spent(private_data, monkeypatch, tmp_path):
+    monkeypatch.setenv("WORKBENCH_STATE", str(tmp_path))
+    for model, options in (("logistic", {}), ("logistic", {"estimator": "vanilla"})):
+        with pytest.raises(ArgumentError, match="upper bound") as refused:
+            wb.fit(model, private_data, epsilon=1.0, num_records=private_data.num_train - 1, **options)
+        assert refused.value.argument == "num_records"
+        assert str(private_data.num_train) not in str(refused.value)
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_a_caution_is_a_warning_of_fit(monkeypatch):
     monkeypatch.setattr(fits.PreparedFit, "run", lambda *_: iter(()))
     monkeypatch.setattr(fits.PreparedFit, "result", lambda _: None)

@@ -171,6 +171,26 @@ def test_number_of_records_is_that_of_the_sampler_unless_declared():
     assert trainer.private_step.model.num_records == NUM_RECORDS
 
 
+def test_more_records_than_declared_are_refused_before_the_model_is_read():
+    def unread(*arguments, **options):
+        raise AssertionError("it was called")
+
+    trainer = DPVI(unread, unread, Adam(0.1), epsilon=1.0, iterations=10, sampling_rate=0.2, num_records=NUM_RECORDS - 1)
+    with pytest.raises(ArgumentError, match="upper bound") as refused:
+        trainer.init(new_key(), *RECORDS)
+    assert (refused.value.argument, refused.value.value) == ("num_records", NUM_RECORDS - 1)
+
+
+@pytest.mark.parametrize("strategy", ["auto", "loop"])
+def test_the_guarantee_says_whether_sums_depend_on_places(strategy):
+    trainer = DPVI(
+        zoo.logistic, zoo.logistic_guide, Adam(0.1), epsilon=1.0, iterations=2, sampling_rate=0.2, strategy=strategy
+    )
+    guarantee = trainer.guarantee(trainer.init(new_key(), *RECORDS))
+    assert guarantee.covers_deletion == (strategy == "loop")
+    assert ("its place stays empty" in guarantee.headline()) == (strategy == "auto")
+
+
 def test_static_arguments_reach_the_model():
     def model(x, y=None, num_records=None, width=None):
         assert width == 3.0
