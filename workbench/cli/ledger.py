@@ -117,7 +117,7 @@ def _show(book: Ledger, arguments: argparse.Namespace) -> Answer:
         f"{_called(facts)}: each record is a {facts['unit']}; first seen {facts['first_seen']}.",
         status.statement(),
         *_cap_lines(facts),
-        *(f"Fits on {_called(other)} count too: {_shared(other['how'])}." for other in facts["relatives"]),
+        *_relative_lines(facts["relatives"]),
     ]
     if fits:
         header = ("fit", "data", "model", "epsilon", "delta", "steps", "status", "rule", "began", "who", "result")
@@ -129,6 +129,14 @@ def _show(book: Ledger, arguments: argparse.Namespace) -> Answer:
         if fit["interrupted"]
     ]
     return {**facts, "statement": status.statement(), "cautions": status.cautions(), "spends": fits}, lines
+
+
+def _relative_lines(relatives: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Which data sets share caps and totals with one, a sentence for each reason."""
+    called: dict[str, list[str]] = {}
+    for other in relatives:
+        called.setdefault(other["how"], []).append(_called(other))
+    return [f"Fits on {', '.join(names)} count too: {_shared(how)}." for how, names in called.items()]
 
 
 def _cap(book: Ledger, arguments: argparse.Namespace) -> Answer:
@@ -146,7 +154,7 @@ def _cap(book: Ledger, arguments: argparse.Namespace) -> Answer:
 def _cap_lines(facts: Mapping[str, Any]) -> list[str]:
     """What each cap means, its filter's order, and what is used."""
     lines = [
-        f"Cap of {_called(cap)}: all fits on these records, and on records that overlap with them, spend at most "
+        f"Cap of {_called(cap)}: all fits on these records, and on those that count together with them, spend at most "
         f"{_promised(cap['epsilon'], cap['delta'])} under {cap['relation']}, even if each is chosen after seeing the "
         f"results of the others. A Renyi filter of order {cap['order']} enforces it."
         for cap in facts["caps"]
@@ -351,8 +359,10 @@ def _remedy(run: str | None) -> str:
 
 
 def _shared(how: str) -> str:
-    from workbench.ledger.budget import NOT_COMPARED
+    from workbench.ledger.budget import CLONES, NOT_COMPARED
 
+    if how == CLONES:
+        return "copies of one estimator were fitted there and here, so they share one cap"
     return f"they were entered with {how}" if how == NOT_COMPARED else f"they have {how} in common"
 
 

@@ -35,7 +35,7 @@ from workbench.ledger._errors import (
     ledger_error,
 )
 
-__all__ = ["LedgerFile", "check_pages", "digest_of", "fact", "now", "own_key"]
+__all__ = ["LedgerFile", "check_pages", "digest_of", "fact", "now", "own_key", "set_fact"]
 
 _APPLICATION = 0x4450564C  # "DPVL", in the file's header
 _FORMAT = 2  # 1 had neither facts, seal nor the column datasets.key
@@ -213,7 +213,7 @@ class LedgerFile:
                     os.rename(self.key_path, self.key_path.with_name(f"{self.key_path.name}.old-{time.time_ns()}"))
             except OSError as error:
                 raise self.error(error) from error
-            _set_fact(database, "key", digest_of(self._made_key(None)))
+            set_fact(database, "key", digest_of(self._made_key(None)))
 
     def _kept_key(self) -> bytes | None:
         try:
@@ -253,7 +253,7 @@ class LedgerFile:
             # early versions used the user's own key; data sets that it does not open were another user's
             key = self._made_key(own if own is not None and digest_of(own) in known else None)
         if digest != digest_of(key):
-            _set_fact(database, "key", digest_of(key))
+            set_fact(database, "key", digest_of(key))
         _label(database, key)
         return key
 
@@ -274,12 +274,13 @@ def digest_of(key: bytes) -> str:
 
 
 def fact(database: sqlite3.Connection, name: str) -> str | None:
-    """A fact about the ledger: the digest of its "key", or when it was "begun anew"."""
+    """A fact about the ledger: the digest of its "key", when it was "begun anew", or a group of data sets (``_rows``)."""
     found = database.execute("SELECT value FROM facts NOT INDEXED WHERE name = ?", (name,)).fetchone()
     return None if found is None else str(found[0])
 
 
-def _set_fact(database: sqlite3.Connection, name: str, value: str) -> None:
+def set_fact(database: sqlite3.Connection, name: str, value: str) -> None:
+    """Write a fact about the ledger, over an earlier one of that name."""
     # REPLACE would delete the old row without firing the triggers that keep the checksum
     database.execute(
         "INSERT INTO facts VALUES (?, ?) ON CONFLICT (name) DO UPDATE SET value = excluded.value", (name, value)

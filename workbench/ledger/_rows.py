@@ -11,15 +11,15 @@ from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 from workbench.ledger._errors import DamageError
-from workbench.ledger._file import digest_of, now
-from workbench.ledger.budget import OVERRIDE, CapError, Entry, Spend
+from workbench.ledger._file import digest_of, fact, now, set_fact
+from workbench.ledger.budget import CLONES, OVERRIDE, CapError, Entry, Spend
 from workbench.ledger.renyi_filter import Cap
 from workbench.privacy import _events
 from workbench.privacy.guarantee import Guarantee
 
 __all__ = [
-    "Known", "enter", "entries", "event", "links", "number_of", "number_of_fit", "present", "relatives_of", "rule_of",
-    "separated_from", "spends", "user",
+    "Known", "connected", "enter", "entries", "event", "number_of", "number_of_fit", "present", "relate", "relatives_of",
+    "rule_of", "separated_from", "set_cap", "spends", "user",
 ]  # fmt: skip
 
 
@@ -27,7 +27,7 @@ class Known(NamedTuple):
     """A data set as one ledger knows it.
 
     :param fingerprints: it may have been entered by any of these, and will be entered by the first.
-    :param key: of the ledger. :param sketch: None if it is already entered.
+    :param key: of the ledger. :param sketch: None if it is already entered. :param token: as of ``DatasetId``.
     """
 
     name: str
@@ -35,22 +35,33 @@ class Known(NamedTuple):
     fingerprints: tuple[str, ...]
     key: bytes
     sketch: bytes | None
+    token: str = ""
 
 
 def enter(database: sqlite3.Connection, known: Known) -> int:
-    """The number of a data set. A new one is entered, with its relatives."""
+    """The number of a data set. A new one is entered, with its relatives. Its token is noted, if it has one."""
     number = number_of(database, known)
-    if number is not None:
-        return number
-    related = relatives_of(database, known)
-    number = database.execute(
-        "INSERT INTO datasets (name, fingerprint, unit, sketch, time, key) VALUES (?, ?, ?, ?, ?, ?)",
-        (known.name, known.fingerprints[0], known.unit, known.sketch, now(), digest_of(known.key)),
-    ).lastrowid
-    assert number is not None
-    for other, how in related.items():
-        database.execute("INSERT INTO relatives VALUES (?, ?, ?, 1, '', '', ?)", (other, number, how, now()))
+    if number is None:
+        related = _overlapping(database, known)
+        number = database.execute(
+            "INSERT INTO datasets (name, fingerprint, unit, sketch, time, key) VALUES (?, ?, ?, ?, ?, ?)",
+            (known.name, known.fingerprints[0], known.unit, known.sketch, now(), digest_of(known.key)),
+        ).lastrowid
+        assert number is not None
+        for other, how in related.items():
+            database.execute("INSERT INTO relatives VALUES (?, ?, ?, 1, '', '', ?)", (other, number, how, now()))
+    if known.token:
+        members = _members(database, known.token) | {number}
+        set_fact(database, _TOKEN + known.token, " ".join(map(str, sorted(members))))
     return number
+
+
+_TOKEN = "fits with token "  # begins the name of a fact: the numbers of the data sets that these fits were on
+
+
+def _members(database: sqlite3.Connection, token: str) -> set[int]:
+    """Numbers of the data sets of all fits with a token."""
+    return set(map(int, (fact(database, _TOKEN + token) or "").split()))
 
 
 def rule_of(check: Callable[[], str], over_cap: str | None) -> str:
@@ -85,10 +96,17 @@ def number_of_fit(database: sqlite3.Connection, key: str) -> int | None:
 
 
 def relatives_of(database: sqlite3.Connection, known: Known) -> dict[int, str]:
-    """{number: how it is known} of the data sets that share records with one that is not entered yet."""
+    """{number: how it is known} of the data sets that count together with one, as far as its rows do not say so yet."""
+    clones = dict.fromkeys(_members(database, known.token), CLONES) if known.token else {}
+    return {**clones, **_overlapping(database, known)}
+
+
+def _overlapping(database: sqlite3.Connection, known: Known) -> dict[int, str]:
+    """{number: how it is known} of the data sets that share records with one; none if that is entered already."""
     from workbench.ledger.overlap import overlap
 
-    assert known.sketch is not None
+    if known.sketch is None:
+        return {}
     found = {
         row["number"]: overlap(known.sketch, row["sketch"], known.key)
         for row in database.execute("SELECT number, sketch FROM datasets")
@@ -96,8 +114,30 @@ def relatives_of(database: sqlite3.Connection, known: Known) -> dict[int, str]:
     return {number: shared.how for number, shared in found.items() if shared is not None}
 
 
-def links(database: sqlite3.Connection) -> dict[int, dict[int, str]]:
-    """{number: {number: how it is known}} of data sets that count together."""
+def connected(database: sqlite3.Connection, start: Mapping[int, str]) -> dict[int, str]:
+    """{number: how it is known} of ``start`` and of all data sets that count together with these.
+
+    Fits with one token count together, but for pairs of data sets that somebody separated.
+    """
+    links, found, waiting = _links(database), dict(start), list(start)
+    groups = [
+        set(map(int, row["value"].split()))
+        for row in database.execute("SELECT value FROM facts NOT INDEXED WHERE instr(name, ?) = 1", (_TOKEN,))
+    ]
+    while waiting:
+        number = waiting.pop()
+        clones = set().union(*(group for group in groups if number in group)) - found.keys()
+        if clones:
+            clones -= separated_from(database, number)
+        for other, how in {**dict.fromkeys(clones, CLONES), **links.get(number, {})}.items():
+            if other not in found:
+                found[other] = how
+                waiting.append(other)
+    return found
+
+
+def _links(database: sqlite3.Connection) -> dict[int, dict[int, str]]:
+    """{number: {number: how it is known}} of data sets that are relatives of each other."""
     links: dict[int, dict[int, str]] = {}
     for row in database.execute("SELECT one, other, how FROM relatives WHERE counted"):
         links.setdefault(row["one"], {})[row["other"]] = row["how"]
@@ -109,6 +149,15 @@ def separated_from(database: sqlite3.Connection, number: int | None) -> set[int]
     """Numbers of the data sets that somebody declared to share no records with this one."""
     rows = database.execute("SELECT one, other FROM relatives WHERE NOT counted AND ? IN (one, other)", (number,))
     return {other for row in rows for other in row}
+
+
+def relate(database: sqlite3.Connection, first: int, second: int, counted: int, why: str) -> None:
+    """Count two data sets together (1) or separately (0) from now on, with the reason. :param first: the smaller number."""
+    database.execute(
+        "INSERT INTO relatives VALUES (?, ?, 'records', ?, ?, ?, ?) ON CONFLICT (one, other) DO UPDATE SET "
+        "counted = excluded.counted, why = excluded.why, who = excluded.who, time = excluded.time",
+        (first, second, counted, why, user(), now()),
+    )
 
 
 def entries(database: sqlite3.Connection) -> dict[int, Entry]:
@@ -123,6 +172,16 @@ def entries(database: sqlite3.Connection) -> dict[int, Entry]:
             cap = Cap(row["epsilon"], row["delta"], row["relation"], row["filter_order"])
         entries[row["dataset"]] = dataclasses.replace(entries[row["dataset"]], cap=cap, why=row["why"], after=row["after"])
     return entries
+
+
+def set_cap(database: sqlite3.Connection, number: int, cap: Cap | None, why: str) -> None:
+    """Give a data set a cap, None for none, with the reason."""
+    values = (None,) * 4 if cap is None else (cap.epsilon, cap.delta, cap.relation, cap.order)
+    database.execute(
+        "INSERT INTO caps (dataset, epsilon, delta, relation, filter_order, after, why, who, time) "
+        "VALUES (?, ?, ?, ?, ?, (SELECT coalesce(max(number), 0) FROM spends), ?, ?, ?)",
+        (number, *values, why, user(), now()),
+    )
 
 
 def spends(database: sqlite3.Connection) -> list[Spend]:

@@ -14,7 +14,9 @@ from workbench.ledger.composition import TotalPrivacy, total
 from workbench.ledger.renyi_filter import Cap, taken_part
 from workbench.privacy.guarantee import Guarantee
 
-__all__ = ["FILTER", "NOT_COMPARED", "NO_CAP", "OVERRIDE", "PLAN", "RULES", "BudgetStatus", "CapError", "Entry", "Spend"]
+__all__ = [
+    "CLONES", "FILTER", "NOT_COMPARED", "NO_CAP", "OVERRIDE", "PLAN", "RULES", "BudgetStatus", "CapError", "Entry", "Spend",
+]  # fmt: skip
 
 # rules that allow a fit, as the file has them, and in words
 NO_CAP, FILTER, PLAN, OVERRIDE = "no cap", "filter", "plan", "override"
@@ -26,6 +28,7 @@ RULES = {
 }
 
 NOT_COMPARED = "another key"  # the relation of data sets that cannot be compared
+CLONES = "clones"  # that of data sets which copies of one estimator were fitted to
 
 _OVER_CAP = "To go over it on purpose, which is recorded, give over_cap= with the reason."
 

@@ -15,6 +15,7 @@ The file holds plans, promises, names and times, and nothing computed from recor
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import os
 import sqlite3
@@ -53,12 +54,14 @@ class DatasetId(NamedTuple):
     :param unit: what one record is, in words.
     :param fingerprint: ``fingerprint(key)`` is the data set's ``fingerprint.fingerprint`` with a key.
     :param sketch: ``sketch(key)`` is its ``overlap.sketch`` with a key; called only for a new fingerprint.
+    :param token: random text of fits that count together, whatever records they are on; "" for none.
     """
 
     name: str
     unit: str
     fingerprint: Callable[[bytes], str]
     sketch: Callable[[bytes], bytes]
+    token: str = ""
 
 
 def default_path() -> Path:
@@ -145,8 +148,7 @@ class Ledger:
         known = self._known(dataset)
         with self._file.open(write=False) as database:
             number = _rows.number_of(database, known)
-            related = _rows.relatives_of(database, known) if number is None else {}
-            return self._status(database, number, related, known)
+            return self._status(database, number, _rows.relatives_of(database, known), known)
 
     def _known(self, dataset: DatasetId) -> _rows.Known:
         """How the ledger knows a data set. This may take seconds, so the file is not locked for writing meanwhile."""
@@ -160,7 +162,8 @@ class Ledger:
             return self._known_by(database, dataset, key)
 
     def _known_by(self, database: sqlite3.Connection, dataset: DatasetId, key: bytes) -> _rows.Known:
-        known, own = _rows.Known(dataset.name, dataset.unit, (dataset.fingerprint(key),), key, None), own_key()
+        known = _rows.Known(dataset.name, dataset.unit, (dataset.fingerprint(key),), key, None, dataset.token)
+        own = own_key()
         keys = {entry.key for entry in _rows.entries(database).values()}
         if own is not None and digest_of(own) in keys - {digest_of(key)}:  # in early versions each user had a key
             known = known._replace(fingerprints=(*known.fingerprints, dataset.fingerprint(own)))
@@ -175,21 +178,15 @@ class Ledger:
     ) -> BudgetStatus:
         """The status of a data set, from the numbers of all that count together with it.
 
-        :param number: None for a data set that is not in the ledger. :param related: its relatives then, {number: how}.
-        :param known: itself then.
+        :param number: None for a data set that is not in the ledger. :param known: itself then.
+        :param related: ``_rows.relatives_of`` it, where its rows may not say so yet.
         """
-        entries, links = _rows.entries(database), _rows.links(database)
-        found = dict(related or {})
-        waiting = [number] if number is not None else list(found)
-        reached = set(waiting)
-        while waiting:
-            for other, how in links.get(waiting.pop(), {}).items():
-                if other not in reached:
-                    reached.add(other)
-                    waiting.append(other)
-                    found.setdefault(other, how)
-        entry = None if number is None else entries[number]
+        entries = _rows.entries(database)
         apart = _rows.separated_from(database, number)
+        start = {other: how for other, how in (related or {}).items() if other not in apart}
+        found = _rows.connected(database, start if number is None else {number: "", **start})
+        reached = set(found)
+        entry = None if number is None else entries[number]
         own_key = entry.key if entry is not None else "" if known is None else digest_of(known.key)
         for other, its in entries.items():
             if other not in reached | apart and not its.key == own_key != "":
@@ -410,23 +407,40 @@ class Ledger:
         :param why: recorded.
         """
         cap = Cap.checked(epsilon, delta, relation, order)
-        return self._set_cap(dataset, (cap.epsilon, cap.delta, cap.relation, cap.order), why)
+        return self._set_cap(dataset, cap, why)
 
     def remove_cap(self, dataset: int | str, why: str) -> Entry:
         """Remove a data set's cap, with the reason ``why``, which must not be empty."""
         if not why.strip():
             raise _validate.ArgumentError("why", why, "must say why the cap is removed.")
-        return self._set_cap(dataset, (None,) * 4, why)
+        return self._set_cap(dataset, None, why)
 
-    def _set_cap(self, dataset: int | str, values: tuple[Any, ...], why: str) -> Entry:
+    def _set_cap(self, dataset: int | str, cap: Cap | None, why: str) -> Entry:
         number = self.entry(dataset).number
         with self._file.open(write=True) as database:
-            database.execute(
-                "INSERT INTO caps (dataset, epsilon, delta, relation, filter_order, after, why, who, time) "
-                "VALUES (?, ?, ?, ?, ?, (SELECT coalesce(max(number), 0) FROM spends), ?, ?, ?)",
-                (number, *values, why, _rows.user(), now()),
-            )
+            _rows.set_cap(database, number, cap, why)
             return _rows.entries(database)[number]
+
+    def keep_cap(self, dataset: DatasetId, cap: Cap, why: str) -> None:
+        """Give a data set this cap, unless it counts for it already. Of several processes, one decides.
+
+        :raises ArgumentError: naming ``cap``, if another one counts. Nothing is written then.
+        """
+        known = self._known(dataset)
+        with self._file.open(write=True) as database:
+            number = _rows.enter(database, known)
+            others = [entry.cap for entry in self._status(database, number).caps if entry.cap is not None]
+            if not others:
+                _rows.set_cap(database, number, cap, why)
+            elif not any((cap.epsilon, cap.delta, cap.relation) == other[:3] for other in map(dataclasses.astuple, others)):
+                raise _validate.ArgumentError(
+                    "cap",
+                    (cap.epsilon, cap.delta),
+                    f"is not the cap of these records in the ledger: epsilon = {others[0].epsilon:g} at delta = "
+                    f"{others[0].delta:g} under {others[0].relation}.",
+                    code="another cap",
+                    remedy="Leave it out to keep that one, or change that one with Ledger.set_cap.",
+                )
 
     def separate(self, one: int | str, other: int | str, why: str) -> None:
         """Count two data sets separately because they share no records, as ``why`` (not empty) says."""
@@ -443,8 +457,4 @@ class Ledger:
         if first == second:
             raise _validate.ArgumentError("other", other, "is the same data set.")
         with self._file.open(write=True) as database:
-            database.execute(
-                "INSERT INTO relatives VALUES (?, ?, 'records', ?, ?, ?, ?) ON CONFLICT (one, other) DO UPDATE SET "
-                "counted = excluded.counted, why = excluded.why, who = excluded.who, time = excluded.time",
-                (first, second, counted, why, _rows.user(), now()),
-            )
+            _rows.relate(database, first, second, counted, why)

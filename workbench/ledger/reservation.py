@@ -83,6 +83,11 @@ class Reservation:
         self._details: dict[str, Any] = {"model": model, "seed": seed, "run": run, "over_cap": over_cap}
         self._held: set[str] = set()  # keys of fits that are reserved by this object
 
+    def count_with(self, token: str) -> None:
+        """Count these fits together with all that have the same token, whatever records those are on."""
+        dataset = self._dataset
+        self._dataset = functools.cache(lambda: dataset()._replace(token=token))
+
     def reserve(self, keys: Iterable[str] | None = None) -> None:
         """Reserve all planned steps. On later calls, reserve the rest of fits that have ended.
 
@@ -148,27 +153,20 @@ class Reservation:
         """Give the records this cap, which is what all fits on them may spend together, unless it counts for them already.
 
         :param relation: as of ``Cap.checked``. :param why: recorded.
-        :raises ArgumentError: naming ``cap``, for a cap that no fit keeps, and if the ledger has another one.
+        :raises ArgumentError: naming ``cap``, for a cap that no fit keeps, without a ledger, or if the ledger has another.
         """
         try:
-            wanted = Cap.checked(epsilon, delta, relation)
+            cap = Cap.checked(epsilon, delta, relation)
         except _validate.ArgumentError as error:
             raise _validate.ArgumentError("cap", (epsilon, delta), f"its {error.argument} {error.expectation}") from None
-        status = self.budget_status()
-        if self.ledger is None or status is None:
-            return
-        known = [entry.cap for entry in status.caps if entry.cap is not None]
-        if not known:
-            self.ledger.set_cap(self.ledger.add(self._dataset()).number, epsilon, delta, relation, why=why)
-        elif not any((cap.epsilon, cap.delta, cap.relation) == (wanted.epsilon, wanted.delta, relation) for cap in known):
+        if self.ledger is None:
             raise _validate.ArgumentError(
                 "cap",
                 (epsilon, delta),
-                f"is not the cap of these records in the ledger: epsilon = {known[0].epsilon:g} at delta = "
-                f"{known[0].delta:g} under {known[0].relation}.",
-                code="another cap",
-                remedy="Leave it out to keep that one, or change that one with Ledger.set_cap.",
+                "cannot be kept, because ledger=False counts nothing.",
+                remedy="Leave one of them out.",
             )
+        self.ledger.keep_cap(self._dataset(), cap, why)
 
 
 def note_saved(ledger: Ledger, key: str, path: str | Path) -> None:

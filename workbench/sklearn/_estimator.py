@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import secrets
 import warnings
 from typing import Any
 
@@ -13,6 +14,7 @@ from sklearn.utils.validation import check_is_fitted
 from workbench import _validate
 from workbench.data import Dataset, from_arrays
 from workbench.fitting.fits import DeltaWarning, prepare
+from workbench.ledger.budget import CLONES
 from workbench.models import Model
 from workbench.results import FitResult
 from workbench.sklearn._inputs import FROM_DATA, Scaling, bounds_of, features_of, records_of
@@ -28,6 +30,10 @@ class PrivateEstimator(BaseEstimator):
 
     A fitted estimator holds the release and public facts, and no record, so it can be pickled and sent as far as
     ``result_.labels`` says "covered".
+
+    Each estimator that is constructed has a random token, which all copies of it share: clones, deep copies and pickles.
+    The ledger counts fits with one token together. Scikit-learn repeats fits by copying, and the records of two folds need
+    not be recognised then.
     """
 
     epsilon: Any
@@ -38,11 +44,23 @@ class PrivateEstimator(BaseEstimator):
     n_features_in_: int
     result_: FitResult
     _is_clone = False
+    _token: str | None
+
+    def __new__(cls, *args: Any, **settings: Any) -> Any:
+        """An estimator with a new token. Not in ``__init__``, which subclasses may replace; a pickle brings its own."""
+        estimator = super().__new__(cls)
+        estimator._token = secrets.token_hex(16)
+        return estimator
+
+    def __setstate__(self, state: Any) -> None:
+        """Take the token from the state. A pickle of an earlier version has none, and nobody can tell its copies."""
+        self._token = None
+        super().__setstate__(state)
 
     def __sklearn_clone__(self) -> Any:
-        """A copy without a fit. It knows that it is one: cross-validation, searches and ensembles fit clones."""
+        """A copy without a fit, with the same token. It knows that it is a clone: several of them are fitted."""
         twin = super().__sklearn_clone__()
-        twin._is_clone = True
+        twin._token, twin._is_clone = self._token, True
         return twin
 
     def __sklearn_tags__(self) -> Any:
@@ -91,11 +109,22 @@ class PrivateEstimator(BaseEstimator):
         """See to it that one of several fits on the same records is under a cap.
 
         Scikit-learn repeats fits by cloning, so a clone is one of several. Another estimator is if the ledger knows of fits
-        on these records, or on others that share some with them.
+        of its copies, of fits on these records, or on others that share some with them.
 
-        :raises ArgumentError: naming ``cap``.
+        :raises ArgumentError: naming ``cap``; or ``estimator``, for one whose copies cannot be told.
         """
         reservation = prepared.run_log.reservation
+        if self._token is not None:
+            reservation.count_with(self._token)
+        elif reservation.ledger is not None:
+            raise _validate.ArgumentError(
+                "estimator",
+                type(self).__name__,
+                "was pickled by an earlier version, and the ledger cannot tell which others are copies of it, so no cap is "
+                "kept.",
+                code="no token",
+                remedy="Construct it anew, and copy that one.",
+            )
         if self.cap is not None:
             epsilon, delta = _pair(self.cap)
             why = f"given to a {type(self).__name__}"
@@ -104,13 +133,19 @@ class PrivateEstimator(BaseEstimator):
         status = reservation.budget_status()
         if status is None or status.caps or not (self._is_clone or status.parts):
             return
-        reason = "this is a clone, as cross-validation makes them" if self._is_clone else "these records were fitted before"
+        copies = {entry.number for entry, how in status.relatives if how == CLONES}
+        reason = "these records were fitted before"
+        if self._is_clone:
+            reason = "this is a clone, as cross-validation makes them"
+        elif all(spend.dataset in copies for spend in status.spends):
+            reason = "this estimator, or a copy of it, was fitted before, and some people may be in both tables"
         raise _validate.ArgumentError(
             "cap",
             None,
             f"must say what all fits on these records may spend together: {reason}, and what each spends adds up.",
             code="no cap",
-            remedy="Give cap=(epsilon, delta). Each fit then counts, and the one that would exceed it is refused.",
+            remedy="Give cap=(epsilon, delta). Each fit then counts, and the one that would exceed it is refused. For "
+            "records of other people, construct another estimator.",
         )
 
     def _keep(self, result: FitResult) -> None:

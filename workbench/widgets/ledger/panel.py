@@ -16,7 +16,7 @@ import ipywidgets as widgets
 from workbench import _numbers
 from workbench._validate import ArgumentError
 from workbench.data import Dataset
-from workbench.ledger.budget import NOT_COMPARED, BudgetStatus, CapError
+from workbench.ledger.budget import CLONES, NOT_COMPARED, BudgetStatus, CapError
 from workbench.ledger.ledger import DatasetId
 from workbench.privacy.guarantee import Guarantee
 from workbench.widgets._kit import fields, markup
@@ -34,6 +34,7 @@ _QUIET_SECONDS = 120  # without a new checkpoint, after which a run that is in n
 _SHARED = {
     "records": "they have records in common",
     "columns": "they have values of columns in common",
+    CLONES: "copies of one estimator were fitted to both, so they share one cap",
     NOT_COMPARED: "it was entered with another key, so it is unknown whether they share records",
 }
 
