@@ -12,6 +12,7 @@ import pytest
 from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
 from sklearn.linear_model import LinearRegression, LogisticRegression
+from sklearn.utils.validation import has_fit_parameter
 
 import workbench as wb
 from tests.conftest import some_of
@@ -291,11 +292,21 @@ def test_hidden_values_of_masked_arrays_are_refused(kind):
             of(kind).fit(x, np.ma.masked_equal(y, 0))
 
 
-@pytest.mark.parametrize("kind", ["PrivateClassifier", "PrivateRegressor"])
-def test_weights_of_rows_are_refused(kind):
+@pytest.mark.parametrize("kind", KINDS)
+def test_what_only_other_estimators_take_is_refused_with_what_to_do(kind):
+    """By habit, from scikit-learn's own estimators: a bare TypeError would not say why, and what is to be done."""
     x, y = two_classes(60)
-    with pytest.raises(TypeError, match="sample_weight"):
+    with pytest.raises(ArgumentError, match=r"^sample_weight=ndarray of shape \(60,\): .*multiply what one row can change"):
         of(kind).fit(x, y, sample_weight=np.ones(60))
+    with pytest.raises(TypeError, match="unexpected keyword argument 'weights'"):
+        of(kind).fit(x, y, weights=np.ones(60))
+    for name, said in {"random_state": "seed=", "class_weight": "threshold", "max_iter": "iterations="}.items():
+        for construct in (lambda name=name: of(kind, **{name: 0}), lambda name=name: of(kind).set_params(**{name: 0})):
+            with pytest.raises(ArgumentError, match=f"^{name}=0: is not taken: .*{said}"):
+                construct()
+    with pytest.raises(TypeError, match="unexpected keyword argument 'weights'"):
+        of(kind, weights=1)
+    assert not has_fit_parameter(of(kind), "sample_weight")  # ensembles would draw rows by weights
 
 
 def test_tables_keep_the_names_of_their_columns(made_up_steps):

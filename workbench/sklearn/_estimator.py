@@ -17,7 +17,7 @@ from workbench.fitting.fits import DeltaWarning, prepare
 from workbench.ledger.budget import CLONES
 from workbench.models import Model
 from workbench.results import FitResult
-from workbench.sklearn._inputs import FROM_DATA, Scaling, bounds_of, features_of, records_of
+from workbench.sklearn._inputs import FROM_DATA, Scaling, bounds_of, features_of, records_of, refuse_foreign
 
 __all__ = ["PrivateEstimator"]
 
@@ -48,9 +48,15 @@ class PrivateEstimator(BaseEstimator):
 
     def __new__(cls, *args: Any, **settings: Any) -> Any:
         """An estimator with a new token. Not in ``__init__``, which subclasses may replace; a pickle brings its own."""
+        refuse_foreign(settings)
         estimator = super().__new__(cls)
         estimator._token = secrets.token_hex(16)
         return estimator
+
+    def set_params(self, **params: Any) -> Any:
+        """Change settings. :raises ArgumentError: for one that only scikit-learn's own estimators have."""
+        refuse_foreign(params)
+        return super().set_params(**params)
 
     def __setstate__(self, state: Any) -> None:
         """Take the token from the state. A pickle of an earlier version has none, and nobody can tell its copies."""

@@ -15,7 +15,9 @@ from workbench import _validate
 from workbench.data import preprocessing
 from workbench.data.preprocessing import Bounds
 
-__all__ = ["FROM_DATA", "Scaling", "bounds_of", "classes_of", "codes_of", "features_of", "records_of"]
+__all__ = [
+    "FROM_DATA", "Scaling", "bounds_of", "classes_of", "codes_of", "features_of", "records_of", "refuse_foreign",
+]  # fmt: skip
 
 NO_TARGET = "no_validation"  # scikit-learn's word
 FROM_DATA = "data"  # in place of a declaration: read it off the private records
@@ -55,6 +57,40 @@ class Scaling(NamedTuple):
         if self.bounds is None:
             return preprocessing.scaled(records, self.middle, self.reach)
         return preprocessing.scale_to_bounds(records, self.bounds)
+
+
+_FOREIGN = {  # arguments of scikit-learn's estimators that these do not have: why, and what to do
+    "random_state": (
+        "is not taken: noise and minibatches come from secret randomness; who knows a fixed state could remove the noise.",
+        "Leave it out. seed= repeats a fit in tests, and the guarantee says what that does to it.",
+    ),
+    "sample_weight": (
+        "is not taken: a weight would multiply what one row can change, and the noise is made for rows that count once.",
+        "Leave it out. For counts and trials see the families of wb.fit with a formula.",
+    ),
+    "class_weight": (
+        "is not taken: a weight would multiply what one row can change, and the noise is made for rows that count once.",
+        "Leave it out, and choose another threshold on predict_proba, which costs no privacy.",
+    ),
+    "max_iter": (
+        "is not taken: the number of steps is planned before the fit, because each one spends.",
+        "Give iterations=.",
+    ),
+}
+
+
+def refuse_foreign(arguments: Mapping[str, Any], method: str = "") -> None:
+    """Refuse arguments that scikit-learn's own estimators take, with what to do instead.
+
+    :param method: which takes none of ``arguments``; "" if it takes others.
+    :raises ArgumentError: naming the first of these. :raises TypeError: for another one that ``method`` does not take.
+    """
+    for name, value in arguments.items():
+        if name in _FOREIGN:
+            reason, remedy = _FOREIGN[name]
+            raise _validate.ArgumentError(name, value, reason, code="foreign", remedy=remedy)
+        if method:
+            raise TypeError(f"{method}() got an unexpected keyword argument {name!r}")
 
 
 def bounds_of(argument: str, bounds: Any, names: Sequence[str]) -> Bounds:

@@ -11,7 +11,7 @@ from sklearn.base import ClassifierMixin
 from workbench.data.preprocessing import text_of
 from workbench.models import Model, checks, get
 from workbench.sklearn._estimator import PrivateEstimator
-from workbench.sklearn._inputs import FROM_DATA, classes_of, codes_of, records_of
+from workbench.sklearn._inputs import FROM_DATA, classes_of, codes_of, records_of, refuse_foreign
 from workbench.sklearn._softmax import softmax
 
 __all__ = ["PrivateClassifier"]
@@ -95,13 +95,15 @@ class PrivateClassifier(ClassifierMixin, PrivateEstimator):
         self.unit = unit
         self.name = name
 
-    def fit(self, X: Any, y: Any) -> PrivateClassifier:  # noqa: N803
+    def fit(self, X: Any, y: Any, **foreign: Any) -> PrivateClassifier:  # noqa: N803
         """Fit to all rows, once.
 
         :param X: array[N, D] or a table of numbers without missing values, N >= 2.
         :param y: array[N] of labels.
+        :param foreign: none; ``sample_weight`` is refused with the reason.
         :raises ArgumentError: naming the parameter; ``CapError`` where the cap does not allow the fit.
         """
+        refuse_foreign(foreign, "fit")
         x, y = records_of(self, X, y, reset=True)
         classes = classes_of(self.classes, y)
         data = self._table(x, codes_of(y, classes), classes=len(classes))

@@ -9,7 +9,7 @@ from sklearn.base import ClusterMixin
 
 from workbench.models import checks, get
 from workbench.sklearn._estimator import PrivateEstimator
-from workbench.sklearn._inputs import records_of
+from workbench.sklearn._inputs import records_of, refuse_foreign
 
 __all__ = ["PrivateClusterer"]
 
@@ -69,13 +69,15 @@ class PrivateClusterer(ClusterMixin, PrivateEstimator):
         self.unit = unit
         self.name = name
 
-    def fit(self, X: Any, y: Any = None) -> PrivateClusterer:  # noqa: N803
+    def fit(self, X: Any, y: Any = None, **foreign: Any) -> PrivateClusterer:  # noqa: N803
         """Fit to all rows, once.
 
         :param X: array[N, D] or a table of numbers without missing values, N >= 2.
         :param y: not read.
+        :param foreign: none; ``sample_weight`` is refused with the reason.
         :raises ArgumentError: naming the parameter; ``CapError`` where the cap does not allow the fit.
         """
+        refuse_foreign(foreign, "fit")
         x = records_of(self, X, reset=True)
         count = checks.integer("n_clusters", self.n_clusters, at_least=1)
         model = get("gmm", num_components=count, covariance=self.covariance)
