@@ -245,8 +245,8 @@ def test_a_fit_without_checkpoints_that_ended_without_a_word_is_recovered(fit, l
     assert answer == "Fit 1 (logistic): 10 of 40 steps may have been taken and count.\n"
     (spend,) = ledger("show", "1", "--json")["spends"]
     assert (spend["status"], spend["taken"], spend["interrupted"]) == ("recovered", 10, False)
-    assert "only the steps taken count. Totals hold if no output decided when to stop" in ledger("show", "1")
-    assert spend["epsilon"] < spend["promised_epsilon"] == 1
+    assert "Totals count all planned steps, because an output may have decided when to stop" in ledger("show", "1")
+    assert spend["epsilon"] == spend["promised_epsilon"] == 1
     assert ledger("recover", "--json") == {"recovered": []}
 
 

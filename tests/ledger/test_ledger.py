@@ -20,6 +20,7 @@ from workbench import ArgumentError
 from workbench.data.splits import by_place
 from workbench.ledger import _file, ledger
 from workbench.ledger._errors import ledger_error
+from workbench.ledger.composition import total
 from workbench.ledger.ledger import CapError, DatasetId, Ledger, LedgerError, LedgerFileError, LostLedgerError
 from workbench.ledger.overlap import sketch
 from workbench.ledger.reservation import Reservation, id_of
@@ -60,8 +61,8 @@ def test_a_fit_is_reserved_whole_and_settles_to_what_it_took(book):
         3,
         "logistic",
     )
-    assert book.budget_status("clinic").total.epsilon < 0.6
-    assert "1 fit ended early, and only the steps taken count" in book.budget_status("clinic").statement()
+    assert book.budget_status("clinic").total.epsilon >= 1.0  # an output may have decided when to stop
+    assert "1 fit ended early. Totals count all planned steps" in book.budget_status("clinic").statement()
     assert spec.began <= spec.ended
     assert spec.version == wb.__version__
 
@@ -171,6 +172,61 @@ def test_a_plan_that_used_the_whole_cap_stays_whole_however_it_ended(book):
         book.reserve(records(), [promise(0.9)], model="logistic")
 
 
+def stopped(book, many, steps=100):
+    """Fits that end after ``steps`` of 500 steps, one after the other."""
+    for _ in range(many):
+        (key,) = book.reserve(records(), [promise(1.0)], model="logistic")
+        book.settle(key, steps)
+
+
+def test_a_stop_lowers_what_a_cap_counts_and_no_total(book):
+    """A total of the steps taken is no bound if a look at the outputs decided when to stop."""
+    stopped(book, 3)
+    three = book.budget_status("clinic").total
+    whole = total([promise(1.0)] * 3)
+    assert (three.epsilon, three.delta) == (whole.epsilon, whole.delta)
+    capped(book, 3.0)
+    status = book.budget_status("clinic")
+    assert status.used() < 3 * status.entry.cap.used([promise(1.0)]) / 3
+
+
+def test_where_a_cap_was_kept_from_the_first_fit_on_its_figure_is_the_total_if_that_is_less(book):
+    """The filter holds for any stops, so more fits may run than their plans would have allowed together."""
+    capped(book, 1.5)
+    stopped(book, 4)
+    status = book.budget_status("clinic")
+    assert {spend.rule for spend in status.spends} == {"filter"}
+    assert total(status.parts).epsilon > 1.5
+    assert (status.total.epsilon, status.total.delta, status.total.method) == (1.5, 1e-5, "Renyi filter")
+    assert "All 4 fits together, on the same records, satisfy (epsilon = 1.5, delta = 1e-05)" in status.statement()
+    assert "The cap holds for others too, and however stops were decided." in status.statement()
+    # and not where somebody went over it
+    book.reserve(records(), [promise(3.0)], model="logistic", over_cap="asked for")
+    assert book.budget_status("clinic").total.epsilon > 3
+
+
+@pytest.mark.parametrize("change", ["cap", "relative"])
+def test_a_cap_that_was_not_there_for_all_fits_is_no_total(book, change):
+    capped(book, 1.5)
+    stopped(book, 4)
+    if change == "cap":
+        book.set_cap("clinic", 1.6, 1e-5)
+    else:
+        book.reserve(records("ward"), [promise(0.1)], model="logistic")
+        book.relate("clinic", "ward", "the same people")
+    assert book.budget_status("clinic").total.method == "pld"
+    assert book.budget_status("clinic").total.epsilon > 1.6
+
+
+def test_a_cap_that_a_later_relation_broke_is_not_said_to_hold(book):
+    capped(book, 1.5)
+    stopped(book, 2)
+    book.reserve(records("ward"), [promise(1.4)], model="logistic")
+    assert "The cap holds" in book.budget_status("clinic").statement()
+    book.relate("clinic", "ward", "the same people")
+    assert "The cap holds" not in book.budget_status("clinic").statement()
+
+
 def test_a_cap_of_another_relation_refuses_what_it_cannot_count(book):
     capped(book)
     with pytest.raises(CapError, match=r"^relation='replace_one'"):
@@ -194,7 +250,7 @@ def test_a_cap_after_the_first_fit_says_when_it_holds(book):
     book.set_cap("clinic", 3.0, 1e-5)
     assert "was set or changed after fits had begun" in book.budget_status("clinic").statement()
     book.reserve(records(), [promise(0.5)], model="logistic")
-    assert "The cap holds for others too." in book.budget_status("clinic").statement()
+    assert "The cap holds for others too" in book.budget_status("clinic").statement()
 
 
 def test_the_newest_cap_counts_and_can_be_taken_away(book):

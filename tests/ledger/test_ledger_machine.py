@@ -150,7 +150,7 @@ class LedgerMachine(RuleBasedStateMachine):
             spends = [spend for spend in self.book.spends() if spend.dataset == entry.number]
             if entry.cap is None or entry.after or any(spend.rule == "override" for spend in spends):
                 continue
-            parts = [spend.part for spend in spends if spend.part is not None]
+            parts = [spend.under_filter for spend in spends if spend.under_filter is not None]
             if any(spend.rule == "plan" for spend in spends):
                 assert len(spends) == 1 or all(not spend.counted for spend in spends[:-1])
             else:

@@ -122,7 +122,7 @@ def _show(book: Ledger, arguments: argparse.Namespace) -> Answer:
     if fits:
         header = ("fit", "data", "model", "epsilon", "delta", "steps", "status", "rule", "began", "who", "result")
         lines += ["", *_table(header, [_row(spend, status) for spend in status.spends]), ""]
-        lines.append("Epsilon and delta are for the steps that count. Until a fit has ended, all its planned steps count.")
+        lines.append("Epsilon and delta are of all planned steps, so they hold however a stop was decided.")
     lines += [
         f"Fit {fit['number']} was interrupted at step {fit['reached']:,} or earlier. {_remedy(fit['run'])}"
         for fit in fits
@@ -253,12 +253,8 @@ def in_one_line(facts: Mapping[str, Any]) -> str:
     many = "one fit" if facts["fits"] == 1 else f"{facts['fits']} fits together"
     spent = "spent " if facts["epsilon"] is not None else ""
     line = f"Ledger: on {facts['name']!r} {many} {spent}{_promised(facts['epsilon'], facts['delta'])}"
-    conditions = {
-        "plans did not depend on results": facts["fits"] > 1,
-        "outputs did not decide when to stop": facts["stopped"],
-    }
-    if facts["epsilon"] and any(conditions.values()):
-        line += f" (if {' and '.join(words for words, holds in conditions.items() if holds)})"
+    if facts["epsilon"] and facts["fits"] > 1:
+        line += " (if plans did not depend on results)"
     if facts["caps"]:
         line += f"; {_used(facts)} of the cap is used, which leaves room for {facts['how_many_more']:,} more fits like this"
     return printable(f"{line}.")
@@ -331,8 +327,8 @@ def _facts(status: BudgetStatus, like: Guarantee | None = None) -> dict[str, Any
 
 
 def _fit_facts(spend: Spend) -> dict[str, Any]:
-    """One fit, JSON-ready; ``epsilon`` and ``delta`` are for the steps that count."""
-    part = spend.part
+    """One fit, JSON-ready; ``epsilon`` and ``delta`` are 0 if nothing was shown, and otherwise of all planned steps."""
+    part = spend.promise
     plain = ("number", "key", "dataset", "model", "relation", "planned", "reached", "taken", "rule", "why", "seed")
     return {
         **{name: getattr(spend, name) for name in (*plain, "began", "ended", "who", "run", "result")},
@@ -344,7 +340,7 @@ def _fit_facts(spend: Spend) -> dict[str, Any]:
 
 
 def _row(spend: Spend, status: BudgetStatus) -> tuple[object, ...]:
-    part = spend.part
+    part = spend.promise
     numbers = ("0", "0") if part is None else (upper(part.epsilon), upper(part.delta))
     return (
         spend.number, spend.dataset, spend.model, *numbers, f"{spend.counted:,} of {spend.planned:,}",

@@ -126,14 +126,23 @@ class Spend:
         return self.planned if self.taken is None else self.taken
 
     @property
-    def part(self) -> Guarantee | None:
-        """The guarantee of the steps that count; None if no step counts."""
-        return taken_part(self.guarantee, self.counted) if self.counted else None
+    def promise(self) -> Guarantee | None:
+        """What the fit promises however its end was decided, that of all planned steps; None if no step counts.
+
+        A fit that stops is a function of the whole fit. The smaller epsilon of the steps taken is no bound if a look at the
+        outputs decided when to stop.
+        """
+        return self.guarantee if self.counted else None
 
     @property
     def under_filter(self) -> Guarantee | None:
-        """``part`` as a cap counts it: a first plan that was allowed as a whole counts whole, however it ended."""
-        return self.guarantee if self.rule == PLAN else self.part
+        """The guarantee of the steps that a cap's filter counts, which holds for stops that are decided by looking.
+
+        A first plan that was allowed as a whole counts whole, however it ended. None if no step counts.
+        """
+        if self.rule == PLAN:
+            return self.guarantee
+        return taken_part(self.guarantee, self.counted) if self.counted else None
 
 
 @dataclass(frozen=True)
@@ -163,8 +172,8 @@ class BudgetStatus:
 
     @property
     def parts(self) -> tuple[Guarantee, ...]:
-        """The guarantees of all fits, as far as they count."""
-        return tuple(part for part in (spend.part for spend in self.spends) if part is not None)
+        """The guarantees of all planned steps of all fits of which any step counts."""
+        return tuple(part for part in (spend.promise for spend in self.spends) if part is not None)
 
     @property
     def _before(self) -> tuple[Guarantee, ...]:
@@ -199,11 +208,17 @@ class BudgetStatus:
 
     @functools.cached_property
     def total(self) -> TotalPrivacy | None:
-        """The total of all fits, as if their plans had been fixed beforehand; None if nothing was spent.
+        """The total of all fits, if their plans were fixed beforehand; None if nothing was spent.
 
-        Fits under several relations are totalled under replace_one. ``totals`` has each relation apart.
+        All planned steps count, so it holds however stops were decided. Where a cap was kept from the first fit on and is
+        less, it is the total. Fits under several relations are totalled under replace_one. ``totals`` has each relation
+        apart.
         """
-        return self._total(self.parts)
+        found = self._total(self.parts)
+        cap = self._cap_of_all
+        if found is None or cap is None or cap.relation != found.relation or found.epsilon <= cap.epsilon:
+            return found
+        return dataclasses.replace(found, epsilon=cap.epsilon, delta=cap.delta, method="Renyi filter")
 
     @functools.cached_property
     def totals(self) -> tuple[TotalPrivacy, ...]:
@@ -310,7 +325,26 @@ class BudgetStatus:
 
     @property
     def _is_kept(self) -> bool:
-        return not any(spend.rule == OVERRIDE for spend in self.spends)
+        """Whether all fits that count now keep the caps, also where they were related after they had run."""
+        if any(spend.rule == OVERRIDE for spend in self.spends):
+            return False
+        as_plan = all(spend.rule == PLAN for spend in self.spends)
+        try:
+            caps = [entry.cap for entry in self.caps if entry.cap is not None]
+            return all(
+                cap.allows(map(cap.loss, self._before)) or (as_plan and cap.kept_by_plan(self._before)) for cap in caps
+            )
+        except _validate.ArgumentError:
+            return False
+
+    @property
+    def _cap_of_all(self) -> Cap | None:
+        """The cap that every fit which counts had to keep before it began; None if there is none."""
+        if self.entry is None or self.relatives or len(self.units) > 1 or self.repeated_seeds:
+            return None
+        after = self.entry.after
+        allowed = all(spend.rule in (FILTER, PLAN) and spend.number > after for spend in self.spends)
+        return self.entry.cap if allowed else None
 
     def cautions(self) -> tuple[str, ...]:
         """The conditions under which the numbers hold, a sentence each."""
@@ -324,8 +358,8 @@ class BudgetStatus:
         stopped = sum(0 < spend.counted < spend.planned for spend in self.spends)
         if stopped:
             lines.append(
-                f"{_count(stopped, 'fit')} ended early, and only the steps taken count. Totals hold if no output decided "
-                "when to stop."
+                f"{_count(stopped, 'fit')} ended early. Totals count all planned steps, because an output may have decided "
+                "when to stop. A cap counts the steps taken, which is right in that case too."
             )
         overridden = [spend for spend in self.spends if spend.rule == OVERRIDE]
         if overridden:
@@ -386,7 +420,7 @@ class BudgetStatus:
             if not self.caps:
                 words.append("Set a cap to be safe in any case.")
             elif self._is_kept:
-                words.append("The cap holds for others too.")
+                words.append("The cap holds for others too, and however stops were decided.")
         return " ".join([*words, *self.cautions()])
 
 

@@ -58,7 +58,8 @@ class TotalPrivacy:
     :param delta: as asked for, or larger if overflow, tail and rounding cost too much of it.
     :param relation: which data sets are neighbours.
     :param fits: their number.
-    :param method: "pld", "basic composition" or "group privacy".
+    :param method: "pld", "basic composition" or "group privacy"; in a ledger also "Renyi filter", "one seed" or "several
+        units".
     """
 
     epsilon: float

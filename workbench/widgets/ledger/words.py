@@ -115,7 +115,7 @@ def _entries(budget: BudgetStatus) -> list[Entry]:
 
 def _row(spend: Spend, budget: BudgetStatus) -> list[str]:
     taken = f"at most {_numbers.count(spend.reached)}" if spend.taken is None else _numbers.count(spend.taken)
-    part = spend.part
+    part = spend.promise
     return [
         str(spend.number), spend.model, "0" if part is None else number(part.epsilon),
         f"{taken} of {_numbers.count(spend.planned)}",
