@@ -6,7 +6,31 @@ Names load on first use, so ``import workbench`` starts no JAX and no plotting l
 from __future__ import annotations
 
 import importlib
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from workbench import (
+        data,
+        inference,
+        ledger,
+        models,
+        noise,
+        plots,
+        privacy,
+        results,
+        sampling,
+        sklearn,
+        sweeps,
+        teaching,
+        widgets,
+    )
+    from workbench._validate import ArgumentError
+    from workbench.auditing import audit
+    from workbench.fitting.fits import fit, prepare
+    from workbench.fitting.resuming import forget, resume
+    from workbench.inference import PrivacyModelError
+    from workbench.results import FitResult, load
+    from workbench.sweeps.sweeping import sweep
 
 __version__ = "0.1.0"
 

@@ -245,6 +245,7 @@ def _formula_and_data(arguments: argparse.Namespace, given: dict[str, Any]) -> t
     declared = data.Schema.from_declaration(declared)
     options["missing"], declared = with_indicators(options.get("missing", "refuse"), declared)
     model = models.formula(arguments.formula, schema=declared, **given)
+    assert model.columns is not None  # those of its schema
     return model, model.dataset(
         read_table(arguments.data, model.columns.schema),
         **options,

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from workbench import _lazy
+
+if TYPE_CHECKING:  # what __getattr__ returns, for editors and type checkers
+    from workbench.fitting.fits import DeltaWarning, fit, prepare
+    from workbench.fitting.prepared import PreparedFit
 
 _HOMES = {"DeltaWarning": "fits", "PreparedFit": "prepared", "fit": "fits", "prepare": "fits"}
 

@@ -5,12 +5,21 @@ A file of a model also finds here what the gallery uses: ``checks`` of options, 
 """
 
 import importlib
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from workbench.models.builders import BUILDERS, builder
 from workbench.models.model import LinearPredictor, Model, NormalResiduals, OwnUnits
 from workbench.models.options import Option
 from workbench.models.registry import BUILT_IN, from_file, get, names, options, origin, register
+
+if TYPE_CHECKING:  # what __getattr__ returns, for editors and type checkers
+    from workbench.formula.model import formula
+    from workbench.gallery.gmm import gmm
+    from workbench.gallery.hierarchical_logistic import hierarchical_logistic
+    from workbench.gallery.logistic import logistic
+    from workbench.gallery.neural_classifier import neural_classifier
+    from workbench.gallery.vae import vae
+    from workbench.models import checks, guides, networks, pictures, scoring
 
 _MODULES = ("checks", "guides", "networks", "pictures", "scoring")
 

@@ -21,7 +21,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from workbench import _validate, gallery
+import workbench.gallery as gallery
+from workbench import _validate
 from workbench.models.builders import BUILDERS, builder
 from workbench.models.model import Model, is_numpyro_model, parameters_of
 from workbench.models.options import Option, declared, evaluated

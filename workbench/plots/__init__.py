@@ -2,9 +2,22 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from workbench import _lazy
+
+if TYPE_CHECKING:  # what __getattr__ returns, for editors and type checkers
+    from workbench.plots.checks import points_check_figure, predictive_check_figure
+    from workbench.plots.curves import training_figure
+    from workbench.plots.groups import group_effects_figure
+    from workbench.plots.images import image_grid_figure, latent_grid_figure, reconstructions_figure
+    from workbench.plots.mixtures import mixture_figure
+    from workbench.plots.plates import plate_figure, plate_words
+    from workbench.plots.posterior import coefficients_figure, forest_figure, pair_figure
+    from workbench.plots.privacy import comparison_figure, epsilon_figure, norms_figure
+    from workbench.plots.responses import effect_figure, proportions_figure, rootogram_figure, survival_check_figure
+    from workbench.plots.style import png, svg
+    from workbench.plots.utility import calibration_figure, trend_figure, utility_figure
 
 _HOMES = {
     "calibration_figure": "utility",

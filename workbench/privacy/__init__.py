@@ -5,9 +5,17 @@ The accountants import dp-accounting and SciPy, which the inference core must no
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from workbench import _lazy
+
+if TYPE_CHECKING:  # what __getattr__ returns, for editors and type checkers
+    from workbench.privacy.accounting import delta, epsilon, epsilon_curve, trade_off
+    from workbench.privacy.calibration import max_sampling_rate, max_steps, noise_multiplier
+    from workbench.privacy.comparison import compare
+    from workbench.privacy.gradient_norms import GradientNorms
+    from workbench.privacy.guarantee import Guarantee
+    from workbench.privacy.outlook import Outlook
 
 _HOMES = {
     "compare": "comparison",

@@ -5,9 +5,14 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from workbench import _lazy
+
+if TYPE_CHECKING:  # what __getattr__ returns, for editors and type checkers
+    from workbench.sklearn.classifier import PrivateClassifier
+    from workbench.sklearn.clusterer import PrivateClusterer
+    from workbench.sklearn.regressor import PrivateRegressor
 
 _HOMES = {"PrivateClassifier": "classifier", "PrivateClusterer": "clusterer", "PrivateRegressor": "regressor"}
 

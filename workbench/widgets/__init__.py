@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from workbench._lazy import named
+
+if TYPE_CHECKING:  # what __getattr__ returns, for editors and type checkers
+    from workbench.widgets.ledger.screen import Ledger
+    from workbench.widgets.sweep.screen import Sweep
+    from workbench.widgets.workbench.screen import Workbench
 
 _HOMES = {"Ledger": "ledger.screen", "Sweep": "sweep.screen", "Workbench": "workbench.screen"}
 
