@@ -301,6 +301,19 @@ def test_a_full_disk_ends_a_fit_in_one_line_that_is_no_bad_argument(fit, monkeyp
     assert err.count("\n") == 1
 
 
+def test_a_file_that_may_not_be_used_ends_a_command_in_one_line(command, monkeypatch):
+    """Of any file; what has neither a file nor a reason is an error of the program, with its traceback."""
+
+    def refused(self):
+        raise PermissionError(errno.EACCES, "Permission denied", "/state/file")
+
+    monkeypatch.setattr(Ledger, "datasets", refused)
+    assert command("ledger", "list") == (1, "", "workbench ledger: /state/file: Permission denied.\n")
+    monkeypatch.setattr(Ledger, "datasets", lambda self: os.close(-1))
+    with pytest.raises(OSError, match="Bad file descriptor"):
+        command("ledger", "list")
+
+
 # ---- names that would do something, files that are lost -------------------------------------------------------------------
 
 

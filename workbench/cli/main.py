@@ -63,9 +63,13 @@ def _carried_out(parsed: argparse.Namespace) -> int:
         from workbench.data.storage.blocks import RecordsError
         from workbench.ledger.ledger import LedgerError
 
-        if not isinstance(error, LedgerError | RecordsError):
+        if isinstance(error, LedgerError | RecordsError):
+            reason = str(error)
+        elif error.filename is not None and error.strerror is not None:  # a file that this user may not use, a full disk
+            reason = f"{error.filename}: {error.strerror}."
+        else:
             raise
-        print(f"workbench {parsed.command}: {printable(str(error))}", file=sys.stderr)
+        print(f"workbench {parsed.command}: {printable(reason)}", file=sys.stderr)
         return FAILED
     except RuntimeError as error:
         from workbench.inference.processes import ProcessError

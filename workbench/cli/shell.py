@@ -117,7 +117,7 @@ _REMEDIES = {  # by code of an ``ArgumentError``
     "no epsilon": "Give --epsilon; for public or made-up data, --no-privacy fits without noise.",
     "over cap": _OVER_CAP,
     "cap relation": _OVER_CAP,
-    "not writable": f"{_OTHER_LEDGER}, or make it writable.",
+    "not writable": f"{_OTHER_LEDGER}, or get the right to read and write it, the files beside it and its folder.",
     "not reachable": f"{_OTHER_LEDGER}.",
     "no folder": f"{_OTHER_LEDGER}.",
     "other devices": "Give --devices or --processes.",

@@ -19,10 +19,11 @@ from __future__ import annotations
 import contextlib
 import json
 import math
+import os
 import shutil
 import time
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -37,8 +38,8 @@ from workbench.ledger import _owners
 from workbench.ledger.fingerprint import key_file, secret_key
 
 __all__ = [
-    "Checkpoint", "Checkpoints", "forget", "holds_fit", "holds_key", "is_running", "new_folder", "newest", "runs",
-    "saved_runs", "spend_of",
+    "Checkpoint", "Checkpoints", "forget", "holds_fit", "holds_key", "is_running", "make_runs", "new_folder", "newest",
+    "runs", "saved_runs", "spend_of",
 ]  # fmt: skip
 
 SECONDS = 10.0  # between two checkpoints,
@@ -55,6 +56,14 @@ _PARTIAL = ".*.partial"  # files that a killed process leaves behind, maybe with
 def runs() -> Path:
     """The folder of all runs that are given no other folder."""
     return _folders.state() / "runs"
+
+
+def make_runs() -> None:
+    """Create the folder of all runs. :raises OSError: if this user may not write there."""
+    runs().mkdir(mode=0o700, parents=True, exist_ok=True)
+    if not os.access(runs(), os.W_OK):
+        raise PermissionError(f"{runs()} cannot be written")
+    _owners.own(_owners_folder())
 
 
 # ---- writing ------------------------------------------------------------------------------------------------------------
@@ -256,13 +265,13 @@ class Checkpoint:
 def newest(path: str | Path) -> Checkpoint:
     """Read the newest intact checkpoint in a run's folder, or the one in the file ``path``.
 
-    :raises ArgumentError: naming ``path``, if there is none, it was edited, or another version wrote it.
+    :raises ArgumentError: naming ``path``, if there is none, it cannot be read, it was edited, or another version wrote it.
     """
     place = Path(path).expanduser()
     problem: _validate.ArgumentError | None = None
-    for file in [place] if place.is_file() else _files(place):
-        if not file.exists():
-            continue
+    with _reading("path", path):
+        files = [file for file in ([place] if place.is_file() else _files(place)) if file.exists()]
+    for file in files:
         try:
             facts = load_facts(file)
         except _validate.ArgumentError as error:
@@ -290,17 +299,34 @@ def _edited(path: Path) -> _validate.ArgumentError:
 
 
 def saved_runs() -> list[Path]:
-    """The folders of runs in ``runs()``, oldest first."""
+    """The folders of runs in ``runs()``, oldest first.
+
+    :raises ArgumentError: naming ``state folder``, if they may not be read.
+    """
     found = []
-    for folder in runs().iterdir() if runs().is_dir() else ():
-        with contextlib.suppress(FileNotFoundError):  # another process may delete old ones
-            found.append((folder.stat().st_mtime, folder))
-    return [folder for _, folder in sorted(found) if folder.is_dir()]
+    with _reading("state folder", _folders.state(), "Set $WORKBENCH_STATE to a folder that you may read and write."):
+        for folder in runs().iterdir() if runs().is_dir() else ():
+            with contextlib.suppress(FileNotFoundError):  # another process may delete old ones
+                found.append((folder.stat().st_mtime, folder))
+        return [folder for _, folder in sorted(found) if folder.is_dir()]
 
 
 def holds_fit(run: Path) -> bool:
-    """Whether a folder holds checkpoints or a release."""
-    return any(file.exists() for file in _files(run))
+    """Whether a folder holds checkpoints or a release.
+
+    :raises ArgumentError: naming ``checkpoint``, if it cannot be read.
+    """
+    with _reading("checkpoint", run, "Name a folder that you may read and write."):
+        return any(file.exists() for file in _files(run))
+
+
+@contextlib.contextmanager
+def _reading(argument: str, place: str | Path, remedy: str = "") -> Iterator[None]:
+    """Say what cannot be read, and why. :raises ArgumentError: naming ``argument``, for an error of the file system."""
+    try:
+        yield
+    except OSError as error:
+        raise _validate.ArgumentError(argument, str(place), f"cannot be read ({error}).", remedy=remedy) from error
 
 
 def holds_key(run: Path) -> bool:

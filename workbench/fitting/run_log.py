@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import os
 import uuid
 import warnings
 from collections.abc import Callable, Mapping
@@ -126,9 +125,7 @@ class RunLog:
         try:
             secret_key()  # seals them
             if self._checkpoint is True:
-                checkpoints.runs().mkdir(mode=0o700, parents=True, exist_ok=True)
-                if not os.access(checkpoints.runs(), os.W_OK):
-                    raise PermissionError(f"{checkpoints.runs()} cannot be written")
+                checkpoints.make_runs()
         except (OSError, ArgumentError) as error:
             if self._checkpoint is not True:
                 raise

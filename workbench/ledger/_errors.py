@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import errno
+import os
 import sqlite3
+import tempfile
 from pathlib import Path
 
 from workbench import _validate
@@ -25,6 +27,7 @@ RESTORE = (
 OTHER_FILE = "Name another file with ledger= or $WORKBENCH_LEDGER"
 
 _FULL = {errno.ENOSPC, errno.EDQUOT}
+_PROBED = 64 * 1024  # bytes
 _REFUSED = {errno.EACCES, errno.EPERM, errno.EROFS}
 # https://www.sqlite.org/rescode.html; ``sqlite_errorcode`` is extended, and its lowest 8 bits are the primary code
 _SQLITE_LOCKED = {sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_PROTOCOL}
@@ -87,6 +90,10 @@ def is_locked(error: sqlite3.Error) -> bool:
 def ledger_error(path: Path, error: OSError | sqlite3.Error | UnicodeDecodeError | DamageError) -> LedgerError:
     """The error of the ledger in ``path`` that an error of SQLite or of the file system stands for."""
     code, number = _code(error)
+    if code in ("disk error", "not reachable") and isinstance(error, sqlite3.Error):
+        cause = _cause(path)
+        if cause is not None and _code(cause)[0] in ("disk full", "not writable"):
+            error, (code, number) = cause, _code(cause)
     if code == "disk full":
         reason = f"the disk is full ({error}). Nothing was recorded, and what was recorded before is safe. Make room."
         return LedgerDiskError(path, number, reason, code=code)
@@ -98,12 +105,31 @@ def ledger_error(path: Path, error: OSError | sqlite3.Error | UnicodeDecodeError
     return LedgerFileError(path, expectation.format(error), code=code, remedy=remedy)
 
 
+def _cause(path: Path) -> OSError | None:
+    """Why the files of a ledger cannot be used, as the operating system says it; None if it lets everything be done.
+
+    SQLite does not tell. It needs room in the folder even to read: its index of the write-ahead log takes 32 KiB.
+    """
+    try:
+        os.close(os.open(path, os.O_RDWR))
+        with tempfile.TemporaryFile(dir=path.parent) as file:
+            file.write(bytes(_PROBED))
+            file.flush()
+            os.fsync(file.fileno())
+    except OSError as error:
+        return error
+    return None
+
+
 _LOST = {
     "gone": "is not there ({}).",
     "damaged": "is damaged or not a ledger ({}). It was left as it is.",
 }
 _UNUSABLE = {
-    "not writable": ("cannot be written ({}).", f"{OTHER_FILE}, or make it writable."),
+    "not writable": (
+        "cannot be read and written ({}).",
+        f"{OTHER_FILE}, or get the right to read and write it, the files beside it and its folder.",
+    ),
     "not reachable": ("cannot be opened ({}).", f"{OTHER_FILE}."),
     "locked": ("is locked by another process ({}).", "Try again when that has ended."),
     "another format": ("was written by another version ({}).", "Use that version."),

@@ -15,6 +15,7 @@ The file holds plans, promises, names and times, and nothing computed from recor
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import json
 import os
@@ -80,8 +81,9 @@ class Ledger:
 
     def __init__(self, path: str | Path | None = None) -> None:
         self.path = (default_path() if path is None else Path(path).expanduser()).absolute()
-        if self.path.is_symlink() and self.path.exists():  # the other files are beside the file itself, not beside the link
-            self.path = Path(os.path.realpath(self.path))
+        with contextlib.suppress(OSError):  # a folder that may not be looked into is refused at the first use
+            if self.path.is_symlink() and self.path.exists():  # the other files are beside the file, not beside the link
+                self.path = Path(os.path.realpath(self.path))
         self._file = LedgerFile(self.path)
 
     def __repr__(self) -> str:
@@ -432,15 +434,13 @@ class Ledger:
             others = [entry.cap for entry in self._status(database, number).caps if entry.cap is not None]
             if not others:
                 _rows.set_cap(database, number, cap, why)
-            elif not any((cap.epsilon, cap.delta, cap.relation) == other[:3] for other in map(dataclasses.astuple, others)):
-                raise _validate.ArgumentError(
-                    "cap",
-                    (cap.epsilon, cap.delta),
+            elif cap not in [dataclasses.replace(other, order=cap.order) for other in others]:
+                reason = (
                     f"is not the cap of these records in the ledger: epsilon = {others[0].epsilon:g} at delta = "
-                    f"{others[0].delta:g} under {others[0].relation}.",
-                    code="another cap",
-                    remedy="Leave it out to keep that one, or change that one with Ledger.set_cap.",
+                    f"{others[0].delta:g} under {others[0].relation}."
                 )
+                remedy = "Leave it out to keep that one, or change that one with Ledger.set_cap."
+                raise _validate.ArgumentError("cap", (cap.epsilon, cap.delta), reason, code="another cap", remedy=remedy)
 
     def separate(self, one: int | str, other: int | str, why: str) -> None:
         """Count two data sets separately because they share no records, as ``why`` (not empty) says."""

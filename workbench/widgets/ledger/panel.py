@@ -167,7 +167,7 @@ class LedgerPanel:
 
     def _runs(self, fingerprint: str, budget: BudgetStatus | None, own: Path | None) -> tuple[SavedRun, ...]:
         """Saved runs of the same records that can be resumed."""
-        with contextlib.suppress(OSError):  # a run was deleted meanwhile
+        with contextlib.suppress(OSError, ArgumentError):  # a run was deleted meanwhile, or may not be read
             runs = [run for run in self._saved_runs() if run.fingerprint == fingerprint and not run.is_finished]
             ended = (run for run in runs if _has_ended(run, budget))
             # the Resume button resumes ``own``, but cannot give a reason to exceed a cap
