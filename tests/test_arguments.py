@@ -80,7 +80,7 @@ FIT = {
     "epsilon": POSITIVE, "delta": OTHERS, "iterations": WHOLE | OTHERS, "sampling_rate": RATE | OTHERS,
     "batch_size": WHOLE | OTHERS, "relation": OTHERS, "clip": POSITIVE | OTHERS, "optimizer": OTHERS,
     "learning_rate": POSITIVE | OTHERS, "average": FLAG | OTHERS, "microbatch_size": WHOLE | OTHERS,
-    "num_records": {"3"} | OTHERS, "evaluate_private": FLAG, "draws": {"3"}, "device": OTHERS,
+    "num_records": OTHERS, "evaluate_private": FLAG, "draws": {"3"}, "device": OTHERS,
     "devices": {"1"} | OTHERS, "seed": FROM_0 | OTHERS, "estimator": OTHERS,
 }  # fmt: skip
 
@@ -154,8 +154,9 @@ def test_the_axes_and_settings_of_a_sweep(published, monkeypatch):
 
     empty = {"[]", "()"}
     taken = {
-        **FIT, "epsilons": POSITIVE, "seeds": WHOLE, "clips": POSITIVE | OTHERS, "learning_rates": POSITIVE | OTHERS,
-        "sampling_rates": RATE | OTHERS, "batch_sizes": WHOLE | OTHERS, "iterations": WHOLE | OTHERS,
+        **FIT, "epsilons": POSITIVE, "seeds": WHOLE, "num_records": {"3"} | OTHERS, "clips": POSITIVE | OTHERS,
+        "learning_rates": POSITIVE | OTHERS, "sampling_rates": RATE | OTHERS, "batch_sizes": WHOLE | OTHERS,
+        "iterations": WHOLE | OTHERS,
         "models": empty, "baselines": empty, "store": OTHERS, "ledger": OTHERS, "over_cap": OTHERS, "estimators": OTHERS,
     }  # fmt: skip
     assert_refuses_all_but(taken, call, table(sweeping.prepare))

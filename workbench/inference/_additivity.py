@@ -338,8 +338,8 @@ def _require_shapes(shapes: dict[str, list[Any]]) -> None:
 def _judge(model: RecordModel, name: str, numbers: Any, count: int, rounding: float) -> bool:
     """Whether these made-up records say something about a site. :raises PrivacyModelError: if they refute it.
 
-    A thousand roundings of the term, or of the latents that it is taken at, may lie between the sum and the terms alone.
-    They say nothing where that is as much as the term itself: at a scale of 1e-30 a location is never hit again.
+    A thousand roundings of the term, and of the latents that it is taken at, may lie between the sum and the terms alone.
+    They say nothing where that is half as much as the term itself: at a scale of 1e-30 a location is never hit again.
 
     :param rounding: of the coarsest numbers that are computed with.
     """
@@ -365,7 +365,7 @@ def _judge(model: RecordModel, name: str, numbers: Any, count: int, rounding: fl
     if not any(is_finite):
         return False
     moved = np.abs(np.ravel(numbers[2][0])[0] - together[0])
-    of_latents = 1000 * moved if np.isfinite(moved) else 0.0
+    of_latents = tolerance / rounding * moved if np.isfinite(moved) else 0.0
     if difference > tolerance * magnitude + of_latents:
         if model.uses_index:
             raise PrivacyModelError(_index_of_plate(model))
@@ -377,7 +377,7 @@ def _judge(model: RecordModel, name: str, numbers: Any, count: int, rounding: fl
             "record at a time. Scale by public constants before the model, x = (x - centre) / width, and write a likelihood "
             "that is a product over records."
         )
-    return of_latents <= 0.05 * magnitude
+    return of_latents <= 0.5 * magnitude
 
 
 def _of_index(model: RecordModel) -> str:

@@ -28,9 +28,9 @@ _RELATIONS = {
 # without it, rows that move up are rounded in other blocks of the sum, which may move it by many times C
 _PLACE_STAYS = " (its place stays empty, and later rows do not move up)"
 _DELETION = (
-    "It does not cover a row that is deleted so that later rows move up: these are then rounded in other blocks of the sum, "
-    'and the effect grows without limit, about with the square of the size of a minibatch. strategy="loop", which is '
-    "slower, covers it."
+    "The guarantee does not cover a row that is deleted so that later rows move up: these are then rounded in other blocks "
+    "of the sum, and the effect grows without limit, about with the square of the size of a minibatch. A fit with "
+    'strategy="loop", which is slower, covers it.'
 )
 _HARDLY = 1.0  # epsilon: a positive answer raises a suspicion of 50 % to at most 73 %
 _KNOWN = {

@@ -57,7 +57,7 @@ class PrivacySettings:
         becomes 1 / t, with t = 1 / q rounded to a whole number.
     :param sampler: "poisson", "without_replacement", "shuffle" or "random_allocation".
     :param clip: C > 0.
-    :param num_records: N in 2 .. 2^30 - 1, declared public.
+    :param num_records: N in 2 .. 2^30 - 1, declared public; an upper bound under add_or_remove_one.
     :param seed: None for secret randomness; a number >= 0 makes the run reproducible, and its noise predictable for
         everybody who knows the number.
     :param relation: the neighbouring relation; None stands for the sampler's own (``steps.SAMPLERS``).
