@@ -161,6 +161,12 @@ def test_a_fit_of_years_is_that_of_statsmodels(right):
     assert found.to_numpy() == pytest.approx([15, 10, 15], abs=0.3)
 
 
+def test_powers_that_double_precision_cannot_tell_apart_are_announced():
+    schema = made((1990, 2020))[1]
+    with pytest.warns(DesignWarning, match=r"raw=True\)\[4\] adds nothing to .* I\(center\(x\)\*\*4\)"):
+        wb.models.formula("y ~ poly(x, 4, raw=True) + poly(z, 3, raw=True)", schema=schema)
+
+
 # ---- priors of the user ---------------------------------------------------------------------------------------------------
 
 

@@ -344,7 +344,9 @@ def _dependent(block: Block, x: np.ndarray) -> Iterator[str]:
             continue
         weights = np.linalg.lstsq(x[:, kept], column, rcond=None)[0]
         others = [names[each] for each, weight in zip(kept, weights, strict=True) if abs(weight) > _SURE]
-        yield f"{names[place]} adds nothing to {listed(others)}: the prior alone tells them apart"
+        is_power = "**" in names[place] or names[place].startswith("poly(")
+        remedy = "; of powers far from 0 write those of the centred column, as in I(center(x)**4)" if is_power else ""
+        yield f"{names[place]} adds nothing to {listed(others)}: the prior alone tells them apart{remedy}"
 
 
 def design_of(parsed: Parsed, schema: Schema) -> Design:
