@@ -97,11 +97,6 @@ class Design:
     groups: tuple[Effects, ...]
     cautions: tuple[str, ...] = ()
 
-    @property
-    def is_replaced(self) -> bool:
-        """Whether columns are fitted in place of others."""
-        return any(block.residuals for block in (self.block, *(effects.block for effects in self.groups)))
-
     @functools.cached_property
     def _as_levels(self) -> frozenset[str]:
         """Columns that are used as categories."""

@@ -147,9 +147,8 @@ def formula(
     guide = _GUIDES[_validate.choice("covariance", covariance, _GUIDES)]
     beside = {"trials": trials, "exposure": exposure, "observed": observed}
     roles = {role: _validate.text(role, name) for role, name in beside.items() if name is not None}
-    is_orthogonal = _validate.choice("basis", basis, _BASES) == _ORTHOGONAL
     own = checked_priors(priors)
-    named = own if is_orthogonal else None
+    named = own if _validate.choice("basis", basis, _BASES) == _ORTHOGONAL else None
     columns = columns_of_formula(parsed, kind, Schema.from_declaration(schema), roles, named)
     lines = prior_lines(columns.design, kind, columns.response, own)
     regression = _regression(columns, lines)
@@ -173,7 +172,7 @@ def formula(
             **roles,
             **({"priors": {name: text_of(prior) for name, prior in own.items()}} if own else {}),
             **({"covariance": covariance} if covariance != "diagonal" else {}),
-            **({} if is_orthogonal and not columns.design.is_replaced else {"basis": basis}),
+            "basis": basis,  # also where no column is replaced: results without it are of earlier versions
         },
         columns=columns,
         lines=lines,
