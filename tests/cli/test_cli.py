@@ -153,6 +153,16 @@ def test_command_and_call_give_the_same_result(as_json, done):
     assert result.metrics == done.metrics
 
 
+def test_a_fit_without_privacy_says_so_and_takes_no_epsilon(command, tmp_path):
+    words = ["fit", "--data", "breast_cancer", "--iterations", "20", "--no-privacy", "--out", tmp_path / "run"]
+    code, out, err = command(*words)
+    assert code == 0
+    assert out.startswith("NO PRIVACY: ")
+    assert "epsilon=" not in err
+    assert not wb.load(tmp_path / "run").guarantee.is_private
+    assert "epsilon=1.0: must be left out" in refused(command, *words, "--epsilon", "1")
+
+
 def test_fit_on_a_csv_file_prints_the_guarantee_and_no_private_metrics(command, table, tmp_path):
     code, out, err = command(
         "fit", "--data", table, "--target", "ill", "--bounds", "dose=0:200", "age=0:100", "--epsilon", "2",

@@ -143,4 +143,6 @@ class NoPrivacyPlan(PrivacyPlan):
     def guarantee(self, **facts: Any) -> Guarantee:
         """``NoPrivacy``. :param facts: as of ``PrivacyPlan.guarantee``."""
         promised = dict(vars(super().guarantee(**facts)))
-        return NoPrivacy(**promised | {"caveats": (), "accountant": "none", "against_storage": False})
+        return NoPrivacy(**promised | {
+            "caveats": (), "accountant": "none", "arithmetic": "floating point", "against_storage": False,
+        })  # fmt: skip

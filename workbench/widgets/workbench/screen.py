@@ -247,7 +247,7 @@ class Workbench(RunScreen):
         if known is None:
             return
         before = known.prepared
-        spec, plan = settings.planned(self._loader.load(settings.data))
+        spec, plan = settings.planned(self._loader.load(settings.data), before.step.noised_coordinates)
         taken = spec.guarantee(plan, spec.privacy.iterations, before.step.noised_coordinates, before.run_log.hid_reads)
         seen = outlook(plan, before.step.noise_size)
         with self._showing:

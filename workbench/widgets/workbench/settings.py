@@ -115,11 +115,15 @@ class Settings:
 
         return fits.prepare(**self._asked(dataset))
 
-    def planned(self, dataset: Dataset) -> tuple[Any, Any]:
-        """What ``prepare`` does first: the fit's specification and its plan. :raises ArgumentError: naming the argument."""
+    def planned(self, dataset: Dataset, dimension: int) -> tuple[Any, Any]:
+        """What ``prepare`` does first: the fit's specification and its plan, for noise in ``dimension`` coordinates.
+
+        :raises ArgumentError: naming the argument.
+        """
         from workbench.fitting import fits
 
-        return fits.planned(**self._asked(dataset))
+        spec, plan = fits.planned(**self._asked(dataset))
+        return spec, plan.for_noise_in(dimension)
 
     def _asked(self, dataset: Dataset) -> dict[str, Any]:
         return {
