@@ -237,7 +237,8 @@ def require_observed(trace: dict) -> None:
         names = ", ".join(repr(name) for name, site in trace.items() if site["type"] == "sample")
         raise PrivacyModelError(
             f"no site of the model is observed ({names}), so there is nothing to learn from: write obs= for what was "
-            'measured, as in numpyro.sample("obs", ..., obs=y), and give its values with the records.'
+            'measured, as in numpyro.sample("obs", ..., obs=y) inside numpyro.plate("records", len(x)), and give its values '
+            "with the records."
         )
 
 
