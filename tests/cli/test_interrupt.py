@@ -23,7 +23,7 @@ MOMENTS = {
     "import": "sys.addaudithook(lambda event, given: event == 'import' and given[0] == 'jaxlib' and press())",
     "half a module": "sys.addaudithook(lambda event, given: event == 'import' and given[0] == 'jax._src.core' and press())",
     "collecting": "gc.callbacks.append(lambda *_: 'jax' in sys.modules and press())",
-    "loading": "import workbench.data.csv_files as room; room.read_csv = lambda *_, **__: press() or time.sleep(60)",
+    "loading": "import workbench.data.files as room; room.read_csv = lambda *_, **__: press() or time.sleep(60)",
     "calibrating": "import workbench.fitting as room; room.prepare = lambda *_, **__: press() or time.sleep(60)",
 }
 PROGRAM = """
