@@ -15,6 +15,7 @@ import workbench as wb
 from tests.conftest import some_of
 from tests.formula.tables import SCHEMA, made
 from workbench import ArgumentError
+from workbench.formula.families import FAMILIES
 from workbench.formula.priors import Beside, prior_of, side_by_side, text_of
 from workbench.formula.records import CutWarning
 
@@ -285,6 +286,38 @@ def test_the_largest_gradient_is_not_exceeded():
     norms = np.sqrt(1 + np.square(x).sum(axis=1))  # of one whose response is the opposite of what is predicted
     assert norms.max() <= largest * (1 + 1e-6)
     assert norms.max() > 0.8 * largest
+
+
+RESPONSES = {
+    "gaussian": "cost", "student_t": "cost", "gamma": "cost", "exponential": "cost", "weibull": "cost", "beta": "share",
+    "bernoulli": "ill", "binomial": "successes", "poisson": "visits", "negative_binomial": "visits", "categorical": "grade",
+    "cumulative": "grade",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_c_is_adapted_by_default_where_gradients_have_no_bound_and_noise_leaves_them_visible(family):
+    """Only for the logit families does the declaration bound every gradient."""
+    schema = {
+        **SCHEMA, "cost": (1, 50), "share": (0.01, 0.99), "visits": (0, 30), "successes": (0, 8), "trials": (1, 8),
+        "grade": ["a", "b", "c"], "ill": bool,
+    }  # fmt: skip
+    response = RESPONSES[family]
+    trials = {"trials": "trials"} if family == "binomial" else {}
+    is_bound = family in ("bernoulli", "binomial", "categorical", "cumulative")
+    for link in FAMILIES[family].links:
+        model = wb.models.formula(f"{response} ~ age + bmi", family, schema, link=link, **trials)
+        for num_records, epsilon in ((1000, 0.1), (20_000, 0.1), (1000, 8.0)):
+            expected = not (is_bound and link == "logit") and num_records * epsilon >= 200
+            assert model.advice(None, num_records, epsilon)["adapts_clip"] == expected
+
+
+def test_a_c_that_is_given_is_not_adapted():
+    model = wb.models.formula("visits ~ age", "poisson", {**SCHEMA, "visits": (0, 30)})
+    data = model.dataset(made(60).assign(visits=3), evaluation=False)
+    some = {"epsilon": 8.0, "iterations": 10, "ledger": False, "delta": 1e-3}
+    chosen = [wb.prepare(model, data, **some, **more).privacy for more in ({}, {"clip": 2.0}, {"clipping": "automatic"})]
+    assert [privacy.adapts_clip for privacy in chosen] == [True, False, False]
 
 
 @pytest.mark.parametrize(

@@ -73,3 +73,21 @@ def test_norms_are_counted_where_they_say_what_was_clipped(clipping):
     prepared = wb.prepare("logistic", "breast_cancer", epsilon=1.0, iterations=10, clipping=clipping)
     assert not prepared.step.counts_norms
     assert prepared.step.noised_coordinates == prepared.step.noise_size
+
+
+def test_the_excess_is_the_mean_length_that_clipping_takes_off():
+    """Exponential norms of mean m, in units of C: E (norm - 1)+ = m exp(-1 / m); straight lines between edges add to it."""
+    edges = (0.125, 0.25, 0.5, 0.75, 1.0, 2.0, 4.0)
+    for mean in (0.3, 1.0):
+        longer = [1.0, *(np.exp(-edge / mean) for edge in edges), 0.0]
+        found = GradientNorms(edges, tuple(-np.diff(longer)), 1e-9, 1.0)
+        assert mean * np.exp(-1 / mean) <= found.excess <= 2.0 * mean * np.exp(-1 / mean)
+    assert GradientNorms(edges, tuple(-np.diff(longer)), 0.5, 1.0).excess == 0.0  # the noise hides it
+
+
+def test_the_caution_grows_as_intervals_shrink():
+    wide, narrow = (dataclasses.replace(norms(0.4, 0.3, 0.2, 0.1), clip=2.0).caution([sd] * 3) for sd in (5.0, 0.01))
+    assert wide == ""
+    assert narrow.startswith("Clipping may have moved some estimates by up to")
+    assert "about 30 % of the gradients were longer than C = 2" in narrow
+    assert norms(0.4, 0.3, 0.2, 0.1).caution([0.01]) == ""  # of an earlier version, without C

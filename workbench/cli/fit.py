@@ -342,6 +342,7 @@ def _say(result: Any, folder: Path | None, run: Path | None, ledger: Any, *, as_
             "status": result.status,
             "message": result.message,
             "guarantee": {**result.guarantee.to_dict(), **result.guarantee.attack_bounds()},
+            "cautions": list(result.cautions),
             "metrics": _finite(result.metrics),
             "labels": result.labels,
             "ledger": ledger,
@@ -391,6 +392,8 @@ def _print_result(result: Any, folder: Path | None, run: Path | None) -> None:
     if result.message:
         print(f"{'Failed' if result.status == 'failed' else 'Note'}: {result.message}\n")
     print(guarantee.statement())
+    for caution in result.cautions:
+        print(f"\nCaution: {caution}")
     words = result.predictor.model.target_words if result.model_is_known else ""
     print(f"\nParameters and posterior{f' of the {words}' if words else ''}: {result.release_label}.")
     if result.metrics:

@@ -14,7 +14,7 @@ import numpy as np
 from workbench._blas import one_thread
 from workbench._validate import ArgumentError
 from workbench.fitting.functions import CompiledFunctions
-from workbench.fitting.posterior import FEWEST_DRAWS, by_site
+from workbench.fitting.posterior import FEWEST_DRAWS, Inferred, by_site
 from workbench.fitting.prepared import PreparedFit
 from workbench.fitting.run_log import RunLog
 from workbench.fitting.settings import default_of
@@ -90,8 +90,8 @@ class FitWithoutPrivacy(PreparedFit):
         kind = "normal likelihood" if found.posterior_kind == "noise-aware" else found.posterior_kind
         return dataclasses.replace(found, release_label=label, posterior_kind=kind)
 
-    def _posterior(self, last: Snapshot) -> tuple[dict[str, np.ndarray] | None, dict[str, np.ndarray], str]:
-        """Draws from prior times a normal likelihood, if there are any, the guide's, and why there are no others."""
+    def _posterior(self, last: Snapshot) -> Inferred:
+        """Draws from the guide and, if there are any, from prior times a normal likelihood."""
         model, spec = self.step.model, self.spec
         count = max(self.settings.draws, FEWEST_DRAWS)
         guide = jax.device_get(self._functions.draw(last.params, self.key, count))
@@ -107,8 +107,8 @@ class FitWithoutPrivacy(PreparedFit):
                 generator = np.random.default_rng(seed)
                 drawn = normal_likelihood(model, prior, middle, self.data.train, self.settings.draws, generator)
         except NoNoiseAwarePosterior as reason:
-            return None, kept, str(reason)
-        return by_site(model, prior, drawn, guide), kept, ""
+            return Inferred(kept, None, str(reason))
+        return Inferred(kept, by_site(model, prior, drawn, guide), "")
 
 
 def prepare_without_privacy(spec: FitSpec) -> FitWithoutPrivacy:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from typing import NamedTuple
 
 import jax
 import numpy as np
@@ -13,13 +14,16 @@ from workbench.fitting.spec import FitSpec
 from workbench.inference import _adaptive_clip, _norms, noise_aware
 from workbench.inference._joint_prior import JointPrior
 from workbench.inference._moments import Moments
+from workbench.inference.convergence import convergence_of
 from workbench.inference.noise_aware import NoNoiseAwarePosterior, Prior
 from workbench.inference.record_model import RecordModel
 from workbench.inference.state import Hyperparameters, Purpose, fast_child
 from workbench.inference.step import PrivateStep
 from workbench.privacy.gradient_norms import GradientNorms
 
-__all__ = ["FEWEST_DRAWS", "by_site", "final_clip", "gradient_norms", "noise_aware_draws"]
+__all__ = [
+    "FEWEST_DRAWS", "Inferred", "by_site", "cautions", "final_clip", "gradient_norms", "inferred", "noise_aware_draws",
+]  # fmt: skip
 
 FEWEST_DRAWS = 200  # from the guide, whose spread is needed
 
@@ -102,3 +106,47 @@ def gradient_norms(step: PrivateStep, hyper: Hyperparameters, moments: Moments |
     shares = tuple(float(count / expected) for count in counts)
     first = None if hyper.adaptive is None else float(hyper.clip)
     return GradientNorms(_norms.EDGES, shares, float(deviation / expected), final_clip(hyper, moments), first)
+
+
+class Inferred(NamedTuple):
+    """What a result says about a posterior.
+
+    :param guide: draws from the guide; none where there is none. :param draws: noise-aware ones, else None.
+    :param note: why there are no noise-aware draws, or what is wrong with them.
+    :param norms: how long the records' gradients were. :param cautions: what makes the answer doubtful, worst first.
+    """
+
+    guide: dict[str, np.ndarray]
+    draws: dict[str, np.ndarray] | None
+    note: str
+    norms: GradientNorms | None = None
+    cautions: tuple[str, ...] = ()
+
+
+def inferred(
+    spec: FitSpec, step: PrivateStep, hyper: Hyperparameters, moments: Moments | None, guide: dict[str, np.ndarray],
+    key: jax.Array,
+) -> Inferred:  # fmt: skip
+    """All that follows from the release of a run. The arguments are those of ``noise_aware_draws``."""
+    draws, note = noise_aware_draws(spec, step, hyper, moments, guide, key)
+    norms = gradient_norms(step, hyper, moments)
+    doubts = cautions(step, moments, norms, guide, draws)
+    first = {name: values[: spec.settings.draws] for name, values in guide.items()}
+    return Inferred(first, draws, note if draws is None else " ".join(doubts), norms, doubts)
+
+
+def cautions(
+    step: PrivateStep, moments: Moments | None, norms: GradientNorms | None, guide: Mapping[str, np.ndarray],
+    draws: Mapping[str, np.ndarray] | None,
+) -> tuple[str, ...]:  # fmt: skip
+    """Sentences about what makes a fit's answer doubtful, worst first, from its release alone; none for a fit like others.
+
+    :param guide: draws from the guide. :param draws: noise-aware ones; None where there are none.
+    """
+    sites = step.model.shared
+    convergence = convergence_of(moments, {name: math.prod(guide[name].shape[1:]) for name in sites if name in guide})
+    words = ["" if convergence is None else convergence.words]
+    if norms is not None and draws is not None:
+        deviations = np.concatenate([np.std(draws[name], axis=0, dtype=float).ravel() for name in sites])
+        words.append(norms.caution(deviations.tolist()))
+    return tuple(filter(None, words))

@@ -22,7 +22,7 @@ from workbench.fitting.checkpoints import Checkpoint
 from workbench.fitting.digests import Digests
 from workbench.fitting.evaluation import evaluation_key, metrics_of
 from workbench.fitting.functions import CompiledFunctions
-from workbench.fitting.posterior import FEWEST_DRAWS, gradient_norms, noise_aware_draws
+from workbench.fitting.posterior import FEWEST_DRAWS, Inferred, inferred
 from workbench.fitting.run_log import RunLog
 from workbench.fitting.settings import Settings
 from workbench.fitting.spec import FitSpec
@@ -385,7 +385,7 @@ class PreparedFit:
                 params=jax.tree.map(np.asarray, self.step.get_params(self._end)),
                 metrics={} if evaluate is None else evaluate(self.step.unconstrained(self._end)),
             )
-        draws, guide, note = self._posterior(last)
+        posterior = self._posterior(last)
         return FitResult(
             status=last.status,
             message=last.message,
@@ -399,11 +399,12 @@ class PreparedFit:
                 **self.spec.run_settings(),
             },
             params=by_name(last.params),
-            draws=guide if draws is None else draws,
-            variational_draws={} if draws is None else guide,
-            gradient_norms=gradient_norms(self.step, self.hyper, self._moments),
-            posterior_kind="variational" if draws is None else "noise-aware",
-            posterior_note=note,
+            draws=posterior.guide if posterior.draws is None else posterior.draws,
+            variational_draws={} if posterior.draws is None else posterior.guide,
+            gradient_norms=posterior.norms,
+            cautions=posterior.cautions,
+            posterior_kind="variational" if posterior.draws is None else "noise-aware",
+            posterior_note=posterior.note,
             coordinates=self.model.coordinates(self.data),
             history=tuple(self._history),
             metrics=dict(last.metrics),
@@ -420,16 +421,13 @@ class PreparedFit:
             versions=versions(),
         )
 
-    def _posterior(self, last: Snapshot) -> tuple[dict[str, np.ndarray] | None, dict[str, np.ndarray], str]:
-        """Noise-aware draws, if there are any, the guide's, if there is one, and what is to be said of them."""
+    def _posterior(self, last: Snapshot) -> Inferred:
         if self.spec.one_shot is not None:
             facts = self.key, self.settings.draws, float(self.hyper.clip), float(self.hyper.standard_deviation)
             draws, note = self.spec.one_shot.draws(facts, last.params)
-            return draws, {}, note
-        count = self.settings.draws
-        guide = jax.device_get(self._functions.draw(last.params, self.key, max(count, FEWEST_DRAWS)))
-        posterior, note = noise_aware_draws(self.spec, self.step, self.hyper, self._moments, guide, self.key)
-        return posterior, {name: values[:count] for name, values in guide.items()}, note
+            return Inferred({}, draws, note, cautions=(f"Intervals may be wrong: {note}.",) if note else ())
+        guide = jax.device_get(self._functions.draw(last.params, self.key, max(self.settings.draws, FEWEST_DRAWS)))
+        return inferred(self.spec, self.step, self.hyper, self._moments, guide, self.key)
 
     def _data_facts(self) -> dict[str, Any]:
         """Public facts about the data, for the result."""

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Hashable
+from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any
 
@@ -323,6 +323,11 @@ class FitSpec:
         return guarantee if self.one_shot is None else dataclasses.replace(guarantee, released="sums")
 
 
+def _adapts_by_default(given: Mapping[str, Any], advice: Mapping[str, Any]) -> bool:
+    """Whether a run adapts C where nobody chose one. :param given: settings, None for those that are left out."""
+    return given["clip"] is None and given["clipping"] == "flat" and bool(advice.get("adapts_clip", False))
+
+
 def is_array(value: Any) -> bool:
     """Whether ``value`` is an array, and no scalar."""
     return bool(getattr(value, "ndim", 0))
@@ -379,8 +384,8 @@ def resolve(asked: FitRequest) -> FitSpec:
     if one_shot is not None:
         given |= one_shot.settings(asked, data, drawn_from)
     advice = model.advice(data, drawn_from, asked.epsilon)
-    adapts_clip = isinstance(asked.clip, str)
-    if adapts_clip:
+    adapts_clip = isinstance(asked.clip, str) or _adapts_by_default(given, advice)
+    if isinstance(asked.clip, str):
         given["clip"] = None
     chosen = defaults.complete(given, advice, drawn_from, rows) | {
         "adapts_clip": adapts_clip,

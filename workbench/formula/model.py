@@ -30,6 +30,7 @@ __all__ = ["FormulaModel", "formula"]
 
 _GUIDES = {"diagonal": MeanField, "full": Joint}
 _BASES = (_ORTHOGONAL := "orthogonal", "scaled")
+_VISIBLE = 100.0  # N epsilon / |x|^2
 
 
 @dataclass(frozen=True)
@@ -254,9 +255,12 @@ def _size(design: Design) -> int:
     return sum(_square(design.block, places) for places in design.block.terms.values())
 
 
-def _advice(columns: Columns, dataset: Any, num_records: int, epsilon: float) -> dict[str, float]:
+def _advice(columns: Columns, dataset: Any, num_records: int, epsilon: float) -> dict[str, Any]:
     """C as a share of the largest, or of a typical large, norm of a record's gradient: the rule of the gallery's logistic
     regression, with the family's gradient in the predictor.
+
+    Where no gradient is the largest, C is a guess, and clipping bias does not shrink with N as intervals do. There the run
+    adapts C if N epsilon / |x|^2 leaves its counts of norms visible (``_VISIBLE``).
 
     A category adds at most 1 to |x|^2, however many levels it has, and polynomials 1 for each degree. Effects of
     groups add the squares of a typical standard deviation, and of a typical z.
@@ -272,6 +276,7 @@ def _advice(columns: Columns, dataset: Any, num_records: int, epsilon: float) ->
     bounded = gradient.is_bound and not design.groups and not columns.family.parameters(columns.response)
     return {
         "clip": share * largest,
+        "adapts_clip": not gradient.is_bound and num_records * epsilon >= _VISIBLE * max(1, size),
         **({"largest_clip": largest} if bounded else {}),
     }
 

@@ -14,7 +14,7 @@ import numpy as np
 
 from workbench.inference._norms import RANGES
 
-__all__ = ["Moments", "arrays_of", "empty", "moments_in", "with_release"]
+__all__ = ["Moments", "arrays_of", "empty", "moments_in", "with_pull", "with_release"]
 
 _PREFIX = "moments of the release/"  # no name of a parameter: their sites' names hold no blanks before a slash
 
@@ -30,6 +30,8 @@ class Moments(NamedTuple):
         where norms were not counted.
     :param rung: where C is on its ladder (``_adaptive_clip``), int32; None where C is not adapted.
     :param warm_up: as ``norms``, but of the steps since C was last decided on.
+    :param pull: sums over the steps whose iterates are averaged of (1, v, v^2), where v is the direction in which the
+        optimiser's gradient moves u, float32[1 + 2 d]; None where they are not kept.
     """
 
     origin: Any
@@ -37,6 +39,7 @@ class Moments(NamedTuple):
     norms: Any = None
     rung: Any = None
     warm_up: Any = None
+    pull: Any = None
 
     @property
     def steps(self) -> float:
@@ -55,15 +58,19 @@ class Moments(NamedTuple):
         return np.asarray(self.origin, float) + means[:size], means[size:], products[:, :size], products[:, size:]
 
 
-def empty(size: int | None, counts_norms: bool = False, adapts_clip: bool = False) -> Moments:
-    """Those of no step. :param size: d, or None to keep no sums of z."""
+def empty(size: int | None, counts_norms: bool = False, adapts_clip: bool = False, keeps_pull: bool = False) -> Moments:
+    """Those of no step.
+
+    :param size: d, or None to keep no sums of z. :param keeps_pull: whether sums of v are kept, with those of z.
+    """
 
     def zeros(*shape: int) -> jax.Array:
         return jax.device_put(np.zeros(shape, np.float32))  # jnp.zeros would compile a program for each shape
 
     sums = (None, None) if size is None else (zeros(size), zeros(1 + size, 1 + 2 * size))
     norms, warm_up = (zeros(1 + RANGES) if kept else None for kept in (counts_norms, adapts_clip))
-    return Moments(sums[0], sums[1], norms, jnp.int32(0) if adapts_clip else None, warm_up)
+    pull = zeros(1 + 2 * size) if keeps_pull and size is not None else None
+    return Moments(sums[0], sums[1], norms, jnp.int32(0) if adapts_clip else None, warm_up, pull)
 
 
 def with_release(moments: Moments, point: Any, gradient: Any, norms: jax.Array | None, counts: jax.Array) -> Moments:
@@ -85,6 +92,16 @@ def with_release(moments: Moments, point: Any, gradient: Any, norms: jax.Array |
         jnp.concatenate([jnp.ones(1, jnp.float32), point - origin, gradient.astype(jnp.float32)])
     )
     return moments._replace(origin=origin, sums=moments.sums + jnp.outer(share * row[: 1 + len(point)], row))
+
+
+def with_pull(moments: Moments, direction: Any, counts: jax.Array) -> Moments:
+    """``moments`` with the direction v of one more step.
+
+    :param direction: v, a pytree like u. :param counts: whether the step counts, bool scalar.
+    """
+    flat = jnp.concatenate([jnp.ravel(leaf).astype(jnp.float32) for leaf in jax.tree.leaves(direction)])
+    row = jnp.concatenate([jnp.ones(1, jnp.float32), flat, jnp.square(flat)])
+    return moments._replace(pull=moments.pull + jnp.where(counts, row, 0.0))
 
 
 def arrays_of(moments: Moments | None) -> dict[str, np.ndarray]:

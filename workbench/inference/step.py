@@ -134,8 +134,9 @@ class PrivateStep:
         average = None if hyper.average_from is None else start
         moments = None
         if hyper.moments_from is not None:
+            is_split = self.shards is not None and self.shards.parts > 1
             kept = self.noise_size if self.keeps_moments else None
-            moments = _moments.empty(kept, self.counts_norms, hyper.adaptive is not None)
+            moments = _moments.empty(kept, self.counts_norms, hyper.adaptive is not None, not is_split)
         return DPVIState(optim_state, jnp.int32(0), key, average, moments)
 
     def _start(self, params: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
@@ -192,6 +193,8 @@ class PrivateStep:
         optim_state = self.optimizer.update(mean, state.optim_state, hyper.learning_rate)
         average = self.averaged(state, lambda: self.optimizer.get_params(optim_state), hyper)
         moments = self.moments(state, released[0], hyper)
+        if moments is not None and moments.pull is not None:
+            moments = self._with_pull(moments, model, params, mean, draws, state, hyper)
         return DPVIState(optim_state, state.step + 1, state.key, average, moments)
 
     def dithered(self, u: Any, state: DPVIState, draws: Draws, hyper: Hyperparameters) -> Any:
@@ -292,6 +295,19 @@ class PrivateStep:
         if hyper.adaptive is not None:
             return _adaptive_clip.shares(number, hyper.adaptive)
         return self.share_of_sum, _norms.OF_NORMS
+
+    def _with_pull(
+        self, moments: _moments.Moments, model: RecordModel, params: Any, gradient: Any, draws: Draws, state: DPVIState,
+        hyper: Hyperparameters,
+    ) -> _moments.Moments:  # fmt: skip
+        """``moments`` with the direction in which ``gradient``, that of the parameters, moves u (``convergence``)."""
+
+        def point(params: Any) -> Any:
+            return model.release_point(params, draws.base_noise)[0]
+
+        _, direction = jax.jvp(point, (_factors.single(params),), (_factors.single(gradient),))
+        first = hyper.moments_from if hyper.average_from is None else jnp.maximum(hyper.moments_from, hyper.average_from)
+        return _moments.with_pull(moments, direction, state.step >= first)
 
     def moments(self, state: DPVIState, release: Release, hyper: Hyperparameters) -> _moments.Moments | None:
         """Those of the state that follows ``state``; None where none are kept."""

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -12,6 +13,8 @@ __all__ = ["GradientNorms"]
 _MANY = 0.1  # of the gradients are clipped: the fit may answer another question
 _FEW = 0.02
 _SURE = 2.0  # standard deviations
+_ALIGNED = 0.5  # share of the lengths clipped off that does not cancel out between records, as ``_adaptive_clip`` takes it
+_NOTABLE = 1.0  # posterior standard deviations of shift
 
 
 @dataclass(frozen=True)
@@ -66,6 +69,63 @@ class GradientNorms:
         """The share of gradients longer than C, which were clipped, in [0, 1], and the standard deviation of its noise."""
         share, deviation = self.above(1.0)
         return min(max(share, 0.0), 1.0), deviation
+
+    @property
+    def excess(self) -> float:
+        """What clipping takes off a gradient on average: E (norm - C)+ in units of C, at least.
+
+        It is the integral of P(norm > t) from C on. Each share counts with two standard deviations
+        less than its estimate, and falls in a straight line to the next edge, and to 0 at twice the
+        last one.
+        """
+        edges = [edge for edge in self.edges if edge >= 1.0]
+        least = [max(0.0, share - _SURE * deviation) for share, deviation in map(self.above, edges)]
+        points = zip([*edges, 2 * edges[-1]], [*least, 0.0], strict=True)
+        return sum((b - a) * (p + r) / 2 for (a, p), (b, r) in itertools.pairwise(points))
+
+    @property
+    def mean_square(self) -> float:
+        """The mean of the squared norms after clipping, in units of C^2."""
+        ends = [0.0, *(edge for edge in self.edges if edge <= 1.0)]
+        lengths = [(low + high) / 2 for low, high in itertools.pairwise(ends)]
+        lengths += [1.0] * (len(self.shares) - len(lengths))
+        squares = sum(share * length**2 for share, length in zip(self.shares, lengths, strict=True))
+        return max(squares, ends[1] ** 2)
+
+    def shift(self, deviations: Sequence[float]) -> float:
+        """By how many posterior standard deviations clipping may have moved estimates.
+
+        Clipping moves the mean gradient by b, at most ``excess``; half of it is taken not to cancel
+        out between records. By the information identity, a record's curvature is about its mean
+        squared gradient over the number of quantities d, so that estimates move by about
+        b d / (mean square). The direction is not known: most estimates move less. It is 0 where the
+        noise hides how much was clipped.
+
+        :param deviations: posterior standard deviations of the d quantities with these gradients.
+        """
+        if self.clip is None or not all(deviation > 0 for deviation in deviations):
+            return 0.0
+        typical = math.exp(sum(map(math.log, deviations)) / len(deviations))
+        moved = _ALIGNED * self.excess * len(deviations) / (self.mean_square * self.clip)
+        return moved / typical
+
+    def caution(self, deviations: Sequence[float]) -> str:
+        """How far clipping may have moved estimates and what to do, in a sentence each.
+
+        "" for less than a posterior standard deviation.
+
+        :param deviations: as of ``shift``.
+        """
+        shift = self.shift(deviations)
+        if shift < _NOTABLE:
+            return ""
+        size = f"{shift:.0f}" if shift < 100 else "over 100"
+        remedy = 'clip="auto" or a larger clip' if self.adapted_from is None else "a larger clip"
+        return (
+            f"Clipping may have moved some estimates by up to {size} of their standard deviations, "
+            f"which intervals do not count: about {100 * self.clipped[0]:.0f} % of the gradients were "
+            f"longer than C = {self.clip:.3g}. Use {remedy}; more records do not help."
+        )
 
     def words(self) -> str:
         """What was clipped, in a sentence, and what follows from it in another; before them C, if the run chose it."""

@@ -18,8 +18,9 @@ from scipy.special import ndtr, ndtri
 if TYPE_CHECKING:
     from workbench.results.fit_result import FitResult
 
-__all__ = ["coverage", "location_noise", "noise_sd"]
+__all__ = ["coverage", "location_noise", "noise_sd", "warning"]
 
+_NOTABLE = 0.5  # posterior standard deviations of privacy noise from which intervals come with a warning
 _SMALL = 1e-3  # k times steps; below it x is a random walk, and the formula loses its digits
 
 
@@ -67,4 +68,21 @@ def noise_sd(result: FitResult, quantity: str, spread: float) -> float:
             iterations=max(1, result.guarantee.steps_taken),
             averaged=result.settings["average"],
         )
+    )
+
+
+def warning(result: FitResult) -> str:
+    """A warning if privacy noise makes a guide's intervals too narrow, estimated from public settings; else ""."""
+    ratios = []
+    for name in result.released:
+        for sd in np.ravel(np.std(result.draws[name], axis=0)) if name in result.draws else ():
+            ratios.append(noise_sd(result, name, float(sd)) / sd if sd > 0 else np.nan)
+    typical = float(np.nanmedian(ratios)) if np.any(np.isfinite(ratios)) else 0.0
+    if typical < _NOTABLE:
+        return ""
+    return (
+        f"Privacy noise moves the posterior's location by about {typical:.1f} posterior standard deviations (estimated "
+        "from the settings). The intervals do not include this noise, so they are too narrow: with it, a 90 % interval "
+        f"contains the truth in about {100 * coverage(typical, 0.9):.0f} % of repetitions. Larger epsilon or more "
+        "records help."
     )

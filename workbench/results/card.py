@@ -33,6 +33,7 @@ def card(result: FitResult) -> str:
         _html.quiet(result.message) if result.message else "",
         _html.sentence(promise(guarantee, result.release_label)),
     ]
+    parts.extend(_html.sentence(caution) for caution in result.cautions)
     if result.metrics:
         parts.append(_html.note("Metrics:", ", ".join(in_words(result.metrics)), _html.badge(result.metrics_label)))
     quantities = list(itertools.islice(_quantities(result), _ROWS))

@@ -27,7 +27,7 @@ class CoefficientTable(pd.DataFrame):
     Rows are coefficients, then deviations between groups and the family's further parameters, all in own units. Those have
     no ratio and no share above 0 (NaN).
 
-    :ivar heading: ``{what: words}``. :ivar note: what the intervals count.
+    :ivar heading: ``{what: words}``. :ivar note: why they should not be trusted, if so, and what the intervals count.
     """
 
     _metadata = ["heading", "note"]  # noqa: RUF012  # as pandas declares it
@@ -64,7 +64,7 @@ def coefficient_table(result: FitResult, rows: pd.DataFrame, interval: float, ki
     table.heading = _heading(result, interval, kind)
     scaled = "Scaled: of the fitted columns, in [-1, 1], and in the predictor's own unit."
     cautions = result.predictor.model.cautions if result.model_is_known else ()
-    table.note = " ".join(filter(None, [*cautions, scaled, result.interval_words, result.interval_warning]))
+    table.note = " ".join(filter(None, [result.interval_warning, *cautions, scaled, result.interval_words]))
     return table
 
 

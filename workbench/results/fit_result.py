@@ -39,11 +39,10 @@ _INFERENCE = {
     "variational": "independent draws from a variational posterior (DP-VI)",
     "normal likelihood": "draws from a posterior whose likelihood is taken to be normal, without privacy",
 }
-_NOTABLE = 0.5  # posterior standard deviations of privacy noise from which intervals come with a warning
 
 
 class IntervalWarning(UserWarning):
-    """The posterior's intervals are too narrow, because they do not include privacy noise."""
+    """The posterior's estimates or intervals should not be trusted: ``FitResult.interval_warning`` says why."""
 
 
 @dataclass(frozen=True)
@@ -94,6 +93,7 @@ class FitResult:
     :param posterior_note: why they are the guide's, or what is wrong with noise-aware ones.
     :param variational_draws: draws from the guide, where ``draws`` are noise-aware.
     :param gradient_norms: how long the records' gradients were; None where they were not counted.
+    :param cautions: what makes the answer doubtful, worst first, in sentences computed from the release.
     """
 
     status: str
@@ -123,6 +123,7 @@ class FitResult:
     posterior_note: str = "the version that made this result had no other"
     variational_draws: dict[str, np.ndarray] = field(default_factory=dict)
     gradient_norms: GradientNorms | None = None
+    cautions: tuple[str, ...] = ()
 
     def __getstate__(self) -> dict[str, Any]:
         """The fields alone, for ``pickle`` and ``copy``: what is derived from them holds compiled functions."""
@@ -228,8 +229,8 @@ class FitResult:
         """Posterior mean, sd and interval of each quantity. ``labels`` says whether it is covered.
 
         A noise-aware posterior counts the privacy noise. Of a guide's posterior, ``noise_sd`` estimates how far privacy
-        noise moved the mean, which sd and interval do not include (NaN where there is no estimate), and much too narrow
-        intervals cause an ``IntervalWarning``.
+        noise moved the mean, which sd and interval do not include (NaN where there is no estimate). An ``IntervalWarning``
+        says why the numbers should not be trusted: much too narrow intervals, or one of ``cautions``.
 
         :param interval: probability of the interval, in (0, 1).
         :param kind: "hdi" (highest density) or "eti" (equal tails). The column names say which.
@@ -337,24 +338,11 @@ class FitResult:
 
     @functools.cached_property
     def interval_warning(self) -> str:
-        """A warning if privacy noise makes the intervals too narrow, estimated from public settings; else ""."""
-        from workbench.results._location_noise import coverage, noise_sd
+        """Why estimates or intervals should not be trusted: ``cautions``, and intervals that lack the noise; else ""."""
+        from workbench.results._location_noise import warning
 
-        if self.posterior_kind != "variational":
-            return ""
-        ratios = []
-        for name in self.released:
-            for sd in np.ravel(np.std(self.draws[name], axis=0)) if name in self.draws else ():
-                ratios.append(noise_sd(self, name, float(sd)) / sd if sd > 0 else np.nan)
-        typical = float(np.nanmedian(ratios)) if np.any(np.isfinite(ratios)) else 0.0
-        if typical < _NOTABLE:
-            return ""
-        return (
-            f"Privacy noise moves the posterior's location by about {typical:.1f} posterior standard deviations (estimated "
-            "from the settings). The intervals do not include this noise, so they are too narrow: with it, a 90 % interval "
-            f"contains the truth in about {100 * coverage(typical, 0.9):.0f} % of repetitions. Larger epsilon or more "
-            "records help."
-        )
+        lacks_noise = self.posterior_kind == "variational"
+        return " ".join(filter(None, [*self.cautions, warning(self) if lacks_noise else ""]))
 
     def label_beside(self, data: Dataset | None) -> str:
         """The label of a picture that shows the release with records of ``data``, or with the fit's own public records."""

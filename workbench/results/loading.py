@@ -122,6 +122,7 @@ def _decode(values: dict[str, Any], params: dict[str, np.ndarray], draws: dict[s
     if values["model"] == "formula":  # of earlier versions, which had no other basis
         values["model_options"].setdefault("basis", "scaled")
     values["released"] = tuple(values["released"])
+    values["cautions"] = tuple(values.get("cautions", ()))  # earlier versions had none
     values["history"] = tuple(
         HistoryPoint(point["step"], {name: number(value) for name, value in point.items() if name != "step"})
         for point in values["history"]

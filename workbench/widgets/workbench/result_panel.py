@@ -251,7 +251,11 @@ def guarantee_card(result: Any, cautions: tuple[str, ...], spent: str = "", numb
 
 
 def learnt(result: Any) -> str:
-    """In a sentence, how good the fit is on evaluation records, or what the posterior tells."""
+    """How good the fit is on evaluation records, or what the posterior tells; before that, what makes it doubtful."""
+    return " ".join([*result.cautions, _learnt(result)])
+
+
+def _learnt(result: Any) -> str:
     if said := scored(result.metrics, result.metrics_label):
         return said
     why = "" if result.metrics_label == "public data" else " The evaluation records are private, so no score is shown."

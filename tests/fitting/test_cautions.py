@@ -1,0 +1,83 @@
+"""An answer that cannot be trusted says so first, wherever it is shown."""
+
+import dataclasses
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import workbench as wb
+from workbench.results.fit_result import IntervalWarning
+from workbench.widgets.workbench import result_panel
+
+pytestmark = pytest.mark.whole_fit
+
+SETTINGS = {"epsilon": 2.0, "seed": 4, "draws": 50}
+
+
+@pytest.fixture(scope="module")
+def moving():
+    return wb.fit("logistic", "breast_cancer", iterations=200, learning_rate=1e-5, **SETTINGS)
+
+
+def test_a_fit_by_default_has_none(done):
+    assert (done.posterior_kind, done.cautions, done.interval_warning) == ("noise-aware", (), "")
+
+
+def test_a_tiny_learning_rate_is_a_fit_that_was_still_moving(moving):
+    assert moving.posterior_kind == "noise-aware"
+    assert moving.cautions[0].startswith("The fit was still moving when it ended")
+    assert moving.posterior_note.startswith(moving.cautions[0])
+
+
+def test_thirty_steps_are_too_few_to_tell():
+    found = wb.fit("logistic", "breast_cancer", iterations=30, **SETTINGS)
+    assert found.cautions[0].startswith("Only 15 steps")
+
+
+def test_every_place_shows_them_before_the_numbers(moving, tmp_path):
+    first = moving.cautions[0]
+    with pytest.warns(IntervalWarning, match="was still moving"):
+        moving.summary()
+    assert moving.coefficients().note.startswith(first)
+    page = moving.report()
+    assert 0 < page.index("was still moving") < page.index("Posterior mean")
+    assert "was still moving" in moving._repr_html_()
+    assert result_panel.learnt(moving).startswith(first)
+    assert "was still moving" in result_panel.posterior_table(moving)
+    moving.save(tmp_path)
+    assert wb.load(tmp_path).cautions == moving.cautions
+    assert dataclasses.replace(moving, cautions=()).interval_warning == ""
+
+
+def test_the_command_says_them(command, tmp_path, monkeypatch):
+    monkeypatch.setenv("WORKBENCH_STATE", str(tmp_path))
+    code, shown, problem = command(
+        "fit", "--model", "logistic", "--data", "breast_cancer", "--epsilon", 2, "--iterations", 30, "--quiet"
+    )
+    assert code == 0, problem
+    assert "\nCaution: Only 15 steps" in shown
+
+
+@pytest.fixture(scope="module")
+def counts():
+    random = np.random.default_rng(3)
+    x = random.uniform(-1, 1, 2000)
+    frame = pd.DataFrame({"y": random.poisson(np.exp(1.0 + 0.5 * x)), "x": x})
+    model = wb.models.formula("y ~ x", "poisson", {"y": (0, 25), "x": (-1, 1)})
+    return model, model.dataset(frame, evaluation=False)
+
+
+def test_clipping_bias_has_a_caution_and_adapting_c_by_default_has_neither(counts):
+    """A gradient of counts has no bound; the standard deviation of the intercept is .014 without privacy."""
+    model, data = counts
+    plain = model.advice(model.view(data), 2000, 8.0)["clip"]
+    fixed = wb.fit(model, data, epsilon=8.0, clip=plain / 2, seed=1, ledger=False)
+    assert "Clipping may have moved some estimates by up to" in fixed.posterior_note
+    assert 'Use clip="auto" or a larger clip' in fixed.coefficients().note
+    assert abs(fixed.coefficients().loc["intercept", "mean"] - 1.0) > 0.05
+    adapted = wb.fit(model, data, epsilon=8.0, seed=1, ledger=False)
+    assert adapted.guarantee.adapts_clip
+    assert adapted.gradient_norms.clip > plain
+    assert adapted.cautions == ()
+    assert abs(adapted.coefficients().loc["intercept", "mean"] - 1.0) < 0.05
