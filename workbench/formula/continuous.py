@@ -28,6 +28,7 @@ class Gaussian(Family):
     name = "gaussian"
     summary = "Numbers, with normal residuals."
     normal_scale = "sigma"
+    cancels_bias = True
     links = ("identity", "log", "inverse")
 
     def check(self, response: Response) -> None:

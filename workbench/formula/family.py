@@ -84,6 +84,7 @@ class Family:
     ratio: ClassVar[Mapping[str, str]] = {}  # what exp of a weight is, by link
     has_intercept: ClassVar[bool] = True
     normal_scale: ClassVar[str] = ""  # the parameter that is the standard deviation of normal residuals; "" for others
+    cancels_bias: ClassVar[bool] = False  # residuals of both signs are clipped alike, unless they are skewed
     kind: ClassVar[str] = "number"  # of the response: number, count, share, class or time
     link: str = ""
 

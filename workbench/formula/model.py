@@ -30,7 +30,7 @@ __all__ = ["FormulaModel", "formula"]
 
 _GUIDES = {"diagonal": MeanField, "full": Joint}
 _BASES = (_ORTHOGONAL := "orthogonal", "scaled")
-_VISIBLE = 100.0  # N epsilon / |x|^2
+_VISIBLE, _VISIBLE_IF_IT_CANCELS = 100.0, 1000.0  # N epsilon / |x|^2, from which C is adapted
 
 
 @dataclass(frozen=True)
@@ -259,8 +259,9 @@ def _advice(columns: Columns, dataset: Any, num_records: int, epsilon: float) ->
     """C as a share of the largest, or of a typical large, norm of a record's gradient: the rule of the gallery's logistic
     regression, with the family's gradient in the predictor.
 
-    Where no gradient is the largest, C is a guess, and clipping bias does not shrink with N as intervals do. There the run
-    adapts C if N epsilon / |x|^2 leaves its counts of norms visible (``_VISIBLE``).
+    Where gradients have no bound, C is a guess, and clipping bias does not shrink with N as intervals do. There the run
+    adapts C if N epsilon / |x|^2 leaves its counts of norms visible (``_VISIBLE``); later where clipping bias cancels out
+    unless residuals are skewed, since a large C then costs noise and gains little.
 
     A category adds at most 1 to |x|^2, however many levels it has, and polynomials 1 for each degree. Effects of
     groups add the squares of a typical standard deviation, and of a typical z.
@@ -273,10 +274,11 @@ def _advice(columns: Columns, dataset: Any, num_records: int, epsilon: float) ->
     signal = (num_records * epsilon / max(1, size)) ** (1 / 3)
     share = min(1.0, max(min(0.7, 0.1 * signal), 0.05 * signal))
     largest = gradient.size * math.sqrt(size + 1 + of_groups)
+    visible = _VISIBLE_IF_IT_CANCELS if columns.family.cancels_bias else _VISIBLE
     bounded = gradient.is_bound and not design.groups and not columns.family.parameters(columns.response)
     return {
         "clip": share * largest,
-        "adapts_clip": not gradient.is_bound and num_records * epsilon >= _VISIBLE * max(1, size),
+        "adapts_clip": not gradient.is_bound and num_records * epsilon >= visible * max(1, size),
         **({"largest_clip": largest} if bounded else {}),
     }
 

@@ -118,8 +118,8 @@ class Model:
     :param defaults: settings of ``workbench.fit`` that suit the model, such as ``{"clip": 0.3}``, or
         ``defaults(dataset, num_records, epsilon)`` that returns them from public facts about the data set (not from its
         exact size: ``num_records`` is the declared one). The caller's settings have priority. ``epochs`` may be given
-        instead of iterations, and ``largest_clip``, which an adapted C never exceeds, if the largest norm of a record's
-        gradient is known.
+        instead of iterations; ``largest_clip``, which an adapted C never exceeds, if the largest norm of a record's gradient
+        is known; and ``adapts_clip``, True where the run is to adapt C unless the caller gives one.
     :param pictures: ``{name: picture(result, dataset) -> Figure}``, drawn by ``result.plot(name)``. ``dataset`` has records
         to draw beside the release, or is None. A screen shows the first picture.
     :param sort: ``sort(draws, params) -> draws`` puts ``{site: array[draws, ...]}`` into an order that people expect, such

@@ -336,7 +336,7 @@ class PrivacyPanel:
         known = self._automatic
         for field in (self.delta, self.iterations, self.size, self.clip, self.learning_rate):
             value = known.get(field.name)
-            shown = "" if value is None else _plain(value, 4)
+            shown = "" if value is None else value if isinstance(value, str) else _plain(value, 4)
             if field not in (self.delta, self.iterations):  # which are narrow
                 shown = f"{_AUTOMATIC}: {shown}" if shown else _AUTOMATIC
             field.control.placeholder = shown or _SHORT

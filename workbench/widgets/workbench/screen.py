@@ -278,10 +278,10 @@ class Workbench(RunScreen):
         self.privacy.show_unknown(fields.in_words(error))
 
     def _show_ready(self, ready: _Ready) -> None:
-        prepared = ready.prepared
+        prepared, privacy = ready.prepared, ready.prepared.privacy
         automatic = {
-            "delta": prepared.privacy.delta, "iterations": prepared.privacy.iterations,
-            "sampling_rate": prepared.privacy.sampling_rate, "clip": prepared.privacy.clip,
+            "delta": privacy.delta, "iterations": privacy.iterations, "sampling_rate": privacy.sampling_rate,
+            "clip": f"adapted from {privacy.clip:.3g}" if privacy.adapts_clip else privacy.clip,
             "learning_rate": prepared.settings.learning_rate, "average": prepared.settings.average,
         }  # fmt: skip
         self.data.show_dataset(prepared.data)
