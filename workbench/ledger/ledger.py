@@ -5,10 +5,10 @@ before it goes there, and at the end it settles to the steps that it took. After
 steps count. ``Ledger.recover`` settles it to the steps that may have been taken.
 
 A data set is recognised by its keyed fingerprint, and its relatives by their keyed and encrypted sketch (``overlap``). Data
-sets that share records share what is spent on them. The key belongs to the ledger, so everybody who writes to it recognises
-the same data sets. Data sets that were entered with another key cannot be compared. They count too, until somebody separates
-them. Caps are kept by a filter that holds for fits chosen one after the other (``renyi_filter``). Besides it there is the
-tighter total for plans that were fixed beforehand (``composition``).
+sets that share records, or a token (``DatasetId``), share what is spent on them. The key belongs to the ledger, so
+everybody who writes to it recognises the same data sets. Data sets that were entered with another key cannot be compared.
+They count too, until somebody separates them. Caps are kept by a filter that holds for fits chosen one after the other
+(``renyi_filter``). Besides it there is the tighter total for plans that were fixed beforehand (``composition``).
 
 The file holds plans, promises, names and times, and nothing computed from records but encrypted or keyed summaries.
 """

@@ -46,8 +46,9 @@ class PrivateClassifier(ClassifierMixin, PrivateEstimator):
     :param clip: clipping norm C of one row's gradient, or "auto".
     :param learning_rate: of Adam.
     :param seed: of a reproducible fit, whose noise anyone who knows it can predict. The guarantee states this.
-    :param cap: (epsilon, delta), what all fits on these records may spend together, kept by the ledger. A clone needs one,
-        and so do records that were fitted before, because what several fits spend adds up.
+    :param cap: (epsilon, delta), what all fits of this estimator and of its copies (clones, copies, pickles) may spend
+        together, whatever records each is fitted to, and with them all other fits on these records. The ledger keeps it. A
+        clone needs one, and so do records that were fitted before, because what several fits spend adds up.
     :param ledger: path or ``Ledger`` in which fits are recorded; your own by default. False for none: then nothing is
         counted and no cap is needed, as for public and made-up rows.
     :param over_cap: reason to exceed the cap; the ledger keeps it.
