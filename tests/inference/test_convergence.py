@@ -38,7 +38,7 @@ def test_noise_alone_raises_as_few_alarms_as_stated():
 def test_few_steps_do_not_tell():
     found = convergence_of_run(np.zeros((FEWEST_STEPS - 1, 2)))
     assert found.words.startswith(f"Only {FEWEST_STEPS - 1} steps")
-    assert convergence_of_run(np.zeros((0, 2))).words.startswith("Only 0 steps")
+    assert convergence_of_run(np.ones((1, 2))).words.startswith("Only 1 steps")
 
 
 def test_directions_without_noise_are_no_division_by_zero():
@@ -49,3 +49,4 @@ def test_directions_without_noise_are_no_division_by_zero():
 def test_a_run_that_kept_no_directions_is_not_tested():
     assert convergence_of(None, {}) is None
     assert convergence_of(_moments.empty(3), {"weights": 3}) is None
+    assert convergence_of(_moments.empty(3, keeps_pull=True), {"weights": 3}) is None  # stopped in its first half

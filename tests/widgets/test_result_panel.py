@@ -185,7 +185,7 @@ def test_coefficients_that_are_clear_of_zero_are_named_where_no_score_may_be(sec
     assert (low <= high).all()
     clear = list(table.index[(low > 0) | (high < 0)])
     if secret[1].interval_warning:
-        assert said.startswith("Posterior shows")
+        assert "Posterior shows" in said  # after the cautions
     else:
         which = f"{len(clear)} {'has' if len(clear) == 1 else 'have'}" if clear else "none has"
         assert said.startswith(f"Of {len(table)} coefficients, {which} a 90 % interval that excludes zero")

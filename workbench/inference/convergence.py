@@ -62,7 +62,7 @@ class Convergence(NamedTuple):
 
 
 def convergence_of(moments: Moments | None, sizes: Mapping[str, int]) -> Convergence | None:
-    """The test of a run with these moments; None where it kept no directions.
+    """The test of a run with these moments; None where it kept no directions, or was stopped before it did.
 
     >>> flat = np.concatenate([[100.0], [50.0, 0.0], [100.0, 100.0]]).astype(np.float32)
     >>> moments = wb.inference._moments.empty(2)._replace(pull=flat)
@@ -74,10 +74,10 @@ def convergence_of(moments: Moments | None, sizes: Mapping[str, int]) -> Converg
 
     :param sizes: of the sites of u, in their order.
     """
-    if moments is None or moments.pull is None:
+    if moments is None or moments.pull is None or not np.asarray(moments.pull)[0]:
         return None
     steps, *sums = np.asarray(moments.pull, float)
-    means, squares = np.reshape(sums, (2, -1)) / max(steps, 1.0)
+    means, squares = np.reshape(sums, (2, -1)) / steps
     threshold = -float(stdtrit(max(steps - 1, 1.0), FALSE_ALARMS / (2 * len(means))))
     sites = [name for name, size in sizes.items() for _ in range(size)]
     if steps < 2:
