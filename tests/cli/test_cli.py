@@ -363,7 +363,7 @@ def test_every_option_reaches_the_fit(prepared):
         "estimator": "vanilla", "learning_rate": 0.01, "num_records": 500, "evaluate_private": True,
         "device": "cpu", "devices": None, "seed": 9, "average": True, "strategy": "vmap", "microbatch_size": 40,
         "relation": "replace_special", "clipping": "per_leaf", "batch_size": 30, "ledger": "book.sqlite",
-        "over_cap": "approved", "checkpoint": False, "draws": 40,
+        "over_cap": "approved", "checkpoint": False, "draws": 40, "private": True,
     }  # fmt: skip
 
 

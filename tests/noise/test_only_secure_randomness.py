@@ -58,6 +58,7 @@ _SPLIT_SEED = "which published rows are evaluation records follows from a public
 _SUBSET_SEED = "which public rows a subset takes follows from a public seed and the row's place"
 _CHACHA20 = "its keys are of ChaCha20"
 _MADE_UP = "records that are made up from a public seed"
+_NO_PRIVACY = "of private=False, which adds no noise and says so"
 _RELEASED = "draws from a posterior that is released already"
 _NAME = "a name that no other thing has; no noise comes from it"
 ALLOWED = {
@@ -107,6 +108,12 @@ ALLOWED = {
     Use("workbench/inference/_joint_prior.py", "JointPrior._traced", "jax.random.key"): "latents are given; it is not used",
     Use("workbench/inference/_quadratic_chain.py", "draws", "numpy.random.Generator"): _RELEASED,
     Use("workbench/fitting/posterior.py", "noise_aware_draws", "numpy.random.default_rng"): _RELEASED,
+    Use("workbench/fitting/baseline.py", "FitWithoutPrivacy._posterior", "numpy.random.default_rng"): _NO_PRIVACY,
+    Use("workbench/inference/_normal_likelihood.py", "draw", "numpy.random.Generator"): _NO_PRIVACY,
+    Use(
+        "workbench/inference/_normal_likelihood.py", "_derivatives.loss", "jax.random.key"
+    ): "records have no noise; not used",
+    Use("workbench/inference/_normal_likelihood.py", "_shapes", "jax.random.key"): "only shapes are used",
     Use("workbench/fitting/one_shot.py", "OneShot.draws", "numpy.random.default_rng"): _RELEASED,
     Use("workbench/fitting/one_shot.py", "OneShot._posterior", "numpy.random.Generator"): _RELEASED,
     Use("workbench/fitting/one_shot.py", "_split", FAST_KEY): "two traces of a prior; nothing is drawn for a fit",
@@ -118,7 +125,7 @@ ALLOWED = {
     Use("workbench/fitting/posterior.py", "_functions.one", "jax.random.key"): "latents are given; it is not used",
     **{
         Use("workbench/inference/noise_aware.py", within, "numpy.random.Generator"): _RELEASED
-        for within in ("draw", "_locations")
+        for within in ("draw", "of_quadratics", "_locations")
     },
     **{
         Use("workbench/inference/_curvature_chain.py", within, "numpy.random.Generator"): _RELEASED
