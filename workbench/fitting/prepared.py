@@ -402,7 +402,7 @@ class PreparedFit:
             draws=posterior.guide if posterior.draws is None else posterior.draws,
             variational_draws={} if posterior.draws is None else posterior.guide,
             gradient_norms=posterior.norms,
-            cautions=posterior.cautions,
+            cautions=(*posterior.cautions, *self.model.cautions),
             posterior_kind="variational" if posterior.draws is None else "noise-aware",
             posterior_note=posterior.note,
             coordinates=self.model.coordinates(self.data),

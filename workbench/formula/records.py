@@ -321,7 +321,8 @@ def columns_of_formula(
     design.announce(has_cutpoints=not family.has_intercept)
     kept = Schema({name: column for name, column in columns.items() if name in names})
     if len(kept.columns) < 2:
-        raise refused(parsed.text, "needs one more declared column of the table besides the response.")
+        words = "needs one more declared column of the table besides the response, which the model does not use."
+        raise refused(parsed.text, words)
     return Columns(design, family, response, kept, roles)
 
 

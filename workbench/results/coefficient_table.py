@@ -63,8 +63,7 @@ def coefficient_table(result: FitResult, rows: pd.DataFrame, interval: float, ki
     table = CoefficientTable(rows)
     table.heading = _heading(result, interval, kind)
     scaled = "Scaled: of the fitted columns, in [-1, 1], and in the predictor's own unit."
-    cautions = result.predictor.model.cautions if result.model_is_known else ()
-    table.note = " ".join(filter(None, [result.interval_warning, *cautions, scaled, result.interval_words]))
+    table.note = " ".join(filter(None, [result.interval_warning, scaled, result.interval_words]))
     return table
 
 
