@@ -82,8 +82,8 @@ def test_fit_refuses_as_prepare_does():
         wb.fit("logistic", "breast_cancer", epsilon=-1)
 
 
-@pytest.mark.parametrize("epsilon", [60.0, 1000.0, 1e300])
-def test_an_epsilon_too_large_to_keep_is_named(epsilon):
+@pytest.mark.parametrize("epsilon", [100.1, 1000.0, 1e300])
+def test_an_epsilon_above_the_limit_is_named(epsilon):
     with pytest.raises(ArgumentError) as caught:
         prepare(epsilon=epsilon)
     assert caught.value.argument == "epsilon"

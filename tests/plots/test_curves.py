@@ -1,6 +1,7 @@
 """Training curves."""
 
 import dataclasses
+import functools
 from types import SimpleNamespace
 
 import pytest
@@ -9,6 +10,7 @@ from matplotlib.text import Text
 from tests.plots.figures import small_print
 from workbench.plots import png, training_figure
 from workbench.plots.curves import two_runs_figure
+from workbench.privacy import Guarantee
 from workbench.results import HistoryPoint
 
 HISTORY = [HistoryPoint(step, {"elbo": -1 / (1 + step), "auc": 0.5 + step / 100}) for step in range(0, 50, 10)]
@@ -19,6 +21,7 @@ def run(history, label="public data", **facts):
     """A result, as far as a figure of curves looks at it."""
     settings = {"average": facts.pop("average", False)}
     guarantee = SimpleNamespace(**{**vars(GUARANTEE), **facts})
+    guarantee.label = functools.partial(Guarantee.label, guarantee)
     return SimpleNamespace(history=history, metrics_label=label, status="done", guarantee=guarantee, settings=settings)
 
 

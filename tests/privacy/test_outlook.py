@@ -60,7 +60,7 @@ def test_a_plan_of_one_step_is_told_too():
 
 
 def test_what_is_told_is_the_same_whatever_the_private_number_of_records(seen):
-    for count in (441, 454, 456):
+    for count in (2, 441, 454):
         told = outlook(plan_of(count), 31)
         assert (told, told.epsilon_curve, repr(told)) == (seen, seen.epsilon_curve, repr(seen))
 

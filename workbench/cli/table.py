@@ -112,6 +112,11 @@ def declared_privacy(arguments: argparse.Namespace) -> dict[str, Any]:
     return {"evaluation_is_public": arguments.evaluation_public, **unit}
 
 
+def _uses_evaluation(arguments: argparse.Namespace) -> bool:
+    """Whether anything reads evaluation records: ``pack`` keeps them for whoever opens the file."""
+    return getattr(arguments, "evaluation_public", True) or getattr(arguments, "evaluate_private", True)
+
+
 def split_of(arguments: argparse.Namespace, *, is_used: bool) -> dict[str, Any]:
     """Share of evaluation records and seed of the split. :param is_used: whether anything reads evaluation records."""
     share = arguments.evaluation_fraction
@@ -140,5 +145,5 @@ def table_options(arguments: argparse.Namespace) -> dict[str, Any]:
         **{name: getattr(arguments, name) for name in plain},
         "bounds": bounds(arguments.bounds) if arguments.bounds else None,
         "group_features": None if arguments.group_features is None else sources.group_features(arguments.group_features),
-        **split_of(arguments, is_used=arguments.evaluation_public or getattr(arguments, "evaluate_private", True)),
+        **split_of(arguments, is_used=_uses_evaluation(arguments)),
     }

@@ -131,7 +131,7 @@ def _triangle(x: np.ndarray) -> np.ndarray:
         columns = x / sizes
         with contextlib.suppress(np.linalg.LinAlgError):
             found = np.linalg.cholesky(columns.T @ columns).T
-            if np.diag(found).min() > _PLAIN:  # and rounding is small beside it
+            if np.diag(found).min(initial=1) > _PLAIN:  # and rounding is small beside it
                 return found * sizes
     return np.asarray(np.linalg.qr(x, mode="r"))  # as exact as the columns, and takes much longer
 

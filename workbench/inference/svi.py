@@ -365,12 +365,9 @@ class DPVI:
         if taken > planned:
             raise _validate.ArgumentError("state", taken, f"steps were taken, but noise was planned for {planned}.")
         secret = is_secret(state.key) and _key_use.has_begun(state.key)
-        if secret:
-            caveats = (_OF_THE_KEY,)
-        elif is_secret(state.key):
+        caveats = (_OF_THE_KEY if secret else "Anyone who knows the key that the caller gave can predict the noise.",)
+        if is_secret(state.key) and not secret:
             caveats = ("The run began inside a JAX transformation, where other runs with the same key cannot be seen.",)
-        else:
-            caveats = ("Anyone who knows the key that the caller gave can predict the noise.",)
         promise = self.plan.guarantee(
             steps_taken=taken, unit=unit, dimension=step.noised_coordinates, caveats=caveats,
             covers_deletion=is_by_record(step.performance.strategy),
