@@ -114,6 +114,7 @@ ALLOWED = {
         "workbench/inference/_normal_likelihood.py", "_derivatives.loss", "jax.random.key"
     ): "records have no noise; not used",
     Use("workbench/inference/_normal_likelihood.py", "_shapes", "jax.random.key"): "only shapes are used",
+    Use("workbench/formula/likelihoods.py", "TimeToEvent.sample", "jax.random.exponential"): "draws from a likelihood",
     Use("workbench/fitting/one_shot.py", "OneShot.draws", "numpy.random.default_rng"): _RELEASED,
     Use("workbench/fitting/one_shot.py", "OneShot._posterior", "numpy.random.Generator"): _RELEASED,
     Use("workbench/fitting/one_shot.py", "_split", FAST_KEY): "two traces of a prior; nothing is drawn for a fit",

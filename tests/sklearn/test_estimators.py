@@ -5,6 +5,7 @@ import pickle
 import re
 import subprocess
 import sys
+import warnings
 
 import numpy as np
 import pandas as pd
@@ -18,6 +19,7 @@ import workbench as wb
 from tests.conftest import some_of
 from workbench import ArgumentError
 from workbench.fitting.fits import prepare
+from workbench.results.fit_result import IntervalWarning
 
 LOW, HIGH = np.array([0.0, -50.0]), np.array([100.0, 10.0])
 BOUNDS = list(zip(LOW.tolist(), HIGH.tolist(), strict=True))
@@ -392,3 +394,13 @@ def test_a_copy_of_a_fitted_estimator_is_not_fitted(made_up_steps):
     twin = clone(of("PrivateClassifier").fit(x, y))
     assert not hasattr(twin, "result_")
     assert twin.get_params() == of("PrivateClassifier").get_params()
+
+
+def test_a_fit_that_cannot_be_trusted_says_so():
+    """As scikit-learn's own ConvergenceWarning does: ``coef_`` and ``predict`` would not."""
+    x, y = two_classes(60)
+    with warnings.catch_warnings(record=True) as caught:  # the noise may bring other cautions too
+        warnings.simplefilter("always")
+        of("PrivateClassifier").fit(x, y)
+    said = [str(each.message) for each in caught if each.category is IntervalWarning]
+    assert any(words.startswith("Only 10 steps show whether the fit had arrived") for words in said)

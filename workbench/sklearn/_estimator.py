@@ -16,7 +16,7 @@ from workbench.data import Dataset, from_arrays
 from workbench.fitting.fits import DeltaWarning, prepare
 from workbench.ledger.budget import CLONES
 from workbench.models import Model
-from workbench.results import FitResult
+from workbench.results.fit_result import FitResult, IntervalWarning
 from workbench.sklearn._inputs import FROM_DATA, Scaling, bounds_of, features_of, records_of, refuse_foreign
 
 __all__ = ["PrivateEstimator"]
@@ -109,6 +109,8 @@ class PrivateEstimator(BaseEstimator):
         result = prepared.result()
         if result.status != "done":
             raise RuntimeError(f"the fit ended early: {result.message or result.status}")
+        for caution in result.cautions:
+            warnings.warn(caution, IntervalWarning, stacklevel=3)
         return result
 
     def _count_with_others(self, prepared: Any) -> None:
