@@ -253,7 +253,7 @@ def test_a_hopeless_sum_promises_nothing():
 def test_statement_says_what_holds_for_all():
     assert TotalPrivacy(12.3456, 1e-5, "add_or_remove_one", 60, "pld").statement("tumour") == (
         "All 60 fits together, on the same records, satisfy (epsilon = 12.3456, delta = 1e-05)-differential privacy under "
-        "adding or removing any one tumour (its place stays empty, and later rows do not move up). Someone who sees several "
+        "adding or removing any one tumour (its place stays empty). Someone who sees several "
         "of them learns from all of these."
     )
     # bounds are never rounded down

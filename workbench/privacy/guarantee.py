@@ -26,7 +26,7 @@ _RELATIONS = {
     "replace_special": "blanking any one {unit} in its place",
 }
 # without it, rows that move up are rounded in other blocks of the sum, which may move it by many times C
-_PLACE_STAYS = " (its place stays empty, and later rows do not move up)"
+_PLACE_STAYS = " (its place stays empty)"
 _DELETION = (
     "The guarantee does not cover a row that is deleted so that later rows move up: these are then rounded in other blocks "
     "of the sum, and the effect grows without limit, about with the square of the size of a minibatch. A fit with "
@@ -215,8 +215,8 @@ class Guarantee:
             else f"there is a limit to how confidently anyone who sees this result can tell {known}"
         )
         return (
-            f"For each {self.unit}: {told}, because {change} changes the probability of any outcome by a factor of at most "
-            f"{factor} plus at most {upper(self.delta)} (delta)."
+            f"For each {self.unit}: {told}, because {change} changes any outcome's probability by at most a factor of "
+            f"{factor} plus {upper(self.delta)} (delta)."
         )
 
     def _repr_html_(self) -> str:
