@@ -81,3 +81,30 @@ def test_clipping_bias_has_a_caution_and_adapting_c_by_default_has_neither(count
     assert adapted.gradient_norms.clip > plain
     assert adapted.cautions == ()
     assert abs(adapted.coefficients().loc["intercept", "mean"] - 1.0) < 0.05
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        ({"learning_rate": 5.0}, "A learning rate of 5 moves each parameter by about 5 in a step"),
+        ({"average": False, "iterations": 30}, "The fit took only 30 steps"),
+    ],
+)
+def test_settings_with_which_no_fit_arrives_have_a_caution(counts, settings, words):
+    model, data = counts
+    result = wb.fit(model, data, epsilon=8.0, seed=1, ledger=False, **settings)
+    assert result.cautions[0].startswith(words)
+
+
+def test_quantities_without_a_spread_have_a_caution(counts):
+    """Iterates that leapt away: the guide's scales became 0."""
+    model, data = counts
+    result = wb.fit(model, data, epsilon=8.0, seed=1, ledger=False, learning_rate=20.0)
+    spreads = [np.std(result.draws[name], axis=0).min() for name in result.released]
+    assert min(spreads) > 0 or any(words.startswith("The fit broke down") for words in result.cautions)
+
+
+def test_intervals_of_groups_have_a_caution():
+    schema = {"y": (0, 1), "g": ["a", "b"]}
+    (caution,) = wb.models.formula("y ~ (1 | g)", "gaussian", schema).cautions
+    assert "may be several times too narrow" in caution

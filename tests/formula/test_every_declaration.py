@@ -207,3 +207,24 @@ def test_a_status_or_a_yes_that_is_neither_of_two_is_refused_and_not_cut():
         with pytest.raises(wb.ArgumentError) as caught:
             model.dataset(FRAME.assign(**{"zero or one": YES + 1}))
         assert caught.value.argument == "zero or one"
+
+
+@pytest.mark.parametrize(
+    ("declared", "event", "censored"),
+    [
+        (bool, True, False), (bool, 1, 0), (bool, "yes", "no"), (bool, "True", "False"), (bool, "1", "0"),
+        ((1, 2, int), 2, 1), (["alive", "dead"], "dead", "alive"), (["alive", "dead"], " dead", "alive "),
+    ],
+)  # fmt: skip
+def test_a_time_above_its_bound_is_censored_however_its_event_is_written(declared, event, censored):
+    frame = pd.DataFrame({"t": [0.5, 9.0, 0.7, 8.0], "s": [event, event, censored, censored], "x": [0.1, 0.2, 0.3, 0.4]})
+    model = wb.models.formula("Surv(t, s) ~ x", "weibull", {"t": (0.1, 2), "s": declared, "x": (0, 1)})
+    arrays = dict(zip(model.arrays, model.view(model.dataset(frame, evaluation=False)).train, strict=True))
+    rows = sorted(zip(arrays["y"].tolist(), arrays["observed"].tolist(), strict=True))
+    assert rows == [(0.5, 1.0), (pytest.approx(0.7), 0.0), (2.0, 0.0), (2.0, 0.0)]
+
+
+def test_bounds_of_an_exposure_that_float32_cannot_tell_apart_are_refused():
+    schema = {"n": (0, 9, int), "e": (0.01, 1e6), "x": (0, 1)}
+    with pytest.raises(wb.ArgumentError, match=r"^exposure=\(0\.01, 1000000\.0\): has bounds too far apart"):
+        wb.models.formula("n ~ x", "poisson", schema, exposure="e")

@@ -375,3 +375,14 @@ def test_survival_curves_are_means_of_the_records(fitted):
     by_hand = stats.weibull_min.sf(times[None, :, None], shape, scale=scale).mean(axis=2)
     np.testing.assert_allclose(found, by_hand, rtol=1e-4, atol=1e-5)
     assert get("weibull").kind == "time"
+
+
+def test_lines_of_two_levels_are_not_two_classes(made_up_steps):
+    random = np.random.default_rng(0)
+    frame = pd.DataFrame({"x": random.uniform(0, 10, 60), "g": ["a", "b"] * 30, "ill": random.random(60) < 0.5})
+    schema = {"x": (0, 10), "g": ["a", "b"], "ill": ["no", "yes"]}
+    frame["ill"] = np.where(frame["ill"], "yes", "no")
+    result = wb.fit("ill ~ x + g", frame, family="bernoulli", schema=schema, epsilon=1, delta=1e-3, iterations=10)
+    lines = result.effects("x", [0, 10], by="g")
+    assert lines.series == ("a", "b")
+    assert lines.table.index.names == ["x", "g"]

@@ -107,7 +107,8 @@ class FitWithoutPrivacy(PreparedFit):
                 generator = np.random.default_rng(seed)
                 drawn = normal_likelihood(model, prior, middle, self.data.train, self.settings.draws, generator)
         except NoNoiseAwarePosterior as reason:
-            return Inferred(kept, None, str(reason))
+            doubt = f"The intervals are the guide's own ({reason}) and may be several times too narrow."
+            return Inferred(kept, None, str(reason), cautions=(doubt,))
         return Inferred(kept, by_site(model, prior, drawn, guide), "")
 
 

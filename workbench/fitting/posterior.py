@@ -14,7 +14,7 @@ from workbench.fitting.spec import FitSpec
 from workbench.inference import _adaptive_clip, _norms, noise_aware
 from workbench.inference._joint_prior import JointPrior
 from workbench.inference._moments import Moments
-from workbench.inference.convergence import convergence_of
+from workbench.inference.convergence import FEWEST_STEPS, convergence_of
 from workbench.inference.noise_aware import NoNoiseAwarePosterior, Prior
 from workbench.inference.record_model import RecordModel
 from workbench.inference.state import Hyperparameters, Purpose, fast_child
@@ -26,6 +26,7 @@ __all__ = [
 ]  # fmt: skip
 
 FEWEST_DRAWS = 200  # from the guide, whose spread is needed
+_LARGEST_RATE = 0.5  # the default is 1 / sqrt(steps); parameters are of order 1
 
 
 def noise_aware_draws(
@@ -130,9 +131,22 @@ def inferred(
     """All that follows from the release of a run. The arguments are those of ``noise_aware_draws``."""
     draws, note = noise_aware_draws(spec, step, hyper, moments, guide, key)
     norms = gradient_norms(step, hyper, moments)
-    doubts = cautions(step, moments, norms, guide, draws)
+    doubts = (*_settings_cautions(spec), *cautions(step, moments, norms, guide, draws))
     first = {name: values[: spec.settings.draws] for name, values in guide.items()}
     return Inferred(first, draws, note if draws is None else " ".join(doubts), norms, doubts)
+
+
+def _settings_cautions(spec: FitSpec) -> list[str]:
+    """Sentences about settings with which no run arrives, whatever it releases."""
+    words, steps, rate = [], spec.privacy.iterations, spec.settings.learning_rate
+    if rate is not None and rate > _LARGEST_RATE:
+        words.append(
+            f"A learning rate of {rate:g} moves each parameter by about {rate:g} in a step, too far to "
+            "settle. Estimates and intervals may be far off. Leave it out, or use a smaller one."
+        )
+    if not spec.averages and steps < 2 * FEWEST_STEPS:
+        words.append(f"The fit took only {steps} steps, so estimates and intervals may be far off.")
+    return words
 
 
 def cautions(
@@ -146,6 +160,9 @@ def cautions(
     sites = step.model.shared
     convergence = convergence_of(moments, {name: math.prod(guide[name].shape[1:]) for name in sites if name in guide})
     words = ["" if convergence is None else convergence.words]
+    spreads = [np.std(guide[name], axis=0, dtype=float) for name in sites if name in guide]
+    if not all(np.all(np.isfinite(spread) & (spread > 0)) for spread in spreads):
+        words.insert(0, "The fit broke down: some quantities have no spread. Use a smaller learning rate.")
     if norms is not None and draws is not None:
         deviations = np.concatenate([np.std(draws[name], axis=0, dtype=float).ravel() for name in sites])
         words.append(norms.caution(deviations.tolist()))

@@ -30,6 +30,9 @@ __all__ = ["FormulaModel", "formula"]
 
 _GUIDES = {"diagonal": MeanField, "full": Joint}
 _BASES = (_ORTHOGONAL := "orthogonal", "scaled")
+_OF_GROUPS = (
+    "Intervals of the intercept, of groups' effects and of their standard deviations may be several times too narrow."
+)
 _VISIBLE, _VISIBLE_IF_IT_CANCELS = 100.0, 1000.0  # N epsilon / |x|^2, from which C is adapted
 
 
@@ -177,7 +180,7 @@ def formula(
         },
         columns=columns,
         lines=lines,
-        cautions=columns.design.cautions,
+        cautions=(*columns.design.cautions, *([_OF_GROUPS] if columns.design.groups else [])),
     )
 
 

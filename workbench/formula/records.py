@@ -17,7 +17,7 @@ from workbench.data import Dataset, from_frame
 from workbench.data.columns import Boolean, Categorical, Column, Numeric
 from workbench.data.dataset import is_at_rest
 from workbench.data.missing_values import INDICATOR
-from workbench.data.preprocessing import MISSING, listed, may_hold_numbers, numbers_in, texts_of
+from workbench.data.preprocessing import MISSING, as_truth, listed, may_hold_numbers, numbers_in, texts_of
 from workbench.data.schema import Schema, columns_of
 from workbench.formula.design import Design, design_of
 from workbench.formula.factors import declared_column, level_names
@@ -177,7 +177,7 @@ class Columns:
         if isinstance(event, str):
             events = np.array([text == event for text in texts_of(column)], np.float64)
         else:
-            events = (numbers_in(column) == 1).astype(np.float64)
+            events = (numbers_in(as_truth(column)) == 1).astype(np.float64)
         events[column.isna().to_numpy()] = np.nan
         return events
 

@@ -59,6 +59,14 @@ class Response:
         object.__setattr__(self, "levels", levels)
         extras = {str(role): _bounds(str(role), pair) for role, pair in self.extras.items()}
         object.__setattr__(self, "extras", extras)
+        low, high = extras.get("exposure", (0.0, 1.0))
+        if 0 < low < _ROUNDED * high:
+            raise _validate.ArgumentError(
+                "exposure",
+                (low, high),
+                f"has bounds too far apart: beside {high:g}, exposures near {low:g} are rounded to others. Let the upper "
+                f"bound be at most a million times the lower one.",
+            )
 
     @property
     def bounds(self) -> tuple[float, float]:

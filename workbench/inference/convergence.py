@@ -57,7 +57,7 @@ class Convergence(NamedTuple):
         return (
             f"The fit was still moving when it ended: its mean gradient is {self.score:.0f} standard "
             f'errors from 0 (in "{self.site}"). Estimates and intervals may be far off. Give more '
-            "steps or a larger learning rate."
+            "steps, or another learning rate."
         )
 
 

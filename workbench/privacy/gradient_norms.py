@@ -119,10 +119,10 @@ class GradientNorms:
         shift = self.shift(deviations)
         if shift < _NOTABLE:
             return ""
-        size = f"{shift:.0f}" if shift < 100 else "over 100"
+        size = f"up to {shift:.0f}" if shift < 100 else "more than 100"
         remedy = 'clip="auto" or a larger clip' if self.adapted_from is None else "a larger clip"
         return (
-            f"Clipping may have moved some estimates by up to {size} of their standard deviations, "
+            f"Clipping may have moved some estimates by {size} of their standard deviations, "
             f"which intervals do not count: about {100 * self.clipped[0]:.0f} % of the gradients were "
             f"longer than C = {self.clip:.3g}. Use {remedy}; more records do not help."
         )

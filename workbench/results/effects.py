@@ -115,8 +115,7 @@ def effects(
     if by is not None and (by == column or isinstance(columns.get(by), Numeric)):
         raise _validate.ArgumentError("by", by, "must be another column, one of levels.")
     lines = () if by is None else _values_of(columns, by, None)
-    draws, fixed = _expected(result, columns, column, chosen, by, lines, at)
-    classes = _classes(result, draws)
+    draws, classes, fixed = _expected(result, columns, column, chosen, by, lines, at)
     if classes and by is not None:
         raise _validate.ArgumentError("by", by, "must be left out: there is a probability for each class already.")
     series = classes or tuple(map(str, lines)) or ("",)
@@ -136,11 +135,11 @@ def comparisons(
     chosen = _values_of(columns, column, values)
     if len(chosen) < 2:
         raise _validate.ArgumentError("values", list(chosen), "must be at least two.")
-    draws, fixed = _expected(result, columns, column, chosen, None, (), at)
+    draws, classes, fixed = _expected(result, columns, column, chosen, None, (), at)
     pairs = list(itertools.combinations(range(len(chosen)), 2))
     differences = np.stack([draws[:, later] - draws[:, first] for first, later in pairs], axis=1)
     words = tuple(f"{chosen[later]} - {chosen[first]}" for first, later in pairs)
-    series = _classes(result, draws) or ("",)
+    series = classes or ("",)
     names = {"difference": words} | ({"class": series} if len(series) > 1 else {})
     table = _table(differences, list(names), itertools.product(*names.values()), interval, kind)
     table["share above 0"] = np.mean(differences > 0, axis=0).ravel()
@@ -219,8 +218,8 @@ def _values_of(columns: Mapping[str, Column], name: str, values: Sequence[Any] |
 def _expected(
     result: FitResult, columns: Mapping[str, Column], column: str, chosen: tuple[Any, ...], by: str | None,
     lines: tuple[Any, ...], at: Mapping[str, Any] | None,
-) -> tuple[np.ndarray, dict[str, Any]]:  # fmt: skip
-    """(Expected responses, float[draws, values, series]; the values of the other columns)."""
+) -> tuple[np.ndarray, tuple[str, ...], dict[str, Any]]:  # fmt: skip
+    """(Expected responses, float[draws, values, series]; the classes, if these are the series; values of other columns)."""
     given = dict(at or {})
     moved = {column, *([by] if by is not None else [])}
     for name in given:
@@ -241,7 +240,7 @@ def _expected(
     told = {name: value for name, value in {**unset, **fixed}.items() if name not in typical} | typical
     told.pop(extras.get("observed", ""), None)  # an expected time does not depend on it
     drawn = _predicted(result, inputs, values)
-    return drawn.reshape(len(drawn), len(chosen), -1), told
+    return drawn.reshape(len(drawn), len(chosen), -1), _classes(result, drawn), told
 
 
 def _inputs(
@@ -303,7 +302,7 @@ def _response(result: FitResult) -> str:
 
 
 def _classes(result: FitResult, draws: np.ndarray) -> tuple[str, ...]:
-    """Names of the classes, if predictions are a probability for each; else ()."""
+    """Names of the classes, if predictions are a probability for each; else (). :param draws: with an axis of rows."""
     count = len(result.data["classes"])
     return tuple(map(str, result.data["classes"])) if count and draws.shape[-1] == count and draws.ndim == 3 else ()
 
