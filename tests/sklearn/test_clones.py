@@ -2,7 +2,9 @@
 
 import copy
 import pickle
+import threading
 import warnings
+from concurrent.futures import ThreadPoolExecutor
 
 import joblib
 import numpy as np
@@ -32,6 +34,7 @@ from workbench import ArgumentError
 from workbench.ledger import Ledger
 from workbench.ledger.budget import CLONES, CapError
 from workbench.ledger.composition import total
+from workbench.ledger.reservation import Reservation
 
 CAP = (0.8, 1e-3)
 PLAN = {"bounds": (0, 100), "epsilon": 0.5, "delta": 1e-4, "iterations": 20, "cap": CAP}
@@ -206,6 +209,24 @@ def test_one_estimator_that_is_fitted_to_other_records_needs_a_cap():
             ArgumentError, match=r"^cap=None: .*a copy of it, was fitted before.* construct another estimator"
         ):
             again.fit(other_x, other_y)
+    assert len(Ledger().spends()) == 1
+
+
+def test_of_copies_without_a_cap_that_begin_at_once_one_is_fitted(monkeypatch):
+    """Each saw that nothing was spent, if it looks before it reserves."""
+    one, (x, y), all_ready = classifier(cap=None), records(), threading.Barrier(3, timeout=60)
+    reserve = Reservation.reserve
+    monkeypatch.setattr(Reservation, "reserve", lambda self, keys=None: (all_ready.wait(), reserve(self, keys))[1])
+
+    def code_of(part):
+        try:
+            copy.copy(one).fit(x[part::3], y[part::3])
+        except ArgumentError as error:
+            return error.code
+        return "fitted"
+
+    with ThreadPoolExecutor(3) as pool:
+        assert sorted(pool.map(code_of, range(3))) == ["fitted", "no cap", "no cap"]
     assert len(Ledger().spends()) == 1
 
 

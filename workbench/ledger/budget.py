@@ -297,6 +297,17 @@ class BudgetStatus:
             )
         return PLAN if PLAN in rules else FILTER if rules else NO_CAP
 
+    def check_cap(self, cap: Cap) -> None:
+        """Refuse a cap for these records if they have others. :raises ArgumentError: naming ``cap``, with one of those."""
+        caps = [entry.cap for entry in self.caps if entry.cap is not None]
+        if caps and cap not in [dataclasses.replace(other, order=cap.order) for other in caps]:
+            reason = (
+                f"is not the cap of these records in the ledger: epsilon = {caps[0].epsilon:g} at delta = "
+                f"{caps[0].delta:g} under {caps[0].relation}."
+            )
+            remedy = "Leave it out to keep that one, or change that one with Ledger.set_cap."
+            raise _validate.ArgumentError("cap", (cap.epsilon, cap.delta), reason, code="another cap", remedy=remedy)
+
     def check_rest(self, spend: Spend) -> str:
         """The rule that allows ``spend``, one of ``spends``, to continue to the end of its planned steps.
 

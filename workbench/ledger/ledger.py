@@ -16,7 +16,6 @@ The file holds plans, promises, names and times, and nothing computed from recor
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import json
 import os
 import sqlite3
@@ -255,6 +254,7 @@ class Ledger:
         seed: int | None = None,
         over_cap: str | None = None,
         run: Callable[[str], Path] | None = None,
+        check: Callable[[BudgetStatus], None] = lambda status: None,
         tell: Callable[[str], None] = lambda sentence: None,
     ) -> list[str]:
         """Reserve all planned steps of fits that were planned together, all or none, before the first step of any.
@@ -264,6 +264,7 @@ class Ledger:
         :param seed: of the noise; None if it is secret.
         :param over_cap: why caps are not kept this time, which is recorded; None to keep them.
         :param run: ``run(key)`` is the folder of a fit's checkpoints.
+        :param check: called with what was spent before, in the transaction that reserves. What it raises refuses the fits.
         :param tell: called with each of ``BudgetStatus.mix_ups``.
         :return: a key for each fit.
         :raises CapError: if a cap would not be kept.
@@ -277,6 +278,7 @@ class Ledger:
             check_pages(database)
             number = _rows.enter(database, known)
             status = self._status(database, number)
+            check(status)
             rule = _rows.rule_of(lambda: status.check(fits, seed), over_cap)
             keys = [uuid.uuid4().hex for _ in fits]
             for key, fit in zip(keys, fits, strict=True):
@@ -431,16 +433,10 @@ class Ledger:
         known = self._known(dataset)
         with self._file.open(write=True) as database:
             number = _rows.enter(database, known)
-            others = [entry.cap for entry in self._status(database, number).caps if entry.cap is not None]
-            if not others:
+            status = self._status(database, number)
+            status.check_cap(cap)
+            if not status.caps:
                 _rows.set_cap(database, number, cap, why)
-            elif cap not in [dataclasses.replace(other, order=cap.order) for other in others]:
-                reason = (
-                    f"is not the cap of these records in the ledger: epsilon = {others[0].epsilon:g} at delta = "
-                    f"{others[0].delta:g} under {others[0].relation}."
-                )
-                remedy = "Leave it out to keep that one, or change that one with Ledger.set_cap."
-                raise _validate.ArgumentError("cap", (cap.epsilon, cap.delta), reason, code="another cap", remedy=remedy)
 
     def separate(self, one: int | str, other: int | str, why: str) -> None:
         """Count two data sets separately because they share no records, as ``why`` (not empty) says."""

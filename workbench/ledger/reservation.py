@@ -88,6 +88,10 @@ class Reservation:
         dataset = self._dataset
         self._dataset = functools.cache(lambda: dataset()._replace(token=token))
 
+    def check_before(self, check: Callable[[BudgetStatus], None]) -> None:
+        """Let ``check`` refuse these fits by what was spent before: called in the transaction that reserves them."""
+        self._details["check"] = check
+
     def reserve(self, keys: Iterable[str] | None = None) -> None:
         """Reserve all planned steps. On later calls, reserve the rest of fits that have ended.
 

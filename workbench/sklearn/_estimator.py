@@ -14,7 +14,7 @@ from sklearn.utils.validation import check_is_fitted
 from workbench import _validate
 from workbench.data import Dataset, from_arrays
 from workbench.fitting.fits import DeltaWarning, prepare
-from workbench.ledger.budget import CLONES
+from workbench.ledger.budget import CLONES, BudgetStatus
 from workbench.models import Model
 from workbench.results.fit_result import FitResult, IntervalWarning
 from workbench.sklearn._inputs import FROM_DATA, Scaling, bounds_of, features_of, records_of, refuse_foreign
@@ -137,9 +137,12 @@ class PrivateEstimator(BaseEstimator):
             epsilon, delta = _pair(self.cap)
             why = f"given to a {type(self).__name__}"
             reservation.keep_cap(epsilon, delta, prepared.privacy.relation, why)
-            return
-        status = reservation.budget_status()
-        if status is None or status.caps or not (self._is_clone or status.parts):
+        else:
+            reservation.check_before(self._check_alone)
+
+    def _check_alone(self, status: BudgetStatus) -> None:
+        """Refuse one of several fits where no cap counts for it. :raises ArgumentError: naming ``cap``."""
+        if status.caps or not (self._is_clone or status.parts):
             return
         copies = {entry.number for entry, how in status.relatives if how == CLONES}
         reason = "these records were fitted before"
