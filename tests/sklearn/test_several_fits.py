@@ -117,9 +117,23 @@ def test_a_cap_in_the_ledger_is_kept_and_no_other_takes_its_place():
 
 
 def test_a_cap_is_of_the_samplers_relation():
-    x, y = records()
-    classifier(cap=(2.0, DELTA), sampler="without_replacement").fit(x, y)
+    classifier(cap=(2.0, DELTA), sampler="without_replacement").fit(*records())
     assert Ledger().entry("clinic").cap.relation == "replace_one"
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "remedy"),
+    [
+        ("replace_one", "add_or_remove_one", "Leave it out to keep that one"),
+        ("add_or_remove_one", "replace_one", "Give a sampler of that relation"),
+    ],
+)
+def test_of_caps_with_equal_numbers_the_relations_are_named(first, second, remedy):
+    samplers = {"replace_one": "without_replacement", "add_or_remove_one": "poisson"}
+    one = classifier(cap=(2.0, DELTA), sampler=samplers[first]).fit(*records())
+    reason = rf"^cap=\(2.0, 0.001\): is under {second}, and the cap of these records in the ledger is under {first}: "
+    with pytest.raises(ArgumentError, match=rf"{reason}epsilon = 2 at delta = 0.001. {remedy}, or change"):
+        clone(one).set_params(sampler=samplers[second]).fit(*records())
 
 
 @pytest.mark.thorough

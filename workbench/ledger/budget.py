@@ -301,11 +301,15 @@ class BudgetStatus:
         """Refuse a cap for these records if they have others. :raises ArgumentError: naming ``cap``, with one of those."""
         caps = [entry.cap for entry in self.caps if entry.cap is not None]
         if caps and cap not in [dataclasses.replace(other, order=cap.order) for other in caps]:
-            reason = (
-                f"is not the cap of these records in the ledger: epsilon = {caps[0].epsilon:g} at delta = "
-                f"{caps[0].delta:g} under {caps[0].relation}."
-            )
-            remedy = "Leave it out to keep that one, or change that one with Ledger.set_cap."
+            other, whose = caps[0], "the cap of these records in the ledger"
+            numbers = f"epsilon = {other.epsilon:g} at delta = {other.delta:g}"
+            if other.relation == cap.relation:
+                reason = f"is not {whose}: {numbers}."
+            else:
+                reason = f"is under {cap.relation}, and {whose} is under {other.relation}: {numbers}."
+            counts = other.relation in (cap.relation, "replace_one")
+            remedy = "Leave it out to keep that one" if counts else "Give a sampler of that relation"
+            remedy += ", or change that one with Ledger.set_cap."
             raise _validate.ArgumentError("cap", (cap.epsilon, cap.delta), reason, code="another cap", remedy=remedy)
 
     def check_rest(self, spend: Spend) -> str:
