@@ -243,6 +243,18 @@ def test_a_copy_that_lost_its_token_is_refused():
     assert not Ledger().exists()
 
 
+def test_an_empty_token_is_none():
+    """Or one more fit runs under a cap that is used up."""
+    emptied, deleted = classifier(), classifier()
+    emptied._token = ""
+    del deleted._token
+    for one in (emptied, deleted, clone(emptied), copy.deepcopy(deleted)):
+        with pytest.raises(ArgumentError, match=r"^estimator=.*cannot tell which others are copies") as caught:
+            one.fit(*records())
+        assert caught.value.code == "no token"
+    assert not Ledger().exists()
+
+
 def test_a_cap_without_a_ledger_is_refused():
     with pytest.raises(ArgumentError, match=r"^cap=\(0.8, 0.001\): cannot be kept, because ledger=False"):
         classifier(ledger=False).fit(*records())

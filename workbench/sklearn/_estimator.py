@@ -33,7 +33,7 @@ class PrivateEstimator(BaseEstimator):
 
     Each estimator that is constructed has a random token, which all copies of it share: clones, deep copies and pickles.
     The ledger counts fits with one token together. Scikit-learn repeats fits by copying, and the records of two folds need
-    not be recognised then.
+    not be recognised then. A subclass that has its own ``__sklearn_clone__`` must call the one here, which keeps the token.
     """
 
     epsilon: Any
@@ -44,7 +44,7 @@ class PrivateEstimator(BaseEstimator):
     n_features_in_: int
     result_: FitResult
     _is_clone = False
-    _token: str | None
+    _token: str | None = None
 
     def __new__(cls, *args: Any, **settings: Any) -> Any:
         """An estimator with a new token. Not in ``__init__``, which subclasses may replace; a pickle brings its own."""
@@ -122,14 +122,14 @@ class PrivateEstimator(BaseEstimator):
         :raises ArgumentError: naming ``cap``; or ``estimator``, for one whose copies cannot be told.
         """
         reservation = prepared.run_log.reservation
-        if self._token is not None:
+        if self._token:
             reservation.count_with(self._token)
         elif reservation.ledger is not None:
             raise _validate.ArgumentError(
                 "estimator",
                 type(self).__name__,
-                "was pickled by an earlier version, and the ledger cannot tell which others are copies of it, so no cap is "
-                "kept.",
+                "has no token, as one that an earlier version pickled, and the ledger cannot tell which others are copies "
+                "of it, so no cap is kept.",
                 code="no token",
                 remedy="Construct it anew, and copy that one.",
             )
