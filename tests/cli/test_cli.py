@@ -163,6 +163,18 @@ def test_a_fit_without_privacy_says_so_and_takes_no_epsilon(command, tmp_path):
     assert "epsilon=1.0: must be left out" in refused(command, *words, "--epsilon", "1")
 
 
+@pytest.mark.parametrize(
+    "words",
+    [
+        [*FIT[:3], "--no-p"], [*FIT, "--no-l"], [*FIT, "--evaluate-p"], ["resume", "run", "--forg"],
+        ["ledger", "cap", "1", "--rem"],
+    ],
+)  # fmt: skip
+def test_options_are_spelt_out(command, words):
+    """A switch must not be taken for one that removes privacy."""
+    assert f"unrecognized arguments: {words[-1]}" in refused(command, *words)
+
+
 def test_fit_on_a_csv_file_prints_the_guarantee_and_no_private_metrics(command, table, tmp_path):
     code, out, err = command(
         "fit", "--data", table, "--target", "ill", "--bounds", "dose=0:200", "age=0:100", "--epsilon", "2",

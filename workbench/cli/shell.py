@@ -29,10 +29,13 @@ DONE, FAILED, UNUSABLE, STOPPED = 0, 1, 2, _interrupt.STOPPED  # exit codes
 
 
 class Parser(argparse.ArgumentParser):
-    """A parser whose errors are one line with exit code 2. What begins like a negative number is a value, as in -1:1."""
+    """A parser whose errors are one line with exit code 2. What begins like a negative number is a value, as in -1:1.
+
+    Options must be spelt out: ``--no-p`` is not ``--no-privacy``.
+    """
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
-        super().__init__(*arguments, **options)
+        super().__init__(*arguments, **options | {"allow_abbrev": False})
         self._negative_number_matcher = re.compile(r"^-[\d.]")
 
     def error(self, message: str) -> NoReturn:
