@@ -150,6 +150,15 @@ def test_a_large_epsilon_is_kept_by_the_largest_at_which_roundings_have_their_sh
     assert plan.confirmed().settings.epsilon == kept  # by dp-accounting, where it has a bound
 
 
+def test_a_known_seed_is_told_before_a_smaller_epsilon():
+    asked = settings(epsilon=100.0, iterations=800, seed=7)
+    first, second, *_ = (
+        make_plan(asked, 455).for_noise_in(50).guarantee(steps_taken=800, unit="patient", dimension=50, caveats=()).caveats
+    )
+    assert first.startswith("Everybody who knows the seed (7)")
+    assert second.startswith("epsilon = 100 was asked for")
+
+
 def test_what_a_plan_of_a_large_epsilon_costs_is_within_delta_by_another_accountant():
     """dp-accounting's epsilon at the delta that the plan leaves the mechanism, with (1 + e^epsilon) of each rounding."""
     plan = make_plan(settings(epsilon=100.0, iterations=800), 455).for_noise_in(50)

@@ -279,13 +279,13 @@ class PrivacyPlan:
     def _caveats(self) -> tuple[str, ...]:
         settings = self.settings
         lines = []
+        if settings.seed is not None:
+            lines.append(f"Everybody who knows the seed ({settings.seed}) can predict the noise: do not share this result.")
         if self.asked > settings.epsilon:
             lines.append(
                 f"epsilon = {upper(self.asked)} was asked for, and {upper(settings.epsilon)} is kept: with less noise, the "
                 "rounding of noise and minibatches would cost more than a thousandth of delta."
             )
-        if settings.seed is not None:
-            lines.append(f"Everybody who knows the seed ({settings.seed}) can predict the noise: do not share this result.")
         if self._relation == "add_or_remove_one":
             size = settings.num_records
         else:
