@@ -48,6 +48,13 @@ def of(kind, **options):
 KINDS = ["PrivateClassifier", "PrivateRegressor", "PrivateClusterer"]
 
 
+@pytest.mark.parametrize("kind", KINDS)
+def test_an_estimator_without_epsilon_is_told_to_give_one(kind):
+    """Not to give an argument that estimators do not take."""
+    with pytest.raises(ArgumentError, match=r"^epsilon=None: .* Give epsilon; .* wb.fit\(\.\.\., private=False\)"):
+        of(kind, epsilon=None).fit(*two_classes())
+
+
 @pytest.mark.thorough
 def test_scikit_learn_is_still_scikit_learn_and_loads_late():
     script = (

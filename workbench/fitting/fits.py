@@ -121,7 +121,8 @@ def _planned(asked: _Prepared) -> tuple[FitSpec, PrivacyPlan, Mapping[str, Any]]
     if asked.epsilon is None:
         raise _validate.ArgumentError(
             "epsilon", None, "must say how much privacy loss the whole run may have, as in epsilon=1.0.",
-            remedy="Without privacy, for public or made-up records, give private=False.", code="no epsilon",
+            remedy="Give epsilon; for public or made-up data, wb.fit(..., private=False) fits without noise.",
+            code="no epsilon",
         )  # fmt: skip
     spec, again = _resolved(asked)
     return spec, spec.plan(), again
