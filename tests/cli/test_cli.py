@@ -160,7 +160,10 @@ def test_a_fit_without_privacy_says_so_and_takes_no_epsilon(command, tmp_path):
     assert out.startswith("NO PRIVACY: ")
     assert "epsilon=" not in err
     assert not wb.load(tmp_path / "run").guarantee.is_private
-    assert "epsilon=1.0: must be left out" in refused(command, *words, "--epsilon", "1")
+    told = refused(command, *words, "--epsilon", "1")
+    assert "epsilon=1.0: must be left out, because the fit has no privacy." in told
+    assert told.endswith("For a private fit, leave out --no-privacy.\n")
+    assert command(*words[:-1], tmp_path / "other", "--no-ledger", "--no-checkpoint")[0] == 0
 
 
 @pytest.mark.parametrize(

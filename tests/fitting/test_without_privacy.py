@@ -124,8 +124,14 @@ def test_its_records_are_labelled_by_whose_they_are(public):
 )  # fmt: skip
 def test_terms_of_privacy_beside_it_are_refused(terms):
     (name,) = terms
-    with pytest.raises(ArgumentError, match=rf"^{name}=.*: must be left out with private=False"):
+    with pytest.raises(ArgumentError, match=rf"^{name}=.*: must be left out, .* private=False"):
         wb.fit("logistic", "breast_cancer", private=False, **terms)
+
+
+def test_no_ledger_and_no_checkpoint_may_be_said_too():
+    """They are what it does anyway."""
+    prepared = wb.prepare("logistic", "breast_cancer", private=False, ledger=False, checkpoint=False)
+    assert not prepared.plan.guarantee(steps_taken=0, unit="record", dimension=1, caveats=()).is_private
 
 
 @pytest.mark.parametrize("value", [0, None, "no", np.bool_(False)])
@@ -149,8 +155,9 @@ def test_records_with_a_cap_are_refused():
     options = {"family": "bernoulli", "schema": SCHEMA, "iterations": 5}
     wb.fit("logistic ~ x + z", frame, epsilon=0.1, **options)
     Ledger().set_cap(1, 1.0, 1e-2, why="rules")
-    with pytest.raises(ArgumentError, match=r"^private=False: cannot be used: the ledger has a cap"):
-        wb.fit("logistic ~ x + z", frame, private=False, **options)
+    for ledger in (None, False):
+        with pytest.raises(ArgumentError, match=r"^private=False: cannot be used: the ledger has a cap"):
+            wb.fit("logistic ~ x + z", frame, private=False, ledger=ledger, **options)
 
 
 def test_it_is_no_part_of_a_total(public):

@@ -118,6 +118,7 @@ _OTHER_LEDGER = "Name another file with --ledger or $WORKBENCH_LEDGER"
 _REMEDIES = {  # by code of an ``ArgumentError``
     "epsilon too large": "For public or made-up data, --no-privacy fits without noise.",
     "no epsilon": "Give --epsilon; for public or made-up data, --no-privacy fits without noise.",
+    "without privacy": "For a private fit, leave out --no-privacy.",
     "over cap": _OVER_CAP,
     "cap relation": _OVER_CAP,
     "not writable": f"{_OTHER_LEDGER}, or get the right to read and write it, the files beside it and its folder.",

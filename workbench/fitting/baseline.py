@@ -120,7 +120,7 @@ def prepare_without_privacy(spec: FitSpec) -> FitWithoutPrivacy:
     spec.processes.require_one("a fit without privacy")
     ledger = ledger_for(spec.source, None)
     if ledger is not None and ledger.budget_status(id_of(spec.source)).caps:
-        raise ArgumentError("private", False, "cannot be used: the ledger has a cap on what is spent on these records.")
+        raise _beside("private", False, "cannot be used: the ledger has a cap on what is spent on these records.")
     plan = NoPrivacyPlan.of(spec.plan())
     spec = dataclasses.replace(spec, privacy=plan.settings)
     key = spec.new_key()
@@ -134,6 +134,13 @@ def prepare_without_privacy(spec: FitSpec) -> FitWithoutPrivacy:
 def refuse_terms_of_privacy(asked: Any) -> None:
     """:raises ArgumentError: naming the first setting that means nothing without privacy and is not at its default."""
     for name in _OF_PRIVACY:
-        default = default_of(name, type(asked))
-        if getattr(asked, name) != default:
-            raise ArgumentError(name, getattr(asked, name), "must be left out with private=False, which keeps no privacy.")
+        value = getattr(asked, name)
+        is_so = value is False and name in ("ledger", "checkpoint")  # there is none anyway
+        if value != default_of(name, type(asked)) and not is_so:
+            raise _beside(name, value, "must be left out, because the fit has no privacy.")
+
+
+def _beside(name: str, value: Any, expectation: str) -> ArgumentError:
+    """The error of what cannot be had without privacy."""
+    remedy = "For a private fit, leave out private=False."
+    return ArgumentError(name, value, expectation, code="without privacy", remedy=remedy)
