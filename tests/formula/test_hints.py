@@ -16,7 +16,7 @@ from workbench.data import Schema
 from workbench.formula import hints
 from workbench.formula.design import design_of
 from workbench.formula.families import FAMILIES, get
-from workbench.formula.parsing import Group, parse
+from workbench.formula.parsing import Group, parse, term_name
 
 COMPOSED, DECOMPOSED = (unicodedata.normalize(form, "âge") for form in ("NFC", "NFD"))
 SCHEMA = Schema.from_declaration(
@@ -137,17 +137,55 @@ def test_links_that_cannot_be(link):
         ("my col", "needs backticks: `my col`"),
         ("length", r"Did you mean `Length \(cm\)`"),
         ("age", "Did you mean ` age`, in backticks"),
-        ("X", "Did you mean `x`"),
         ("offset(x)", "gaussian response subtract"),
         ("x**2", r"write I\(x\*\*2\)"),
         ("(1 | gr(g1, by=g2))", "write the name of a column"),
         ("(1 | g1 + I(x > 3))", "write the name of a column"),
         ("(x + z)**k", "whole number of at least 1"),
+        ("I(x^2)", r"write I\(x\*\*2\)"),
+        ("z + log((x + 1)^2)", r"write log\(\(x \+ 1\)\*\*2\)"),
+        ("I(`my col`^2)", r"write I\(`my col`\*\*2\)"),
+        ("(x>5)", r"write I\(x > 5\)"),
+        ("z + x<= 5", r"write I\(x <= 5\)"),
+        ("(x != 5 | g1)", r"write I\(x != 5\)"),
+        ("`my col` == 1", r"write I\(`my col` == 1\)"),
+        ("(x + z) > 5", r"write I\(age > 65\)"),
+        ("x & z", "write x:z"),
+        ("2*x", r"write I\(2 \* x\), or x alone"),
+        ("z - 2*x", r"write I\(2 \* x\), or x alone"),
+        ("z + x:0.5", r"write I\(x \* 0.5\), or x alone"),
+        ("x/2", r"write I\(x / 2\), or x alone"),
+        ("x + 2", "numbers belong inside I"),
+        ("I(x > 3 and z < 5)", r"I\(\(age > 18\) \* \(age < 65\)\)"),
+        ("I(3 < x < 5)", r"I\(\(age > 18\) \* \(age < 65\)\)"),
+        ("I((x > 3) & (z < 5))", r"I\(\(age > 18\) \* \(age < 65\)\)"),
+        ("X", r"Did you mean `x`\?$"),
     ],
 )
 def test_what_is_near_is_told(right, words):
     with pytest.raises(ArgumentError, match=words):
         design(right)
+
+
+@pytest.mark.parametrize(
+    ("written", "name"),
+    [
+        ("I(x**2)", "I(x ** 2)"), ("I( x **2 )", "I(x ** 2)"), ("log( x )", "log(x)"), ("x:log( x)", "x:log(x)"),
+        ("I(`my col`**2)", "I(my col ** 2)"), ("bs(z,df=5)", "bs(z, df=5)"),
+    ],
+)  # fmt: skip
+def test_priors_are_named_as_the_formula_writes_their_terms(written, name):
+    right = "x + I(x**2) + log(x) + x:log(x) + I(`my col`**2) + bs(z,df=5) + `Length (cm)` + (1 + x | g1)"
+    model = wb.models.formula(f"y ~ {right}", schema=SCHEMA, basis="scaled", priors={written: "Normal(0, 9)"})
+    plain = wb.models.formula(f"y ~ {right}", schema=SCHEMA, basis="scaled", priors={name: "Normal(0, 9)"})
+    pd.testing.assert_frame_equal(model.priors, plain.priors)
+    assert (model.priors["prior"] == "Normal(0, 9)").any()
+    assert model.options == plain.options
+    for line in model.lines:
+        for known in line.names:
+            assert known in SCHEMA.columns or term_name(known) == known
+    with pytest.raises(ArgumentError, match="two spellings of"):
+        wb.models.formula(f"y ~ {right}", schema=SCHEMA, priors={name: "Normal(0, 9)", written: "Normal(0, 8)"})
 
 
 def test_an_offset_of_a_gaussian_is_told():

@@ -94,6 +94,9 @@ def _value(formula: str, node: Node, columns: Columns) -> Bounded:
             return Bounded(0.0, 1.0, truth)
         case ast.Call():
             return _called(formula, node, columns)
+        case ast.BoolOp() | ast.Compare() | ast.BinOp(op=ast.BitAnd() | ast.BitOr()):
+            words = "write one comparison in each pair of brackets, and * for and, as in I((age > 18) * (age < 65))."
+            raise refused(formula, f"has {ast.unparse(node)}: {words}")
     raise refused(formula, f"has {ast.unparse(node)}, which is not arithmetic of columns.")
 
 

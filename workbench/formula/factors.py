@@ -103,7 +103,8 @@ def declared_column(parsed: Parsed, columns: Mapping[str, Column], name: str) ->
     if name in columns:
         return columns[name]
     meant = [known for known in columns if _plain(known) == _plain(name)] or nearest(name, columns)
-    hint = f" Did you mean {' or '.join(f'`{known}`' for known in meant)}, in backticks?" if meant else ""
+    quoting = "" if all(map(str.isidentifier, meant)) else ", in backticks"
+    hint = f" Did you mean {' or '.join(f'`{known}`' for known in meant)}{quoting}?" if meant else ""
     raise refused(parsed.text, f"uses {name!r}, which schema= does not declare; it has {listed(columns)}.{hint}")
 
 

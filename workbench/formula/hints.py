@@ -18,7 +18,7 @@ CALLS = MappingProxyType(
     {
         **_all("mean median std sd var sum min max quantile", f"{_ROWS}write the public number itself"),
         **_all("rank cut qcut ntile", f"{_ROWS}write comparisons with public numbers, as in I(age > 65)"),
-        **_all("ns cr cc cs te ti t2 s lo smooth", f"{_ROWS}write bs(x, df=5), whose knots are public"),
+        **_all("ns rcs rcspline cr cc cs te ti t2 s lo smooth", f"{_ROWS}write bs(x, df=5), whose knots are public"),
         **_all("lag lead diff cumsum", f"{_ROWS}compute the column per person before you pass the table"),
         **_all("hashed", f"{_ROWS}write C(x) for a column whose values are declared"),
         **_all("factor", "stands inside another call: write C(x) by itself"),
@@ -103,7 +103,14 @@ FAMILIES = MappingProxyType(
             "zero_inflated_poisson zip hurdle hurdle_poisson zero_inflated_negative_binomial zinb",
             "is not here: the nearest is 'negative_binomial'.",
         ),
-        **_all("laplace asymmetric_laplace quantile asym_laplace", "is not here: the nearest is 'student_t'."),
+        **_all(
+            "laplace asymmetric_laplace asymmetriclaplace asym_laplace double_exponential quantile",
+            "is not here: the nearest is 'student_t', for heavy tails.",
+        ),
+        **_all(
+            "skew_normal skewnormal",
+            "is not here: write 'gamma' for a response above 0, or 'student_t' for heavy tails.",
+        ),
         **_all("vonmises von_mises", "is not here: regress sine and cosine of the angle, each as 'gaussian'."),
         **_all("dirichlet", "is not here: regress one share after the other, as 'beta'."),
     }

@@ -151,9 +151,10 @@ def formula(
     guide = _GUIDES[_validate.choice("covariance", covariance, _GUIDES)]
     beside = {"trials": trials, "exposure": exposure, "observed": observed}
     roles = {role: _validate.text(role, name) for role, name in beside.items() if name is not None}
-    own = checked_priors(priors)
+    declared = Schema.from_declaration(schema)
+    own = checked_priors(priors, declared.columns)
     named = own if _validate.choice("basis", basis, _BASES) == _ORTHOGONAL else None
-    columns = columns_of_formula(parsed, kind, Schema.from_declaration(schema), roles, named)
+    columns = columns_of_formula(parsed, kind, declared, roles, named)
     lines = prior_lines(columns.design, kind, columns.response, own)
     regression = _regression(columns, lines)
     return FormulaModel(

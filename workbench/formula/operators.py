@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import ast
 import functools
 import importlib
-from collections.abc import Callable, Collection
+import re
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
-from workbench.formula.limits import MOST_POWER, check_products, refused
+from workbench.formula.limits import MOST_POWER, check_products, python_of, refused
 
-__all__ = ["terms_of"]
+__all__ = ["check_tokens", "terms_of"]
 
 _PRODUCTS = ("*", "/", "in", ":")
 _POWERS = ("**", "^")
+_COMPARISON = re.compile(r"[<>]=?|[=!]=")
+_ARITHMETIC = {"*": "*", ":": "*", "/": "/"}
 
 
 def terms_of(formula: str, source: str) -> list[tuple[str, ...]]:
@@ -26,6 +30,49 @@ def terms_of(formula: str, source: str) -> list[tuple[str, ...]]:
     resolver.formula = formula
     terms = parser.DefaultFormulaParser(operator_resolver=resolver, feature_flags=set()).get_terms(source)
     return [tuple(str(factor.expr) for factor in term.factors) for term in terms]
+
+
+def check_tokens(formula: str, tokens: Sequence[Any], quoted: Mapping[str, str]) -> None:
+    """Refuse arithmetic outside ``I(...)``, and powers written with ^ inside it, with what to write instead.
+
+    :param tokens: formulaic's, of the right-hand side. :param quoted: ``{identifier: name}`` of columns in backticks.
+    :raises ArgumentError: naming ``formula``.
+    """
+    texts = [token.token for token in tokens]
+    for identifier, name in quoted.items():
+        texts = [text.replace(identifier, f"`{name}`") for text in texts]
+    kinds = [token.kind.value for token in tokens]
+
+    def operand(place: int) -> str:
+        return texts[place] if 0 <= place < len(texts) and kinds[place] in ("name", "value", "python") else ""
+
+    for place, (text, kind) in enumerate(zip(texts, kinds, strict=True)):
+        if kind == "python":
+            node = python_of(formula, tokens[place].token)  # before formulaic reads it, which has no limits
+            if node is not None and any(isinstance(part, ast.BitXor) for part in ast.walk(node)):
+                raise refused(formula, f"has {text}, in which ^ is not a power: write {text.replace('^', '**')}.")
+        before, after = operand(place - 1), operand(place + 1)
+        if kind == "operator" and _COMPARISON.match(text):
+            written = f"{before} {text} {after}" if before and after else "age > 65"
+            raise refused(formula, f"has a comparison outside I(...): write I({written}), which is 1 where it is true.")
+        if kind == "operator" and text[0] == "&":
+            raise refused(formula, f"has &: for an interaction write {before or 'a'}:{after or 'b'}.")
+        if kind == "value" and re.fullmatch(r"[\d.]+", text) and text not in ("0", "1"):
+            _check_number(formula, place, texts, operand)
+
+
+def _check_number(formula: str, place: int, texts: Sequence[str], operand: Callable[[int], str]) -> None:
+    """:raises ArgumentError: for a number that is no exponent of terms."""
+    before = texts[place - 1] if place else ""
+    after = texts[place + 1] if place + 1 < len(texts) else ""
+    if before in _POWERS:
+        return
+    for sign, name, left in ((after, operand(place + 2), False), (before, operand(place - 2), True)):
+        if sign in _ARITHMETIC and name:
+            sides = (name, texts[place]) if left else (texts[place], name)
+            written = f"I({sides[0]} {_ARITHMETIC[sign]} {sides[1]})"
+            raise refused(formula, f"has a number outside I(...): write {written}, or {name} alone, whose weight learns it.")
+    raise refused(formula, "has a number as a factor: numbers belong inside I(...), and 0 or - 1 leaves out the intercept.")
 
 
 @functools.cache

@@ -20,9 +20,9 @@ from typing import Any, NamedTuple
 from workbench import _validate
 from workbench.formula.hints import CALLS, LEFT, OFFSET
 from workbench.formula.limits import MOST_FACTORS, check_text, python_of, refused
-from workbench.formula.operators import terms_of
+from workbench.formula.operators import check_tokens, terms_of
 
-__all__ = ["Group", "Parsed", "Term", "parse", "refused", "unquoted"]
+__all__ = ["Group", "Parsed", "Term", "parse", "refused", "term_name", "unquoted"]
 
 Term = tuple[str, ...]  # its factors: names of columns and calls
 
@@ -104,6 +104,23 @@ def unquoted(text: str, quoted: dict[str, str]) -> str:
     return text
 
 
+def term_name(text: str) -> str:
+    """The name of the term that ``text`` is in a formula; ``text`` itself, if it is no term with a call.
+
+    >>> from workbench.formula.parsing import term_name
+    >>> term_name("I(yr**2)")
+    'I(yr ** 2)'
+    """
+    if "(" not in text:
+        return text
+    try:
+        parsed = parse(f"y ~ 0 + {text}")
+    except _validate.ArgumentError:
+        return text
+    is_term = len(parsed.terms) == 1 and not (parsed.intercept or parsed.groups or parsed.extras)
+    return unquoted(":".join(parsed.terms[0]), parsed.quoted) if is_term else text
+
+
 def parse(formula: Any) -> Parsed:
     """The parts of a formula such as "readmitted ~ age + C(ward) + (1 + age | hospital)".
 
@@ -138,7 +155,7 @@ def parse(formula: Any) -> Parsed:
     quoted = {identifier: name for name, identifier in identifiers.items()}
     left, right = plain.split("~")
     response, extras = _response(text, left)
-    plain, pairs = _split(text, right)
+    plain, pairs = _split(text, right, quoted)
     intercept, terms = _terms(text, plain)
     terms, offsets = _without_offsets(text, terms)
     if offsets.keys() & extras.keys():
@@ -173,7 +190,7 @@ def _formulaic(name: str) -> Any:
     return importlib.import_module(f"formulaic.{name}")
 
 
-def _split(text: str, right: str) -> tuple[str, list[tuple[str, str]]]:
+def _split(text: str, right: str, quoted: dict[str, str]) -> tuple[str, list[tuple[str, str]]]:
     """(the right-hand side without terms of groups, the two sides of each of these)."""
     try:
         tokens = list(_formulaic("parser.algos.tokenize").tokenize(right))
@@ -187,14 +204,13 @@ def _split(text: str, right: str) -> tuple[str, list[tuple[str, str]]]:
                 f"has no operator between {before.token} and {token.token}; a name with a blank needs backticks: "
                 f"`{before.token} {token.token}`.",
             )
-        if token.kind.value == "python":
-            python_of(text, token.token)  # before formulaic reads it, which has no limits
         if token.token == "(" and token.kind.value == "context":
             opened.append(token.source_start)
         elif token.token == ")" and token.kind.value == "context" and opened:
             places.append((opened.pop(), token.source_end))
         elif set(token.token) == {"|"} and token.kind.value == "operator":
             places.append((token.source_start, token.source_end))
+    check_tokens(text, tokens, quoted)
     bars = [(start, end) for start, end in places if set(right[start : end + 1]) == {"|"}]
     plain, pairs = right, []
     for start, end in reversed(bars):
@@ -220,8 +236,6 @@ def _terms(text: str, source: str) -> tuple[bool, tuple[Term, ...]]:
         raise
     except Exception as error:
         raise refused(text, f"cannot be read: {_reason(error)}") from None
-    if any(re.fullmatch(r"[\d.]+", factor) for term in terms for factor in term if factor != "1"):
-        raise refused(text, "has a number as a factor: numbers belong inside I(...), and 0 or - 1 leaves out the intercept.")
     if any(len(term) > MOST_FACTORS for term in terms):
         most = max(map(len, terms))
         raise refused(text, f"has an interaction of {most} columns; at most {MOST_FACTORS} are possible.")

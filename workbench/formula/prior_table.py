@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -11,6 +11,7 @@ import numpyro.distributions as dist
 from workbench import _validate
 from workbench.formula.design import Design, sd_of
 from workbench.formula.families import Family, Response
+from workbench.formula.parsing import term_name
 from workbench.formula.priors import prior_of, text_of
 from workbench.formula.regression import INTERCEPT, WEIGHTS
 
@@ -30,15 +31,25 @@ class PriorLine:
     prior: dist.Distribution
 
 
-def checked_priors(priors: Any) -> dict[str, dist.Distribution]:
-    """:raises ArgumentError: naming ``priors``."""
+def checked_priors(priors: Any, columns: Collection[str] = ()) -> dict[str, dist.Distribution]:
+    """Priors by the names that the design has for their terms, as "I(yr ** 2)" for "I(yr**2)".
+
+    :param columns: names that are those of columns, whatever they look like.
+    :raises ArgumentError: naming ``priors``.
+    """
     if priors is None:
         return {}
     if not isinstance(priors, Mapping):
         raise _validate.ArgumentError(
             "priors", priors, "must be a mapping of names to priors, such as {'age': 'Normal(0, 2)'}."
         )
-    return {str(name): prior_of(f"priors[{str(name)!r}]", given) for name, given in priors.items()}
+    checked: dict[str, dist.Distribution] = {}
+    for key, prior in priors.items():
+        name = str(key) if str(key) in columns else term_name(str(key))
+        if name in checked:
+            raise _validate.ArgumentError("priors", key, f"is given twice, in two spellings of {name}.")
+        checked[name] = prior_of(f"priors[{str(key)!r}]", prior)
+    return checked
 
 
 def prior_lines(
