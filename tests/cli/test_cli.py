@@ -232,6 +232,18 @@ def test_fit_protects_the_people_whose_rows_they_are(command, tmp_path):
     assert "max_rows=None: must say how many rows of a unit are used at most" in err
 
 
+@pytest.mark.parametrize("declared", [[0, 10], "bool", True, None])
+def test_declarations_in_a_file_are_explained_in_json(command, private_frame, tmp_path, declared):
+    private_frame.to_csv(tmp_path / "clinic.csv", index=False)
+    (tmp_path / "schema.json").write_text(json.dumps({"ill": {"kind": "boolean"}, "age": declared}))
+    words = ["fit", "--data", tmp_path / "clinic.csv", "--epsilon", "1", "--schema", tmp_path / "schema.json"]
+    code, _, err = command(*words, "--formula", "ill ~ age", "--family", "bernoulli")
+    assert code == 2
+    assert "schema['age']=" in err
+    assert '{"kind": "numeric", "low": 0, "high": 10}' in err
+    assert "tuple" not in err
+
+
 def test_a_formula_from_the_shell(command, prepared, private_frame, tmp_path):
     private_frame.assign(code="01", n=3).to_csv(tmp_path / "clinic.csv", index=False)
     schema = {

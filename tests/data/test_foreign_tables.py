@@ -135,6 +135,11 @@ def test_tables_that_convert_themselves_are_taken():
         ([pd.Timestamp("2020-01-31")] * 2, "convert dates"),
         (pd.PeriodIndex(["2020-01", "2020-02"], freq="M"), "convert dates"),
         (["yes", "No"], "declare it as bool"),
+        (["NA", 3], "say with missing="),
+        (["n/a", "", "-", "1.5"], "say with missing="),
+        (["NA", "old"], "declare its categories"),
+        ([1j, 2j], "complex numbers are not taken"),
+        (np.array([1j, 2j], object), "complex numbers are not taken"),
         (["45 %", "old"], "declare its categories"),
         (["old", "1"], "declare its categories"),
         ([[1], 2], "declare its categories"),
@@ -181,3 +186,35 @@ def test_what_is_outside_a_declaration_is_said_with_it():
     said = " ".join(wb.data.from_frame(frame, target="ill", positive="Yes", bounds={"age": (0, 9)}).declarations())
     assert "set to the nearest bound" in said
     assert "All values of the target but 'Yes' are one class" in said
+
+
+def test_complex_numbers_are_no_target():
+    frame = TABLE.assign(ill=np.array([1j, 1 + 1j] * 30))
+    options = {"target": "ill", "bounds": {"age": (0, 9)}}
+    assert "other values than 0 and 1" in refused(lambda: wb.data.from_frame(frame, **options))
+    message = refused(lambda: wb.data.from_frame(frame, target_bounds=(0, 1), **options))
+    assert "complex numbers are not taken" in message
+
+
+@pytest.mark.parametrize(
+    "text", ["# made in 2020\nage,ill\n1,0\n", "# a, b\nage,ill\n", "#made\nage,ill\n", "% c\nage,ill\n"]
+)
+def test_a_file_that_begins_with_a_comment_is_refused(text):
+    message = refused(lambda: wb.data.from_csv(io.BytesIO(text.encode()), target="ill", bounds={"age": (0, 9)}))
+    assert "the first line must hold the column names" in message
+    assert "made" not in message
+
+
+def test_names_may_begin_with_a_hash():
+    content = "#,#age,ill\n" + "1,2,0\n2,3,1\n" * 20
+    assert wb.data.from_csv(io.BytesIO(content.encode()), target="ill", bounds=(0, 9)).feature_names == ("#", "#age")
+
+
+@pytest.mark.parametrize("rows", [0, 1, 2])
+def test_a_table_with_too_few_rows_is_refused_as_such(rows):
+    options = {"target": "ill", "bounds": {"age": (0, 9)}}
+    message = refused(lambda: wb.data.from_frame(TABLE.head(rows), **options))
+    assert "has too few rows" in message
+    assert message.startswith("frame=")
+    if rows < 2:
+        assert "has too few rows" in refused(lambda: wb.data.from_frame(TABLE.head(rows), evaluation_fraction=0, **options))

@@ -234,6 +234,7 @@ def test_a_missing_value_is_other_where_there_is_one(missing):
         ("sex", ["f", "d", "d"], "has none of the declared categories (f, m)"),
         ("sex", ["f", None, "m"], "has none of the declared categories"),
         ("smoker", [0, 2, 1], "some row has neither 0 nor 1"),
+        ("smoker", [1, 2, 1], "Declare its two values as text"),
         ("smoker", ["yes", "no", "maybe"], "has text, or something else"),
         ("smoker", [True, None, False], "missing or infinite in some row"),
         ("age", [1, float("nan"), 2], "missing or infinite in some row"),

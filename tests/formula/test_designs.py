@@ -187,7 +187,7 @@ REFUSED = {
     "I(age if age else 1)": "not arithmetic",
     "scale(age, 3)": "one argument",
     "nothing": "does not declare; it has age",
-    "age > 3": "cannot be read",
+    "age > 3": "comparison outside I",
     "age %in% ward": "write a:b",
     ".": "name the columns",
     "{age + 1}": r"write I\(...\)",

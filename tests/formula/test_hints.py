@@ -265,3 +265,24 @@ def test_any_text_is_a_design_or_an_argument_error(pieces):
     cells = {name: [column.labels[0] if hasattr(column, "labels") else column.low] for name, column in columns}
     arrays = found.encode(found.values(pd.DataFrame(cells)))
     assert all(np.isfinite(array).all() for array in arrays.values())
+
+
+# ---- tables that do not fit their declaration -----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("cells", [(1, 2), (-1, 1), ("F", "T"), ("nein", "ja")])
+def test_two_values_other_than_those_of_bool_are_told_how_to_be_declared(cells):
+    frame = pd.DataFrame({"y": [*cells] * 30, "x": np.linspace(0, 1, 60)})
+    bounds = {"x": (0, 1)}
+    declared_bool = wb.models.formula("y ~ x", "bernoulli", {"y": bool, **bounds})
+    error = refusal(declared_bool.dataset, frame)
+    assert "Declare its two values as text, first the one that counts as 0: schema={'y': ['1', '2']}" in error.expectation
+    as_told = wb.models.formula("y ~ x", "bernoulli", {"y": [str(cell) for cell in cells], **bounds})
+    assert as_told.dataset(frame).classes == tuple(map(str, cells))
+
+
+def test_an_empty_table_has_too_few_rows():
+    frame = pd.DataFrame({"y": [0.5], "x": [0.5]})
+    model = wb.models.formula("y ~ x", schema={"y": (0, 1), "x": (0, 1)})
+    for rows in (0, 1):
+        assert "has too few rows" in refusal(model.dataset, frame.head(rows)).expectation

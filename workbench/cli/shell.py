@@ -125,6 +125,9 @@ _REMEDIES = {  # by code of an ``ArgumentError``
     "not reachable": f"{_OTHER_LEDGER}.",
     "no folder": f"{_OTHER_LEDGER}.",
     "other devices": "Give --devices or --processes.",
+    "declaration": 'A file in JSON declares numbers as {"kind": "numeric", "low": 0, "high": 10}, optionally with '
+    '"whole": true or "missing": true, categories as ["a", "b"] or {"kind": "categorical", "categories": ["0", "10"]}, '
+    'optionally with "other": true, and yes or no as {"kind": "boolean"}.',
     "no records": "Name their file, as in --given FILE.csv.",
 }
 

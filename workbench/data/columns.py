@@ -200,6 +200,7 @@ class Categorical:
                 column,
                 f"has none of the declared categories ({listed(self.categories)}) in some row; declare all possible values, "
                 "or make undeclared and missing values one more category with Categorical(..., other=True).",
+                preprocessing.DECLARATION,
             )
         places[unknown] = len(self.categories)
         return places
@@ -249,7 +250,9 @@ class Boolean:
         values = preprocessing.finite_numbers(preprocessing.as_truth(column))[:, None]
         if not np.all(np.isin(values, (0, 1))):
             raise preprocessing.unfit(
-                column, "is a boolean column, but some row has neither 0 nor 1, False nor True, yes nor no."
+                column,
+                "is a boolean column, but some row has neither 0 nor 1, False nor True, yes nor no. "
+                f"{preprocessing.two_values(column)}",
             )
         return (2 * values - 1).astype(np.float32)
 

@@ -143,6 +143,7 @@ def _how_to_read(
     labels = pd.read_csv(file, header=None, nrows=1, dtype=str, **how).iloc[0].tolist()
     labels = [column_name(label).strip() for label in labels]  # blanks often follow the separator
     _rewind(file)
+    _refuse_comments(shown, labels)
     _check_names(shown, labels)
     how |= {"header": 0, "names": labels}
     # without index_col, additional fields of a row would become an index and shift the others
@@ -248,6 +249,14 @@ def _typed(column: pd.Series) -> pd.Series:
     numbers[is_given] = [float(cell.replace(",", ".")) for cell in given]
     is_whole = cells and is_given.all() and all(_WHOLE.fullmatch(cell) for cell in cells)
     return pd.Series(numbers.astype(np.int64) if is_whole else numbers, column.index)
+
+
+def _refuse_comments(path: str | Path, labels: list[str]) -> None:
+    """Refuse a file that begins with a comment. A column may be called "#", and names may begin with it."""
+    if re.match(r"#\s+\S", labels[0]) or (len(labels) == 1 and re.match(r"#.|%|//", labels[0])):
+        raise _validate.ArgumentError(
+            "path", str(path), "begins with a comment: the first line must hold the column names, and no # before them."
+        )
 
 
 def _check_names(path: str | Path, labels: list[str]) -> None:

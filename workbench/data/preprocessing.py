@@ -97,6 +97,7 @@ def unknown_column(argument: str, value: Any, columns: Iterable[str]) -> _valida
     return _validate.unknown_name(argument, shown, names)
 
 
+DECLARATION = "declaration"  # code of errors about how a column is declared, which a file in JSON writes in its own way
 MISSING = "missing"  # code of errors about values that ``from_frame(missing=...)`` can leave out or replace
 
 
@@ -141,7 +142,8 @@ def finite_numbers(column: pd.Series, row: str = "row") -> np.ndarray:
     :raises ArgumentError: as ``numeric_features``.
     """
     if not may_hold_numbers(column.dtype):  # pandas would count dates in nanoseconds
-        raise unfit(column, f"does not have plain numbers; {_DATES}")
+        is_complex = pd.api.types.is_complex_dtype(column.dtype)
+        raise unfit(column, f"does not have plain numbers; {_COMPLEX if is_complex else _DATES}")
     values = numbers_in(column)
     if np.all(np.isfinite(values)):
         return values
@@ -162,7 +164,13 @@ def is_absent(column: pd.Series, *, of_numbers: bool) -> np.ndarray:
 
 
 _DATES = "convert dates, for example to days since a public date, or leave the column out."
+_COMPLEX = "complex numbers are not taken: give the real and the imaginary part, or the size, as columns."
 _NO_NUMBERS = (
+    (
+        re.compile(r"n\.?/?a\.?|nan|null|none|missing|[-.?]*", re.IGNORECASE),
+        "words or signs for a missing value, such as NA, are text here: make them missing, as in "
+        "frame.replace('NA', float('nan')), and say with missing= what to do about these rows.",
+    ),
     (re.compile(r"\d{4}-\d\d?-\d\d?([ T].*)?|\d\d?([./])\d\d?\2\d{2,4}"), _DATES),
     (re.compile(r"[-+]?[\d.,\s]+%"), "take off the percent signs, and declare bounds in percent."),
     (
@@ -180,7 +188,9 @@ def _advice(column: pd.Series, values: np.ndarray) -> str:
     cells = [cell for cell, value in zip(column.tolist(), values, strict=True) if math.isnan(value) and is_value(cell)]
     if all(isinstance(cell, datetime.date) for cell in cells):
         return _DATES
-    texts = {cell.strip() if isinstance(cell, str) else "" for cell in cells}
+    if all(isinstance(cell, complex) for cell in cells):
+        return _COMPLEX
+    texts = {cell.strip() if isinstance(cell, str) else "\0" for cell in cells}
     return next((words for form, words in _NO_NUMBERS if all(map(form.fullmatch, texts))), _OTHERWISE)
 
 
@@ -201,6 +211,14 @@ def as_truth(column: pd.Series) -> pd.Series:
     return column if has_others else pd.Series(cells, column.index, object, column.name)
 
 
+def two_values(column: pd.Series) -> str:
+    """What to declare for a column of two values that are not those of bool. The values are examples, and no cells."""
+    return (
+        "Declare its two values as text, first the one that counts as 0: "
+        f"schema={{{str(column.name)!r}: ['1', '2']}} for 1 and 2, or ['nein', 'ja'] for these words."
+    )
+
+
 def column_name(label: Any) -> str:
     """The text of a column's label, in Unicode's composed form: "ö" may be one character or two, which look the same."""
     return unicodedata.normalize("NFC", str(label))
@@ -211,7 +229,10 @@ def numbers_in(column: pd.Series) -> np.ndarray:
     if isinstance(column.dtype, np.dtype) and column.dtype.kind in "biuf":
         return column.to_numpy(np.float64)
     with contextlib.suppress(TypeError, ValueError, OverflowError):  # the errors quote cells
-        return pd.to_numeric(column, errors="coerce").to_numpy(np.float64, na_value=np.nan)
+        numbers = pd.to_numeric(column, errors="coerce")
+        if pd.api.types.is_complex_dtype(numbers.dtype):  # whose imaginary parts NumPy would drop
+            return np.full(len(column), np.nan)
+        return numbers.to_numpy(np.float64, na_value=np.nan)
     return np.array([number_or_nan(cell) for cell in column.tolist()], np.float64)
 
 

@@ -85,7 +85,9 @@ class Schema:
             try:
                 columns[name] = _column(given)
             except _validate.ArgumentError as error:
-                raise _validate.ArgumentError(f"schema[{str(name)!r}]", given, error.expectation, code=error.code) from None
+                raise _validate.ArgumentError(
+                    f"schema[{str(name)!r}]", given, error.expectation, code=error.code, remedy=error.remedy
+                ) from None
         return cls(columns)
 
     @property
@@ -257,12 +259,14 @@ def _column(given: Any) -> Column:
             return Numeric(*preprocessing.checked_pair("bounds", given))
         if pair:
             raise _validate.ArgumentError(
-                "schema", given, "could be a range or two categories: give a tuple (low, high), or Categorical(...)."
-            )
+                "schema", given, "could be a range or two categories.", code=preprocessing.DECLARATION,
+                remedy="Give a tuple (low, high), or Categorical(...).",
+            )  # fmt: skip
         return Categorical(tuple(values))
     raise _validate.ArgumentError(
-        "schema", given, "must be (low, high), (low, high, int), a list of categories, bool, or a column of wb.data."
-    )
+        "schema", given, "is no declaration of a column.", code=preprocessing.DECLARATION,
+        remedy="Give (low, high), (low, high, int), a list of categories, bool, or a column of wb.data.",
+    )  # fmt: skip
 
 
 def _column_from_dict(given: Mapping[str, Any]) -> Column:

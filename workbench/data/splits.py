@@ -125,7 +125,7 @@ def require_both_sides(evaluation: int, training: int, fraction: float) -> None:
             "evaluation_fraction",
             fraction,
             "leaves too few records on one side of the split: fewer than 2 to train, or none to evaluate. Choose another "
-            "split_seed, or give evaluation=.",
+            "split_seed, give evaluation=, or hold out none with evaluation_fraction=0.",
         )
 
 

@@ -130,6 +130,10 @@ def from_frame(
         frame, complete = encoding.complete(frame)
         held_out = None if held_out is None else held_out[complete]
         missing_values.check_left(len(frame), held_out, missing, least=0 if evaluation is False else 1)
+    splits_here = held_out is None and evaluation_fraction != 0
+    if len(frame) < 2 + splits_here:
+        evaluated_too = " and one to evaluate (evaluation_fraction=0 holds out none)" if splits_here else ""
+        raise _validate.ArgumentError("frame", "DataFrame", f"has too few rows: two to train on{evaluated_too} are needed.")
     arrays, labels = encoding.arrays(frame)
     content = encoding.content(arrays)
     if unit_id is not None:

@@ -13,7 +13,7 @@ import numpy as np
 
 from workbench._validate import nearest
 from workbench.data.columns import Boolean, Categorical, Column, Numeric, indicator_of
-from workbench.data.preprocessing import listed, text_of
+from workbench.data.preprocessing import DECLARATION, listed, text_of
 from workbench.data.schema import Schema
 from workbench.formula.bases import BASES, basis
 from workbench.formula.expressions import Bounded, check_calls, constant, evaluate, function_name
@@ -147,6 +147,7 @@ def _categories(parsed: Parsed, schema: Schema, call: ast.Call) -> Levels:
             parsed.text,
             f"has C({name}), but {name} is declared as numbers: declare its values, as in schema={{{name!r}: ['a', 'b']}}, "
             "or a range of whole numbers, as in (1, 5, int).",
+            DECLARATION,
         )
     others = [*call.args[1:], *(keyword.value for keyword in call.keywords)]
     of_numbers = isinstance(column, Numeric)
@@ -216,7 +217,9 @@ def _missing(parsed: Parsed, schema: Schema, call: ast.Call) -> Number:
     name = parsed.quoted.get(ast.unparse(call.args[0]), ast.unparse(call.args[0])) if len(call.args) == 1 else ""
     column = declared_column(parsed, schema.columns, name)
     if not isinstance(column, Numeric) or not column.missing:
-        raise refused(parsed.text, f"has missing({name}), but {name} is not declared as Numeric(..., missing=True).")
+        raise refused(
+            parsed.text, f"has missing({name}), but {name} is not declared as Numeric(..., missing=True).", DECLARATION
+        )
     label = f"missing({name})"
     return Number(
         label, (label,), np.array([[0.0, 1.0]]), lambda values: values.numbers[indicator_of(name)][:, None], (name,),

@@ -27,9 +27,9 @@ MOST_FACTORS = 8  # of an interaction
 _DIGITS = re.compile(rf"(?<!\w)\d[\da-fA-FxX_]{{{_MOST_DIGITS},}}")
 
 
-def refused(formula: Any, expectation: str) -> _validate.ArgumentError:
+def refused(formula: Any, expectation: str, code: str = "") -> _validate.ArgumentError:
     """The error about a formula."""
-    return _validate.ArgumentError("formula", formula, expectation)
+    return _validate.ArgumentError("formula", formula, expectation, code=code)
 
 
 def check_text(formula: str) -> None:

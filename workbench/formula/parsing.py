@@ -210,7 +210,6 @@ def _split(text: str, right: str, quoted: dict[str, str]) -> tuple[str, list[tup
             places.append((opened.pop(), token.source_end))
         elif set(token.token) == {"|"} and token.kind.value == "operator":
             places.append((token.source_start, token.source_end))
-    check_tokens(text, tokens, quoted)
     bars = [(start, end) for start, end in places if set(right[start : end + 1]) == {"|"}]
     plain, pairs = right, []
     for start, end in reversed(bars):
@@ -225,6 +224,7 @@ def _split(text: str, right: str, quoted: dict[str, str]) -> tuple[str, list[tup
             raise refused(text, f"multiplies a term of groups: {_GROUP_RULE}")
         pairs.append((right[first + 1 : start], right[end + 1 : last]))
         plain = f"{before.removesuffix('+').rstrip() or '1'} {after}"
+    check_tokens(text, tokens, quoted)
     return plain, pairs[::-1]
 
 

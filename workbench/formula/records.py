@@ -17,7 +17,17 @@ from workbench.data import Dataset, from_frame
 from workbench.data.columns import Boolean, Categorical, Column, Numeric
 from workbench.data.dataset import is_at_rest
 from workbench.data.missing_values import INDICATOR
-from workbench.data.preprocessing import MISSING, as_truth, listed, may_hold_numbers, numbers_in, texts_of
+from workbench.data.preprocessing import (
+    DECLARATION,
+    MISSING,
+    as_truth,
+    listed,
+    may_hold_numbers,
+    numbers_in,
+    texts_of,
+    two_values,
+    unfit,
+)
 from workbench.data.schema import Schema, columns_of
 from workbench.formula.design import Design, design_of
 from workbench.formula.factors import declared_column, level_names
@@ -99,6 +109,7 @@ class Columns:
                 "missing",
                 INDICATOR,
                 "is for the schema of the formula: declare such columns as Numeric(low, high, missing=True).",
+                code=DECLARATION,
             )
         declared = self.schema.columns[self.response.name]
         how: dict[str, Any] = {}
@@ -116,13 +127,12 @@ class Columns:
         except _validate.ArgumentError as error:
             if error.argument not in ("positive", "target") or error.code == MISSING:
                 raise
-            name = self.response.name
-            raise _validate.ArgumentError(
-                name,
-                str(columns_of(frame, [name])[name].dtype),
-                "has none of the declared levels, or no value, in some row: declare all levels, as in "
-                f"schema={{{name!r}: ['no', 'yes']}}; bool is for 0 and 1, or False and True.",
-            ) from None
+            column = columns_of(frame, [self.response.name])[self.response.name]
+            if isinstance(declared, Boolean):
+                words = f"has other values than 0 and 1, or False and True, in some row. {two_values(column)}"
+            else:
+                words = "has none of the declared levels, or no value, in some row: declare all of its levels."
+            raise unfit(column, words) from None
 
     def inputs(self, frame: Any) -> dict[str, np.ndarray]:
         """The arrays that a prediction takes, of a table in its own units."""
@@ -354,6 +364,7 @@ def _status(name: str, column: Column) -> Boolean | Categorical:
             None if levels is None else list(levels),
             "must be bool, where True or 1 is an event, or have two levels, of which the second is the event, such as "
             "['alive', 'dead']; (1, 2, int) is 1 for a censored time and 2 for an event.",
+            code=DECLARATION,
         )
     return column if isinstance(column, Categorical) else Categorical(levels)
 

@@ -73,7 +73,10 @@ class Response:
         """(low, high). :raises ArgumentError: naming ``response``, where they are not declared."""
         if self.low is None or self.high is None:
             raise _validate.ArgumentError(
-                "response", self.name, "must have declared bounds for this family, such as schema={...: (0, 120)}."
+                "response",
+                self.name,
+                "must have declared bounds for this family, such as schema={...: (0, 120)}.",
+                code=preprocessing.DECLARATION,
             )
         return self.low, self.high
 
