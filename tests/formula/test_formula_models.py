@@ -528,6 +528,9 @@ def test_without_evaluation_records_all_that_would_use_them_says_what_to_do():
     for use in (result.predict, result.score, result.sample):
         with pytest.raises(ArgumentError, match="none were held out"):
             use()
+    with pytest.raises(ArgumentError, match=r"Pass the inputs, as in result.sample\(given=frame\)"):
+        result.sample(5)
+    assert len(result.sample(given=made(40))) == 40
     for use in (result.predict, result.score):
         with pytest.raises(ArgumentError, match=r"^records=.* has no evaluation records: .* evaluation_fraction=0\.2"):
             use(data)

@@ -347,6 +347,9 @@ def test_a_check_against_private_records_is_outside_the_guarantee(fitted):
     private = result.definition.dataset(FRAME)
     assert not private.evaluation_is_public
     assert result.plot("check", private).get_supxlabel().startswith("outside the guarantee")
+    assert result.plot("check", FRAME).get_supxlabel().startswith("outside the guarantee")
+    with pytest.raises(wb.ArgumentError, match=r"^data='str': must be a Dataset, .*model\.dataset"):
+        result.plot("check", "FRAME")
 
 
 def test_replicated_responses_have_the_families_mean_and_variance(fitted):

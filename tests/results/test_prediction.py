@@ -87,9 +87,18 @@ def test_a_loaded_result_predicts_the_same(fitted, loaded, table):
 
 
 def test_a_loaded_result_keeps_no_records(loaded):
-    with pytest.raises(ArgumentError, match=r"^records=None: give the records") as caught:
+    with pytest.raises(ArgumentError, match=r"^records=None: give the records.* loaded from a folder") as caught:
         loaded.predict()
     assert caught.value.argument == "records"
+
+
+def test_a_result_says_why_it_keeps_no_records(fitted):
+    private = dataclasses.replace(fitted, public_records=None, metrics_label="outside the guarantee")
+    with pytest.raises(ArgumentError, match="those that were held out are private"):
+        private.predict()
+    without = dataclasses.replace(fitted, public_records=None, data={**fitted.data, "num_evaluation": None})
+    with pytest.raises(ArgumentError, match="none were held out that are declared public"):
+        without.predict()
 
 
 def test_what_samples_are_given_is_called_so(loaded):

@@ -15,7 +15,7 @@ from workbench.data.dataset import Dataset
 from workbench.data.encoding import Encoding
 from workbench.data.preprocessing import column_name
 from workbench.data.schema import Schema, as_table, with_index
-from workbench.data.splits import by_record
+from workbench.data.splits import by_record, checked
 from workbench.data.units import Units, checked_identifiers, checked_max_rows, divided, unit_called
 
 __all__ = ["from_frame", "named_columns"]
@@ -130,7 +130,7 @@ def from_frame(
         frame, complete = encoding.complete(frame)
         held_out = None if held_out is None else held_out[complete]
         missing_values.check_left(len(frame), held_out, missing, least=0 if evaluation is False else 1)
-    splits_here = held_out is None and evaluation_fraction != 0
+    splits_here = held_out is None and checked(evaluation_fraction, split_seed)[0] > 0
     if len(frame) < 2 + splits_here:
         evaluated_too = " and one to evaluate (evaluation_fraction=0 holds out none)" if splits_here else ""
         raise _validate.ArgumentError("frame", "DataFrame", f"has too few rows: two to train on{evaluated_too} are needed.")

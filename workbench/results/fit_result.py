@@ -402,23 +402,25 @@ class FitResult:
 
         return pictures(self)
 
-    def plot(self, picture: str = "curves", data: Dataset | None = None) -> Figure:
+    def plot(self, picture: str = "curves", data: Dataset | pd.DataFrame | None = None) -> Figure:
         """Draw a picture as a matplotlib Figure that is labelled "covered", "public data" or "outside the guarantee".
 
         :param picture: "curves" (metrics over steps), "check" (posterior predictive check), or one of the model's own, such
             as "coefficients". "forest" shows all quantities of a model without "coefficients"; "pairs" shows correlations,
             if the guide has any. ``pictures`` has all of them.
         :param data: whose evaluation records are drawn too, by default the fit's own if they are public. Private ones make
-            the picture "outside the guarantee".
+            the picture "outside the guarantee", and so do the rows of a table, which a fit of a formula takes.
         :raises ArgumentError: for an unknown picture, suggesting similar names, or for one that needs ``data``.
         """
+        from workbench.results.pictures import records_of
+
         known = self.pictures
         if picture == "pairs" and self.quantities_are_independent:
             raise _validate.ArgumentError(
                 "picture", picture, "would show no more than noise: the guide makes all quantities independent, so that "
                 "their correlations are zero by construction. A guide such as AutoMultivariateNormal has correlations."
             )  # fmt: skip
-        return known[_validate.choice("picture", picture, known)](data)
+        return known[_validate.choice("picture", picture, known)](records_of(self, data))
 
     def report(self) -> str:
         """The report as one self-contained HTML page."""

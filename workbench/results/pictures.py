@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from workbench import _validate
+from workbench._lazy import pd
 from workbench.results._entries import entry_names
 
 if TYPE_CHECKING:
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
     from workbench.data import Dataset
     from workbench.results.fit_result import FitResult
 
-__all__ = ["pictures"]
+__all__ = ["pictures", "records_of"]
 
 _PAIRS = 6  # most scalars in the pairs picture
 _MADE = "posterior draws, independent in the guide: none of these correlations was estimated"
@@ -43,6 +44,23 @@ def pictures(result: FitResult) -> dict[str, Callable[..., Figure]]:
             found["check"] = functools.partial(_check_of_points, result)
         found |= {name: functools.partial(draw, result) for name, draw in model.pictures.items()}
     return found
+
+
+def records_of(result: FitResult, data: Any) -> Dataset | None:
+    """The data set whose evaluation records a picture shows: ``data``, or all rows of a table, as private records.
+
+    :raises ArgumentError: naming ``data``, for anything else, or a table where the model is not one of a formula.
+    """
+    from workbench.data import Dataset
+
+    if data is None or isinstance(data, Dataset):
+        return data
+    columns = _regression(result) if isinstance(data, pd.DataFrame) and result.model_is_known else None
+    if columns is None:
+        raise _validate.ArgumentError(
+            "data", type(data).__name__, "must be a Dataset, as wb.data.from_frame, or model.dataset of a formula, makes it."
+        )
+    return columns.dataset(data, evaluation=data)
 
 
 def _regression(result: FitResult) -> Any:
@@ -93,7 +111,10 @@ def _pairs(result: FitResult, data: Dataset | None) -> Figure:
 def _needs_records(result: FitResult, data: Dataset | None, picture: str) -> None:
     if data is None and result.public_records is None:
         raise _validate.ArgumentError(
-            "data", None, f"the picture {picture!r} compares with records: pass a Dataset that has evaluation records."
+            "data",
+            None,
+            f"the picture {picture!r} compares with records: pass a Dataset that has evaluation records, or a "
+            "table for a formula.",
         )
 
 

@@ -21,6 +21,7 @@ from workbench._lazy import pd
 from workbench._numbers import shown
 from workbench.data import Dataset
 from workbench.data.columns import Numeric
+from workbench.data.dataset import EVALUATION_LABELS
 from workbench.data.groups import group_codes
 from workbench.data.preprocessing import listed, numbers_in, unmasked
 from workbench.data.schema import Schema, columns_of
@@ -39,10 +40,6 @@ __all__ = ["BoundsWarning", "Predictor"]
 _DRAWS = 200  # posterior draws that a prediction averages over
 _SCORE_DRAWS = 20  # draws from the guide, for ELBO and log-likelihood
 _AT_ONCE = 4096  # records
-_NO_RECORDS = (
-    "give the records: this result keeps none, because none were held out, or they are private, or it was loaded from a "
-    "folder."
-)
 
 
 class BoundsWarning(UserWarning):
@@ -123,7 +120,7 @@ class Predictor:
         """The arrays of records with their targets."""
         if records is None:
             if self.result.public_records is None:
-                raise _validate.ArgumentError("records", None, _NO_RECORDS, code="no records")
+                raise _no_records(self.result)
             return self.result.public_records
         if isinstance(records, Dataset):
             self._require_same_references(records)
@@ -298,6 +295,20 @@ class Predictor:
             )
             on_progress(len(parts[-1]))
         return np.concatenate(parts)
+
+
+def _no_records(result: FitResult) -> _validate.ArgumentError:
+    """The error that records must be given, with the reason why ``result`` has none."""
+    if result.data["num_evaluation"] is None:  # of metrics
+        reason = "none were held out that are declared public"
+    elif result.metrics_label == EVALUATION_LABELS[True]:
+        reason = "it was loaded from a folder"
+    else:
+        reason = "those that were held out are private"
+    return _validate.ArgumentError(
+        "records", None, f"give the records: this result keeps none, because {reason}.", code="no records",
+        remedy="Pass a table or the model's arrays, or a Dataset for its evaluation records.",
+    )  # fmt: skip
 
 
 def _check_codes(name: str, codes: np.ndarray, count: int) -> None:

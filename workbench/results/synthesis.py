@@ -40,7 +40,10 @@ def synthetic_records(
         except _validate.ArgumentError as error:
             if error.argument != "records":
                 raise
-            raise _validate.ArgumentError("given", error.value, error.expectation, code=error.code) from None
+            remedy = "Pass the inputs, as in result.sample(given=frame), which draws a target for each row of the table."
+            raise _validate.ArgumentError(
+                "given", error.value, error.expectation, code=error.code, remedy=remedy if given is None else error.remedy
+            ) from None
         if given is None:
             rows = np.asarray(jax.random.randint(choosing, (count,), 0, len(inputs[0])))
             inputs = tuple(array[rows] for array in inputs)
