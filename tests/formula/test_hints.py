@@ -152,6 +152,8 @@ def test_links_that_cannot_be(link):
         ("(x + z) > 5", r"write I\(age > 65\)"),
         ("x & z", "write x:z"),
         ("2*x", r"write I\(2 \* x\), or x alone"),
+        ("1*x", r"write I\(1 \* x\), or x alone"),
+        ("z + x*0", r"write I\(x \* 0\), or x alone"),
         ("z - 2*x", r"write I\(2 \* x\), or x alone"),
         ("z + x:0.5", r"write I\(x \* 0.5\), or x alone"),
         ("x/2", r"write I\(x / 2\), or x alone"),

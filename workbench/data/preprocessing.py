@@ -98,6 +98,7 @@ def unknown_column(argument: str, value: Any, columns: Iterable[str]) -> _valida
 
 
 DECLARATION = "declaration"  # code of errors about how a column is declared, which a file in JSON writes in its own way
+TOO_FEW_ROWS = "too few rows"  # code of errors about a table that no split can divide
 MISSING = "missing"  # code of errors about values that ``from_frame(missing=...)`` can leave out or replace
 
 

@@ -133,7 +133,10 @@ def from_frame(
     splits_here = held_out is None and checked(evaluation_fraction, split_seed)[0] > 0
     if len(frame) < 2 + splits_here:
         evaluated_too = " and one to evaluate (evaluation_fraction=0 holds out none)" if splits_here else ""
-        raise _validate.ArgumentError("frame", "DataFrame", f"has too few rows: two to train on{evaluated_too} are needed.")
+        raise _validate.ArgumentError(
+            "frame", "DataFrame", f"has too few rows: two to train on{evaluated_too} are needed.",
+            code=preprocessing.TOO_FEW_ROWS,
+        )  # fmt: skip
     arrays, labels = encoding.arrays(frame)
     content = encoding.content(arrays)
     if unit_id is not None:

@@ -57,7 +57,7 @@ def check_tokens(formula: str, tokens: Sequence[Any], quoted: Mapping[str, str])
             raise refused(formula, f"has a comparison outside I(...): write I({written}), which is 1 where it is true.")
         if kind == "operator" and text[0] == "&":
             raise refused(formula, f"has &: for an interaction write {before or 'a'}:{after or 'b'}.")
-        if kind == "value" and re.fullmatch(r"[\d.]+", text) and text not in ("0", "1"):
+        if kind == "value" and re.fullmatch(r"[\d.]+", text):
             _check_number(formula, place, texts, operand)
 
 
@@ -65,7 +65,7 @@ def _check_number(formula: str, place: int, texts: Sequence[str], operand: Calla
     """:raises ArgumentError: for a number that is no exponent of terms."""
     before = texts[place - 1] if place else ""
     after = texts[place + 1] if place + 1 < len(texts) else ""
-    if before in _POWERS:
+    if before in _POWERS or (texts[place] in ("0", "1") and not {before, after} & {"*", "/"}):
         return
     for sign, name, left in ((after, operand(place + 2), False), (before, operand(place - 2), True)):
         if sign in _ARITHMETIC and name:

@@ -19,6 +19,7 @@ from workbench import data as data_room
 from workbench._lazy import pd
 from workbench.data import Categorical, Dataset, csv_files, files
 from workbench.data.files import UnreadableFileError
+from workbench.data.preprocessing import TOO_FEW_ROWS
 from workbench.widgets.workbench import roles
 from workbench.widgets.workbench.declarations import (
     FEATURE_ROLES,
@@ -417,7 +418,8 @@ def _public_error(
     error: _validate.ArgumentError, declaration: TableDeclaration | None = None, is_array: bool = False
 ) -> _validate.ArgumentError:
     """The error in words that depend only on what was declared, not on the records."""
-    argument = error.argument
+    # the screen tells nothing about how many rows there are
+    argument = "evaluation_fraction" if error.code == TOO_FEW_ROWS else error.argument
     role = "" if declaration is None else declaration.role_of(argument)
     if isinstance(error, UnreadableFileError):  # its reason depends on the records
         return _validate.ArgumentError("path", error.value, f"cannot be read as {error.kind}{_KINDS.get(error.kind, '')}.")
