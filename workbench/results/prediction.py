@@ -227,8 +227,9 @@ class Predictor:
 
     def predict(self, inputs: tuple[np.ndarray, ...]) -> np.ndarray:
         """Predictions averaged over draws. The first axis is records."""
-        parts = [self._predictions(part).mean(axis=0) for part in _parts(inputs)]
-        return np.concatenate(parts)
+        # by NumPy: JAX would compile the mean for each number of records, and keep that
+        parts = [np.asarray(self._predictions(part)) for part in _parts(inputs)]
+        return np.concatenate([part.mean(axis=0, dtype=np.float64).astype(part.dtype) for part in parts])
 
     def draws_of_predictions(self, inputs: tuple[np.ndarray, ...]) -> np.ndarray:
         """Predictions under each of up to 200 draws, float[draws, records, ...]."""
