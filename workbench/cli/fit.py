@@ -237,7 +237,7 @@ def _formula_and_data(arguments: argparse.Namespace, given: dict[str, Any]) -> t
     declared = options.pop("schema")
     given["priors"] = _priors(given.pop("prior", []))
     if not sources.is_file(arguments.data):
-        found = data.load(arguments.data, path=arguments.path, **split_of(arguments, is_used=True))
+        found = data.load(arguments.data, path=arguments.path, **split_of(arguments, is_named=True))
         return models.formula(arguments.formula, schema=schema_of(found) if declared is None else declared, **given), found
     if declared is None:
         raise ArgumentError("schema", None, "declare the columns of the formula in a file: give --schema FILE.json.")
@@ -248,10 +248,9 @@ def _formula_and_data(arguments: argparse.Namespace, given: dict[str, Any]) -> t
     assert model.columns is not None  # those of its schema
     return model, model.dataset(
         read_table(arguments.data, model.columns.schema),
-        **options,
+        **(options | declared_privacy(arguments)),
         name=Path(arguments.data).name.split(".")[0],
-        **declared_privacy(arguments),
-        **split_of(arguments, is_used=arguments.evaluation_public or arguments.evaluate_private),
+        **split_of(arguments),
     )
 
 

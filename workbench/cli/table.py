@@ -89,7 +89,7 @@ def dataset(arguments: argparse.Namespace) -> Any:
     from workbench import data
 
     if not sources.is_file(arguments.data):
-        return data.load(arguments.data, path=arguments.path, **split_of(arguments, is_used=True))
+        return data.load(arguments.data, path=arguments.path, **split_of(arguments, is_named=True))
     if Path(arguments.data).suffix == RECORDS:
         return packed(arguments)
     options = table_options(arguments) | declared_privacy(arguments)
@@ -113,14 +113,14 @@ def declared_privacy(arguments: argparse.Namespace) -> dict[str, Any]:
 
 
 def _uses_evaluation(arguments: argparse.Namespace) -> bool:
-    """Whether anything reads evaluation records: ``pack`` keeps them for whoever opens the file."""
+    """Whether anything reads evaluation records. A packed file keeps them for fits that do."""
     return getattr(arguments, "evaluation_public", True) or getattr(arguments, "evaluate_private", True)
 
 
-def split_of(arguments: argparse.Namespace, *, is_used: bool) -> dict[str, Any]:
-    """Share of evaluation records and seed of the split. :param is_used: whether anything reads evaluation records."""
+def split_of(arguments: argparse.Namespace, *, is_named: bool = False) -> dict[str, Any]:
+    """Share of evaluation records and seed of the split. :param is_named: whether it is of a data set by name."""
     share = arguments.evaluation_fraction
-    usual = 0.2 if is_used else 0.0
+    usual = 0.2 if is_named or _uses_evaluation(arguments) else 0.0
     return {"evaluation_fraction": usual if share is None else share, "split_seed": arguments.split_seed}
 
 
@@ -145,5 +145,5 @@ def table_options(arguments: argparse.Namespace) -> dict[str, Any]:
         **{name: getattr(arguments, name) for name in plain},
         "bounds": bounds(arguments.bounds) if arguments.bounds else None,
         "group_features": None if arguments.group_features is None else sources.group_features(arguments.group_features),
-        **split_of(arguments, is_used=_uses_evaluation(arguments)),
+        **split_of(arguments),
     }
