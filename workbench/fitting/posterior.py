@@ -162,7 +162,11 @@ def cautions(
     words = ["" if convergence is None else convergence.words]
     spreads = [np.std(guide[name], axis=0, dtype=float) for name in sites if name in guide]
     if not all(np.all(np.isfinite(spread) & (spread > 0)) for spread in spreads):
-        words.insert(0, "The fit broke down: some quantities have no spread. Use a smaller learning rate.")
+        words.insert(
+            0,
+            "Some quantities have no spread, so their intervals say nothing: the guide is a point, or the "
+            "fit broke down, which a smaller learning rate prevents.",
+        )
     if norms is not None and draws is not None:
         deviations = np.concatenate([np.std(draws[name], axis=0, dtype=float).ravel() for name in sites])
         words.append(norms.caution(deviations.tolist()))
