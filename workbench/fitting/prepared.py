@@ -14,7 +14,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from workbench import _compiled, _validate
+from workbench import _compiled, _memory, _validate
 from workbench._validate import ArgumentError
 from workbench._versions import versions
 from workbench.data import Dataset
@@ -386,6 +386,7 @@ class PreparedFit:
                 metrics={} if evaluate is None else evaluate(self.step.unconstrained(self._end)),
             )
         posterior = self._posterior(last)
+        _memory.trim()  # of what compiling took
         return FitResult(
             status=last.status,
             message=last.message,

@@ -25,6 +25,7 @@ from workbench.data.dataset import EVALUATION_LABELS
 from workbench.data.groups import group_codes
 from workbench.data.preprocessing import listed, numbers_in, unmasked
 from workbench.data.schema import Schema, columns_of
+from workbench.inference import _programs
 from workbench.inference._plates import takes_num_records
 from workbench.inference.elbo import held_out, predictive
 from workbench.inference.record_model import RecordModel
@@ -39,7 +40,7 @@ __all__ = ["BoundsWarning", "Predictor"]
 
 _DRAWS = 200  # posterior draws that a prediction averages over
 _SCORE_DRAWS = 20  # draws from the guide, for ELBO and log-likelihood
-_AT_ONCE = 4096  # records
+_AT_ONCE, _SHORTEST = 4096, 64  # records in the longest and shortest chunk
 
 
 class BoundsWarning(UserWarning):
@@ -90,9 +91,9 @@ class Predictor:
             return {}
         return jax.tree_util.tree_map_with_path(lambda path, _: released(path), self.split.initial)
 
-    def _values(self, places: np.ndarray) -> dict[str, Any]:
+    def _values(self, places: np.ndarray) -> dict[str, np.ndarray]:
         """Global latents and deterministic sites of the draws at ``places``. The first axis is draws."""
-        return {name: jnp.asarray(value[places]) for name, value in self.result.guide_draws.items()}
+        return {name: value[places] for name, value in self.result.guide_draws.items()}
 
     def _places(self, count: int) -> np.ndarray:
         """Up to ``count`` evenly spaced indices of draws; one index if the model has no global latents."""
@@ -215,25 +216,26 @@ class Predictor:
         predict = self.model.predict
         if predict is None:
             raise _validate.ArgumentError("model", self.result.model, "has no predict function.")
-        values, params = self._values(self._places(_DRAWS)), self.params
-        if not values:
-            return jax.jit(lambda arrays: predict(params, *arrays)[None])
+        values = self._values(self._places(_DRAWS))
 
-        def all_draws(values: dict[str, Any], arrays: tuple[Any, ...]) -> jax.Array:
+        def all_draws(params: Any, values: dict[str, Any], arrays: tuple[Any, ...]) -> jax.Array:
+            if not values:
+                return predict(params, *arrays)[None]
             return jax.vmap(lambda drawn: predict(params | drawn, *arrays))(values)
 
-        # The draws are arguments: XLA spends a long time on folding large constants.
-        return functools.partial(jax.jit(all_draws), values)
+        # Parameters and draws are arguments: XLA spends a long time on folding large constants, and results share programs.
+        return functools.partial(_programs.jit(all_draws), self.params, values)
 
     def predict(self, inputs: tuple[np.ndarray, ...]) -> np.ndarray:
         """Predictions averaged over draws. The first axis is records."""
         # by NumPy: JAX would compile the mean for each number of records, and keep that
-        parts = [np.asarray(self._predictions(part)) for part in _parts(inputs)]
+        parts = [np.asarray(self._predictions(part))[:, :count] for count, part in _chunks(inputs)]
         return np.concatenate([part.mean(axis=0, dtype=np.float64).astype(part.dtype) for part in parts])
 
     def draws_of_predictions(self, inputs: tuple[np.ndarray, ...]) -> np.ndarray:
         """Predictions under each of up to 200 draws, float[draws, records, ...]."""
-        return np.concatenate([self._predictions(part) for part in _parts(inputs)], axis=1)
+        parts = [np.asarray(self._predictions(part))[:, :count] for count, part in _chunks(inputs)]
+        return np.concatenate(parts, axis=1)
 
     @functools.cached_property
     def _held_out(self) -> Callable[..., tuple[jax.Array | None, jax.Array | None]]:
@@ -317,10 +319,16 @@ def _check_codes(name: str, codes: np.ndarray, count: int) -> None:
         raise _validate.ArgumentError(name, str(codes.dtype), f"must be whole numbers from 0 to {count - 1}.")
 
 
-def _parts(arrays: tuple[np.ndarray, ...]) -> Iterator[tuple[jax.Array, ...]]:
-    """Split arrays into parts of a few thousand records, so that predictions need little memory."""
+def _chunks(arrays: tuple[np.ndarray, ...]) -> Iterator[tuple[int, tuple[np.ndarray, ...]]]:
+    """Split arrays into chunks of up to 4096 records, so that predictions need little memory: (records, arrays).
+
+    Their lengths are powers of two, so that few programs are compiled: a shorter chunk repeats its last record.
+    """
     for start in range(0, len(arrays[0]), _AT_ONCE):
-        yield tuple(jnp.asarray(array[start : start + _AT_ONCE]) for array in arrays)
+        chunk = [array[start : start + _AT_ONCE] for array in arrays]
+        count = len(chunk[0])
+        length = max(_SHORTEST, 1 << (count - 1).bit_length())
+        yield count, tuple(np.concatenate([array, np.repeat(array[-1:], length - count, axis=0)]) for array in chunk)
 
 
 def _model_of(result: FitResult) -> Model:
