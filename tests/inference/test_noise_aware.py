@@ -11,7 +11,7 @@ from numpyro.optim import Adam
 
 from tests import zoo
 from tests.conftest import some_of
-from workbench.inference import DPVI, _moments
+from workbench.inference import DPVI, _moments, noise_aware
 from workbench.inference._joint_prior import JointPrior
 from workbench.inference._moments import Moments, moments_in
 from workbench.inference.noise_aware import NoNoiseAwarePosterior, Prior, draw, prior_of
@@ -116,6 +116,20 @@ def test_draws_repeat_with_their_generator_and_blocks_do_not_show():
     assert many.shape == (1201, 2)
     np.testing.assert_array_equal(many, drawn(moments, prior, 0.13, 100.0, count=1201))
     assert len(np.unique(many[:, 0])) == 1201
+
+
+def test_blocks_of_draws_have_one_size(monkeypatch):
+    """A Markov chain would be compiled for each size."""
+    sizes, of_quadratics = [], noise_aware.of_quadratics
+    spy = lambda prior, known, *rest: (sizes.append(len(known)), of_quadratics(prior, known, *rest))[1]  # noqa: E731
+    monkeypatch.setattr(noise_aware, "of_quadratics", spy)
+    prior = Prior(np.zeros(1), np.ones(1))
+    _, moments = released(np.random.default_rng(5), np.diag([40.0]), prior, 100.0, 0.13)
+    for count in (1, 1000, 1201):
+        sizes.clear()
+        assert drawn(moments, prior, 0.13, 100.0, count=count).shape == (count, 1)
+        assert len(set(sizes)) == 1
+        assert max(sizes) <= 512
 
 
 def test_one_quantity_has_no_correlations():

@@ -54,7 +54,7 @@ LARGEST = 40  # quantities; the correlations of d of them take d^2 / 2 unknowns,
 _LARGEST_JOINT = 100  # with those that are not released; their Markov chains take the cube of it
 _MIXTURES = ("MixtureSameFamily", "MixtureGeneral")
 _FEWEST_STEPS = 10
-_BLOCK = 512  # draws at once
+_BLOCK = 512  # most draws at once
 _OF_NOISE, _STRAIGHT = 8.0, 3.0  # dither, in units of what the noise would move, and its largest product with C
 
 
@@ -204,13 +204,12 @@ def draw(
         raise NoNoiseAwarePosterior("the released gradients have no noise, or more than can be counted")
     found = _curvature_chain.curvatures((points + points.T) / 2, products, noise, level, prior.precision, generator)
     of_mean = noise_of_mean(step_noise, sampling_rate, steps)
-    chosen = np.resize(np.arange(len(found)), count)  # each in turn, the first ones once more
-    return np.concatenate(
-        [
-            _locations(found[chosen[start : start + _BLOCK]], prior, center, gradient, of_mean, generator)
-            for start in range(0, count, _BLOCK)
-        ]
-    )
+    # blocks of one size, for which a Markov chain is compiled once
+    blocks = -(-count // _BLOCK)
+    size = -(-count // blocks)
+    chosen = np.resize(np.arange(len(found)), (blocks, size))  # each in turn, the first ones once more
+    drawn = [_locations(found[block], prior, center, gradient, of_mean, generator) for block in chosen]
+    return np.concatenate(drawn)[:count]
 
 
 def _of_minibatches(sampling_rate: float) -> float:
