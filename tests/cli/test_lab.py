@@ -117,10 +117,19 @@ def test_a_page_on_the_network_comes_with_a_warning(served, command):
 
 def test_files_are_served_only_where_the_user_says_so(served, command):
     command("app")
-    assert "--VoilaConfiguration.file_allowlist=[]" in served[0]
+    assert "--VoilaConfiguration.file_allowlist=(?!)." in served[0]
     _, _, err = command("app", "--", "--VoilaConfiguration.file_allowlist=['public.*']")
     assert "are served without the token" in err
-    assert "--VoilaConfiguration.file_allowlist=[]" not in served[1]
+    assert [word for word in served[1] if "file_allowlist" in word] == ["--VoilaConfiguration.file_allowlist=['public.*']"]
+
+
+def test_kernels_of_pages_that_were_left_end_unless_the_user_says_otherwise(served, command):
+    command("app", "--", "--MappingKernelManager.cull_idle_timeout=0")
+    (line,) = served
+    assert [word for word in line if "cull_idle_timeout" in word] == ["--MappingKernelManager.cull_idle_timeout=0"]
+    assert "--MappingKernelManager.cull_interval=30" in line
+    command("app")
+    assert "--MappingKernelManager.cull_idle_timeout=300" in served[1]
 
 
 def status(address):
@@ -166,8 +175,10 @@ def test_a_running_page_serves_no_file_of_its_folder(tmp_path):
             for way in ("voila/files", "files", "static", "."):
                 assert status(f"{page}/{way}/{name}") in (302, 403, 404), (way, name)
             assert status(f"{page}/voila/files/{name}?token=secret") in (302, 403, 404)
+        assert status(f"{page}/voila/files/curves.png?token=secret") == 403
         for place in ("", "api/kernels", "api/contents", "voila/render/app.ipynb"):
             assert status(f"{page}/{place}") == 302
     finally:
         process.terminate()
         process.wait(timeout=30)
+    assert "Deprecat" not in tmp_path.with_suffix(".log").read_text()

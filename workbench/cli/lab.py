@@ -22,6 +22,11 @@ _FAILED = 1
 # the notebooks that ``workbench app`` serves, by page
 PAGES = {"workbench": "app.ipynb", "teaching": "teaching.ipynb"}
 
+_NO_FILE = "(?!)."  # a pattern that matches nothing; traitlets has no empty list on a command line, nor one in brackets
+# Seconds after which the kernel of a page that was left ends; a page whose connection broke tries to come back for four
+# minutes. A screen that runs a fit tells the server that it is active.
+_CULLING = {"cull_idle_timeout": 300, "cull_interval": 30}
+
 
 def add(commands: Any) -> None:
     """Add ``lab`` and ``app`` to the command."""
@@ -56,7 +61,8 @@ def _app(arguments: argparse.Namespace) -> int:
     """``workbench app``: serve a screen or the teaching pieces without a notebook, with Voilà; its exit code.
 
     Everyone who opens the page acts as the user who serves it, so its address contains a token. By default Voilà serves
-    pictures in its folder without the token; here it serves no file at all.
+    pictures in its folder without the token; here it serves no file at all. Each page has a kernel of its own, which ends
+    some minutes after the page was left, when no fit runs in it.
 
     :raises ArgumentError: naming ``page``, if it is not in ``PAGES``; or ``token``, if there would be none.
     """
@@ -68,7 +74,10 @@ def _app(arguments: argparse.Namespace) -> int:
     if _given(further, "token") is None:
         command.append("--Voila.auto_token=True")
     if _given(further, "file_allowlist") is None:
-        command.append("--VoilaConfiguration.file_allowlist=[]")
+        command.append(f"--VoilaConfiguration.file_allowlist={_NO_FILE}")
+    for name, seconds in _CULLING.items():
+        if _given(further, name) is None:
+            command.append(f"--MappingKernelManager.{name}={seconds}")
     _warn_of_exposure(further)
     if arguments.no_browser or _has_no_display():
         command.append("--no-browser")
