@@ -114,10 +114,13 @@ def voila(tmp_path):
     yield from served_app(tmp_path)
 
 
-def served_app(folder):
-    """``served`` with ``workbench app``."""
+def served_app(folder, *words):
+    """``served`` with ``workbench app``.
+
+    :param words: further ones for Voilà.
+    """
     port = free_port()
-    command = ["app", "--no-browser", "--", f"--port={port}", f"--Voila.token={TOKEN}"]
+    command = ["app", "--no-browser", "--", f"--port={port}", f"--Voila.token={TOKEN}", *words]
     yield from served(folder, command, port, "/voila/static/voila.js")
 
 

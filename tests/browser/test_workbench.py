@@ -5,7 +5,7 @@ import time
 
 import pytest
 
-from tests.browser.conftest import TOKEN, Screen, wait_for
+from tests.browser.conftest import TOKEN, Screen, chromium, served_app, wait_for
 
 pytestmark = pytest.mark.browser
 
@@ -467,6 +467,55 @@ def test_notebook_7_shows_the_screen_and_fits(notebook, page, screenshots):
     screen.button("Fit").click()
     assert "300 of 300 steps" in screen.headline("Done")
     full_page(page, screenshots / "notebook7.png", 1280)
+
+
+def kernels(log):
+    """The kernels that a server has started and not ended, by its log."""
+    said = log.read_text()
+    ids = {what: re.findall(f"Kernel {what}: ([0-9a-f-]{{36}})", said) for what in ("started", "shutdown")}
+    return [kernel for kernel in ids["started"] if kernel not in ids["shutdown"]]
+
+
+@pytest.mark.integration
+def test_kernels_of_pages_that_were_left_end_but_not_those_that_fit(tmp_path, page):
+    words = ("--MappingKernelManager.cull_idle_timeout=6", "--MappingKernelManager.cull_interval=1")
+    chromium()
+    server, log = served_app(tmp_path, *words), tmp_path / "server.log"
+    address = f"{next(server)}/?token={TOKEN}"
+    try:
+        page.goto(address)
+        Screen(page).is_ready()
+        page.goto(address)
+        screen = Screen(page).is_ready()
+        wait_for(lambda: len(kernels(log)) == 1, 60, "the kernel of the first page to end")
+        (fitting,) = kernels(log)
+        time.sleep(15)
+        assert kernels(log) == [fitting]  # a page that is open keeps its kernel
+        screen.type("steps", "50000000")
+        screen.is_ready()
+        screen.button("Fit").click()
+        screen.headline("Fitting")
+        page.goto(address)  # leaves the page, and comes back
+        Screen(page).is_ready()
+        page.goto("about:blank")
+        wait_for(lambda: len(kernels(log)) == 1, 60, "the kernel of the third page to end")
+        time.sleep(15)
+        assert kernels(log) == [fitting]
+    finally:
+        server.close()
+
+
+@pytest.mark.integration
+def test_a_cell_that_runs_again_keeps_one_screen(notebook, page):
+    book = notebook(SHOW.format(200), "import ipywidgets\nlen(ipywidgets.widgets.widget._instances)", name="rerun")
+    counts = []
+    for _ in range(3):
+        book.run(0)
+        Screen(page).is_ready()
+        book.run(1)
+        counts.append(book.cells.nth(1).locator(".jp-OutputArea-output").inner_text())
+    assert counts[0] == counts[1] == counts[2]
+    assert page.locator(".dpvi-workbench:visible").count() == 1
 
 
 @pytest.mark.integration

@@ -5,6 +5,7 @@ import gc
 import html
 import threading
 import time
+import types
 import weakref
 
 import ipywidgets
@@ -637,7 +638,52 @@ def test_a_fit_without_privacy_is_shown_as_outside_the_guarantee(screens):
 
 
 def in_cell(monkeypatch, cell, execution):
-    monkeypatch.setattr(notebook, "running_cell", lambda: (cell, execution))
+    """:param cell: "" where the front end does not name cells, and all have the same code."""
+    monkeypatch.setattr(notebook, "running_cell", lambda: notebook.Cell(cell or "the code", bool(cell), execution))
+
+
+def test_a_cell_without_a_name_is_known_by_its_code(monkeypatch):
+    metadata = {}
+    parent = {"metadata": metadata, "content": {"code": "app"}}
+    shell = types.SimpleNamespace(execution_count=3, get_parent=lambda: parent)
+    monkeypatch.setattr(notebook, "get_ipython", lambda: shell)
+    assert notebook.running_cell() == notebook.Cell("app", False, 3)
+    metadata["cellId"] = "a"
+    assert notebook.running_cell() == notebook.Cell("a", True, 3)
+
+
+def test_where_cells_have_no_names_a_screen_is_replaced_when_no_page_shows_it(screens, monkeypatch):
+    monkeypatch.setattr(run_screen, "display", Output())
+    first, second, third = screens(), screens(), screens()
+    in_cell(monkeypatch, "", 1)
+    first._ipython_display_()
+    first.view._view_count = 1  # as a page says
+    in_cell(monkeypatch, "", 2)
+    second._ipython_display_()  # of another cell with the same code, or of the same one
+    assert not first._closed
+    first.view._view_count = 0
+    assert first._closed
+    in_cell(monkeypatch, "", 3)
+    third._ipython_display_()
+    assert second._closed  # which no page has shown
+    assert not third._closed
+
+
+def test_a_run_with_nothing_new_to_show_still_tells_that_the_kernel_is_at_work(screens, private_data, monkeypatch):
+    drawn, told = threading.Event(), []
+    result = prepared.PreparedFit.result
+    monkeypatch.setattr(prepared.PreparedFit, "result", lambda fit: (drawn.wait(PATIENCE), result(fit))[1])
+    monkeypatch.setattr(run_screen, "_ACTIVE_SECONDS", 0.0)
+    screen = settle(screens(data=private_data, iterations=20))
+    monkeypatch.setattr(screen.run.stop, "_send", lambda message, buffers=None: told.append(message["method"]))
+    screen.fit()
+    assert screen._session.steps_ended.wait(PATIENCE)
+    time.sleep(1.0)
+    before = len(told)
+    time.sleep(1.5)
+    assert len(told) - before >= 2
+    drawn.set()
+    assert screen.wait(PATIENCE)
 
 
 @pytest.mark.thorough
@@ -678,7 +724,7 @@ def test_screens_of_one_execution_and_of_other_cells_stay(screens, monkeypatch):
     pair[0]._ipython_display_()
     in_cell(monkeypatch, "b", 3)
     pair[0]._ipython_display_()
-    in_cell(monkeypatch, "", 4)
+    in_cell(monkeypatch, "", 4)  # whose code no cell above has
     screens()._ipython_display_()
     assert not any(screen._closed for screen in pair)
     after = screens(), screens()

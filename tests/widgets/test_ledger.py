@@ -18,9 +18,26 @@ from workbench.fitting import fits
 from workbench.ledger import ledger as books
 from workbench.ledger.reservation import id_of
 from workbench.widgets import Ledger
+from workbench.widgets._kit import base, notebook
 from workbench.widgets.ledger import words
 
 PATIENCE = 60
+
+
+@pytest.mark.parametrize("make", [Ledger, wb.teaching.composition])
+def test_a_screen_of_any_kind_is_closed_when_its_cell_runs_again(make, book, monkeypatch):
+    monkeypatch.setattr(base, "display", lambda _: None)
+    before = set(ipywidgets.widgets.widget._instances)
+    screens = []
+    for execution in (1, 2, 3):
+        monkeypatch.setattr(notebook, "running_cell", lambda now=execution: notebook.Cell("cell", True, now))
+        screens.append(make())
+        screens[-1]._ipython_display_()
+    assert [screen._closed for screen in screens] == [True, True, False]
+    made = set(ipywidgets.widgets.widget._instances) - before
+    assert {part.model_id for part in inside(screens[-1].view)} <= made
+    screens[-1].close()
+    assert set(ipywidgets.widgets.widget._instances) - before == set()
 
 
 @pytest.fixture(scope="module")

@@ -12,10 +12,11 @@ from IPython.display import display
 from workbench import _validate
 from workbench.widgets._kit import fields, markup
 from workbench.widgets._kit.latest import Latest
-from workbench.widgets._kit.notebook import complete_for_voila
+from workbench.widgets._kit.notebook import Successions, complete_for_voila, when_replaced
 
 __all__ = ["Screen", "framed"]
 
+_SUCCESSIONS = Successions()
 _PLACES = {"tab": "tab-after", "right": "split-right", "below": "split-bottom"}  # sidecar's names for them
 
 
@@ -24,6 +25,7 @@ def framed(*parts: Any, max_width: str = "1180px", **layout: str) -> Any:
     view = widgets.VBox(
         [widgets.HTML(markup.STYLE_SHEET), *parts],
         layout=widgets.Layout(width="100%", max_width=max_width, padding="8px", **layout),
+        _view_count=0,  # None would not count
     )
     view.add_class("dpvi-workbench")
     return view
@@ -44,8 +46,19 @@ class Screen:
         self._place: Any = None  # of its own in JupyterLab
 
     def _ipython_display_(self) -> None:
+        self._replace()
         complete_for_voila(self.wait)
         display(self.view)
+
+    def _replace(self) -> None:
+        """Replace the screen that an earlier execution of this cell displayed."""
+        before = _SUCCESSIONS.predecessor(self)
+        if before is not None:
+            when_replaced(before.view, lambda: self._succeed(before))
+
+    def _succeed(self, before: Any) -> None:
+        """Close ``before``, which this screen replaces, and take over what it should not lose."""
+        before.close()
 
     def open(self, where: str = "tab") -> None:
         """Show the screen in a place of its own in JupyterLab, where it stays when the notebook scrolls.

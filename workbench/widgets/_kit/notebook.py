@@ -5,14 +5,14 @@ from __future__ import annotations
 import os
 import weakref
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 from IPython import get_ipython
 from IPython.display import HTML
 
 from workbench.widgets._kit import markup
 
-__all__ = ["NotebookOutput", "Successions", "complete_for_voila", "namespace"]
+__all__ = ["NotebookOutput", "Successions", "complete_for_voila", "namespace", "when_replaced"]
 
 _VOILA_SECONDS = 30.0
 
@@ -23,11 +23,25 @@ def namespace() -> Mapping[str, Any]:
     return {} if shell is None else shell.user_ns
 
 
-def running_cell() -> tuple[str, int]:
-    """The identity of the notebook cell that is running, "" if it is not known, and the number of its execution."""
+class Cell(NamedTuple):
+    """A notebook cell that is running.
+
+    :param identity: what the front end calls the cell, or its code where the front end does not say; "" if neither is known.
+    :param is_named: whether the front end has named it. Two cells can have the same code.
+    :param execution: number of this execution.
+    """
+
+    identity: str
+    is_named: bool
+    execution: int
+
+
+def running_cell() -> Cell:
+    """The notebook cell that is running."""
     shell = get_ipython()
     parent = shell.get_parent() if hasattr(shell, "get_parent") else {}
-    return str(parent.get("metadata", {}).get("cellId", "")), getattr(shell, "execution_count", 0)
+    name = str(parent.get("metadata", {}).get("cellId", ""))
+    return Cell(name or str(parent.get("content", {}).get("code", "")), bool(name), getattr(shell, "execution_count", 0))
 
 
 class Successions:
@@ -38,7 +52,7 @@ class Successions:
 
     def predecessor(self, screen: Any) -> Any:
         """The screen that ``screen``, displayed now, replaces; None if there is none. The first replaces the first."""
-        cell, execution = running_cell()
+        cell, _, execution = running_cell()
         if not cell:
             return None
         number, before, now = self._cells.get(cell, (execution, [], []))
@@ -52,6 +66,26 @@ class Successions:
             before = [weakref.ref(old) for old in shown if old is not None and old is not found]
         self._cells[cell] = execution, before, [*now, weakref.ref(screen)]
         return found
+
+
+def when_replaced(view: Any, act: Callable[[], None]) -> None:
+    """Call ``act()`` when no page shows ``view`` any longer, whose cell seems to have run again.
+
+    At once, if the front end has named the running cell, or if no page shows it now. Else another cell with the same code
+    may be the one that runs.
+
+    :param view: a widget that counts its views.
+    """
+    if running_cell().is_named or view.comm is None or not view._view_count:
+        act()
+        return
+
+    def gone(change: Any) -> None:
+        if not change["new"]:
+            view.unobserve(gone, names="_view_count")
+            act()
+
+    view.observe(gone, names="_view_count")
 
 
 def complete_for_voila(wait: Callable[[float], object]) -> None:

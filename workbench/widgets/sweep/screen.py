@@ -238,6 +238,7 @@ class Sweep(RunScreen):
         self.outcome.begin(session, resumed)
         fits = 0
         while not session.wait(FRAME_SECONDS):
+            self._tell_active()
             if session.stopping:
                 self.run.stop.disabled = True
             found = None

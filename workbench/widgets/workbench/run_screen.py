@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import threading
+import time
 import traceback
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -18,7 +19,7 @@ from workbench.widgets._kit import fields
 from workbench.widgets._kit.base import Screen
 from workbench.widgets._kit.latest import Latest
 from workbench.widgets._kit.memory import give_back
-from workbench.widgets._kit.notebook import NotebookOutput, Successions, complete_for_voila, namespace
+from workbench.widgets._kit.notebook import NotebookOutput, complete_for_voila, namespace
 from workbench.widgets._kit.tabs import Tabs
 from workbench.widgets._kit.threads import background
 from workbench.widgets.workbench import session as sessions
@@ -31,7 +32,7 @@ from workbench.widgets.workbench.run_panel import RunPanel
 __all__ = ["FRAME_SECONDS", "RunScreen"]
 
 FRAME_SECONDS = 0.4
-_SUCCESSIONS = Successions()
+_ACTIVE_SECONDS = 30.0
 
 
 class RunScreen(Screen):
@@ -59,6 +60,7 @@ class RunScreen(Screen):
         self._data_key: Any = None
         self._wanted: Any = None  # key of the settings whose consequences are wanted; None if the settings have problems
         self._is_complete = self._is_running = False
+        self._active_until = 0.0
         self._lock = threading.Lock()  # held while a run starts or ends, and while the screen closes
         self._loader, self._output = Loader(), NotebookOutput()
         self.model = ModelPanel(model, options, self._controls_changed, formulas=self.offers_formulas)
@@ -176,9 +178,7 @@ class RunScreen(Screen):
             self._show_problems({"model": str(error)})
 
     def _ipython_display_(self) -> None:
-        before = _SUCCESSIONS.predecessor(self)
-        if before is not None:
-            self._succeed(before)
+        self._replace()
         self.model.refresh()
         self.data.refresh()
         complete_for_voila(self._ahead.wait)
@@ -228,6 +228,12 @@ class RunScreen(Screen):
     def _show_run(self, session: Any, resumed: bool) -> None:
         """Show a run until it has ended. Nothing else may write the traits of these widgets."""
         raise NotImplementedError
+
+    def _tell_active(self) -> None:
+        """Tell the server now and then that this kernel is at work. It may end idle ones, and a thread's work looks idle."""
+        if time.monotonic() >= self._active_until:
+            self._active_until = time.monotonic() + _ACTIVE_SECONDS
+            self.run.stop.send_state("disabled")  # any message does
 
     def _show_ended(self, session: Any, trace: str) -> None:
         """Show how the run has ended, now that another may begin.

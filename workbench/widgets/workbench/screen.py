@@ -396,6 +396,7 @@ class Workbench(RunScreen):
         ended = reached = False
         while not ended:
             ended = session.wait(FRAME_SECONDS) if reached else session.steps_ended.wait(FRAME_SECONDS) and session.ended
+            self._tell_active()
             if session.stopping:
                 self.run.stop.disabled = True
             now = session.progress()
