@@ -5,6 +5,7 @@ import errno
 import json
 import os
 import pathlib
+import re
 import sqlite3
 import stat
 import subprocess
@@ -179,6 +180,34 @@ def stopped(book, many, steps=100):
         book.settle(key, steps)
 
 
+def test_a_cap_that_runs_out_of_delta_says_so_and_what_helps(book):
+    """Many fits of a small epsilon: each costs a little delta, for minibatches that overflow."""
+    fit = promise(0.005)
+    book.set_cap(book.add(records()).number, 100.0, 1e-5, why="plenty")
+    many = book.budget_status("clinic").how_many_more(fit)
+    book.reserve(records(), [fit] * many, model="logistic")
+    status = book.budget_status("clinic")
+    assert status.total.epsilon < 2
+    short = r"It runs short of delta \(9\d % of .* used\), not of epsilon \(\d %\)\. Fits with a smaller delta"
+    for refused in ([fit], [promise(0.001)] * 2):
+        with pytest.raises(CapError, match=f"of which 9. % is used. {short}"):
+            book.reserve(records(), refused, model="logistic")
+    assert any(re.match(f"Cap of 'clinic': {short}", line) for line in status.cautions())
+    helps = promise(0.005, delta=1e-8)
+    book.reserve(records(), [helps], model="logistic")
+    book.set_cap("clinic", 100.0, 2e-5, why="delta ran out")
+    book.reserve(records(), [fit], model="logistic")
+
+
+def test_a_cap_that_runs_out_of_epsilon_says_nothing_of_delta(book):
+    capped(book, 2.0)
+    book.reserve(records(), [promise(1.0)] * book.budget_status("clinic").how_many_more(promise(1.0)), model="logistic")
+    with pytest.raises(CapError) as caught:
+        book.reserve(records(), [promise(1.0)], model="logistic")
+    assert "of delta" not in str(caught.value)
+    assert "of delta" not in book.budget_status("clinic").statement()
+
+
 def test_a_stop_lowers_what_a_cap_counts_and_no_total(book):
     """A total of the steps taken is no bound if a look at the outputs decided when to stop."""
     stopped(book, 3)
@@ -187,7 +216,7 @@ def test_a_stop_lowers_what_a_cap_counts_and_no_total(book):
     assert (three.epsilon, three.delta) == (whole.epsilon, whole.delta)
     capped(book, 3.0)
     status = book.budget_status("clinic")
-    assert status.used() < 3 * status.entry.cap.used([promise(1.0)]) / 3
+    assert status.used() < 3 * status.entry.cap.used([promise(1.0)]).most / 3
 
 
 def test_where_a_cap_was_kept_from_the_first_fit_on_its_figure_is_the_total_if_that_is_less(book):

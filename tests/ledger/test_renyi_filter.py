@@ -12,7 +12,7 @@ from scipy.stats import norm
 from tests.conftest import examples
 from tests.privacy.promises import promise
 from workbench import ArgumentError
-from workbench.ledger.composition import total
+from workbench.ledger.composition import implementation_delta, total
 from workbench.ledger.renyi_filter import Cap, RelationError, taken_part
 from workbench.privacy.guarantee import Guarantee
 
@@ -71,7 +71,7 @@ def test_the_first_plan_may_use_the_whole_cap():
     assert cap.admits([fit], [])
     assert cap.how_many_more(fit, []) == 1
     assert cap.how_many_more(fit, [fit]) == 0
-    assert cap.used([fit]) > 1
+    assert cap.used([fit]).most > 1
     assert not cap.admits([promise(0.1)], [fit])
 
 
@@ -98,6 +98,27 @@ def test_costs_in_delta_end_a_cap_too():
     fit = promise(0.01, delta=1e-4)
     assert cap.loss(fit).renyi * cap.how_many_more(fit, []) < 0.5 * cap.budget
     assert not cap.admits([fit], [fit] * (1 + cap.how_many_more(fit, [fit])))
+
+
+def test_a_fit_is_charged_what_its_rounding_costs():
+    """It has no minibatch that can overflow, so nearly all fits that epsilon has room for run."""
+    cap, fit = Cap.checked(100.0, 1e-5, "replace_one"), promise(0.01, "shuffle")
+    used = cap.used([fit] * 10_000)
+    assert used.delta < 0.02
+    assert used.most == used.epsilon
+    assert cap.how_many_more(fit, [fit] * 10_000) > 100_000
+    # the noise alone is known to cost as much as this at every epsilon (``composition``)
+    assert cap.loss(fit).delta >= fit.noise_delta
+
+
+@pytest.mark.parametrize("sampler", ["poisson", "without_replacement", "shuffle", "random_allocation"])
+@pytest.mark.parametrize("epsilon", [0.01, 1.0, 8.0])
+def test_the_cost_of_rounding_is_one_of_its_bounds(sampler, epsilon):
+    """Each share of delta for the largest losses gives a bound, and the smallest is charged."""
+    fit = promise(epsilon, sampler)
+    cap = Cap.checked(100.0, 1e-5, fit.relation)
+    bounds = [implementation_delta([fit], share * cap.delta, 1) for share in np.geomspace(1e-9, 1, 28)]
+    assert 0.9 * min(bounds) <= cap.loss(fit).delta <= bounds[-4]
 
 
 def test_what_would_fit_does_and_is_the_largest():

@@ -11,7 +11,7 @@ from typing import Any
 
 from workbench import _validate
 from workbench.ledger.composition import TotalPrivacy, total
-from workbench.ledger.renyi_filter import Cap, taken_part
+from workbench.ledger.renyi_filter import Cap, Used, taken_part
 from workbench.privacy.guarantee import Guarantee
 
 __all__ = [
@@ -30,6 +30,7 @@ RULES = {
 NOT_COMPARED = "another key"  # the relation of data sets that cannot be compared
 CLONES = "clones"  # that of data sets which copies of one estimator were fitted to
 
+_MUCH = 0.5  # of a cap's delta, from where on it is said
 _OVER_CAP = "To go over it on purpose, which is recorded, give over_cap= with the reason."
 
 
@@ -243,12 +244,17 @@ class BudgetStatus:
 
     def used(self) -> float | None:
         """Share of the tightest cap that is used up; infinite if it cannot count some fit, None without a cap."""
-        if self.caps and len(self.units) > 1:
-            return math.inf
+        if not self.caps:
+            return None
+        used = [] if len(self.units) > 1 else self._used_of_each()
+        return max((share.most for _, share in used), default=math.inf)
+
+    def _used_of_each(self) -> list[tuple[Entry, Used]]:
+        """What is used of each cap; none if one of them cannot count some fit."""
         try:
-            return max((entry.cap.used(self._before) for entry in self.caps if entry.cap is not None), default=None)
+            return [(entry, entry.cap.used(self._before)) for entry in self.caps if entry.cap is not None]
         except _validate.ArgumentError:
-            return math.inf
+            return []
 
     def how_many_more(self, fit: Guarantee) -> int | None:
         """How many fits like ``fit`` the caps still allow; None without a cap, 0 if a cap cannot count it."""
@@ -327,15 +333,16 @@ class BudgetStatus:
         assert cap is not None
         asked = "this fit" if len(fits) == 1 else f"these {len(fits)} fits"
         used = cap.used(self._before)
-        spent = 100 if used >= 1 else min(99, round(100 * used))
         text = (
             f"{asked} would raise what is spent on {entry.name!r} above its cap of epsilon = {cap.epsilon:g} at delta = "
-            f"{cap.delta:g}, of which {spent} % is used."
+            f"{cap.delta:g}, of which {_percent(used.most)} is used."
         )
+        largest = max(fits, key=lambda fit: fit.epsilon)
+        epsilon = cap.largest_epsilon(largest, self._before)
+        if cap.used([*self._before, *fits]).epsilon <= 1 or (not epsilon and used.delta > used.epsilon):
+            text = f"{text} {_short_of_delta(used)}"
         if len(fits) > 1:
-            largest = max(fits, key=lambda fit: fit.epsilon)
             return f"{text} {cap.how_many_more(largest, self._before)} like the largest would fit."
-        epsilon = cap.largest_epsilon(fits[0], self._before)
         return f"{text} " + (f"The same with epsilon={epsilon:g} would fit." if epsilon else "Nothing like it would fit.")
 
     @property
@@ -364,6 +371,9 @@ class BudgetStatus:
     def cautions(self) -> tuple[str, ...]:
         """The conditions under which the numbers hold, a sentence each."""
         lines = []
+        for entry, used in self._used_of_each():
+            if used.delta >= _MUCH and used.delta > used.epsilon:
+                lines.append(f"Cap of {entry.name!r}: {_short_of_delta(used)}")
         for entry in self.caps:
             if any(spend.number <= entry.after for spend in self.spends):
                 lines.append(
@@ -442,6 +452,20 @@ class BudgetStatus:
 def unit_of(fit: Guarantee) -> str:
     """What a fit protects: a row, or someone with several. Rows are one unit, whatever each fit calls them."""
     return "row" if fit.max_rows is None else fit.unit
+
+
+def _short_of_delta(used: Used) -> str:
+    """That delta, and not epsilon, is what a cap lacks, and what helps."""
+    return (
+        f"It runs short of delta ({_percent(used.delta)} of what is set aside for overflow, rounding and the noise's "
+        f"tail is used), not of epsilon ({_percent(used.epsilon)}). Fits with a smaller delta cost less of it, and a "
+        "cap with a larger delta allows more."
+    )
+
+
+def _percent(share: float) -> str:
+    """A share such as "61 %"; 100 % only if all is used."""
+    return f"{100 if share >= 1 else min(99, round(100 * share))} %"
 
 
 def _kind(fit: Guarantee) -> tuple[str, str]:

@@ -27,12 +27,13 @@ from workbench.privacy.guarantee import Guarantee, epsilon_of_steps
 from workbench.privacy.rdp import MAX_ORDER, renyi_loss
 from workbench.privacy.steps import SENSITIVITY
 
-__all__ = ["Cap", "Loss", "RelationError", "taken_part"]
+__all__ = ["Cap", "Loss", "RelationError", "Used", "taken_part"]
 
 _FILTER_SHARE = 0.9  # of delta; the rest is for the costs of implementations
 _ORDERS = (*range(2, 65), *(round(64 * 2 ** (power / 8)) for power in range(1, 41)))  # up to 2048
-_COUNTED_AT = 0.1  # of the cap's delta, of which a fit's rounding may use a thousandth
-_SEARCHES = 40
+# of the cap's delta, a thousandth of which may go to a fit's largest losses: each gives a bound on what its rounding costs
+_ROUNDED_AT = (0.1, 1e-6)
+_SEARCHES = 20
 _LOUDEST = math.log(1e4)  # sigma
 
 
@@ -57,6 +58,21 @@ class Loss(NamedTuple):
         """The loss of several fits."""
         columns = list(zip(*losses, strict=True)) or [(), (), ()]
         return cls(*map(math.fsum, columns))
+
+
+class Used(NamedTuple):
+    """The shares of a cap that fits have used: in [0, 1], or above 1 if the cap was overridden.
+
+    :param epsilon: of the Rényi loss. :param delta: of the delta for overflow, tail and rounding.
+    """
+
+    epsilon: float
+    delta: float
+
+    @property
+    def most(self) -> float:
+        """The share of what runs out first."""
+        return max(self)
 
 
 @dataclass(frozen=True)
@@ -132,11 +148,11 @@ class Cap:
         whole = total(fits, self.delta)
         return whole.epsilon <= self.epsilon and whole.delta <= self.delta
 
-    def used(self, fits: Iterable[Guarantee]) -> float:
-        """The share of the cap that ``fits`` have used: in [0, 1], or above 1 if the cap was overridden."""
+    def used(self, fits: Iterable[Guarantee]) -> Used:
+        """The shares of the cap that ``fits`` have used."""
         used = Loss.sum(map(self.loss, fits))
         of_delta = _FILTER_SHARE * self.delta * math.expm1(used.log_factor) + used.delta
-        return max(used.renyi / self.budget, of_delta / ((1 - _FILTER_SHARE) * self.delta))
+        return Used(used.renyi / self.budget, of_delta / ((1 - _FILTER_SHARE) * self.delta))
 
     def how_many_more(self, fit: Guarantee, before: Sequence[Guarantee]) -> int:
         """How many fits like ``fit`` may still run, one after the other."""
@@ -197,6 +213,6 @@ def _loss(cap: Cap, fit: Guarantee) -> Loss:
     changes = 1 if fit.relation == cap.relation else 2
     return Loss(
         renyi_loss(fit.accounted(), cap.order, changes=changes),
-        implementation_delta([fit], _COUNTED_AT * cap.delta, changes),
+        min(implementation_delta([fit], share * cap.delta, changes) for share in _ROUNDED_AT),
         fit.noise_delta / fit.delta,
     )
