@@ -200,7 +200,7 @@ def hierarchical_logistic(
             "group_scale": group_scale,
             "group_guide": checks.flag("group_guide", group_guide),
             "intercept": checks.flag("intercept", intercept),
-            **({"covariance": "full"} if is_full else {}),  # not there by default, as in results that were saved earlier
+            **({"covariance": "full"} if is_full else {}),
         },
         defaults={"iterations": 1000, "clip": 0.2, "average": True},
         pictures={"groups": pictures.groups},

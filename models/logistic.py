@@ -137,7 +137,7 @@ def logistic(
             "prior_scale": checks.number("prior_scale", prior_scale, above=0),
             "prior": checks.choice("prior", prior, _PRIORS),
             "intercept": checks.flag("intercept", intercept),
-            **({"covariance": "full"} if is_full else {}),  # not there by default, as in results that were saved earlier
+            **({"covariance": "full"} if is_full else {}),
         },
         reference="Jälkö, Dikmen and Honkela 2017, section 5.1",
     )

@@ -682,12 +682,6 @@ def test_an_audit_that_refutes_the_promise_fails(audited):
     assert (asked["strategy"], asked["parts"]) == ("vmap", ["attack", "paths"])
 
 
-def test_an_audit_can_be_asked_for_in_the_words_of_earlier_versions(audited, command):
-    (code, _, _), asked = audited(0.6, "--planted-bug", "no_clipping", "--canaries", "50", "--mode", "one_run")
-    assert (code, asked["bug"], asked["num_canaries"]) == (1, "no_clipping", 50)
-    assert not {"--planted-bug", "--canaries", "--gradient"} & set(command("audit", "--help")[1].split())
-
-
 def test_planted_bugs_and_parts_are_named_in_the_help(command):
     _, out, _ = command("audit", "--help")
     named = set(out.replace(",", " ").replace("(", " ").split())

@@ -212,19 +212,6 @@ def test_a_finished_run_gives_its_result_without_a_step(command, place, monkeypa
     assert (spend.status, spend.result) == ("settled", str(place / "again"))
 
 
-@pytest.mark.thorough
-def test_a_fit_that_was_asked_for_in_the_words_of_an_earlier_version_goes_on(command, stopped, monkeypatch):
-    former = ["--gradient=vanilla", "--physical-size=64"]
-    with monkeypatch.context() as patch:
-        patch.setattr(fit, "fit_words", lambda arguments: [*FIT[1:], *BOUNDS, "--iterations=400", *former])
-        _, path = stopped(*FIT, *BOUNDS, "--iterations", "400", *former, chunks=1)
-    assert command("resume", path, "--quiet", "--out", "here")[0] == 0
-    settings = wb.load("here").settings
-    assert (settings["estimator"], settings["microbatch_size"]) == ("vanilla", 64)
-    _, help_, _ = command("fit", "--help")
-    assert "--gradient" not in help_
-
-
 def test_runs_are_listed(command, place, paused):
     command(*FIT, *BOUNDS, "--iterations", "40", "--no-ledger")
     header, newest, oldest = command("resume")[1].splitlines()

@@ -11,7 +11,6 @@ import workbench as wb
 from workbench._validate import ArgumentError
 from workbench.cli.main import main
 from workbench.fitting import prepare
-from workbench.privacy.guarantee import Guarantee
 from workbench.results.code import code_of
 
 SMALL = {"epsilon": 8.0, "delta": 1e-3, "iterations": 60, "ledger": False}
@@ -48,9 +47,6 @@ def test_it_is_kept_in_files(done, tmp_path):
     again = wb.load(tmp_path)
     assert again.gradient_norms == done.gradient_norms
     assert again.guarantee == done.guarantee
-    older = done.guarantee.to_dict()
-    del older["adapts_clip"]
-    assert not Guarantee.from_dict(older).adapts_clip
 
 
 def test_the_plan_costs_what_a_plan_with_one_c_costs():

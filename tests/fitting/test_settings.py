@@ -90,7 +90,7 @@ def test_functions_show_the_arguments_of_the_table(function):
 
 def test_the_command_has_an_option_for_every_setting_that_can_be_typed():
     fit = next(action for action in parser()._actions if action.dest == "command").choices["fit"]
-    options = {action.dest: action for action in fit._actions if action.help != argparse.SUPPRESS}  # without former names
+    options = {action.dest: action for action in fit._actions if action.help != argparse.SUPPRESS}
     assert set(TEXTS) == set(names()) - {"optimizer"}
     for name in TEXTS:
         default = default_of(name)

@@ -18,7 +18,6 @@ import pytest
 import workbench as wb
 from tests.privacy.promises import promise
 from workbench import ArgumentError
-from workbench.data.splits import by_place
 from workbench.ledger import _file, ledger
 from workbench.ledger._errors import ledger_error
 from workbench.ledger.composition import total
@@ -334,19 +333,6 @@ def test_relatives_share_what_is_spent(book, private_frame):
         book.separate("clinic", "clinic", "itself")
 
 
-def test_a_table_that_an_earlier_version_split_by_place_is_known_again_with_its_cap(book, private_frame):
-    bounds = {"dose": (0, 200), "age": (0, 100)}
-    train, evaluation = by_place(private_frame, 0.2, 0)
-    earlier = wb.data.from_frame(train, evaluation=evaluation, target="ill", bounds=bounds, name="clinic")
-    book.reserve(id_of(earlier), [promise()], model="logistic")
-    book.set_cap("clinic", 1.2, 1e-5)
-    now = id_of(wb.data.from_frame(private_frame, target="ill", bounds=bounds, name="clinic"))
-    standing = book.budget_status(now)
-    assert (standing.entry, [entry.number for entry, _ in standing.relatives]) == (None, [1])
-    with pytest.raises(CapError, match="'clinic'"):
-        book.reserve(now, [promise()], model="logistic")
-
-
 def test_namesakes_that_are_counted_apart_are_named_until_it_is_said_what_they_are(book):
     first, second = records(), records(fingerprint="f" * 32)
     book.reserve(first, [promise()], model="logistic")
@@ -566,11 +552,12 @@ def test_a_damaged_file_is_refused_and_left_as_it_is(book, damage):
     assert book.path.read_bytes() == before
 
 
-def test_a_ledger_of_another_version_is_refused(book):
+@pytest.mark.parametrize("number", [0, 1, 2, 99])
+def test_a_ledger_of_another_format_is_refused(book, number):
     book.add(records())
     with contextlib.closing(sqlite3.connect(book.path)) as database:
-        database.execute("PRAGMA user_version = 99")
-    with pytest.raises(LedgerFileError, match="99") as caught:
+        database.execute(f"PRAGMA user_version = {number}")
+    with pytest.raises(LedgerFileError, match=f"has format {number}, and this version writes") as caught:
         book.datasets()
     assert caught.value.code == "another format"
 

@@ -1,4 +1,4 @@
-"""The ledger's file: what an accident did to it is seen, its key goes with it, and ledgers of the first form go on."""
+"""The ledger's file: what an accident did to it is seen, and its key goes with it."""
 
 import contextlib
 import json
@@ -16,7 +16,7 @@ import pytest
 import workbench as wb
 from tests.privacy.promises import promise
 from workbench import ArgumentError
-from workbench.ledger.fingerprint import key_file, secret_key
+from workbench.ledger.fingerprint import key_file
 from workbench.ledger.ledger import CapError, DatasetId, Ledger, LedgerError, LostLedgerError
 from workbench.ledger.reservation import LedgerWarning, Reservation, id_of
 
@@ -376,101 +376,3 @@ def test_all_who_may_write_to_a_ledger_may_read_its_key(book):
     book.path.chmod(0o660)
     book.new_key()
     assert key.stat().st_mode & 0o777 == 0o660
-
-
-# --- ledgers of the first form ---------------------------------------------------------------------------------------------
-
-# as version 0.1 made them
-FIRST_FORM = """
-CREATE TABLE datasets (
-        number INTEGER PRIMARY KEY AUTOINCREMENT, name TEXT NOT NULL, fingerprint TEXT NOT NULL UNIQUE, unit TEXT NOT NULL,
-        sketch BLOB NOT NULL, time TEXT NOT NULL);
-CREATE TABLE relatives (
-        one INTEGER NOT NULL, other INTEGER NOT NULL, how TEXT NOT NULL, counted INTEGER NOT NULL, why TEXT NOT NULL,
-        who TEXT NOT NULL, time TEXT NOT NULL, PRIMARY KEY (one, other));
-CREATE TABLE caps (
-        number INTEGER PRIMARY KEY AUTOINCREMENT, dataset INTEGER NOT NULL, epsilon REAL, delta REAL, relation TEXT,
-        filter_order INTEGER, after INTEGER NOT NULL, why TEXT NOT NULL, who TEXT NOT NULL, time TEXT NOT NULL);
-CREATE TABLE spends (
-        number INTEGER PRIMARY KEY AUTOINCREMENT, key TEXT NOT NULL UNIQUE, dataset INTEGER NOT NULL, model TEXT NOT NULL,
-        plan TEXT NOT NULL, event TEXT NOT NULL, sampler TEXT NOT NULL, relation TEXT NOT NULL, guarantee TEXT NOT NULL,
-        seed INTEGER, planned INTEGER NOT NULL, seen INTEGER NOT NULL, reached INTEGER NOT NULL, taken INTEGER,
-        state TEXT NOT NULL,
-        rule TEXT NOT NULL, why TEXT NOT NULL, who TEXT NOT NULL, version TEXT NOT NULL, owner TEXT NOT NULL,
-        began TEXT NOT NULL, ended TEXT, run TEXT, result TEXT);
-PRAGMA application_id = 1146115660;
-PRAGMA user_version = 1;
-"""
-
-
-def of_the_first_form(book, *sources):
-    """The ledger's file as the first version would have it, each data set with the fingerprint and sketch of its user."""
-    with contextlib.closing(sqlite3.connect(book.path)) as database:
-        tables = {}
-        for name in ("datasets", "relatives", "caps", "spends"):
-            columns = [
-                column[1]
-                for column in database.execute(f"PRAGMA table_info({name})")
-                if (name, column[1]) != ("datasets", "key")
-            ]
-            tables[name] = columns, database.execute(f"SELECT {', '.join(columns)} FROM {name}").fetchall()
-    shutil.rmtree(book.path.parent)
-    book.path.parent.mkdir()
-    with contextlib.closing(sqlite3.connect(book.path)) as database, database:
-        database.executescript(FIRST_FORM)
-        for name, (columns, rows) in tables.items():
-            database.executemany(f"INSERT INTO {name} ({', '.join(columns)}) VALUES ({', '.join('?' * len(columns))})", rows)
-        for number, (data, name, user) in enumerate(sources, 1):
-            user(name)
-            known, own = id_of(data), secret_key()
-            values = known.fingerprint(own), known.sketch(own), number
-            database.execute("UPDATE datasets SET fingerprint = ?, sketch = ? WHERE number = ?", values)
-
-
-def test_a_ledger_of_the_first_form_goes_on(book, user):
-    first, second = clinic(0), clinic(1, "ward")
-    for data in (first, second, first):
-        (key,) = book.reserve(id_of(data), [FIT], model="logistic")
-        book.settle(key, 200)
-    book.set_cap("clinic", 2.0, 1e-5, why="the board")
-    before = book.export()
-    of_the_first_form(book, (first, "anna", user), (second, "anna", user))
-    user("anna")
-    after = book.export()
-    for table in ("relatives", "caps", "spends"):
-        assert after[table] == before[table]
-    assert [entry.cap is None for entry in book.datasets()] == [False, True]
-    assert [len(book.budget_status(number).spends) for number in (1, 2)] == [2, 1]
-    book.reserve(id_of(first), [promise(0.1)], model="logistic")
-    assert len(book.datasets()) == 2
-    assert Path(f"{book.path}.key").read_bytes() == key_file().read_bytes()
-    user("berta")
-    assert book.budget_status(id_of(second)).entry.number == 2
-    assert book.budget_status(id_of(clinic(5))).mix_ups()[0].startswith("Data set 1 is also called 'clinic'")
-
-
-@pytest.mark.parametrize("first", ["anna", "berta"])
-def test_a_ledger_that_two_users_had_split_is_counted_together(book, user, first):
-    """Of the second user's data set nobody can tell whether it is the first's: its fits count until it is separated."""
-    for name in ("clinic", "clinic again"):
-        book.reserve(records(name), [FIT], model="logistic")
-    of_the_first_form(book, (clinic(), "anna", user), (clinic(), "berta", user))
-    book.set_cap(1, 1.0, 1e-5)
-    for name in (first, "berta", "anna", "carla"):
-        user(name)
-        standing = book.budget_status(id_of(clinic()))
-        assert [spend.number for spend in standing.spends] == [1, 2]
-        with pytest.raises(CapError):
-            book.reserve(id_of(clinic()), [FIT], model="logistic")
-
-
-def test_a_ledger_of_users_without_their_keys_counts_together_what_it_has(book, user):
-    for name in ("clinic", "ward"):
-        book.reserve(records(name), [FIT], model="logistic")
-    of_the_first_form(book, (clinic(), "anna", user), (clinic(1), "anna", user))
-    user("carla")
-    book.reserve(id_of(clinic(2, "other")), [FIT], model="logistic")
-    assert [spend.number for spend in book.budget_status("other").spends] == [1, 2, 3]
-    user("anna")  # who can tell them apart
-    assert book.budget_status(id_of(clinic(1))).entry.number == 2
-    assert [entry.number for entry, _ in book.budget_status(2).relatives] == [3]

@@ -489,9 +489,10 @@ def test_an_edited_checkpoint_is_not_opened(part, monkeypatch, tmp_path):
         checkpoints.newest(folder).arrays()
 
 
-def test_a_checkpoint_of_an_earlier_version_is_refused_with_what_to_do():
-    folder = a_run(format=1)
-    with pytest.raises(ArgumentError, match=r"earlier version.*start a new fit, and delete this one's key with .* --forget"):
+@pytest.mark.parametrize("number", [1, 2, 4, None, "3"])
+def test_a_checkpoint_of_another_format_is_refused_with_what_to_do(number):
+    folder = a_run(format=number)
+    with pytest.raises(ArgumentError, match=r"must be a checkpoint of format 3: start a new fit, and forget this one"):
         wb.resume(folder)
 
 

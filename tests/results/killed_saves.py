@@ -24,15 +24,25 @@ PROMISE = Guarantee(
     0.5, 1e-4, "add_or_remove_one", "patient", "poisson", 0.1, 2.0, 1.0, 100, 100, 0.5, 1000, "pld", 0.0, 0.0, True
 )  # fmt: skip
 
+DATA = {
+    **dict.fromkeys(("description", "licence", "source", "group"), ""),
+    **{name: [] for name in ("classes", "arrays", "feature_names", "groups", "declarations", "image_shape")},
+    **{name: [] for name in ("record_shapes", "record_types")}, **dict.fromkeys(("target_bounds", "schema")),
+    "name": "clinic", "unit": "patient", "num_evaluation": 9, "target": "ill", "vocabulary_size": 0,
+}  # fmt: skip
+SETTINGS = {
+    **dict.fromkeys(("seed", "devices")), **dict.fromkeys(("average", "evaluate_private"), False),
+    "epsilon": 0.5, "delta": 1e-4, "iterations": 100, "sampling_rate": 0.1, "clip": 1.0, "num_records": 1000, "draws": 200,
+    "learning_rate": 0.1, "estimator": "aligned", "device": "cpu:0",
+}  # fmt: skip
+
 
 def result_of(epsilon):
     """A result in which every number is its epsilon."""
     entry = np.full((3,), epsilon, np.float32)
     return FitResult(
-        status="done", message="", guarantee=dataclasses.replace(PROMISE, epsilon=epsilon), model="nobody's",
-        model_options={}, data={**dict.fromkeys(("name", "description", "licence", "source"), ""), "declarations": [],
-                                "num_evaluation": 9, "target": "ill", "classes": []},
-        settings={"device": "cpu:0", "draws": 200, "iterations": 100}, params={"w_loc": entry},
+        status="done", message="", guarantee=dataclasses.replace(PROMISE, epsilon=epsilon, epsilon_taken=epsilon),
+        model="nobody's", model_options={}, data=DATA, settings=SETTINGS, params={"w_loc": entry},
         draws={"w": np.full((200, 3), epsilon, np.float32)}, coordinates={},
         history=(HistoryPoint(0, {"elbo": -epsilon}), HistoryPoint(100, {"elbo": epsilon})), metrics={"elbo": epsilon},
         metrics_label="public data", seconds=1.0, finished="",

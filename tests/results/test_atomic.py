@@ -69,7 +69,7 @@ def result_of(done):
     def made(epsilon):
         return dataclasses.replace(
             done,
-            guarantee=dataclasses.replace(done.guarantee, epsilon=epsilon),
+            guarantee=dataclasses.replace(done.guarantee, epsilon=epsilon, epsilon_taken=epsilon),
             params={name: np.full_like(value, epsilon) for name, value in done.params.items()},
             draws={name: np.full_like(value[:9], epsilon) for name, value in done.draws.items()},
         )
@@ -87,20 +87,10 @@ def epsilon_of(folder):
     return loaded.guarantee.epsilon
 
 
-def without_digests(folder):
-    """Rewrite a result as versions without digests did."""
-    values = json.loads((folder / "result.json").read_text())
-    del values["files"], values["digest"]
-    (folder / "result.json").write_text(json.dumps(values))
-
-
-@pytest.mark.parametrize("is_old_form", [False, pytest.param(True, marks=pytest.mark.thorough)], ids=["digests", "none"])
-def test_a_load_after_a_death_at_any_file_operation_gives_one_result(disk, quick, result_of, tmp_path, is_old_form):
+def test_a_load_after_a_death_at_any_file_operation_gives_one_result(disk, quick, result_of, tmp_path):
     found, before, new = [], tmp_path / "before", result_of(8.0)
     result_of(0.5).save(before)
     (before / "mine.txt").write_text("mine")
-    if is_old_form:
-        without_digests(before)
     for count in range(1000):
         folder = shutil.copytree(before, tmp_path / str(count))
         with disk.dies_after(count, folder):
@@ -173,12 +163,6 @@ def test_a_result_without_its_pictures_is_still_one(quick, result_of, tmp_path, 
     result_of(0.5).save(tmp_path)
     (tmp_path / name).unlink()
     assert wb.load(tmp_path).guarantee.epsilon == 0.5
-
-
-def test_a_result_of_before_digests_is_read(quick, result_of, tmp_path):
-    result_of(0.5).save(tmp_path)
-    without_digests(tmp_path)
-    assert epsilon_of(tmp_path) == 0.5
 
 
 @pytest.mark.parametrize("change", [("0.5", "0.4"), ('"digest": "', '"digest": "0'), ('"files": {', '"files": {"x": "y", ')])

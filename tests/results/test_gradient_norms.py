@@ -12,7 +12,7 @@ EDGES = (0.5, 1.0, 2.0)
 
 
 def norms(*shares, deviation=0.01):
-    return GradientNorms(EDGES, shares, deviation)
+    return GradientNorms(EDGES, shares, deviation, 1.0)
 
 
 def test_a_fit_counts_norms_under_its_guarantee(done):
@@ -90,4 +90,3 @@ def test_the_caution_grows_as_intervals_shrink():
     assert wide == ""
     assert narrow.startswith("Clipping may have moved some estimates by up to")
     assert "about 30 % of the gradients were longer than C = 2" in narrow
-    assert norms(0.4, 0.3, 0.2, 0.1).caution([0.01]) == ""  # of an earlier version, without C

@@ -308,9 +308,3 @@ def test_fits_are_counted_as_they_are_made(data, baselines, seeds):
     axes = {"iterations": [10, 20], "clips": [1, 2, 3], "num_records": [50, None], "estimators": ["aligned", "vanilla"]}
     grid = Grid(SweepRequest("hierarchical_logistic", data, epsilons=[1.0, 2.0], seeds=seeds, baselines=baselines, **axes))
     assert grid.number == len(grid.cells())
-
-
-def test_a_plan_may_have_the_names_of_earlier_versions(plan):
-    read = plan(gradients=["aligned", "vanilla"], physical_size=64)
-    assert (read["estimators"], read["microbatch_size"]) == (["aligned", "vanilla"], 64)
-    assert {"gradients", "physical_size"}.isdisjoint(read)

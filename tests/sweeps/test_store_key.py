@@ -2,7 +2,6 @@
 
 import contextlib
 import hashlib
-import shutil
 import sqlite3
 
 import numpy as np
@@ -11,7 +10,6 @@ import pytest
 import workbench as wb
 from workbench import ArgumentError
 from workbench.data import Dataset
-from workbench.ledger.fingerprint import fingerprint, secret_key
 from workbench.sweeps import sweeping
 
 PLAN = {"epsilons": [1.0, 2.0], "seeds": 2, "iterations": 5, "delta": 1e-3, "ledger": False}
@@ -45,16 +43,6 @@ def fill(store, data=None):
 def by_sqlite(file, *statements):
     with contextlib.closing(sqlite3.connect(file)) as database, database:
         return [database.execute(*statement).fetchall() for statement in statements]
-
-
-def fill_as_before(store):
-    """A store as a former version left it: no facts, no key, all by the user's own key."""
-    sweeping.Store(store).close()
-    key = store.with_name(f"{store.name}.key")
-    key.write_bytes(secret_key())
-    fill(store)
-    by_sqlite(store, ("DROP TABLE facts",))
-    key.unlink()
 
 
 @pytest.mark.thorough
@@ -109,27 +97,10 @@ def test_a_store_that_is_gone_or_empty_is_not_taken_for_a_new_one(tmp_path, harm
         prepared(store)
 
 
-def test_a_store_of_a_former_version_takes_the_key_of_the_user_who_made_it(users, tmp_path):
+@pytest.mark.parametrize("number", [0, 1, 3])
+def test_a_store_of_another_format_is_refused(tmp_path, number):
     store = tmp_path / "s.sqlite"
-    users("A")
-    fill_as_before(store)
-    users("B")
-    with pytest.raises(ArgumentError, match=r"made by an earlier version.*name another store"):
+    fill(store)
+    by_sqlite(store, (f"PRAGMA user_version = {number}",))
+    with pytest.raises(ArgumentError, match=f"it has format {number}, this version writes 2"):
         prepared(store)
-    assert not (tmp_path / "s.sqlite.key").exists()
-    users("A")
-    assert (prepared(store).runs, prepared(store).total.fits) == ([], 4)
-    shutil.rmtree(tmp_path / "A")
-    users("B")
-    assert (prepared(store).runs, prepared(store).total.fits) == ([], 4)
-
-
-@pytest.mark.thorough
-def test_what_a_former_version_had_of_records_unknown_counts_until_they_are_known(users, tmp_path):
-    store, other = tmp_path / "s.sqlite", records("ward", 0.5)
-    users("A")
-    fill_as_before(store)
-    by_sqlite(store, ("UPDATE fits SET fingerprint = ? WHERE epsilon = 2", (fingerprint(other),)))
-    assert prepared(store, epsilons=3.0).total.fits == 6  # two to be done, two of these records, two that may be
-    assert prepared(store, other, epsilons=3.0).total.fits == 4
-    assert prepared(store, epsilons=3.0).total.fits == 4  # two less

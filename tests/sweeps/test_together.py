@@ -210,15 +210,6 @@ def test_a_sweep_whose_claims_were_taken_over_takes_no_further_step(make, quick,
         prepared._mark(prepared.runs)
 
 
-@pytest.mark.thorough
-def test_a_store_of_a_former_version_gets_claims(make, quick, tmp_path):
-    make(epsilons=[0.5]).run()
-    by_sqlite(tmp_path / "fits.sqlite", "DROP TABLE claims")
-    again = make()
-    assert len(again.runs) == 2
-    assert again.run().status == "done"
-
-
 # --- workers ------------------------------------------------------------------------------------------------------------
 
 

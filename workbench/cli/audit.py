@@ -7,7 +7,7 @@ import json
 import sys
 from typing import Any
 
-from workbench.cli.shell import DONE, FAILED, add_former, add_json, add_settings, number
+from workbench.cli.shell import DONE, FAILED, add_json, add_settings, number
 from workbench.fitting import sources
 
 __all__ = ["add"]
@@ -44,10 +44,7 @@ def add(commands: Any) -> None:
     audit.add_argument(
         "--trials", type=number, default=10_000, help="runs with and without the canary, for many_runs (default: 10000)"
     )
-    canaries = audit.add_argument(
-        "--num-canaries", type=number, default=1000, help="canaries in the run, for one_run (default: 1000)"
-    )
-    add_former(audit, "--canaries", canaries)
+    audit.add_argument("--num-canaries", type=number, default=1000, help="canaries in the run, for one_run (default: 1000)")
     audit.add_argument(
         "--max-rows", type=number, help="rows that each record stands for, to attack people with several (default: one)"
     )
@@ -56,12 +53,11 @@ def add(commands: Any) -> None:
         "--parts", nargs="+", metavar="PART",
         help="parts of the audit: attack paths sensitivity arrays reachable summation accountant resume (default: all)",
     )  # fmt: skip
-    bug = audit.add_argument(
+    audit.add_argument(
         "--bug",
         help="break the audited code on purpose: half_noise, no_clipping, realised_size, short_norms, clamped_indices, "
         "clip_by_row, shared_key, repeated_noise, float_noise, float_sums or lenient_accountant",
     )
-    add_former(audit, "--planted-bug", bug)
 
 
 def _audit(arguments: argparse.Namespace) -> int:

@@ -15,12 +15,11 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from workbench import _folders, _interrupt, _validate
-from workbench._former_names import FORMER_NAMES
 from workbench._validate import ArgumentError
 from workbench.fitting.settings import AUTO, about, default_of
 
 __all__ = [
-    "DONE", "FAILED", "STOPPED", "UNUSABLE", "Parser", "add_former", "add_json", "add_settings", "bounds", "check_out",
+    "DONE", "FAILED", "STOPPED", "UNUSABLE", "Parser", "add_json", "add_settings", "bounds", "check_out",
     "in_options", "model_options", "number", "schema", "stopped_by_interrupt", "written",
 ]  # fmt: skip
 
@@ -212,17 +211,10 @@ def add_settings(command: argparse.ArgumentParser, names: Iterable[str], **defau
             kind: Callable[[str], Any] = number if is_number else str
             if name == "clip":
                 kind = _number_or_word(AUTO)
-            action = command.add_argument(
+            command.add_argument(
                 option, type=kind, default=default, required=required, help=words,
                 metavar=setting.symbol.upper() or None,
             )  # fmt: skip
-            for former in (former for former, present in FORMER_NAMES.items() if present == name):
-                add_former(command, f"--{former.replace('_', '-')}", action)
-
-
-def add_former(command: argparse.ArgumentParser, former: str, option: argparse.Action) -> None:
-    """Accept an option by the name that it had in earlier versions, which help does not show."""
-    command.add_argument(former, dest=option.dest, type=option.type or str, default=option.default, help=argparse.SUPPRESS)
 
 
 def add_json(command: argparse.ArgumentParser) -> None:

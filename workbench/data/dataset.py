@@ -284,7 +284,7 @@ class Dataset:
         return {} if self.schema is None else self.schema.references
 
     def with_all_levels(self) -> Dataset:
-        """The data set as it is encoded without reference levels, as all were in early versions.
+        """The data set as it is encoded without reference levels.
 
         Splits, subsets and fingerprints are made of these features, so another reference leaves them as they are.
         """

@@ -164,14 +164,10 @@ class Schema:
 
     def to_dict(self) -> dict[str, dict[str, Any]]:
         """The form that ``from_dict`` reads, JSON-ready: ``{column: {"kind": "numeric", "low": 0.0, ...}}``."""
-        written: dict[str, dict[str, Any]] = {
+        return {
             name: {"kind": column.kind, **{each.name: _plain(getattr(column, each.name)) for each in fields(column)}}
             for name, column in self.columns.items()
         }
-        for column in written.values():
-            if column.get("missing") is False:  # as early versions wrote it
-                del column["missing"]
-        return written
 
     def with_indicators(self, names: Iterable[str] | None = None) -> Schema:
         """The same columns with ``missing`` for these of the columns of numbers; for all by default."""

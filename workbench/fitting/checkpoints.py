@@ -277,14 +277,12 @@ def newest(path: str | Path) -> Checkpoint:
         except _validate.ArgumentError as error:
             problem = problem or error
             continue
-        if facts.get("format") == 1:
-            raise _validate.ArgumentError(
-                "path", str(path), "was written by an earlier version, which did not note its whole program, so the same "
-                "noise might be added to other sums: start a new fit, and delete this one's key with workbench resume "
-                "--forget. Parameters of a finished fit can be read with numpy.load."
-            )  # fmt: skip
         if facts.get("format") != FORMAT:
-            raise _validate.ArgumentError("path", str(path), f"must be a checkpoint of format {FORMAT}.")
+            raise _validate.ArgumentError(
+                "path",
+                str(path),
+                f"must be a checkpoint of format {FORMAT}: start a new fit, and forget this one, which deletes its key.",
+            )
         seal = facts.pop("seal", None)
         if seal != keyed(facts, b"checkpoint", secret_key()):
             raise _edited(file)

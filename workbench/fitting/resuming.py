@@ -11,7 +11,6 @@ from typing import Any
 from workbench import _validate
 from workbench import data as data_room
 from workbench import models as models_room
-from workbench._former_names import with_present_names
 from workbench._validate import ArgumentError
 from workbench.fitting import checkpoints, fits
 from workbench.fitting.checkpoints import Checkpoint
@@ -123,7 +122,7 @@ def prepare(
         raise ArgumentError("optimizer", None, "the fit had its own optimiser: give the same one.")
     if data is None and facts["data"] not in data_room.names():
         raise ArgumentError("data", None, f"checkpoints do not contain the records of {facts['data']!r}: give them again.")
-    settings = with_present_names(facts["settings"])
+    settings = dict(facts["settings"])
     if devices is not None:
         settings |= {"devices": devices, "device": None}
     else:

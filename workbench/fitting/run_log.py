@@ -217,7 +217,7 @@ class RunLog:
         if mismatch := self._mismatch(checkpoint, digest, anywhere):
             raise ArgumentError("path", str(checkpoint.path), f"belongs to {mismatch}.")
         facts = checkpoint.facts
-        self.hid_reads = facts.get("hides_reads", False)  # earlier versions did not note it
+        self.hid_reads = facts["hides_reads"]
         if self.hid_reads and not self._spec.hides_reads and not checkpoint.is_finished:
             raise ArgumentError(
                 "data", self._spec.source.name, "was read so far so that an observer of the storage does not learn which "
@@ -238,10 +238,10 @@ class RunLog:
     def _mismatch(self, checkpoint: Checkpoint, digest: Callable[[], str], anywhere: Callable[[], str]) -> str:
         """Why ``checkpoint`` cannot be continued by this fit; "" if it can."""
         facts, spec = checkpoint.facts, self._spec
-        if facts["fingerprint"] != spec.fingerprint or facts.get("references", {}) != spec.source.references:
+        if facts["fingerprint"] != spec.fingerprint or facts["references"] != spec.source.references:
             return "a fit of other records, to which the same noise must not be added; start a new fit"
         self._digest = digest()
-        if facts["plan"] != self._digest and facts.get("anywhere") != anywhere():
+        if facts["plan"] != self._digest and facts["anywhere"] != anywhere():
             return "another plan, version, model or kind of machine, so the result would differ; start a new fit"
         if facts["plan"] != self._digest and checkpoint.repeats:
             return (

@@ -263,8 +263,6 @@ class FitSpec:
         """The settings that do not change the guarantee, ready for JSON."""
         shown = (name for name in names() if not about(name).changes_guarantee and about(name).is_text)
         values = {name: getattr(self.settings, name) for name in shown}
-        if self.settings.devices is None:  # omitted for compatibility with results saved before this setting existed
-            del values["devices"]
         return {**values, "device": f"{', '.join(map(_named, self.devices))} ({self.device.device_kind})"}
 
     def program_key(self, plan: PrivacyPlan) -> Hashable:

@@ -177,7 +177,7 @@ def formula(
             **roles,
             **({"priors": {name: text_of(prior) for name, prior in own.items()}} if own else {}),
             **({"covariance": covariance} if covariance != "diagonal" else {}),
-            "basis": basis,  # also where no column is replaced: results without it are of earlier versions
+            "basis": basis,
         },
         columns=columns,
         lines=lines,

@@ -35,21 +35,19 @@ from workbench.ledger._errors import (
     ledger_error,
 )
 
-__all__ = ["LedgerFile", "check_pages", "digest_of", "fact", "now", "own_key", "set_fact"]
+__all__ = ["LedgerFile", "check_pages", "digest_of", "fact", "now", "set_fact"]
 
 _APPLICATION = 0x4450564C  # "DPVL", in the file's header
-_FORMAT = 2  # 1 had neither facts, seal nor the column datasets.key
+_FORMAT = 3
 _BUSY_SECONDS = 60
 _LEAST_BYTES = 512  # a database's smallest page
 _MODULUS = 2**128
-_FACTS = "facts (name TEXT PRIMARY KEY, value TEXT NOT NULL)"
-_SEAL = "seal (total TEXT NOT NULL)"
 
 _TABLES = (
-    # key: digest of the key that made fingerprint and sketch, "" if that is not known
+    # key: digest of the key that made fingerprint and sketch
     """datasets (
         number INTEGER PRIMARY KEY AUTOINCREMENT, name TEXT NOT NULL, fingerprint TEXT NOT NULL UNIQUE, unit TEXT NOT NULL,
-        sketch BLOB NOT NULL, time TEXT NOT NULL, key TEXT NOT NULL DEFAULT '')""",
+        sketch BLOB NOT NULL, time TEXT NOT NULL, key TEXT NOT NULL)""",
     """relatives (
         one INTEGER NOT NULL, other INTEGER NOT NULL, how TEXT NOT NULL, counted INTEGER NOT NULL, why TEXT NOT NULL,
         who TEXT NOT NULL, time TEXT NOT NULL, PRIMARY KEY (one, other))""",
@@ -61,11 +59,11 @@ _TABLES = (
         number INTEGER PRIMARY KEY AUTOINCREMENT, key TEXT NOT NULL UNIQUE, dataset INTEGER NOT NULL, model TEXT NOT NULL,
         plan TEXT NOT NULL, event TEXT NOT NULL, sampler TEXT NOT NULL, relation TEXT NOT NULL, guarantee TEXT NOT NULL,
         seed INTEGER, planned INTEGER NOT NULL, seen INTEGER NOT NULL, reached INTEGER NOT NULL, taken INTEGER,
-        state TEXT NOT NULL,
+        status TEXT NOT NULL,
         rule TEXT NOT NULL, why TEXT NOT NULL, who TEXT NOT NULL, version TEXT NOT NULL, owner TEXT NOT NULL,
         began TEXT NOT NULL, ended TEXT, run TEXT, result TEXT)""",
-    _FACTS,
-    _SEAL,
+    "facts (name TEXT PRIMARY KEY, value TEXT NOT NULL)",
+    "seal (total TEXT NOT NULL)",
 )
 _SEALED = ("datasets", "relatives", "caps", "spends", "facts")
 
@@ -193,9 +191,9 @@ class LedgerFile:
             return self._agreed_key(database)
 
     def key_in(self, database: sqlite3.Connection) -> bytes | None:
-        """The key, if the ledger has it and knows the key of every data set. None otherwise: ``key`` finds out then."""
+        """The key, if the ledger has it. None otherwise: ``key`` finds out then."""
         key, digest = self._kept_key(), fact(database, "key")
-        return None if key is None or digest != digest_of(key) or _unknown(database) else key
+        return None if key is None or digest != digest_of(key) else key
 
     def new_key(self) -> None:
         """Make another key if the old one is lost. It does not recognise data sets entered before.
@@ -244,28 +242,15 @@ class LedgerFile:
 
     def _agreed_key(self, database: sqlite3.Connection) -> bytes:
         """The key in the file beside the ledger, created if the ledger has none. Afterwards the ledger has its digest."""
-        digest, key, own = fact(database, "key"), self._kept_key(), own_key()
-        _label(database, own)
-        known = {row["key"] for row in database.execute("SELECT key FROM datasets")}
-        if known and digest is not None and (key is None or digest != digest_of(key)):
+        digest, key = fact(database, "key"), self._kept_key()
+        is_empty = database.execute("SELECT count(*) FROM datasets").fetchone()[0] == 0
+        if not is_empty and (key is None or digest != digest_of(key)):
             raise self._key_error("is missing" if key is None else "belongs to another ledger")
         if key is None:
-            # early versions used the user's own key; data sets that it does not open were another user's
-            key = self._made_key(own if own is not None and digest_of(own) in known else None)
+            key = self._made_key(None)
         if digest != digest_of(key):
             set_fact(database, "key", digest_of(key))
-        _label(database, key)
         return key
-
-
-def own_key() -> bytes | None:
-    """The user's own key, if there is one that can be read."""
-    from workbench.ledger.fingerprint import key_file
-
-    try:
-        return read_key(key_file())
-    except (OSError, _validate.ArgumentError):
-        return None
 
 
 def digest_of(key: bytes) -> str:
@@ -287,49 +272,18 @@ def set_fact(database: sqlite3.Connection, name: str, value: str) -> None:
     )
 
 
-def _unknown(database: sqlite3.Connection) -> list[sqlite3.Row]:
-    """Data sets whose key is not known."""
-    return database.execute("SELECT number, sketch FROM datasets WHERE key = ''").fetchall()
-
-
-def _label(database: sqlite3.Connection, key: bytes | None) -> None:
-    """Note which data sets of ``_unknown`` were entered with ``key``."""
-    from workbench.ledger.overlap import is_of
-
-    if key is not None:
-        for row in _unknown(database):
-            if is_of(row["sketch"], key):
-                database.execute("UPDATE datasets SET key = ? WHERE number = ?", (digest_of(key), row["number"]))
-
-
 # ---- form and checksum ----------------------------------------------------------------------------------------------------
 
 
 def _check_form(database: sqlite3.Connection) -> None:
-    """Prove that this is a ledger. One of an earlier format is converted to this one.
-
-    :raises DamageError: if it is something else, or of a later version.
-    """
+    """Prove that this is a ledger. :raises DamageError: if it is something else, or of another format."""
     application, form, tables = (
         database.execute(text).fetchone()[0]
         for text in ("PRAGMA application_id", "PRAGMA user_version", "SELECT count(*) FROM sqlite_master")
     )
     if application != _APPLICATION or not tables:
         raise DamageError("another database", "it is a database of something else")
-    if form == 1:
-        with _transaction(database, "IMMEDIATE"):
-            if database.execute("PRAGMA user_version").fetchone()[0] == 1:  # or another process has converted it
-                check_pages(database)
-                for statement in (
-                    "ALTER TABLE datasets ADD COLUMN key TEXT NOT NULL DEFAULT ''",
-                    f"CREATE TABLE {_FACTS}",
-                    f"CREATE TABLE {_SEAL}",
-                ):
-                    database.execute(statement)
-                _label(database, own_key())
-                database.execute("INSERT INTO seal VALUES (?)", (_hex(_total(database)),))
-                database.execute(f"PRAGMA user_version = {_FORMAT}")
-    elif form != _FORMAT:
+    if form != _FORMAT:
         raise DamageError("another format", f"it has format {form}, and this version writes {_FORMAT}")
 
 

@@ -18,7 +18,7 @@ from workbench.privacy import _events
 from workbench.privacy.guarantee import Guarantee
 
 __all__ = [
-    "Known", "connected", "enter", "entries", "event", "number_of", "number_of_fit", "present", "relate", "relatives_of",
+    "Known", "connected", "enter", "entries", "event", "number_of", "number_of_fit", "relate", "relatives_of",
     "rule_of", "separated_from", "set_cap", "spends", "user",
 ]  # fmt: skip
 
@@ -26,13 +26,12 @@ __all__ = [
 class Known(NamedTuple):
     """A data set as one ledger knows it.
 
-    :param fingerprints: it may have been entered by any of these, and will be entered by the first.
     :param key: of the ledger. :param sketch: None if it is already entered. :param token: as of ``DatasetId``.
     """
 
     name: str
     unit: str
-    fingerprints: tuple[str, ...]
+    fingerprint: str
     key: bytes
     sketch: bytes | None
     token: str = ""
@@ -45,7 +44,7 @@ def enter(database: sqlite3.Connection, known: Known) -> int:
         related = _overlapping(database, known)
         number = database.execute(
             "INSERT INTO datasets (name, fingerprint, unit, sketch, time, key) VALUES (?, ?, ?, ?, ?, ?)",
-            (known.name, known.fingerprints[0], known.unit, known.sketch, now(), digest_of(known.key)),
+            (known.name, known.fingerprint, known.unit, known.sketch, now(), digest_of(known.key)),
         ).lastrowid
         assert number is not None
         for other, how in related.items():
@@ -80,8 +79,8 @@ def number_of(database: sqlite3.Connection, known: Known) -> int | None:
     Reads the table and not its index, because a damaged index could make one data set two.
     """
     rows = database.execute("SELECT fingerprint, number FROM datasets NOT INDEXED")
-    numbers = {row["fingerprint"]: row["number"] for row in rows}
-    return next((int(numbers[each]) for each in known.fingerprints if each in numbers), None)
+    numbers = {row["fingerprint"]: int(row["number"]) for row in rows}
+    return numbers.get(known.fingerprint)
 
 
 def number_of_fit(database: sqlite3.Connection, key: str) -> int | None:
@@ -189,20 +188,12 @@ def spends(database: sqlite3.Connection) -> list[Spend]:
     found = []
     for row in database.execute("SELECT * FROM spends ORDER BY number"):
         fit = Guarantee.from_dict(json.loads(row["guarantee"]))
-        found.append(Spend(**{**present(dict(row)), "event": event(fit), "guarantee": fit}))
+        found.append(Spend(**{**dict(row), "event": event(fit), "guarantee": fit}))
     return found
 
 
-def present(row: Mapping[str, Any]) -> dict[str, Any]:
-    """A row of the table of fits by present names: the file keeps the first name of the column ``status``."""
-    return {"status" if name == "state" else name: value for name, value in row.items()}
-
-
 def event(fit: Guarantee) -> dict[str, Any]:
-    """The dp-accounting event of a fit, JSON-ready.
-
-    Computed from the guarantee, because events that early versions wrote have their noise in units of C.
-    """
+    """The dp-accounting event of a fit, JSON-ready."""
     return _events.to_json(_events.event_of(fit.accounted()))
 
 

@@ -49,9 +49,8 @@ def fingerprint(dataset: Dataset, key: bytes | None = None) -> str:
         "groups": dataset.groups,
         "group_feature_names": dataset.group_feature_names,
         "image_shape": dataset.image_shape,
+        "vocabulary_size": dataset.vocabulary_size,
     }
-    if dataset.vocabulary_size:  # data sets without one keep the fingerprints of early versions
-        facts["vocabulary_size"] = dataset.vocabulary_size
     counts = () if dataset.units is None else (dataset.units.counts,)
     if dataset.units is not None:
         facts |= {"max_rows": dataset.units.max_rows, "unit_mean": dataset.units.mean}
@@ -88,7 +87,7 @@ def _kept(dataset: Dataset) -> dict[str, str]:
 
 
 def _columns(schema: Schema) -> dict[str, dict[str, object]]:
-    """The columns as early versions declared them."""
+    """The columns, without their reference levels."""
     return {
         name: {fact: value for fact, value in column.items() if fact != "reference"}
         for name, column in schema.to_dict().items()

@@ -27,7 +27,7 @@ from typing import Any, NamedTuple
 from workbench import __version__, _folders, _validate
 from workbench.ledger import _owners, _rows
 from workbench.ledger._errors import LedgerDiskError, LedgerError, LedgerFileError, LostLedgerError
-from workbench.ledger._file import LedgerFile, check_pages, digest_of, fact, now, own_key
+from workbench.ledger._file import LedgerFile, check_pages, digest_of, fact, now
 from workbench.ledger.budget import NOT_COMPARED, OVERRIDE, BudgetStatus, CapError, Entry, Spend
 from workbench.ledger.renyi_filter import Cap
 from workbench.privacy.guarantee import Guarantee
@@ -163,11 +163,7 @@ class Ledger:
             return self._known_by(database, dataset, key)
 
     def _known_by(self, database: sqlite3.Connection, dataset: DatasetId, key: bytes) -> _rows.Known:
-        known = _rows.Known(dataset.name, dataset.unit, (dataset.fingerprint(key),), key, None, dataset.token)
-        own = own_key()
-        keys = {entry.key for entry in _rows.entries(database).values()}
-        if own is not None and digest_of(own) in keys - {digest_of(key)}:  # in early versions each user had a key
-            known = known._replace(fingerprints=(*known.fingerprints, dataset.fingerprint(own)))
+        known = _rows.Known(dataset.name, dataset.unit, dataset.fingerprint(key), key, None, dataset.token)
         return known if _rows.number_of(database, known) is not None else known._replace(sketch=dataset.sketch(key))
 
     def _status(
@@ -239,7 +235,7 @@ class Ledger:
             del row["sketch"]
         for number, row in enumerate(tables["spends"]):
             fit = Guarantee.from_dict(json.loads(row["guarantee"]))
-            tables["spends"][number] = _rows.present(row) | {"guarantee": fit.to_dict(), "event": _rows.event(fit)}
+            tables["spends"][number] = row | {"guarantee": fit.to_dict(), "event": _rows.event(fit)}
         return tables
 
     # ---- spending -------------------------------------------------------------------------------------------------------
@@ -285,7 +281,7 @@ class Ledger:
                 values = {
                     "key": key, "dataset": number, "model": model, "plan": plan, "event": json.dumps(_rows.event(fit)),
                     "sampler": fit.sampler, "relation": fit.relation, "guarantee": json.dumps(fit.to_dict()), "seed": seed,
-                    "planned": fit.steps, "seen": 0, "reached": 0, "taken": None, "state": "reserved", "rule": rule,
+                    "planned": fit.steps, "seen": 0, "reached": 0, "taken": None, "status": "reserved", "rule": rule,
                     "why": over_cap if rule == OVERRIDE else "", "who": _rows.user(), "version": __version__, "owner": owner,
                     "began": now(), "ended": None, "run": None if run is None else str(run(key)), "result": None,
                 }  # fmt: skip
@@ -303,7 +299,7 @@ class Ledger:
             for key in marked:
                 changed = database.execute(
                     "UPDATE spends SET reached = max(reached, min(planned, coalesce(?, planned))) "
-                    "WHERE number = ? AND state = 'reserved'",
+                    "WHERE number = ? AND status = 'reserved'",
                     (step, _rows.number_of_fit(database, key)),
                 ).rowcount
                 if not changed:
@@ -322,9 +318,9 @@ class Ledger:
                 reason = f"no longer has fit {key}, which spent {taken} steps."
                 raise LedgerFileError(self.path, reason, code="unknown fit", remedy="Restore a copy.")
             database.execute(
-                "UPDATE spends SET state = 'settled', taken = min(planned, max(seen, coalesce(:taken, reached))), "
+                "UPDATE spends SET status = 'settled', taken = min(planned, max(seen, coalesce(:taken, reached))), "
                 "reached = min(planned, max(reached, coalesce(:taken, 0))), ended = :ended "
-                "WHERE number = :number AND state = 'reserved'",
+                "WHERE number = :number AND status = 'reserved'",
                 {"taken": taken, "ended": now(), "number": number},
             )
 
@@ -360,7 +356,7 @@ class Ledger:
             rule = _rows.rule_of(lambda: status.check_rest(spend), over_cap)
             why = spend.why if rule == spend.rule else over_cap if rule == OVERRIDE else ""
             database.execute(
-                "UPDATE spends SET state = 'reserved', seen = coalesce(taken, reached), taken = NULL, ended = NULL, "
+                "UPDATE spends SET status = 'reserved', seen = coalesce(taken, reached), taken = NULL, ended = NULL, "
                 "owner = ?, rule = ?, why = ? WHERE number = ?",
                 (owner, rule, why, spend.number),
             )
@@ -382,7 +378,7 @@ class Ledger:
                 if spend.status == "reserved" and (chosen is None or spend.key in chosen) and self._is_gone(spend)
             }
             database.executemany(
-                "UPDATE spends SET state = 'recovered', taken = reached, ended = ? WHERE number = ?",
+                "UPDATE spends SET status = 'recovered', taken = reached, ended = ? WHERE number = ?",
                 [(now(), number) for number in gone],
             )
             return [spend for spend in _rows.spends(database) if spend.number in gone]

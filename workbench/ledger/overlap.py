@@ -26,7 +26,7 @@ from workbench.data.columns import Categorical, Numeric
 from workbench.data.dataset import Dataset, is_at_rest
 from workbench.ledger.fingerprint import secret_key
 
-__all__ = ["Overlap", "is_of", "overlap", "sketch"]
+__all__ = ["Overlap", "overlap", "sketch"]
 
 _DIGITS = (4, 6)  # significant digits: few are the same with other bounds, many distinguish more values
 _EMPTY = np.uint32(2**32 - 1)  # pads a set that is stored whole
@@ -98,11 +98,6 @@ def _are_too_many(dataset: Dataset) -> bool:
     """Whether the columns of records that stay in a file would take more memory than they may."""
     arrays: list[Any] = [array for array in dataset.train if is_at_rest(array)]
     return any(_COPIES * array.most_bytes > array.stored.memory for array in arrays)
-
-
-def is_of(blob: bytes, key: bytes) -> bool:
-    """Whether ``blob`` is a sketch that was made with this key."""
-    return _opened(blob, key) is not None
 
 
 def overlap(one: bytes, other: bytes, key: bytes | None = None) -> Overlap | None:

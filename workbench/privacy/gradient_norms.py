@@ -8,7 +8,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-__all__ = ["GradientNorms"]
+from workbench import _schema
+
+__all__ = ["GradientNorms", "check_form"]
 
 _MANY = 0.1  # of the gradients are clipped: the fit may answer another question
 _FEW = 0.02
@@ -16,6 +18,27 @@ _SURE = 2.0  # standard deviations
 _PROVEN = 3.5  # standard deviations; with 2, 9 of 60 default fits of breast_cancer had a caution
 _ALIGNED = 0.5  # share of the lengths clipped off that does not cancel out between records, as ``_adaptive_clip`` takes it
 _NOTABLE = 1.0  # posterior standard deviations of shift
+
+_FORMS = {
+    "edges": _schema.listed(_schema.number(above=0)),
+    "shares": _schema.listed(_schema.number()),
+    "deviation": _schema.number(above=0),
+    "clip": _schema.number(above=0),
+    "adapted_from": _schema.optional(_schema.number(above=0)),
+}
+
+
+def check_form(field: str, values: Any) -> None:
+    """Check what ``GradientNorms.to_dict`` wrote.
+
+    :param field: its name, for errors. :raises FormError: naming a field in it.
+    """
+    _schema.record(_FORMS)(field, values)
+    within, edges = f"{field}." if field else "", values["edges"]
+    if 1.0 not in edges or min(edges) > 0.5 or sorted(set(edges)) != edges:
+        raise _schema.FormError(f"{within}edges", "must ascend, with 1 and at least one of at most 0.5.")
+    if len(values["shares"]) != len(edges) + 1:
+        raise _schema.FormError(f"{within}shares", "must be one more than edges.")
 
 
 @dataclass(frozen=True)
@@ -33,21 +56,21 @@ class GradientNorms:
     :param edges: where ranges of norms end, in units of C; the last range has no end.
     :param shares: of the gradients, one for each range. Noise is not taken off: some may be below 0, and their sum not 1.
     :param deviation: standard deviation of the noise in each share.
-    :param clip: C in these steps; None in files of earlier versions.
+    :param clip: C in these steps.
     :param adapted_from: C at the beginning of a run that adapted it; None for one C.
     """
 
     edges: tuple[float, ...]
     shares: tuple[float, ...]
     deviation: float
-    clip: float | None = None
+    clip: float
     adapted_from: float | None = None
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> GradientNorms:
-        """The inverse of ``to_dict``."""
-        of_clip = values.get("clip"), values.get("adapted_from")
-        return cls(tuple(values["edges"]), tuple(values["shares"]), float(values["deviation"]), *of_clip)
+        """The inverse of ``to_dict``. :raises FormError: naming a field that is not of one."""
+        check_form("", values)
+        return cls(**{**values, "edges": tuple(values["edges"]), "shares": tuple(values["shares"])})
 
     def to_dict(self) -> dict[str, Any]:
         """As JSON can hold it."""
@@ -104,7 +127,7 @@ class GradientNorms:
 
         :param deviations: posterior standard deviations of the d quantities with these gradients.
         """
-        if self.clip is None or not all(deviation > 0 for deviation in deviations):
+        if not all(deviation > 0 for deviation in deviations):
             return 0.0
         typical = math.exp(sum(map(math.log, deviations)) / len(deviations))
         moved = _ALIGNED * self.excess * len(deviations) / (self.mean_square * self.clip)

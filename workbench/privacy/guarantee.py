@@ -11,14 +11,13 @@ from typing import Any
 
 import numpy as np
 
-from workbench import _html
-from workbench._former_names import with_present_names
+from workbench import _html, _schema
 from workbench._numbers import count, upper
 from workbench.privacy import accounting
 from workbench.privacy.accounting import round_up
 from workbench.privacy.steps import Steps, steps_per_epoch
 
-__all__ = ["Guarantee", "change_of", "epsilon_of_steps", "percent"]
+__all__ = ["Guarantee", "change_of", "check_form", "epsilon_of_steps", "percent"]
 
 _RELATIONS = {
     "add_or_remove_one": "adding or removing any one {unit}",
@@ -55,9 +54,55 @@ _AGAINST_STORAGE = (
     "its scratch file are read and written. It does not hold against somebody who sees the memory of the process, how long "
     "it computes, or the run's checkpoints, which hold its secret key."
 )
-# from this q T on, bounds of the first versions for without_replacement could be too small
-_MISCOUNTED_EPOCHS = 100
-_SLACK = 1e-3  # relative difference of the bounds of two versions that are both right
+
+_FORMS = {
+    "epsilon": _schema.number(above=0),
+    "delta": _schema.number(above=0, below=1),
+    "relation": _schema.text(_RELATIONS),
+    "unit": _schema.text(empty=False),
+    "sampler": _schema.text(_MINIBATCHES),
+    "sampling_rate": _schema.number(above=0, at_most=1),
+    "noise_multiplier": _schema.number(above=0),
+    "clip": _schema.number(above=0),
+    "steps": _schema.whole(at_least=1),
+    "steps_taken": _schema.whole(),
+    "epsilon_taken": _schema.number(at_least=0),
+    "num_records": _schema.whole(at_least=1),
+    "accountant": _schema.text(empty=False),
+    "overflow_delta": _schema.number(at_least=0, below=1),
+    "noise_delta": _schema.number(at_least=0, below=1),
+    "secure_randomness": _schema.flag,
+    "caveats": _schema.listed(_schema.text()),
+    "clipping": _schema.text(_CLIPPED),
+    "arithmetic": _schema.text(("whole numbers", "floating point")),
+    "max_rows": _schema.optional(_schema.whole(at_least=1)),
+    "second_opinion": _schema.text(),
+    "adapts_clip": _schema.flag,
+    "released": _schema.text(("gradients", "sums")),
+    "against_storage": _schema.flag,
+    "covers_deletion": _schema.flag,
+}
+
+
+def check_form(field: str, values: Any) -> None:
+    """Check what ``Guarantee.to_dict`` wrote.
+
+    :param field: its name, for errors. :raises FormError: naming a field in it.
+    """
+    is_private = not (isinstance(values, dict) and values.get("private") is False)
+    if is_private:
+        _schema.record(_FORMS)(field, values)
+    else:
+        from workbench.privacy.no_privacy import FORMS
+
+        _schema.record({**_FORMS, **FORMS})(field, values)
+    within = f"{field}." if field else ""
+    if values["steps_taken"] > values["steps"]:
+        raise _schema.FormError(f"{within}steps_taken", "must not be greater than steps.")
+    if is_private and values["overflow_delta"] + values["noise_delta"] >= values["delta"]:
+        raise _schema.FormError(f"{within}delta", "must be greater than overflow_delta and noise_delta together.")
+    if is_private and values["epsilon_taken"] > values["epsilon"]:
+        raise _schema.FormError(f"{within}epsilon_taken", "must not be greater than epsilon.")
 
 
 @dataclass(frozen=True)
@@ -87,8 +132,8 @@ class Guarantee:
     :param secure_randomness: True if noise and minibatches came from a secret 256-bit key.
     :param caveats: conditions of the guarantee, the most serious first, a sentence each.
     :param clipping: how per-record gradients were clipped to norm C (``noise.mechanism.CLIPPINGS``).
-    :param arithmetic: in which noise was drawn and added: "whole numbers"; "floating point" by earlier versions, whose last
-        bits are not covered.
+    :param arithmetic: in which noise was drawn and added: "whole numbers"; "floating point", whose last bits are not
+        covered, where nothing is promised.
     :param max_rows: how many rows of one unit were used at most; None where a row is a unit.
     :param second_opinion: what an independent computation said of epsilon before the run, in words; "" where there is none.
         It is no part of the promise: two that differ in it are equal.
@@ -146,21 +191,13 @@ class Guarantee:
 
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> Guarantee:
-        """The inverse of ``to_dict``. If an early version computed epsilon wrongly, it is corrected, with a caveat."""
+        """The inverse of ``to_dict``. :raises FormError: naming a field that no guarantee has."""
         if values.get("private") is False:
             from workbench.privacy.no_privacy import NoPrivacy
 
             return NoPrivacy.from_dict(values)
-        read = cls(**{**with_present_names(values), "caveats": tuple(values["caveats"])})
-        if read.sampler != "without_replacement" or read.steps * read.sampling_rate < _MISCOUNTED_EPOCHS:
-            return read
-        epsilon, taken = (epsilon_of_steps(read, steps) for steps in (read.steps, read.steps_taken))
-        if epsilon <= round_up(read.epsilon, 4):
-            return read
-        if epsilon <= read.epsilon * (1 + _SLACK):
-            return dataclasses.replace(read, epsilon=epsilon, epsilon_taken=taken)
-        caveat = f"The fit was planned for epsilon = {upper(read.epsilon)}, but the accountant of its version was in error."
-        return dataclasses.replace(read, epsilon=epsilon, epsilon_taken=taken, caveats=(caveat, *read.caveats))
+        check_form("", values)
+        return cls(**{**values, "caveats": tuple(values["caveats"])})
 
     def attack_bounds(self) -> dict[str, float]:
         """Bounds on the success of an attacker who knows everything except whether one record is in the data.

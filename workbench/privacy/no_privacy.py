@@ -14,15 +14,22 @@ from typing import Any
 
 import numpy as np
 
+from workbench import _schema
 from workbench._validate import ArgumentError
 from workbench.noise.mechanism import GaussianMechanism
-from workbench.privacy.guarantee import Guarantee
+from workbench.privacy.guarantee import Guarantee, check_form
 from workbench.privacy.plan import PrivacyPlan, PrivacySettings
 from workbench.privacy.steps import Steps
 
-__all__ = ["NoPrivacy", "NoPrivacyPlan", "NoPrivacySettings"]
+__all__ = ["FORMS", "NoPrivacy", "NoPrivacyPlan", "NoPrivacySettings"]
 
 _NONE = {"epsilon": math.inf, "delta": 1.0, "clip": math.inf}
+FORMS = {  # in a file, besides those of a guarantee: what is infinite is null
+    "private": _schema.flag,
+    **dict.fromkeys(("epsilon", "epsilon_taken", "clip"), _schema.optional(_schema.number())),
+    "delta": _schema.number(at_least=1, at_most=1),
+    "noise_multiplier": _schema.number(at_least=0, at_most=0),
+}
 _FACTS_OF_NOISE = ("relation", "clipping", "adapts_clip")
 
 
@@ -57,7 +64,8 @@ class NoPrivacy(Guarantee):
 
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> NoPrivacy:
-        """The inverse of ``to_dict``."""
+        """The inverse of ``to_dict``. :raises FormError: naming a field that is not of one."""
+        check_form("", values)
         known = {name: value for name, value in values.items() if name != "private"}
         endless = {name: math.inf for name, value in known.items() if value is None and name != "max_rows"}
         return cls(**{**known, **endless, "caveats": tuple(known["caveats"])})

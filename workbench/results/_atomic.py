@@ -6,8 +6,7 @@ ones, then replaces the index, and only then moves the other files to their plac
 *Why old and new files are never mixed.* One rename decides. Before it, the index and every file that it names are unchanged.
 After it, each new file stays in the hidden folder until it is moved. ``read`` accepts a file only by its digest, from its
 place or from the hidden folder, and only if the index is the same before and after. So a process that is killed at any point
-leaves the old files or the new ones. Results of earlier versions have no digests; their files change after their index, and
-the second look at the index notices it. Processes that write wait for each other. Where files cannot be locked (Windows,
+leaves the old files or the new ones. Processes that write wait for each other. Where files cannot be locked (Windows,
 some network drives), two that write at once can leave files that ``read`` rejects because they do not belong together.
 
 Files with other names are left alone. The folder itself is not swapped: a folder cannot replace another that is not empty,
@@ -155,10 +154,10 @@ def _lock(handle: int) -> bool:
 # ---- reading --------------------------------------------------------------------------------------------------------------
 
 
-def read(folder: Path, files_of: Callable[[bytes], Mapping[str, str | None]]) -> tuple[bytes, dict[str, bytes]]:
+def read(folder: Path, files_of: Callable[[bytes], Mapping[str, str]]) -> tuple[bytes, dict[str, bytes]]:
     """Read the index and the files that belong to it.
 
-    :param files_of: returns the names and digests in an index; None for a digest that it lacks.
+    :param files_of: returns the names and digests in an index.
     :return: the index, and the files that exist.
     :raises TornError: naming a file that does not belong to the index.
     :raises OSError: if a file cannot be read.
@@ -178,14 +177,14 @@ def read(folder: Path, files_of: Callable[[bytes], Mapping[str, str | None]]) ->
     raise TornError(INDEX)
 
 
-def _content(folder: Path, name: str, known: str | None) -> bytes | None:
+def _content(folder: Path, name: str, known: str) -> bytes | None:
     """The file with the digest ``known``, from its place or from a hidden folder; None if there is no such file."""
     exists = False
     # The place is searched twice, because a file may be moved there while the hidden folders are searched.
-    for place in (folder, *folder.glob(f"{_HIDDEN}*"), folder) if known is not None else (folder,):
+    for place in (folder, *folder.glob(f"{_HIDDEN}*"), folder):
         with contextlib.suppress(FileNotFoundError, NotADirectoryError):
             content = _folders.content(place / name)
-            if known is None or digest(content) == known:
+            if digest(content) == known:
                 return content
             exists = exists or place == folder
     if exists:

@@ -15,13 +15,17 @@ import numpy as np
 from workbench import _validate
 from workbench._lazy import pd
 
-__all__ = ["INTERVAL", "KINDS", "load_draws", "save_draws", "summary", "to_posterior", "words_on_tails"]
+__all__ = ["INTERVAL", "KINDS", "LinksError", "load_draws", "save_draws", "summary", "to_posterior", "words_on_tails"]
 
 INTERVAL = 0.9  # default probability of the intervals in summaries
 KINDS = {"hdi": "highest-density", "eti": "equal-tailed"}
 _ENGINE = "h5netcdf"
 _LONG_TAILS = " Some have longer tails than a normal distribution, so an sd may look large beside its interval."
 _SHORT = 2.6  # standard deviations; the middle 90 % of a normal distribution have 3.3
+
+
+class LinksError(ValueError):
+    """A file of draws that names other files."""
 
 
 def _arviz() -> ModuleType:
@@ -131,7 +135,7 @@ def save_draws(posterior: Any, path: Path) -> None:
 def load_draws(file: Path | BinaryIO) -> dict[str, np.ndarray]:
     """Read ``{site: array[draws, ...]}`` from a file that ``save_draws`` wrote.
 
-    :raises ValueError: if the file links to other files, as HDF5 (the format under NetCDF) allows.
+    :raises LinksError: if the file links to other files, as HDF5 (the format under NetCDF) allows.
     """
     import h5py
     import xarray
@@ -149,6 +153,6 @@ def _refuse_links(group: Any) -> None:
         is_own = isinstance(group.get(name, getlink=True), h5py.HardLink)
         entry = group[name] if is_own else None
         if entry is None or (isinstance(entry, h5py.Dataset) and (entry.external or entry.is_virtual)):
-            raise ValueError("it links to other files, which are not read")
+            raise LinksError("it links to other files, which are not read")
         if isinstance(entry, h5py.Group):
             _refuse_links(entry)

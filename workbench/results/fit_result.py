@@ -88,7 +88,7 @@ class FitResult:
     :param public_records: the evaluation records if they are public, else None; not saved.
     :param spend: the fit's key in the ledger; "" if it has none.
     :param ledger: that ledger; not saved.
-    :param versions: of the workbench, Python, JAX and NumPyro in the fit; empty in results of earlier versions.
+    :param versions: of the workbench, Python, JAX and NumPyro in the fit.
     :param posterior_kind: "noise-aware" if ``draws`` count the noise, "variational" if the guide's, or "normal likelihood".
     :param posterior_note: why they are the guide's, or what is wrong with noise-aware ones.
     :param variational_draws: draws from the guide, where ``draws`` are noise-aware.
@@ -120,7 +120,7 @@ class FitResult:
     ledger: Ledger | None = field(default=None, compare=False)
     versions: dict[str, str] = field(default_factory=dict)
     posterior_kind: str = "variational"
-    posterior_note: str = "the version that made this result had no other"
+    posterior_note: str = ""
     variational_draws: dict[str, np.ndarray] = field(default_factory=dict)
     gradient_norms: GradientNorms | None = None
     cautions: tuple[str, ...] = ()

@@ -5,19 +5,19 @@ from __future__ import annotations
 import io
 import json
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from workbench import _validate
-from workbench._former_names import with_present_names
+from workbench._schema import FormError
 from workbench.privacy.gradient_norms import GradientNorms
 from workbench.privacy.guarantee import Guarantee
-from workbench.results import _atomic, arviz_adapter
+from workbench.results import _atomic, _form, arviz_adapter
 from workbench.results.fit_result import FitResult, HistoryPoint
-from workbench.results.storage import FORMAT, GUIDE_DRAWS, MADE, NUMBERS, digest_of
+from workbench.results.storage import FORMAT, GUIDE_DRAWS, MADE, described, digest_of
 
 __all__ = ["load"]
 
@@ -25,72 +25,68 @@ __all__ = ["load"]
 def load(folder: str | Path) -> FitResult:
     """Load the result that ``save`` wrote into ``folder``.
 
-    :raises ArgumentError: if the folder holds no result of a known format, or a damaged one, or files that do not belong
-        together.
+    :raises ArgumentError: if the folder holds no result of this format, or a damaged one, or files that do not belong
+        together; it names the file, and the field in it.
     """
-    path = Path(folder).expanduser()
+    path = _validate.location("folder", folder, "must be the path of a folder.")
 
     def refused(reason: str) -> _validate.ArgumentError:
-        return _validate.ArgumentError("folder", str(folder), reason)
-
-    def files_of(index: bytes) -> dict[str, str | None]:
-        return {**dict.fromkeys(NUMBERS), **_parsed(index, refused).get("files", {})}
+        return _validate.ArgumentError(
+            "folder", str(folder), _validate.in_one_line(reason)
+        )  # names of fields are the file's
 
     try:
-        index, files = _atomic.read(path, files_of)
+        index, files = _atomic.read(path, lambda index: _parsed(index)["files"])
     except FileNotFoundError:
         raise refused("holds no saved result (result.json is missing).") from None
     except _atomic.TornError as torn:
         remedy = "save the result again" if str(torn) not in MADE else "delete it, or save the result again"
         raise refused(f"{torn} is damaged, or not the file that was saved with this result.json: {remedy}.") from None
+    except _Damaged as damaged:
+        raise refused(f"result.json {damaged}") from None
     except (OSError, ValueError) as error:
-        if isinstance(error, _validate.ArgumentError):
-            raise
         raise refused(f"cannot be read ({error}).") from None
-    for name in NUMBERS:
+    values = _parsed(index)
+    arrays = {}
+    for name, read in _READERS.items():
         if name not in files:
             raise refused(f"holds no saved result ({name} is missing).")
-    readers: dict[str, Callable[[bytes], dict[str, np.ndarray]]] = {
-        "params.npz": _read_arrays,
-        "posterior.nc": lambda content: arviz_adapter.load_draws(io.BytesIO(content)),
-    }
-    arrays = {}
-    for name, read in readers.items():
         try:
             arrays[name] = read(files[name])
+        except arviz_adapter.LinksError as error:
+            raise refused(f"{name} is damaged: {error}.") from None
         except Exception as error:  # NumPy, HDF5 and xarray raise errors of many types on damaged bytes
-            raise refused(f"{name} is damaged: {_shown(error)}") from None
-    values = _parsed(index, refused)
-    for name in ("format", "files", "digest"):
-        values.pop(name, None)
+            raise refused(f"{name} is damaged ({type(error).__name__}).") from None
+        difference = _difference(described(arrays[name]), values["arrays"][name])
+        if difference:
+            raise refused(f"{name} is not the file that result.json describes: {difference}.")
     try:
-        return _decode(values, *arrays.values())
-    except (KeyError, TypeError, AttributeError, ValueError, IndexError) as error:
-        raise refused(f"result.json is damaged: {_shown(error)}") from None
+        _form.check_draws(values, arrays["posterior.nc"])
+    except FormError as error:
+        raise refused(f"result.json is damaged: {error}") from None
+    return _decode(values, arrays["params.npz"], arrays["posterior.nc"])
 
 
-def _shown(error: Exception) -> str:
-    """An error on one line."""
-    return " ".join(repr(error).split())
+class _Damaged(Exception):
+    """What is wrong with result.json, without its name."""
 
 
-def _parsed(index: bytes, refused: Callable[[str], _validate.ArgumentError]) -> dict[str, Any]:
-    """The values in result.json.
-
-    :param refused: makes the error that is raised if they are damaged.
-    """
+def _parsed(index: bytes) -> dict[str, Any]:
+    """The values in result.json. :raises _Damaged: if ``storage.save`` did not write them."""
     try:
         values = json.loads(index)
     except (ValueError, RecursionError) as error:
-        raise refused(f"result.json is damaged: {_shown(error)}") from None
-    if not isinstance(values, dict) or values.get("format") != FORMAT:
-        raise refused(f"result.json does not have format {FORMAT}, the one that this version reads.")
-    written = values.pop("digest", None)  # earlier versions wrote no digests, neither this one nor those of the files
-    files = values.get("files", {})
-    if not isinstance(files, dict) or not files.keys() <= {*NUMBERS, *MADE} or (written is None) != (files == {}):
-        raise refused("result.json is damaged: its digests are not usable.")
-    if written is not None and written != digest_of(values):
-        raise refused("result.json is damaged: it was changed after it was saved.")
+        raise _Damaged(f"is damaged: it is no JSON ({type(error).__name__}).") from None
+    if not isinstance(values, dict) or values.get("format") != FORMAT or isinstance(values["format"], (bool, float)):
+        raise _Damaged(f"does not have format {FORMAT}, the one that this version reads.")
+    try:
+        _form.check(values)
+    except FormError as error:
+        raise _Damaged(f"is damaged: {error}") from None
+    except RecursionError:
+        raise _Damaged("is damaged: it is nested too deeply.") from None
+    if values["digest"] != digest_of({name: value for name, value in values.items() if name != "digest"}):
+        raise _Damaged("is damaged: it was changed after it was saved.")
     return values
 
 
@@ -99,38 +95,48 @@ def _read_arrays(content: bytes) -> dict[str, np.ndarray]:
         return dict(file)
 
 
+_READERS: dict[str, Callable[[bytes], dict[str, np.ndarray]]] = {
+    "params.npz": _read_arrays,
+    "posterior.nc": lambda content: arviz_adapter.load_draws(io.BytesIO(content)),
+}
+
+
+def _difference(found: Mapping[str, str], written: Mapping[str, str]) -> str:
+    """The first array that is another one than was written, in words; "" if there is none."""
+    for name in sorted({*found, *written}):
+        there, said = found.get(name, "missing"), written.get(name, "unknown")
+        if there != said:
+            return f"{name} is {there} there and {said} in result.json"
+    return ""
+
+
 def _decode(values: dict[str, Any], params: dict[str, np.ndarray], draws: dict[str, np.ndarray]) -> FitResult:
     """The inverse of ``storage._encode``."""
 
     def number(value: float | None) -> float:
         return math.nan if value is None else value
 
-    if "state" in values:  # of earlier versions
-        values["status"] = values.pop("state")
-    values["settings"] = with_present_names(values["settings"])
-    values["guarantee"] = Guarantee.from_dict(values["guarantee"])
-    norms = values.get("gradient_norms")  # earlier versions did not count them
-    values["gradient_norms"] = None if norms is None else GradientNorms.from_dict(norms)
-    values["constants"] = {
-        name: _decoded_array(value) if isinstance(value, dict) and set(value) == {"dtype", "value"} else value
-        for name, value in values["constants"].items()
+    norms, coordinates = values["gradient_norms"], values["coordinates"]
+    decoded = {
+        "guarantee": Guarantee.from_dict(values["guarantee"]),
+        "gradient_norms": None if norms is None else GradientNorms.from_dict(norms),
+        "constants": {
+            name: np.array(value["value"], value["dtype"])
+            if isinstance(value, dict) and value.keys() == {"dtype", "value"}
+            else value
+            for name, value in values["constants"].items()
+        },
+        "coordinates": {
+            name: tuple(labels) if labels and isinstance(labels[0], list) else labels for name, labels in coordinates.items()
+        },
+        "released": tuple(values["released"]),
+        "cautions": tuple(values["cautions"]),
+        "history": tuple(
+            HistoryPoint(point["step"], {name: number(value) for name, value in point.items() if name != "step"})
+            for point in values["history"]
+        ),
+        "metrics": {name: number(value) for name, value in values["metrics"].items()},
     }
-    values["coordinates"] = {
-        name: tuple(labels) if labels and isinstance(labels[0], list) else labels
-        for name, labels in values["coordinates"].items()
-    }
-    if values["model"] == "formula":  # of earlier versions, which had no other basis
-        values["model_options"].setdefault("basis", "scaled")
-    values["released"] = tuple(values["released"])
-    values["cautions"] = tuple(values.get("cautions", ()))  # earlier versions had none
-    values["history"] = tuple(
-        HistoryPoint(point["step"], {name: number(value) for name, value in point.items() if name != "step"})
-        for point in values["history"]
-    )
-    values["metrics"] = {name: number(value) for name, value in values["metrics"].items()}
     of_guide = {name.removeprefix(GUIDE_DRAWS): params.pop(name) for name in list(params) if name.startswith(GUIDE_DRAWS)}
-    return FitResult(params=params, draws=draws, variational_draws=of_guide, **values)
-
-
-def _decoded_array(entry: dict[str, Any]) -> np.ndarray:
-    return np.array(entry["value"], entry["dtype"])
+    plain = {name: value for name, value in values.items() if name not in ("format", "files", "digest", "arrays")}
+    return FitResult(params=params, draws=draws, variational_draws=of_guide, **{**plain, **decoded})

@@ -11,7 +11,7 @@ import json
 import math
 import tempfile
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -25,9 +25,9 @@ from workbench.results._atomic import SaveWarning
 if TYPE_CHECKING:
     from workbench.results.fit_result import FitResult
 
-__all__ = ["FORMAT", "GUIDE_DRAWS", "MADE", "NUMBERS", "SaveWarning", "check_folder", "digest_of", "save"]
+__all__ = ["FORMAT", "GUIDE_DRAWS", "MADE", "NUMBERS", "SaveWarning", "check_folder", "described", "digest_of", "save"]
 
-FORMAT = 2
+FORMAT = 3
 NUMBERS = ("params.npz", "posterior.nc")
 GUIDE_DRAWS = "draws of the guide/"  # before the names of sites, in params.npz
 MADE = ("curves.png", "report.html")  # made from the numbers, for people
@@ -95,11 +95,12 @@ def save(result: FitResult, folder: str | Path) -> Path:
     """
     path = check_folder(folder)
     path.mkdir(parents=True, exist_ok=True)
-    values = _encode(result)
     of_guide = {GUIDE_DRAWS + name: value for name, value in result.variational_draws.items()}
+    arrays = {"params.npz": {**result.params, **of_guide}, "posterior.nc": result.draws}
+    values = _encode(result) | {"arrays": {name: described(content) for name, content in arrays.items()}}
     draws = functools.partial(arviz_adapter.save_draws, result.posterior_of(result.draws))
     numbers: dict[str, Callable[[Path], object]] = {
-        "params.npz": lambda file: _write_arrays(file, {**result.params, **of_guide}),
+        "params.npz": lambda file: _write_arrays(file, arrays["params.npz"]),
         # in the guide's order, as predictions use them: sorted draws would be sorted again after loading
         "posterior.nc": draws,
     }
@@ -142,6 +143,17 @@ def _made(result: FitResult) -> Iterator[tuple[str, bytes]]:
 def _warn_of(what: str, error: Exception) -> None:
     reason = " ".join(f"{type(error).__name__}: {error}".split())
     warnings.warn(f"{what} could not be saved ({reason}). The numbers are saved.", SaveWarning, stacklevel=3)
+
+
+def described(arrays: Mapping[str, Any]) -> dict[str, str]:
+    """Type and shape of arrays by name, such as "float32[3, 4]", and whether some entries are not finite."""
+    return {str(name): _described(np.asarray(array)) for name, array in arrays.items()}
+
+
+def _described(array: np.ndarray) -> str:
+    shape = ", ".join(map(str, array.shape))
+    is_finite = array.dtype.kind in "biuf" and bool(np.isfinite(array).all())
+    return f"{array.dtype}[{shape}]" + ("" if is_finite else ", not finite")
 
 
 def _index(values: dict[str, Any]) -> bytes:

@@ -260,24 +260,20 @@ class Grid:
         level = self.levels_of(cell)[0] if epsilon is None else epsilon
         return {**self.constant, **swept, "epsilon": level, "seed": cell.seed}
 
-    def key_of(self, cell: Cell, *, as_written: bool = False) -> str:
+    def key_of(self, cell: Cell) -> str:
         """32 hex digits, equal for cells of any sweep that are the same fit of the same records, however it is run.
 
         Stores keep it: it must not change for fits that were possible before. A list that is added later may enter it only
         where it has a value other than the default. What a rule or a model's advice chooses has another key than the same
         value written out, because another version may choose otherwise.
-
-        :param as_written: the key that earlier versions gave where defaults are written out.
         """
         settings = {name: value for name, value in self.settings_of(cell).items() if name not in _SPEED_ONLY}
-        if not as_written:
-            usual = {**_LEFT_OUT, "relation": _USUAL_RELATIONS[settings["sampler"]]}
-            for name, value in _LEFT_OUT.items():
-                if name in settings and settings[name] in (value, usual[name]):
-                    del settings[name]
+        usual = {**_LEFT_OUT, "relation": _USUAL_RELATIONS[settings["sampler"]]}
+        for name, value in _LEFT_OUT.items():
+            if name in settings and settings[name] in (value, usual[name]):
+                del settings[name]
         if cell.method != DP:
             settings["epsilon"] = None
-        settings["gradient"] = settings.pop("estimator")  # its name in keys of earlier versions
         facts = {
             "model": self._known(("model", cell.model), lambda: _identity(self.models[cell.model])),
             "records": self.fingerprint_of(cell),

@@ -21,15 +21,12 @@ import yaml
 
 from workbench import _validate
 from workbench import data as data_sets
-from workbench._former_names import FORMER_NAMES
 from workbench.fitting import sources
 from workbench.fitting.settings import names
 from workbench.fitting.sources import RECORDS
 from workbench.sweeps.request import SweepRequest
 
 __all__ = ["read"]
-
-_FORMER_NAMES = FORMER_NAMES | {f"{former}s": f"{present}s" for former, present in FORMER_NAMES.items()}  # and of lists
 
 
 def read(path: str | Path) -> dict[str, Any]:
@@ -44,7 +41,7 @@ def read(path: str | Path) -> dict[str, Any]:
     :raises ArgumentError: naming ``plan`` and its file, or the argument that cannot be used.
     """
     file = Path(path).expanduser()
-    plan = {_FORMER_NAMES.get(name, name): value for name, value in _mapping("plan", file).items()}
+    plan = dict(_mapping("plan", file))
     _check_known("plan", plan, names(SweepRequest))
     if "epsilons" not in plan:
         raise _validate.ArgumentError("epsilons", None, f"{file.name} must have one or more.")

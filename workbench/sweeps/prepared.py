@@ -357,10 +357,9 @@ class PreparedSweep:
 def total_spent(store: Store, fingerprints: Iterable[str], planned: Mapping[str, Mapping[str, Any]]) -> TotalPrivacy | None:
     """What ``planned`` fits and all fits of the same private records in the store spend together; None for no fit.
 
-    It counts the fits that other sweeps with this store are about to run, those that had begun when their process ended, and
-    those that may be of these records.
+    It counts the fits that other sweeps with this store are about to run, and those that had begun when their process ended.
     """
-    records = {*fingerprints, *store.unknown()}
+    records = set(fingerprints)
     found = [row for row in store.rows() for _ in range(row["attempts"])]
     claimed = [claim for claim in store.claims() if (claim.key not in planned if claim.alive else claim.begun)]
     try:

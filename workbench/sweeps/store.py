@@ -22,7 +22,7 @@ import threading
 import time
 import weakref
 import zipfile
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -31,14 +31,14 @@ import numpy as np
 from workbench import _validate
 from workbench._keys import make_key, read_key
 from workbench.ledger import _owners
-from workbench.ledger._file import digest_of, own_key
+from workbench.ledger._file import digest_of
 from workbench.privacy.guarantee import Guarantee
 from workbench.sweeps import _database
 
 __all__ = ["COLUMNS", "LOST", "Claim", "Store", "key_path"]
 
 _APPLICATION = 0x44505649  # "DPVI", in the file's header
-_FORMAT = 1
+_FORMAT = 2
 _LONGEST_REASON = 200  # characters
 _MOST_ATTEMPTS = 10**6
 
@@ -74,20 +74,13 @@ COLUMNS = {
 }
 
 
-def _stored(name: str) -> str:
-    """A column's name in the file, which stores of earlier versions have too."""
-    return {"estimator": "gradient", "status": "state"}.get(name, name)
-
-
 LOST = "its process or worker ended before the fit did; all its steps count."
 
 # "begun" is set before a fit's first step; the guarantee is empty for baselines
 _CLAIMS = """CREATE TABLE IF NOT EXISTS claims (
     key TEXT PRIMARY KEY, sweep TEXT NOT NULL, owner TEXT NOT NULL, begun INTEGER NOT NULL, row TEXT NOT NULL,
     entry TEXT NOT NULL, time TEXT NOT NULL)"""
-# "key": digest of it; "unknown": fingerprints of fits by former versions that may be of any private records. Stores of
-# former versions lack the table until their key is known.
-_FACTS = "CREATE TABLE IF NOT EXISTS facts (name TEXT NOT NULL, value TEXT NOT NULL, PRIMARY KEY (name, value))"
+_FACTS = "CREATE TABLE IF NOT EXISTS facts (name TEXT PRIMARY KEY, value TEXT NOT NULL)"  # "key": digest of it
 _DAMAGES = (
     sqlite3.Error, ValueError, TypeError, KeyError, IndexError, AttributeError, EOFError, OSError, RecursionError,
     OverflowError, zipfile.BadZipFile,
@@ -137,7 +130,6 @@ class Store:
             )
             weakref.finalize(self, self._database.close)
             self._prepare()
-            self._database.execute(_CLAIMS)  # stores of earlier versions lack it
         except (OSError, sqlite3.Error, UnicodeDecodeError) as error:  # SQLite may quote damaged text
             raise _validate.ArgumentError("store", str(path), f"cannot be used as the file of a sweep ({error}).") from None
 
@@ -151,9 +143,9 @@ class Store:
             )  # fmt: skip
 
     def _prepare(self) -> None:
-        columns = ", ".join(f"{_stored(name)} {kind}" for name, (kind, _) in COLUMNS.items())
+        columns = ", ".join(f"{name} {kind}" for name, (kind, _) in COLUMNS.items())
         meanings = ", ".join(
-            "('{}', '{}')".format(_stored(name), meaning.replace("'", "''")) for name, (_, meaning) in COLUMNS.items()
+            "('{}', '{}')".format(name, meaning.replace("'", "''")) for name, (_, meaning) in COLUMNS.items()
         )
         _database.prepare(
             self._database,
@@ -164,15 +156,15 @@ class Store:
                 "CREATE TABLE IF NOT EXISTS columns (name TEXT PRIMARY KEY, meaning TEXT NOT NULL)",
                 f"INSERT OR IGNORE INTO columns VALUES {meanings}",
                 _FACTS,
+                _CLAIMS,
             ],
         )
 
     # ---- the key --------------------------------------------------------------------------------------------------------
 
-    def key(self, fingerprint: Callable[[bytes], str]) -> bytes | None:
+    def key(self) -> bytes | None:
         """The key of private records' fingerprints, made when the first is needed; None, for the user's own, in memory.
 
-        :param fingerprint: returns the fingerprint of a sweep's records for a key.
         :raises ArgumentError: naming ``store``, if the key is missing, is another store's, or cannot be determined.
         """
         if self.path is None:
@@ -180,50 +172,22 @@ class Store:
         key = _kept_key(self.path)
         try:
             with self._writing() as database:
-                digest = self._facts("key")
-                if not digest:
-                    key = self._first_key(self.path, database, fingerprint)
-                elif key is None or digest != {digest_of(key)}:
+                digest = database.execute("SELECT value FROM facts WHERE name = 'key'").fetchone()
+                if digest is None:
+                    return self._first_key(self.path, database)
+                if key is None or digest != (digest_of(key),):
                     raise _key_error(self.path, "is missing" if key is None else "belongs to another store")
-                if self._facts("unknown"):
-                    database.execute("DELETE FROM facts WHERE name = 'unknown' AND value = ?", (fingerprint(key),))
                 return key
         except OSError as error:
             raise _validate.ArgumentError("store", str(self.path), f"cannot be used ({error}).") from error
 
-    def unknown(self) -> set[str]:
-        """Fingerprints of fits that may be of any private records: an earlier version made them with an unknown key."""
-        with self._reading():
-            return self._facts("unknown")
-
-    def _facts(self, name: str) -> set[str]:
-        if not self._database.execute("SELECT 1 FROM sqlite_master WHERE name = 'facts'").fetchone():
-            return set()
-        return {value for (value,) in self._database.execute("SELECT value FROM facts WHERE name = ?", (name,))}
-
-    def _first_key(self, path: Path, database: sqlite3.Connection, fingerprint: Callable[[bytes], str]) -> bytes:
-        """Choose the key of a store that has none, and note its digest."""
-        key, found = _kept_key(path), set()
-        if not database.execute("SELECT 1 FROM sqlite_master WHERE name = 'facts'").fetchone():
-            # an earlier version used the user's own key; fits with a seed are of public records
-            with self._reading():
-                fits = "SELECT fingerprint FROM fits WHERE guarantee IS NOT NULL AND seed IS NULL"
-                found = {value for (value,) in database.execute(fits)}
-                found |= {claim.row["fingerprint"] for claim in self.claims() if claim.row["guarantee"]}
-            key = key or (own_key() if found else None)
-            if found and (key is None or fingerprint(key) not in found):
-                raise _validate.ArgumentError(
-                    "store", str(path), "was made by an earlier version with the key of another user or other records, so "
-                    "it is unknown whether it has fits of these records. Use it first with its own records and the "
-                    "$WORKBENCH_STATE of the user who made it, or name another store.",
-                )  # fmt: skip
-            database.execute(_FACTS)
+    def _first_key(self, path: Path, database: sqlite3.Connection) -> bytes:
+        """Make the key of a store that has none, and note its digest."""
         try:  # all users of the store need it
-            key = make_key(key_path(path), key, path.stat().st_mode & 0o660)
+            key = make_key(key_path(path), None, path.stat().st_mode & 0o660)
         except OSError as error:
             raise _key_error(path, f"cannot be made ({error})") from error
         database.execute("INSERT INTO facts VALUES ('key', ?)", (digest_of(key),))
-        database.executemany("INSERT INTO facts VALUES ('unknown', ?)", [(value,) for value in sorted(found)])
         return key
 
     # ---- claims ---------------------------------------------------------------------------------------------------------
@@ -243,7 +207,7 @@ class Store:
         """
         owner = "" if self._folder is None else _owners.own(self._folder)
         with self._writing() as database:
-            done = {key for (key,) in database.execute("SELECT key FROM fits WHERE state = 'done'")}
+            done = {key for (key,) in database.execute("SELECT key FROM fits WHERE status = 'done'")}
             held = {claim.key: claim for claim in self.claims()}
             mine: set[str] = set()
             former: list[Claim] = []
@@ -315,13 +279,13 @@ class Store:
             database.executemany(end, [(row["key"],) for row in given])
 
     def _insert(self, rows: Sequence[Mapping[str, Any]]) -> None:
-        columns = [_stored(name) for name in COLUMNS]
+        columns = list(COLUMNS)
         names = ", ".join(columns)
         kept = ", ".join(f"{name} = excluded.{name}" for name in columns if name not in ("key", "attempts"))
         statement = (
             f"INSERT INTO fits ({names}) VALUES ({', '.join('?' * len(COLUMNS))}) "
             f"ON CONFLICT (key) DO UPDATE SET attempts = fits.attempts + excluded.attempts, {kept} "
-            "WHERE fits.state != 'done' OR excluded.state = 'done'"
+            "WHERE fits.status != 'done' OR excluded.status = 'done'"
         )
         self._database.executemany(statement, [_encoded(row) for row in rows])
 
@@ -360,7 +324,7 @@ class Store:
         """The rows of ``keys`` that exist, in that order; all rows without ``keys``. Parameters are left out."""
         names = [name for name in COLUMNS if name != "parameters"]
         with self._reading() as database:
-            found = database.execute(f"SELECT {', '.join(map(_stored, names))} FROM fits").fetchall()
+            found = database.execute(f"SELECT {', '.join(names)} FROM fits").fetchall()
             rows = {values[0]: _decoded(dict(zip(names, values, strict=True))) for values in found}
         return list(rows.values()) if keys is None else [rows[key] for key in keys if key in rows]
 
@@ -433,7 +397,5 @@ def _check(values: Mapping[str, Any]) -> None:
 def _decoded(values: dict[str, Any]) -> dict[str, Any]:
     _check(values)
     metrics = {name: math.nan if value is None else value for name, value in json.loads(values["metrics"]).items()}
-    guarantee = values["guarantee"]
-    if guarantee is not None:  # corrected, in case an early version got it wrong
-        guarantee = Guarantee.from_dict(json.loads(guarantee)).to_dict()
+    guarantee = None if values["guarantee"] is None else Guarantee.from_dict(json.loads(values["guarantee"])).to_dict()
     return {**values, "metrics": metrics, "options": json.loads(values["options"]), "guarantee": guarantee}

@@ -6,7 +6,7 @@ import contextlib
 import functools
 import sys
 import warnings
-from collections.abc import Callable, Container, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,7 +15,6 @@ from workbench.fitting.fits import DeltaWarning
 from workbench.fitting.settings import AUTO, setting, takes
 from workbench.fitting.spec import FitSpec, resolve
 from workbench.inference.record_model import PrivacyModelError
-from workbench.ledger.fingerprint import fingerprint
 from workbench.ledger.reservation import Reservation, id_of, ledger_for
 from workbench.privacy.guarantee import Guarantee
 from workbench.sweeps.grid import Cell, Grid
@@ -54,10 +53,9 @@ def prepare(asked: SweepRequest) -> PreparedSweep:
     grid = Grid(asked)
     kept = asked.store if isinstance(asked.store, Store) else Store(asked.store)
     if not grid.is_public:
-        records = grid.records_of(grid.cells()[0])  # the same for all cells
-        grid.key = kept.key(lambda key: fingerprint(records, key))
+        grid.key = kept.key()
     done = {row["key"] for row in kept.rows() if row["status"] == "done"}
-    cells = {_key_of(grid, cell, done): cell for cell in grid.cells()}
+    cells = {grid.key_of(cell): cell for cell in grid.cells()}
     plans: dict[Any, Any] = {}
     dimensions: dict[Any, int] = {}
     facts: dict[str, dict[str, Any]] = {}
@@ -83,12 +81,6 @@ def prepare(asked: SweepRequest) -> PreparedSweep:
     spent = None if grid.is_public else total_spent(kept, map(grid.fingerprint_of, cells.values()), facts)
     reservation_of = functools.partial(_reservation, grid, facts, asked.ledger, asked.over_cap)
     return PreparedSweep(grid, cells, runs, kept, spent, reservation_of(runs), reservation_of, facts, refused)
-
-
-def _key_of(grid: Grid, cell: Cell, done: Container[str]) -> str:
-    """The key of a cell: the one that an earlier version gave it, if the store has the finished fit under that one alone."""
-    key, former = grid.key_of(cell), grid.key_of(cell, as_written=True)
-    return former if former in done and key not in done else key
 
 
 def _resolved(grid: Grid, cell: Cell, plans: dict) -> tuple[FitSpec, Any]:

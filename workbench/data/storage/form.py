@@ -46,7 +46,7 @@ from workbench.data.storage.facts import layout, require, unit_facts
 __all__ = ["EVALUATION", "ROWS", "TRAIN", "Form", "Opened", "new_id", "open_file"]
 
 MAGIC = b"dpvi records\r\n\x1a\n"
-VERSION = 2
+VERSION = 3
 FACTS, TRAIN, EVALUATION = 0, 1, 2  # parts of a file
 ROWS = "rows"  # how many its unit has, at the first of them
 _PAGE = 4096
