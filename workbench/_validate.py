@@ -6,8 +6,10 @@ Each function returns the checked value in its canonical Python type, or raises 
 from __future__ import annotations
 
 import difflib
+import errno
 import math
 import numbers
+import os
 import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -18,7 +20,7 @@ from workbench._limits import MAX_EPSILON
 
 __all__ = [
     "ArgumentError", "choice", "epsilon", "flag", "function", "in_one_line", "integer", "location", "nearest", "number",
-    "printable", "probability", "seed", "text", "unknown_name",
+    "path", "printable", "probability", "seed", "text", "unknown_name",
 ]  # fmt: skip
 
 
@@ -219,11 +221,25 @@ def text(name: str, value: Any, expectation: str = "must be text that is not emp
 _ANSWERS = ("yes", "no", "on", "off", "true", "false", "none", "null")
 
 
+def path(name: str, value: Any, expectation: str = "must be the path of a file or folder.") -> Path:
+    """A path that the operating system takes, with "~" expanded. Nothing needs to be there."""
+    named = os.fspath(value) if isinstance(value, os.PathLike) else value
+    try:
+        place = Path(text(name, named, expectation)).expanduser()
+        os.stat(place)
+    except RuntimeError:  # the home folder of nobody
+        raise ArgumentError(name, named, "begins with a user who has no folder here.") from None
+    except OSError as error:
+        if error.errno in (errno.ENAMETOOLONG, errno.ELOOP):
+            raise ArgumentError(name, named, f"cannot be a path ({error.strerror}).") from None
+    return place
+
+
 def location(name: str, value: Any, expectation: str = "must be the path of a file or folder.") -> Path:
-    """A path with "~" expanded. For a file called "no", give ``Path("no")`` or "./no"."""
-    return Path(
-        text(name, str(value) if isinstance(value, Path) else value, expectation, refuse_yes_no=not isinstance(value, Path))
-    ).expanduser()
+    """A path where True, False or None may stand too. For a file called "no", give ``Path("no")`` or "./no"."""
+    if isinstance(value, str):
+        text(name, value, expectation, refuse_yes_no=True)
+    return path(name, value, expectation)
 
 
 def function(name: str, value: Any) -> Any:

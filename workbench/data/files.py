@@ -45,7 +45,7 @@ def from_file(path: str | Path, **options: Any) -> Dataset:
     :param options: those of ``from_csv``, ``from_parquet`` or ``from_npz``.
     :raises ArgumentError: naming ``path``, for any other suffix.
     """
-    suffixes = [suffix.lower() for suffix in Path(path).suffixes]
+    suffixes = [suffix.lower() for suffix in _validate.path("path", path).suffixes]
     for suffix, read in _READERS.items():
         if suffix in suffixes[-1:] or (suffix == ".csv" and suffix in suffixes[-2:]):
             return read(path, **options)

@@ -40,7 +40,7 @@ def read_image_set(path: str | Path) -> ImageSet:
 
     :raises ArgumentError: naming ``path``, if it is none of these.
     """
-    place = Path(path).expanduser()
+    place = _validate.path("path", path)
     if place.is_file() and place.suffix == ".npz":
         arrays = read_npz(place)
         names = ("x_train", "y_train", "x_test", "y_test")

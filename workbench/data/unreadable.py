@@ -58,7 +58,7 @@ def _reason(error: Exception) -> str:
 
 
 def existing(path: str | Path) -> Path:
-    file = Path(path).expanduser()
+    file = _validate.path("path", path)
     if not file.is_file():  # a pipe would be waited for, and a device read without an end
         is_other = file.exists() and not file.is_dir()
         raise _validate.ArgumentError("path", str(path), "is no regular file." if is_other else "no such file.")

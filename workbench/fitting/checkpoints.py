@@ -267,7 +267,7 @@ def newest(path: str | Path) -> Checkpoint:
 
     :raises ArgumentError: naming ``path``, if there is none, it cannot be read, it was edited, or another version wrote it.
     """
-    place = Path(path).expanduser()
+    place = _validate.path("path", path)
     problem: _validate.ArgumentError | None = None
     with _reading("path", path):
         files = [file for file in ([place] if place.is_file() else _files(place)) if file.exists()]

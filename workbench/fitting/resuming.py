@@ -89,7 +89,7 @@ def forget(path: str | Path) -> Spend | None:
     :raises ArgumentError: naming ``path``, if it is no such folder, or the fit is running.
     :raises LedgerError: if its ledger cannot be used; nothing is deleted then.
     """
-    folder = Path(path).expanduser().absolute()
+    folder = _validate.path("path", path).absolute()
     if not checkpoints.holds_key(folder):
         raise ArgumentError("path", str(path), "must be the folder of a fit with checkpoints that hold a key.")
     spend = None

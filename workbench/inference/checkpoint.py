@@ -6,6 +6,7 @@ import contextlib
 import json
 import os
 import zipfile
+import zlib
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -22,6 +23,7 @@ from workbench.noise.chacha20 import CHACHA20
 __all__ = ["arrays_of", "load_arrays", "load_facts", "load_state", "save_arrays", "save_state", "state_of"]
 
 _FACTS = "facts"
+_DAMAGE = (ValueError, TypeError, EOFError, KeyError, RuntimeError, NotImplementedError, SyntaxError, zlib.error)
 _KEY = ".key"  # the name under which ``arrays_of`` has the key
 
 
@@ -53,7 +55,7 @@ def save_arrays(path: str | Path, arrays: Mapping[str, Any], facts: Mapping[str,
 
     :raises OSError: if it cannot be written; what was there before is still there.
     """
-    path = Path(path).expanduser()
+    path = _validate.path("path", path, "must be the path of a file.")
     partial = path.with_name(f".{path.name}.partial")
     content = dict(arrays) if facts is None else {**arrays, _FACTS: np.array(json.dumps(facts))}
     try:
@@ -72,15 +74,18 @@ def save_arrays(path: str | Path, arrays: Mapping[str, Any], facts: Mapping[str,
 @contextlib.contextmanager
 def _opened(path: str | Path) -> Iterator[Any]:
     """The archive in ``path``; whatever is wrong with it names ``path``."""
+    place = _validate.path("path", path, "must be the path of a file.")
     try:
-        with _folders.open_regular(Path(path).expanduser()) as file:
+        with _folders.open_regular(place) as file:
             if not zipfile.is_zipfile(file):  # of which NumPy would leave an open file
-                raise ValueError("it is no whole archive")
+                raise ValueError
             file.seek(0)
             with np.load(file, allow_pickle=False) as archive:
                 yield archive
-    except (OSError, ValueError, TypeError, EOFError, KeyError, RuntimeError, zipfile.BadZipFile) as error:
-        raise _validate.ArgumentError("path", str(path), f"holds no saved state ({error}).") from None
+    except OSError as error:
+        raise _validate.ArgumentError("path", str(path), f"holds no saved state ({error.strerror or error}).") from None
+    except (*_DAMAGE, zipfile.BadZipFile):  # whose words may advise to load the file all the same, with the code in it
+        raise _validate.ArgumentError("path", str(path), "holds no saved state: it is damaged, or another file.") from None
 
 
 def load_arrays(path: str | Path) -> dict[str, np.ndarray]:

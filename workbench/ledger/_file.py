@@ -15,6 +15,7 @@ import contextlib
 import hashlib
 import os
 import sqlite3
+import stat
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
@@ -121,7 +122,10 @@ class LedgerFile:
 
     def _check_size(self) -> None:
         """SQLite would take a missing, an empty or a one-byte file for a new database."""
-        size = self.path.stat().st_size
+        about = self.path.stat()
+        size = about.st_size
+        if not stat.S_ISREG(about.st_mode):
+            raise DamageError("another database", "it is no regular file")
         if size < _LEAST_BYTES:
             raise DamageError("damaged", f"it has {size} bytes")
 

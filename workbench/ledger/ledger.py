@@ -79,7 +79,7 @@ class Ledger:
     """
 
     def __init__(self, path: str | Path | None = None) -> None:
-        self.path = (default_path() if path is None else Path(path).expanduser()).absolute()
+        self.path = (default_path() if path is None else _validate.path("ledger", path)).absolute()
         with contextlib.suppress(OSError):  # a folder that may not be looked into is refused at the first use
             if self.path.is_symlink() and self.path.exists():  # the other files are beside the file, not beside the link
                 self.path = Path(os.path.realpath(self.path))

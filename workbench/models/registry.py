@@ -364,7 +364,7 @@ def from_file(source: str | Path, /, **options: Any) -> Model:
     path, wanted = text, ""
     if re.search(r"\.\w+:[^\W\d]\w*(-\w+)*$", text):
         path, _, wanted = text.rpartition(":")
-    file = Path(path).expanduser()
+    file = _validate.path("model", path)
     if not file.is_file():
         raise _validate.ArgumentError("model", text, "no such file.")
     try:

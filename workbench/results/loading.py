@@ -28,7 +28,7 @@ def load(folder: str | Path) -> FitResult:
     :raises ArgumentError: if the folder holds no result of this format, or a damaged one, or files that do not belong
         together; it names the file, and the field in it.
     """
-    path = _validate.location("folder", folder, "must be the path of a folder.")
+    path = _validate.path("folder", folder, "must be the path of a folder.")
 
     def refused(reason: str) -> _validate.ArgumentError:
         return _validate.ArgumentError(

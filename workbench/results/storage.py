@@ -40,7 +40,7 @@ def check_folder(folder: str | Path) -> Path:
 
     :raises ArgumentError: naming ``out`` and the folder.
     """
-    path = Path(folder).expanduser()
+    path = _validate.path("out", folder, "must be the path of a folder.")
     missing: list[Path] = []
     try:
         missing += [place for place in (path, *path.parents) if not place.exists()]

@@ -40,7 +40,7 @@ def read(path: str | Path) -> dict[str, Any]:
 
     :raises ArgumentError: naming ``plan`` and its file, or the argument that cannot be used.
     """
-    file = Path(path).expanduser()
+    file = _validate.path("plan", path, "must be the path of a plan.")
     plan = dict(_mapping("plan", file))
     _check_known("plan", plan, names(SweepRequest))
     if "epsilons" not in plan:

@@ -212,7 +212,7 @@ class SweepResult:
 
     def to_csv(self, path: str | Path) -> Path:
         """Write the table to a CSV file. An apostrophe keeps spreadsheets from computing text as formulas."""
-        target = Path(path).expanduser()
+        target = _validate.path("path", path)
         target.write_text(_csv.to_csv(self.table, index_label="number"), encoding="utf-8")
         return target
 
