@@ -32,7 +32,7 @@ demo: $(VENV)/installed
 # exactly as it does for users, and nothing else: compiling is most of what the rest takes, which takes half as long
 # without optimisation and with the older emitters (test-all leaves nothing out). What is compiled is kept in .cache/xla.
 UNIT := not integration and not statistical and not thorough
-OPTIMISED := tests/privacy tests/sampling tests/auditing/test_sensitivity.py tests/auditing/test_summation.py \
+OPTIMISED := tests/privacy tests/sampling tests/auditing/test_reachable.py tests/auditing/test_sensitivity.py tests/auditing/test_summation.py \
   $(filter-out tests/noise/test_keys.py,$(wildcard tests/noise/test_*.py)) \
   tests/inference/test_clipping.py tests/inference/test_private_step.py tests/inference/test_layers.py \
   tests/inference/test_layers_prepared.py tests/inference/test_sensitivity.py tests/inference/test_separation.py \

@@ -68,6 +68,14 @@ def test_one_run_catches_a_missing_clip_and_nothing_else(bug):
     assert result.data == "made for the audit"
 
 
+@pytest.mark.parametrize(("bug", "epsilon", "iterations"), [("half_noise", 1.0, 3), ("realised_size", 0.5, 5)])
+def test_a_few_thousand_runs_catch_wrong_noise(bug, epsilon, iterations):
+    """The statistical tests below show that sound runs stay under the claim."""
+    settings = {"epsilon": epsilon, "iterations": iterations, "sampling_rate": 1, "trials": 4000, "seed": 0}
+    result = show(audit(delta=DELTA, confidence=CONFIDENCE, bug=bug, parts=ATTACK, **settings))
+    assert not result.passed
+
+
 NUM_RECORDS = 6
 RECORDS = zoo.logistic_data(NUM_RECORDS)
 
@@ -138,7 +146,7 @@ def test_a_part_that_is_left_out_is_not_run():
     result = audit(epsilon=1, delta=DELTA, iterations=10**6, parts=())
     assert result.passed
     assert (result.trials, result.lower_bound, result.checks) == (0, 0, ())
-    assert set(PARTS) == {"attack", "paths", "sensitivity", "arrays", "reachable", "summation", "accountant", "resume"}
+    assert set(PARTS) == {"attack", "sensitivity", "accountant"}
 
 
 def test_canaries_are_rows_by_coins():
@@ -215,13 +223,13 @@ def test_statement_says_what_was_found_and_that_it_proves_nothing():
 
 def test_what_another_part_found_fails_the_audit_and_is_said():
     failed = Check("sensitivity", False, "moves by 3 times the allowed distance.", 3.0)
-    checks = (Check("paths", True, "the same sums."), failed)
+    checks = (Check("accountant", True, "no lower bound."), failed)
     result = result_with(checks=checks, trials=0, bug="short_norms")
     assert not result.passed
     assert result_with(checks=checks[:1]).passed
     assert result.statement().splitlines() == [
         "1 was not attacked. The bug 'short_norms' was planted.",
-        "paths, passed: the same sums.",
+        "accountant, passed: no lower bound.",
         "sensitivity, FAILED: moves by 3 times the allowed distance.",
     ]
 

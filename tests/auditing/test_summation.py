@@ -5,49 +5,29 @@ import functools
 import jax
 import jax.numpy as jnp
 import numpy as np
-import numpyro
 import pytest
 
+from tests.auditing import planted, summation
+from tests.auditing.summation import CLIP, SIGMA, worst_move
 from tests.conftest import some_of
-from workbench.auditing import audit, made, summation
-from workbench.auditing.bugs import stepping, watched
 from workbench.inference import _grid
-from workbench.inference.assemble import assemble
-from workbench.inference.state import Hyperparameters, Performance
+from workbench.inference.state import Hyperparameters
 from workbench.inference.strata import Stratum, clipped_sum_in_parts
 from workbench.noise.chacha20 import key_from_seed
 from workbench.noise.mechanism import GaussianMechanism
-from workbench.sampling import Minibatch, PoissonSampler
-
-CLIP, SIGMA = 0.5, 1.0
+from workbench.sampling import Minibatch
 
 
-def maker(size, bug=None, clipping="flat", **performance):
-    def make_step(key, rows):
-        seen = watched(GaussianMechanism(CLIP, SIGMA, clipping), bug, size)
-        step = assemble(
-            made.model, made.guide, numpyro.optim.SGD(0.1), key, rows, sampler=PoissonSampler(size, 1.0, size),
-            mechanism=seen, performance=Performance(**performance),
-        )  # fmt: skip
-        return stepping(step, bug), seen
-
-    return make_step
+@pytest.mark.parametrize("bug", ["float_sums", "float_noise"])
+def test_sums_in_floating_point_are_caught(bug):
+    assert worst_move(bug=bug, microbatch_size=summation.SIZE).ratio > 1.5
 
 
-def worst(size=summation.SIZE, bug=None, clipping="flat", **performance):
-    make_step = maker(size, bug, clipping, **performance)
-    found = summation.worst_move(make_step, GaussianMechanism(CLIP, SIGMA, clipping), key_from_seed(0), size)
-    print(found)
-    return found
-
-
-@pytest.mark.parametrize(("bug", "least"), some_of([(None, 0), ("float_sums", 1.5), ("float_noise", 1.5)], 3, 1))
-def test_sums_in_floating_point_are_caught(bug, least):
-    result = audit(seed=0, parts=("summation",), bug=bug)
-    print(result.statement())
-    (check,) = result.checks
-    assert check.passed == (bug is None)
-    assert check.worst > least
+@pytest.mark.thorough
+@pytest.mark.parametrize("size", [8, summation.SIZE])
+def test_sums_on_the_grid_move_by_what_is_paid_for(size):
+    """Some records at once and all at once."""
+    assert 0 < worst_move(microbatch_size=size).ratio <= 1
 
 
 SETTINGS = [
@@ -63,27 +43,27 @@ SETTINGS = [
 
 @pytest.mark.parametrize("options", some_of(SETTINGS, len(SETTINGS)))
 def test_what_is_paid_for_is_nearly_reached_and_not_exceeded(options):
-    found = worst(**options)
+    found = worst_move(**options)
     assert 0.999 < found.ratio <= 1
 
 
 @pytest.mark.thorough
 @pytest.mark.parametrize("options", [*SETTINGS[:2], ({"clipping": "automatic", "strategy": "loop"},)])
 def test_the_larger_the_minibatch_the_further_floats_go(options):
-    assert worst(2**14, "float_sums", **options[0]).ratio > 3
+    assert worst_move(2**14, "float_sums", **options[0]).ratio > 3
 
 
 @pytest.mark.thorough
 def test_parts_of_a_minibatch_in_floating_point():
-    assert worst(2**16, "float_sums", microbatch_size=8).ratio > 5
-    assert worst(2**16, microbatch_size=8).ratio <= 1
+    assert worst_move(2**16, bug="float_sums", microbatch_size=8).ratio > 5
+    assert worst_move(2**16, microbatch_size=8).ratio <= 1
 
 
 def test_made_records_have_the_gradients_that_are_wanted():
     """Their clipped gradients, computed by hand."""
     lengths = np.array([0.3, -0.2, 1e-9])
     for clipping in ("flat", "automatic"):
-        gradients = -made.rows_for(lengths, 4, CLIP, clipping).astype(np.float64)
+        gradients = -planted.rows_for(lengths, 4, CLIP, clipping).astype(np.float64)
         norms = np.linalg.norm(gradients, axis=1)
         factors = CLIP / (norms + 0.01) if clipping == "automatic" else np.minimum(1, CLIP / norms)
         clipped = gradients * factors[:, None]
@@ -112,7 +92,7 @@ def test_a_row_that_closes_the_gap_it_leaves_moves_rows_that_were_made_for_that(
     """
     size, width = 2**14, 300
     blank, key = np.zeros((size, width), np.float32), key_from_seed(1)
-    step, seen = maker(size)(key, (blank,))
+    step, seen = planted.step_of((blank,), key, GaussianMechanism(CLIP, SIGMA))
     hyper = Hyperparameters.of(seen)
     start = step.init(key, hyper, step.model.initial)
     draws = step.draw(start.key, start.step, hyper)
@@ -130,7 +110,7 @@ def test_a_row_that_closes_the_gap_it_leaves_moves_rows_that_were_made_for_that(
     drawn = np.random.default_rng(0).normal(0, CLIP / 3, size)
     drawn[0] = CLIP
     for values, least, most in ((shifting(size, width, spacing), 1.1, 2.0), (drawn, 0.9, 1.0)):
-        rows = made.rows_for(values, width, CLIP, "flat")
+        rows = planted.rows_for(values, width, CLIP, "flat")
         closed = np.asarray(total(np.roll(rows, -1, axis=0), size - 1)[0], np.int64)
         move = np.linalg.norm(np.asarray(total(rows, size)[0], np.int64) - closed)
         assert least < move / allowed < most

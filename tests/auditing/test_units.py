@@ -3,7 +3,7 @@
 import pytest
 
 from workbench._validate import ArgumentError
-from workbench.auditing import audit
+from workbench.auditing import audit, sensitivity
 
 SETTINGS = {"iterations": 5, "max_rows": 10, "seed": 1}
 
@@ -15,6 +15,12 @@ def test_no_person_moves_the_sum_too_far(bug):
     assert result.passed == (bug is None)
 
 
+def test_a_person_whose_rows_are_clipped_alone_is_caught(monkeypatch):
+    monkeypatch.setattr(sensitivity.check, "__defaults__", (("float32",),))  # the quickest precision
+    (check,) = audit(parts=("sensitivity",), bug="clip_by_row", **SETTINGS).checks
+    assert check.worst > 9
+
+
 @pytest.mark.statistical
 @pytest.mark.parametrize("bug", [None, "clip_by_row"])
 def test_an_attack_on_a_person_of_ten_rows(bug):
@@ -22,6 +28,6 @@ def test_an_attack_on_a_person_of_ten_rows(bug):
     assert (result.lower_bound > result.claimed_epsilon) == (bug is not None)
 
 
-def test_a_bug_that_is_not_planted_there_is_named():
-    with pytest.raises(ArgumentError, match="bug='clamped_indices': is not planted where max_rows is given"):
-        audit(parts=("sensitivity",), bug="clamped_indices", **SETTINGS)
+def test_a_bug_of_rows_needs_several():
+    with pytest.raises(ArgumentError, match="bug='clip_by_row': changes nothing where a record is one row"):
+        audit(parts=("sensitivity",), bug="clip_by_row", iterations=5, max_rows=1)

@@ -670,7 +670,7 @@ def test_an_audit_that_refutes_nothing_ends_well(audited):
 def test_an_audit_that_refutes_the_promise_fails(audited):
     (code, out, _), asked = audited(
         0.6, "--bug", "no_clipping", "--json", "--sampler", "shuffle", "--num-canaries", "50", "--mode", "one_run",
-        "--parts", "attack", "paths", "--strategy", "vmap",
+        "--parts", "attack", "accountant", "--strategy", "vmap",
     )  # fmt: skip
     answer = json.loads(out)
     assert code == 1
@@ -679,7 +679,7 @@ def test_an_audit_that_refutes_the_promise_fails(audited):
     assert (asked["bug"], asked["sampler"], asked["num_canaries"], asked["mode"]) == (
         "no_clipping", "shuffle", 50, "one_run",
     )  # fmt: skip
-    assert (asked["strategy"], asked["parts"]) == ("vmap", ["attack", "paths"])
+    assert (asked["strategy"], asked["parts"]) == ("vmap", ["attack", "accountant"])
 
 
 def test_planted_bugs_and_parts_are_named_in_the_help(command):

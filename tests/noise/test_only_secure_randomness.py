@@ -156,8 +156,6 @@ ALLOWED = {
     Use("workbench/auditing/canaries.py", "table_canaries", "numpy.random.default_rng"): "made-up records of the auditor",
     Use("workbench/plots/_plate_layout.py", "_set_across", "random.Random"): "orders of a drawing to try, from a fixed seed",
     Use("workbench/auditing/running.py", "_attacked", "jax.random.bernoulli"): "the auditor's coins, " + _CHACHA20,
-    Use("workbench/auditing/reachable.py", "guesses", "jax.random.bernoulli"): "the auditor's coins, " + _CHACHA20,
-    Use("workbench/auditing/reachable.py", "_rows", "numpy.random.default_rng"): "made-up records of the auditor",
 }
 
 

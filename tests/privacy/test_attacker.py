@@ -154,7 +154,7 @@ def test_calibrations_for_many_steps_are_looked_at(monkeypatch):
     assert not claims.check(claim(), large=(10**5,)).passed
 
 
-@pytest.mark.parametrize("bug", some_of([None, "lenient_accountant"], 2))
+@pytest.mark.parametrize("bug", [None, "lenient_accountant"])
 def test_the_audit_catches_an_accountant_that_undercounts(bug):
     result = audit(epsilon=1.0, delta=1e-5, iterations=10**5, parts=("accountant",), bug=bug)
     (check,) = result.checks

@@ -1,7 +1,7 @@
 """The attack: runs with and without canaries, and what each step's noised sum reveals about them.
 
-Runs go through ``PrivateStep.draw`` and ``PrivateStep.step``, with a mechanism that also keeps what it returns. The part
-"paths" shows that fits release the same.
+Runs go through ``PrivateStep.draw`` and ``PrivateStep.step``, with a mechanism that also keeps what it returns.
+tests/auditing/test_paths.py shows that fits release the same.
 """
 
 from __future__ import annotations

@@ -142,6 +142,8 @@ class _OfSteps(_Attack):
         _validate.number("noise_multiplier", self.mechanism.noise_multiplier, above=0)
         if self.bug == "realised_size" and self.relation != "add_or_remove_one":
             raise _validate.ArgumentError("bug", self.bug, "changes nothing where every minibatch has the same public size.")
+        if self.bug == "clip_by_row" and (self.max_rows or 1) < 2:
+            raise _validate.ArgumentError("bug", self.bug, "changes nothing where a record is one row: give max_rows.")
         # a sampler that the caller wrote has no accountant here, so it allows every relation
         _validate.choice("relation", self.relation, SAMPLERS.get(self.sampler.name, _RELATIONS))
 

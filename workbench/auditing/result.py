@@ -8,7 +8,7 @@ from typing import Any
 
 __all__ = ["PARTS", "AuditResult", "Check"]
 
-PARTS = ("attack", "paths", "sensitivity", "arrays", "reachable", "summation", "accountant", "resume")
+PARTS = ("attack", "sensitivity", "accountant")
 
 
 @dataclass(frozen=True)

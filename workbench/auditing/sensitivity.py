@@ -1,4 +1,4 @@
-"""The parts "sensitivity" and "arrays": how far one record can move the sum that a step releases.
+"""The part "sensitivity": how far one record can move the sum that a step releases.
 
 No statistics are needed: minibatch and base noise are fixed and the privacy noise is zero, so two sums differ only because
 their records differ. The claim is an l2 norm of at most C where a record is added or removed, and 2 C where one is replaced,
@@ -24,7 +24,7 @@ from workbench.inference.step import PrivateStep
 from workbench.noise._key_use import throw_away
 from workbench.sampling import Minibatch
 
-__all__ = ["PRECISIONS", "adversarial_records", "check", "check_arrays", "worst_ratio"]
+__all__ = ["PRECISIONS", "adversarial_records", "check", "worst_ratio"]
 
 PRECISIONS = ("float32", "bfloat16", "float64")
 
@@ -176,22 +176,3 @@ def check(
     worst = max(found, key=lambda each: each.ratio)
     finding = f"the released sum moves by at most {worst.ratio:.5g} times the allowed distance: {worst.what}."
     return Check("sensitivity", worst.ratio <= 1 + _TOLERANCE, finding, worst.ratio)
-
-
-def check_arrays(make_step: MakeStep, canaries: Canaries, clip: float, key: jax.Array) -> Check:
-    """Check that arrays with fewer records than the step was made for are refused, or move the sum no further."""
-    size = len(canaries.others[0]) + 1
-    one = tuple(array[:1] for array in canaries.present)
-    step, watched, state = _begun(make_step, canaries, one, key)
-    release = _released(step, watched, state)
-    params, everyone, rows = step.unconstrained(state), jnp.ones(size, bool), size - size // 2
-    sums = []
-    for record in (one, next(record for name, record in adversarial_records(one) if name == "a record of 0")):
-        short = tuple(np.concatenate([others[: rows - 1], own]) for others, own in zip(canaries.others, record, strict=True))
-        try:
-            sums.append(np.asarray(release(params, tuple(map(jnp.asarray, short)), everyone), np.float64))
-        except ValueError:  # ArgumentError is one
-            return Check("arrays", True, f"steps made for {size} records refuse {rows}.", 0.0)
-    ratio = float(np.linalg.norm(sums[0] - sums[1])) / (2 * clip)
-    finding = f"steps made for {size} records accept {rows}, and one of them moves the sum by {ratio:.4g} times the allowed"
-    return Check("arrays", ratio <= 1 + _TOLERANCE, f"{finding} distance.", ratio)

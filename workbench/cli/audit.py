@@ -27,11 +27,9 @@ def add(commands: Any) -> None:
     audit = commands.add_parser(
         "audit",
         help="attack the steps of a fit with canaries: a lower bound on epsilon to compare with the promise",
-        description="Runs the steps of a fit on made-up records and attacks them. Compares chunks, checkpoints and lanes "
-        "with single steps. Looks for a record that moves a sum too far, record arrays of a wrong size, last bits that tell "
-        "which records were summed, noise that is reused after a crash, and a promise below what an independent bound "
-        "allows. The exit code is 1 if the promise is refuted, as it is with a planted bug. Leave attack out of --parts to "
-        "skip the long runs.",
+        description="Runs the steps of a fit on made-up records and attacks them. Looks for a record that moves the model's "
+        "sum too far, and for a promise below what an independent bound allows. The exit code is 1 if the promise is "
+        "refuted, as it is with a planted bug. Leave attack out of --parts to skip the long runs.",
     )
     audit.set_defaults(run=_audit)
     audit.add_argument("--model", default="logistic", help="a name, or a Python file, as for fit (default: logistic)")
@@ -51,12 +49,12 @@ def add(commands: Any) -> None:
     audit.add_argument("--confidence", type=number, default=0.95, help="confidence of the lower bound (default: 0.95)")
     audit.add_argument(
         "--parts", nargs="+", metavar="PART",
-        help="parts of the audit: attack paths sensitivity arrays reachable summation accountant resume (default: all)",
+        help="parts of the audit: attack sensitivity accountant (default: all)",
     )  # fmt: skip
     audit.add_argument(
         "--bug",
-        help="break the audited code on purpose: half_noise, no_clipping, realised_size, short_norms, clamped_indices, "
-        "clip_by_row, shared_key, repeated_noise, float_noise, float_sums or lenient_accountant",
+        help="break the audited code on purpose: half_noise, no_clipping, realised_size, short_norms, clip_by_row or "
+        "lenient_accountant",
     )
 
 

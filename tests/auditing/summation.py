@@ -1,4 +1,4 @@
-"""The part "summation": how far the arithmetic of large sums lets one record move what a step releases.
+"""How far the arithmetic of large sums lets one record move what a step releases.
 
 Floating-point sums are rounded, and one record may change how all the others are rounded (Casacuberta, Shoemate, Vadhan and
 Wagaman 2022, "Widespread underestimation of sensitivity in differentially private libraries and how to fix it", arXiv
@@ -9,37 +9,28 @@ Sums on a grid are compared as whole numbers, without any tolerance. A sum may m
 standard deviation of the noise, in units of the sum, over the claimed sigma.
 """
 
-from __future__ import annotations
-
 import math
-from collections.abc import Callable, Iterator, Mapping
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from workbench.auditing import made
-from workbench.auditing.bugs import Watched, silent
-from workbench.auditing.canaries import Rows
-from workbench.auditing.result import Check
+from tests.auditing import planted
+from workbench.auditing.bugs import silent
 from workbench.inference.state import Hyperparameters
-from workbench.inference.step import PrivateStep
 from workbench.noise._key_use import throw_away
+from workbench.noise.chacha20 import key_from_seed
 from workbench.noise.mechanism import GaussianMechanism
 from workbench.sampling import Minibatch
 
-__all__ = ["PARTS_OF", "SIZE", "Worst", "check", "worst_move"]
-
 SIZE = 8192  # records
-PARTS_OF = 8  # records that are brought in at once, where nothing else is asked for
+CLIP, SIGMA = 0.5, 1.0
 
 _WIDTH = 4  # coordinates
 _ADDED_AT_ONCE = (1, 4, 8, 16, 64, 512)  # terms that a floating-point sum may join before it adds them to the others
 _FULL = 1 - 1e-5  # of C: no record is clipped
 _COARSEST = 11  # at level 0 the noise has a standard deviation of 2^11 spacings
-
-MakeStep = Callable[[jax.Array, Rows], tuple[PrivateStep, Watched]]
 
 
 class Worst(NamedTuple):
@@ -50,9 +41,9 @@ class Worst(NamedTuple):
     what: str
 
 
-def _lengths(clip: float, spacing: float, size: int) -> Iterator[tuple[str, np.ndarray]]:
+def _lengths(spacing, size):
     """Signed lengths of the clipped gradients of ``size`` records, by name; the first one is as long as C."""
-    full, half = clip * _FULL, size // 2
+    full, half = CLIP * _FULL, size // 2
     power = 2.0 ** math.floor(math.log2(half * full / math.sqrt(_WIDTH)))  # in one coordinate
     count = math.ceil(power * math.sqrt(_WIDTH) / full)
     ulp = power * 2.0**-23
@@ -65,20 +56,20 @@ def _lengths(clip: float, spacing: float, size: int) -> Iterator[tuple[str, np.n
     yield "records of length C", np.full(size, full)
 
 
-def _then(first: float, count: int, rest: float, size: int) -> np.ndarray:
+def _then(first, count, rest, size):
     return np.where(np.arange(size) < count, first, rest)
 
 
-def worst_move(make_step: MakeStep, claimed: GaussianMechanism, key: jax.Array, size: int = SIZE) -> Worst:
+def worst_move(size=SIZE, bug=None, clipping="flat", **settings):
     """The largest move of the sum without noise when one of ``size`` records is masked out of its place."""
+    claimed, key = GaussianMechanism(CLIP, SIGMA, clipping), key_from_seed(0)
     throw_away(key)
-    step, watched = make_step(key, (np.zeros((size, _WIDTH), np.float32),))
+    step, watched = planted.step_of((np.zeros((size, _WIDTH), np.float32),), key, claimed, bug, **settings)
     hyper = Hyperparameters.of(watched)
     start = step.init(key, hyper, step.model.initial)
     drawn = silent(step.draw(start.key, start.step, hyper))
-    assert drawn.noise is not None
 
-    def total(records: tuple[jax.Array, ...], mask: jax.Array) -> tuple[jax.Array, jax.Array]:
+    def total(records, mask):
         minibatch = Minibatch(jnp.arange(size, dtype=jnp.int32), mask)
         watched.begin(minibatch)
         step.step(start, records, drawn._replace(minibatch=minibatch), hyper)
@@ -91,10 +82,10 @@ def worst_move(make_step: MakeStep, claimed: GaussianMechanism, key: jax.Array, 
     deviation = 2.0 ** (_COARSEST + int(drawn.noise.level)) if on_grid else claimed.standard_deviation
     allowed = deviation / claimed.noise_multiplier
     worst = Worst(0.0, 0.0, "nothing")
-    for what, lengths in _lengths(claimed.clip, spacing, size):
-        rows = (jnp.asarray(made.rows_for(lengths, _WIDTH, claimed.clip, claimed.clipping)),)
+    for what, lengths in _lengths(spacing, size):
+        rows = (jnp.asarray(planted.rows_for(lengths, _WIDTH, CLIP, clipping)),)
 
-        def sum_of(mask: np.ndarray, rows: Any = rows) -> np.ndarray:
+        def sum_of(mask, rows=rows):
             values = np.asarray(compiled(rows, jnp.asarray(mask))[0])
             return values.astype(np.int64 if on_grid else np.float64)
 
@@ -102,22 +93,6 @@ def worst_move(make_step: MakeStep, claimed: GaussianMechanism, key: jax.Array, 
         for place in (0, size // 3, size - 1):
             move = float(np.linalg.norm(there - sum_of(np.arange(size) != place)))
             if move / allowed > worst.ratio:
-                worst = Worst(move / allowed, move * spacing / claimed.clip, f"{what}, without number {place}")
+                worst = Worst(move / allowed, move * spacing / CLIP, f"{what}, without number {place}")
+    print(worst)
     return worst
-
-
-def check(make_steps: Mapping[str, MakeStep], claimed: GaussianMechanism, key: jax.Array, size: int = SIZE) -> Check:
-    """Check that one record moves the sum of many by no more than the noise allows for.
-
-    :param make_steps: makers of a step of ``made.model`` for ``size`` records, and its mechanism, by what they sum up.
-    """
-    found = {
-        name: worst_move(make_step, claimed, jax.random.fold_in(key, number), size)
-        for number, (name, make_step) in enumerate(make_steps.items())
-    }
-    name, worst = max(found.items(), key=lambda each: each[1].ratio)
-    finding = (
-        f"one of {size} records moves the sum by at most {worst.of_clip:.4f} C, {worst.ratio:.5f} times what the noise "
-        f"allows for ({name}; {worst.what})."
-    )
-    return Check("summation", worst.ratio <= 1, finding, worst.ratio)

@@ -1,4 +1,4 @@
-"""The part "reachable": whether the last bits of what a step releases tell with which records it was made.
+"""Whether the last bits of what a step releases tell with which records it was made.
 
 The attacker knows all records but one, the minibatch and every setting, computes the sum without noise with that record and
 without it, and sees one noised sum, or the parameters after one step of plain gradient descent: from zero, with a learning
@@ -9,11 +9,7 @@ differential privacy"), so this finds the record with any amount of noise. Here 
 released reveals next to nothing.
 """
 
-from __future__ import annotations
-
-import dataclasses
 import math
-from collections.abc import Callable
 from contextlib import nullcontext
 from typing import NamedTuple
 
@@ -23,33 +19,25 @@ import numpy as np
 from jax.flatten_util import ravel_pytree
 from scipy.special import bdtrc, ndtr
 
-from workbench.auditing import made
-from workbench.auditing.bugs import Watched
-from workbench.auditing.canaries import Rows
-from workbench.auditing.result import Check
+from tests.auditing import planted
 from workbench.inference.state import Hyperparameters
-from workbench.inference.step import PrivateStep
 from workbench.noise._key_use import throw_away
+from workbench.noise.chacha20 import key_from_seed
 from workbench.noise.mechanism import GaussianMechanism
 from workbench.noise.normals import upper_tail_quantile
 from workbench.sampling import Minibatch
 
-__all__ = ["LEARNING_RATE", "PRECISIONS", "SIZE", "TESTS", "check"]
-
 PRECISIONS = ("float32", "float64")
-LEARNING_RATE = 1.0  # of the gradient descent that parameters are taken from
 SIZE = 8  # records; a power of two, by which parameters are divided without rounding
+SIGMA = 30.0  # about epsilon 0.1 for one sum at delta 1e-5
+WIDTH = 1000  # coordinates
+TRIALS = 40  # in each precision
+FALSE_ALARM = 1e-6  # of all guesses in two precisions
 
-_WIDTH = 1000  # coordinates
-_TRIALS = 40  # in each precision
-_SIGMA = 30.0  # at least; about epsilon 0.1 for one sum at delta 1e-5
-_FALSE_ALARM = 1e-6  # of the whole part
 _NEIGHBOURS = 6  # probabilities on each side that an attacker tries
 
-MakeStep = Callable[[GaussianMechanism, jax.Array, Rows], tuple[PrivateStep, Watched]]
 
-
-class _Seen(NamedTuple):
+class Seen(NamedTuple):
     """What a test looks at. ``deviation``: sigma C; ``spacing``: g, or 1 where there is no grid."""
 
     noised: np.ndarray
@@ -57,12 +45,12 @@ class _Seen(NamedTuple):
     spacing: float
 
 
-def _draws(probabilities: np.ndarray) -> np.ndarray:
+def _draws(probabilities):
     """Draws of ``normals.normal`` without their signs, as float64."""
     return np.asarray(jax.jit(upper_tail_quantile)(jnp.asarray(probabilities, jnp.float32)), np.float64)
 
 
-def not_from_float32(seen: _Seen, total: np.ndarray) -> np.ndarray:
+def not_from_float32(seen, total):
     """Coordinates in which no float32 normal times sigma C leads from ``total`` to what is seen, bool[d].
 
     ``normals.normal`` inverts a probability, whose float32 neighbours are further apart than those of small draws. The
@@ -87,7 +75,7 @@ def not_from_float32(seen: _Seen, total: np.ndarray) -> np.ndarray:
     return (apart > rounding + np.spacing(single)) | (gap > rounding)
 
 
-def not_on_grid(seen: _Seen, total: np.ndarray) -> np.ndarray:
+def not_on_grid(seen, total):
     """Coordinates in which no whole multiple of g leads from ``total`` to what is seen, bool[d]."""
     apart = (seen.noised.astype(np.float64) - total) / seen.spacing
     rounding = (np.abs(seen.noised) + np.abs(total)) / seen.spacing * 2.0**-23
@@ -97,62 +85,59 @@ def not_on_grid(seen: _Seen, total: np.ndarray) -> np.ndarray:
 TESTS = {"float32 normals": not_from_float32, "multiples of the spacing": not_on_grid}
 
 
-def _guessed(seen: _Seen, totals: dict[bool, np.ndarray], test: Callable[..., np.ndarray], coin: bool) -> bool:
+def _guessed(seen, totals, test, coin):
     """Whether the attacker says that the record is there."""
     counts = {present: int(np.count_nonzero(test(seen, total))) for present, total in totals.items()}
     return coin if counts[True] == counts[False] else counts[True] < counts[False]
 
 
-def _rows(claimed: GaussianMechanism) -> np.ndarray:
+def _rows(claimed, width):
     """Records with dense gradients of length C / 2, in directions of their own, so that the sum is short: small ulps."""
-    directions = np.random.default_rng(0).normal(size=(SIZE, _WIDTH))
+    directions = np.random.default_rng(0).normal(size=(SIZE, width))
     lengths = np.full(SIZE, claimed.clip / 2)
-    entries = np.abs(made.rows_for(lengths, 1, claimed.clip, claimed.clipping).astype(np.float64))
+    entries = np.abs(planted.rows_for(lengths, 1, claimed.clip, claimed.clipping).astype(np.float64))
     return entries * directions / np.linalg.norm(directions, axis=1, keepdims=True)
 
 
-def guesses(make_step: MakeStep, claimed: GaussianMechanism, key: jax.Array, precision: str, trials: int) -> dict[str, int]:
-    """How many guesses are right, by what the attacker sees and which of ``TESTS`` is used.
-
-    :param claimed: its sigma is that of the noise. :param trials: number of guesses.
-    """
+def right_guesses(bug=None, precision="float32", trials=TRIALS, width=WIDTH, clip=1.0, clipping="flat", **settings):
+    """How many of ``trials`` guesses are right, by what the attacker sees and which of ``TESTS`` is used."""
+    key = key_from_seed(PRECISIONS.index(precision))
     throw_away(key)
+    claimed = GaussianMechanism(clip, SIGMA, clipping)
     coins = np.asarray(jax.random.bernoulli(jax.random.fold_in(key, 1), shape=(2, trials)))
     with jax.enable_x64(True) if precision == "float64" else nullcontext():
-        rows = (_rows(claimed).astype(precision),)
-        step, watched = make_step(claimed, key, rows)
+        rows = (_rows(claimed, width).astype(precision),)
+        step, watched = planted.step_of(rows, key, claimed, bug, **settings)
         hyper = Hyperparameters.of(watched)
         start = step.init(key, hyper, step.model.initial)
         records = tuple(map(jnp.asarray, rows))
 
-        def release(key: jax.Array, there: jax.Array, loud: jax.Array) -> tuple[dict[str, jax.Array], jax.Array]:
+        def release(key, there, loud):
             noise = step.draw(key, start.step, hyper).noise
-            assert noise is not None
             minibatch = Minibatch(jnp.arange(SIZE, dtype=jnp.int32), (jnp.arange(SIZE) > 0) | there)
             draws = step.draw(start.key, start.step, hyper)._replace(
                 minibatch=minibatch, noise=noise._replace(units=jnp.where(loud, noise.units, 0))
             )
             watched.begin(minibatch)
             parameters, _ = ravel_pytree(step.unconstrained(step.step(start, records, draws, hyper)))
-            seen = {"sum": watched.noised_sum(), "parameters": parameters * (-SIZE / LEARNING_RATE)}
-            return seen, watched.total()[1]
+            return {"sum": watched.noised_sum(), "parameters": parameters * -SIZE}, watched.total()[1]
 
         compiled = jax.jit(release)
         quiet = {there: compiled(key, there, False)[0] for there in (True, False)}
-        right: dict[str, int] = {}
+        right = {}
         for number, (there, coin) in enumerate(coins.T.tolist()):
             loud, spacing = compiled(jax.random.fold_in(key, 2 + number), there, True)
             for what, noised in loud.items():
                 totals = {present: np.asarray(seen[what], np.float64) for present, seen in quiet.items()}
                 assert not np.array_equal(totals[True], totals[False])  # else there would be nothing to guess
-                seen = _Seen(np.asarray(noised), float(np.float32(claimed.standard_deviation)), float(spacing))
+                seen = Seen(np.asarray(noised), float(np.float32(claimed.standard_deviation)), float(spacing))
                 for name, test in TESTS.items():
                     guess = _guessed(seen, totals, test, coin)
                     right[f"{what}, {name}"] = right.get(f"{what}, {name}", 0) + (guess == there)
         return right
 
 
-def most_right(trials: int, sigma: float, false_alarm: float) -> int:
+def most_right(trials, sigma, false_alarm):
     """How many right guesses of ``trials`` a Gaussian mechanism gives, but for a probability of ``false_alarm``.
 
     Two normal distributions that are C apart, sigma C wide and equally likely can be distinguished with probability
@@ -162,33 +147,9 @@ def most_right(trials: int, sigma: float, false_alarm: float) -> int:
     return next(count for count in range(trials + 1) if bdtrc(count, trials, chance) <= false_alarm)
 
 
-def check(
-    make_step: MakeStep,
-    claimed: GaussianMechanism,
-    key: jax.Array,
-    trials: int = _TRIALS,
-    precisions: tuple[str, ...] = PRECISIONS,
-) -> Check:
-    """Check that guesses from what the noise can reach are no better than chance.
-
-    :param make_step: makes a step of ``made.model`` for ``SIZE`` records and this mechanism, with gradient descent of
-        ``LEARNING_RATE``, and its mechanism.
-    :param claimed: the mechanism of the claim; with less noise than sigma 30, that much is taken.
-    """
-    loud = dataclasses.replace(claimed, noise_multiplier=max(claimed.noise_multiplier, _SIGMA))
-    most = most_right(trials, loud.noise_multiplier, _FALSE_ALARM / (len(precisions) * len(TESTS) * 2))
-    found = {
-        f"{name}, {precision}": right
-        for number, precision in enumerate(precisions)
-        for name, right in guesses(make_step, loud, jax.random.fold_in(key, number), precision, trials).items()
-    }
-    worst = max(found, key=lambda name: found[name])
-    right = found[worst]
-    finding = f"{right} of {trials} guesses from what the noise can reach are right ({worst})"
-    if right <= most:
-        return Check("reachable", True, f"{finding}; chance gives up to {most}.", right / most)
-    chance = float(bdtrc(right - 1, trials, ndtr(1 / (2 * loud.noise_multiplier))))
-    sigma = f"sigma {loud.noise_multiplier:g}"
-    return Check(
-        "reachable", False, f"{finding}, which noise of {sigma} allows with a probability of {chance:.1g}.", right / most
-    )
+def tells(bug=None, precisions=PRECISIONS, trials=TRIALS, **settings):
+    """Whether guesses from what the noise can reach are better than chance, in any precision."""
+    most = most_right(trials, SIGMA, FALSE_ALARM / (len(PRECISIONS) * len(TESTS) * 2))
+    guesses = {precision: right_guesses(bug, precision, trials, **settings) for precision in precisions}
+    print(bug, guesses, "chance:", most)
+    return max(right for counts in guesses.values() for right in counts.values()) > most
