@@ -3,11 +3,10 @@
     python devices.py [vae] [logistic]
 
 There are no seconds, because simulated devices share the cores of one machine. Strong scaling has the same records and
-minibatch on more devices, weak scaling as many of both for each device; grids have those of strong scaling, and parameters
-in parts. A row is a number of devices: its records and the places of its part of a minibatch, how many exchanges of any kind
-a step has, the bytes of a device's arrays that they exchange (of a gather what comes out, of a scatter what goes in), and
-XLA's estimates for one device: operations, bytes read or written, bytes of its arguments (records and state), and of what it
-needs meanwhile.
+minibatch on more devices, weak scaling as many of both for each device. A row is a number of devices: the records of one and
+the places of its share of a minibatch, how many exchanges of any kind a step has, the bytes of a device's arrays that they
+exchange, and XLA's estimates for one device: operations, bytes read or written, and bytes of its arguments (records and
+state).
 """
 
 import os
@@ -31,7 +30,6 @@ from workbench.noise.chacha20 import key_from_seed
 from workbench.noise.mechanism import GaussianMechanism
 
 COUNTS = (1, 2, 4, 8)
-GRIDS = ((8, 1), (4, 2), (2, 4), (1, 8))  # rows of devices, and devices in a row, among which parameters are split
 EXCHANGES = r"all-reduce|all-gather|all-to-all|collective-permute|collective-broadcast|reduce-scatter"
 RECORDS, EXPECTED = 1024, 128  # of a device, with weak scaling
 
@@ -42,18 +40,17 @@ def of_size(name, times):
     return replace(problem, records=tuple(array[: RECORDS * times] for array in problem.records))
 
 
-def compiled(problem, count, parts=1):
-    """(one step on ``count`` devices, records that a device has room for, places of its part of a minibatch)."""
+def compiled(problem, count):
+    """(one step on ``count`` devices, records that a device has room for, places of its share of a minibatch)."""
     key, mechanism = key_from_seed(0), GaussianMechanism(problem.clip, problem.noise_multiplier)
     step = assemble(
         problem.model, problem.guide, Adam(1e-3), key, problem.records, sampler=problem.sampler, mechanism=mechanism
     )
-    shards = Shards(tuple(jax.devices()[:count]), parts)
+    shards = Shards(tuple(jax.devices()[:count]))
     hyper, step = Hyperparameters.of(mechanism), replace(step, keeps_moments=False)
-    state = step.init(key, hyper)
+    state = shards.replicated(step.init(key, hyper))
     if count > 1:
         step = replace(step, shards=shards)
-    state = shards.replicated(state) if step.parts is None else step.parts.split(state)
     places = step.sampler.usual_size() if count == 1 else shards.usual_size(step.sampler)
 
     def one(state, records):
@@ -63,32 +60,25 @@ def compiled(problem, count, parts=1):
     return program, shards.held(problem.num_records), places
 
 
-def exchanged(text, parts=1):
+def exchanged(text):
     """(how many exchanges the text of a program has, bytes of a device's arrays in them)."""
-    shapes = re.findall(rf"= (.*?) ({EXCHANGES})(?:-start)?\(", text)
-    times = [parts if kind == "reduce-scatter" else 1 for _, kind in shapes]  # its result is one part
-    arrays = [
-        (each, *found)
-        for (shape, _), each in zip(shapes, times, strict=True)
-        for found in re.findall(r"[a-z]+(\d+)\[([\d,]*)\]", shape)
-    ]
-    return len(shapes), sum(
-        each * (int(bits) // 8) * math.prod(int(size) for size in of.split(",") if size) for each, bits, of in arrays
-    )
+    shapes = re.findall(rf"= (.*?) (?:{EXCHANGES})(?:-start)?\(", text)
+    arrays = [found for shape in shapes for found in re.findall(r"[a-z]+(\d+)\[([\d,]*)\]", shape)]
+    return len(shapes), sum((int(bits) // 8) * math.prod(int(size) for size in of.split(",") if size) for bits, of in arrays)
 
 
 def table(name, kind):
     """Print the rows of one problem and kind of scaling."""
     print(f"\n{name}, {kind} scaling")
-    print("devices  records  places  exchanges  bytes exchanged  operations  bytes touched  arguments  meanwhile")
-    for rows, parts in GRIDS if kind == "grids" else [(count, 1) for count in COUNTS]:
-        problem = of_size(name, rows if kind == "weak" else COUNTS[-1])
-        program, records, places = compiled(problem, rows * parts, parts)
-        number, size = exchanged(program.as_text(), parts)
+    print("devices  records  places  exchanges  bytes exchanged  operations  bytes touched  arguments")
+    for count in COUNTS:
+        problem = of_size(name, count if kind == "weak" else COUNTS[-1])
+        program, records, places = compiled(problem, count)
+        number, size = exchanged(program.as_text())
         cost, memory = program.cost_analysis(), program.memory_analysis()
         print(
-            f"{f'{rows}x{parts}':>7}  {records:7}  {places:6}  {number:9}  {size:15}  {cost['flops']:10.3g}  "
-            f"{cost['bytes accessed']:13.3g}  {memory.argument_size_in_bytes:9}  {memory.temp_size_in_bytes:9}",
+            f"{count:7}  {records:7}  {places:6}  {number:9}  {size:15}  {cost['flops']:10.3g}  "
+            f"{cost['bytes accessed']:13.3g}  {memory.argument_size_in_bytes:9}",
             flush=True,
         )
 
@@ -99,7 +89,7 @@ def main():
     parser.add_argument("problems", nargs="*", default=["vae", "logistic"], help="which: vae, logistic")
     print(f"jax {jax.__version__}, {jnp.zeros(()).devices()}")
     for name in parser.parse_args().problems:
-        for kind in ("weak", "strong", "grids"):
+        for kind in ("weak", "strong"):
             table(name, kind)
 
 

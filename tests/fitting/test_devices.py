@@ -1,13 +1,11 @@
 """Devices as a fit may be sent to."""
 
 import os
-from types import SimpleNamespace
 
 import jax
 import pytest
 
 import workbench as wb
-from workbench import ArgumentError
 from workbench.fitting import devices
 from workbench.fitting.devices import DeviceInfo
 
@@ -42,14 +40,6 @@ def test_gpus_come_first_with_their_own_memory(monkeypatch, stats, shown):
     found = devices.devices()
     assert [info.name for info in found] == ["gpu:1", "cpu:0"]
     assert str(found[0]) == f"gpu:1 (NVIDIA H200{shown})"
-
-
-def test_parameters_are_not_split_among_processes(monkeypatch):
-    named = tuple(SimpleNamespace(process_index=process) for process in (0, 0, 1, 1))
-    monkeypatch.setattr(devices, "devices_named", lambda *arguments: named)
-    with pytest.raises(ArgumentError, match="devices='2x2': splits parameters, which takes one process"):
-        devices.grid_named("2x2")
-    assert devices.grid_named("4x1") == (named, 1)
 
 
 def test_unknown_memory_is_left_out():

@@ -8,6 +8,8 @@ from concurrent.futures import ThreadPoolExecutor
 import jax
 import jax.numpy as jnp
 import numpy as np
+import numpyro
+import numpyro.distributions as dist
 import pandas as pd
 import pytest
 from jax import export, lax
@@ -160,6 +162,23 @@ def test_the_spacing_follows_the_declared_number_of_records(count, name):
 @pytest.mark.parametrize("count", some_of([8, 2]))
 def test_the_sum_is_that_of_one_device_and_noise_is_added_once(sampler, count):
     check_release(sampler, count)
+
+
+def wide(x, num_records=None):
+    """So many parameters that their noise has a key of its own and is drawn in chunks."""
+    kernel = numpyro.param("kernel", lambda key: 0.1 * jax.random.normal(key, (240, 280)))
+    with numpyro.plate("records", num_records, subsample_size=x.shape[0]):
+        numpyro.sample("x", dist.Normal(x @ kernel, 1.0).to_event(1), obs=jnp.zeros((len(x), 280)))
+
+
+def test_the_noise_of_many_coordinates_is_that_of_one_device_and_added_once():
+    records = (np.random.default_rng(0).normal(size=(N, 240)).astype(np.float32),)
+    step = step_of(wide, lambda x, num_records=None: None, records, SAMPLERS[0])
+    sums, spacing, noise, _, _ = released(step, tuple(map(jnp.asarray, records)))
+    own_sums, own_spacing, own_noise, own_noised, _ = released(*spread(step, records, 4))
+    np.testing.assert_allclose(flat(own_sums) * own_spacing, flat(sums) * spacing, atol=1e-3 * CLIP)
+    np.testing.assert_array_equal(own_noise, noise)
+    np.testing.assert_array_equal(flat(own_noised), ((flat(own_sums) + own_noise).astype(np.float32) * own_spacing))
 
 
 class NoiseOfEach(Shards):
@@ -390,7 +409,8 @@ def test_the_audit_stays_below_the_claim_and_sees_a_bug():
         ({"devices": "every"}, "devices='every': must be a whole number of at least 1"),
         ({"devices": ["cpu:1", "cpu:1"]}, "must be different devices"),
         ({"devices": ["cpu:99"]}, "devices='cpu:99': no such device"), ({"devices": []}, "must be different"),
-        ({"devices": ["cpu:1"], "device": "cpu"}, "leave one out"),
+        ({"devices": ["cpu:1"], "device": "cpu"}, "leave one out"), ({"devices": "2x4"}, "devices='2x4': must be a whole"),
+        ({"devices": [["cpu:0", "cpu:1"]]}, "no such device"),
         ({"devices": Mesh(np.array(jax.devices()).reshape(4, 2), ("records", "model"))}, "mesh with exactly one axis"),
     ],
 )  # fmt: skip

@@ -48,5 +48,5 @@ def test_directions_without_noise_are_no_division_by_zero():
 
 def test_a_run_that_kept_no_directions_is_not_tested():
     assert convergence_of(None, {}) is None
-    assert convergence_of(_moments.empty(3), {"weights": 3}) is None
-    assert convergence_of(_moments.empty(3, keeps_pull=True), {"weights": 3}) is None  # stopped in its first half
+    assert convergence_of(_moments.empty(None), {"weights": 3}) is None
+    assert convergence_of(_moments.empty(3), {"weights": 3}) is None  # stopped in its first half

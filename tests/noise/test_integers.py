@@ -24,10 +24,8 @@ from workbench.noise.integers import (
     COARSEST,
     FINEST,
     delta_cost,
-    part_size,
     rounded_gaussian,
     rounded_gaussian_from,
-    rounded_gaussian_part,
     words_for,
 )
 
@@ -472,22 +470,6 @@ def test_draws_do_not_depend_on_the_device(count):
     with mock.patch.object(lax, "platform_dependent", lambda *arguments, cpu, default: default(*arguments)):
         at_once = np.asarray(jax.jit(lambda key: rounded_gaussian(key, count, 3))(key_from_seed(44)))
     np.testing.assert_array_equal(at_once, rounded_gaussian(key_from_seed(44), count, 3))
-
-
-@pytest.mark.parametrize(("chunks", "parts"), some_of([(2, 2), (3, 2), (5, 4), (2, 4)], 3))
-def test_parts_are_the_draws_of_the_whole_and_no_two_are_alike(chunks, parts):
-    """More parts than chunks leave some with draws that belong to no coordinate; those are others too."""
-    key, count = key_from_seed(50), chunks * integers._CHUNK - 7 * (chunks > 2)
-    part = jax.jit(lambda number: rounded_gaussian_part(key, count, number, parts, 3))
-    found = [np.asarray(part(jnp.int32(number))) for number in range(parts)]
-    assert {len(draws) for draws in found} == {part_size(count, parts)}
-    np.testing.assert_array_equal(np.concatenate(found)[:count], rounded_gaussian(key, count, 3))
-    assert len({draws.tobytes() for draws in found}) == parts
-
-
-def test_a_part_of_few_draws_is_refused():
-    with pytest.raises(ArgumentError, match="count=1000"):
-        rounded_gaussian_part(key_from_seed(51), 1000, 0, 2, 3)
 
 
 def test_jit_scan_and_vmap_with_own_levels_give_the_same_draws():

@@ -140,7 +140,6 @@ ALLOWED = {
     Use("workbench/results/synthesis.py", "synthetic_records", "jax.random.randint"): _RELEASED,
     Use("workbench/inference/state.py", "fast_child", FAST_KEY): "starting values, metrics and draws of what is released",
     Use("workbench/inference/assemble.py", "_require_separate_records", FAST_KEY): "its shape alone",
-    Use("workbench/inference/parts.py", "Parts.is_direct", FAST_KEY): "its shape alone",
     Use("workbench/inference/step.py", "PrivateStep.draw", FAST_KEY): "base noise of the guide; no guarantee rests on it",
     Use("workbench/inference/svi.py", "DPVI.evaluate", FAST_KEY): "draws of latents for a number without a guarantee",
     Use("workbench/inference/_plates.py", "abstract_trace", "jax.random.key"): "shapes alone; nothing is computed",

@@ -61,7 +61,7 @@ def add(commands: Any) -> None:
     resume.add_argument(
         "--forget", action="store_true", help="delete the run's checkpoints and its secret key; it cannot be resumed then"
     )
-    resume.add_argument("--devices", help="run on different devices: a number, 2x4 or all; after a stop, not after a crash")
+    resume.add_argument("--devices", help="run on different devices: a number or all; after a stop, not after a crash")
     processes.add_processes(resume)
     _add_run(resume)
     add_json(resume)

@@ -44,8 +44,7 @@ _OF_PRIVACY = (
 
 def noiseless(step: PrivateStep) -> PrivateStep:
     """``step`` without clipping and noise, and without what only a noised release has. Not private."""
-    shards = None if step.shards is None else dataclasses.replace(step.shards, parts=1)
-    return dataclasses.replace(step, mechanism=GaussianMechanism(math.inf, 0.0), counts_norms=False, shards=shards)
+    return dataclasses.replace(step, mechanism=GaussianMechanism(math.inf, 0.0), counts_norms=False)
 
 
 def noiseless_hyper(hyper: Hyperparameters) -> Hyperparameters:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -13,7 +12,7 @@ from workbench._validate import ArgumentError
 if TYPE_CHECKING:
     import jax
 
-__all__ = ["DeviceInfo", "check_device", "check_devices", "device_named", "devices", "devices_named", "grid_named"]
+__all__ = ["DeviceInfo", "check_device", "check_devices", "device_named", "devices", "devices_named"]
 
 
 def device_named(name: Any) -> jax.Device:
@@ -40,41 +39,6 @@ def device_named(name: Any) -> jax.Device:
 def check_device(argument: str, name: Any) -> None:
     """:raises ArgumentError: naming ``device``, if there is no such device."""
     device_named(name)
-
-
-def grid_named(devices: Any, first: Any = None) -> tuple[tuple[jax.Device, ...], int]:
-    """(the devices among which records are spread, among how many of them, one after the other, parameters are).
-
-    :param devices: as of ``devices_named``, and parameters are not split; or "RxP", R rows of P devices, among which
-        parameters are split; or a list of such rows, or a mesh of JAX's with the axes "records" and "parameters".
-    :param first: as of ``device_named``.
-    :raises ArgumentError: naming ``devices``.
-    """
-    import jax
-
-    asked, parts = devices, 1
-    if isinstance(devices, jax.sharding.Mesh) and devices.axis_names != ("records",):
-        if devices.axis_names != ("records", "parameters"):
-            raise ArgumentError(
-                "devices", devices.axis_names, 'must be a mesh with exactly one axis, "records", or with "records" and '
-                '"parameters".'
-            )  # fmt: skip
-        asked, parts = list(devices.devices.flat), devices.shape["parameters"]
-    elif isinstance(devices, str) and (found := re.fullmatch("([1-9][0-9]{0,5})x([1-9][0-9]{0,5})", devices)):
-        rows, parts = map(int, found.groups())
-        asked = rows * parts
-    elif isinstance(devices, (list, tuple)) and devices and all(isinstance(row, (list, tuple)) for row in devices):
-        parts = len(devices[0])
-        if not parts or any(len(row) != parts for row in devices):
-            raise ArgumentError("devices", devices, "must be rows of equal length.")
-        asked = [each for row in devices for each in row]
-    try:
-        named = devices_named(asked, first)
-    except ArgumentError as error:
-        raise error if asked is devices else ArgumentError("devices", devices, error.expectation) from None
-    if parts > 1 and len({device.process_index for device in named}) > 1:
-        raise ArgumentError("devices", devices, "splits parameters, which takes one process.")
-    return named, parts
 
 
 def devices_named(devices: Any, first: Any = None, axis: str = "records") -> tuple[jax.Device, ...]:
@@ -142,8 +106,8 @@ def _as_number(devices: Any) -> Any:
 
 
 def check_devices(argument: str, devices: Any) -> None:
-    """:raises ArgumentError: naming ``devices``, unless it is as ``grid_named`` takes it."""
-    grid_named(devices)
+    """:raises ArgumentError: naming ``devices``, unless it is as ``devices_named`` takes it."""
+    devices_named(devices)
 
 
 @dataclass(frozen=True)

@@ -131,7 +131,7 @@ class PreparedFit:
     @functools.cached_property
     def on_device(self) -> tuple[tuple[Any, ...], DPVIState]:
         """The training records, unless they stay in a file, and the state before the first step, on the device(s)."""
-        return self.spec.placed_records(), self.spec.placed_state(self.step, self.state)
+        return self.spec.placed_records(), self.spec.placed(self.state)
 
     @_compiled.keeping
     def compile(self) -> None:
@@ -162,7 +162,7 @@ class PreparedFit:
             self, step=step, state=state, key=key, run_log=self.run_log.again(),
             _last=None, _end=None, _adopted=None, _history=[],
         )  # fmt: skip
-        vars(other)["on_device"] = self.on_device[0], self.spec.placed_state(step, other.state)
+        vars(other)["on_device"] = self.on_device[0], self.spec.placed(state)
         return other
 
     @property
@@ -204,7 +204,7 @@ class PreparedFit:
         try:
             before = 0.0
             if self._last is not None and self._end is not None:
-                start = self.spec.placed_state(self.step, self._end)
+                start = self.spec.placed(self._end)
                 before, taken = self._last.seconds, self._last.step
             self._end = None  # until there is a newer one
             snapshots = run_training(
@@ -329,7 +329,7 @@ class PreparedFit:
             self.adopt(checkpoint.arrays(), last, facts["seconds"])
             self._history = history
             return
-        state = self.spec.at_rest(self.step, state_of(checkpoint.arrays(), self.state, checkpoint.path))
+        state = state_of(checkpoint.arrays(), self.state, checkpoint.path)
         self.key, self.state, self._end = state.key, state, state
         vars(self).pop("on_device", None)
         params = jax.tree.map(np.asarray, self.step.get_params(state, averaged=self.spec.averages))

@@ -242,8 +242,8 @@ class Settings(Shared):
         is_text=False,
     )  # fmt: skip
     devices: Any = setting(
-        None, "devices among which the records are spread: a number, all, or a list of names; a fit with 2x4 also splits "
-        "parameters, among rows of 4; the guarantee is the same",
+        None, "devices among which the records are spread: a number, all, or a list of names; the guarantee is "
+        "the same",
         _accepted_by("fitting.devices:check_devices"), otherwise="the one named by device",
     )  # fmt: skip
     draws: int = setting(1000, "number of posterior draws to keep", _whole(at_least=2, at_most=_MOST_DRAWS), unit="draws")

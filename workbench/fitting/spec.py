@@ -22,7 +22,7 @@ from workbench.data import Dataset
 from workbench.data import load as load_data
 from workbench.data.storage.oblivious import SAMPLERS as OBLIVIOUS_SAMPLERS
 from workbench.fitting import defaults
-from workbench.fitting.devices import grid_named
+from workbench.fitting.devices import devices_named
 from workbench.fitting.one_shot import STATISTICS, OneShot, one_shot_for
 from workbench.fitting.settings import AUTO, Settings, about, described, names, takes
 from workbench.inference import _adaptive_clip, _norms, noise_aware
@@ -92,7 +92,7 @@ class FitSpec:
     :param data: the records as the model sees them.
     :param source: the data set as it was given.
     :param constants: public facts about this data set that the model takes by keyword.
-    :param devices: among which the records are spread; mostly one. :param parts: among how many parameters are, of each row.
+    :param devices: among which the records are spread; mostly one.
     :param largest_clip: which an adapted C never exceeds: the largest norm of a gradient, where the model knows it.
     :param one_shot: how the model is fitted from noised sums, with ``estimator="statistics"``; else None.
     """
@@ -104,7 +104,6 @@ class FitSpec:
     privacy: PrivacySettings
     settings: Settings
     devices: tuple[jax.Device, ...]
-    parts: int = 1
     largest_clip: float = LARGEST_CLIP
     one_shot: OneShot | None = None
 
@@ -116,7 +115,7 @@ class FitSpec:
     @functools.cached_property
     def shards(self) -> Shards | None:
         """How records are spread; None for one device."""
-        return Shards(self.devices, self.parts) if len(self.devices) > 1 else None
+        return Shards(self.devices) if len(self.devices) > 1 else None
 
     @property
     def processes(self) -> Processes:
@@ -126,11 +125,6 @@ class FitSpec:
     def placed(self, tree: Any) -> Any:
         """``tree`` on the device, or on all of them."""
         return jax.device_put(tree, self.device) if self.shards is None else self.shards.replicated(tree)
-
-    def placed_state(self, step: PrivateStep, state: DPVIState) -> DPVIState:
-        """A state of ``step`` on the device, or on all of them: a copy or a part on each."""
-        placed: DPVIState = self.placed(state) if step.parts is None else step.parts.split(state)
-        return placed
 
     def placed_records(self) -> tuple[Any, ...]:
         """``records`` on the device, or spread; those of a file stay there, unless they are spread."""
@@ -242,22 +236,12 @@ class FitSpec:
         return hyper._replace(adaptive=_adaptive_clip.of(self.privacy.iterations, self.largest_clip))
 
     def begin(self, plan: PrivacyPlan, key: jax.Array, step: PrivateStep | None = None) -> tuple[PrivateStep, DPVIState]:
-        """The fit's step, and the state of the run with ``key`` before the first one, as ``at_rest``.
+        """The fit's step, and the state of the run with ``key`` before the first one.
 
         :param step: of ``private_step`` for the same plan and key, where it has been made.
-        :raises ArgumentError: naming ``optimizer`` or ``devices``, if the parameters cannot be split among devices.
         """
         step = self.private_step(plan, key) if step is None else step
-        if step.parts is not None:
-            step = dataclasses.replace(
-                step, model=dataclasses.replace(step.model, initial=jax.device_get(step.model.initial))
-            )
-        state = step.init(key, self.hyper(plan, step), step.model.initial)
-        return step, self.at_rest(step, state)
-
-    def at_rest(self, step: PrivateStep, state: DPVIState) -> DPVIState:
-        """A state of ``step`` while no step is taken: on the host, where no device is to have all of it."""
-        return state if step.parts is None else step.parts.on_host(state)
+        return step, step.init(key, self.hyper(plan, step), step.model.initial)
 
     def run_settings(self) -> dict[str, Any]:
         """The settings that do not change the guarantee, ready for JSON."""
@@ -342,7 +326,7 @@ def resolve(asked: FitRequest) -> FitSpec:
     :raises ArgumentError: naming the argument and its value.
     """
     check_clipping(asked.clipping, asked.strategy)
-    devices, parts = grid_named(asked.devices, asked.device)
+    devices = devices_named(asked.devices, asked.device)
     model, source = model_named(asked.model), data_named(asked.data)
     if source.units is not None and source.units.are_padded:
         raise _validate.ArgumentError(
@@ -398,8 +382,6 @@ def resolve(asked: FitRequest) -> FitSpec:
     del chosen["adapts_clip"]
     chosen |= {**privacy.as_arguments(), "batch_size": None, "device": _named(devices[0])}
     if len(devices) > 1:
-        named = [_named(each) for each in devices]
-        grid = [named[first : first + parts] for first in range(0, len(named), parts)]
-        chosen |= {"device": None, "devices": named if parts == 1 else grid}
+        chosen |= {"device": None, "devices": [_named(each) for each in devices]}
     largest = min(rows * float(advice.get("largest_clip", LARGEST_CLIP)), LARGEST_CLIP)  # rows of a person add up
-    return FitSpec(model, data, source, constants, privacy, Settings(**chosen), devices, parts, largest, one_shot)
+    return FitSpec(model, data, source, constants, privacy, Settings(**chosen), devices, largest, one_shot)

@@ -58,19 +58,18 @@ class Moments(NamedTuple):
         return np.asarray(self.origin, float) + means[:size], means[size:], products[:, :size], products[:, size:]
 
 
-def empty(size: int | None, counts_norms: bool = False, adapts_clip: bool = False, keeps_pull: bool = False) -> Moments:
+def empty(size: int | None, counts_norms: bool = False, adapts_clip: bool = False) -> Moments:
     """Those of no step.
 
-    :param size: d, or None to keep no sums of z. :param keeps_pull: whether sums of v are kept, with those of z.
+    :param size: d, or None to keep no sums of z and v.
     """
 
     def zeros(*shape: int) -> jax.Array:
         return jax.device_put(np.zeros(shape, np.float32))  # jnp.zeros would compile a program for each shape
 
-    sums = (None, None) if size is None else (zeros(size), zeros(1 + size, 1 + 2 * size))
+    origin, sums, pull = (None,) * 3 if size is None else (zeros(size), zeros(1 + size, 1 + 2 * size), zeros(1 + 2 * size))
     norms, warm_up = (zeros(1 + RANGES) if kept else None for kept in (counts_norms, adapts_clip))
-    pull = zeros(1 + 2 * size) if keeps_pull and size is not None else None
-    return Moments(sums[0], sums[1], norms, jnp.int32(0) if adapts_clip else None, warm_up, pull)
+    return Moments(origin, sums, norms, jnp.int32(0) if adapts_clip else None, warm_up, pull)
 
 
 def with_release(moments: Moments, point: Any, gradient: Any, norms: jax.Array | None, counts: jax.Array) -> Moments:

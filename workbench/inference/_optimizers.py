@@ -15,10 +15,10 @@ from numpyro.optim import _NumPyroOptim, optax_to_numpyro
 from workbench import _validate
 from workbench.inference._factors import single
 
-__all__ = ["ELEMENTWISE", "Optimizer", "averaged", "check_optimizer", "is_elementwise", "optimizer_for"]
+__all__ = ["Optimizer", "averaged", "check_optimizer", "optimizer_for"]
 
 # each treats every entry by itself, so it may see all parameters as one vector
-ELEMENTWISE = (
+_ELEMENTWISE = (
     numpyro.optim.Adagrad,
     numpyro.optim.Adam,
     numpyro.optim.ClippedAdam,
@@ -38,11 +38,6 @@ def check_optimizer(argument: str, optim: Any) -> None:
         raise _validate.ArgumentError(argument, "SM3", "cannot be compiled: take another, such as Adagrad.")
     if not isinstance(optim, _NumPyroOptim) and not (hasattr(optim, "init") and hasattr(optim, "update")):
         raise _validate.ArgumentError(argument, optim, "must be an optimiser of numpyro.optim or optax.")
-
-
-def is_elementwise(optim: Any) -> bool:
-    """Whether an optimiser is known to treat each entry by itself: Adam and six others of numpyro's."""
-    return type(optim) in ELEMENTWISE
 
 
 def _as_numpyro(optim: Any) -> _NumPyroOptim:
@@ -112,7 +107,7 @@ def optimizer_for(params: Any, optim: Any, learning_rate: float | None = None) -
     base = _as_numpyro(optim if learning_rate is None else optim(learning_rate))
     leaves, treedef = jax.tree.flatten(params)
     few = sum(leaf.size for leaf in leaves) <= _FEW and len({leaf.dtype for leaf in leaves}) == 1
-    is_vector = few and is_elementwise(base)
+    is_vector = few and type(base) in _ELEMENTWISE
     vector = (treedef, tuple(leaf.shape for leaf in leaves)) if is_vector else None
     kinds = jax.tree.map(lambda leaf: leaf.dtype, params)
     return Optimizer(base, None if learning_rate is None else optim, vector, kinds)

@@ -11,7 +11,7 @@ import jax.numpy as jnp
 from workbench import _validate
 from workbench.noise.mechanism import GaussianMechanism, Noise, OnGrid
 
-__all__ = ["Release", "counts_on_grid", "noised", "spacing"]
+__all__ = ["Release", "noised", "spacing"]
 
 
 class Release(NamedTuple):
@@ -37,15 +37,10 @@ def noised(
     if counts is None or noise is None:
         return mechanism.add(total, noise), None
     for_sum, for_counts = jnp.split(noise.units, [size])
-    in_spacings = counts_on_grid(mechanism, counts, noise.level, sigma)
+    one = mechanism.whole_spacings(sigma, noise.level)  # a count of 1; 0 where noise leaves no room for counts
+    in_spacings = OnGrid(counts * one, jnp.where(one > 0, 1 / one, 0))
     sum_with_noise = mechanism.add(total, Noise(for_sum, noise.level))
     return sum_with_noise, mechanism.add(in_spacings, Noise(for_counts, noise.level))
-
-
-def counts_on_grid(mechanism: GaussianMechanism, counts: Any, level: jax.Array, sigma: jax.Array) -> OnGrid:
-    """Counts, whole numbers, in spacings of noise of ``level``. :param sigma: as of ``noised``."""
-    one = mechanism.whole_spacings(sigma, level)  # a count of 1; 0 where noise leaves no room for counts
-    return OnGrid(counts * one, jnp.where(one > 0, 1 / one, 0))
 
 
 def spacing(

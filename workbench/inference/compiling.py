@@ -253,8 +253,6 @@ def steps_of_epoch(private_step: PrivateStep, interval: int, lanes: int = 1) -> 
 
 def _steps_ahead(private_step: PrivateStep, interval: int, lanes: int = 1) -> int:
     """How many steps' random draws are made at once: many for small models, one for large ones, none that go unused."""
-    if private_step.parts is not None:
-        return 1
     words = (private_step.mechanism.words_for(private_step.noise_size) + private_step.sampler.words + 2) * lanes
     return _evenly(interval, max(1, min(_STEPS_AHEAD, _WORDS_AHEAD // words)))
 

@@ -9,9 +9,6 @@ on which records are in it, as with another ``microbatch_size``.
 The devices may belong to several processes (``processes_of``). Each puts on its devices their parts of the records. Of
 records in a file it has no others in memory.
 
-With a second axis of the mesh, parameters, the optimiser's state and the noise are in parts too (``parts``). Records are
-spread over both axes.
-
 Drawing a minibatch takes q N random words, a small part of what its gradients take. Random allocation takes N words and a
 sort once an epoch, on every device.
 """
@@ -34,9 +31,9 @@ from workbench.inference.processes import ALONE, Processes
 from workbench.noise.mechanism import OnGrid
 from workbench.sampling.minibatch import Minibatch, Sampler, usual_binomial_size
 
-__all__ = ["PARAMETERS", "RECORDS", "Shards", "own_copy", "processes_of"]
+__all__ = ["Shards", "own_copy", "processes_of"]
 
-RECORDS, PARAMETERS = "records", "parameters"  # axes of a mesh
+_AXIS = "records"  # of the mesh
 
 
 @dataclass(frozen=True)
@@ -46,29 +43,18 @@ class Shards:
     N is the public number of records, of which there may be fewer.
 
     :param devices: of one kind, each once.
-    :param parts: in how many parts parameters are. Devices i parts to (i + 1) parts - 1 have one of each.
     """
 
     devices: tuple[jax.Device, ...]
-    parts: int = 1
 
     def __post_init__(self) -> None:
         if len(set(self.devices)) < len(self.devices) or not self.devices:
             raise ArgumentError("devices", self.devices, "must be one device or more, each once.")
-        if self.parts < 1 or len(self.devices) % self.parts:
-            raise ArgumentError("parts", self.parts, f"must divide the number of devices, {len(self.devices)}.")
 
     @property
     def mesh(self) -> Mesh:
-        """The devices as an axis of records, or as one of records and one of parameters."""
-        if self.parts == 1:
-            return Mesh(np.array(self.devices), (RECORDS,))
-        return Mesh(np.array(self.devices).reshape(-1, self.parts), (RECORDS, PARAMETERS))
-
-    @property
-    def axes(self) -> str | tuple[str, str]:
-        """Those of the mesh: records are spread over all of them."""
-        return RECORDS if self.parts == 1 else (RECORDS, PARAMETERS)
+        """The devices as an axis of records."""
+        return Mesh(np.array(self.devices), (_AXIS,))
 
     def held(self, num_records: int) -> int:
         """Records that a device has room for. The last ones may hold fewer. :param num_records: the public number."""
@@ -92,7 +78,7 @@ class Shards:
             room = held - len(rows)
             return np.concatenate([rows, np.zeros((room, *array.shape[1:]), array.dtype)]) if room else rows
 
-        sharding, shape = NamedSharding(self.mesh, PartitionSpec(self.axes)), (held * len(self.devices), *array.shape[1:])
+        sharding, shape = NamedSharding(self.mesh, PartitionSpec(_AXIS)), (held * len(self.devices), *array.shape[1:])
         places: Any = sharding.addressable_devices_indices_map(shape)
         # one after the other: of records in a file a process has one part in memory at a time
         parts = [jax.device_put(part(index[0].start or 0), device) for device, index in places.items()]
@@ -133,31 +119,19 @@ class Shards:
         """
 
         def of_device(u: Any, records: tuple[jax.Array, ...], minibatch: Minibatch) -> Any:
-            total, counts = self.sum_here(sums, u, records, minibatch)
+            own, places = _own(minibatch, lax.axis_index(_AXIS) * held, held)
+            total, counts = sums(u, records, own, places)
             if not isinstance(total, OnGrid):
-                return lax.psum((total, counts), self.axes)
-            units, counts = lax.psum((total.units, counts), self.axes)
+                return lax.psum((total, counts), _AXIS)
+            units, counts = lax.psum((total.units, counts), _AXIS)
             return OnGrid(units, total.spacing), counts  # the spacing is the same everywhere
 
-        specs = PartitionSpec(), PartitionSpec(self.axes), PartitionSpec()
+        held = self.held(public_size)
+        room = held * len(self.devices) - len(records[0])
+        filled = tuple(jnp.pad(array, [(0, room), *[(0, 0)] * (array.ndim - 1)]) if room else array for array in records)
+        specs = PartitionSpec(), PartitionSpec(_AXIS), PartitionSpec()
         mapped = jax.shard_map(of_device, mesh=self.mesh, in_specs=specs, out_specs=PartitionSpec(), check_vma=False)
-        return mapped(u, self.filled(records, public_size), minibatch)
-
-    def filled(self, records: Sequence[jax.Array], public_size: int) -> tuple[jax.Array, ...]:
-        """``records`` as many as devices have room for; those of ``spread`` are. :param public_size: of the sampler."""
-        room = self.held(public_size) * len(self.devices) - len(records[0])
-        return tuple(jnp.pad(array, [(0, room), *[(0, 0)] * (array.ndim - 1)]) if room else array for array in records)
-
-    def sum_here(
-        self, sums: Callable[..., tuple[Any, Any]], u: Any, records: Sequence[jax.Array], minibatch: Minibatch
-    ) -> tuple[Any, Any]:
-        """What ``sums`` gives on this device, in a function that is mapped over ``mesh``.
-
-        :param records: this device's own. The others are as for ``sum_of``.
-        """
-        held = len(records[0])
-        own, places = _own(minibatch, lax.axis_index(self.axes) * held, held)
-        return sums(u, records, own, places)
+        return mapped(u, filled, minibatch)
 
 
 def processes_of(shards: Shards | None) -> Processes:

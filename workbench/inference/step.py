@@ -26,7 +26,6 @@ from workbench.inference._optimizers import Optimizer, averaged
 from workbench.inference._release import Release
 from workbench.inference._units import UnitRows, parted
 from workbench.inference.estimators import Estimator, RecordLoss
-from workbench.inference.parts import Parts
 from workbench.inference.record_model import Record, RecordModel, common_length
 from workbench.inference.sharding import Shards
 from workbench.inference.state import (
@@ -47,7 +46,7 @@ from workbench.sampling.minibatch import Minibatch, Sampler
 
 __all__ = ["PrivateStep"]
 
-_LARGE = 2**16  # coordinates from which noise is drawn separately from the step's other words
+_LARGE = 2**16  # coordinates from which noise has a key of its own and is drawn in chunks
 
 
 @dataclass(frozen=True, eq=False)
@@ -96,19 +95,6 @@ class PrivateStep:
         return self.noise_size + (_norms.RANGES if self.counts_norms else 0)
 
     @property
-    def is_large(self) -> bool:
-        """Whether noise has a key of its own, so that parts of it can be drawn."""
-        return self.noised_coordinates >= _LARGE
-
-    @functools.cached_property
-    def parts(self) -> Parts | None:
-        """How parameters are split among devices; None where each device has all of them.
-
-        :raises ArgumentError: as ``Parts``.
-        """
-        return None if self.shards is None or self.shards.parts == 1 else Parts(self)
-
-    @property
     def share_of_sum(self) -> float:
         """By what the noise multiplier is divided for the sum, in (0, 1]: what counting norms leaves to it."""
         return _norms.OF_SUM if self.counts_norms else 1.0
@@ -134,9 +120,8 @@ class PrivateStep:
         average = None if hyper.average_from is None else start
         moments = None
         if hyper.moments_from is not None:
-            is_split = self.shards is not None and self.shards.parts > 1
             kept = self.noise_size if self.keeps_moments else None
-            moments = _moments.empty(kept, self.counts_norms, hyper.adaptive is not None, not is_split)
+            moments = _moments.empty(kept, self.counts_norms, hyper.adaptive is not None)
         return DPVIState(optim_state, jnp.int32(0), key, average, moments)
 
     def _start(self, params: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
@@ -150,17 +135,16 @@ class PrivateStep:
         """
         # one stream for all: each call of ChaCha20 costs 0.2 s of compilation and some microseconds
         coordinates = self.noised_coordinates
-        sizes = (self.sampler.words, 0 if self.is_large else self.mechanism.words_for(coordinates), 2)
+        is_large = coordinates >= _LARGE
+        sizes = (self.sampler.words, 0 if is_large else self.mechanism.words_for(coordinates), 2)
         words = stream(key, number, sum(sizes))
         for_minibatch, for_noise, for_base_noise = jnp.split(words, np.cumsum(sizes[:-1]))
         level = self.mechanism.level(self.sampler.capacity, hyper.noise_multiplier)
-        if self.is_large:
+        if is_large:
             noise_key = jax.random.fold_in(jax.random.fold_in(key, Purpose.LARGE_NOISE), number)
-            draw = self.mechanism.noise if self.parts is None else self.parts.noise
-            noise = draw(noise_key, coordinates, level)
+            noise = self.mechanism.noise(noise_key, coordinates, level)
         else:
             noise = self.mechanism.noise_from(for_noise, coordinates, level)
-            noise = noise if noise is None or self.parts is None else self.parts.divided(noise)
         if minibatch is None:
             minibatch = self.sampler.draw_from(for_minibatch, key, number)
         return Draws(minibatch, noise, fast_key(for_base_noise))
@@ -170,15 +154,12 @@ class PrivateStep:
 
         :param records: all N records, of which the step reads its minibatch; with ``units`` their rows, first rows and
             numbers of rows.
-        :param state: with ``parts``, of ``Parts.split``.
         :param draws: of ``draw`` for this very step and no other: draws that are used twice cancel between two releases.
         :raises ArgumentError: as ``require_records`` does, or naming ``state``, if this process has taken that step before;
             the latter not under jit, which cannot see it.
         """
         records = self._checked(state, records)
-        if self.parts is not None:
-            return self.parts.step(state, records, draws, hyper)
-        model = self.model_with(hyper)
+        model = self._model_with(hyper)
         released: list[Release] = []
 
         def noised_sum(loss: RecordLoss, u: Any) -> Any:
@@ -191,8 +172,8 @@ class PrivateStep:
         gradient = self.estimator.gradient(model, params, draws.base_noise, self.sampler.sampling_rate, noised_sum)
         mean = jax.tree.map(lambda leaf: leaf / model.num_records, gradient)
         optim_state = self.optimizer.update(mean, state.optim_state, hyper.learning_rate)
-        average = self.averaged(state, lambda: self.optimizer.get_params(optim_state), hyper)
-        moments = self.moments(state, released[0], hyper)
+        average = self._averaged(state, optim_state, hyper)
+        moments = self._moments(state, released[0], hyper)
         if moments is not None and moments.pull is not None:
             moments = self._with_pull(moments, model, params, mean, draws, state, hyper)
         return DPVIState(optim_state, state.step + 1, state.key, average, moments)
@@ -210,26 +191,26 @@ class PrivateStep:
         size = jnp.where(is_dithered, hyper.dither, 0.0)
         return restored((flat + size * signs(draws.base_noise, flat.size)).astype(flat.dtype))
 
-    def model_with(self, hyper: Hyperparameters) -> RecordModel:
+    def _model_with(self, hyper: Hyperparameters) -> RecordModel:
         """The model with the constants of ``hyper``."""
         return self.model.with_static(hyper.constants) if hyper.constants else self.model
 
-    def averaged(self, state: DPVIState, newest: Callable[[], Any], hyper: Hyperparameters) -> Any:
-        """The mean of the iterates of ``state`` with the one that follows, ``newest()``; None where none is kept."""
+    def _averaged(self, state: DPVIState, optim_state: Any, hyper: Hyperparameters) -> Any:
+        """The mean of the iterates of ``state`` with the one of ``optim_state``; None where none is kept."""
         if hyper.average_from is None:
             return None
-        return averaged(state.average, newest(), state.step + 1 - hyper.average_from)
+        return averaged(state.average, self.optimizer.get_params(optim_state), state.step + 1 - hyper.average_from)
 
     def _release_at(
         self, loss: RecordLoss, u: Any, state: DPVIState, records: Record, draws: Draws, hyper: Hyperparameters
     ) -> Release:
         """The sum of the minibatch's clipped gradients at ``u``, plus noise."""
-        clipped, sigma, of_norms = self.clipped_sums(loss, state, draws, hyper)
+        clipped, sigma, of_norms = self._clipped_sums(loss, state, draws, hyper)
         add_up = clipped if self.shards is None else functools.partial(self.shards.sum_of, clipped, self.sampler.public_size)
         total, counts = add_up(u, records, draws.minibatch)
         return Release(u, *_release.noised(self.mechanism, self.noise_size, total, counts, draws.noise, sigma / of_norms))
 
-    def clipped_sums(
+    def _clipped_sums(
         self, loss: RecordLoss, state: DPVIState, draws: Draws, hyper: Hyperparameters
     ) -> tuple[Callable[..., tuple[Any, Any]], jax.Array, Any]:
         """(how clipped gradients are added up, as ``Shards.sum_of`` takes it; sigma, and by what it is divided for counts).
@@ -309,7 +290,7 @@ class PrivateStep:
         first = hyper.moments_from if hyper.average_from is None else jnp.maximum(hyper.moments_from, hyper.average_from)
         return _moments.with_pull(moments, direction, state.step >= first)
 
-    def moments(self, state: DPVIState, release: Release, hyper: Hyperparameters) -> _moments.Moments | None:
+    def _moments(self, state: DPVIState, release: Release, hyper: Hyperparameters) -> _moments.Moments | None:
         """Those of the state that follows ``state``; None where none are kept."""
         moments = state.moments
         if hyper.moments_from is None or moments is None:

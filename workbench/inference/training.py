@@ -112,9 +112,7 @@ class _Display:
 
     def host_params(self, state: DPVIState) -> dict[str, Any]:
         """Constrained parameters; copies, because the next chunk reuses the state's memory."""
-        parts = self._private_step.parts  # on the host, from where JAX would take them to its first device
-        with contextlib.nullcontext() if parts is None else jax.default_device(parts.shards.devices[0]):
-            return jax.tree.map(lambda value: np.array(value, copy=True), self._constrain(state))
+        return jax.tree.map(lambda value: np.array(value, copy=True), self._constrain(state))
 
     def end_of_chunk(self, steps: int, interval: int) -> int:
         """The step at which the next chunk ends."""
@@ -202,7 +200,7 @@ def run(
     :param before_chunk: called with the state before each chunk and the step that it goes to, to write them down. If that
         fails, with an OSError or a ValueError, the run is cancelled before the chunk, with the error as its message.
     :return: the state at the end, as the generator's value, to continue from or to save. If devices share the records, it
-        is a copy on one of them or on the host; if another process ended within a chunk, it is the state before that chunk,
+        is a copy on one of them; if another process ended within a chunk, it is the state before that chunk,
         of which nobody saw a result.
     :raises ArgumentError: before the first snapshot, if ``records`` or ``hyper`` are not such as ``private_step`` was made
         for.
@@ -289,10 +287,7 @@ def to_the_end(
 def _here(private_step: PrivateStep, state: DPVIState) -> DPVIState:
     """The state for what this process computes by itself.
 
-    Of parameters in parts it is put together on the host. With other processes it is a copy, which stays when one of them
-    ends in the middle of a chunk, to resume from.
+    With other processes it is a copy, which stays when one of them ends in the middle of a chunk, to resume from.
     """
-    if private_step.parts is not None:
-        return private_step.parts.joined(state)
     here: DPVIState = own_copy(private_step.shards, state)
     return here if processes_of(private_step.shards).count == 1 else _copied(here)

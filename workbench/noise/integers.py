@@ -45,7 +45,7 @@ from workbench import _validate
 from workbench.noise.chacha20 import require_secure
 
 __all__ = [
-    "COARSEST", "FINEST", "delta_cost", "part_size", "rounded_gaussian", "rounded_gaussian_from", "rounded_gaussian_part",
+    "COARSEST", "FINEST", "delta_cost", "rounded_gaussian", "rounded_gaussian_from",
     "words_for",
 ]  # fmt: skip
 
@@ -289,28 +289,6 @@ def rounded_gaussian(key: jax.Array, count: int, level: Any) -> jax.Array:
     if count < 2 * _CHUNK:
         return rounded_gaussian_from(jax.random.bits(key, (words_for(count),), jnp.uint32), count, level)
     return _of_keys(jax.random.split(key, -(-count // _CHUNK)), level)[:count]
-
-
-def part_size(count: int, parts: int) -> int:
-    """How many draws ``rounded_gaussian_part`` makes: whole chunks, the same number in each part."""
-    return -(-count // (parts * _CHUNK)) * _CHUNK
-
-
-def rounded_gaussian_part(key: jax.Array, count: int, number: Any, parts: int, level: Any) -> jax.Array:
-    """One of ``parts`` equal parts of what ``rounded_gaussian`` draws, bit for bit, int32[``part_size(count, parts)``].
-
-    Part ``number`` begins with draw ``number * part_size``. Draws from ``count`` on belong to no coordinate.
-
-    :param count: all draws; at least 18 048, because fewer do not come in chunks.
-    :param number: from 0, int32 scalar, which may be traced.
-    :raises TypeError: if ``key`` is not a ChaCha20 key.
-    :raises ArgumentError: if ``level`` is out of range, or ``count`` too small.
-    """
-    require_secure(key)
-    _validate.integer("count", count, at_least=2 * _CHUNK)
-    # a chunk's key follows from its number, however many there are
-    keys = jax.random.split(key, (parts, part_size(count, parts) // _CHUNK))
-    return _of_keys(keys[number], _checked(level))
 
 
 def _of_keys(keys: jax.Array, level: Any) -> jax.Array:

@@ -39,10 +39,7 @@ def _level(numbers: Any, deviation: Any) -> Any:
 
 
 class OnGrid(NamedTuple):
-    """A sum in whole multiples of g. ``units``: pytree of int32 arrays; ``spacing``: g, float32 scalar, public.
-
-    What is noised in parts, as one vector, may have a spacing for each of its entries.
-    """
+    """A sum in whole multiples of g. ``units``: pytree of int32 arrays; ``spacing``: g, float32 scalar, public."""
 
     units: Any
     spacing: jax.Array
@@ -127,10 +124,6 @@ class GaussianMechanism:
         """
         require_secure(key)
         return Noise(integers.rounded_gaussian(key, size, level), level) if self.noise_multiplier > 0 else None
-
-    def noise_part(self, key: jax.Array, size: int, number: Any, parts: int, level: jax.Array) -> jax.Array:
-        """Of ``noise`` for ``size`` coordinates the units of one part, as ``integers.rounded_gaussian_part``."""
-        return integers.rounded_gaussian_part(key, size, number, parts, level)
 
     def noise_from(self, words: jax.Array, size: int, level: jax.Array) -> Noise | None:
         """``noise`` from words of ``chacha20.stream``: uint32[``words_for(size)``]. Use them for nothing else."""
