@@ -9,19 +9,18 @@ from __future__ import annotations
 import ast
 import re
 import unicodedata
-from collections.abc import Collection
 from typing import Any
 
 from workbench import _validate
 
-__all__ = ["MOST_FACTORS", "MOST_POWER", "check_products", "check_text", "python_of", "refused"]
+__all__ = ["MOST_FACTORS", "MOST_POWER", "MOST_PRODUCTS", "check_text", "python_of", "refused"]
 
 _LONGEST = 20_000  # characters
 _LONGEST_CALL = 5_000  # characters
 _DEEPEST = 40  # brackets in brackets
 _DEEPEST_CALL = 100  # operations in operations
 _MOST_DIGITS = 30
-_MOST_PRODUCTS = 5_000  # terms that an operator makes
+MOST_PRODUCTS = 10_000  # products of terms in all, before equal ones are merged
 MOST_POWER = 10
 MOST_FACTORS = 8  # of an interaction
 _DIGITS = re.compile(rf"(?<!\w)\d[\da-fA-FxX_]{{{_MOST_DIGITS},}}")
@@ -48,15 +47,6 @@ def check_text(formula: str) -> None:
         raise refused(formula, f"has {deepest} brackets in brackets; at most {_DEEPEST} are possible.")
     for digits in _DIGITS.findall(formula):
         raise refused(formula, f"has a number of {len(digits)} digits; at most {_MOST_DIGITS} are possible.")
-
-
-def check_products(formula: str, *sets: Collection[Any]) -> None:
-    """:raises ArgumentError: naming ``formula``, if one of each of ``sets`` make too many products."""
-    count = 1
-    for each in sets:
-        count *= len(each)
-    if count > _MOST_PRODUCTS:
-        raise refused(formula, f"multiplies out to {count} terms at once; at most {_MOST_PRODUCTS} are possible.")
 
 
 def python_of(formula: str, text: str) -> ast.expr | None:

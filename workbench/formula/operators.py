@@ -1,19 +1,21 @@
-"""formulaic's operators with limits: what multiplies out to too many terms is refused before it is made."""
+"""formulaic's operators with limits: what multiplies out to too many terms is refused before it is expanded."""
 
 from __future__ import annotations
 
 import ast
 import functools
 import importlib
+import math
 import re
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
-from workbench.formula.limits import MOST_POWER, check_products, python_of, refused
+from workbench.formula.limits import MOST_FACTORS, MOST_POWER, MOST_PRODUCTS, python_of, refused
 
-__all__ = ["check_tokens", "terms_of"]
+__all__ = ["check_size", "check_tokens", "terms_of"]
 
-_PRODUCTS = ("*", "/", "in", ":")
+_LONGEST = 100  # columns of an interaction that - may still take away
 _POWERS = ("**", "^")
 _COMPARISON = re.compile(r"[<>]=?|[=!]=")
 _ARITHMETIC = {"*": "*", ":": "*", "/": "/"}
@@ -23,13 +25,17 @@ def terms_of(formula: str, source: str) -> list[tuple[str, ...]]:
     """The terms of ``source`` in order, each as the texts of its factors; the intercept is ("1",).
 
     :param formula: the text to which errors refer.
-    :raises ArgumentError: naming ``formula``, for too many products, or a power of one term.
+    :raises ArgumentError: naming ``formula``, for a power of one term, or one that is too high.
     """
+    terms = _parser(formula).get_terms(source)
+    return [tuple(str(factor.expr) for factor in term.factors) for term in terms]
+
+
+def _parser(formula: str) -> Any:
     parser = importlib.import_module("formulaic.parser")
     resolver = _resolver()(feature_flags=set())
     resolver.formula = formula
-    terms = parser.DefaultFormulaParser(operator_resolver=resolver, feature_flags=set()).get_terms(source)
-    return [tuple(str(factor.expr) for factor in term.factors) for term in terms]
+    return parser.DefaultFormulaParser(operator_resolver=resolver, feature_flags=set())
 
 
 def check_tokens(formula: str, tokens: Sequence[Any], quoted: Mapping[str, str]) -> None:
@@ -75,6 +81,100 @@ def _check_number(formula: str, place: int, texts: Sequence[str], operand: Calla
     raise refused(formula, "has a number as a factor: numbers belong inside I(...), and 0 or - 1 leaves out the intercept.")
 
 
+# ---- how much a formula multiplies out to ---------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class _Size:
+    """Upper bounds for a set of terms.
+
+    :param count: of its terms. :param longest: factors of a term. :param factors: a bit for each different factor.
+    """
+
+    count: int = 0
+    longest: int = 0
+    factors: int = 0
+
+    def times(self, other: _Size) -> _Size:
+        """The product of each term with each of ``other``; there are only so many sets of the factors."""
+        factors = self.factors | other.factors
+        different = factors.bit_count()
+        longest = min(self.longest + other.longest, different)
+        count, sets = self.count * other.count, 0
+        for size in range(1, longest + 1):
+            sets += math.comb(different, size)
+            if sets >= count:
+                return _Size(count, longest, factors)
+        return _Size(min(count, sets), longest, factors)
+
+    def plus(self, other: _Size) -> _Size:
+        """The union."""
+        longest = max(self.longest, other.longest)
+        return _Size(self.count + other.count, longest, self.factors | other.factors)
+
+    def joined(self) -> _Size:
+        """The product of all terms."""
+        return _Size(min(self.count, 1), self.factors.bit_count(), self.factors)
+
+
+def check_size(formula: str, sources: Iterable[str]) -> None:
+    """Count the products of terms that all ``sources`` make, before any is made.
+
+    :param formula: the text to which errors refer.
+    :raises ArgumentError: naming ``formula``, for too many products, or an interaction of too many columns.
+    """
+    bits: dict[str, int] = {}
+    products = 0
+
+    def multiplied(one: _Size, other: _Size) -> _Size:
+        nonlocal products
+        products += one.count * other.count
+        made = one.times(other)
+        if made.longest > _LONGEST:
+            words = f"has an interaction of more than {_LONGEST} columns; at most {MOST_FACTORS} are possible."
+            raise refused(formula, words)
+        if products > MOST_PRODUCTS:
+            words = f"multiplies out to {products} terms; at most {MOST_PRODUCTS} are possible."
+            raise refused(formula, words)
+        return made
+
+    def combined(symbol: str, args: Sequence[Any], sizes: Sequence[_Size]) -> _Size:
+        if len(sizes) == 1:
+            return _Size() if symbol == "-" else sizes[0]
+        left, right = sizes
+        if symbol == "+":
+            return left.plus(right)
+        if symbol == "*":
+            return left.plus(right).plus(multiplied(left, right))
+        if symbol == ":":
+            return multiplied(left, right)
+        if symbol in ("/", "in"):
+            parents, nested = (left, right) if symbol == "/" else (right, left)
+            return parents.plus(multiplied(parents.joined(), nested))
+        if symbol in _POWERS:
+            written = str(getattr(args[1], "token", ""))
+            power = min(int(written) if written.isdecimal() else MOST_POWER, MOST_POWER, left.count)
+            return functools.reduce(multiplied, [left] * max(power, 1))
+        return left
+
+    for source in sources:
+        try:
+            tree = _parser(formula).get_ast(source)
+        except Exception:  # ``terms_of`` says why it cannot be read
+            continue
+        waiting, sizes = [(tree, False)], list[_Size]()
+        while waiting:
+            node, has_sizes = waiting.pop()
+            if not hasattr(node, "args"):
+                text = str(getattr(node, "token", ""))
+                sizes.append(_Size(1, 1, 1 << bits.setdefault(text, len(bits))))
+            elif has_sizes:
+                first = len(sizes) - len(node.args)
+                sizes[first:] = [combined(node.operator.symbol, node.args, sizes[first:])]
+            else:
+                waiting += [(node, True), *((each, False) for each in reversed(node.args))]
+
+
 @functools.cache
 def _resolver() -> type:
     """formulaic's resolver of operators with limits; formulaic is imported where a formula is read."""
@@ -87,18 +187,11 @@ def _resolver() -> type:
         def operators(self) -> list[Any]:
             operators: list[Any] = super().operators
             for operator in operators:
-                if operator.symbol in _PRODUCTS:
-                    operator._to_terms = functools.partial(_multiplied, self.formula, operator._to_terms)
-                elif operator.symbol in _POWERS:
+                if operator.symbol in _POWERS:
                     operator._to_terms = functools.partial(_power, self.formula)
             return operators
 
     return Limited
-
-
-def _multiplied(formula: str, to_terms: Callable[..., Any], *sets: Collection[Any]) -> Any:
-    check_products(formula, *sets)
-    return to_terms(*sets)
 
 
 def _power(formula: str, base: Any, exponent: Collection[Any]) -> Any:
@@ -114,6 +207,5 @@ def _power(formula: str, base: Any, exponent: Collection[Any]) -> Any:
         raise refused(formula, f"has a power of {name}, which is {name} in a formula: write I({name}**{literal}).")
     product = base
     for _ in range(min(int(literal), len(base)) - 1):  # more factors give no further terms
-        check_products(formula, product, base)
         product = type(base)(one * other for one in product for other in base)
     return product

@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 from workbench import _validate
 from workbench.formula.hints import CALLS, LEFT, OFFSET
 from workbench.formula.limits import MOST_FACTORS, check_text, python_of, refused
-from workbench.formula.operators import check_tokens, terms_of
+from workbench.formula.operators import check_size, check_tokens, terms_of
 
 __all__ = ["Group", "Parsed", "Term", "parse", "refused", "term_name", "unquoted"]
 
@@ -156,6 +156,7 @@ def parse(formula: Any) -> Parsed:
     left, right = plain.split("~")
     response, extras = _response(text, left)
     plain, pairs = _split(text, right, quoted)
+    check_size(text, (plain, *(side for pair in pairs for side in pair)))
     intercept, terms = _terms(text, plain)
     terms, offsets = _without_offsets(text, terms)
     if offsets.keys() & extras.keys():
