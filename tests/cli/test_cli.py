@@ -958,3 +958,41 @@ def test_the_command_starts_without_the_libraries_that_its_work_needs():
     """``workbench --help`` and a wrong option are answered at once."""
     script = "import sys, workbench.cli.main; print(sorted({'numpy', 'jax', 'pandas', 'scipy'} & sys.modules.keys()))"
     assert subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True).stdout == "[]\n"
+
+
+# ---- where a command cannot go on -----------------------------------------------------------------------------------------
+
+
+def begun(*words, stdout, **environment):
+    """The process of a command, with its standard error in a pipe."""
+    environment = {**os.environ, **environment}
+    command = [sys.executable, "-m", "workbench", *map(str, words)]
+    return subprocess.Popen(command, stdout=stdout, stderr=subprocess.PIPE, env=environment, text=True)
+
+
+@pytest.mark.parametrize("words", [["models"], ["data"]])
+@pytest.mark.parametrize("where", ["closed", "full"])
+def test_output_that_cannot_be_written_is_said_on_one_line(where, words):
+    if where == "full":
+        if not os.path.exists("/dev/full"):
+            pytest.skip("no /dev/full")
+        with open("/dev/full", "w") as full:
+            process = begun(*words, stdout=full)
+        reason = "No space left on device"
+    else:
+        reading, writing = os.pipe()
+        os.close(reading)
+        process = begun(*words, stdout=writing)
+        os.close(writing)
+        reason = "Broken pipe"
+    _, err = process.communicate(timeout=120)
+    assert (process.returncode, err) == (1, f"workbench {words[0]}: cannot write to standard output: {reason}.\n")
+
+
+def test_a_device_that_there_is_not_is_said_on_one_line(table):
+    words = ["--target", "ill", "--bounds", "age=0:120", "dose=0:200", "--epsilon", "1", "--quiet", "--no-ledger"]
+    process = begun("fit", "--data", table, *words, stdout=subprocess.PIPE, JAX_PLATFORMS="tpu")
+    out, err = process.communicate(timeout=120)
+    assert (process.returncode, out) == (1, "")
+    assert err.startswith("workbench fit: JAX starts no device of JAX_PLATFORMS='tpu': ")
+    assert err.count("\n") == 1

@@ -7,6 +7,9 @@ Results go to standard output (with ``--json`` as one object), progress and erro
 from __future__ import annotations
 
 import argparse
+import contextlib
+import errno
+import os
 import sys
 from collections.abc import Sequence
 
@@ -53,7 +56,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _carried_out(parsed: argparse.Namespace) -> int:
     """Do what a command asks for; the exit code. Errors that have a sentence are printed as one."""
     try:
-        return int(parsed.run(parsed))
+        code = int(parsed.run(parsed))
+        sys.stdout.flush()  # here a closed pipe or a full disk can still be said
+        return code
     except ArgumentError as error:
         message = printable(in_options(error))
     except KeyboardInterrupt:
@@ -67,16 +72,20 @@ def _carried_out(parsed: argparse.Namespace) -> int:
             reason = str(error)
         elif error.filename is not None and error.strerror is not None:  # a file that this user may not use, a full disk
             reason = f"{error.filename}: {error.strerror}."
+        elif error.errno in (errno.EPIPE, errno.ENOSPC):  # files have names
+            _drop_output()
+            reason = f"cannot write to standard output: {error.strerror}."
         else:
             raise
         print(f"workbench {parsed.command}: {printable(reason)}", file=sys.stderr)
         return FAILED
-    except RuntimeError as error:
+    except (RuntimeError, AssertionError) as error:  # JAX asserts that it has a device
         from workbench.inference.processes import ProcessError
 
-        if not isinstance(error, ProcessError):
+        reason = str(error) if isinstance(error, ProcessError) else _why_no_device()
+        if not reason:
             raise
-        print(f"workbench {parsed.command}: {printable(str(error))}", file=sys.stderr)
+        print(f"workbench {parsed.command}: {printable(reason)}", file=sys.stderr)
         return FAILED
     except ValueError as error:
         from workbench.inference import PrivacyModelError
@@ -86,3 +95,23 @@ def _carried_out(parsed: argparse.Namespace) -> int:
         message = str(error)
     print(f"workbench {parsed.command}: {message}", file=sys.stderr)
     return UNUSABLE
+
+
+def _drop_output() -> None:
+    """Let standard output, which takes nothing more, lose the rest, so that Python can end without an error."""
+    with contextlib.suppress(OSError):
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, sys.stdout.fileno())
+        os.close(nowhere)
+
+
+def _why_no_device() -> str:
+    """Why JAX starts no device; "" if it does."""
+    import jax
+
+    try:
+        jax.devices()
+    except (RuntimeError, AssertionError) as error:
+        reason = str(error).partition("\n")[0].rstrip(".") or "there is none"
+        return f"JAX starts no device of JAX_PLATFORMS={os.environ.get('JAX_PLATFORMS')!r}: {reason}."
+    return ""
