@@ -4,13 +4,15 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 PARALLEL := --numprocesses auto --maxprocesses 4 --dist worksteal
 
-.PHONY: help lab demo test test-all lint docs docs-links bench bench-layers bench-gpu experiments picture clean
+.PHONY: help lab demo test test-all test-bounds lint docs docs-links bench bench-layers bench-gpu experiments picture clean
 
 help:
 	@echo "make lab       install into $(VENV) and open JupyterLab on the quickstart (BROWSER=none: only serve)"
 	@echo "make test      install the test dependencies too and run the tests"
 	@echo "make demo      the same fit without Jupyter, on the command line; writes runs/demo/report.html"
 	@echo "make test-all  all tests: every browser, notebook and killed process, large trials"
+	@echo "make test-bounds  a part of the tests with the oldest and with the newest packages, each installed apart;"
+	@echo "                3 GB in .bounds and about fifteen minutes; test-all does it too"
 	@echo "make lint      ruff and mypy"
 	@echo "make docs      the documentation into docs/_build/html, the notebooks executed; ten minutes the first time"
 	@echo "make docs-links  whether the documentation's external links answer; needs a network"
@@ -20,7 +22,7 @@ help:
 	@echo "make bench-gpu the same on a GPU, without peers; needs jax and numpyro only"
 	@echo "make experiments  the published experiments beside what the workbench reaches; fifteen minutes, FULL=1: hours"
 	@echo "make picture   the README's picture of the screen, taken anew; needs Chromium"
-	@echo "make clean     remove $(VENV) and the programs that tests keep compiled"
+	@echo "make clean     remove $(VENV), .bounds and the programs that tests keep compiled"
 
 lab: $(VENV)/installed
 	$(BIN)/workbench lab
@@ -51,6 +53,20 @@ test: $(VENV)/tested
 test-all: $(VENV)/tested
 	$(BIN)/python -m pytest $(PARALLEL) -m "not browser" --hypothesis-profile=many
 	$(BIN)/python -m pytest -m browser tests/browser
+	$(MAKE) test-bounds
+
+# the oldest packages that pyproject.toml allows, and the newest that there are; what other packages warn of is not ours here
+SMOKE := tests/test_packaging.py tests/data/test_tables.py tests/data/test_storage.py tests/models/test_neural_classifier.py \
+  tests/privacy/test_accounting.py tests/results/test_arviz_adapter.py tests/results/test_storage.py \
+  tests/sweeps/test_store_key.py
+test-bounds: export OPENBLAS_NUM_THREADS := 1
+test-bounds: $(VENV)/tested
+	rm -rf .bounds && mkdir .bounds
+	$(BIN)/python tests/bounds.py > .bounds/oldest.txt
+	PIP_CONSTRAINT=.bounds/oldest.txt $(MAKE) VENV=.bounds/oldest .bounds/oldest/tested
+	$(MAKE) VENV=.bounds/newest .bounds/newest/tested
+	for each in oldest newest; do XLA_FLAGS=--xla_backend_optimization_level=0 \
+	  .bounds/$$each/bin/python -m pytest $(PARALLEL) -m "$(UNIT)" -W ignore $(SMOKE) || exit 1; done
 
 lint: $(VENV)/tested
 	$(BIN)/ruff check .
@@ -97,7 +113,7 @@ picture: $(VENV)/tested
 	PYTHONPATH=. $(BIN)/python tests/browser/picture.py
 
 clean:
-	rm -rf $(VENV) .cache/xla
+	rm -rf $(VENV) .cache/xla .bounds
 
 # Debian splits ensurepip off python3: where it is missing, the environment gets its pip from the system's
 $(BIN)/python:

@@ -7,6 +7,7 @@ from pathlib import Path
 import yaml
 
 import workbench
+from tests import bounds
 
 ROOT = Path(__file__).parents[1]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
@@ -32,6 +33,12 @@ def declared_to_conda():
 def test_environment_yml_has_the_same_dependencies_and_lower_bounds():
     pip = {CONDA_NAMES.get(name, name): bound for name, bound in declared_to_pip().items()}
     assert declared_to_conda() == pip
+
+
+def test_the_oldest_packages_that_are_tested_are_those_declared():
+    pinned = dict(requirement.split("==") for requirement in bounds.oldest())
+    assert {name: f">={version}" for name, version in pinned.items()}.items() >= declared_to_pip().items()
+    assert {"cryptography", "pyarrow", "distributed"} <= pinned.keys()
 
 
 def test_environment_yml_is_python_3_12_and_installs_the_package_itself():

@@ -23,7 +23,7 @@ from workbench.ledger._errors import ledger_error
 from workbench.ledger.composition import total
 from workbench.ledger.ledger import CapError, DatasetId, Ledger, LedgerError, LedgerFileError, LostLedgerError
 from workbench.ledger.overlap import sketch
-from workbench.ledger.reservation import Reservation, id_of
+from workbench.ledger.reservation import LedgerWarning, Reservation, id_of
 from workbench.privacy import _events
 
 
@@ -106,6 +106,44 @@ def test_a_ledger_without_the_fit_says_so(book, tmp_path):
     for use in (lambda: other.settle(key, 5), lambda: other.mark([key], 5), lambda: other.resume(key)):
         with pytest.raises(LedgerError, match=key):
             use()
+
+
+def test_an_older_copy_that_is_put_back_counts_no_less_than_what_a_fit_says(book):
+    """Of before the fit was resumed: it has ended there."""
+    (key,) = book.reserve(records(), [promise()], model="logistic")
+    book.mark([key], 100)
+    book.settle(key, 100)
+    with contextlib.closing(sqlite3.connect(book.path)) as database:
+        database.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+    older = book.path.read_bytes()
+    book.resume(key)
+    book.mark([key], 300)
+    book.path.write_bytes(older)
+    for end in ("-wal", "-shm"):
+        book.path.with_name(f"{book.path.name}{end}").unlink(missing_ok=True)
+    with pytest.raises(LedgerFileError, match="no further step is taken"):
+        book.mark([key], 400)
+    for taken, counted in ((300, 300), (200, 300), (None, 300), (10**6, 500)):
+        book.settle(key, taken)
+        assert book.spends()[0].counted == counted
+
+
+def test_a_fit_that_an_older_copy_lacks_is_said_to_be_missing_there(book, tmp_path):
+    book.add(records())
+    with contextlib.closing(sqlite3.connect(book.path)) as database:
+        database.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+    older = book.path.read_bytes()
+    reservation = Reservation(book, records, lambda: [promise()], model="logistic")
+    reservation.reserve()
+    reservation.mark(100)
+    book.path.write_bytes(older)
+    for end in ("-wal", "-shm"):
+        book.path.with_name(f"{book.path.name}{end}").unlink(missing_ok=True)
+    with pytest.raises(LedgerFileError, match="no further step is taken"):
+        reservation.mark(200)
+    words = r"took 100 steps.*What the fit spent \(epsilon .*, delta .*\) is not counted there: put the newest copy back"
+    with pytest.warns(LedgerWarning, match=words):
+        assert "took 100 steps" in reservation.settle(100)
 
 
 @pytest.mark.parametrize("dataset", [1, "1", "clinic", "clinic0000"])

@@ -268,7 +268,7 @@ def test_a_folder_that_holds_a_folder_of_a_files_name_is_found_before_the_fit(tm
 
 @pytest.mark.parametrize("name", ["a\0b", "a" * 300])
 def test_a_folder_that_cannot_have_its_name_is_found(tmp_path, name):
-    with pytest.raises(ArgumentError, match=r"^out=.*cannot write there"):
+    with pytest.raises(ArgumentError, match=r"^out=.*(must be the path of a folder|cannot be a path)"):
         storage.check_folder(tmp_path / name)
 
 

@@ -309,19 +309,25 @@ class Ledger:
     def settle(self, key: str, taken: int | None) -> None:
         """Record that a fit has ended after ``taken`` of its steps; None for all that were marked, 0 if nothing was shown.
 
-        Steps that may have been seen before the fit was resumed count in any case.
+        Steps that may have been seen before the fit was resumed count in any case. A fit that has ended already, as in an
+        older copy of the ledger, counts no less than these.
         """
         self._must_exist([key])
         with self._file.open(write=True, whole=False) as database:
             number = _rows.number_of_fit(database, key)
             if number is None:
-                reason = f"no longer has fit {key}, which spent {taken} steps."
+                reason = f"no longer has fit {key}, which took {'its' if taken is None else taken} steps."
                 raise LedgerFileError(self.path, reason, code="unknown fit", remedy="Restore a copy.")
             database.execute(
                 "UPDATE spends SET status = 'settled', taken = min(planned, max(seen, coalesce(:taken, reached))), "
                 "reached = min(planned, max(reached, coalesce(:taken, 0))), ended = :ended "
                 "WHERE number = :number AND status = 'reserved'",
                 {"taken": taken, "ended": now(), "number": number},
+            )
+            database.execute(
+                "UPDATE spends SET taken = min(planned, :taken), reached = max(reached, min(planned, :taken)) "
+                "WHERE number = :number AND taken < :taken",
+                {"taken": taken, "number": number},
             )
 
     def note_result(self, key: str, path: str | Path) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 from workbench import _validate
 from workbench.data import Dataset
 from workbench.ledger.budget import BudgetStatus
-from workbench.ledger.ledger import DatasetId, Ledger, LedgerError
+from workbench.ledger.ledger import DatasetId, Ledger, LedgerError, LostLedgerError
 from workbench.ledger.renyi_filter import Cap
 from workbench.privacy.guarantee import Guarantee
 
@@ -131,7 +131,7 @@ class Reservation:
         """Record that a fit has ended after ``taken`` steps; 0 if nothing was shown, None for all that were marked.
 
         :param key: one of ``keys``; by default the only one.
-        :return: what went wrong, or "". If something did, the fit stays reserved, and all its steps count.
+        :return: what went wrong, or "". A fit that is in the ledger stays reserved then, and all its steps count.
         """
         if self.ledger is None or not self.keys:
             return ""
@@ -141,10 +141,17 @@ class Reservation:
         try:
             self.ledger.settle(name, taken)
         except LedgerError as error:
-            warnings.warn(f"{error} The fit stays reserved, so all its planned steps count.", LedgerWarning, stacklevel=2)
+            kept = "The fit stays reserved, so all its planned steps count."
+            if isinstance(error, LostLedgerError) or error.code == "unknown fit":  # another copy of the file, or none
+                kept = f"What the fit spent ({self._promise(name)}) is not counted there: put the newest copy back."
+            warnings.warn(f"{error} {kept}", LedgerWarning, stacklevel=2)
             return str(error)
         self._held.discard(name)
         return ""
+
+    def _promise(self, key: str) -> str:
+        fits = self._fits()
+        return fits[self.keys.index(key) if len(fits) > 1 else 0].label(with_delta=True)
 
     def budget_status(self) -> BudgetStatus | None:
         """What was spent on the records so far; None without a ledger.
