@@ -8,9 +8,10 @@ import pytest
 from tests.conftest import some_of
 from tests.privacy.allocations import confident_delta, excess_of_the_mean, expected_excess, simulated_losses
 from workbench._validate import ArgumentError
-from workbench.privacy import accounting, calibration, random_allocation, rdp
+from workbench.privacy import accounting, calibration, lower_pld, rdp
 from workbench.privacy._gaussian import GaussianLoss
 from workbench.privacy._mean_ratio import mean_ratio
+from workbench.privacy.allocated_gaussian import AllocatedGaussian
 from workbench.privacy.lower_pld import ComposedLowerBound
 from workbench.privacy.pld import ComposedLoss
 from workbench.privacy.steps import Steps, steps_per_epoch
@@ -24,24 +25,35 @@ REFERENCES = [
 ]
 
 
-def plan(t, sigma, epochs, k=1):
-    return {"noise_multiplier": sigma, "steps_per_epoch": t, "steps": t * epochs, "participations": k}
+def plan(t, sigma, steps):
+    return {"sampler": "random_allocation", "sampling_rate": 1 / t, "noise_multiplier": sigma, "steps": steps}
 
 
-def bracket(plan, delta):
-    return random_allocation.lower_epsilon(delta=delta, **plan), random_allocation.epsilon(delta=delta, **plan)
+def steps_of(t, sigma, steps):
+    return Steps.checked("random_allocation", None, 1 / t, sigma, steps)
+
+
+def bracket(t, sigma, epochs, delta):
+    lower = lower_pld.allocation_epsilon(steps_of(t, sigma, t * epochs), delta)
+    return lower, accounting.epsilon(delta=delta, **plan(t, sigma, t * epochs))
+
+
+def bounds(t, sigma, epochs, direction):
+    """(upper, lower) bounds on the loss of whole epochs."""
+    alike = (t, 1 / sigma, direction, t)
+    upper, lower = ((AllocatedGaussian(*alike, is_upper), epochs) for is_upper in (True, False))
+    return ComposedLoss((upper,)), ComposedLowerBound((lower,))
 
 
 @pytest.mark.parametrize(("settings", "upper", "lower"), REFERENCES)
 def test_both_bounds_lie_between_those_of_another_accountant(settings, upper, lower):
-    *numbers, delta = settings
-    low, high = bracket(plan(*numbers), delta)
+    low, high = bracket(*settings)
     assert lower <= low <= high <= upper
     assert high <= low * 1.006
 
 
 def test_many_epochs_with_much_noise_cost_a_little_less_than_poisson():
-    low, high = bracket(plan(100, 6.0, 100), 1e-5)
+    low, high = bracket(100, 6.0, 100, 1e-5)
     poisson = accounting.epsilon(sampling_rate=0.01, noise_multiplier=6.0, steps=10_000, delta=1e-5)
     assert 0.59 < low <= high < poisson < 0.602
 
@@ -50,12 +62,10 @@ def test_many_epochs_with_much_noise_cost_a_little_less_than_poisson():
 @pytest.mark.parametrize("epochs", [1, 50])
 @pytest.mark.parametrize("delta", [1e-3, 1e-12])
 def test_one_step_an_epoch_is_the_gaussian_mechanism(sigma, epochs, delta):
-    exact = GaussianLoss(math.sqrt(epochs) / sigma).epsilon(delta)
-    low, high = bracket(plan(1, sigma, epochs), delta)
+    exact = GaussianLoss(math.sqrt(epochs / sigma**2)).epsilon(delta)
+    low, high = bracket(1, sigma, epochs, delta)
     assert low <= exact <= high
-    assert low == pytest.approx(exact, rel=1e-6)
     assert high == pytest.approx(exact, rel=1e-6)
-    assert bracket(plan(5, sigma, epochs, 5), delta)[1] == GaussianLoss(math.sqrt(5 * epochs) / sigma).epsilon(delta)
 
 
 @pytest.mark.parametrize("direction", ["remove", "add"])
@@ -75,20 +85,15 @@ def test_two_epochs_of_two_steps_agree_with_numerical_integration(direction):
         strike = np.exp(-epsilon) / mean
         excess = np.interp(np.log(strike), np.log(strikes), of_the_second) - 1 + strike
         exact = float((density * mean * excess).sum()) * math.exp(epsilon)
-    settings = plan(2, 1 / mu, 2)
-    phases = random_allocation.Allocation.checked(2, 1, 1 / mu, 4).phases
-    upper = ComposedLoss(phases(direction, True)).delta(epsilon)
-    lower = ComposedLowerBound(phases(direction, False)).delta(epsilon)
+    upper, lower = (bound.delta(epsilon) for bound in bounds(2, 1 / mu, 2, direction))
     assert lower * (1 - 1e-4) <= exact <= upper * (1 + 1e-4)
     assert upper <= lower * 1.02
-    assert random_allocation.delta(epsilon=epsilon, **settings) >= exact * (1 - 1e-4)
+    assert accounting.delta(epsilon=epsilon, **plan(2, 1 / mu, 4)) >= exact * (1 - 1e-4)
 
 
 def is_inside(generator, t, sigma, epochs, direction, false_alarm, trials, used_sigma=None):
     """Whether delta by simulation can be between the bounds, at an epsilon where it is about .01."""
-    phases = random_allocation.Allocation.checked(t, 1, sigma, t * epochs).phases
-    upper = ComposedLoss(phases(direction, True))
-    lower = ComposedLowerBound(phases(direction, False))
+    upper, lower = bounds(t, sigma, epochs, direction)
     epsilon = upper.epsilon(0.01)
     losses = simulated_losses(generator, 1 / (used_sigma or sigma), t, epochs, direction, trials)
     low, high = confident_delta(losses, epsilon, false_alarm)
@@ -124,63 +129,30 @@ def test_simulations_of_random_plans_lie_between_the_bounds(seed):
 
 
 def test_an_epoch_that_is_not_finished_costs_less():
-    alike = {"noise_multiplier": 1.0, "steps_per_epoch": 50, "delta": 1e-6}
-    costs = [random_allocation.epsilon(steps=steps, **alike) for steps in range(0, 151, 25)]
+    costs = [accounting.epsilon(delta=1e-6, **plan(50, 1.0, steps)) for steps in range(0, 151, 25)]
     assert costs[0] == 0
     assert all(first < second for first, second in pairwise(costs))
-    low, high = (bound(steps=60, **alike) for bound in (random_allocation.lower_epsilon, random_allocation.epsilon))
+    high = accounting.epsilon(delta=1e-6, **plan(50, 1.0, 60))
+    low = lower_pld.allocation_epsilon(steps_of(50, 1.0, 60), 1e-6)
     assert 0.99 * costs[2] < low < high < costs[4]
+    assert lower_pld.allocation_epsilon(steps_of(50, 1.0, 0), 1e-6) == 0
 
 
 def test_a_single_step_of_an_epoch_is_a_poisson_sampled_step():
     """Of t steps one was taken: the record was in it with probability 1 / t."""
     for epsilon in (0.0, 0.2):
-        bound = random_allocation.delta(noise_multiplier=1.0, steps_per_epoch=20, steps=1, epsilon=epsilon)
+        bound = accounting.delta(epsilon=epsilon, **plan(20, 1.0, 1))
         strike = 20 * math.exp(epsilon) - 19
         exact = float(expected_excess(1.0, strike)) / 20
         assert exact <= bound <= exact * 1.02
+        assert exact * 0.98 <= lower_pld.allocation_delta(steps_of(20, 1.0, 1), epsilon) <= exact
 
 
 def test_a_delta_that_covers_entering_at_all_leaves_no_epsilon():
-    settings = {"noise_multiplier": 0.2, "steps_per_epoch": 1000, "steps": 1}
-    assert random_allocation.epsilon(delta=1.1e-3, **settings) == 0.0
-    assert random_allocation.epsilon(delta=0.9e-3, **settings) > 0.0
-    assert random_allocation.delta(epsilon=0.0, **settings) <= 1e-3 * (1 + 1e-9)
-
-
-def test_several_participations_cost_no_more_than_by_another_accountant():
-    """PLD_accounting 2.0 charges 4.710 for 4 of 20 steps, and its lower bound for the same blocks is 4.620."""
-    assert 4.620 < random_allocation.epsilon(delta=1e-5, **plan(20, 2.0, 5, 4)) < 4.710
-
-
-def test_several_participations_cost_as_much_as_allocations_in_blocks():
-    """3 of 12 steps: three epochs of 4 steps. 5 of 12: three blocks of 2 steps and two of 3."""
-    alike = random_allocation.epsilon(delta=1e-5, **plan(4, 2.0, 3 * 7))
-    assert random_allocation.epsilon(delta=1e-5, **plan(12, 2.0, 7, 3)) == pytest.approx(alike, rel=1e-9)
-    phases = random_allocation.Allocation.checked(12, 5, 2.0, 84).phases("add", True)
-    assert [(step.steps, count) for step, count in phases] == [(2, 21), (3, 14)]
-    some = random_allocation.Allocation.checked(5, 3, 2.0, 35).phases("add", True)
-    assert [(getattr(step, "steps", 1), count) for step, count in some] == [(2, 14), (1, 1)]
-    assert some[1][0].mu == pytest.approx(math.sqrt(7) / 2)
-
-
-@pytest.mark.parametrize("k", [2, 3])
-def test_a_simulation_of_several_participations_is_within_the_bounds(k):
-    """Of 4 steps k: the ratio is the mean over all sets of k of the products of their ratios. False alarms: 1e-9."""
-    generator, mu, t, trials = np.random.default_rng(5), 0.8, 4, 200_000
-    outcomes = generator.normal(size=(trials, t))
-    entered = generator.permuted(np.tile(np.arange(t), (trials, 1)), axis=1) < k
-    ratios = np.exp(mu * (outcomes + mu * entered) - mu**2 / 2)
-    symmetric = np.zeros((trials, k + 1))
-    symmetric[:, 0] = 1
-    for step in range(t):
-        symmetric[:, 1:] += ratios[:, step : step + 1] * symmetric[:, :-1]
-    losses = np.log(symmetric[:, k] / math.comb(t, k))
-    settings = plan(t, 1 / mu, 1, k)
-    for epsilon in (0.5, 1.5):
-        low, high = confident_delta(losses, epsilon, 1e-9)
-        assert low <= random_allocation.delta(epsilon=epsilon, **settings)
-        assert random_allocation.lower_delta(epsilon=epsilon, **settings) <= high
+    settings = plan(1000, 0.2, 1)
+    assert accounting.epsilon(delta=1.1e-3, **settings) == 0.0
+    assert accounting.epsilon(delta=0.9e-3, **settings) > 0.0
+    assert accounting.delta(epsilon=0.0, **settings) <= 1e-3 * (1 + 1e-9)
 
 
 EXTREMES = [
@@ -198,98 +170,35 @@ EXTREMES = [
 @pytest.mark.parametrize("settings", some_of([(each,) for each in EXTREMES]))
 def test_extreme_plans_have_finite_bounds_in_order(settings):
     t, sigma, epochs, delta = settings
-    low, high = bracket(plan(t, sigma, epochs), delta)
+    low, high = bracket(*settings)
     assert math.isfinite(high)
     assert 0 <= low <= high
     # one known step an epoch is worse, and the sum of all outputs tells less
-    assert high <= GaussianLoss(math.sqrt(epochs) / sigma).epsilon(delta)
-    assert low >= GaussianLoss(math.sqrt(epochs / t) / sigma).epsilon(delta) * (1 - 1e-6)
+    assert high <= GaussianLoss(math.sqrt(epochs / sigma**2)).epsilon(delta)
+    assert high >= GaussianLoss(math.sqrt(epochs / t) / sigma).epsilon(delta) * (1 - 1e-6)
 
 
 @pytest.mark.parametrize(("sigma", "epsilon"), [(0.1, 60.0), (1.0, 60.0), (1.0, 1e4), (1e5, 0.0), (0.1, 0.0)])
 def test_extreme_deltas_are_probabilities_in_order(sigma, epsilon):
-    low = random_allocation.lower_delta(epsilon=epsilon, **plan(100, sigma, 10))
-    assert 0 <= low <= random_allocation.delta(epsilon=epsilon, **plan(100, sigma, 10)) <= 1
+    low = lower_pld.allocation_delta(steps_of(100, sigma, 1000), epsilon)
+    assert 0 <= low <= accounting.delta(epsilon=epsilon, **plan(100, sigma, 1000)) <= 1
 
 
 def test_both_bounds_of_many_steps_and_epochs_take_seconds():
     mean_ratio.cache_clear()
     began = time.process_time()
-    low, high = bracket(plan(9999, 1.01, 100), 1e-5)
+    low, high = bracket(9999, 1.01, 100, 1e-5)
     assert time.process_time() - began < 5
     assert high <= low * 1.01
 
 
 def test_delta_and_epsilon_agree():
-    for k in (1, 4):
-        settings = plan(30, 1.2, 8, k)
-        epsilon = random_allocation.epsilon(delta=1e-6, **settings)
-        assert random_allocation.delta(epsilon=epsilon, **settings) == pytest.approx(1e-6, rel=2e-3)
-
-
-def test_calibrated_noise_keeps_epsilon_and_less_noise_does_not():
-    settings = {"steps_per_epoch": 50, "steps": 500, "participations": 2}
-    sigma = random_allocation.noise_multiplier(epsilon=1.0, delta=1e-5, **settings)
-    assert random_allocation.epsilon(noise_multiplier=sigma, delta=1e-5, **settings) <= 1
-    assert random_allocation.epsilon(noise_multiplier=sigma * (1 - 3e-4), delta=1e-5, **settings) > 1
-
-
-def test_the_most_steps_keep_epsilon_and_another_epoch_does_not():
-    settings = {"noise_multiplier": 1.5, "steps_per_epoch": 40, "delta": 1e-5}
-    steps = random_allocation.max_steps(epsilon=1.0, **settings)
-    assert steps % 40 == 0
-    assert random_allocation.epsilon(steps=steps, **settings) <= 1 < random_allocation.epsilon(steps=steps + 40, **settings)
-
-
-def test_the_most_participations_keep_epsilon_and_another_does_not():
-    settings = {"noise_multiplier": 3.0, "steps_per_epoch": 40, "steps": 200, "delta": 1e-5}
-    k = random_allocation.max_participations(epsilon=2.0, **settings)
-    costs = [random_allocation.epsilon(participations=uses, **settings) for uses in (k, k + 1)]
-    assert costs[0] <= 2 < costs[1]
-    assert random_allocation.max_participations(epsilon=500.0, **settings) == 40
-
-
-@pytest.mark.parametrize(
-    ("changes", "argument"),
-    [
-        ({"participations": 11}, "participations"),
-        ({"participations": 0}, "participations"),
-        ({"steps_per_epoch": 0}, "steps_per_epoch"),
-        ({"steps_per_epoch": 10**8}, "steps_per_epoch"),
-        ({"steps": -1}, "steps"),
-        ({"steps": 2.5}, "steps"),
-        ({"noise_multiplier": 0.09}, "noise_multiplier"),
-        ({"noise_multiplier": math.nan}, "noise_multiplier"),
-        ({"delta": 0.0}, "delta"),
-        ({"delta": 1.0}, "delta"),
-    ],
-)
-def test_bad_arguments_are_named(changes, argument):
-    settings = {"noise_multiplier": 1.0, "steps_per_epoch": 10, "steps": 100, "delta": 1e-5, **changes}
-    for bound in (random_allocation.epsilon, random_allocation.lower_epsilon):
-        with pytest.raises(ArgumentError) as caught:
-            bound(**settings)
-        assert caught.value.argument == argument
-
-
-def test_targets_that_no_plan_keeps_are_named():
-    with pytest.raises(ArgumentError, match="no noise multiplier"):
-        random_allocation.noise_multiplier(epsilon=1e-9, delta=1e-12, steps_per_epoch=2, steps=10**6)
-    with pytest.raises(ArgumentError, match="one epoch alone"):
-        random_allocation.max_steps(epsilon=0.1, delta=1e-9, noise_multiplier=0.5, steps_per_epoch=10)
-    with pytest.raises(ArgumentError, match="one step an epoch"):
-        random_allocation.max_participations(epsilon=0.1, delta=1e-9, noise_multiplier=0.5, steps_per_epoch=10, steps=10)
+    settings = plan(30, 1.2, 240)
+    epsilon = accounting.epsilon(delta=1e-6, **settings)
+    assert accounting.delta(epsilon=epsilon, **settings) == pytest.approx(1e-6, rel=2e-3)
 
 
 # ---- as a sampler of accountants ------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(("t", "sigma", "steps"), [(100, 1.41, 1000), (10, 2.0, 107), (50, 1.0, 20), (1, 5.0, 7)])
-def test_accountants_know_it_by_name(t, sigma, steps):
-    alike = {"noise_multiplier": sigma, "steps": steps}
-    named = {"sampler": "random_allocation", "sampling_rate": 1 / t, **alike}
-    assert accounting.epsilon(delta=1e-5, **named) == random_allocation.epsilon(steps_per_epoch=t, delta=1e-5, **alike)
-    assert accounting.delta(epsilon=1.0, **named) == random_allocation.delta(steps_per_epoch=t, epsilon=1.0, **alike)
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,7 @@
 Steps that are sampled by Poisson, and steps that are Gaussian mechanisms, are accounted again by the package dp-accounting,
 which is of other authors. Its epsilon is an upper bound, but for errors of rounding. For other samplers it has no bound.
 There the second opinion is a lower bound, from an attack that is computed exactly (``attacker``), and for random allocation
-also from a smaller law of the privacy loss (``random_allocation``). It cannot say that a promise is kept, but it finds one
+also from a smaller law of the privacy loss (``lower_pld``). It cannot say that a promise is kept, but it finds one
 that is broken by more than the distance between the two.
 
 Plans for which it would take long, or outside of what the other accountant can resolve, get no second opinion.
@@ -16,7 +16,7 @@ import math
 from dataclasses import dataclass
 
 from workbench._numbers import upper
-from workbench.privacy import attacker, random_allocation
+from workbench.privacy import attacker, lower_pld
 from workbench.privacy.steps import SENSITIVITY, Phase, Steps
 
 __all__ = ["DisagreementError", "SecondOpinion", "confirm", "second_opinion"]
@@ -76,13 +76,7 @@ def second_opinion(plan: Steps, delta: float) -> SecondOpinion | None:
         delta=delta,
     )
     if plan.sampler == "random_allocation":
-        of_smaller_law = random_allocation.lower_epsilon(
-            noise_multiplier=phase.noise_multiplier,
-            steps_per_epoch=plan.epochs[0].length,
-            steps=phase.steps,
-            delta=delta,
-        )
-        lowest = max(lowest, of_smaller_law)
+        lowest = max(lowest, lower_pld.allocation_epsilon(plan, delta))
     return SecondOpinion(lowest, "lower bound")
 
 

@@ -51,9 +51,6 @@ class RandomAllocationSampler(RandomSize):
     is binomial, it is that of Poisson sampling (``log_overflow_probability`` at rate 1 / t). At t = 1 every record is in
     every minibatch.
 
-    A record that enters k steps of an epoch needs no other sampler: one step in each of k blocks of t / k steps is what
-    accountants charge for k of t, and it is an epoch of t / k steps here.
-
     >>> from workbench.sampling.random_allocation import RandomAllocationSampler
     >>> sampler = RandomAllocationSampler(1000, steps_per_epoch=100, capacity=40)
     >>> sampler.name, sampler.relation, sampler.sampling_rate
