@@ -432,6 +432,8 @@ def test_one_pair_of_bounds_may_begin_with_a_minus(prepared, table):
         (["--target", "ill", "--bounds", "dose=0:200"], "bounds=['dose']: no bounds for 1 feature(s): age"),
         (["--target", "ill", "--bounds", "dose=0-200"], "bounds='dose=0-200': "),
         (["--target", "ill", "--bounds", "dose=0:200", "0:100"], "bounds='0:100': "),
+        (["--target", "ill", "--bounds", "age=0:9", "dose=0:9", "age=0:120"], "bounds='age=0:120': declares 'age' twice."),
+        (["--target", "ill", "--bounds", "0:200", "--positive", "Yes"], "positive='Yes': must be a number, because 'ill'"),
         (["--target", "ill", "--bounds", "200:0"], "bounds['dose']=(200.0, 0.0): "),
         (["--target", "ill", "--bounds", "nowhere.json"], "bounds='nowhere.json': no such file."),
     ],

@@ -172,6 +172,8 @@ def test_made_up_data_wait_for_their_seed(plan):
         ("epsilons: [1\nseeds: 2", "yaml", "cannot be read as YAML: "),
         ("model: a\ndata: b: c", "yaml", "mapping values are not allowed here (line 2)."),
         ("a: 1\n\tb: 2", "yml", "(line 2)."),
+        ("epsilons: [1]\nseeds: 2\nepsilons: [8]", "yaml", "the key 'epsilons' occurs twice (line 3)."),
+        ("data: {file: a.csv, bounds: {age: [0, 1], age: [0, 9]}}", "yaml", "the key 'age' occurs twice (line 1)."),
         ("a: 1\nb: \x07", "yaml", "(line 2)."),
         ("a: 1\nb: !!python/object/apply:os.getcwd []", "yaml", "(line 2)."),
         ("a = 1\nb = nothing", "toml", "cannot be read as TOML: Invalid value (at line 2"),

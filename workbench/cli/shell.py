@@ -87,6 +87,8 @@ def bounds(texts: Sequence[str]) -> Any:
             )
         if not equals:
             return values
+        if name in declared:
+            raise ArgumentError("bounds", text, f"declares {name!r} twice.")
         declared[name] = values
     return declared
 

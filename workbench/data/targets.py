@@ -54,10 +54,13 @@ def binary_target(column: pd.Series, positive: Any = None) -> tuple[np.ndarray, 
     chosen = _compared(positive)
     if truth_values and chosen not in (0, 1):
         raise _validate.ArgumentError("positive", positive, f"must be False or True, because {name!r} is a boolean column.")
-    if pd.api.types.is_numeric_dtype(column.dtype) and not isinstance(chosen, float):
-        raise _validate.ArgumentError("positive", positive, f"must be a number, because {name!r} is a column of numbers.")
+    cells = [_compared(cell) for cell in column.tolist()]
+    is_numeric = bool(cells) and all(isinstance(cell, float) for cell in cells)  # in a file numbers are text
+    if (is_numeric or pd.api.types.is_numeric_dtype(column.dtype)) and not isinstance(chosen, float):
+        kind = "numbers" if not np.isnan(numbers_in(column)).any() else "numbers or truth values"
+        raise _validate.ArgumentError("positive", positive, f"must be a number, because {name!r} is a column of {kind}.")
     text = text_of(positive)
-    same = np.array([_compared(cell) == chosen for cell in column.tolist()], bool)
+    same = np.array([cell == chosen for cell in cells], bool)
     return same.astype(np.int32), (f"not {OTHER}" if text == OTHER else OTHER, text)
 
 

@@ -60,6 +60,16 @@ class _Loader(yaml.SafeLoader):
 
     yaml_implicit_resolvers: ClassVar[dict[str, Any]] = {}
 
+    def construct_mapping(self, node: Any, deep: bool = False) -> dict[Any, Any]:
+        """A mapping. :raises yaml.MarkedYAMLError: if a key occurs twice, of which YAML's own loader takes the last."""
+        before = set[tuple[str, str]]()
+        for key, _ in node.value if isinstance(node, yaml.MappingNode) else ():
+            if isinstance(key, yaml.ScalarNode):
+                if (key.tag, key.value) in before:
+                    raise yaml.MarkedYAMLError(problem=f"the key {key.value!r} occurs twice", problem_mark=key.start_mark)
+                before.add((key.tag, key.value))
+        return super().construct_mapping(node, deep)
+
 
 for _kind, _form, _first in (
     ("null", r"(~|null|Null|NULL|)$", ["~", "n", "N", ""]),
