@@ -249,7 +249,7 @@ def _column(given: Any) -> Column:
         return Numeric(*preprocessing.checked_pair("bounds", given[:2]), whole=given[2] is int)
     if isinstance(given, (list, tuple, np.ndarray, pd.Index)):
         values = list(given)
-        pair = len(values) == 2 and all(isinstance(v, numbers.Real) and not isinstance(v, bool) for v in values)
+        pair = len(values) == 2 and _is_pair(values)
         is_range = len(values) == 2 and all(isinstance(value, datetime.date) for value in values)
         if (pair or is_range) and isinstance(given, tuple):
             return Numeric(*preprocessing.checked_pair("bounds", given))
@@ -258,11 +258,20 @@ def _column(given: Any) -> Column:
                 "schema", given, "could be a range or two categories.", code=preprocessing.DECLARATION,
                 remedy="Give a tuple (low, high), or Categorical(...).",
             )  # fmt: skip
+        if len(values) == 3 and _is_pair(values[:2]) and values[2] in ("int", "float"):
+            raise _validate.ArgumentError(
+                "schema", given, "could be a range or three categories.", code=preprocessing.DECLARATION,
+                remedy="Give a tuple (low, high, int), or Categorical(...).",
+            )  # fmt: skip
         return Categorical(tuple(values))
     raise _validate.ArgumentError(
         "schema", given, "is no declaration of a column.", code=preprocessing.DECLARATION,
         remedy="Give (low, high), (low, high, int), a list of categories, bool, or a column of wb.data.",
     )  # fmt: skip
+
+
+def _is_pair(values: list[Any]) -> bool:
+    return all(isinstance(v, numbers.Real) and not isinstance(v, bool) for v in values)
 
 
 def _column_from_dict(given: Mapping[str, Any]) -> Column:
