@@ -255,7 +255,7 @@ def gone():
     """Turns the fits of a ledger into those of a process that is gone."""
 
     def put(path, reached):
-        rewrite(path, state="reserved", owner="gone", taken=None, ended=None, reached=reached)
+        rewrite(path, status="reserved", owner="gone", taken=None, ended=None, reached=reached)
 
     return put
 

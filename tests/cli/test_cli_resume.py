@@ -259,7 +259,7 @@ def test_a_damaged_run_is_refused(command, paused, no_steps):
 
 
 def test_a_run_of_another_process_is_refused(command, place, paused, no_steps):
-    rewrite(place / "state" / "ledger.sqlite", state="reserved", taken=None, owner="another")
+    rewrite(place / "state" / "ledger.sqlite", status="reserved", taken=None, owner="another")
     with open(place / "state" / "ledger.sqlite.owners" / "another", "w") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         assert "says that fit 1 is running in another process" in refused(command("resume", paused))

@@ -89,7 +89,7 @@ def test_an_indicator_says_which_numbers_are_missing():
     assert other.feature_names[:3] == ("age", "visits", "visits is missing")
     known = wb.data.Schema.from_dict(data.schema.to_dict())
     assert known == data.schema
-    assert "missing" not in wb.data.Schema.from_declaration(SCHEMA).to_dict()["age"]
+    assert wb.data.Schema.from_declaration(SCHEMA).to_dict()["age"]["missing"] is False
 
 
 @pytest.mark.parametrize("column", ["sex", "smoker", "ward"])

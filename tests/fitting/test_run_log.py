@@ -390,7 +390,7 @@ def test_steps_that_a_crash_may_have_shown_count_however_the_fit_goes_on(private
     """Here it is stopped at once, where it was taken up."""
     _, folder = stopped(private_data, after=20)
     (spend,) = Ledger().spends()
-    rewrite(Ledger().path, state="reserved", owner="gone", taken=None, reached=300)
+    rewrite(Ledger().path, status="reserved", owner="gone", taken=None, reached=300)
     rewritten(folder, reached=300)
     assert wb.resume(folder, data=private_data, stop=lambda: True).status == "cancelled"
     assert Ledger().spend(spend.key).counted == 300

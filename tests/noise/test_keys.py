@@ -523,7 +523,7 @@ def test_a_run_is_forgotten_with_its_key_and_counts_what_it_may_have_taken(comma
     assert words in b"".join(file.read_bytes() for file in folder.iterdir())
     said = f"The run's secret key stays in {folder}: "
     assert said in prepared.result().message
-    rewrite(Ledger().path, state="reserved", owner="gone", taken=None, reached=300)  # as after a crash further on
+    rewrite(Ledger().path, status="reserved", owner="gone", taken=None, reached=300)  # as after a crash further on
     assert Ledger().spends()[0].counted == 400
     code, out, err = command("resume", "--forget", folder)
     assert (code, err) == (0, "")

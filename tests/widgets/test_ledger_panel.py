@@ -217,7 +217,7 @@ def test_a_stopped_fit_of_the_same_records_is_offered_and_others_are_not(book, p
 
 def test_a_fit_that_a_process_runs_is_not_offered_but_one_whose_process_is_gone(book, private_data):
     stopped(private_data)
-    rewrite(book.path, state="reserved", taken=None, ended=None)
+    rewrite(book.path, status="reserved", taken=None, ended=None)
     assert looked(prepared(private_data))[0].runs == ()
     rewrite(book.path, owner="gone")
     (run,) = looked(prepared(private_data))[0].runs

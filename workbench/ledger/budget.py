@@ -11,7 +11,7 @@ from typing import Any
 
 from workbench import _validate
 from workbench.ledger.composition import TotalPrivacy, total
-from workbench.ledger.renyi_filter import Cap, Used, taken_part
+from workbench.ledger.renyi_filter import Cap, Used, percent, taken_part
 from workbench.privacy.guarantee import Guarantee
 
 __all__ = [
@@ -244,10 +244,8 @@ class BudgetStatus:
 
     def used(self) -> float | None:
         """Share of the tightest cap that is used up; infinite if it cannot count some fit, None without a cap."""
-        if not self.caps:
-            return None
         used = [] if len(self.units) > 1 else self._used_of_each()
-        return max((share.most for _, share in used), default=math.inf)
+        return max((share.most for _, share in used), default=math.inf) if self.caps else None
 
     def _used_of_each(self) -> list[tuple[Entry, Used]]:
         """What is used of each cap; none if one of them cannot count some fit."""
@@ -333,14 +331,12 @@ class BudgetStatus:
         assert cap is not None
         asked = "this fit" if len(fits) == 1 else f"these {len(fits)} fits"
         used = cap.used(self._before)
-        text = (
-            f"{asked} would raise what is spent on {entry.name!r} above its cap of epsilon = {cap.epsilon:g} at delta = "
-            f"{cap.delta:g}, of which {_percent(used.most)} is used."
-        )
+        text = f"{asked} would raise what is spent on {entry.name!r} above its cap of epsilon = {cap.epsilon:g} "
+        text += f"at delta = {cap.delta:g}, of which {percent(used.most)} is used."
         largest = max(fits, key=lambda fit: fit.epsilon)
         epsilon = cap.largest_epsilon(largest, self._before)
         if cap.used([*self._before, *fits]).epsilon <= 1 or (not epsilon and used.delta > used.epsilon):
-            text = f"{text} {_short_of_delta(used)}"
+            text = f"{text} {used.short_of_delta()}"
         if len(fits) > 1:
             return f"{text} {cap.how_many_more(largest, self._before)} like the largest would fit."
         return f"{text} " + (f"The same with epsilon={epsilon:g} would fit." if epsilon else "Nothing like it would fit.")
@@ -370,10 +366,8 @@ class BudgetStatus:
 
     def cautions(self) -> tuple[str, ...]:
         """The conditions under which the numbers hold, a sentence each."""
-        lines = []
-        for entry, used in self._used_of_each():
-            if used.delta >= _MUCH and used.delta > used.epsilon:
-                lines.append(f"Cap of {entry.name!r}: {_short_of_delta(used)}")
+        scarce = (pair for pair in self._used_of_each() if pair[1].delta >= max(_MUCH, pair[1].epsilon))
+        lines = [f"Cap of {entry.name!r}: {used.short_of_delta()}" for entry, used in scarce]
         for entry in self.caps:
             if any(spend.number <= entry.after for spend in self.spends):
                 lines.append(
@@ -386,8 +380,7 @@ class BudgetStatus:
                 f"{_count(stopped, 'fit')} ended early. Totals count all planned steps, because an output may have decided "
                 "when to stop. A cap counts the steps taken, which is right in that case too."
             )
-        overridden = [spend for spend in self.spends if spend.rule == OVERRIDE]
-        if overridden:
+        if overridden := [spend for spend in self.spends if spend.rule == OVERRIDE]:
             lines.append(f"{_count(len(overridden), 'fit')} went over a cap on purpose: {overridden[-1].why!r}.")
         if self.repeated_seeds:
             seeds = ", ".join(map(str, self.repeated_seeds))
@@ -452,20 +445,6 @@ class BudgetStatus:
 def unit_of(fit: Guarantee) -> str:
     """What a fit protects: a row, or someone with several. Rows are one unit, whatever each fit calls them."""
     return "row" if fit.max_rows is None else fit.unit
-
-
-def _short_of_delta(used: Used) -> str:
-    """That delta, and not epsilon, is what a cap lacks, and what helps."""
-    return (
-        f"It runs short of delta ({_percent(used.delta)} of what is set aside for overflow, rounding and the noise's "
-        f"tail is used), not of epsilon ({_percent(used.epsilon)}). Fits with a smaller delta cost less of it, and a "
-        "cap with a larger delta allows more."
-    )
-
-
-def _percent(share: float) -> str:
-    """A share such as "61 %"; 100 % only if all is used."""
-    return f"{100 if share >= 1 else min(99, round(100 * share))} %"
 
 
 def _kind(fit: Guarantee) -> tuple[str, str]:

@@ -27,7 +27,7 @@ from workbench.privacy.guarantee import Guarantee, epsilon_of_steps
 from workbench.privacy.rdp import MAX_ORDER, renyi_loss
 from workbench.privacy.steps import SENSITIVITY
 
-__all__ = ["Cap", "Loss", "RelationError", "Used", "taken_part"]
+__all__ = ["Cap", "Loss", "RelationError", "Used", "percent", "taken_part"]
 
 _FILTER_SHARE = 0.9  # of delta; the rest is for the costs of implementations
 _ORDERS = (*range(2, 65), *(round(64 * 2 ** (power / 8)) for power in range(1, 41)))  # up to 2048
@@ -73,6 +73,19 @@ class Used(NamedTuple):
     def most(self) -> float:
         """The share of what runs out first."""
         return max(self)
+
+    def short_of_delta(self) -> str:
+        """That delta, and not epsilon, is what a cap lacks, and what helps."""
+        return (
+            f"It runs short of delta ({percent(self.delta)} of what is set aside for overflow, rounding and the "
+            f"noise's tail is used), not of epsilon ({percent(self.epsilon)}). Fits with a smaller delta cost less "
+            "of it, and a cap with a larger delta allows more."
+        )
+
+
+def percent(share: float) -> str:
+    """A share such as "61 %"; 100 % only if all is used."""
+    return f"{100 if share >= 1 else min(99, round(100 * share))} %"
 
 
 @dataclass(frozen=True)
