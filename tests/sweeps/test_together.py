@@ -357,8 +357,8 @@ def test_a_sweep_that_is_killed_leaves_no_worker_and_another_one_finishes_it(pri
     os.kill(workers[0], signal.SIGKILL)
     out, _ = process.communicate(timeout=1200)
     assert process.returncode == 0, out
-    rows = by_sqlite(tmp_path / "fits.sqlite", "SELECT state, attempts FROM fits")
-    assert {state for state, _ in rows} == {"done"}
+    rows = by_sqlite(tmp_path / "fits.sqlite", "SELECT status, attempts FROM fits")
+    assert {status for status, _ in rows} == {"done"}
     assert sum(attempts for _, attempts in rows) == 4 + 2 + 1
     said = int(re.search(r"All (\d+) fits together", out)[1])
     spends = Ledger(tmp_path / "book.sqlite").spends()
@@ -386,7 +386,7 @@ def kept(make, quick, tmp_path):
     some_of([
         ("metrics", "{"), ("metrics", "[1]"), ("metrics", None), ("options", "}{"), ("guarantee", "{}"),
         ("guarantee", '{"epsilon": 1}'), ("attempts", "many"), ("attempts", -1), ("attempts", 10**15), ("epsilon", "high"),
-        ("state", b"done"), ("seconds", "long"), ("fingerprint", b"x"), ("guarantee", "[" * 100_000), ("metrics", 3),
+        ("status", b"done"), ("seconds", "long"), ("fingerprint", b"x"), ("guarantee", "[" * 100_000), ("metrics", 3),
     ], 8),
 )  # fmt: skip
 def test_a_damaged_row_is_one_sentence(make, kept, column, value):
