@@ -84,7 +84,7 @@ def step_of(name, gradient):
     start = trainer.init(key_from_seed(0), *case.records())
     private_step = dataclasses.replace(trainer.private_step, counts_norms=True)
     hyper = trainer.hyper._replace(moments_from=jnp.int32(0))
-    start = start._replace(moments=_moments.empty(private_step.noise_size, True))
+    start = start._replace(moments=_moments.empty(private_step.noise_size, True)._replace(pull=None))
 
     @quick_jit
     def step(records, noise, deaf):
