@@ -51,6 +51,7 @@ _FROM_A_FILE: dict[str, tuple[str, dict[str, Any]]] = {
 
 
 def add_data(fit: argparse.ArgumentParser) -> None:
+    """Add the options for a fit's records: a named data set's location, a table, or packed records."""
     fit.add_argument("--path", help="location of a named data set that is not shipped with the package")
     add_table(fit)
     add_packed(fit)

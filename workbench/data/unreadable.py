@@ -58,6 +58,7 @@ def _reason(error: Exception) -> str:
 
 
 def existing(path: str | Path) -> Path:
+    """The path of a regular file that exists. :raises ArgumentError: naming ``path``."""
     file = _validate.path("path", path)
     if not file.is_file():  # a pipe would be waited for, and a device read without an end
         is_other = file.exists() and not file.is_dir()

@@ -96,7 +96,7 @@ class _Size:
     factors: int = 0
 
     def times(self, other: _Size) -> _Size:
-        """The product of each term with each of ``other``; there are only so many sets of the factors."""
+        """The products of all pairs of terms: at most one for each set of factors."""
         factors = self.factors | other.factors
         different = factors.bit_count()
         longest = min(self.longest + other.longest, different)

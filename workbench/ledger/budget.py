@@ -366,8 +366,8 @@ class BudgetStatus:
 
     def cautions(self) -> tuple[str, ...]:
         """The conditions under which the numbers hold, a sentence each."""
-        scarce = (pair for pair in self._used_of_each() if pair[1].delta >= max(_MUCH, pair[1].epsilon))
-        lines = [f"Cap of {entry.name!r}: {used.short_of_delta()}" for entry, used in scarce]
+        scarce = [(entry.name, used) for entry, used in self._used_of_each() if _MUCH <= used.delta > used.epsilon]
+        lines = [f"Cap of {name!r}: {used.short_of_delta()}" for name, used in scarce]
         for entry in self.caps:
             if any(spend.number <= entry.after for spend in self.spends):
                 lines.append(

@@ -31,9 +31,8 @@ def load(folder: str | Path) -> FitResult:
     path = _validate.path("folder", folder, "must be the path of a folder.")
 
     def refused(reason: str) -> _validate.ArgumentError:
-        return _validate.ArgumentError(
-            "folder", str(folder), _validate.in_one_line(reason)
-        )  # names of fields are the file's
+        # names of fields are the file's
+        return _validate.ArgumentError("folder", str(folder), _validate.in_one_line(reason))
 
     try:
         index, files = _atomic.read(path, lambda index: _parsed(index)["files"])

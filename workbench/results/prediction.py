@@ -229,13 +229,17 @@ class Predictor:
     def predict(self, inputs: tuple[np.ndarray, ...]) -> np.ndarray:
         """Predictions averaged over draws. The first axis is records."""
         # by NumPy: JAX would compile the mean for each number of records, and keep that
-        parts = [np.asarray(self._predictions(part))[:, :count] for count, part in _chunks(inputs)]
-        return np.concatenate([part.mean(axis=0, dtype=np.float64).astype(part.dtype) for part in parts])
+        chunks = self._chunks_of_predictions(inputs)
+        return np.concatenate([chunk.mean(axis=0, dtype=np.float64).astype(chunk.dtype) for chunk in chunks])
 
     def draws_of_predictions(self, inputs: tuple[np.ndarray, ...]) -> np.ndarray:
         """Predictions under each of up to 200 draws, float[draws, records, ...]."""
-        parts = [np.asarray(self._predictions(part))[:, :count] for count, part in _chunks(inputs)]
-        return np.concatenate(parts, axis=1)
+        return np.concatenate(list(self._chunks_of_predictions(inputs)), axis=1)
+
+    def _chunks_of_predictions(self, inputs: tuple[np.ndarray, ...]) -> Iterator[np.ndarray]:
+        """Predictions for up to 4096 records at a time, float[draws, records, ...]."""
+        for count, arrays in _chunks(inputs):
+            yield np.asarray(self._predictions(arrays))[:, :count]
 
     @functools.cached_property
     def _held_out(self) -> Callable[..., tuple[jax.Array | None, jax.Array | None]]:
