@@ -36,9 +36,9 @@ demo: $(VENV)/installed
 UNIT := not integration and not statistical and not thorough
 OPTIMISED := tests/privacy tests/sampling tests/auditing/test_reachable.py tests/auditing/test_sensitivity.py tests/auditing/test_summation.py \
   $(filter-out tests/noise/test_keys.py,$(wildcard tests/noise/test_*.py)) \
-  tests/inference/test_clipping.py tests/inference/test_private_step.py tests/inference/test_layers.py \
-  tests/inference/test_layers_prepared.py tests/inference/test_sensitivity.py tests/inference/test_separation.py \
-  tests/inference/test_choice.py tests/inference/test_grid.py tests/inference/test_norms.py \
+  tests/clipping/test_clipped_sums.py tests/inference/test_private_step.py tests/clipping/test_layers.py \
+  tests/clipping/test_layers_prepared.py tests/clipping/test_sensitivity.py tests/clipping/test_separation.py \
+  tests/clipping/test_choice.py tests/clipping/test_whole_sums.py tests/inference/test_norm_counts.py \
   tests/inference/test_units.py tests/test_nothing_leaves.py
 # an XLA that does not know a flag would not start
 OLDER_EMITTERS := import jax; print("--xla_cpu_use_fusion_emitters=false" if jax.__version_info__ < (0, 11) else "")

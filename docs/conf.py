@@ -46,9 +46,9 @@ nitpick_ignore = [
     for name in (
         "data.columns.Contrast", "fitting.checkpoints.Checkpoint", "fitting.functions.CompiledFunctions",
         "fitting.run_log.RunLog",
-        "fitting.spec.FitSpec", "inference._adaptive_clip.Adaptive", "inference._moments.Moments",
-        "inference._optimizers.Optimizer", "inference._units.UnitRows", "inference.sharding.Shards",
-        "inference.compiling.Compiling", "inference.record_model.RecordModel", "plots.curves.Point",
+        "fitting.spec.FitSpec", "inference.adaptive_clip.Adaptive", "inference.running_moments.Moments",
+        "inference._optimizers.Optimizer", "inference.units.UnitRows", "inference.sharding.Shards",
+        "inference.compiling.Compiling", "record_model.model.RecordModel", "plots.curves.Point",
         "results.fit_result.Scores", "results.scores.Scores",
         "sampling.random_allocation.PreparedEpochs", "sweeps.grid.Cell", "sweeps.grid.Grid", "sweeps.store.Store",
         "widgets.sweep.settings.SweepSettings", "widgets.workbench.settings.Settings",
@@ -59,7 +59,8 @@ nitpick_ignore = [
 ] + [("py:exc", "RecordsError")] + [
     ("py:class", name)  # as fields have them
     for name in (
-        "Columns", "Loaded", "Params", "PriorLine", "RecordModel", "Stored", "_adaptive_clip.Adaptive", "_moments.Moments",
+        "Columns", "Loaded", "Params", "PriorLine", "RecordModel", "Stored",
+        "adaptive_clip.Adaptive", "running_moments.Moments",
     )
 ]  # fmt: skip
 

@@ -20,7 +20,7 @@ from tests import fakes
 from workbench import _compiled
 from workbench.cli import main
 from workbench.fitting import fits
-from workbench.ledger._file import LedgerFile
+from workbench.ledger.file import LedgerFile
 from workbench.noise.mechanism import GaussianMechanism
 
 # no test reads the developer's own key and ledger or writes them, by subprocesses neither

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from tests.conftest import quick_jit
-from workbench.inference import clipped_sum
+from workbench.clipping import clipped_sum
 
 SIZE = 4
 

@@ -26,7 +26,7 @@ from tests import zoo
 from tests.conftest import examples, quick_jit, some_of, training_rows
 from tests.widget_tree import inside, seen_by_a_user
 from workbench.fitting import spec as fit_spec
-from workbench.inference import DPVI, _moments
+from workbench.inference import DPVI, running_moments
 from workbench.inference.state import Draws
 from workbench.noise.chacha20 import key_from_seed
 from workbench.noise.mechanism import GaussianMechanism, Noise
@@ -84,7 +84,7 @@ def step_of(name, gradient):
     start = trainer.init(key_from_seed(0), *case.records())
     private_step = dataclasses.replace(trainer.private_step, counts_norms=True)
     hyper = trainer.hyper._replace(moments_from=jnp.int32(0))
-    start = start._replace(moments=_moments.empty(private_step.noise_size, True)._replace(pull=None))
+    start = start._replace(moments=running_moments.empty(private_step.noise_size, True)._replace(pull=None))
 
     @quick_jit
     def step(records, noise, deaf):

@@ -1,6 +1,7 @@
 """The folders of ``workbench/`` are its architecture: imports go down, from a room to those that stand before it here."""
 
 import ast
+import re
 from pathlib import Path
 
 import pytest
@@ -8,9 +9,10 @@ import pytest
 ROOT = Path(__file__).parents[1]
 # from the ground up; what begins with an underscore at the top of the package may be used by all
 ROOMS = (
-    "noise", "sampling", "privacy", "data", "inference", "plots", "models", "gallery", "formula", "ledger", "results",
-    "fitting", "sklearn", "auditing", "sweeps", "widgets", "teaching", "cli",
-)  # fmt: skip
+    *("noise", "sampling", "clipping", "privacy", "data", "record_model", "inference", "posterior"),
+    *("plots", "models", "gallery", "formula", "ledger", "results", "fitting", "sklearn"),
+    *("auditing", "sweeps", "widgets", "teaching", "cli"),
+)
 # ``models.get`` knows the built-in models, which are written like anybody's: with what ``models`` offers
 ALLOWED = {
     ("workbench.models.registry", "gallery"),
@@ -92,6 +94,50 @@ def test_imports_go_down(room):
 )
 def test_a_planted_import_that_goes_up_is_found(module, source):
     assert any(goes_up(module, target) for target in imported(source))
+
+
+def is_of_another_room(module, target):
+    """Whether ``target`` is an underscored module of another room than that of ``module``."""
+    room, parts = room_of(target), target.split(".")
+    return room not in (None, room_of(module)) and any(part.startswith("_") for part in parts[2:])
+
+
+@pytest.mark.parametrize("room", [*ROOMS, None])
+def test_no_room_uses_underscored_modules_of_another(room):
+    private = [
+        f"{module} imports {target}"
+        for module, path in MODULES.items()
+        if room_of(module) == room
+        for target in imported(path.read_text())
+        if is_of_another_room(module, target)
+    ]
+    assert private == []
+
+
+def test_a_planted_import_of_an_underscored_module_is_found():
+    (target,) = imported("from workbench.clipping import _uses")
+    assert is_of_another_room("workbench.inference.step", target)
+    assert not is_of_another_room("workbench.clipping.bookkeeping", target)
+
+
+@pytest.mark.parametrize("room", [room for room in ROOMS if room != "gallery"])
+def test_every_room_says_what_it_is_for(room):
+    folder = ROOT / "workbench" / room
+    text = (folder / "README.md").read_text()
+    assert text.startswith(f"# {room}/\n")
+    assert "It must never" in text
+    assert len(text.splitlines()) <= 15
+    modules = re.findall(r"`([\w/]+\.py)`", text)
+    assert modules
+    assert [name for name in modules if not (folder / name).exists()] == []
+    assert (ROOT / re.search(r"pytest (\S+) -q", text)[1]).is_dir()
+
+
+def test_the_table_of_rooms_is_in_their_order():
+    text = (ROOT / "CONTRIBUTING.md").read_text()
+    rows = re.findall(r"^\| \[`(\w+)/`\]\(\S+\) \| (.*) \|$", text, re.MULTILINE)
+    assert tuple(room for room, _ in rows) == ROOMS
+    assert max(len(content) for _, content in rows) <= 100
 
 
 def test_no_module_outgrows_its_name():

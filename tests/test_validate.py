@@ -9,8 +9,8 @@ import pytest
 
 from workbench import _validate
 from workbench._validate import ArgumentError
+from workbench.clipping import PrivacyModelError
 from workbench.data.files import UnreadableFileError
-from workbench.inference import PrivacyModelError
 from workbench.ledger.budget import BudgetStatus, CapError
 from workbench.ledger.composition import TotalPrivacy
 from workbench.ledger.ledger import LedgerFileError

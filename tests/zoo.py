@@ -26,7 +26,7 @@ from numpyro.infer.autoguide import (
 )
 from numpyro.infer.reparam import LocScaleReparam
 
-from workbench.inference.splitting import split
+from workbench.record_model.splitting import split
 
 PRIOR_SCALE = 2.0
 

@@ -10,12 +10,14 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from workbench import (
+        clipping,
         data,
         inference,
         ledger,
         models,
         noise,
         plots,
+        posterior,
         privacy,
         results,
         sampling,
@@ -26,23 +28,23 @@ if TYPE_CHECKING:
     )
     from workbench._validate import ArgumentError
     from workbench.auditing import audit
+    from workbench.clipping import PrivacyModelError
     from workbench.fitting.fits import fit, prepare
     from workbench.fitting.resuming import forget, resume
-    from workbench.inference import PrivacyModelError
     from workbench.results import FitResult, load
     from workbench.sweeps.sweeping import sweep
 
 __version__ = "0.1.0"
 
 _ROOMS = (
-    "data", "inference", "ledger", "models", "noise", "plots", "privacy", "results", "sampling", "sklearn", "sweeps",
-    "teaching", "widgets",
-)  # fmt: skip
+    *("clipping", "data", "inference", "ledger", "models", "noise", "plots", "posterior", "privacy"),
+    *("results", "sampling", "sklearn", "sweeps", "teaching", "widgets"),
+)
 _NAMES = {
     "ArgumentError": "workbench._validate",
     "FitResult": "workbench.results",
     "audit": "workbench.auditing",
-    "PrivacyModelError": "workbench.inference",
+    "PrivacyModelError": "workbench.clipping",
     "fit": "workbench.fitting",
     "forget": "workbench.fitting.resuming",
     "load": "workbench.results",

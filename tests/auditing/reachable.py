@@ -21,8 +21,8 @@ from scipy.special import bdtrc, ndtr
 
 from tests.auditing import planted
 from workbench.inference.state import Hyperparameters
-from workbench.noise._key_use import throw_away
 from workbench.noise.chacha20 import key_from_seed
+from workbench.noise.key_use import throw_away
 from workbench.noise.mechanism import GaussianMechanism
 from workbench.noise.normals import upper_tail_quantile
 from workbench.sampling import Minibatch

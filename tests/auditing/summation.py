@@ -19,8 +19,8 @@ import numpy as np
 from tests.auditing import planted
 from workbench.auditing.bugs import silent
 from workbench.inference.state import Hyperparameters
-from workbench.noise._key_use import throw_away
 from workbench.noise.chacha20 import key_from_seed
+from workbench.noise.key_use import throw_away
 from workbench.noise.mechanism import GaussianMechanism
 from workbench.sampling import Minibatch
 

@@ -22,8 +22,8 @@ from workbench.inference.batched import BatchedProgram, stacked
 from workbench.inference.checkpoint import load_state, save_state
 from workbench.inference.compiling import lower
 from workbench.inference.state import DPVIState, Hyperparameters, Performance
-from workbench.noise._key_use import throw_away
 from workbench.noise.chacha20 import key_from_seed
+from workbench.noise.key_use import throw_away
 from workbench.noise.mechanism import GaussianMechanism
 from workbench.sampling import PoissonSampler, RandomAllocationSampler, ShuffleSampler, WithoutReplacementSampler
 

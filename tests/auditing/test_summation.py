@@ -10,7 +10,7 @@ import pytest
 from tests.auditing import planted, summation
 from tests.auditing.summation import CLIP, SIGMA, worst_move
 from tests.conftest import some_of
-from workbench.inference import _grid
+from workbench.clipping import whole_sums
 from workbench.inference.state import Hyperparameters
 from workbench.inference.strata import Stratum, clipped_sum_in_parts
 from workbench.noise.chacha20 import key_from_seed
@@ -72,7 +72,7 @@ def test_made_records_have_the_gradients_that_are_wanted():
 
 def shifting(size, width, spacing):
     """Lengths such that each block's sum is rounded to another number if its first record is the next block's."""
-    per_block = _grid.records_in_block(size)
+    per_block = whole_sums.records_in_block(size)
     starts = np.arange(0, size - 1, per_block)
     step = 0.02
     ramp = step * (np.arange(len(starts)) % 20)

@@ -27,7 +27,7 @@ from problems import NUM_FEATURES
 from turns import a_step, answer_of, here
 
 import workbench as wb
-from workbench.inference.clipping import clipped_sum
+from workbench.clipping.clipped_sums import clipped_sum
 from workbench.noise.chacha20 import key_from_seed
 from workbench.noise.mechanism import GaussianMechanism
 from workbench.privacy.calibration import noise_multiplier

@@ -21,11 +21,11 @@ from numpyro.optim import Adam
 from problems import hierarchical_data, logistic_data, vae_images
 
 from workbench.inference import DPVI
-from workbench.inference._plates import takes_num_records
 from workbench.inference.compiling import chunk_of
 from workbench.inference.state import Draws
 from workbench.noise.chacha20 import new_key
 from workbench.noise.mechanism import GaussianMechanism
+from workbench.record_model.plates import takes_num_records
 from workbench.sampling import Minibatch, PoissonSampler
 from workbench.sampling.poisson import overflow_capacity
 

@@ -37,7 +37,7 @@ from descent import Steps, apart, begun, checked, descended, non_private, peak_b
 from networks import NETWORKS
 from turns import a_step, answer_of, here, ratio, turns_of
 
-from workbench.inference.clipping import STRATEGIES, clipped_sum
+from workbench.clipping.clipped_sums import STRATEGIES, clipped_sum
 from workbench.inference.strata import Stratum, clipped_sum_in_parts
 from workbench.noise.chacha20 import new_key
 from workbench.noise.mechanism import GaussianMechanism

@@ -25,8 +25,8 @@ from contenders import (
 )
 from turns import a_step, answer_of, here, ratio, seconds, turns_of
 
+from workbench.clipping.clipped_sums import STRATEGIES
 from workbench.inference.batched import BatchedProgram, stacked, starting_states
-from workbench.inference.clipping import STRATEGIES
 from workbench.inference.compiling import chunk_of
 from workbench.noise.chacha20 import new_key
 

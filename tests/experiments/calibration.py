@@ -29,11 +29,12 @@ from numpyro.infer.autoguide import AutoNormal
 from numpyro.optim import SGD, Adam
 from workbench.gallery import gmm
 
-from workbench.inference import DPVI, noise_aware
-from workbench.inference._joint_prior import JointPrior, NoNoiseAwarePosterior
-from workbench.inference._moments import Moments
+from workbench.inference import DPVI
 from workbench.inference.batched import BatchedProgram, starting_states
+from workbench.inference.running_moments import Moments
 from workbench.noise.chacha20 import key_from_seed
+from workbench.posterior import noise_aware
+from workbench.posterior.joint_prior import JointPrior, NoNoiseAwarePosterior
 from workbench.results._location_noise import location_noise
 
 STEPS = 1000

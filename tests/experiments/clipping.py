@@ -14,7 +14,7 @@ from calibration import STEPS, WORLDS
 from fits import OUT
 from numpyro.optim import Adam
 
-from workbench.inference import DPVI, _adaptive_clip, _norms
+from workbench.inference import DPVI, adaptive_clip, norm_counts
 from workbench.inference.batched import _AXES, BatchedProgram, starting_states
 from workbench.noise.chacha20 import key_from_seed
 
@@ -32,12 +32,12 @@ def fits(world, records, epsilon, clip, adapts=False):
     step, repeats = dataclasses.replace(dpvi.private_step, counts_norms=True, keeps_moments=False), len(records[0])
     one = dpvi.hyper._replace(moments_from=jnp.int32(int(0.3 * STEPS)))
     if adapts:
-        one = one._replace(adaptive=_adaptive_clip.of(STEPS))
+        one = one._replace(adaptive=adaptive_clip.of(STEPS))
     hyper = jax.tree.map(lambda leaf: jnp.broadcast_to(leaf, (repeats,)), one)
     state = starting_states(step, [key_from_seed(seed) for seed in range(1, repeats + 1)], hyper)
     end = BatchedProgram(step, repeats, shared=False, devices=jax.devices()[:1]).run(state, records, hyper, STEPS).state
     counted, *counts = np.asarray(end.moments.norms, float).T
-    above = sum(counts[_norms.EDGES.index(1.0) + 1 :]) / (counted * world.rate * world.num_records)
+    above = sum(counts[norm_counts.EDGES.index(1.0) + 1 :]) / (counted * world.rate * world.num_records)
     clips = jax.vmap(step.clip, in_axes=(_AXES, 0))(end, hyper)
     return np.asarray(jax.vmap(step.model.constrain)(end.average)["loc"]), np.asarray(clips), above
 

@@ -11,10 +11,10 @@ from scipy.special import logsumexp
 import workbench as wb
 from workbench.inference import DPVI
 from workbench.inference.batched import BatchedProgram, stacked, starting_states, unconstrained
-from workbench.inference.elbo import held_out
 from workbench.noise.chacha20 import fast_key, key_from_seed
 from workbench.noise.mechanism import GaussianMechanism
 from workbench.plots import png, utility_figure
+from workbench.record_model.elbo import held_out
 from workbench.sampling import PoissonSampler
 from workbench.sampling.poisson import overflow_capacity
 

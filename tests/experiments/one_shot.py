@@ -17,10 +17,10 @@ from fits import OUT
 
 import workbench as wb
 from workbench.fitting.one_shot import usual_norm
-from workbench.inference import _gram_chain
-from workbench.inference.noise_aware import Prior
-from workbench.inference.statistics import LinearGaussian, statistic, sums_in
 from workbench.models import LinearPredictor, Model, NormalResiduals
+from workbench.posterior import gram_chain
+from workbench.posterior.noise_aware import Prior
+from workbench.posterior.statistics import LinearGaussian, statistic, sums_in
 from workbench.privacy.calibration import noise_multiplier
 
 LEVELS, EPSILONS, DELTA, DRAWS = (0.5, 0.9, 0.95), (0.1, 0.25, 0.5, 1.0, 2.0, 8.0), 1e-4, 500
@@ -72,7 +72,7 @@ def from_sums(x, y, epsilon, random):
     deviations = np.full(features + 1, deviation_of(features))
     deviations[-1] = CENTRE
     known = LinearGaussian(Prior(np.zeros(features + 1), deviations**-2.0), dist.HalfNormal(SCALE))
-    found = _gram_chain.draw(sums, known, DRAWS, random)
+    found = gram_chain.draw(sums, known, DRAWS, random)
     return np.column_stack([found.coefficients, found.scale]), found.spread
 
 

@@ -19,7 +19,7 @@ from workbench import ArgumentError
 from workbench.fitting import fits
 from workbench.fitting import prepared as prepared_fits
 from workbench.fitting.fits import DeltaWarning
-from workbench.inference import _programs, compiling
+from workbench.inference import compiling, program_cache
 from workbench.models import registry
 from workbench.privacy import second_opinion
 from workbench.privacy.plan import default_delta
@@ -419,7 +419,7 @@ def compiled(monkeypatch):
         names.append(lowered.as_text().partition("module @")[2].partition(" ")[0])
         return compile(lowered, *arguments, **options)
 
-    _programs.forget()
+    program_cache.forget()
     monkeypatch.setattr("jax.stages.Lowered.compile", noting)
     return names
 
@@ -436,7 +436,7 @@ def test_a_fit_with_another_epsilon_and_clip_compiles_none_of_its_programs_again
     changes = {"epsilon": 2.0, "clip": 0.7, "learning_rate": 0.05, "iterations": 300, "seed": 1}
     alone = wb.fit("logistic", "breast_cancer", **changes)
     assert {"jit_chunk", "jit_latents", "jit_outputs"} <= set(compiled)
-    _programs.forget()
+    program_cache.forget()
     wb.fit("logistic", "breast_cancer", epsilon=1.0, iterations=300)
     compiled.clear()
     after = wb.fit("logistic", "breast_cancer", **changes)
@@ -568,12 +568,12 @@ def test_whatever_a_model_reads_may_change_between_two_fits(versions, monkeypatc
         chosen = model if isinstance(model, str) else wb.models.Model("mine", "", model)
         return wb.fit(chosen, private_data, **settings)
 
-    _programs.forget()
+    program_cache.forget()
     changing = versions(monkeypatch)
     before = fit(next(changing))
     last = next(changing)
     after = fit(last)
-    _programs.forget()
+    program_cache.forget()
     assert_same_release(after, fit(last))
     assert any((value != after.params[name]).any() for name, value in before.params.items())
 
@@ -582,7 +582,7 @@ def test_whatever_a_model_reads_may_change_between_two_fits(versions, monkeypatc
 def test_what_an_optimiser_and_predictions_read_may_change_too(private_data):
     settings = {"epsilon": 8.0, "iterations": 10, "seed": 1, "evaluate_private": True}
     model = wb.models.get("logistic")
-    _programs.forget()
+    program_cache.forget()
     found = []
     for rate, sign in ((0.1, 1.0), (0.2, 1.0), (0.2, -1.0)):
 
@@ -600,7 +600,7 @@ def test_what_an_optimiser_and_predictions_read_may_change_too(private_data):
 def test_what_is_kept_of_a_fit_holds_no_records_keys_models_or_results(private_frame):
     data = wb.data.from_frame(private_frame, target="ill", bounds={"dose": (0, 200), "age": (0, 100)}, name="clinic")
     model = of_scale(lambda: 1.0)
-    _programs.forget()
+    program_cache.forget()
     prepared = fits.prepare(wb.models.Model("mine", "", model), data, epsilon=8.0, iterations=10, evaluate_private=True)
     list(prepared.run())
     result = prepared.result()
@@ -609,11 +609,11 @@ def test_what_is_kept_of_a_fit_holds_no_records_keys_models_or_results(private_f
         prepared.on_device[0][0], prepared._end.key, result, result.params["weights_auto_loc"], result.draws["weights"],
     ]  # fmt: skip
     seen = [(type(each).__name__, weakref.ref(each)) for each in held]
-    assert len(_programs._kept) >= 4
+    assert len(program_cache._kept) >= 4
     del model, data, prepared, result, held
     gc.collect()
     assert [name for name, reference in seen if reference() is not None] == []
-    assert len(_programs._kept) >= 4
+    assert len(program_cache._kept) >= 4
 
 
 @pytest.mark.thorough

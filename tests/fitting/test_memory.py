@@ -17,7 +17,7 @@ SCRIPT = Path(__file__).with_name("fits_in_a_row.py")
 @pytest.mark.filterwarnings("ignore::workbench.ledger.reservation.LedgerWarning")
 @pytest.mark.usefixtures("made_up_steps")
 def test_fits_of_other_tables_compile_nothing_on_the_side(monkeypatch):
-    """What is compiled outside of ``_programs`` stays in JAX's caches for as long as the process lives."""
+    """What is compiled outside of ``program_cache`` stays in JAX's caches for as long as the process lives."""
     compiled = []
 
     def listen(event, seconds, **more):

@@ -16,10 +16,10 @@ from workbench.fitting import fits
 from workbench.fitting.baseline import without_privacy
 from workbench.fitting.one_shot import is_better, usual_norm
 from workbench.fitting.spec import resolve
-from workbench.inference.statistics import Scales, statistic
 from workbench.ledger import Ledger
 from workbench.models import LinearPredictor, Model, NormalResiduals
 from workbench.noise.chacha20 import key_from_seed
+from workbench.posterior.statistics import Scales, statistic
 from workbench.results.code import code_of
 
 SLOPES = np.float32([0.3, -0.2, 0.0])

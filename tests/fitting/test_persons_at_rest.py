@@ -17,7 +17,7 @@ from workbench import ArgumentError
 from workbench.data import units
 from workbench.data.storage.reading import READINGS
 from workbench.inference import bringing
-from workbench.inference._units import UnitRows
+from workbench.inference.units import UnitRows
 from workbench.noise.chacha20 import key_from_seed
 
 PLAN = {"epsilon": 1.0, "delta": 1e-5, "iterations": 40, "sampling_rate": 0.1, "clip": 2.0}

@@ -14,7 +14,7 @@ from sklearn.linear_model import LogisticRegression
 
 import workbench as wb
 from workbench.fitting import posterior
-from workbench.inference.splitting import split
+from workbench.record_model.splitting import split
 
 pytestmark = pytest.mark.whole_fit
 

@@ -11,13 +11,13 @@ import pytest
 import workbench as wb
 from workbench import ArgumentError, _validate
 from workbench.cli.main import parser
+from workbench.clipping.clipped_sums import STRATEGIES
 from workbench.fitting import fits, settings, spec
 from workbench.fitting.settings import Settings, Shared, about, default_of, names
-from workbench.inference.clipping import STRATEGIES
-from workbench.inference.estimators import ESTIMATORS
 from workbench.noise.mechanism import CLIPPINGS
 from workbench.privacy.plan import PrivacySettings
 from workbench.privacy.steps import SAMPLERS, SENSITIVITY
+from workbench.record_model.estimators import ESTIMATORS
 from workbench.sweeps import plan_file, sweeping
 from workbench.sweeps.request import LISTS, SweepRequest
 from workbench.widgets.sweep.settings import LISTS as SCREEN_LISTS

@@ -15,7 +15,7 @@ from tests import fakes
 from tests.conftest import EITHER_STEPS
 from workbench import ArgumentError
 from workbench.fitting import fits
-from workbench.inference._units import UnitRows
+from workbench.inference.units import UnitRows
 from workbench.ledger.budget import CapError
 from workbench.ledger.ledger import Ledger
 

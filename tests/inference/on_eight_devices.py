@@ -21,10 +21,11 @@ from tests import zoo
 from tests.auditing import reachable, summation
 from tests.conftest import some_of
 from workbench import ArgumentError
+from workbench.clipping import clipped_sums
 from workbench.data.storage import packing
 from workbench.fitting import checkpoints, resuming
 from workbench.fitting.devices import devices_named
-from workbench.inference import clipping, compiling
+from workbench.inference import compiling
 from workbench.inference.assemble import assemble
 from workbench.inference.batched import BatchedProgram, stacked, starting_states
 from workbench.inference.sharding import Shards
@@ -251,8 +252,10 @@ def test_a_step_moves_one_sum_and_no_record():
 @pytest.mark.thorough
 def test_book_keeping_is_that_of_one_device(monkeypatch):
     """Gradients that one device never forms, several do not form either."""
-    found, settled = [], clipping._settled
-    monkeypatch.setattr(clipping, "_settled", lambda strategy, plan: (found.append(plan.rules), settled(strategy, plan))[1])
+    found, settled = [], clipped_sums._settled
+    monkeypatch.setattr(
+        clipped_sums, "_settled", lambda strategy, plan: (found.append(plan.rules), settled(strategy, plan))[1]
+    )
     records = zoo.logistic_data(N)
     step = step_of(zoo.logistic, zoo.logistic_guide, records, SAMPLERS[0])
     for own, arrays in ((step, tuple(map(jnp.asarray, records))), spread(step, records, 2)):

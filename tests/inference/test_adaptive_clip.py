@@ -13,14 +13,14 @@ from tests import zoo
 from tests.conftest import Watched, quick_jit
 from workbench._limits import SMALLEST_CLIP
 from workbench._validate import ArgumentError
-from workbench.inference import DPVI, _adaptive_clip, _moments, _norms
+from workbench.inference import DPVI, adaptive_clip, norm_counts, running_moments
 from workbench.inference.state import Draws
 from workbench.noise.chacha20 import key_from_seed
 from workbench.noise.mechanism import GaussianMechanism, Noise
 from workbench.sampling import Minibatch, PoissonSampler
 
 STEPS = 400
-ADAPTIVE = _adaptive_clip.of(STEPS)  # until step 80
+ADAPTIVE = adaptive_clip.of(STEPS)  # until step 80
 UNTIL = int(ADAPTIVE.until)
 EXPECTED = 100.0
 SIZE, SIGMA, LEVEL = 12, 3.0, jnp.int32(8)
@@ -32,19 +32,19 @@ def stepping(size):
     """(rung, counts, what a step counted of norms and noise, ...) -> (rung, counts, C)."""
 
     def step(rung, counts, norms, noise, number, adaptive, clip, sigma):
-        now = _adaptive_clip.clip_of(rung, clip, adaptive)
-        seen = _norms.counts_of(norms, jnp.ones(len(norms), bool), now) * jnp.float32(EXPECTED / len(norms)) + noise
-        return *_adaptive_clip.with_counts(rung, counts, seen, number, adaptive, clip, sigma, size, EXPECTED), now
+        now = adaptive_clip.clip_of(rung, clip, adaptive)
+        seen = norm_counts.counts_of(norms, jnp.ones(len(norms), bool), now) * jnp.float32(EXPECTED / len(norms)) + noise
+        return *adaptive_clip.with_counts(rung, counts, seen, number, adaptive, clip, sigma, size, EXPECTED), now
 
     return quick_jit(step)
 
 
 def adapted(norms, *, clip=1.0, sigma=1e-3, adaptive=ADAPTIVE, noise=None, size=6):
     """C in each step of a run whose gradients have these norms. :param noise: NumPy's generator, for noise on counts."""
-    rung, counts, found = jnp.int32(0), jnp.zeros(1 + _norms.RANGES), []
+    rung, counts, found = jnp.int32(0), jnp.zeros(1 + norm_counts.RANGES), []
     facts = adaptive, jnp.float32(clip), jnp.float32(sigma)
     for number in range(UNTIL + 5):
-        own = np.zeros(_norms.RANGES) if noise is None else noise.normal(size=_norms.RANGES) * sigma / 0.2**0.5
+        own = np.zeros(norm_counts.RANGES) if noise is None else noise.normal(size=norm_counts.RANGES) * sigma / 0.2**0.5
         drawn = jnp.asarray(norms, jnp.float32), jnp.asarray(own, jnp.float32)
         rung, counts, now = stepping(size)(rung, counts, *drawn, jnp.int32(number), *facts)
         found.append(float(now))
@@ -81,10 +81,10 @@ def test_where_noise_hides_the_norms_c_stays():
 
 
 def test_c_is_never_above_the_largest_gradient_nor_out_of_range():
-    bounded = _adaptive_clip.of(STEPS, 1.2)
+    bounded = adaptive_clip.of(STEPS, 1.2)
     assert max(adapted(np.full(10, 1.2), clip=0.2, adaptive=bounded)) == pytest.approx(1.2)
     assert adapted(np.full(10, 1.2), clip=2.0, adaptive=bounded)[0] == pytest.approx(1.2)
-    low, high = (_adaptive_clip.clip_of(jnp.int32(rung), jnp.float32(1e-12), ADAPTIVE) for rung in (-(2**31), 2**31 - 1))
+    low, high = (adaptive_clip.clip_of(jnp.int32(rung), jnp.float32(1e-12), ADAPTIVE) for rung in (-(2**31), 2**31 - 1))
     assert float(low) == pytest.approx(SMALLEST_CLIP)
     assert np.isfinite(float(high))
 
@@ -95,20 +95,20 @@ def test_numbers_that_are_not_finite_count_as_long():
 
 @pytest.mark.thorough
 def test_a_short_run_keeps_c():
-    assert int(_adaptive_clip.of(4).until) == 0
-    rung, _ = _adaptive_clip.with_counts(
-        jnp.int32(0), jnp.zeros(9), jnp.full(8, 100.0), jnp.int32(0), _adaptive_clip.of(4), 1.0, jnp.float32(0.1), 1, 1.0
+    assert int(adaptive_clip.of(4).until) == 0
+    rung, _ = adaptive_clip.with_counts(
+        jnp.int32(0), jnp.zeros(9), jnp.full(8, 100.0), jnp.int32(0), adaptive_clip.of(4), 1.0, jnp.float32(0.1), 1, 1.0
     )
     assert int(rung) == 0
 
 
 def test_shares_of_the_noise_add_up_to_one_in_each_step():
     for number in (0, UNTIL - 1, UNTIL, STEPS):
-        parts = _adaptive_clip.shares(jnp.int32(number), ADAPTIVE)
+        parts = adaptive_clip.shares(jnp.int32(number), ADAPTIVE)
         assert sum(float(part) ** 2 for part in parts) == pytest.approx(1, abs=1e-6)
-        assert float(parts[0]) >= _adaptive_clip.SMALLEST_SHARE - 1e-7
-    late = _adaptive_clip.shares(jnp.int32(UNTIL), ADAPTIVE)
-    assert np.allclose(late, (_norms.OF_SUM, _norms.OF_NORMS))
+        assert float(parts[0]) >= adaptive_clip.SMALLEST_SHARE - 1e-7
+    late = adaptive_clip.shares(jnp.int32(UNTIL), ADAPTIVE)
+    assert np.allclose(late, (norm_counts.OF_SUM, norm_counts.OF_NORMS))
 
 
 def trainer_of(mechanism, optimizer=None):
@@ -148,8 +148,8 @@ def test_at_every_c_a_record_moves_sum_and_counts_by_no_more_than_the_noise_cove
                 )
                 apart = [np.float64(one) - np.float64(other) for one, other in zip(with_it, without, strict=True)]
                 ratios.append(np.linalg.norm(np.concatenate(apart)) * SIGMA / DEVIATION)
-                clip = float(_adaptive_clip.clip_of(jnp.int32(rung), jnp.float32(0.5), ADAPTIVE))
-                of_sum = float(_adaptive_clip.shares(jnp.int32(number), ADAPTIVE)[0])
+                clip = float(adaptive_clip.clip_of(jnp.int32(rung), jnp.float32(0.5), ADAPTIVE))
+                of_sum = float(adaptive_clip.shares(jnp.int32(number), ADAPTIVE)[0])
                 assert float(spacing) * DEVIATION == pytest.approx(SIGMA / of_sum * clip, rel=2e-3)
         assert 0.99 < max(ratios) <= 1
 
@@ -157,7 +157,7 @@ def test_at_every_c_a_record_moves_sum_and_counts_by_no_more_than_the_noise_cove
 def test_a_run_adapts_c_and_counts_moments_after_it():
     trainer = trainer_of(GaussianMechanism(1e-3, 0.05))
     step = dataclasses.replace(trainer.private_step, counts_norms=True)
-    hyper = trainer.hyper._replace(moments_from=jnp.int32(6), adaptive=_adaptive_clip.of(20))
+    hyper = trainer.hyper._replace(moments_from=jnp.int32(6), adaptive=adaptive_clip.of(20))
     state = step.init(key_from_seed(2), hyper)
     clips = []
     take = quick_jit(lambda state, records: step.step(state, records, step.draw(state.key, state.step, hyper), hyper))
@@ -168,7 +168,7 @@ def test_a_run_adapts_c_and_counts_moments_after_it():
     assert clips[4] > 0.02
     assert len(set(clips[4:])) == 1
     assert float(state.moments.norms[0]) == 2
-    kept, others = _moments.moments_in(_moments.arrays_of(state.moments) | {"loc": np.zeros(1)})
+    kept, others = running_moments.moments_in(running_moments.arrays_of(state.moments) | {"loc": np.zeros(1)})
     assert int(kept.rung) == int(state.moments.rung)
     assert list(others) == ["loc"]
 

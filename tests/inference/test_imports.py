@@ -76,6 +76,24 @@ def test_core_trains_where_only_jax_and_numpyro_are_installed():
     assert python(BLOCKER + FIVE_STEPS) == "done 5"
 
 
+A_CLIPPED_SUM = """
+import jax.numpy as jnp
+from workbench.clipping import clipped_sum
+
+def loss(u, record):
+    return 0.5 * jnp.sum((u - record) ** 2)
+
+records = jnp.array([[3.0, 4.0], [0.0, 0.0]])
+total, norms = clipped_sum(loss, jnp.zeros(2), records, jnp.ones(2, bool), 1.0)
+print([f"{float(number):.2f}" for number in (*total, *norms)])
+"""
+
+
+def test_clipping_works_where_only_jax_is_installed():
+    only_jax = BLOCKER.replace(repr(LATER_ROOMS), repr((*LATER_ROOMS, "numpyro", "optax")))
+    assert python(only_jax + A_CLIPPED_SUM) == "['-0.60', '-0.80', '5.00', '0.00']"
+
+
 def test_core_asks_for_nothing_of_the_later_rooms_even_where_they_are_installed():
     assert not imported_by("import workbench.inference") & set(LATER_ROOMS)
 

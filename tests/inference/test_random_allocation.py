@@ -10,7 +10,7 @@ from numpyro.optim import Adam
 
 from tests import zoo
 from tests.conftest import some_of
-from workbench.inference import DPVI, _programs, compiling, run
+from workbench.inference import DPVI, compiling, program_cache, run
 from workbench.inference.batched import BatchedProgram, stacked, starting_states
 from workbench.inference.compiling import chunk_of
 from workbench.inference.state import DPVIState, Draws, Hyperparameters
@@ -172,7 +172,7 @@ def test_lanes_end_where_single_fits_do(uninterrupted):
 def as_if_many(monkeypatch):
     """As with millions of records; a list of the (key, epoch) that are prepared."""
     monkeypatch.setattr(compiling, "_WORDS_AHEAD", NUM_RECORDS // 4)
-    prepared, prepare = [], _programs.jit
+    prepared, prepare = [], program_cache.jit
 
     def watched(function, *arguments):
         compiled = prepare(function, *arguments)
@@ -180,7 +180,7 @@ def as_if_many(monkeypatch):
             return compiled
         return lambda key, epoch: prepared.append((key_data(key), int(epoch))) or compiled(key, epoch)
 
-    monkeypatch.setattr(_programs, "jit", watched)
+    monkeypatch.setattr(program_cache, "jit", watched)
     return prepared
 
 

@@ -14,13 +14,13 @@ from scipy import stats
 from tests import zoo
 from tests.conftest import some_of
 from workbench._validate import ArgumentError
+from workbench.clipping.separation import PrivacyModelError
 from workbench.inference import DPVI, run
 from workbench.inference.batched import BatchedProgram, stacked, starting_states
 from workbench.inference.compiling import compile_ahead
-from workbench.inference.elbo import elbo_per_record
-from workbench.inference.record_model import PrivacyModelError
 from workbench.noise.chacha20 import key_from_seed, new_key
 from workbench.noise.mechanism import GaussianMechanism
+from workbench.record_model.elbo import elbo_per_record
 from workbench.sampling import PoissonSampler
 
 NUM_RECORDS = 60

@@ -12,6 +12,7 @@ import pytest
 from numpyro.optim import SGD, Adam
 
 from tests import zoo
+from workbench._compiler import compiler_options
 from workbench.inference import DPVI, Snapshot, compiling, run, training
 from workbench.noise.chacha20 import key_from_seed
 from workbench.noise.mechanism import GaussianMechanism
@@ -40,9 +41,9 @@ def test_options_that_this_jaxlib_does_not_know_are_left_out(monkeypatch):
     assert compiling._known((unknown,)) == ()
     assert compiling._known((unknown, level)) == (level,)
     for calls in (1, math.inf):
-        assert compiling.compiler_options("cpu", 5, calls=calls)["xla_backend_optimization_level"] == 1
+        assert compiler_options("cpu", 5, calls=calls)["xla_backend_optimization_level"] == 1
     monkeypatch.setattr(compiling, "_known", lambda options: tuple(each for each in options if each != level))
-    assert set(compiling.compiler_options("cpu", 5)) == {"xla_cpu_experimental_ynn_fusion_type"}
+    assert set(compiler_options("cpu", 5)) == {"xla_cpu_experimental_ynn_fusion_type"}
 
 
 def quick_trainer(optim=None):

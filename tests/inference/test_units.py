@@ -10,11 +10,11 @@ import pytest
 from tests import zoo
 from tests.conftest import quick_jit, some_of
 from workbench import ArgumentError
-from workbench.inference._base_noise import record_keys
-from workbench.inference._units import UnitRows
-from workbench.inference.splitting import split
 from workbench.inference.strata import clipped_sum_in_parts
+from workbench.inference.units import UnitRows
 from workbench.noise.mechanism import OnGrid
+from workbench.record_model.base_noise import record_keys
+from workbench.record_model.splitting import split
 from workbench.sampling import Minibatch
 
 KEY = jax.random.key(0)

@@ -18,13 +18,13 @@ import pytest
 import workbench as wb
 from tests.privacy.promises import promise
 from workbench import ArgumentError
-from workbench.ledger import _file, ledger
+from workbench.ledger import file, ledger
 from workbench.ledger._errors import ledger_error
 from workbench.ledger.composition import total
 from workbench.ledger.ledger import CapError, DatasetId, Ledger, LedgerError, LedgerFileError, LostLedgerError
 from workbench.ledger.overlap import sketch
 from workbench.ledger.reservation import LedgerWarning, Reservation, id_of
-from workbench.privacy import _events
+from workbench.privacy import events
 
 
 def records(name="clinic", fingerprint=None, unit="patient"):
@@ -93,8 +93,8 @@ def test_fits_of_one_reservation_are_entered_all_or_none(book):
 def test_events_are_dp_accountings(book):
     fits = [promise(sampler=sampler) for sampler in ("poisson", "without_replacement", "shuffle")]
     for key, fit in zip(book.reserve(records(), fits, model="logistic"), fits, strict=True):
-        event = _events.from_json(json.loads(json.dumps(book.spend(key).event)))
-        assert event == _events.event_of(fit.accounted())
+        event = events.from_json(json.loads(json.dumps(book.spend(key).event)))
+        assert event == events.event_of(fit.accounted())
     event = book.spends()[0].event
     assert (event["class"], event["count"]) == ("SelfComposedDpEvent", 500)
     assert event["event"]["class"] == "PoissonSampledDpEvent"
@@ -656,7 +656,7 @@ def test_a_file_that_the_disk_does_not_take_leaves_no_part_behind(book, monkeypa
 
 def test_a_ledger_that_another_process_locks_is_refused_by_its_code(book, monkeypatch):
     book.add(records())
-    monkeypatch.setattr(_file, "_BUSY_SECONDS", 0.01)
+    monkeypatch.setattr(file, "_BUSY_SECONDS", 0.01)
     with contextlib.closing(sqlite3.connect(book.path, isolation_level=None)) as other:
         other.execute("BEGIN IMMEDIATE")
         with pytest.raises(LedgerFileError) as caught:

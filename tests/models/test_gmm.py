@@ -15,8 +15,8 @@ import workbench as wb
 from tests.conftest import some_of
 from tests.zoo import shapes_of
 from workbench import ArgumentError
-from workbench.inference.splitting import split
 from workbench.models import gmm as entry
+from workbench.record_model.splitting import split
 
 RANDOM = np.random.default_rng(5)
 X = RANDOM.normal(size=(9, 2)).astype(np.float32)

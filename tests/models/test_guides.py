@@ -10,9 +10,9 @@ from workbench.gallery import hierarchical_logistic, logistic
 
 import workbench as wb
 from tests.zoo import shapes_of
-from workbench.inference.splitting import split
 from workbench.models.guides import joint_normal
 from workbench.noise.chacha20 import key_from_seed
+from workbench.record_model.splitting import split
 
 X = np.zeros((4, 2), np.float32)
 Y, GROUP = np.zeros(4, np.int32), np.zeros(4, np.int32)

@@ -17,10 +17,10 @@ from tests.zoo import shapes_of
 from workbench import ArgumentError
 from workbench.inference import DPVI
 from workbench.inference.compiling import chunk_of
-from workbench.inference.splitting import split
 from workbench.models import hierarchical_logistic as entry
 from workbench.noise.chacha20 import key_from_seed
 from workbench.noise.mechanism import GaussianMechanism
+from workbench.record_model.splitting import split
 from workbench.sampling import PoissonSampler
 
 RANDOM = np.random.default_rng(3)

@@ -16,9 +16,9 @@ from workbench.gallery.neural_classifier import guide, model, predict
 import workbench as wb
 from tests.zoo import shapes_of
 from workbench import ArgumentError, inference
-from workbench.inference.splitting import split
 from workbench.models import neural_classifier as entry
 from workbench.models.networks import filled, skeleton, weight_shapes
+from workbench.record_model.splitting import split
 
 NETWORKS = ("fcnn", "cnn", "lstm", "gru", "transformer")
 SMALL = {"hidden": 4, "depth": 2, "heads": 2}

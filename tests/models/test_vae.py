@@ -17,8 +17,8 @@ import workbench as wb
 from tests.conftest import some_of
 from tests.zoo import shapes_of
 from workbench import ArgumentError
-from workbench.inference.splitting import split
 from workbench.models import vae as entry
+from workbench.record_model.splitting import split
 
 RANDOM = np.random.default_rng(2)
 SHAPE = (4, 3)

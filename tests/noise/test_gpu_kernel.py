@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from jax.experimental import pallas
 
-from workbench.inference._jaxprs import primitives
+from workbench.clipping.jaxprs import primitives
 from workbench.noise import chacha20
 from workbench.noise.chacha20 import key_from_seed, stream
 

@@ -183,12 +183,12 @@ def test_no_step_is_drawn_twice_with_a_secret_key(monkeypatch, tmp_path):
 
 
 def test_a_state_of_another_process_goes_on_once(tmp_path, monkeypatch):
-    from workbench.noise import _key_use
+    from workbench.noise import key_use
 
     key, dpvi = new_key(), trainer()
     saved = save_state(dpvi.init(key, *RECORDS), tmp_path / "state.npz")
     for name in ("_drawn", "_secret"):  # as another process has them
-        monkeypatch.setattr(_key_use, name, type(getattr(_key_use, name))())
+        monkeypatch.setattr(key_use, name, type(getattr(key_use, name))())
     state = load_state(saved, dpvi.init(key_from_seed(1), *RECORDS))
     promise = dpvi.guarantee(state)
     assert not promise.secure_randomness
@@ -237,14 +237,14 @@ def test_the_guarantee_says_what_is_not_seen(begun):
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
 @pytest.mark.filterwarnings("ignore::RuntimeWarning", "ignore::DeprecationWarning")
 def test_a_forked_child_does_not_call_its_parents_keys_secret():
-    from workbench.noise import _key_use
+    from workbench.noise import key_use
 
     new_key()
     child = os.fork()
     if not child:
-        os._exit(len(_key_use._secret) > 0)  # JAX itself must not run in a fork
+        os._exit(len(key_use._secret) > 0)  # JAX itself must not run in a fork
     assert os.waitpid(child, 0)[1] == 0
-    assert _key_use._secret
+    assert key_use._secret
 
 
 # ---- the program of a fit -------------------------------------------------------------------------------------------------

@@ -82,7 +82,7 @@ ALLOWED = {
     Use("workbench/ledger/overlap.py", "sketch", "os.urandom"): "the nonce of an encrypted summary",
     Use("workbench/sklearn/_estimator.py", "PrivateEstimator.__new__", "secrets.token_hex"): _NAME,
     Use("workbench/ledger/ledger.py", "Ledger.reserve", "uuid.uuid4"): _NAME,
-    Use("workbench/ledger/_owners.py", "own", "uuid.uuid4"): _NAME,
+    Use("workbench/ledger/owners.py", "own", "uuid.uuid4"): _NAME,
     Use("workbench/fitting/checkpoints.py", "new_folder", "uuid.uuid4"): _NAME,
     Use("workbench/fitting/run_log.py", "RunLog.begin", "uuid.uuid4"): _NAME,
     Use("workbench/fitting/run_log.py", "RunLog._digest_in_ledger", "uuid.uuid4"): _NAME,
@@ -100,36 +100,36 @@ ALLOWED = {
     Use("workbench/models/independence.py", "_are_independent", "numpyro.handlers.seed"): "reads the structure of the guide",
     Use("workbench/models/pictures.py", "samples", "numpy.random.default_rng"): "codes to decode into a picture",
     Use(
-        "workbench/inference/_base_noise.py", "signs", "jax.random.rademacher"
+        "workbench/record_model/base_noise.py", "signs", "jax.random.rademacher"
     ): "where gradients are taken; the point is released",
-    Use("workbench/inference/noise_aware.py", "_priors.of_two_draws", "jax.random.key"): "two traces of a prior, compared",
-    Use("workbench/inference/_joint_prior.py", "JointPrior.__init__", "jax.random.key"): "two traces of a prior, the same",
-    Use("workbench/inference/_joint_prior.py", "JointPrior.sample", "jax.random.key"): "draws of a prior",
-    Use("workbench/inference/_joint_prior.py", "JointPrior._traced", "jax.random.key"): "latents are given; it is not used",
-    Use("workbench/inference/_quadratic_chain.py", "draws", "numpy.random.Generator"): _RELEASED,
+    Use("workbench/posterior/noise_aware.py", "_priors.of_two_draws", "jax.random.key"): "two traces of a prior, compared",
+    Use("workbench/posterior/joint_prior.py", "JointPrior.__init__", "jax.random.key"): "two traces of a prior, the same",
+    Use("workbench/posterior/joint_prior.py", "JointPrior.sample", "jax.random.key"): "draws of a prior",
+    Use("workbench/posterior/joint_prior.py", "JointPrior._traced", "jax.random.key"): "latents are given; it is not used",
+    Use("workbench/posterior/_quadratic_chain.py", "draws", "numpy.random.Generator"): _RELEASED,
     Use("workbench/fitting/posterior.py", "noise_aware_draws", "numpy.random.default_rng"): _RELEASED,
     Use("workbench/fitting/baseline.py", "FitWithoutPrivacy._posterior", "numpy.random.default_rng"): _NO_PRIVACY,
-    Use("workbench/inference/_normal_likelihood.py", "draw", "numpy.random.Generator"): _NO_PRIVACY,
+    Use("workbench/posterior/normal_likelihood.py", "draw", "numpy.random.Generator"): _NO_PRIVACY,
     Use(
-        "workbench/inference/_normal_likelihood.py", "_derivatives.loss", "jax.random.key"
+        "workbench/posterior/normal_likelihood.py", "_derivatives.loss", "jax.random.key"
     ): "records have no noise; not used",
-    Use("workbench/inference/_normal_likelihood.py", "_shapes", "jax.random.key"): "only shapes are used",
+    Use("workbench/posterior/normal_likelihood.py", "_shapes", "jax.random.key"): "only shapes are used",
     Use("workbench/formula/likelihoods.py", "TimeToEvent.sample", "jax.random.exponential"): "draws from a likelihood",
     Use("workbench/fitting/one_shot.py", "OneShot.draws", "numpy.random.default_rng"): _RELEASED,
     Use("workbench/fitting/one_shot.py", "OneShot._posterior", "numpy.random.Generator"): _RELEASED,
     Use("workbench/fitting/one_shot.py", "_split", FAST_KEY): "two traces of a prior; nothing is drawn for a fit",
-    Use("workbench/inference/_gram_chain.py", "draw", "numpy.random.Generator"): _RELEASED,
-    Use("workbench/inference/_gram_chain.py", "_Chain.__init__", "numpy.random.Generator"): _RELEASED,
-    Use("workbench/inference/statistics.py", "linear_gaussian", "jax.random.key"): "two traces of a prior, compared",
-    Use("workbench/inference/statistics.py", "_require_normal", "jax.random.key"): "latents are given; it is not used",
-    Use("workbench/inference/elbo.py", "predictive.one", "jax.random.key"): "latents are given; it is not used",
+    Use("workbench/posterior/gram_chain.py", "draw", "numpy.random.Generator"): _RELEASED,
+    Use("workbench/posterior/gram_chain.py", "_Chain.__init__", "numpy.random.Generator"): _RELEASED,
+    Use("workbench/posterior/statistics.py", "linear_gaussian", "jax.random.key"): "two traces of a prior, compared",
+    Use("workbench/posterior/statistics.py", "_require_normal", "jax.random.key"): "latents are given; it is not used",
+    Use("workbench/record_model/elbo.py", "predictive.one", "jax.random.key"): "latents are given; it is not used",
     Use("workbench/fitting/posterior.py", "_functions.one", "jax.random.key"): "latents are given; it is not used",
     **{
-        Use("workbench/inference/noise_aware.py", within, "numpy.random.Generator"): _RELEASED
+        Use("workbench/posterior/noise_aware.py", within, "numpy.random.Generator"): _RELEASED
         for within in ("draw", "of_quadratics", "_locations")
     },
     **{
-        Use("workbench/inference/_curvature_chain.py", within, "numpy.random.Generator"): _RELEASED
+        Use("workbench/posterior/_curvature_chain.py", within, "numpy.random.Generator"): _RELEASED
         for within in ("curvatures", "_drawn", "_Chains.__init__")
     },
     Use("workbench/results/prediction.py", "Predictor.split", FAST_KEY): "starting values that are not used",
@@ -142,15 +142,15 @@ ALLOWED = {
     Use("workbench/inference/assemble.py", "_require_separate_records", FAST_KEY): "its shape alone",
     Use("workbench/inference/step.py", "PrivateStep.draw", FAST_KEY): "base noise of the guide; no guarantee rests on it",
     Use("workbench/inference/svi.py", "DPVI.evaluate", FAST_KEY): "draws of latents for a number without a guarantee",
-    Use("workbench/inference/_plates.py", "abstract_trace", "jax.random.key"): "shapes alone; nothing is computed",
+    Use("workbench/record_model/plates.py", "abstract_trace", "jax.random.key"): "shapes alone; nothing is computed",
     Use(
-        "workbench/inference/_plates.py", "abstract_trace.run", "numpyro.handlers.seed"
+        "workbench/record_model/plates.py", "abstract_trace.run", "numpyro.handlers.seed"
     ): "shapes alone; nothing is computed",
-    Use("workbench/inference/_additivity.py", "_require_sums", "numpy.random.default_rng"): "made-up records",
-    Use("workbench/inference/_additivity.py", "_made_up", "numpy.random.Generator"): "made-up records",
-    Use("workbench/inference/_additivity.py", "_near", "numpy.random.Generator"): "made-up parameters",
-    Use("workbench/inference/_base_noise.py", "seeded", "numpyro.handlers.seed"): "hands the guide its base noise",
-    Use("workbench/inference/_base_noise.py", "_RecordSeed", "numpyro.handlers.seed"): "hands the guide its base noise",
+    Use("workbench/record_model/additivity.py", "_require_sums", "numpy.random.default_rng"): "made-up records",
+    Use("workbench/record_model/additivity.py", "_made_up", "numpy.random.Generator"): "made-up records",
+    Use("workbench/record_model/additivity.py", "_near", "numpy.random.Generator"): "made-up parameters",
+    Use("workbench/record_model/base_noise.py", "seeded", "numpyro.handlers.seed"): "hands the guide its base noise",
+    Use("workbench/record_model/base_noise.py", "_RecordSeed", "numpyro.handlers.seed"): "hands the guide its base noise",
     Use("workbench/auditing/attack.py", "clipped_gradients", "jax.random.key"): "base noise of the attacker's own guess",
     Use("workbench/auditing/canaries.py", "table_canaries", "numpy.random.default_rng"): "made-up records of the auditor",
     Use("workbench/plots/_plate_layout.py", "_set_across", "random.Random"): "orders of a drawing to try, from a fixed seed",

@@ -6,14 +6,14 @@ from dp_accounting.pld import PLDAccountant
 from dp_accounting.rdp import RdpAccountant
 
 from tests.privacy.promises import promise
-from workbench.privacy import _events
+from workbench.privacy import events
 
 ADD, REPLACE, BLANK = (NeighboringRelation[name] for name in ("ADD_OR_REMOVE_ONE", "REPLACE_ONE", "REPLACE_SPECIAL"))
 
 
 def read(fit, accountant, relation):
     kept = fit.delta - fit.overflow_delta - fit.noise_delta
-    event = _events.from_json(_events.to_json(_events.event_of(fit.accounted())))
+    event = events.from_json(events.to_json(events.event_of(fit.accounted())))
     return accountant(neighboring_relation=relation).compose(event).get_epsilon(kept)
 
 

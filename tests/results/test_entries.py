@@ -4,7 +4,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from workbench.results._entries import entry_names
+from workbench.results.entries import entry_names
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ import pytest
 
 import workbench as wb
 from workbench import ArgumentError, _schema
-from workbench.inference.estimators import ESTIMATORS
+from workbench.record_model.estimators import ESTIMATORS
 from workbench.results import _atomic, _form, arviz_adapter, storage
 
 NUMBERS = (None, True, -1, 0, 1.5, 2**70, float("nan"), float("inf"))

@@ -16,7 +16,7 @@ from workbench._numbers import upper
 from workbench.privacy.guarantee import percent
 from workbench.teaching import pieces as teaching
 from workbench.teaching.simulations import CLOUD, attack, several_fits, spent
-from workbench.widgets._kit import base
+from workbench.widgets.kit import base
 
 SVG = b"<?xml"
 PATIENCE = 120

@@ -22,7 +22,7 @@ from workbench._numbers import shown
 from workbench.fitting import fits, prepared
 from workbench.models import registry
 from workbench.widgets import Workbench
-from workbench.widgets._kit import notebook
+from workbench.widgets.kit import notebook
 from workbench.widgets.workbench import run_screen, suitability
 from workbench.widgets.workbench.settings import Settings
 

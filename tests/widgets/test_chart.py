@@ -8,7 +8,7 @@ import re
 import pytest
 
 from workbench._numbers import shown
-from workbench.widgets._kit.chart import Levels, Panel, chart
+from workbench.widgets.kit.chart import Levels, Panel, chart
 
 up = functools.partial(shown, up=True)
 

@@ -5,7 +5,7 @@ import math
 import ipywidgets
 import pytest
 
-from workbench.widgets._kit import fields
+from workbench.widgets.kit import fields
 
 
 @pytest.mark.parametrize(

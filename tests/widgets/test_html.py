@@ -5,7 +5,7 @@ import re
 
 import pytest
 
-from workbench.widgets._kit import markup
+from workbench.widgets.kit import markup
 
 HOSTILE = '<script>alert("x")</script>'
 

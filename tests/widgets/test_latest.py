@@ -5,7 +5,7 @@ import threading
 
 import pytest
 
-from workbench.widgets._kit.latest import Latest
+from workbench.widgets.kit.latest import Latest
 
 PATIENCE = 20
 

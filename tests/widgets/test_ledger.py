@@ -18,7 +18,7 @@ from workbench.fitting import fits
 from workbench.ledger import ledger as books
 from workbench.ledger.reservation import id_of
 from workbench.widgets import Ledger
-from workbench.widgets._kit import base, notebook
+from workbench.widgets.kit import base, notebook
 from workbench.widgets.ledger import words
 
 PATIENCE = 60

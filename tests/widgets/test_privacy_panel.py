@@ -13,8 +13,8 @@ from workbench.privacy import accounting, plan
 from workbench.privacy.outlook import outlook
 from workbench.privacy.plan import PrivacySettings, make_plan
 from workbench.privacy.steps import SAMPLERS
-from workbench.widgets._kit import fields
-from workbench.widgets._kit.late import unsent
+from workbench.widgets.kit import fields
+from workbench.widgets.kit.late import unsent
 from workbench.widgets.workbench.privacy_panel import PrivacyPanel
 
 SETTINGS = PrivacySettings(

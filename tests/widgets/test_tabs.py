@@ -4,9 +4,9 @@ import asyncio
 
 import ipywidgets
 
-from workbench.widgets._kit.fields import close_all
-from workbench.widgets._kit.late import send, unsent
-from workbench.widgets._kit.tabs import Tabs
+from workbench.widgets.kit.fields import close_all
+from workbench.widgets.kit.late import send, unsent
+from workbench.widgets.kit.tabs import Tabs
 
 
 def shown(parts):

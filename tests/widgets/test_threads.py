@@ -7,7 +7,7 @@ import threading
 
 import pytest
 
-from workbench.widgets._kit.threads import background
+from workbench.widgets.kit.threads import background
 
 
 def test_work_runs_in_a_daemon_thread_of_that_name():
@@ -22,7 +22,7 @@ def test_work_runs_in_a_daemon_thread_of_that_name():
 def test_the_end_of_the_interpreter_stops_and_waits_for_them():
     program = """
         import threading, time
-        from workbench.widgets._kit.threads import background
+        from workbench.widgets.kit.threads import background
 
         stop = threading.Event()
 

@@ -22,13 +22,13 @@ from jax.flatten_util import ravel_pytree
 from workbench.auditing.bugs import watched
 from workbench.auditing.canaries import Canaries, Rows
 from workbench.auditing.units import whole
-from workbench.inference import _adaptive_clip, _norms
-from workbench.inference.clipping import clipped_sum
-from workbench.inference.estimators import RecordLoss
+from workbench.clipping.clipped_sums import clipped_sum
+from workbench.inference import adaptive_clip, norm_counts
 from workbench.inference.state import DPVIState, Draws, Hyperparameters
 from workbench.inference.step import PrivateStep
-from workbench.noise._key_use import throw_away
+from workbench.noise.key_use import throw_away
 from workbench.noise.mechanism import GaussianMechanism
+from workbench.record_model.estimators import RecordLoss
 
 __all__ = ["SCORES", "Attack", "clipped_gradients", "evidence_of"]
 
@@ -58,7 +58,7 @@ def clipped_gradients(
                 of_record = lambda u, record: loss(u, (record, key))  # noqa: E731
                 clipping = step.mechanism.clipping
                 clipped, norms = clipped_sum(of_record, u, whole(step, records), mask, clip, clipping=clipping)
-                counts = [_norms.counts_of(norms, mask, jnp.float32(clip)).astype(jnp.float32)] * step.counts_norms
+                counts = [norm_counts.counts_of(norms, mask, jnp.float32(clip)).astype(jnp.float32)] * step.counts_norms
                 return ravel_pytree([clipped, *counts])[0]
 
             return jnp.mean(jax.vmap(with_own)(keys), axis=0)
@@ -129,7 +129,7 @@ class Attack:
         hyper = Hyperparameters.of(seen)
         if self.adapts_clip:
             step = dataclasses.replace(step, counts_norms=True, keeps_moments=False)
-            hyper = hyper._replace(moments_from=jnp.int32(self.iterations), adaptive=_adaptive_clip.of(self.iterations))
+            hyper = hyper._replace(moments_from=jnp.int32(self.iterations), adaptive=adaptive_clip.of(self.iterations))
         start = step.init(self.start_key, hyper, step.model.initial)
 
         def scores(key: jax.Array, records: Rows) -> tuple[jax.Array, jax.Array]:

@@ -11,12 +11,12 @@ import jax
 import jax.numpy as jnp
 from jax.flatten_util import ravel_pytree
 
-from workbench.inference._units import UnitRows
-from workbench.inference.record_model import Record
 from workbench.inference.state import Draws
 from workbench.inference.step import PrivateStep
 from workbench.inference.strata import Stratum
+from workbench.inference.units import UnitRows
 from workbench.noise.mechanism import GaussianMechanism, Noise
+from workbench.record_model.model import Record
 from workbench.sampling import Minibatch
 
 __all__ = ["PLANTED_BUGS", "Watched", "clipping_by_row", "silent", "watched"]

@@ -29,11 +29,11 @@ from workbench.data.units import strata_widths
 from workbench.fitting.devices import devices_named
 from workbench.fitting.settings import takes
 from workbench.fitting.spec import data_named, model_named
-from workbench.inference._units import UnitRows
 from workbench.inference.assemble import assemble
 from workbench.inference.sharding import Shards, processes_of
 from workbench.inference.state import Performance
 from workbench.inference.step import PrivateStep
+from workbench.inference.units import UnitRows
 from workbench.models import Model
 from workbench.noise.chacha20 import key_from_seed, new_key
 from workbench.noise.mechanism import GaussianMechanism

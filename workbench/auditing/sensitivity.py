@@ -21,7 +21,7 @@ from workbench.auditing.canaries import Canaries, Rows
 from workbench.auditing.result import Check
 from workbench.inference.state import DPVIState, Hyperparameters
 from workbench.inference.step import PrivateStep
-from workbench.noise._key_use import throw_away
+from workbench.noise.key_use import throw_away
 from workbench.sampling import Minibatch
 
 __all__ = ["PRECISIONS", "adversarial_records", "check", "worst_ratio"]

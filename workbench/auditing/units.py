@@ -8,9 +8,9 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from workbench.inference.record_model import Record
 from workbench.inference.state import DPVIState
 from workbench.inference.step import PrivateStep
+from workbench.record_model.model import Record
 
 __all__ = ["EqualRows", "in_rows", "whole"]
 

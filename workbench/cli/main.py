@@ -88,7 +88,7 @@ def _carried_out(parsed: argparse.Namespace) -> int:
         print(f"workbench {parsed.command}: {printable(reason)}", file=sys.stderr)
         return FAILED
     except ValueError as error:
-        from workbench.inference import PrivacyModelError
+        from workbench.clipping import PrivacyModelError
 
         if not isinstance(error, PrivacyModelError):
             raise

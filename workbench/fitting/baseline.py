@@ -19,15 +19,15 @@ from workbench.fitting.prepared import PreparedFit
 from workbench.fitting.run_log import RunLog
 from workbench.fitting.settings import default_of
 from workbench.fitting.spec import FitSpec
-from workbench.inference._normal_likelihood import draw as normal_likelihood
 from workbench.inference.bringing import are_at_rest
-from workbench.inference.noise_aware import NoNoiseAwarePosterior
 from workbench.inference.state import Hyperparameters, Purpose, fast_child
 from workbench.inference.step import PrivateStep
 from workbench.inference.training import Snapshot, run, to_the_end
 from workbench.ledger.reservation import id_of, ledger_for
 from workbench.noise.chacha20 import new_key
 from workbench.noise.mechanism import GaussianMechanism
+from workbench.posterior.noise_aware import NoNoiseAwarePosterior
+from workbench.posterior.normal_likelihood import draw as normal_likelihood
 from workbench.privacy.no_privacy import NoPrivacyPlan
 from workbench.results import FitResult
 from workbench.results.scores import Scores

@@ -34,7 +34,7 @@ from workbench import _folders, _validate
 from workbench.fitting.digests import FORMAT, content, keyed
 from workbench.inference.checkpoint import arrays_of, load_arrays, load_facts, save_arrays
 from workbench.inference.state import DPVIState
-from workbench.ledger import _owners
+from workbench.ledger import owners
 from workbench.ledger.fingerprint import key_file, secret_key
 
 __all__ = [
@@ -63,7 +63,7 @@ def make_runs() -> None:
     runs().mkdir(mode=0o700, parents=True, exist_ok=True)
     if not os.access(runs(), os.W_OK):
         raise PermissionError(f"{runs()} cannot be written")
-    _owners.own(_owners_folder())
+    owners.own(_owners_folder())
 
 
 # ---- writing ------------------------------------------------------------------------------------------------------------
@@ -121,7 +121,7 @@ class Checkpoints:
         name = f"step-{step:012d}.npz"
         facts = {**progress, "step": step, "reached": max(reached, self._seen)}
         try:
-            self._save(name, arrays_of(state), {**facts, "owner": _owners.own(_owners_folder())})
+            self._save(name, arrays_of(state), {**facts, "owner": owners.own(_owners_folder())})
         except OSError as error:
             raise OSError(f"no checkpoint could be written in {self.folder} ({error.strerror or error}).") from error
         former, self._former = self._former - {self.folder / name}, set()
@@ -165,7 +165,7 @@ def is_running(run: Path) -> bool:
     if owner is None or run in _running:
         return run in _running
     folder = _owners_folder()
-    return _owners.own(folder) != owner and _owners.is_alive(folder, owner)
+    return owners.own(folder) != owner and owners.is_alive(folder, owner)
 
 
 def _drop_states(run: Path) -> None:

@@ -9,11 +9,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from workbench.inference.elbo import held_out
 from workbench.inference.state import Purpose, fast_child
 from workbench.inference.step import PrivateStep
 from workbench.models import Model
 from workbench.models.model import inputs_of
+from workbench.record_model.elbo import held_out
 
 __all__ = ["Outputs", "evaluation_key", "evaluation_of", "metrics_of"]
 

@@ -22,7 +22,7 @@ class CompiledFunctions:
     """The compiled functions of a fit and of its repetitions (``again``). The fit that needs one first compiles it.
 
     Fits that differ only in epsilon, delta, C, learning rate or randomness have the same programs, which
-    ``inference._programs`` keeps for a while: the later ones are only traced.
+    ``inference.program_cache`` keeps for a while: the later ones are only traced.
 
     ``steps`` come from ``compiling.compile_ahead``; they are None until the holder of ``lock`` compiles them.
     """

@@ -20,22 +20,24 @@ import numpyro
 
 from workbench import _validate
 from workbench._blas import one_thread
+from workbench.clipping.separation import PrivacyModelError
 from workbench.data import Dataset
 from workbench.data.dataset import is_at_rest
-from workbench.inference import estimators, statistics
-from workbench.inference._gram_chain import Draws, draw
 from workbench.inference.assemble import assemble
-from workbench.inference.elbo import predictive
-from workbench.inference.record_model import PrivacyModelError, RecordModel
-from workbench.inference.splitting import split
 from workbench.inference.state import Performance, Purpose, fast_child
-from workbench.inference.statistics import LinearGaussian, NoisedSums
 from workbench.inference.step import PrivateStep
 from workbench.models import Model
 from workbench.models.model import NormalResiduals, inputs_of
 from workbench.noise.chacha20 import fast_key, key_from_seed
+from workbench.posterior import statistics
+from workbench.posterior.gram_chain import Draws, draw
+from workbench.posterior.statistics import LinearGaussian, NoisedSums
 from workbench.privacy.calibration import noise_multiplier
 from workbench.privacy.plan import PrivacyPlan, default_delta
+from workbench.record_model import estimators
+from workbench.record_model.elbo import predictive
+from workbench.record_model.model import RecordModel
+from workbench.record_model.splitting import split
 
 __all__ = ["ESTIMATORS", "STATISTICS", "OneShot", "one_shot_for"]
 

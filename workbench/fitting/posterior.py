@@ -11,15 +11,16 @@ import numpy as np
 
 from workbench._blas import one_thread
 from workbench.fitting.spec import FitSpec
-from workbench.inference import _adaptive_clip, _norms, noise_aware
-from workbench.inference._joint_prior import JointPrior
-from workbench.inference._moments import Moments
-from workbench.inference.convergence import FEWEST_STEPS, convergence_of
-from workbench.inference.noise_aware import NoNoiseAwarePosterior, Prior
-from workbench.inference.record_model import RecordModel
+from workbench.inference import adaptive_clip, norm_counts
+from workbench.inference.running_moments import Moments
 from workbench.inference.state import Hyperparameters, Purpose, fast_child
 from workbench.inference.step import PrivateStep
+from workbench.posterior import noise_aware
+from workbench.posterior.convergence import FEWEST_STEPS, convergence_of
+from workbench.posterior.joint_prior import JointPrior
+from workbench.posterior.noise_aware import NoNoiseAwarePosterior, Prior
 from workbench.privacy.gradient_norms import GradientNorms
+from workbench.record_model.model import RecordModel
 
 __all__ = [
     "FEWEST_DRAWS", "Inferred", "by_site", "cautions", "final_clip", "gradient_norms", "inferred", "noise_aware_draws",
@@ -94,7 +95,7 @@ def final_clip(hyper: Hyperparameters, moments: Moments | None) -> float:
     """C of the steps that ``moments`` count, or of the newest step where none does yet."""
     if hyper.adaptive is None or moments is None or moments.rung is None:
         return float(hyper.clip)
-    return float(_adaptive_clip.clip_of(moments.rung, hyper.clip, hyper.adaptive))
+    return float(adaptive_clip.clip_of(moments.rung, hyper.clip, hyper.adaptive))
 
 
 def gradient_norms(step: PrivateStep, hyper: Hyperparameters, moments: Moments | None) -> GradientNorms | None:
@@ -103,10 +104,10 @@ def gradient_norms(step: PrivateStep, hyper: Hyperparameters, moments: Moments |
         return None
     steps, *counts = np.asarray(moments.norms, float)
     expected = steps * step.sampler.sampling_rate * step.model.num_records  # gradients, by public numbers
-    deviation = float(hyper.standard_deviation) / float(hyper.clip) / _norms.OF_NORMS * math.sqrt(steps)
+    deviation = float(hyper.standard_deviation) / float(hyper.clip) / norm_counts.OF_NORMS * math.sqrt(steps)
     shares = tuple(float(count / expected) for count in counts)
     first = None if hyper.adaptive is None else float(hyper.clip)
-    return GradientNorms(_norms.EDGES, shares, float(deviation / expected), final_clip(hyper, moments), first)
+    return GradientNorms(norm_counts.EDGES, shares, float(deviation / expected), final_clip(hyper, moments), first)
 
 
 class Inferred(NamedTuple):

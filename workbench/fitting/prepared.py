@@ -26,9 +26,9 @@ from workbench.fitting.posterior import FEWEST_DRAWS, Inferred, inferred
 from workbench.fitting.run_log import RunLog
 from workbench.fitting.settings import Settings
 from workbench.fitting.spec import FitSpec
-from workbench.inference._moments import Moments, arrays_of, moments_in
 from workbench.inference.checkpoint import state_of
 from workbench.inference.compiling import Compiling, compile_ahead, interval_of, lower
+from workbench.inference.running_moments import Moments, arrays_of, moments_in
 from workbench.inference.state import DPVIState, Hyperparameters
 from workbench.inference.step import PrivateStep
 from workbench.inference.training import Snapshot, all_finite

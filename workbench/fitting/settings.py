@@ -112,7 +112,7 @@ def _clip(name: str, value: Any, **limits: float) -> Any:
 
 
 def _strategy(name: str, value: Any) -> str:
-    _imported("inference.clipping:check_clipping")("flat", value)
+    _imported("clipping.clipped_sums:check_clipping")("flat", value)
     return str(value)
 
 

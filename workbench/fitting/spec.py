@@ -18,6 +18,7 @@ import numpyro
 
 from workbench import _validate
 from workbench._limits import LARGEST_CLIP
+from workbench.clipping.clipped_sums import check_clipping, is_by_record
 from workbench.data import Dataset
 from workbench.data import load as load_data
 from workbench.data.storage.oblivious import SAMPLERS as OBLIVIOUS_SAMPLERS
@@ -25,22 +26,21 @@ from workbench.fitting import defaults
 from workbench.fitting.devices import devices_named
 from workbench.fitting.one_shot import STATISTICS, OneShot, one_shot_for
 from workbench.fitting.settings import AUTO, Settings, about, described, names, takes
-from workbench.inference import _adaptive_clip, _norms, noise_aware
-from workbench.inference._joint_prior import JointPrior
-from workbench.inference._units import UnitRows
+from workbench.inference import adaptive_clip, norm_counts
 from workbench.inference.assemble import assemble
 from workbench.inference.bringing import are_at_rest
-from workbench.inference.clipping import check_clipping, is_by_record
-from workbench.inference.noise_aware import NoNoiseAwarePosterior, Prior, prior_of
 from workbench.inference.processes import Processes
-from workbench.inference.record_model import RecordModel
 from workbench.inference.sharding import Shards, processes_of
 from workbench.inference.state import DPVIState, Hyperparameters, Performance
 from workbench.inference.step import PrivateStep
+from workbench.inference.units import UnitRows
 from workbench.ledger.fingerprint import fingerprint
 from workbench.models import Model
 from workbench.models import get as get_model
 from workbench.noise.chacha20 import key_from_seed, new_key
+from workbench.posterior import noise_aware
+from workbench.posterior.joint_prior import JointPrior
+from workbench.posterior.noise_aware import NoNoiseAwarePosterior, Prior, prior_of
 from workbench.privacy.guarantee import Guarantee
 from workbench.privacy.plan import (
     PrivacyPlan,
@@ -51,6 +51,7 @@ from workbench.privacy.plan import (
     sampling_rate_of,
 )
 from workbench.privacy.steps import SAMPLERS
+from workbench.record_model.model import RecordModel
 
 __all__ = ["FitRequest", "FitSpec", "data_named", "is_array", "model_named", "resolve"]
 
@@ -204,7 +205,7 @@ class FitSpec:
             reach = None
         # for other clipping modes, a norm above C does not tell whether the gradient was changed
         is_flat = self.privacy.clipping == "flat"
-        counts_norms = is_flat and _norms.have_room(plan.mechanism, plan.sampler.capacity)
+        counts_norms = is_flat and norm_counts.have_room(plan.mechanism, plan.sampler.capacity)
         if self.privacy.adapts_clip and not counts_norms:
             raise _validate.ArgumentError(
                 "clip", AUTO, "needs noised counts of gradient norms, and this much noise leaves no room: give a number."
@@ -233,7 +234,7 @@ class FitSpec:
             hyper = hyper._replace(dither=jnp.asarray(sizes))
         if not self.privacy.adapts_clip:
             return hyper
-        return hyper._replace(adaptive=_adaptive_clip.of(self.privacy.iterations, self.largest_clip))
+        return hyper._replace(adaptive=adaptive_clip.of(self.privacy.iterations, self.largest_clip))
 
     def begin(self, plan: PrivacyPlan, key: jax.Array, step: PrivateStep | None = None) -> tuple[PrivateStep, DPVIState]:
         """The fit's step, and the state of the run with ``key`` before the first one.

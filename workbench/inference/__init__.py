@@ -1,8 +1,6 @@
 """The shared inference core: DP-VI on JAX and NumPyro alone (no Jupyter, plots or accountants)."""
 
 from workbench.inference.checkpoint import load_state, save_state
-from workbench.inference.clipping import clipped_sum
-from workbench.inference.record_model import PrivacyModelError
 from workbench.inference.state import DPVIState
 from workbench.inference.step import PrivateStep
 from workbench.inference.svi import DPVI
@@ -11,10 +9,8 @@ from workbench.inference.training import Snapshot, run
 __all__ = [
     "DPVI",
     "DPVIState",
-    "PrivacyModelError",
     "PrivateStep",
     "Snapshot",
-    "clipped_sum",
     "load_state",
     "run",
     "save_state",

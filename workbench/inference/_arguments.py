@@ -8,7 +8,7 @@ import jax
 import numpy as np
 
 from workbench import _validate
-from workbench.inference._separation import has_entry_for_each_record
+from workbench.clipping.separation import has_entry_for_each_record
 
 __all__ = ["Arguments"]
 

@@ -13,7 +13,7 @@ import jax
 from jax.extend.core import ClosedJaxpr, jaxpr_as_fun
 from jax.interpreters.partial_eval import dce_jaxpr
 
-from workbench.inference._jaxprs import flat_jaxpr, is_literal, rebuilt
+from workbench.clipping.jaxprs import flat_jaxpr, is_literal, rebuilt
 
 __all__ = ["hoist"]
 

@@ -13,7 +13,7 @@ import numpyro.optim
 from numpyro.optim import _NumPyroOptim, optax_to_numpyro
 
 from workbench import _validate
-from workbench.inference._factors import single
+from workbench.clipping.kernel_factors import single
 
 __all__ = ["Optimizer", "averaged", "check_optimizer", "optimizer_for"]
 

@@ -11,10 +11,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from workbench import _validate
-from workbench.inference._additivity import require_additive
-from workbench.inference._optimizers import optimizer_for
-from workbench.inference._plates import Layout, by_position
-from workbench.inference._separation import (
+from workbench.clipping.clipped_sums import check_clipping
+from workbench.clipping.separation import (
     BY_POSITION,
     has_axis_of_records,
     has_entry_for_each_record,
@@ -22,15 +20,17 @@ from workbench.inference._separation import (
     require_separate,
     row_sizes_of,
 )
-from workbench.inference._units import UnitRows, parted
-from workbench.inference.clipping import check_clipping
-from workbench.inference.estimators import ESTIMATORS, RecordLoss
-from workbench.inference.record_model import common_length
-from workbench.inference.splitting import split
+from workbench.inference._optimizers import optimizer_for
 from workbench.inference.state import DEFAULT_PERFORMANCE, Performance, Purpose, fast_child
 from workbench.inference.step import PrivateStep
+from workbench.inference.units import UnitRows, parted
 from workbench.noise.chacha20 import fast_key, require_secure
 from workbench.noise.mechanism import GaussianMechanism
+from workbench.record_model.additivity import require_additive
+from workbench.record_model.estimators import ESTIMATORS, RecordLoss
+from workbench.record_model.model import common_length
+from workbench.record_model.plates import Layout, by_position
+from workbench.record_model.splitting import split
 from workbench.sampling.minibatch import Sampler
 
 __all__ = ["assemble"]
@@ -63,7 +63,7 @@ def assemble(
     :param layout: makes arguments of model and guide of record arrays; by position by default.
     :param units: how rows make privacy units; ``records`` are then rows, first rows and numbers of rows. None where each
         record is a unit.
-    :raises PrivacyModelError: if the model cannot be fitted privately (``splitting.split``, ``_separation``).
+    :raises PrivacyModelError: if the model cannot be fitted privately (``splitting.split``, ``clipping.separation``).
     :raises ArgumentError: naming the argument and its value.
     :raises TypeError: if ``key`` is no key of ``workbench.noise``.
     """

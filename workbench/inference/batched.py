@@ -23,11 +23,12 @@ import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from workbench import _validate
+from workbench._compiler import compiler_options
 from workbench.inference._epochs import by_epochs
-from workbench.inference.compiling import chunk_of, compiler_options, epochs_are_kept, steps_of_epoch
-from workbench.inference.record_model import Record
+from workbench.inference.compiling import chunk_of, epochs_are_kept, steps_of_epoch
 from workbench.inference.state import DPVIState, Hyperparameters
 from workbench.inference.step import PrivateStep
+from workbench.record_model.model import Record
 from workbench.sampling.random_allocation import RandomAllocationSampler
 
 __all__ = ["BatchedProgram", "LanesResult", "bytes_per_lane", "cores", "stacked", "starting_states", "unconstrained"]

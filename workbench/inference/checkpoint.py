@@ -17,7 +17,7 @@ import numpy as np
 
 from workbench import _folders, _validate
 from workbench.inference.state import DPVIState
-from workbench.noise import _key_use
+from workbench.noise import key_use
 from workbench.noise.chacha20 import CHACHA20
 
 __all__ = ["arrays_of", "load_arrays", "load_facts", "load_state", "save_arrays", "save_state", "state_of"]
@@ -135,7 +135,7 @@ def state_of(arrays: Mapping[str, np.ndarray], like: DPVIState, path: str | Path
         for name, leaf in wanted.items()
     ]
     state: DPVIState = jax.tree.unflatten(treedef, leaves)
-    _key_use.note_loaded(state.key)
+    key_use.note_loaded(state.key)
     return state
 
 

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import functools
 import math
-import os
 import time
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -20,27 +19,26 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from workbench.inference import _programs
+from workbench._compiler import compiler_options
+from workbench.clipping.jaxprs import constants, primitives
+from workbench.inference import program_cache
 from workbench.inference._epochs import by_epochs
 from workbench.inference._hoisting import hoist
-from workbench.inference._jaxprs import constants, primitives
 from workbench.inference.bringing import Brought, are_at_rest, require_room, steps_at_once
-from workbench.inference.record_model import Record
 from workbench.inference.state import DPVIState, Draws, Hyperparameters
 from workbench.inference.step import PrivateStep
+from workbench.record_model.model import Record
 from workbench.sampling.minibatch import Minibatch
 from workbench.sampling.random_allocation import RandomAllocationSampler
 
 __all__ = [
-    "Chunk", "Compilation", "Compiling", "Lowered", "block_of", "chunk_of", "compile_ahead", "compiler_options",
+    "Chunk", "Compilation", "Compiling", "Lowered", "block_of", "chunk_of", "compile_ahead",
     "epochs_are_kept", "interval_of", "jit_seldom_called", "lower", "stepping", "steps_of_epoch",
 ]  # fmt: skip
 
 _STEPS_AHEAD = 200  # steps whose random draws are made at once
 _WORDS_AHEAD = 2**17  # but no more random words than this, half a MiB
 _LEAST_STOPS = 25  # of a run, for its curves
-_FEW_CALLS = 100_000  # of a step: until then, a longer compilation takes more time than it saves
-_SHORT = 64  # coordinates up to which YNNPACK's reductions of many short rows are slow (up to ten times)
 
 Chunk = Callable[..., DPVIState]
 
@@ -57,7 +55,7 @@ class Lowered:
     """The steps of a run as XLA is given them, with everything that model, guide and optimiser read while they were traced.
 
     :param program: a chunk, or where ``is_single`` one step. :param constants: arrays that the program closes over.
-    :param options: of the compiler. :param identity: of ``_programs.identity_of``; None for one that is always compiled.
+    :param options: of the compiler. :param identity: of ``program_cache.identity_of``; None for one that is always compiled.
     :param brings: whether it is a block whose minibatches are brought, ``block_of``.
     :param sampler: of steps that take a prepared epoch, ``steps_of_epoch``; else None.
     """
@@ -66,21 +64,21 @@ class Lowered:
     constants: tuple[Any, ...]
     is_single: bool
     options: dict[str, Any] = field(default_factory=dict)
-    identity: _programs.Identity | None = None
+    identity: program_cache.Identity | None = None
     brings: bool = False
     sampler: RandomAllocationSampler | None = None
 
     @functools.cached_property
     def digest(self) -> str:
         """32 hexadecimal digits: equal in all processes for programs that do the same with equal arguments."""
-        return _programs.digest_of(self.program.as_text(), self.constants, self.options)
+        return program_cache.digest_of(self.program.as_text(), self.constants, self.options)
 
     def compile(self) -> Chunk:
         """``chunk`` as of ``chunk_of``; compiled only if this process has not kept the very same program."""
         digest = "" if self.identity is None else self.digest
-        compiled = _programs.compiled(digest, self.identity, lambda: self.program.compile(compiler_options=self.options))
+        compiled = program_cache.compiled(digest, self.identity, lambda: self.program.compile(compiler_options=self.options))
         if self.sampler is not None:
-            return by_epochs(compiled, _programs.jit(self.sampler.prepare), self.sampler.steps_per_epoch)
+            return by_epochs(compiled, program_cache.jit(self.sampler.prepare), self.sampler.steps_per_epoch)
         if not self.is_single:
             return compiled
 
@@ -100,34 +98,6 @@ class Compiling(NamedTuple):
     compilation: Future[Compilation]
 
 
-def compiler_options(platform: str, noise_size: int, level: int = 1, *, calls: float = math.inf) -> dict[str, Any]:
-    """Options with which small models compile on CPUs in three quarters of the time, and step as quickly or quicker.
-
-    Those that this jaxlib does not know are left out.
-
-    :param level: of optimisation; 2 where many steps are worth a longer compilation.
-    :param calls: about how many there will be. A few compile in half of the time, and take up to a sixth longer each.
-    """
-    if platform != "cpu" or noise_size > _SHORT:
-        return {}
-    options: dict[str, Any] = {"xla_cpu_experimental_ynn_fusion_type": ""}
-    if calls <= _FEW_CALLS:
-        options["xla_cpu_use_fusion_emitters"] = False
-    if "xla_backend_optimization_level" not in os.environ.get("XLA_FLAGS", ""):
-        options["xla_backend_optimization_level"] = level
-    return dict(_known(tuple(options.items())))
-
-
-@functools.cache
-def _known(options: tuple[tuple[str, Any], ...]) -> tuple[tuple[str, Any], ...]:
-    """Those that this jaxlib knows: one compilation where it knows all."""
-    try:
-        jax.jit(lambda: 0, compiler_options=dict(options)).lower().compile()
-    except jax.errors.JaxRuntimeError:
-        return tuple(each for each in options if len(options) > 1 and _known((each,)))
-    return options
-
-
 def jit_seldom_called(
     function: Callable[..., Any], device: jax.Device, noise_size: int, static: int | None = None
 ) -> Callable[..., Any]:
@@ -135,7 +105,7 @@ def jit_seldom_called(
 
     :param static: the place of a static argument.
     """
-    return _programs.jit(function, compiler_options(device.platform, noise_size, calls=1), static)
+    return program_cache.jit(function, compiler_options(device.platform, noise_size, calls=1), static)
 
 
 def interval_of(steps: int) -> int:
@@ -345,7 +315,7 @@ def _lowered(
     if is_single:
         traced = jax.jit(programs[1], donate_argnums=0).trace(*arguments[1])
     options = compiler_options("cpu" if on_cpu else "", noise_size, calls=calls)
-    identity = _programs.identity_of(traced, arguments[is_single])
+    identity = program_cache.identity_of(traced, arguments[is_single])
     return Lowered(traced.lower(), tuple(constants(traced.jaxpr)), is_single, options, identity)
 
 

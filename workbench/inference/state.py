@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from workbench.inference import _adaptive_clip, _moments
+from workbench.inference import adaptive_clip, running_moments
 from workbench.noise.chacha20 import fast_key
 from workbench.noise.mechanism import GaussianMechanism, Noise
 from workbench.sampling.minibatch import Minibatch
@@ -54,7 +54,7 @@ class DPVIState(NamedTuple):
     step: jax.Array
     key: jax.Array
     average: Any = None
-    moments: _moments.Moments | None = None
+    moments: running_moments.Moments | None = None
 
 
 class Draws(NamedTuple):
@@ -90,7 +90,7 @@ class Hyperparameters(NamedTuple):
     average_from: Any = None
     moments_from: Any = None
     constants: Any = {}  # noqa: RUF012 - a NamedTuple's default, which nothing writes to
-    adaptive: _adaptive_clip.Adaptive | None = None
+    adaptive: adaptive_clip.Adaptive | None = None
     dither: Any = None
 
     @property

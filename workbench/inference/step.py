@@ -20,13 +20,10 @@ import numpy as np
 
 from workbench import _validate
 from workbench._limits import LARGEST_CLIP, SMALLEST_CLIP
-from workbench.inference import _adaptive_clip, _factors, _moments, _norms, _release
-from workbench.inference._base_noise import record_keys, signs
+from workbench.clipping import kernel_factors
+from workbench.inference import _release, adaptive_clip, norm_counts, running_moments
 from workbench.inference._optimizers import Optimizer, averaged
 from workbench.inference._release import Release
-from workbench.inference._units import UnitRows, parted
-from workbench.inference.estimators import Estimator, RecordLoss
-from workbench.inference.record_model import Record, RecordModel, common_length
 from workbench.inference.sharding import Shards
 from workbench.inference.state import (
     DEFAULT_PERFORMANCE,
@@ -38,9 +35,13 @@ from workbench.inference.state import (
     fast_child,
 )
 from workbench.inference.strata import Stratum, clipped_sum_in_parts, stratum_of
-from workbench.noise import _key_use
+from workbench.inference.units import UnitRows, parted
+from workbench.noise import key_use
 from workbench.noise.chacha20 import fast_key, require_secure, stream
 from workbench.noise.mechanism import GaussianMechanism
+from workbench.record_model.base_noise import record_keys, signs
+from workbench.record_model.estimators import Estimator, RecordLoss
+from workbench.record_model.model import Record, RecordModel, common_length
 from workbench.sampling import PoissonSampler
 from workbench.sampling.minibatch import Minibatch, Sampler
 
@@ -64,7 +65,7 @@ class PrivateStep:
     :param optimizer: over the model's parameters.
     :param performance: speed and memory only.
     :param clip_schedule: ``clip_schedule(step) -> C_t``, used instead of C, with noise of sigma C_t; None for C.
-    :param counts_norms: whether steps also release how many gradients have norms of which range (``_norms``).
+    :param counts_norms: whether steps also release how many gradients have norms of which range (``norm_counts``).
     :param keeps_moments: whether moments of u and G are kept, where ``moments_from`` is given: 2 d^2 numbers.
     :param reach: how far each coordinate of u may be dithered, float[d], for ``noise_aware.dither``; None for not at all.
     :param units: how rows make privacy units, whose gradients are clipped; None where each record is one.
@@ -92,12 +93,12 @@ class PrivateStep:
     @property
     def noised_coordinates(self) -> int:
         """How many coordinates get noise in a step: d, and one for each range of norms that is counted."""
-        return self.noise_size + (_norms.RANGES if self.counts_norms else 0)
+        return self.noise_size + (norm_counts.RANGES if self.counts_norms else 0)
 
     @property
     def share_of_sum(self) -> float:
         """By what the noise multiplier is divided for the sum, in (0, 1]: what counting norms leaves to it."""
-        return _norms.OF_SUM if self.counts_norms else 1.0
+        return norm_counts.OF_SUM if self.counts_norms else 1.0
 
     def init(self, key: jax.Array, hyper: Hyperparameters, params: dict[str, Any] | None = None) -> DPVIState:
         """The state before the first step of the run with ``key``; it depends on no record.
@@ -116,17 +117,17 @@ class PrivateStep:
         if params is None:
             params = self.model.starting_values(fast_child(key, Purpose.STARTING_VALUES), hyper.constants)
         optim_state, start = jax.jit(self._start)(params)
-        _key_use.begin_run(key)  # last: a run that was refused above may begin with this key later
+        key_use.begin_run(key)  # last: a run that was refused above may begin with this key later
         average = None if hyper.average_from is None else start
         moments = None
         if hyper.moments_from is not None:
             kept = self.noise_size if self.keeps_moments else None
-            moments = _moments.empty(kept, self.counts_norms, hyper.adaptive is not None)
+            moments = running_moments.empty(kept, self.counts_norms, hyper.adaptive is not None)
         return DPVIState(optim_state, jnp.int32(0), key, average, moments)
 
     def _start(self, params: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
         copies = [jax.tree.map(lambda leaf: jnp.array(leaf, copy=True), params) for _ in range(2)]
-        return self.optimizer.init(copies[0]), _factors.single(copies[1])
+        return self.optimizer.init(copies[0]), kernel_factors.single(copies[1])
 
     def draw(self, key: jax.Array, number: jax.Array, hyper: Hyperparameters, minibatch: Minibatch | None = None) -> Draws:
         """The randomness of step ``number`` (int32 scalar, from 0) of the run with ``key``.
@@ -165,7 +166,7 @@ class PrivateStep:
         def noised_sum(loss: RecordLoss, u: Any) -> Any:
             u = self.dithered(u, state, draws, hyper)
             released.append(self._release_at(loss, u, state, records, draws, hyper))
-            return jax.tree.map(lambda leaf, like: leaf.astype(_factors.single(like).dtype), released[0].total, u)
+            return jax.tree.map(lambda leaf, like: leaf.astype(kernel_factors.single(like).dtype), released[0].total, u)
 
         # the estimator takes the noised sum, divides it by q, and adds what depends on no record: prior and entropy
         params = self.optimizer.get_params(state.optim_state)
@@ -221,10 +222,10 @@ class PrivateStep:
         of_sum, of_norms = self.shares(state.step, hyper)
         spacing_for = count = None
         if noise is not None:
-            smallest = self.share_of_sum if hyper.adaptive is None else _adaptive_clip.SMALLEST_SHARE
+            smallest = self.share_of_sum if hyper.adaptive is None else adaptive_clip.SMALLEST_SHARE
             room = self.mechanism, self.sampler.capacity, smallest
             spacing_for = functools.partial(_release.spacing, *room, sigma / of_sum, clip, noise.level)
-            count = functools.partial(_norms.counts_of, clip=clip) if self.counts_norms else None
+            count = functools.partial(norm_counts.counts_of, clip=clip) if self.counts_norms else None
 
         def of_record(u: Any, drawn: Any) -> jax.Array:
             record, place = drawn
@@ -257,13 +258,13 @@ class PrivateStep:
         """``records`` as JAX arrays. :raises ArgumentError: as ``step`` does."""
         self.require_records(records)
         if not any(isinstance(leaf, jax.core.Tracer) for leaf in (state.key, state.step)):
-            _key_use.draw_steps(state.key, int(state.step), int(state.step) + 1)
+            key_use.draw_steps(state.key, int(state.step), int(state.step) + 1)
         return tuple(map(jnp.asarray, records))  # NumPy's cannot be indexed by what is traced
 
     def clip(self, state: DPVIState, hyper: Hyperparameters) -> jax.Array:
         """C of the step that follows ``state``."""
         if hyper.adaptive is not None and state.moments is not None:
-            return _adaptive_clip.clip_of(state.moments.rung, hyper.clip, hyper.adaptive)
+            return adaptive_clip.clip_of(state.moments.rung, hyper.clip, hyper.adaptive)
         if self.clip_schedule is None:
             return hyper.clip
         clip = jnp.asarray(self.clip_schedule(state.step), jnp.float32)
@@ -274,23 +275,29 @@ class PrivateStep:
     def shares(self, number: jax.Array, hyper: Hyperparameters) -> tuple[Any, Any]:
         """By what the noise multiplier is divided for sum and counts of step ``number``."""
         if hyper.adaptive is not None:
-            return _adaptive_clip.shares(number, hyper.adaptive)
-        return self.share_of_sum, _norms.OF_NORMS
+            return adaptive_clip.shares(number, hyper.adaptive)
+        return self.share_of_sum, norm_counts.OF_NORMS
 
     def _with_pull(
-        self, moments: _moments.Moments, model: RecordModel, params: Any, gradient: Any, draws: Draws, state: DPVIState,
+        self,
+        moments: running_moments.Moments,
+        model: RecordModel,
+        params: Any,
+        gradient: Any,
+        draws: Draws,
+        state: DPVIState,
         hyper: Hyperparameters,
-    ) -> _moments.Moments:  # fmt: skip
+    ) -> running_moments.Moments:
         """``moments`` with the direction in which ``gradient``, that of the parameters, moves u (``convergence``)."""
 
         def point(params: Any) -> Any:
             return model.release_point(params, draws.base_noise)[0]
 
-        _, direction = jax.jvp(point, (_factors.single(params),), (_factors.single(gradient),))
+        _, direction = jax.jvp(point, (kernel_factors.single(params),), (kernel_factors.single(gradient),))
         first = hyper.moments_from if hyper.average_from is None else jnp.maximum(hyper.moments_from, hyper.average_from)
-        return _moments.with_pull(moments, direction, state.step >= first)
+        return running_moments.with_pull(moments, direction, state.step >= first)
 
-    def _moments(self, state: DPVIState, release: Release, hyper: Hyperparameters) -> _moments.Moments | None:
+    def _moments(self, state: DPVIState, release: Release, hyper: Hyperparameters) -> running_moments.Moments | None:
         """Those of the state that follows ``state``; None where none are kept."""
         moments = state.moments
         if hyper.moments_from is None or moments is None:
@@ -298,11 +305,11 @@ class PrivateStep:
         if hyper.adaptive is not None and release.counts is not None:
             expected = self.sampler.sampling_rate * self.model.num_records
             facts = hyper.adaptive, hyper.clip, hyper.noise_multiplier, self.noise_size, expected
-            rung, warm_up = _adaptive_clip.with_counts(moments.rung, moments.warm_up, release.counts, state.step, *facts)
+            rung, warm_up = adaptive_clip.with_counts(moments.rung, moments.warm_up, release.counts, state.step, *facts)
             moments = moments._replace(rung=rung, warm_up=warm_up)
         gradient = jax.tree.map(lambda leaf: -leaf / self.sampler.sampling_rate, release.total)
         counts = state.step >= hyper.moments_from
-        return _moments.with_release(moments, release.point, gradient, release.counts, counts)
+        return running_moments.with_release(moments, release.point, gradient, release.counts, counts)
 
     def unconstrained(self, state: DPVIState, averaged: bool = False) -> dict[str, Any]:
         """The parameters as the optimiser sees them: the last iterate, or the mean of the iterates once there is one.

@@ -11,10 +11,10 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from workbench.inference import _grid
-from workbench.inference._grid import Grid
-from workbench.inference._lanes import in_any_lane, largest_in_any_lane
-from workbench.inference.clipping import Loss, Way, shape_of_one, way_of
+from workbench.clipping import whole_sums
+from workbench.clipping.clipped_sums import Loss, Way, shape_of_one, way_of
+from workbench.clipping.lanes import in_any_lane, largest_in_any_lane
+from workbench.clipping.whole_sums import Grid
 from workbench.noise.mechanism import OnGrid
 from workbench.sampling.minibatch import Minibatch
 
@@ -97,7 +97,7 @@ def clipped_sum_in_parts(
     known = []
     for stratum in strata:
         # whole blocks, so that no array is copied to fill the last one up
-        width = _grid.in_whole_blocks(min(stratum.microbatch_size, stratum.mask.shape[0]))
+        width = whole_sums.in_whole_blocks(min(stratum.microbatch_size, stratum.mask.shape[0]))
         record = shape_of_one(jax.eval_shape(stratum.chosen, jax.ShapeDtypeStruct((width,), jnp.int32)))
         known.append(_InParts(stratum, width, way_of(loss, u, record, width, strategy, clipping, rules)))
     grid = spacing = None

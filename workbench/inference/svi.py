@@ -12,19 +12,19 @@ from numpyro.infer import Trace_ELBO
 
 from workbench import _validate
 from workbench._limits import MOST_STEPS
+from workbench.clipping.clipped_sums import check_clipping, is_by_record
 from workbench.inference import training
 from workbench.inference._arguments import Arguments
 from workbench.inference._optimizers import check_optimizer
 from workbench.inference.assemble import assemble
-from workbench.inference.clipping import check_clipping, is_by_record
-from workbench.inference.elbo import elbo_per_record
-from workbench.inference.estimators import ESTIMATORS
-from workbench.inference.record_model import Record, common_length
 from workbench.inference.state import DPVIState, Draws, Hyperparameters, Performance, Purpose
 from workbench.inference.step import PrivateStep
-from workbench.noise import _key_use
+from workbench.noise import key_use
 from workbench.noise.chacha20 import fast_key, is_secret
 from workbench.noise.mechanism import GaussianMechanism
+from workbench.record_model.elbo import elbo_per_record
+from workbench.record_model.estimators import ESTIMATORS
+from workbench.record_model.model import Record, common_length
 from workbench.sampling.minibatch import Sampler
 
 if TYPE_CHECKING:  # the core runs where no accountant is installed
@@ -79,7 +79,7 @@ class DPVI:
 
     ``update`` returns None instead of the loss, because a minibatch's loss is an un-noised function of records.
 
-    :param model: NumPyro model with a term for each record (see ``workbench.inference.record_model``).
+    :param model: NumPyro model with a term for each record (see ``workbench.record_model.model``).
     :param guide: NumPyro guide.
     :param optim: a ``numpyro.optim`` optimiser or an optax gradient transformation, with any schedule of the step size; or,
         with ``learning_rate``, a function that makes one of a learning rate, such as ``Adam`` itself.
@@ -97,7 +97,7 @@ class DPVI:
         (``clipped_sum``).
     :param num_records: N, a declared public constant that scales the likelihood; the number of records by default. Where
         their number is hidden (add_or_remove_one), an upper bound on it.
-    :param estimator: of the gradient: "aligned" or "vanilla" (``workbench.inference.estimators``).
+    :param estimator: of the gradient: "aligned" or "vanilla" (``workbench.record_model.estimators``).
     :param learning_rate: given to ``optim``; fits that differ in it share a compiled step.
     :param average_from: step from which on iterates are averaged (Polyak), which costs no privacy; see ``get_params``.
     :param clip_schedule: ``clip_schedule(step) -> C_t`` instead of C, a JAX function of the step number (int32) alone. Noise
@@ -192,7 +192,7 @@ class DPVI:
             second one would have the same noise.
         :param init_params: constrained starting values of some parameters, public.
         :param kwargs: ``num_records``, record arrays by keyword, and further static arguments, as in the constructor.
-        :raises PrivacyModelError: if the model cannot be fitted privately (``splitting.split``, ``_separation``).
+        :raises PrivacyModelError: if the model cannot be fitted privately (``splitting.split``, ``clipping.separation``).
         :raises ArgumentError: naming ``key``, if it began a run in this process.
         """
         return self._init(key, records, init_params, None, kwargs)
@@ -326,10 +326,10 @@ class DPVI:
             raise _validate.ArgumentError(
                 "num_steps", num_steps, f"only {planned} steps were planned, and {first} have been taken."
             )
-        _key_use.check_steps(init_state.key, first)
+        key_use.check_steps(init_state.key, first)
         snapshots = training.run(
             self.private_step, self.hyper, init_state, records, first + num_steps,
-            before_chunk=lambda state, limit: _key_use.draw_steps(state.key, int(state.step), limit),
+            before_chunk=lambda state, limit: key_use.draw_steps(state.key, int(state.step), limit),
         )  # fmt: skip
         with tqdm(total=num_steps, disable=not progress_bar, unit="step") as bar:
             last, state = training.to_the_end(snapshots, lambda snapshot: bar.update(snapshot.step - first - bar.n))
@@ -364,7 +364,7 @@ class DPVI:
         taken, planned = int(state.step), self.plan.settings.iterations
         if taken > planned:
             raise _validate.ArgumentError("state", taken, f"steps were taken, but noise was planned for {planned}.")
-        secret = is_secret(state.key) and _key_use.has_begun(state.key)
+        secret = is_secret(state.key) and key_use.has_begun(state.key)
         caveats = (_OF_THE_KEY if secret else "Anyone who knows the key that the caller gave can predict the noise.",)
         if is_secret(state.key) and not secret:
             caveats = ("The run began inside a JAX transformation, where other runs with the same key cannot be seen.",)

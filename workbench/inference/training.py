@@ -17,14 +17,14 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from workbench.inference import _programs
+from workbench.inference import program_cache
 from workbench.inference.bringing import are_at_rest, bringing
 from workbench.inference.compiling import Compiling, compile_ahead, interval_of
 from workbench.inference.processes import ProcessError
-from workbench.inference.record_model import Record
 from workbench.inference.sharding import own_copy, processes_of
 from workbench.inference.state import DPVIState, Hyperparameters
 from workbench.inference.step import PrivateStep
+from workbench.record_model.model import Record
 
 __all__ = ["Snapshot", "all_finite", "run", "to_the_end"]
 
@@ -99,7 +99,7 @@ class _Display:
         epsilon_at: Callable[[int], float] | None,
     ) -> None:
         self._private_step, self._averaged, self._evaluate, self._epsilon_at = private_step, averaged, evaluate, epsilon_at
-        self._constrain = _programs.jit(functools.partial(private_step.get_params, averaged=averaged))
+        self._constrain = program_cache.jit(functools.partial(private_step.get_params, averaged=averaged))
         self.step = 0
         self.params: dict[str, Any] = {}
         self.seconds_per_step: float | None = None

@@ -11,10 +11,10 @@ from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 from workbench.ledger._errors import DamageError
-from workbench.ledger._file import digest_of, fact, now, set_fact
 from workbench.ledger.budget import CLONES, OVERRIDE, CapError, Entry, Spend
+from workbench.ledger.file import digest_of, fact, now, set_fact
 from workbench.ledger.renyi_filter import Cap
-from workbench.privacy import _events
+from workbench.privacy import events
 from workbench.privacy.guarantee import Guarantee
 
 __all__ = [
@@ -194,7 +194,7 @@ def spends(database: sqlite3.Connection) -> list[Spend]:
 
 def event(fit: Guarantee) -> dict[str, Any]:
     """The dp-accounting event of a fit, JSON-ready."""
-    return _events.to_json(_events.event_of(fit.accounted()))
+    return events.to_json(events.event_of(fit.accounted()))
 
 
 def user() -> str:

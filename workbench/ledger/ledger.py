@@ -25,10 +25,10 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from workbench import __version__, _folders, _validate
-from workbench.ledger import _owners, _rows
+from workbench.ledger import _rows, owners
 from workbench.ledger._errors import LedgerDiskError, LedgerError, LedgerFileError, LostLedgerError
-from workbench.ledger._file import LedgerFile, check_pages, digest_of, fact, now
 from workbench.ledger.budget import NOT_COMPARED, OVERRIDE, BudgetStatus, CapError, Entry, Spend
+from workbench.ledger.file import LedgerFile, check_pages, digest_of, fact, now
 from workbench.ledger.renyi_filter import Cap
 from workbench.privacy.guarantee import Guarantee
 
@@ -201,13 +201,13 @@ class Ledger:
     def _own(self) -> str:
         """The name of this process in reservations."""
         try:
-            return _owners.own(self._file.owners)
+            return owners.own(self._file.owners)
         except OSError as error:
             raise self._file.error(error) from error
 
     def _is_gone(self, spend: Spend) -> bool:
         try:
-            return not _owners.is_alive(self._file.owners, spend.owner)
+            return not owners.is_alive(self._file.owners, spend.owner)
         except OSError:  # unknown counts as running
             return False
 

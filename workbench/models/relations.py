@@ -111,8 +111,8 @@ def blank(
     model: Any, records: Records, constants: Mapping[str, Any], number: int
 ) -> tuple[tuple[np.ndarray, ...], dict[str, Any]]:
     """The arguments of a call with ``number`` blank records."""
-    from workbench.inference._plates import takes_num_records
-    from workbench.inference._threads import separate_handler_stacks  # the core need not be there to look at a model
+    from workbench.record_model.plates import takes_num_records
+    from workbench.record_model.threads import separate_handler_stacks  # the core need not be there to look at a model
 
     separate_handler_stacks()
     arrays = tuple(np.zeros((number, *shape), dtype) for shape, dtype in records)

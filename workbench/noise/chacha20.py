@@ -28,7 +28,7 @@ from jax.custom_batching import custom_vmap
 from jax.experimental.xla_metadata import set_xla_metadata
 from jax.extend.random import define_prng_impl
 
-from workbench.noise import _key_use
+from workbench.noise import key_use
 
 __all__ = [
     "CHACHA20",
@@ -332,13 +332,13 @@ def new_key(share: Callable[[bytes], bytes] = bytes) -> jax.Array:
         raise TypeError(
             "new_key() was called in a function that JAX compiles, so every call would use the same key: pass it in."
         )
-    _key_use.note_made(key, secret=True)
+    key_use.note_made(key, secret=True)
     return key
 
 
 def is_secret(key: jax.Array) -> bool:
     """Whether ``new_key`` made ``key`` in this process. Others may have any other key."""
-    return _key_use.is_secret(key)
+    return key_use.is_secret(key)
 
 
 def key_from_seed(seed: int) -> jax.Array:
@@ -348,7 +348,7 @@ def key_from_seed(seed: int) -> jax.Array:
     this caveat.
     """
     key = key_from_bytes(hashlib.sha256(b"dpvi-workbench seed " + str(int(seed)).encode()).digest())
-    _key_use.note_made(key, secret=False)
+    key_use.note_made(key, secret=False)
     return key
 
 

@@ -23,7 +23,7 @@ from workbench.noise.chacha20 import require_secure
 
 __all__ = ["CLIPPINGS", "GaussianMechanism", "Noise", "OnGrid"]
 
-# ways to bring a record's term to a norm of at most C (``inference.clipping.clipped_sum``)
+# ways to bring a record's term to a norm of at most C (``clipping.clipped_sums.clipped_sum``)
 CLIPPINGS = ("flat", "automatic", "per_leaf")
 
 _LARGEST_DEVIATION = 3e37  # a draw of eleven of them is finite in float32, and there are none as far out
@@ -58,7 +58,7 @@ class GaussianMechanism:
 
     Under add_or_remove_one the sensitivity of the sum is C, and under replace_one it is 2 C, for every way of clipping. The
     accountant of the sampler knows which one holds. Arithmetic adds a little to C, mostly less than a thousandth
-    (``inference._grid``), and the noise has sigma times all of it.
+    (``clipping.whole_sums``), and the noise has sigma times all of it.
 
     >>> mechanism = wb.noise.GaussianMechanism(clip=2.0, noise_multiplier=1.5)
     >>> mechanism.standard_deviation

@@ -16,7 +16,7 @@ _MANY = 0.1  # of the gradients are clipped: the fit may answer another question
 _FEW = 0.02
 _SURE = 2.0  # standard deviations
 _PROVEN = 3.5  # standard deviations; with 2, 9 of 60 default fits of breast_cancer had a caution
-_ALIGNED = 0.5  # share of the lengths clipped off that does not cancel out between records, as ``_adaptive_clip`` takes it
+_ALIGNED = 0.5  # share of the lengths clipped off that does not cancel out between records, as ``adaptive_clip`` takes it
 _NOTABLE = 1.0  # posterior standard deviations of shift
 
 _FORMS = {

@@ -15,7 +15,7 @@ from dp_accounting import NeighboringRelation
 from dp_accounting.rdp import RdpAccountant
 
 from workbench import _validate
-from workbench.privacy import _events
+from workbench.privacy import events
 from workbench.privacy.rdp import renyi_loss
 from workbench.privacy.steps import SENSITIVITY, Steps
 
@@ -51,7 +51,7 @@ def epsilon(plan: Steps, delta: float, accountant: str, bound: Callable[[Steps, 
     renyi = RdpAccountant(neighboring_relation=_RELATIONS[plan.relation])
     with _quiet():
         for phase in plan.phases:
-            renyi.compose(_events.of_step(plan.sampler, plan.relation, phase), phase.steps)
+            renyi.compose(events.of_step(plan.sampler, plan.relation, phase), phase.steps)
     if accountant == "rdp":
         return float(renyi.get_epsilon(delta))
     return float(min(_classic(cost, order, delta) for order, cost in zip(renyi._orders, renyi._rdp, strict=True)))

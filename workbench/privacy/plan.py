@@ -246,7 +246,7 @@ class PrivacyPlan:
         :param unit: what one record is.
         :param max_rows: how many rows it may have, if it has several.
         :param against_storage: whether reads of the records tell an observer of their storage nothing.
-        :param covers_deletion: whether sums do not depend on the places of records (``inference.clipping.is_by_record``).
+        :param covers_deletion: whether sums do not depend on the places of records (``clipping.clipped_sums.is_by_record``).
         """
         settings = self.settings
         return Guarantee(

@@ -12,7 +12,7 @@ from workbench import _html
 from workbench._numbers import count, fixed, places_for
 from workbench.data.dataset import SCALED, UNDECLARED, caveat_of
 from workbench.plots.metrics import in_words
-from workbench.results._entries import entry_names
+from workbench.results.entries import entry_names
 
 if TYPE_CHECKING:
     from workbench.privacy.guarantee import Guarantee

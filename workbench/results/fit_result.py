@@ -144,7 +144,7 @@ class FitResult:
         """The posterior draws as an ArviZ object (InferenceData in ArviZ 0.23, DataTree in 1.x).
 
         Where ``posterior_kind`` is "noise-aware", they count the privacy noise besides what the data leave open
-        (``inference.noise_aware``). Else they are the guide's, and ``interval_warning`` says how far too narrow they may be.
+        (``posterior.noise_aware``). Else they are the guide's, and ``interval_warning`` says how far too narrow they may be.
         """
         return self.posterior_of(self.sorted_draws)
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from workbench import _validate
 from workbench._lazy import pd
-from workbench.results._entries import entry_names
+from workbench.results.entries import entry_names
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -25,13 +25,13 @@ from workbench.data.dataset import EVALUATION_LABELS
 from workbench.data.groups import group_codes
 from workbench.data.preprocessing import listed, numbers_in, unmasked
 from workbench.data.schema import Schema, columns_of
-from workbench.inference import _programs
-from workbench.inference._plates import takes_num_records
-from workbench.inference.elbo import held_out, predictive
-from workbench.inference.record_model import RecordModel
-from workbench.inference.splitting import split
+from workbench.inference import program_cache
 from workbench.models.model import Model, inputs_of
 from workbench.noise.chacha20 import fast_key, key_from_seed, new_key
+from workbench.record_model.elbo import held_out, predictive
+from workbench.record_model.model import RecordModel
+from workbench.record_model.plates import takes_num_records
+from workbench.record_model.splitting import split
 
 if TYPE_CHECKING:
     from workbench.results.fit_result import FitResult
@@ -224,7 +224,7 @@ class Predictor:
             return jax.vmap(lambda drawn: predict(params | drawn, *arrays))(values)
 
         # Parameters and draws are arguments: XLA spends a long time on folding large constants, and results share programs.
-        return functools.partial(_programs.jit(all_draws), self.params, values)
+        return functools.partial(program_cache.jit(all_draws), self.params, values)
 
     def predict(self, inputs: tuple[np.ndarray, ...]) -> np.ndarray:
         """Predictions averaged over draws. The first axis is records."""

@@ -9,14 +9,14 @@ import jax
 import numpy as np
 
 from workbench import _compiled
+from workbench.clipping.separation import PrivacyModelError
 from workbench.fitting.baseline import noiseless, noiseless_hyper
 from workbench.fitting.evaluation import evaluation_key, metrics_of
 from workbench.fitting.functions import CompiledFunctions
 from workbench.fitting.prepared import by_name
-from workbench.inference._moments import arrays_of
 from workbench.inference.bringing import require_room
 from workbench.inference.compiling import interval_of
-from workbench.inference.record_model import PrivacyModelError
+from workbench.inference.running_moments import arrays_of
 from workbench.inference.state import DPVIState, Hyperparameters
 from workbench.inference.step import PrivateStep
 from workbench.inference.training import run as run_training

@@ -11,9 +11,9 @@ from typing import Any
 from workbench import _validate
 from workbench.data import Dataset
 from workbench.fitting.settings import LedgerSettings, Shared, about, default_of, described, setting
-from workbench.inference.estimators import ESTIMATORS
 from workbench.models import Model
 from workbench.models import get as get_model
+from workbench.record_model.estimators import ESTIMATORS
 from workbench.sweeps.store import Store
 
 __all__ = ["BASELINES", "LISTS", "METHODS", "MOST_FITS", "USUAL", "SweepRequest"]

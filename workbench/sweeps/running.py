@@ -18,13 +18,13 @@ import numpy as np
 from numpyro.infer.autoguide import AutoGuide
 
 from workbench import _compiled, _validate
+from workbench.clipping.separation import PrivacyModelError
 from workbench.fitting.baseline import noiseless, noiseless_hyper
 from workbench.fitting.evaluation import evaluation_key, evaluation_of, metrics_of
 from workbench.fitting.prepared import by_name
 from workbench.fitting.spec import FitSpec, is_array
-from workbench.inference._moments import arrays_of
 from workbench.inference.batched import BatchedProgram, bytes_per_lane, cores, stacked, starting_states, unconstrained
-from workbench.inference.record_model import PrivacyModelError
+from workbench.inference.running_moments import arrays_of
 from workbench.inference.state import DPVIState, Hyperparameters
 from workbench.inference.training import all_finite
 from workbench.privacy.plan import PrivacyPlan

@@ -30,8 +30,8 @@ import numpy as np
 
 from workbench import _validate
 from workbench._keys import make_key, read_key
-from workbench.ledger import _owners
-from workbench.ledger._file import digest_of
+from workbench.ledger import owners
+from workbench.ledger.file import digest_of
 from workbench.privacy.guarantee import Guarantee
 from workbench.sweeps import _database
 
@@ -205,7 +205,7 @@ class Store:
         :param rows: rows of the fits, as ``add`` takes them, each for a failed attempt.
         :raises OSError: as ``add`` does.
         """
-        owner = "" if self._folder is None else _owners.own(self._folder)
+        owner = "" if self._folder is None else owners.own(self._folder)
         with self._writing() as database:
             done = {key for (key,) in database.execute("SELECT key FROM fits WHERE status = 'done'")}
             held = {claim.key: claim for claim in self.claims()}
@@ -259,7 +259,7 @@ class Store:
         if self._folder is None:
             return True  # it is another sweep in this process
         try:
-            return _owners.is_alive(self._folder, Path(owner).name)
+            return owners.is_alive(self._folder, Path(owner).name)
         except OSError:  # if it is unknown, it counts as running
             return True
 

@@ -11,10 +11,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from workbench import _validate
+from workbench.clipping.separation import PrivacyModelError
 from workbench.fitting.fits import DeltaWarning
 from workbench.fitting.settings import AUTO, setting, takes
 from workbench.fitting.spec import FitSpec, resolve
-from workbench.inference.record_model import PrivacyModelError
 from workbench.ledger.reservation import Reservation, id_of, ledger_for
 from workbench.privacy.guarantee import Guarantee
 from workbench.sweeps.grid import Cell, Grid

@@ -41,7 +41,7 @@ def clipping(
 ) -> ClippingScreen:
     """Show clipping and noise in the plane, step by step: each record's pull, the ball of radius C, sum, noise and step.
 
-    The records are made up. Clipping and noise are those of real fits (``wb.inference.clipped_sum``, ``GaussianMechanism``).
+    The records are made up. Clipping and noise are those of real fits (``wb.clipping.clipped_sum``, ``GaussianMechanism``).
 
     :param clip: C, 0.05 to 5.
     :param noise_multiplier: sigma, 0 (no noise) to 16.

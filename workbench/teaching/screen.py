@@ -10,9 +10,9 @@ from typing import Any
 import ipywidgets as widgets
 
 from workbench._validate import ArgumentError
-from workbench.widgets._kit import fields, markup
-from workbench.widgets._kit.base import Screen, framed
-from workbench.widgets._kit.latest import Latest
+from workbench.widgets.kit import fields, markup
+from workbench.widgets.kit.base import Screen, framed
+from workbench.widgets.kit.latest import Latest
 
 __all__ = ["TeachingScreen", "button", "slider"]
 

@@ -17,7 +17,7 @@ from jax import lax
 
 from workbench import _validate
 from workbench._limits import LARGEST_CLIP, SMALLEST_CLIP
-from workbench.inference.clipping import clipped_sum
+from workbench.clipping.clipped_sums import clipped_sum
 from workbench.noise.chacha20 import key_from_seed, new_key, stream
 from workbench.noise.normals import normal
 from workbench.privacy import accounting, calibration

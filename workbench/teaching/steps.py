@@ -16,9 +16,9 @@ from workbench.privacy.steps import SAMPLERS as RELATIONS
 from workbench.teaching.figures import SAMPLER_NAMES, DescentFigure, MinibatchFigure, SpendingFigure
 from workbench.teaching.screen import TeachingScreen, around, button, rests, slider
 from workbench.teaching.simulations import CLOUD, SAMPLERS, Descent, clipped_location, minibatches, spent, spent_by_steps
-from workbench.widgets._kit import markup
-from workbench.widgets._kit.latest import Latest
-from workbench.widgets._kit.threads import background
+from workbench.widgets.kit import markup
+from workbench.widgets.kit.latest import Latest
+from workbench.widgets.kit.threads import background
 
 __all__ = ["ClippingScreen", "SamplersScreen"]
 

@@ -19,7 +19,7 @@ from workbench.data import Dataset
 from workbench.ledger.budget import CLONES, NOT_COMPARED, BudgetStatus, CapError
 from workbench.ledger.ledger import DatasetId
 from workbench.privacy.guarantee import Guarantee
-from workbench.widgets._kit import fields, markup
+from workbench.widgets.kit import fields, markup
 from workbench.widgets.ledger import words
 
 if TYPE_CHECKING:

@@ -18,11 +18,11 @@ from workbench.data import Dataset
 from workbench.ledger import ledger as books
 from workbench.ledger.budget import BudgetStatus
 from workbench.ledger.composition import TotalPrivacy
-from workbench.widgets._kit import fields, markup
-from workbench.widgets._kit.base import Screen, framed
-from workbench.widgets._kit.late import send, unsent
-from workbench.widgets._kit.latest import Latest
-from workbench.widgets._kit.tabs import Tabs
+from workbench.widgets.kit import fields, markup
+from workbench.widgets.kit.base import Screen, framed
+from workbench.widgets.kit.late import send, unsent
+from workbench.widgets.kit.latest import Latest
+from workbench.widgets.kit.tabs import Tabs
 from workbench.widgets.ledger import words
 
 __all__ = ["Ledger"]

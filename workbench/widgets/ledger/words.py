@@ -12,7 +12,7 @@ from workbench.ledger.budget import BudgetStatus, Entry, Spend
 from workbench.ledger.composition import TotalPrivacy
 from workbench.ledger.ledger import LedgerError
 from workbench.ledger.renyi_filter import Cap
-from workbench.widgets._kit import markup
+from workbench.widgets.kit import markup
 
 __all__ = [
     "EMPTY", "RELATIONS", "REMEDIES", "cap_bar", "cap_words", "count", "counted", "fits_table", "number", "percent",

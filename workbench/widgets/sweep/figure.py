@@ -12,7 +12,7 @@ from workbench.plots.metrics import labelled, score_name, words_of
 from workbench.sweeps.request import DP
 from workbench.sweeps.result import Series, SweepResult, series_name
 from workbench.sweeps.sweeping import PreparedSweep
-from workbench.widgets._kit.chart import Levels, Panel, chart
+from workbench.widgets.kit.chart import Levels, Panel, chart
 
 __all__ = ["learnt", "planned", "scored"]
 

@@ -9,7 +9,7 @@ import ipywidgets as widgets
 
 from workbench.privacy.steps import SAMPLERS
 from workbench.sweeps.request import BASELINES
-from workbench.widgets._kit import fields, markup
+from workbench.widgets.kit import fields, markup
 from workbench.widgets.sweep.settings import LISTS, numbers_in, problems_of_ranges
 from workbench.widgets.workbench.privacy_panel import SAMPLER_WORDS
 

@@ -17,11 +17,11 @@ from workbench.data import Dataset
 from workbench.sweeps.result import SweepResult
 from workbench.sweeps.store import Store
 from workbench.sweeps.sweeping import PreparedSweep
-from workbench.widgets._kit import fields, markup
-from workbench.widgets._kit.base import framed
-from workbench.widgets._kit.late import send, unsent
-from workbench.widgets._kit.latest import Latest
-from workbench.widgets._kit.tabs import Tabs
+from workbench.widgets.kit import fields, markup
+from workbench.widgets.kit.base import framed
+from workbench.widgets.kit.late import send, unsent
+from workbench.widgets.kit.latest import Latest
+from workbench.widgets.kit.tabs import Tabs
 from workbench.widgets.sweep.ranges_panel import RangesPanel
 from workbench.widgets.sweep.session import SweepSession
 from workbench.widgets.sweep.settings import SweepSettings, problems_of_ranges

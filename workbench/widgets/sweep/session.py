@@ -11,7 +11,7 @@ from typing import NamedTuple
 from workbench.sweeps.result import SweepResult
 from workbench.sweeps.running import Run
 from workbench.sweeps.sweeping import PreparedSweep, Progress
-from workbench.widgets._kit.threads import Stoppable
+from workbench.widgets.kit.threads import Stoppable
 
 __all__ = ["Moment", "SweepSession", "iterations_of", "pace_of"]
 

@@ -13,7 +13,7 @@ from workbench.fitting.settings import problems_of
 from workbench.models import registry
 from workbench.sweeps import sweeping
 from workbench.sweeps.store import Store
-from workbench.widgets._kit import fields
+from workbench.widgets.kit import fields
 from workbench.widgets.workbench.data_source import DataSource, Same
 from workbench.widgets.workbench.settings import named_in_code
 

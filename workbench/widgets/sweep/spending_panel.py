@@ -10,7 +10,7 @@ import ipywidgets as widgets
 from workbench._numbers import duration, upper
 from workbench.sweeps.request import DP
 from workbench.sweeps.sweeping import PreparedSweep
-from workbench.widgets._kit import fields, markup
+from workbench.widgets.kit import fields, markup
 from workbench.widgets.sweep.session import iterations_of, pace_of
 
 __all__ = ["SpendingPanel"]

@@ -20,8 +20,8 @@ from workbench.plots.metrics import words_of
 from workbench.sweeps.request import DP
 from workbench.sweeps.result import SweepResult
 from workbench.sweeps.sweeping import PreparedSweep
-from workbench.widgets._kit import fields, markup
-from workbench.widgets._kit.latest import Latest
+from workbench.widgets.kit import fields, markup
+from workbench.widgets.kit.latest import Latest
 from workbench.widgets.sweep.figure import learnt, planned, scored
 from workbench.widgets.sweep.session import Moment, SweepSession
 from workbench.widgets.workbench.live_panel import traceback_fold

@@ -14,7 +14,7 @@ from workbench import data as data_room
 from workbench._lazy import pd
 from workbench._numbers import count
 from workbench.data import Dataset, csv_files
-from workbench.widgets._kit import fields, markup
+from workbench.widgets.kit import fields, markup
 from workbench.widgets.workbench.data_source import (
     DataSource,
     Same,

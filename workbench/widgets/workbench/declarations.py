@@ -13,7 +13,7 @@ from workbench.data import Categorical, Numeric
 from workbench.data.groups import checked_groups
 from workbench.data.targets import class_names
 from workbench.data.units import checked_max_rows
-from workbench.widgets._kit.fields import number_in
+from workbench.widgets.kit.fields import number_in
 
 __all__ = ["FEATURE_ROLES", "LABELS", "PERSON", "ROLES", "ColumnDeclaration", "Need", "TableDeclaration", "column_argument"]
 

@@ -12,7 +12,7 @@ from workbench._numbers import count, duration, shown, upper
 from workbench._validate import ArgumentError
 from workbench.plots.metrics import of_score, score_name, words_of
 from workbench.privacy.guarantee import percent
-from workbench.widgets._kit import fields, markup
+from workbench.widgets.kit import fields, markup
 
 __all__ = ["HistoryPanel"]
 

@@ -16,8 +16,8 @@ import numpy as np
 
 from workbench._numbers import count, duration, shown, upper
 from workbench.plots.metrics import in_words, labelled, limits, of_score, score_name, words_of
-from workbench.widgets._kit import markup
-from workbench.widgets._kit.chart import Levels, Panel, chart
+from workbench.widgets.kit import markup
+from workbench.widgets.kit.chart import Levels, Panel, chart
 from workbench.widgets.workbench.result_panel import picture_of, pictures_of
 from workbench.widgets.workbench.session import Progress, Session
 

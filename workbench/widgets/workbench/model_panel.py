@@ -13,9 +13,9 @@ from workbench import data as data_room
 from workbench import models, plots
 from workbench._validate import ArgumentError
 from workbench.models import Option
-from workbench.widgets._kit import fields, markup
-from workbench.widgets._kit.fields import Field
-from workbench.widgets._kit.threads import background
+from workbench.widgets.kit import fields, markup
+from workbench.widgets.kit.fields import Field
+from workbench.widgets.kit.threads import background
 from workbench.widgets.workbench import formula_menu
 from workbench.widgets.workbench.settings import FORMULA
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from workbench._lazy import pd
 from workbench.data import Dataset
-from workbench.widgets._kit import markup
+from workbench.widgets.kit import markup
 
 __all__ = ["ROWS", "first_records"]
 

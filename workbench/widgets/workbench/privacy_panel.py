@@ -14,7 +14,7 @@ from workbench import plots
 from workbench._numbers import count
 from workbench.privacy.outlook import Outlook
 from workbench.privacy.steps import SAMPLERS
-from workbench.widgets._kit import fields, markup
+from workbench.widgets.kit import fields, markup
 from workbench.widgets.workbench.settings import problems_of
 
 __all__ = ["SAMPLER_WORDS", "PrivacyPanel"]

@@ -16,8 +16,8 @@ from workbench._numbers import count
 from workbench._validate import ArgumentError
 from workbench.plots.metrics import of_score, score_name, words_of
 from workbench.results.card import promise, statement
-from workbench.widgets._kit import fields, markup
-from workbench.widgets._kit.latest import Latest
+from workbench.widgets.kit import fields, markup
+from workbench.widgets.kit.latest import Latest
 
 __all__ = ["PICTURES", "ResultPanel", "drawn", "ended", "guarantee_card", "picture_of", "pictures_of", "posterior_table"]
 

@@ -7,8 +7,8 @@ from collections.abc import Callable
 
 import ipywidgets as widgets
 
-from workbench.widgets._kit import fields
-from workbench.widgets._kit.threads import background
+from workbench.widgets.kit import fields
+from workbench.widgets.kit.threads import background
 
 __all__ = ["RunPanel"]
 

@@ -13,15 +13,15 @@ import ipywidgets as widgets
 from IPython.display import display
 
 from workbench._validate import ArgumentError
+from workbench.clipping.separation import PrivacyModelError
 from workbench.data import Dataset
-from workbench.inference.record_model import PrivacyModelError
-from workbench.widgets._kit import fields
-from workbench.widgets._kit.base import Screen
-from workbench.widgets._kit.latest import Latest
-from workbench.widgets._kit.memory import give_back
-from workbench.widgets._kit.notebook import NotebookOutput, complete_for_voila, namespace
-from workbench.widgets._kit.tabs import Tabs
-from workbench.widgets._kit.threads import background
+from workbench.widgets.kit import fields
+from workbench.widgets.kit.base import Screen
+from workbench.widgets.kit.latest import Latest
+from workbench.widgets.kit.memory import give_back
+from workbench.widgets.kit.notebook import NotebookOutput, complete_for_voila, namespace
+from workbench.widgets.kit.tabs import Tabs
+from workbench.widgets.kit.threads import background
 from workbench.widgets.workbench import session as sessions
 from workbench.widgets.workbench import suitability
 from workbench.widgets.workbench.data_panel import DataPanel

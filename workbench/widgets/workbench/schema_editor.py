@@ -12,7 +12,7 @@ from typing import Any
 
 import ipywidgets as widgets
 
-from workbench.widgets._kit import fields, markup
+from workbench.widgets.kit import fields, markup
 from workbench.widgets.workbench.declarations import (
     FEATURE_ROLES,
     LABELS,

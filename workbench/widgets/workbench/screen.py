@@ -16,11 +16,11 @@ from workbench import models, plots
 from workbench._validate import ArgumentError
 from workbench.data import Dataset
 from workbench.results.card import promise
-from workbench.widgets._kit import fields, markup
-from workbench.widgets._kit.base import framed
-from workbench.widgets._kit.late import send, unsent
-from workbench.widgets._kit.latest import Latest
-from workbench.widgets._kit.tabs import Tabs
+from workbench.widgets.kit import fields, markup
+from workbench.widgets.kit.base import framed
+from workbench.widgets.kit.late import send, unsent
+from workbench.widgets.kit.latest import Latest
+from workbench.widgets.kit.tabs import Tabs
 from workbench.widgets.ledger.panel import PROBLEMS, LedgerPanel, Seen, prepare_saved
 from workbench.widgets.ledger.words import result_words
 from workbench.widgets.workbench.history_panel import HistoryPanel

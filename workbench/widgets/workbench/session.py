@@ -15,12 +15,12 @@ import numpy as np
 
 from workbench import _validate
 from workbench._numbers import upper
-from workbench.inference.record_model import PrivacyModelError
+from workbench.clipping.separation import PrivacyModelError
 from workbench.inference.training import Snapshot
 from workbench.ledger.ledger import LedgerError
 from workbench.results import FitResult, HistoryPoint
-from workbench.results._entries import entry_names
-from workbench.widgets._kit.threads import Stoppable, background
+from workbench.results.entries import entry_names
+from workbench.widgets.kit.threads import Stoppable, background
 from workbench.widgets.ledger.words import REMEDIES
 
 __all__ = ["Progress", "Session", "warm_up"]

@@ -1,0 +1,160 @@
+"""Draws of a curvature from slopes, against finite differences, the prior drawn directly, and known answers."""
+
+import math
+
+import numpy as np
+import pytest
+
+from tests.conftest import some_of
+from workbench.posterior import _curvature_chain
+from workbench.posterior._curvature_chain import curvatures
+from workbench.posterior.joint_prior import NoNoiseAwarePosterior
+from workbench.posterior.noise_aware import dither
+
+
+def definite(random, size, level=1.0):
+    root = random.normal(size=(size, 2 * size))
+    return level * root @ root.T / (2 * size)
+
+
+@pytest.mark.parametrize("size", [1, 4])
+def test_the_gradient_is_that_of_the_density(size):
+    random = np.random.default_rng(0)
+    points = definite(random, size, 3.0)
+    chains = _curvature_chain._Chains(points, -definite(random, size, 6.0), random)
+    z = chains._z
+    gradient = chains._gradient(z, float)
+    np.testing.assert_allclose(chains._gradient(z), gradient, rtol=1e-4, atol=1e-4)
+    for place in range(z.shape[1]):
+        step = np.zeros_like(z)
+        step[:, place] = 1e-5
+        found = (chains._density(z + step) - chains._density(z - step)) / 2e-5
+        np.testing.assert_allclose(found, gradient[:, place], rtol=1e-4, atol=1e-4)
+
+
+def prior_draws(random, size, level, count):
+    """Of the prior that the module's docstring describes, without its chains."""
+    module, found = _curvature_chain, []
+    of_common, of_nu = 1 / (1 + module._COMMON**2) ** 2, (1 + module._BEYOND) ** -module._TOWARDS_FEW
+    spreads, levels = (part.ravel() for part in np.meshgrid(module._SPREADS, module._LEVELS))
+    of_pairs = np.exp(-0.5 * ((spreads / module._SPREAD_SD) ** 2 + (levels / module._LEVEL_SD) ** 2))
+    for _ in range(count):
+        degrees = size - 1 + random.choice(module._BEYOND, p=of_nu / of_nu.sum())
+        factor = np.tril(random.normal(size=(size, size)), -1)
+        factor[np.diag_indices(size)] = np.sqrt(random.chisquare(degrees - np.arange(size)))
+        common = random.choice(module._COMMON, p=of_common / of_common.sum()) * random.normal(size=size)
+        pair = random.choice(len(spreads), p=of_pairs / of_pairs.sum())
+        logs = np.log(level) + levels[pair] - spreads[pair] ** 2 / 2 + spreads[pair] * random.normal(size=size)
+        middle = factor @ factor.T / degrees + np.outer(common, common)
+        found.append(middle * np.exp(logs / 2)[:, None] * np.exp(logs / 2))
+    return np.array(found)
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("size", [1, 3])
+def test_without_information_draws_are_of_the_prior(size):
+    nothing = 1e-9 * np.eye(size)
+    found = np.concatenate(
+        [curvatures(nothing, 0 * nothing, 1.0, 5.0, np.ones(size), np.random.default_rng(seed)) for seed in range(6)]
+    )
+    expected = prior_draws(np.random.default_rng(9), size, 5.0, 4000)
+    for of in (lambda h: np.log(np.einsum("sii->s", h)), lambda h: np.linalg.slogdet(h + np.eye(size))[1]):
+        mine, theirs = (np.quantile(of(each), [0.25, 0.5, 0.75]) for each in (found, expected))
+        np.testing.assert_allclose(mine, theirs, atol=0.3 * (theirs[2] - theirs[0]))
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("size", some_of([1, 2], 2, 1))
+def test_with_some_information_draws_are_of_the_prior_weighed_by_the_likelihood(size):
+    random = np.random.default_rng(2)
+    truth = 5 * (0.2 * np.eye(size) + 0.8)
+    points, noise = definite(random, size, 2.0), 40.0
+    products = -points @ truth + 8 * random.normal(size=(size, size))
+    args = points, products, noise, 5.0, np.ones(size)
+    found = np.concatenate([curvatures(*args, np.random.default_rng(seed)) for seed in range(8)])
+    drawn = prior_draws(random, size, 5.0, 60_000)
+    weights = -0.5 * np.einsum("sij,jk,ski->s", drawn, points, drawn) - np.einsum("ij,sij->s", products, drawn)
+    weights = np.exp((weights - weights.max()) / noise)
+    assert weights.sum() ** 2 / np.square(weights).sum() > 2000
+    for of in (lambda h: np.log(np.einsum("sii->s", h)), lambda h: np.linalg.slogdet(h)[1], lambda h: h[:, 0, -1]):
+        order = np.argsort(of(drawn))
+        share = np.cumsum(weights[order]) / weights.sum()
+        theirs = of(drawn)[order][np.searchsorted(share, [0.25, 0.5, 0.75])]
+        np.testing.assert_allclose(np.quantile(of(found), [0.25, 0.5, 0.75]), theirs, atol=0.2 * (theirs[2] - theirs[0]))
+
+
+def factors(random, size):
+    """A curvature of columns that are three factors and little else, which chains find slowly; its diagonal is 150."""
+    loadings = random.normal(size=(size, 3))
+    found = loadings @ loadings.T + 0.15 * np.eye(size)
+    root = np.sqrt(np.diag(found))
+    return 150 * found / root[:, None] / root
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize(("kind", "size", "noise"), [("alike", 16, 300.0), ("factors", 20, 2250.0)])
+def test_chains_stop_where_many_more_rounds_find_the_same(monkeypatch, kind, size, noise):
+    """Variances that follow from H. They moved by 0.3 without moves of nu together with the factor."""
+    settled, found = _curvature_chain._settled, {"by itself": [], "late": []}
+    for seed in range(4):
+        random = np.random.default_rng(10 + seed)
+        if kind == "alike":
+            points, truth, level = 0.1 * definite(random, size), 50 * np.eye(size), 50.0
+        else:
+            points, truth, level = np.diag(random.uniform(5, 15, size)), factors(random, size), 150.0
+        products = -points @ truth + random.normal(size=(size, size)) * np.sqrt(noise * np.diag(points))
+        for name, variances in found.items():
+            more = iter(range(10))
+            late = lambda *_, more=more: next(more, None) is None  # noqa: E731
+            monkeypatch.setattr(_curvature_chain, "_settled", settled if name == "by itself" else late)
+            drawn = curvatures(points, products, noise, level, np.ones(size), np.random.default_rng(seed))
+            variances.extend(np.log(np.einsum("sii->s", np.linalg.inv(drawn + np.eye(size)))))
+    mine, theirs = (np.quantile(variances, [0.25, 0.5, 0.75]) for variances in found.values())
+    np.testing.assert_allclose(mine, theirs, atol=0.07)
+
+
+def test_chains_that_do_not_move_are_refused(monkeypatch):
+    """Their medians stay, and so does everything else."""
+    monkeypatch.setattr(_curvature_chain._Chains, "_move", lambda self: 0.0)
+    with pytest.raises(NoNoiseAwarePosterior, match="did not settle"):
+        curvatures(np.eye(3), -3 * np.eye(3), 1.0, 3.0, np.ones(3), np.random.default_rng(4))
+
+
+def test_medians_that_drift_from_round_to_round_are_not_settled():
+    sizes = np.random.default_rng(0).normal(size=(3, 512))
+    assert _curvature_chain._settled(sizes, sizes)
+    assert not _curvature_chain._settled(sizes - [[0.0], [0.5], [0.0]], sizes)
+
+
+@pytest.mark.parametrize("share", [0.0, 0.95])
+def test_with_much_information_draws_are_the_slopes(share):
+    """Also where columns resemble each other, and where their units differ by orders of magnitude."""
+    size, random = 4, np.random.default_rng(1)
+    units = np.array([1.0, 3.0, 10.0, 0.3])
+    truth = 50 * ((1 - share) * np.eye(size) + share) * units * units[:, None]
+    points = np.diag(1e4 / units**2)
+    found = curvatures(points, -points @ truth, 100.0, 50.0, np.ones(size), random)
+    np.testing.assert_allclose(found.mean(0), truth, rtol=0.05, atol=0.6 * units.max() ** 2)
+    assert np.linalg.eigvalsh(found).min() > 0
+
+
+@pytest.mark.thorough
+def test_draws_repeat_with_their_generator():
+    once, again = (curvatures(np.eye(2), -3 * np.eye(2), 1.0, 3.0, np.ones(2), np.random.default_rng(4)) for _ in range(2))
+    np.testing.assert_array_equal(once, again)
+
+
+# ---- dither -----------------------------------------------------------------------------------------------------------
+
+
+def test_a_dither_grows_with_the_noise_as_far_as_gradients_are_straight_and_priors_wide():
+    reach = np.array([0.1, 1.0, 100.0, 0.0])
+    none, some, much = (dither(reach, noise, 700.0, 1000, 1.5, 1.0) for noise in (0.0, 50.0, 1e30))
+    np.testing.assert_array_equal(none, np.zeros(4))
+    wanted = 8 * 50 / 700**0.5 / (1000 * 0.75**2 / 4)
+    np.testing.assert_allclose(some, np.minimum(wanted, reach), rtol=1e-6)
+    np.testing.assert_allclose(much, np.minimum(3 / 1.5, reach), rtol=1e-6)
+    of_minibatches = math.sqrt(9 * 1000 * 0.75**2 / 4)  # q = .1
+    for own in (0.0, 50.0):
+        wanted = dither(reach, math.hypot(own, of_minibatches), 700.0, 1000, 1.5, 1.0)
+        np.testing.assert_allclose(dither(reach, own, 700.0, 1000, 1.5, 0.1), wanted, rtol=1e-6)

@@ -1,0 +1,254 @@
+"""The posterior of a linear regression given noised sums of products (``statistics``), by Markov chains.
+
+The sums without noise, A = sum w z z', h = sum w z y and c = sum w y^2, are unknown. Given A, coefficients theta and the
+residuals' standard deviation s (Bernstein and Sheldon 2019, section 3)::
+
+    h ~ Normal(A theta, rho s^2 A),    c - h' A^-1 h = s^2 q,    q ~ rho chi^2 with f / rho degrees of freedom
+
+where n = sum w, rho = sum w^2 / n, which is 1 without weights, f = n - rho p, and p is the number of coefficients. A has the
+flat prior on positive definite matrices; theta and s have the model's.
+
+With q as a function of a standard normal number (Wilson and Hilferty 1931), all that is unknown is normal before the release
+is seen: the noise of each sum, and that number. s follows from them, and theta is integrated out. So elliptical slices
+(Murray, Adams and MacKay 2010) move everything at once. They come from a normal distribution that follows what was seen in
+the burn-in (Nishihara, Murray and Adams 2014). Chains start at the nearest possible sums and step together.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+import numpy as np
+from numpy.random import Generator
+from scipy.linalg.lapack import dpotrf
+
+from workbench.posterior.statistics import LinearGaussian, NoisedSums
+
+__all__ = ["Draws", "draw"]
+
+_CHAINS = 25
+_BURN_IN, _APART = (60, 100, 150), 3  # sweeps before the first draw that is kept, and from one to the next
+_SETTLED = 1.1  # R-hat (Gelman and Rubin 1992) up to which chains are taken to agree; else all is run longer,
+_LONGER, _RUNS = 3, 3  # times as long; runs at most
+_LEAST_SHARE = 0.1  # of w^2 in w
+_MOST_PROPOSALS = 60  # then an ellipse has shrunk to a point
+_LOG_SCALES = np.linspace(-16.0, 6.0, 4401)
+_ANY = 1e150  # the corner of a matrix that is bordered with a vector
+
+
+class Draws(NamedTuple):
+    """Draws from the posterior.
+
+    :param coefficients: float[draws, p]. :param scale: float[draws]. :param spread: the largest R-hat.
+    """
+
+    coefficients: np.ndarray
+    scale: np.ndarray
+    spread: float
+
+    @property
+    def have_settled(self) -> bool:
+        """Whether the chains agree."""
+        return self.spread <= _SETTLED
+
+
+def draw(sums: NoisedSums, known: LinearGaussian, count: int, generator: Generator) -> Draws:
+    """``count`` draws, from chains that run until they agree or took too long."""
+    chains = min(_CHAINS, count)
+    each = math.ceil(count / chains)
+    chain, length = _Chain(sums, known, chains, generator), 0
+    for length in _BURN_IN:
+        chain.adapt(length)
+    length = 1
+    for _ in range(_RUNS):
+        kept = []
+        for _ in range(each):
+            chain.sweep(_APART * length)
+            theta, scale = chain.draw()
+            kept.append(np.column_stack([theta, np.log(scale)]))
+        found = np.stack(kept)
+        spread = _r_hat(found)
+        if spread <= _SETTLED:
+            break
+        length *= _LONGER
+    flat = found.reshape(-1, found.shape[2])[:count]
+    return Draws(flat[:, :-1], np.exp(flat[:, -1]), spread)
+
+
+def _r_hat(found: np.ndarray) -> float:
+    """The largest of all quantities. :param found: float[draws, chains, quantities]."""
+    length, chains, _ = found.shape
+    if length < 2 or chains < 2:
+        return 1.0
+    within = found.var(axis=0, ddof=1).mean(axis=0)
+    between = found.mean(axis=0).var(axis=0, ddof=1)
+    return float(np.sqrt(np.max((length - 1) / length + between / within)))
+
+
+class _Factors(NamedTuple):
+    """Of a symmetric A and vectors r: log det A and r' A^-1 r, float[chains] each; NaN where A is not positive definite."""
+
+    log_determinant: np.ndarray
+    squares: np.ndarray
+
+
+def _cholesky(matrices: np.ndarray) -> np.ndarray:
+    """Lower factors, NaN for a matrix that is not positive definite."""
+    try:
+        return np.linalg.cholesky(matrices)
+    except np.linalg.LinAlgError:
+        found = np.empty_like(matrices)
+        for place, matrix in enumerate(matrices):
+            factor, failed = dpotrf(matrix, lower=1, clean=1)
+            found[place] = np.nan if failed else factor
+        return found
+
+
+def _factors(matrices: np.ndarray, vectors: np.ndarray) -> _Factors:
+    """Of the leading blocks that are as wide as the vectors. :param matrices: float[chains, m, m], m >= p."""
+    chains, width = matrices.shape[0], matrices.shape[1]
+    bordered = np.zeros((chains, width + 1, width + 1))
+    bordered[:, :width, :width] = matrices
+    used = vectors.shape[1]
+    bordered[:, width, :used] = bordered[:, :used, width] = vectors
+    bordered[:, width, width] = _ANY
+    factor = _cholesky(bordered)
+    diagonal = np.diagonal(factor, axis1=1, axis2=2)[:, :used]
+    return _Factors(2 * np.log(diagonal).sum(axis=1), np.square(factor[:, width, :used]).sum(axis=1))
+
+
+class _Chain:
+    """Chains that step together. Their states are noises of A and h and c, and the number that q depends on."""
+
+    def __init__(self, sums: NoisedSums, known: LinearGaussian, chains: int, generator: Generator) -> None:
+        self._sums, self._prior, self._random = sums, known.prior, generator
+        self._of_scale = known.log_prior(_LOG_SCALES)  # once: JAX would compile it for each number of chains
+        self._used = len(known.prior.mean)  # the constant is the last, so a model without intercept uses all but it
+        self._rows, self._columns = np.triu_indices(len(sums.products))
+        beside = sums.noise / math.sqrt(2)
+        parts: list[np.ndarray] = [
+            np.where(self._rows == self._columns, sums.noise, beside),
+            np.full(self._used, beside / sums.target),
+            np.array([sums.noise / sums.target**2, 1.0]),
+        ]
+        self._deviations = np.concatenate(parts)
+        self._rho = float(np.clip(sums.squared_weights / max(sums.products[-1, -1], 1.0), _LEAST_SHARE, 1.0))
+        self._states = np.tile(self._start(), (chains, 1))
+        self._center, self._spread = np.zeros_like(self._deviations), self._deviations
+        self._densities = self._log_weight(self._states)
+
+    def _start(self) -> np.ndarray:
+        """A possible state."""
+        products = _possible(self._sums.products, self._sums.noise)
+        used, with_target = self._used, self._sums.with_target[: self._used]
+        explained = with_target @ np.linalg.solve(products[:used, :used], with_target)
+        left = self._sums.of_target - explained
+        least = max(1e-3 * products[-1, -1], 1e-9)  # what residuals leave of c
+        noise = (self._sums.products - products)[self._rows, self._columns]
+        return np.concatenate([noise, np.zeros(used), [min(left - least, 0.0), 0.0]])
+
+    def adapt(self, count: int) -> None:
+        """Take ``count`` slices, and centre all later ones on what they saw, as wide as it was."""
+        seen = []
+        for _ in range(count):
+            self.sweep(1)
+            seen.append(self._states)
+        flat = np.concatenate(seen)
+        self._center, self._spread = flat.mean(axis=0), np.maximum(flat.std(axis=0), 1e-3 * self._deviations)
+        self._densities = self._log_weight(self._states)
+
+    def _log_weight(self, states: np.ndarray) -> np.ndarray:
+        """Log density over that of the normal distribution from which slices are made."""
+        with np.errstate(invalid="ignore", divide="ignore"):
+            own = np.where(self._deviations > 0, states / self._deviations, 0.0)
+            made = np.where(self._spread > 0, (states - self._center) / self._spread, 0.0)
+        return self._log_density(states) + 0.5 * (np.square(made) - np.square(own)).sum(axis=1)
+
+    def sweep(self, count: int) -> None:
+        """Take ``count`` elliptical slices."""
+        random, chains = self._random, len(self._states)
+        for _ in range(count):
+            moved, densities = self._states.copy(), self._densities.copy()
+            start = self._states - self._center
+            other = random.standard_normal(moved.shape) * self._spread
+            least = self._densities + np.log(random.random(chains))
+            angle = random.random(chains) * 2 * np.pi
+            low, high, left = angle - 2 * np.pi, angle.copy(), np.arange(chains)
+            for _ in range(_MOST_PROPOSALS):
+                turned = start[left] * np.cos(angle[left])[:, None] + other[left] * np.sin(angle[left])[:, None]
+                proposed = self._center + turned
+                density = self._log_weight(proposed)
+                taken = density >= least[left]
+                moved[left[taken]], densities[left[taken]] = proposed[taken], density[taken]
+                left = left[~taken]
+                if not len(left):
+                    break
+                below = angle[left] < 0
+                low[left] = np.where(below, angle[left], low[left])
+                high[left] = np.where(below, high[left], angle[left])
+                angle[left] = low[left] + (high[left] - low[left]) * random.random(len(left))
+            self._states, self._densities = moved, densities
+
+    def _without(self, states: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """A, float[chains, m, m], h, float[chains, p], and c, float[chains]."""
+        products, width = np.empty((len(states), *self._sums.products.shape)), len(self._rows)
+        values = self._sums.products[self._rows, self._columns] - states[:, :width]
+        products[:, self._rows, self._columns] = products[:, self._columns, self._rows] = values
+        return products, self._sums.with_target[: self._used] - states[:, width:-2], self._sums.of_target - states[:, -2]
+
+    def _variance(self, products: np.ndarray, left: np.ndarray, number: np.ndarray) -> np.ndarray:
+        """s^2. :param left: c - h' A^-1 h. :param number: that q depends on."""
+        freedom = np.maximum(products[:, -1, -1] - self._rho * self._used, 1.0)
+        unit = 2 * self._rho / (9 * freedom)
+        return left / (freedom * (1 - unit + number * np.sqrt(unit)) ** 3)
+
+    def _left(self, products: np.ndarray, rest: np.ndarray, squares: np.ndarray, of_target: np.ndarray) -> np.ndarray:
+        """c - h' A^-1 h, of r = h - A m and r' A^-1 r."""
+        mean = self._prior.mean
+        return of_target - squares - 2 * rest @ mean - np.einsum("i,nij,j->n", mean, self._block(products), mean)
+
+    def _block(self, products: np.ndarray) -> np.ndarray:
+        return products[:, : self._used, : self._used]
+
+    def _log_density(self, states: np.ndarray) -> np.ndarray:
+        """Log density with theta integrated out, over the normal one of the states; -inf where they are impossible."""
+        products, with_target, of_target = self._without(states)
+        used, (mean, precision) = self._used, self._prior
+        rest = with_target - self._block(products) @ mean
+        with np.errstate(invalid="ignore", divide="ignore"):
+            first = _factors(products, rest)
+            left = self._left(products, rest, first.squares, of_target)
+            variance = self._variance(products, left, states[:, -1])
+        possible = (left > 0) & (variance > 0)
+        found = np.full(len(states), -np.inf)
+        first, left, variance = _Factors(*(part[possible] for part in first)), left[possible], variance[possible]
+        own = self._rho * variance
+        # h ~ Normal(A m, A V A + rho s^2 A), by the matrix inversion lemma
+        second = _factors(self._block(products[possible]) / own[:, None, None] + np.diag(precision), rest[possible])
+        determinant = used * np.log(own) + first.log_determinant + second.log_determinant
+        density = -0.5 * (determinant + first.squares / own - second.squares / own**2)
+        # a density of c, over that of the number that q depends on
+        of_scale = np.interp(np.log(variance) / 2, _LOG_SCALES, self._of_scale)
+        found[possible] = density + of_scale - np.log(left)
+        return np.where(np.isfinite(found), found, -np.inf)
+
+    def draw(self) -> tuple[np.ndarray, np.ndarray]:
+        """theta, float[chains, p], which is normal given the state, and s, float[chains]."""
+        products, with_target, of_target = self._without(self._states)
+        mean, precision = self._prior
+        rest = with_target - self._block(products) @ mean
+        left = self._left(products, rest, _factors(products, rest).squares, of_target)
+        variance = self._variance(products, left, self._states[:, -1])
+        own = self._rho * variance
+        factor = np.linalg.cholesky(self._block(products) / own[:, None, None] + np.diag(precision))
+        solved = np.linalg.solve(factor, (rest / own[:, None])[..., None])
+        white = solved + self._random.standard_normal(solved.shape)
+        return mean + np.linalg.solve(np.swapaxes(factor, 1, 2), white)[..., 0], np.sqrt(variance)
+
+
+def _possible(products: np.ndarray, noise: float) -> np.ndarray:
+    """The nearest sums that could be without noise."""
+    values, vectors = np.linalg.eigh(products)
+    least = max(0.05 * noise, 1e-9 * abs(values).max(), 1e-9)
+    return (vectors * np.maximum(values, least)) @ vectors.T
