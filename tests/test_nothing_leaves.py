@@ -82,7 +82,7 @@ def step_of(name, gradient):
         **case.static,
     )
     start = trainer.init(key_from_seed(0), *case.records())
-    private_step = dataclasses.replace(trainer.private_step, counts_norms=True)
+    private_step = trainer.private_step.with_options(counts_norms=True)
     hyper = trainer.hyper._replace(moments_from=jnp.int32(0))
     start = start._replace(moments=running_moments.empty(private_step.noise_size, True)._replace(pull=None))
 

@@ -16,6 +16,7 @@ from jax.flatten_util import ravel_pytree
 
 from workbench.auditing.bugs import Watched
 from workbench.inference.assemble import assemble
+from workbench.inference.sources import ON_ONE_DEVICE
 from workbench.inference.state import Performance
 from workbench.inference.step import PrivateStep
 from workbench.noise.mechanism import Noise, OnGrid
@@ -143,5 +144,5 @@ def step_of(rows, key, mechanism, bug=None, learning_rate=1.0, estimator="aligne
         model, guide, numpyro.optim.SGD(learning_rate), key, rows, sampler=PoissonSampler(size, 1.0, size), mechanism=seen,
         estimator=estimator, performance=Performance(**performance),
     )  # fmt: skip
-    step = dataclasses.replace(step, shards=shards)
+    step = dataclasses.replace(step, source=ON_ONE_DEVICE if shards is None else shards)
     return (step if bug is None else FloatSums(**vars(step))), seen

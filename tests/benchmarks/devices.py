@@ -47,10 +47,10 @@ def compiled(problem, count):
         problem.model, problem.guide, Adam(1e-3), key, problem.records, sampler=problem.sampler, mechanism=mechanism
     )
     shards = Shards(tuple(jax.devices()[:count]))
-    hyper, step = Hyperparameters.of(mechanism), replace(step, keeps_moments=False)
+    hyper, step = Hyperparameters.of(mechanism), step.with_options(keeps_moments=False)
     state = shards.replicated(step.init(key, hyper))
     if count > 1:
-        step = replace(step, shards=shards)
+        step = replace(step, source=shards)
     places = step.sampler.usual_size() if count == 1 else shards.usual_size(step.sampler)
 
     def one(state, records):

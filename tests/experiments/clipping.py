@@ -4,8 +4,6 @@ The worlds of ``calibration``, made-up regressions whose truth is drawn from the
 together by the library's own lanes.
 """
 
-import dataclasses
-
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -29,7 +27,7 @@ def fits(world, records, epsilon, clip, adapts=False):
         sampling_rate=world.rate, clip=clip, average_from=STEPS // 2,
     )  # fmt: skip
     dpvi.init(key_from_seed(0), *(array[0] for array in records), num_records=world.num_records)
-    step, repeats = dataclasses.replace(dpvi.private_step, counts_norms=True, keeps_moments=False), len(records[0])
+    step, repeats = dpvi.private_step.with_options(counts_norms=True, keeps_moments=False), len(records[0])
     one = dpvi.hyper._replace(moments_from=jnp.int32(int(0.3 * STEPS)))
     if adapts:
         one = one._replace(adaptive=adaptive_clip.of(STEPS))

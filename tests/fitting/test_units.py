@@ -107,7 +107,7 @@ def test_lanes_of_a_sweep_are_fits():
 
 def test_the_mean_of_a_patient_weighs_each_alike():
     step = fits.prepare("logistic", patients(unit_mean=True), ledger=False, **SETTINGS).step
-    assert step.units == UnitRows((5, 2, 1), mean=True)
+    assert step.source == UnitRows((5, 2, 1), mean=True)
 
 
 @pytest.mark.thorough
@@ -150,7 +150,7 @@ def test_units_that_may_be_replaced_keep_their_places(sampler):
     spec = fits.prepare("logistic", patients(), ledger=False, sampler=sampler, **SETTINGS).spec
     expected = spec.data.units.index if sampler == "poisson" else spec.data.units.in_place
     assert all(np.array_equal(a, b) for a, b in zip(spec.records[-2:], expected, strict=True))
-    assert spec.unit_rows.widths == ((5, 2, 1) if sampler == "poisson" else (5,))
+    assert spec.record_source.widths == ((5, 2, 1) if sampler == "poisson" else (5,))
 
 
 def test_a_padded_data_set_is_refused_for_the_data_set_itself():

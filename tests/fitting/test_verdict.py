@@ -27,7 +27,7 @@ def shares_told(records, features, epsilon, seed):
         f"y ~ {' + '.join(names)}", frame, family="bernoulli", schema={"y": bool, **dict.fromkeys(names, (-1, 1))},
         epsilon=epsilon, seed=seed,
     )  # fmt: skip
-    assert np.all(prepared.step.reach == PRIOR)
+    assert np.all(prepared.step.options.reach == PRIOR)
     for _ in prepared.run():
         pass
     draws = prepared.result().draws

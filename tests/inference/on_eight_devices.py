@@ -100,7 +100,7 @@ def flat(tree):
 
 def spread(step, records, count):
     shards = Shards(tuple(jax.devices()[:count]))
-    return dataclasses.replace(step, shards=shards), shards.spread(records)
+    return dataclasses.replace(step, source=shards), shards.spread(records)
 
 
 def check_release(sampler, count, shards=Shards, **bugs):
@@ -110,7 +110,7 @@ def check_release(sampler, count, shards=Shards, **bugs):
     """
     step, (sums, spacing, noise, _, _) = alone(sampler)
     shared = shards(tuple(jax.devices()[:count]))
-    own = released(dataclasses.replace(step, shards=shared, **bugs), shared.spread(zoo.logistic_data(N)))
+    own = released(dataclasses.replace(step, source=shared, **bugs), shared.spread(zoo.logistic_data(N)))
     own_sums, own_spacing, own_noise, own_noised, end = own
     np.testing.assert_allclose(flat(own_sums) * own_spacing, flat(sums) * spacing, atol=1e-3 * CLIP)
     np.testing.assert_array_equal(own_noise, noise)
@@ -147,8 +147,8 @@ def test_the_spacing_follows_the_declared_number_of_records(count, name):
             mechanism=mechanism, num_records=400,
         )  # fmt: skip
         if count > 1:
-            step = dataclasses.replace(step, shards=Shards(tuple(jax.devices()[:count])))
-            spread_out = step.shards.spread(records, step.sampler.public_size)
+            step = dataclasses.replace(step, source=Shards(tuple(jax.devices()[:count])))
+            spread_out = step.source.spread(records, step.sampler.public_size)
             shapes.add((spread_out[0].shape, spread_out[0].addressable_shards[0].data.shape))
             records = spread_out
         hyper = Hyperparameters.of(step.mechanism)

@@ -1,6 +1,5 @@
 """A C that the run chooses, from counts that it releases."""
 
-import dataclasses
 import functools
 
 import jax
@@ -123,7 +122,7 @@ def test_at_every_c_a_record_moves_sum_and_counts_by_no_more_than_the_noise_cove
     """Within the warm-up and after it, for values of C a million times apart."""
     mechanism = Watched(0.5, SIGMA)
     trainer = trainer_of(mechanism)
-    step = dataclasses.replace(trainer.private_step, counts_norms=True)
+    step = trainer.private_step.with_options(counts_norms=True)
     hyper = trainer.hyper._replace(moments_from=jnp.int32(0), adaptive=ADAPTIVE)
     start = step.init(key_from_seed(1), hyper)
 
@@ -156,7 +155,7 @@ def test_at_every_c_a_record_moves_sum_and_counts_by_no_more_than_the_noise_cove
 
 def test_a_run_adapts_c_and_counts_moments_after_it():
     trainer = trainer_of(GaussianMechanism(1e-3, 0.05))
-    step = dataclasses.replace(trainer.private_step, counts_norms=True)
+    step = trainer.private_step.with_options(counts_norms=True)
     hyper = trainer.hyper._replace(moments_from=jnp.int32(6), adaptive=adaptive_clip.of(20))
     state = step.init(key_from_seed(2), hyper)
     clips = []

@@ -119,7 +119,7 @@ def test_a_step_says_how_many_coordinates_get_noise():
     trainer.init(key_from_seed(0), *zoo.normal_mean_data(SIZE))
     step = trainer.private_step
     assert (step.noise_size, step.noised_coordinates) == (1, 1)
-    counting = dataclasses.replace(step, counts_norms=True)
+    counting = step.with_options(counts_norms=True)
     assert (counting.noise_size, counting.noised_coordinates) == (1, 1 + norm_counts.RANGES)
     noise = counting.draw(key_from_seed(1), jnp.int32(0), trainer.hyper).noise
     assert noise.units.shape == (1 + norm_counts.RANGES,)

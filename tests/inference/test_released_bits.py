@@ -4,7 +4,6 @@ Two sets of records get noise such that the noised whole numbers are the same. T
 and moments have to be the same bits: nothing else of the records comes through.
 """
 
-import dataclasses
 from contextlib import nullcontext
 
 import jax
@@ -37,7 +36,7 @@ def steps_of(optim, precision, estimator):
     trainer = DPVI(zoo.logistic, zoo.logistic_guide, optim, privacy=(sampler, mechanism), estimator=estimator)
     x, y = zoo.logistic_data(SIZE)
     trainer.init(key_from_seed(0), x.astype(precision), y)
-    private_step = dataclasses.replace(trainer.private_step, counts_norms=True)
+    private_step = trainer.private_step.with_options(counts_norms=True)
     hyper = trainer.hyper._replace(moments_from=jnp.int32(0), average_from=jnp.int32(0))
 
     @quick_jit

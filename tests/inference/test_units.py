@@ -51,7 +51,7 @@ def unit_sum(units, strategy="auto", ascending=True, size=4, spacing=None, clip=
         counts = jnp.asarray(COUNTS) if counts is None else counts
         indices = jnp.arange(len(COUNTS)) if indices is None else indices
         records = (jnp.asarray(X), jnp.asarray(Y), jnp.asarray(FIRSTS, jnp.int32), counts)
-        strata = units.strata(Minibatch(indices, mask), records, False, size, ascending)
+        strata = units.strata(Minibatch(indices, mask), records, None, size, needs_place=False, ascending=ascending)
         found, _ = clipped_sum_in_parts(loss, point, strata, clip, strategy, "flat", None, spacing_for if spacing else None)
         leaves = found.units if isinstance(found, OnGrid) else found
         return jnp.concatenate([jnp.ravel(leaf) for leaf in jax.tree.leaves(leaves)])
@@ -137,7 +137,9 @@ def test_more_rows_than_can_be_told_apart_are_refused(x64):
 
     def strata(x, present, indices, mask):
         units = UnitRows((10_000,))
-        return [each.mask for each in units.strata(Minibatch(indices, mask), units.in_rows((x, present)), False, 4, True)]
+        minibatch, records = Minibatch(indices, mask), units.in_rows((x, present))
+        strata = units.strata(minibatch, records, None, 4, needs_place=False, ascending=True)
+        return [stratum.mask for stratum in strata]
 
     def of(number):
         shapes = [((number, 10_000, 1), jnp.float32), ((number, 10_000), jnp.float32), ((number,), jnp.int32)]

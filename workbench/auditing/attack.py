@@ -6,7 +6,6 @@ tests/auditing/test_paths.py shows that fits release the same.
 
 from __future__ import annotations
 
-import dataclasses
 import functools
 import math
 from collections.abc import Callable
@@ -58,7 +57,9 @@ def clipped_gradients(
                 of_record = lambda u, record: loss(u, (record, key))  # noqa: E731
                 clipping = step.mechanism.clipping
                 clipped, norms = clipped_sum(of_record, u, whole(step, records), mask, clip, clipping=clipping)
-                counts = [norm_counts.counts_of(norms, mask, jnp.float32(clip)).astype(jnp.float32)] * step.counts_norms
+                counts = [
+                    norm_counts.counts_of(norms, mask, jnp.float32(clip)).astype(jnp.float32)
+                ] * step.options.counts_norms
                 return ravel_pytree([clipped, *counts])[0]
 
             return jnp.mean(jax.vmap(with_own)(keys), axis=0)
@@ -128,7 +129,7 @@ class Attack:
         step = self.make_step(seen, self.start_key, rows)
         hyper = Hyperparameters.of(seen)
         if self.adapts_clip:
-            step = dataclasses.replace(step, counts_norms=True, keeps_moments=False)
+            step = step.with_options(counts_norms=True, keeps_moments=False)
             hyper = hyper._replace(moments_from=jnp.int32(self.iterations), adaptive=adaptive_clip.of(self.iterations))
         start = step.init(self.start_key, hyper, step.model.initial)
 

@@ -107,19 +107,19 @@ def watched(claimed: GaussianMechanism, bug: str | None, expected: float) -> Wat
 
 def clipping_by_row(sound: PrivateStep) -> PrivateStep:
     """PLANTED BUG: the step with each row of a unit clipped alone."""
-    assert sound.units is not None
-    return dataclasses.replace(sound, units=_RowByRow(*sound.units))
+    assert isinstance(sound.source, UnitRows)
+    return dataclasses.replace(sound, source=_RowByRow(sound.source.widths, sound.source.mean))
 
 
 class _RowByRow(UnitRows):
     """PLANTED BUG: each row of a unit is a stratum of its own, so that it is clipped alone."""
 
-    def strata(self, minibatch: Minibatch, records: Record, *others: Any) -> list[Stratum]:
+    def strata(self, minibatch: Minibatch, records: Record, *others: Any, **options: Any) -> list[Stratum]:
         """A stratum for the first row of each unit, one for the second, and so on."""
         *rows, firsts, counts = records
         all_strata: list[Stratum] = []
         for number in range(self.widths[0]):
             alone = (*rows, firsts + jnp.minimum(number, counts - 1), jnp.minimum(counts, 1))
-            (stratum,) = UnitRows((1,)).strata(minibatch, alone, *others)
+            (stratum,) = UnitRows((1,)).strata(minibatch, alone, *others, **options)
             all_strata.append(stratum._replace(mask=stratum.mask & (counts[minibatch.indices] > number)))
         return all_strata

@@ -30,7 +30,8 @@ from workbench.fitting.devices import devices_named
 from workbench.fitting.settings import takes
 from workbench.fitting.spec import data_named, model_named
 from workbench.inference.assemble import assemble
-from workbench.inference.sharding import Shards, processes_of
+from workbench.inference.sharding import Shards
+from workbench.inference.sources import ON_ONE_DEVICE
 from workbench.inference.state import Performance
 from workbench.inference.step import PrivateStep
 from workbench.inference.units import UnitRows
@@ -61,7 +62,7 @@ class _Training:
     bug: str | None
     optim: Any
     max_rows: int | None = None
-    shards: Shards | None = None
+    devices: tuple[jax.Device, ...] = ()
 
     def step(self, mechanism: GaussianMechanism, key: jax.Array, records: Rows) -> PrivateStep:
         """The step for ``records``."""
@@ -69,8 +70,10 @@ class _Training:
         sizes = {"num_records": size}
         if getattr(self.sampler, "batch_size", 0) > size:
             sizes["batch_size"] = size
-        units = None if self.max_rows is None else UnitRows(strata_widths(self.max_rows))
-        sound = assemble(
+        source = ON_ONE_DEVICE if len(self.devices) < 2 else Shards(self.devices)
+        if self.max_rows is not None:
+            source = UnitRows(strata_widths(self.max_rows))
+        step = assemble(
             self.model,
             copy.deepcopy(self.guide) if isinstance(self.guide, AutoGuide) else self.guide,
             self.optim,
@@ -82,10 +85,9 @@ class _Training:
             estimator=self.estimator,
             performance=Performance(self.strategy, None, self.microbatch_size),
             static=self.constants,
-            units=units,
+            source=source,
         )
-        step = dataclasses.replace(sound, shards=self.shards)
-        if units is None:
+        if self.max_rows is None:
             return step
         return EqualRows(**vars(clipping_by_row(step) if self.bug == "clip_by_row" else step))
 
@@ -169,8 +171,7 @@ def audit_release(asked: ReleaseRequest) -> AuditResult:
     canaries = _checked_canaries(asked.present, asked.absent, asked.others, asked.relation, asked.mode)
     num_records = len(canaries.others[0]) + canaries.count
     devices = devices_named(asked.devices)
-    shards = Shards(devices) if len(devices) > 1 else None
-    processes_of(shards).require_one("an audit")
+    Shards(devices).processes.require_one("an audit")
     if len(devices) > 1 and asked.max_rows is not None:
         raise _validate.ArgumentError(
             "devices", asked.devices, "cannot be used when a record has several rows; leave it out."
@@ -178,7 +179,7 @@ def audit_release(asked: ReleaseRequest) -> AuditResult:
     training = _Training(
         asked.model, asked.guide, asked.sampler, num_records, asked.estimator, asked.strategy, asked.microbatch_size,
         dict(asked.static or {}), asked.bug, numpyro.optim.Adam(_LEARNING_RATE) if asked.optim is None else asked.optim,
-        asked.max_rows, shards,
+        asked.max_rows, devices,
     )  # fmt: skip
     sampler, mechanism = asked.sampler, asked.mechanism
     claim = Claim(

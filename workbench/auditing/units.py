@@ -26,17 +26,12 @@ class EqualRows(PrivateStep):
         return self._rows_of(super()._checked(state, records))
 
     def _rows_of(self, records: tuple[Any, ...]) -> Record:
-        assert self.units is not None
-        return in_rows(records, self.units.widths[0])
+        return in_rows(records, self.source.rows_of_unit or 1)
 
 
 def whole(step: PrivateStep, records: Record) -> Record:
     """``records`` as the loss of ``step`` takes them: with ``units`` the rows of each, and their weights."""
-    if step.units is None:
-        return records
-    count, size = step.units.widths[0], len(records[0])
-    rows = (jnp.repeat(jnp.asarray(array)[:, None], count, axis=1) for array in records)
-    return (*rows, jnp.ones((size, count), jnp.float32))
+    return jax.vmap(step.source.as_unit)(tuple(map(jnp.asarray, records)))
 
 
 def in_rows(records: Sequence[Any], count: int) -> Record:

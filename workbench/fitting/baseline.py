@@ -44,7 +44,7 @@ _OF_PRIVACY = (
 
 def noiseless(step: PrivateStep) -> PrivateStep:
     """``step`` without clipping and noise, and without what only a noised release has. Not private."""
-    return dataclasses.replace(step, mechanism=GaussianMechanism(math.inf, 0.0), counts_norms=False)
+    return dataclasses.replace(step, mechanism=GaussianMechanism(math.inf, 0.0)).with_options(counts_norms=False)
 
 
 def noiseless_hyper(hyper: Hyperparameters) -> Hyperparameters:
@@ -123,7 +123,7 @@ def prepare_without_privacy(spec: FitSpec) -> FitWithoutPrivacy:
     plan = NoPrivacyPlan.of(spec.plan())
     spec = dataclasses.replace(spec, privacy=plan.settings)
     key = spec.new_key()
-    step = dataclasses.replace(noiseless(spec.private_step(plan, key)), keeps_moments=False, reach=None)
+    step = noiseless(spec.private_step(plan, key)).with_options(keeps_moments=False, reach=None)
     step, state = spec.begin(plan, key, step)
     log = RunLog(spec, plan, step.noised_coordinates, ledger=False, checkpoint=False)
     functions = CompiledFunctions(step, spec.model, spec.data.num_evaluation, spec.device)

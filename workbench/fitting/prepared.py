@@ -29,6 +29,7 @@ from workbench.fitting.spec import FitSpec
 from workbench.inference.checkpoint import state_of
 from workbench.inference.compiling import Compiling, compile_ahead, interval_of, lower
 from workbench.inference.running_moments import Moments, arrays_of, moments_in
+from workbench.inference.sources import ON_ONE_DEVICE
 from workbench.inference.state import DPVIState, Hyperparameters
 from workbench.inference.step import PrivateStep
 from workbench.inference.training import Snapshot, all_finite
@@ -283,9 +284,9 @@ class PreparedFit:
 
     def _digest_anywhere(self) -> str:
         """As ``_digest``, but the same on any number of devices."""
-        if self.spec.shards is None:
+        if len(self.spec.devices) == 1:
             return self._digests.anywhere(self._program())
-        step, start = dataclasses.replace(self.step, shards=None), jax.device_put(self.state, self.device)
+        step, start = dataclasses.replace(self.step, source=ON_ONE_DEVICE), jax.device_put(self.state, self.device)
         place = jax.sharding.SingleDeviceSharding(self.device)
         records: Any = tuple(
             jax.ShapeDtypeStruct(array.shape, jax.dtypes.canonicalize_dtype(array.dtype), sharding=place)

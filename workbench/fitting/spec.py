@@ -30,7 +30,8 @@ from workbench.inference import adaptive_clip, norm_counts
 from workbench.inference.assemble import assemble
 from workbench.inference.bringing import are_at_rest
 from workbench.inference.processes import Processes
-from workbench.inference.sharding import Shards, processes_of
+from workbench.inference.sharding import Shards
+from workbench.inference.sources import ON_ONE_DEVICE, RecordSource
 from workbench.inference.state import DPVIState, Hyperparameters, Performance
 from workbench.inference.step import PrivateStep
 from workbench.inference.units import UnitRows
@@ -114,24 +115,29 @@ class FitSpec:
         return next(each for each in self.devices if each.process_index == jax.process_index())
 
     @functools.cached_property
-    def shards(self) -> Shards | None:
-        """How records are spread; None for one device."""
-        return Shards(self.devices) if len(self.devices) > 1 else None
+    def record_source(self) -> RecordSource:
+        """Where steps read the records, and how rows make units."""
+        units = self.data.units
+        if len(self.devices) > 1:
+            return Shards(self.devices)
+        if units is None or units.are_padded:
+            return ON_ONE_DEVICE
+        has_strata = self._may_lack_units and not are_at_rest(self.data.train)
+        return UnitRows(units.widths if has_strata else units.widths[:1], units.mean)
 
     @property
     def processes(self) -> Processes:
-        """Those that take the steps together; mostly one."""
-        return processes_of(self.shards)
+        """The processes that take the steps together; mostly one."""
+        return self.record_source.processes
 
     def placed(self, tree: Any) -> Any:
         """``tree`` on the device, or on all of them."""
-        return jax.device_put(tree, self.device) if self.shards is None else self.shards.replicated(tree)
+        return self.record_source.placed(tree, self.device)
 
     def placed_records(self) -> tuple[Any, ...]:
         """``records`` on the device, or spread; those of a file stay there, unless they are spread."""
-        if self.shards is not None:
-            return self.shards.spread(self.records, self.privacy.num_records if self._may_lack_units else None)
-        return self.records if are_at_rest(self.records) else self.placed(self.records)
+        public_size = self.privacy.num_records if self._may_lack_units else None
+        return self.record_source.placed_records(self.records, self.device, public_size)
 
     @functools.cached_property
     def fingerprint(self) -> str:
@@ -150,15 +156,6 @@ class FitSpec:
         """
         stored = self.source.stored
         return make_plan(self.privacy, self.data.num_train, stored is not None and stored.reading == "oblivious")
-
-    @property
-    def unit_rows(self) -> UnitRows | None:
-        """How rows make units; None where each record is one."""
-        units = self.data.units
-        if units is None or units.are_padded:
-            return None
-        has_strata = self._may_lack_units and not are_at_rest(self.data.train)
-        return UnitRows(units.widths if has_strata else units.widths[:1], units.mean)
 
     @property
     def _may_lack_units(self) -> bool:
@@ -183,7 +180,7 @@ class FitSpec:
         settings = self.settings
         if self.one_shot is not None:
             step = self.one_shot.private_step(plan, key, self.records, settings.strategy, settings.microbatch_size)
-            return dataclasses.replace(step, keeps_moments=False, shards=self.shards)
+            return dataclasses.replace(step, source=self.record_source).with_options(keeps_moments=False)
         step = assemble(
             self.model.model,
             self.model.new_guide(),
@@ -197,7 +194,7 @@ class FitSpec:
             learning_rate=settings.learning_rate,
             performance=Performance(settings.strategy, None, settings.microbatch_size),
             static={**self.model.options, **self.constants},
-            units=self.unit_rows,
+            source=self.record_source,
         )
         try:
             reach = self.prior(step.model).reach
@@ -210,9 +207,7 @@ class FitSpec:
             raise _validate.ArgumentError(
                 "clip", AUTO, "needs noised counts of gradient norms, and this much noise leaves no room: give a number."
             )
-        return dataclasses.replace(
-            step, counts_norms=counts_norms, keeps_moments=reach is not None, reach=reach, shards=self.shards
-        )
+        return step.with_options(counts_norms=counts_norms, keeps_moments=reach is not None, reach=reach)
 
     def prior(self, model: RecordModel) -> Prior | JointPrior:
         """The prior for a noise-aware posterior. :raises NoNoiseAwarePosterior: if there will be none."""
@@ -225,12 +220,14 @@ class FitSpec:
     def hyper(self, plan: PrivacyPlan, step: PrivateStep) -> Hyperparameters:
         """What ``step`` takes as arguments besides state, records and draws."""
         average_from = self.privacy.iterations // 2 if self.averages else None
-        moments_from = int(_SETTLED * self.privacy.iterations) if step.counts_norms or step.keeps_moments else None
+        options = step.options
+        keeps = options.counts_norms or options.keeps_moments
+        moments_from = int(_SETTLED * self.privacy.iterations) if keeps else None
         hyper = Hyperparameters.of(plan.mechanism, self.settings.learning_rate, average_from, moments_from)
-        if step.reach is not None and moments_from is not None and average_from is not None:
+        if options.reach is not None and moments_from is not None and average_from is not None:
             rate, clip, counted = plan.sampler.sampling_rate, plan.mechanism.clip, self.privacy.iterations - moments_from
             noise = plan.mechanism.standard_deviation / (step.share_of_sum * rate)
-            sizes = noise_aware.dither(step.reach, noise, counted, step.model.num_records, clip, rate)
+            sizes = noise_aware.dither(options.reach, noise, counted, step.model.num_records, clip, rate)
             hyper = hyper._replace(dither=jnp.asarray(sizes))
         if not self.privacy.adapts_clip:
             return hyper
@@ -260,7 +257,7 @@ class FitSpec:
         compiled = {name: value for name, value in self.run_settings().items() if name not in _NOT_COMPILED}
         return (
             model.model, model.guide, model.predict, repr(sorted(model.options.items())), shapes, self.privacy.num_records,
-            self.unit_rows, self.privacy.adapts_clip, self.shards,
+            self.record_source, self.privacy.adapts_clip,
             self.privacy.iterations, self.privacy.clipping, plan.sampler, tuple(compiled.items()),
             id(self.settings.optimizer),
             tuple((name, np.shape(value) if is_array(value) else repr(value)) for name, value in self.constants.items()),

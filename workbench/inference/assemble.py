@@ -8,7 +8,6 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 
 from workbench import _validate
 from workbench.clipping.clipped_sums import check_clipping
@@ -21,9 +20,9 @@ from workbench.clipping.separation import (
     row_sizes_of,
 )
 from workbench.inference._optimizers import optimizer_for
-from workbench.inference.state import DEFAULT_PERFORMANCE, Performance, Purpose, fast_child
+from workbench.inference.sources import ON_ONE_DEVICE, RecordSource
+from workbench.inference.state import DEFAULT_PERFORMANCE, Performance, Purpose, StepOptions, fast_child
 from workbench.inference.step import PrivateStep
-from workbench.inference.units import UnitRows, parted
 from workbench.noise.chacha20 import fast_key, require_secure
 from workbench.noise.mechanism import GaussianMechanism
 from workbench.record_model.additivity import require_additive
@@ -52,7 +51,7 @@ def assemble(
     clip_schedule: Callable[[jax.Array], jax.Array] | None = None,
     static: Mapping[str, Any] | None = None,
     layout: Layout = by_position,
-    units: UnitRows | None = None,
+    source: RecordSource = ON_ONE_DEVICE,
 ) -> PrivateStep:
     """The step of DP-VI for a NumPyro model and guide. Only shapes and types of ``records`` (first axis: records) are read.
 
@@ -61,8 +60,7 @@ def assemble(
     :param num_records: N that scales the likelihood, declared public; that of the sampler by default.
     :param static: further keyword arguments of model and guide, public constants.
     :param layout: makes arguments of model and guide of record arrays; by position by default.
-    :param units: how rows make privacy units; ``records`` are then rows, first rows and numbers of rows. None where each
-        record is a unit.
+    :param source: where records are; with ``UnitRows``, ``records`` are rows, first rows and numbers of rows.
     :raises PrivacyModelError: if the model cannot be fitted privately (``splitting.split``, ``clipping.separation``).
     :raises ArgumentError: naming the argument and its value.
     :raises TypeError: if ``key`` is no key of ``workbench.noise``.
@@ -70,7 +68,7 @@ def assemble(
     require_secure(key)
     chosen = ESTIMATORS[_validate.choice("estimator", estimator, ESTIMATORS)]
     check_clipping(mechanism.clipping, performance.strategy, performance.rules)
-    rows, index = parted(records, units)
+    rows, index = source.parted(records)
     size = common_length(index or rows)
     sizes = dict.fromkeys((size, common_length(rows)))
     static = dict(static or {})
@@ -92,10 +90,10 @@ def assemble(
         layout=layout,
     )
     require_additive(by_record, start_key, sampler.usual_size())
-    if units is not None:
-        by_record = dataclasses.replace(by_record, most_rows=units.widths[0])
+    by_record = dataclasses.replace(by_record, most_rows=source.rows_of_unit)
     optimizer = optimizer_for(by_record.initial, optim, learning_rate)
-    step = PrivateStep(by_record, sampler, mechanism, chosen, optimizer, performance, clip_schedule, units=units)
+    options = StepOptions(clip_schedule)
+    step = PrivateStep(by_record, sampler, mechanism, chosen, optimizer, performance, source, options)
     _require_separate_records(step, *sizes)
     return step
 
@@ -118,12 +116,7 @@ def _require_no_record_arrays(static: dict[str, Any], size: int, row_sizes: Coll
 def _require_separate_records(step: PrivateStep, *num_records: int) -> None:
     """Trace one step and check that each record's loss depends on that record only, and nothing else on any record."""
     model = step.model
-    unit = model.blank_record
-    if step.units is not None:
-        unit = (
-            *(np.broadcast_to(array, (step.units.widths[0], *array.shape)) for array in unit),
-            np.ones(step.units.widths[0], np.float32),
-        )
+    unit = step.source.as_unit(tuple(map(jnp.asarray, model.blank_record)))
 
     def without_records(params: Any, key: jax.Array) -> Any:
         def release(loss: RecordLoss, u: Any) -> Any:

@@ -203,7 +203,7 @@ def epochs_are_kept(private_step: PrivateStep, lanes: int = 1) -> bool:
     """
     sampler = private_step.sampler
     is_large = isinstance(sampler, RandomAllocationSampler) and sampler.public_size > _WORDS_AHEAD // lanes
-    return is_large and private_step.shards is None
+    return is_large and private_step.source.keeps_epochs
 
 
 def steps_of_epoch(private_step: PrivateStep, interval: int, lanes: int = 1) -> Callable[..., DPVIState]:
@@ -261,13 +261,13 @@ def block_of(private_step: PrivateStep, interval: int, steps: int) -> Callable[.
     The minibatches of the steps from ``first`` on were brought: ``rows`` are their rows, M for each of ``steps`` steps, and
     ``mask``, bool[steps, M], says which are there. They are taken by the same step as those of records on the device.
     """
-    sampler, units = Brought(private_step.sampler, steps), private_step.units
+    sampler = Brought(private_step.sampler, steps)
     steps_until = stepping(replace(private_step, sampler=sampler), _steps_ahead(private_step, interval))
 
     def block(
         state: DPVIState, rows: Record, mask: jax.Array, first: jax.Array, limit: jax.Array, hyper: Hyperparameters
     ) -> DPVIState:
-        records = rows if units is None else units.in_rows(rows)
+        records = private_step.source.in_rows(rows)
         return steps_until(limit, state, records, hyper, lambda number: sampler.minibatch(mask, number - first))
 
     return block
@@ -279,12 +279,12 @@ def _lower_block(
     """As ``lower``, of records at rest."""
     steps, capacity = steps_at_once(private_step.sampler.capacity, records, interval), private_step.sampler.capacity
     block = block_of(private_step, interval, steps)
-    sampler, units = Brought(private_step.sampler, steps), private_step.units
+    sampler = Brought(private_step.sampler, steps)
     brought = replace(private_step, sampler=sampler)
 
     def one_step(state: DPVIState, rows: Record, mask: jax.Array, first: jax.Array, hyper: Hyperparameters) -> DPVIState:
         minibatch = sampler.minibatch(mask, state.step - first)
-        records = rows if units is None else units.in_rows(rows)
+        records = private_step.source.in_rows(rows)
         return brought.step(state, records, brought.draw(state.key, state.step, hyper, minibatch), hyper)
 
     kinds = [jax.dtypes.canonicalize_dtype(array.dtype) for array in records]

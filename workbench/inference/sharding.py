@@ -27,17 +27,19 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from workbench._validate import ArgumentError
 from workbench.inference.bringing import are_at_rest
-from workbench.inference.processes import ALONE, Processes
+from workbench.inference.processes import Processes
+from workbench.inference.sources import RecordSource
 from workbench.noise.mechanism import OnGrid
+from workbench.record_model.model import Record
 from workbench.sampling.minibatch import Minibatch, Sampler, usual_binomial_size
 
-__all__ = ["Shards", "own_copy", "processes_of"]
+__all__ = ["Shards"]
 
 _AXIS = "records"  # of the mesh
 
 
 @dataclass(frozen=True)
-class Shards:
+class Shards(RecordSource):
     """Devices among which records are spread: with n = ceil(N / devices), device d holds records d n to (d + 1) n - 1.
 
     N is the public number of records, of which there may be fewer.
@@ -84,6 +86,36 @@ class Shards:
         parts = [jax.device_put(part(index[0].start or 0), device) for device, index in places.items()]
         return jax.make_array_from_single_device_arrays(shape, sharding, parts)
 
+    @property
+    def keeps_epochs(self) -> bool:
+        """False: an allocation is of all records, and each device would hold the whole of it."""
+        return False
+
+    @property
+    def processes(self) -> Processes:
+        """The processes that the devices belong to."""
+        return Processes(len({device.process_index for device in self.devices}))
+
+    def placed(self, tree: Any, device: jax.Device | None = None) -> Any:
+        """``replicated``, on all devices."""
+        return self.replicated(tree)
+
+    def placed_records(
+        self, records: tuple[Any, ...], device: jax.Device | None, public_size: int | None
+    ) -> tuple[Any, ...]:
+        """``spread``, also of records in a file."""
+        return self.spread(records, public_size)
+
+    def local_copy(self, tree: Any) -> Any:
+        """Of what ``placed`` returned the copy on the first device of this process."""
+        return jax.tree.map(lambda leaf: leaf.addressable_data(0), tree)
+
+    def num_units(self, records: tuple[Any, ...], sampler: Sampler) -> int:
+        """As the sampler planned, with what fills the last devices up."""
+        size = super().num_units(records, sampler)
+        is_filled = size == len(self.devices) * self.held(sampler.public_size)
+        return sampler.num_records if is_filled else size
+
     def replicated(self, tree: Any) -> Any:
         """``tree`` with a copy of each array on every device. It must be the same in every process."""
         sharding = NamedSharding(self.mesh, PartitionSpec())
@@ -106,9 +138,9 @@ class Shards:
         sums: Callable[..., tuple[Any, Any]],
         public_size: int,
         u: Any,
-        records: Sequence[jax.Array],
+        records: Record,
         minibatch: Minibatch,
-    ) -> Any:
+    ) -> tuple[Any, Any]:
         """What ``sums(u, own records, own minibatch, places)`` gives on each device, added up over all.
 
         :param sums: gives a sum of gradients, on a grid or not, and one of counts or None. ``places``: where in the whole
@@ -132,16 +164,6 @@ class Shards:
         specs = PartitionSpec(), PartitionSpec(_AXIS), PartitionSpec()
         mapped = jax.shard_map(of_device, mesh=self.mesh, in_specs=specs, out_specs=PartitionSpec(), check_vma=False)
         return mapped(u, filled, minibatch)
-
-
-def processes_of(shards: Shards | None) -> Processes:
-    """Those that the devices of a fit belong to. :param shards: None for one device."""
-    return ALONE if shards is None else Processes(len({device.process_index for device in shards.devices}))
-
-
-def own_copy(shards: Shards | None, tree: Any) -> Any:
-    """Of ``shards.replicated(tree)`` the copy on the first device of this process, to compute with it alone."""
-    return tree if shards is None else jax.tree.map(lambda leaf: leaf.addressable_data(0), tree)
 
 
 def _own(minibatch: Minibatch, first: jax.Array, held: int) -> tuple[Minibatch, jax.Array]:

@@ -3,18 +3,29 @@
 from __future__ import annotations
 
 import enum
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from workbench.inference import adaptive_clip, running_moments
 from workbench.noise.chacha20 import fast_key
 from workbench.noise.mechanism import GaussianMechanism, Noise
 from workbench.sampling.minibatch import Minibatch
 
-__all__ = ["DEFAULT_PERFORMANCE", "DPVIState", "Draws", "Hyperparameters", "Performance", "Purpose", "fast_child"]
+__all__ = [
+    "DEFAULT_PERFORMANCE",
+    "NO_OPTIONS",
+    "DPVIState",
+    "Draws",
+    "Hyperparameters",
+    "Performance",
+    "Purpose",
+    "StepOptions",
+    "fast_child",
+]
 
 
 class Purpose(enum.IntEnum):
@@ -130,6 +141,25 @@ class Performance(NamedTuple):
 
 
 DEFAULT_PERFORMANCE = Performance()
+
+
+class StepOptions(NamedTuple):
+    """What a step releases and keeps besides the noised sum, and where C comes from.
+
+    :param clip_schedule: ``clip_schedule(step) -> C_t``, used instead of C, with noise of sigma C_t; None for C.
+    :param counts_norms: whether steps also release how many gradients have norms of which range (``norm_counts``).
+    :param keeps_moments: whether moments of u and G are kept, where ``moments_from`` is given: 2 d^2 numbers.
+    :param reach: how far each coordinate of u may be dithered, float[d], for ``noise_aware.dither``; None for not at
+        all.
+    """
+
+    clip_schedule: Callable[[jax.Array], jax.Array] | None = None
+    counts_norms: bool = False
+    keeps_moments: bool = True
+    reach: np.ndarray | None = None
+
+
+NO_OPTIONS = StepOptions()
 
 
 @jax.jit

@@ -8,6 +8,7 @@ that no key begins two runs and no step is taken twice, all methods are pure fun
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -24,24 +25,25 @@ from workbench.clipping import kernel_factors
 from workbench.inference import _release, adaptive_clip, norm_counts, running_moments
 from workbench.inference._optimizers import Optimizer, averaged
 from workbench.inference._release import Release
-from workbench.inference.sharding import Shards
+from workbench.inference.sources import ON_ONE_DEVICE, RecordSource
 from workbench.inference.state import (
     DEFAULT_PERFORMANCE,
+    NO_OPTIONS,
     DPVIState,
     Draws,
     Hyperparameters,
     Performance,
     Purpose,
+    StepOptions,
     fast_child,
 )
-from workbench.inference.strata import Stratum, clipped_sum_in_parts, stratum_of
-from workbench.inference.units import UnitRows, parted
+from workbench.inference.strata import clipped_sum_in_parts
 from workbench.noise import key_use
 from workbench.noise.chacha20 import fast_key, require_secure, stream
 from workbench.noise.mechanism import GaussianMechanism
 from workbench.record_model.base_noise import record_keys, signs
 from workbench.record_model.estimators import Estimator, RecordLoss
-from workbench.record_model.model import Record, RecordModel, common_length
+from workbench.record_model.model import Record, RecordModel
 from workbench.sampling import PoissonSampler
 from workbench.sampling.minibatch import Minibatch, Sampler
 
@@ -64,12 +66,8 @@ class PrivateStep:
     :param estimator: of the gradient.
     :param optimizer: over the model's parameters.
     :param performance: speed and memory only.
-    :param clip_schedule: ``clip_schedule(step) -> C_t``, used instead of C, with noise of sigma C_t; None for C.
-    :param counts_norms: whether steps also release how many gradients have norms of which range (``norm_counts``).
-    :param keeps_moments: whether moments of u and G are kept, where ``moments_from`` is given: 2 d^2 numbers.
-    :param reach: how far each coordinate of u may be dithered, float[d], for ``noise_aware.dither``; None for not at all.
-    :param units: how rows make privacy units, whose gradients are clipped; None where each record is one.
-    :param shards: devices among which records are spread; None for one device. Not with ``units``.
+    :param source: where records are, and how rows make privacy units, whose gradients are clipped.
+    :param options: what the step releases and keeps besides the noised sum.
     """
 
     model: RecordModel
@@ -78,12 +76,12 @@ class PrivateStep:
     estimator: Estimator
     optimizer: Optimizer
     performance: Performance = DEFAULT_PERFORMANCE
-    clip_schedule: Callable[[jax.Array], jax.Array] | None = None
-    counts_norms: bool = False
-    keeps_moments: bool = True
-    reach: np.ndarray | None = None
-    units: UnitRows | None = None
-    shards: Shards | None = None
+    source: RecordSource = ON_ONE_DEVICE
+    options: StepOptions = NO_OPTIONS
+
+    def with_options(self, **changes: Any) -> PrivateStep:
+        """This step with other ``options``."""
+        return dataclasses.replace(self, options=self.options._replace(**changes))
 
     @property
     def noise_size(self) -> int:
@@ -93,12 +91,12 @@ class PrivateStep:
     @property
     def noised_coordinates(self) -> int:
         """How many coordinates get noise in a step: d, and one for each range of norms that is counted."""
-        return self.noise_size + (norm_counts.RANGES if self.counts_norms else 0)
+        return self.noise_size + (norm_counts.RANGES if self.options.counts_norms else 0)
 
     @property
     def share_of_sum(self) -> float:
         """By what the noise multiplier is divided for the sum, in (0, 1]: what counting norms leaves to it."""
-        return norm_counts.OF_SUM if self.counts_norms else 1.0
+        return norm_counts.OF_SUM if self.options.counts_norms else 1.0
 
     def init(self, key: jax.Array, hyper: Hyperparameters, params: dict[str, Any] | None = None) -> DPVIState:
         """The state before the first step of the run with ``key``; it depends on no record.
@@ -110,7 +108,7 @@ class PrivateStep:
         """
         require_secure(key)
         self.require_noise(hyper)
-        if hyper.adaptive is not None and (not self.counts_norms or hyper.moments_from is None):
+        if hyper.adaptive is not None and (not self.options.counts_norms or hyper.moments_from is None):
             raise _validate.ArgumentError(
                 "hyper", "adaptive", "adapting C requires a step with counts_norms=True and moments_from set."
             )
@@ -121,8 +119,8 @@ class PrivateStep:
         average = None if hyper.average_from is None else start
         moments = None
         if hyper.moments_from is not None:
-            kept = self.noise_size if self.keeps_moments else None
-            moments = running_moments.empty(kept, self.counts_norms, hyper.adaptive is not None)
+            kept = self.noise_size if self.options.keeps_moments else None
+            moments = running_moments.empty(kept, self.options.counts_norms, hyper.adaptive is not None)
         return DPVIState(optim_state, jnp.int32(0), key, average, moments)
 
     def _start(self, params: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
@@ -207,8 +205,7 @@ class PrivateStep:
     ) -> Release:
         """The sum of the minibatch's clipped gradients at ``u``, plus noise."""
         clipped, sigma, of_norms = self._clipped_sums(loss, state, draws, hyper)
-        add_up = clipped if self.shards is None else functools.partial(self.shards.sum_of, clipped, self.sampler.public_size)
-        total, counts = add_up(u, records, draws.minibatch)
+        total, counts = self.source.sum_of(clipped, self.sampler.public_size, u, records, draws.minibatch)
         return Release(u, *_release.noised(self.mechanism, self.noise_size, total, counts, draws.noise, sigma / of_norms))
 
     def _clipped_sums(
@@ -225,34 +222,23 @@ class PrivateStep:
             smallest = self.share_of_sum if hyper.adaptive is None else adaptive_clip.SMALLEST_SHARE
             room = self.mechanism, self.sampler.capacity, smallest
             spacing_for = functools.partial(_release.spacing, *room, sigma / of_sum, clip, noise.level)
-            count = functools.partial(norm_counts.counts_of, clip=clip) if self.counts_norms else None
+            count = functools.partial(norm_counts.counts_of, clip=clip) if self.options.counts_norms else None
 
         def of_record(u: Any, drawn: Any) -> jax.Array:
             record, place = drawn
             return loss(u, (record, draws.base_noise if place is None else record_keys(draws.base_noise, place)))
 
-        strategy, rules, _ = self.performance
+        strategy, rules, microbatch_size = self.performance
+        size = self.source.usual_size(self.sampler) if microbatch_size is None else microbatch_size
+        ascending = isinstance(self.sampler, PoissonSampler)
         own_keys = self.estimator.needs_own_keys(self.model)
 
         def clipped(u: Any, records: Record, minibatch: Minibatch, at: jax.Array | None = None) -> tuple[Any, Any]:
-            strata, clipping = self._strata(minibatch, records, own_keys, at), self.mechanism.clipping
+            strata = self.source.strata(minibatch, records, at, size, needs_place=own_keys, ascending=ascending)
+            clipping = self.mechanism.clipping
             return clipped_sum_in_parts(of_record, u, strata, clip, strategy, clipping, rules, spacing_for, count)
 
         return clipped, sigma, of_norms
-
-    def _strata(self, minibatch: Minibatch, records: Record, own_noise: bool, at: jax.Array | None) -> list[Stratum]:
-        """The minibatch as ``clipped_sum_in_parts`` takes it.
-
-        :param own_noise: whether a record needs its place. :param at: which those are; None for the minibatch's own.
-        """
-        size = self.performance.microbatch_size
-        if size is None:
-            size = self.sampler.usual_size() if self.shards is None else self.shards.usual_size(self.sampler)
-        if self.units is not None:
-            return self.units.strata(minibatch, records, own_noise, size, isinstance(self.sampler, PoissonSampler))
-
-        at = jnp.arange(len(minibatch.mask)) if at is None else at
-        return [stratum_of(records, minibatch, at if own_noise else None, size)]
 
     def _checked(self, state: DPVIState, records: Record) -> Record:
         """``records`` as JAX arrays. :raises ArgumentError: as ``step`` does."""
@@ -265,9 +251,9 @@ class PrivateStep:
         """C of the step that follows ``state``."""
         if hyper.adaptive is not None and state.moments is not None:
             return adaptive_clip.clip_of(state.moments.rung, hyper.clip, hyper.adaptive)
-        if self.clip_schedule is None:
+        if self.options.clip_schedule is None:
             return hyper.clip
-        clip = jnp.asarray(self.clip_schedule(state.step), jnp.float32)
+        clip = jnp.asarray(self.options.clip_schedule(state.step), jnp.float32)
         if clip.shape != ():  # several would clip by record and scale the noise by coordinate
             raise _validate.ArgumentError("clip_schedule", clip.shape, "must return one number, C_t.")
         return jnp.clip(clip, SMALLEST_CLIP, LARGEST_CLIP)
@@ -350,11 +336,9 @@ class PrivateStep:
         Only shapes count, so a step asks while it is traced. JAX reads beyond the end of an array as its last entry: of
         fewer records the last one would enter many times.
         """
-        rows, index = parted(records, self.units)
-        num_rows, planned = self.model.require_like(rows), self.sampler.num_records
-        size = common_length(index) if index else num_rows
-        if self.shards is not None and size == len(self.shards.devices) * self.shards.held(self.sampler.public_size):
-            size = planned  # with room that is left on the last devices
+        rows, _ = self.source.parted(records)
+        self.model.require_like(rows)
+        size, planned = self.source.num_units(records, self.sampler), self.sampler.num_records
         if size != planned:
             raise _validate.ArgumentError(
                 "records", size, f"init was given {planned} records; pass the same whole arrays, not a minibatch (each step "

@@ -21,7 +21,6 @@ from workbench.inference import program_cache
 from workbench.inference.bringing import are_at_rest, bringing
 from workbench.inference.compiling import Compiling, compile_ahead, interval_of
 from workbench.inference.processes import ProcessError
-from workbench.inference.sharding import own_copy, processes_of
 from workbench.inference.state import DPVIState, Hyperparameters
 from workbench.inference.step import PrivateStep
 from workbench.record_model.model import Record
@@ -210,7 +209,7 @@ def run(
     private_step.require_records(records)
     private_step.require_noise(hyper)
     shown, interval = _Display(private_step, averaged, evaluate, epsilon_at), interval_of(steps)
-    processes = processes_of(private_step.shards)
+    processes = private_step.source.processes
     status: Status = "running"
     # in JAX's own buffers: donation would free memory that the caller may still hold in a NumPy view
     state = _copied(state)
@@ -289,5 +288,5 @@ def _here(private_step: PrivateStep, state: DPVIState) -> DPVIState:
 
     With other processes it is a copy, which stays when one of them ends in the middle of a chunk, to resume from.
     """
-    here: DPVIState = own_copy(private_step.shards, state)
-    return here if processes_of(private_step.shards).count == 1 else _copied(here)
+    here: DPVIState = private_step.source.local_copy(state)
+    return here if private_step.source.processes.count == 1 else _copied(here)

@@ -9,7 +9,8 @@ nothing that is computed for others. Rows that are missing repeat the unit's own
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from dataclasses import dataclass
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -18,32 +19,20 @@ from jax import lax
 
 from workbench import _validate
 from workbench.inference.bringing import are_at_rest
+from workbench.inference.sources import RecordSource
 from workbench.inference.strata import Stratum
+from workbench.record_model.model import Record
 from workbench.sampling.minibatch import Minibatch
 
-__all__ = ["UnitRows", "parted"]
-
-Record = tuple[jax.Array, ...]
+__all__ = ["UnitRows"]
 
 _FEWEST_AT_ONCE = 8  # units
 _MOST_ROWS = 2**31 - 1
 
 
-def parted(records: tuple[Any, ...], units: UnitRows | None) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
-    """(arrays of rows, the two that find those of each unit); the latter are none where each row is a unit.
-
-    Of records that stay in a file they have shapes and types alone.
-    """
-    if units is None:
-        return records, ()
-    if are_at_rest(records):
-        kinds = (jax.ShapeDtypeStruct(each.shape, jax.dtypes.canonicalize_dtype(each.dtype)) for each in records)
-        records = jax.eval_shape(units.in_rows, tuple(kinds))
-    return records[:-2], records[-2:]
-
-
-class UnitRows(NamedTuple):
-    """How rows make units.
+@dataclass(frozen=True)
+class UnitRows(RecordSource):
+    """Units on one device, each with several rows.
 
     :param widths: rows for which each stratum has room, descending; the first is the largest number of rows of a unit.
     :param mean: whether the rows of a unit weigh 1 together instead of 1 each.
@@ -52,22 +41,48 @@ class UnitRows(NamedTuple):
     widths: tuple[int, ...]
     mean: bool = False
 
-    def in_rows(self, units: Record) -> Record:
+    @property
+    def rows_of_unit(self) -> int:
+        """``widths[0]``."""
+        return self.widths[0]
+
+    def parted(self, records: tuple[Any, ...]) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
+        """(arrays of rows, first rows and numbers of rows). Of records in a file they have shapes and types alone."""
+        if are_at_rest(records):
+            kinds = (jax.ShapeDtypeStruct(array.shape, jax.dtypes.canonicalize_dtype(array.dtype)) for array in records)
+            records = jax.eval_shape(self.in_rows, tuple(kinds))
+        return records[:-2], records[-2:]
+
+    def in_rows(self, records: Record) -> Record:
         """Rows, first rows and numbers of rows of units that a file brings with room for ``widths[0]`` rows each.
 
-        :param units: arrays [N, widths[0], ...], and the last which rows are there, the first ones: float32[N, widths[0]].
+        :param records: arrays [N, widths[0], ...], and the last which rows are there, the first ones:
+            float32[N, widths[0]].
         """
-        *arrays, present = units
+        *arrays, present = records
         rows = (array.reshape(-1, *array.shape[2:]) for array in arrays)
         firsts = jnp.arange(len(present), dtype=jnp.int32) * np.int32(self.widths[0])
         return (*rows, firsts, jnp.sum(present > 0, axis=1, dtype=jnp.int32))
 
-    def strata(self, minibatch: Minibatch, records: Record, needs_place: bool, size: int, ascending: bool) -> list[Stratum]:
-        """The minibatch by strata, the narrowest first. A record is ((row arrays, weights), place in the minibatch or None).
+    def as_unit(self, record: Record) -> Record:
+        """``widths[0]`` rows that are alike, and their weights."""
+        rows = (jnp.broadcast_to(array, (self.widths[0], *jnp.shape(array))) for array in record)
+        return (*rows, jnp.ones(self.widths[0], jnp.float32))
+
+    def strata(
+        self,
+        minibatch: Minibatch,
+        records: Record,
+        at: jax.Array | None,
+        size: int,
+        *,
+        needs_place: bool,
+        ascending: bool,
+    ) -> list[Stratum]:
+        """The minibatch by strata, the narrowest first. A record is ((row arrays, weights), its place or None).
 
         :param records: rows, first rows and numbers of rows. Units of one stratum should follow one another.
-        :param needs_place: whether the place is wanted. :param size: units brought in at once where they are narrowest.
-        :param ascending: whether the minibatch is in the order of units.
+        :param at: None: units are on one device. :param size: units brought in at once where they are narrowest.
         :raises ArgumentError: naming ``records``, for more rows than first rows in 32 bits can tell apart.
         """
         *rows, firsts, counts = records
@@ -75,9 +90,9 @@ class UnitRows(NamedTuple):
             raise _validate.ArgumentError(
                 "records", len(rows[0]), f"rows at once are more than {_MOST_ROWS}: take smaller minibatches, or fewer rows."
             )
-        units, mask, at = *minibatch, jnp.arange(len(minibatch.mask))
+        units, mask, order = *minibatch, jnp.arange(len(minibatch.mask))
         if len(self.widths) > 1 and not ascending:  # so that few parts have units of several strata; padding last
-            units, at = lax.sort((jnp.where(mask, units, len(counts)), at), num_keys=1)
+            units, order = lax.sort((jnp.where(mask, units, len(counts)), order), num_keys=1)
             mask = units < len(counts)
         count = jnp.where(mask, counts[units], 0)
 
@@ -90,7 +105,7 @@ class UnitRows(NamedTuple):
                     numbers = numbers + jnp.minimum(number, jnp.maximum(own - 1, 0))
                     weights = jnp.where(number < own, 1.0 / jnp.maximum(own, 1) if self.mean else 1.0, 0.0)
                 of_rows = tuple(array[numbers] for array in rows)
-                return ((*of_rows, weights.astype(jnp.float32)), at[places] if needs_place else None)
+                return ((*of_rows, weights.astype(jnp.float32)), order[places] if needs_place else None)
 
             at_once = max(_FEWEST_AT_ONCE, -(-size * self.widths[-1] // width))
             return Stratum(chosen, (count <= width) & (count > narrower), at_once)

@@ -33,7 +33,9 @@ FEWEST_STEPS = 20
 class Convergence(NamedTuple):
     """Whether a run had arrived where it was going, by the mean of its last directions.
 
-    >>> still = wb.posterior.Convergence(steps=1000, score=5.8, site="intercept", threshold=3.9)
+    >>> still = wb.posterior.Convergence(
+    ...     steps=1000, score=5.8, site="intercept", threshold=3.9
+    ... )
     >>> still.words.split(":")[0]
     'The fit was still moving when it ended'
 

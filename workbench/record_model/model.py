@@ -22,7 +22,6 @@ import numpy as np
 from numpyro.infer.util import transform_fn
 
 from workbench import _validate
-from workbench.clipping.separation import PrivacyModelError
 from workbench.record_model.base_noise import Key, RecordKey, record_keys, two_of
 from workbench.record_model.plates import (
     Layout,
@@ -39,7 +38,7 @@ from workbench.record_model.traces import (
     trace_of,
 )
 
-__all__ = ["PrivacyModelError", "RecordModel", "common_length"]
+__all__ = ["RecordModel", "common_length"]
 
 separate_handler_stacks()
 
