@@ -143,7 +143,7 @@ def test_a_cap_is_set_told_and_kept(fit, ledger):
 @pytest.mark.thorough
 def test_a_cap_may_be_overrun_with_a_reason(fit, ledger):
     fit()
-    ledger("cap", "1", "--epsilon", "1.5", "--delta", "1e-3")
+    ledger("cap", "1", "--epsilon", "1.5", "--delta", "1e-3", "--why", "a test")
     assert "over_cap=' ': must say why" in refused(fit("--over-cap", " ", epsilon="3", seed="4"))
     code, out, _ = fit("--over-cap", "approved by the board", epsilon="3", seed="4")
     assert code == 0
@@ -156,10 +156,10 @@ def test_a_cap_may_be_overrun_with_a_reason(fit, ledger):
 
 def test_a_cap_is_set_with_relation_and_order_and_taken_away(fit, ledger, command):
     fit()
-    options = ["--epsilon", "3", "--delta", "1e-3", "--relation", "replace_one", "--order", "4"]
+    options = ["--epsilon", "3", "--delta", "1e-3", "--relation", "replace_one", "--order", "4", "--why", "a test"]
     (cap,) = ledger("cap", "1", *options, "--json")["caps"]
     assert (cap["relation"], cap["order"]) == ("replace_one", 4)
-    assert "why='': must say why" in refused(command("ledger", "cap", "1", "--remove", "--ledger", "book.sqlite"))
+    assert "why=None: must say why" in refused(command("ledger", "cap", "1", "--remove", "--ledger", "book.sqlite"))
     assert ledger("cap", "1", "--remove", "--why", "a mistake") == "1 (clinic) has no cap.\n"
     removed = json.loads(ledger("export"))["caps"][-1]
     assert (removed["epsilon"], removed["why"]) == (None, "a mistake")
@@ -175,11 +175,18 @@ def test_a_cap_is_set_with_relation_and_order_and_taken_away(fit, ledger, comman
         (["cap", "1", "--epsilon", "1", "--delta", "1e-3", "--order", "1"], "order=1: "),
         (["cap", "1", "--epsilon", "1", "--delta", "1e-3", "--relation", "neighbours"], "relation='neighbours': "),
         (["cap", "1", "--epsilon", "1", "--remove"], "not allowed with argument"),
-        (["cap", "2", "--epsilon", "1", "--delta", "1e-3"], "dataset='2': is not in the ledger: 1 (clinic)."),
+        (["cap", "1", "--epsilon", "1", "--delta", "1e-3"], "why=None: must say why"),
+        (["cap", "1", "--epsilon", "1", "--delta", "1e-3", "--why", " "], "why=' ': must say why"),
+        (["cap", "1", "--why", ""], "epsilon=None: "),
+        (
+            ["cap", "2", "--epsilon", "1", "--delta", "1e-3", "--why", "a test"],
+            "dataset='2': is not in the ledger: 1 (clinic).",
+        ),
         (["show", "hospital"], "dataset='hospital': is not in the ledger: 1 (clinic)."),
-        (["separate", "1", "1", "--why", "no"], "other='1': is the same data set"),
-        (["relate", "1", "1", "--why", "yes"], "other='1': is the same data set"),
-        (["separate", "1", "1"], "why='': must say why"),
+        (["separate", "1", "1", "--why", "other people"], "other='1': is the same data set"),
+        (["relate", "1", "1", "--why", "the same people"], "other='1': is the same data set"),
+        (["separate", "1", "1"], "why=None: must say why"),
+        (["relate", "1", "1", "--why", "yes"], "why='yes': must say why"),
         (["export", "--out", "book.txt"], "out='book.txt': must end in .json or .csv."),
         (["export", "--out", "nowhere/book.csv"], "out='nowhere/book.csv': cannot write there."),
         (["show"], "the following arguments are required: DATASET"),
@@ -230,8 +237,8 @@ def test_relatives_of_a_third_still_count_together(fit, ledger, private_frame):
     for rows, seed in ((170, "4"), (150, "5")):
         private_frame.head(rows).to_csv(f"first{rows}.csv", index=False)
         fit(data=f"first{rows}.csv", seed=seed)
-    assert "still count together" in ledger("separate", "1", "2", "--why", "no")
-    assert ledger("separate", "1", "3", "--why", "no", "--json") == {"separated": [1, 3], "count_together": False}
+    assert "still count together" in ledger("separate", "1", "2", "--why", "other people")
+    assert ledger("separate", "1", "3", "--why", "other people", "--json") == {"separated": [1, 3], "count_together": False}
 
 
 def test_a_fit_without_checkpoints_that_ended_without_a_word_is_recovered(fit, ledger, gone):

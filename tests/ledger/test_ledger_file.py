@@ -138,7 +138,7 @@ def test_the_checksum_is_kept_by_every_change(book):
         lambda: book.resume(first),
         lambda: book.note_result(first, "there"),
         lambda: book.add(records("ward")),
-        lambda: book.set_cap(1, 90.0, 1e-5),
+        lambda: book.set_cap(1, 90.0, 1e-5, why="a test"),
         lambda: book.remove_cap(1, "a mistake"),
         lambda: book.separate(1, 2, "other people"),
         lambda: book.relate(1, 2, "the same people"),
@@ -156,7 +156,8 @@ def test_a_file_that_was_cut_off_is_refused(filled, book, size):
     content = book.path.read_bytes()
     book.path.write_bytes(content[: int(size * len(content)) if isinstance(size, float) else size])
     cut = book.path.read_bytes()
-    uses = [book.datasets, book.spends, book.export, book.recover, lambda: book.set_cap(1, 9.0, 1e-5), lambda: book.entry(1)]
+    uses = [book.datasets, book.spends, book.export, book.recover, lambda: book.entry(1)]
+    uses.append(lambda: book.set_cap(1, 9.0, 1e-5, why="a test"))
     for use in (*uses, lambda: book.reserve(records(), [FIT], model="logistic"), lambda: book.budget_status(records())):
         with pytest.raises(LostLedgerError, match=r"Restore a copy.*begin-anew") as caught:
             use()
@@ -280,7 +281,7 @@ def test_users_of_one_ledger_share_its_cap(book, user):
         user(name)
         known = id_of(clinic())
         if not book.exists():
-            book.set_cap(book.add(known).number, 1.0, 1e-5)
+            book.set_cap(book.add(known).number, 1.0, 1e-5, why="a test")
         try:
             book.reserve(known, [FIT], model="logistic")
             allowed += 1
@@ -332,7 +333,7 @@ def test_another_key_is_refused_before_anything_is_entered(book):
 
 def test_with_a_new_key_what_was_entered_before_counts_until_it_is_separated(book):
     book.reserve(id_of(clinic()), [FIT], model="logistic")
-    book.set_cap(1, 1.0, 1e-5)
+    book.set_cap(1, 1.0, 1e-5, why="a test")
     Path(f"{book.path}.key").unlink()
     book.new_key()
     with pytest.raises(CapError):  # the very same records, of which that can no longer be told

@@ -82,7 +82,7 @@ class LedgerMachine(RuleBasedStateMachine):
     @rule(name=NAMES, epsilon=st.sampled_from([0.9, 1.5, 3.0]))
     def cap(self, name, epsilon):
         self.book.add(DatasetId(name, "patient", lambda key: f"{name:0<32}", lambda key: b""))
-        self.caps[name] = self.book.set_cap(name, epsilon, 1e-5).cap
+        self.caps[name] = self.book.set_cap(name, epsilon, 1e-5, why="a test").cap
         assert self.caps[name] == Cap.checked(epsilon, 1e-5)
 
     @rule(key=keys, step=st.integers(0, 60))

@@ -123,7 +123,7 @@ def test_what_is_spent_reserved_and_left_is_said(book, private_data):
     spend(book, private_data, 0.5, 0.5)
     fit = prepared(private_data, 0.5)
     assert "No cap is set" in looked(fit)[0].said
-    book.set_cap(1, 3.0, 1e-3)
+    book.set_cap(1, 3.0, 1e-3, why="a test")
     seen, _ = looked(fit)
     standing = book.budget_status(1)
     more = standing.how_many_more(fit.guarantee(40))
@@ -139,7 +139,7 @@ def test_what_is_spent_reserved_and_left_is_said(book, private_data):
 @pytest.mark.thorough
 def test_a_fit_over_the_cap_is_told_with_what_would_fit_and_asks_for_a_reason(book, private_data):
     spend(book, private_data, 1.0)
-    book.set_cap(1, 2.0, 1e-3)
+    book.set_cap(1, 2.0, 1e-3, why="a test")
     seen, panel = looked(prepared(private_data, 5.0))
     assert "is refused" in seen.said
     assert "would fit" in seen.problems["epsilon"]
@@ -162,7 +162,7 @@ def test_a_reason_that_is_not_needed_any_more_is_taken_away(book, private_data):
 
 def test_a_fit_that_no_cap_can_count_is_told_beside_its_relation(book, private_data):
     spend(book, private_data, 0.5)
-    book.set_cap(1, 2.0, 1e-3)
+    book.set_cap(1, 2.0, 1e-3, why="a test")
     seen, _ = looked(prepared(private_data, sampler="without_replacement"))
     assert list(seen.problems) == ["relation"]
 
@@ -241,7 +241,7 @@ def test_a_fit_in_no_ledger_is_offered_when_it_has_been_quiet(book):
 def test_the_rest_of_a_fit_that_would_go_over_the_cap_asks_for_a_reason(book, private_data):
     fit = stopped(private_data)
     spend(book, private_data, 1.0)
-    book.set_cap(1, 1.5, 1e-3)
+    book.set_cap(1, 1.5, 1e-3, why="a test")
     seen, panel = looked(prepared(private_data, 0.05))
     assert seen.problems == {}
     assert seen.refused == seen.runs != ()
@@ -315,7 +315,7 @@ def test_a_fit_is_entered_and_the_guarantee_says_what_the_ledger_counts(book, sc
 
 def test_a_cap_refuses_beforehand_and_a_reason_holds_for_one_fit(book, screens, private_data):
     spend(book, private_data, 1.0)
-    book.set_cap(1, 2.0, 1e-3)
+    book.set_cap(1, 2.0, 1e-3, why="a test")
     screen = screens(data=private_data, epsilon=5.0, iterations=40)
     assert "epsilon = 5: this fit would raise" in html.unescape(screen.privacy.epsilon.error)
     fitted(screen)
@@ -342,7 +342,7 @@ def test_a_cap_refuses_beforehand_and_a_reason_holds_for_one_fit(book, screens, 
 @pytest.mark.thorough
 def test_what_fits_in_the_place_of_a_refused_fit_does(book, screens, private_data):
     spend(book, private_data, 1.0)
-    book.set_cap(1, 2.0, 1e-3)
+    book.set_cap(1, 2.0, 1e-3, why="a test")
     screen = screens(data=private_data, epsilon=5.0, iterations=40)
     (epsilon,) = re.findall(r"The same with epsilon=([\d.]+) would fit", screen.privacy.epsilon.error)
     screen.privacy.epsilon.value = epsilon
@@ -354,7 +354,7 @@ def test_what_fits_in_the_place_of_a_refused_fit_does(book, screens, private_dat
 @pytest.mark.thorough
 def test_a_reason_for_one_data_set_does_not_hold_for_another(book, screens, private_data):
     spend(book, private_data, 1.0)
-    book.set_cap(1, 1.0, 1e-3)
+    book.set_cap(1, 1.0, 1e-3, why="a test")
     screen = screens(data=private_data, iterations=40)
     screen.ledger.reason.value = "the board says so"
     screen.data.named.value = "breast_cancer"

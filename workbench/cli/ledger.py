@@ -52,7 +52,7 @@ def add(commands: Any) -> None:
         action.add_argument("dataset", metavar="DATASET")
     chosen = cap.add_mutually_exclusive_group()
     chosen.add_argument("--epsilon", type=number, metavar="E", help="the most that all fits together may spend")
-    chosen.add_argument("--remove", action="store_true", help="remove the cap; needs --why")
+    chosen.add_argument("--remove", action="store_true", help="remove the cap")
     cap.add_argument("--delta", type=number, metavar="D", help="the delta at which epsilon is stated")
     cap.add_argument(
         "--relation", help="add_or_remove_one (default), replace_one, which counts all fits, or replace_special"
@@ -64,7 +64,7 @@ def add(commands: Any) -> None:
         action.add_argument("one", metavar="ONE", help="a data set")
         action.add_argument("other", metavar="OTHER", help="another data set")
     for action in (cap, relate, separate):
-        action.add_argument("--why", default="", metavar="TEXT", help="the reason, which the ledger keeps")
+        action.add_argument("--why", metavar="TEXT", help="the reason, which the ledger keeps; it must not be empty")
     export.add_argument("--out", metavar="FILE", help="a file that ends in .json or .csv (default: JSON on standard output)")
     for name, action in actions.choices.items():
         action.add_argument("--ledger", metavar="FILE", help="the ledger's file (default: your own)")
@@ -143,8 +143,8 @@ def _cap(book: Ledger, arguments: argparse.Namespace) -> Answer:
     epsilon, delta, relation, order = (getattr(arguments, name) for name in ("epsilon", "delta", "relation", "order"))
     if arguments.remove:
         book.remove_cap(arguments.dataset, arguments.why)
-    elif arguments.why or any(value is not None for value in (epsilon, delta, relation, order)):
-        book.set_cap(arguments.dataset, epsilon, delta, relation or "add_or_remove_one", order, arguments.why)
+    elif any(value is not None for value in (epsilon, delta, relation, order, arguments.why)):
+        book.set_cap(arguments.dataset, epsilon, delta, relation or "add_or_remove_one", order, why=arguments.why)
     status = book.budget_status(arguments.dataset)
     facts = _facts(status)
     lines = _cap_lines(facts) or [f"{_called(facts)} has no cap."]

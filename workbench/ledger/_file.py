@@ -108,6 +108,7 @@ class LedgerFile:
             self._check_size()
             with contextlib.closing(sqlite3.connect(self.path, timeout=_BUSY_SECONDS, isolation_level=None)) as database:
                 database.row_factory = sqlite3.Row
+                database.text_factory = bytes.decode  # damaged text is a UnicodeDecodeError, apart from SQLite's errors
                 _check_form(database)
                 _write_ahead(database)
                 with _transaction(database, "IMMEDIATE" if write else "DEFERRED"):
@@ -281,14 +282,21 @@ def set_fact(database: sqlite3.Connection, name: str, value: str) -> None:
 
 def _check_form(database: sqlite3.Connection) -> None:
     """Prove that this is a ledger. :raises DamageError: if it is something else, or of another format."""
-    application, form, tables = (
-        database.execute(text).fetchone()[0]
-        for text in ("PRAGMA application_id", "PRAGMA user_version", "SELECT count(*) FROM sqlite_master")
-    )
-    if application != _APPLICATION or not tables:
+    try:
+        application, form = (
+            database.execute(text).fetchone()[0] for text in ("PRAGMA application_id", "PRAGMA user_version")
+        )
+        definitions = [row[0] for row in database.execute("SELECT sql FROM sqlite_master WHERE name NOT LIKE 'sqlite%'")]
+    except sqlite3.OperationalError as error:
+        if error.sqlite_errorcode != sqlite3.SQLITE_ERROR:
+            raise
+        raise DamageError("damaged", str(error)) from error  # nothing was asked for that a ledger does not have
+    if application != _APPLICATION or not definitions:
         raise DamageError("another database", "it is a database of something else")
     if form != _FORMAT:
         raise DamageError("another format", f"it has format {form}, and this version writes {_FORMAT}")
+    if set(definitions) != {f"CREATE TABLE {statement}" for statement in _TABLES}:
+        raise DamageError("damaged", "its tables are not those of a ledger")
 
 
 def check_pages(database: sqlite3.Connection) -> None:

@@ -69,6 +69,7 @@ def default_path() -> Path:
     return Path(os.environ.get("WORKBENCH_LEDGER") or _folders.state() / "ledger.sqlite").expanduser()
 
 
+_MOST = 2**63 - 1  # that SQLite holds
 _OWN_LEDGER = "Use the ledger that the fit began with."
 
 
@@ -127,11 +128,13 @@ class Ledger:
 
         :raises ArgumentError: if there is no such data set, or more than one.
         """
+        if isinstance(dataset, bool) or not isinstance(dataset, (int, str)):
+            raise _validate.ArgumentError("dataset", dataset, "must be a number, a name or the beginning of a fingerprint.")
         known = self.datasets()
-        text = str(dataset)
-        found = [entry for entry in known if str(entry.number) == text]
-        found = found or [entry for entry in known if entry.name == text]
-        found = found or [entry for entry in known if len(text) >= 6 and entry.fingerprint.startswith(text)]
+        found = [entry for entry in known if entry.number == dataset or str(entry.number) == dataset]
+        if isinstance(dataset, str):
+            found = found or [entry for entry in known if entry.name == dataset]
+            found = found or [entry for entry in known if len(dataset) >= 6 and entry.fingerprint.startswith(dataset)]
         if len(found) == 1:
             return found[0]
         names = ", ".join(f"{entry.number} ({entry.name})" for entry in found or known) or "none"
@@ -153,6 +156,9 @@ class Ledger:
 
     def _known(self, dataset: DatasetId) -> _rows.Known:
         """How the ledger knows a data set. This may take seconds, so the file is not locked for writing meanwhile."""
+        if not isinstance(dataset, DatasetId):
+            expectation = "must be a DatasetId, which workbench.ledger.reservation.id_of makes of a Dataset."
+            raise _validate.ArgumentError("dataset", dataset, expectation)
         if self.exists():
             with self._file.open(write=False) as database:
                 key = self._file.key_in(database)
@@ -266,8 +272,8 @@ class Ledger:
         :raises CapError: if a cap would not be kept.
         :raises LedgerError: if the ledger could not be written.
         """
-        if over_cap is not None and not str(over_cap).strip():
-            raise _validate.ArgumentError("over_cap", over_cap, "must say why, for others to read.")
+        if over_cap is not None:
+            _validate.reason("over_cap", over_cap)
         known = self._known(dataset)
         owner = self._own()
         with self._file.open(write=True) as database:
@@ -294,6 +300,8 @@ class Ledger:
     def mark(self, keys: Iterable[str], step: int | None = None) -> None:
         """Record that fits may from now on go as far as ``step`` (None: to their end). Call it before they go there."""
         marked = list(keys)
+        if step is not None:
+            step = _validate.integer("step", step, at_least=0, at_most=_MOST)
         self._must_exist(marked)
         with self._file.open(write=True, whole=False) as database:
             for key in marked:
@@ -312,6 +320,8 @@ class Ledger:
         Steps that may have been seen before the fit was resumed count in any case. A fit that has ended already, as in an
         older copy of the ledger, counts no less than these.
         """
+        if taken is not None:
+            taken = _validate.integer("taken", taken, at_least=0, at_most=_MOST)
         self._must_exist([key])
         with self._file.open(write=True, whole=False) as database:
             number = _rows.number_of_fit(database, key)
@@ -333,7 +343,7 @@ class Ledger:
     def note_result(self, key: str, path: str | Path) -> None:
         """Record where the result of a fit was saved."""
         with self._file.open(write=True, whole=False) as database:
-            values = str(Path(path).absolute()), _rows.number_of_fit(database, key)
+            values = str(_validate.path("path", path).absolute()), _rows.number_of_fit(database, key)
             database.execute("UPDATE spends SET result = ? WHERE number = ?", values)
 
     def _must_exist(self, keys: Sequence[str]) -> None:
@@ -348,6 +358,8 @@ class Ledger:
         :raises CapError: if a cap does not allow the rest.
         :raises LedgerError: if the fit is not in this ledger, or is running.
         """
+        if over_cap is not None:
+            _validate.reason("over_cap", over_cap)
         self._must_exist([key])
         owner = self._own()
         with self._file.open(write=True) as database:
@@ -405,26 +417,26 @@ class Ledger:
         delta: float,
         relation: str = "add_or_remove_one",
         order: int | None = None,
-        why: str = "",
+        *,
+        why: str,
     ) -> Entry:
         """Let all fits on a data set and its relatives together spend at most (epsilon, delta). Replaces an earlier cap.
 
         :param dataset: number, name or beginning of the fingerprint. ``Cap.checked`` describes the other arguments.
-        :param why: recorded.
+        :param why: the reason, which the ledger keeps.
+        :raises ArgumentError: naming the argument and its value.
         """
-        cap = Cap.checked(epsilon, delta, relation, order)
-        return self._set_cap(dataset, cap, why)
+        return self._set_cap(dataset, Cap.checked(epsilon, delta, relation, order), why)
 
     def remove_cap(self, dataset: int | str, why: str) -> Entry:
-        """Remove a data set's cap, with the reason ``why``, which must not be empty."""
-        if not why.strip():
-            raise _validate.ArgumentError("why", why, "must say why the cap is removed.")
+        """Remove a data set's cap, with the reason ``why``."""
         return self._set_cap(dataset, None, why)
 
     def _set_cap(self, dataset: int | str, cap: Cap | None, why: str) -> Entry:
+        reason = _validate.reason("why", why)
         number = self.entry(dataset).number
         with self._file.open(write=True) as database:
-            _rows.set_cap(database, number, cap, why)
+            _rows.set_cap(database, number, cap, reason)
             return _rows.entries(database)[number]
 
     def keep_cap(self, dataset: DatasetId, cap: Cap, why: str) -> None:
@@ -432,27 +444,27 @@ class Ledger:
 
         :raises ArgumentError: naming ``cap``, if another one counts. Nothing is written then.
         """
+        reason = _validate.reason("why", why)
         known = self._known(dataset)
         with self._file.open(write=True) as database:
             number = _rows.enter(database, known)
             status = self._status(database, number)
             status.check_cap(cap)
             if not status.caps:
-                _rows.set_cap(database, number, cap, why)
+                _rows.set_cap(database, number, cap, reason)
 
     def separate(self, one: int | str, other: int | str, why: str) -> None:
-        """Count two data sets separately because they share no records, as ``why`` (not empty) says."""
+        """Count two data sets separately because they share no records, as ``why`` says."""
         self._relate(one, other, 0, why)
 
     def relate(self, one: int | str, other: int | str, why: str) -> None:
-        """Count two data sets together because they share records, as ``why`` (not empty) says."""
+        """Count two data sets together because they share records, as ``why`` says."""
         self._relate(one, other, 1, why)
 
     def _relate(self, one: int | str, other: int | str, counted: int, why: str) -> None:
-        if not why.strip():
-            raise _validate.ArgumentError("why", why, "must say why, which is recorded.")
+        reason = _validate.reason("why", why)
         first, second = sorted((self.entry(one).number, self.entry(other).number))
         if first == second:
             raise _validate.ArgumentError("other", other, "is the same data set.")
         with self._file.open(write=True) as database:
-            _rows.relate(database, first, second, counted, why)
+            _rows.relate(database, first, second, counted, reason)

@@ -75,7 +75,7 @@ class Reservation:
         run: Callable[[str], Path] | None = None,
     ) -> None:
         if over_cap is not None:
-            _validate.text("over_cap", over_cap, "must say why, for others to read.", refuse_yes_no=True)
+            _validate.reason("over_cap", over_cap)
         self.ledger = ledger
         self.keys: list[str] = []
         self._dataset, self._fits = functools.cache(dataset), fits
