@@ -21,8 +21,8 @@ from workbench import ArgumentError
 from workbench.ledger import _file, ledger
 from workbench.ledger._errors import ledger_error
 from workbench.ledger.composition import total
+from workbench.ledger.entries import RELATED
 from workbench.ledger.ledger import CapError, DatasetId, Ledger, LedgerError, LedgerFileError, LostLedgerError
-from workbench.ledger.overlap import sketch
 from workbench.ledger.renyi_filter import Cap
 from workbench.ledger.reservation import LedgerWarning, Reservation, id_of
 from workbench.privacy import _events
@@ -30,7 +30,7 @@ from workbench.privacy import _events
 
 def records(name="clinic", fingerprint=None, unit="patient"):
     """A data set that is no other's relative."""
-    return DatasetId(name, unit, lambda key: fingerprint or f"{name:0<32}", lambda key: b"")
+    return DatasetId(name, unit, lambda key: fingerprint or f"{name:0<32}")
 
 
 @pytest.fixture
@@ -348,25 +348,18 @@ def test_one_seed_for_different_fits_promises_nothing(book):
 # --- relatives -------------------------------------------------------------------------------------------------------------
 
 
-def test_relatives_share_what_is_spent(book, private_frame):
-    bounds = {"dose": (0, 200), "age": (0, 100)}
-    clinic = wb.data.from_frame(private_frame, target="ill", bounds=bounds, name="clinic")
-    book.reserve(id_of(clinic), [promise()], model="logistic")
-    shuffled = private_frame.sample(frac=1.0, random_state=1).assign(extra=np.linspace(0, 1, len(private_frame)))
-    other = wb.data.from_frame(shuffled, target="ill", bounds={**bounds, "extra": (0, 1)}, name="clinic again")
-    before = book.budget_status(id_of(other))
-    assert before.entry is None
-    assert [entry.name for entry, _ in before.relatives] == ["clinic"]
-    assert before.total.epsilon >= 1.0
-    book.reserve(id_of(other), [promise()], model="logistic")
-    for name in ("clinic", "clinic again"):
+def test_relatives_share_what_is_spent(book):
+    for name in ("clinic", "ward"):
+        book.reserve(records(name), [promise()], model="logistic")
+    assert book.budget_status("ward").total.fits == 1
+    book.relate("clinic", "ward", "the same patients")
+    assert [(entry.name, why) for entry, why in book.budget_status("ward").relatives] == [("clinic", RELATED)]
+    for name in ("clinic", "ward"):
         assert book.budget_status(name).total.fits == 2
     book.set_cap("clinic", 1.2, 1e-5, why="a test")
     with pytest.raises(CapError, match="'clinic'"):  # a relative's cap counts
-        book.reserve(id_of(other), [promise()], model="logistic")
-    with pytest.raises(ArgumentError, match="why="):
-        book.separate("clinic", "clinic again", "")
-    book.separate("clinic again", "clinic", "other people")
+        book.reserve(records("ward"), [promise()], model="logistic")
+    book.separate("ward", "clinic", "other people")
     assert book.budget_status("clinic").total.fits == 1
     with pytest.raises(ArgumentError, match="is the same data set"):
         book.separate("clinic", "clinic", "itself")
@@ -385,16 +378,6 @@ def test_namesakes_that_are_counted_apart_are_named_until_it_is_said_what_they_a
     book.separate(1, 2, "two hospitals")
     assert book.budget_status(2).total.fits == 1
     assert "called" not in book.budget_status(2).statement()
-
-
-def test_unrelated_records_are_counted_apart(book, private_frame):
-    random = np.random.default_rng(1)
-    bounds = {"dose": (0, 200), "age": (0, 100)}
-    for name in ("one", "two"):
-        frame = private_frame.assign(dose=random.uniform(0, 200, 240), age=random.uniform(0, 100, 240))
-        data = wb.data.from_frame(frame, target="ill", bounds=bounds, name=name)
-        book.reserve(id_of(data), [promise()], model="logistic")
-        assert book.budget_status(name).total.fits == 1
 
 
 # --- crashes and recovery --------------------------------------------------------------------------------------------------
@@ -460,7 +443,7 @@ import sys
 from promises import promise
 from workbench.ledger.ledger import CapError, Ledger, DatasetId
 book = Ledger(sys.argv[1])
-clinic = DatasetId("clinic", "patient", lambda key: f"{'clinic':0<32}", lambda key: b"")
+clinic = DatasetId("clinic", "patient", lambda key: f"{'clinic':0<32}")
 """
 
 
@@ -591,7 +574,7 @@ def test_a_damaged_file_is_refused_and_left_as_it_is(book, damage):
     assert book.path.read_bytes() == before
 
 
-@pytest.mark.parametrize("number", [0, 1, 2, 99])
+@pytest.mark.parametrize("number", [0, 1, 2, 3, 99])
 def test_a_ledger_of_another_format_is_refused(book, number):
     book.add(records())
     with contextlib.closing(sqlite3.connect(book.path)) as database:
@@ -803,14 +786,14 @@ def test_a_clock_that_jumps_changes_no_order_and_no_spend(book, monkeypatch):
     assert book.recover() == []
 
 
-def test_what_is_exported_is_everything_but_sketches(book, private_data):
+def test_everything_is_exported(book, private_data):
     book.reserve(id_of(private_data), [promise()], model="logistic")
+    book.add(id_of(private_data)._replace(name="ward"))
     book.set_cap("clinic", 5.0, 1e-5, why="a test")
     exported = json.loads(json.dumps(book.export()))
-    assert [len(exported[name]) for name in ("datasets", "relatives", "caps", "spends")] == [1, 0, 1, 1]
-    assert "sketch" not in exported["datasets"][0]
+    tables = ("datasets", "aliases", "relatives", "caps", "spends")
+    assert [len(exported[name]) for name in tables] == [1, 1, 0, 1, 1]
     assert exported["spends"][0]["guarantee"]["epsilon"] == 1.0
-    assert len(sketch(private_data)) > 0
 
 
 def test_refusals_of_a_cap_have_codes(book):

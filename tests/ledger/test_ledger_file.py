@@ -25,7 +25,7 @@ FIT = promise(0.8)
 
 def records(name="clinic"):
     """A data set that is no other's relative."""
-    return DatasetId(name, "patient", lambda key: f"{name:0<32}", lambda key: b"")
+    return DatasetId(name, "patient", lambda key: f"{name:0<32}")
 
 
 def clinic(seed=0, name="clinic"):
@@ -291,16 +291,6 @@ def test_users_of_one_ledger_share_its_cap(book, user):
     assert allowed == len(book.spends()) == len(book.datasets()) == 1
 
 
-def test_relatives_are_known_to_another_user(book, user, private_frame):
-    bounds = {"dose": (0, 200), "age": (0, 100)}
-    user("anna")
-    whole = wb.data.from_frame(private_frame, target="ill", bounds=bounds, name="clinic")
-    book.reserve(id_of(whole), [FIT], model="logistic")
-    user("berta")
-    part = wb.data.from_frame(private_frame.sample(frac=0.7, random_state=1), target="ill", bounds=bounds, name="part")
-    assert [entry.name for entry, _ in book.budget_status(id_of(part)).relatives] == ["clinic"]
-
-
 def test_the_key_is_not_in_the_file_and_what_is_there_tells_nothing_of_it(book):
     book.add(id_of(clinic()))
     key = Path(f"{book.path}.key").read_bytes()
@@ -360,7 +350,9 @@ def test_a_namesake_that_is_counted_apart_is_reported_at_the_fit(book):
     assert line.startswith("Data set 1 is also called 'clinic' and is counted separately")
     assert begin(clinic(1)) == [line]
     (several,) = begin(clinic(2))
-    assert several.startswith("These data sets are also called 'clinic' and are counted separately: 1, 2. In the ledger,")
+    assert several.startswith(
+        "These data sets are also called 'clinic' and are counted separately, because there is no cap: 1, 2. In the ledger,"
+    )
     book.separate(1, 3, "other people")
     (line,) = begin(clinic(2))
     assert line.startswith("Data set 2 is also called 'clinic'")

@@ -205,6 +205,7 @@ def test_relatives_are_named_and_their_fits_shown(spent, screens, private_frame,
         private_frame[:200], target="ill", bounds={"dose": (0, 200), "age": (0, 100)}, unit="patient", name="part"
     )
     spent.reserve(id_of(part), [promise], model="gmm")
+    spent.relate("clinic", "part", "200 of them")
     screen = screens()
     assert "2 (part)" in screen.table.value
     screen.dataset.value = 2

@@ -5,6 +5,7 @@ import html
 import os
 import re
 import time
+import warnings
 
 import ipywidgets
 import numpy as np
@@ -167,14 +168,21 @@ def test_a_fit_that_no_cap_can_count_is_told_beside_its_relation(book, private_d
     assert list(seen.problems) == ["relation"]
 
 
-def test_relatives_are_named(book, private_data, private_frame):
+def test_data_sets_that_count_too_are_named_with_the_reason(book, private_data, private_frame):
     bounds = {"dose": (0, 200), "age": (0, 100)}
-    part = wb.data.from_frame(private_frame[:200], target="ill", bounds=bounds, unit="patient", name="part")
-    spend(book, part, 1.0)
-    assert (
-        "Related to data set 1 (part), whose fits count too: they have records in common."
-        in looked(prepared(private_data))[0].said
-    )
+    for rows in (200, 150):
+        part = wb.data.from_frame(private_frame[:rows], target="ill", bounds=bounds, unit="patient", name="clinic")
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            spend(book, part, 0.1)
+    assert "count too" not in looked(prepared(private_data))[0].said
+    book.set_cap(1, 3.0, 1e-3, why="a test")
+    said = looked(prepared(private_data))[0].said
+    assert "Fits on 1 (clinic), 2 (clinic) count too: they have one name, and there is a cap." in said
+    book.relate(1, book.add(id_of(private_data)).number, "the same people")
+    said = looked(prepared(private_data))[0].said
+    assert "Fits on 1 (clinic) count too: they were related in the ledger." in said
+    assert "Fits on 2 (clinic) count too: they have one name" in said
 
 
 def test_a_ledger_that_cannot_be_read_is_told(book, private_data):

@@ -31,8 +31,8 @@ _COLUMNS = ["no.", "data set", "fits", "epsilon", "delta", "reserved", "cap", "u
 _ALWAYS = 5  # columns that are shown even if they are empty
 _NOTHING = "Nothing has been recorded: the first fit on private records creates the ledger."
 _CAP_HELP = (
-    "All fits on this data set and its relatives together then spend at most this, however each fit is chosen. Set the cap "
-    "before the first fit, or at least before you look at any results."
+    "All fits on this data set, on its relatives and on all data sets of its name together then spend at most this, however "
+    "each fit is chosen. Set the cap before the first fit, or at least before you look at any results."
 )
 
 
