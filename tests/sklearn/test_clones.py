@@ -324,8 +324,8 @@ def test_a_weight_of_zero_leaves_a_row_out():
         (np.ones(239), "0 or 1, for each row"),
         (np.ones((240, 1)), "0 or 1, for each row"),
         ("balanced", "0 or 1, for each row"),
-        (np.eye(1, 240)[0], "at least"),
-        (np.zeros(240), "at least"),
+        (np.eye(1, 240)[0], "leaves fewer than two rows"),
+        (np.zeros(240), "leaves fewer than two rows"),
     ],
 )
 def test_other_weights_are_refused(weights, words):

@@ -123,6 +123,8 @@ def drawn_rows(x: Any, y: Any, sample_weight: Any) -> tuple[Any, Any]:
         )
     if not np.all((weights == 0) | (weights == 1)):
         refuse_foreign({"sample_weight": weights})
+    if np.sum(weights) < 2:
+        raise _validate.ArgumentError("sample_weight", weights, "leaves fewer than two rows: the others are zero.")
     return x[weights == 1], y[weights == 1]
 
 
