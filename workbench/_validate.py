@@ -20,7 +20,7 @@ from workbench._limits import MAX_EPSILON
 
 __all__ = [
     "ArgumentError", "choice", "epsilon", "flag", "function", "in_one_line", "integer", "location", "nearest", "number",
-    "path", "printable", "probability", "seed", "text", "unknown_name",
+    "path", "printable", "probability", "reason", "seed", "text", "unknown_name",
 ]  # fmt: skip
 
 
@@ -219,6 +219,14 @@ def text(name: str, value: Any, expectation: str = "must be text that is not emp
 
 
 _ANSWERS = ("yes", "no", "on", "off", "true", "false", "none", "null")
+
+
+def reason(name: str, value: Any) -> str:
+    """Text that says why something is done, for others to read. "yes" and "no" say nothing."""
+    why = text(name, value, "must say why, for others to read.", refuse_yes_no=True)
+    if not why.isascii() and why != why.encode(errors="ignore").decode():
+        raise ArgumentError(name, value, "holds bytes that are no text in UTF-8.")
+    return why
 
 
 def path(name: str, value: Any, expectation: str = "must be the path of a file or folder.") -> Path:

@@ -45,7 +45,7 @@ def test_nothing_is_made_by_looking(ledger, command, place):
     assert ledger("list") == f"{place / 'book.sqlite'} has no entries.\n"
     assert ledger("list", "--json") == {"ledger": str(place / "book.sqlite"), "datasets": []}
     assert ledger("recover") == "No fit was interrupted.\n"
-    assert json.loads(ledger("export")) == {"datasets": [], "relatives": [], "caps": [], "spends": []}
+    assert json.loads(ledger("export")) == {"datasets": [], "aliases": [], "relatives": [], "caps": [], "spends": []}
     for action in (["show", "1"], ["cap", "1"], ["separate", "1", "2", "--why", "x"]):
         assert "no such file" in refused(command("ledger", *action, "--ledger", "book.sqlite"))
     assert os.listdir(place) == ["clinic.csv"]
@@ -143,7 +143,7 @@ def test_a_cap_is_set_told_and_kept(fit, ledger):
 @pytest.mark.thorough
 def test_a_cap_may_be_overrun_with_a_reason(fit, ledger):
     fit()
-    ledger("cap", "1", "--epsilon", "1.5", "--delta", "1e-3")
+    ledger("cap", "1", "--epsilon", "1.5", "--delta", "1e-3", "--why", "a test")
     assert "over_cap=' ': must say why" in refused(fit("--over-cap", " ", epsilon="3", seed="4"))
     code, out, _ = fit("--over-cap", "approved by the board", epsilon="3", seed="4")
     assert code == 0
@@ -156,10 +156,10 @@ def test_a_cap_may_be_overrun_with_a_reason(fit, ledger):
 
 def test_a_cap_is_set_with_relation_and_order_and_taken_away(fit, ledger, command):
     fit()
-    options = ["--epsilon", "3", "--delta", "1e-3", "--relation", "replace_one", "--order", "4"]
+    options = ["--epsilon", "3", "--delta", "1e-3", "--relation", "replace_one", "--order", "4", "--why", "a test"]
     (cap,) = ledger("cap", "1", *options, "--json")["caps"]
     assert (cap["relation"], cap["order"]) == ("replace_one", 4)
-    assert "why='': must say why" in refused(command("ledger", "cap", "1", "--remove", "--ledger", "book.sqlite"))
+    assert "why=None: must say why" in refused(command("ledger", "cap", "1", "--remove", "--ledger", "book.sqlite"))
     assert ledger("cap", "1", "--remove", "--why", "a mistake") == "1 (clinic) has no cap.\n"
     removed = json.loads(ledger("export"))["caps"][-1]
     assert (removed["epsilon"], removed["why"]) == (None, "a mistake")
@@ -175,11 +175,18 @@ def test_a_cap_is_set_with_relation_and_order_and_taken_away(fit, ledger, comman
         (["cap", "1", "--epsilon", "1", "--delta", "1e-3", "--order", "1"], "order=1: "),
         (["cap", "1", "--epsilon", "1", "--delta", "1e-3", "--relation", "neighbours"], "relation='neighbours': "),
         (["cap", "1", "--epsilon", "1", "--remove"], "not allowed with argument"),
-        (["cap", "2", "--epsilon", "1", "--delta", "1e-3"], "dataset='2': is not in the ledger: 1 (clinic)."),
+        (["cap", "1", "--epsilon", "1", "--delta", "1e-3"], "why=None: must say why"),
+        (["cap", "1", "--epsilon", "1", "--delta", "1e-3", "--why", " "], "why=' ': must say why"),
+        (["cap", "1", "--why", ""], "epsilon=None: "),
+        (
+            ["cap", "2", "--epsilon", "1", "--delta", "1e-3", "--why", "a test"],
+            "dataset='2': is not in the ledger: 1 (clinic).",
+        ),
         (["show", "hospital"], "dataset='hospital': is not in the ledger: 1 (clinic)."),
-        (["separate", "1", "1", "--why", "no"], "other='1': is the same data set"),
-        (["relate", "1", "1", "--why", "yes"], "other='1': is the same data set"),
-        (["separate", "1", "1"], "why='': must say why"),
+        (["separate", "1", "1", "--why", "other people"], "other='1': is the same data set"),
+        (["relate", "1", "1", "--why", "the same people"], "other='1': is the same data set"),
+        (["separate", "1", "1"], "why=None: must say why"),
+        (["relate", "1", "1", "--why", "yes"], "why='yes': must say why"),
         (["export", "--out", "book.txt"], "out='book.txt': must end in .json or .csv."),
         (["export", "--out", "nowhere/book.csv"], "out='nowhere/book.csv': cannot write there."),
         (["show"], "the following arguments are required: DATASET"),
@@ -208,30 +215,43 @@ def test_a_file_that_is_no_ledger_is_named(command, place):
 # ---- relatives, recovery, export ------------------------------------------------------------------------------------------
 
 
-@pytest.mark.thorough
-def test_a_part_of_the_records_is_a_relative_until_it_is_separated(fit, ledger, private_frame):
+def test_data_sets_are_related_and_separated(fit, ledger, private_frame):
     fit()
     private_frame.head(150).to_csv("part.csv", index=False)
-    assert "2 fits together" in fit(data="part.csv", seed="4")[1].splitlines()[-1]
+    fit(data="part.csv", seed="4")
+    assert [each["fits"] for each in ledger("list", "--json")["datasets"]] == [1, 1]
+    assert ledger("relate", "1", "2", "--why", "150 of them") == "1 (clinic) and 2 (part) count together.\n"
     assert [line.split()[-1] for line in ledger("list").splitlines()[1:]] == ["2", "1"]
-    assert "Fits on 1 (clinic) count too: they have " in ledger("show", "part")
+    assert "Fits on 1 (clinic) count too: they were related." in ledger("show", "part")
     assert ledger("separate", "clinic", "part", "--why", "another hospital") == (
         "1 (clinic) and 2 (part) are counted separately.\n"
     )
     assert [each["fits"] for each in ledger("list", "--json")["datasets"]] == [1, 1]
     assert json.loads(ledger("export"))["relatives"][0]["why"] == "another hospital"
-    assert ledger("relate", "1", "2", "--why", "after all") == "1 (clinic) and 2 (part) count together.\n"
-    assert [each["fits"] for each in ledger("list", "--json")["datasets"]] == [2, 2]
 
 
-@pytest.mark.thorough
-def test_relatives_of_a_third_still_count_together(fit, ledger, private_frame):
+def test_data_sets_of_one_name_count_together_under_a_cap_until_they_are_separated(fit, ledger, private_frame, place):
     fit()
     for rows, seed in ((170, "4"), (150, "5")):
-        private_frame.head(rows).to_csv(f"first{rows}.csv", index=False)
-        fit(data=f"first{rows}.csv", seed=seed)
-    assert "still count together" in ledger("separate", "1", "2", "--why", "no")
-    assert ledger("separate", "1", "3", "--why", "no", "--json") == {"separated": [1, 3], "count_together": False}
+        (place / str(rows)).mkdir()
+        private_frame.head(rows).to_csv(place / str(rows) / "clinic.csv", index=False)
+        fit(data=f"{rows}/clinic.csv", seed=seed)
+    assert [each["fits"] for each in ledger("list", "--json")["datasets"]] == [1, 1, 1]
+    lines = ledger("cap", "1", "--epsilon", "3", "--delta", "1e-3", "--why", "the board")
+    assert "Counted too, because of the name and the cap: 2 (clinic), 3 (clinic). In the ledger, separate" in lines
+    assert "Fits on 2 (clinic), 3 (clinic) count too: they have one name, and there is a cap." in ledger("show", "1")
+    assert [each["fits"] for each in ledger("list", "--json")["datasets"]] == [3, 3, 3]
+    assert "would raise what is spent on 'clinic' above its cap" in refused(
+        fit(data="150/clinic.csv", epsilon="2", seed="6")
+    )
+
+    assert ledger("separate", "1", "2", "--why", "other people") == (
+        "1 (clinic) and 2 (clinic) are counted separately.\n"
+        "Fits on 2 (clinic) still count together with 1 (clinic), because both count together with other data sets.\n"
+    )
+    answer = ledger("separate", "1", "3", "2", "--why", "other people", "--json")
+    assert answer == {"number": 1, "separated": [3, 2], "count_together": []}
+    assert [each["fits"] for each in ledger("list", "--json")["datasets"]] == [1, 1, 1]
 
 
 def test_a_fit_without_checkpoints_that_ended_without_a_word_is_recovered(fit, ledger, gone):

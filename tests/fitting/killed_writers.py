@@ -19,7 +19,7 @@ from promises import promise
 from workbench.ledger.ledger import DatasetId, Ledger
 
 FIT = promise(0.2)
-CLINIC = DatasetId("clinic", "patient", lambda key: f"{'clinic':0<32}", lambda key: b"")
+CLINIC = DatasetId("clinic", "patient", lambda key: f"{'clinic':0<32}")
 
 
 def write_for_ever(book, said):

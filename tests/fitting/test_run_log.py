@@ -123,7 +123,7 @@ def test_a_ledger_of_ones_own(private_data, state, tmp_path):
 
 def test_a_fit_above_the_cap_takes_no_step(private_data, state):
     fit(private_data, iterations=50)
-    Ledger().set_cap("clinic", 1.2, 1e-4)
+    Ledger().set_cap("clinic", 1.2, 1e-4, why="a test")
     seen = []
     with pytest.raises(CapError, match="above its cap"):
         fit(private_data, on_snapshot=seen.append)
@@ -209,7 +209,7 @@ def test_the_fits_of_a_sweep_are_entered_together(private_data, state, tmp_path)
 
 def test_a_sweep_above_the_cap_is_refused_whole(private_data, state):
     book = Ledger()
-    book.set_cap(book.add(id_of(private_data)).number, 0.6, 1e-4)
+    book.set_cap(book.add(id_of(private_data)).number, 0.6, 1e-4, why="a test")
     with pytest.raises(CapError, match="these 2 fits would raise"):
         sweep(private_data)
     assert book.spends() == []

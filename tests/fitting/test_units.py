@@ -123,7 +123,7 @@ def test_units_that_differ_have_no_common_total(tmp_path):
     assert "no common total" in status.statement()
     assert "under adding or removing any one patient" in status.statement()
     assert "under adding or removing any one row" in status.statement()
-    book.set_cap(2, 10.0, 1e-4)
+    book.set_cap(2, 10.0, 1e-4, why="a test")
     with pytest.raises(CapError, match="unit_id='patient': cannot be counted under one cap") as caught:
         fit(by_patient, ledger=book, seed=5)
     assert caught.value.code == "cap unit"

@@ -21,15 +21,16 @@ from workbench import ArgumentError
 from workbench.ledger import file, ledger
 from workbench.ledger._errors import ledger_error
 from workbench.ledger.composition import total
+from workbench.ledger.entries import RELATED
 from workbench.ledger.ledger import CapError, DatasetId, Ledger, LedgerError, LedgerFileError, LostLedgerError
-from workbench.ledger.overlap import sketch
+from workbench.ledger.renyi_filter import Cap
 from workbench.ledger.reservation import LedgerWarning, Reservation, id_of
 from workbench.privacy import events
 
 
 def records(name="clinic", fingerprint=None, unit="patient"):
     """A data set that is no other's relative."""
-    return DatasetId(name, unit, lambda key: fingerprint or f"{name:0<32}", lambda key: b"")
+    return DatasetId(name, unit, lambda key: fingerprint or f"{name:0<32}")
 
 
 @pytest.fixture
@@ -83,7 +84,7 @@ def test_nothing_is_made_by_looking(book):
 
 
 def test_fits_of_one_reservation_are_entered_all_or_none(book):
-    book.set_cap(book.add(records()).number, 1.5, 1e-5)
+    book.set_cap(book.add(records()).number, 1.5, 1e-5, why="a test")
     with pytest.raises(CapError):
         book.reserve(records(), [promise(1.0)] * 3, model="logistic")
     assert book.spends() == []
@@ -166,7 +167,7 @@ def test_a_data_set_that_is_not_one_is_told_with_those_that_are(book):
 
 
 def capped(book, epsilon=3.0, **options):
-    return book.set_cap(book.add(records()).number, epsilon, 1e-5, **options)
+    return book.set_cap(book.add(records()).number, epsilon, 1e-5, **{"why": "a test", **options})
 
 
 def test_a_fit_above_the_cap_is_refused_with_what_would_fit(book):
@@ -276,7 +277,7 @@ def test_a_cap_that_was_not_there_for_all_fits_is_no_total(book, change):
     capped(book, 1.5)
     stopped(book, 4)
     if change == "cap":
-        book.set_cap("clinic", 1.6, 1e-5)
+        book.set_cap("clinic", 1.6, 1e-5, why="a test")
     else:
         book.reserve(records("ward"), [promise(0.1)], model="logistic")
         book.relate("clinic", "ward", "the same people")
@@ -313,7 +314,7 @@ def test_totals_of_relations_are_said_apart(book):
 
 def test_a_cap_after_the_first_fit_says_when_it_holds(book):
     book.reserve(records(), [promise(0.5)], model="logistic")
-    book.set_cap("clinic", 3.0, 1e-5)
+    book.set_cap("clinic", 3.0, 1e-5, why="a test")
     assert "was set or changed after fits had begun" in book.budget_status("clinic").statement()
     book.reserve(records(), [promise(0.5)], model="logistic")
     assert "The cap holds for others too" in book.budget_status("clinic").statement()
@@ -339,7 +340,7 @@ def test_one_seed_for_different_fits_promises_nothing(book):
     book.reserve(records(), [promise(0.5)], model="logistic", plan="b", seed=1)
     assert book.budget_status("clinic").total.epsilon == np.inf
     assert "from the same seed (1). Together they have no guarantee." in book.budget_status("clinic").statement()
-    book.set_cap("clinic", 50.0, 1e-5)
+    book.set_cap("clinic", 50.0, 1e-5, why="a test")
     with pytest.raises(CapError, match=r"^seed=1: gave the noise of an earlier fit"):
         book.reserve(records(), [promise(0.5)], model="logistic", plan="c", seed=1)
 
@@ -347,25 +348,18 @@ def test_one_seed_for_different_fits_promises_nothing(book):
 # --- relatives -------------------------------------------------------------------------------------------------------------
 
 
-def test_relatives_share_what_is_spent(book, private_frame):
-    bounds = {"dose": (0, 200), "age": (0, 100)}
-    clinic = wb.data.from_frame(private_frame, target="ill", bounds=bounds, name="clinic")
-    book.reserve(id_of(clinic), [promise()], model="logistic")
-    shuffled = private_frame.sample(frac=1.0, random_state=1).assign(extra=np.linspace(0, 1, len(private_frame)))
-    other = wb.data.from_frame(shuffled, target="ill", bounds={**bounds, "extra": (0, 1)}, name="clinic again")
-    before = book.budget_status(id_of(other))
-    assert before.entry is None
-    assert [entry.name for entry, _ in before.relatives] == ["clinic"]
-    assert before.total.epsilon >= 1.0
-    book.reserve(id_of(other), [promise()], model="logistic")
-    for name in ("clinic", "clinic again"):
+def test_relatives_share_what_is_spent(book):
+    for name in ("clinic", "ward"):
+        book.reserve(records(name), [promise()], model="logistic")
+    assert book.budget_status("ward").total.fits == 1
+    book.relate("clinic", "ward", "the same patients")
+    assert [(entry.name, why) for entry, why in book.budget_status("ward").relatives] == [("clinic", RELATED)]
+    for name in ("clinic", "ward"):
         assert book.budget_status(name).total.fits == 2
-    book.set_cap("clinic", 1.2, 1e-5)
+    book.set_cap("clinic", 1.2, 1e-5, why="a test")
     with pytest.raises(CapError, match="'clinic'"):  # a relative's cap counts
-        book.reserve(id_of(other), [promise()], model="logistic")
-    with pytest.raises(ArgumentError, match="why="):
-        book.separate("clinic", "clinic again", "")
-    book.separate("clinic again", "clinic", "other people")
+        book.reserve(records("ward"), [promise()], model="logistic")
+    book.separate("ward", "clinic", "other people")
     assert book.budget_status("clinic").total.fits == 1
     with pytest.raises(ArgumentError, match="is the same data set"):
         book.separate("clinic", "clinic", "itself")
@@ -384,16 +378,6 @@ def test_namesakes_that_are_counted_apart_are_named_until_it_is_said_what_they_a
     book.separate(1, 2, "two hospitals")
     assert book.budget_status(2).total.fits == 1
     assert "called" not in book.budget_status(2).statement()
-
-
-def test_unrelated_records_are_counted_apart(book, private_frame):
-    random = np.random.default_rng(1)
-    bounds = {"dose": (0, 200), "age": (0, 100)}
-    for name in ("one", "two"):
-        frame = private_frame.assign(dose=random.uniform(0, 200, 240), age=random.uniform(0, 100, 240))
-        data = wb.data.from_frame(frame, target="ill", bounds=bounds, name=name)
-        book.reserve(id_of(data), [promise()], model="logistic")
-        assert book.budget_status(name).total.fits == 1
 
 
 # --- crashes and recovery --------------------------------------------------------------------------------------------------
@@ -459,7 +443,7 @@ import sys
 from promises import promise
 from workbench.ledger.ledger import CapError, Ledger, DatasetId
 book = Ledger(sys.argv[1])
-clinic = DatasetId("clinic", "patient", lambda key: f"{'clinic':0<32}", lambda key: b"")
+clinic = DatasetId("clinic", "patient", lambda key: f"{'clinic':0<32}")
 """
 
 
@@ -590,7 +574,7 @@ def test_a_damaged_file_is_refused_and_left_as_it_is(book, damage):
     assert book.path.read_bytes() == before
 
 
-@pytest.mark.parametrize("number", [0, 1, 2, 99])
+@pytest.mark.parametrize("number", [0, 1, 2, 3, 99])
 def test_a_ledger_of_another_format_is_refused(book, number):
     book.add(records())
     with contextlib.closing(sqlite3.connect(book.path)) as database:
@@ -660,9 +644,9 @@ def test_a_ledger_that_another_process_locks_is_refused_by_its_code(book, monkey
     with contextlib.closing(sqlite3.connect(book.path, isolation_level=None)) as other:
         other.execute("BEGIN IMMEDIATE")
         with pytest.raises(LedgerFileError) as caught:
-            book.set_cap(1, 3.0, 1e-5)
+            book.set_cap(1, 3.0, 1e-5, why="a test")
     assert caught.value.code == "locked"
-    book.set_cap(1, 3.0, 1e-5)
+    book.set_cap(1, 3.0, 1e-5, why="a test")
 
 
 @pytest.mark.parametrize(
@@ -675,14 +659,94 @@ def test_a_ledger_that_another_process_locks_is_refused_by_its_code(book, monkey
         (sqlite3.SQLITE_CANTOPEN_ISDIR, "not reachable"),
         (sqlite3.SQLITE_CORRUPT_INDEX, "damaged"),
         (sqlite3.SQLITE_NOTADB, "damaged"),
-        (None, "damaged"),
+        (sqlite3.SQLITE_ERROR, "not done"),
+        (sqlite3.SQLITE_CONSTRAINT_NOTNULL, "not done"),
+        (sqlite3.SQLITE_MISMATCH, "not done"),
+        (sqlite3.SQLITE_TOOBIG, "not done"),
+        (sqlite3.SQLITE_NOMEM, "not done"),
+        (sqlite3.SQLITE_INTERRUPT, "not done"),
+        (None, "not done"),
     ],
 )
 def test_errors_of_sqlite_are_known_by_their_codes(tmp_path, number, code):
     error = sqlite3.OperationalError("the disk is full, locked and readonly")  # words that say nothing
     if number is not None:
         error.sqlite_errorcode = number
-    assert ledger_error(tmp_path / "ledger.sqlite", error).code == code
+    found = ledger_error(tmp_path / "ledger.sqlite", error)
+    assert found.code == code
+    assert ("begin-anew" in str(found)) == isinstance(found, LostLedgerError) == (code == "damaged")
+
+
+def test_a_value_that_sqlite_does_not_take_is_no_damage(book):
+    """Or the advice would be to begin an empty ledger."""
+    book.reserve(records(), [promise()], model="logistic")
+    before = book.export()
+    for use in (lambda: book.settle([], 3), lambda: book.mark([{}], 3), lambda: book.note_result([], "there")):
+        with pytest.raises(LedgerFileError, match=r"could not do what was asked .* Nothing was changed\.") as caught:
+            use()
+        assert caught.value.code == "not done"
+        assert not isinstance(caught.value, LostLedgerError)
+        assert "begin-anew" not in str(caught.value)
+    assert book.export() == before
+    with pytest.raises(LedgerError, match="is in order"):
+        book.begin_anew()
+
+
+NO_REASONS = [None, "", " ", "\n", "a\0b", -1, 0.5, True, False, [], {}, b"why", "no", "True", "\udc80"]
+
+
+@pytest.mark.parametrize("why", NO_REASONS)
+def test_what_needs_a_reason_is_refused_without_one(book, why):
+    book.set_cap(book.add(records()).number, 3.0, 1e-5, why="the board")
+    book.add(records("ward"))
+    before = book.export()
+    uses = [
+        lambda: book.set_cap(1, 2.0, 1e-5, why=why),
+        lambda: book.remove_cap(1, why),
+        lambda: book.separate(1, 2, why),
+        lambda: book.relate(1, 2, why),
+        lambda: book.keep_cap(records("ward"), Cap.checked(1.0, 1e-5), why),
+    ]
+    for use in uses:
+        with pytest.raises(ArgumentError) as caught:
+            use()
+        assert (caught.value.argument, caught.value.value) == ("why", why)
+        assert str(caught.value).startswith(f"why={why!r}: ")
+    if why is not None:
+        for use in (
+            lambda: book.reserve(records(), [promise()], model="logistic", over_cap=why),
+            lambda: book.resume("a fit", over_cap=why),
+        ):
+            with pytest.raises(ArgumentError) as caught:
+                use()
+            assert str(caught.value).startswith(f"over_cap={why!r}: ")
+    assert book.export() == before
+
+
+@pytest.mark.parametrize(
+    ("argument", "use"),
+    [
+        ("dataset", lambda book: book.entry(None)),
+        ("dataset", lambda book: book.entry(True)),
+        ("dataset", lambda book: book.entry(10**5000)),
+        ("dataset", lambda book: book.budget_status([1])),
+        ("dataset", lambda book: book.set_cap({}, 1.0, 1e-5, why="a test")),
+        ("dataset", lambda book: book.reserve("clinic", [promise()], model="logistic")),
+        ("dataset", lambda book: book.add(1)),
+        ("other", lambda book: book.separate(1, 1, "other people")),
+        ("epsilon", lambda book: book.set_cap(1, "3", 1e-5, why="a test")),
+        ("order", lambda book: book.set_cap(1, 3.0, 1e-5, order=[], why="a test")),
+        ("taken", lambda book: book.settle("a fit", "3")),
+        ("taken", lambda book: book.settle("a fit", -1)),
+        ("step", lambda book: book.mark(["a fit"], 10**30)),
+        ("path", lambda book: book.note_result("a fit", None)),
+    ],
+)
+def test_arguments_of_a_wrong_type_are_named(book, argument, use):
+    book.add(records())
+    with pytest.raises(ArgumentError) as caught:
+        use(book)
+    assert caught.value.argument == argument
 
 
 def test_a_folder_that_cannot_be_written_is_said(tmp_path):
@@ -714,7 +778,7 @@ def test_a_clock_that_jumps_changes_no_order_and_no_spend(book, monkeypatch):
     for moment in (2e9, 0.0, 1e9, -1e9):
         monkeypatch.setattr(time, "gmtime", lambda moment=moment: time.struct_time((1970 + int(moment // 3e7), *[1] * 8)))
         keys += book.reserve(records(), [promise()], model="logistic")
-        book.set_cap("clinic", 40.0 + moment / 1e9, 1e-5)
+        book.set_cap("clinic", 40.0 + moment / 1e9, 1e-5, why="a test")
         book.settle(keys[-1], 500)
     assert [spend.key for spend in book.spends()] == keys
     assert [spend.status for spend in book.spends()] == ["settled"] * 4
@@ -722,19 +786,19 @@ def test_a_clock_that_jumps_changes_no_order_and_no_spend(book, monkeypatch):
     assert book.recover() == []
 
 
-def test_what_is_exported_is_everything_but_sketches(book, private_data):
+def test_everything_is_exported(book, private_data):
     book.reserve(id_of(private_data), [promise()], model="logistic")
-    book.set_cap("clinic", 5.0, 1e-5)
+    book.add(id_of(private_data)._replace(name="ward"))
+    book.set_cap("clinic", 5.0, 1e-5, why="a test")
     exported = json.loads(json.dumps(book.export()))
-    assert [len(exported[name]) for name in ("datasets", "relatives", "caps", "spends")] == [1, 0, 1, 1]
-    assert "sketch" not in exported["datasets"][0]
+    tables = ("datasets", "aliases", "relatives", "caps", "spends")
+    assert [len(exported[name]) for name in tables] == [1, 1, 0, 1, 1]
     assert exported["spends"][0]["guarantee"]["epsilon"] == 1.0
-    assert len(sketch(private_data)) > 0
 
 
 def test_refusals_of_a_cap_have_codes(book):
     book.reserve(records(), [promise()], model="logistic", seed=1)
-    book.set_cap(1, 3.0, 1e-5)
+    book.set_cap(1, 3.0, 1e-5, why="a test")
     refused = {}
     for name, fits, seed in (
         ("over cap", [promise(4.0)], None),
@@ -763,8 +827,8 @@ def test_a_cap_is_kept_for_records_that_have_none(book):
     assert book.entry("clinic").why == "the board's"
     for other in ((4.0, 1e-5, "add_or_remove_one"), (3.0, 1e-6, "add_or_remove_one"), (3.0, 1e-5, "replace_one")):
         with pytest.raises(ArgumentError, match=r"^cap=\(") as caught:
-            reservation().keep_cap(*other, "")
+            reservation().keep_cap(*other, "again")
         assert caught.value.code == "another cap"
     for wrong in ((-1.0, 1e-5), (1.0, 2.0), (1e-9, 1e-9)):
         with pytest.raises(ArgumentError, match=r"^cap=\("):
-            reservation(ledger=None).keep_cap(*wrong, "add_or_remove_one", "")
+            reservation(ledger=None).keep_cap(*wrong, "add_or_remove_one", "again")

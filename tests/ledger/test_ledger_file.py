@@ -25,7 +25,7 @@ FIT = promise(0.8)
 
 def records(name="clinic"):
     """A data set that is no other's relative."""
-    return DatasetId(name, "patient", lambda key: f"{name:0<32}", lambda key: b"")
+    return DatasetId(name, "patient", lambda key: f"{name:0<32}")
 
 
 def clinic(seed=0, name="clinic"):
@@ -138,7 +138,7 @@ def test_the_checksum_is_kept_by_every_change(book):
         lambda: book.resume(first),
         lambda: book.note_result(first, "there"),
         lambda: book.add(records("ward")),
-        lambda: book.set_cap(1, 90.0, 1e-5),
+        lambda: book.set_cap(1, 90.0, 1e-5, why="a test"),
         lambda: book.remove_cap(1, "a mistake"),
         lambda: book.separate(1, 2, "other people"),
         lambda: book.relate(1, 2, "the same people"),
@@ -156,7 +156,8 @@ def test_a_file_that_was_cut_off_is_refused(filled, book, size):
     content = book.path.read_bytes()
     book.path.write_bytes(content[: int(size * len(content)) if isinstance(size, float) else size])
     cut = book.path.read_bytes()
-    uses = [book.datasets, book.spends, book.export, book.recover, lambda: book.set_cap(1, 9.0, 1e-5), lambda: book.entry(1)]
+    uses = [book.datasets, book.spends, book.export, book.recover, lambda: book.entry(1)]
+    uses.append(lambda: book.set_cap(1, 9.0, 1e-5, why="a test"))
     for use in (*uses, lambda: book.reserve(records(), [FIT], model="logistic"), lambda: book.budget_status(records())):
         with pytest.raises(LostLedgerError, match=r"Restore a copy.*begin-anew") as caught:
             use()
@@ -280,7 +281,7 @@ def test_users_of_one_ledger_share_its_cap(book, user):
         user(name)
         known = id_of(clinic())
         if not book.exists():
-            book.set_cap(book.add(known).number, 1.0, 1e-5)
+            book.set_cap(book.add(known).number, 1.0, 1e-5, why="a test")
         try:
             book.reserve(known, [FIT], model="logistic")
             allowed += 1
@@ -288,16 +289,6 @@ def test_users_of_one_ledger_share_its_cap(book, user):
             pass
         shutil.rmtree(key_file().parent, ignore_errors=True)
     assert allowed == len(book.spends()) == len(book.datasets()) == 1
-
-
-def test_relatives_are_known_to_another_user(book, user, private_frame):
-    bounds = {"dose": (0, 200), "age": (0, 100)}
-    user("anna")
-    whole = wb.data.from_frame(private_frame, target="ill", bounds=bounds, name="clinic")
-    book.reserve(id_of(whole), [FIT], model="logistic")
-    user("berta")
-    part = wb.data.from_frame(private_frame.sample(frac=0.7, random_state=1), target="ill", bounds=bounds, name="part")
-    assert [entry.name for entry, _ in book.budget_status(id_of(part)).relatives] == ["clinic"]
 
 
 def test_the_key_is_not_in_the_file_and_what_is_there_tells_nothing_of_it(book):
@@ -332,7 +323,7 @@ def test_another_key_is_refused_before_anything_is_entered(book):
 
 def test_with_a_new_key_what_was_entered_before_counts_until_it_is_separated(book):
     book.reserve(id_of(clinic()), [FIT], model="logistic")
-    book.set_cap(1, 1.0, 1e-5)
+    book.set_cap(1, 1.0, 1e-5, why="a test")
     Path(f"{book.path}.key").unlink()
     book.new_key()
     with pytest.raises(CapError):  # the very same records, of which that can no longer be told
@@ -359,7 +350,9 @@ def test_a_namesake_that_is_counted_apart_is_reported_at_the_fit(book):
     assert line.startswith("Data set 1 is also called 'clinic' and is counted separately")
     assert begin(clinic(1)) == [line]
     (several,) = begin(clinic(2))
-    assert several.startswith("These data sets are also called 'clinic' and are counted separately: 1, 2. In the ledger,")
+    assert several.startswith(
+        "These data sets are also called 'clinic' and are counted separately, because there is no cap: 1, 2. In the ledger,"
+    )
     book.separate(1, 3, "other people")
     (line,) = begin(clinic(2))
     assert line.startswith("Data set 2 is also called 'clinic'")

@@ -69,7 +69,7 @@ class LedgerMachine(RuleBasedStateMachine):
     @rule(target=keys, name=NAMES, fit=st.sampled_from(FITS), over=st.booleans())
     def reserve(self, name, fit, over):
         expected = self.expected_rule(name, fit)
-        records = DatasetId(name, "patient", lambda key: f"{name:0<32}", lambda key: b"")
+        records = DatasetId(name, "patient", lambda key: f"{name:0<32}")
         try:
             (key,) = self.book.reserve(records, [fit], model="logistic", over_cap="because" if over else None)
         except CapError:
@@ -81,8 +81,8 @@ class LedgerMachine(RuleBasedStateMachine):
 
     @rule(name=NAMES, epsilon=st.sampled_from([0.9, 1.5, 3.0]))
     def cap(self, name, epsilon):
-        self.book.add(DatasetId(name, "patient", lambda key: f"{name:0<32}", lambda key: b""))
-        self.caps[name] = self.book.set_cap(name, epsilon, 1e-5).cap
+        self.book.add(DatasetId(name, "patient", lambda key: f"{name:0<32}"))
+        self.caps[name] = self.book.set_cap(name, epsilon, 1e-5, why="a test").cap
         assert self.caps[name] == Cap.checked(epsilon, 1e-5)
 
     @rule(key=keys, step=st.integers(0, 60))

@@ -19,7 +19,7 @@ from workbench.ledger.ledger import DatasetId, LedgerError
 
 
 def records(name="clinic"):
-    return DatasetId(name, "patient", lambda key: f"{name:0<32}", lambda key: b"")
+    return DatasetId(name, "patient", lambda key: f"{name:0<32}")
 
 
 @pytest.mark.parametrize(

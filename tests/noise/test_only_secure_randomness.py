@@ -79,7 +79,6 @@ ALLOWED = {
     Use("workbench/data/storage/packing.py", "_scratch_for", "os.urandom"): "the key of one scratch file",
     Use("workbench/data/storage/persons.py", "Persons.__init__", "os.urandom"): "the key of hashes that find persons",
     Use("workbench/_keys.py", "make_key", "os.urandom"): "secret keys of fingerprints, ledgers and records at rest",
-    Use("workbench/ledger/overlap.py", "sketch", "os.urandom"): "the nonce of an encrypted summary",
     Use("workbench/sklearn/_estimator.py", "PrivateEstimator.__new__", "secrets.token_hex"): _NAME,
     Use("workbench/ledger/ledger.py", "Ledger.reserve", "uuid.uuid4"): _NAME,
     Use("workbench/ledger/owners.py", "own", "uuid.uuid4"): _NAME,

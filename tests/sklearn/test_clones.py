@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from sklearn.base import clone
 from sklearn.calibration import CalibratedClassifierCV
-from sklearn.ensemble import BaggingClassifier, StackingClassifier, VotingClassifier
+from sklearn.ensemble import AdaBoostClassifier, BaggingClassifier, StackingClassifier, VotingClassifier
 from sklearn.experimental import enable_halving_search_cv  # noqa: F401
 from sklearn.feature_selection import SequentialFeatureSelector
 from sklearn.linear_model import LogisticRegression
@@ -32,15 +32,16 @@ import workbench as wb
 from tests.conftest import some_of
 from workbench import ArgumentError
 from workbench.ledger import Ledger
-from workbench.ledger.budget import CLONES, CapError
+from workbench.ledger.budget import CapError
 from workbench.ledger.composition import total
+from workbench.ledger.entries import CLONES, NAMESAKES
 from workbench.ledger.reservation import Reservation
 
 CAP = (0.8, 1e-3)
 PLAN = {"bounds": (0, 100), "epsilon": 0.5, "delta": 1e-4, "iterations": 20, "cap": CAP}
 pytestmark = pytest.mark.usefixtures("made_up_steps")
 RANDOM = np.random.default_rng(0)
-# tables of which no summary recognises parts
+# rows of one are in every fold
 TABLES = {
     "age in years and four binary columns": np.column_stack(
         [RANDOM.integers(18, 91, 2000), *RANDOM.integers(0, 2, (4, 2000))]
@@ -100,8 +101,13 @@ REPEATED = {
     ).fit(x, target(x)),
     "random search": lambda one, x: RandomizedSearchCV(one, {"clip": [0.5, 1.0, 2.0]}, n_iter=3, cv=2).fit(x, target(x)),
     "halving": lambda one, x: HalvingGridSearchCV(one, {"clip": [0.5, 1.0, 2.0]}, cv=2, min_resources=60).fit(x, target(x)),
-    "bagging": lambda one, x: BaggingClassifier(one, n_estimators=5).fit(x, target(x)),
-    "bagging of columns": lambda one, x: BaggingClassifier(one, n_estimators=5, max_features=2).fit(x, target(x)),
+    "bagging": lambda one, x: BaggingClassifier(one, n_estimators=5, bootstrap=False, max_samples=0.5).fit(x, target(x)),
+    "bagging of columns": lambda one, x: BaggingClassifier(one, n_estimators=5, bootstrap=False, max_features=2).fit(
+        x, target(x)
+    ),
+    "bagging of a pipeline": lambda one, x: BaggingClassifier(make_pipeline(PolynomialFeatures(), one), n_estimators=5).fit(
+        x, target(x)
+    ),
     "stacking": lambda one, x: StackingClassifier([("a", one), ("b", LogisticRegression())], cv=5).fit(x, target(x)),
     "voting for one": lambda one, x: VotingClassifier([(str(k), one) for k in range(5)]).fit(x, target(x)),
     "calibration": lambda one, x: CalibratedClassifierCV(one, cv=5).fit(x, target(x)),
@@ -146,7 +152,7 @@ def test_workers_in_other_processes_share_the_cap(way):
     (x, y), one = records(), classifier(ledger=Ledger().path)  # workers keep the environment of the first test
     several = {
         "cross_validate": lambda: cross_val_score(one, x, y, cv=6, n_jobs=2),
-        "bagging": lambda: BaggingClassifier(one, n_estimators=6, n_jobs=2).fit(x, y),
+        "bagging": lambda: BaggingClassifier(one, n_estimators=6, bootstrap=False, n_jobs=2).fit(x, y),
     }
     with joblib.parallel_backend("loky"):
         assert refusals(several[way]) > 0
@@ -164,22 +170,26 @@ def test_the_ledger_says_what_counts_together_and_why(command):
     assert "Fits on 2 (arrays), 3 (arrays) count too: copies of one estimator were fitted there and here" in shown
 
 
-def test_estimators_that_were_constructed_apart_share_a_cap_for_the_same_records_alone():
+def test_estimators_that_were_constructed_apart_share_a_cap_for_one_name():
     x, y = records()
     classifier(cap=None).fit(x, y)
     with pytest.raises(ArgumentError, match="were fitted before"):
         classifier(cap=None).fit(x, y)
-    classifier().fit(x, y)
-    with pytest.warns(UserWarning, match="is also called 'arrays' and is counted separately"):
+    with pytest.warns(UserWarning, match="is also called 'arrays' and is counted separately, because there is no cap"):
         classifier(cap=None).fit(x[:100], y[:100])
-    assert [len(Ledger().budget_status(number).spends) for number in (1, 2)] == [2, 1]
+    assert [len(Ledger().budget_status(number).spends) for number in (1, 2)] == [1, 1]
+    with pytest.raises(CapError):  # two fits of .5 were there before
+        classifier(epsilon=0.5).fit(x[:50], y[:50])
+    classifier(epsilon=0.01).fit(x[:50], y[:50])
+    assert {entry.number: why for entry, why in Ledger().budget_status(3).relatives} == {1: NAMESAKES, 2: NAMESAKES}
+    classifier(cap=None, name="ward").fit(*records(seed=2))
+    assert len(Ledger().budget_status("ward").spends) == 1
 
 
-@pytest.mark.filterwarnings("ignore:Data set . is also called")
 def test_a_token_joins_what_two_estimators_were_fitted_to():
     """The same records under both: whoever is in them may be in all the others."""
     x, y = records()
-    one, two = classifier(epsilon=0.1), classifier(epsilon=0.1)
+    one, two = classifier(epsilon=0.1, name="one"), classifier(epsilon=0.1, name="two")
     one.fit(x[:100], y[:100])
     two.fit(x[100:], y[100:])
     assert len(Ledger().budget_status(1).spends) == 1
@@ -253,6 +263,92 @@ def test_an_empty_token_is_none():
             one.fit(*records())
         assert caught.value.code == "no token"
     assert not Ledger().exists()
+
+
+# ---- rows that are drawn --------------------------------------------------------------------------------------------
+
+
+def test_a_bagged_estimator_is_refused_once_its_cap_is_spent():
+    x, y = records()
+    one = classifier(epsilon=0.3, delta=1e-5, cap=(1.0, 1e-4), name="clinic")
+    bagged = BaggingClassifier(one, n_estimators=20, bootstrap=False, max_samples=0.5)
+    with pytest.raises(CapError, match=r"above its cap of epsilon = 1 at delta = 0\.0001"):
+        bagged.fit(x, y)
+    spends = Ledger().spends()
+    assert 2 < len(spends) < 20
+    assert len({spend.dataset for spend in spends}) == len(spends)  # each of other rows
+    assert total([spend.guarantee for spend in spends], 1e-4).epsilon <= 1.0
+
+
+@pytest.mark.parametrize("table", ["discrete", "continuous"])
+def test_a_bootstrap_is_refused_before_anything_is_spent(table):
+    """Whoever is drawn k times would have the promise of k rows, and the cap would count one."""
+    x, y = records()
+    if table == "continuous":
+        x = np.random.default_rng(1).uniform(0, 1, x.shape)
+    one = classifier(epsilon=0.3, delta=1e-5, cap=(1.0, 1e-4), name="clinic")
+    with pytest.raises(ArgumentError, match=r"^sample_weight=.*group privacy.*bootstrap=False, max_samples=0.5") as caught:
+        BaggingClassifier(one, n_estimators=20).fit(x, y)
+    assert caught.value.code == "repeated rows"
+    assert not Ledger().exists()
+
+
+def test_an_ensemble_that_weighs_rows_is_refused():
+    with pytest.raises(ArgumentError, match="a weight would multiply what one row can change"):
+        AdaBoostClassifier(classifier(), n_estimators=2).fit(*records())
+    assert not Ledger().exists()
+
+
+def test_equal_rows_are_no_bootstrap():
+    """Of two people, as far as anybody knows: whether rows are equal is private, and decides nothing."""
+    x, y = np.tile(records(20)[0], (10, 1)), np.tile(records(20)[1], 10)
+    clone(classifier()).fit(x, y)
+    clone(classifier(name="weighted")).fit(x, y, sample_weight=np.ones(200))
+    assert len(Ledger().datasets()) == 1  # the same rows
+
+
+def test_a_weight_of_zero_leaves_a_row_out():
+    x, y = records()
+    weights = (np.arange(len(x)) % 3 > 0).astype(float)
+    classifier(epsilon=0.1).fit(x, y, sample_weight=weights)
+    classifier(epsilon=0.1).fit(x[weights > 0], y[weights > 0])
+    assert len(Ledger().datasets()) == 1
+
+
+@pytest.mark.parametrize(
+    ("weights", "words"),
+    [
+        (np.full(240, 0.5), "a weight would multiply what one row can change"),
+        (-np.ones(240), "a weight would multiply"),
+        (np.full(240, np.nan), "a weight would multiply"),
+        (np.ones(239), "0 or 1, for each row"),
+        (np.ones((240, 1)), "0 or 1, for each row"),
+        ("balanced", "0 or 1, for each row"),
+        (np.eye(1, 240)[0], "leaves fewer than two rows"),
+        (np.zeros(240), "leaves fewer than two rows"),
+    ],
+)
+def test_other_weights_are_refused(weights, words):
+    with pytest.raises(ArgumentError, match=words):
+        classifier().fit(*records(), sample_weight=weights)
+    assert not Ledger().exists()
+
+
+def test_the_ledger_says_what_a_cap_of_copies_does_not_count():
+    cross_val_score(classifier(epsilon=0.1), *records(), cv=2, error_score="raise")
+    assert "where rows were drawn with replacement, it promises less" in Ledger().budget_status(1).statement()
+
+
+def test_a_search_over_one_column_keeps_the_cap():
+    """500 ages, of which no two folds differ much."""
+    x = RANDOM.integers(18, 91, (500, 1)).astype(float)
+    one = classifier(epsilon=0.5, delta=1e-4, cap=(1.5, 1e-3), name="clinic")
+    search = GridSearchCV(one, {"clip": [0.5, 1.0, 2.0]}, cv=5, error_score="raise")
+    with pytest.raises(CapError):
+        search.fit(x, (x[:, 0] > 50).astype(int))
+    spends = Ledger().spends()
+    assert 1 < len(spends) < 16
+    assert total([spend.guarantee for spend in spends], 1e-3).epsilon <= 1.5
 
 
 def test_a_cap_without_a_ledger_is_refused():

@@ -189,7 +189,7 @@ def test_under_a_cap_what_a_killed_sweep_had_reserved_and_not_begun_is_not_reser
     from workbench.ledger.reservation import id_of
 
     book, prepared = Ledger(tmp_path / "book.sqlite"), make()
-    book.set_cap(book.add(id_of(private_data)).number, prepared.total.epsilon, 1e-3)
+    book.set_cap(book.add(id_of(private_data)).number, prepared.total.epsilon, 1e-3, why="a test")
     leave(prepared, tmp_path, begun)
     again = make()
     if begun == 2:
@@ -246,7 +246,7 @@ def test_a_cap_that_does_not_allow_a_lost_fit_again_says_so_in_its_row(make, mon
 
     book = Ledger(tmp_path / "book.sqlite")
     prepared = make()
-    book.set_cap(book.add(id_of(private_data)).number, prepared.total.epsilon, 1e-3)
+    book.set_cap(book.add(id_of(private_data)).number, prepared.total.epsilon, 1e-3, why="a test")
     monkeypatch.setattr(executors, "as_workers", lambda executor: Workers(executor, lambda: 1, heals=True))
     result = prepared.run(executor=Fragile([0]), max_lanes=1)
     assert result.status == "done"

@@ -148,11 +148,13 @@ def test_a_cap_is_set_and_its_use_drawn_with_numbers(spent, screens, promise, pr
         ("epsilon", "-1", "epsilon = -1: must be"),
         ("epsilon", "", "epsilon = : must be"),
         ("delta", "x", "delta = x: must be"),
+        ("why", "", "must say why"),
+        ("why", "yes", "must say why"),
     ],
 )
 def test_a_cap_that_cannot_be_is_explained_beside_its_field(spent, screens, field, value, told):
     screen = screens()
-    screen.epsilon.value, screen.delta.value = "2", "1e-3"
+    screen.epsilon.value, screen.delta.value, screen.why.value = "2", "1e-3", "agreed"
     getattr(screen, field).value = value
     press(screen, "set_cap")
     assert told in html.unescape(getattr(screen, field).error)
@@ -162,7 +164,7 @@ def test_a_cap_that_cannot_be_is_explained_beside_its_field(spent, screens, fiel
 
 
 def test_a_cap_is_taken_away_for_a_reason_only(spent, screens):
-    spent.set_cap("clinic", 2.0, 1e-3)
+    spent.set_cap("clinic", 2.0, 1e-3, why="a test")
     screen = screens()
     assert screen.epsilon.value == "2"
     press(screen, "remove_cap")
@@ -203,6 +205,7 @@ def test_relatives_are_named_and_their_fits_shown(spent, screens, private_frame,
         private_frame[:200], target="ill", bounds={"dose": (0, 200), "age": (0, 100)}, unit="patient", name="part"
     )
     spent.reserve(id_of(part), [promise], model="gmm")
+    spent.relate("clinic", "part", "200 of them")
     screen = screens()
     assert "2 (part)" in screen.table.value
     screen.dataset.value = 2
@@ -215,7 +218,7 @@ def test_a_data_set_can_be_entered_before_its_first_fit(book, screens, private_d
     assert screen.dataset.value == 1
     assert "clinic is data set 1 of the ledger" in text(screen)
     assert "Spent on clinic: nothing" in text(screen)
-    screen.epsilon.value, screen.delta.value = "1", "1e-3"
+    screen.epsilon.value, screen.delta.value, screen.why.value = "1", "1e-3", "agreed"
     press(screen, "set_cap")
     assert book.budget_status(1).cautions() == ()
     assert "spent 0 %" in text(screen)

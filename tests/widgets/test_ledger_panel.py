@@ -5,6 +5,7 @@ import html
 import os
 import re
 import time
+import warnings
 
 import ipywidgets
 import numpy as np
@@ -123,7 +124,7 @@ def test_what_is_spent_reserved_and_left_is_said(book, private_data):
     spend(book, private_data, 0.5, 0.5)
     fit = prepared(private_data, 0.5)
     assert "No cap is set" in looked(fit)[0].said
-    book.set_cap(1, 3.0, 1e-3)
+    book.set_cap(1, 3.0, 1e-3, why="a test")
     seen, _ = looked(fit)
     standing = book.budget_status(1)
     more = standing.how_many_more(fit.guarantee(40))
@@ -139,7 +140,7 @@ def test_what_is_spent_reserved_and_left_is_said(book, private_data):
 @pytest.mark.thorough
 def test_a_fit_over_the_cap_is_told_with_what_would_fit_and_asks_for_a_reason(book, private_data):
     spend(book, private_data, 1.0)
-    book.set_cap(1, 2.0, 1e-3)
+    book.set_cap(1, 2.0, 1e-3, why="a test")
     seen, panel = looked(prepared(private_data, 5.0))
     assert "is refused" in seen.said
     assert "would fit" in seen.problems["epsilon"]
@@ -162,19 +163,26 @@ def test_a_reason_that_is_not_needed_any_more_is_taken_away(book, private_data):
 
 def test_a_fit_that_no_cap_can_count_is_told_beside_its_relation(book, private_data):
     spend(book, private_data, 0.5)
-    book.set_cap(1, 2.0, 1e-3)
+    book.set_cap(1, 2.0, 1e-3, why="a test")
     seen, _ = looked(prepared(private_data, sampler="without_replacement"))
     assert list(seen.problems) == ["relation"]
 
 
-def test_relatives_are_named(book, private_data, private_frame):
+def test_data_sets_that_count_too_are_named_with_the_reason(book, private_data, private_frame):
     bounds = {"dose": (0, 200), "age": (0, 100)}
-    part = wb.data.from_frame(private_frame[:200], target="ill", bounds=bounds, unit="patient", name="part")
-    spend(book, part, 1.0)
-    assert (
-        "Related to data set 1 (part), whose fits count too: they have records in common."
-        in looked(prepared(private_data))[0].said
-    )
+    for rows in (200, 150):
+        part = wb.data.from_frame(private_frame[:rows], target="ill", bounds=bounds, unit="patient", name="clinic")
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            spend(book, part, 0.1)
+    assert "count too" not in looked(prepared(private_data))[0].said
+    book.set_cap(1, 3.0, 1e-3, why="a test")
+    said = looked(prepared(private_data))[0].said
+    assert "Fits on 1 (clinic), 2 (clinic) count too: they have one name, and there is a cap." in said
+    book.relate(1, book.add(id_of(private_data)).number, "the same people")
+    said = looked(prepared(private_data))[0].said
+    assert "Fits on 1 (clinic) count too: they were related in the ledger." in said
+    assert "Fits on 2 (clinic) count too: they have one name" in said
 
 
 def test_a_ledger_that_cannot_be_read_is_told(book, private_data):
@@ -241,7 +249,7 @@ def test_a_fit_in_no_ledger_is_offered_when_it_has_been_quiet(book):
 def test_the_rest_of_a_fit_that_would_go_over_the_cap_asks_for_a_reason(book, private_data):
     fit = stopped(private_data)
     spend(book, private_data, 1.0)
-    book.set_cap(1, 1.5, 1e-3)
+    book.set_cap(1, 1.5, 1e-3, why="a test")
     seen, panel = looked(prepared(private_data, 0.05))
     assert seen.problems == {}
     assert seen.refused == seen.runs != ()
@@ -315,7 +323,7 @@ def test_a_fit_is_entered_and_the_guarantee_says_what_the_ledger_counts(book, sc
 
 def test_a_cap_refuses_beforehand_and_a_reason_holds_for_one_fit(book, screens, private_data):
     spend(book, private_data, 1.0)
-    book.set_cap(1, 2.0, 1e-3)
+    book.set_cap(1, 2.0, 1e-3, why="a test")
     screen = screens(data=private_data, epsilon=5.0, iterations=40)
     assert "epsilon = 5: this fit would raise" in html.unescape(screen.privacy.epsilon.error)
     fitted(screen)
@@ -342,7 +350,7 @@ def test_a_cap_refuses_beforehand_and_a_reason_holds_for_one_fit(book, screens, 
 @pytest.mark.thorough
 def test_what_fits_in_the_place_of_a_refused_fit_does(book, screens, private_data):
     spend(book, private_data, 1.0)
-    book.set_cap(1, 2.0, 1e-3)
+    book.set_cap(1, 2.0, 1e-3, why="a test")
     screen = screens(data=private_data, epsilon=5.0, iterations=40)
     (epsilon,) = re.findall(r"The same with epsilon=([\d.]+) would fit", screen.privacy.epsilon.error)
     screen.privacy.epsilon.value = epsilon
@@ -354,7 +362,7 @@ def test_what_fits_in_the_place_of_a_refused_fit_does(book, screens, private_dat
 @pytest.mark.thorough
 def test_a_reason_for_one_data_set_does_not_hold_for_another(book, screens, private_data):
     spend(book, private_data, 1.0)
-    book.set_cap(1, 1.0, 1e-3)
+    book.set_cap(1, 1.0, 1e-3, why="a test")
     screen = screens(data=private_data, iterations=40)
     screen.ledger.reason.value = "the board says so"
     screen.data.named.value = "breast_cancer"

@@ -43,7 +43,7 @@ def add(commands: Any) -> None:
     show = actions.add_parser("show", help="what was spent on a data set, fit by fit")
     cap = actions.add_parser("cap", help="set, remove or show the cap on what all fits on a data set may spend")
     relate = actions.add_parser("relate", help="count two data sets together because they share records")
-    separate = actions.add_parser("separate", help="count two data sets separately because they share no records")
+    separate = actions.add_parser("separate", help="count a data set separately from others because they share no records")
     actions.add_parser("recover", help="charge interrupted fits only the steps that they may have taken")
     actions.add_parser("begin-anew", help="begin an empty ledger where the file is lost or damaged and there is no copy")
     actions.add_parser("new-key", help="make a new recognition key after the old one was lost")
@@ -52,7 +52,7 @@ def add(commands: Any) -> None:
         action.add_argument("dataset", metavar="DATASET")
     chosen = cap.add_mutually_exclusive_group()
     chosen.add_argument("--epsilon", type=number, metavar="E", help="the most that all fits together may spend")
-    chosen.add_argument("--remove", action="store_true", help="remove the cap; needs --why")
+    chosen.add_argument("--remove", action="store_true", help="remove the cap")
     cap.add_argument("--delta", type=number, metavar="D", help="the delta at which epsilon is stated")
     cap.add_argument(
         "--relation", help="add_or_remove_one (default), replace_one, which counts all fits, or replace_special"
@@ -62,9 +62,10 @@ def add(commands: Any) -> None:
     )
     for action in (relate, separate):
         action.add_argument("one", metavar="ONE", help="a data set")
-        action.add_argument("other", metavar="OTHER", help="another data set")
+    relate.add_argument("other", metavar="OTHER", help="another data set")
+    separate.add_argument("others", metavar="OTHER", nargs="+", help="other data sets")
     for action in (cap, relate, separate):
-        action.add_argument("--why", default="", metavar="TEXT", help="the reason, which the ledger keeps")
+        action.add_argument("--why", metavar="TEXT", help="the reason, which the ledger keeps; it must not be empty")
     export.add_argument("--out", metavar="FILE", help="a file that ends in .json or .csv (default: JSON on standard output)")
     for name, action in actions.choices.items():
         action.add_argument("--ledger", metavar="FILE", help="the ledger's file (default: your own)")
@@ -143,8 +144,8 @@ def _cap(book: Ledger, arguments: argparse.Namespace) -> Answer:
     epsilon, delta, relation, order = (getattr(arguments, name) for name in ("epsilon", "delta", "relation", "order"))
     if arguments.remove:
         book.remove_cap(arguments.dataset, arguments.why)
-    elif arguments.why or any(value is not None for value in (epsilon, delta, relation, order)):
-        book.set_cap(arguments.dataset, epsilon, delta, relation or "add_or_remove_one", order, arguments.why)
+    elif any(value is not None for value in (epsilon, delta, relation, order, arguments.why)):
+        book.set_cap(arguments.dataset, epsilon, delta, relation or "add_or_remove_one", order, why=arguments.why)
     status = book.budget_status(arguments.dataset)
     facts = _facts(status)
     lines = _cap_lines(facts) or [f"{_called(facts)} has no cap."]
@@ -163,13 +164,20 @@ def _cap_lines(facts: Mapping[str, Any]) -> list[str]:
 
 
 def _separate(book: Ledger, arguments: argparse.Namespace) -> Answer:
-    book.separate(arguments.one, arguments.other, arguments.why)
-    facts, other = _facts(book.budget_status(arguments.one)), _facts(book.budget_status(arguments.other))
-    still = other["number"] in [relative["number"] for relative in facts["relatives"]]
-    lines = [f"{_called(facts)} and {_called(other)} are counted separately."]
+    numbers = [book.entry(other).number for other in arguments.others]  # an unknown one is refused before any is written
+    for other in arguments.others:
+        book.separate(arguments.one, other, arguments.why)
+    facts = _facts(book.budget_status(arguments.one))
+    others = [_facts(book.budget_status(other)) for other in numbers]
+    still = [other for other in others if other["number"] in [relative["number"] for relative in facts["relatives"]]]
+    lines = [f"{_called(facts)} and {', '.join(map(_called, others))} are counted separately."]
     if still:
-        lines.append("Their fits still count together, because both share records with other data sets.")
-    return {"separated": [facts["number"], other["number"]], "count_together": still}, lines
+        lines.append(
+            f"Fits on {', '.join(map(_called, still))} still count together with {_called(facts)}, because both count "
+            "together with other data sets."
+        )
+    answer = {"number": facts["number"], "separated": numbers, "count_together": [other["number"] for other in still]}
+    return answer, lines
 
 
 def _relate(book: Ledger, arguments: argparse.Namespace) -> Answer:
@@ -355,11 +363,14 @@ def _remedy(run: str | None) -> str:
 
 
 def _shared(how: str) -> str:
-    from workbench.ledger.budget import CLONES, NOT_COMPARED
+    from workbench.ledger.entries import CLONES, NAMESAKES, NOT_COMPARED, RELATED
 
-    if how == CLONES:
-        return "copies of one estimator were fitted there and here, so they share one cap"
-    return f"they were entered with {how}" if how == NOT_COMPARED else f"they have {how} in common"
+    return {
+        CLONES: "copies of one estimator were fitted there and here, so they share one cap",
+        NAMESAKES: "they have one name, and there is a cap",
+        NOT_COMPARED: "they were entered with another key",
+        RELATED: "they were related",
+    }[how]
 
 
 def _called(facts: Mapping[str, Any]) -> str:

@@ -18,7 +18,7 @@ from workbench.fitting.devices import check_devices
 from workbench.fitting.prepared import PreparedFit
 from workbench.fitting.tables import TABLE, is_table
 from workbench.inference.training import Snapshot
-from workbench.ledger.budget import Spend
+from workbench.ledger.entries import Spend
 from workbench.ledger.ledger import Ledger
 from workbench.models import Model
 from workbench.models.registry import is_known

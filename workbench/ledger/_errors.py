@@ -32,6 +32,7 @@ _REFUSED = {errno.EACCES, errno.EPERM, errno.EROFS}
 # https://www.sqlite.org/rescode.html; ``sqlite_errorcode`` is extended, and its lowest 8 bits are the primary code
 _SQLITE_LOCKED = {sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_PROTOCOL}
 _SQLITE_REFUSED = {sqlite3.SQLITE_READONLY, sqlite3.SQLITE_PERM, sqlite3.SQLITE_AUTH}
+_SQLITE_DAMAGED = {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB}
 
 
 class LedgerError(Exception):
@@ -39,7 +40,8 @@ class LedgerError(Exception):
 
     ``path`` is its file. ``code`` names the problem: "disk full" and "disk error" (``LedgerDiskError``); "gone" and
     "damaged" (``LostLedgerError``); "not writable", "not reachable", "no folder", "locked", "another format", "another
-    database", "key", "in order", "never there", "unknown fit", "running" and "no reservation" (``LedgerFileError``).
+    database", "not done", "key", "in order", "never there", "unknown fit", "running" and "no reservation"
+    (``LedgerFileError``).
     """
 
     argument = "ledger"
@@ -132,6 +134,7 @@ _UNUSABLE = {
     ),
     "not reachable": ("cannot be opened ({}).", f"{OTHER_FILE}."),
     "locked": ("is locked by another process ({}).", "Try again when that has ended."),
+    "not done": ("could not do what was asked ({}). Nothing was changed.", ""),
     "another format": ("was written by another version ({}).", "Use that version."),
     "another database": ("is not a ledger ({}). It was left as it is.", "Move it away, or restore a copy of the ledger."),
 }
@@ -147,6 +150,8 @@ def _code(error: OSError | sqlite3.Error | UnicodeDecodeError | DamageError) -> 
     """The code of a ``LedgerError``, and the error number of a ``LedgerDiskError``."""
     if isinstance(error, DamageError):
         return error.code, 0
+    if isinstance(error, UnicodeDecodeError):
+        return "damaged", 0
     if isinstance(error, OSError):
         number = error.errno or 0
         if number in _FULL:
@@ -156,7 +161,7 @@ def _code(error: OSError | sqlite3.Error | UnicodeDecodeError | DamageError) -> 
         if isinstance(error, FileNotFoundError):
             return "gone", 0
         return "not writable" if number in _REFUSED else "not reachable", 0
-    primary = _primary(error) if isinstance(error, sqlite3.Error) else None
+    primary = _primary(error)
     if primary == sqlite3.SQLITE_FULL:
         return "disk full", errno.ENOSPC
     if primary == sqlite3.SQLITE_IOERR:
@@ -165,4 +170,7 @@ def _code(error: OSError | sqlite3.Error | UnicodeDecodeError | DamageError) -> 
         return "not reachable", 0
     if primary in _SQLITE_REFUSED:
         return "not writable", 0
-    return "locked" if primary in _SQLITE_LOCKED else "damaged", 0
+    if primary in _SQLITE_LOCKED:
+        return "locked", 0
+    # a value that cannot be bound, or a statement that fails, says nothing about the file
+    return "damaged" if primary in _SQLITE_DAMAGED else "not done", 0

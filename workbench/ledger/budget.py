@@ -5,31 +5,19 @@ from __future__ import annotations
 import dataclasses
 import functools
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from workbench import _validate
 from workbench.ledger.composition import TotalPrivacy, total
-from workbench.ledger.renyi_filter import Cap, Used, percent, taken_part
+from workbench.ledger.entries import CLONES, FILTER, NAMESAKES, NO_CAP, NOT_COMPARED, OVERRIDE, PLAN, Entry, Spend
+from workbench.ledger.renyi_filter import Cap, Used, percent
 from workbench.privacy.guarantee import Guarantee
 
-__all__ = [
-    "CLONES", "FILTER", "NOT_COMPARED", "NO_CAP", "OVERRIDE", "PLAN", "RULES", "BudgetStatus", "CapError", "Entry", "Spend",
-]  # fmt: skip
+__all__ = ["BudgetStatus", "CapError"]
 
-# rules that allow a fit, as the file has them, and in words
-NO_CAP, FILTER, PLAN, OVERRIDE = "no cap", "filter", "plan", "override"
-RULES = {
-    NO_CAP: "without a cap",
-    FILTER: "within the cap",
-    PLAN: "within the cap, as the first plan",
-    OVERRIDE: "over the cap",
-}
-
-NOT_COMPARED = "another key"  # the relation of data sets that cannot be compared
-CLONES = "clones"  # that of data sets which copies of one estimator were fitted to
-
+_SHOWN = 8  # data sets in a sentence
 _MUCH = 0.5  # of a cap's delta, from where on it is said
 _OVER_CAP = "To go over it on purpose, which is recorded, give over_cap= with the reason."
 
@@ -49,112 +37,14 @@ class CapError(_validate.ArgumentError):
 
 
 @dataclass(frozen=True)
-class Entry:
-    """A data set in the ledger.
-
-    :param number: may stand for its name.
-    :param cap: None if it has none.
-    :param why: the reason given for the cap.
-    :param after: number of the last fit in the ledger when the cap was set.
-    :param time: when it was first seen.
-    :param key: digest of the key that it was entered with, "" if that is not known.
-    """
-
-    number: int
-    name: str
-    fingerprint: str
-    unit: str
-    time: str
-    cap: Cap | None = None
-    why: str = ""
-    after: int = 0
-    key: str = ""
-
-
-@dataclass(frozen=True)
-class Spend:
-    """One fit in the ledger.
-
-    :param number: ascending in the order in which fits were reserved.
-    :param key: unique.
-    :param dataset: number of its entry.
-    :param event: dp-accounting's event for the planned steps, JSON-ready.
-    :param plan: digest of everything that decides the result except data and randomness.
-    :param planned: steps.
-    :param seen: steps that may have been taken before it was resumed.
-    :param reached: steps that may have been taken so far.
-    :param taken: steps that count in the end, None while reserved.
-    :param status: "reserved", "settled" or "recovered".
-    :param rule: that allowed it: "no cap", "filter", "plan", or "override" with ``why``.
-    :param owner: its process.
-    :param run: folder of its checkpoints.
-    :param result: where its result was saved.
-    """
-
-    number: int
-    key: str
-    dataset: int
-    model: str
-    plan: str
-    event: Mapping[str, Any]
-    sampler: str
-    relation: str
-    guarantee: Guarantee
-    seed: int | None
-    planned: int
-    seen: int
-    reached: int
-    taken: int | None
-    status: str
-    rule: str
-    why: str
-    who: str
-    version: str
-    owner: str
-    began: str
-    ended: str | None
-    run: str | None
-    result: str | None
-
-    @property
-    def allowed_by(self) -> str:
-        """The rule that allowed it, in words, with the reason to override a cap."""
-        return RULES[self.rule] + (f": {self.why}" if self.why else "")
-
-    @property
-    def counted(self) -> int:
-        """Steps that count: all planned steps until it is known how many were taken."""
-        return self.planned if self.taken is None else self.taken
-
-    @property
-    def promise(self) -> Guarantee | None:
-        """What the fit promises however its end was decided, that of all planned steps; None if no step counts.
-
-        A fit that stops is a function of the whole fit. The smaller epsilon of the steps taken is no bound if a look at the
-        outputs decided when to stop.
-        """
-        return self.guarantee if self.counted else None
-
-    @property
-    def under_filter(self) -> Guarantee | None:
-        """The guarantee of the steps that a cap's filter counts, which holds for stops that are decided by looking.
-
-        A first plan that was allowed as a whole counts whole, however it ended. None if no step counts.
-        """
-        if self.rule == PLAN:
-            return self.guarantee
-        return taken_part(self.guarantee, self.counted) if self.counted else None
-
-
-@dataclass(frozen=True)
 class BudgetStatus:
     """What was spent on a data set and its relatives.
 
     :param entry: the data set; None if the ledger has never seen it.
-    :param relatives: ``(entry, how)`` of the data sets whose fits count too.
+    :param relatives: ``(entry, why)`` of the data sets whose fits count too; why as in ``entries``.
     :param spends: of all of them, in order.
     :param interrupted: numbers of reservations whose process has ended.
-    :param namesakes: data sets of the same name that are counted separately.
+    :param namesakes: data sets of the same name that are counted separately, because there is no cap.
     :param begun_anew: when the ledger was begun anew, "" for never.
     """
 
@@ -305,7 +195,10 @@ class BudgetStatus:
         """Refuse a cap for these records if they have others. :raises ArgumentError: naming ``cap``, with one of those."""
         caps = [entry.cap for entry in self.caps if entry.cap is not None]
         if caps and cap not in [dataclasses.replace(other, order=cap.order) for other in caps]:
+            owner = next(entry for entry in self.caps if entry.cap is not None)
             other, whose = caps[0], "the cap of these records in the ledger"
+            if owner is not self.entry:
+                whose = f"the cap of data set {owner.number} ({owner.name}), with which these records count"
             numbers = f"epsilon = {other.epsilon:g} at delta = {other.delta:g}"
             if other.relation == cap.relation:
                 reason = f"is not {whose}: {numbers}."
@@ -314,6 +207,8 @@ class BudgetStatus:
             counts = other.relation in (cap.relation, "replace_one")
             remedy = "Leave it out to keep that one" if counts else "Give a sampler of that relation"
             remedy += ", or change that one with Ledger.set_cap."
+            if (owner, NAMESAKES) in self.relatives:
+                remedy += " For records of other people, give another name=."
             raise _validate.ArgumentError("cap", (cap.epsilon, cap.delta), reason, code="another cap", remedy=remedy)
 
     def check_rest(self, spend: Spend) -> str:
@@ -338,8 +233,20 @@ class BudgetStatus:
         if cap.used([*self._before, *fits]).epsilon <= 1 or (not epsilon and used.delta > used.epsilon):
             text = f"{text} {used.short_of_delta()}"
         if len(fits) > 1:
-            return f"{text} {cap.how_many_more(largest, self._before)} like the largest would fit."
-        return f"{text} " + (f"The same with epsilon={epsilon:g} would fit." if epsilon else "Nothing like it would fit.")
+            text += f" {cap.how_many_more(largest, self._before)} like the largest would fit."
+        else:
+            text += f" The same with epsilon={epsilon:g} would fit." if epsilon else " Nothing like it would fit."
+        return " ".join([text, *self._by_name()])
+
+    def _by_name(self) -> tuple[str, ...]:
+        """A sentence if data sets count for their name alone."""
+        numbers = [f"{entry.number} ({entry.name})" for entry, why in self.relatives if why == NAMESAKES]
+        if not numbers:
+            return ()
+        return (
+            f"Counted too, because of the name and the cap: {_some(numbers)}. In the ledger, separate those of other "
+            "people, with the reason, and give other people's records another name.",
+        )
 
     @property
     def _is_kept(self) -> bool:
@@ -390,7 +297,12 @@ class BudgetStatus:
                 f"The fits protect different units ({_listed(self.units)}) and have no common total. A fit that protects "
                 "a row with epsilon protects a person with k rows with k epsilon at a larger delta (group privacy)."
             )
-        lines += self.mix_ups()
+        if any(why == CLONES for _, why in self.relatives):
+            lines.append(
+                "Copies of one estimator were fitted. A fit counts each of its rows once: where rows were drawn with "
+                "replacement, it promises less to whoever is in it several times (group privacy)."
+            )
+        lines += [*self._by_name(), *self.mix_ups()]
         if self.begun_anew:
             lines.append(f"The ledger was begun anew on {self.begun_anew[:10]}. It does not know what was spent before.")
         if self.interrupted:
@@ -404,23 +316,25 @@ class BudgetStatus:
     def mix_ups(self) -> tuple[str, ...]:
         """A sentence for each case in which a person must say whether records are shared."""
         lines = []
+        if self.namesakes:
+            names = self.namesakes[0].names
+            name = names[0] if self.entry is None else next(each for each in names if each in self.entry.names)
         if len(self.namesakes) == 1:
-            (entry,) = self.namesakes
             lines.append(
-                f"Data set {entry.number} is also called {entry.name!r} and is counted separately. In the ledger, relate "
-                "the two if they share records, or separate them."
+                f"Data set {self.namesakes[0].number} is also called {name!r} and is counted separately, because there is "
+                "no cap. In the ledger, relate the two if they share records, or separate them."
             )
         elif self.namesakes:
-            numbers = ", ".join(str(entry.number) for entry in self.namesakes)
+            numbers = [str(entry.number) for entry in self.namesakes]
             lines.append(
-                f"These data sets are also called {self.namesakes[0].name!r} and are counted separately: {numbers}. In the "
-                "ledger, relate those that share records with these, and separate the others."
+                f"These data sets are also called {name!r} and are counted separately, because there is no cap: "
+                f"{_some(numbers)}. In the ledger, relate those that share records with these, and separate the others."
             )
-        others = ", ".join(f"{entry.number} ({entry.name})" for entry, how in self.relatives if how == NOT_COMPARED)
+        others = [f"{entry.number} ({entry.name})" for entry, why in self.relatives if why == NOT_COMPARED]
         if others:
             lines.append(
-                f"These data sets were entered with another key and are counted too: {others}. Nobody can tell whether they "
-                "share these records. In the ledger, separate those that do not."
+                f"These data sets were entered with another key and are counted too: {_some(others)}. Nobody can tell "
+                "whether they share these records. In the ledger, separate those that do not."
             )
         return tuple(lines)
 
@@ -449,6 +363,12 @@ def unit_of(fit: Guarantee) -> str:
 
 def _kind(fit: Guarantee) -> tuple[str, str]:
     return unit_of(fit), fit.relation
+
+
+def _some(names: Sequence[str]) -> str:
+    """Names with commas, of which the first few are spelt out."""
+    shown = ", ".join(names[:_SHOWN])
+    return shown if len(names) <= _SHOWN else f"{shown} and {len(names) - _SHOWN} more"
 
 
 def _listed(units: Iterable[str]) -> str:

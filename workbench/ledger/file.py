@@ -6,7 +6,7 @@ left out, because no total depends on it.
 
 *Key.* ``ledger.sqlite.key`` is beside ``ledger.sqlite``, which has a digest of it. Everybody who writes to the ledger
 fingerprints records with that key, and so finds the same data sets. The key is not in the file itself, so the file can be
-copied, read and sent without it: with the key, guesses about records could be tested against fingerprints and sketches.
+copied, read and sent without it: with the key, guesses about records could be tested against fingerprints.
 """
 
 from __future__ import annotations
@@ -39,19 +39,22 @@ from workbench.ledger._errors import (
 __all__ = ["LedgerFile", "check_pages", "digest_of", "fact", "now", "set_fact"]
 
 _APPLICATION = 0x4450564C  # "DPVL", in the file's header
-_FORMAT = 3
+_FORMAT = 4
 _BUSY_SECONDS = 60
 _LEAST_BYTES = 512  # a database's smallest page
 _MODULUS = 2**128
 
 _TABLES = (
-    # key: digest of the key that made fingerprint and sketch
+    # key: digest of the key that made the fingerprint
     """datasets (
         number INTEGER PRIMARY KEY AUTOINCREMENT, name TEXT NOT NULL, fingerprint TEXT NOT NULL UNIQUE, unit TEXT NOT NULL,
-        sketch BLOB NOT NULL, time TEXT NOT NULL, key TEXT NOT NULL)""",
+        time TEXT NOT NULL, key TEXT NOT NULL)""",
+    # names of the same records in later fits
+    "aliases (dataset INTEGER NOT NULL, name TEXT NOT NULL, time TEXT NOT NULL, PRIMARY KEY (dataset, name))",
+    # counted: 1 for data sets that count together, 0 for those that are counted separately
     """relatives (
-        one INTEGER NOT NULL, other INTEGER NOT NULL, how TEXT NOT NULL, counted INTEGER NOT NULL, why TEXT NOT NULL,
-        who TEXT NOT NULL, time TEXT NOT NULL, PRIMARY KEY (one, other))""",
+        one INTEGER NOT NULL, other INTEGER NOT NULL, counted INTEGER NOT NULL, why TEXT NOT NULL, who TEXT NOT NULL,
+        time TEXT NOT NULL, PRIMARY KEY (one, other))""",
     # the newest cap of a data set counts, and NULL as epsilon removes it; after: number of the last spend at that time
     """caps (
         number INTEGER PRIMARY KEY AUTOINCREMENT, dataset INTEGER NOT NULL, epsilon REAL, delta REAL, relation TEXT,
@@ -66,7 +69,7 @@ _TABLES = (
     "facts (name TEXT PRIMARY KEY, value TEXT NOT NULL)",
     "seal (total TEXT NOT NULL)",
 )
-_SEALED = ("datasets", "relatives", "caps", "spends", "facts")
+_SEALED = ("datasets", "aliases", "relatives", "caps", "spends", "facts")
 
 
 class LedgerFile:
@@ -108,6 +111,7 @@ class LedgerFile:
             self._check_size()
             with contextlib.closing(sqlite3.connect(self.path, timeout=_BUSY_SECONDS, isolation_level=None)) as database:
                 database.row_factory = sqlite3.Row
+                database.text_factory = bytes.decode  # damaged text is a UnicodeDecodeError, apart from SQLite's errors
                 _check_form(database)
                 _write_ahead(database)
                 with _transaction(database, "IMMEDIATE" if write else "DEFERRED"):
@@ -185,7 +189,7 @@ class LedgerFile:
     # ---- the key --------------------------------------------------------------------------------------------------------
 
     def key(self) -> bytes:
-        """The key of the ledger's fingerprints and sketches. Creates key and ledger if both are missing.
+        """The key of the ledger's fingerprints. Creates key and ledger if both are missing.
 
         :raises LedgerError: if the key file beside the ledger is missing, damaged or of another ledger.
         """
@@ -281,14 +285,21 @@ def set_fact(database: sqlite3.Connection, name: str, value: str) -> None:
 
 def _check_form(database: sqlite3.Connection) -> None:
     """Prove that this is a ledger. :raises DamageError: if it is something else, or of another format."""
-    application, form, tables = (
-        database.execute(text).fetchone()[0]
-        for text in ("PRAGMA application_id", "PRAGMA user_version", "SELECT count(*) FROM sqlite_master")
-    )
-    if application != _APPLICATION or not tables:
+    try:
+        application, form = (
+            database.execute(text).fetchone()[0] for text in ("PRAGMA application_id", "PRAGMA user_version")
+        )
+        definitions = [row[0] for row in database.execute("SELECT sql FROM sqlite_master WHERE name NOT LIKE 'sqlite%'")]
+    except sqlite3.OperationalError as error:
+        if error.sqlite_errorcode != sqlite3.SQLITE_ERROR:
+            raise
+        raise DamageError("damaged", str(error)) from error  # nothing was asked for that a ledger does not have
+    if application != _APPLICATION or not definitions:
         raise DamageError("another database", "it is a database of something else")
     if form != _FORMAT:
         raise DamageError("another format", f"it has format {form}, and this version writes {_FORMAT}")
+    if set(definitions) != {f"CREATE TABLE {statement}" for statement in _TABLES}:
+        raise DamageError("damaged", "its tables are not those of a ledger")
 
 
 def check_pages(database: sqlite3.Connection) -> None:
@@ -327,8 +338,7 @@ def _columns(database: sqlite3.Connection, table: str) -> list[str]:
 
 def _row_hash(table: str, values: Sequence[Any]) -> int:
     """A 128-bit hash of one row."""
-    short = [hashlib.blake2b(value).hexdigest() if isinstance(value, bytes) else value for value in values]
-    text = repr((table, short)).encode(errors="surrogatepass")
+    text = repr((table, list(values))).encode(errors="surrogatepass")
     return int.from_bytes(hashlib.blake2b(text, digest_size=16).digest(), "big")
 
 

@@ -4,13 +4,14 @@ A fit on private records reserves its planned steps in one transaction before th
 before it goes there, and at the end it settles to the steps that it took. After a crash the reservation remains, and all its
 steps count. ``Ledger.recover`` settles it to the steps that may have been taken.
 
-A data set is recognised by its keyed fingerprint, and its relatives by their keyed and encrypted sketch (``overlap``). Data
-sets that share records, or a token (``DatasetId``), share what is spent on them. The key belongs to the ledger, so
-everybody who writes to it recognises the same data sets. Data sets that were entered with another key cannot be compared.
-They count too, until somebody separates them. Caps are kept by a filter that holds for fits chosen one after the other
-(``renyi_filter``). Besides it there is the tighter total for plans that were fixed beforehand (``composition``).
+A data set is its keyed fingerprint, its name, and what people relate. Data sets that somebody related, or that have a token
+in common (``DatasetId``), share what is spent on them, and under a cap so do those of one name, until somebody separates
+them (``_relatives``). The key belongs to the ledger, so everybody who writes to it recognises the same data sets. Data sets
+that were entered with another key cannot be compared. They count too, until somebody separates them. Caps are kept by a
+filter that holds for fits chosen one after the other (``renyi_filter``). Besides it there is the tighter total for plans
+that were fixed beforehand (``composition``).
 
-The file holds plans, promises, names and times, and nothing computed from records but encrypted or keyed summaries.
+The file holds plans, promises, names and times, and nothing computed from records but keyed hashes.
 """
 
 from __future__ import annotations
@@ -20,15 +21,16 @@ import json
 import os
 import sqlite3
 import uuid
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from workbench import __version__, _folders, _validate
-from workbench.ledger import _rows, owners
+from workbench.ledger import _relatives, _rows, owners
 from workbench.ledger._errors import LedgerDiskError, LedgerError, LedgerFileError, LostLedgerError
-from workbench.ledger.budget import NOT_COMPARED, OVERRIDE, BudgetStatus, CapError, Entry, Spend
-from workbench.ledger.file import LedgerFile, check_pages, digest_of, fact, now
+from workbench.ledger.budget import BudgetStatus, CapError
+from workbench.ledger.entries import OVERRIDE, Entry, Spend
+from workbench.ledger.file import LedgerFile, check_pages, fact, now
 from workbench.ledger.renyi_filter import Cap
 from workbench.privacy.guarantee import Guarantee
 
@@ -53,14 +55,12 @@ class DatasetId(NamedTuple):
     :param name: short name.
     :param unit: what one record is, in words.
     :param fingerprint: ``fingerprint(key)`` is the data set's ``fingerprint.fingerprint`` with a key.
-    :param sketch: ``sketch(key)`` is its ``overlap.sketch`` with a key; called only for a new fingerprint.
     :param token: random text of fits that count together, whatever records they are on; "" for none.
     """
 
     name: str
     unit: str
     fingerprint: Callable[[bytes], str]
-    sketch: Callable[[bytes], bytes]
     token: str = ""
 
 
@@ -69,6 +69,7 @@ def default_path() -> Path:
     return Path(os.environ.get("WORKBENCH_LEDGER") or _folders.state() / "ledger.sqlite").expanduser()
 
 
+_MOST = 2**63 - 1  # that SQLite holds
 _OWN_LEDGER = "Use the ledger that the fit began with."
 
 
@@ -127,11 +128,13 @@ class Ledger:
 
         :raises ArgumentError: if there is no such data set, or more than one.
         """
+        if isinstance(dataset, bool) or not isinstance(dataset, (int, str)):
+            raise _validate.ArgumentError("dataset", dataset, "must be a number, a name or the beginning of a fingerprint.")
         known = self.datasets()
-        text = str(dataset)
-        found = [entry for entry in known if str(entry.number) == text]
-        found = found or [entry for entry in known if entry.name == text]
-        found = found or [entry for entry in known if len(text) >= 6 and entry.fingerprint.startswith(text)]
+        found = [entry for entry in known if entry.number == dataset or str(entry.number) == dataset]
+        if isinstance(dataset, str):
+            found = found or [entry for entry in known if dataset in entry.names]
+            found = found or [entry for entry in known if len(dataset) >= 6 and entry.fingerprint.startswith(dataset)]
         if len(found) == 1:
             return found[0]
         names = ", ".join(f"{entry.number} ({entry.name})" for entry in found or known) or "none"
@@ -139,7 +142,7 @@ class Ledger:
         raise _validate.ArgumentError("dataset", dataset, f"{reason}: {names}.")
 
     def budget_status(self, dataset: int | str | DatasetId) -> BudgetStatus:
-        """What was spent on a data set and on those that share records with it. Nothing is written."""
+        """What was spent on a data set and on those that count together with it. Nothing is written."""
         if not isinstance(dataset, DatasetId):
             entry = self.entry(dataset)
             with self._file.open(write=False) as database:
@@ -149,53 +152,38 @@ class Ledger:
         known = self._known(dataset)
         with self._file.open(write=False) as database:
             number = _rows.number_of(database, known)
-            return self._status(database, number, _rows.relatives_of(database, known), known)
+            return self._status(database, number, known)
 
     def _known(self, dataset: DatasetId) -> _rows.Known:
         """How the ledger knows a data set. This may take seconds, so the file is not locked for writing meanwhile."""
+        if not isinstance(dataset, DatasetId):
+            expectation = "must be a DatasetId, which workbench.ledger.reservation.id_of makes of a Dataset."
+            raise _validate.ArgumentError("dataset", dataset, expectation)
+        key = None
         if self.exists():
             with self._file.open(write=False) as database:
                 key = self._file.key_in(database)
-                if key is not None:
-                    return self._known_by(database, dataset, key)
-        key = self._file.key()
-        with self._file.open(write=False) as database:
-            return self._known_by(database, dataset, key)
+        key = key or self._file.key()
+        return _rows.Known(dataset.name, dataset.unit, dataset.fingerprint(key), key, dataset.token)
 
-    def _known_by(self, database: sqlite3.Connection, dataset: DatasetId, key: bytes) -> _rows.Known:
-        known = _rows.Known(dataset.name, dataset.unit, dataset.fingerprint(key), key, None, dataset.token)
-        return known if _rows.number_of(database, known) is not None else known._replace(sketch=dataset.sketch(key))
+    def _entered(self, database: sqlite3.Connection, known: _rows.Known) -> int:
+        """The number of a data set, which is entered with its name and token if they are new."""
+        number = _rows.enter(database, known)
+        if known.token:
+            _relatives.note_token(database, known.token, number)
+        return number
 
-    def _status(
-        self,
-        database: sqlite3.Connection,
-        number: int | None,
-        related: Mapping[int, str] | None = None,
-        known: _rows.Known | None = None,
-    ) -> BudgetStatus:
-        """The status of a data set, from the numbers of all that count together with it.
-
-        :param number: None for a data set that is not in the ledger. :param known: itself then.
-        :param related: ``_rows.relatives_of`` it, where its rows may not say so yet.
-        """
+    def _status(self, database: sqlite3.Connection, number: int | None, known: _rows.Known | None = None) -> BudgetStatus:
+        """The status of a data set. :param number: and :param known: as of ``_relatives.counted_with``."""
         entries = _rows.entries(database)
-        apart = _rows.separated_from(database, number)
-        start = {other: how for other, how in (related or {}).items() if other not in apart}
-        found = _rows.connected(database, start if number is None else {number: "", **start})
-        reached = set(found)
-        entry = None if number is None else entries[number]
-        own_key = entry.key if entry is not None else "" if known is None else digest_of(known.key)
-        for other, its in entries.items():
-            if other not in reached | apart and not its.key == own_key != "":
-                reached.add(other)
-                found[other] = NOT_COMPARED
-        spends = [spend for spend in _rows.spends(database) if spend.dataset in reached]
+        found = _relatives.counted_with(database, entries, number, known)
+        spends = [spend for spend in _rows.spends(database) if spend.dataset in found]
         gone = tuple(spend.number for spend in spends if spend.status == "reserved" and self._is_gone(spend))
-        others = tuple((entries[other], found[other]) for other in sorted(reached - {number}))
-        called = entry.name if entry is not None else "" if known is None else known.name
-        namesakes = tuple(
-            its for other, its in entries.items() if its.name == called and other not in reached | apart | {number}
-        )
+        others = tuple((entries[other], found[other]) for other in sorted(found.keys() - {number}))
+        entry = None if number is None else entries[number]
+        names = {*(() if entry is None else entry.names), *(() if known is None else (known.name,))}
+        decided = found.keys() | _relatives.separated_from(database, number) | {number}
+        namesakes = tuple(its for other, its in entries.items() if other not in decided and not names.isdisjoint(its.names))
         return BudgetStatus(entry, others, tuple(spends), gone, namesakes, fact(database, "begun anew") or "")
 
     def _own(self) -> str:
@@ -223,16 +211,14 @@ class Ledger:
         return next((spend for spend in self.spends() if spend.key == key), None)
 
     def export(self) -> dict[str, Any]:
-        """Everything but sketches, JSON-ready: the tables of the file."""
+        """The tables of the file, JSON-ready."""
+        names = ("datasets", "aliases", "relatives", "caps", "spends")
         if not self.exists():
-            return {"datasets": [], "relatives": [], "caps": [], "spends": []}
+            return {name: [] for name in names}
         with self._file.open(write=False) as database:
             tables = {
-                name: [dict(row) for row in database.execute(f"SELECT * FROM {name} ORDER BY rowid")]
-                for name in ("datasets", "relatives", "caps", "spends")
+                name: [dict(row) for row in database.execute(f"SELECT * FROM {name} ORDER BY rowid")] for name in names
             }
-        for row in tables["datasets"]:
-            del row["sketch"]
         for number, row in enumerate(tables["spends"]):
             fit = Guarantee.from_dict(json.loads(row["guarantee"]))
             tables["spends"][number] = row | {"guarantee": fit.to_dict(), "event": _rows.event(fit)}
@@ -266,13 +252,13 @@ class Ledger:
         :raises CapError: if a cap would not be kept.
         :raises LedgerError: if the ledger could not be written.
         """
-        if over_cap is not None and not str(over_cap).strip():
-            raise _validate.ArgumentError("over_cap", over_cap, "must say why, for others to read.")
+        if over_cap is not None:
+            _validate.reason("over_cap", over_cap)
         known = self._known(dataset)
         owner = self._own()
         with self._file.open(write=True) as database:
             check_pages(database)
-            number = _rows.enter(database, known)
+            number = self._entered(database, known)
             status = self._status(database, number)
             check(status)
             rule = _rows.rule_of(lambda: status.check(fits, seed), over_cap)
@@ -294,6 +280,8 @@ class Ledger:
     def mark(self, keys: Iterable[str], step: int | None = None) -> None:
         """Record that fits may from now on go as far as ``step`` (None: to their end). Call it before they go there."""
         marked = list(keys)
+        if step is not None:
+            step = _validate.integer("step", step, at_least=0, at_most=_MOST)
         self._must_exist(marked)
         with self._file.open(write=True, whole=False) as database:
             for key in marked:
@@ -312,6 +300,8 @@ class Ledger:
         Steps that may have been seen before the fit was resumed count in any case. A fit that has ended already, as in an
         older copy of the ledger, counts no less than these.
         """
+        if taken is not None:
+            taken = _validate.integer("taken", taken, at_least=0, at_most=_MOST)
         self._must_exist([key])
         with self._file.open(write=True, whole=False) as database:
             number = _rows.number_of_fit(database, key)
@@ -333,7 +323,7 @@ class Ledger:
     def note_result(self, key: str, path: str | Path) -> None:
         """Record where the result of a fit was saved."""
         with self._file.open(write=True, whole=False) as database:
-            values = str(Path(path).absolute()), _rows.number_of_fit(database, key)
+            values = str(_validate.path("path", path).absolute()), _rows.number_of_fit(database, key)
             database.execute("UPDATE spends SET result = ? WHERE number = ?", values)
 
     def _must_exist(self, keys: Sequence[str]) -> None:
@@ -348,6 +338,8 @@ class Ledger:
         :raises CapError: if a cap does not allow the rest.
         :raises LedgerError: if the fit is not in this ledger, or is running.
         """
+        if over_cap is not None:
+            _validate.reason("over_cap", over_cap)
         self._must_exist([key])
         owner = self._own()
         with self._file.open(write=True) as database:
@@ -395,7 +387,7 @@ class Ledger:
         """Enter a data set on which nothing was spent yet, to give it a cap."""
         known = self._known(dataset)
         with self._file.open(write=True) as database:
-            number = _rows.enter(database, known)
+            number = self._entered(database, known)
             return _rows.entries(database)[number]
 
     def set_cap(
@@ -405,26 +397,28 @@ class Ledger:
         delta: float,
         relation: str = "add_or_remove_one",
         order: int | None = None,
-        why: str = "",
+        *,
+        why: str,
     ) -> Entry:
-        """Let all fits on a data set and its relatives together spend at most (epsilon, delta). Replaces an earlier cap.
+        """Let all fits on a data set, its relatives and its namesakes together spend at most (epsilon, delta).
+
+        It replaces an earlier cap of this data set. Those of others that count together with it stay.
 
         :param dataset: number, name or beginning of the fingerprint. ``Cap.checked`` describes the other arguments.
-        :param why: recorded.
+        :param why: the reason, which the ledger keeps.
+        :raises ArgumentError: naming the argument and its value.
         """
-        cap = Cap.checked(epsilon, delta, relation, order)
-        return self._set_cap(dataset, cap, why)
+        return self._set_cap(dataset, Cap.checked(epsilon, delta, relation, order), why)
 
     def remove_cap(self, dataset: int | str, why: str) -> Entry:
-        """Remove a data set's cap, with the reason ``why``, which must not be empty."""
-        if not why.strip():
-            raise _validate.ArgumentError("why", why, "must say why the cap is removed.")
+        """Remove a data set's cap, with the reason ``why``."""
         return self._set_cap(dataset, None, why)
 
     def _set_cap(self, dataset: int | str, cap: Cap | None, why: str) -> Entry:
+        reason = _validate.reason("why", why)
         number = self.entry(dataset).number
         with self._file.open(write=True) as database:
-            _rows.set_cap(database, number, cap, why)
+            _rows.set_cap(database, number, cap, reason)
             return _rows.entries(database)[number]
 
     def keep_cap(self, dataset: DatasetId, cap: Cap, why: str) -> None:
@@ -432,27 +426,30 @@ class Ledger:
 
         :raises ArgumentError: naming ``cap``, if another one counts. Nothing is written then.
         """
+        reason = _validate.reason("why", why)
         known = self._known(dataset)
         with self._file.open(write=True) as database:
-            number = _rows.enter(database, known)
+            number = self._entered(database, known)
             status = self._status(database, number)
             status.check_cap(cap)
             if not status.caps:
-                _rows.set_cap(database, number, cap, why)
+                _rows.set_cap(database, number, cap, reason)
 
     def separate(self, one: int | str, other: int | str, why: str) -> None:
-        """Count two data sets separately because they share no records, as ``why`` (not empty) says."""
+        """Count two data sets separately because they share no records, as ``why`` says.
+
+        A third that counts together with both still connects them.
+        """
         self._relate(one, other, 0, why)
 
     def relate(self, one: int | str, other: int | str, why: str) -> None:
-        """Count two data sets together because they share records, as ``why`` (not empty) says."""
+        """Count two data sets together because they share records, as ``why`` says."""
         self._relate(one, other, 1, why)
 
     def _relate(self, one: int | str, other: int | str, counted: int, why: str) -> None:
-        if not why.strip():
-            raise _validate.ArgumentError("why", why, "must say why, which is recorded.")
+        reason = _validate.reason("why", why)
         first, second = sorted((self.entry(one).number, self.entry(other).number))
         if first == second:
             raise _validate.ArgumentError("other", other, "is the same data set.")
         with self._file.open(write=True) as database:
-            _rows.relate(database, first, second, counted, why)
+            _relatives.relate(database, first, second, counted, reason)

@@ -23,16 +23,10 @@ class LedgerWarning(UserWarning):
 
 
 def id_of(dataset: Dataset) -> DatasetId:
-    """How a ledger recognises ``dataset``. Fingerprint and sketch are computed once for each key."""
+    """How a ledger recognises ``dataset``. The fingerprint is computed once for each key."""
     from workbench.ledger.fingerprint import fingerprint
-    from workbench.ledger.overlap import sketch
 
-    return DatasetId(
-        dataset.name,
-        dataset.unit,
-        functools.cache(lambda key: fingerprint(dataset, key)),
-        functools.cache(lambda key: sketch(dataset, key)),
-    )
+    return DatasetId(dataset.name, dataset.unit, functools.cache(lambda key: fingerprint(dataset, key)))
 
 
 def check_ledger(ledger: Any) -> None:
@@ -75,7 +69,7 @@ class Reservation:
         run: Callable[[str], Path] | None = None,
     ) -> None:
         if over_cap is not None:
-            _validate.text("over_cap", over_cap, "must say why, for others to read.", refuse_yes_no=True)
+            _validate.reason("over_cap", over_cap)
         self.ledger = ledger
         self.keys: list[str] = []
         self._dataset, self._fits = functools.cache(dataset), fits

@@ -14,7 +14,8 @@ from sklearn.utils.validation import check_is_fitted
 from workbench import _validate
 from workbench.data import Dataset, from_arrays
 from workbench.fitting.fits import DeltaWarning, prepare
-from workbench.ledger.budget import CLONES, BudgetStatus
+from workbench.ledger.budget import BudgetStatus
+from workbench.ledger.entries import CLONES
 from workbench.models import Model
 from workbench.results.fit_result import FitResult, IntervalWarning
 from workbench.sklearn._inputs import FROM_DATA, Scaling, bounds_of, features_of, records_of, refuse_foreign
@@ -32,8 +33,8 @@ class PrivateEstimator(BaseEstimator):
     ``result_.labels`` says "covered".
 
     Each estimator that is constructed has a random token, which all copies of it share: clones, deep copies and pickles.
-    The ledger counts fits with one token together. Scikit-learn repeats fits by copying, and the records of two folds need
-    not be recognised then. A subclass that has its own ``__sklearn_clone__`` must call the one here, which keeps the token.
+    The ledger counts fits with one token together. Scikit-learn repeats fits by copying, and so the records of two folds
+    count together. A subclass that has its own ``__sklearn_clone__`` must call the one here, which keeps the token.
     """
 
     epsilon: Any
@@ -117,7 +118,7 @@ class PrivateEstimator(BaseEstimator):
         """See to it that one of several fits on the same records is under a cap.
 
         Scikit-learn repeats fits by cloning, so a clone is one of several. Another estimator is if the ledger knows of fits
-        of its copies, of fits on these records, or on others that share some with them.
+        of its copies, on these records, or on others that count together with them.
 
         :raises ArgumentError: naming ``cap``; or ``estimator``, for one whose copies cannot be told.
         """

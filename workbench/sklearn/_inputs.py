@@ -16,7 +16,8 @@ from workbench.data import preprocessing
 from workbench.data.preprocessing import Bounds
 
 __all__ = [
-    "FROM_DATA", "Scaling", "bounds_of", "classes_of", "codes_of", "features_of", "records_of", "refuse_foreign",
+    "FROM_DATA", "Scaling", "bounds_of", "classes_of", "codes_of", "drawn_rows", "features_of", "records_of",
+    "refuse_foreign",
 ]  # fmt: skip
 
 NO_TARGET = "no_validation"  # scikit-learn's word
@@ -91,6 +92,40 @@ def refuse_foreign(arguments: Mapping[str, Any], method: str = "") -> None:
             raise _validate.ArgumentError(name, value, reason, code="foreign", remedy=remedy)
         if method:
             raise TypeError(f"{method}() got an unexpected keyword argument {name!r}")
+
+
+def drawn_rows(x: Any, y: Any, sample_weight: Any) -> tuple[Any, Any]:
+    """The rows whose weight is 1. Weights are 0 or 1, as scikit-learn's ensembles give them where they draw rows once.
+
+    A bootstrap is refused. By it a row, and so the person in it, enters the fit several times. That fit would promise the
+    person what it promises a group of so many (group privacy), and the ledger would count it as the promise of one row. It
+    is told from these weights, and not from equal rows: two people may have equal rows, and whether any do is private.
+
+    :param sample_weight: array[N], None for all rows.
+    :raises ArgumentError: naming ``sample_weight``; with the code "repeated rows" for whole numbers above 1.
+    """
+    if sample_weight is None:
+        return x, y
+    try:
+        weights = np.asarray(sample_weight, np.float64)
+    except (TypeError, ValueError):
+        weights = np.empty(())
+    if weights.shape != (len(x),):
+        raise _validate.ArgumentError("sample_weight", sample_weight, "must have one number, 0 or 1, for each row.")
+    if np.any(weights > 1) and np.all((weights >= 0) & (weights == np.round(weights))):
+        raise _validate.ArgumentError(
+            "sample_weight",
+            weights,
+            "draws rows with replacement, as a bootstrap does. Whoever is in a row that is drawn k times would be promised "
+            "as little as k rows (group privacy), and no cap would count that.",
+            code="repeated rows",
+            remedy="Draw without replacement: BaggingClassifier(..., bootstrap=False, max_samples=0.5).",
+        )
+    if not np.all((weights == 0) | (weights == 1)):
+        refuse_foreign({"sample_weight": weights})
+    if np.sum(weights) < 2:
+        raise _validate.ArgumentError("sample_weight", weights, "leaves fewer than two rows: the others are zero.")
+    return x[weights == 1], y[weights == 1]
 
 
 def bounds_of(argument: str, bounds: Any, names: Sequence[str]) -> Bounds:

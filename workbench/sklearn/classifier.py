@@ -11,7 +11,7 @@ from sklearn.base import ClassifierMixin
 from workbench.data.preprocessing import text_of
 from workbench.models import Model, checks, get
 from workbench.sklearn._estimator import PrivateEstimator
-from workbench.sklearn._inputs import FROM_DATA, classes_of, codes_of, records_of, refuse_foreign
+from workbench.sklearn._inputs import FROM_DATA, classes_of, codes_of, drawn_rows, records_of, refuse_foreign
 from workbench.sklearn._softmax import softmax
 
 __all__ = ["PrivateClassifier"]
@@ -47,13 +47,15 @@ class PrivateClassifier(ClassifierMixin, PrivateEstimator):
     :param learning_rate: of Adam.
     :param seed: of a reproducible fit, whose noise anyone who knows it can predict. The guarantee states this.
     :param cap: (epsilon, delta), what all fits of this estimator and of its copies (clones, copies, pickles) may spend
-        together, whatever records each is fitted to, and with them all other fits on these records. The ledger keeps it. A
-        clone needs one, and so do records that were fitted before, because what several fits spend adds up.
+        together, whatever records each is fitted to, and with them all other fits on these records and on records of the
+        same ``name``. The ledger keeps it. A clone needs one, and so do records that were fitted before, because what
+        several fits spend adds up. It is a promise for one row of each fit: rows that you draw with replacement yourself
+        are in a fit several times, and what is promised for them is weaker (group privacy).
     :param ledger: path or ``Ledger`` in which fits are recorded; your own by default. False for none: then nothing is
         counted and no cap is needed, as for public and made-up rows.
     :param over_cap: reason to exceed the cap; the ledger keeps it.
     :param unit: what one row is, in words.
-    :param name: of the records in the ledger.
+    :param name: of the records in the ledger. Give records of other people another name.
 
     Attributes of a fitted classifier: ``classes_``; ``coef_``, float64[1, D] or float64[classes, D], and ``intercept_``,
     posterior means in the columns' own units; ``n_features_in_`` and ``feature_names_in_``; ``guarantee_``; and ``result_``,
@@ -96,16 +98,20 @@ class PrivateClassifier(ClassifierMixin, PrivateEstimator):
         self.unit = unit
         self.name = name
 
-    def fit(self, X: Any, y: Any, **foreign: Any) -> PrivateClassifier:  # noqa: N803
+    def fit(self, X: Any, y: Any, sample_weight: Any = None, **foreign: Any) -> PrivateClassifier:  # noqa: N803
         """Fit to all rows, once.
 
         :param X: array[N, D] or a table of numbers without missing values, N >= 2.
         :param y: array[N] of labels.
-        :param foreign: none; ``sample_weight`` is refused with the reason.
+        :param sample_weight: array[N] of 0 and 1, by which ensembles of scikit-learn leave rows out. Others are refused:
+            a weight would multiply what one row can change, and a bootstrap has a person's row in a fit several times
+            (``BaggingClassifier(bootstrap=False)`` has not).
+        :param foreign: none; other arguments of scikit-learn's own estimators are refused with the reason.
         :raises ArgumentError: naming the parameter; ``CapError`` where the cap does not allow the fit.
         """
         refuse_foreign(foreign, "fit")
         x, y = records_of(self, X, y, reset=True)
+        x, y = drawn_rows(x, y, sample_weight)
         classes = classes_of(self.classes, y)
         data = self._table(x, codes_of(y, classes), classes=len(classes))
         read_off = isinstance(self.classes, str) and self.classes == FROM_DATA

@@ -11,7 +11,7 @@ from sklearn.base import RegressorMixin
 from workbench.data import Dataset
 from workbench.models import checks
 from workbench.sklearn._estimator import PrivateEstimator
-from workbench.sklearn._inputs import FROM_DATA, Scaling, bounds_of, records_of, refuse_foreign
+from workbench.sklearn._inputs import FROM_DATA, Scaling, bounds_of, drawn_rows, records_of, refuse_foreign
 from workbench.sklearn._linear import linear
 
 __all__ = ["PrivateRegressor"]
@@ -74,16 +74,20 @@ class PrivateRegressor(RegressorMixin, PrivateEstimator):
         self.unit = unit
         self.name = name
 
-    def fit(self, X: Any, y: Any, **foreign: Any) -> PrivateRegressor:  # noqa: N803
+    def fit(self, X: Any, y: Any, sample_weight: Any = None, **foreign: Any) -> PrivateRegressor:  # noqa: N803
         """Fit to all rows, once.
 
         :param X: array[N, D] or a table of numbers without missing values, N >= 2.
         :param y: array[N] of numbers.
-        :param foreign: none; ``sample_weight`` is refused with the reason.
+        :param sample_weight: array[N] of 0 and 1, by which ensembles of scikit-learn leave rows out. Others are refused:
+            a weight would multiply what one row can change, and a bootstrap has a person's row in a fit several times
+            (``BaggingClassifier(bootstrap=False)`` has not).
+        :param foreign: none; other arguments of scikit-learn's own estimators are refused with the reason.
         :raises ArgumentError: naming the parameter; ``CapError`` where the cap does not allow the fit.
         """
         refuse_foreign(foreign, "fit")
         x, y = records_of(self, X, y, reset=True, numbers=True)
+        x, y = drawn_rows(x, y, sample_weight)
         data = self._with_target(self._table(x), y)
         result = self._fit(linear(checks.number("prior_scale", self.prior_scale, above=0)), data)
         weights, intercept = (result.guide_draws[site].mean(axis=0) for site in ("weights", "intercept"))

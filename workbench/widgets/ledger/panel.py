@@ -16,7 +16,8 @@ import ipywidgets as widgets
 from workbench import _numbers
 from workbench._validate import ArgumentError
 from workbench.data import Dataset
-from workbench.ledger.budget import CLONES, NOT_COMPARED, BudgetStatus, CapError
+from workbench.ledger.budget import BudgetStatus, CapError
+from workbench.ledger.entries import CLONES, NAMESAKES, NOT_COMPARED, RELATED
 from workbench.ledger.ledger import DatasetId
 from workbench.privacy.guarantee import Guarantee
 from workbench.widgets.kit import fields, markup
@@ -32,10 +33,10 @@ _MANY = 1_000_000
 _SHOWN_RUNS = 3
 _QUIET_SECONDS = 120  # without a new checkpoint, after which a run that is in no ledger counts as ended
 _SHARED = {
-    "records": "they have records in common",
-    "columns": "they have values of columns in common",
-    CLONES: "copies of one estimator were fitted to both, so they share one cap",
-    NOT_COMPARED: "it was entered with another key, so it is unknown whether they share records",
+    RELATED: "they were related in the ledger",
+    CLONES: "copies of one estimator were fitted to them, so they share one cap",
+    NAMESAKES: "they have one name, and there is a cap",
+    NOT_COMPARED: "they were entered with another key, so it is unknown whether they share records",
 }
 
 
@@ -290,9 +291,10 @@ def _said(budget: BudgetStatus, fit: Guarantee, is_refused: bool, over_cap: str 
             if over_cap
             else markup.problem(f"{fit_with} these settings is refused, because it would exceed the cap.")
         )
-    for entry, how in budget.relatives:
-        shared = _SHARED.get(how, how)
-        lines.append(markup.sentence(f"Related to data set {entry.number} ({entry.name}), whose fits count too: {shared}."))
+    related: dict[str, list[str]] = {}
+    for entry, why in budget.relatives:
+        related.setdefault(why, []).append(f"{entry.number} ({entry.name})")
+    lines += [markup.sentence(f"Fits on {', '.join(names)} count too: {_SHARED[why]}.") for why, names in related.items()]
     return "".join([*lines, *map(markup.quiet, budget.cautions())])
 
 

@@ -31,8 +31,8 @@ _COLUMNS = ["no.", "data set", "fits", "epsilon", "delta", "reserved", "cap", "u
 _ALWAYS = 5  # columns that are shown even if they are empty
 _NOTHING = "Nothing has been recorded: the first fit on private records creates the ledger."
 _CAP_HELP = (
-    "All fits on this data set and its relatives together then spend at most this, however each fit is chosen. Set the cap "
-    "before the first fit, or at least before you look at any results."
+    "All fits on this data set, on its relatives and on all data sets of its name together then spend at most this, however "
+    "each fit is chosen. Set the cap before the first fit, or at least before you look at any results."
 )
 
 
@@ -116,7 +116,7 @@ class Ledger(Screen):
         self.relation = fields.choice(
             "relation", "neighbours", relations, relations[0][1], help="Under replace one, fits of all samplers count."
         )
-        self.why = fields.text("why", "why", help="The ledger keeps the reason. You need one to remove a cap.")
+        self.why = fields.text("why", "why", help="The reason to set or remove the cap, which the ledger keeps.")
         self.set_cap = _button("Set cap", "check", "Let all fits together spend at most this", primary=True)
         self.remove_cap = _button("Remove", "times", "Remove the cap of this data set")
         self.set_cap.on_click(lambda _: self._set_cap())
@@ -243,7 +243,7 @@ class Ledger(Screen):
         self._writing.ask(work, done)
 
     def _set_cap(self) -> None:
-        number, relation, why = self.dataset.value, self.relation.value, self.why.value.strip()
+        number, relation, why = self.dataset.value, self.relation.value, self.why.value
         epsilon, delta = (fields.number_in(field.value) for field in (self.epsilon, self.delta))
         self._write(
             lambda: self.ledger.set_cap(number, epsilon, delta, relation, why=why),  # type: ignore[arg-type]
@@ -365,5 +365,4 @@ def _share(used: float | None) -> str:
 def _cap_of(entry: books.Entry) -> str:
     if entry.cap is None:
         return markup.sentence(f"{entry.name} has no cap.")
-    why = f" Reason: {entry.why}" if entry.why else ""
-    return markup.sentence(f"{entry.name}: at most {words.cap_words(entry.cap)}.{why}")
+    return markup.sentence(f"{entry.name}: at most {words.cap_words(entry.cap)}. Reason: {entry.why}")

@@ -8,8 +8,9 @@ from typing import Any
 
 from workbench import _numbers
 from workbench._validate import ArgumentError
-from workbench.ledger.budget import BudgetStatus, Entry, Spend
+from workbench.ledger.budget import BudgetStatus
 from workbench.ledger.composition import TotalPrivacy
+from workbench.ledger.entries import Entry, Spend
 from workbench.ledger.ledger import LedgerError
 from workbench.ledger.renyi_filter import Cap
 from workbench.widgets.kit import markup

@@ -1,0 +1,126 @@
+"""Which data sets count together: those that somebody related, those of one token, and, under a cap, those of one name.
+
+What a data set is called says who is in it, as far as anybody said. Under a cap that is taken at its word: a bootstrap
+sample, a doubled table or a part of the records under the same name counts, until somebody separates it with a reason.
+Without a cap nothing can be refused, so data sets of one name are reported instead.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Mapping
+
+from workbench.ledger._rows import Known, user
+from workbench.ledger.entries import CLONES, NAMESAKES, NOT_COMPARED, RELATED, Entry
+from workbench.ledger.file import digest_of, fact, now, set_fact
+
+__all__ = ["counted_with", "note_token", "relate", "separated_from"]
+
+_TOKEN = "fits with token "  # begins the name of a fact: the numbers of the data sets that these fits were on
+
+_Groups = list[tuple[str, set[int]]]  # (why, numbers) of data sets of which each counts with each
+
+
+def note_token(database: sqlite3.Connection, token: str, number: int) -> None:
+    """Count a data set together with those of all fits that have the same token."""
+    members = {*map(int, (fact(database, _TOKEN + token) or "").split()), number}
+    set_fact(database, _TOKEN + token, " ".join(map(str, sorted(members))))
+
+
+def counted_with(
+    database: sqlite3.Connection, entries: Mapping[int, Entry], number: int | None, known: Known | None
+) -> dict[int, str]:
+    """{number: why} of the data sets that count together with one, and of itself.
+
+    A pair that somebody separated is no link, but a third data set may still connect the two.
+
+    :param number: of the data set, None if it is not entered.
+    :param known: its present name and token, which its rows may lack; None for what its rows say.
+    """
+    this = 0 if number is None else number  # data sets are numbered from 1
+    related, separated = _pairs(database)
+    tokens, names = _tokens(database), _names(entries)
+    own_key = "" if known is None else digest_of(known.key)
+    if number is not None:
+        own_key = entries[number].key
+    if known is not None:
+        names.setdefault(known.name, set()).add(this)
+        if known.token:
+            tokens.setdefault(known.token, set()).add(this)
+    not_compared = {
+        other: NOT_COMPARED
+        for other, entry in entries.items()
+        if other not in separated.get(this, ()) and not entry.key == own_key != ""
+    }
+
+    def connected(groups: _Groups) -> dict[int, str]:
+        found = {**not_compared, **_connected(this, related, separated, groups)}
+        return {other: why for other, why in found.items() if other}
+
+    clones = [(CLONES, members) for members in tokens.values()]
+    found = connected([*clones, *((NAMESAKES, members) for members in names.values())])
+    return found if any(entries[other].cap is not None for other in found) else connected(clones)
+
+
+def _connected(
+    start: int, related: Mapping[int, set[int]], separated: Mapping[int, set[int]], groups: _Groups
+) -> dict[int, str]:
+    """{number: why} of ``start`` and of all that are connected with it."""
+    found, waiting = {start: ""}, [start]
+    unreached: dict[int, list[tuple[str, set[int]]]] = {}
+    for why, members in groups:
+        rest = set(members)  # one set for all members of the group
+        for member in members:
+            unreached.setdefault(member, []).append((why, rest))
+    while waiting:
+        number = waiting.pop()
+        near = [(RELATED, related.get(number, set()))]
+        for why, rest in unreached.get(number, ()):
+            others = rest - separated.get(number, set())
+            rest -= others
+            near.append((why, others))
+        for why, others in near:
+            fresh = [other for other in others if other not in found]
+            found.update(dict.fromkeys(fresh, why))
+            waiting += fresh
+    return found
+
+
+def _pairs(database: sqlite3.Connection) -> tuple[dict[int, set[int]], dict[int, set[int]]]:
+    """({number: those that somebody related to it}, {number: those that somebody separated from it})."""
+    pairs: tuple[dict[int, set[int]], dict[int, set[int]]] = {}, {}
+    for row in database.execute("SELECT one, other, counted FROM relatives"):
+        found = pairs[0 if row["counted"] else 1]
+        found.setdefault(row["one"], set()).add(row["other"])
+        found.setdefault(row["other"], set()).add(row["one"])
+    return pairs
+
+
+def _tokens(database: sqlite3.Connection) -> dict[str, set[int]]:
+    """{token: numbers of the data sets of all fits with it}."""
+    rows = database.execute("SELECT name, value FROM facts NOT INDEXED WHERE instr(name, ?) = 1", (_TOKEN,))
+    return {row["name"].removeprefix(_TOKEN): set(map(int, row["value"].split())) for row in rows}
+
+
+def _names(entries: Mapping[int, Entry]) -> dict[str, set[int]]:
+    """{name: numbers of the data sets that have it}."""
+    names: dict[str, set[int]] = {}
+    for number, entry in entries.items():
+        for name in entry.names:
+            names.setdefault(name, set()).add(number)
+    return names
+
+
+def separated_from(database: sqlite3.Connection, number: int | None) -> set[int]:
+    """Numbers of the data sets that somebody declared to share no records with this one."""
+    rows = database.execute("SELECT one, other FROM relatives WHERE NOT counted AND ? IN (one, other)", (number,))
+    return {other for row in rows for other in row}
+
+
+def relate(database: sqlite3.Connection, first: int, second: int, counted: int, why: str) -> None:
+    """Count two data sets together (1) or separately (0) from now on, with the reason. :param first: the smaller number."""
+    database.execute(
+        "INSERT INTO relatives VALUES (?, ?, ?, ?, ?, ?) ON CONFLICT (one, other) DO UPDATE SET "
+        "counted = excluded.counted, why = excluded.why, who = excluded.who, time = excluded.time",
+        (first, second, counted, why, user(), now()),
+    )
