@@ -35,9 +35,10 @@ def test_a_package_is_passed_on():
 
 
 def test_the_table_of_scikit_learn_is_read_without_it():
-    known, values = load_breast_cancer(), published._embedded("breast_cancer.csv")
-    np.testing.assert_array_equal(values, np.column_stack([known.data, known.target]))
-    assert list(published._BREAST_CANCER_BOUNDS) == list(known.feature_names)
+    known, values = load_breast_cancer(), published.breast_cancer()
+    np.testing.assert_array_equal(values[list(known.feature_names)], known.data)
+    assert (values["diagnosis"] == known.target_names[known.target]).all()
+    assert list(published.BREAST_CANCER) == list(known.feature_names)
 
 
 @pytest.mark.parametrize("records", [2, 3, 50, 1000])

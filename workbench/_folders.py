@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 from typing import BinaryIO
 
-__all__ = ["cache", "content", "flush", "open_regular", "put_new", "state"]
+__all__ = ["cache", "content", "flush", "open_regular", "put_new", "state", "title_of"]
 
 _NAME = "dpvi-workbench"
 
@@ -32,6 +32,14 @@ def state() -> Path:
     if sys.platform == "win32":
         return _under("LOCALAPPDATA", "~/AppData/Local") / _NAME
     return _under("XDG_DATA_HOME", "~/Library/Application Support" if sys.platform == "darwin" else "~/.local/share") / _NAME
+
+
+def title_of(path: str | Path) -> str:
+    """The name of a file without suffixes, in letters that are printed.
+
+    Its bytes are read as UTF-8 whatever the locale is, which may know no accents; other bytes are written as \\xe9.
+    """
+    return os.fsencode(Path(path).name.split(".")[0]).decode("utf-8", "backslashreplace")
 
 
 def put_new(partial: Path, path: Path) -> bool:

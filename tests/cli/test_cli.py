@@ -442,16 +442,52 @@ def test_an_unusable_description_of_a_table_is_refused(command, no_fit, table, o
     assert line in refused(command, "fit", "--data", table, "--epsilon", "1", *options)
 
 
+@pytest.mark.parametrize(
+    ("options", "line"),
+    [
+        (["--data", "breast_cancer", "--positive", "Yes"], "positive='Yes': is for tables in files: "),
+        (["--data", "breast_cancer", "--threshold", "0"], "threshold=0: is for tables in files: "),
+        (["--data", "packed.wbr", "--missing", "drop"], "missing='drop': is for tables: "),
+        (["--data", "t.csv", "--formula", "ill ~ age", "--schema", "s.json", "--target", "ill"], "target='ill': is not for"),
+        (["--data", "t.csv", "--formula", "ill ~ age", "--schema", "s.json", "--positive", "1"], "positive='1': is not for"),
+        (["--data", "t.csv", "--formula", "ill ~ age", "--schema", "s.json", "--private-scaling"], "private_scaling=True: "),
+    ],
+)
+def test_an_option_of_tables_that_would_be_ignored_is_refused(command, no_fit, tmp_path, monkeypatch, options, line):
+    monkeypatch.chdir(tmp_path)
+    pathlib.Path("s.json").write_text("{}")
+    assert line in refused(command, "fit", "--epsilon", "1", *options)
+
+
+@pytest.mark.parametrize("words", [[], ["--formula", "ill ~ age + dose", "--family", "bernoulli", "--schema", "s.json"]])
+def test_a_data_set_is_named_by_its_file_or_by_an_option(prepared, table, tmp_path, monkeypatch, words):
+    monkeypatch.chdir(tmp_path)
+    numbers = {name: {"kind": "numeric", "low": 0, "high": 120} for name in ("age", "dose")}
+    pathlib.Path("s.json").write_text(json.dumps({**numbers, "ill": {"kind": "boolean"}}))
+    words = [*(words or ["--target", "ill", "--bounds", "0:120"]), "--epsilon", "1"]
+    for file, name in (("données.csv", "données"), (os.fsdecode(b"donn\xe9es.csv"), "donn\\xe9es")):
+        table.rename(file)
+        assert prepared("fit", "--data", file, *words)[1].name == name
+        table = pathlib.Path(file)
+    assert prepared("fit", "--data", table, *words, "--name", "clinic 2026")[1].name == "clinic 2026"
+    assert prepared("fit", "--data", "breast_cancer", "--epsilon", "1", "--name", "mine")[1].name == "mine"
+
+
 def test_a_model_with_a_target_needs_one(command, table):
     line = refused(command, "fit", "--data", table, "--epsilon", "1", "--bounds", "0:200", "--features", "age")
     assert "has no array 'y', which the model needs (target= names its column)" in line
 
 
-def test_a_bounds_file_that_is_no_json_is_refused(command, no_fit, table, tmp_path):
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [("age: 0-100", "Expecting value"), ('{"age": [0, 1], "age": [0, 120]}', "the key 'age' occurs twice.")],
+)
+def test_a_bounds_file_that_is_no_json_is_refused(command, no_fit, table, tmp_path, text, reason):
     file = tmp_path / "bounds.json"
-    file.write_text("age: 0-100")
+    file.write_text(text)
     options = ["--target", "ill", "--bounds", file]
-    assert f"bounds={str(file)!r}: is not JSON" in refused(command, "fit", "--data", table, "--epsilon", "1", *options)
+    line = refused(command, "fit", "--data", table, "--epsilon", "1", *options)
+    assert f"bounds={str(file)!r}: cannot be read as JSON: {reason}" in line
 
 
 def test_a_missing_file_is_refused(command, no_fit):

@@ -104,7 +104,7 @@ def test_groups_of_a_file_reach_the_hierarchical_model(command, files, tmp_path)
             "colour='red': unknown option of 'logistic'",
         ),
         (["fit", "--data", "mixture", "--epsilon", "1"], "has no array 'y', which the model needs"),
-        (["fit", "--data", "mnist", "--path", "none", "--epsilon", "1"], "none"),
+        (["fit", "--data", "fashion_mnist", "--path", "none", "--epsilon", "1"], "none"),
         (["fit", "--data", "people.csv", "--epsilon", "1", "--schema", "none.json"], "schema='none.json': no such file."),
     ],
 )

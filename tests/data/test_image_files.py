@@ -1,7 +1,6 @@
 """Files that published sets of images are distributed as."""
 
 import gzip
-import pickle
 import struct
 
 import numpy as np
@@ -80,63 +79,3 @@ def test_other_places_are_refused_with_what_is_needed(tmp_path):
     refused(read_image_set, tmp_path / "nowhere", "no such file or folder")
     (tmp_path / "file.txt").write_text("text")
     refused(read_image_set, tmp_path / "file.txt", "must be a folder of IDX files")
-
-
-# --- CIFAR-10 --------------------------------------------------------------------------------------------------------------
-
-PIXELS = np.random.default_rng(0).integers(0, 256, (2, 3072), np.uint8)
-
-
-def cifar(folder, contents):
-    for number, name in enumerate(
-        ("data_batch_1", "data_batch_2", "data_batch_3", "data_batch_4", "data_batch_5", "test_batch")
-    ):
-        (folder / name).write_bytes(contents(number))
-
-
-def published_pickle(_):
-    """The dictionary as Python 2 wrote it: text strings, and NumPy's module under its old name."""
-
-    def text(value):
-        return b"T" + struct.pack("<I", len(value)) + value
-
-    array = b"cnumpy.core.multiarray\n_reconstruct\n(cnumpy\nndarray\n(I0\nt" + text(b"b") + b"tR(I1\n(I2\nI3072\nt"
-    array += b"cnumpy\ndtype\n(" + text(b"u1") + b"I0\nI1\ntR(I3\n" + text(b"|") + b"NNNI-1\nI-1\nI0\ntb"
-    array += b"I00\n" + text(PIXELS.tobytes()) + b"tb"
-    return b"(d" + text(b"data") + array + b"s" + text(b"labels") + b"(lI3\naI9\nas."
-
-
-@pytest.mark.parametrize(
-    "contents",
-    [published_pickle, *(lambda _, p=p: pickle.dumps({b"data": PIXELS, b"labels": [3, 9]}, protocol=p) for p in (2, 4))],
-    ids=["published", "protocol 2", "protocol 4"],
-)
-def test_batches_of_cifar_are_read_in_order(tmp_path, contents):
-    cifar(tmp_path, contents)
-    images = read_image_set(tmp_path)
-    assert (images.train_images.shape, images.test_images.shape) == ((10, 32, 32, 3), (2, 32, 32, 3))
-    assert images.train_labels.tolist() == [3, 9] * 5
-    # red, green and blue of the pixel in the second row and third column
-    assert images.test_images[1, 1, 2].tolist() == [PIXELS[1, colour * 1024 + 34] for colour in range(3)]
-
-
-class Harmful:
-    def __reduce__(self):
-        return print, ("this code came from a file",)
-
-
-@pytest.mark.parametrize(
-    "content",
-    [
-        pickle.dumps({b"data": Harmful(), b"labels": [3, 9]}),
-        b"",
-        b"text",
-        pickle.dumps([1]),
-        pickle.dumps({b"data": PIXELS[:, 1:]}),
-    ],
-    ids=["harmful", "empty", "text", "list", "size"],
-)
-def test_a_batch_that_holds_something_else_is_refused_and_runs_nothing(tmp_path, capsys, content):
-    cifar(tmp_path, lambda _: content)
-    refused(read_image_set, tmp_path, "is not a batch of CIFAR-10")
-    assert capsys.readouterr().out == ""

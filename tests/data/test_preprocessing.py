@@ -5,7 +5,14 @@ import pandas as pd
 import pytest
 
 from workbench import ArgumentError
-from workbench.data.preprocessing import checked_bounds, numeric_features, scale_to_bounds, standardise, text_of
+from workbench.data.preprocessing import (
+    checked_bounds,
+    checked_pair,
+    numeric_features,
+    scale_to_bounds,
+    standardise,
+    text_of,
+)
 
 BOUNDS = {"a": (0.0, 10.0), "b": (-2.0, 2.0)}
 
@@ -36,18 +43,25 @@ def test_scaling_looks_at_one_record_at_a_time():
 
 LARGEST = np.finfo(float).max
 SMALLEST = np.finfo(float).smallest_subnormal
+ENDS = [(-9e18, 9e18), (0, 9e18), (-9e18, 0), (0, 1e-18), (-SMALLEST, 9e18), (8e18, 9e18)]
 
 
-@pytest.mark.parametrize(
-    ("low", "high"),
-    [(-LARGEST, LARGEST), (0, LARGEST), (-LARGEST, 0), (-1e308, 1e308), (0, SMALLEST), (-SMALLEST, LARGEST), (1e300, 2e300)],
-)
+@pytest.mark.parametrize(("low", "high"), ENDS)
 def test_bounds_at_the_ends_of_the_numbers_map_to_minus_one_and_one(low, high):
     values = np.array([[low], [high], [LARGEST], [-LARGEST]])
-    assert scale_to_bounds(values, {"a": (low, high)})[:, 0].tolist() == [-1, 1, 1, -1]
+    assert scale_to_bounds(values, {"a": checked_pair("a", (low, high))})[:, 0].tolist() == [-1, 1, 1, -1]
 
 
-@pytest.mark.parametrize(("low", "high"), [(-LARGEST, LARGEST), (-1e308, 1e308), (0, LARGEST), (1e300, 2e300)])
+@pytest.mark.parametrize("pair", [(-1e308, 1e308), (0, LARGEST), (0, 9.1e18), (0, SMALLEST), (0, 1e-19), (1e300, 2e300)])
+def test_bounds_are_refused_whose_differences_have_no_squares_in_float32(pair):
+    with pytest.raises(ArgumentError, match=r"^age=\(.*must be within -9e\+18 .. 9e\+18 and at least 1e-18 apart"):
+        checked_pair("age", pair)
+    low, high = map(np.float32, ENDS[0])
+    assert np.isfinite((high - low) ** 2)
+    assert np.isfinite((1 / np.float32(1e-18)) ** 2)
+
+
+@pytest.mark.parametrize(("low", "high"), ENDS)
 def test_middle_of_wide_bounds_maps_to_zero(low, high):
     middle = np.array([[low / 2 + high / 2]])
     assert scale_to_bounds(middle, {"a": (low, high)}).item() == pytest.approx(0, abs=1e-6)

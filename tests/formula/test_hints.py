@@ -277,7 +277,7 @@ def test_any_text_is_a_design_or_an_argument_error(pieces):
 # ---- tables that do not fit their declaration -----------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("cells", [(1, 2), (-1, 1), ("F", "T"), ("nein", "ja")])
+@pytest.mark.parametrize("cells", [(1, 2), (-1, 1), ("nein", "ja")])
 def test_two_values_other_than_those_of_bool_are_told_how_to_be_declared(cells):
     frame = pd.DataFrame({"y": [*cells] * 30, "x": np.linspace(0, 1, 60)})
     bounds = {"x": (0, 1)}
@@ -286,6 +286,19 @@ def test_two_values_other_than_those_of_bool_are_told_how_to_be_declared(cells):
     assert "Declare its two values as text, first the one that counts as 0: schema={'y': ['1', '2']}" in error.expectation
     as_told = wb.models.formula("y ~ x", "bernoulli", {"y": [str(cell) for cell in cells], **bounds})
     assert as_told.dataset(frame).classes == tuple(map(str, cells))
+
+
+@pytest.mark.parametrize("cells", [(0, 1), (False, True), ("F", "T"), ("No", "yes"), ("False", "True"), ("0", "1")])
+def test_a_boolean_response_takes_the_words_that_a_boolean_column_takes(cells):
+    frame = pd.DataFrame({"y": [*cells] * 30, "x": np.linspace(0, 1, 60)})
+    model = wb.models.formula("y ~ x", "bernoulli", {"y": bool, "x": (0, 1)})
+    assert wb.data.Schema({"y": wb.data.Boolean()}).encode(frame[:2]).tolist() == [[-1], [1]]
+    for table in (frame, frame.set_index("y")):
+        made = model.dataset(table, evaluation=table.head(2))
+        assert [array.tolist() for array in (made.train[-1][:2], made.evaluation[-1])] == [[0, 1], [0, 1]]
+    for word in ("maybe", ""):
+        assert "Declare its two values" in refusal(model.dataset, frame.assign(y=[word, *frame["y"][1:]])).expectation
+    assert refusal(model.dataset, frame.assign(y=[None, *frame["y"][1:]])).code == "missing"
 
 
 def test_an_empty_table_has_too_few_rows():

@@ -178,6 +178,8 @@ def test_made_up_data_wait_for_their_seed(plan):
         ("a: 1\nb: !!python/object/apply:os.getcwd []", "yaml", "(line 2)."),
         ("a = 1\nb = nothing", "toml", "cannot be read as TOML: Invalid value (at line 2"),
         ('{\n"a": }', "json", "cannot be read as JSON: Expecting value: line 2"),
+        ('{"epsilons": [1], "seeds": 2, "epsilons": [8]}', "json", "the key 'epsilons' occurs twice."),
+        ('{"data": {"bounds": {"age": [0, 1], "age": [0, 9]}}}', "json", "the key 'age' occurs twice."),
         ("- 1", "yaml", "must be a mapping"),
         ("\n", "yaml", "must be a mapping"),
         ("a", "ini", "the suffix must be one of .yaml, .yml, .toml, .json."),

@@ -15,6 +15,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+from workbench import _folders
 from workbench._numbers import upper
 from workbench._validate import ArgumentError
 from workbench.cli import ledger as ledger_commands
@@ -30,7 +31,7 @@ from workbench.cli.shell import (
     schema,
     stopped_by_interrupt,
 )  # fmt: skip
-from workbench.cli.table import add_data, dataset, declared_privacy, of_tables, split_of
+from workbench.cli.table import add_data, check_used, dataset, declared_privacy, named_dataset, of_tables, split_of
 from workbench.fitting import settings, sources
 
 __all__ = ["add", "fit_arguments", "fit_words"]
@@ -222,6 +223,7 @@ def _model_and_data(arguments: argparse.Namespace) -> tuple[Any, Any]:
     return sources.model(arguments.model, model_options(arguments.option)), dataset(arguments)
 
 
+_OF_FORMULAS = ("schema", "missing", "unit_id", "max_rows", "unit_mean")  # options of tables
 _FORMULA_ONLY = ("family", "link", "prior", "trials", "exposure", "observed")
 
 
@@ -236,8 +238,9 @@ def _formula_and_data(arguments: argparse.Namespace, given: dict[str, Any]) -> t
     options = {"schema": written} | sources.unit_in(written)
     declared = options.pop("schema")
     given["priors"] = _priors(given.pop("prior", []))
+    check_used(arguments, "is not for formulas: the file of --schema declares the columns.", _OF_FORMULAS)
     if not sources.is_file(arguments.data):
-        found = data.load(arguments.data, path=arguments.path, **split_of(arguments, is_named=True))
+        found = named_dataset(arguments)
         return models.formula(arguments.formula, schema=schema_of(found) if declared is None else declared, **given), found
     if declared is None:
         raise ArgumentError("schema", None, "declare the columns of the formula in a file: give --schema FILE.json.")
@@ -249,7 +252,7 @@ def _formula_and_data(arguments: argparse.Namespace, given: dict[str, Any]) -> t
     return model, model.dataset(
         read_table(arguments.data, model.columns.schema),
         **(options | declared_privacy(arguments)),
-        name=Path(arguments.data).name.split(".")[0],
+        name=_folders.title_of(arguments.data) if arguments.name is None else arguments.name,
         **split_of(arguments),
     )
 

@@ -14,7 +14,7 @@ from dataclasses import MISSING
 from pathlib import Path
 from typing import Any, NoReturn
 
-from workbench import _folders, _interrupt, _validate
+from workbench import _folders, _interrupt, _json, _validate
 from workbench._validate import ArgumentError
 from workbench.fitting.settings import AUTO, about, default_of
 
@@ -60,13 +60,13 @@ def _json_file(argument: str, text: str) -> Any:
     if not path.is_file():
         raise ArgumentError(argument, text, "is no regular file." if path.exists() else "no such file.")
     try:
-        return json.loads(_folders.content(path, _MOST_BYTES))
+        return _json.loads(_folders.content(path, _MOST_BYTES))
     except OSError as error:
         raise ArgumentError(argument, text, f"cannot be read ({error.strerror}).") from None
     except RecursionError:
         raise ArgumentError(argument, text, "is nested too deeply.") from None
     except ValueError as error:
-        raise ArgumentError(argument, text, f"is not JSON: {error}") from None
+        raise ArgumentError(argument, text, f"cannot be read as JSON: {error}.") from None
 
 
 def bounds(texts: Sequence[str]) -> Any:
@@ -106,9 +106,11 @@ def model_options(texts: Sequence[str]) -> dict[str, Any]:
         if not equals or not name:
             raise ArgumentError("option", text, "write NAME=VALUE, as in --option prior_scale=2.")
         try:
-            options[name] = json.loads(value)
-        except ValueError:
+            options[name] = _json.loads(value)
+        except json.JSONDecodeError:
             options[name] = value
+        except ValueError as error:
+            raise ArgumentError("option", text, f"cannot be read as JSON: {error}.") from None
         except RecursionError:
             raise ArgumentError("option", text, "is nested too deeply.") from None
     return options

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import argparse
+import dataclasses
+from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +14,8 @@ from workbench.fitting import sources
 from workbench.fitting.sources import RECORDS
 
 __all__ = [
-    "RECORDS", "add_data", "add_packed", "add_table", "dataset", "declared_privacy", "of_tables", "packed", "split_of",
-    "table_options",
+    "RECORDS", "add_data", "add_packed", "add_table", "check_used", "dataset", "declared_privacy", "named_dataset",
+    "of_tables", "packed", "split_of", "table_options",
 ]  # fmt: skip
 
 _MANY: dict[str, Any] = {"nargs": "+", "metavar": "NAME"}
@@ -52,6 +54,7 @@ _FROM_A_FILE: dict[str, tuple[str, dict[str, Any]]] = {
 
 def add_data(fit: argparse.ArgumentParser) -> None:
     """Add the options for a fit's records: a named data set's location, a table, or packed records."""
+    fit.add_argument("--name", help="of the data set, in the ledger and in reports (default: that of the file)")
     fit.add_argument("--path", help="location of a named data set that is not shipped with the package")
     add_table(fit)
     add_packed(fit)
@@ -90,13 +93,40 @@ def dataset(arguments: argparse.Namespace) -> Any:
     from workbench import data
 
     if not sources.is_file(arguments.data):
-        return data.load(arguments.data, path=arguments.path, **split_of(arguments, is_named=True))
+        check_used(arguments, f"is for tables in files: the columns of {arguments.data} are declared.")
+        return named_dataset(arguments)
     if Path(arguments.data).suffix == RECORDS:
-        return packed(arguments)
+        check_used(arguments, f"is for tables: {arguments.data} was declared as it was packed.")
+        return _renamed(packed(arguments), arguments)
     options = table_options(arguments) | declared_privacy(arguments)
+    options |= {} if arguments.name is None else {"name": arguments.name}
     if Path(arguments.data).suffix.lower() == ".npz":  # whose arrays are named, and not columns of a table
         options = {name: value for name, value in options.items() if value is not None}
     return data.from_file(arguments.data, **options)
+
+
+def named_dataset(arguments: argparse.Namespace) -> Any:
+    """The data set that ``--data`` names."""
+    from workbench import data
+
+    return _renamed(data.load(arguments.data, path=arguments.path, **split_of(arguments, is_named=True)), arguments)
+
+
+def _renamed(made: Any, arguments: argparse.Namespace) -> Any:
+    return made if arguments.name is None else dataclasses.replace(made, name=arguments.name)
+
+
+def check_used(arguments: argparse.Namespace, reason: str, used: Collection[str] = ()) -> None:
+    """Check that no option of ``add_table`` is given that would be ignored.
+
+    :param used: names of those that are not.
+    :raises ArgumentError: with ``reason``, naming the option.
+    """
+    for option, (_, kind) in _FROM_A_FILE.items():
+        name = option[2:].replace("-", "_")
+        value = getattr(arguments, name)
+        if name not in used and value is not None and value is not False and value != kind.get("default"):
+            raise ArgumentError(name, value, reason)
 
 
 def packed(arguments: argparse.Namespace) -> Any:

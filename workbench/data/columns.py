@@ -47,7 +47,8 @@ class Numeric:
     :param whole: True to round decoded values to whole numbers.
     :param missing: True where values may be missing, a public fact. The middle of the range then stands for them, and one
         more feature, "age is missing", is 1 for them and 0 for others. Each row is encoded from its own value.
-    :raises ArgumentError: unless both are finite with low < high and, if ``whole``, contain a whole number.
+    :raises ArgumentError: unless both are finite with low < high, at most 9e18 in size and at least 1e-18 apart and, if
+        ``whole``, contain a whole number.
     """
 
     kind: ClassVar[str] = "numeric"
@@ -108,8 +109,7 @@ class Numeric:
         if self.missing:
             values = replace(self, missing=False).decode(encoded[:, :1]).astype(np.float64)
             return np.where(encoded[:, 1] >= 0.5, np.nan, values)
-        # halved first, so that the distance of the largest numbers is finite
-        middle, reach = self.low / 2 + self.high / 2, self.high / 2 - self.low / 2
+        middle, reach = self.middle, self.high / 2 - self.low / 2
         values = np.clip(middle + np.clip(encoded[:, 0], -1, 1) * reach, self.low, self.high)
         if self.whole:
             return np.clip(np.rint(values), math.ceil(self.low), math.floor(self.high)).astype(np.int64)

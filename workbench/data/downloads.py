@@ -1,17 +1,17 @@
-"""Sources of published data sets: the user's data folder, or OpenML through scikit-learn's cache."""
+"""Published files: in the user's data folder, or downloaded and kept, with a hash that says that they are the right ones."""
 
 from __future__ import annotations
 
-import http.client
+import logging
 import os
-import warnings
-import zlib
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 from workbench import _folders, _validate
 
-__all__ = ["data_folder", "fetch_openml", "find_in_folder", "openml_folder"]
+__all__ = ["data_folder", "download_folder", "downloaded", "find_in_folder"]
+
+_RETRIES, _PATIENCE = 2, 30  # seconds without an answer
 
 
 def data_folder() -> Path | None:
@@ -28,26 +28,30 @@ def find_in_folder(*names: str) -> Path | None:
     return next((folder / name for name in names if (folder / name).exists()), None)
 
 
-def openml_folder() -> Path:
-    """Where downloads are kept: ``$WORKBENCH_DATA/openml``, else ``dpvi-workbench/openml`` in the user's cache folder."""
-    return (data_folder() or _folders.cache()) / "openml"
+def download_folder() -> Path:
+    """Where downloads are kept: ``$WORKBENCH_DATA/downloads``, else ``dpvi-workbench/downloads`` in the cache folder."""
+    return (data_folder() or _folders.cache()) / "downloads"
 
 
-def fetch_openml(name: str, instead: str, /, **query: Any) -> Any:
-    """A data set of OpenML, from the cache if it was downloaded before.
+def downloaded(name: str, base: str, files: Mapping[str, str], instead: str) -> list[Path]:
+    """The files of a published data set, which are downloaded unless they were before.
 
-    :param name: its name here.
+    :param name: its name here, also that of their folder.
+    :param base: address before the names of the files.
+    :param files: hash of each file by its name, as "md5:..." or of SHA-256.
     :param instead: what the user may do without a network.
-    :param query: arguments of scikit-learn's ``fetch_openml``.
-    :raises ArgumentError: naming ``data``, with ``instead``, if it cannot be downloaded.
+    :raises ArgumentError: naming ``data``, with ``instead``, if a file cannot be downloaded, or is another one.
     """
-    from sklearn import datasets
+    import pooch  # takes long to import
 
+    log, fetcher = pooch.get_logger(), pooch.HTTPDownloader(timeout=_PATIENCE)
+    level = log.level
+    log.setLevel(logging.WARNING)  # or it writes to standard error
     try:
-        with warnings.catch_warnings():
-            warnings.filterwarnings("ignore", message="A network error occurred")  # the error below says so
-            return datasets.fetch_openml(data_home=str(openml_folder()), n_retries=1, delay=0.1, parser="pandas", **query)
-    # no network, no such entry, a cache that cannot be written, an answer cut short
-    except (OSError, ValueError, EOFError, zlib.error, http.client.HTTPException, ImportError) as error:
+        store = pooch.create(download_folder() / name, base, registry=dict(files), retry_if_failed=_RETRIES)
+        return [Path(store.fetch(file, downloader=fetcher)) for file in files]
+    except (OSError, ValueError) as error:  # no network, a folder that cannot be written; a file with another hash
         reason = (str(error).strip() or type(error).__name__).splitlines()[0]
-        raise _validate.ArgumentError("data", name, f"could not be downloaded from OpenML ({reason}). {instead}") from error
+        raise _validate.ArgumentError("data", name, f"could not be downloaded ({reason}). {instead}") from error
+    finally:
+        log.setLevel(level)

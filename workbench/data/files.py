@@ -9,7 +9,7 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
-from workbench import _validate
+from workbench import _folders, _validate
 from workbench._lazy import pd
 from workbench.data.arrays import from_arrays
 from workbench.data.columns import Categorical
@@ -84,7 +84,7 @@ def from_csv(
         is none of these.
     """
     frame = read_csv(path, text=text_columns(options), separator=separator, decimal=decimal)
-    name = _name(path) if isinstance(path, (str, Path)) else "table"
+    name = _folders.title_of(path) if isinstance(path, (str, Path)) else "table"
     return from_frame(frame, **{"name": name, **options})
 
 
@@ -99,7 +99,7 @@ def from_parquet(path: str | Path, **options: Any) -> Dataset:
     :raises ArgumentError: if the file is missing or not a table, or pyarrow is not installed, naming ``path``.
     """
     frame = _parquet(path, lambda file: pd.read_parquet(file, engine="pyarrow"))
-    return from_frame(frame, **{"name": _name(path), **options})
+    return from_frame(frame, **{"name": _folders.title_of(path), **options})
 
 
 def read_table(path: str | Path, schema: Schema) -> pd.DataFrame:
@@ -138,7 +138,9 @@ def from_npz(path: str | Path, **options: Any) -> Dataset:
         raise _validate.ArgumentError(
             "path", str(path), f"must have an array 'x' or 'x_train'; it has {', '.join(sorted(arrays)) or 'none'}."
         )
-    settings: dict[str, Any] = {"name": _name(path)} | ({} if unit_id is None else {"unit": unit_called(unit_id)})
+    settings: dict[str, Any] = {"name": _folders.title_of(path)} | (
+        {} if unit_id is None else {"unit": unit_called(unit_id)}
+    )
     if "x_test" in arrays:
         missing = [f"{name}_test" for name in held if f"{name}_test" not in arrays]
         if missing:
@@ -226,7 +228,3 @@ def text_columns(options: Mapping[str, Any]) -> dict[str, set[str]]:
 def _as_text(values: Any) -> set[str]:
     """Those of ``values`` that are text; none for a number of classes, or what is refused later."""
     return {value for value in values if isinstance(value, str)} if isinstance(values, Iterable) else set()
-
-
-def _name(path: str | Path) -> str:
-    return Path(path).name.split(".")[0]

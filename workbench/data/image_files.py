@@ -1,14 +1,12 @@
-"""Published sets of images in the formats of their distribution: IDX files, NumPy's .npz, and CIFAR's batches."""
+"""Published sets of images in the formats of their distribution: IDX files, and NumPy's .npz."""
 
 from __future__ import annotations
 
 import gzip
-import io
-import pickle
 import struct
 import zlib
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -23,7 +21,6 @@ _IDX_NAMES = {
     "test_images": "t10k-images-idx3-ubyte",
     "test_labels": "t10k-labels-idx1-ubyte",
 }
-_CIFAR_BATCHES = tuple(f"data_batch_{number}" for number in range(1, 6))
 
 
 class ImageSet(NamedTuple):
@@ -36,7 +33,7 @@ class ImageSet(NamedTuple):
 
 
 def read_image_set(path: str | Path) -> ImageSet:
-    """Images from an .npz (x_train, y_train, x_test, y_test), a folder of IDX files, or one of CIFAR's batches.
+    """Images from an .npz (x_train, y_train, x_test, y_test), or a folder of IDX files.
 
     :raises ArgumentError: naming ``path``, if it is none of these.
     """
@@ -50,23 +47,14 @@ def read_image_set(path: str | Path) -> ImageSet:
                 "path", str(path), f"has no array {missing[0]!r}; it must have {', '.join(names)}."
             )
         x_train, y_train, x_test, y_test = (arrays[name] for name in names)
-        return ImageSet(x_train, y_train.reshape(-1), x_test, y_test.reshape(-1))  # Keras has CIFAR's labels in a column
+        return ImageSet(x_train, y_train.reshape(-1), x_test, y_test.reshape(-1))
     if place.is_dir():
         if all(_idx_file(place, name) for name in _IDX_NAMES.values()):
             return ImageSet(*(read_idx(_idx_file(place, name)) for name in _IDX_NAMES.values()))  # type: ignore[arg-type]
-        if all((place / name).is_file() for name in (*_CIFAR_BATCHES, "test_batch")):
-            return _read_cifar(place)
         raise _validate.ArgumentError(
-            "path",
-            str(path),
-            f"is a folder with neither {', '.join(_IDX_NAMES.values())} (or the same with .gz) nor CIFAR-10's data_batch_1 "
-            ".. data_batch_5 and test_batch.",
+            "path", str(path), f"is a folder without {', '.join(_IDX_NAMES.values())} (or the same with .gz)."
         )
-    what = (
-        "must be a folder of IDX files or of CIFAR-10's batches, or an .npz file."
-        if place.exists()
-        else "no such file or folder."
-    )
+    what = "must be a folder of IDX files or an .npz file." if place.exists() else "no such file or folder."
     raise _validate.ArgumentError("path", str(path), what)
 
 
@@ -100,36 +88,3 @@ def _idx_file(folder: Path, name: str) -> Path | None:
     spellings = (name, name.replace("-idx", ".idx"))
     candidates = [folder / f"{spelling}{suffix}" for spelling in spellings for suffix in ("", ".gz")]
     return next((file for file in candidates if file.is_file()), None)
-
-
-class _ArraysOnly(pickle.Unpickler):
-    """Reads CIFAR's pickles of NumPy arrays, lists and text, and refuses everything that could run code."""
-
-    def find_class(self, module: str, name: str) -> Any:
-        if module in ("numpy.core.multiarray", "numpy._core.multiarray") and name == "_reconstruct":
-            return np.ndarray.__reduce__(np.empty(0))[0]
-        if module == "numpy" and name in ("ndarray", "dtype"):
-            return getattr(np, name)
-        if (module, name) == ("_codecs", "encode"):
-            return _latin1
-        raise pickle.UnpicklingError(f"{module}.{name} does not belong in a file of arrays")
-
-
-def _latin1(text: str, encoding: str) -> bytes:
-    return text.encode("latin1")
-
-
-def _read_cifar(folder: Path) -> ImageSet:
-    batches = [_cifar_batch(folder / name) for name in (*_CIFAR_BATCHES, "test_batch")]
-    images, labels = zip(*batches, strict=True)
-    return ImageSet(np.concatenate(images[:-1]), np.concatenate(labels[:-1]), images[-1], labels[-1])
-
-
-def _cifar_batch(file: Path) -> tuple[np.ndarray, np.ndarray]:
-    try:
-        batch = _ArraysOnly(io.BytesIO(file.read_bytes()), encoding="bytes").load()
-        # rows are the red, then the green, then the blue pixels
-        images = np.asarray(batch[b"data"], np.uint8).reshape(-1, 3, 32, 32).transpose(0, 2, 3, 1)
-        return images, np.asarray(batch[b"labels"], np.int64)
-    except (OSError, EOFError, pickle.UnpicklingError, KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
-        raise _validate.ArgumentError("path", str(file), f"is not a batch of CIFAR-10: {error}") from error

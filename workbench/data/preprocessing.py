@@ -50,8 +50,16 @@ def checked_bounds(bounds: Any, features: list[str]) -> Bounds:
     return {name: checked_pair(f"bounds[{name!r}]", bounds[name]) for name in features}
 
 
+# The square of the widest range and that of the inverse of the narrowest one are numbers of float32, in which models
+# compute and their coefficients are converted to the columns' own units.
+_LARGEST_BOUND, _NARROWEST_RANGE = 9e18, 1e-18
+
+
 def checked_pair(argument: str, value: Any) -> tuple[float, float]:
-    """``value`` as (low, high), finite with low < high; else an ``ArgumentError`` that names ``argument``."""
+    """``value`` as (low, high), finite with low < high, at most 9e18 in size and at least 1e-18 apart.
+
+    :raises ArgumentError: naming ``argument``.
+    """
     try:
         low, high = value
         low, high = float(low), float(high)
@@ -59,6 +67,13 @@ def checked_pair(argument: str, value: Any) -> tuple[float, float]:
         raise _validate.ArgumentError(argument, value, f"must be a pair of numbers (low, high){_of_dates(value)}.") from None
     if not (np.isfinite(low) and np.isfinite(high) and low < high):
         raise _validate.ArgumentError(argument, value, "must be finite with low < high.")
+    if max(-low, high) > _LARGEST_BOUND or high - low < _NARROWEST_RANGE:
+        raise _validate.ArgumentError(
+            argument,
+            value,
+            f"must be within {-_LARGEST_BOUND:g} .. {_LARGEST_BOUND:g} and at least {_NARROWEST_RANGE:g} apart, or squares "
+            "of differences are no numbers of float32: declare the range that the column can have, or use another unit.",
+        )
     return low, high
 
 
@@ -256,9 +271,6 @@ def scale_to_bounds(values: np.ndarray, bounds: Bounds) -> np.ndarray:
     """float32 features in [-1, 1]: each value is cut to its feature's bounds and mapped linearly."""
     low = np.array([pair[0] for pair in bounds.values()])
     high = np.array([pair[1] for pair in bounds.values()])
-    # an exact factor that keeps twice the distance of the largest numbers finite
-    unit = np.where(np.maximum(np.abs(low), np.abs(high)) > 1e300, 0.125, 1.0)
-    low, high, values = low * unit, high * unit, values * unit
     return (2 * (np.clip(values, low, high) - low) / (high - low) - 1).astype(np.float32)
 
 

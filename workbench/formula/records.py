@@ -21,6 +21,7 @@ from workbench.data.preprocessing import (
     DECLARATION,
     MISSING,
     as_truth,
+    column_name,
     listed,
     may_hold_numbers,
     numbers_in,
@@ -28,7 +29,7 @@ from workbench.data.preprocessing import (
     two_values,
     unfit,
 )
-from workbench.data.schema import Schema, columns_of
+from workbench.data.schema import Schema, as_table, columns_of, with_index
 from workbench.formula.design import Design, design_of
 from workbench.formula.factors import declared_column, level_names
 from workbench.formula.families import Family, Response
@@ -120,9 +121,10 @@ class Columns:
         elif self.response.levels and not isinstance(declared, Boolean):
             how["classes"] = self.response.levels
         if isinstance(options.get("evaluation"), pd.DataFrame):
-            options["evaluation"] = self._cut_together(options["evaluation"])
+            options["evaluation"] = self._cut_together(self._with_truth(options["evaluation"]))
+        table = self._cut_together(self._with_truth(frame))
         try:
-            made = from_frame(self._cut_together(frame), target=self.response.name, schema=self.features, **how, **options)
+            made = from_frame(table, target=self.response.name, schema=self.features, **how, **options)
             return dataclasses.replace(made, cut_together=tuple(self.extras.values()))
         except _validate.ArgumentError as error:
             if error.argument not in ("positive", "target") or error.code == MISSING:
@@ -138,6 +140,16 @@ class Columns:
         """The arrays that a prediction takes, of a table in its own units."""
         values = self.design.values(frame)
         return self.design.encode(values) | self._encoded(frame, None)
+
+    def _with_truth(self, frame: Any) -> Any:
+        """A table whose response, if it is boolean, has 1 and 0 for the words that other boolean columns take."""
+        if not isinstance(self.schema.columns[self.response.name], Boolean):
+            return frame
+        frame = with_index(as_table("frame", frame), [self.response.name]).copy(deep=False)
+        for place, label in enumerate(frame.columns):
+            if column_name(label) == self.response.name:
+                frame.isetitem(place, as_truth(frame.iloc[:, place]))
+        return frame
 
     def _cut_together(self, frame: Any) -> Any:
         """A table in which values that belong together are cut together (``Family.cut_together``), row by row.

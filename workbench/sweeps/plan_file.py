@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import functools
 import inspect
-import json
 import re
 import tomllib
 from collections.abc import Callable, Collection, Iterable
@@ -19,7 +18,7 @@ from typing import Any, ClassVar
 
 import yaml
 
-from workbench import _validate
+from workbench import _json, _validate
 from workbench import data as data_sets
 from workbench.fitting import sources
 from workbench.fitting.settings import names
@@ -94,7 +93,7 @@ def _yaml(text: str) -> Any:
         raise ValueError(f"{error.reason} (line {text.count(chr(10), 0, error.position) + 1})") from None
 
 
-_FORMATS: dict[str, Callable[[str], Any]] = {".yaml": _yaml, ".yml": _yaml, ".toml": tomllib.loads, ".json": json.loads}
+_FORMATS: dict[str, Callable[[str], Any]] = {".yaml": _yaml, ".yml": _yaml, ".toml": tomllib.loads, ".json": _json.loads}
 
 
 def _mapping(argument: str, file: Path) -> dict[str, Any]:

@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from workbench import _validate
+from workbench import _folders, _validate
 from workbench._lazy import pd
 from workbench.data import splits
 from workbench.data.dataset import Dataset
@@ -173,7 +173,7 @@ def _form(
     if encoding.unit_id is not None:
         none = np.empty(0, np.int32)
         units = Units(none, checked_max_rows(options["max_rows"]), none, bool(options.get("unit_mean", False)))
-    name, described = options.get("name", table.path.name.split(".")[0]), encoding.facts(arrays, table.labels)
+    name, described = options.get("name", _folders.title_of(table.path)), encoding.facts(arrays, table.labels)
     facts = public_facts(Dataset(name=name, train=(), evaluation=(), units=units, **described))
     record = layout(facts)
     if record.itemsize > block_size:

@@ -16,6 +16,7 @@ from workbench import _validate
 from workbench.data.dataset import PRESENT, Dataset
 from workbench.data.storage import oblivious
 from workbench.data.storage.blocks import RecordsError
+from workbench.data.storage.contents import Declared
 from workbench.data.storage.facts import dataset_facts
 from workbench.data.storage.form import EVALUATION, ROWS, TRAIN, Opened, open_file
 from workbench.data.storage.keys import found_key, named_key
@@ -170,6 +171,7 @@ class Stored:
         self.scratch = opened.path.absolute().parent if scratch is None else scratch
         kept = opened.private.get("fingerprints", {}) if opened.form.is_encrypted else {}
         self.fingerprints: dict[str, str] = dict(kept)  # of ``ledger.fingerprint``
+        self._declared = None if opened.form.is_encrypted else Declared(opened.form.facts)  # what is sealed is ``pack``'s
         self._mapped: np.ndarray | None = None
         self._is_verified = np.zeros(opened.form.blocks[0], bool)  # blocks of ``_mapped``
         weakref.finalize(self, os.close, opened.handle)
@@ -189,25 +191,39 @@ class Stored:
         """(number of the first one, records) of a part, some at a time, in their order.
 
         :param blocks: those that are read. By default all are, those without records too: how many there are is not seen.
+        :raises RecordsError: if a block was altered or is damaged, or a record contradicts what the file declares; after all
+            blocks, if units have another number of rows than it says.
         """
         form, number = self.opened.form, self.opened.number(part)
         record, per_block = form.of_part(part)
         at_once = max(1, min(_AT_ONCE, self.memory // 16) // form.size_of(part))
+        rows, is_whole = 0, blocks is None
         blocks = range(form.blocks[part - TRAIN]) if blocks is None else blocks
         for first in blocks[::at_once]:
             start, count = first * per_block, min(at_once, blocks.stop - first)
-            records = np.frombuffer(self.opened.part(part).read(first, count), record)
-            yield start, records[: max(0, number - start)]
+            records = np.frombuffer(self.opened.part(part).read(first, count), record)[: max(0, number - start)]
+            self._check(records)
+            rows += self._rows(part, records)
+            yield start, records
+        if is_whole and rows != self.opened.rows(part):
+            raise RecordsError(self.opened.path, "has another number of rows than it says.")
+
+    def _rows(self, part: int, records: np.ndarray) -> int:
+        """How many rows some records of a part have; of evaluation records, how many their units are said to have."""
+        if self.opened.form.units is None:
+            return len(records)
+        return int(np.sum(records[ROWS], dtype=np.int64) if part == EVALUATION else np.sum(records[PRESENT] > 0))
+
+    def _check(self, records: np.ndarray) -> None:
+        if self._declared is not None and not self._declared.allows(records):
+            raise RecordsError(self.opened.path, "has a record that contradicts its own declarations.")
 
     def units(self, names: tuple[str, ...]) -> Iterator[StoredArray]:
         """The arrays of whole training units, and which rows are there."""
         return (StoredArray(self, TRAIN, name, is_rows=False) for name in (*names, PRESENT))
 
     def loaded(self, part: int) -> tuple[tuple[np.ndarray, ...], np.ndarray | None]:
-        """(arrays of a part, numbers of rows of units). It takes one pass over the file, whichever records there are.
-
-        :raises RecordsError: if there are fewer rows than the file says.
-        """
+        """(arrays of a part, numbers of rows of units). It takes one pass over the file, whichever records there are."""
         views = [StoredArray(self, part, name) for name in dataset_facts(self.opened.form.facts)["arrays"]]
         arrays, counts, done = tuple(np.empty(view.shape, view.dtype) for view in views), [np.empty(0, np.int32)], 0
         for _, records in self.scan(part):
@@ -215,21 +231,19 @@ class Stored:
             done = ends[0]
             if self.opened.form.units is not None:
                 counts.append(records[ROWS][records[ROWS] > 0] if part == EVALUATION else _counts(records[PRESENT]))
-        if done != self.opened.rows(part):
-            raise RecordsError(self.opened.path, "has another number of rows than it says.")
         return arrays, None if self.opened.form.units is None else np.concatenate(counts)
 
     def take(self, places: np.ndarray) -> np.ndarray:
         """The training records at ``places``, int[M]: each block that has some of them is read once.
 
-        :raises RecordsError: if one of these blocks was altered or is damaged. A block in the clear is verified where it is
-            first read by this object.
+        :raises RecordsError: as ``scan``, of these blocks. One in the clear is verified where this object first reads it.
         """
         form = self.opened.form
         if not form.is_encrypted:
             blocks, mapped = places // form.per_block, self._map()
             for block in np.unique(blocks[~self._is_verified[blocks]]).tolist():
-                self.opened.part(TRAIN).read(block)
+                records = np.frombuffer(self.opened.part(TRAIN).read(block), form.record, form.per_block)
+                self._check(records[: max(0, self.opened.number(TRAIN) - block * form.per_block)])
                 self._is_verified[block] = True
             return mapped[blocks, places % form.per_block]
         found = np.empty(len(places), form.record)
@@ -365,6 +379,4 @@ class StoredArray:
         array, done = np.empty(self.shape, self.dtype), 0
         for rows in self.parts():
             done = _put(array, done, rows)
-        if done != len(self):
-            raise RecordsError(stored.opened.path, "has another number of rows than it says.")
         return array if dtype is None else array.astype(dtype)

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from workbench import _validate
+from workbench import _folders, _validate
 from workbench import data as data_room
 from workbench._lazy import pd
 from workbench.data import Categorical, Dataset, csv_files, files
@@ -214,10 +214,9 @@ def upload_table(name: str, content: bytes, separator: str | None = None) -> Tab
     :param separator: None to find it.
     :raises ArgumentError: naming ``path``, if it is not a CSV file.
     """
-    stem = Path(name).name.split(".")[0]
 
     def make(**options: Any) -> Dataset:
-        return data_room.from_csv(io.BytesIO(content), **{"name": stem, **options})
+        return data_room.from_csv(io.BytesIO(content), **{"name": _folders.title_of(name), **options})
 
     table = _csv_table(name, "upload", lambda: io.BytesIO(content), make, separator)
     note = f"save the uploaded file as {name!r} where this code runs"
