@@ -249,13 +249,23 @@ def test_what_is_no_function_cannot_be_registered(value):
     assert "mine" not in wb.models.names()
 
 
-def test_a_function_that_needs_arguments_is_refused_when_registered():
-    with pytest.raises(ArgumentError, match=r"^factory='.*<lambda>': .* needs x\. A NumPyro model must take num_records"):
-        wb.models.register("mine", lambda x, y=None: None)
+def test_a_function_that_needs_an_option_is_refused_when_registered():
+    with pytest.raises(ArgumentError, match=r"^factory='.*<lambda>': must work without arguments .* needs scale\."):
+        wb.models.register("mine", lambda *, scale: None)
+
+
+def test_a_function_that_must_be_given_arrays_is_a_numpyro_model():
+    def mine(x, y=None, scale=2.0):
+        """Mine."""
+
+    wb.models.register("mine", mine)
+    model = wb.models.get("mine", scale=3.0)
+    assert (model.model, model.options, model.summary) == (mine, {"scale": 3.0}, "Mine.")
+    assert [(option.name, option.kind) for option in wb.models.options("mine")] == [("scale", "number")]
 
 
 def test_a_numpyro_model_whose_option_has_no_default_is_refused():
-    with pytest.raises(ArgumentError, match=r"^factory='mine': must have defaults for scale\."):
+    with pytest.raises(ArgumentError, match=r"^factory='.*<lambda>': must have defaults for scale\."):
         wb.models.register("mine", lambda x, num_records=None, *, scale: None)
 
 

@@ -137,15 +137,17 @@ def test_records_of_another_form_are_refused(fitted, records, argument):
 
 @pytest.mark.thorough
 @pytest.mark.usefixtures("made_up_steps")
-def test_a_model_without_predict_says_so(table):
+def test_a_model_without_predict_predicts_the_mean_of_its_target(table):
     def model(x, y=None, num_records=None):
         weights = numpyro.sample("weights", dist.Normal(0, 1).expand([x.shape[-1]]).to_event(1))
         with numpyro.plate("records", num_records, subsample_size=x.shape[0]):
             numpyro.sample("y", dist.Bernoulli(logits=x @ weights), obs=y)
 
     result = wb.fit(wb.models.Model("bare", "Bare.", model), table, epsilon=8.0, iterations=5, seed=1)
-    with pytest.raises(ArgumentError, match="has no predict function"):
-        result.predict()
+    features = np.eye(3, dtype=np.float32)
+    places = np.unique(np.linspace(0, len(result.draws["weights"]) - 1, 200).round().astype(int))
+    expected = 1 / (1 + np.exp(-features @ result.draws["weights"][places].T))
+    np.testing.assert_allclose(result.predict(features), expected.mean(axis=1), rtol=1e-4)
     assert set(result.score()) == {"elbo", "log_likelihood"}
     assert set(result.sample(3)["ill"]) <= {"yes", "no"}
 

@@ -12,7 +12,7 @@ import pytest
 
 import workbench as wb
 from workbench import ArgumentError
-from workbench.models import registry
+from workbench.models import files
 from workbench.models.scoring import binary_scores
 from workbench.sweeps import executors, sweeping
 
@@ -156,10 +156,10 @@ def test_a_model_in_a_file_of_its_own_is_run_where_the_work_is_done(tmp_path, mo
     file = tmp_path / "mine.py"
     file.write_text(FILE)
     model = wb.models.from_file(f"{file}:mine")
-    assert registry.source_file(model) == file.resolve()
-    assert registry.source_file(wb.models.get("logistic")) is None
+    assert files.source_file(model) == file.resolve()
+    assert files.source_file(wb.models.get("logistic")) is None
     ran = []
-    monkeypatch.setattr(executors.registry, "run_source", ran.append)
+    monkeypatch.setattr(executors.files, "run_source", ran.append)
     with concurrent.futures.ThreadPoolExecutor(1) as pool:
         result = sweeping.prepare(model, "breast_cancer", **{**PLAN, "epsilons": 1.0}).run(executor=pool)
     assert set(result.table["status"]) == {"done"}

@@ -395,6 +395,21 @@ def test_a_model_registered_later_is_offered_with_its_form_and_can_be_fitted(scr
     assert "rate" in screen.outcome.posterior.value
 
 
+def plain(x, y=None, scale=1.0):
+    mean_only(x, y, len(x), scale)
+
+
+def test_a_screen_takes_a_numpyro_function(screens, gallery):
+    screen = settle(screens(model=plain, iterations=20, options={"scale": 2.0}))
+    assert (screen.model.name, screen.model.options()) == ("plain", {"scale": 2})
+    assert ("plain (this notebook)", "plain") in screen.model.model.control.options
+    code = html.unescape(screen.outcome.code.value)
+    assert "wb.models.register('plain', plain)\nmodel = wb.models.get('plain', scale=2" in code
+    screen.fit()
+    assert screen.wait(PATIENCE)
+    assert (screen.result.status, screen.result.model) == ("done", "plain")
+
+
 def test_a_model_that_cannot_be_made_is_explained_beside_its_menu(screens, gallery):
     wb.models.register("broken", lambda: 1 / 0)
     screen = screens()

@@ -66,6 +66,13 @@ def gallery_threads():
 # ---- the form -----------------------------------------------------------------------------------------------------------
 
 
+def test_models_of_this_session_are_marked_in_the_menu(panels):
+    wb.models.register("mine", mine)
+    panel, _ = panels("mine")
+    assert ("mine (this notebook)", "mine") in panel.model.control.options
+    assert ("logistic", "logistic") in panel.model.control.options
+
+
 def test_a_panel_shows_its_model_and_asks_nothing(panels):
     panel, calls = panels()
     assert (panel.name, panel.options(), panel.problems(), calls) == ("logistic", {}, {}, [])
@@ -249,7 +256,7 @@ def test_refreshing_finds_new_models_and_keeps_choice_and_settings(panels):
     panel, calls = panels("logistic", prior_scale=2.0)
     wb.models.register("alpha", mine)
     panel.refresh()
-    assert "alpha" in dict(panel.model.control.options)
+    assert "alpha" in dict(panel.model.control.options).values()
     assert (panel.name, panel.options(), calls) == ("logistic", {"prior_scale": 2.0}, [])
 
 

@@ -9,12 +9,15 @@ import time
 import types
 
 import ipywidgets
+import numpyro
+import numpyro.distributions as dist
 import pytest
 
 from tests import fakes
 from tests.conftest import EITHER_STEPS
 from tests.widget_tree import inside
 from workbench import ArgumentError, _numbers
+from workbench.models import registry
 from workbench.sweeps import prepared as prepared_sweeps
 from workbench.widgets import Sweep
 from workbench.widgets.sweep import screen as sweep_screen
@@ -117,6 +120,21 @@ def ended_private(private_data, request):
 
 
 # ---- before a sweep -------------------------------------------------------------------------------------------------
+
+
+def plain(x, y=None):
+    rate = numpyro.sample("rate", dist.Beta(1, 1))
+    with numpyro.plate("records", len(x)):
+        numpyro.sample("y", dist.Bernoulli(rate), obs=y)
+
+
+def test_a_sweep_takes_a_numpyro_function(screens, monkeypatch):
+    monkeypatch.setattr(registry, "_ENTRIES", dict(registry._ENTRIES))
+    screen = screens(model=plain, seeds=1)
+    assert screen.model.name == "plain"
+    run(screen)
+    assert screen.result.table["model"].tolist() == ["plain", "plain"]
+    assert screen.result.table["status"].tolist() == ["done", "done"]
 
 
 def test_a_plan_of_public_records_may_start_at_once(screens):

@@ -14,7 +14,7 @@ from workbench.auditing.canaries import Rows
 from workbench.auditing.result import PARTS
 from workbench.data import Dataset
 from workbench.fitting.settings import about, check_all, described, setting
-from workbench.models import Model
+from workbench.models.registry import AnyModel
 from workbench.noise.mechanism import GaussianMechanism
 from workbench.privacy.steps import SAMPLERS
 from workbench.sampling import Sampler
@@ -106,7 +106,7 @@ class _OfFit(_Attack):
 class AuditRequest(_OfFit):
     """An audit of what ``fit`` would promise."""
 
-    model: str | Model = setting("logistic", "name in the registry, or a ``Model``")
+    model: AnyModel = setting("logistic", "name in the registry, a NumPyro function, or a ``Model``")
     data: str | Dataset | None = setting(
         None, "name, ``Dataset``, or None for records made for the audit (for models of a table with a binary target). The "
         "result is an exact function of its training records, so use public ones",

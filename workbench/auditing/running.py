@@ -28,7 +28,7 @@ from workbench.data import Dataset
 from workbench.data.units import strata_widths
 from workbench.fitting.devices import devices_named
 from workbench.fitting.settings import takes
-from workbench.fitting.spec import data_named, model_named
+from workbench.fitting.spec import data_named
 from workbench.inference.assemble import assemble
 from workbench.inference.sharding import Shards
 from workbench.inference.sources import ON_ONE_DEVICE
@@ -36,6 +36,7 @@ from workbench.inference.state import Performance
 from workbench.inference.step import PrivateStep
 from workbench.inference.units import UnitRows
 from workbench.models import Model
+from workbench.models.registry import as_model
 from workbench.noise.chacha20 import key_from_seed, new_key
 from workbench.noise.mechanism import GaussianMechanism
 from workbench.privacy.plan import PrivacySettings, make_plan
@@ -235,7 +236,7 @@ def audit(asked: AuditRequest) -> AuditResult:
     :raises ArgumentError: naming the argument and its value.
     """
     count = 1 if asked.mode == "many_runs" else _validate.integer("num_canaries", asked.num_canaries, at_least=20)
-    model = model_named(asked.model)
+    model = as_model(asked.model)
     data_name, others, present = _records(model, asked.data, asked.canaries, count, asked.num_others)
     num_records = len(others[0]) + len(present[0])
     plain = {each.name: getattr(asked, each.name) for each in fields(PrivacySettings) if hasattr(asked, each.name)}

@@ -21,7 +21,7 @@ from workbench.inference.training import Snapshot
 from workbench.ledger.entries import Spend
 from workbench.ledger.ledger import Ledger
 from workbench.models import Model
-from workbench.models.registry import is_known
+from workbench.models.registry import AnyModel, is_known
 from workbench.results import FitResult
 
 __all__ = ["SavedRun", "forget", "prepare", "resume", "saved_runs", "unusable_runs"]
@@ -109,7 +109,7 @@ def forget(path: str | Path) -> Spend | None:
 def prepare(
     path: str | Path,
     *,
-    model: str | Model | None = None,
+    model: AnyModel | None = None,
     data: Any = None,
     optimizer: Any = None,
     over_cap: str | None = None,
@@ -169,7 +169,7 @@ def _model(checkpoint: Checkpoint) -> Model:
 def resume(
     path: str | Path,
     *,
-    model: str | Model | None = None,
+    model: AnyModel | None = None,
     data: Any = None,
     optimizer: Any = None,
     over_cap: str | None = None,

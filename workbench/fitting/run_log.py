@@ -19,7 +19,7 @@ from workbench.fitting.spec import FitSpec
 from workbench.inference.state import DPVIState
 from workbench.ledger.fingerprint import secret_key
 from workbench.ledger.reservation import LedgerWarning, Reservation, id_of, ledger_for
-from workbench.models.registry import source_file
+from workbench.models.files import source_file
 from workbench.privacy.plan import PrivacyPlan
 
 __all__ = ["RunLog"]

@@ -37,7 +37,7 @@ from workbench.inference.step import PrivateStep
 from workbench.inference.units import UnitRows
 from workbench.ledger.fingerprint import fingerprint
 from workbench.models import Model
-from workbench.models import get as get_model
+from workbench.models.registry import AnyModel, as_model
 from workbench.noise.chacha20 import key_from_seed, new_key
 from workbench.posterior import noise_aware
 from workbench.posterior.joint_prior import JointPrior
@@ -54,19 +54,11 @@ from workbench.privacy.plan import (
 from workbench.privacy.steps import SAMPLERS
 from workbench.record_model.model import RecordModel
 
-__all__ = ["FitRequest", "FitSpec", "data_named", "is_array", "model_named", "resolve"]
+__all__ = ["FitRequest", "FitSpec", "data_named", "is_array", "resolve"]
 
 # settings that differ between fits of one compiled program: numbers that its steps take, or used after the steps
 _NOT_COMPILED = ("learning_rate", "draws")
 _SETTLED = 0.3  # share of the steps after which a run is taken to be near the posterior
-
-
-def model_named(model: Any) -> Model:
-    """The model of a name, or the one that was given. :raises ArgumentError: naming ``model``."""
-    chosen = get_model(model) if isinstance(model, str) else model
-    if not isinstance(chosen, Model):
-        raise _validate.ArgumentError("model", model, "must be a name or a workbench.models.Model.")
-    return chosen
 
 
 def data_named(data: Any) -> Dataset:
@@ -81,8 +73,10 @@ def data_named(data: Any) -> Dataset:
 class FitRequest(Settings):
     """Model, data and settings as a caller gives them."""
 
-    model: str | Model = field(
-        metadata=described("a name from ``workbench.models.names()``, a ``workbench.models.Model``, or a formula")
+    model: AnyModel = field(
+        metadata=described(
+            "a name from ``workbench.models.names()``, a NumPyro function, a ``workbench.models.Model``, or a formula"
+        )
     )
     data: str | Dataset = field(metadata=described("a name from ``workbench.data.names()`` or a ``workbench.data.Dataset``"))
 
@@ -325,7 +319,7 @@ def resolve(asked: FitRequest) -> FitSpec:
     """
     check_clipping(asked.clipping, asked.strategy)
     devices = devices_named(asked.devices, asked.device)
-    model, source = model_named(asked.model), data_named(asked.data)
+    model, source = as_model(asked.model), data_named(asked.data)
     if source.units is not None and source.units.are_padded:
         raise _validate.ArgumentError(
             "data",

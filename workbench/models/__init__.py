@@ -8,9 +8,10 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 from workbench.models.builders import BUILDERS, builder
+from workbench.models.files import from_file
 from workbench.models.model import LinearPredictor, Model, NormalResiduals, OwnUnits
 from workbench.models.options import Option
-from workbench.models.registry import BUILT_IN, from_file, get, names, options, origin, register
+from workbench.models.registry import BUILT_IN, get, names, options, origin, register
 
 if TYPE_CHECKING:  # what __getattr__ returns, for editors and type checkers
     from workbench.formula.model import formula

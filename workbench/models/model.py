@@ -16,7 +16,7 @@ from workbench import _validate
 from workbench.models.relations import records_of, relations_of
 from workbench.models.scoring import binary_scores
 
-__all__ = ["LinearPredictor", "Model", "NormalResiduals", "OwnUnits", "inputs_of", "is_numpyro_model", "parameters_of"]
+__all__ = ["LinearPredictor", "Model", "NormalResiduals", "OwnUnits", "inputs_of", "parameters_of"]
 
 
 def _default_scores(target: np.ndarray, predictions: np.ndarray) -> dict[str, float]:
@@ -239,11 +239,6 @@ def parameters_of(function: Callable) -> Mapping[str, inspect.Parameter]:
 def inputs_of(records: tuple[Any, ...]) -> tuple[Any, ...]:
     """The arrays that a prediction may use: all but the last, or the only one."""
     return records[:-1] or records
-
-
-def is_numpyro_model(function: Callable) -> bool:
-    """Whether ``function`` is a NumPyro model. Every NumPyro model here takes ``num_records``, and no factory does."""
-    return "num_records" in parameters_of(function)
 
 
 def _check_record_arrays(model: Callable, dataset: Any) -> None:

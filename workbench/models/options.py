@@ -13,7 +13,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from workbench.models.model import Model, is_numpyro_model, parameters_of
+from workbench.models.functions import arguments_of, is_numpyro_model
+from workbench.models.model import Model, parameters_of
 
 __all__ = ["Kind", "Option", "declared", "evaluated"]
 
@@ -75,10 +76,12 @@ def declared(definition: Any) -> tuple[Option, ...]:
     parameters = parameters_of(function)
     if isinstance(definition, Model):
         defaults: Mapping[str, Any] = definition.options
+    elif is_numpyro_model(function):
+        defaults = {
+            name: value for name, value in arguments_of(function).options.items() if value is not inspect.Parameter.empty
+        }
     else:
-        named = list(parameters.values())
-        if is_numpyro_model(function):  # record arrays come first, then num_records
-            named = named[list(parameters).index("num_records") + 1 :]
+        named = parameters.values()
         defaults = {p.name: p.default for p in named if p.kind in _BY_NAME and p.default is not p.empty}
     while isinstance(function, functools.partial):
         function = function.func

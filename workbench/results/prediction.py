@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import functools
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+import numpyro.distributions as dist
 from numpyro import handlers
 
 from workbench import _validate
@@ -213,9 +214,7 @@ class Predictor:
     @functools.cached_property
     def _predictions(self) -> Callable[..., jax.Array]:
         """Compiled function from inputs to the predictions of up to 200 draws, [draws, records, ...]."""
-        predict = self.model.predict
-        if predict is None:
-            raise _validate.ArgumentError("model", self.result.model, "has no predict function.")
+        predict = self.model.predict or self._mean
         values = self._values(self._places(_DRAWS))
 
         def all_draws(params: Any, values: dict[str, Any], arrays: tuple[Any, ...]) -> jax.Array:
@@ -225,6 +224,42 @@ class Predictor:
 
         # Parameters and draws are arguments: XLA spends a long time on folding large constants, and results share programs.
         return functools.partial(program_cache.jit(all_draws), self.params, values)
+
+    def _mean(self, latents: Mapping[str, Any], *inputs: jax.Array) -> jax.Array:
+        """The mean of the observed site when the model is called without its target; of classes their probabilities.
+
+        :raises ArgumentError: naming ``model``, if it has no inputs, needs draws for each record or fails without a target.
+        """
+        if len(self.result.data["arrays"]) < 2 or self.split.uses_base_noise:
+            raise self._refusal("has no predict function.")
+        try:
+            site = self._trace(latents, fast_key(key_from_seed(0)), inputs, len(inputs[0]))[self._observed]
+            drawn = site["fn"]
+            while isinstance(drawn, (dist.Independent, dist.ExpandedDistribution, dist.MaskedDistribution)):
+                drawn = drawn.base_dist
+            is_of_classes = isinstance(drawn, (dist.CategoricalProbs, dist.CategoricalLogits))
+            return drawn.probs if is_of_classes else site["fn"].mean
+        except _validate.ArgumentError:
+            raise
+        except Exception as error:  # the function of a user may fail in any way
+            reason = " ".join(f"{type(error).__name__}: {error}".split())
+            raise self._refusal(f"has no predict function, and fails without its target ({reason}).") from error
+
+    def _refusal(self, expectation: str) -> _validate.ArgumentError:
+        return _validate.ArgumentError("model", self.result.model, expectation)
+
+    @property
+    def _observed(self) -> str:
+        """The one observed site. :raises ArgumentError: naming ``model``, if there are more or none."""
+        if len(self.split.observed) != 1:
+            raise self._refusal(f"has {len(self.split.observed)} observed sites; one can be drawn.")
+        return self.split.observed[0]
+
+    def _trace(self, latents: Mapping[str, Any], key: jax.Array, inputs: tuple[jax.Array, ...], count: int) -> Any:
+        """The model's trace for ``count`` records without a target."""
+        constants = {**self.constants, **({"num_records": count} if takes_num_records(self.model.model) else {})}
+        fixed = handlers.substitute(handlers.seed(self.model.model, key), data=dict(latents))
+        return handlers.trace(fixed).get_trace(*inputs, None, **constants)
 
     def predict(self, inputs: tuple[np.ndarray, ...]) -> np.ndarray:
         """Predictions averaged over draws. The first axis is records."""
@@ -279,15 +314,10 @@ class Predictor:
         :param given: the model's inputs, one row per record; () for a model of a single array.
         :param on_progress: called with the number of records just drawn.
         """
-        site, params = self.split.observed, self.params
-        if len(site) != 1:
-            raise _validate.ArgumentError("model", self.result.model, f"has {len(site)} observed sites; one can be drawn.")
-        constants = {**self.constants, **({"num_records": 1} if takes_num_records(self.model.model) else {})}
+        site, params = self._observed, self.params
 
         def one(drawn: dict[str, jax.Array], own_key: jax.Array, record: tuple[jax.Array, ...]) -> jax.Array:
-            fixed = handlers.substitute(handlers.seed(self.model.model, own_key), data=params | drawn)
-            arguments = tuple(array[None] for array in record)
-            return handlers.trace(fixed).get_trace(*arguments, None, **constants)[site[0]]["value"][0]
+            return self._trace(params | drawn, own_key, tuple(array[None] for array in record), 1)[site]["value"][0]
 
         places = self._places(10**9)
         chosen_key, sampling_key = jax.random.split(key)
@@ -338,8 +368,10 @@ def _chunks(arrays: tuple[np.ndarray, ...]) -> Iterator[tuple[int, tuple[np.ndar
 def _model_of(result: FitResult) -> Model:
     if result.definition is not None:
         return result.definition
-    from workbench.models import get
+    from workbench.models.registry import get, is_known
 
+    if not is_known(result.model):
+        raise _validate.ArgumentError("model", result.model, "is not in the gallery: register it again.")
     return get(result.model, **result.model_options)
 
 

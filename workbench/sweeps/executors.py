@@ -23,7 +23,7 @@ import jax
 from workbench import _validate, _workers
 from workbench.fitting.devices import device_named
 from workbench.ledger.ledger import LedgerError
-from workbench.models import registry
+from workbench.models import files
 from workbench.sweeps.running import Outcome, Run, run_group
 from workbench.sweeps.store import LOST
 
@@ -235,7 +235,7 @@ def _pieces(group: Sequence[Run], workers: int, max_lanes: int | None) -> list[S
 def _submit(executor: Executor, piece: Sequence[Run], options: tuple[int | None, str | None]) -> Future[list[Outcome]]:
     # a device is an object that exists only in this process
     packed: Any = [dataclasses.replace(run, spec=dataclasses.replace(run.spec, devices=())) for run in piece]
-    file = registry.source_file(piece[0].spec.model)
+    file = files.source_file(piece[0].spec.model)
     if file is not None:  # its functions can be unpickled only after it has run
         packed = pickle.dumps(packed)
     try:
@@ -270,7 +270,7 @@ def _work(
     if is_process:
         _workers.end_with_parent()
     if file is not None:
-        registry.run_source(file)
+        files.run_source(file)
     runs = pickle.loads(packed) if isinstance(packed, bytes) else packed
     device = device_named(device_name)
     own = [dataclasses.replace(run, spec=dataclasses.replace(run.spec, devices=(device,))) for run in runs]

@@ -25,6 +25,7 @@ from workbench.fitting.settings import Shared, default_of
 from workbench.inference.sharding import Shards
 from workbench.ledger.fingerprint import fingerprint
 from workbench.models import Model
+from workbench.models.functions import FunctionModel
 from workbench.sweeps.request import DP, LISTS, MOST_FITS, NON_PRIVATE, POOLED, USUAL, SweepRequest
 
 __all__ = ["AXES", "Cell", "Grid"]
@@ -293,7 +294,10 @@ class Grid:
 
 def _identity(model: Model) -> list[Any]:
     """What distinguishes a model from another of the same name: its options and its source."""
-    sources = [_source(function, with_closure=not model.options) for function in (model.model, model.guide)]
+    is_function = isinstance(model, FunctionModel)  # whose options do not tell what it closes over
+    sources = [_source(each, with_closure=is_function or not model.options) for each in (model.model, model.guide)]
+    if is_function:
+        sources += map(_content, _globals_of(model.model))
     digest = hashlib.blake2b("\0".join(sources).encode(), digest_size=16).hexdigest()
     return [model.name, {name: repr(value) for name, value in sorted(model.options.items())}, digest]
 
@@ -313,6 +317,21 @@ def _source(function: Any, *, with_closure: bool) -> str:
         found = repr(type(function)) if code is None else _code(code)
     cells = (getattr(function, "__closure__", None) or ()) if with_closure else ()
     return "\0".join([found, *(_content(cell.cell_contents) for cell in cells)])
+
+
+def _globals_of(function: Any) -> list[Any]:
+    """What a function reads besides its arguments, modules aside: globals such as a notebook's, and a method's object."""
+    if isinstance(function, functools.partial):
+        return _globals_of(function.func)
+    if inspect.ismethod(function):
+        return [*vars(function.__self__).items(), *_globals_of(function.__func__)]
+    codes, names = [getattr(function, "__code__", None)], list[str]()
+    while codes:
+        code = codes.pop()
+        codes += [each for each in getattr(code, "co_consts", ()) if isinstance(each, types.CodeType)]
+        names += getattr(code, "co_names", ())
+    values = getattr(function, "__globals__", {})
+    return [values[name] for name in dict.fromkeys(names) if name in values and not inspect.ismodule(values[name])]
 
 
 def _code(code: types.CodeType) -> str:

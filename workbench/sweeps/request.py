@@ -12,7 +12,7 @@ from workbench import _validate
 from workbench.data import Dataset
 from workbench.fitting.settings import LedgerSettings, Shared, about, default_of, described, setting
 from workbench.models import Model
-from workbench.models import get as get_model
+from workbench.models.registry import AnyModel, as_model
 from workbench.record_model.estimators import ESTIMATORS
 from workbench.sweeps.store import Store
 
@@ -56,16 +56,7 @@ def _seeds(name: str, seeds: Any) -> Any:
 
 
 def _models(name: str, models: Any) -> tuple[Model, ...]:
-    if not isinstance(models, (str, Model, list, tuple)):
-        raise _validate.ArgumentError(name, models, "must be a list of names or workbench.models.Model objects.")
-    return _values(name, models, _model)
-
-
-def _model(name: str, value: Any) -> Model:
-    found = get_model(value) if isinstance(value, str) else value
-    if not isinstance(found, Model):
-        raise _validate.ArgumentError(name, value, "must be names or workbench.models.Model objects.")
-    return found
+    return _values(name, models, lambda name, value: as_model(value, name))
 
 
 def _baselines(name: str, baselines: Any) -> tuple[str, ...]:
@@ -112,7 +103,7 @@ def _several(name: str, help: str = "") -> Any:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class _OfRecords(LedgerSettings, Shared):
-    model: str | Model | None = setting(None, "a name or a ``Model``")
+    model: AnyModel | None = setting(None, "a name, a NumPyro function or a ``Model``")
     data: str | Dataset | Callable[..., Dataset] | None = setting(
         None, "a name, a ``Dataset``, or a function that makes up records from ``seed=`` (and ``num_records=``), which then "
         "differ from seed to seed", _data,
@@ -134,7 +125,7 @@ class SweepRequest(_OfRecords):
     sampling_rates: Sequence[float | None] | float | None = _several("sampling_rate")
     batch_sizes: Sequence[int | None] | int | None = _several("batch_size")
     estimators: Sequence[str] | str | None = _several("estimator")
-    models: Sequence[str | Model] = setting((), "several models, instead of ``model``", _models)
+    models: Sequence[AnyModel] = setting((), "several models, instead of ``model``", _models)
     seeds: int | Sequence[int] = setting(
         1, "how many times a fit is repeated with secret randomness; or, for public records only, a list of seeds", _seeds
     )

@@ -14,6 +14,7 @@ import ipywidgets as widgets
 from workbench import models, plots
 from workbench._validate import ArgumentError
 from workbench.data import Dataset
+from workbench.models.registry import AnyModel, offer
 from workbench.sweeps.result import SweepResult
 from workbench.sweeps.store import Store
 from workbench.sweeps.sweeping import PreparedSweep
@@ -55,7 +56,7 @@ class Sweep(RunScreen):
     ``result`` is the ``SweepResult``, also during a sweep; it is None before the first. ``opened`` is the ``Workbench`` that
     shows the fit opened last, or None.
 
-    :param model: name of the model chosen first.
+    :param model: the model chosen first: a name, a NumPyro function or a ``Model``.
     :param data: name of a data set, or a ``Dataset``.
     :param epsilons: each > 0.
     :param seeds: number of fits of each combination. Fits of public records get the seeds 0, 1, ... and can be repeated.
@@ -67,14 +68,14 @@ class Sweep(RunScreen):
     def __init__(
         self,
         *,
-        model: str = "logistic",
+        model: AnyModel = "logistic",
         data: str | Dataset = "breast_cancer",
         epsilons: Sequence[float] = (0.5, 1, 2, 4, 8),
         seeds: int = 5,
         iterations: Sequence[int] = (),
         store: str = "",
     ) -> None:
-        models.get(model)
+        models.get(model := offer(model))
         start = {"epsilons": tuple(epsilons), "seeds": seeds, "iterations": tuple(iterations), "samplers": ("poisson",)}
         for name, problem in problems_of_ranges(start).items():
             raise ArgumentError(name, start[name], problem)

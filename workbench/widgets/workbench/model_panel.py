@@ -12,7 +12,7 @@ import ipywidgets as widgets
 from workbench import data as data_room
 from workbench import models, plots
 from workbench._validate import ArgumentError
-from workbench.models import Option
+from workbench.models import Option, registry
 from workbench.widgets.kit import fields, markup
 from workbench.widgets.kit.fields import Field
 from workbench.widgets.kit.threads import background
@@ -77,7 +77,8 @@ class ModelPanel:
 
     def _entries(self) -> list[tuple[str, str]]:
         """The entries of the menu of models: what is shown, and the name."""
-        return fields.entries([*models.names(), *self._extra], self._unsuitable, "these data")
+        entries = fields.entries([*models.names(), *self._extra], self._unsuitable, "these data")
+        return [(f"{shown} (this notebook)" if registry.is_of_session(name) else shown, name) for shown, name in entries]
 
     def mark(self, unsuitable: Mapping[str, str]) -> None:
         """Grey the models that cannot fit the chosen data. :param unsuitable: names, and why not."""

@@ -15,6 +15,7 @@ from workbench import data as data_room
 from workbench import models, plots
 from workbench._validate import ArgumentError
 from workbench.data import Dataset
+from workbench.models import registry
 from workbench.results.card import promise
 from workbench.widgets.kit import fields, markup
 from workbench.widgets.kit.base import framed
@@ -73,7 +74,7 @@ class Workbench(RunScreen):
     After a fit, ``result`` is its ``FitResult``. It is None before and during a fit, and after one that raised an error.
     ``results`` has the results of all fits of this screen.
 
-    :param model: name of the model chosen first.
+    :param model: the model chosen first: a name, a NumPyro function or a ``Model``.
     :param data: name of a data set, or a ``Dataset``.
     :param epsilon: > 0.
     :param delta: None for the largest power of ten below 1/N.
@@ -88,7 +89,7 @@ class Workbench(RunScreen):
     def __init__(
         self,
         *,
-        model: str = "logistic",
+        model: registry.AnyModel = "logistic",
         data: str | Dataset = "breast_cancer",
         epsilon: float = 1.0,
         delta: float | None = None,
@@ -96,7 +97,7 @@ class Workbench(RunScreen):
         options: Mapping[str, Any] | None = None,
         ledger: Any = None,
     ) -> None:
-        if model != FORMULA:
+        if (model := registry.offer(model)) != FORMULA:
             models.get(model, **(options or {}))
         if isinstance(data, str):
             data_room.describe(data)
@@ -441,12 +442,11 @@ class Workbench(RunScreen):
         self.result = result
         if self._closed:
             return
-        dataset = session.prepared.data
         spent = result_words(result)
         self.history.keep(result, continues=resumed)
         self.privacy.promise.value = ""
         self.outcome.show(
-            result, dataset if session.prepared.shows_metrics else None, session.cautions, spent,
+            result, session.prepared.data if session.prepared.shows_metrics else None, session.cautions, spent,
             number=len(self.history.results), compared=session.baseline is not None,
         )  # fmt: skip
         self.history.show(compares=self.tabs.open == "Fits")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import types
 from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -46,6 +47,9 @@ def ledger_in_code(ledger: Any) -> str | bool | None:
 def named_in_code(model: str, options: Mapping[str, Any], data: DataSource) -> tuple[list[tuple[str, str]], str]:
     """Lines (title, statement) that make model and data, and the two as arguments of a call."""
     lines = []
+    function = registry.definition(model) if registry.is_of_session(model) else None
+    if isinstance(function, types.FunctionType) and function.__qualname__.isidentifier():
+        lines.append(("The model, a function of this notebook", f"wb.models.register({model!r}, {function.__name__})"))
     model, records, beside = repr(model), data.code, ""
     if model == repr(FORMULA):
         others = dict(options)
