@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from typing import Any
 
 import jax
@@ -29,7 +28,7 @@ def without_privacy(model: Any, frame: pd.DataFrame, iterations: int = 1500, **o
     is_one_release = prepared.spec.one_shot is not None  # whose C says which records have less weight
     hyper = prepared.hyper._replace(standard_deviation=np.float32(0)) if is_one_release else noiseless_hyper(prepared.hyper)
     vars(prepared)["hyper"] = hyper
-    prepared.step = dataclasses.replace(noiseless(prepared.step), keeps_moments=False)
+    prepared.step = noiseless(prepared.step).with_options(keeps_moments=False)
     prepared.state = jax.jit(prepared.step.init)(prepared.key, hyper)
     last = list(prepared.run())[-1]
     assert last.status == "done"

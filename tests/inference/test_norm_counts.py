@@ -32,7 +32,7 @@ def step_of(clip=0.5, *, clipping="flat", strategy="auto", size=SIZE, counts=Tru
     )  # fmt: skip
     start = trainer.init(key_from_seed(0), *zoo.normal_mean_data(SIZE))
     private_step = dataclasses.replace(
-        trainer.private_step, counts_norms=counts, performance=Performance(strategy, None, size)
+        trainer.private_step.with_options(counts_norms=counts), performance=Performance(strategy, None, size)
     )
     hyper = trainer.hyper._replace(moments_from=jnp.int32(0))
     start = start._replace(moments=running_moments.empty(private_step.noise_size, counts))
