@@ -41,7 +41,6 @@ from workbench.inference.strata import Stratum, clipped_sum_in_parts, stratum_of
 from workbench.noise import _key_use
 from workbench.noise.chacha20 import fast_key, require_secure, stream
 from workbench.noise.mechanism import GaussianMechanism
-from workbench.sampling import PoissonSampler
 from workbench.sampling.minibatch import Minibatch, Sampler
 
 __all__ = ["PrivateStep"]
@@ -248,7 +247,7 @@ class PrivateStep:
         if size is None:
             size = self.sampler.usual_size() if self.shards is None else self.shards.usual_size(self.sampler)
         if self.units is not None:
-            return self.units.strata(minibatch, records, own_noise, size, isinstance(self.sampler, PoissonSampler))
+            return self.units.strata(minibatch, records, own_noise, size, self.sampler.ascends)
 
         at = jnp.arange(len(minibatch.mask)) if at is None else at
         return [stratum_of(records, minibatch, at if own_noise else None, size)]
