@@ -1,16 +1,24 @@
-"""Memory that the C library holds free, given back to the operating system.
+"""Memory that a process does not need after a fit, given back.
 
-Compiling a program takes hundreds of MB for a moment. The allocator of glibc keeps what is between long-lived blocks, so a
-process that fits one formula after another would look twice as large as what it uses.
+JAX keeps what it traced and compiled for as long as the process lives: a session that fits one formula after another grows
+by megabytes with each. And the allocator of glibc keeps what is free between long-lived blocks, of which compiling leaves
+hundreds of megabytes.
 """
 
 from __future__ import annotations
 
 import ctypes
 import functools
+import gc
+import itertools
 from collections.abc import Callable
 
-__all__ = ["trim"]
+import jax
+
+__all__ = ["FITS_BETWEEN", "give_back", "tidy", "trim"]
+
+FITS_BETWEEN = 50  # fits between two times that JAX's caches are emptied; the next fit then takes some seconds more
+_fits = itertools.count(1)
 
 
 @functools.cache
@@ -22,7 +30,20 @@ def _malloc_trim() -> Callable[[int], int] | None:
 
 
 def trim() -> None:
-    """Give free memory of all heaps back, where the C library can; takes some milliseconds."""
+    """Give back what the C library holds free, where it can; takes some milliseconds."""
     release = _malloc_trim()
     if release is not None:
         release(0)
+
+
+def give_back() -> None:
+    """Collect garbage, and give back what is free then: after a fit that nobody holds any more."""
+    gc.collect()
+    trim()
+
+
+def tidy() -> None:
+    """Give memory back after a fit: now and then what JAX keeps, then what the C library holds free."""
+    if next(_fits) % FITS_BETWEEN == 0:
+        jax.clear_caches()
+    trim()

@@ -1,5 +1,6 @@
 """A long session stays as large as it was after its first fits."""
 
+import itertools
 import subprocess
 import sys
 from pathlib import Path
@@ -10,6 +11,7 @@ import pytest
 
 import workbench as wb
 from tests.fitting.fits_in_a_row import table
+from workbench import _memory
 
 SCRIPT = Path(__file__).with_name("fits_in_a_row.py")
 
@@ -17,7 +19,8 @@ SCRIPT = Path(__file__).with_name("fits_in_a_row.py")
 @pytest.mark.filterwarnings("ignore::workbench.ledger.reservation.LedgerWarning")
 @pytest.mark.usefixtures("made_up_steps")
 def test_fits_of_other_tables_compile_nothing_on_the_side(monkeypatch):
-    """What is compiled outside of ``program_cache`` stays in JAX's caches for as long as the process lives."""
+    """What is compiled outside of ``program_cache`` stays in JAX's caches until they are emptied."""
+    monkeypatch.setattr(_memory, "_fits", itertools.count(1))
     compiled = []
 
     def listen(event, seconds, **more):
@@ -38,6 +41,25 @@ def test_fits_of_other_tables_compile_nothing_on_the_side(monkeypatch):
     finally:
         jax.monitoring.unregister_event_duration_listener(listen)
     assert set(compiled) <= {"jit(declared)", "jit(_start)"}  # gone with the functions that they were made of
+
+
+@pytest.mark.usefixtures("made_up_steps")
+def test_caches_of_jax_are_emptied_now_and_then_and_change_no_fit(monkeypatch):
+    def params():
+        return wb.fit("logistic", "breast_cancer", epsilon=1.0, iterations=10, seed=1).params
+
+    emptied = []
+    monkeypatch.setattr(_memory, "_fits", itertools.count(_memory.FITS_BETWEEN - 1))
+    monkeypatch.setattr(_memory.jax, "clear_caches", lambda clear=jax.clear_caches: emptied.append(clear()))
+    before = params()
+    assert emptied == []
+    params()
+    assert emptied == [None]
+    after = params()
+    assert len(emptied) == 1
+    assert sorted(before) == sorted(after)
+    for name in before:
+        np.testing.assert_array_equal(before[name], after[name])
 
 
 @pytest.mark.integration

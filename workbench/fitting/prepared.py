@@ -387,7 +387,7 @@ class PreparedFit:
                 metrics={} if evaluate is None else evaluate(self.step.unconstrained(self._end)),
             )
         posterior = self._posterior(last)
-        _memory.trim()  # of what compiling took
+        _memory.tidy()  # of what compiling took
         return FitResult(
             status=last.status,
             message=last.message,

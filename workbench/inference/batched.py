@@ -25,11 +25,10 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from workbench import _validate
 from workbench._compiler import compiler_options
 from workbench.inference._epochs import by_epochs
-from workbench.inference.compiling import chunk_of, epochs_are_kept, steps_of_epoch
+from workbench.inference.compiling import chunk_of, epochs_kept, steps_of_epoch
 from workbench.inference.state import DPVIState, Hyperparameters
 from workbench.inference.step import PrivateStep
 from workbench.record_model.model import Record
-from workbench.sampling.random_allocation import RandomAllocationSampler
 
 __all__ = ["BatchedProgram", "LanesResult", "bytes_per_lane", "cores", "stacked", "starting_states", "unconstrained"]
 
@@ -82,8 +81,7 @@ def bytes_per_lane(private_step: PrivateStep, state: DPVIState, records: Sequenc
     # gradients of a minibatch's records, in the worst case one by one, and what is drawn ahead
     held = (sampler.usual_size() if size is None else size) * noise_size * 4
     words = private_step.mechanism.words_for(noise_size) + sampler.words
-    # an epoch of allocated records, and what sorting it takes
-    epoch = 3 * sampler.public_size + sampler.capacity if isinstance(sampler, RandomAllocationSampler) else 0
+    epoch = 0 if sampler.preparation is None else sampler.preparation.preparing_words
     return int(4 * kept + own + held + 4 * (noise_size + 2 * words + epoch))
 
 
@@ -203,10 +201,13 @@ class BatchedProgram:
         return own, on_all(records) if self._shared else chosen(records), chosen(hyper)
 
     def _compiled(self, state: DPVIState, records: Record, hyper: Hyperparameters) -> Callable[..., DPVIState]:
-        sampler: Any = self._step.sampler if epochs_are_kept(self._step, self._each) else None
-        one = (chunk_of if sampler is None else steps_of_epoch)(self._step, _STEPS_AHEAD, self._each)
-        prepare = None if sampler is None else jax.jit(self._spread(sampler.prepare, (0, None), 0))
-        prepared = () if prepare is None else (jax.eval_shape(prepare, state.key, np.uint32(0)),)
+        epochs = epochs_kept(self._step, self._each)
+        one: Callable[..., DPVIState] = chunk_of(self._step, _STEPS_AHEAD, self._each)
+        prepared: tuple[Any, ...] = ()
+        if epochs is not None:
+            one = steps_of_epoch(self._step, epochs, _STEPS_AHEAD, self._each)
+            prepare = jax.jit(self._spread(epochs.prepare, (0, None), 0))
+            prepared = (jax.eval_shape(prepare, state.key, np.uint32(0)),)
         axes = _AXES, None if self._shared else 0, None, 0, *(0 for _ in prepared)
         chunk = jax.jit(self._spread(one, axes, _AXES), donate_argnums=0)
         lowered = chunk.lower(state, records, jnp.int32(0), hyper, *prepared)
@@ -214,7 +215,7 @@ class BatchedProgram:
         if self._parts > 1:  # a core each: threads of XLA's own would wait for one another
             options["xla_cpu_multi_thread_eigen"] = False
         compiled = lowered.compile(compiler_options=options)
-        return compiled if prepare is None else by_epochs(compiled, prepare, sampler.steps_per_epoch)
+        return compiled if epochs is None else by_epochs(compiled, prepare, epochs.steps_per_epoch)
 
     def _spread(self, of_lane: Callable[..., Any], in_axes: tuple[Any, ...], out_axes: Any) -> Callable[..., Any]:
         """``jax.vmap(of_lane, in_axes, out_axes)``, in which each device has its own lanes."""

@@ -20,7 +20,6 @@ import numpy as np
 
 from workbench import _validate
 from workbench.sampling.minibatch import Minibatch, Sampler
-from workbench.sampling.random_allocation import RandomAllocationSampler
 
 __all__ = ["Brought", "DrawnAhead", "are_at_rest", "bringing", "require_room", "steps_at_once"]
 
@@ -95,6 +94,25 @@ class Brought:
         return self.sampler.words
 
     @property
+    def has_random_size(self) -> bool:
+        """That of the sampler."""
+        return self.sampler.has_random_size
+
+    @property
+    def ascends(self) -> bool:
+        """False: rows of several steps are one after another."""
+        return False
+
+    @property
+    def preparation(self) -> None:
+        """None: minibatches were drawn."""
+
+    @property
+    def remark(self) -> str:
+        """That of the sampler."""
+        return self.sampler.remark
+
+    @property
     def total_variation(self) -> float:
         """That of the sampler."""
         return self.sampler.total_variation
@@ -127,12 +145,13 @@ class DrawnAhead:
         self.name, self.capacity, self.sampling_rate, self.at_once = (
             sampler.name, sampler.capacity, sampler.sampling_rate, at_once,
         )  # fmt: skip
-        self._sampler, self._key, self._hyper = sampler, key, hyper
+        self._key, self._hyper = key, hyper
         numbers = np.arange(at_once, dtype=np.int32)
-        if isinstance(sampler, RandomAllocationSampler):
-            self._prepare = jax.jit(sampler.prepare)
+        self._preparation = preparation = sampler.preparation
+        if preparation is not None:
+            self._prepare = jax.jit(preparation.prepare)
             self._of_epoch = jax.jit(
-                lambda prepared, first: jax.vmap(lambda number: sampler.draw_prepared(prepared, number))(first + numbers)
+                lambda prepared, first: jax.vmap(lambda number: preparation.draw_prepared(prepared, number))(first + numbers)
             )
             self._epoch: tuple[int, Any] | None = None
         else:
@@ -143,10 +162,10 @@ class DrawnAhead:
 
     def __call__(self, first: int) -> tuple[np.ndarray, np.ndarray]:
         """(indices, int32[at_once, M]; mask, bool[at_once, M]) of the steps from ``first`` on."""
-        if not isinstance(self._sampler, RandomAllocationSampler):
+        if self._preparation is None:
             drawn = self._at(self._key, self._hyper, np.int32(first))
             return np.asarray(drawn.indices), np.asarray(drawn.mask)
-        indices, masks, step, length = [], [], first, self._sampler.steps_per_epoch
+        indices, masks, step, length = [], [], first, self._preparation.steps_per_epoch
         while step < first + self.at_once:
             epoch = step // length
             if self._epoch is None or self._epoch[0] != epoch:

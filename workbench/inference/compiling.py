@@ -28,12 +28,11 @@ from workbench.inference.bringing import Brought, are_at_rest, require_room, ste
 from workbench.inference.state import DPVIState, Draws, Hyperparameters
 from workbench.inference.step import PrivateStep
 from workbench.record_model.model import Record
-from workbench.sampling.minibatch import Minibatch
-from workbench.sampling.random_allocation import RandomAllocationSampler
+from workbench.sampling.minibatch import Minibatch, Preparation
 
 __all__ = [
     "Chunk", "Compilation", "Compiling", "Lowered", "block_of", "chunk_of", "compile_ahead",
-    "epochs_are_kept", "interval_of", "jit_seldom_called", "lower", "stepping", "steps_of_epoch",
+    "epochs_kept", "interval_of", "jit_seldom_called", "lower", "stepping", "steps_of_epoch",
 ]  # fmt: skip
 
 _STEPS_AHEAD = 200  # steps whose random draws are made at once
@@ -57,7 +56,7 @@ class Lowered:
     :param program: a chunk, or where ``is_single`` one step. :param constants: arrays that the program closes over.
     :param options: of the compiler. :param identity: of ``program_cache.identity_of``; None for one that is always compiled.
     :param brings: whether it is a block whose minibatches are brought, ``block_of``.
-    :param sampler: of steps that take a prepared epoch, ``steps_of_epoch``; else None.
+    :param epochs: of steps that take a prepared epoch, ``steps_of_epoch``; else None.
     """
 
     program: jax.stages.Lowered
@@ -66,7 +65,7 @@ class Lowered:
     options: dict[str, Any] = field(default_factory=dict)
     identity: program_cache.Identity | None = None
     brings: bool = False
-    sampler: RandomAllocationSampler | None = None
+    epochs: Preparation | None = None
 
     @functools.cached_property
     def digest(self) -> str:
@@ -77,8 +76,8 @@ class Lowered:
         """``chunk`` as of ``chunk_of``; compiled only if this process has not kept the very same program."""
         digest = "" if self.identity is None else self.digest
         compiled = program_cache.compiled(digest, self.identity, lambda: self.program.compile(compiler_options=self.options))
-        if self.sampler is not None:
-            return by_epochs(compiled, program_cache.jit(self.sampler.prepare), self.sampler.steps_per_epoch)
+        if self.epochs is not None:
+            return by_epochs(compiled, program_cache.jit(self.epochs.prepare), self.epochs.steps_per_epoch)
         if not self.is_single:
             return compiled
 
@@ -166,12 +165,13 @@ def stepping(private_step: PrivateStep, ahead: int, lanes: int = 1) -> Callable[
 def chunk_of(private_step: PrivateStep, interval: int, lanes: int = 1) -> Chunk:
     """``chunk(state, records, limit, hyper)`` for jit and vmap, which steps until ``state.step == limit``.
 
-    If records are allocated to the steps of epochs, each epoch is prepared before its first step here.
+    If the sampler prepares epochs, each is prepared before its first step here.
 
     :param interval: steps between two stops. :param lanes: how many fits are stepped together, where it is to be mapped.
     """
     sampler, ahead = private_step.sampler, _steps_ahead(private_step, interval, lanes)
-    if not isinstance(sampler, RandomAllocationSampler):
+    preparation = sampler.preparation
+    if preparation is None:
         steps_until = stepping(private_step, ahead, lanes)
 
         def chunk(state: DPVIState, records: Record, limit: jax.Array, hyper: Hyperparameters) -> DPVIState:
@@ -180,15 +180,15 @@ def chunk_of(private_step: PrivateStep, interval: int, lanes: int = 1) -> Chunk:
         return chunk
 
     # as many short epochs at once as take about one block
-    epochs = max(1, min(ahead // sampler.steps_per_epoch, _WORDS_AHEAD // lanes // sampler.public_size))
-    span = epochs * sampler.steps_per_epoch
+    epochs = max(1, min(ahead // preparation.steps_per_epoch, _WORDS_AHEAD // lanes // sampler.public_size))
+    span = epochs * preparation.steps_per_epoch
     steps_of_span = stepping(private_step, _evenly(span, ahead), lanes)
 
     def chunk_of_epochs(state: DPVIState, records: Record, limit: jax.Array, hyper: Hyperparameters) -> DPVIState:
         def steps_of_epochs(state: DPVIState) -> DPVIState:
-            prepared = sampler.prepare(state.key, state.step // span * epochs, epochs)
+            prepared = preparation.prepare(state.key, state.step // span * epochs, epochs)
             steps = jnp.minimum(limit - state.step, span - state.step % span)
-            draw = functools.partial(sampler.draw_prepared, prepared)
+            draw = functools.partial(preparation.draw_prepared, prepared)
             return steps_of_span(state.step + steps, state, records, hyper, draw)
 
         return lax.while_loop(lambda state: state.step < limit, steps_of_epochs, state)
@@ -196,27 +196,30 @@ def chunk_of(private_step: PrivateStep, interval: int, lanes: int = 1) -> Chunk:
     return chunk_of_epochs
 
 
-def epochs_are_kept(private_step: PrivateStep, lanes: int = 1) -> bool:
-    """Whether chunks are made of ``steps_of_epoch``: to prepare an epoch takes longer than to draw a block's randomness.
+def epochs_kept(private_step: PrivateStep, lanes: int = 1) -> Preparation | None:
+    """The preparation of epochs that are kept between chunks: to prepare one takes longer than to draw a block's randomness.
 
     ``chunk_of`` prepares the epoch of each chunk again. With millions of records that would take longer than the chunk.
+
+    :return: None where chunks are those of ``chunk_of``.
     """
     sampler = private_step.sampler
-    is_large = isinstance(sampler, RandomAllocationSampler) and sampler.public_size > _WORDS_AHEAD // lanes
-    return is_large and private_step.source.keeps_epochs
+    is_large = sampler.public_size > _WORDS_AHEAD // lanes
+    return sampler.preparation if is_large and private_step.source.keeps_epochs else None
 
 
-def steps_of_epoch(private_step: PrivateStep, interval: int, lanes: int = 1) -> Callable[..., DPVIState]:
+def steps_of_epoch(
+    private_step: PrivateStep, epochs: Preparation, interval: int, lanes: int = 1
+) -> Callable[..., DPVIState]:
     """``steps(state, records, limit, hyper, prepared)`` for jit and vmap, which steps until ``state.step == limit``.
 
-    All of them belong to the epoch that the sampler ``prepared``. The other arguments are as for ``chunk_of``.
+    All of them belong to the epoch that ``epochs`` prepared. The other arguments are as for ``chunk_of``.
     """
-    sampler: Any = private_step.sampler
-    ahead = _evenly(sampler.steps_per_epoch, _steps_ahead(private_step, interval, lanes))
+    ahead = _evenly(epochs.steps_per_epoch, _steps_ahead(private_step, interval, lanes))
     steps_until = stepping(private_step, ahead, lanes)
 
     def steps(state: DPVIState, records: Record, limit: jax.Array, hyper: Hyperparameters, prepared: Any) -> DPVIState:
-        return steps_until(limit, state, records, hyper, functools.partial(sampler.draw_prepared, prepared))
+        return steps_until(limit, state, records, hyper, functools.partial(epochs.draw_prepared, prepared))
 
     return steps
 
@@ -237,14 +240,17 @@ def lower(private_step: PrivateStep, hyper: Hyperparameters, state: DPVIState, r
 
     It is a chunk, or a single step where the chunk's loop would slow it down. That is so for convolutions on CPUs: in a
     loop XLA takes a slower way through them (2.4 times the time of a step of a network for CIFAR-10 on two cores), which is
-    more than what calling each step costs. The memory of ``state`` is reused. For records at rest it is
-    ``block_of`` as many steps as are brought at once, and where ``epochs_are_kept`` it is ``steps_of_epoch``.
+    more than what calling each step costs. The memory of ``state`` is reused. For records at rest it is ``block_of`` as many
+    steps as are brought at once, and where ``epochs_kept`` gives a preparation it is ``steps_of_epoch``.
     """
     if are_at_rest(records):
         return _lower_block(private_step, hyper, state, records, interval)
-    sampler: Any = private_step.sampler if epochs_are_kept(private_step) else None
-    chunk: Callable[..., DPVIState] = (chunk_of if sampler is None else steps_of_epoch)(private_step, interval)
-    prepared = () if sampler is None else (jax.eval_shape(sampler.prepare, state.key, np.uint32(0)),)
+    epochs = epochs_kept(private_step)
+    chunk: Callable[..., DPVIState] = chunk_of(private_step, interval)
+    prepared: tuple[Any, ...] = ()
+    if epochs is not None:
+        chunk = steps_of_epoch(private_step, epochs, interval)
+        prepared = (jax.eval_shape(epochs.prepare, state.key, np.uint32(0)),)
 
     def one_step(state: DPVIState, records: Record, hyper: Hyperparameters) -> DPVIState:
         return private_step.step(state, records, private_step.draw(state.key, state.step, hyper), hyper)
@@ -252,7 +258,7 @@ def lower(private_step: PrivateStep, hyper: Hyperparameters, state: DPVIState, r
     calls = interval * _LEAST_STOPS
     arguments = (state, records, jnp.int32(0), hyper, *prepared), (state, records, hyper)
     lowered = _lowered((chunk, one_step), arguments, state, private_step.noise_size, calls)
-    return lowered if lowered.is_single else replace(lowered, sampler=sampler)
+    return lowered if lowered.is_single else replace(lowered, epochs=epochs)
 
 
 def block_of(private_step: PrivateStep, interval: int, steps: int) -> Callable[..., DPVIState]:

@@ -44,7 +44,6 @@ from workbench.noise.mechanism import GaussianMechanism
 from workbench.record_model.base_noise import record_keys, signs
 from workbench.record_model.estimators import Estimator, RecordLoss
 from workbench.record_model.model import Record, RecordModel
-from workbench.sampling import PoissonSampler
 from workbench.sampling.minibatch import Minibatch, Sampler
 
 __all__ = ["PrivateStep"]
@@ -230,7 +229,7 @@ class PrivateStep:
 
         strategy, rules, microbatch_size = self.performance
         size = self.source.usual_size(self.sampler) if microbatch_size is None else microbatch_size
-        ascending = isinstance(self.sampler, PoissonSampler)
+        ascending = self.sampler.ascends
         own_keys = self.estimator.needs_own_keys(self.model)
 
         def clipped(u: Any, records: Record, minibatch: Minibatch, at: jax.Array | None = None) -> tuple[Any, Any]:

@@ -166,7 +166,36 @@ class PrivacyPlan:
         settings = _affordable(self.settings, lambda epsilon: delta_cost(draws, epsilon))
         if settings.epsilon == self.settings.epsilon:
             return self
-        return replace(make_plan(settings, self.sampler.num_records, self.reads_obliviously), asked=self.asked)
+        plan = replace(make_plan(settings, self.sampler.num_records, self.reads_obliviously), asked=self.asked)
+        return plan if type(plan.sampler) is type(self.sampler) else plan.with_sampler(self.sampler)
+
+    def with_sampler(self, sampler: Sampler) -> PrivacyPlan:
+        """The same plan with another implementation of its sampler, for ``DPVI(privacy=plan)``; nothing else changes.
+
+        The accountant counts what minibatches by the law of that name cost. That the implementation draws by this law, but
+        for its ``total_variation``, is for those who wrote it to show.
+
+        >>> from workbench.privacy.plan import PrivacySettings, make_plan
+        >>> settings = PrivacySettings(1.0, 1e-5, 1000, 0.1, "poisson", 1.0, 5000, None)
+        >>> other = wb.sampling.PoissonSampler(5000, 0.1, capacity=900)
+        >>> make_plan(settings, 5000).with_sampler(other).sampler.capacity
+        900
+
+        :param sampler: of the same name, number of records and rate as the plan's; and capacity, where sizes are fixed.
+        :raises ArgumentError: naming ``sampler``, for another one, or one that costs more delta than the plan has for it.
+        """
+        facts = ["name", "num_records", "public_size", "sampling_rate", "has_random_size"]
+        for fact in facts if self.sampler.has_random_size else [*facts, "capacity"]:
+            known = getattr(self.sampler, fact)
+            if getattr(sampler, fact, None) != known:
+                raise _validate.ArgumentError("sampler", sampler, f"must have {fact} = {known!r}, as the plan's has.")
+        cost = _cost(self.settings, sampler, self.settings.epsilon, self.reads_obliviously)
+        if not cost <= self.overflow_delta:
+            raise _validate.ArgumentError(
+                "sampler", sampler, f"costs a delta of {cost:.1e}, and the plan has {self.overflow_delta:.1e} for that: "
+                "give it more places for minibatches, or let it be nearer to its law."
+            )  # fmt: skip
+        return replace(self, sampler=sampler)
 
     def confirmed(self) -> PrivacyPlan:
         """The same plan with a second opinion on its epsilon, which every run asks for before its first step.
@@ -295,11 +324,8 @@ class PrivacyPlan:
             f"The number of records (N = {count(size, ' ')}), the sampling rate and any bounds declared for scaling are "
             "treated as public constants."
         )
-        if isinstance(self.sampler, ShuffleSampler) and self.sampler.left_out:
-            lines.append(
-                f"{self.sampler.num_records} is not a multiple of the minibatch size {self.sampler.batch_size}: each epoch "
-                f"leaves out {self.sampler.left_out} records, different ones each time."
-            )
+        if self.sampler.remark:
+            lines.append(self.sampler.remark)
         lines += [
             "This is one fit. The epsilons of several fits on the same records add up, and choosing among them by private "
             "scores leaks too.",
@@ -332,8 +358,12 @@ def make_plan(settings: PrivacySettings, num_train: int, reads_obliviously: bool
     :raises ArgumentError: if no supported noise keeps epsilon, or as ``require_declared``.
     """
     asked, share = settings.epsilon, settings.delta * _IMPLEMENTATION_SHARE
-    settings = _affordable(settings, lambda epsilon: _sampler(settings, num_train, epsilon, reads_obliviously)[1])
-    sampler, overflow_delta = _sampler(settings, num_train, settings.epsilon, reads_obliviously)
+
+    def cost(epsilon: float) -> float:
+        return _cost(settings, _sampler(settings, num_train, epsilon), epsilon, reads_obliviously)
+
+    settings = _affordable(settings, cost)
+    sampler, overflow_delta = _sampler(settings, num_train, settings.epsilon), cost(settings.epsilon)
     if overflow_delta > share:
         raise _validate.ArgumentError(
             "delta",
@@ -341,7 +371,7 @@ def make_plan(settings: PrivacySettings, num_train: int, reads_obliviously: bool
             f"is so small that rounding and padding of minibatches alone cost {overflow_delta:.1e}: choose a larger delta "
             "or fewer iterations.",
         )
-    if isinstance(sampler, (PoissonSampler, RandomAllocationSampler)):
+    if sampler.has_random_size:
         overflow_delta = share  # the whole allowance, because the exact figure depends on the private number of records
     sigma = noise_multiplier(
         epsilon=settings.epsilon,
@@ -380,20 +410,13 @@ def _affordable(settings: PrivacySettings, cost: Callable[[float], float]) -> Pr
     return replace(settings, epsilon=tenths / 10) if tenths else settings
 
 
-def _sampler(settings: PrivacySettings, num_train: int, epsilon: float, reads_obliviously: bool) -> tuple[Sampler, float]:
-    """The sampler, and what it costs in delta at ``epsilon`` that its minibatch is not always the ideal one.
-
-    :param reads_obliviously: as of ``make_plan``.
-    """
-    reading = READING_FAILURE if reads_obliviously else 0.0
+def _sampler(settings: PrivacySettings, num_train: int, epsilon: float) -> Sampler:
+    """The sampler, with as much padding as keeps what overflow costs at ``epsilon`` within its share of delta."""
     batch_size = max(1, round(settings.sampling_rate * num_train))
     if settings.sampler == "without_replacement":
-        without_replacement = WithoutReplacementSampler(num_train, batch_size)
-        failure = without_replacement.total_variation + reading
-        return without_replacement, math.exp(_log_factor(settings, epsilon)) * failure
+        return WithoutReplacementSampler(num_train, batch_size)
     if settings.sampler == "shuffle":
-        # its guarantee needs no randomness: in any order, a record enters at most once per epoch
-        return ShuffleSampler(num_train, batch_size), math.exp(_log_factor(settings, epsilon)) * reading
+        return ShuffleSampler(num_train, batch_size)
     # the padding M, the parts of a minibatch and the spacing of the sum may tell the declared N, not how many there are
     require_declared(settings.num_records, num_train)
     size = settings.num_records
@@ -402,16 +425,22 @@ def _sampler(settings: PrivacySettings, num_train: int, epsilon: float, reads_ob
     padded = _log_factor(settings, max(epsilon, _EPSILON_OF_PADDING))
     rate = settings.sampling_rate
     capacity = overflow_capacity(size, rate, math.log(share / 2) - padded)
-    failure = math.exp(log_overflow_probability(size, rate, capacity)) + reading
-    sampler: PoissonSampler | RandomAllocationSampler
     if settings.sampler == "random_allocation":
         # a step of it has as many records as one of Poisson sampling, by the same law
-        steps = steps_per_epoch(settings.sampler, rate)
-        sampler = RandomAllocationSampler(num_train, steps, capacity, settings.num_records)
-    else:
-        sampler = PoissonSampler(num_train, rate, capacity, settings.num_records)
-        failure += sampler.total_variation
-    return sampler, math.exp(_log_factor(settings, epsilon)) * failure
+        return RandomAllocationSampler(num_train, steps_per_epoch(settings.sampler, rate), capacity, size)
+    return PoissonSampler(num_train, rate, capacity, size)
+
+
+def _cost(settings: PrivacySettings, sampler: Sampler, epsilon: float, reads_obliviously: bool) -> float:
+    """What it costs in delta at ``epsilon`` that a minibatch is not always the ideal one.
+
+    :param reads_obliviously: as of ``make_plan``.
+    """
+    failure = sampler.total_variation + (READING_FAILURE if reads_obliviously else 0.0)
+    if sampler.has_random_size:
+        overflow = log_overflow_probability(settings.num_records, settings.sampling_rate, sampler.capacity)
+        failure += math.exp(overflow)
+    return math.exp(_log_factor(settings, epsilon)) * failure
 
 
 def _log_factor(settings: PrivacySettings, epsilon: float) -> float:

@@ -1,7 +1,7 @@
 """Minibatch samplers. Each has an accountant in ``workbench.privacy``, except Feistel, which is for comparison only."""
 
 from workbench.sampling.feistel import FeistelSampler
-from workbench.sampling.minibatch import Minibatch, Sampler
+from workbench.sampling.minibatch import Minibatch, Preparation, Sampler
 from workbench.sampling.poisson import PoissonSampler
 from workbench.sampling.random_allocation import RandomAllocationSampler
 from workbench.sampling.shuffle import ShuffleSampler
@@ -11,6 +11,7 @@ __all__ = [
     "FeistelSampler",
     "Minibatch",
     "PoissonSampler",
+    "Preparation",
     "RandomAllocationSampler",
     "Sampler",
     "ShuffleSampler",

@@ -14,7 +14,7 @@ from workbench import _validate
 from workbench._limits import MOST_RECORDS
 from workbench.noise.chacha20 import stream
 
-__all__ = ["FixedSize", "Minibatch", "RandomSize", "Sampler", "usual_binomial_size"]
+__all__ = ["FixedSize", "Minibatch", "Preparation", "RandomSize", "Sampler", "usual_binomial_size"]
 
 
 class Minibatch(NamedTuple):
@@ -35,11 +35,42 @@ class Minibatch(NamedTuple):
         return jnp.zeros(num_records, bool).at[self.indices].max(self.mask)
 
 
+class Preparation(Protocol):
+    """Draws of whole epochs at once, for a sampler to which that is cheaper than step by step.
+
+    Epoch e has steps e t .. (e + 1) t - 1. Runs prepare an epoch once and keep it between the chunks of their steps. Both
+    functions are pure, for jit, scan and vmap, and agree with the sampler's ``draw_from``.
+
+    >>> sampler = wb.sampling.RandomAllocationSampler(1000, 100, capacity=40)
+    >>> sampler.preparation.steps_per_epoch
+    100
+    """
+
+    @property
+    def steps_per_epoch(self) -> int:
+        """t, public."""
+
+    @property
+    def preparing_words(self) -> int:
+        """About how many 32-bit words of memory it takes to prepare an epoch."""
+
+    def prepare(self, key: jax.Array, epoch: jax.Array, epochs: int = 1) -> Any:
+        """What ``draw_prepared`` needs of ``epoch`` and those that follow: a tree of arrays whose shapes are public.
+
+        :param epochs: how many to prepare at once; ``epoch`` must then be a multiple of it.
+        """
+
+    def draw_prepared(self, prepared: Any, number: jax.Array) -> Minibatch:
+        """The minibatch of step ``number``, from ``prepare`` of its epoch."""
+
+
 class Sampler(Protocol):
     """Decides which records enter a step. A frozen dataclass whose draws are pure functions for jit, scan and vmap.
 
     A step draws from stream number ``step`` of the run's key. Words of lane 0 are passed to ``draw_from``, and a sampler
-    that needs more takes them from its own lanes.
+    that needs more takes them from its own lanes. Nothing else asks which sampler it is: what is accounted for follows from
+    ``name``, and how its draws are made and kept from ``preparation``. ``RandomSize`` and ``FixedSize`` have what most
+    samplers share.
 
     >>> sampler = wb.prepare(
     ...     "logistic", "breast_cancer", epsilon=1.0, sampling_rate=0.1
@@ -50,7 +81,7 @@ class Sampler(Protocol):
 
     @property
     def name(self) -> str:
-        """Its name in accountants and guarantees."""
+        """That of the law of its minibatches in ``workbench.privacy``: accountants count what this law costs."""
 
     @property
     def num_records(self) -> int:
@@ -79,6 +110,22 @@ class Sampler(Protocol):
     def total_variation(self) -> float:
         """Upper bound on the total variation distance of a minibatch from that of the ideal sampler, without overflow."""
 
+    @property
+    def has_random_size(self) -> bool:
+        """Whether the number of records in a minibatch is random, so that it may hide N."""
+
+    @property
+    def ascends(self) -> bool:
+        """Whether the indices of a minibatch ascend, padding last; else units with several rows are sorted first."""
+
+    @property
+    def preparation(self) -> Preparation | None:
+        """How epochs are drawn at once; None if each step draws its own minibatch."""
+
+    @property
+    def remark(self) -> str:
+        """A sentence about its minibatches that stands with every guarantee; "" for none."""
+
     def draw(self, key: jax.Array) -> Minibatch:
         """One minibatch, the one of step 0.
 
@@ -96,6 +143,18 @@ class Sampler(Protocol):
 
 class Streamed:
     """The common part of all samplers."""
+
+    ascends = False
+
+    @property
+    def preparation(self) -> Preparation | None:
+        """None: each step draws its own minibatch."""
+        return None
+
+    @property
+    def remark(self) -> str:
+        """Empty: there is nothing to say."""
+        return ""
 
     def draw(self: Sampler, key: jax.Array) -> Minibatch:
         """The minibatch of step 0; a pure function of ``key`` for jit, scan and vmap.
@@ -119,6 +178,8 @@ def usual_binomial_size(num_records: int, sampling_rate: float, minibatches: int
 
 class RandomSize(Streamed):
     """The common part of samplers whose minibatches have a binomial size."""
+
+    has_random_size = True
 
     def _check_declared(self: Any) -> None:
         """:raises ArgumentError: naming ``declared``, if it is below N: shapes that follow from it would be too small."""
@@ -145,6 +206,8 @@ class FixedSize(Streamed):
 
     num_records: int
     batch_size: int
+
+    has_random_size = False
 
     def __post_init__(self) -> None:
         num_records = _validate.integer("num_records", self.num_records, at_least=1, at_most=MOST_RECORDS)

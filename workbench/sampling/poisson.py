@@ -203,6 +203,7 @@ class PoissonSampler(RandomSize):
 
     name = "poisson"
     relation = "add_or_remove_one"
+    ascends = True
 
     def __post_init__(self) -> None:
         object.__setattr__(

@@ -25,7 +25,7 @@ from jax import lax
 from workbench import _validate
 from workbench._limits import MOST_RECORDS
 from workbench.noise.chacha20 import stream
-from workbench.sampling.minibatch import Minibatch, RandomSize
+from workbench.sampling.minibatch import Minibatch, Preparation, RandomSize
 
 __all__ = ["PreparedEpochs", "RandomAllocationSampler"]
 
@@ -70,6 +70,7 @@ class RandomAllocationSampler(RandomSize):
 
     name = "random_allocation"
     relation = "add_or_remove_one"
+    ascends = True
 
     def __post_init__(self) -> None:
         for name, least, most in (("num_records", 1, MOST_RECORDS), ("steps_per_epoch", 1, 2**31), ("capacity", 1, None)):
@@ -94,6 +95,16 @@ class RandomAllocationSampler(RandomSize):
     def total_variation(self) -> float:
         """0: every step is exactly equally likely, except for overflow."""
         return 0.0
+
+    @property
+    def preparation(self) -> Preparation:
+        """Itself: to sort an epoch once costs as much as to draw one of its steps without that."""
+        return self
+
+    @property
+    def preparing_words(self) -> int:
+        """An epoch, and what sorting it takes."""
+        return 3 * self.public_size + self.capacity
 
     def assignment(self, key: jax.Array, epoch: jax.Array) -> jax.Array:
         """The step, 0 .. t - 1, that each record enters in ``epoch``: uint32[``public_size``].

@@ -100,6 +100,16 @@ class ShuffleSampler(FixedSize):
         return self.num_records % self.batch_size
 
     @property
+    def remark(self) -> str:
+        """That an epoch leaves out some records, if it does."""
+        if not self.left_out:
+            return ""
+        return (
+            f"{self.num_records} is not a multiple of the minibatch size {self.batch_size}: each epoch leaves out "
+            f"{self.left_out} records, different ones each time."
+        )
+
+    @property
     def words(self) -> int:
         """0: the order of an epoch comes from its own lane, the same for all its steps."""
         return 0

@@ -12,13 +12,13 @@ from typing import Any
 import ipywidgets as widgets
 from IPython.display import display
 
+from workbench._memory import give_back
 from workbench._validate import ArgumentError
 from workbench.clipping.separation import PrivacyModelError
 from workbench.data import Dataset
 from workbench.widgets.kit import fields
 from workbench.widgets.kit.base import Screen
 from workbench.widgets.kit.latest import Latest
-from workbench.widgets.kit.memory import give_back
 from workbench.widgets.kit.notebook import NotebookOutput, complete_for_voila, namespace
 from workbench.widgets.kit.tabs import Tabs
 from workbench.widgets.kit.threads import background
