@@ -181,6 +181,7 @@ def test_why_a_data_set_counts_is_the_strongest_reason(book):
     assert whys == {2: NAMESAKES, 3: RELATED}
 
 
+@pytest.mark.thorough
 def test_ten_thousand_data_sets_of_one_name_are_joined_in_a_moment(book):
     """As of estimators whose name nobody gave."""
     key = book.add(records()).key
