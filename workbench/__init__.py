@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from workbench._validate import ArgumentError
     from workbench.auditing import audit
     from workbench.fitting.fits import fit, prepare
+    from workbench.fitting.groups import Execution, Privacy, Table, Training
     from workbench.fitting.resuming import forget, resume
     from workbench.inference import PrivacyModelError
     from workbench.results import FitResult, load
@@ -40,9 +41,13 @@ _ROOMS = (
 )  # fmt: skip
 _NAMES = {
     "ArgumentError": "workbench._validate",
+    "Execution": "workbench.fitting.groups",
     "FitResult": "workbench.results",
     "audit": "workbench.auditing",
+    "Privacy": "workbench.fitting.groups",
     "PrivacyModelError": "workbench.inference",
+    "Table": "workbench.fitting.groups",
+    "Training": "workbench.fitting.groups",
     "fit": "workbench.fitting",
     "forget": "workbench.fitting.resuming",
     "load": "workbench.results",

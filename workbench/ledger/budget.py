@@ -31,7 +31,7 @@ NOT_COMPARED = "another key"  # the relation of data sets that cannot be compare
 CLONES = "clones"  # that of data sets which copies of one estimator were fitted to
 
 _MUCH = 0.5  # of a cap's delta, from where on it is said
-_OVER_CAP = "To go over it on purpose, which is recorded, give over_cap= with the reason."
+_OVER_CAP = "To go over it on purpose, which is recorded, give over_cap= of wb.Privacy with the reason."
 
 
 class CapError(_validate.ArgumentError):
