@@ -154,8 +154,7 @@ def cancelled(request):
             epsilon=1.0,
             iterations=300,
             seed=1,
-            on_snapshot=lambda snapshot: steps.append(snapshot.step),
-            stop=lambda: steps[-1] >= 100,
+            execution=wb.Execution(on_snapshot=lambda snapshot: steps.append(snapshot.step), stop=lambda: steps[-1] >= 100),
         )
 
 

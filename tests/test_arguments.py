@@ -19,14 +19,17 @@ import workbench as wb
 from tests.conftest import some_of
 from workbench import ArgumentError, _validate, auditing
 from workbench.data import Boolean, Categorical, Dataset, Numeric
-from workbench.fitting import fits, spec
+from workbench.fitting import fits, settings, spec
+from workbench.fitting.groups import GROUPS, grouped
 from workbench.fitting.run_log import RunLog
-from workbench.fitting.tables import FormulaSettings, model_and_data
+from workbench.fitting.settings import FormulaSettings
+from workbench.fitting.tables import model_and_data
 from workbench.inference import DPVI
 from workbench.ledger import reservation
 from workbench.sklearn._estimator import PrivateEstimator
 from workbench.sweeps import prepared as prepared_sweeps
 from workbench.sweeps import sweeping
+from workbench.sweeps.request import LISTS
 from workbench.sweeps.store import Store
 
 STRANGE = [
@@ -116,7 +119,22 @@ def test_the_settings_of_a_fit(published):
 
 def test_every_argument_of_a_fit_is_in_a_table():
     further = {"ledger", "over_cap", "checkpoint", "on_snapshot", "stop", "progress", "private", *FORMULA}
-    assert set(table(fits.fit)) == set(table(spec.resolve)) | further
+    of_groups = {each.name: argument for argument, group in GROUPS.items() for each in dataclasses.fields(group)}
+    direct = set(table(fits.fit)) - set(GROUPS)
+    assert direct.isdisjoint(of_groups)
+    assert direct | set(of_groups) == set(table(spec.resolve)) | further
+
+
+@pytest.mark.parametrize("argument", GROUPS)
+def test_a_group_is_given_as_one_or_as_a_mapping(published, argument):
+    def call(name, value):
+        fits.FitArguments("logistic", published, epsilon=1.0, **{name: value})
+
+    assert_refuses_all_but({argument: {"{}"}}, call, [argument])
+    with pytest.raises(ArgumentError, match=f"^{argument}='no_such': unknown name"):
+        call(argument, {"no_such": 1})
+    first = dataclasses.fields(GROUPS[argument])[0]
+    call(argument, {first.name: first.default})
 
 
 def test_what_a_fit_writes_down(published):
@@ -135,13 +153,13 @@ def test_functions_are_asked_for_before_anything_is_spent(published, monkeypatch
     def nothing(*_, **__):
         raise AssertionError("a fit was begun")
 
-    monkeypatch.setattr(fits, "prepare", nothing)
+    monkeypatch.setattr(fits, "_prepare", nothing)
     monkeypatch.setattr(prepared_sweeps, "run_group", nothing)
     given = {"epsilon": 1.0} if run is fits.fit else {"epsilons": 1.0, "iterations": 20}
     names = ["stop", "on_snapshot"] if run is fits.fit else ["stop", "on_progress"]
     for name in names:
         with pytest.raises(ArgumentError, match=f"{name}='no': must be a function"):
-            run("logistic", published, **given, **{name: "no"})
+            run("logistic", published, **grouped(given, **{name: "no"}))
 
 
 def test_the_axes_and_settings_of_a_sweep(published, monkeypatch):
@@ -150,7 +168,7 @@ def test_the_axes_and_settings_of_a_sweep(published, monkeypatch):
 
     def call(name, value):
         given = {"model": "logistic", "data": published, "epsilons": 1.0, "iterations": 20, name: value}
-        sweeping.prepare(**given)
+        sweeping.prepare(**grouped(given, direct=LISTS))
 
     empty = {"[]", "()"}
     taken = {
@@ -158,8 +176,9 @@ def test_the_axes_and_settings_of_a_sweep(published, monkeypatch):
         "learning_rates": POSITIVE | OTHERS, "sampling_rates": RATE | OTHERS, "batch_sizes": WHOLE | OTHERS,
         "iterations": WHOLE | OTHERS,
         "models": empty, "baselines": empty, "store": OTHERS, "ledger": OTHERS, "over_cap": OTHERS, "estimators": OTHERS,
+        **{argument: {"{}"} for argument in GROUPS},
     }  # fmt: skip
-    assert_refuses_all_but(taken, call, table(sweeping.prepare))
+    assert_refuses_all_but(taken, call, [*table(sweeping.prepare), *settings.names(settings.Shared), "devices", "over_cap"])
 
 
 def test_a_sweep_run(published):
@@ -352,21 +371,23 @@ def test_no_in_a_plan_is_never_yes(tmp_path, private_frame, answer, form):
     assert plan_file.read(plan)["data"].evaluation_is_public is False
 
 
-@pytest.mark.parametrize("name", ["evaluate_private", "average"])
-def test_flags_of_a_fit_in_a_plan(tmp_path, name):
+@pytest.mark.parametrize(("group", "name"), [("privacy", "evaluate_private"), ("training", "average")])
+def test_flags_of_a_fit_in_a_plan(tmp_path, group, name):
     from workbench.sweeps import plan_file
 
-    (tmp_path / "plan.yaml").write_text(f"model: logistic\ndata: breast_cancer\nepsilons: 1\niterations: 20\n{name}: no\n")
+    (tmp_path / "plan.yaml").write_text(
+        f"model: logistic\ndata: breast_cancer\nepsilons: 1\niterations: 20\n{group}: {{{name}: no}}\n"
+    )
     with pytest.raises(ArgumentError, match=f"^{name}='no': must be True or False"):
         sweeping.prepare(**plan_file.read(tmp_path / "plan.yaml"))
 
 
-@pytest.mark.parametrize("line", ["ledger: no", "store: off", "ledger: true", "store: ''", "over_cap: no"])
+@pytest.mark.parametrize("line", ["ledger: no", "store: off", "ledger: true", "store: ''", "privacy: {over_cap: no}"])
 def test_an_answer_in_a_plan_names_no_file_and_no_reason(tmp_path, line):
     from workbench.sweeps import plan_file
 
     (tmp_path / "plan.yaml").write_text(f"model: logistic\ndata: breast_cancer\nepsilons: 1\niterations: 20\n{line}\n")
-    with pytest.raises(ArgumentError, match=f"^{line.partition(':')[0]}="):
+    with pytest.raises(ArgumentError, match=f"^{'over_cap' if 'over_cap' in line else line.partition(':')[0]}="):
         sweeping.prepare(**plan_file.read(tmp_path / "plan.yaml"))
     assert [file.name for file in tmp_path.iterdir()] == ["plan.yaml"]
 
@@ -377,7 +398,7 @@ def test_a_path_called_no_can_be_named():
 
 def test_equal_flags_are_the_same_fit(published):
     keys = [
-        set(sweeping.prepare("logistic", published, epsilons=1.0, iterations=20, average=flag).cells)
+        set(sweeping.prepare("logistic", published, epsilons=1.0, iterations=20, training=wb.Training(average=flag)).cells)
         for flag in (True, np.True_)
     ]
     assert keys[0] == keys[1]

@@ -26,6 +26,7 @@ from tests import zoo
 from tests.conftest import examples, quick_jit, some_of, training_rows
 from tests.widget_tree import inside, seen_by_a_user
 from workbench.fitting import spec as fit_spec
+from workbench.fitting.groups import grouped
 from workbench.inference import DPVI, running_moments
 from workbench.inference.state import Draws
 from workbench.noise.chacha20 import key_from_seed
@@ -216,7 +217,7 @@ def fitted(frame, folder, **options):
 
     data = dataset_of(frame)
     given = {"epsilon": 2.0, "iterations": 30, "clip": 5.0, "num_records": 300, "seed": 1, "on_snapshot": note, **options}
-    result = wb.fit("logistic", data, **given)
+    result = wb.fit("logistic", data, **grouped(given))
     dataclasses.replace(result, seconds=0.0, finished="then", spend="a random name").save(folder)
     files = {file.name: file.read_bytes() for file in folder.iterdir()}
     assert set(files) == {"result.json", "params.npz", "posterior.nc", "curves.png", "report.html"}

@@ -21,6 +21,10 @@ wb.fit("logistic", "breast_cancer", epsilon=1.0, no_such=3)
 result.sumary()
 wb.privacy.epsilon(sampling_rate=0.1, noise_multiplier=1.0, steps="many", delta=1e-5)
 wb.data.load(3)
+wb.fit("logistic", "breast_cancer", epsilon=1.0, sampler="shuffle")
+wb.fit("logistic", "breast_cancer", epsilon=1.0, privacy=wb.Privacy(sampler=3))
+wb.sweep("logistic", "breast_cancer", epsilons=1.0, execution=wb.Execution(device="cpu", draws=3))
+wb.fit(lambda x, y=None: None, "breast_cancer", epsilon=1.0, privacy=wb.Privacy(sampler="shuffle"))
 """
 
 
@@ -54,12 +58,19 @@ def test_mypy_finds_every_mistake_in_a_users_file(tmp_path):
         cwd=PACKAGE.parent, capture_output=True, text=True,
     )  # fmt: skip
     errors = [line.split("user.py:")[1] for line in run.stdout.splitlines() if "user.py:" in line and ": error:" in line]
-    assert {int(error.split(":")[0]) for error in errors} == {4, 5, 6, 7, 8}, run.stdout
+    assert {int(error.split(":")[0]) for error in errors} == {4, 5, 6, 7, 8, 9, 10, 11}, run.stdout
 
 
 def test_an_editor_shows_the_arguments_of_fit():
     (signature,) = jedi.Interpreter("wb.fit(", [{"wb": wb}]).get_signatures()
-    assert {"model", "data", "epsilon", "delta", "iterations"} <= {each.name for each in signature.params}
+    assert {"model", "data", "epsilon", "delta", "iterations", "privacy"} <= {each.name for each in signature.params}
+
+
+@pytest.mark.parametrize(("group", "name"), [("Privacy", "sampler"), ("Training", "draws"), ("Execution", "device")])
+def test_an_editor_shows_what_a_group_has(group, name):
+    for found in (jedi.Interpreter(f"wb.{group}(", [{"wb": wb}]), jedi.Script(f"import workbench as wb\nwb.{group}(")):
+        (signature,) = found.get_signatures()
+        assert name in {each.name for each in signature.params}
 
 
 def test_an_editor_completes_a_result():

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from workbench.auditing import audit
     from workbench.clipping import PrivacyModelError
     from workbench.fitting.fits import fit, prepare
+    from workbench.fitting.groups import Execution, Privacy, Table, Training
     from workbench.fitting.resuming import forget, resume
     from workbench.results import FitResult, load
     from workbench.sweeps.sweeping import sweep
@@ -42,9 +43,13 @@ _ROOMS = (
 )
 _NAMES = {
     "ArgumentError": "workbench._validate",
+    "Execution": "workbench.fitting.groups",
     "FitResult": "workbench.results",
     "audit": "workbench.auditing",
+    "Privacy": "workbench.fitting.groups",
     "PrivacyModelError": "workbench.clipping",
+    "Table": "workbench.fitting.groups",
+    "Training": "workbench.fitting.groups",
     "fit": "workbench.fitting",
     "forget": "workbench.fitting.resuming",
     "load": "workbench.results",

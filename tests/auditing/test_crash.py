@@ -21,6 +21,7 @@ import pytest
 from workbench import ArgumentError
 from workbench.data import Dataset
 from workbench.fitting import fits, resuming
+from workbench.fitting.groups import grouped
 from workbench.inference import checkpoint
 from workbench.inference.training import run
 from workbench.models import Model
@@ -117,7 +118,7 @@ def noise_seen_again(before, after, *, naive):
     seen = {}
     with tempfile.TemporaryDirectory() as folder:
         running, crashed = Path(folder) / "running", Path(folder) / "crashed"
-        prepared = fits.prepare(models[0], data, checkpoint=running, **settings)
+        prepared = fits.prepare(models[0], data, **grouped(checkpoint=running, **settings))
         for snapshot in prepared.run():
             seen[snapshot.step] = _location(snapshot)
             if snapshot.step == CRASH:
@@ -125,7 +126,7 @@ def noise_seen_again(before, after, *, naive):
                 break
         try:
             if naive:
-                other = fits.prepare(models[1], data, checkpoint=False, **settings)
+                other = fits.prepare(models[1], data, **grouped(checkpoint=False, **settings))
                 records, like = other.on_device
                 start = checkpoint.load_state(max(crashed.glob("step-*.npz")), like)
                 snapshots = run(other.step, other.hyper, start, records, STEPS)

@@ -31,7 +31,7 @@ def fit(file, reading, place, count, port):
     address = f"127.0.0.1:{port}"
     jax.distributed.initialize(address, int(count), int(place), coordinator_bind_address=address)
     data = wb.data.open(file, reading=reading, memory=1024)
-    result = wb.fit("logistic", data, devices="all", checkpoint=False, **SETTINGS)
+    result = wb.fit("logistic", data, **SETTINGS, execution=wb.Execution(devices="all", checkpoint=False))
     assert result.status == "done", result.message
     print(json.dumps(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024))
 

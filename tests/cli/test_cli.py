@@ -21,6 +21,7 @@ import workbench as wb
 from workbench import ArgumentError, auditing
 from workbench.cli import main
 from workbench.fitting import fits
+from workbench.fitting.groups import Group
 from workbench.ledger.ledger import Ledger
 from workbench.models import registry
 from workbench.results import FitResult
@@ -40,7 +41,11 @@ def prepared(monkeypatch):
     class NotToday(Exception):
         pass
 
-    def prepare(model, data, **settings):
+    def prepare(model, data, **arguments):
+        groups = [value for value in arguments.values() if isinstance(value, Group)]
+        settings = {name: value for name, value in arguments.items() if not isinstance(value, Group)}
+        for group in groups:
+            settings |= group.changed()
         asked.append((model, data, settings))
         raise NotToday
 
@@ -388,7 +393,7 @@ def test_every_option_reaches_the_fit(prepared):
     assert settings == {
         "epsilon": 2, "delta": 1e-5, "iterations": 70, "sampling_rate": 0.2, "sampler": "shuffle", "clip": 3,
         "estimator": "vanilla", "learning_rate": 0.01, "num_records": 500, "evaluate_private": True,
-        "device": "cpu", "devices": None, "seed": 9, "average": True, "strategy": "vmap", "microbatch_size": 40,
+        "device": "cpu", "seed": 9, "average": True, "strategy": "vmap", "microbatch_size": 40,
         "relation": "replace_special", "clipping": "per_leaf", "batch_size": 30, "ledger": "book.sqlite",
         "over_cap": "approved", "checkpoint": False, "draws": 40, "private": True,
     }  # fmt: skip

@@ -298,9 +298,8 @@ def stopped_call(data, folder, **settings):
         epsilon=1.0,
         iterations=300,
         seed=1,
-        checkpoint=folder,
-        stop=lambda: next(chunks) >= 5,
         **settings,
+        execution=wb.Execution(checkpoint=folder, stop=lambda: next(chunks) >= 5),
     )
 
 

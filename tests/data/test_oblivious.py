@@ -22,6 +22,7 @@ from workbench._limits import READING_FAILURE
 from workbench.data.storage import blocks, oblivious
 from workbench.data.storage.blocks import RecordsError
 from workbench.data.storage.oblivious import Layout, cell_size
+from workbench.fitting.groups import grouped
 from workbench.inference.bringing import DrawnAhead
 from workbench.noise.chacha20 import key_from_seed, stream
 from workbench.privacy.plan import PrivacySettings, make_plan
@@ -114,7 +115,7 @@ def trace(monkeypatch):
 
 def fitted(name, seed=None, **options):
     """A whole fit, from opening the file to the result."""
-    result = wb.fit("logistic", opened(name), **{**PLAN, **options}, seed=seed)
+    result = wb.fit("logistic", opened(name), seed=seed, **grouped({**PLAN, **options}))
     assert result.status == "done", result.message
     return result
 
@@ -173,7 +174,7 @@ def test_whole_fits_hide_the_number_of_records_under_one_capacity(reading, trace
     plan = {**PLAN, "num_records": 20_000, "checkpoint": True, "evaluate_private": True, "iterations": 2}
 
     def fit(name):
-        assert wb.fit("logistic", opened(name, reading), **{**plan, "ledger": f"{name}.db"}).status == "done"
+        assert wb.fit("logistic", opened(name, reading), **grouped({**plan, "ledger": f"{name}.db"})).status == "done"
 
     one, other = (trace.of(lambda name=name: fit(name)) for name in ("one", "other"))
     assert one == other
@@ -264,7 +265,7 @@ def test_samples_from_the_file_are_uniform(which, monkeypatch):
 def test_a_fit_read_obliviously_is_the_fit_from_memory(sampler):
     packed()
     plan = {**PLAN, "sampler": sampler, "seed": 4, "iterations": 30}
-    one, other = (wb.fit("logistic", opened(reading=reading), **plan) for reading in ("memory", "oblivious"))
+    one, other = (wb.fit("logistic", opened(reading=reading), **grouped(plan)) for reading in ("memory", "oblivious"))
     assert one.status == other.status == "done"
     for name, value in one.params.items():
         np.testing.assert_array_equal(value, other.params[name])
@@ -304,7 +305,7 @@ def test_a_cell_that_overflows_ends_the_fit_before_anything_is_written(trace, mo
     layout = Layout(steps=16, buckets=1, group=1, groups=2, cell=20)
     monkeypatch.setattr(oblivious, "layout_of", lambda *_, **__: layout)
     results = []
-    calls = trace.of(lambda: results.append(wb.fit("logistic", opened(), **PLAN)))
+    calls = trace.of(lambda: results.append(wb.fit("logistic", opened(), **grouped(PLAN))))
     assert results[0].status == "failed"
     assert "has no room for" in results[0].message
     assert not [call for call in calls if call[1] == "scratch"]
@@ -330,7 +331,7 @@ def test_only_oblivious_fits_are_promised_against_an_observer_of_the_storage(mad
     cases = [(opened(reading=reading), reading != "direct") for reading in ("oblivious", "memory", "direct")]
     cases += [(wb.data.open("clear.wbr"), False), (wb.data.from_npz("clear.npz", bounds=(0, 1)), False)]
     for data, hides in cases:
-        guarantee = wb.fit("logistic", data, **PLAN).guarantee
+        guarantee = wb.fit("logistic", data, **grouped(PLAN)).guarantee
         assert guarantee.against_storage == hides
         assert ("an observer of the storage" in guarantee.statement()) == hides
         assert type(guarantee).from_dict(guarantee.to_dict()) == guarantee
@@ -339,7 +340,7 @@ def test_only_oblivious_fits_are_promised_against_an_observer_of_the_storage(mad
 def test_a_sampler_whose_draws_may_not_spread_is_refused():
     packed()
     with pytest.raises(ArgumentError, match=r"^sampler='shuffle': cannot be used with oblivious reading"):
-        wb.fit("logistic", opened(), **PLAN, sampler="shuffle")
+        wb.fit("logistic", opened(), **grouped(sampler="shuffle", **PLAN))
 
 
 @pytest.mark.thorough
@@ -351,7 +352,7 @@ def test_too_little_memory_is_refused_with_what_is_needed():
         list(data.stored.minibatches(("x",), drawn_ahead(sampler), 0, 5))
     ledger = wb.ledger.Ledger("l.db")
     with pytest.raises(ArgumentError, match=r"^memory=0.015625: is too little"):
-        wb.fit("logistic", data, **{**PLAN, "sampling_rate": 0.9, "ledger": ledger, "checkpoint": "run"})
+        wb.fit("logistic", data, **grouped({**PLAN, "sampling_rate": 0.9, "ledger": ledger, "checkpoint": "run"}))
     assert not ledger.datasets()  # nothing is spent on it, and no key is left behind
     assert not Path("run").exists()
 
@@ -402,7 +403,7 @@ def test_a_disk_that_fills_while_records_are_spread_ends_the_fit(monkeypatch, pl
         return write(handle, content, offset)
 
     monkeypatch.setattr(os, "pwrite", full)
-    result = wb.fit("logistic", opened(), **PLAN)
+    result = wb.fit("logistic", opened(), **grouped(PLAN))
     assert result.status == "failed"
     assert "No space left on device" in result.message
     assert not list(place.glob("*.scratch")) + list(place.glob(".*.scratch"))

@@ -494,7 +494,7 @@ def test_a_fit_without_evaluation_records_has_no_metrics(frame, made_up_steps):
     result = wb.fit("logistic", dataset, epsilon=1.0, iterations=20)
     assert (result.metrics, result.public_records, result.history) == ({}, None, ())
     with pytest.raises(ArgumentError, match=r"^evaluate_private=True: needs evaluation records"):
-        wb.fit("logistic", dataset, epsilon=1.0, iterations=20, evaluate_private=True)
+        wb.fit("logistic", dataset, epsilon=1.0, iterations=20, privacy=wb.Privacy(evaluate_private=True))
     assert wb.ledger.Ledger().budget_status("data frame").total.epsilon == 1.0
 
 

@@ -19,9 +19,16 @@ def fit(data, epochs, sampler, epsilon):
     steps = round(epochs * data.num_train / BATCH)
     began = time.perf_counter()
     prepared = fits.prepare(
-        wb.models.get("vae"), data, epsilon=epsilon, delta=DELTA, batch_size=BATCH, iterations=steps, sampler=sampler,
-        seed=1, average=True,
-    )  # fmt: skip
+        wb.models.get("vae"),
+        data,
+        epsilon=epsilon,
+        delta=DELTA,
+        batch_size=BATCH,
+        iterations=steps,
+        seed=1,
+        privacy=wb.Privacy(sampler=sampler),
+        training=wb.Training(average=True),
+    )
     for _ in prepared.run():
         pass
     rows = []

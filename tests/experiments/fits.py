@@ -19,6 +19,7 @@ from numpyro.optim import Adam
 
 import workbench as wb
 from workbench.fitting import fits
+from workbench.fitting.groups import grouped
 from workbench.models.model import inputs_of
 
 __all__ = ["OUT", "Job", "non_private", "run_all", "spread"]
@@ -56,7 +57,7 @@ def run(job):
         return [{**job.about, "iterate": "last", **non_private(model, data, **job.settings)}]
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", fits.DeltaWarning)  # the papers' delta is 1 / N
-        prepared = fits.prepare(model, data, **{"average": True, **job.settings})
+        prepared = fits.prepare(model, data, **grouped({"average": True, **job.settings}))
         for _ in prepared.run():
             pass
     rows = []

@@ -24,10 +24,19 @@ def fits(epsilons, seeds, *, num_records=(500,), iterations=(1000,), baselines=(
     for size in num_records:
         for averaged in (False, True):
             result = wb.sweep(
-                "hierarchical_logistic", wb.data.hierarchical, epsilons=epsilons, seeds=seeds, num_records=size,
-                iterations=iterations, estimators=METHODS, sampling_rates=RATE, delta=1 / size, average=averaged,
-                baselines=baselines if averaged else (), on_progress=lambda progress: None,
-            )  # fmt: skip
+                "hierarchical_logistic",
+                wb.data.hierarchical,
+                epsilons=epsilons,
+                seeds=seeds,
+                num_records=size,
+                iterations=iterations,
+                estimators=METHODS,
+                sampling_rates=RATE,
+                delta=1 / size,
+                baselines=baselines if averaged else (),
+                on_progress=lambda progress: None,
+                training=wb.Training(average=averaged),
+            )
             tables.append(result.table.assign(iterate="average" if averaged else "last"))
     return pd.concat(tables, ignore_index=True).rename(columns={"num_records": "N", "iterations": "T"})
 

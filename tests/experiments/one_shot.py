@@ -83,7 +83,14 @@ def by_dp_vi(x, y, epsilon):
     clip = share * math.sqrt(x.shape[1] + 1) / 0.3
     data = wb.data.Dataset("made up", "Made up.", (x, y), (x[:2], y[:2]), is_public=True)
     made = wb.fit(
-        LINE, data, epsilon=epsilon, delta=DELTA, estimator="aligned", clip=clip, draws=DRAWS, checkpoint=False, ledger=False
+        LINE,
+        data,
+        epsilon=epsilon,
+        delta=DELTA,
+        clip=clip,
+        ledger=False,
+        training=wb.Training(estimator="aligned", draws=DRAWS),
+        execution=wb.Execution(checkpoint=False),
     )
     assert made.posterior_kind == "noise-aware", made.posterior_note
     draws = made.draws

@@ -15,6 +15,7 @@ from fits import OUT
 from sklearn.linear_model import LogisticRegression
 
 import workbench as wb
+from workbench.fitting.groups import grouped
 
 EPSILONS = (0.5, 1.0, 4.0)
 DELTA = 1e-4
@@ -47,7 +48,7 @@ def unions():
 
 def errors(data, reference, repeats, **settings):
     """(root mean square error of a coefficient, share of gradients that were clipped)."""
-    prepared, found = wb.prepare("logistic", data, ledger=False, checkpoint=False, **settings), []
+    prepared, found = wb.prepare("logistic", data, ledger=False, **grouped(checkpoint=False, **settings)), []
     for _ in range(repeats):
         for _ in prepared.run():
             pass

@@ -20,6 +20,7 @@ from workbench import ArgumentError
 from workbench.data.storage.reading import Stored
 from workbench.fitting import digests, prepared
 from workbench.fitting.baseline import without_privacy
+from workbench.fitting.groups import grouped
 from workbench.inference.compiling import Compiling, interval_of, lower
 from workbench.inference.processes import ProcessError
 from workbench.ledger.ledger import Ledger
@@ -54,7 +55,7 @@ def uncompiled(step, hyper, state, records, steps, within):
 
 def seeded(is_first):
     """A fit whose noise follows from a seed."""
-    *_, last = wb.prepare("logistic", clinic(), seed=3, **SETTINGS).run()
+    *_, last = wb.prepare("logistic", clinic(), seed=3, **grouped(SETTINGS)).run()
     return {"status": last.status, "params": digest(last.params)}
 
 
@@ -68,7 +69,7 @@ def at_rest(is_first):
     blocks, scan = [], Stored.scan
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Stored, "scan", lambda *given: (blocks.append(given[2:]), scan(*given))[1])
-        fit = wb.prepare("logistic", opened("same"), seed=3, **SETTINGS)
+        fit = wb.prepare("logistic", opened("same"), seed=3, **grouped(SETTINGS))
         fit.on_device  # noqa: B018 - where records are brought to the devices
         read = [(found[0].start, found[0].stop) for found in blocks]
     *_, last = fit.run()
@@ -80,7 +81,7 @@ def at_rest(is_first):
 
 def secret(is_first):
     """Two fits with secret keys, and one that the last process stops."""
-    answers, fit = [], wb.prepare("logistic", clinic(), **SETTINGS)
+    answers, fit = [], wb.prepare("logistic", clinic(), **grouped(SETTINGS))
     for stops in (False, False, True):
         words = np.asarray(jax.random.key_data(fit.key))
         *_, last = fit.run(lambda stops=stops: stops and not is_first)
@@ -92,7 +93,7 @@ def secret(is_first):
 def words(data=None, **changes):
     """The error of a fit that is refused before its first step."""
     try:
-        wb.fit("logistic", clinic() if data is None else data, **{**SETTINGS, **changes})
+        wb.fit("logistic", clinic() if data is None else data, **grouped({**SETTINGS, **changes}))
     except (ArgumentError, ProcessError) as error:
         return f"{type(error).__name__}: {error}"
 
@@ -119,9 +120,9 @@ def more_refused(is_first):
             ledger = Ledger()
             ledger.set_cap(ledger.add(id_of(clinic())).number, 0.5, 0.01, "add_or_remove_one", why="a test")
         with pytest.raises(ArgumentError, match="a fit without privacy takes one process"):
-            without_privacy(wb.prepare("logistic", clinic(), **SETTINGS))
+            without_privacy(wb.prepare("logistic", clinic(), **grouped(SETTINGS)))
         with pytest.raises(ArgumentError, match="a sweep takes one process"):
-            wb.sweep("logistic", clinic(), epsilons=1.0, iterations=5, devices="all")
+            wb.sweep("logistic", clinic(), epsilons=1.0, iterations=5, execution=wb.Execution(devices="all"))
         with pytest.raises(ArgumentError, match="an audit takes one process"):
             wb.audit("logistic", epsilon=1.0, iterations=5, trials=100, devices="all")
         return found | {"cap": words(), "no devices": words(devices=None), "some devices": words(devices=1)}

@@ -11,6 +11,7 @@ import workbench as wb
 from workbench._validate import ArgumentError
 from workbench.cli.main import main
 from workbench.fitting import prepare
+from workbench.fitting.groups import grouped
 from workbench.results.code import code_of
 
 SMALL = {"epsilon": 8.0, "delta": 1e-3, "iterations": 60, "ledger": False}
@@ -80,7 +81,7 @@ def test_a_stop_before_anything_was_counted_gives_the_guides_posterior():
 
 def test_it_takes_flat_clipping_and_room_for_counts():
     with pytest.raises(ArgumentError, match=r'^clip=.auto.: takes clipping="flat"'):
-        prepare("logistic", "breast_cancer", clip="auto", clipping="automatic", **SMALL)
+        prepare("logistic", "breast_cancer", clip="auto", **SMALL, privacy=wb.Privacy(clipping="automatic"))
     with pytest.raises(ArgumentError, match=r"^clip=.often.:"):
         prepare("logistic", "breast_cancer", clip="often", **SMALL)
 
@@ -108,7 +109,8 @@ def test_a_checkpoint_names_the_setting_as_fit_takes_it(tmp_path):
     fit = prepare("logistic", "breast_cancer", clip="auto", **SMALL)
     assert fit.privacy.as_arguments()["clip"] == "auto"
     assert "adapts_clip" not in fit.privacy.as_arguments()
-    assert prepare("logistic", "breast_cancer", **{**SMALL, **fit.privacy.as_arguments()}).privacy == fit.privacy
+    again = prepare("logistic", "breast_cancer", **grouped(SMALL, **fit.privacy.as_arguments()))
+    assert again.privacy == fit.privacy
 
 
 def test_the_class_for_numpyro_users_has_one_c():

@@ -7,6 +7,7 @@ import pandas as pd
 import pytest
 
 import workbench as wb
+from workbench.fitting.groups import grouped
 from workbench.results.fit_result import IntervalWarning
 from workbench.widgets.workbench import result_panel
 
@@ -17,7 +18,7 @@ SETTINGS = {"epsilon": 2.0, "seed": 4, "draws": 50}
 
 @pytest.fixture(scope="module")
 def moving():
-    return wb.fit("logistic", "breast_cancer", iterations=200, learning_rate=1e-5, **SETTINGS)
+    return wb.fit("logistic", "breast_cancer", iterations=200, learning_rate=1e-5, **grouped(SETTINGS))
 
 
 def test_a_fit_by_default_has_none(done):
@@ -31,7 +32,7 @@ def test_a_tiny_learning_rate_is_a_fit_that_was_still_moving(moving):
 
 
 def test_thirty_steps_are_too_few_to_tell():
-    found = wb.fit("logistic", "breast_cancer", iterations=30, **SETTINGS)
+    found = wb.fit("logistic", "breast_cancer", iterations=30, **grouped(SETTINGS))
     assert found.cautions[0].startswith("Only 15 steps")
 
 
@@ -92,7 +93,7 @@ def test_clipping_bias_has_a_caution_and_adapting_c_by_default_has_neither(count
 )
 def test_settings_with_which_no_fit_arrives_have_a_caution(counts, settings, words):
     model, data = counts
-    result = wb.fit(model, data, epsilon=8.0, seed=1, ledger=False, **settings)
+    result = wb.fit(model, data, epsilon=8.0, seed=1, ledger=False, **grouped(settings))
     assert result.cautions[0].startswith(words)
 
 

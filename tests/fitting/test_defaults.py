@@ -98,6 +98,8 @@ def test_defaults_follow_the_declared_size_and_not_the_exact_one(model, data):
     whole = wb.data.load(data)
     one_less = dataclasses.replace(whole, train=tuple(array[:-1] for array in whole.train))
     declared = 1000
-    first, second = (fits.prepare(model, each, epsilon=1.0, num_records=declared) for each in (whole, one_less))
+    first, second = (
+        fits.prepare(model, each, epsilon=1.0, privacy=wb.Privacy(num_records=declared)) for each in (whole, one_less)
+    )
     assert first.privacy == second.privacy
     assert first.settings == second.settings

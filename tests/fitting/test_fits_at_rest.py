@@ -11,6 +11,7 @@ from numpyro.optim import Adam
 import workbench as wb
 from tests.conftest import some_of
 from workbench import ArgumentError
+from workbench.fitting.groups import grouped
 from workbench.inference import bringing
 from workbench.ledger.fingerprint import fingerprint
 from workbench.noise.chacha20 import key_from_seed
@@ -58,7 +59,7 @@ def test_a_fit_from_the_file_is_the_fit_from_memory(sampler, encrypt, monkeypatc
     monkeypatch.setattr(bringing, "_MOST_STEPS", 7)  # so that blocks end elsewhere than chunks
     in_memory = packed(encrypt)
     plan = {**PLAN, "sampler": sampler, "seed": 1, "ledger": False, "evaluate_private": True}
-    one, other = (wb.fit("logistic", data, **plan) for data in (in_memory, opened("direct", encrypt)))
+    one, other = (wb.fit("logistic", data, **grouped(plan)) for data in (in_memory, opened("direct", encrypt)))
     same(one, other)
     assert one.metrics == other.metrics
     assert one.guarantee == other.guarantee
@@ -68,17 +69,19 @@ def test_a_fit_from_the_file_is_the_fit_from_memory(sampler, encrypt, monkeypatc
 def test_groups_and_several_draws_are_the_same():
     in_memory = packed(group="ward", groups=["n", "s"])
     plan = {**PLAN, "seed": 1, "ledger": False, "iterations": 30}
-    same(*(wb.fit("hierarchical_logistic", data, **plan) for data in (in_memory, opened("direct"))))
+    same(*(wb.fit("hierarchical_logistic", data, **grouped(plan)) for data in (in_memory, opened("direct"))))
 
 
 @pytest.mark.thorough
 def test_a_fit_that_was_stopped_resumes_bit_for_bit():
     packed()
     plan = {**PLAN, "iterations": 120, "seed": 5}
-    whole = wb.fit("logistic", opened("direct"), **plan, ledger=False, checkpoint=False)
+    whole = wb.fit("logistic", opened("direct"), ledger=False, **grouped(checkpoint=False, **plan))
     taken = []
     part = wb.fit(
-        "logistic", opened("direct"), **plan, on_snapshot=lambda s: taken.append(s.step), stop=lambda: len(taken) > 1
+        "logistic",
+        opened("direct"),
+        **grouped(on_snapshot=lambda s: taken.append(s.step), stop=lambda: len(taken) > 1, **plan),
     )
     assert part.status == "cancelled"
     assert 0 < part.guarantee.steps_taken < 120
@@ -90,7 +93,7 @@ def stopped(data, folder, **plan):
     """A fit that was stopped after its first steps."""
     taken = []
     stop = {"on_snapshot": lambda snapshot: taken.append(snapshot.step), "stop": lambda: len(taken) > 1}
-    return wb.fit("logistic", data, **PLAN, **plan, ledger=False, checkpoint=folder, **stop)
+    return wb.fit("logistic", data, **PLAN, ledger=False, **grouped(checkpoint=folder, **plan, **stop))
 
 
 @pytest.mark.thorough
@@ -138,7 +141,9 @@ def test_a_file_that_is_altered_while_it_is_read_ends_the_fit():
             with Path("t.wbr").open("r+b") as file:
                 file.write(content)
 
-    result = wb.fit("logistic", data, **{**PLAN, "iterations": 2000}, ledger=False, on_snapshot=alter)
+    result = wb.fit(
+        "logistic", data, **{**PLAN, "iterations": 2000}, ledger=False, execution=wb.Execution(on_snapshot=alter)
+    )
     assert result.status == "failed"
     assert "was altered" in result.message
     assert result.guarantee.steps_taken < 2000

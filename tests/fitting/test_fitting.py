@@ -19,6 +19,7 @@ from workbench import ArgumentError
 from workbench.fitting import fits
 from workbench.fitting import prepared as prepared_fits
 from workbench.fitting.fits import DeltaWarning
+from workbench.fitting.groups import grouped
 from workbench.inference import compiling, program_cache
 from workbench.models import registry
 from workbench.privacy import second_opinion
@@ -28,7 +29,7 @@ NAN, INFINITY = float("nan"), float("inf")
 
 
 def prepare(**changes):
-    return fits.prepare(**{"model": "logistic", "data": "breast_cancer", "epsilon": 1.0, **changes})
+    return fits.prepare(**grouped({"model": "logistic", "data": "breast_cancer", "epsilon": 1.0, **changes}))
 
 
 @pytest.mark.parametrize(
@@ -116,7 +117,7 @@ def test_more_records_than_declared_are_refused_before_anything_is_spent(private
     monkeypatch.setenv("WORKBENCH_STATE", str(tmp_path))
     for model, options in (("logistic", {}), ("logistic", {"estimator": "vanilla"})):
         with pytest.raises(ArgumentError, match="upper bound") as refused:
-            wb.fit(model, private_data, epsilon=1.0, num_records=private_data.num_train - 1, **options)
+            wb.fit(model, private_data, epsilon=1.0, **grouped(num_records=private_data.num_train - 1, **options))
         assert refused.value.argument == "num_records"
         assert str(private_data.num_train) not in str(refused.value)
     assert list(tmp_path.iterdir()) == []
@@ -201,9 +202,13 @@ def test_metrics_of_a_stopped_run_belong_to_its_last_step(cancelled):
 def test_steps_before_a_stop_are_those_of_the_whole_run(done):
     steps = [0]
     cancelled = wb.fit(
-        "logistic", "breast_cancer", epsilon=1.0, iterations=300, seed=1,
-        on_snapshot=lambda snapshot: steps.append(snapshot.step), stop=lambda: steps[-1] >= 100,
-    )  # fmt: skip
+        "logistic",
+        "breast_cancer",
+        epsilon=1.0,
+        iterations=300,
+        seed=1,
+        execution=wb.Execution(on_snapshot=lambda snapshot: steps.append(snapshot.step), stop=lambda: steps[-1] >= 100),
+    )
     whole = {point.step: point.metrics for point in done.history}
     common = [point for point in cancelled.history if point.step in whole]  # a slow machine evaluates at others, too
     assert len(common) > 2
@@ -266,7 +271,7 @@ def test_private_evaluation_records_are_not_looked_at(secret):
 
 
 def test_private_evaluation_records_are_scored_on_request_and_labelled(private_data):
-    result = wb.fit("logistic", private_data, epsilon=2.0, iterations=40, seed=3, evaluate_private=True)
+    result = wb.fit("logistic", private_data, epsilon=2.0, iterations=40, seed=3, privacy=wb.Privacy(evaluate_private=True))
     assert {"elbo", "auc", "log_likelihood"} <= set(result.metrics)
     assert result.metrics_label == result.labels["metrics"] == result.labels["history"] == "outside the guarantee"
     assert result.labels["params"] == "covered"
@@ -281,7 +286,9 @@ def test_public_evaluation_records_are_labelled_public(done):
 @pytest.mark.thorough
 @pytest.mark.parametrize("sampler", some_of(["without_replacement", "shuffle"], 2, 1))
 def test_other_samplers_fit_under_their_own_relation(sampler):
-    result = wb.fit("logistic", "breast_cancer", epsilon=8.0, iterations=200, batch_size=50, sampler=sampler, seed=3)
+    result = wb.fit(
+        "logistic", "breast_cancer", epsilon=8.0, iterations=200, batch_size=50, seed=3, privacy=wb.Privacy(sampler=sampler)
+    )
     assert result.status == "done"
     assert (result.guarantee.sampler, result.guarantee.relation) == (sampler, "replace_one")
     assert result.settings["sampling_rate"] == result.guarantee.sampling_rate == 50 / 458
@@ -293,7 +300,13 @@ def test_other_samplers_fit_under_their_own_relation(sampler):
 def test_random_allocation_fits_with_whole_epochs_and_is_confirmed():
     """458 records at q = .12 make epochs of 8 steps (1 / .12 is 8.33), so q is 1 / 8."""
     result = wb.fit(
-        "logistic", "breast_cancer", epsilon=8.0, iterations=200, sampling_rate=0.12, sampler="random_allocation", seed=3
+        "logistic",
+        "breast_cancer",
+        epsilon=8.0,
+        iterations=200,
+        sampling_rate=0.12,
+        seed=3,
+        privacy=wb.Privacy(sampler="random_allocation"),
     )
     guarantee = result.guarantee
     assert result.status == "done"
@@ -313,12 +326,19 @@ def test_random_allocation_that_was_stopped_within_an_epoch_resumes_to_the_same_
     settings = {"epsilon": 8.0, "iterations": 200, "sampling_rate": 1 / 16, "sampler": "random_allocation", "seed": 3}
     seen = []
     wb.fit(
-        "logistic", "breast_cancer", **settings, checkpoint=tmp_path / "run", ledger=False,
-        on_snapshot=lambda snapshot: seen.append(snapshot.step), stop=lambda: seen[-1:] != [0],
-    )  # fmt: skip
+        "logistic",
+        "breast_cancer",
+        ledger=False,
+        **grouped(
+            checkpoint=tmp_path / "run",
+            on_snapshot=lambda snapshot: seen.append(snapshot.step),
+            stop=lambda: seen[-1:] != [0],
+            **settings,
+        ),
+    )
     assert seen[-1] == 8
     resumed = wb.resume(tmp_path / "run")
-    whole = wb.fit("logistic", "breast_cancer", **settings, ledger=False)
+    whole = wb.fit("logistic", "breast_cancer", ledger=False, **grouped(settings))
     assert resumed.status == whole.status == "done"
     assert all(np.array_equal(resumed.params[name], whole.params[name]) for name in whole.params)
 
@@ -396,7 +416,7 @@ def test_a_cancelled_fit_goes_on_to_where_it_would_have_ended(done):
 
 
 def test_another_fit_of_the_same_plan_has_noise_of_its_own_and_compiles_nothing(private_data, monkeypatch):
-    first = fits.prepare("logistic", private_data, epsilon=2.0, iterations=40, evaluate_private=True)
+    first = fits.prepare("logistic", private_data, epsilon=2.0, iterations=40, privacy=wb.Privacy(evaluate_private=True))
     list(first.run())
     second = first.again()
     monkeypatch.setattr(prepared_fits, "compile_ahead", lambda *_: pytest.fail("compiled again"))
@@ -434,12 +454,12 @@ def assert_same_release(result, other):
 @pytest.mark.thorough
 def test_a_fit_with_another_epsilon_and_clip_compiles_none_of_its_programs_again(compiled):
     changes = {"epsilon": 2.0, "clip": 0.7, "learning_rate": 0.05, "iterations": 300, "seed": 1}
-    alone = wb.fit("logistic", "breast_cancer", **changes)
+    alone = wb.fit("logistic", "breast_cancer", **grouped(changes))
     assert {"jit_chunk", "jit_latents", "jit_outputs"} <= set(compiled)
     program_cache.forget()
     wb.fit("logistic", "breast_cancer", epsilon=1.0, iterations=300)
     compiled.clear()
-    after = wb.fit("logistic", "breast_cancer", **changes)
+    after = wb.fit("logistic", "breast_cancer", **grouped(changes))
     assert compiled == []
     assert after.guarantee == alone.guarantee
     assert_same_release(after, alone)
@@ -566,7 +586,7 @@ def test_whatever_a_model_reads_may_change_between_two_fits(versions, monkeypatc
 
     def fit(model):
         chosen = model if isinstance(model, str) else wb.models.Model("mine", "", model)
-        return wb.fit(chosen, private_data, **settings)
+        return wb.fit(chosen, private_data, **grouped(settings))
 
     program_cache.forget()
     changing = versions(monkeypatch)
@@ -590,7 +610,9 @@ def test_what_an_optimiser_and_predictions_read_may_change_too(private_data):
             return jax.nn.sigmoid(sign * (x @ values["weights"]))
 
         optimizer = numpyro.optim.Adam(lambda step, rate=rate: rate)
-        found.append(wb.fit(dataclasses.replace(model, predict=predict), private_data, optimizer=optimizer, **settings))
+        found.append(
+            wb.fit(dataclasses.replace(model, predict=predict), private_data, **grouped(optimizer=optimizer, **settings))
+        )
     one, two, three = found
     assert (one.params["weights_loc"] != two.params["weights_loc"]).all()
     np.testing.assert_array_equal(two.params["weights_loc"], three.params["weights_loc"])
@@ -601,7 +623,9 @@ def test_what_is_kept_of_a_fit_holds_no_records_keys_models_or_results(private_f
     data = wb.data.from_frame(private_frame, target="ill", bounds={"dose": (0, 200), "age": (0, 100)}, name="clinic")
     model = of_scale(lambda: 1.0)
     program_cache.forget()
-    prepared = fits.prepare(wb.models.Model("mine", "", model), data, epsilon=8.0, iterations=10, evaluate_private=True)
+    prepared = fits.prepare(
+        wb.models.Model("mine", "", model), data, epsilon=8.0, iterations=10, privacy=wb.Privacy(evaluate_private=True)
+    )
     list(prepared.run())
     result = prepared.result()
     held = [
@@ -788,7 +812,14 @@ def test_a_model_with_networks_and_local_latents_is_fitted_saved_and_read(tmp_pa
             numpyro.sample("code", dist.Normal(dense("encoder", x.shape[-1], 2, x), 0.5).to_event(1))
 
     autoencoder = wb.models.Model("autoencoder", "A linear auto-encoder.", model, guide=guide)
-    result = wb.fit(autoencoder, "breast_cancer", epsilon=1.0, iterations=20, average=True, microbatch_size=30)
+    result = wb.fit(
+        autoencoder,
+        "breast_cancer",
+        epsilon=1.0,
+        iterations=20,
+        training=wb.Training(average=True),
+        execution=wb.Execution(microbatch_size=30),
+    )
     assert result.status == "done"
     assert set(result.metrics) == {"elbo"}
     assert result.params["decoder['kernel']"].shape == (2, 30)

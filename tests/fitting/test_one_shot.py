@@ -14,6 +14,7 @@ from tests.conftest import quick_jit, some_of
 from workbench import ArgumentError
 from workbench.fitting import fits
 from workbench.fitting.baseline import without_privacy
+from workbench.fitting.groups import grouped
 from workbench.fitting.one_shot import is_better, usual_norm
 from workbench.fitting.spec import resolve
 from workbench.ledger import Ledger
@@ -60,7 +61,7 @@ ONE = {"epsilon": 1.0, "estimator": "statistics", "draws": 200}
 
 @pytest.fixture(scope="module")
 def fitted():
-    return wb.fit(LINE, records(), seed=1, **ONE)
+    return wb.fit(LINE, records(), seed=1, **grouped(ONE))
 
 
 def test_a_fit_is_one_step_with_all_records(fitted):
@@ -133,7 +134,7 @@ def test_its_code_repeats_it(fitted):
 @pytest.mark.thorough
 def test_what_is_released_is_the_sum_with_noise_of_the_stated_size():
     """In 60 releases of the same records, by the step itself."""
-    prepared = fits.prepare(LINE, records(), seed=0, **ONE)
+    prepared = fits.prepare(LINE, records(), seed=0, **grouped(ONE))
     step, hyper = prepared.step, prepared.hyper
     x, y = records().train
     exact = np.asarray(statistic(x, y, prepared.privacy.clip), float).sum(0)
@@ -160,7 +161,7 @@ def test_a_record_less_moves_the_release_by_at_most_the_norm(place):
     sums = []
     for arrays in ((x, y), without):
         data = dataclasses.replace(whole, train=arrays)
-        prepared = fits.prepare(LINE, data, num_records=160, seed=3, **ONE)
+        prepared = fits.prepare(LINE, data, seed=3, **grouped(num_records=160, **ONE))
         state = prepared.state
         draws = prepared.step.draw(state.key, state.step, prepared.hyper)
         end = prepared.step.step(state, data.train, draws, prepared.hyper)
@@ -171,21 +172,21 @@ def test_a_record_less_moves_the_release_by_at_most_the_norm(place):
 
 def test_the_ledger_has_it_before_the_release(tmp_path):
     book = Ledger(tmp_path / "ledger.sqlite")
-    wb.fit(LINE, records(is_public=False), ledger=book, **ONE)
+    wb.fit(LINE, records(is_public=False), ledger=book, **grouped(ONE))
     (spend,) = book.spends()
     assert (spend.status, spend.guarantee.epsilon, spend.guarantee.released) == ("settled", 1.0, "sums")
 
 
 @pytest.mark.thorough
 def test_a_fit_that_did_not_begin_has_the_prior():
-    stopped = wb.fit(LINE, records(), seed=1, stop=lambda: True, **ONE)
+    stopped = wb.fit(LINE, records(), seed=1, **grouped(stop=lambda: True, **ONE))
     assert (stopped.status, stopped.guarantee.steps_taken, stopped.metrics) == ("cancelled", 0, {})
     assert np.std(stopped.draws["weights"]) == pytest.approx(0.5, rel=0.15)
 
 
 @pytest.mark.thorough
 def test_without_privacy_it_is_least_squares():
-    prepared = fits.prepare(LINE, records(), seed=1, **ONE)
+    prepared = fits.prepare(LINE, records(), seed=1, **grouped(ONE))
     x, y = (array.astype(float) for array in records().train)
     theta = np.linalg.lstsq(np.column_stack([x, np.ones(len(x))]), y, rcond=None)[0]
     held, target = records().evaluation
@@ -239,7 +240,7 @@ def test_settings_of_steps_are_refused(given, argument):
 
 @pytest.mark.thorough
 def test_a_norm_that_is_given_decides_the_scales(fitted):
-    other = wb.fit(LINE, records(), seed=1, clip=3.0, **ONE)
+    other = wb.fit(LINE, records(), seed=1, clip=3.0, **grouped(ONE))
     assert other.guarantee.clip == 3.0
     np.testing.assert_allclose(other.draws["weights"].mean(0), SLOPES, atol=0.1)
 
@@ -290,9 +291,16 @@ SCHEMA = {"days": (0, 50), "age": (0, 100), "ward": ["a", "b"]}
 @pytest.mark.thorough
 def test_a_formula_with_normal_residuals_has_it():
     found = wb.fit(
-        "days ~ age + ward", stays(), family="gaussian", schema=SCHEMA, epsilon=16.0, seed=1, draws=400, ledger=False,
-        checkpoint=False,
-    )  # fmt: skip
+        "days ~ age + ward",
+        stays(),
+        family="gaussian",
+        schema=SCHEMA,
+        epsilon=16.0,
+        seed=1,
+        ledger=False,
+        training=wb.Training(draws=400),
+        execution=wb.Execution(checkpoint=False),
+    )
     assert found.settings["estimator"] == "statistics"
     table = found.coefficients()
     for name, truth in {"intercept": 20.0, "age": 0.1, "ward=b": 4.0}.items():

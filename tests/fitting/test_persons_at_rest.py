@@ -16,6 +16,7 @@ from tests.fitting.test_units import own_intercepts, own_intercepts_guide
 from workbench import ArgumentError
 from workbench.data import units
 from workbench.data.storage.reading import READINGS
+from workbench.fitting.groups import grouped
 from workbench.inference import bringing
 from workbench.inference.units import UnitRows
 from workbench.noise.chacha20 import key_from_seed
@@ -73,9 +74,9 @@ def test_a_fit_from_the_file_is_the_fit_from_memory(sampler, mean, one_stratum, 
     monkeypatch.setattr(bringing, "_MOST_STEPS", 7)  # so that blocks end elsewhere than chunks
     packed(unit_mean=mean)
     plan = {**PLAN, "sampler": sampler, "seed": 1, "ledger": False, "evaluate_private": True}
-    known = wb.fit("logistic", in_memory(unit_mean=mean), **plan)
+    known = wb.fit("logistic", in_memory(unit_mean=mean), **grouped(plan))
     for reading in READINGS if sampler != "shuffle" else READINGS[:2]:
-        found = wb.fit("logistic", opened(reading), **plan)
+        found = wb.fit("logistic", opened(reading), **grouped(plan))
         same(known, found)
         assert found.metrics == known.metrics
         promised = found.guarantee
@@ -90,7 +91,7 @@ def test_a_fit_from_the_file_is_the_fit_from_memory(sampler, mean, one_stratum, 
 def test_where_one_row_of_each_is_used_nothing_is_changed():
     packed(max_rows=1)
     plan = {**PLAN, "seed": 1, "ledger": False}
-    same(*(wb.fit("logistic", data, **plan) for data in (in_memory(max_rows=1), opened("oblivious"))))
+    same(*(wb.fit("logistic", data, **grouped(plan)) for data in (in_memory(max_rows=1), opened("oblivious"))))
 
 
 @pytest.mark.thorough
@@ -98,7 +99,7 @@ def test_strata_and_one_stratum_differ_by_rounding_where_all_are_drawn():
     """With everybody in every step, it does not matter in which order they are drawn. Noise and draws are the same."""
     packed()
     plan = {**PLAN, "epsilon": 20.0, "iterations": 30, "sampling_rate": 1.0, "seed": 1, "ledger": False}
-    one, other = (wb.fit("logistic", data, **plan) for data in (in_memory(), opened("direct")))
+    one, other = (wb.fit("logistic", data, **grouped(plan)) for data in (in_memory(), opened("direct")))
     assert in_memory().units.widths == (5, 2, 1)
     for name, value in one.params.items():
         np.testing.assert_allclose(value, other.params[name], atol=1e-5)
@@ -111,7 +112,7 @@ def test_models_of_whole_persons_take_them_from_the_file(reading):
     packed()
     own = wb.models.Model("own", "Own intercepts.", own_intercepts, own_intercepts_guide, arrays=("x", "present", "y"))
     plan = {**PLAN, "seed": 1, "ledger": False}
-    same(*(wb.fit(own, data, **plan) for data in (in_memory(), opened(reading))))
+    same(*(wb.fit(own, data, **grouped(plan)) for data in (in_memory(), opened(reading))))
 
 
 @pytest.mark.thorough
@@ -143,7 +144,7 @@ def test_fits_of_tables_with_other_numbers_of_rows_leave_one_trace(reading, monk
         held.to_parquet("held.parquet")
         packed(name, table(300, most, lowest=lowest), evaluation="held.parquet")
         for ledger in (False, f"{name}.db"):
-            run = lambda name=name, ledger=ledger: wb.fit("logistic", opened(reading, name), **plan, ledger=ledger)  # noqa: E731
+            run = lambda name=name, ledger=ledger: wb.fit("logistic", opened(reading, name), ledger=ledger, **grouped(plan))  # noqa: E731
             traces.append(trace.of(run))
     assert traces[0] == traces[2] == traces[4]
     assert traces[1] == traces[3] == traces[5]
@@ -154,10 +155,10 @@ def test_fits_of_tables_with_other_numbers_of_rows_leave_one_trace(reading, monk
 def test_a_fit_that_was_stopped_resumes_bit_for_bit():
     packed()
     plan = {**PLAN, "iterations": 100, "seed": 5}
-    whole = wb.fit("logistic", opened("oblivious"), **plan, ledger=False, checkpoint=False)
+    whole = wb.fit("logistic", opened("oblivious"), ledger=False, **grouped(checkpoint=False, **plan))
     taken = []
     stop = {"on_snapshot": lambda snapshot: taken.append(snapshot.step), "stop": lambda: len(taken) > 1}
-    assert wb.fit("logistic", opened("oblivious"), **plan, **stop, ledger=False).status == "cancelled"
+    assert wb.fit("logistic", opened("oblivious"), ledger=False, **grouped(**plan, **stop)).status == "cancelled"
     (folder,) = (Path("state") / "runs").iterdir()
     with pytest.raises(ArgumentError, match=r"^data='t': was read so far so that an observer"):
         wb.resume(folder, model="logistic", data=opened("direct"))

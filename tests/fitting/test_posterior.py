@@ -14,6 +14,7 @@ from sklearn.linear_model import LogisticRegression
 
 import workbench as wb
 from workbench.fitting import posterior
+from workbench.fitting.groups import grouped
 from workbench.record_model.splitting import split
 
 pytestmark = pytest.mark.whole_fit
@@ -23,7 +24,7 @@ SETTINGS = {"epsilon": 2.0, "iterations": 60, "seed": 4, "draws": 50}
 
 @pytest.fixture(scope="module")
 def fitted():
-    return wb.fit("logistic", "breast_cancer", **SETTINGS)
+    return wb.fit("logistic", "breast_cancer", **grouped(SETTINGS))
 
 
 def test_a_regression_has_intervals_that_count_the_noise(fitted):
@@ -51,7 +52,7 @@ def test_a_regression_has_intervals_that_count_the_noise(fitted):
     ],
 )
 def test_other_fits_say_why_they_have_the_guides(changes, note):
-    found = wb.fit("logistic", "breast_cancer", **{**SETTINGS, **changes})
+    found = wb.fit("logistic", "breast_cancer", **grouped({**SETTINGS, **changes}))
     assert found.posterior_kind == "variational"
     assert note in found.posterior_note
     assert found.variational_draws == {}
@@ -62,7 +63,7 @@ def test_other_fits_say_why_they_have_the_guides(changes, note):
 
 def of_groups(**options):
     data = wb.data.hierarchical(num_records=300, num_features=2, num_groups=4, num_group_features=1)
-    return wb.fit(wb.models.get("hierarchical_logistic", **options), data, **SETTINGS)
+    return wb.fit(wb.models.get("hierarchical_logistic", **options), data, **grouped(SETTINGS))
 
 
 @pytest.mark.thorough
@@ -101,7 +102,7 @@ def test_functions_of_latents_are_those_of_the_same_draw():
 
 @pytest.mark.thorough
 def test_a_mixture_keeps_the_guides_posterior():
-    found = wb.fit(wb.models.get("gmm", num_components=2), wb.data.mixture(500), **SETTINGS)
+    found = wb.fit(wb.models.get("gmm", num_components=2), wb.data.mixture(500), **grouped(SETTINGS))
     assert found.posterior_kind == "variational"
     assert "the likelihood is a mixture" in found.posterior_note
 
@@ -109,7 +110,7 @@ def test_a_mixture_keeps_the_guides_posterior():
 @pytest.mark.thorough
 @pytest.mark.parametrize("prior", ["laplace", "student_t", "cauchy"])
 def test_a_prior_with_heavy_tails_has_them_too(prior):
-    found = wb.fit(wb.models.get("logistic", prior=prior), "breast_cancer", **SETTINGS)
+    found = wb.fit(wb.models.get("logistic", prior=prior), "breast_cancer", **grouped(SETTINGS))
     assert found.posterior_kind == "noise-aware"
     assert np.all(np.isfinite(found.draws["weights"]))
 
@@ -136,7 +137,7 @@ def test_a_fit_of_a_sweep_has_the_same_as_a_single_one(fitted):
 
 @pytest.mark.thorough
 def test_a_repetition_begins_without_moments():
-    prepared = wb.prepare("logistic", "breast_cancer", **SETTINGS)
+    prepared = wb.prepare("logistic", "breast_cancer", **grouped(SETTINGS))
     for _ in prepared.run():
         pass
     assert prepared.result().posterior_kind == "noise-aware"
@@ -148,7 +149,7 @@ def test_a_repetition_begins_without_moments():
 @pytest.mark.thorough
 def test_another_guide_and_a_model_of_ones_own_have_it_too():
     model = dataclasses.replace(wb.models.get("logistic"), guide=AutoMultivariateNormal)
-    assert wb.fit(model, "breast_cancer", **SETTINGS).posterior_kind == "noise-aware"
+    assert wb.fit(model, "breast_cancer", **grouped(SETTINGS)).posterior_kind == "noise-aware"
 
 
 # ---- whether the intervals hold what they should -----------------------------------------------------------------------

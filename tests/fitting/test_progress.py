@@ -13,6 +13,7 @@ from workbench import ArgumentError
 from workbench._html import INK
 from workbench._numbers import MINUS, shown
 from workbench.fitting import fits, progress
+from workbench.fitting.groups import grouped
 from workbench.inference.training import Snapshot
 
 pytestmark = pytest.mark.usefixtures("made_up_steps")
@@ -60,7 +61,7 @@ def in_a_kernel(monkeypatch, notebook):
 
 
 def fit(data="breast_cancer", **settings):
-    return wb.fit("logistic", data, **{"epsilon": 1.0, "iterations": 100, "checkpoint": False, **settings})
+    return wb.fit("logistic", data, **grouped({"epsilon": 1.0, "iterations": 100, "checkpoint": False, **settings}))
 
 
 @pytest.mark.parametrize(

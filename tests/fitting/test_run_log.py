@@ -20,11 +20,13 @@ from tests import fakes
 from tests.conftest import EITHER_STEPS, rewrite, some_of
 from workbench import ArgumentError
 from workbench.fitting import checkpoints, digests, fits, resuming, run_log
+from workbench.fitting.groups import grouped
 from workbench.ledger import ledger as ledger_module
 from workbench.ledger.fingerprint import key_file, secret_key
 from workbench.ledger.ledger import CapError, Ledger, LedgerDiskError, LedgerError
 from workbench.ledger.reservation import LedgerWarning, id_of
 from workbench.sweeps import sweeping
+from workbench.sweeps.request import LISTS
 
 SETTINGS = {"epsilon": 1.0, "delta": 1e-4, "iterations": 600, "sampling_rate": 0.2, "clip": 1.0, "seed": 3}
 WHOLE = {}
@@ -49,13 +51,13 @@ def often(monkeypatch):
 
 
 def fit(data, **changes):
-    return wb.fit("logistic", data, **{**SETTINGS, **changes})
+    return wb.fit("logistic", data, **grouped({**SETTINGS, **changes}))
 
 
 def stopped(data, after=100, **changes):
     """A fit that is stopped when it has taken so many steps, and where its checkpoints are."""
     steps = [0]
-    prepared = fits.prepare("logistic", data, **{**SETTINGS, **changes})
+    prepared = fits.prepare("logistic", data, **grouped({**SETTINGS, **changes}))
     for snapshot in prepared.run(lambda: steps[-1] >= after):
         steps.append(snapshot.step)
     return prepared.result(), prepared.run_log.folder
@@ -190,9 +192,12 @@ def test_where_a_result_is_saved_is_noted(private_data, state, tmp_path):
 
 def sweep(data, **changes):
     return wb.sweep(
-        "logistic", data,
-        **{"epsilons": [0.5, 1.0], "iterations": 60, "delta": 1e-4, "accept_total_epsilon": 5.0, **changes},
-    )  # fmt: skip
+        "logistic",
+        data,
+        **grouped(
+            {"epsilons": [0.5, 1.0], "iterations": 60, "delta": 1e-4, "accept_total_epsilon": 5.0, **changes}, direct=LISTS
+        ),
+    )
 
 
 @pytest.mark.thorough
@@ -203,7 +208,7 @@ def test_the_fits_of_a_sweep_are_entered_together(private_data, state, tmp_path)
     sweep(private_data, store=store)  # nothing is left to be done
     assert len(Ledger().spends()) == 2
     more = {"epsilons": [0.5, 1.0, 2.0], "iterations": 60, "delta": 1e-4}
-    prepared = sweeping.prepare("logistic", private_data, store=store, **more)
+    prepared = sweeping.prepare("logistic", private_data, store=store, **grouped(more, direct=LISTS))
     assert "Together with other fits of these records in the ledger: All 3 fits together" in prepared.statement()
 
 
@@ -473,7 +478,7 @@ def test_checkpoints_go_where_they_are_told(private_data, state, tmp_path):
 @pytest.mark.thorough
 def test_public_fits_are_resumed_by_name(state):
     data, changes = "breast_cancer", {"seed": 1, "iterations": 400}
-    uninterrupted = wb.fit("logistic", data, epsilon=1.0, checkpoint=False, **changes)
+    uninterrupted = wb.fit("logistic", data, epsilon=1.0, **grouped(checkpoint=False, **changes))
     result, folder = stopped(data, after=50, delta=None, sampling_rate=None, clip=None, **changes)
     assert result.status == "cancelled"
     resumed = wb.resume(folder)
@@ -514,7 +519,7 @@ def test_a_fits_digest_is_the_same_in_another_process(name, data, state):
         ).stdout
         for seed in ("1", "2")
     }  # fmt: skip
-    here = wb.prepare(name, data, epsilon=1.0, iterations=50, sampling_rate=0.1, checkpoint=False)
+    here = wb.prepare(name, data, epsilon=1.0, iterations=50, sampling_rate=0.1, execution=wb.Execution(checkpoint=False))
     assert found == {f"{here._digest(to_run=False)}\n"}
 
 

@@ -15,9 +15,11 @@ from tests import fakes
 from tests.conftest import EITHER_STEPS
 from workbench import ArgumentError
 from workbench.fitting import fits
+from workbench.fitting.groups import grouped
 from workbench.inference.units import UnitRows
 from workbench.ledger.budget import CapError
 from workbench.ledger.ledger import Ledger
+from workbench.sweeps.request import LISTS
 
 SETTINGS = {"epsilon": 2.0, "delta": 1e-4, "iterations": 60, "sampling_rate": 0.2, "clip": 2.0, "seed": 3}
 BOUNDS = {"target": "ill", "bounds": (-1, 1)}
@@ -41,7 +43,7 @@ def rows():
 
 
 def fit(data, **changes):
-    return wb.fit("logistic", data, **{**SETTINGS, "ledger": False, **changes})
+    return wb.fit("logistic", data, **grouped({**SETTINGS, "ledger": False, **changes}))
 
 
 @pytest.fixture(scope="module", params=EITHER_STEPS)
@@ -97,7 +99,7 @@ def test_a_stopped_fit_ends_where_it_would_have_ended(fitted):
 def test_lanes_of_a_sweep_are_fits():
     settings = {"delta": SETTINGS["delta"], "iterations": 60, "sampling_rates": 0.2, "clips": 2.0, "baselines": ()}
     public = dataclasses.replace(patients(), is_public=True)
-    swept = wb.sweep("logistic", public, epsilons=[1, 2], seeds=[3], **settings)
+    swept = wb.sweep("logistic", public, epsilons=[1, 2], seeds=[3], **grouped(settings, direct=LISTS))
     for epsilon in (1.0, 2.0):
         (number,) = swept.numbers(epsilon=epsilon)
         alone = fit(patients(), epsilon=epsilon)
@@ -147,7 +149,7 @@ def test_a_saved_result_keeps_its_unit(fitted, tmp_path):
 
 @pytest.mark.parametrize("sampler", ["poisson", "without_replacement"])
 def test_units_that_may_be_replaced_keep_their_places(sampler):
-    spec = fits.prepare("logistic", patients(), ledger=False, sampler=sampler, **SETTINGS).spec
+    spec = fits.prepare("logistic", patients(), ledger=False, **SETTINGS, privacy=wb.Privacy(sampler=sampler)).spec
     expected = spec.data.units.index if sampler == "poisson" else spec.data.units.in_place
     assert all(np.array_equal(a, b) for a, b in zip(spec.records[-2:], expected, strict=True))
     assert spec.record_source.widths == ((5, 2, 1) if sampler == "poisson" else (5,))

@@ -13,6 +13,7 @@ from scipy import stats
 
 import workbench as wb
 from workbench import ArgumentError
+from workbench.fitting.groups import grouped
 from workbench.ledger import composition
 from workbench.ledger.ledger import Ledger
 from workbench.privacy.no_privacy import NoPrivacy
@@ -38,7 +39,7 @@ def made(seed, count):
 
 
 def fitted(kind, frame, **options):
-    return wb.fit(f"{kind} ~ x + z", frame, family=FAMILIES[kind], schema=SCHEMA, private=False, **options)
+    return wb.fit(f"{kind} ~ x + z", frame, family=FAMILIES[kind], schema=SCHEMA, private=False, **grouped(options))
 
 
 @pytest.fixture(scope="module")
@@ -125,12 +126,12 @@ def test_its_records_are_labelled_by_whose_they_are(public):
 def test_terms_of_privacy_beside_it_are_refused(terms):
     (name,) = terms
     with pytest.raises(ArgumentError, match=rf"^{name}=.*: must be left out, .* private=False"):
-        wb.fit("logistic", "breast_cancer", private=False, **terms)
+        wb.fit("logistic", "breast_cancer", private=False, **grouped(terms))
 
 
 def test_no_ledger_and_no_checkpoint_may_be_said_too():
     """They are what it does anyway."""
-    prepared = wb.prepare("logistic", "breast_cancer", private=False, ledger=False, checkpoint=False)
+    prepared = wb.prepare("logistic", "breast_cancer", private=False, ledger=False, execution=wb.Execution(checkpoint=False))
     assert not prepared.plan.guarantee(steps_taken=0, unit="record", dimension=1, caveats=()).is_private
 
 
@@ -153,11 +154,11 @@ def test_it_cannot_be_had_by_leaving_epsilon_out_nor_in_a_sweep():
 def test_records_with_a_cap_are_refused():
     frame = made(1, 100)
     options = {"family": "bernoulli", "schema": SCHEMA, "iterations": 5}
-    wb.fit("logistic ~ x + z", frame, epsilon=0.1, **options)
+    wb.fit("logistic ~ x + z", frame, epsilon=0.1, **grouped(options))
     Ledger().set_cap(1, 1.0, 1e-2, why="rules")
     for ledger in (None, False):
         with pytest.raises(ArgumentError, match=r"^private=False: cannot be used: the ledger has a cap"):
-            wb.fit("logistic ~ x + z", frame, private=False, ledger=ledger, **options)
+            wb.fit("logistic ~ x + z", frame, private=False, ledger=ledger, **grouped(options))
 
 
 def test_it_is_no_part_of_a_total(public):

@@ -10,6 +10,7 @@ import pandas as pd
 
 import workbench as wb
 from workbench.fitting.baseline import noiseless, noiseless_hyper
+from workbench.fitting.groups import grouped
 from workbench.results import FitResult
 
 __all__ = ["without_privacy"]
@@ -23,7 +24,11 @@ def without_privacy(model: Any, frame: pd.DataFrame, iterations: int = 1500, **o
     steps = {"iterations": iterations, "sampling_rate": 1.0, "sampler": "without_replacement", "average": True}
     own = {} if options.get("estimator") == "statistics" else {"learning_rate": 0.02, **steps}
     prepared = wb.prepare(
-        model, frame, **{"epsilon": 1.0, **own, **options}, evaluation=frame.head(2), ledger=False, checkpoint=False, seed=0
+        model,
+        frame,
+        ledger=False,
+        seed=0,
+        **grouped(evaluation=frame.head(2), checkpoint=False, **({"epsilon": 1.0, **own, **options})),
     )
     is_one_release = prepared.spec.one_shot is not None  # whose C says which records have less weight
     hyper = prepared.hyper._replace(standard_deviation=np.float32(0)) if is_one_release else noiseless_hyper(prepared.hyper)

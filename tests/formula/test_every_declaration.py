@@ -15,6 +15,7 @@ import workbench as wb
 from tests import fakes
 from tests.conftest import examples, some_of
 from workbench.data.columns import Numeric
+from workbench.fitting.groups import grouped
 from workbench.formula.design import DesignWarning
 from workbench.formula.families import FAMILIES
 from workbench.results.prediction import BoundsWarning
@@ -89,7 +90,16 @@ def check_model(model, view):
 
 def check_fit(model, data):
     """All that can be had of a result can be had."""
-    result = wb.fit(model, data, epsilon=1.0, iterations=8, draws=20, seed=1, ledger=False, checkpoint=False)
+    result = wb.fit(
+        model,
+        data,
+        epsilon=1.0,
+        iterations=8,
+        seed=1,
+        ledger=False,
+        training=wb.Training(draws=20),
+        execution=wb.Execution(checkpoint=False),
+    )
     assert result.status == "done"
     response, several = model.columns.response, len(model.columns.response.levels) or 1
     table = result.coefficients()
@@ -158,12 +168,12 @@ def test_an_accepted_declaration_ends_in_a_fit(case):
 def test_synthetic_values_are_cut_as_those_of_a_table_are():
     """The made-up posterior is wide: without a cut, most values would be outside."""
     options = {"epsilon": 1.0, "iterations": 8, "draws": 20, "seed": 1, "ledger": False, "checkpoint": False}
-    result = wb.fit("number ~ x", FRAME, schema=SCHEMA, **options)
+    result = wb.fit("number ~ x", FRAME, schema=SCHEMA, **grouped(options))
     drawn = result.sample(given=FRAME.assign(x=np.clip(FRAME["x"], -2, 2)), seed=1)["number"]
     assert drawn.between(-4, 4).all()
     assert {-4.0, 4.0} & set(drawn)
     inside = FRAME.assign(x=np.clip(FRAME["x"], -2, 2), two="yes")
-    timed = wb.fit("Surv(positive, two) ~ x", FRAME, family="weibull", schema=SCHEMA, **options)
+    timed = wb.fit("Surv(positive, two) ~ x", FRAME, family="weibull", schema=SCHEMA, **grouped(options))
     made = timed.sample(given=pd.concat([inside] * 10), seed=1)
     is_late = made["positive"] >= 5
     assert 0 < is_late.sum() < len(made)
@@ -175,9 +185,17 @@ def test_synthetic_values_are_cut_as_those_of_a_table_are():
 def test_a_prediction_for_twice_the_exposure_is_twice_as_large():
     """Also beyond the bounds, at which only records are cut."""
     result = wb.fit(
-        "count | rate(e) ~ 1", FRAME, family="poisson", schema=SCHEMA, epsilon=1.0, iterations=8, draws=20, seed=1,
-        ledger=False, checkpoint=False,
-    )  # fmt: skip
+        "count | rate(e) ~ 1",
+        FRAME,
+        family="poisson",
+        schema=SCHEMA,
+        epsilon=1.0,
+        iterations=8,
+        seed=1,
+        ledger=False,
+        training=wb.Training(draws=20),
+        execution=wb.Execution(checkpoint=False),
+    )
     one, ten, little = (result.predict(FRAME.assign(e=e)) for e in (1.0, 10.0, 0.01))
     np.testing.assert_allclose(ten, 10 * one, rtol=1e-5)
     np.testing.assert_allclose(little, 0.01 * one, rtol=1e-5)

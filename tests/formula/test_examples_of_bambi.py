@@ -11,6 +11,7 @@ from tests.formula import examples_of_bambi
 from tests.formula.examples_of_bambi import EXAMPLES, FURTHER, NEAR
 from tests.formula.noiseless import without_privacy
 from tests.formula.references import row_name
+from workbench.fitting.groups import grouped
 
 QUICK = [pytest.param(name, marks=() if each.quick else pytest.mark.thorough) for name, each in EXAMPLES.items()]
 
@@ -48,7 +49,7 @@ def test_with_privacy_nothing_changes_but_bounds_and_epsilon(name):
     example = EXAMPLES[name]
     frame = example.frame()
     link = {each: value for each, value in example.options.items() if each == "link"}
-    result = wb.fit(example.formula, frame, family=example.family, schema=example.schema, epsilon=1, **link)
+    result = wb.fit(example.formula, frame, family=example.family, schema=example.schema, epsilon=1, **grouped(link))
     assert result.guarantee.epsilon == 1
     assert example.formula in str(result.coefficients())
 

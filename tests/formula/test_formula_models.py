@@ -15,6 +15,7 @@ import workbench as wb
 from tests.conftest import some_of
 from tests.formula.tables import SCHEMA, made
 from workbench import ArgumentError
+from workbench.fitting.groups import grouped
 from workbench.formula.families import FAMILIES
 from workbench.formula.priors import Beside, prior_of, side_by_side, text_of
 from workbench.formula.records import CutWarning
@@ -96,15 +97,15 @@ def test_distributions_side_by_side():
 def test_a_formula_and_a_table_are_a_model_and_a_data_set():
     frame, settings = made(300), {"epsilon": 1.0, "iterations": 20, "seed": 1}
     model = wb.models.formula(**PLAIN)
-    one = wb.fit("ill ~ age + ward", frame, family="bernoulli", schema=SCHEMA, **settings)
-    two = wb.fit(model, frame, **settings)
-    three = wb.fit(model, model.dataset(frame), **settings)
+    one = wb.fit("ill ~ age + ward", frame, family="bernoulli", schema=SCHEMA, **grouped(settings))
+    two = wb.fit(model, frame, **grouped(settings))
+    three = wb.fit(model, model.dataset(frame), **grouped(settings))
     declared = wb.Schema if hasattr(wb, "Schema") else wb.data.Schema
     plain = wb.data.from_frame(
         frame, target="ill", schema=declared.from_declaration({k: SCHEMA[k] for k in ("age", "ward")})
     )
-    four = wb.fit(model, plain, **settings)
-    five = wb.fit("ill ~ age + ward", plain, family="bernoulli", **settings)
+    four = wb.fit(model, plain, **grouped(settings))
+    five = wb.fit("ill ~ age + ward", plain, family="bernoulli", **grouped(settings))
     for other in (two, three, four, five):
         assert other.guarantee.to_dict() == one.guarantee.to_dict()
         for name, value in one.params.items():
@@ -180,7 +181,7 @@ def test_the_same_columns_are_the_same_records_whatever_the_formula():
 def test_what_does_not_fit_is_refused_by_name(changes, argument):
     given = {"model": "ill ~ age", "data": made(60), "family": "bernoulli", "schema": SCHEMA, "epsilon": 1.0, **changes}
     with pytest.raises(ArgumentError) as caught:
-        wb.prepare(**{name: value for name, value in given.items() if value is not None})
+        wb.prepare(**grouped({name: value for name, value in given.items() if value is not None}))
     assert caught.value.argument == argument
     assert "Zorblax" not in str(caught.value)
 
@@ -190,9 +191,15 @@ def test_what_does_not_fit_is_refused_by_name(changes, argument):
 def test_a_saved_result_predicts_again(tmp_path):
     frame = made(300)
     result = wb.fit(
-        "days ~ log(bmi) * ward + (1 + age | site)", frame, family="poisson", exposure="risk", schema=SCHEMA, epsilon=1.0,
-        iterations=20, seed=1, priors={"ward": "Laplace(0, 1)"},
-    )  # fmt: skip
+        "days ~ log(bmi) * ward + (1 + age | site)",
+        frame,
+        family="poisson",
+        schema=SCHEMA,
+        epsilon=1.0,
+        iterations=20,
+        seed=1,
+        table=wb.Table(exposure="risk", priors={"ward": "Laplace(0, 1)"}),
+    )
     expected = result.predict(frame)
     assert expected.shape == (300,)
     loaded = wb.load(result.save(tmp_path / "result"))
@@ -213,7 +220,7 @@ def test_a_saved_result_predicts_again(tmp_path):
 def test_an_interrupted_fit_is_resumed_from_the_table(tmp_path):
     frame = made(300)
     options = {"family": "bernoulli", "schema": SCHEMA, "unit_id": "person", "max_rows": 3, "epsilon": 1.0, "iterations": 20}
-    stopped = wb.fit("ill ~ age + ward", frame, **options, checkpoint=tmp_path / "run", stop=lambda: True)
+    stopped = wb.fit("ill ~ age + ward", frame, **grouped(checkpoint=tmp_path / "run", stop=lambda: True, **options))
     assert stopped.status == "cancelled"
     assert stopped.guarantee.max_rows == 3
     assert wb.resume(tmp_path / "run", data=frame).status == "done"
@@ -223,9 +230,18 @@ def test_an_interrupted_fit_is_resumed_from_the_table(tmp_path):
 def test_units_and_public_evaluation_records_reach_the_fit():
     frame = made(300)
     prepared = wb.prepare(
-        "ill ~ age", frame, family="bernoulli", schema=SCHEMA, unit_id="person", max_rows=2, epsilon=1.0,
-        evaluation=made(50, 1).assign(person=lambda table: table["person"] + 10**5), evaluation_is_public=True,
-    )  # fmt: skip
+        "ill ~ age",
+        frame,
+        family="bernoulli",
+        schema=SCHEMA,
+        epsilon=1.0,
+        table=wb.Table(
+            unit_id="person",
+            max_rows=2,
+            evaluation=made(50, 1).assign(person=lambda table: table["person"] + 10**5),
+            evaluation_is_public=True,
+        ),
+    )
     assert prepared.data.unit == "person"
     assert prepared.data.units.max_rows == 2
     assert prepared.shows_metrics
@@ -317,7 +333,9 @@ def test_a_c_that_is_given_is_not_adapted():
     model = wb.models.formula("visits ~ age", "poisson", {**SCHEMA, "visits": (0, 30)})
     data = model.dataset(made(60).assign(visits=3), evaluation=False)
     some = {"epsilon": 8.0, "iterations": 10, "ledger": False, "delta": 1e-3}
-    chosen = [wb.prepare(model, data, **some, **more).privacy for more in ({}, {"clip": 2.0}, {"clipping": "automatic"})]
+    chosen = [
+        wb.prepare(model, data, **grouped(**some, **more)).privacy for more in ({}, {"clip": 2.0}, {"clipping": "automatic"})
+    ]
     assert [privacy.adapts_clip for privacy in chosen] == [True, False, False]
 
 
@@ -346,11 +364,11 @@ def test_missing_numbers_get_a_column_of_the_design():
     frame.loc[3, "ward"] = None
     given = {"model": "ill ~ age * ward + log(bmi)", "data": frame, "family": "bernoulli", "schema": SCHEMA, "epsilon": 1.0}
     with pytest.raises(ArgumentError, match=r"^age=") as caught:
-        wb.prepare(**given)
+        wb.prepare(**grouped(given))
     assert caught.value.code == "missing"
-    dropped = wb.prepare(**given, missing="drop").data
+    dropped = wb.prepare(**grouped(missing="drop", **given)).data
     assert dropped.num_train + dropped.num_evaluation == 179
-    prepared = wb.prepare(**given, missing="indicator")
+    prepared = wb.prepare(**grouped(missing="indicator", **given))
     names = prepared.data.feature_names
     assert [name for name in names if name.startswith("missing")] == ["missing(age)", "missing(bmi)"]
     x = np.concatenate([prepared.data.train[0], prepared.data.evaluation[0]])
@@ -514,7 +532,7 @@ def test_a_model_can_be_sent_to_another_process():
 )
 def test_rows_of_a_table_are_held_out_only_where_they_can_be_used(options, held_out):
     asked = {"family": "bernoulli", "schema": SCHEMA, "epsilon": 1.0, "iterations": 5, "ledger": False, "checkpoint": False}
-    data = wb.prepare("ill ~ age", made(400), **asked, **options).data
+    data = wb.prepare("ill ~ age", made(400), **grouped(**asked, **options)).data
     assert data.num_train + data.num_evaluation == 400
     assert data.num_evaluation == pytest.approx(400 * held_out, abs=40 * bool(held_out))
 
@@ -522,8 +540,8 @@ def test_rows_of_a_table_are_held_out_only_where_they_can_be_used(options, held_
 def test_without_evaluation_records_all_that_would_use_them_says_what_to_do():
     asked = {"family": "bernoulli", "schema": SCHEMA, "epsilon": 1.0, "iterations": 5, "ledger": False, "checkpoint": False}
     with pytest.raises(ArgumentError, match=r"^evaluate_private=True: needs evaluation records.*evaluation_fraction=0\.2"):
-        wb.prepare("ill ~ age", made(400), **asked, evaluation_fraction=0, evaluate_private=True)
-    result = wb.fit("ill ~ age", made(400), **asked)
+        wb.prepare("ill ~ age", made(400), **grouped(evaluation_fraction=0, evaluate_private=True, **asked))
+    result = wb.fit("ill ~ age", made(400), **grouped(asked))
     data = wb.models.formula("ill ~ age", family="bernoulli", schema=SCHEMA).dataset(made(40), evaluation_fraction=0)
     for use in (result.predict, result.score, result.sample):
         with pytest.raises(ArgumentError, match="none were held out"):

@@ -8,6 +8,7 @@ import pytest
 
 import workbench as wb
 from tests.test_nothing_leaves import deafness
+from workbench.fitting.groups import grouped
 
 pytestmark = pytest.mark.thorough  # two whole fits and their reports each
 
@@ -50,9 +51,17 @@ def extreme(rows=80):
 def left(frame, formula, family, options, folder):
     """All that a fit leaves behind, but for the time."""
     result = wb.fit(
-        formula, frame, family=family, schema=SCHEMA, epsilon=2.0, seed=1, evaluation=ordinary(5), ledger=False,
-        checkpoint=False, **({} if "estimator" in options else {"iterations": 20}), **options,
-    )  # fmt: skip
+        formula,
+        frame,
+        family=family,
+        schema=SCHEMA,
+        epsilon=2.0,
+        seed=1,
+        ledger=False,
+        **grouped(
+            evaluation=ordinary(5), checkpoint=False, **({} if "estimator" in options else {"iterations": 20}), **options
+        ),
+    )
     result = dataclasses.replace(result, seconds=0.0, finished="then")
     result.save(folder)
     files = {file.name: file.read_bytes() for file in folder.iterdir() if file.suffix != ".nc"}

@@ -25,6 +25,7 @@ from workbench.clipping import clipped_sums
 from workbench.data.storage import packing
 from workbench.fitting import checkpoints, resuming
 from workbench.fitting.devices import devices_named
+from workbench.fitting.groups import grouped
 from workbench.inference import compiling
 from workbench.inference.assemble import assemble
 from workbench.inference.batched import BatchedProgram, stacked, starting_states
@@ -36,6 +37,7 @@ from workbench.noise.mechanism import GaussianMechanism, Noise, OnGrid
 from workbench.privacy.plan import PrivacySettings, make_plan
 from workbench.sampling import PoissonSampler, RandomAllocationSampler, ShuffleSampler, WithoutReplacementSampler
 from workbench.sweeps import running, sweeping
+from workbench.sweeps.request import LISTS
 from workbench.sweeps.store import Store
 
 N = 61  # which no number of devices divides
@@ -305,27 +307,27 @@ def test_of_a_file_each_device_has_the_rows_that_it_has_of_a_table(encrypt, tmp_
     assert max(map(len, blocks)) < data.stored.opened.form.blocks[0] / 3
     if encrypt:
         with pytest.raises(ArgumentError, match="devices=2: cannot spread the records of 't', which are read obliviously"):
-            wb.prepare("logistic", opened("oblivious"), epsilon=1.0, delta=1e-5, devices=2)
+            wb.prepare("logistic", opened("oblivious"), epsilon=1.0, delta=1e-5, execution=wb.Execution(devices=2))
 
 
 @pytest.mark.thorough
 def test_a_fit_of_a_file_ends_at_the_bits_of_the_table(tmp_path, small_blocks):
     table, opened = packed(tmp_path, True, 400)
     given = {"epsilon": 1.0, "delta": 1e-5, "iterations": 40, "seed": 1, "devices": 3, "ledger": False}
-    whole, result = (wb.fit("logistic", data, **given) for data in (table, opened("direct")))
+    whole, result = (wb.fit("logistic", data, **grouped(given)) for data in (table, opened("direct")))
     assert result.status == "done"
     for name, value in whole.params.items():
         np.testing.assert_array_equal(result.params[name], value)
     assert not result.guarantee.against_storage  # which blocks each device has follows from the number of records
-    assert wb.fit("logistic", opened("memory"), **given).guarantee.against_storage
+    assert wb.fit("logistic", opened("memory"), **grouped(given)).guarantee.against_storage
 
 
 @pytest.mark.thorough
 @pytest.mark.parametrize("sampler", ["poisson", "shuffle"])
 def test_a_fit_has_the_guarantee_and_nearly_the_parameters_of_one_device(sampler, tmp_path):
     settings = {"epsilon": 1.0, "iterations": 60, "seed": 1, "sampler": sampler}
-    alone = wb.fit("logistic", "breast_cancer", **settings)
-    result = wb.fit("logistic", "breast_cancer", devices=3, **settings)
+    alone = wb.fit("logistic", "breast_cancer", **grouped(settings))
+    result = wb.fit("logistic", "breast_cancer", **grouped(devices=3, **settings))
     assert result.guarantee == alone.guarantee
     for name, value in alone.params.items():
         np.testing.assert_allclose(result.params[name], value, atol=0.02)
@@ -338,15 +340,12 @@ def test_a_fit_has_the_guarantee_and_nearly_the_parameters_of_one_device(sampler
 @pytest.mark.thorough
 def test_a_stopped_fit_goes_on_to_where_it_would_have_ended(tmp_path):
     settings = {"epsilon": 1.0, "iterations": 60, "seed": 2, "devices": "all"}
-    whole = wb.fit("logistic", "breast_cancer", **settings)
+    whole = wb.fit("logistic", "breast_cancer", **grouped(settings))
     seen = []
     stopped = wb.fit(
         "logistic",
         "breast_cancer",
-        checkpoint=tmp_path / "run",
-        on_snapshot=seen.append,
-        stop=lambda: len(seen) > 2,
-        **settings,
+        **grouped(checkpoint=tmp_path / "run", on_snapshot=seen.append, stop=lambda: len(seen) > 2, **settings),
     )
     assert stopped.status == "cancelled"
     resumed = wb.resume(tmp_path / "run")
@@ -360,7 +359,7 @@ def test_a_stopped_fit_goes_on_to_where_it_would_have_ended(tmp_path):
 def test_a_stopped_fit_goes_on_with_another_number_of_devices(before, after, private_data, tmp_path):
     seen, run = [], tmp_path / "run"
     settings = {"epsilon": 1.0, "iterations": 200, "devices": before, "checkpoint": run}
-    stopped = wb.fit("logistic", private_data, on_snapshot=seen.append, stop=lambda: len(seen) > 2, **settings)
+    stopped = wb.fit("logistic", private_data, **grouped(on_snapshot=seen.append, stop=lambda: len(seen) > 2, **settings))
     taken = stopped.guarantee.steps_taken
     assert 0 < taken < 200
     resumed = wb.resume(run, data=private_data, devices=after, stop=lambda: True)
@@ -376,7 +375,7 @@ def test_steps_that_may_have_been_seen_are_not_taken_on_other_devices(private_da
     """Rounded otherwise, they would have the same noise and other sums."""
     run, seen = tmp_path / "run", []
     settings = {"epsilon": 1.0, "iterations": 200, "checkpoint": run}
-    wb.fit("logistic", private_data, on_snapshot=seen.append, stop=lambda: len(seen) > 1, devices=4, **settings)
+    wb.fit("logistic", private_data, **grouped(on_snapshot=seen.append, stop=lambda: len(seen) > 1, devices=4, **settings))
     former = {file: file.read_bytes() for file in run.iterdir()}
     assert wb.resume(run, data=private_data, devices=1, stop=lambda: len(seen) > 1).status == "cancelled"
     moved = checkpoints.newest(run)
@@ -385,8 +384,15 @@ def test_steps_that_may_have_been_seen_are_not_taken_on_other_devices(private_da
 
     seen.clear()
     with pytest.raises(ZeroDivisionError):
-        wb.fit("logistic", private_data, on_snapshot=lambda snapshot: 1 // (snapshot.step == 0), devices=4,
-               **{**settings, "checkpoint": tmp_path / "crashed"})  # fmt: skip
+        wb.fit(
+            "logistic",
+            private_data,
+            **grouped(
+                on_snapshot=lambda snapshot: 1 // (snapshot.step == 0),
+                devices=4,
+                **({**settings, "checkpoint": tmp_path / "crashed"}),
+            ),
+        )
     assert checkpoints.newest(tmp_path / "crashed").repeats
     with pytest.raises(ArgumentError, match="interrupted on other devices, which round differently"):
         resuming.prepare(tmp_path / "crashed", data=private_data, devices=1)
@@ -419,14 +425,16 @@ def test_the_audit_stays_below_the_claim_and_sees_a_bug():
 )  # fmt: skip
 def test_what_is_refused(changes, reason):
     with pytest.raises(ArgumentError, match=re.escape(reason)):
-        wb.prepare("logistic", "breast_cancer", epsilon=1.0, **changes)
+        wb.prepare("logistic", "breast_cancer", epsilon=1.0, **grouped(changes))
 
 
 @pytest.mark.thorough
 def test_a_mesh_a_number_and_all_are_ways_to_say_it():
     for devices in (Mesh(np.array(jax.devices()[:2]), ("records",)), 2, "2", ["cpu:0", "cpu:1"]):
-        assert wb.prepare("logistic", "breast_cancer", epsilon=1.0, devices=devices).spec.devices == tuple(jax.devices()[:2])
-    assert len(wb.prepare("logistic", "breast_cancer", epsilon=1.0, devices="all").spec.devices) == 8
+        assert wb.prepare(
+            "logistic", "breast_cancer", epsilon=1.0, execution=wb.Execution(devices=devices)
+        ).spec.devices == tuple(jax.devices()[:2])
+    assert len(wb.prepare("logistic", "breast_cancer", epsilon=1.0, execution=wb.Execution(devices="all")).spec.devices) == 8
 
 
 # --- fits that are stepped together, spread over devices -------------------------------------------------------------------
@@ -476,7 +484,7 @@ def test_a_sweep_gives_the_same_fits_on_any_number_of_devices():
     stores = [Store(None), Store(None)]
     for store, devices in zip(stores, (None, "all"), strict=True):
         given = {"epsilons": [0.5, 1.0, 2.0], "seeds": [0], "iterations": 30, "on_progress": lambda progress: None}
-        wb.sweep("logistic", "breast_cancer", store=store, devices=devices, **given)
+        wb.sweep("logistic", "breast_cancer", store=store, **grouped({"devices": devices, **given}, direct=LISTS))
     alone, spread_out = ({row["key"]: row for row in store.rows()} for store in stores)
     assert len(alone) == 3
     for key, row in alone.items():
@@ -497,7 +505,7 @@ def test_a_sweep_gives_the_same_fits_on_any_number_of_devices():
 )  # fmt: skip
 def test_what_a_sweep_refuses(changes, reason):
     with pytest.raises(ArgumentError, match=re.escape(reason)):
-        sweeping.prepare("logistic", "breast_cancer", epsilons=1.0, iterations=10, **changes)
+        sweeping.prepare("logistic", "breast_cancer", epsilons=1.0, iterations=10, **grouped(changes, direct=LISTS))
 
 
 @pytest.mark.thorough
@@ -511,7 +519,7 @@ def test_devices_of_a_sweep_are_said_as_those_of_a_fit_and_reach_its_lanes(monke
     monkeypatch.setattr(running, "BatchedProgram", program)
     mesh = Mesh(np.array(wanted), ("lanes",))
     prepared = sweeping.prepare(
-        "logistic", "breast_cancer", epsilons=[1.0, 2.0, 4.0], seeds=[0], iterations=10, devices=mesh
+        "logistic", "breast_cancer", epsilons=[1.0, 2.0, 4.0], seeds=[0], iterations=10, execution=wb.Execution(devices=mesh)
     )
     assert devices_named(["cpu:2", "cpu:3"], axis="lanes") == prepared.grid.devices == wanted
     assert {run.spec.device for run in prepared.runs} == {wanted[0]}

@@ -12,6 +12,7 @@ import pytest
 from numpyro.optim import SGD, Adam
 
 from tests import zoo
+from workbench import _compiler
 from workbench._compiler import compiler_options
 from workbench.inference import DPVI, Snapshot, compiling, run, training
 from workbench.noise.chacha20 import key_from_seed
@@ -38,8 +39,8 @@ def run_of(dpvi, state, records, steps, **options):
 def test_options_that_this_jaxlib_does_not_know_are_left_out(monkeypatch):
     monkeypatch.delenv("XLA_FLAGS", raising=False)
     unknown, level = ("xla_of_another_version", 1), ("xla_backend_optimization_level", 1)
-    assert compiling._known((unknown,)) == ()
-    assert compiling._known((unknown, level)) == (level,)
+    assert _compiler._known((unknown,)) == ()
+    assert _compiler._known((unknown, level)) == (level,)
     for calls in (1, math.inf):
         assert compiler_options("cpu", 5, calls=calls)["xla_backend_optimization_level"] == 1
     monkeypatch.setattr(compiling, "_known", lambda options: tuple(each for each in options if each != level))

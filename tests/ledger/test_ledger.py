@@ -472,17 +472,17 @@ def test_a_fit_that_runs_elsewhere_is_not_resumed(book):
 
 FORKED = """
 import os, sys, pathlib
-from workbench.ledger import _owners
+from workbench.ledger import owners
 folder = pathlib.Path(sys.argv[1]) / "owners"
-here = _owners.own(folder)
+here = owners.own(folder)
 reader, writer = os.pipe()
 child = os.fork()
 if not child:
-    os.write(writer, _owners.own(folder).encode())
+    os.write(writer, owners.own(folder).encode())
     os._exit(0)
 os.waitpid(child, 0)
 there = os.read(reader, 100).decode()
-print(there != here, _owners.own(folder) == here, _owners.is_alive(folder, here), _owners.is_alive(folder, there))
+print(there != here, owners.own(folder) == here, owners.is_alive(folder, here), owners.is_alive(folder, there))
 """
 
 

@@ -231,7 +231,7 @@ def test_a_plate_that_does_not_hold_the_records_is_refused():
 
 
 def test_a_stopped_fit_goes_on_with_the_same_function_only(tmp_path):
-    wb.fit(by_group, "hierarchical", **FEW, checkpoint=tmp_path / "run", stop=lambda: True)
+    wb.fit(by_group, "hierarchical", **FEW, execution=wb.Execution(checkpoint=tmp_path / "run", stop=lambda: True))
     with pytest.raises(ArgumentError, match="pass the model itself"):
         wb.resume(tmp_path / "run")
     for other in (probit, functools.partial(by_group, prior_scale=3.0)):

@@ -201,7 +201,7 @@ def test_sites_that_are_no_components_are_left_alone():
 
 @pytest.mark.thorough
 def test_a_fit_finds_the_clusters():
-    result = wb.fit(entry(), wb.data.mixture(seed=1), epsilon=8.0, iterations=600, draws=20, seed=0)
+    result = wb.fit(entry(), wb.data.mixture(seed=1), epsilon=8.0, iterations=600, seed=0, training=wb.Training(draws=20))
     assert set(result.metrics) == {"elbo", "log_likelihood"}
     assert result.metrics["log_likelihood"] > -3.95
     means = np.asarray(result.params["means_loc"])

@@ -277,9 +277,15 @@ def test_book_keeping_agrees_with_vmap(network, data):
 def fitted(network, data=None, **options):
     """A few steps, with options of the model before and of the fit after ``**``."""
     return wb.fit(
-        entry(network, **SMALL, **options), images() if data is None else data, epsilon=4.0, delta=1e-2, iterations=3,
-        batch_size=6, draws=4, seed=0,
-    )  # fmt: skip
+        entry(network, **SMALL, **options),
+        images() if data is None else data,
+        epsilon=4.0,
+        delta=1e-2,
+        iterations=3,
+        batch_size=6,
+        seed=0,
+        training=wb.Training(draws=4),
+    )
 
 
 @pytest.mark.thorough
@@ -328,7 +334,16 @@ def test_a_saved_result_predicts_the_same(bayesian, tmp_path):
 @pytest.mark.thorough
 def test_tokens_outside_the_vocabulary_are_refused_by_a_loaded_result_too(tmp_path):
     data = wb.data.tokens()
-    made = wb.fit(entry("fcnn", hidden=4), data, epsilon=4.0, delta=1e-4, iterations=3, batch_size=60, draws=4, seed=0)
+    made = wb.fit(
+        entry("fcnn", hidden=4),
+        data,
+        epsilon=4.0,
+        delta=1e-4,
+        iterations=3,
+        batch_size=60,
+        seed=0,
+        training=wb.Training(draws=4),
+    )
     result = wb.load(made.save(tmp_path / "tokens"))
     x = data.evaluation[0][:2]
     assert result.predict(x).shape == (2, 3)
@@ -428,12 +443,12 @@ def test_heads_divide_the_width_of_the_transformer_alone():
 @pytest.mark.thorough
 @pytest.mark.parametrize("network", NETWORKS)
 def test_digits_are_learnt_privately(network):
-    result = wb.fit(entry(network), "digits", epsilon=8.0, delta=1e-4, draws=5, seed=0)
+    result = wb.fit(entry(network), "digits", epsilon=8.0, delta=1e-4, seed=0, training=wb.Training(draws=5))
     assert result.metrics["accuracy"] > 0.8  # chance: .1
 
 
 @pytest.mark.thorough
 @pytest.mark.parametrize("network", ["lstm", "gru", "transformer"])
 def test_the_order_of_tokens_is_learnt_privately(network):
-    result = wb.fit(entry(network), "tokens", epsilon=8.0, delta=1e-4, draws=5, seed=0)
+    result = wb.fit(entry(network), "tokens", epsilon=8.0, delta=1e-4, seed=0, training=wb.Training(draws=5))
     assert result.metrics["accuracy"] > 0.5  # chance: 1 / 3

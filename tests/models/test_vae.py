@@ -222,7 +222,9 @@ def test_the_privacy_core_accepts_it(layout):
 def test_a_fit_reconstructs(layout):
     data = images((8, 8))
     model_of_gallery = entry(layout, hidden=8, latent=2)
-    result = wb.fit(model_of_gallery, data, epsilon=2.0, delta=1e-2, iterations=20, batch_size=6, draws=5, seed=0)
+    result = wb.fit(
+        model_of_gallery, data, epsilon=2.0, delta=1e-2, iterations=20, batch_size=6, seed=0, training=wb.Training(draws=5)
+    )
     assert result.status == "done"
     assert set(result.metrics) == {"elbo", "reconstruction_error"}
     assert 0.25 < result.metrics["reconstruction_error"] < 0.45  # .289 is as good as noise can be predicted

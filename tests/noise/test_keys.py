@@ -24,6 +24,7 @@ from tests import zoo
 from tests.conftest import rewrite, some_of
 from workbench import ArgumentError
 from workbench.fitting import checkpoints, fits
+from workbench.fitting.groups import grouped
 from workbench.inference import DPVI, compiling, load_state, save_state
 from workbench.inference.checkpoint import load_arrays
 from workbench.inference.state import DPVIState
@@ -372,7 +373,7 @@ def test_a_changed_program_is_neither_resumed_nor_taken_for_the_same(private_dat
     model = wb.models.Model("ill", "Whether somebody is ill.", ill)
 
     def stopped():
-        prepared, chunks = fits.prepare(model, private_data, **settings), iter(range(99))
+        prepared, chunks = fits.prepare(model, private_data, **grouped(settings)), iter(range(99))
         list(prepared.run(lambda: next(chunks) >= 1))
         return prepared.run_log.folder
 
@@ -449,7 +450,7 @@ def test_a_kill_amid_writing_leaves_no_key_for_long():
 
 def test_a_fit_does_not_mix_its_checkpoints_with_those_of_another(private_data, tmp_path):
     folder = a_run("mine", public=False, parent=tmp_path)
-    prepared = fits.prepare("logistic", private_data, epsilon=1.0, iterations=40, checkpoint=folder)
+    prepared = fits.prepare("logistic", private_data, epsilon=1.0, iterations=40, execution=wb.Execution(checkpoint=folder))
     with pytest.raises(ArgumentError, match=r"^checkpoint=.*holds another fit"):
         next(prepared.run())
     assert not Ledger().path.exists()
@@ -577,7 +578,7 @@ def test_no_file_tells_a_private_number_of_records(private_data, monkeypatch, tm
         calibration._smallest_noise.cache_clear()
         monkeypatch.setenv("WORKBENCH_STATE", str(tmp_path / str(place)))
         monkeypatch.setenv("WORKBENCH_CACHE", str(tmp_path / f"cache-{place}"))
-        prepared, chunks = fits.prepare("logistic", data, **settings), iter(range(99))
+        prepared, chunks = fits.prepare("logistic", data, **grouped(settings)), iter(range(99))
         list(prepared.run(lambda chunks=chunks: next(chunks) >= 0))
         (file,) = prepared.run_log.folder.iterdir()
         facts = checkpoints.newest(prepared.run_log.folder).facts

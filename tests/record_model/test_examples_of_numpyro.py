@@ -11,7 +11,7 @@ from numpyro.infer import Trace_ELBO
 from numpyro.optim import SGD
 
 from tests.conftest import quick_jit
-from tests.inference import examples_of_numpyro
+from tests.record_model import examples_of_numpyro
 from tests.record_model.examples_of_numpyro import EXAMPLES, REFUSED, N
 from workbench.clipping import PrivacyModelError, clipped_sum
 from workbench.inference.assemble import assemble

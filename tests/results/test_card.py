@@ -11,6 +11,7 @@ import workbench as wb
 from tests.conftest import PLANTED, PRIVATE_BOUNDS
 from tests.pages import Page
 from workbench import _html, _numbers
+from workbench.fitting.groups import grouped
 
 HOSTILE = "</b><script>alert(1)</script>&\"'"
 TAGS = {"div", "b", "i", "span", "code", "table", "thead", "tbody", "tr", "th", "td", "ul", "li"}
@@ -50,7 +51,7 @@ def hostile_data(private_frame):
 def hostile(hostile_data):
     settings = {"epsilon": 2.0, "iterations": 10, "ledger": False, "checkpoint": False, "evaluate_private": True}
     model = dataclasses.replace(wb.models.get("logistic"), name=HOSTILE)
-    result = wb.fit(model, hostile_data, **settings)
+    result = wb.fit(model, hostile_data, **grouped(settings))
     return dataclasses.replace(result, message=HOSTILE, metrics=result.metrics | {HOSTILE: 1.0, "own": HOSTILE})
 
 

@@ -23,7 +23,16 @@ def table():
     x = np.random.default_rng(5).uniform(0, 10, 60)
     frame = pd.DataFrame({"x": x, "ward": ["a", "b", "c"] * 20, "y": x / 2})
     schema = {"x": (0, 10), "ward": wb.data.Categorical(["a", "b", "c"]), "y": (0, 6)}
-    return wb.fit("y ~ x + ward", frame, schema=schema, epsilon=2.0, delta=1e-3, num_records=60, iterations=9, ledger=False)
+    return wb.fit(
+        "y ~ x + ward",
+        frame,
+        schema=schema,
+        epsilon=2.0,
+        delta=1e-3,
+        iterations=9,
+        ledger=False,
+        privacy=wb.Privacy(num_records=60),
+    )
 
 
 @pytest.fixture(scope="module", params=["done", "table", pytest.param("open", marks=pytest.mark.thorough)])

@@ -70,7 +70,7 @@ def test_its_picture_has_a_bar_for_each_range_and_says_its_label(done):
 @pytest.mark.parametrize("clipping", ["automatic", "per_leaf"])
 def test_norms_are_counted_where_they_say_what_was_clipped(clipping):
     """Of the other ways a norm above C does not say what happened to a gradient."""
-    prepared = wb.prepare("logistic", "breast_cancer", epsilon=1.0, iterations=10, clipping=clipping)
+    prepared = wb.prepare("logistic", "breast_cancer", epsilon=1.0, iterations=10, privacy=wb.Privacy(clipping=clipping))
     assert not prepared.step.options.counts_norms
     assert prepared.step.noised_coordinates == prepared.step.noise_size
 

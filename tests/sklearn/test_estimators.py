@@ -19,6 +19,7 @@ import workbench as wb
 from tests.conftest import some_of
 from workbench import ArgumentError
 from workbench.fitting.fits import prepare
+from workbench.fitting.groups import GROUPS
 from workbench.results.fit_result import IntervalWarning
 
 LOW, HIGH = np.array([0.0, -50.0]), np.array([100.0, 10.0])
@@ -131,12 +132,13 @@ def test_a_clusterer_finds_clusters():
 
 
 def test_the_settings_are_those_of_fit():
-    table = inspect.signature(prepare).parameters
+    shown = (inspect.signature(each).parameters.items() for each in (prepare, *GROUPS.values()))
+    table = {name: parameter.default for parameters in shown for name, parameter in parameters}
     shared = {"delta", "iterations", "sampling_rate", "sampler", "clip", "learning_rate", "seed", "ledger", "over_cap"}
     for kind in KINDS:
         own = inspect.signature(getattr(wb.sklearn, kind)).parameters
         assert own.keys() & table.keys() == shared | {"epsilon"}
-        assert {name: own[name].default for name in shared} == {name: table[name].default for name in shared}
+        assert {name: own[name].default for name in shared} == {name: table[name] for name in shared}
         assert "random_state" not in own  # one that is set by habit would make the noise predictable
 
 

@@ -11,7 +11,9 @@ import pytest
 import workbench as wb
 from workbench import ArgumentError
 from workbench.cli.main import main
+from workbench.fitting.groups import grouped
 from workbench.sweeps import plan_file
+from workbench.sweeps.request import LISTS
 
 PLAN = {"delta": 1e-5, "iterations": 40, "sampling_rates": 0.1, "ledger": False}
 ASKED = {"model": "logistic", "epsilons": [1.0, 4.0], "accept_total_epsilon": 20.0}
@@ -57,7 +59,7 @@ def test_fits_of_a_sweep_are_single_fits_bit_for_bit(reading, units):
 def test_baselines_of_records_in_a_file_are_those_of_memory():
     asked = {"baselines": ["non-private", "scikit-learn"], "epsilons": 1.0, "seeds": [1], "model": "logistic"}
     tables = [
-        wb.sweep(data=opened(reading, public=True), **asked, **PLAN).table.set_index("method")
+        wb.sweep(data=opened(reading, public=True), **PLAN, **grouped(asked, direct=LISTS)).table.set_index("method")
         for reading in ("memory", "direct")
     ]
     for method in ("dp-vi", "non-private", "scikit-learn"):
@@ -72,10 +74,12 @@ def test_a_stopped_sweep_goes_on_and_the_ledger_counts_each_fit_once():
     def note(progress):
         ended.extend(progress.newest)
 
-    part = wb.sweep(data=opened("direct"), **asked, on_progress=note, stop=lambda: len(ended) > 0)
+    part = wb.sweep(
+        data=opened("direct"), on_progress=note, **grouped({"stop": lambda: len(ended) > 0, **asked}, direct=LISTS)
+    )
     assert part.status == "stopped"
     assert list(part.table["status"]) == ["done"]
-    whole = wb.sweep(data=opened("oblivious"), **asked)
+    whole = wb.sweep(data=opened("oblivious"), **grouped(asked, direct=LISTS))
     assert list(whole.table["status"]) == ["done"] * 4
     promised = [whole.fit(number).guarantee.against_storage for number in range(4)]
     assert sorted(promised) == [False, True, True, True]  # the first one's reads were seen, whoever asks for it
@@ -88,7 +92,7 @@ def test_evaluation_records_that_do_not_fit_into_memory_are_refused_before_a_ste
     data = opened("direct")
     data.stored.memory = data.evaluation[0].most_bytes - 1
     asked = {**ASKED, **PLAN, "data": data, "evaluate_private": True, "ledger": "ledger.db"}
-    result = wb.sweep(**asked)
+    result = wb.sweep(**grouped(asked, direct=LISTS))
     assert list(result.table["status"]) == ["refused"] * 2
     assert result.table["message"][0].startswith("memory=")
     assert [spend.reached for spend in wb.ledger.Ledger("ledger.db").spends()] == [0] * 2
@@ -98,9 +102,9 @@ def test_evaluation_records_that_do_not_fit_into_memory_are_refused_before_a_ste
 def test_what_other_processes_or_devices_would_need_is_refused():
     asked = {"data": opened("direct"), **ASKED, **PLAN}
     with ThreadPoolExecutor(1) as pool, pytest.raises(ArgumentError, match=r"^executor=.*stay in a file of this process"):
-        wb.sweep(**asked, executor=pool)
+        wb.sweep(executor=pool, **grouped(asked, direct=LISTS))
     with pytest.raises(ArgumentError, match=r"^devices=.*one fit after another"):
-        wb.sweep(**asked, devices="all")
+        wb.sweep(**grouped({"devices": "all", **asked}, direct=LISTS))
 
 
 @pytest.mark.thorough

@@ -9,10 +9,11 @@ import pytest
 
 import workbench as wb
 from workbench import ArgumentError
+from workbench.fitting.groups import grouped
 from workbench.models import Model
 from workbench.sweeps import plan_file, sweeping
 from workbench.sweeps.grid import Grid
-from workbench.sweeps.request import SweepRequest
+from workbench.sweeps.request import LISTS, SweepRequest
 
 YAML = """
 model: logistic
@@ -21,7 +22,7 @@ epsilons: [1, 0.5]  # a comment
 seeds: [3, 4]
 delta: 1e-5
 clips: [null, 2.]
-evaluate_private: false
+privacy: {evaluate_private: false, clipping: automatic}
 """
 TOML = """
 model = "logistic"
@@ -30,9 +31,15 @@ epsilons = [1, 0.5]
 seeds = [3, 4]
 delta = 1e-5
 clips = 2.0
+
+[privacy]
 evaluate_private = false
+clipping = "automatic"
 """
-READ = {"model": "logistic", "epsilons": [1, 0.5], "seeds": [3, 4], "delta": 1e-5, "evaluate_private": False}
+READ = {
+    "model": "logistic", "epsilons": [1, 0.5], "seeds": [3, 4], "delta": 1e-5,
+    "privacy": {"evaluate_private": False, "clipping": "automatic"},
+}  # fmt: skip
 SCHEMA = {"dose": {"kind": "numeric", "low": 0, "high": 200}, "age": {"kind": "numeric", "low": 0, "high": 100}}
 MODELS = '''
 import numpyro.distributions as dist, numpyro
@@ -86,6 +93,17 @@ def test_all_formats_say_the_same(plan, text, suffix, clips):
     read = plan(text, suffix)
     assert read.pop("data").num_train == wb.data.load("breast_cancer").num_train
     assert read == {**READ, "clips": clips}
+
+
+def test_groups_of_settings_are_mappings(plan):
+    prepared = sweeping.prepare(**plan(iterations=5, privacy={"clipping": "automatic"}, execution={"device": "cpu"}))
+    (run,) = prepared.runs
+    assert (run.spec.privacy.clipping, run.spec.settings.device) == ("automatic", "cpu:0")
+    assert "clipping='flat': belongs to a group of settings: write privacy: {clipping: ...}." in refused(
+        plan, clipping="flat"
+    )
+    with pytest.raises(ArgumentError, match=r"^privacy='cliping': unknown name; did you mean 'clipping'"):
+        sweeping.prepare(**plan(privacy={"cliping": "flat"}))
 
 
 def test_plain_yaml_is_what_it_looks_like(plan):
@@ -301,7 +319,7 @@ def test_the_number_of_fits_is_found_before_any_is_made(settings, message, monke
     monkeypatch.setattr(Grid, "cells", lambda self: pytest.fail("made the fits"))
     began = time.process_time()
     with pytest.raises(ArgumentError, match=message):
-        sweeping.prepare("logistic", "breast_cancer", **{"epsilons": [1.0], **settings})
+        sweeping.prepare("logistic", "breast_cancer", **grouped({"epsilons": [1.0], **settings}, direct=LISTS))
     assert time.process_time() - began < 10
 
 

@@ -19,6 +19,7 @@ from tests import fakes
 from tests.conftest import EITHER_STEPS
 from workbench import ArgumentError
 from workbench.fitting import fits
+from workbench.fitting.groups import grouped
 from workbench.fitting.settings import Shared, default_of
 from workbench.fitting.spec import resolve
 from workbench.inference.batched import BatchedProgram
@@ -27,7 +28,7 @@ from workbench.models import Model
 from workbench.noise.mechanism import GaussianMechanism
 from workbench.privacy.steps import SAMPLERS
 from workbench.sweeps import BudgetError, grid, running, sweeping
-from workbench.sweeps.request import SweepRequest
+from workbench.sweeps.request import LISTS, SweepRequest
 from workbench.sweeps.store import COLUMNS
 
 pytestmark = pytest.mark.usefixtures("made_up_steps")
@@ -37,13 +38,13 @@ HIERARCHICAL = {"epsilons": [0.5, 2.0], "seeds": [3, 4], "iterations": STEPS, "n
 
 
 def quietly(function, *arguments, **settings):
-    return function(*arguments, on_progress=lambda progress: None, **settings)
+    return function(*arguments, on_progress=lambda progress: None, **grouped(settings, direct=LISTS))
 
 
 def single(model, data, **settings):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", fits.DeltaWarning)
-        return wb.fit(model, data, **settings)
+        return wb.fit(model, data, **grouped(settings))
 
 
 def assert_same_fit(ours, alone, tolerance=2e-4):
@@ -132,7 +133,7 @@ def test_how_a_fit_is_run_does_not_make_it_another(tmp_path, monkeypatch):
     plan = {"epsilons": 1.0, "seeds": [0], "iterations": STEPS, "store": tmp_path / "fits.sqlite"}
     quietly(wb.sweep, "logistic", "breast_cancer", baselines="non-private", **plan)
     again = {**plan, "epsilons": [1.0, 2.0], "strategy": "vmap", "microbatch_size": 7, "device": "cpu"}
-    prepared = sweeping.prepare("logistic", "breast_cancer", baselines="non-private", **again)
+    prepared = sweeping.prepare("logistic", "breast_cancer", baselines="non-private", **grouped(again, direct=LISTS))
     assert [run.spec.privacy.epsilon for run in prepared.runs] == [2.0]
 
 
@@ -185,7 +186,10 @@ def test_clips_rates_and_an_automatic_guide_go_together_too():
     sizes = {"epsilons": 1.0, "seeds": [1, 2], "iterations": STEPS}
     result = quietly(wb.sweep, own, "breast_cancer", clips=[0.1, 1.0], learning_rates=[0.01, 0.1], **sizes)
     assert len(result.table) == 8
-    assert len(running.groups_of(sweeping.prepare(own, "breast_cancer", clips=[0.1, 1.0], **sizes).runs)) == 1
+    assert (
+        len(running.groups_of(sweeping.prepare(own, "breast_cancer", clips=[0.1, 1.0], **grouped(sizes, direct=LISTS)).runs))
+        == 1
+    )
     (number,) = result.numbers(clip=0.1, learning_rate=0.1, seed=2)
     assert_same_fit(result.fit(number), single(own, "breast_cancer", **result.settings_of(number)))
     assert {line.get_label() for line in result.plot(x="clip").axes[0].get_lines()} >= {"learning rate 0.01"}
@@ -393,10 +397,12 @@ def test_defaults_that_are_left_out_are_those_of_the_table():
 def test_a_rerun_with_defaults_written_out_is_found(tmp_path, written):
     plan = {"epsilons": 1.0, "seeds": [0], "iterations": STEPS, "store": tmp_path / "fits.sqlite"}
     quietly(wb.sweep, "logistic", "breast_cancer", **plan, **written)
-    again = sweeping.prepare("logistic", "breast_cancer", **plan)
+    again = sweeping.prepare("logistic", "breast_cancer", **grouped(plan, direct=LISTS))
     assert (len(again.runs), len(again.result().table)) == (0, 1)
-    assert not sweeping.prepare("logistic", "breast_cancer", **plan, clipping="flat", relation="add_or_remove_one").runs
-    assert sweeping.prepare("logistic", "breast_cancer", **plan, clipping="automatic").runs
+    assert not sweeping.prepare(
+        "logistic", "breast_cancer", **grouped({"clipping": "flat", "relation": "add_or_remove_one", **plan}, direct=LISTS)
+    ).runs
+    assert sweeping.prepare("logistic", "breast_cancer", **grouped({"clipping": "automatic", **plan}, direct=LISTS)).runs
 
 
 def test_a_delta_that_allows_publishing_a_record_is_warned_of(monkeypatch):
@@ -412,7 +418,7 @@ def test_a_delta_that_allows_publishing_a_record_is_warned_of(monkeypatch):
 def test_other_records_options_and_models_are_other_fits():
     def keys(model="logistic", data="breast_cancer", **settings):
         plan = {"epsilons": [1.0], "seeds": [0], "iterations": STEPS, **settings}
-        return list(sweeping.prepare(model, data, **plan).cells)
+        return list(sweeping.prepare(model, data, **grouped(plan, direct=LISTS)).cells)
 
     here = keys()
     assert keys() == here
@@ -487,10 +493,10 @@ def test_a_fit_that_failed_and_is_run_again_counts_twice(private_data, tmp_path,
         patch.setattr(BatchedProgram, "run", lambda *_, **__: (_ for _ in ()).throw(MemoryError("no more")))
         failed = quietly(wb.sweep, "logistic", private_data, accept_total_epsilon=2, **plan)
     assert failed.table["status"].tolist() == ["failed"]
-    again = sweeping.prepare("logistic", private_data, **plan)
+    again = sweeping.prepare("logistic", private_data, **grouped(plan, direct=LISTS))
     assert (failed.total.fits, again.total.fits, len(again.runs)) == (1, 2, 1)
     assert again.run().table[["status", "attempts"]].to_numpy().tolist() == [["done", 2]]
-    assert sweeping.prepare("logistic", private_data, **plan).total.fits == 2
+    assert sweeping.prepare("logistic", private_data, **grouped(plan, direct=LISTS)).total.fits == 2
 
 
 @pytest.mark.thorough
@@ -507,7 +513,7 @@ def test_batches_of_a_group_share_one_program(monkeypatch):
 def test_fits_that_the_file_has_of_the_same_records_count(private_data, tmp_path):
     plan = {"seeds": 1, "iterations": STEPS, "store": tmp_path / "fits.sqlite"}
     quietly(wb.sweep, "logistic", private_data, epsilons=1.0, accept_total_epsilon=2, **plan)
-    more = sweeping.prepare("logistic", private_data, epsilons=2.0, **plan)
+    more = sweeping.prepare("logistic", private_data, epsilons=2.0, **grouped(plan, direct=LISTS))
     assert more.total.fits == 2
     assert (
         more.total.epsilon

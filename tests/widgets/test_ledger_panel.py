@@ -17,6 +17,7 @@ from tests.widget_tree import inside
 from workbench import ArgumentError
 from workbench._numbers import count
 from workbench.fitting import fits, resuming
+from workbench.fitting.groups import grouped
 from workbench.ledger import ledger as books
 from workbench.ledger.reservation import id_of
 from workbench.widgets import Workbench
@@ -50,7 +51,7 @@ def screens():
 
 
 def prepared(data, epsilon=1.0, **options):
-    return fits.prepare("logistic", data, epsilon=epsilon, iterations=40, **options)
+    return fits.prepare("logistic", data, epsilon=epsilon, iterations=40, **grouped(options))
 
 
 def looked(fit, *arguments, **options):
@@ -88,7 +89,7 @@ def spend(book, data, *epsilons):
 
 def stopped(data, iterations=4000, **options):
     """A fit that an earlier process stopped after some steps."""
-    fit = fits.prepare("logistic", data, epsilon=1.0, iterations=iterations, **options)
+    fit = fits.prepare("logistic", data, epsilon=1.0, iterations=iterations, **grouped(options))
     steps = []
     for snapshot in fit.run(lambda: len(steps) > 1):
         steps.append(snapshot.step)

@@ -9,6 +9,7 @@ import pytest
 
 from tests.widget_tree import inside
 from workbench.fitting import fits
+from workbench.fitting.groups import group_of
 from workbench.privacy import accounting, plan
 from workbench.privacy.outlook import outlook
 from workbench.privacy.plan import PrivacySettings, make_plan
@@ -92,7 +93,8 @@ def set_to(control, value):
 
 def test_values_are_arguments_of_a_fit(panel):
     values = panel.values()
-    assert set(values) <= set(inspect.signature(fits.fit).parameters)
+    arguments = {group_of(name) or name for name in values}
+    assert arguments <= set(inspect.signature(fits.fit).parameters)
     assert values.pop("epsilon") == 1
     assert values.pop("sampler") == "poisson"
     assert values.pop("clipping") == "flat"

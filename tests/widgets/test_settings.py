@@ -178,7 +178,7 @@ def test_ledger_and_reason_are_passed_on_and_printed_where_they_are_not_the_defa
     assert elsewhere.key != chosen.key
     account = elsewhere.prepare(private_data).run_log.reservation
     assert str(account.ledger.path) == elsewhere.ledger
-    assert f"ledger={elsewhere.ledger!r}, over_cap='agreed')" in elsewhere.as_code()
+    assert f"ledger={elsewhere.ledger!r}, privacy=wb.Privacy(over_cap='agreed'))" in elsewhere.as_code()
     nowhere = dataclasses.replace(chosen, ledger=False)
     assert nowhere.prepare(private_data).run_log.reservation.ledger is None
     assert "ledger=False" in nowhere.as_code()

@@ -32,7 +32,7 @@ from workbench.cli.shell import (
     stopped_by_interrupt,
 )  # fmt: skip
 from workbench.cli.table import add_data, check_used, dataset, declared_privacy, named_dataset, of_tables, split_of
-from workbench.fitting import settings, sources
+from workbench.fitting import groups, settings, sources
 
 __all__ = ["add", "fit_arguments", "fit_words"]
 
@@ -64,7 +64,7 @@ def add(commands: Any) -> None:
     )
     resume.add_argument("--devices", help="run on different devices: a number or all; after a stop, not after a crash")
     processes.add_processes(resume)
-    _add_run(resume)
+    _add_run(resume, resume)
     add_json(resume)
     resume.set_defaults(run=_resume)
 
@@ -79,19 +79,23 @@ def _add_fit_options(fit: argparse.ArgumentParser) -> None:
     fit.add_argument(
         "--option", nargs="+", default=[], metavar="NAME=VALUE", help="options of the model, such as prior_scale=2"
     )
+    parts = {argument: fit.add_argument_group(group.title) for argument, group in groups.GROUPS.items()}
     for option, (words, kind) in _OF_A_FORMULA.items():
-        fit.add_argument(option, help=words, **kind)
+        part = fit if option in ("--formula", "--family") else parts["table"]
+        part.add_argument(option, help=words, **kind)
     fit.add_argument(
         "--data", required=True, help="a name (see workbench data), or a CSV, Parquet, NumPy (.npz) or packed (.wbr) file"
     )
-    add_settings(fit, _SETTINGS, epsilon=None)
+    add_settings(fit, [name for name in _SETTINGS if groups.group_of(name) is None], epsilon=None)
+    for argument, part in parts.items():
+        add_settings(part, [name for name in _SETTINGS if groups.group_of(name) == argument])
     fit.add_argument(
         "--no-privacy", dest="privacy", action="store_false", help="instead of --epsilon: fit public or made-up records "
         "without clipping and noise, to check a model; everything that comes of it says so",
     )  # fmt: skip
     processes.add_processes(fit)
     add_json(fit)
-    _add_run(fit)
+    _add_run(fit, parts["privacy"])
     ledger = fit.add_mutually_exclusive_group()
     ledger.add_argument(
         "--ledger", metavar="FILE", help="ledger in which fits on private records are recorded (default: your own)"
@@ -99,7 +103,7 @@ def _add_fit_options(fit: argparse.ArgumentParser) -> None:
     ledger.add_argument(
         "--no-ledger", dest="ledger", action="store_const", const=False, help="record the fit in no ledger; no cap is kept"
     )
-    fit.add_argument(
+    parts["execution"].add_argument(
         "--no-checkpoint", dest="checkpoint", action="store_false", help="write no checkpoints; the fit cannot be resumed"
     )
     add_data(fit)
@@ -116,11 +120,11 @@ _OF_A_FORMULA: dict[str, tuple[str, dict[str, Any]]] = {
 }  # fmt: skip
 
 
-def _add_run(command: argparse.ArgumentParser) -> None:
+def _add_run(command: argparse.ArgumentParser, privacy: argparse._ActionsContainer) -> None:
     command.add_argument("--out", metavar="FOLDER", help="write report, draws, curves and JSON to this folder")
     command.add_argument("--quiet", action="store_true", help="show no progress bar")
     reason = settings.about("over_cap", settings.LedgerSettings)
-    command.add_argument("--over-cap", metavar="REASON", help=reason.help)
+    privacy.add_argument("--over-cap", metavar="REASON", help=reason.help)
 
 
 def fit_words(arguments: argparse.Namespace) -> list[str]:
@@ -174,10 +178,8 @@ def _fit(arguments: argparse.Namespace) -> int:
     prepared = fits.prepare(
         model,
         data,
-        **{name: getattr(arguments, name) for name in _SETTINGS},
+        **groups.grouped({name: getattr(arguments, name) for name in (*_SETTINGS, "over_cap", "checkpoint")}),
         ledger=arguments.ledger,
-        over_cap=arguments.over_cap,
-        checkpoint=arguments.checkpoint,
         private=arguments.privacy,
         origin={"arguments": fit_words(arguments)},
     )

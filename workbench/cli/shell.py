@@ -197,7 +197,7 @@ def _number_or_word(word: str) -> Callable[[str], Any]:
     return lambda text: text if text == word else number(text)
 
 
-def add_settings(command: argparse.ArgumentParser, names: Iterable[str], **defaults: Any) -> None:
+def add_settings(command: argparse._ActionsContainer, names: Iterable[str], **defaults: Any) -> None:
     """Options for settings of a fit, as their table has them.
 
     :param defaults: of this command, by setting, where they are other than those of a fit.

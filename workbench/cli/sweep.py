@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from workbench._validate import ArgumentError, integer
 from workbench.cli.shell import DONE, FAILED, STOPPED, add_json, number, stopped_by_interrupt
 from workbench.cli.table import RECORDS, add_packed, packed
+from workbench.fitting.groups import Execution, is_a
 
 if TYPE_CHECKING:
     from workbench.sweeps import SweepResult
@@ -75,7 +76,8 @@ def _sweep(arguments: argparse.Namespace) -> int:
     lanes = None if arguments.max_lanes is None else integer("max_lanes", arguments.max_lanes, at_least=1)
     plan = plan_file.read(arguments.plan)
     if arguments.devices is not None:
-        plan["devices"] = arguments.devices
+        execution = is_a(Execution)("execution", plan.get("execution", {})).changed()
+        plan["execution"] = {**execution, "devices": arguments.devices}
     _take_data(plan, arguments)
     file = plan.pop("store", None)
     if arguments.store is not None:

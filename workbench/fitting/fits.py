@@ -7,22 +7,33 @@ from __future__ import annotations
 
 import dataclasses
 import warnings
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from pathlib import Path
-from typing import Any
+from collections.abc import Mapping
+from dataclasses import KW_ONLY, dataclass, field
+from typing import Any, Protocol
 
 from workbench import _compiled, _validate
 from workbench._limits import MAX_EPSILON
+from workbench.data import Dataset
 from workbench.fitting.baseline import prepare_without_privacy, refuse_terms_of_privacy
 from workbench.fitting.functions import CompiledFunctions
+from workbench.fitting.groups import Execution, Privacy, Table, Training, flattened, is_a, of
 from workbench.fitting.prepared import PreparedFit
 from workbench.fitting.progress import ProgressLine
 from workbench.fitting.run_log import RunLog
-from workbench.fitting.settings import LedgerSettings, about, setting, takes
+from workbench.fitting.settings import (
+    FormulaSettings,
+    LedgerSettings,
+    Noted,
+    RunSettings,
+    about,
+    check_all,
+    described,
+    setting,
+    takes,
+)
 from workbench.fitting.spec import FitRequest, FitSpec, resolve
-from workbench.fitting.tables import FormulaSettings, model_and_data
-from workbench.inference.training import Snapshot
+from workbench.fitting.tables import model_and_data
+from workbench.models.registry import AnyModel
 from workbench.privacy.plan import PrivacyPlan
 from workbench.results import FitResult
 
@@ -34,10 +45,8 @@ class DeltaWarning(UserWarning):
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
-class _Logged(FormulaSettings, LedgerSettings, FitRequest):
-    checkpoint: bool | str | Path = setting(
-        True, "write checkpoints for ``workbench.resume``: True for the workbench's own folder, another folder, or False"
-    )
+class _Flat(FormulaSettings, RunSettings, LedgerSettings, FitRequest):
+    """All settings of a fit, each under its own name."""
 
     epsilon: float | None = setting(  # type: ignore[assignment]
         None, about("epsilon").help, about("epsilon").check, otherwise="none: it must be given, or private=False",
@@ -47,28 +56,64 @@ class _Logged(FormulaSettings, LedgerSettings, FitRequest):
         True, "False fits public or made-up records without clipping and noise, to check a model; the result says so",
         _validate.flag, changes_guarantee=True,
     )  # fmt: skip
-
-
-@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
-class _Prepared(_Logged):
     origin: Mapping[str, Any] | None = setting(
         None, "JSON-ready facts that checkpoints keep, by which the caller can ask for the fit again"
     )
 
 
+class Frame(Protocol):
+    """A table with columns, such as a pandas DataFrame."""
+
+    @property
+    def columns(self) -> Any:
+        """Their names."""
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class FitArguments(Noted):
+    """The arguments of ``fit``: those that a user of the screen meets, and the others in groups."""
+
+    model: AnyModel = field(metadata=described(about("model", FitRequest).help))
+    data: str | Dataset | Frame = field(metadata=described(f"{about('data', FitRequest).help}; for a formula also a table"))
+    _: KW_ONLY
+    epsilon: float | None = of("epsilon", _Flat)
+    delta: float | None = of("delta")
+    iterations: int | None = of("iterations")
+    sampling_rate: float | None = of("sampling_rate")
+    batch_size: int | None = of("batch_size")
+    clip: float | str | None = of("clip")
+    seed: int | None = of("seed")
+    private: bool = of("private", _Flat)
+    learning_rate: float | None = of("learning_rate")
+    ledger: Any = of("ledger")
+    family: Any = of("family")
+    schema: Any = of("schema")
+    privacy: Privacy = setting(Privacy(), Privacy.help(), is_a(Privacy), changes_guarantee=True)
+    training: Training = setting(Training(), Training.help(), is_a(Training))
+    execution: Execution = setting(Execution(), Execution.help(), is_a(Execution))
+    table: Table = setting(Table(), Table.help(), is_a(Table))
+
+    def __post_init__(self) -> None:
+        """Check every value. :raises ArgumentError: naming the argument and its value."""
+        check_all(self)
+
+
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
-class _Fitted(_Logged):
-    on_snapshot: Callable[[Snapshot], None] | None = setting(None, "called with every ``Snapshot``", _validate.function)
-    stop: Callable[[], bool] = setting(
-        lambda: False, "called between chunks of steps; True ends the run and keeps the partial result", _validate.function
-    )
-    progress: bool | None = setting(
-        None, "show a line that follows the fit", _validate.flag, otherwise="in a notebook yes, elsewhere no"
-    )
+class PrepareArguments(FitArguments):
+    """The arguments of ``prepare``."""
+
+    origin: Mapping[str, Any] | None = of("origin", _Flat)
 
 
-@takes(_Prepared)
-def prepare(asked: _Prepared) -> PreparedFit:
+_OF_RUNS = ("on_snapshot", "stop", "progress")
+
+
+def _flat(arguments: FitArguments, function: str) -> _Flat:
+    return _Flat(**flattened(arguments, _Flat, function))
+
+
+@takes(PrepareArguments)
+def prepare(arguments: PrepareArguments) -> PreparedFit:
     """Check every setting, calibrate the noise and read the model, before any private record is touched.
 
     ``workbench.fit`` does the same and then trains.
@@ -81,6 +126,13 @@ def prepare(asked: _Prepared) -> PreparedFit:
     :raises ArgumentError: naming the argument and its value.
     :raises PrivacyModelError: naming the site of the model that cannot be fitted.
     """
+    for name, value in arguments.execution.changed().items():
+        if name in _OF_RUNS:
+            raise _validate.ArgumentError(name, value, "follows a run, which prepare does not begin: give it to wb.fit.")
+    return _prepare(_flat(arguments, "prepare"))
+
+
+def _prepare(asked: _Flat) -> PreparedFit:
     if not asked.private:
         refuse_terms_of_privacy(asked)
         asked = dataclasses.replace(asked, epsilon=MAX_EPSILON, estimator=asked.estimator or "aligned")
@@ -107,16 +159,16 @@ def prepare(asked: _Prepared) -> PreparedFit:
     return PreparedFit(spec, plan, step, state, key, run_log, program)
 
 
-@takes(_Prepared)
-def planned(asked: _Prepared) -> tuple[FitSpec, PrivacyPlan]:
+@takes(PrepareArguments)
+def planned(arguments: PrepareArguments) -> tuple[FitSpec, PrivacyPlan]:
     """Check every setting and calibrate the noise, as ``prepare`` does before it reads the model, which takes longer.
 
     :raises ArgumentError: naming the argument and its value.
     """
-    return _planned(asked)[:2]
+    return _planned(_flat(arguments, "planned"))[:2]
 
 
-def _planned(asked: _Prepared) -> tuple[FitSpec, PrivacyPlan, Mapping[str, Any]]:
+def _planned(asked: _Flat) -> tuple[FitSpec, PrivacyPlan, Mapping[str, Any]]:
     """What a fit is made of, and facts by which it can be asked for again."""
     if asked.epsilon is None:
         raise _validate.ArgumentError(
@@ -128,14 +180,14 @@ def _planned(asked: _Prepared) -> tuple[FitSpec, PrivacyPlan, Mapping[str, Any]]
     return spec, spec.plan(), again
 
 
-def _resolved(asked: _Prepared) -> tuple[FitSpec, Mapping[str, Any]]:
+def _resolved(asked: _Flat) -> tuple[FitSpec, Mapping[str, Any]]:
     """As ``_planned``, without the plan."""
     model, data, again = model_and_data(asked.model, asked.data, asked)
     return resolve(**{**asked.passed_to(FitRequest), "model": model, "data": data}), again
 
 
-@takes(_Fitted)
-def fit(asked: _Fitted) -> FitResult:
+@takes(FitArguments)
+def fit(arguments: FitArguments) -> FitResult:
     """Fit a model by differentially private variational inference.
 
     The release (parameters, posterior draws and everything computed from them and from public data) is
@@ -159,7 +211,8 @@ def fit(asked: _Fitted) -> FitResult:
     :raises ArgumentError: naming the argument and its value; ``CapError`` where a cap does not allow the fit.
     :raises PrivacyModelError: naming the site of the model that cannot be fitted.
     """
-    prepared = prepare(**asked.passed_to(_Prepared))
+    asked = _flat(arguments, "fit")
+    prepared = _prepare(asked)
     for caution in prepared.privacy.cautions():  # those of a model were shown when it was made
         warnings.warn(caution, DeltaWarning, stacklevel=3)
     line = ProgressLine(prepared, asked.progress if prepared.spec.processes.is_first else False)

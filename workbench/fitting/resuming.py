@@ -15,6 +15,7 @@ from workbench._validate import ArgumentError
 from workbench.fitting import checkpoints, fits
 from workbench.fitting.checkpoints import Checkpoint
 from workbench.fitting.devices import check_devices
+from workbench.fitting.groups import grouped
 from workbench.fitting.prepared import PreparedFit
 from workbench.fitting.tables import TABLE, is_table
 from workbench.inference.training import Snapshot
@@ -80,8 +81,8 @@ def forget(path: str | Path) -> Spend | None:
 
     The ledger then charges the fit only the steps that it may have taken, instead of all planned steps.
 
-    >>> options = {"checkpoint": "runs/mine", "stop": lambda: True}
-    >>> stopped = wb.fit("logistic", "breast_cancer", epsilon=1.0, **options)
+    >>> execution = wb.Execution(checkpoint="runs/mine", stop=lambda: True)
+    >>> stopped = wb.fit("logistic", "breast_cancer", epsilon=1.0, execution=execution)
     >>> wb.forget("runs/mine")
 
     :param path: the run's folder.
@@ -129,15 +130,13 @@ def prepare(
         _check_devices(settings.get("devices"))
     model = _model(checkpoint) if model is None else model
     data = data_room.load(facts["data"]) if data is None else data
+    again = facts["origin"].get(TABLE, {}) if is_table(data) else {}
     prepared = fits.prepare(
         model,
         data,
-        optimizer=optimizer,
         ledger=facts["ledger"] or False,
-        over_cap=over_cap,
         origin=facts["origin"],
-        **(facts["origin"].get(TABLE, {}) if is_table(data) else {}),
-        **settings,
+        **grouped(settings, optimizer=optimizer, over_cap=over_cap, **again),
     )
     prepared.resume_from(checkpoint)
     return prepared
@@ -182,8 +181,8 @@ def resume(
     It is the same fit, so its epsilon is spent once. Other records, another plan or another program are refused, because
     the same noise must not be added to other sums.
 
-    >>> options = {"checkpoint": "runs/mine", "stop": lambda: True}
-    >>> stopped = wb.fit("logistic", "breast_cancer", epsilon=1.0, **options)
+    >>> execution = wb.Execution(checkpoint="runs/mine", stop=lambda: True)
+    >>> stopped = wb.fit("logistic", "breast_cancer", epsilon=1.0, execution=execution)
     >>> stopped.status
     'cancelled'
     >>> wb.resume("runs/mine").status

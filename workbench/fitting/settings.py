@@ -15,15 +15,16 @@ import importlib
 import inspect
 import textwrap
 from collections.abc import Callable, Mapping
-from dataclasses import MISSING, Field, dataclass, field, fields
+from dataclasses import MISSING, Field, dataclass, field, fields, is_dataclass
+from pathlib import Path
 from typing import Any, ClassVar, ParamSpec, Self, TypeVar, get_type_hints
 
 from workbench import _validate
 from workbench._limits import LARGEST_CLIP, MAX_EPSILON, MOST_RECORDS, MOST_STEPS, SMALLEST_CLIP
 
 __all__ = [
-    "AUTO", "LedgerSettings", "Setting", "Settings", "Shared", "about", "check_all", "default_of", "described", "names",
-    "problems_of", "setting", "takes",
+    "AUTO", "FormulaSettings", "LedgerSettings", "Noted", "RunSettings", "Setting", "Settings", "Shared", "about",
+    "check_all", "check_relation", "default_of", "described", "documented", "names", "problems_of", "setting", "takes",
 ]  # fmt: skip
 
 Check = Callable[[str, Any], Any]  # of an argument's name and its value; returns the value as it is used
@@ -90,6 +91,7 @@ def described(help: str, check: Check | None = None, **facts: Any) -> dict[str, 
 
 _number = functools.partial(functools.partial, _validate.number)  # with limits
 _whole = functools.partial(functools.partial, _validate.integer)
+_share = _number(at_least=0, below=1)
 
 
 def _imported(place: str) -> Any:
@@ -116,7 +118,8 @@ def _strategy(name: str, value: Any) -> str:
     return str(value)
 
 
-def _check_relation(relation: str | None, sampler: str) -> None:
+def check_relation(relation: str | None, sampler: str) -> None:
+    """:raises ArgumentError: naming ``relation``, if the sampler has no guarantee under it."""
     if relation is not None:
         _validate.choice("relation", relation, _imported("privacy.steps:SAMPLERS")[sampler])
 
@@ -124,18 +127,28 @@ def _check_relation(relation: str | None, sampler: str) -> None:
 # ---- the table ------------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, kw_only=True)
-class Shared:
-    """Settings that are the same for all fits of a sweep."""
+class Noted:
+    """A dataclass that notes which of its arguments the caller wrote out, in ``given``."""
 
-    given: ClassVar[frozenset[str]]  # names of the arguments that the caller wrote out
+    given: ClassVar[frozenset[str]]
 
     def __new__(cls, *positional: Any, **named: Any) -> Self:
         """Note which arguments are given."""
         self = super().__new__(cls)
-        by_place = [each.name for each in fields(cls) if not each.kw_only]
+        table: Any = cls
+        by_place = [each.name for each in fields(table) if not each.kw_only]
         vars(self)["given"] = frozenset([*by_place[: len(positional)], *named])
         return self
+
+    def passed_to(self, table: Callable[..., Any]) -> dict[str, Any]:
+        """The given arguments that ``table`` has too."""
+        known: Any = table
+        return {each.name: getattr(self, each.name) for each in fields(known) if each.name in self.given}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Shared(Noted):
+    """Settings that are the same for all fits of a sweep."""
 
     delta: float | None = setting(
         None, "allowance for outcomes that reveal more than a factor of e^epsilon", _number(above=0, below=1),
@@ -180,11 +193,6 @@ class Shared:
         :raises ArgumentError: naming the argument and its value.
         """
         check_all(self)
-
-    def passed_to(self, table: Callable[..., Any]) -> dict[str, Any]:
-        """The given arguments that ``table`` has too."""
-        known: Any = table
-        return {each.name: getattr(self, each.name) for each in fields(known) if each.name in self.given}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -254,7 +262,7 @@ class Settings(Shared):
         :raises ArgumentError: naming the argument and its value.
         """
         super().__post_init__()
-        _check_relation(self.relation, self.sampler)
+        check_relation(self.relation, self.sampler)
         if self.optimizer is not None and self.learning_rate is not None:
             raise _validate.ArgumentError(
                 "learning_rate",
@@ -273,6 +281,59 @@ class LedgerSettings:
         otherwise="your own",
     )
     over_cap: str | None = setting(None, "reason to exceed the cap on what may be spent on the records; the ledger keeps it")
+
+
+@dataclass(frozen=True, kw_only=True)
+class FormulaSettings:
+    """What a formula and a table need besides a fit's settings; ``wb.models.formula`` and ``from_frame`` say more."""
+
+    family: Any = setting(
+        None, "of a formula: the family of the response, such as bernoulli or poisson", otherwise="gaussian"
+    )
+    link: str | None = setting(None, "of a formula: the link of the mean", otherwise="the family's first")
+    schema: Any = setting(None, "of a formula: the declaration of its columns, the response among them")
+    priors: Any = setting(
+        None, "of a formula: priors by name, such as {'age': 'Normal(0, 2)'}", otherwise="from declared bounds"
+    )
+    trials: str | None = setting(None, "of a formula: the column with the number of trials")
+    exposure: str | None = setting(None, "of a formula: the column with the exposure")
+    observed: str | None = setting(
+        None, "of a formula: the column that is 1 where the event was seen, 0 where it was censored"
+    )
+    unit_id: Any = setting(None, "of a table: the column that says whose row it is")
+    max_rows: int | None = setting(None, "of a table: how many rows of a unit are used at most")
+    missing: Any = setting(
+        None,
+        "of a table: what happens to rows with a missing value: refuse, drop, middle, indicator, or public values by column",
+    )
+    evaluation: Any = setting(None, "of a table: a table of evaluation records, instead of a share of the rows")
+    evaluation_fraction: float | None = setting(
+        None, "of a table: the share of rows that are held out as evaluation records", _share,
+        otherwise="0.2 where they are public or scored on request, else 0",
+    )  # fmt: skip
+    evaluation_is_public: bool | None = setting(
+        None, "of a table: True declares the evaluation records public", _validate.flag
+    )
+
+    def given_of(self, names: tuple[str, ...]) -> dict[str, Any]:
+        """Those that are not None."""
+        return {name: getattr(self, name) for name in names if getattr(self, name) is not None}
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunSettings:
+    """What a run keeps of itself, and who follows it."""
+
+    checkpoint: bool | str | Path = setting(
+        True, "write checkpoints for ``workbench.resume``: True for the workbench's own folder, another folder, or False"
+    )
+    on_snapshot: Callable[[Any], None] | None = setting(None, "called with every ``Snapshot``", _validate.function)
+    stop: Callable[[], bool] = setting(
+        lambda: False, "called between chunks of steps; True ends the run and keeps the partial result", _validate.function
+    )
+    progress: bool | None = setting(
+        None, "show a line that follows the fit", _validate.flag, otherwise="in a notebook yes, elsewhere no"
+    )
 
 
 # ---- what is made from it -------------------------------------------------------------------------------------------------
@@ -309,7 +370,7 @@ def problems_of(values: Mapping[str, Any]) -> dict[str, str]:
                 found[name] = error.expectation
     if "relation" in values and not {"relation", "sampler"} & found.keys():
         try:
-            _check_relation(values["relation"], values.get("sampler", default_of("sampler")))
+            check_relation(values["relation"], values.get("sampler", default_of("sampler")))
         except _validate.ArgumentError as error:
             found["relation"] = error.expectation
     return found
@@ -337,7 +398,7 @@ def takes(arguments: Callable[P, S]) -> Callable[[Callable[[S], R]], Callable[P,
         @functools.wraps(function)
         def call(*positional: P.args, **named: P.kwargs) -> R:
             if unknown := sorted(named.keys() - signature.parameters.keys()):
-                raise _validate.unknown_name("settings", unknown[0], signature.parameters)
+                raise _unknown(unknown[0], named[unknown[0]], table)
             try:
                 signature.bind(*positional, **named)
             except TypeError as error:
@@ -352,14 +413,25 @@ def takes(arguments: Callable[P, S]) -> Callable[[Callable[[S], R]], Callable[P,
         signature = inspect.Signature(shown, return_annotation=returned)
         call.__signature__ = signature  # type: ignore[attr-defined]
         call.__annotations__ = {each.name: each.annotation for each in shown} | {"return": returned}
-        lines = [_documented(each.name, table) for each in shown]
+        lines = [documented(each.name, table) for each in shown]
         call.__doc__ = "\n".join([inspect.cleandoc(function.__doc__ or ""), *lines])
         return call
 
     return decorate
 
 
-def _documented(name: str, table: type) -> str:
+def _unknown(name: str, value: Any, table: Any) -> _validate.ArgumentError:
+    """The error for an argument that a function does not have, which says in which group it is."""
+    is_listed = any(_about(each).values_of == name for each in fields(table))
+    for each in fields(table) if not is_listed else ():
+        if is_dataclass(group := each.default) and name in [inner.name for inner in fields(group)]:
+            place = f"{each.name}=wb.{type(group).__name__}({name}=...)"
+            return _validate.ArgumentError(name, value, f"belongs to a group of settings: give {place}.", code="group")
+    return _validate.unknown_name("settings", name, names(table))
+
+
+def documented(name: str, table: type) -> str:
+    """The ``:param:`` line of a setting."""
     default = default_of(name, table)
     phrase = about(name, table).phrase(default if isinstance(default, (int, str)) and default is not True else None)
     text = f":param {name}: {phrase[:1].upper()}{phrase[1:]}."

@@ -3,63 +3,21 @@
 from __future__ import annotations
 
 import dataclasses
-import functools
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from workbench import _validate
 from workbench._lazy import pd
 from workbench._validate import ArgumentError
 from workbench.data import Dataset
-from workbench.fitting.settings import setting
+from workbench.fitting.settings import FormulaSettings
 from workbench.models import Model
 
-__all__ = ["TABLE", "FormulaSettings", "is_formula", "is_table", "model_and_data"]
-
+__all__ = ["TABLE", "is_formula", "is_table", "model_and_data"]
 TABLE = "table"  # in the origin of a checkpoint: how its data set was made of a table
 
 
 _USUAL = 0.2  # of the rows, where evaluation records can be used
-_share = functools.partial(_validate.number, at_least=0, below=1)
-
-
-@dataclass(frozen=True, kw_only=True)
-class FormulaSettings:
-    """What a formula and a table need besides a fit's settings; ``wb.models.formula`` and ``from_frame`` say more."""
-
-    family: Any = setting(
-        None, "of a formula: the family of the response, such as bernoulli or poisson", otherwise="gaussian"
-    )
-    link: str | None = setting(None, "of a formula: the link of the mean", otherwise="the family's first")
-    schema: Any = setting(None, "of a formula: the declaration of its columns, the response among them")
-    priors: Any = setting(
-        None, "of a formula: priors by name, such as {'age': 'Normal(0, 2)'}", otherwise="from declared bounds"
-    )
-    trials: str | None = setting(None, "of a formula: the column with the number of trials")
-    exposure: str | None = setting(None, "of a formula: the column with the exposure")
-    observed: str | None = setting(
-        None, "of a formula: the column that is 1 where the event was seen, 0 where it was censored"
-    )
-    unit_id: Any = setting(None, "of a table: the column that says whose row it is")
-    max_rows: int | None = setting(None, "of a table: how many rows of a unit are used at most")
-    missing: Any = setting(
-        None,
-        "of a table: what happens to rows with a missing value: refuse, drop, middle, indicator, or public values by column",
-    )
-    evaluation: Any = setting(None, "of a table: a table of evaluation records, instead of a share of the rows")
-    evaluation_fraction: float | None = setting(
-        None, "of a table: the share of rows that are held out as evaluation records", _share,
-        otherwise="0.2 where they are public or scored on request, else 0",
-    )  # fmt: skip
-    evaluation_is_public: bool | None = setting(
-        None, "of a table: True declares the evaluation records public", _validate.flag
-    )
-
-    def given_of(self, names: tuple[str, ...]) -> dict[str, Any]:
-        """Those that are not None."""
-        return {name: getattr(self, name) for name in names if getattr(self, name) is not None}
-
 
 _MODEL = ("family", "link", "schema", "priors", "trials", "exposure", "observed")
 _TABLE = tuple(each.name for each in dataclasses.fields(FormulaSettings) if each.name not in _MODEL)

@@ -47,7 +47,8 @@ class Snapshot:
 
     >>> steps = []
     >>> note = lambda snapshot: steps.append(snapshot.step)
-    >>> result = wb.fit("logistic", "breast_cancer", epsilon=1.0, on_snapshot=note)
+    >>> execution = wb.Execution(on_snapshot=note)
+    >>> result = wb.fit("logistic", "breast_cancer", epsilon=1.0, execution=execution)
     >>> steps[0], steps[-1]
     (0, 800)
 

@@ -19,7 +19,7 @@ __all__ = ["BudgetStatus", "CapError"]
 
 _SHOWN = 8  # data sets in a sentence
 _MUCH = 0.5  # of a cap's delta, from where on it is said
-_OVER_CAP = "To go over it on purpose, which is recorded, give over_cap= with the reason."
+_OVER_CAP = "To go over it on purpose, which is recorded, give over_cap= of wb.Privacy with the reason."
 
 
 class CapError(_validate.ArgumentError):

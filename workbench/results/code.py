@@ -17,6 +17,10 @@ _SETTINGS = (
     "epsilon", "delta", "iterations", "sampling_rate", "sampler", "relation", "clip", "clipping", "num_records", "estimator",
     "learning_rate", "average", "draws", "seed", "evaluate_private",
 )  # fmt: skip
+_GROUPS = {
+    "Privacy": ("sampler", "relation", "clipping", "num_records", "evaluate_private"),
+    "Training": ("estimator", "average", "draws", "optimizer"),
+}
 _DEFAULTS = {
     "sampler": "poisson", "clipping": "flat", "estimator": None, "draws": 1000, "seed": None, "evaluate_private": False,
     "learning_rate": None,
@@ -33,9 +37,16 @@ def code_of(result: FitResult) -> str:
     if not result.guarantee.is_private:
         given = {name: value for name, value in given.items() if value is not None} | {"private": False}
     given = {name: value for name, value in given.items() if name not in _DEFAULTS or value != _DEFAULTS[name]}
-    arguments = "".join(f"    {name}={value!r},\n" for name, value in given.items())
+    texts = {name: repr(value) for name, value in given.items()}
+    note = ""
     if settings.get("learning_rate") is None and settings.get("estimator") != "statistics":
-        arguments += "    optimizer=...,  # the optimiser of this fit was not Adam with a learning rate\n"
+        texts["optimizer"] = "..."
+        note = "  # the optimiser of this fit was not Adam with a learning rate"
+    grouped = {name for names in _GROUPS.values() for name in names}
+    arguments = "".join(f"    {name}={text},\n" for name, text in texts.items() if name not in grouped)
+    for group, names in _GROUPS.items():
+        if inside := ", ".join(f"{name}={texts[name]}" for name in names if name in texts):
+            arguments += f"    {group.lower()}=wb.{group}({inside}),{note if 'optimizer' in names else ''}\n"
     lines = ["import workbench as wb", "", *_data(result), *_model(result)]
     return "\n".join(lines) + f"\nresult = wb.fit(\n    model,\n    data,\n{arguments})"
 

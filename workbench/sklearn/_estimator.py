@@ -14,6 +14,7 @@ from sklearn.utils.validation import check_is_fitted
 from workbench import _validate
 from workbench.data import Dataset, from_arrays
 from workbench.fitting.fits import DeltaWarning, prepare
+from workbench.fitting.groups import group_of, grouped
 from workbench.ledger.budget import BudgetStatus
 from workbench.ledger.entries import CLONES
 from workbench.models import Model
@@ -100,8 +101,8 @@ class PrivateEstimator(BaseEstimator):
     def _fit(self, model: Model | str, data: Dataset) -> FitResult:
         """One fit, which the ledger counts."""
         named = inspect.signature(prepare).parameters
-        settings = {name: value for name, value in self.get_params(deep=False).items() if name in named}
-        prepared = prepare(model, data, checkpoint=False, **settings)
+        settings = {name: value for name, value in self.get_params(deep=False).items() if name in named or group_of(name)}
+        prepared = prepare(model, data, **grouped(settings, checkpoint=False))
         self._count_with_others(prepared)
         for caution in prepared.cautions:
             warnings.warn(caution, DeltaWarning, stacklevel=3)

@@ -118,7 +118,7 @@ class Grid:
         if self.baselines and not (self._sample.evaluation_is_public or self.constant.get("evaluate_private")):
             raise _validate.ArgumentError(
                 "baselines", self.baselines, "are scores on private evaluation records, outside any guarantee: set "
-                "evaluate_private=True to compute them.",
+                "evaluate_private=True of wb.Privacy to compute them.",
             )  # fmt: skip
         if not self.is_public and sizes != (None,):
             raise _validate.ArgumentError(

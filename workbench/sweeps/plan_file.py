@@ -21,9 +21,10 @@ import yaml
 from workbench import _json, _validate
 from workbench import data as data_sets
 from workbench.fitting import sources
+from workbench.fitting.groups import GROUPS, group_of
 from workbench.fitting.settings import names
 from workbench.fitting.sources import RECORDS
-from workbench.sweeps.request import SweepRequest
+from workbench.sweeps.sweeping import PrepareArguments
 
 __all__ = ["read"]
 
@@ -41,7 +42,12 @@ def read(path: str | Path) -> dict[str, Any]:
     """
     file = _validate.path("plan", path, "must be the path of a plan.")
     plan = dict(_mapping("plan", file))
-    _check_known("plan", plan, names(SweepRequest))
+    for name in plan:
+        if (group := group_of(name)) in GROUPS and name not in names(PrepareArguments):
+            raise _validate.ArgumentError(
+                name, plan[name], f"belongs to a group of settings: write {group}: {{{name}: ...}}."
+            )
+    _check_known("plan", plan, names(PrepareArguments))
     if "epsilons" not in plan:
         raise _validate.ArgumentError("epsilons", None, f"{file.name} must have one or more.")
     forms: dict[str, Callable[[Any, Path], Any]] = {

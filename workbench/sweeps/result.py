@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from workbench import _csv, _validate
 from workbench._lazy import pd
+from workbench.fitting.groups import grouped
 from workbench.ledger.composition import TotalPrivacy
 from workbench.privacy.guarantee import Guarantee
 from workbench.sweeps.grid import AXES, Cell, Grid
@@ -176,6 +177,13 @@ class SweepResult:
 
         :param number: the row's number.
         """
+        return grouped(self.flat_settings_of(number))
+
+    def flat_settings_of(self, number: int) -> dict[str, Any]:
+        """The settings of a row's fit, each under its own name; those that it chose itself are left out.
+
+        :param number: the row's number.
+        """
         row = self._row(number)
         given = self._grid.settings_of(self._cells[row["key"]])
         return {name: value for name, value in given.items() if value is not None}
@@ -196,7 +204,8 @@ class SweepResult:
             )  # fmt: skip
             raise _validate.ArgumentError("number", number, why)
         cell = self._cells[row["key"]]
-        prepared = fits.prepare(self._grid.models[cell.model], self._grid.records_of(cell), **self._grid.settings_of(cell))
+        settings = grouped(self._grid.settings_of(cell))
+        prepared = fits.prepare(self._grid.models[cell.model], self._grid.records_of(cell), **settings)
         promised = row["guarantee"]  # the fit may have been taken from a store, where its reads were seen
         prepared.run_log.hid_reads = bool(promised and Guarantee.from_dict(promised).against_storage)
         prepared.adopt(params, row["metrics"], row["seconds"])

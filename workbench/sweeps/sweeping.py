@@ -7,15 +7,19 @@ import functools
 import sys
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
+from pathlib import Path
 from typing import Any
 
 from workbench import _validate
 from workbench.clipping.separation import PrivacyModelError
+from workbench.data import Dataset
 from workbench.fitting.fits import DeltaWarning
-from workbench.fitting.settings import AUTO, setting, takes
+from workbench.fitting.groups import Execution, Privacy, Training, flattened, is_a, of
+from workbench.fitting.settings import AUTO, Noted, setting, takes
 from workbench.fitting.spec import FitSpec, resolve
 from workbench.ledger.reservation import Reservation, id_of, ledger_for
+from workbench.models.registry import AnyModel
 from workbench.privacy.guarantee import Guarantee
 from workbench.sweeps.grid import Cell, Grid
 from workbench.sweeps.prepared import BudgetError, PreparedSweep, Progress, now, total_spent
@@ -44,12 +48,58 @@ class _Sweep(SweepRequest):
     )
 
 
-@takes(SweepRequest)
-def prepare(asked: SweepRequest) -> PreparedSweep:
+@dataclass(frozen=True, eq=False, repr=False)
+class PrepareArguments(Noted):
+    """The arguments of ``prepare``: what is swept, and settings of all fits in groups."""
+
+    model: AnyModel | None = of("model", SweepRequest)
+    data: str | Dataset | Callable[..., Dataset] | None = of("data", SweepRequest)
+    _: KW_ONLY
+    epsilons: Sequence[float] | float = of("epsilons", SweepRequest)
+    iterations: Sequence[int | None] | int | None = of("iterations", SweepRequest)
+    num_records: Sequence[int | None] | int | None = of("num_records", SweepRequest)
+    samplers: Sequence[str] | str = of("samplers", SweepRequest)
+    clips: Sequence[float | str | None] | float | str | None = of("clips", SweepRequest)
+    learning_rates: Sequence[float | None] | float | None = of("learning_rates", SweepRequest)
+    sampling_rates: Sequence[float | None] | float | None = of("sampling_rates", SweepRequest)
+    batch_sizes: Sequence[int | None] | int | None = of("batch_sizes", SweepRequest)
+    estimators: Sequence[str] | str | None = of("estimators", SweepRequest)
+    models: Sequence[AnyModel] = of("models", SweepRequest)
+    seeds: int | Sequence[int] = of("seeds", SweepRequest)
+    baselines: Sequence[str] = of("baselines", SweepRequest)
+    delta: float | None = of("delta")
+    ledger: Any = of("ledger")
+    store: str | Path | Store | None = of("store", SweepRequest)
+    privacy: Privacy = setting(Privacy(), f"of all fits, {Privacy.help()}", is_a(Privacy), changes_guarantee=True)
+    training: Training = setting(Training(), f"of all fits, {Training.help()}", is_a(Training))
+    execution: Execution = setting(Execution(), f"of all fits, {Execution.help()}", is_a(Execution))
+
+    def __post_init__(self) -> None:
+        """Check the groups; the rest is checked as a ``SweepRequest``. :raises ArgumentError: naming the argument."""
+        for name, kind in (("privacy", Privacy), ("training", Training), ("execution", Execution)):
+            object.__setattr__(self, name, is_a(kind)(name, getattr(self, name)))
+
+
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
+class SweepArguments(PrepareArguments):
+    """The arguments of ``sweep``."""
+
+    accept_total_epsilon: float | None = of("accept_total_epsilon", _Sweep)
+    executor: Any = of("executor", _Sweep)
+    max_lanes: int | None = of("max_lanes", _Sweep)
+    on_progress: Callable[[Progress], None] | None = of("on_progress", _Sweep)
+
+
+@takes(PrepareArguments)
+def prepare(arguments: PrepareArguments) -> PreparedSweep:
     """Check a sweep, calibrate its fits and find what the store has of them, before any private record is touched.
 
     :raises ArgumentError: naming the argument and its value.
     """
+    return _prepare(SweepRequest(**flattened(arguments, SweepRequest, "a sweep's prepare")))
+
+
+def _prepare(asked: SweepRequest) -> PreparedSweep:
     grid = Grid(asked)
     kept = asked.store if isinstance(asked.store, Store) else Store(asked.store)
     if not grid.is_public:
@@ -167,8 +217,8 @@ def _dimension(spec: FitSpec, plan: Any, known: dict[Any, int]) -> int:
     return known[place]
 
 
-@takes(_Sweep)
-def sweep(asked: _Sweep) -> SweepResult:
+@takes(SweepArguments)
+def sweep(arguments: SweepArguments) -> SweepResult:
     """Fit a model over a grid of settings: every combination of the lists given.
 
     Fits that differ only in numbers are stepped together, each with the parameters that ``workbench.fit`` with its seed
@@ -183,7 +233,8 @@ def sweep(asked: _Sweep) -> SweepResult:
     :raises ArgumentError: naming the argument and its value.
     :raises BudgetError: on private records, unless accepted.
     """
-    prepared = prepare(**asked.passed_to(SweepRequest))
+    asked = _Sweep(**flattened(arguments, _Sweep, "a sweep"))
+    prepared = _prepare(asked)
     prepared.accept(asked.accept_total_epsilon)
     for caution in prepared.cautions:
         warnings.warn(caution, DeltaWarning, stacklevel=3)

@@ -281,7 +281,7 @@ class Sweep(RunScreen):
         if isinstance(found, Exception):
             self.outcome.show_opened(f"{found}")
             return
-        settings, dataset, given = last.settings, last.dataset, result.settings_of(number)
+        settings, dataset, given = last.settings, last.dataset, result.flat_settings_of(number)
         size = int(result.table["num_records"][number])
         if size != dataset.num_train:
             dataset = dataset.subset(size)

@@ -9,6 +9,7 @@ from typing import Any
 
 from workbench import _validate, models
 from workbench.data import Dataset
+from workbench.fitting.groups import as_code, grouped
 from workbench.fitting.settings import problems_of
 from workbench.models import registry
 from workbench.sweeps import sweeping
@@ -109,7 +110,7 @@ class SweepSettings:
         :raises ArgumentError: naming the argument.
         :raises PrivacyModelError: naming the site.
         """
-        arguments = self._arguments(dataset.is_public)
+        arguments = grouped(self._arguments(dataset.is_public), LISTS)
         return sweeping.prepare(models.get(self.model, **self.options), dataset, store=store, **arguments)
 
     def _arguments(self, is_public: bool) -> dict[str, Any]:
@@ -137,5 +138,5 @@ class SweepSettings:
             arguments["store"] = self.store
         if prepared.total is not None:
             arguments["accept_total_epsilon"] = prepared.total.epsilon
-        given = "".join(f", {name}={value!r}" for name, value in arguments.items())
+        given = as_code(arguments, LISTS)
         return "\n".join([*(line for _, line in lines), f"result = wb.sweep({names}{given})", "result.plot()"])

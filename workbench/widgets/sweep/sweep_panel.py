@@ -262,7 +262,7 @@ def _to_open(result: SweepResult) -> list[tuple[str, int]]:
     fits = table[(table["method"] == DP) & (table["status"] == "done")]
     if fits.empty:
         return []
-    asked = {*result.settings_of(int(fits.index[0])), "repetition", "num_records"}
+    asked = {*result.flat_settings_of(int(fits.index[0])), "repetition", "num_records"}
     names = [name for name in _varying(fits) if name in asked]
     return [
         (", ".join(f"{name.replace('_', ' ')} {cell}" for name, cell in zip(names, cells, strict=True)), int(number))

@@ -9,6 +9,7 @@ from typing import Any
 
 from workbench import models
 from workbench.data import Dataset
+from workbench.fitting import groups
 from workbench.fitting import settings as fit_settings
 from workbench.ledger.ledger import Ledger
 from workbench.ledger.reservation import check_ledger
@@ -117,7 +118,7 @@ class Settings:
         """
         from workbench.fitting import fits
 
-        return fits.prepare(**self._asked(dataset))
+        return fits.prepare(**groups.grouped(self._asked(dataset)))
 
     def planned(self, dataset: Dataset, dimension: int) -> tuple[Any, Any]:
         """What ``prepare`` does first: the fit's specification and its plan, for noise in ``dimension`` coordinates.
@@ -126,7 +127,7 @@ class Settings:
         """
         from workbench.fitting import fits
 
-        spec, plan = fits.planned(**self._asked(dataset))
+        spec, plan = fits.planned(**groups.grouped(self._asked(dataset)))
         return spec, plan.for_noise_in(dimension)
 
     def _asked(self, dataset: Dataset) -> dict[str, Any]:
@@ -164,8 +165,7 @@ class Settings:
             arguments["ledger"] = self.ledger
         if self.over_cap is not None:
             arguments["over_cap"] = self.over_cap
-        given = "".join(f", {name}={value!r}" for name, value in arguments.items())
-        lines.append(("The fit", f"result = wb.fit({names}{given})"))
+        lines.append(("The fit", f"result = wb.fit({names}{groups.as_code(arguments)})"))
         return lines
 
     def as_cells(self) -> str:
