@@ -43,7 +43,7 @@ def test_options_that_this_jaxlib_does_not_know_are_left_out(monkeypatch):
     assert _compiler._known((unknown, level)) == (level,)
     for calls in (1, math.inf):
         assert compiler_options("cpu", 5, calls=calls)["xla_backend_optimization_level"] == 1
-    monkeypatch.setattr(compiling, "_known", lambda options: tuple(each for each in options if each != level))
+    monkeypatch.setattr(_compiler, "_known", lambda options: tuple(each for each in options if each != level))
     assert set(compiler_options("cpu", 5)) == {"xla_cpu_experimental_ynn_fusion_type"}
 
 

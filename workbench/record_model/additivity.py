@@ -284,7 +284,7 @@ def _compare(
         for name, site in trace.items()
         if site["type"] == "sample" and name in model.of_records and not model.frames_of(site)
     }
-    result = {name: (together[name], single[name], rounded.get(name, together[name])) for name in together}
+    result = {name: (together[name], single[name], rounded.get(name)) for name in together}
     return result, {"shapes": shapes, "outside": outside, "subsamples": (model.num_records, 1) in plates}
 
 
@@ -364,8 +364,13 @@ def _judge(model: RecordModel, name: str, numbers: Any, count: int, rounding: fl
     magnitude = max(sizes.max(), single_sizes.sum(), 1e-3) if all(is_finite) else 0.0
     if not any(is_finite):
         return False
-    moved = np.abs(np.ravel(numbers[2][0])[0] - together[0])
-    of_latents = tolerance / rounding * moved if np.isfinite(moved) else 0.0
+    of_latents = 0.0
+    if numbers[2] is not None:  # the same at latents moved by a rounding
+        moved = float(np.asarray(numbers[2][0]))
+        if not is_finite[0] and not np.isfinite(moved):
+            return False  # a rounding may be what took the sum beyond all numbers
+        if np.isfinite(moved) and is_finite[0]:
+            of_latents = tolerance / rounding * np.abs(moved - together[0])
     if difference > tolerance * magnitude + of_latents:
         if model.uses_index:
             raise PrivacyModelError(_index_of_plate(model))
