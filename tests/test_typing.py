@@ -68,9 +68,10 @@ def test_an_editor_shows_the_arguments_of_fit():
 
 @pytest.mark.parametrize(("group", "name"), [("Privacy", "sampler"), ("Training", "draws"), ("Execution", "device")])
 def test_an_editor_shows_what_a_group_has(group, name):
-    for found in (jedi.Interpreter(f"wb.{group}(", [{"wb": wb}]), jedi.Script(f"import workbench as wb\nwb.{group}(")):
-        (signature,) = found.get_signatures()
-        assert name in {each.name for each in signature.params}
+    (in_notebook,) = jedi.Interpreter(f"wb.{group}(", [{"wb": wb}]).get_signatures()
+    (in_file,) = jedi.Script(f"import workbench as wb\nwb.{group}(").get_signatures()
+    for signature in (in_notebook, in_file):
+        assert name in {parameter.name for parameter in signature.params}
 
 
 def test_an_editor_completes_a_result():

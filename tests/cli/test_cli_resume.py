@@ -266,7 +266,7 @@ def test_a_run_of_another_process_is_refused(command, place, paused, no_steps):
 
 
 def test_a_cap_holds_for_the_rest_unless_it_is_overrun(command, paused):
-    command("ledger", "cap", "clinic", "--epsilon", ".5", "--delta", "1e-3")
+    command("ledger", "cap", "clinic", "--epsilon", ".5", "--delta", "1e-3", "--why", "the board")
     line = refused(command("resume", paused, "--quiet"))
     assert line.startswith("workbench resume: epsilon=1.0: this fit would raise what is spent on 'clinic' above its cap")
     assert "give --over-cap REASON" in line

@@ -230,7 +230,7 @@ def test_a_fit_that_a_process_runs_is_not_offered_but_one_whose_process_is_gone(
     assert looked(prepared(private_data))[0].runs == ()
     rewrite(book.path, owner="gone")
     (run,) = looked(prepared(private_data))[0].runs
-    rewrite(book.path, owner=books._owners.own(book._file.owners))
+    rewrite(book.path, owner=books.owners.own(book._file.owners))
     with pytest.raises(ArgumentError, match="is running") as caught:
         prepare_saved(run, private_data, None)
     assert caught.value.argument == "run"

@@ -165,12 +165,12 @@ class Design:
         size = np.abs(own).max(axis=0, initial=0)
         size[size == 0] = 1.0
         wanted = np.column_stack([scaled, np.ones(values.rows)])
-        found = np.linalg.lstsq(own / size, wanted, rcond=1e-13)[0] / size[:, None]
-        left = np.abs(own @ found - wanted).max(axis=0, initial=0)
+        found = _combinations(own / size, wanted)
+        left = np.abs(own / size @ found - wanted).max(axis=0, initial=0)
         assert (left[: None if self.block.has_constant else -1] < 1e-5).all(), (
             "columns are combinations of those in own units"
         )
-        found = np.where(np.abs(found) * size[:, None] < 1e-10, 0.0, found)
+        found = found / size[:, None]
         found[:, :-1] = found[:, :-1] @ self.block.mixture[first:, first:]
         return found
 
@@ -257,6 +257,19 @@ class Design:
         for where, block in blocks.items():
             for words in _dependent(block, block.encode(values, dtype=np.float64)):
                 warnings.warn(f"{self.parsed.text}: {words}{where}.", DesignWarning, stacklevel=4)
+
+
+def _combinations(columns: np.ndarray, wanted: np.ndarray) -> np.ndarray:
+    """The combinations of ``columns`` nearest to ``wanted``, without the weights that are nothing but rounding."""
+    weights = np.linalg.lstsq(columns, wanted, rcond=1e-13)[0]
+    is_used = np.abs(weights) >= 1e-10
+    sparse = np.where(is_used, weights, 0.0)
+    # of columns that are nearly the same, weights of rounding cancel each other: one is not left out without another
+    before, after = (np.abs(columns @ each - wanted).max(axis=0, initial=0) for each in (weights, sparse))
+    for place in np.flatnonzero(after > 10 * before):
+        used = is_used[:, place]
+        sparse[used, place] = np.linalg.lstsq(columns[:, used], wanted[:, place], rcond=1e-13)[0]
+    return sparse
 
 
 def _with_ones(block: Block, values: Values, form: Form) -> np.ndarray:

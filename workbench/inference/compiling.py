@@ -31,9 +31,20 @@ from workbench.record_model.model import Record
 from workbench.sampling.minibatch import Minibatch, Preparation
 
 __all__ = [
-    "Chunk", "Compilation", "Compiling", "Lowered", "block_of", "chunk_of", "compile_ahead",
-    "epochs_kept", "interval_of", "jit_seldom_called", "lower", "stepping", "steps_of_epoch",
-]  # fmt: skip
+    "Chunk",
+    "Compilation",
+    "Compiling",
+    "Lowered",
+    "block_of",
+    "chunk_of",
+    "compile_ahead",
+    "epochs_kept",
+    "interval_of",
+    "jit_seldom_called",
+    "lower",
+    "stepping",
+    "steps_of_epoch",
+]
 
 _STEPS_AHEAD = 200  # steps whose random draws are made at once
 _WORDS_AHEAD = 2**17  # but no more random words than this, half a MiB
