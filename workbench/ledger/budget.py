@@ -192,7 +192,10 @@ class BudgetStatus:
         return PLAN if PLAN in rules else FILTER if rules else NO_CAP
 
     def check_cap(self, cap: Cap) -> None:
-        """Refuse a cap for these records if they have others. :raises ArgumentError: naming ``cap``, with one of those."""
+        """Refuse a cap for these records if they have others.
+
+        :raises ArgumentError: naming ``cap``, with one of those.
+        """
         caps = [entry.cap for entry in self.caps if entry.cap is not None]
         if caps and cap not in [dataclasses.replace(other, order=cap.order) for other in caps]:
             owner = next(entry for entry in self.caps if entry.cap is not None)

@@ -68,7 +68,10 @@ class GradientNorms:
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> GradientNorms:
-        """The inverse of ``to_dict``. :raises FormError: naming a field that is not of one."""
+        """The inverse of ``to_dict``.
+
+        :raises FormError: naming a field that is not of one.
+        """
         check_form("", values)
         return cls(**{**values, "edges": tuple(values["edges"]), "shares": tuple(values["shares"])})
 

@@ -191,7 +191,10 @@ class Guarantee:
 
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> Guarantee:
-        """The inverse of ``to_dict``. :raises FormError: naming a field that no guarantee has."""
+        """The inverse of ``to_dict``.
+
+        :raises FormError: naming a field that no guarantee has.
+        """
         if values.get("private") is False:
             from workbench.privacy.no_privacy import NoPrivacy
 

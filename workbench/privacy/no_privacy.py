@@ -53,7 +53,10 @@ class NoPrivacy(Guarantee):
         return "NO PRIVACY"
 
     def accounted(self, steps: int | None = None) -> Steps:
-        """Refuse. :raises ArgumentError: always, because no accountant has a number for it."""
+        """Refuse.
+
+        :raises ArgumentError: always, because no accountant has a number for it.
+        """
         raise ArgumentError("guarantee", "no privacy", "is of a fit without noise, which has no finite epsilon.")
 
     def to_dict(self) -> dict[str, Any]:
@@ -64,7 +67,10 @@ class NoPrivacy(Guarantee):
 
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> NoPrivacy:
-        """The inverse of ``to_dict``. :raises FormError: naming a field that is not of one."""
+        """The inverse of ``to_dict``.
+
+        :raises FormError: naming a field that is not of one.
+        """
         check_form("", values)
         known = {name: value for name, value in values.items() if name != "private"}
         endless = {name: math.inf for name, value in known.items() if value is None and name != "max_rows"}
