@@ -15,7 +15,7 @@ from collections.abc import Callable
 
 import jax
 
-__all__ = ["FITS_BETWEEN", "give_back", "tidy", "trim"]
+__all__ = ["FITS_BETWEEN", "give_back", "tidy"]
 
 FITS_BETWEEN = 50  # fits between two times that JAX's caches are emptied; the next fit then takes some seconds more
 _fits = itertools.count(1)
@@ -29,7 +29,7 @@ def _malloc_trim() -> Callable[[int], int] | None:
         return None
 
 
-def trim() -> None:
+def _trim() -> None:
     """Give back what the C library holds free, where it can; takes some milliseconds."""
     release = _malloc_trim()
     if release is not None:
@@ -39,11 +39,11 @@ def trim() -> None:
 def give_back() -> None:
     """Collect garbage, and give back what is free then: after a fit that nobody holds any more."""
     gc.collect()
-    trim()
+    _trim()
 
 
 def tidy() -> None:
     """Give memory back after a fit: now and then what JAX keeps, then what the C library holds free."""
     if next(_fits) % FITS_BETWEEN == 0:
         jax.clear_caches()
-    trim()
+    _trim()

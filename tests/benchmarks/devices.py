@@ -48,7 +48,7 @@ def compiled(problem, count):
     )
     shards = Shards(tuple(jax.devices()[:count]))
     hyper, step = Hyperparameters.of(mechanism), step.with_options(keeps_moments=False)
-    state = shards.replicated(step.init(key, hyper))
+    state = shards.placed(step.init(key, hyper))
     if count > 1:
         step = replace(step, source=shards)
     places = step.sampler.usual_size() if count == 1 else shards.usual_size(step.sampler)

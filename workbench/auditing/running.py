@@ -30,8 +30,7 @@ from workbench.fitting.devices import devices_named
 from workbench.fitting.settings import takes
 from workbench.fitting.spec import data_named
 from workbench.inference.assemble import assemble
-from workbench.inference.sharding import Shards
-from workbench.inference.sources import ON_ONE_DEVICE
+from workbench.inference.sharding import source_on
 from workbench.inference.state import Performance
 from workbench.inference.step import PrivateStep
 from workbench.inference.units import UnitRows
@@ -71,9 +70,7 @@ class _Training:
         sizes = {"num_records": size}
         if getattr(self.sampler, "batch_size", 0) > size:
             sizes["batch_size"] = size
-        source = ON_ONE_DEVICE if len(self.devices) < 2 else Shards(self.devices)
-        if self.max_rows is not None:
-            source = UnitRows(strata_widths(self.max_rows))
+        source = source_on(self.devices) if self.max_rows is None else UnitRows(strata_widths(self.max_rows))
         step = assemble(
             self.model,
             copy.deepcopy(self.guide) if isinstance(self.guide, AutoGuide) else self.guide,
@@ -172,7 +169,7 @@ def audit_release(asked: ReleaseRequest) -> AuditResult:
     canaries = _checked_canaries(asked.present, asked.absent, asked.others, asked.relation, asked.mode)
     num_records = len(canaries.others[0]) + canaries.count
     devices = devices_named(asked.devices)
-    Shards(devices).processes.require_one("an audit")
+    source_on(devices).processes.require_one("an audit")
     if len(devices) > 1 and asked.max_rows is not None:
         raise _validate.ArgumentError(
             "devices", asked.devices, "cannot be used when a record has several rows; leave it out."

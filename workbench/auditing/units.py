@@ -26,7 +26,8 @@ class EqualRows(PrivateStep):
         return self._rows_of(super()._checked(state, records))
 
     def _rows_of(self, records: tuple[Any, ...]) -> Record:
-        return in_rows(records, self.source.rows_of_unit or 1)
+        assert self.source.rows_of_unit is not None
+        return in_rows(records, self.source.rows_of_unit)
 
 
 def whole(step: PrivateStep, records: Record) -> Record:

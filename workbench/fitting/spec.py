@@ -30,8 +30,8 @@ from workbench.inference import adaptive_clip, norm_counts
 from workbench.inference.assemble import assemble
 from workbench.inference.bringing import are_at_rest
 from workbench.inference.processes import Processes
-from workbench.inference.sharding import Shards
-from workbench.inference.sources import ON_ONE_DEVICE, RecordSource
+from workbench.inference.sharding import source_on
+from workbench.inference.sources import RecordSource
 from workbench.inference.state import DPVIState, Hyperparameters, Performance
 from workbench.inference.step import PrivateStep
 from workbench.inference.units import UnitRows
@@ -112,10 +112,8 @@ class FitSpec:
     def record_source(self) -> RecordSource:
         """Where steps read the records, and how rows make units."""
         units = self.data.units
-        if len(self.devices) > 1:
-            return Shards(self.devices)
         if units is None or units.are_padded:
-            return ON_ONE_DEVICE
+            return source_on(self.devices)
         has_strata = self._may_lack_units and not are_at_rest(self.data.train)
         return UnitRows(units.widths if has_strata else units.widths[:1], units.mean)
 

@@ -28,12 +28,12 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from workbench._validate import ArgumentError
 from workbench.inference.bringing import are_at_rest
 from workbench.inference.processes import Processes
-from workbench.inference.sources import RecordSource
+from workbench.inference.sources import ON_ONE_DEVICE, RecordSource
 from workbench.noise.mechanism import OnGrid
 from workbench.record_model.model import Record
 from workbench.sampling.minibatch import Minibatch, Sampler, usual_binomial_size
 
-__all__ = ["Shards"]
+__all__ = ["Shards", "source_on"]
 
 _AXIS = "records"  # of the mesh
 
@@ -96,10 +96,6 @@ class Shards(RecordSource):
         """The processes that the devices belong to."""
         return Processes(len({device.process_index for device in self.devices}))
 
-    def placed(self, tree: Any, device: jax.Device | None = None) -> Any:
-        """``replicated``, on all devices."""
-        return self.replicated(tree)
-
     def placed_records(
         self, records: tuple[Any, ...], device: jax.Device | None, public_size: int | None
     ) -> tuple[Any, ...]:
@@ -116,7 +112,7 @@ class Shards(RecordSource):
         is_filled = size == len(self.devices) * self.held(sampler.public_size)
         return sampler.num_records if is_filled else size
 
-    def replicated(self, tree: Any) -> Any:
+    def placed(self, tree: Any, device: jax.Device | None = None) -> Any:
         """``tree`` with a copy of each array on every device. It must be the same in every process."""
         sharding = NamedSharding(self.mesh, PartitionSpec())
 
@@ -177,3 +173,8 @@ def _own(minibatch: Minibatch, first: jax.Array, held: int) -> tuple[Minibatch, 
     order = jnp.argsort(~mine, stable=True)
     mask = (mine & mask)[order]
     return Minibatch(jnp.where(mask, indices[order] - first, 0), mask), order
+
+
+def source_on(devices: tuple[jax.Device, ...]) -> RecordSource:
+    """Records, each of them a unit, on these devices: on one as they are, among several spread out."""
+    return Shards(devices) if len(devices) > 1 else ON_ONE_DEVICE

@@ -61,7 +61,7 @@ class RecordSource:
         return records
 
     def as_unit(self, record: Record) -> Record:
-        """One record as the loss takes a unit: where it has several rows, so many that are alike."""
+        """One record as the loss takes a unit: repeated, where units have several rows."""
         return record
 
     def num_units(self, records: tuple[Any, ...], sampler: Sampler) -> int:

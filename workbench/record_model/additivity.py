@@ -367,9 +367,9 @@ def _judge(model: RecordModel, name: str, numbers: Any, count: int, rounding: fl
     of_latents = 0.0
     if numbers[2] is not None:  # the same at latents moved by a rounding
         moved = float(np.asarray(numbers[2][0]))
-        if not is_finite[0] and not np.isfinite(moved):
+        if not (is_finite[0] or np.isfinite(moved)):
             return False  # a rounding may be what took the sum beyond all numbers
-        if np.isfinite(moved) and is_finite[0]:
+        if is_finite[0] and np.isfinite(moved):
             of_latents = tolerance / rounding * np.abs(moved - together[0])
     if difference > tolerance * magnitude + of_latents:
         if model.uses_index:

@@ -22,7 +22,7 @@ from workbench.data import load as load_data
 from workbench.data.dataset import is_at_rest
 from workbench.fitting.devices import devices_named
 from workbench.fitting.settings import Shared, default_of
-from workbench.inference.sharding import Shards
+from workbench.inference.sharding import source_on
 from workbench.ledger.fingerprint import fingerprint
 from workbench.models import Model
 from workbench.models.functions import FunctionModel
@@ -85,7 +85,7 @@ class Grid:
         self.devices: tuple[jax.Device, ...] | None = None
         if asked.devices is not None:
             self.devices = devices_named(asked.devices, asked.device, "lanes")
-            Shards(self.devices).processes.require_one("a sweep")
+            source_on(self.devices).processes.require_one("a sweep")
             self.constant["device"] = self.devices[0]
         self.data: Source = asked.data or ""
         self.key: bytes | None = None
