@@ -144,18 +144,17 @@ def guided(done):
     )
 
 
+def stopped_fit():
+    """A fit that is stopped at the first look after a hundred of its 300 steps."""
+    steps = [0]
+    follow = wb.Execution(on_snapshot=lambda snapshot: steps.append(snapshot.step), stop=lambda: steps[-1] >= 100)
+    return wb.fit("logistic", "breast_cancer", epsilon=1.0, iterations=300, seed=1, execution=follow)
+
+
 @pytest.fixture(scope="session", params=EITHER_STEPS)
 def cancelled(request):
-    steps = [0]
     with fakes.installed(request.param == "made up"):
-        return wb.fit(
-            "logistic",
-            "breast_cancer",
-            epsilon=1.0,
-            iterations=300,
-            seed=1,
-            execution=wb.Execution(on_snapshot=lambda snapshot: steps.append(snapshot.step), stop=lambda: steps[-1] >= 100),
-        )
+        return stopped_fit()
 
 
 @pytest.fixture(scope="session", params=EITHER_STEPS)

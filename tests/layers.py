@@ -14,6 +14,26 @@ SIZE = 4
 OUTER, GRAM, ROWS, FORMED, MATERIALISED = "outer product", "Gram matrix", "rows", "instantiated", "materialised"
 
 
+@jax.custom_vjp
+def tripled(value):
+    """The identity, with three times its derivative."""
+    return value
+
+
+tripled.defvjp(lambda value: (value, None), lambda _, g: (3 * g,))
+
+
+@jax.custom_jvp
+def halved(value):
+    """The identity, with half of its derivative."""
+    return value
+
+
+@halved.defjvp
+def _(primals, tangents):
+    return primals[0], 0.5 * tangents[0]
+
+
 class Case(NamedTuple):
     """A loss with the shapes of its arguments; ``tokens`` is the size of the vocabulary, where the record is of tokens."""
 

@@ -64,6 +64,17 @@ def goes_up(module, target):
     return ROOMS.index(to) > ROOMS.index(room_of(module))
 
 
+def imports_of(room, is_wrong):
+    """Imports in a room for which ``is_wrong(module, target)``."""
+    return [
+        f"{module} imports {target}"
+        for module, path in MODULES.items()
+        if room_of(module) == room
+        for target in imported(path.read_text())
+        if is_wrong(module, target)
+    ]
+
+
 def test_every_folder_is_a_room_and_every_room_a_folder():
     assert {room_of(module) for module in MODULES} - {None} == set(ROOMS)
     loose = [path.name for path in (ROOT / "workbench").glob("*.py") if not path.name.startswith("_")]
@@ -72,14 +83,7 @@ def test_every_folder_is_a_room_and_every_room_a_folder():
 
 @pytest.mark.parametrize("room", [*ROOMS, None])
 def test_imports_go_down(room):
-    upward = [
-        f"{module} imports {target}"
-        for module, path in MODULES.items()
-        if room_of(module) == room
-        for target in imported(path.read_text())
-        if goes_up(module, target)
-    ]
-    assert upward == []
+    assert imports_of(room, goes_up) == []
 
 
 @pytest.mark.parametrize(
@@ -104,14 +108,7 @@ def is_of_another_room(module, target):
 
 @pytest.mark.parametrize("room", [*ROOMS, None])
 def test_no_room_uses_underscored_modules_of_another(room):
-    private = [
-        f"{module} imports {target}"
-        for module, path in MODULES.items()
-        if room_of(module) == room
-        for target in imported(path.read_text())
-        if is_of_another_room(module, target)
-    ]
-    assert private == []
+    assert imports_of(room, is_of_another_room) == []
 
 
 def test_a_planted_import_of_an_underscored_module_is_found():

@@ -16,6 +16,7 @@ import numpy as np
 import numpyro
 import numpyro.distributions as dist
 import pytest
+from numpyro import handlers
 from numpyro.distributions import constraints
 from numpyro.infer import init_to_feasible
 from numpyro.infer.autoguide import (
@@ -34,6 +35,19 @@ PRIOR_SCALE = 2.0
 def shapes_of(*arrays):
     """Shapes and types of one record of ``arrays``, which is all that ``split`` may look at."""
     return tuple(jax.ShapeDtypeStruct(array.shape[1:], array.dtype) for array in arrays)
+
+
+class Drawn(handlers.Messenger):
+    """Values of the latents that are drawn in its context, by site; in a scan as they come out of it."""
+
+    def __enter__(self):
+        super().__enter__()
+        self.values = {}
+        return self
+
+    def postprocess_message(self, message):
+        if message["type"] == "sample" and not message["is_observed"]:
+            self.values[message["name"]] = message["value"]
 
 
 def mean_field(**shapes):

@@ -9,6 +9,7 @@ import pytest
 
 from tests import zoo
 from tests.conftest import quick_jit, some_of
+from tests.layers import halved, tripled
 from workbench.clipping import bookkeeping, clipped_sum
 
 SIZE = 4
@@ -25,26 +26,6 @@ def explanation(loss, u, records, strategy="bookkeeping"):
 def score(value):
     """A scalar of ``value`` whose derivative differs at every entry."""
     return jnp.sum(jnp.sin(value) * (1 + jnp.arange(value.size, dtype=value.dtype)).reshape(value.shape))
-
-
-@jax.custom_vjp
-def tripled(value):
-    """The identity, with three times its derivative."""
-    return value
-
-
-tripled.defvjp(lambda value: (value, None), lambda _, g: (3 * g,))
-
-
-@jax.custom_jvp
-def halved(value):
-    """The identity, with half of its derivative."""
-    return value
-
-
-@halved.defjvp
-def _(primals, tangents):
-    return primals[0], 0.5 * tangents[0]
 
 
 def scanned(kernel, x):

@@ -12,7 +12,21 @@ import pytest
 from jax import lax
 
 from tests.conftest import some_of
-from tests.layers import FORMED, GRAM, MATERIALISED, OUTER, ROWS, SIZE, Case, compared, explained, made, score
+from tests.layers import (
+    FORMED,
+    GRAM,
+    MATERIALISED,
+    OUTER,
+    ROWS,
+    SIZE,
+    Case,
+    compared,
+    explained,
+    halved,
+    made,
+    score,
+    tripled,
+)
 from workbench.clipping import clipped_sum
 
 PLANE, LINE = ("NHWC", "HWIO", "NHWC"), ("NWC", "WIO", "NWC")
@@ -343,26 +357,6 @@ def test_every_way_of_clipping_agrees(name, clipping):
 
 
 # --- what is no such kernel ---------------------------------------------------------------------------------------------
-
-
-@jax.custom_vjp
-def tripled(value):
-    """The identity, with three times its derivative."""
-    return value
-
-
-tripled.defvjp(lambda value: (value, None), lambda _, g: (3 * g,))
-
-
-@jax.custom_jvp
-def halved(value):
-    """The identity, with half of its derivative."""
-    return value
-
-
-@halved.defjvp
-def _(primals, tangents):
-    return primals[0], 0.5 * tangents[0]
 
 
 def reused(u, x):

@@ -14,7 +14,7 @@ import numpyro.distributions as dist
 import pytest
 
 import workbench as wb
-from tests.conftest import some_of
+from tests.conftest import some_of, stopped_fit
 from workbench import ArgumentError
 from workbench.fitting import fits
 from workbench.fitting import prepared as prepared_fits
@@ -200,15 +200,7 @@ def test_metrics_of_a_stopped_run_belong_to_its_last_step(cancelled):
 
 
 def test_steps_before_a_stop_are_those_of_the_whole_run(done):
-    steps = [0]
-    cancelled = wb.fit(
-        "logistic",
-        "breast_cancer",
-        epsilon=1.0,
-        iterations=300,
-        seed=1,
-        execution=wb.Execution(on_snapshot=lambda snapshot: steps.append(snapshot.step), stop=lambda: steps[-1] >= 100),
-    )
+    cancelled = stopped_fit()
     whole = {point.step: point.metrics for point in done.history}
     common = [point for point in cancelled.history if point.step in whole]  # a slow machine evaluates at others, too
     assert len(common) > 2

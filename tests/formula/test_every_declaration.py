@@ -51,6 +51,14 @@ RESPONSES = {
 RIGHTS = ["1", "x", "(1 | g)", "0 + (1 | g)", "0 + x", "0 + g", "x + g", "x + (1 + x | g)", "0 + (0 + x | g)", "0"]
 FRAME = pd.DataFrame({name: values for name, (values, _) in (COLUMNS | RESPONSES).items()})
 SCHEMA = {name: declared for name, (_, declared) in (COLUMNS | RESPONSES).items()}
+QUICK = {
+    "epsilon": 1.0,
+    "iterations": 8,
+    "seed": 1,
+    "ledger": False,
+    "training": wb.Training(draws=20),
+    "execution": wb.Execution(checkpoint=False),
+}
 
 
 def lefts():
@@ -93,12 +101,7 @@ def check_fit(model, data):
     result = wb.fit(
         model,
         data,
-        epsilon=1.0,
-        iterations=8,
-        seed=1,
-        ledger=False,
-        training=wb.Training(draws=20),
-        execution=wb.Execution(checkpoint=False),
+        **QUICK,
     )
     assert result.status == "done"
     response, several = model.columns.response, len(model.columns.response.levels) or 1
@@ -189,12 +192,7 @@ def test_a_prediction_for_twice_the_exposure_is_twice_as_large():
         FRAME,
         family="poisson",
         schema=SCHEMA,
-        epsilon=1.0,
-        iterations=8,
-        seed=1,
-        ledger=False,
-        training=wb.Training(draws=20),
-        execution=wb.Execution(checkpoint=False),
+        **QUICK,
     )
     one, ten, little = (result.predict(FRAME.assign(e=e)) for e in (1.0, 10.0, 0.01))
     np.testing.assert_allclose(ten, 10 * one, rtol=1e-5)

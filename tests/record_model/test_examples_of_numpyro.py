@@ -10,6 +10,7 @@ from numpyro import handlers
 from numpyro.infer import Trace_ELBO
 from numpyro.optim import SGD
 
+from tests import zoo
 from tests.conftest import quick_jit
 from tests.record_model import examples_of_numpyro
 from tests.record_model.examples_of_numpyro import EXAMPLES, REFUSED, N
@@ -26,19 +27,6 @@ CLIP = 1e6
 
 def thorough_unless_quick(examples):
     return [pytest.param(name, marks=[] if each.quick else pytest.mark.thorough) for name, each in examples.items()]
-
-
-class Drawn(handlers.Messenger):
-    """Values of the latents that are drawn in its context, by site; in a scan as they come out of it."""
-
-    def __enter__(self):
-        super().__enter__()
-        self.values = {}
-        return self
-
-    def postprocess_message(self, message):
-        if message["type"] == "sample" and not message["is_observed"]:
-            self.values[message["name"]] = message["value"]
 
 
 def step_of(example):
@@ -61,11 +49,11 @@ def gradients(step, example):
         return clipped_sum(of_one, u, (records, places), jnp.ones(N, bool), CLIP)[0]
 
     def negative_elbo(params):
-        with Drawn() as shared_draws:
+        with zoo.Drawn() as shared_draws:
             shared, _ = model.release_point(params, KEY)
 
         def of_one(record, place):
-            with Drawn() as draws:
+            with zoo.Drawn() as draws:
                 model.record_loss(shared, record, record_keys(KEY, place))
             return {name: draws.values[name] for name in model.local_latents}
 

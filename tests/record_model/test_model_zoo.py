@@ -24,19 +24,6 @@ EVERY_CASE = pytest.mark.parametrize("name", some_of(list(zoo.ZOO), 12))
 STEPPING = pytest.mark.parametrize("name", some_of(list(zoo.ZOO), 40))  # each compiles a whole step
 
 
-class Drawn(handlers.Messenger):
-    """Values of the latents that are drawn in its context, by site."""
-
-    def __enter__(self):
-        super().__enter__()
-        self.values = {}
-        return self
-
-    def postprocess_message(self, message):
-        if message["type"] == "sample" and not message["is_observed"]:
-            self.values[message["name"]] = message["value"]
-
-
 @EVERY_CASE
 def test_split_finds_what_records_meet(name):
     case, seen = zoo.ZOO[name], zoo.split_case(name)
@@ -62,14 +49,14 @@ def evaluated(name):
 
         @quick_jit
         def evaluate(params, records, key):
-            with Drawn() as drawn:
+            with zoo.Drawn() as drawn:
                 shared, global_loss = seen.release_point(params, key)
             global_draws = {name: value for name, value in drawn.values.items() if name not in seen.local_latents}
             if "_auto_latent" in global_draws:  # the others follow from it, and the guide has them as point masses
                 global_draws = {"_auto_latent": global_draws["_auto_latent"]}
 
             def one(record, own_key):
-                with Drawn() as drawn:
+                with zoo.Drawn() as drawn:
                     loss = seen.record_loss(shared, record, own_key)
                 return loss, {name: jnp.squeeze(drawn.values[name], 0) for name in seen.local_latents}
 
