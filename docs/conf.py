@@ -1,7 +1,8 @@
 """How Sphinx builds the documentation.
 
-The notebooks are stored without outputs. A quick build shows them as they are stored; with ``DOCS_NOTEBOOKS=cache``, which
-``make docs`` sets, they are executed first and the results kept in ``_build/.jupyter_cache`` until a notebook changes.
+The notebooks are stored without outputs. A quick build shows them as they are stored; with
+``DOCS_NOTEBOOKS=cache``, which ``make docs`` sets, they are executed first and the results kept in
+``_build/.jupyter_cache`` until a notebook changes.
 """
 
 import os
@@ -24,7 +25,7 @@ exclude_patterns = ["_build"]
 templates_path: list[str] = []
 nitpicky = True
 
-# ---- the code -------------------------------------------------------------------------------------------------------------
+# ---- the code ------------------------------------------------------------------------------------
 
 autodoc_member_order = "bysource"
 autodoc_typehints = "signature"
@@ -35,36 +36,73 @@ python_display_short_literal_types = True
 add_module_names = False
 python_maximum_signature_line_length = 100
 smartquotes = False  # "poisson" is a value to be typed
-# Types of other packages and of Python are named without a link: no inventory of theirs can be fetched offline.
-_OTHERS = "jax|jaxlib|numpy|np|jnp|numpyro|optax|pandas|pd|matplotlib|arviz|xarray|ipywidgets|dask|distributed"
+# Types of other packages and of Python are named without a link: no inventory of theirs can be
+# fetched offline.
+_OTHERS = (
+    "jax|jaxlib|numpy|np|jnp|numpyro|optax|pandas|pd|matplotlib|arviz|xarray|ipywidgets|dask|"
+    "distributed"
+)
 _PYTHON = "collections|concurrent|datetime|pathlib|types|typing|threading|sqlite3|argparse"
-nitpick_ignore_regex = [("py:.*", rf"({_OTHERS}|{_PYTHON})\..*"), ("py:class", "Axes|AutoGuide|Dtype|Figure")]
-suppress_warnings = ["ref.python"]  # Ledger is a class in two rooms; names that lead nowhere are of other kinds
+nitpick_ignore_regex = [
+    ("py:.*", rf"({_OTHERS}|{_PYTHON})\..*"),
+    ("py:class", "Axes|AutoGuide|Dtype|Figure"),
+]
+# Ledger is a class in two rooms; names that lead nowhere are of other kinds
+suppress_warnings = ["ref.python"]
 # types of ours that no caller makes or reads, one by one, so that a new one is noticed
-nitpick_ignore = [
-    ("py:class", f"workbench.{name}")
-    for name in (
-        "data.columns.Contrast", "fitting.checkpoints.Checkpoint", "fitting.functions.CompiledFunctions",
-        "fitting.run_log.RunLog",
-        "fitting.spec.FitSpec", "inference.adaptive_clip.Adaptive", "inference.running_moments.Moments",
-        "inference._optimizers.Optimizer", "inference.units.UnitRows", "inference.sharding.Shards",
-        "inference.compiling.Compiling", "record_model.model.RecordModel", "plots.curves.Point",
-        "results.fit_result.Scores", "results.scores.Scores",
-        "sampling.random_allocation.PreparedEpochs", "sweeps.grid.Cell", "sweeps.grid.Grid", "sweeps.store.Store",
-        "widgets.sweep.settings.SweepSettings", "widgets.workbench.settings.Settings",
-        *(f"teaching.{name}" for name in (
-            "accounts.PrivacyScreen", "accounts.CompositionScreen", "steps.ClippingScreen", "steps.SamplersScreen",
-        )),
-    )
-] + [("py:exc", "RecordsError")] + [
-    ("py:class", name)  # as fields have them
-    for name in (
-        "Columns", "Loaded", "Params", "PriorLine", "RecordModel", "Stored",
-        "adaptive_clip.Adaptive", "running_moments.Moments",
-    )
-]  # fmt: skip
+nitpick_ignore = (
+    [
+        ("py:class", f"workbench.{name}")
+        for name in (
+            "data.columns.Contrast",
+            "fitting.checkpoints.Checkpoint",
+            "fitting.functions.CompiledFunctions",
+            "fitting.run_log.RunLog",
+            "fitting.spec.FitSpec",
+            "inference.adaptive_clip.Adaptive",
+            "inference.running_moments.Moments",
+            "inference._optimizers.Optimizer",
+            "inference.units.UnitRows",
+            "inference.sharding.Shards",
+            "inference.compiling.Compiling",
+            "record_model.model.RecordModel",
+            "plots.curves.Point",
+            "results.fit_result.Scores",
+            "results.scores.Scores",
+            "sampling.random_allocation.PreparedEpochs",
+            "sweeps.grid.Cell",
+            "sweeps.grid.Grid",
+            "sweeps.store.Store",
+            "widgets.sweep.settings.SweepSettings",
+            "widgets.workbench.settings.Settings",
+            *(
+                f"teaching.{name}"
+                for name in (
+                    "accounts.PrivacyScreen",
+                    "accounts.CompositionScreen",
+                    "steps.ClippingScreen",
+                    "steps.SamplersScreen",
+                )
+            ),
+        )
+    ]
+    + [("py:exc", "RecordsError")]
+    + [
+        ("py:class", name)  # as fields have them
+        for name in (
+            "Columns",
+            "Loaded",
+            "Params",
+            "PriorLine",
+            "RecordModel",
+            "Stored",
+            "adaptive_clip.Adaptive",
+            "running_moments.Moments",
+        )
+    ]
+)
 
-# ---- the pages ------------------------------------------------------------------------------------------------------------
+# ---- the pages -----------------------------------------------------------------------------------
 
 myst_enable_extensions = ["colon_fence", "deflist", "dollarmath", "fieldlist"]
 myst_heading_anchors = 3

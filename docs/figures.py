@@ -1,7 +1,9 @@
-"""Makes every figure of the documentation: ``python docs/figures.py [FOLDER]``, by default docs/_figures.
+"""Makes every figure of the documentation: ``python docs/figures.py [FOLDER]``, by default
+docs/_figures.
 
-The numbers come from the accountant and from fits as they run, nothing is written down here. Two runs give the same
-pictures: the fits have seeds, which is right for public records alone. About half a minute on two cores.
+The numbers come from the accountant and from fits as they run, nothing is written down here. Two
+runs give the same pictures: the fits have seeds, which is right for public records alone. About
+half a minute on two cores.
 """
 
 from __future__ import annotations
@@ -22,7 +24,17 @@ from workbench.data.storage.blocks import Seal
 from workbench.data.storage.form import Form
 from workbench.data.storage.oblivious import layout_of
 from workbench.plots import comparison_figure, png
-from workbench.plots.style import COLOURS, LEGEND, LINES, MARKERS, QUIET, WIDTH, dress, new_figure, whole_ticks
+from workbench.plots.style import (
+    COLOURS,
+    LEGEND,
+    LINES,
+    MARKERS,
+    QUIET,
+    WIDTH,
+    dress,
+    new_figure,
+    whole_ticks,
+)
 
 DELTA = 1e-5
 FIGURES: dict[str, Callable[[], Figure]] = {}
@@ -33,20 +45,35 @@ def _figure(make: Callable[[], Figure]) -> Callable[[], Figure]:
     return make
 
 
-def _line(axes: Axes, number: int, x: object, y: object, label: str, *, marked: bool = True) -> None:
+def _line(
+    axes: Axes, number: int, x: object, y: object, label: str, *, marked: bool = True
+) -> None:
     """One of several lines, told apart by colour, dashes and marker."""
     marker = MARKERS[number] if marked else ""
-    axes.plot(x, y, color=COLOURS[number], linestyle=LINES[number], marker=marker, markersize=4.5, label=label)
+    axes.plot(
+        x,
+        y,
+        color=COLOURS[number],
+        linestyle=LINES[number],
+        marker=marker,
+        markersize=4.5,
+        label=label,
+    )
 
 
 @_figure
 def epsilon_over_noise() -> Figure:
     """What noise buys: epsilon over sigma for three numbers of steps."""
-    figure = new_figure(WIDTH, 3.6, f"Poisson minibatches, q = 0.01, delta = {DELTA:g}, add_or_remove_one")
+    figure = new_figure(
+        WIDTH, 3.6, f"Poisson minibatches, q = 0.01, delta = {DELTA:g}, add_or_remove_one"
+    )
     axes = dress(figure.add_subplot(), "", "noise multiplier sigma", "epsilon (upper bound)")
     sigmas = np.geomspace(0.6, 20, 14)
     for number, steps in enumerate((100, 1000, 10_000)):
-        values = [wb.privacy.epsilon(sampling_rate=0.01, noise_multiplier=s, steps=steps, delta=DELTA) for s in sigmas]
+        values = [
+            wb.privacy.epsilon(sampling_rate=0.01, noise_multiplier=s, steps=steps, delta=DELTA)
+            for s in sigmas
+        ]
         _line(axes, number, sigmas, values, f"T = {steps:,}")
     axes.set_xscale("log")
     axes.set_yscale("log")
@@ -59,18 +86,37 @@ def epsilon_over_noise() -> Figure:
 @_figure
 def attacker() -> Figure:
     """The attacker's ROC for plans calibrated to four epsilons."""
-    figure = new_figure(WIDTH, 3.9, f"T = 1000 Poisson minibatches, q = 0.1, delta = {DELTA:g}: no test does better")
+    figure = new_figure(
+        WIDTH, 3.9, f"T = 1000 Poisson minibatches, q = 0.1, delta = {DELTA:g}: no test does better"
+    )
     whole, small = figure.subplots(1, 2)
     rates = np.concatenate([[0], np.geomspace(1e-4, 1, 61)])
     for number, epsilon in enumerate((0.25, 1.0, 4.0, 8.0)):
-        sigma = wb.privacy.noise_multiplier(epsilon=epsilon, delta=DELTA, sampling_rate=0.1, steps=1000)
-        found = wb.privacy.trade_off(sampling_rate=0.1, noise_multiplier=sigma, steps=1000, false_positive_rates=rates)
+        sigma = wb.privacy.noise_multiplier(
+            epsilon=epsilon, delta=DELTA, sampling_rate=0.1, steps=1000
+        )
+        found = wb.privacy.trade_off(
+            sampling_rate=0.1, noise_multiplier=sigma, steps=1000, false_positive_rates=rates
+        )
         for axes, end in ((whole, 1.0), (small, 0.1)):
             kept = rates <= 1.001 * end
-            _line(axes, number, 100 * rates[kept], 100 * found[kept], f"epsilon = {epsilon:g}", marked=False)
+            _line(
+                axes,
+                number,
+                100 * rates[kept],
+                100 * found[kept],
+                f"epsilon = {epsilon:g}",
+                marked=False,
+            )
     for axes, title in ((whole, "all of it"), (small, "few wrong accusations")):
         dress(axes, title, "outsiders wrongly accused (%)", "members found, at most (%)")
-        axes.plot([0, axes.get_xlim()[1]], [0, axes.get_xlim()[1]], color=QUIET, linewidth=1, label="guessing")
+        axes.plot(
+            [0, axes.get_xlim()[1]],
+            [0, axes.get_xlim()[1]],
+            color=QUIET,
+            linewidth=1,
+            label="guessing",
+        )
         axes.set_xlim(0, 100 if axes is whole else 10)
         axes.set_ylim(0, 100)
     whole.legend(loc="lower right", **LEGEND)
@@ -79,7 +125,9 @@ def attacker() -> Figure:
 
 @_figure
 def epsilon_over_steps() -> Figure:
-    """The same noise under four samplers, each with the accountant and the relation that belong to it."""
+    """The same noise under four samplers, each with the accountant and the relation that belong to
+    it.
+    """
     figure = new_figure(WIDTH, 3.6, f"600 of 60 000 records a step, sigma = 6, delta = {DELTA:g}")
     axes = dress(figure.add_subplot(), "", "steps", "epsilon (upper bound)")
     cases = (
@@ -91,7 +139,12 @@ def epsilon_over_steps() -> Figure:
     )
     for number, (sampler, relation) in enumerate(cases):
         curve = wb.privacy.epsilon_curve(
-            sampler=sampler, relation=relation, sampling_rate=0.01, noise_multiplier=6.0, steps=10_000, delta=DELTA
+            sampler=sampler,
+            relation=relation,
+            sampling_rate=0.01,
+            noise_multiplier=6.0,
+            steps=10_000,
+            delta=DELTA,
         )
         steps, values = zip(*curve, strict=True)
         _line(axes, number, steps, values, f"{sampler.replace('_', ' ')}, {relation}")
@@ -111,9 +164,15 @@ def random_allocation() -> Figure:
     for number, rate in enumerate((0.1, 0.01, 0.001)):
         saved = []
         for count in epochs:
-            target = {"epsilon": 1.0, "delta": DELTA, "sampling_rate": rate, "steps": round(count / rate)}
+            target = {
+                "epsilon": 1.0,
+                "delta": DELTA,
+                "sampling_rate": rate,
+                "steps": round(count / rate),
+            }
             poisson, allocated = (
-                wb.privacy.noise_multiplier(sampler=sampler, **target) for sampler in ("poisson", "random_allocation")
+                wb.privacy.noise_multiplier(sampler=sampler, **target)
+                for sampler in ("poisson", "random_allocation")
             )
             saved.append(100 * (1 - allocated / poisson))
         _line(axes, number, epochs, saved, f"q = {rate:g}")
@@ -129,18 +188,27 @@ def random_allocation() -> Figure:
 def comparison() -> Figure:
     """One plan under every sampler and accountant."""
     plan = {"sampling_rate": 0.01, "noise_multiplier": 6.0, "steps": 10_000, "delta": DELTA}
-    return comparison_figure(wb.privacy.compare(**plan), f"q = 0.01, sigma = 6, T = 10 000, delta = {DELTA:g}")
+    return comparison_figure(
+        wb.privacy.compare(**plan), f"q = 0.01, sigma = 6, T = 10 000, delta = {DELTA:g}"
+    )
 
 
 @_figure
 def several_fits() -> Figure:
     """What several fits on the same records spend together."""
-    figure = new_figure(WIDTH, 3.4, f"fits of epsilon = 1 on the same records, T = 2000, q = 0.1, delta = {DELTA:g} in all")
+    figure = new_figure(
+        WIDTH,
+        3.4,
+        f"fits of epsilon = 1 on the same records, T = 2000, q = 0.1, delta = {DELTA:g} in all",
+    )
     axes = dress(figure.add_subplot(), "", "fits", "total epsilon (upper bound)")
     sigma = wb.privacy.noise_multiplier(epsilon=1.0, delta=DELTA, sampling_rate=0.1, steps=2000)
     fits = np.arange(1, 11)
     totals = [
-        wb.privacy.epsilon(sampling_rate=0.1, noise_multiplier=sigma, steps=int(2000 * count), delta=DELTA) for count in fits
+        wb.privacy.epsilon(
+            sampling_rate=0.1, noise_multiplier=sigma, steps=int(2000 * count), delta=DELTA
+        )
+        for count in fits
     ]
     _line(axes, 1, fits, fits, "sum of the epsilons (their deltas add up too)")
     _line(axes, 0, fits, totals, "composed step by step, as the ledger does")
@@ -171,14 +239,26 @@ def clip() -> Figure:
     random, truth, largest = np.random.default_rng(0), 3.0, 2**0.5
     x = random.uniform(-1, 1, 1000)
     frame = pd.DataFrame({"x": x, "y": random.random(len(x)) < 1 / (1 + np.exp(-truth * x))})
-    data = wb.data.from_frame(frame, target="y", bounds={"x": (-1, 1)}, evaluation_is_public=True, evaluation_fraction=0.1)
+    data = wb.data.from_frame(
+        frame, target="y", bounds={"x": (-1, 1)}, evaluation_is_public=True, evaluation_fraction=0.1
+    )
     data = dataclasses.replace(data, is_public=True)
     shares = np.array([0.03, 0.06, 0.125, 0.25, 0.5, 1.0])
     fits = wb.sweep(
-        "logistic", data, epsilons=[0.25], clips=(shares * largest).tolist(), seeds=range(8), on_progress=lambda _: None
+        "logistic",
+        data,
+        epsilons=[0.25],
+        clips=(shares * largest).tolist(),
+        seeds=range(8),
+        on_progress=lambda _: None,
     )
     figure = new_figure(WIDTH, 3.4, "logistic regression, N = 1000, epsilon = 0.25")
-    axes = dress(figure.add_subplot(), "", "C, in units of the largest gradient", "weight, with 90 % intervals")
+    axes = dress(
+        figure.add_subplot(),
+        "",
+        "C, in units of the largest gradient",
+        "weight, with 90 % intervals",
+    )
     for number, row in enumerate(fits.table.to_dict("records")):
         draws = fits.fit(number).draws["weights"][:, 0]
         low, high = np.quantile(draws, [0.05, 0.95])
@@ -194,8 +274,12 @@ def clip() -> Figure:
 
 @_figure
 def oblivious_reading() -> Figure:
-    """What oblivious reading moves: bytes read and written in an epoch, over the bytes of the records."""
-    figure = new_figure(WIDTH, 3.6, "records of 100 bytes, minibatches of about 10 000, blocks of 256 KiB")
+    """What oblivious reading moves: bytes read and written in an epoch, over the bytes of the
+    records.
+    """
+    figure = new_figure(
+        WIDTH, 3.6, "records of 100 bytes, minibatches of about 10 000, blocks of 256 KiB"
+    )
     axes = dress(figure.add_subplot(), "", "records", "bytes moved in an epoch / bytes of records")
     record, minibatch, capacity = np.dtype([("x", "<f4", (24,)), ("y", "<i4")]), 10_000, 10_800
     per_block = 2**18 // record.itemsize
@@ -206,10 +290,18 @@ def oblivious_reading() -> Figure:
         for size in sizes:
             form = Form(b"", True, record, per_block, (math.ceil(size / per_block), 1), {})
             rate = minibatch / size
-            layout = layout_of(form, capacity=capacity, rate=rate, at_once=at_once, steps=2**31 - 1, memory=allowed)
-            cells = layout.groups * layout.buckets * (layout.cell * (record.itemsize + 4) + Seal.tag)
+            layout = layout_of(
+                form, capacity=capacity, rate=rate, at_once=at_once, steps=2**31 - 1, memory=allowed
+            )
+            cells = (
+                layout.groups * layout.buckets * (layout.cell * (record.itemsize + 4) + Seal.tag)
+            )
             spans = size / minibatch / layout.span  # in an epoch
-            moved.append(spans * (form.blocks[0] * (form.block_size + Seal.tag) + 2 * cells) / (size * record.itemsize))
+            moved.append(
+                spans
+                * (form.blocks[0] * (form.block_size + Seal.tag) + 2 * cells)
+                / (size * record.itemsize)
+            )
         _line(axes, number, sizes, moved, f"{memory:g} GiB of memory")
     axes.set_xscale("log")
     axes.set_yscale("log")
@@ -235,8 +327,18 @@ def make_missing(folder: Path) -> None:
     """Those that are not there, or are older than this script."""
     changed = Path(__file__).stat().st_mtime
     paths = {name: folder / f"{name}.png" for name in FIGURES}
-    make(folder, [name for name, path in paths.items() if not path.is_file() or path.stat().st_mtime < changed])
+    make(
+        folder,
+        [
+            name
+            for name, path in paths.items()
+            if not path.is_file() or path.stat().st_mtime < changed
+        ],
+    )
 
 
 if __name__ == "__main__":
-    make(Path(sys.argv[1]) if len(sys.argv) > 1 else Path(__file__).parent / "_figures", list(FIGURES))
+    make(
+        Path(sys.argv[1]) if len(sys.argv) > 1 else Path(__file__).parent / "_figures",
+        list(FIGURES),
+    )

@@ -1,27 +1,29 @@
-"""Gaussian mixture: every record is a draw from one of K normal components. The component is summed out.
+"""Gaussian mixture: a record is a draw from one of K normal components, which is summed out.
 
-    log_masses_k ~ log Gamma(1, 1)                  softmax(log_masses) = weights ~ Dirichlet(1, ..., 1)
+    log_masses_k ~ log Gamma(1, 1)       softmax(log_masses) = weights ~ Dirichlet(1, ..., 1)
     means_k      ~ Normal(0, prior_scale)
-    scales_k^2   ~ InverseGamma(2, prior_scale^2 / 2)      one for each component, or for each of its features
+    scales_k^2   ~ InverseGamma(2, prior_scale^2 / 2)    of a component, or of each feature
     x_i          ~ sum_k weights_k Normal(means_k, scales_k)
 
     +----------- components K ------------+      +- records N -+
     | (log_masses)  (means)  (log_scales) | ---> |    [ x ]    |
     +-------------------------------------+      +-------------+
 
-Global latents: ``log_masses``, ``means``, ``log_scales``. ``weights`` and ``scales`` are functions of them that are easier
-to read. Local latents: none, because the component of a record is summed out. A record's gradient with respect to all global
-latents is clipped as a whole, so each latent is on a scale on which a record moves it about as much as the others.
-Logarithms are used for weights and scales, because the gradients of these grow without bound at the edges.
+Global latents: ``log_masses``, ``means``, ``log_scales``. ``weights`` and ``scales`` are functions
+of them that are easier to read. Local latents: none, because the component of a record is summed
+out. A record's gradient with respect to all global latents is clipped as a whole, so each latent is
+on a scale on which a record moves it about as much as the others. Logarithms are used for weights
+and scales, because the gradients of these grow without bound at the edges.
 
-The order of the components is arbitrary. The guide keeps one labelling from start to end, so a label means the same in every
-posterior draw. Summaries number the components by weight, the largest first (``sort``).
+The order of the components is arbitrary. The guide keeps one labelling from start to end, so a
+label means the same in every posterior draw. Summaries number the components by weight, the largest
+first (``sort``).
 
-Fits any table of numeric features. Predicts the probability of each component for a record (``predict``). Its metric is the
-held-out log-likelihood. Copy this file to start your own mixture.
+Fits any table of numeric features. Predicts the probability of each component for a record
+(``predict``). Its metric is the held-out log-likelihood. Copy this file to start your own mixture.
 
-Reference: Jälkö, Dikmen and Honkela 2017, "Differentially private variational inference for non-conjugate models",
-section 5.2; Prediger et al. 2022, section 5.4.
+Reference: Jälkö, Dikmen and Honkela 2017, "Differentially private variational inference for
+non-conjugate models", section 5.2; Prediger et al. 2022, section 5.4.
 """
 
 from __future__ import annotations
@@ -56,7 +58,8 @@ def _log_scale_prior(prior_scale):
 
 
 def _spread(num_components, num_features):
-    """Points that fill [-1, 1]^D evenly, float[K, D], the same in every run: the additive recurrence of Roberts (2018).
+    """Points that fill [-1, 1]^D evenly, float[K, D], the same in every run: the additive
+    recurrence of Roberts (2018).
 
     Starting means must not depend on the private records, and equal means would stay equal.
     """
@@ -64,7 +67,9 @@ def _spread(num_components, num_features):
     for _ in range(60):  # the root of ratio^(D + 1) = ratio + 1
         ratio = (1 + ratio) ** (1 / (num_features + 1))
     steps = ratio ** -np.arange(1, num_features + 1)
-    return (2 * ((0.5 + np.outer(np.arange(1, num_components + 1), steps)) % 1) - 1).astype(np.float32)
+    return (2 * ((0.5 + np.outer(np.arange(1, num_components + 1), steps)) % 1) - 1).astype(
+        np.float32
+    )
 
 
 def _log_scale_shape(covariance, num_components, num_features):
@@ -92,13 +97,19 @@ def model(
     shape = _log_scale_shape(covariance, num_components, num_features)
     mass = dist.TransformedDistribution(dist.Gamma(1.0, 1.0), ExpTransform().inv)
     log_masses = numpyro.sample("log_masses", mass.expand([num_components]).to_event(1))
-    means = numpyro.sample("means", dist.Normal(0, prior_scale).expand([num_components, num_features]).to_event(2))
-    log_scales = numpyro.sample("log_scales", _log_scale_prior(prior_scale).expand(shape).to_event(2))
+    means = numpyro.sample(
+        "means", dist.Normal(0, prior_scale).expand([num_components, num_features]).to_event(2)
+    )
+    log_scales = numpyro.sample(
+        "log_scales", _log_scale_prior(prior_scale).expand(shape).to_event(2)
+    )
     numpyro.deterministic("weights", jax.nn.softmax(log_masses))
     scales = numpyro.deterministic("scales", jnp.exp(log_scales))
     components = dist.Normal(means, jnp.broadcast_to(scales, means.shape)).to_event(1)
     with numpyro.plate("records", num_records or batch, subsample_size=batch):
-        numpyro.sample("x", dist.MixtureSameFamily(dist.Categorical(logits=log_masses), components), obs=x)
+        numpyro.sample(
+            "x", dist.MixtureSameFamily(dist.Categorical(logits=log_masses), components), obs=x
+        )
 
 
 def guide(
@@ -114,18 +125,24 @@ def guide(
     prior_scale = feature_scale if prior_scale is None else prior_scale
     num_features = num_features if x is None else x.shape[1]
     shape = _log_scale_shape(covariance, num_components, num_features)
-    # distances grow with the number of features; at full width, the component nearest to the origin would take all records
+    # distances grow with the number of features; at full width, the component nearest to the origin
+    # would take all records
     nearer = min(1.0, (2 / num_features) ** 0.5)
     starts = {
         "log_masses": jnp.zeros(num_components),
-        "means": nearer * _START_WIDTH * prior_scale * jnp.asarray(_spread(num_components, num_features)),
+        "means": nearer
+        * _START_WIDTH
+        * prior_scale
+        * jnp.asarray(_spread(num_components, num_features)),
         "log_scales": jnp.full(shape, jnp.log(prior_scale * min(1.0, _START_SCALE / nearer))),
     }
     for name, start in starts.items():
         location = numpyro.param(f"{name}_loc", start)
         width = prior_scale if name == "means" else 1.0
         scale = numpyro.param(
-            f"{name}_scale", jnp.full(start.shape, width * _INITIAL_SCALE), constraint=constraints.softplus_positive
+            f"{name}_scale",
+            jnp.full(start.shape, width * _INITIAL_SCALE),
+            constraint=constraints.softplus_positive,
         )
         numpyro.sample(name, dist.Normal(location, scale).to_event(start.ndim))
 
@@ -133,8 +150,8 @@ def guide(
 def predict(values: dict[str, jax.Array], x: jax.Array) -> jax.Array:
     """Probability of each component for each row of ``x``, float[B, K], under one posterior draw.
 
-    Components are numbered as in summaries, by the parameters' weights if ``values`` has them, so that all draws have the
-    same order.
+    Components are numbered as in summaries, by the parameters' weights if ``values`` has them, so
+    that all draws have the same order.
     """
     scales = jnp.broadcast_to(jnp.exp(values["log_scales"]), values["means"].shape)
     offsets = (x[:, None, :] - values["means"]) / scales
@@ -143,35 +160,55 @@ def predict(values: dict[str, jax.Array], x: jax.Array) -> jax.Array:
     return jax.nn.softmax(scores, axis=-1)[:, order]
 
 
-def sort(draws: dict[str, np.ndarray], params: dict[str, np.ndarray] | None = None) -> dict[str, np.ndarray]:
-    """``draws`` with components numbered by weight, the largest first, in the same order for all draws.
+def sort(
+    draws: dict[str, np.ndarray], params: dict[str, np.ndarray] | None = None
+) -> dict[str, np.ndarray]:
+    """``draws`` with components numbered by weight, the largest first, in the same order for all
+    draws.
 
-    :param draws: ``{site: array[draws, K, ...]}``. :param params: the fit's parameters, whose ``log_masses_loc`` decides, as
-        in ``predict``; without them, the mean of ``log_masses`` over the draws decides.
+    :param draws: ``{site: array[draws, K, ...]}``. :param params: the fit's parameters, whose
+        ``log_masses_loc`` decides, as in ``predict``; without them, the mean of ``log_masses`` over
+        the draws decides.
     """
-    mass = np.mean(draws["log_masses"], axis=0) if params is None else np.asarray(params["log_masses_loc"])
+    mass = (
+        np.mean(draws["log_masses"], axis=0)
+        if params is None
+        else np.asarray(params["log_masses_loc"])
+    )
     order = np.argsort(-mass, kind="stable")
-    return {name: value[:, order] if name in _BY_COMPONENT else value for name, value in draws.items()}
+    return {
+        name: value[:, order] if name in _BY_COMPONENT else value for name, value in draws.items()
+    }
 
 
 _BY_COMPONENT = ("log_masses", "means", "log_scales", "weights", "scales")
 
 
 def _no_scores(x: np.ndarray, probabilities: np.ndarray) -> dict[str, float]:
-    """No scores, because the true component is not known. The log-likelihood is measured for every model."""
+    """No scores, because the true component is not known. The log-likelihood is measured for every
+    model.
+    """
     return {}
 
 
 def _check(dataset: Any, num_components: int) -> None:
-    numeric = len(dataset.train) == 1 and np.issubdtype(dataset.train[0].dtype, np.floating)  # tokens are whole numbers
+    # tokens are whole numbers
+    numeric = len(dataset.train) == 1 and np.issubdtype(dataset.train[0].dtype, np.floating)
     if not numeric or dataset.train[0].ndim != 2:
-        raise ArgumentError("data", dataset.name, "must be a table of numeric features for the Gaussian mixture.")
+        raise ArgumentError(
+            "data", dataset.name, "must be a table of numeric features for the Gaussian mixture."
+        )
     if num_components > dataset.num_train:
-        raise ArgumentError("num_components", num_components, "must be at most the number of records.")
+        raise ArgumentError(
+            "num_components", num_components, "must be at most the number of records."
+        )
 
 
 def _constants(dataset: Any) -> dict[str, Any]:
-    return {"num_features": dataset.train[0].shape[1], "feature_scale": _SCALED if dataset.bounds else _UNSCALED}
+    return {
+        "num_features": dataset.train[0].shape[1],
+        "feature_scale": _SCALED if dataset.bounds else _UNSCALED,
+    }
 
 
 def _coordinates(dataset: Any, num_components: int, covariance: str) -> dict[str, Any]:
@@ -187,17 +224,22 @@ def _coordinates(dataset: Any, num_components: int, covariance: str) -> dict[str
     }
 
 
-def gmm(num_components: int = 5, covariance: _Covariance = "spherical", prior_scale: float | None = None) -> Model:
+def gmm(
+    num_components: int = 5, covariance: _Covariance = "spherical", prior_scale: float | None = None
+) -> Model:
     """Gaussian mixture.
 
     >>> model = wb.models.get("gmm", num_components=3)
     >>> model.options
     {'num_components': 3, 'covariance': 'spherical', 'prior_scale': None}
 
-    :param num_components: K >= 1, chosen by the user. Components that the data do not need get little weight.
-    :param covariance: "spherical", one scale for each component, or "diagonal", one for each of its features.
-    :param prior_scale: standard deviation of the normal prior of the means, in units of a feature: about a quarter of the
-        range where records are expected. By default 0.5 where features are scaled to [-1, 1], and 1 elsewhere.
+    :param num_components: K >= 1, chosen by the user. Components that the data do not need get
+        little weight.
+    :param covariance: "spherical", one scale for each component, or "diagonal", one for each of its
+        features.
+    :param prior_scale: standard deviation of the normal prior of the means, in units of a feature:
+        about a quarter of the range where records are expected. By default 0.5 where features are
+        scaled to [-1, 1], and 1 elsewhere.
     """
     num_components = checks.integer("num_components", num_components, at_least=1)
     checks.choice("covariance", covariance, get_args(_Covariance))
@@ -205,13 +247,16 @@ def gmm(num_components: int = 5, covariance: _Covariance = "spherical", prior_sc
         prior_scale = checks.number("prior_scale", prior_scale, above=0)
     return Model(
         name="gmm",
-        summary="Gaussian mixture: groups of similar records, found without labels, with the place and size of each.",
+        summary="Gaussian mixture: groups of similar records, found without labels, with the place "
+        "and size of each.",
         model=model,
         guide=guide,
         predict=predict,
         score=_no_scores,
         check=functools.partial(_check, num_components=num_components),
-        coordinates=functools.partial(_coordinates, num_components=num_components, covariance=covariance),
+        coordinates=functools.partial(
+            _coordinates, num_components=num_components, covariance=covariance
+        ),
         constants=_constants,
         arrays=("x",),
         options={

@@ -4,12 +4,13 @@
                  +---> |    [ y ]    |
     (intercept) -+     +-------------+
 
-Global latents: ``weights`` (one per feature) and ``intercept``, each with a prior around zero. Local latents: none. Fits
-tables with numeric features in [-1, 1] and a target of 0 and 1. Predicts the probability of class 1. Scores are AUC and
-log-likelihood. Copy this file to start your own model.
+Global latents: ``weights`` (one per feature) and ``intercept``, each with a prior around zero.
+Local latents: none. Fits tables with numeric features in [-1, 1] and a target of 0 and 1. Predicts
+the probability of class 1. Scores are AUC and log-likelihood. Copy this file to start your own
+model.
 
-Reference: Jälkö, Dikmen and Honkela 2017, "Differentially private variational inference for non-conjugate models",
-section 5.1.
+Reference: Jälkö, Dikmen and Honkela 2017, "Differentially private variational inference for
+non-conjugate models", section 5.1.
 """
 
 from __future__ import annotations
@@ -34,13 +35,17 @@ _INITIAL_SCALE = 0.1  # of the guide: narrow, so that early steps see a mean rat
 _PRIORS = {
     "normal": functools.partial(dist.Normal, 0.0),
     "laplace": functools.partial(dist.Laplace, 0.0),
-    "student_t": functools.partial(dist.StudentT, 3.0, 0.0),  # 3 degrees of freedom: a variance, but heavy tails
+    "student_t": functools.partial(
+        dist.StudentT, 3.0, 0.0
+    ),  # 3 degrees of freedom: a variance, but heavy tails
     "cauchy": functools.partial(dist.Cauchy, 0.0),
 }
 
 
 def model(x, y=None, num_records=None, prior_scale=5.0, prior="normal", intercept=True):
-    """The NumPyro model. ``x``: float[B, D], ``y``: int[B] or None, ``num_records``: N (B by default)."""
+    """The NumPyro model. ``x``: float[B, D], ``y``: int[B] or None, ``num_records``: N (B by
+    default).
+    """
     prior_of = _PRIORS[prior]
     logits = x @ numpyro.sample("weights", prior_of(prior_scale).expand([x.shape[-1]]).to_event(1))
     if intercept:
@@ -54,7 +59,11 @@ def guide(x, y=None, num_records=None, prior_scale=5.0, prior="normal", intercep
     shapes = {"weights": (x.shape[-1],)} | ({"intercept": ()} if intercept else {})
     for name, shape in shapes.items():
         location = numpyro.param(f"{name}_loc", jnp.zeros(shape))
-        scale = numpyro.param(f"{name}_scale", jnp.full(shape, _INITIAL_SCALE), constraint=constraints.softplus_positive)
+        scale = numpyro.param(
+            f"{name}_scale",
+            jnp.full(shape, _INITIAL_SCALE),
+            constraint=constraints.softplus_positive,
+        )
         numpyro.sample(name, dist.Normal(location, scale).to_event(len(shape)))
 
 
@@ -77,17 +86,21 @@ def predict(values: dict[str, jax.Array], x: jax.Array) -> jax.Array:
 
 def _check(dataset: Any) -> None:
     if len(dataset.train) != 2 or dataset.train[0].ndim != 2:
-        raise ArgumentError("data", dataset.name, "must be a table of features with a binary target for this model.")
+        raise ArgumentError(
+            "data", dataset.name, "must be a table of features with a binary target for this model."
+        )
     scoring.check_binary_target(dataset)
 
 
 def _advice(dataset: Any, num_records: int, epsilon: float) -> dict[str, float]:
-    """C as a share of the largest possible norm of a record's gradient, for the cost of noise and the bias of clipping.
+    """C as a share of the largest possible norm of a record's gradient, for the cost of noise and
+    the bias of clipping.
 
-    Every column of the table adds at most 1 to |x|^2, however many features it becomes, and the intercept adds 1. The cost
-    of noise grows with columns / (N epsilon). The share is 0.7; less where noise would outweigh bias, and more, up to the
-    whole norm, where there is so little noise that the bias of clipping would be larger than any interval.
-    tests/experiments/rule.py and clipping.py compare other shares.
+    Every column of the table adds at most 1 to |x|^2, however many features it becomes, and the
+    intercept adds 1. The cost of noise grows with columns / (N epsilon). The share is 0.7; less
+    where noise would outweigh bias, and more, up to the whole norm, where there is so little noise
+    that the bias of clipping would be larger than any interval. tests/experiments/rule.py and
+    clipping.py compare other shares.
     """
     columns = dataset.train[0].shape[1] if dataset.schema is None else len(dataset.schema.columns)
     signal = (num_records * epsilon / columns) ** (1 / 3)
@@ -112,17 +125,19 @@ def logistic(
     >>> model.options
     {'prior_scale': 1.0, 'prior': 'laplace', 'intercept': True}
 
-    :param prior_scale: scale of the priors (standard deviation of the normal one), in logits per unit of a feature scaled
-        to [-1, 1].
-    :param prior: "normal"; or with heavier tails, for few large weights among many small ones, "laplace", "student_t" (3
-        degrees of freedom) or "cauchy".
+    :param prior_scale: scale of the priors (standard deviation of the normal one), in logits per
+        unit of a feature scaled to [-1, 1].
+    :param prior: "normal"; or with heavier tails, for few large weights among many small ones,
+        "laplace", "student_t" (3 degrees of freedom) or "cauchy".
     :param intercept: False leaves the intercept out.
-    :param covariance: of the guide, "diagonal" or "full". The full one fits correlated columns, and needs little noise.
+    :param covariance: of the guide, "diagonal" or "full". The full one fits correlated columns, and
+        needs little noise.
     """
     is_full = checks.choice("covariance", covariance, ("diagonal", "full")) == "full"
     return Model(
         name="logistic",
-        summary="Bayesian logistic regression: a binary target from numeric features, with an interval for each weight.",
+        summary="Bayesian logistic regression: a binary target from numeric features, with an "
+        "interval for each weight.",
         model=joint_model if is_full else model,
         guide=joint_guide if is_full else guide,
         predict=predict,

@@ -2,28 +2,31 @@
 
     y ~ Categorical(softmax(network(x)))
 
-    (weights) ---+     +- records N -+
-                 +---> |    [ y ]    |        point: parameters; bayesian: latents, weights ~ Normal(0, prior_scale)
+    (weights) ---+     +- records N -+      point: parameters
+                 +---> |    [ y ]    |      bayesian: latents, weights ~ Normal(0, prior_scale)
     (biases) ----+     +-------------+
 
-Global latents: none for point estimates, whose fit is known as DP-SGD; every weight for a Bayesian network, with a normal
-distribution for each in the guide. Local latents: none. Fits tables, images and token sequences with a target of two or more
-classes. Recurrent networks and the transformer read an image row by row. Predicts the probability of class 1 if there are
-two classes, or the probability of each class. Scores are accuracy, log-likelihood and, for two classes, AUC.
+Global latents: none for point estimates, whose fit is known as DP-SGD; every weight for a Bayesian
+network, with a normal distribution for each in the guide. Local latents: none. Fits tables, images
+and token sequences with a target of two or more classes. Recurrent networks and the transformer
+read an image row by row. Predicts the probability of class 1 if there are two classes, or the
+probability of each class. Scores are accuracy, log-likelihood and, for two classes, AUC.
 
-The networks (workbench/models/networks.py) are written with equinox. Its modules are pytrees of arrays that are called with
-one record and keep nothing between calls, so a record's gradient depends on that record alone by construction. In flax's
-nnx, a module is an object with references and state, which must be split and merged at every call, also in the body of a
-scan. Here weights enter a scan as constants of its body, where book-keeping finds them.
+The networks (workbench/models/networks.py) are written with equinox. Its modules are pytrees of
+arrays that are called with one record and keep nothing between calls, so a record's gradient
+depends on that record alone by construction. In flax's nnx, a module is an object with references
+and state, which must be split and merged at every call, also in the body of a scan. Here weights
+enter a scan as constants of its body, where book-keeping finds them.
 
-Weights are ``numpyro.param`` or ``numpyro.sample`` sites, named after their places in the network, such as
-``layers_0_weight``. To fit your own equinox network, ``numpyro.contrib.module.eqx_module`` is enough: call
-``jax.vmap(eqx_module("network", network))(x)``. A single weight says little, and the units of a layer may change places, so
-summaries and pictures use the root mean square of each layer's weights.
+Weights are ``numpyro.param`` or ``numpyro.sample`` sites, named after their places in the network,
+such as ``layers_0_weight``. To fit your own equinox network, ``numpyro.contrib.module.eqx_module``
+is enough: call ``jax.vmap(eqx_module("network", network))(x)``. A single weight says little, and
+the units of a layer may change places, so summaries and pictures use the root mean square of each
+layer's weights.
 
-References: Abadi et al. 2016, "Deep learning with differential privacy"; Blundell et al. 2015, "Weight uncertainty in neural
-networks"; tanh as in Papernot et al. 2021, "Tempered sigmoid activations for deep learning with
-differential privacy".
+References: Abadi et al. 2016, "Deep learning with differential privacy"; Blundell et al. 2015,
+"Weight uncertainty in neural networks"; tanh as in Papernot et al. 2021, "Tempered sigmoid
+activations for deep learning with differential privacy".
 """
 
 from __future__ import annotations
@@ -46,12 +49,19 @@ __all__ = ["guide", "model", "neural_classifier", "predict"]
 
 _Network = Literal["fcnn", "cnn", "lstm", "gru", "transformer"]
 _Weights = Literal["point", "bayesian"]
-_INITIAL_SCALE = 0.05  # of the guide; weights are of size 1, so early steps see one network and not many
+_INITIAL_SCALE = (
+    0.05  # of the guide; weights are of size 1, so early steps see one network and not many
+)
 _TRANSFORMER_WIDTH = 32  # by default, as in workbench.models.networks
 _LEAST_BATCH, _LARGEST_BATCH = 256, 1000
-_READS = {"fcnn": ("table", "images", "tokens"), "cnn": ("images",)}  # the others read sequences: images and tokens
+# the others read sequences: images and tokens
+_READS = {"fcnn": ("table", "images", "tokens"), "cnn": ("images",)}
 _SEQUENCES = ("images", "tokens")
-_RECORDS = {"table": "a row of a table, whose columns have no order", "images": "an image", "tokens": "a sequence of tokens"}
+_RECORDS = {
+    "table": "a row of a table, whose columns have no order",
+    "images": "an image",
+    "tokens": "a sequence of tokens",
+}
 
 
 def _skeleton(x, num_classes, vocabulary_size, network, hidden, depth, heads) -> Any:
@@ -79,7 +89,8 @@ def model(
 ):
     """The NumPyro model.
 
-    ``x``: float[B, D], float[B, H, W(, C)], or tokens int[B, T] where ``vocabulary_size`` is not 0; ``y``: int[B] or None.
+    ``x``: float[B, D], float[B, H, W(, C)], or tokens int[B, T] where ``vocabulary_size`` is not 0;
+    ``y``: int[B] or None.
     """
     from workbench.models.networks import filled, weight_shapes
 
@@ -89,7 +100,9 @@ def model(
         if weights == "point":
             values[name] = numpyro.param(name, functools.partial(_starting_value, name, shape))
         else:
-            values[name] = numpyro.sample(name, dist.Normal(0, prior_scale).expand(shape).to_event())
+            values[name] = numpyro.sample(
+                name, dist.Normal(0, prior_scale).expand(shape).to_event()
+            )
     logits = jax.vmap(filled(shaped, values))(x)
     with numpyro.plate("records", num_records or x.shape[0], subsample_size=x.shape[0]):
         numpyro.sample("y", dist.Categorical(logits=logits), obs=y)
@@ -116,27 +129,40 @@ def guide(
     shaped = _skeleton(x, num_classes, vocabulary_size, network, hidden, depth, heads)
     for name, shape in weight_shapes(shaped).items():
         location = numpyro.param(f"{name}_loc", functools.partial(_starting_value, name, shape))
-        scale = numpyro.param(f"{name}_scale", jnp.full(shape, _INITIAL_SCALE), constraint=constraints.softplus_positive)
+        scale = numpyro.param(
+            f"{name}_scale",
+            jnp.full(shape, _INITIAL_SCALE),
+            constraint=constraints.softplus_positive,
+        )
         numpyro.sample(name, dist.Normal(location, scale).to_event())
 
 
-def predict(values: dict[str, jax.Array], x: jax.Array, network="fcnn", hidden=None, depth=None, heads=4) -> jax.Array:
-    """Probability of class 1, float[B], or of each of K > 2 classes, float[B, K], under one draw of the weights.
+def predict(
+    values: dict[str, jax.Array], x: jax.Array, network="fcnn", hidden=None, depth=None, heads=4
+) -> jax.Array:
+    """Probability of class 1, float[B], or of each of K > 2 classes, float[B, K], under one draw of
+    the weights.
 
     :param values: weights by name. :param network: and the other options, as in the fit.
     """
     from workbench.models.networks import filled
 
     vocabulary_size = values["embedding_weight"].shape[0] if "embedding_weight" in values else 0
-    shaped = _skeleton(x, values["head_bias"].shape[0], vocabulary_size, network, hidden, depth, heads)
+    shaped = _skeleton(
+        x, values["head_bias"].shape[0], vocabulary_size, network, hidden, depth, heads
+    )
     probabilities = jax.nn.softmax(jax.vmap(filled(shaped, values))(x))
     return probabilities[:, 1] if probabilities.shape[1] == 2 else probabilities
 
 
-def _layer_sizes(draws: dict[str, np.ndarray], params: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+def _layer_sizes(
+    draws: dict[str, np.ndarray], params: dict[str, np.ndarray]
+) -> dict[str, np.ndarray]:
     """Root mean square over the entries of each weight, float[draws]."""
     return {
-        f"{name}_rms": np.sqrt(np.mean(np.square(value, dtype=np.float64), axis=tuple(range(1, value.ndim))))
+        f"{name}_rms": np.sqrt(
+            np.mean(np.square(value, dtype=np.float64), axis=tuple(range(1, value.ndim)))
+        )
         for name, value in draws.items()
     }
 
@@ -154,9 +180,15 @@ def _records_of(dataset: Any) -> str:
     elif x.ndim == 2 and np.issubdtype(x.dtype, np.floating):
         found = "table"
     else:
-        raise ArgumentError("data", dataset.name, "must be a table, images or token sequences for the classifier.")
+        raise ArgumentError(
+            "data", dataset.name, "must be a table, images or token sequences for the classifier."
+        )
     if len(dataset.classes) < 2:
-        raise ArgumentError("data", dataset.name, "must have a target of two or more named classes for the classifier.")
+        raise ArgumentError(
+            "data",
+            dataset.name,
+            "must have a target of two or more named classes for the classifier.",
+        )
     return found
 
 
@@ -167,8 +199,9 @@ def _check(dataset: Any, network: str) -> None:
         raise ArgumentError(
             "network",
             network,
-            f"reads {'images' if network == 'cnn' else 'images and token sequences'}, but a record of {dataset.name!r} is "
-            f"{_RECORDS[found]}; choose {' or '.join(map(repr, fitting))}.",
+            f"reads {'images' if network == 'cnn' else 'images and token sequences'}, but a "
+            f"record of {dataset.name!r} is {_RECORDS[found]}; choose "
+            f"{' or '.join(map(repr, fitting))}.",
         )
 
 
@@ -177,7 +210,8 @@ def _constants(dataset: Any) -> dict[str, Any]:
 
 
 def _advice(dataset: Any, num_records: int, epsilon: float) -> dict[str, Any]:
-    """Fewer and larger steps than for other models, because the noise in every weight grows with the root of their number.
+    """Fewer and larger steps than for other models, because the noise in every weight grows with
+    the root of their number.
 
     Clipping nearly all gradients, at norm 1, suits all networks here. Measured on digits and Adult.
     """
@@ -205,15 +239,17 @@ def neural_classifier(
     >>> model.name, model.options["hidden"]
     ('neural_classifier', 16)
 
-    :param network: "fcnn", layers of tanh units, for all data; "cnn", 3 by 3 convolutions that halve height and width, for
-        images; "lstm", "gru" and "transformer" for token sequences, and for images, which they read row by row.
-    :param weights: "point", one value for each weight (DP-SGD), or "bayesian", a normal distribution for each.
-    :param hidden: units of a layer, channels of the last convolution, or width of the transformer and of the embedding of
-        tokens. By default 64, for "cnn" and "transformer" 32.
+    :param network: "fcnn", layers of tanh units, for all data; "cnn", 3 by 3 convolutions that
+        halve height and width, for images; "lstm", "gru" and "transformer" for token sequences, and
+        for images, which they read row by row.
+    :param weights: "point", one value for each weight (DP-SGD), or "bayesian", a normal
+        distribution for each.
+    :param hidden: units of a layer, channels of the last convolution, or width of the transformer
+        and of the embedding of tokens. By default 64, for "cnn" and "transformer" 32.
     :param depth: number of layers, 1 by default, 2 for "cnn".
     :param heads: of the transformer's attention; they divide its width.
-    :param prior_scale: standard deviation of a Bayesian network's weights, of which a layer adds up as many as it has
-        inputs and divides by the square root of their number.
+    :param prior_scale: standard deviation of a Bayesian network's weights, of which a layer adds up
+        as many as it has inputs and divides by the square root of their number.
     """
     checks.choice("network", network, get_args(_Network))
     if hidden is not None:
@@ -223,11 +259,14 @@ def neural_classifier(
     heads = checks.integer("heads", heads, at_least=1)
     width = _TRANSFORMER_WIDTH if hidden is None else hidden
     if network == "transformer" and width % heads:
-        raise ArgumentError("heads", heads, f"must divide the width of the transformer, hidden={width}.")
+        raise ArgumentError(
+            "heads", heads, f"must divide the width of the transformer, hidden={width}."
+        )
     layout: dict[str, Any] = {"network": network, "hidden": hidden, "depth": depth, "heads": heads}
     return Model(
         name="neural_classifier",
-        summary="Neural classifier: one of several classes from tables, images or tokens, by a network of your choice.",
+        summary="Neural classifier: one of several classes from tables, images or tokens, by a "
+        "network of your choice.",
         model=model,
         guide=guide,
         predict=functools.partial(predict, **layout),

@@ -1,1 +1,3 @@
-"""The notebooks, installed as workbench.notebooks so that `workbench lab` and `workbench app` find them anywhere."""
+"""The notebooks, installed as workbench.notebooks so that `workbench lab` and `workbench app` find
+them anywhere.
+"""

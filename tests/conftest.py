@@ -34,7 +34,8 @@ if "PYTEST_XDIST_WORKER" not in os.environ:  # workers share their parent's fold
     os.environ["JAX_COMPILATION_CACHE_DIR"] = str(PROGRAMS)
     os.environ["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0"
     _compiled.tidy(PROGRAMS, 2**30)  # a whole run of the tests writes about a tenth
-# what one test has compiled the others need not, nor the next run: also small programs, of which there are most
+# what one test has compiled the others need not, nor the next run: also small programs, of which
+# there are most
 jax.config.update("jax_compilation_cache_dir", os.environ["JAX_COMPILATION_CACHE_DIR"])
 jax.config.update("jax_persistent_cache_min_compile_time_secs", 0)
 
@@ -44,11 +45,15 @@ settings.register_profile("many", deadline=None)
 settings.load_profile("few")  # --hypothesis-profile comes after it
 
 # jax.jit for what is looked at for its result and not its speed: quicker to compile
-OLDER_EMITTERS = {"xla_cpu_use_fusion_emitters": False} if jax.__version_info__ < (0, 11) else {}  # later XLA has none
-quick_jit = functools.partial(jax.jit, compiler_options={"xla_backend_optimization_level": 0, **OLDER_EMITTERS})
+# later XLA has none
+OLDER_EMITTERS = {"xla_cpu_use_fusion_emitters": False} if jax.__version_info__ < (0, 11) else {}
+quick_jit = functools.partial(
+    jax.jit, compiler_options={"xla_backend_optimization_level": 0, **OLDER_EMITTERS}
+)
 
 PLANTED = 123.456789
-EITHER_STEPS = ["made up", pytest.param("real", marks=pytest.mark.thorough)]  # of a fixture whose fit is looked at
+# of a fixture whose fit is looked at
+EITHER_STEPS = ["made up", pytest.param("real", marks=pytest.mark.thorough)]
 PRIVATE_BOUNDS = {"dose": (0, 200), "age": (0, 100)}
 
 
@@ -64,14 +69,18 @@ def pytest_collection_finish():
 
 
 def some_of(cases, each=2, first=0):
-    """Parameters of a test of which every ``each``-th runs every time, beginning at ``first``, and all in the long run."""
+    """Parameters of a test of which every ``each``-th runs every time, beginning at ``first``, and
+    all in the long run.
+    """
     marks = [() if place % each == first else pytest.mark.thorough for place in range(len(cases))]
     tuples = [case if isinstance(case, tuple) else (case,) for case in cases]
     return [pytest.param(*case, marks=mark) for case, mark in zip(tuples, marks, strict=True)]
 
 
 def examples(many, few=None):
-    """How many examples of a property are tried: ``many`` in the long run, ``few`` (a quarter) every time."""
+    """How many examples of a property are tried: ``many`` in the long run, ``few`` (a quarter)
+    every time.
+    """
     if settings.default.derandomize:
         many = many // 4 if few is None else few
     return settings(max_examples=many)
@@ -90,7 +99,9 @@ class Watched(GaussianMechanism):
 
 @pytest.fixture(autouse=True)
 def own_state(monkeypatch):
-    """Each test begins with an empty ledger: what others spent on the same made-up records would be in its statements."""
+    """Each test begins with an empty ledger: what others spent on the same made-up records would be
+    in its statements.
+    """
     monkeypatch.setenv("WORKBENCH_STATE", str(STATES / str(next(numbers))))
 
 
@@ -102,7 +113,9 @@ def shared_state(monkeypatch, own_state):
 
 @pytest.fixture(scope="session")
 def private_frame():
-    """240 made-up patients; the first training record's dose is ``PLANTED``, and it is the first row."""
+    """240 made-up patients; the first training record's dose is ``PLANTED``, and it is the first
+    row.
+    """
     random = np.random.default_rng(7)
     dose, age = random.uniform(0, 200, 240), random.uniform(0, 100, 240)
     ill = random.random(240) < 1 / (1 + np.exp((dose - 100) / 20))
@@ -122,7 +135,9 @@ def training_rows(frame, evaluation=False):
 
 @pytest.fixture(scope="session")
 def private_data(private_frame):
-    return wb.data.from_frame(private_frame, target="ill", bounds=PRIVATE_BOUNDS, unit="patient", name="clinic")
+    return wb.data.from_frame(
+        private_frame, target="ill", bounds=PRIVATE_BOUNDS, unit="patient", name="clinic"
+    )
 
 
 @pytest.fixture(scope="session")
@@ -138,17 +153,27 @@ def done():
 
 @pytest.fixture(scope="session")
 def guided(done):
-    """``done`` with the guide's own posterior, as models have for which there is no noise-aware one."""
+    """``done`` with the guide's own posterior, as models have for which there is no noise-aware
+    one.
+    """
     return dataclasses.replace(
-        done, draws=done.guide_draws, variational_draws={}, posterior_kind="variational", posterior_note="a test"
+        done,
+        draws=done.guide_draws,
+        variational_draws={},
+        posterior_kind="variational",
+        posterior_note="a test",
     )
 
 
 def stopped_fit():
     """A fit that is stopped at the first look after a hundred of its 300 steps."""
     steps = [0]
-    follow = wb.Execution(on_snapshot=lambda snapshot: steps.append(snapshot.step), stop=lambda: steps[-1] >= 100)
-    return wb.fit("logistic", "breast_cancer", epsilon=1.0, iterations=300, seed=1, execution=follow)
+    follow = wb.Execution(
+        on_snapshot=lambda snapshot: steps.append(snapshot.step), stop=lambda: steps[-1] >= 100
+    )
+    return wb.fit(
+        "logistic", "breast_cancer", epsilon=1.0, iterations=300, seed=1, execution=follow
+    )
 
 
 @pytest.fixture(scope="session", params=EITHER_STEPS)
@@ -169,7 +194,9 @@ def secret(request, private_data):
 
 @pytest.fixture
 def made_up_steps(request, monkeypatch):
-    """Nothing is compiled by a fit of this test, nor are its steps the real ones, unless it is marked ``whole_fit``."""
+    """Nothing is compiled by a fit of this test, nor are its steps the real ones, unless it is
+    marked ``whole_fit``.
+    """
     if request.node.get_closest_marker("whole_fit") is None:
         fakes.install(monkeypatch)
 
@@ -192,7 +219,9 @@ def command(capsys):
 
 @pytest.fixture
 def place(private_frame, tmp_path, monkeypatch):
-    """A working folder with a table of 200 records in ``clinic.csv``, and a folder and a ledger of the workbench's own."""
+    """A working folder with a table of 200 records in ``clinic.csv``, and a folder and a ledger of
+    the workbench's own.
+    """
     private_frame.head(200).to_csv(tmp_path / "clinic.csv", index=False)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("WORKBENCH_STATE", str(tmp_path / "state"))

@@ -1,9 +1,9 @@
 """A fit without XLA: for tests of screens and commands, whose subject is what is around the steps.
 
-Settings, plan, calibration, ledger, checkpoints, the loop over chunks and the statement are real. The steps, the predictions
-that are scored and the posterior's draws are made up, in NumPy. They are functions of key and step, as the real ones are: a
-resumed fit ends where a whole one does, and two fits with secret keys differ. Each lane of a sweep takes the steps of a fit
-alone.
+Settings, plan, calibration, ledger, checkpoints, the loop over chunks and the statement are real.
+The steps, the predictions that are scored and the posterior's draws are made up, in NumPy. They are
+functions of key and step, as the real ones are: a resumed fit ends where a whole one does, and two
+fits with secret keys differ. Each lane of a sweep takes the steps of a fit alone.
 """
 
 import contextlib
@@ -49,7 +49,9 @@ def install(monkeypatch):
 
 @contextlib.contextmanager
 def installed(wanted=True):
-    """Fits within take made-up steps, if they are ``wanted``: for fixtures of more than one test."""
+    """Fits within take made-up steps, if they are ``wanted``: for fixtures of more than
+    one test.
+    """
     with pytest.MonkeyPatch.context() as monkeypatch:
         if wanted:
             install(monkeypatch)
@@ -67,23 +69,40 @@ class Lowered:
 
     def __init__(self, step, hyper, state, records, interval):
         parts = [(np.shape(leaf), str(leaf.dtype)) for leaf in jax.tree.leaves((state, records))]
-        facts = repr((parts, sorted(step.model.initial), repr(step.model.static), hyper.average_from is None, interval))
+        facts = repr(
+            (
+                parts,
+                sorted(step.model.initial),
+                repr(step.model.static),
+                hyper.average_from is None,
+                interval,
+            )
+        )
         self.digest = hashlib.blake2b(facts.encode(), digest_size=16).hexdigest()
 
 
 def chunk(state, records, *brought):
     """Add small normal numbers to every parameter, those of step number t from the run's key and t.
 
-    :param brought: of a block of records at rest, its mask and first step; then, as for all, limit and hyper.
+    :param brought: of a block of records at rest, its mask and first step; then, as for all, limit
+        and hyper.
     """
     limit = brought[-2]
     leaves, tree = jax.tree.flatten((state.optim_state, state.average))
     values = [np.array(leaf) for leaf in leaves if is_float(leaf)]
     moved = iter(walk(values, words(state.key), int(state.step), int(limit)))
-    leaves = [jax.device_put(next(moved).astype(leaf.dtype), leaf.device) if is_float(leaf) else leaf for leaf in leaves]
+    leaves = [
+        jax.device_put(next(moved).astype(leaf.dtype), leaf.device) if is_float(leaf) else leaf
+        for leaf in leaves
+    ]
     optim_state, average = jax.tree.unflatten(tree, leaves)
     moments = counted(state.moments, int(limit) - int(state.step))
-    return state._replace(optim_state=optim_state, average=average, moments=moments, step=jnp.asarray(limit, jnp.int32))
+    return state._replace(
+        optim_state=optim_state,
+        average=average,
+        moments=moments,
+        step=jnp.asarray(limit, jnp.int32),
+    )
 
 
 def counted(moments, steps):
@@ -101,7 +120,10 @@ def walk(values, key, first, last):
     cuts = np.cumsum([value.size for value in values])[:-1]
     for step in range(first, last):
         moved = np.random.default_rng([*key, step]).standard_normal(size, np.float32) * SIZE
-        values = [old + new.reshape(old.shape) for old, new in zip(values, np.split(moved, cuts), strict=True)]
+        values = [
+            old + new.reshape(old.shape)
+            for old, new in zip(values, np.split(moved, cuts), strict=True)
+        ]
     return values
 
 
@@ -120,19 +142,34 @@ def chunk_of_lanes(state, records, limit, hyper):
     ends = []
     for key, values in zip(state.key, by_lane((state.optim_state, state.average)), strict=True):
         leaves, tree = jax.tree.flatten(values)
-        moved = iter(walk([leaf for leaf in leaves if is_float(leaf)], words(key), int(state.step), int(limit)))
+        moved = iter(
+            walk(
+                [leaf for leaf in leaves if is_float(leaf)], words(key), int(state.step), int(limit)
+            )
+        )
         ends.append(tree.unflatten([next(moved) if is_float(leaf) else leaf for leaf in leaves]))
     optim_state, average = jax.device_put(of_lanes(ends))
     moments = counted(state.moments, int(limit) - int(state.step))
-    return state._replace(optim_state=optim_state, average=average, moments=moments, step=jnp.asarray(limit, jnp.int32))
+    return state._replace(
+        optim_state=optim_state,
+        average=average,
+        moments=moments,
+        step=jnp.asarray(limit, jnp.int32),
+    )
 
 
 def starting_states(step, keys, hyper):
     """All lanes begin where the model was split."""
     moments = None
     if hyper.moments_from is not None:
-        moments = running_moments.empty(step.noise_size if step.options.keeps_moments else None, step.options.counts_norms)
-    start = step.optimizer.init(step.model.initial), None if hyper.average_from is None else step.model.initial, moments
+        moments = running_moments.empty(
+            step.noise_size if step.options.keeps_moments else None, step.options.counts_norms
+        )
+    start = (
+        step.optimizer.init(step.model.initial),
+        None if hyper.average_from is None else step.model.initial,
+        moments,
+    )
     optim_state, average, moments = of_lanes([jax.tree.map(np.asarray, start)] * len(keys))
     number, key = jax.device_put(np.int32(0)), jnp.stack(list(keys))
     return DPVIState(jax.device_put(optim_state), number, key, *jax.device_put((average, moments)))
@@ -181,7 +218,11 @@ def outputs_of(step, model, num_evaluation):
         spread = float(np.mean([np.mean(np.abs(leaf)) for leaf in jax.tree.leaves(params)]))
         score = np.float32(-1 - 1 / (1 + spread))
         if predictions is not None:
-            predictions = np.random.default_rng(words(key)).uniform(0.01, 0.99, predictions.shape).astype(np.float32)
+            predictions = (
+                np.random.default_rng(words(key))
+                .uniform(0.01, 0.99, predictions.shape)
+                .astype(np.float32)
+            )
             if predictions.ndim > 1:  # classes
                 predictions /= predictions.sum(-1, keepdims=True)
         return score, None if log_likelihood is None else score, predictions
@@ -198,7 +239,8 @@ def draw(program):
         found = jax.eval_shape(model.latents, model.initial, fast_key(key))
         random = np.random.default_rng(words(key))
         return {
-            name: np.abs(random.standard_normal((count, *leaf.shape))).astype(leaf.dtype) for name, leaf in found.items()
+            name: np.abs(random.standard_normal((count, *leaf.shape))).astype(leaf.dtype)
+            for name, leaf in found.items()
         }
 
     return latents

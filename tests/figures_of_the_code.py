@@ -1,4 +1,6 @@
-"""Figures of the code that CONTRIBUTING sets limits to; ``python tests/figures_of_the_code.py`` prints them."""
+"""Figures of the code that CONTRIBUTING sets limits to; ``python tests/figures_of_the_code.py``
+prints them.
+"""
 
 import ast
 import io
@@ -47,7 +49,13 @@ WORDS = frozenset(
         "whole",
     ]
 )
-COMBINATIONS = ("fitting/spec", "inference/step", "inference/compiling", "fitting/prepared", "inference/training")
+COMBINATIONS = (
+    "fitting/spec",
+    "inference/step",
+    "inference/compiling",
+    "fitting/prepared",
+    "inference/training",
+)
 
 
 def sources(folders):
@@ -84,7 +92,9 @@ def counts(folders):
             total["of grammar"] += sum(name.strip("_") in WORDS for name in names)
             if isinstance(node, ast.arg) and node.arg not in ("self", "cls"):
                 total["parameters"] += 1
-                total["any"] += isinstance(node.annotation, ast.Name) and node.annotation.id == "Any"
+                total["any"] += (
+                    isinstance(node.annotation, ast.Name) and node.annotation.id == "Any"
+                )
     return total
 
 
@@ -111,5 +121,12 @@ def figures():
 
 
 if __name__ == "__main__":
-    for figure, number in {**figures(), "expressions of tests": counts(("tests",))["expressions"]}.items():
-        print(f"{figure:32} {number:10.1f}" if isinstance(number, float) else f"{figure:32} {number:10}")
+    for figure, number in {
+        **figures(),
+        "expressions of tests": counts(("tests",))["expressions"],
+    }.items():
+        print(
+            f"{figure:32} {number:10.1f}"
+            if isinstance(number, float)
+            else f"{figure:32} {number:10}"
+        )

@@ -1,4 +1,6 @@
-"""Losses of layers for tests of book-keeping, and what their clipped sums are compared with: each record's own gradient."""
+"""Losses of layers for tests of book-keeping, and what their clipped sums are compared with: each
+record's own gradient.
+"""
 
 from typing import Any, NamedTuple
 
@@ -11,7 +13,13 @@ from workbench.clipping import clipped_sum
 
 SIZE = 4
 
-OUTER, GRAM, ROWS, FORMED, MATERIALISED = "outer product", "Gram matrix", "rows", "instantiated", "materialised"
+OUTER, GRAM, ROWS, FORMED, MATERIALISED = (
+    "outer product",
+    "Gram matrix",
+    "rows",
+    "instantiated",
+    "materialised",
+)
 
 
 @jax.custom_vjp
@@ -35,7 +43,9 @@ def _(primals, tangents):
 
 
 class Case(NamedTuple):
-    """A loss with the shapes of its arguments; ``tokens`` is the size of the vocabulary, where the record is of tokens."""
+    """A loss with the shapes of its arguments; ``tokens`` is the size of the vocabulary, where the
+    record is of tokens.
+    """
 
     loss: Any
     u: dict
@@ -46,7 +56,10 @@ class Case(NamedTuple):
 
 def score(value):
     """A scalar of ``value`` whose derivative differs at every entry."""
-    return jnp.sum(jnp.sin(value) * (1 + jnp.arange(value.size) / value.size).astype(value.dtype).reshape(value.shape))
+    return jnp.sum(
+        jnp.sin(value)
+        * (1 + jnp.arange(value.size) / value.size).astype(value.dtype).reshape(value.shape)
+    )
 
 
 def shapes(case):
@@ -71,27 +84,49 @@ def made(case, width):
 
 def explained(case, strategy="bookkeeping", **options):
     everyone = np.ones(SIZE, bool)
-    return clipped_sum(case.loss, shapes(case), records_of(case), everyone, 1.0, strategy, explain=True, **options)
+    return clipped_sum(
+        case.loss, shapes(case), records_of(case), everyone, 1.0, strategy, explain=True, **options
+    )
 
 
 def compared(case, width, tolerance, clipping="flat", rules=None):
-    """Book-keeping against each record's own gradient, clipped by hand at a norm between the records'."""
+    """Book-keeping against each record's own gradient, clipped by hand at a norm between the
+    records'.
+    """
 
     @quick_jit
     def solve(u, records):
         gradients = jax.vmap(jax.grad(case.loss), (None, 0))(u, records)
-        norms = jnp.sqrt(sum(jnp.sum(leaf.reshape(SIZE, -1) ** 2, axis=1) for leaf in gradients.values()))
+        norms = jnp.sqrt(
+            sum(jnp.sum(leaf.reshape(SIZE, -1) ** 2, axis=1) for leaf in gradients.values())
+        )
         clip = jnp.median(norms)
         mask = jnp.ones(SIZE, bool)
-        ours = clipped_sum(case.loss, u, records, mask, clip, "bookkeeping", clipping=clipping, rules=rules)
-        return gradients, norms, clip, ours, clipped_sum(case.loss, u, records, mask, clip, "vmap", clipping=clipping)
+        ours = clipped_sum(
+            case.loss, u, records, mask, clip, "bookkeeping", clipping=clipping, rules=rules
+        )
+        return (
+            gradients,
+            norms,
+            clip,
+            ours,
+            clipped_sum(case.loss, u, records, mask, clip, "vmap", clipping=clipping),
+        )
 
     with jax.enable_x64(width is np.float64):
-        gradients, norms, clip, (total, found), (by_vmap, _) = jax.tree.map(np.asarray, solve(*made(case, width)))
+        gradients, norms, clip, (total, found), (by_vmap, _) = jax.tree.map(
+            np.asarray, solve(*made(case, width))
+        )
     np.testing.assert_allclose(found, norms, rtol=tolerance)
     largest = max(np.max(np.abs(leaf)) for leaf in by_vmap.values())
     for name, leaf in gradients.items():
-        np.testing.assert_allclose(total[name], by_vmap[name], rtol=0, atol=tolerance * largest, err_msg=name)
-        if clipping == "flat":  # whose definition is short enough to be said again; a margin for the factor 1 - 4e-6
+        np.testing.assert_allclose(
+            total[name], by_vmap[name], rtol=0, atol=tolerance * largest, err_msg=name
+        )
+        if (
+            clipping == "flat"
+        ):  # whose definition is short enough to be said again; a margin for the factor 1 - 4e-6
             expected = np.tensordot(np.minimum(1, clip / norms), leaf, 1)
-            np.testing.assert_allclose(total[name], expected, rtol=0, atol=max(tolerance, 5e-6) * largest, err_msg=name)
+            np.testing.assert_allclose(
+                total[name], expected, rtol=0, atol=max(tolerance, 5e-6) * largest, err_msg=name
+            )

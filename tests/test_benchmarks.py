@@ -1,4 +1,6 @@
-"""The benchmarks of networks: sizes as published, contenders that take the same step, minibatches that fit."""
+"""The benchmarks of networks: sizes as published, contenders that take the same step, minibatches
+that fit.
+"""
 
 import importlib
 import sys
@@ -18,14 +20,22 @@ import layers
 from networks import NETWORKS
 from peers import environment
 
-PUBLISHED = {"fcnn": 5_352, "mnist_cnn": 26_010, "cifar_cnn": 605_226, "imdb_lstm": 1_081_002, "embedding": 160_098}
+PUBLISHED = {
+    "fcnn": 5_352,
+    "mnist_cnn": 26_010,
+    "cifar_cnn": 605_226,
+    "imdb_lstm": 1_081_002,
+    "embedding": 160_098,
+}
 
 
 @pytest.mark.parametrize("name", NETWORKS)
 def test_networks_have_the_published_number_of_parameters_and_a_scalar_loss(name):
     network = NETWORKS[name]
     params = jax.eval_shape(network.init, jax.random.key(0))
-    assert sum(leaf.size for leaf in jax.tree.leaves(params)) == PUBLISHED.get(name, network.num_parameters)
+    assert sum(leaf.size for leaf in jax.tree.leaves(params)) == PUBLISHED.get(
+        name, network.num_parameters
+    )
     x, y = network.records(3)
     assert jax.eval_shape(network.loss, params, (x[0], y[0])).shape == ()
 
@@ -35,7 +45,11 @@ def test_private_and_naive_steps_agree_where_there_is_no_noise():
     quiet = replace(network, noise_multiplier=0.0, clip=0.1)
     records = (jnp.asarray(array) for array in network.records(4))
     arguments = (descent.begun(network), jax.random.key(0), *records)
-    steps = [layers.naive(quiet), layers.one_by_one(quiet), layers.private(quiet, "auto", noisy=False)]
+    steps = [
+        layers.naive(quiet),
+        layers.one_by_one(quiet),
+        layers.private(quiet, "auto", noisy=False),
+    ]
     found = [jax.jit(step)(*arguments) for step in steps]
     start = ravel_pytree(arguments[0][0])[0]
     moves = [np.asarray(ravel_pytree(params)[0] - start) for params, _ in found]

@@ -1,4 +1,6 @@
-"""Programs are kept for fits on public data alone, in a folder of the user's that stays small and whole."""
+"""Programs are kept for fits on public data alone, in a folder of the user's that stays small and
+whole.
+"""
 
 import os
 import subprocess
@@ -65,12 +67,16 @@ print(events.count("/jax/core/compile/backend_compile_duration"))
 
 
 def run(tmp_path, script=SCRIPT, **environment):
-    """Standard output of a script, as a user's process with nothing kept and nothing set runs it."""
+    """Standard output of a script, as a user's process with nothing kept and nothing set
+    runs it.
+    """
     mine = {name: value for name, value in os.environ.items() if not name.startswith("JAX_")}
     done = subprocess.run(
-        [sys.executable, "-c", script], env={**mine, "XDG_CACHE_HOME": str(tmp_path), **environment}, capture_output=True,
+        [sys.executable, "-c", script],
+        env={**mine, "XDG_CACHE_HOME": str(tmp_path), **environment},
+        capture_output=True,
         text=True,
-    )  # fmt: skip
+    )
     assert done.returncode == 0, done.stderr
     return int(done.stdout)
 

@@ -11,13 +11,25 @@ from workbench._csv import inert, to_csv
 
 @pytest.mark.parametrize(
     "text",
-    ["=1+1", '=HYPERLINK("http://x","y")', "+cmd|' /C calc'!A0", "-2+3", "@SUM(A1)", "\t=1", "\r=1", "\n=1", "\uff1d1"],
+    [
+        "=1+1",
+        '=HYPERLINK("http://x","y")',
+        "+cmd|' /C calc'!A0",
+        "-2+3",
+        "@SUM(A1)",
+        "\t=1",
+        "\r=1",
+        "\n=1",
+        "\uff1d1",
+    ],
 )
 def test_formulas_become_texts(text):
     assert inert(text) == f"'{text}"
 
 
-@pytest.mark.parametrize("value", ["", "a=b", "'=1", " x", "-1", "+2.5", "-.5e-3", "3.", 4, -2.5, None, np.nan, True])
+@pytest.mark.parametrize(
+    "value", ["", "a=b", "'=1", " x", "-1", "+2.5", "-.5e-3", "3.", 4, -2.5, None, np.nan, True]
+)
 def test_what_is_no_formula_is_left(value):
     assert inert(value) is value
 

@@ -1,10 +1,12 @@
-"""The documentation says what is so: its code runs, its commands parse, its links lead somewhere, nothing public is missing.
+"""The documentation says what is so: its code runs, its commands parse, its links lead somewhere,
+nothing public is missing.
 
-Conventions of the pages: a fenced block ``python`` runs, the blocks of a page in order in one namespace, in an empty folder
-and with a ledger of its own. An expression that ends in ``# -> VALUE`` must have that value, numbers to the digits written.
-A block ``python skip: WHY`` is only parsed. Lines of other blocks that begin with ``workbench`` must be understood by the
-command's parser. Examples of docstrings run as doctests. They may use ``wb``, ``np`` and ``pd``, and the steps of their fits
-are made up: an example shows no number that depends on what was learnt.
+Conventions of the pages: a fenced block ``python`` runs, the blocks of a page in order in one
+namespace, in an empty folder and with a ledger of its own. An expression that ends in ``# ->
+VALUE`` must have that value, numbers to the digits written. A block ``python skip: WHY`` is only
+parsed. Lines of other blocks that begin with ``workbench`` must be understood by the command's
+parser. Examples of docstrings run as doctests. They may use ``wb``, ``np`` and ``pd``, and the
+steps of their fits are made up: an example shows no number that depends on what was learnt.
 """
 
 import ast
@@ -60,8 +62,14 @@ _EXPECTED = re.compile(r"#\s*->\s*(.+?)\s*$")
 
 
 def fences(text, of):
-    """(info, code) of the fenced blocks whose info ``of`` accepts; those of MyST directives are none."""
-    return [(info, code) for info, code in _FENCE.findall(text) if not info.startswith("{") and of(info.strip())]
+    """(info, code) of the fenced blocks whose info ``of`` accepts; those of MyST directives are
+    none.
+    """
+    return [
+        (info, code)
+        for info, code in _FENCE.findall(text)
+        if not info.startswith("{") and of(info.strip())
+    ]
 
 
 def python_blocks(text):
@@ -69,7 +77,9 @@ def python_blocks(text):
     blocks = []
     for info, code in fences(text, lambda info: info.split(" ")[0] == "python"):
         _, _, rest = info.partition(" ")
-        assert not rest or re.fullmatch(r"skip: \S.+", rest), f"```{info}: write ```python or ```python skip: WHY"
+        assert not rest or re.fullmatch(r"skip: \S.+", rest), (
+            f"```{info}: write ```python or ```python skip: WHY"
+        )
         blocks.append((rest.removeprefix("skip: "), code))
     return blocks
 
@@ -86,7 +96,9 @@ def run_block(code, namespace):
         promised.remove(statement.end_lineno)
         value = eval(compile(ast.Expression(statement.value), "<page>", "eval"), namespace)
         assert says(value, expected[1]), f"{lines[statement.lineno - 1]}\nis {value!r}"
-    assert not promised, f"not the last line of an expression: {[lines[number - 1] for number in promised]}"
+    assert not promised, (
+        f"not the last line of an expression: {[lines[number - 1] for number in promised]}"
+    )
 
 
 def says(value, text):
@@ -101,7 +113,9 @@ def says(value, text):
 
 @pytest.fixture
 def on_a_page(tmp_path, monkeypatch):
-    """The namespace of a page, an empty working folder, a gallery that forgets what is registered."""
+    """The namespace of a page, an empty working folder, a gallery that forgets what
+    is registered.
+    """
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("WORKBENCH_LEDGER", raising=False)
     monkeypatch.setattr(registry, "_ENTRIES", dict(registry._ENTRIES))
@@ -124,8 +138,13 @@ def test_code_runs(page, on_a_page):
         if skipped:
             ast.parse(code)
             continue
-        with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()), warnings.catch_warnings():
-            warnings.simplefilter("ignore", IntervalWarning)  # what a short fit at epsilon 1 deserves
+        with (
+            contextlib.redirect_stdout(io.StringIO()),
+            contextlib.redirect_stderr(io.StringIO()),
+            warnings.catch_warnings(),
+        ):
+            # what a short fit at epsilon 1 deserves
+            warnings.simplefilter("ignore", IntervalWarning)
             run_block(code, on_a_page)
 
 
@@ -141,7 +160,7 @@ def test_a_wrong_value_is_noticed():
         run_block("undefined  # -> 1\n", {})
 
 
-# ---- examples --------------------------------------------------------------------------------------------------------
+# ---- examples ------------------------------------------------------------------------------------
 
 DOCTEST = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
 NO_EXAMPLE = {  # and why
@@ -161,13 +180,21 @@ def public_objects():
 
 
 def named(code, scope):
-    """What ``code`` names of the workbench, as {full names}. ``scope``, {name: full name}, keeps what was imported."""
+    """What ``code`` names of the workbench, as {full names}. ``scope``, {name: full name}, keeps
+    what was imported.
+    """
     tree = ast.parse(code)
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
-            scope |= {alias.asname or "workbench": alias.name for alias in node.names if alias.name.startswith("workbench")}
+            scope |= {
+                alias.asname or "workbench": alias.name
+                for alias in node.names
+                if alias.name.startswith("workbench")
+            }
         if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("workbench"):
-            scope |= {alias.asname or alias.name: f"{node.module}.{alias.name}" for alias in node.names}
+            scope |= {
+                alias.asname or alias.name: f"{node.module}.{alias.name}" for alias in node.names
+            }
     found = set()
     for node in ast.walk(tree):
         inner, parts = node, []
@@ -188,11 +215,17 @@ def picture_of(call):
 
 def executed():
     """Names that the pages and the notebooks use in code that tests execute."""
-    pages = [[code for skipped, code in python_blocks(text) if not skipped] for text in TEXTS.values()]
+    pages = [
+        [code for skipped, code in python_blocks(text) if not skipped] for text in TEXTS.values()
+    ]
     for path in (ROOT / "notebooks").glob("*.ipynb"):
         cells = json.loads(path.read_text(encoding="utf-8"))["cells"]
-        lines = ["".join(cell["source"]).splitlines() for cell in cells if cell["cell_type"] == "code"]
-        pages.append(["\n".join(line for line in cell if not line.startswith("%")) for cell in lines])
+        lines = [
+            "".join(cell["source"]).splitlines() for cell in cells if cell["cell_type"] == "code"
+        ]
+        pages.append(
+            ["\n".join(line for line in cell if not line.startswith("%")) for cell in lines]
+        )
     found = set()
     for page in pages:
         scope = {}
@@ -202,7 +235,9 @@ def executed():
 
 
 def resolved(name):
-    """The object of a full name; None where the name leads nowhere, such as to an attribute of a call's result."""
+    """The object of a full name; None where the name leads nowhere, such as to an attribute of a
+    call's result.
+    """
     value = wb
     for part in name.split(".")[1:]:
         with contextlib.suppress(ModuleNotFoundError):
@@ -215,7 +250,11 @@ def resolved(name):
 def examples(name, value):
     """Doctests of a public object and its methods."""
     finder = doctest.DocTestFinder()
-    return [test for test in finder.find(value, name, module=False, globs={"wb": wb, "np": np, "pd": pd}) if test.examples]
+    return [
+        test
+        for test in finder.find(value, name, module=False, globs={"wb": wb, "np": np, "pd": pd})
+        if test.examples
+    ]
 
 
 PUBLIC = public_objects()
@@ -233,14 +272,18 @@ def test_examples_of_docstrings_run(name, on_a_page, made_up_steps):
 def test_every_public_name_has_an_example_that_runs():
     shown = [resolved(name) for name in executed()]
     missing = {
-        name for name, value in PUBLIC.items() if name not in WITH_EXAMPLES and all(value is not each for each in shown)
+        name
+        for name, value in PUBLIC.items()
+        if name not in WITH_EXAMPLES and all(value is not each for each in shown)
     }
     assert missing == set(NO_EXAMPLE)
 
 
 def test_names_in_code_are_noticed():
     scope = {}
-    assert named("import workbench as wb\nwb.data.load('x').subset(2)", scope) >= {"workbench.data.load"}
+    assert named("import workbench as wb\nwb.data.load('x').subset(2)", scope) >= {
+        "workbench.data.load"
+    }
     assert named("from workbench.noise import new_key\nnew_key()\nwb.fit", scope) == {
         "workbench.noise.new_key",
         "workbench.fit",
@@ -251,7 +294,7 @@ def test_names_in_code_are_noticed():
     assert resolved("workbench.data.load.nothing") is None
 
 
-# ---- commands --------------------------------------------------------------------------------------------------------
+# ---- commands ------------------------------------------------------------------------------------
 
 
 def commands(text):
@@ -282,7 +325,9 @@ def test_a_wrong_command_is_noticed():
     assert commands("```\nworkbench fit --data a.csv --epsilon 1  # a comment\n```\n") == [
         ["fit", "--data", "a.csv", "--epsilon", "1"]
     ]
-    assert "unrecognized" in misunderstood(["fit", "--data", "a.csv", "--epsilon", "1", "--colour", "red"])
+    assert "unrecognized" in misunderstood(
+        ["fit", "--data", "a.csv", "--epsilon", "1", "--colour", "red"]
+    )
 
 
 def test_make_targets_exist():
@@ -293,7 +338,7 @@ def test_make_targets_exist():
                 assert target in targets, f"{page}: make {target}"
 
 
-# ---- what the pages promise about themselves -------------------------------------------------------------------------
+# ---- what the pages promise about themselves -----------------------------------------------------
 
 
 class Everything:
@@ -321,7 +366,9 @@ def test_an_undocumented_name_is_noticed(monkeypatch):
 
     monkeypatch.setattr(workbench.plots, "bare_figure", bare_figure, raising=False)
     monkeypatch.setattr(workbench.plots, "Half", Half, raising=False)
-    monkeypatch.setattr(workbench.plots, "__all__", [*workbench.plots.__all__, "bare_figure", "Half"])
+    monkeypatch.setattr(
+        workbench.plots, "__all__", [*workbench.plots.__all__, "bare_figure", "Half"]
+    )
     assert docstrings.undocumented(Everything()) == [
         "workbench.plots.bare_figure has no docstring",
         "workbench.plots.Half.bare has no docstring",
@@ -331,7 +378,20 @@ def test_an_undocumented_name_is_noticed(monkeypatch):
 
 def test_a_misplaced_field_is_noticed():
     misplaced = documentation_module("docstrings").misplaced_fields
-    assert misplaced(["Does it.", "", ":param q: a share", "    of ``:param x:``.", ":raises Wrong: if.", "", "By X."]) == []
+    assert (
+        misplaced(
+            [
+                "Does it.",
+                "",
+                ":param q: a share",
+                "    of ``:param x:``.",
+                ":raises Wrong: if.",
+                "",
+                "By X.",
+            ]
+        )
+        == []
+    )
     assert misplaced(["Does it. :param q: a share."]) == ["Does it. :param q: a share."]
     assert misplaced(["Does it.", "", ":param q: a. :return: b."]) == [":param q: a. :return: b."]
     assert misplaced(["Does it.", ":param q: a share."]) == [":param q: a share."]
@@ -346,11 +406,32 @@ def test_the_glossary_has_the_words_of_the_screen():
     glossary = TEXTS["docs/glossary.md"].split("```{glossary}")[1].split("```")[0]
     terms = {line.strip() for line in glossary.splitlines() if line and not line.startswith(" ")}
     words = {
-        *SAMPLERS, *SENSITIVITY, *accounting.ACCOUNTANTS, *mechanism.CLIPPINGS, *style._MEANINGS,
-        *(label for label, _ in privacy_panel._RELATIONS.values()), "epsilon", "delta", "noise multiplier", "clipping norm",
-        "ELBO", "AUC", "log-likelihood", "record", "minibatch", "sampling rate", "guarantee", "ledger", "cap", "aligned",
-        "vanilla", "neighbouring relation", "canary", "outlook", "sweep",
-    }  # fmt: skip
+        *SAMPLERS,
+        *SENSITIVITY,
+        *accounting.ACCOUNTANTS,
+        *mechanism.CLIPPINGS,
+        *style._MEANINGS,
+        *(label for label, _ in privacy_panel._RELATIONS.values()),
+        "epsilon",
+        "delta",
+        "noise multiplier",
+        "clipping norm",
+        "ELBO",
+        "AUC",
+        "log-likelihood",
+        "record",
+        "minibatch",
+        "sampling rate",
+        "guarantee",
+        "ledger",
+        "cap",
+        "aligned",
+        "vanilla",
+        "neighbouring relation",
+        "canary",
+        "outlook",
+        "sweep",
+    }
     assert words - terms == set()
 
 
@@ -358,14 +439,25 @@ def test_the_glossary_has_the_words_of_the_screen():
 def test_the_table_of_random_allocation():
     """Each row of choosing_a_sampler.md, rounded up to the digits that it has."""
     rows = re.findall(
-        r"^\| ([\d.]+) \| (\d+) \| ([\d.]+) \|((?: [\d.]+ \|){4}) ([\d.]+) % \|$", TEXTS["docs/choosing_a_sampler.md"], re.M
+        r"^\| ([\d.]+) \| (\d+) \| ([\d.]+) \|((?: [\d.]+ \|){4}) ([\d.]+) % \|$",
+        TEXTS["docs/choosing_a_sampler.md"],
+        re.M,
     )
     assert len(rows) == 9
     for rate, epochs, sigma, numbers, less in rows:
-        plan = {"sampling_rate": float(rate), "steps": round(int(epochs) / float(rate)), "delta": 1e-5}
+        plan = {
+            "sampling_rate": float(rate),
+            "steps": round(int(epochs) / float(rate)),
+            "delta": 1e-5,
+        }
         samplers = ("poisson", "random_allocation")
-        found = [wb.privacy.epsilon(sampler=name, noise_multiplier=float(sigma), **plan) for name in samplers]
-        noises = [wb.privacy.noise_multiplier(sampler=name, epsilon=1.0, **plan) for name in samplers]
+        found = [
+            wb.privacy.epsilon(sampler=name, noise_multiplier=float(sigma), **plan)
+            for name in samplers
+        ]
+        noises = [
+            wb.privacy.noise_multiplier(sampler=name, epsilon=1.0, **plan) for name in samplers
+        ]
         for value, text in zip([*found, *noises], numbers.replace("|", " ").split(), strict=True):
             assert 0 <= float(text) - value < 1e-3, (rate, epochs, text, value)
         assert f"{100 * (1 - noises[1] / noises[0]):.1f}" == less
@@ -382,7 +474,9 @@ def test_the_table_of_epsilons():
     for epsilon, *written in rows:
         plan = {"sampling_rate": 0.1, "steps": 1000}
         sigma = wb.privacy.noise_multiplier(epsilon=float(epsilon), delta=1e-5, **plan)
-        found = wb.privacy.trade_off(noise_multiplier=sigma, false_positive_rates=[0.01, 0.1], **plan)
+        found = wb.privacy.trade_off(
+            noise_multiplier=sigma, false_positive_rates=[0.01, 0.1], **plan
+        )
         values = sigma, 100 * found[0], 100 * found[1], 100 * found[0] / (found[0] + 0.01)
         for value, text in zip(values, written, strict=True):
             step = 10.0 ** -len(text.partition(".")[2])
@@ -391,7 +485,9 @@ def test_the_table_of_epsilons():
 
 def cited(folders=("workbench", "models")):
     """(first author, year) of every work that the code names; years of data sets are not works."""
-    pattern = re.compile(r"([A-Z][\wäöéü-]{2,})(?:,? (?:and )?[A-Z][\wäöéü-]+)*(?: et al\.)?,? \(?((?:19|20)\d\d)\b")
+    pattern = re.compile(
+        r"([A-Z][\wäöéü-]{2,})(?:,? (?:and )?[A-Z][\wäöéü-]+)*(?: et al\.)?,? \(?((?:19|20)\d\d)\b"
+    )
     found = set()
     for path in (path for folder in folders for path in (ROOT / folder).rglob("*.py")):
         if path.parent.name != "data":
@@ -404,7 +500,9 @@ def test_the_references_have_what_the_code_cites():
     references = TEXTS["docs/references.md"]
     lines = [line for line in references.splitlines() if line.startswith("|")]
     missing = [
-        (author, year) for author, year in cited() if not any(author in line and f" {year}" in line for line in lines)
+        (author, year)
+        for author, year in cited()
+        if not any(author in line and f" {year}" in line for line in lines)
     ]
     assert missing == []
     numbers = {
@@ -427,47 +525,87 @@ def test_links_to_files_lead_somewhere(page):
 
 def test_paths_that_are_named_exist():
     """Files of the repository, as CONTRIBUTING.md and the references name them."""
-    contributing = set(re.findall(r"`((?:tests|docs|models|workbench|notebooks)/[\w/.]*)`", TEXTS["CONTRIBUTING.md"]))
+    contributing = set(
+        re.findall(
+            r"`((?:tests|docs|models|workbench|notebooks)/[\w/.]*)`", TEXTS["CONTRIBUTING.md"]
+        )
+    )
     contributing.remove("notebooks/NAME.ipynb")  # stands for any
-    cells = {line.rsplit("|", 2)[1] for line in TEXTS["docs/references.md"].splitlines() if line.startswith("| ")}
+    cells = {
+        line.rsplit("|", 2)[1]
+        for line in TEXTS["docs/references.md"].splitlines()
+        if line.startswith("| ")
+    }
     modules = {path for cell in cells for path in re.findall(r"`([\w/]+\.py|models/)`", cell)}
     assert len(contributing) > 10
     assert len(modules) > 10
     missing = [path for path in contributing if not (ROOT / path).exists()]
-    missing += [path for path in modules if not any((root / path).exists() for root in (ROOT, ROOT / "workbench"))]
+    missing += [
+        path
+        for path in modules
+        if not any((root / path).exists() for root in (ROOT, ROOT / "workbench"))
+    ]
     assert missing == []
 
 
 def test_external_links_are_well_formed():
-    """There is no network here: whether they still lead somewhere is ``make docs-links``'s to say."""
-    links = {(page, link) for page, text in TEXTS.items() for link in re.findall(r"https?://[^\s)>\]\"`|]+", text)}
+    """There is no network here: whether they still lead somewhere is ``make docs-links``'s
+    to say.
+    """
+    links = {
+        (page, link)
+        for page, text in TEXTS.items()
+        for link in re.findall(r"https?://[^\s)>\]\"`|]+", text)
+    }
     assert len(links) > 20
     for page, link in sorted(links):
         parts = urlsplit(link)
         is_local = parts.hostname in ("localhost", "127.0.0.1")
-        assert is_local or (parts.scheme == "https" and "." in (parts.hostname or "")), f"{page}: {link}"
+        assert is_local or (parts.scheme == "https" and "." in (parts.hostname or "")), (
+            f"{page}: {link}"
+        )
         assert not link.endswith((".", ",", ";", ":")), f"{page}: {link}"
 
 
-# ---- the built pages --------------------------------------------------------------------------------------------------
+# ---- the built pages -----------------------------------------------------------------------------
 
 
 def build(source, out):
     """Sphinx as ``make docs`` calls it, but notebooks are not executed."""
-    command = [sys.executable, "-m", "sphinx", "-q", "-W", "--keep-going", "-n", str(source), str(out)]
+    command = [
+        sys.executable,
+        "-m",
+        "sphinx",
+        "-q",
+        "-W",
+        "--keep-going",
+        "-n",
+        str(source),
+        str(out),
+    ]
     environment = {**os.environ, "DOCS_NOTEBOOKS": "off", "JAX_PLATFORMS": "cpu"}
-    return subprocess.run(command, capture_output=True, text=True, env=environment, timeout=300, check=False)
+    return subprocess.run(
+        command, capture_output=True, text=True, env=environment, timeout=300, check=False
+    )
 
 
 @pytest.fixture(scope="module")
 def built(tmp_path_factory):
     """A copy of docs/ and notebooks/, built; of figures there are only places."""
     folder = tmp_path_factory.mktemp("documentation")
-    shutil.copytree(DOCS, folder / "docs", ignore=shutil.ignore_patterns("_build", "_figures", "notebooks", "__pycache__"))
-    shutil.copytree(ROOT / "notebooks", folder / "notebooks", ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copytree(
+        DOCS,
+        folder / "docs",
+        ignore=shutil.ignore_patterns("_build", "_figures", "notebooks", "__pycache__"),
+    )
+    shutil.copytree(
+        ROOT / "notebooks", folder / "notebooks", ignore=shutil.ignore_patterns("__pycache__")
+    )
     (folder / "docs" / "_figures").mkdir()
     for name in documentation_module("figures").FIGURES:
-        shutil.copy(ROOT / "notebooks" / "workbench.png", folder / "docs" / "_figures" / f"{name}.png")
+        shutil.copy(
+            ROOT / "notebooks" / "workbench.png", folder / "docs" / "_figures" / f"{name}.png"
+        )
     done = build(folder / "docs", folder / "html")
     assert done.returncode == 0, done.stderr
     return folder
@@ -481,7 +619,11 @@ def test_builds_without_a_warning(built):
 @pytest.mark.integration
 def test_every_notebook_with_text_is_listed(built):
     listed = (built / "html" / "notebooks" / "index.html").read_text(encoding="utf-8")
-    names = [path.stem for path in (ROOT / "notebooks").glob("*.ipynb") if '"markdown"' in path.read_text(encoding="utf-8")]
+    names = [
+        path.stem
+        for path in (ROOT / "notebooks").glob("*.ipynb")
+        if '"markdown"' in path.read_text(encoding="utf-8")
+    ]
     assert "quickstart" in names
     for name in names:
         assert f'href="{name}.html"' in listed, name
@@ -519,15 +661,20 @@ def test_broken_links_and_missing_names_fail(built, tmp_path):
     folder = tmp_path / "all"
     shutil.copytree(built, folder)
     (folder / "docs" / "broken.md").write_text(
-        "---\norphan: true\n---\n# Broken\n\n[a page](nowhere.md) [a heading](glossary.md#no-such-heading) "
-        "![a figure](_figures/none.png) {py:func}`workbench.nothing` {term}`no such word`\n"
+        "---\norphan: true\n---\n# Broken\n\n[a page](nowhere.md) [a "
+        "heading](glossary.md#no-such-heading) ![a figure](_figures/none.png) "
+        "{py:func}`workbench.nothing` {term}`no such word`\n"
     )
     plots = folder / "docs" / "reference" / "plots.md"
     plots.write_text(plots.read_text().replace(".. autofunction:: workbench.plots.png\n", ""))
     failed = build(folder / "docs", folder / "html")
     assert failed.returncode != 0
     for problem in (
-        "nowhere.md", "no-such-heading", "none.png", "workbench.nothing", "no such word",
+        "nowhere.md",
+        "no-such-heading",
+        "none.png",
+        "workbench.nothing",
+        "no such word",
         "workbench.plots.png is on no page of the reference",
-    ):  # fmt: skip
+    ):
         assert problem in failed.stderr, failed.stderr

@@ -13,20 +13,36 @@ from workbench import _lazy
 from workbench.data import published
 from workbench.models.scoring import binary_scores
 
-SLOW = {"arviz", "sklearn", "pandas", "IPython", "ipywidgets", "matplotlib", "scipy.stats", "scipy.signal", "dp_accounting"}
+SLOW = {
+    "arviz",
+    "sklearn",
+    "pandas",
+    "IPython",
+    "ipywidgets",
+    "matplotlib",
+    "scipy.stats",
+    "scipy.signal",
+    "dp_accounting",
+}
 
 
 @pytest.mark.thorough
 def test_a_fit_can_be_asked_for_without_them():
-    script = "import sys, workbench as wb; wb.fit, wb.prepare, wb.sweep, wb.sklearn; print(*sys.modules)"
-    loaded = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True).stdout.split()
+    script = (
+        "import sys, workbench as wb; wb.fit, wb.prepare, wb.sweep, wb.sklearn; print(*sys.modules)"
+    )
+    loaded = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=True
+    ).stdout.split()
     assert SLOW & set(loaded) == set()
 
 
 @pytest.mark.thorough
 def test_the_screen_is_there_without_figures():
     script = "import sys; from workbench.widgets.workbench import screen; print(*sys.modules)"
-    loaded = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True).stdout.split()
+    loaded = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=True
+    ).stdout.split()
     assert {"matplotlib", "pandas", "arviz", "sklearn"} & set(loaded) == set()
 
 
@@ -51,7 +67,9 @@ def test_scores_are_those_of_scikit_learn(records):
     assert scores["log_likelihood"] == pytest.approx(-known, rel=1e-9)
 
 
-@pytest.mark.parametrize(("target", "probability"), [([0, 1], [0.5, np.nan]), ([0, 2], [0.5, 0.5]), ([0, 1], [0.5])])
+@pytest.mark.parametrize(
+    ("target", "probability"), [([0, 1], [0.5, np.nan]), ([0, 2], [0.5, 0.5]), ([0, 1], [0.5])]
+)
 def test_scores_of_what_has_none_are_an_error(target, probability):
     with pytest.raises(ValueError, match="finite probability"):
         binary_scores(np.array(target), np.array(probability))

@@ -1,7 +1,9 @@
-"""Nothing un-noised leaves: of private records, the noised sum of clipped gradients is all that anything else depends on.
+"""Nothing un-noised leaves: of private records, the noised sum of clipped gradients is all that
+anything else depends on.
 
-A mechanism that is deaf, one that returns its noise and forgets the sum, takes the records out of a run. What is then left
-of them in a step, a result file or on a screen would be a leak, to the last bit.
+A mechanism that is deaf, one that returns its noise and forgets the sum, takes the records out of a
+run. What is then left of them in a step, a result file or on a screen would be a leak, to the last
+bit.
 """
 
 import contextlib
@@ -38,14 +40,16 @@ from workbench.widgets.workbench.data_source import DataSource
 from workbench.widgets.workbench.session import Session
 from workbench.widgets.workbench.settings import Settings
 
-# --- the core --------------------------------------------------------------------------------------------------------------
+# --- the core -------------------------------------------------------------------------------------
 
 
 CASES = ["logistic", "bigrams", "local latents", "vae"]
 EVERY_STEP = pytest.mark.parametrize(
     ("name", "gradient"),
     [
-        pytest.param(name, gradient, marks=pytest.mark.thorough if name in ("bigrams", "vae") else ())
+        pytest.param(
+            name, gradient, marks=pytest.mark.thorough if name in ("bigrams", "vae") else ()
+        )
         for name in CASES
         for gradient in ("aligned", "vanilla")
     ],
@@ -57,19 +61,24 @@ LEVEL = jnp.int32(10)
 
 @dataclasses.dataclass(frozen=True)
 class Watched(GaussianMechanism):
-    """Notes the sums that it is given, and forgets them before it adds noise where ``seen["deaf"]`` says so."""
+    """Notes the sums that it is given, and forgets them before it adds noise where ``seen["deaf"]``
+    says so.
+    """
 
     seen: dict = dataclasses.field(default_factory=dict)
 
     def add(self, total, noise):
         self.seen["totals"].append(ravel_pytree(total.units)[0])
-        heard = jax.tree.map(lambda leaf: jnp.where(self.seen["deaf"], jnp.zeros_like(leaf), leaf), total.units)
+        heard = jax.tree.map(
+            lambda leaf: jnp.where(self.seen["deaf"], jnp.zeros_like(leaf), leaf), total.units
+        )
         return GaussianMechanism.add(total._replace(units=heard), noise)
 
 
 @functools.cache
 def step_of(name, gradient):
-    """(``step(records, noise, deaf)`` -> (flat next state, what gets noise in whole numbers), coordinates of the noise).
+    """(``step(records, noise, deaf)`` -> (flat next state, what gets noise in whole numbers),
+    coordinates of the noise).
 
     Norms are counted too, and moments of the release are kept.
     """
@@ -85,12 +94,16 @@ def step_of(name, gradient):
     start = trainer.init(key_from_seed(0), *case.records())
     private_step = trainer.private_step.with_options(counts_norms=True)
     hyper = trainer.hyper._replace(moments_from=jnp.int32(0))
-    start = start._replace(moments=running_moments.empty(private_step.noise_size, True)._replace(pull=None))
+    start = start._replace(
+        moments=running_moments.empty(private_step.noise_size, True)._replace(pull=None)
+    )
 
     @quick_jit
     def step(records, noise, deaf):
         mechanism.seen.update(deaf=deaf, totals=[])
-        state = private_step.step(start, records, Draws(MINIBATCH, Noise(noise, LEVEL), jax.random.key(1)), hyper)
+        state = private_step.step(
+            start, records, Draws(MINIBATCH, Noise(noise, LEVEL), jax.random.key(1)), hyper
+        )
         return ravel_pytree(state._replace(key=None))[0], jnp.concatenate(mechanism.seen["totals"])
 
     return step, private_step.noised_coordinates
@@ -116,7 +129,9 @@ def noise_for(size):
 
 
 def assert_the_sum_alone_matters(step, size, records, other):
-    """The noised sum of ``records`` can be had from ``other`` by other noise, and gives the same next state."""
+    """The noised sum of ``records`` can be had from ``other`` by other noise, and gives the same
+    next state.
+    """
     noise = noise_for(size)
     after, total = step(records, noise, False)
     _, other_total = step(other, noise, False)
@@ -135,7 +150,9 @@ def test_the_next_state_is_a_function_of_the_noised_sum(name, gradient):
 def test_the_changed_record_changes_the_sum(name, gradient):
     """Or else the test above would be empty."""
     step, size = step_of(name, gradient)
-    (after, total), (other_after, other_total) = (step(records, noise_for(size), False) for records in neighbours(name))
+    (after, total), (other_after, other_total) = (
+        step(records, noise_for(size), False) for records in neighbours(name)
+    )
     assert np.any(total != other_total)
     assert np.any(after != other_after)
 
@@ -153,7 +170,7 @@ def test_any_record_reaches_the_next_state_through_the_noised_sum_alone(gradient
     assert_the_sum_alone_matters(step, size, records, with_record(records, [x, y]))
 
 
-# --- snapshots and result files --------------------------------------------------------------------------------------------
+# --- snapshots and result files -------------------------------------------------------------------
 
 
 @contextlib.contextmanager
@@ -169,19 +186,29 @@ def deafness():
 
 
 def changed(frame, evaluation=False):
-    """``frame`` with one record very different, in its target too, on the same side of the split."""
+    """``frame`` with one record very different, in its target too, on the same side of
+    the split.
+    """
     rows = training_rows(frame, evaluation)
     row, changed = rows[0], frame.copy()
     changed.loc[row, "ill"] = not frame.ill[row]
     for step in range(100):  # a row's content decides its side
-        changed.loc[row, ["dose", "age"]] = [step / 10, 0.0] if frame.dose[row] > 100 else [200.0 - step / 10, 100.0]
+        changed.loc[row, ["dose", "age"]] = (
+            [step / 10, 0.0] if frame.dose[row] > 100 else [200.0 - step / 10, 100.0]
+        )
         if training_rows(changed, evaluation) == rows:
             return changed
     raise AssertionError
 
 
 def dataset_of(frame):
-    return wb.data.from_frame(frame, target="ill", bounds={"dose": (0, 200), "age": (0, 100)}, unit="patient", name="clinic")
+    return wb.data.from_frame(
+        frame,
+        target="ill",
+        bounds={"dose": (0, 200), "age": (0, 100)},
+        unit="patient",
+        name="clinic",
+    )
 
 
 @dataclasses.dataclass
@@ -212,17 +239,31 @@ def fitted(frame, folder, **options):
     snapshots = {}
 
     def note(snapshot):
-        known = {name: value for name, value in dataclasses.asdict(snapshot).items() if "seconds" not in name}
+        known = {
+            name: value
+            for name, value in dataclasses.asdict(snapshot).items()
+            if "seconds" not in name
+        }
         snapshots[snapshot.step] = jax.tree.map(lambda leaf: np.asarray(leaf).tolist(), known)
 
     data = dataset_of(frame)
-    given = {"epsilon": 2.0, "iterations": 30, "clip": 5.0, "num_records": 300, "seed": 1, "on_snapshot": note, **options}
+    given = {
+        "epsilon": 2.0,
+        "iterations": 30,
+        "clip": 5.0,
+        "num_records": 300,
+        "seed": 1,
+        "on_snapshot": note,
+        **options,
+    }
     result = wb.fit("logistic", data, **grouped(given))
     dataclasses.replace(result, seconds=0.0, finished="then", spend="a random name").save(folder)
     files = {file.name: file.read_bytes() for file in folder.iterdir()}
     assert set(files) == {"result.json", "params.npz", "posterior.nc", "curves.png", "report.html"}
     # the file notes when it was made
-    files["posterior.nc"] = {name: values.tolist() for name, values in wb.load(folder).draws.items()}
+    files["posterior.nc"] = {
+        name: values.tolist() for name, values in wb.load(folder).draws.items()
+    }
     return Left(snapshots, files)
 
 
@@ -233,7 +274,9 @@ def deaf_fit(private_frame, tmp_path_factory):
 
 
 @pytest.mark.parametrize("evaluation", some_of([False, True]))
-def test_a_deaf_fit_leaves_the_same_whatever_a_record_is(deaf_fit, private_frame, tmp_path, evaluation):
+def test_a_deaf_fit_leaves_the_same_whatever_a_record_is(
+    deaf_fit, private_frame, tmp_path, evaluation
+):
     """Byte for byte. Evaluation records are private as well, and are not looked at."""
     with deafness():
         fitted(changed(private_frame, evaluation), tmp_path).assert_same(deaf_fit)
@@ -241,9 +284,13 @@ def test_a_deaf_fit_leaves_the_same_whatever_a_record_is(deaf_fit, private_frame
 
 @pytest.mark.thorough
 def test_a_deaf_fit_leaves_the_same_without_one_of_the_records(deaf_fit, private_frame, tmp_path):
-    """A record may be added or removed, so their number may not show where a number above it is declared."""
+    """A record may be added or removed, so their number may not show where a number above it is
+    declared.
+    """
     with deafness():
-        fitted(private_frame.drop(index=training_rows(private_frame)[100]), tmp_path).assert_same(deaf_fit)
+        fitted(private_frame.drop(index=training_rows(private_frame)[100]), tmp_path).assert_same(
+            deaf_fit
+        )
 
 
 @pytest.mark.thorough
@@ -251,8 +298,11 @@ def test_evaluation_records_show_where_the_user_asked_for_that(private_frame, tm
     """In the metrics alone, which every file marks as outside the guarantee."""
     with deafness():
         here = fitted(private_frame, tmp_path / "here", evaluate_private=True)
-        there = fitted(changed(private_frame, evaluation=True), tmp_path / "there", evaluate_private=True)
-    assert here.differences(there) == {"history", "metrics", "files", "digest"}  # the last two are hashes of what is written
+        there = fitted(
+            changed(private_frame, evaluation=True), tmp_path / "there", evaluate_private=True
+        )
+    # the last two are hashes of what is written
+    assert here.differences(there) == {"history", "metrics", "files", "digest"}
     assert {name for name, content in here.files.items() if content != there.files[name]} == {
         "result.json",
         "curves.png",
@@ -263,10 +313,15 @@ def test_evaluation_records_show_where_the_user_asked_for_that(private_frame, tm
 
 
 @pytest.mark.thorough
-def test_training_records_show_in_the_parameters_of_a_fit_that_hears(deaf_fit, private_frame, tmp_path):
-    """In these and in the noised counts alone: all else that a fit says of itself is as if it had no records."""
+def test_training_records_show_in_the_parameters_of_a_fit_that_hears(
+    deaf_fit, private_frame, tmp_path
+):
+    """In these and in the noised counts alone: all else that a fit says of itself is as if it had
+    no records.
+    """
     heard = fitted(private_frame, tmp_path)
-    assert heard.differences(deaf_fit) == {"gradient_norms", "files", "digest"}  # the others are hashes of what is written
+    # the others are hashes of what is written
+    assert heard.differences(deaf_fit) == {"gradient_norms", "files", "digest"}
     assert {name for name, content in heard.files.items() if content != deaf_fit.files[name]} == {
         "params.npz",
         "posterior.nc",
@@ -277,7 +332,7 @@ def test_training_records_show_in_the_parameters_of_a_fit_that_hears(deaf_fit, p
     assert heard.snapshots[30]["params"] != deaf_fit.snapshots[30]["params"]
 
 
-# --- what a screen shows ---------------------------------------------------------------------------------------------------
+# --- what a screen shows --------------------------------------------------------------------------
 
 
 class Output:
@@ -311,10 +366,19 @@ def panels_of(frame, monkeypatch, state):
     for number, part in enumerate(inside(screen.view)):
         for trait in ("value", "placeholder", "description", "options", "tooltip", "titles"):
             content = getattr(part, trait, None)
-            shown[number, trait] = bytes(content) if isinstance(content, memoryview) else repr(content)
-    names = {"posterior": screen.outcome.posterior, "picture": screen.outcome.image, "status": screen.live.status,
-             "curves": screen.live.curves, "sentences": screen.outcome.sentences}  # fmt: skip
-    shown |= {name: shown.pop((inside(screen.view).index(part), "value")) for name, part in names.items()}
+            shown[number, trait] = (
+                bytes(content) if isinstance(content, memoryview) else repr(content)
+            )
+    names = {
+        "posterior": screen.outcome.posterior,
+        "picture": screen.outcome.image,
+        "status": screen.live.status,
+        "curves": screen.live.curves,
+        "sentences": screen.outcome.sentences,
+    }
+    shown |= {
+        name: shown.pop((inside(screen.view).index(part), "value")) for name, part in names.items()
+    }
     assert "Done." in shown["status"]
     in_history = (inside(screen.view).index(screen.history.table), "value")
     for name in ("status", in_history):
@@ -330,15 +394,18 @@ def test_a_screen_shows_the_same_whatever_a_record_is(private_frame, monkeypatch
         there = panels_of(changed(private_frame), monkeypatch, tmp_path / "there")
     assert here == there
     heard = panels_of(private_frame, monkeypatch, tmp_path / "heard")
-    release = {"posterior", "picture", "curves", "kept", "sentences"}  # the sentences name what was learnt
+    # the sentences name what was learnt
+    release = {"posterior", "picture", "curves", "kept", "sentences"}
     assert {name for name, content in heard.items() if content != here[name]} == release
 
 
-# --- what a notebook prints ------------------------------------------------------------------------------------------------
+# --- what a notebook prints -----------------------------------------------------------------------
 
 
 def holds_record(text, planted):
-    """Whether ``text`` holds the planted dose, in its own unit or scaled, to four digits or more."""
+    """Whether ``text`` holds the planted dose, in its own unit or scaled, to four digits
+    or more.
+    """
     return any(f"{value:.6f}"[:6] in text for value in planted)
 
 
@@ -348,7 +415,16 @@ def test_what_a_notebook_prints_holds_no_record(private_data, planted, secret):
     session.prepared = prepared
     source = DataSource("clinic", "data", lambda: private_data, "clinic", False)
     chosen = Settings(model="logistic", data=source, privacy={"epsilon": 1.0})
-    for shown in (private_data, prepared, prepared.plan, session, session.progress(), result, chosen, chosen.key):
+    for shown in (
+        private_data,
+        prepared,
+        prepared.plan,
+        session,
+        session.progress(),
+        result,
+        chosen,
+        chosen.key,
+    ):
         for text in (repr(shown), str(shown), f"{shown}"):
             assert not holds_record(text, planted)
             assert "array" not in text

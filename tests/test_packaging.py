@@ -37,7 +37,9 @@ def test_environment_yml_has_the_same_dependencies_and_lower_bounds():
 
 def test_the_oldest_packages_that_are_tested_are_those_declared():
     pinned = dict(requirement.split("==") for requirement in bounds.oldest())
-    assert {name: f">={version}" for name, version in pinned.items()}.items() >= declared_to_pip().items()
+    assert {
+        name: f">={version}" for name, version in pinned.items()
+    }.items() >= declared_to_pip().items()
     assert {"cryptography", "pyarrow", "distributed"} <= pinned.keys()
 
 
@@ -48,13 +50,25 @@ def test_environment_yml_is_python_3_12_and_installs_the_package_itself():
 
 
 def test_owner_fixed_packages_are_dependencies():
-    fixed = {"jax", "numpyro", "fourier-accountant", "jupyterlab", "ipywidgets", "arviz", "scikit-learn", "matplotlib"}
+    fixed = {
+        "jax",
+        "numpyro",
+        "fourier-accountant",
+        "jupyterlab",
+        "ipywidgets",
+        "arviz",
+        "scikit-learn",
+        "matplotlib",
+    }
     assert fixed <= declared_to_pip().keys()
 
 
 def test_every_folder_of_code_is_installed():
     packages = set(PROJECT["tool"]["setuptools"]["packages"])
-    folders = {".".join(path.parent.relative_to(ROOT).parts) for path in (ROOT / "workbench").glob("**/__init__.py")}
+    folders = {
+        ".".join(path.parent.relative_to(ROOT).parts)
+        for path in (ROOT / "workbench").glob("**/__init__.py")
+    }
     assert packages == folders | {"workbench.gallery", "workbench.notebooks"}
 
 

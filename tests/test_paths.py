@@ -1,4 +1,6 @@
-"""Arguments that name a file or folder: what is no path, no regular file or a stranger's is refused in one sentence."""
+"""Arguments that name a file or folder: what is no path, no regular file or a stranger's is refused
+in one sentence.
+"""
 
 import os
 import pickle
@@ -31,9 +33,24 @@ DOORS = {
     "store": lambda path: Store(path).close(),
 }
 NO_PATHS = (
-    True, 3, 1.5, b"x", [], ["a"], {}, object(), np.zeros(3), float("nan"), "", "  ", "a\0b", "x" * 5000, len, ("a", "b"),
+    True,
+    3,
+    1.5,
+    b"x",
+    [],
+    ["a"],
+    {},
+    object(),
+    np.zeros(3),
+    float("nan"),
+    "",
+    "  ",
+    "a\0b",
+    "x" * 5000,
+    len,
+    ("a", "b"),
     "~nobody-of-this-name/x",
-)  # fmt: skip
+)
 
 
 @pytest.fixture(autouse=True)
@@ -77,7 +94,9 @@ def test_a_pipe_and_a_device_are_refused_at_once(door, kind, tmp_path):
 
 
 @pytest.mark.parametrize("kind", ["pipe", "device"])
-@pytest.mark.parametrize("name", ["result.json", "params.npz", "posterior.nc", "key", "step-000000000001.npz"])
+@pytest.mark.parametrize(
+    "name", ["result.json", "params.npz", "posterior.nc", "key", "step-000000000001.npz"]
+)
 def test_a_pipe_and_a_device_in_the_place_of_a_file_are_refused_at_once(done, tmp_path, kind, name):
     done.save(tmp_path)
     path = key_file() if name == "key" else tmp_path / name
@@ -86,7 +105,9 @@ def test_a_pipe_and_a_device_in_the_place_of_a_file_are_refused_at_once(done, tm
     os.mkfifo(path) if kind == "pipe" else path.symlink_to("/dev/zero")
     try:
         with pytest.raises(ArgumentError, match="regular file"):
-            secret_key() if name == "key" else wb.resume(tmp_path) if name.startswith("step") else wb.load(tmp_path)
+            secret_key() if name == "key" else wb.resume(tmp_path) if name.startswith(
+                "step"
+            ) else wb.load(tmp_path)
     finally:
         path.unlink()
 
@@ -98,7 +119,9 @@ class Code:
         return os.mkdir, ("was run",)
 
 
-@pytest.mark.parametrize("form", ["pickle", "objects", "an archive of text", "zip of a pickle", "npy", "text"])
+@pytest.mark.parametrize(
+    "form", ["pickle", "objects", "an archive of text", "zip of a pickle", "npy", "text"]
+)
 def test_a_file_of_somebody_else_is_refused_without_advice_to_run_it(form, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     path = tmp_path / "step-000000000001.npz"
@@ -113,11 +136,15 @@ def test_a_file_of_somebody_else_is_refused_without_advice_to_run_it(form, tmp_p
         path.write_text("hello")
     else:
         with zipfile.ZipFile(path, "w") as archive:
-            archive.writestr("facts.npy", b"hello" if form == "an archive of text" else pickle.dumps(Code()))
+            archive.writestr(
+                "facts.npy", b"hello" if form == "an archive of text" else pickle.dumps(Code())
+            )
     for door in (wb.resume, checkpoint.load_facts):
         with pytest.raises(ArgumentError, match=r"^path=") as error:
             door(path)
-        assert not any(word in str(error.value).lower() for word in ("pickle", "unsafe", "trust", "object"))
+        assert not any(
+            word in str(error.value).lower() for word in ("pickle", "unsafe", "trust", "object")
+        )
     assert not (tmp_path / "was run").exists()
 
 

@@ -10,7 +10,14 @@ from workbench.fitting.groups import Training
 @pytest.mark.usefixtures("made_up_steps")
 def test_made_up_fits_repeat_and_go_on_as_real_ones_do(private_data, monkeypatch):
     def prepared(seed):
-        return fits.prepare("logistic", private_data, epsilon=1.0, iterations=30, seed=seed, training=Training(average=True))
+        return fits.prepare(
+            "logistic",
+            private_data,
+            epsilon=1.0,
+            iterations=30,
+            seed=seed,
+            training=Training(average=True),
+        )
 
     def params(fit):
         result = fit.result()

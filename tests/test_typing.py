@@ -12,7 +12,9 @@ import pytest
 import workbench as wb
 
 PACKAGE = Path(wb.__file__).parent
-LAZY = [path for path in sorted(PACKAGE.glob("**/__init__.py")) if "def __getattr__" in path.read_text()]
+LAZY = [
+    path for path in sorted(PACKAGE.glob("**/__init__.py")) if "def __getattr__" in path.read_text()
+]
 MISTAKES = """
 import workbench as wb
 
@@ -55,18 +57,28 @@ def test_mypy_finds_every_mistake_in_a_users_file(tmp_path):
     (tmp_path / "user.py").write_text(MISTAKES)
     run = subprocess.run(
         [sys.executable, "-m", "mypy", str(tmp_path / "user.py")],
-        cwd=PACKAGE.parent, capture_output=True, text=True,
-    )  # fmt: skip
-    errors = [line.split("user.py:")[1] for line in run.stdout.splitlines() if "user.py:" in line and ": error:" in line]
+        cwd=PACKAGE.parent,
+        capture_output=True,
+        text=True,
+    )
+    errors = [
+        line.split("user.py:")[1]
+        for line in run.stdout.splitlines()
+        if "user.py:" in line and ": error:" in line
+    ]
     assert {int(error.split(":")[0]) for error in errors} == {4, 5, 6, 7, 8, 9, 10, 11}, run.stdout
 
 
 def test_an_editor_shows_the_arguments_of_fit():
     (signature,) = jedi.Interpreter("wb.fit(", [{"wb": wb}]).get_signatures()
-    assert {"model", "data", "epsilon", "delta", "iterations", "privacy"} <= {each.name for each in signature.params}
+    assert {"model", "data", "epsilon", "delta", "iterations", "privacy"} <= {
+        each.name for each in signature.params
+    }
 
 
-@pytest.mark.parametrize(("group", "name"), [("Privacy", "sampler"), ("Training", "draws"), ("Execution", "device")])
+@pytest.mark.parametrize(
+    ("group", "name"), [("Privacy", "sampler"), ("Training", "draws"), ("Execution", "device")]
+)
 def test_an_editor_shows_what_a_group_has(group, name):
     (in_notebook,) = jedi.Interpreter(f"wb.{group}(", [{"wb": wb}]).get_signatures()
     (in_file,) = jedi.Script(f"import workbench as wb\nwb.{group}(").get_signatures()
@@ -75,6 +87,8 @@ def test_an_editor_shows_what_a_group_has(group, name):
 
 
 def test_an_editor_completes_a_result():
-    code = 'import workbench as wb\nresult = wb.fit("logistic", "breast_cancer", epsilon=1.0)\nresult.'
+    code = (
+        'import workbench as wb\nresult = wb.fit("logistic", "breast_cancer", epsilon=1.0)\nresult.'
+    )
     members = {each.name for each in jedi.Script(code, path="user.py").complete()}
     assert {"summary", "coefficients", "guarantee", "predict", "save"} <= members

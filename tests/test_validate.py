@@ -49,7 +49,10 @@ def test_number_keeps_its_limits(limits, inside, outside, words):
 def test_message_is_one_line_with_the_name_the_value_and_all_limits():
     with pytest.raises(ArgumentError) as caught:
         _validate.number("sampling_rate", 1.5, above=0, at_most=1)
-    assert str(caught.value) == "sampling_rate=1.5: must be a finite number greater than 0 and at most 1."
+    assert (
+        str(caught.value)
+        == "sampling_rate=1.5: must be a finite number greater than 0 and at most 1."
+    )
 
 
 def test_error_carries_its_parts():
@@ -123,7 +126,11 @@ def test_integer_keeps_all_digits_of_a_long_one():
 
 
 @pytest.mark.parametrize(
-    "check", [lambda value: _validate.number("n", value), lambda value: _validate.integer("n", value, at_least=0)]
+    "check",
+    [
+        lambda value: _validate.number("n", value),
+        lambda value: _validate.integer("n", value, at_least=0),
+    ],
 )
 def test_an_integer_too_long_for_a_float_is_an_argument_error(check):
     with pytest.raises(ArgumentError):
@@ -161,7 +168,9 @@ def test_nearest_is_best_first():
     ],
 )
 def test_message_shows_any_value_on_one_line(value, shown):
-    assert str(ArgumentError("data", value, "must be another.")) == f"data={shown}: must be another."
+    assert (
+        str(ArgumentError("data", value, "must be another.")) == f"data={shown}: must be another."
+    )
 
 
 @pytest.mark.parametrize(
@@ -178,7 +187,9 @@ def test_every_check_refuses_what_holds_several_values_on_one_line(check, value)
     with pytest.raises(ArgumentError) as caught:
         check(value)
     # an error is kept and logged: of an array, which may hold records, it has the shape alone
-    assert caught.value.value is value or (isinstance(value, np.ndarray) and "shape (4, 5)" in caught.value.value)
+    assert caught.value.value is value or (
+        isinstance(value, np.ndarray) and "shape (4, 5)" in caught.value.value
+    )
     assert "\n" not in str(caught.value)
 
 
@@ -190,9 +201,14 @@ def test_a_seed_fits_into_a_ledger():
 
 
 def test_a_remedy_is_worded_by_code():
-    error = ArgumentError("epsilon", 3.0, "is above the cap.", code="over cap", remedy="Give over_cap=.")
+    error = ArgumentError(
+        "epsilon", 3.0, "is above the cap.", code="over cap", remedy="Give over_cap=."
+    )
     assert str(error) == "epsilon=3.0: is above the cap. Give over_cap=."
-    assert error.worded({"over cap": "Give --over-cap."}) == "epsilon=3.0: is above the cap. Give --over-cap."
+    assert (
+        error.worded({"over cap": "Give --over-cap."})
+        == "epsilon=3.0: is above the cap. Give --over-cap."
+    )
     assert error.explained({"over cap": "Write a reason."}) == "is above the cap. Write a reason."
     assert error.explained({"another": "No."}) == "is above the cap. Give over_cap=."
     assert error.expectation == "is above the cap."

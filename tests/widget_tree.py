@@ -3,11 +3,16 @@
 
 def inside(widget):
     """The widget and all that it holds, in the order of the screen."""
-    return [widget, *(found for child in getattr(widget, "children", ()) for found in inside(child))]
+    return [
+        widget,
+        *(found for child in getattr(widget, "children", ()) for found in inside(child)),
+    ]
 
 
 def seen_by_a_user(screen):
-    """The screen, after a user has opened and closed each of its parts: some are sent, and in its tree, only then."""
+    """The screen, after a user has opened and closed each of its parts: some are sent, and in its
+    tree, only then.
+    """
     for title in screen.tabs._parts:
         screen.tabs.open = title
     screen.tabs.open = ""

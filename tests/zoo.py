@@ -1,6 +1,7 @@
 """Small NumPyro models and guides that the tests share: record arrays first, then ``num_records``.
 
-Beside each stands what is known about it in closed form, in NumPy or plain JAX, for the tests to compare with.
+Beside each stands what is known about it in closed form, in NumPy or plain JAX, for the tests to
+compare with.
 """
 
 from __future__ import annotations
@@ -38,7 +39,9 @@ def shapes_of(*arrays):
 
 
 class Drawn(handlers.Messenger):
-    """Values of the latents that are drawn in its context, by site; in a scan as they come out of it."""
+    """Values of the latents that are drawn in its context, by site; in a scan as they come out of
+    it.
+    """
 
     def __enter__(self):
         super().__enter__()
@@ -51,22 +54,28 @@ class Drawn(handlers.Messenger):
 
 
 def mean_field(**shapes):
-    """A guide of independent normals, ``{site: shape}``; quicker to make than an automatic one, for tests."""
+    """A guide of independent normals, ``{site: shape}``; quicker to make than an automatic one, for
+    tests.
+    """
 
     def guide(*records, num_records=None, **static):
         for name, shape in shapes.items():
             loc = numpyro.param(f"{name}_loc", jnp.full(shape, 0.1))
-            scale = numpyro.param(f"{name}_scale", jnp.full(shape, 0.4), constraint=constraints.positive)
+            scale = numpyro.param(
+                f"{name}_scale", jnp.full(shape, 0.4), constraint=constraints.positive
+            )
             numpyro.sample(name, dist.Normal(loc, scale).to_event(len(shape)))
 
     return guide
 
 
-# --- logistic regression --------------------------------------------------------------------------------------------
+# --- logistic regression --------------------------------------------------------------------------
 
 
 def logistic(x, y=None, num_records=None):
-    weights = numpyro.sample("weights", dist.Normal(0, PRIOR_SCALE).expand([x.shape[-1]]).to_event(1))
+    weights = numpyro.sample(
+        "weights", dist.Normal(0, PRIOR_SCALE).expand([x.shape[-1]]).to_event(1)
+    )
     intercept = numpyro.sample("intercept", dist.Normal(0, PRIOR_SCALE))
     with numpyro.plate("records", num_records, subsample_size=x.shape[0]):
         numpyro.sample("y", dist.Bernoulli(logits=x @ weights + intercept), obs=y)
@@ -75,7 +84,9 @@ def logistic(x, y=None, num_records=None):
 def logistic_guide(x, y=None, num_records=None):
     for name, shape in (("weights", (x.shape[-1],)), ("intercept", ())):
         loc = numpyro.param(f"{name}_loc", jnp.zeros(shape))
-        scale = numpyro.param(f"{name}_scale", jnp.full(shape, 0.1), constraint=constraints.positive)
+        scale = numpyro.param(
+            f"{name}_scale", jnp.full(shape, 0.1), constraint=constraints.positive
+        )
         numpyro.sample(name, dist.Normal(loc, scale).to_event(len(shape)))
 
 
@@ -93,11 +104,13 @@ def logistic_losses(weights, intercept, x, y):
     return np.logaddexp(0, logits) - np.asarray(y) * logits
 
 
-# --- a hyper-parameter that enters no record -----------------------------------------------------------------------
+# --- a hyper-parameter that enters no record ------------------------------------------------------
 
 
 def hierarchical(x, y=None, num_records=None):
-    """Logistic regression whose weights share an unknown prior scale: given the weights, no record depends on it."""
+    """Logistic regression whose weights share an unknown prior scale: given the weights, no record
+    depends on it.
+    """
     scale = numpyro.sample("scale", dist.HalfNormal(1.0))
     weights = numpyro.sample("weights", dist.Normal(0, scale).expand([x.shape[-1]]).to_event(1))
     with numpyro.plate("records", num_records, subsample_size=x.shape[0]):
@@ -109,11 +122,13 @@ def hierarchical_guide(x, y=None, num_records=None):
     width = numpyro.param("scale_width", 0.1, constraint=constraints.positive)
     numpyro.sample("scale", dist.LogNormal(loc, width))
     weights_loc = numpyro.param("weights_loc", jnp.zeros(x.shape[-1]))
-    weights_scale = numpyro.param("weights_scale", jnp.full(x.shape[-1], 0.1), constraint=constraints.positive)
+    weights_scale = numpyro.param(
+        "weights_scale", jnp.full(x.shape[-1], 0.1), constraint=constraints.positive
+    )
     numpyro.sample("weights", dist.Normal(weights_loc, weights_scale).to_event(1))
 
 
-# --- a mean with a conjugate prior -----------------------------------------------------------------------------------
+# --- a mean with a conjugate prior ----------------------------------------------------------------
 
 
 def normal_mean(x, num_records=None):
@@ -138,12 +153,16 @@ def normal_mean_posterior(x):
     return float(np.sum(x, dtype=np.float64)) / precision, precision**-0.5
 
 
-# --- grouped records (experiments.md E1) -----------------------------------------------------------------------------
+# --- grouped records (experiments.md E1) ----------------------------------------------------------
 
 
 def grouped_logistic(x, group, y=None, num_records=None, group_features=None):
-    """Each group has weights of its own around what its public features predict; a record looks its group's up."""
-    effects = numpyro.sample("effects", dist.Normal(0, 4).expand([x.shape[-1], group_features.shape[-1]]).to_event(2))
+    """Each group has weights of its own around what its public features predict; a record looks its
+    group's up.
+    """
+    effects = numpyro.sample(
+        "effects", dist.Normal(0, 4).expand([x.shape[-1], group_features.shape[-1]]).to_event(2)
+    )
     with numpyro.plate("groups", len(group_features)):
         weights = numpyro.sample("weights", dist.Normal(group_features @ effects.T, 1).to_event(1))
     with numpyro.plate("records", num_records, subsample_size=len(x)):
@@ -158,7 +177,7 @@ def grouped_guide(x, group, y=None, num_records=None, group_features=None):
         numpyro.sample("weights", dist.Normal(loc, scale).to_event(1))
 
 
-# --- other models without local latents -------------------------------------------------------------------------------
+# --- other models without local latents -----------------------------------------------------------
 
 
 def gaussian_mixture(x, num_records=None, num_components=3):
@@ -173,7 +192,9 @@ def gaussian_mixture(x, num_records=None, num_components=3):
 
 
 def linear_regression(x, offset, precision, y=None, num_records=None):
-    """Four data arguments: each record brings its own offset and the precision of its measurement."""
+    """Four data arguments: each record brings its own offset and the precision of
+    its measurement.
+    """
     weights = numpyro.sample("weights", dist.Normal(0, 2).expand([x.shape[-1]]).to_event(1))
     width = numpyro.sample("width", dist.HalfNormal(1))
     with numpyro.plate("records", num_records, subsample_size=len(x)):
@@ -182,7 +203,9 @@ def linear_regression(x, offset, precision, y=None, num_records=None):
 
 def spline(x, y=None, num_records=None, knots=None, degree=1, link="identity"):
     """Static keyword arguments: a public array, a whole number and a word."""
-    coefficients = numpyro.sample("coefficients", dist.Normal(0, 1).expand([len(knots)]).to_event(1))
+    coefficients = numpyro.sample(
+        "coefficients", dist.Normal(0, 1).expand([len(knots)]).to_event(1)
+    )
     basis = jnp.maximum(x[:, None] - knots, 0) ** degree
     mean = {"identity": lambda value: value, "exp": jnp.exp}[link](basis @ coefficients)
     with numpyro.plate("records", num_records, subsample_size=len(x)):
@@ -195,12 +218,18 @@ def growth_curves(x, length, num_records=None):
     width = numpyro.sample("width", dist.LogNormal(0, 0.3))
     times = jnp.arange(x.shape[1])
     records = numpyro.plate("records", num_records, subsample_size=len(x), dim=-2)
-    with records, numpyro.plate("times", x.shape[1], dim=-1), numpyro.handlers.mask(mask=times < length[:, None]):
+    with (
+        records,
+        numpyro.plate("times", x.shape[1], dim=-1),
+        numpyro.handlers.mask(mask=times < length[:, None]),
+    ):
         numpyro.sample("x", dist.Normal(slope * times, width), obs=x)
 
 
 def bigrams(tokens, num_records=None, vocabulary=5):
-    """A record is a sentence: every token looks up a row of the table that predicts the next one."""
+    """A record is a sentence: every token looks up a row of the table that predicts the
+    next one.
+    """
     table = numpyro.sample("table", dist.Normal(0, 1).expand([vocabulary, vocabulary]).to_event(2))
     before, after = tokens[:, :-1], tokens[:, 1:]
     records = numpyro.plate("records", num_records, subsample_size=len(tokens), dim=-2)
@@ -209,7 +238,9 @@ def bigrams(tokens, num_records=None, vocabulary=5):
 
 
 class ZeroInflatedPoisson(dist.Distribution):
-    """A count that is always zero with probability 1 / (1 + exp(-gate)); whether it is, is summed out."""
+    """A count that is always zero with probability 1 / (1 + exp(-gate)); whether it is, is summed
+    out.
+    """
 
     arg_constraints = {"gate": constraints.real, "rate": constraints.positive}  # noqa: RUF012 (numpyro's convention)
     support = constraints.nonnegative_integer
@@ -232,7 +263,7 @@ def visits(x, count=None, num_records=None):
         numpyro.sample("count", ZeroInflatedPoisson(gate, jnp.exp(x @ weights)), obs=count)
 
 
-# --- handlers around or inside a model --------------------------------------------------------------------------------
+# --- handlers around or inside a model ------------------------------------------------------------
 
 
 def tempered(x, y=None, num_records=None):
@@ -243,7 +274,10 @@ def tempered(x, y=None, num_records=None):
 def weighted(x, weight, num_records=None):
     """Every record counts as often as its weight says."""
     mean = numpyro.sample("mean", dist.Normal(0, PRIOR_SCALE))
-    with numpyro.plate("records", num_records, subsample_size=len(x)), numpyro.handlers.scale(scale=weight):
+    with (
+        numpyro.plate("records", num_records, subsample_size=len(x)),
+        numpyro.handlers.scale(scale=weight),
+    ):
         numpyro.sample("x", dist.Normal(mean, 1), obs=x)
 
 
@@ -258,7 +292,10 @@ def weighted_times(x, weight, num_records=None):
 def partly_observed(x, seen, num_records=None):
     """A record whose value is missing says nothing."""
     mean = numpyro.sample("mean", dist.Normal(0, PRIOR_SCALE))
-    with numpyro.plate("records", num_records, subsample_size=len(x)), numpyro.handlers.mask(mask=seen):
+    with (
+        numpyro.plate("records", num_records, subsample_size=len(x)),
+        numpyro.handlers.mask(mask=seen),
+    ):
         numpyro.sample("x", dist.Normal(mean, 1), obs=x)
 
 
@@ -276,7 +313,7 @@ def without_centring():
     return numpyro.handlers.reparam(random_effects, config={"effects": LocScaleReparam(centered=0)})
 
 
-# --- local latents ----------------------------------------------------------------------------------------------------
+# --- local latents --------------------------------------------------------------------------------
 
 
 def noisy_means(x, num_records=None):
@@ -296,7 +333,9 @@ def noisy_means_guide(x, num_records=None):
 
 
 def levels(x, num_records=None):
-    """A latent level for each record and a latent state for each of its time points, an inner plate."""
+    """A latent level for each record and a latent state for each of its time points, an inner
+    plate.
+    """
     mean = numpyro.sample("mean", dist.Normal(0, PRIOR_SCALE))
     with numpyro.plate("records", num_records, subsample_size=len(x), dim=-2):
         level = numpyro.sample("level", dist.Normal(mean, 1))
@@ -310,18 +349,22 @@ def levels_guide(x, num_records=None):
     slopes = numpyro.param("slopes", jnp.array([0.5, 0.6]))
     widths = numpyro.param("widths", jnp.array([0.3, 0.4]), constraint=constraints.positive)
     with numpyro.plate("records", num_records, subsample_size=len(x), dim=-2):
-        numpyro.sample("level", dist.Normal(slopes[0] * jnp.mean(x, axis=1, keepdims=True), widths[0]))
+        numpyro.sample(
+            "level", dist.Normal(slopes[0] * jnp.mean(x, axis=1, keepdims=True), widths[0])
+        )
         with numpyro.plate("times", x.shape[1], dim=-1):
             numpyro.sample("state", dist.Normal(slopes[1] * x, widths[1]))
 
 
-# --- variational auto-encoders, by where their networks come from -----------------------------------------------------
+# --- variational auto-encoders, by where their networks come from ---------------------------------
 
 PIXELS, HIDDEN, CODE = 5, 4, 2
 
 
 def vae(network):
-    """A variational auto-encoder; ``network(name, inputs, outputs)`` declares a network and returns its function."""
+    """A variational auto-encoder; ``network(name, inputs, outputs)`` declares a network and returns
+    its function.
+    """
 
     def model(x, num_records=None):
         decode = network("decoder", CODE, PIXELS)
@@ -354,7 +397,9 @@ def stax_network(name, inputs, outputs):
     """``numpyro.module``, from before numpyro.contrib.module."""
     from jax.example_libraries import stax
 
-    return numpyro.module(name, stax.serial(stax.Dense(HIDDEN), stax.Softplus, stax.Dense(outputs)), (-1, inputs))
+    return numpyro.module(
+        name, stax.serial(stax.Dense(HIDDEN), stax.Softplus, stax.Dense(outputs)), (-1, inputs)
+    )
 
 
 def flax_network(name, inputs, outputs):
@@ -379,11 +424,14 @@ def nnx_vae():
             return self.second(nnx.gelu(self.first(x)))
 
     rngs = nnx.Rngs(0)
-    networks = {"decoder": Perceptron(CODE, PIXELS, rngs), "encoder": Perceptron(PIXELS, 2 * CODE, rngs)}
+    networks = {
+        "decoder": Perceptron(CODE, PIXELS, rngs),
+        "encoder": Perceptron(PIXELS, 2 * CODE, rngs),
+    }
     return vae(lambda name, inputs, outputs: nnx_module(name, networks[name]))
 
 
-# --- all of them ------------------------------------------------------------------------------------------------------
+# --- all of them ----------------------------------------------------------------------------------
 
 NUM_RECORDS = 6
 
@@ -392,10 +440,12 @@ NUM_RECORDS = 6
 class Case:
     """A model and guide with records and static keyword arguments.
 
-    :param build: makes model and guide. :param make_records: what ``records`` returns, from a NumPy generator.
+    :param build: makes model and guide. :param make_records: what ``records`` returns, from a NumPy
+        generator.
     :param shared: the names in u. :param static: keyword arguments besides num_records.
     :param has_local_latents: whether a record's loss needs base noise.
-    :param covers_all_latents: False where the guide leaves latents to the model; numpyro counts their prior, we do not.
+    :param covers_all_latents: False where the guide leaves latents to the model; numpyro counts
+        their prior, we do not.
     """
 
     build: Callable
@@ -411,7 +461,9 @@ class Case:
 
 
 def _wide(width, tree):
-    return jax.tree.map(lambda leaf: leaf.astype(width) if np.issubdtype(leaf.dtype, np.floating) else leaf, tree)
+    return jax.tree.map(
+        lambda leaf: leaf.astype(width) if np.issubdtype(leaf.dtype, np.floating) else leaf, tree
+    )
 
 
 def automatic(make_guide, make_model, **options):
@@ -442,7 +494,11 @@ def _values_with_weights(random):
 
 def _in_groups(random):
     x = random.normal(size=(NUM_RECORDS, 2))
-    return x, random.integers(0, 3, NUM_RECORDS, np.int32), random.integers(0, 2, NUM_RECORDS, np.int32)
+    return (
+        x,
+        random.integers(0, 3, NUM_RECORDS, np.int32),
+        random.integers(0, 2, NUM_RECORDS, np.int32),
+    )
 
 
 def _images(random):
@@ -452,13 +508,19 @@ def _images(random):
 _GROUP_FEATURES = {"group_features": np.array([[1.0, 0.5], [-0.3, 0.8], [0.2, -1.0]], np.float32)}
 _LOGISTIC_SHARED = ("intercept", "weights")
 _PLAIN_SHARED = tuple(
-    f"{name}_{part}" for name in ("decoder", "encoder") for part in ("first", "first_shift", "second", "second_shift")
+    f"{name}_{part}"
+    for name in ("decoder", "encoder")
+    for part in ("first", "first_shift", "second", "second_shift")
 )
 
 ZOO = {
     "logistic": Case(lambda: (logistic, logistic_guide), _with_labels, _LOGISTIC_SHARED),
-    "logistic AutoNormal": Case(automatic(AutoNormal, lambda: logistic), _with_labels, _LOGISTIC_SHARED),
-    "logistic AutoDiagonalNormal": Case(feasible(AutoDiagonalNormal, lambda: logistic), _with_labels, _LOGISTIC_SHARED),
+    "logistic AutoNormal": Case(
+        automatic(AutoNormal, lambda: logistic), _with_labels, _LOGISTIC_SHARED
+    ),
+    "logistic AutoDiagonalNormal": Case(
+        feasible(AutoDiagonalNormal, lambda: logistic), _with_labels, _LOGISTIC_SHARED
+    ),
     "logistic AutoLowRankMultivariateNormal": Case(
         feasible(AutoLowRankMultivariateNormal, lambda: logistic), _with_labels, _LOGISTIC_SHARED
     ),
@@ -466,7 +528,9 @@ ZOO = {
         feasible(AutoMultivariateNormal, lambda: logistic), _with_labels, _LOGISTIC_SHARED
     ),
     "hierarchical": Case(lambda: (hierarchical, hierarchical_guide), _with_labels, ("weights",)),
-    "grouped logistic": Case(lambda: (grouped_logistic, grouped_guide), _in_groups, ("weights",), _GROUP_FEATURES),
+    "grouped logistic": Case(
+        lambda: (grouped_logistic, grouped_guide), _in_groups, ("weights",), _GROUP_FEATURES
+    ),
     "grouped logistic without a guide for the groups": Case(
         lambda: (grouped_logistic, mean_field(effects=(2, 2))),
         _in_groups,
@@ -498,7 +562,10 @@ ZOO = {
     ),
     "growth curves": Case(
         feasible(AutoDiagonalNormal, lambda: growth_curves),
-        lambda random: (random.normal(size=(NUM_RECORDS, 4)), np.array([4, 1, 3, 2, 4, 2], np.int32)),
+        lambda random: (
+            random.normal(size=(NUM_RECORDS, 4)),
+            np.array([4, 1, 3, 2, 4, 2], np.int32),
+        ),
         ("slope", "width"),
     ),
     "bigrams": Case(
@@ -509,28 +576,45 @@ ZOO = {
     ),
     "zero-inflated Poisson": Case(
         feasible(AutoNormal, lambda: visits),
-        lambda random: (random.uniform(-1, 1, (NUM_RECORDS, 2)), np.array([0, 3, 0, 1, 0, 2], np.int32)),
+        lambda random: (
+            random.uniform(-1, 1, (NUM_RECORDS, 2)),
+            np.array([0, 3, 0, 1, 0, 2], np.int32),
+        ),
         ("gate", "weights"),
     ),
     "scale": Case(lambda: (tempered, logistic_guide), _with_labels, _LOGISTIC_SHARED),
-    "weights of records": Case(lambda: (weighted, mean_field(mean=())), _values_with_weights, ("mean",)),
+    "weights of records": Case(
+        lambda: (weighted, mean_field(mean=())), _values_with_weights, ("mean",)
+    ),
     "weights of time points": Case(
         lambda: (weighted_times, mean_field(mean=())),
-        lambda random: (random.normal(size=(NUM_RECORDS, 3)), random.uniform(0.5, 2, (NUM_RECORDS, 3))),
+        lambda random: (
+            random.normal(size=(NUM_RECORDS, 3)),
+            random.uniform(0.5, 2, (NUM_RECORDS, 3)),
+        ),
         ("mean",),
     ),
     "mask": Case(
         lambda: (partly_observed, mean_field(mean=())),
-        lambda random: (random.normal(size=NUM_RECORDS), np.array([True, True, True, False, True, True])),
+        lambda random: (
+            random.normal(size=NUM_RECORDS),
+            np.array([True, True, True, False, True, True]),
+        ),
         ("mean",),
     ),
     "reparam": Case(
         feasible(AutoNormal, without_centring),
-        lambda random: (random.normal(size=NUM_RECORDS), random.integers(0, 3, NUM_RECORDS, np.int32)),
+        lambda random: (
+            random.normal(size=NUM_RECORDS),
+            random.integers(0, 3, NUM_RECORDS, np.int32),
+        ),
         ("effects_decentered", "mean", "spread"),
     ),
     "local latents": Case(
-        lambda: (noisy_means, noisy_means_guide), _values, ("mean", "shift", "slope", "width"), has_local_latents=True
+        lambda: (noisy_means, noisy_means_guide),
+        _values,
+        ("mean", "shift", "slope", "width"),
+        has_local_latents=True,
     ),
     "local latents in an inner plate": Case(
         lambda: (levels, levels_guide),
@@ -540,29 +624,42 @@ ZOO = {
     ),
     "vae": Case(lambda: vae(plain_network), _images, _PLAIN_SHARED, has_local_latents=True),
     "vae numpyro.module": Case(
-        lambda: vae(stax_network), _images, ("decoder$params", "encoder$params"), has_local_latents=True
+        lambda: vae(stax_network),
+        _images,
+        ("decoder$params", "encoder$params"),
+        has_local_latents=True,
     ),
     "vae flax_module": Case(
-        lambda: vae(flax_network), _images, ("decoder$params", "encoder$params"), has_local_latents=True
+        lambda: vae(flax_network),
+        _images,
+        ("decoder$params", "encoder$params"),
+        has_local_latents=True,
     ),
-    "vae nnx_module": Case(nnx_vae, _images, ("decoder$params", "encoder$params"), has_local_latents=True),
+    "vae nnx_module": Case(
+        nnx_vae, _images, ("decoder$params", "encoder$params"), has_local_latents=True
+    ),
 }
 
 
 @functools.cache
 def split_case(name):
-    """``ZOO[name]`` split, once for all tests: the starting point of an automatic guide takes seconds to find.
+    """``ZOO[name]`` split, once for all tests: the starting point of an automatic guide takes
+    seconds to find.
 
     In single precision, whichever test asks first: what is kept here serves tests of both.
     """
     case = ZOO[name]
     shapes = shapes_of(*case.records())
     with jax.enable_x64(False):
-        return split(*case.build(), jax.random.key(5), shapes, num_records=NUM_RECORDS, static=case.static)
+        return split(
+            *case.build(), jax.random.key(5), shapes, num_records=NUM_RECORDS, static=case.static
+        )
 
 
 def split_case_in_double_precision(name):
     """``split_case(name)`` for use inside ``jax.enable_x64(True)``."""
     single = split_case(name)
-    wide = {field: _wide(np.float64, getattr(single, field)) for field in ("initial", "blank_record")}
+    wide = {
+        field: _wide(np.float64, getattr(single, field)) for field in ("initial", "blank_record")
+    }
     return dataclasses.replace(single, **wide)

@@ -1,4 +1,5 @@
-"""DP-VI workbench: differentially private Bayesian models, from a widget, a notebook, Python or the shell.
+"""DP-VI workbench: differentially private Bayesian models, from a widget, a notebook, Python or the
+shell.
 
 Names load on first use, so ``import workbench`` starts no JAX and no plotting library.
 """
@@ -38,7 +39,17 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 _ROOMS = (
-    *("clipping", "data", "inference", "ledger", "models", "noise", "plots", "posterior", "privacy"),
+    *(
+        "clipping",
+        "data",
+        "inference",
+        "ledger",
+        "models",
+        "noise",
+        "plots",
+        "posterior",
+        "privacy",
+    ),
     *("results", "sampling", "sklearn", "sweeps", "teaching", "widgets"),
 )
 _NAMES = {

@@ -1,4 +1,6 @@
-"""``workbench`` in the shell, and ``python -m workbench``: Ctrl-C is taken care of before anything else is imported."""
+"""``workbench`` in the shell, and ``python -m workbench``: Ctrl-C is taken care of before anything
+else is imported.
+"""
 
 import sys
 

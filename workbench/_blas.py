@@ -15,6 +15,8 @@ _LOCK = threading.Lock()  # two threads that both set the number and set it back
 
 @contextlib.contextmanager
 def one_thread() -> Iterator[None]:
-    """NumPy takes one thread of the process: for small matrices several take ten times the processor time, waiting."""
+    """NumPy takes one thread of the process: for small matrices several take ten times the
+    processor time, waiting.
+    """
     with _LOCK, threadpool_limits(1, "blas"):
         yield

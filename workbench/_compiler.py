@@ -12,16 +12,22 @@ import jax
 __all__ = ["compiler_options"]
 
 _FEW_CALLS = 100_000  # of a step: until then, a longer compilation takes more time than it saves
-_SHORT = 64  # coordinates up to which YNNPACK's reductions of many short rows are slow (up to ten times)
+_SHORT = (
+    64  # coordinates up to which YNNPACK's reductions of many short rows are slow (up to ten times)
+)
 
 
-def compiler_options(platform: str, noise_size: int, level: int = 1, *, calls: float = math.inf) -> dict[str, Any]:
-    """Options with which small models compile on CPUs in three quarters of the time, and step as quickly or quicker.
+def compiler_options(
+    platform: str, noise_size: int, level: int = 1, *, calls: float = math.inf
+) -> dict[str, Any]:
+    """Options with which small models compile on CPUs in three quarters of the time, and step as
+    quickly or quicker.
 
     Those that this jaxlib does not know are left out.
 
     :param level: of optimisation; 2 where many steps are worth a longer compilation.
-    :param calls: about how many there will be. A few compile in half of the time, and take up to a sixth longer each.
+    :param calls: about how many there will be. A few compile in half of the time, and take up to a
+        sixth longer each.
     """
     if platform != "cpu" or noise_size > _SHORT:
         return {}

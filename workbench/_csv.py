@@ -1,4 +1,6 @@
-"""CSV files that are safe in spreadsheets: text that a spreadsheet would run as a formula stays text."""
+"""CSV files that are safe in spreadsheets: text that a spreadsheet would run as a formula stays
+text.
+"""
 
 from __future__ import annotations
 
@@ -10,12 +12,14 @@ if TYPE_CHECKING:
 
 __all__ = ["inert", "to_csv"]
 
-_FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n", "\uff1d", "\uff0b", "\uff0d", "\uff20")  # the last four: full-width
+# the last four: full-width
+_FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n", "\uff1d", "\uff0b", "\uff0d", "\uff20")
 _NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?", re.ASCII)
 
 
 def inert(value: Any) -> Any:
-    """A cell's value. Text that begins like a formula, and is not a number, gets a leading apostrophe.
+    """A cell's value. Text that begins like a formula, and is not a number, gets a leading
+    apostrophe.
 
     The characters are from OWASP's page on CSV injection.
     """
@@ -29,5 +33,7 @@ def to_csv(table: pd.DataFrame, **options: Any) -> str:
 
     :param options: of ``DataFrame.to_csv``.
     """
-    shown = table.apply(lambda column: column if column.dtype.kind in "biufc" else column.astype(object).map(inert))
+    shown = table.apply(
+        lambda column: column if column.dtype.kind in "biufc" else column.astype(object).map(inert)
+    )
     return str(shown.set_axis(list(map(inert, table.columns)), axis=1).to_csv(**options))

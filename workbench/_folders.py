@@ -1,4 +1,6 @@
-"""The user's folders in which the workbench keeps its files, and files that are read and written whole."""
+"""The user's folders in which the workbench keeps its files, and files that are read and written
+whole.
+"""
 
 from __future__ import annotations
 
@@ -16,28 +18,38 @@ _NAME = "dpvi-workbench"
 
 
 def cache() -> Path:
-    """The folder for files that can be made again: ``dpvi-workbench`` under ``$XDG_CACHE_HOME`` or ``~/.cache``."""
+    """The folder for files that can be made again: ``dpvi-workbench`` under ``$XDG_CACHE_HOME`` or
+    ``~/.cache``.
+    """
     return _under("XDG_CACHE_HOME", "~/.cache") / _NAME
 
 
 def state() -> Path:
-    """The folder for other files: ``$WORKBENCH_STATE``, or else ``dpvi-workbench`` in the user's application data.
+    """The folder for other files: ``$WORKBENCH_STATE``, or else ``dpvi-workbench`` in the user's
+    application data.
 
-    Application data are in ``$XDG_DATA_HOME`` or ``~/.local/share``, on macOS ``~/Library/Application Support``, on Windows
-    ``%LOCALAPPDATA%``.
+    Application data are in ``$XDG_DATA_HOME`` or ``~/.local/share``, on macOS
+    ``~/Library/Application Support``, on Windows ``%LOCALAPPDATA%``.
     """
     chosen = os.environ.get("WORKBENCH_STATE")
     if chosen:
         return Path(chosen).expanduser()
     if sys.platform == "win32":
         return _under("LOCALAPPDATA", "~/AppData/Local") / _NAME
-    return _under("XDG_DATA_HOME", "~/Library/Application Support" if sys.platform == "darwin" else "~/.local/share") / _NAME
+    return (
+        _under(
+            "XDG_DATA_HOME",
+            "~/Library/Application Support" if sys.platform == "darwin" else "~/.local/share",
+        )
+        / _NAME
+    )
 
 
 def title_of(path: str | Path) -> str:
     """The name of a file without suffixes, in letters that are printed.
 
-    Its bytes are read as UTF-8 whatever the locale is, which may know no accents; other bytes are written as \\xe9.
+    Its bytes are read as UTF-8 whatever the locale is, which may know no accents; other bytes are
+    written as \\xe9.
     """
     return os.fsencode(Path(path).name.split(".")[0]).decode("utf-8", "backslashreplace")
 
@@ -61,7 +73,9 @@ def put_new(partial: Path, path: Path) -> bool:
 
 
 def flush(path: Path) -> None:
-    """Wait until a file or folder is on the disk. :raises PermissionError: for a folder on Windows, which opens none."""
+    """Wait until a file or folder is on the disk. :raises PermissionError: for a folder on Windows,
+    which opens none.
+    """
     handle = os.open(path, os.O_RDONLY)
     try:
         os.fsync(handle)

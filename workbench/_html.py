@@ -1,11 +1,25 @@
-"""HTML for notebooks, screens and objects that show themselves: in the colours of the page, with all text escaped here."""
+"""HTML for notebooks, screens and objects that show themselves: in the colours of the page, with
+all text escaped here.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from html import escape
 
-__all__ = ["BORDER", "INK", "QUIET", "badge", "box", "code", "escape", "note", "quiet", "sentence", "table"]
+__all__ = [
+    "BORDER",
+    "INK",
+    "QUIET",
+    "badge",
+    "box",
+    "code",
+    "escape",
+    "note",
+    "quiet",
+    "sentence",
+    "table",
+]
 
 # Outside a screen the second colour counts.
 INK, QUIET = "var(--dpvi-ink, inherit)", "var(--dpvi-quiet, inherit)"
@@ -24,16 +38,24 @@ def quiet(*texts: str) -> str:
 
 def note(first: str, rest: str = "", after: str = "") -> str:
     """A line with a bold beginning. :param after: HTML at its end."""
-    return f'<div style="color:{INK};line-height:1.4"><b>{escape(first)}</b> {escape(rest)}{after}</div>'
+    return (
+        f'<div style="color:{INK};line-height:1.4"><b>{escape(first)}</b> '
+        f"{escape(rest)}{after}</div>"
+    )
 
 
 def badge(label: str) -> str:
     """The label "covered", "public data" or "outside the guarantee" in a frame."""
     outside = label == "outside the guarantee"
     # outside a screen in the colour of the text, because small letters need the contrast
-    colour, sign = ("var(--dpvi-alert, currentColor)", "⚠ ") if outside else ("var(--dpvi-accent, currentColor)", "")
+    colour, sign = (
+        ("var(--dpvi-alert, currentColor)", "⚠ ")
+        if outside
+        else ("var(--dpvi-accent, currentColor)", "")
+    )
     return (
-        f' <span style="border:1px solid {colour};border-radius:10px;padding:0 .6em;color:{colour};font-size:.9em">'
+        f' <span style="border:1px solid {colour};border-radius:10px;padding:0 '
+        f'.6em;color:{colour};font-size:.9em">'
         f"{sign}{escape(label)}</span>"
     )
 
@@ -52,7 +74,8 @@ def table(
 ) -> str:
     """A table whose first column is aligned left, and the others right if they are ``numbers``.
 
-    :param named: whether cells have the names of their columns, for narrow pages that show each row as a block.
+    :param named: whether cells have the names of their columns, for narrow pages that show each row
+        as a block.
     """
     sides = ["left", *["right" if numbers else "left"] * (len(columns) - 1)]
     names = [f' data-column="{escape(column)}"' if named else "" for column in columns]
@@ -60,7 +83,8 @@ def table(
     def line(cells: Sequence[str], tag: str) -> str:
         style = "padding:1px 10px 1px 0;vertical-align:top;background:transparent"
         return "".join(
-            f"<{tag}{name if tag == 'td' else ''} style='text-align:{side};{style}'>{escape(cell)}</{tag}>"
+            f"<{tag}{name if tag == 'td' else ''} "
+            f"style='text-align:{side};{style}'>{escape(cell)}</{tag}>"
             for side, name, cell in zip(sides, names, cells, strict=True)
         )
 
@@ -73,5 +97,7 @@ def table(
 
 def box(*parts: str) -> str:
     """``parts`` (HTML) beside a line."""
-    style = f"border-left:4px solid {BORDER};padding:.1em 1em;margin:.4em 0;max-width:72em;color:{INK}"
+    style = (
+        f"border-left:4px solid {BORDER};padding:.1em 1em;margin:.4em 0;max-width:72em;color:{INK}"
+    )
     return f'<div style="{style}">{"".join(parts)}</div>'

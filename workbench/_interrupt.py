@@ -1,7 +1,9 @@
-"""Ctrl-C in the shell's commands before there is anything to lose. Imports nothing slow, so that it can run first.
+"""Ctrl-C in the shell's commands before there is anything to lose. Imports nothing slow, so that it
+can run first.
 
-Python would raise KeyboardInterrupt at any point: in a half-imported module, which then fails with another error, or in a
-callback of the garbage collector, where it is printed and ignored, and the fit runs on and spends.
+Python would raise KeyboardInterrupt at any point: in a half-imported module, which then fails with
+another error, or in a callback of the garbage collector, where it is printed and ignored, and the
+fit runs on and spends.
 """
 
 from __future__ import annotations
@@ -13,12 +15,19 @@ import sys
 __all__ = ["leave", "leave_at_once", "sentence"]
 
 STOPPED = 130  # exit code
-_UNSPENT = {"fit": "; no epsilon spent", "resume": "; no further epsilon spent", "sweep": "; no epsilon spent"}
+_UNSPENT = {
+    "fit": "; no epsilon spent",
+    "resume": "; no further epsilon spent",
+    "sweep": "; no epsilon spent",
+}
 
 
 def sentence(command: str) -> str:
     """The message of a command that was interrupted before it had a result."""
-    return f"workbench {command}".rstrip() + f": interrupted before there was a result{_UNSPENT.get(command, '')}."
+    return (
+        f"workbench {command}".rstrip()
+        + f": interrupted before there was a result{_UNSPENT.get(command, '')}."
+    )
 
 
 def leave(*_: object) -> None:
@@ -29,6 +38,8 @@ def leave(*_: object) -> None:
 
 
 def leave_at_once() -> None:
-    """Make ``leave`` the handler of Ctrl-C, unless it is ignored, as in background jobs, or handled by another program."""
+    """Make ``leave`` the handler of Ctrl-C, unless it is ignored, as in background jobs, or handled
+    by another program.
+    """
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
         signal.signal(signal.SIGINT, leave)

@@ -9,7 +9,9 @@ __all__ = ["loads"]
 
 
 def loads(text: str | bytes) -> Any:
-    """Read JSON. :raises ValueError: if it is none, or a key occurs twice: Python's reader takes the last."""
+    """Read JSON. :raises ValueError: if it is none, or a key occurs twice: Python's reader takes
+    the last.
+    """
     return json.loads(text, object_pairs_hook=_mapping)
 
 

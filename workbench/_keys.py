@@ -18,7 +18,8 @@ MOST_BYTES = 4096  # of a file with a key, which may be written in hexadecimal d
 def read_key(path: Path) -> bytes | None:
     """The 32 bytes in ``path``, None if there is no such file.
 
-    :raises ArgumentError: naming ``key file``, if that is damaged. :raises OSError: if it cannot be read.
+    :raises ArgumentError: naming ``key file``, if that is damaged. :raises OSError: if it cannot be
+        read.
     """
     try:
         key = _folders.content(path, MOST_BYTES)
@@ -35,13 +36,15 @@ def read_key(path: Path) -> bytes | None:
             "key file",
             str(path),
             f"holds {size} bytes instead of {KEY_BYTES}.",
-            remedy="Restore it. Or delete it: a new key is made then, which does not recognise private records seen before.",
+            remedy="Restore it. Or delete it: a new key is made then, which does not recognise "
+            "private records seen before.",
         )
     return key
 
 
 def make_key(path: Path, key: bytes | None = None, mode: int = 0o600) -> bytes:
-    """The key in ``path``, which is created if it is missing. Of several processes that create it at once, one succeeds.
+    """The key in ``path``, which is created if it is missing. Of several processes that create it
+    at once, one succeeds.
 
     :param key: to keep there; None for a new one. :param mode: permissions of the file.
     :raises ArgumentError, OSError: as ``read_key``, and if it cannot be written.

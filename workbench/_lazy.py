@@ -1,4 +1,6 @@
-"""Packages and names that load at their first use: some take a large part of the time that a small fit takes."""
+"""Packages and names that load at their first use: some take a large part of the time that a small
+fit takes.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,9 @@ class _Package:
 
 
 def named(package: str, name: str, homes: Mapping[str, str]) -> Any:
-    """What a package's ``__getattr__`` returns for ``name``. :param homes: its names, and their modules in the package."""
+    """What a package's ``__getattr__`` returns for ``name``. :param homes: its names, and their
+    modules in the package.
+    """
     if name in homes:
         return getattr(importlib.import_module(f"{package}.{homes[name]}"), name)
     raise AttributeError(f"module {package!r} has no attribute {name!r}")

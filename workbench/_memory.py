@@ -1,8 +1,8 @@
 """Memory that a process does not need after a fit, given back.
 
-JAX keeps what it traced and compiled for as long as the process lives: a session that fits one formula after another grows
-by megabytes with each. And the allocator of glibc keeps what is free between long-lived blocks, of which compiling leaves
-hundreds of megabytes.
+JAX keeps what it traced and compiled for as long as the process lives: a session that fits one
+formula after another grows by megabytes with each. And the allocator of glibc keeps what is free
+between long-lived blocks, of which compiling leaves hundreds of megabytes.
 """
 
 from __future__ import annotations
@@ -17,7 +17,8 @@ import jax
 
 __all__ = ["FITS_BETWEEN", "give_back", "tidy"]
 
-FITS_BETWEEN = 50  # fits between two times that JAX's caches are emptied; the next fit then takes some seconds more
+# fits between two times that JAX's caches are emptied; the next fit then takes some seconds more
+FITS_BETWEEN = 50
 _fits = itertools.count(1)
 
 
@@ -43,7 +44,9 @@ def give_back() -> None:
 
 
 def tidy() -> None:
-    """Give memory back after a fit: now and then what JAX keeps, then what the C library holds free."""
+    """Give memory back after a fit: now and then what JAX keeps, then what the C library holds
+    free.
+    """
     if next(_fits) % FITS_BETWEEN == 0:
         jax.clear_caches()
     _trim()

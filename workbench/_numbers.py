@@ -8,24 +8,38 @@ from collections.abc import Sequence
 from decimal import Decimal
 
 __all__ = [
-    "MINUS", "NARROW_SPACE", "brief", "count", "decimals", "duration", "fixed", "places_for", "shown", "ticks", "upper",
-]  # fmt: skip
+    "MINUS",
+    "NARROW_SPACE",
+    "brief",
+    "count",
+    "decimals",
+    "duration",
+    "fixed",
+    "places_for",
+    "shown",
+    "ticks",
+    "upper",
+]
 
 MINUS, _DASH, _INFINITE = "\N{MINUS SIGN}", "\N{EN DASH}", "\N{INFINITY}"
-NARROW_SPACE = "\u202f"  # between groups of digits, where no line is broken; fields accept it when it is typed back
+# between groups of digits, where no line is broken; fields accept it when it is typed back
+NARROW_SPACE = "\u202f"
 _MOST_DECIMALS = 6
 _LARGE, _SMALL = 1e6, 1e-6  # beyond, a power of ten is shown
 
 
 def decimals(size: float, digits: int = 2) -> int:
-    """The number of decimals, 0 to 6, that shows ``digits`` significant digits of a number of this size."""
+    """The number of decimals, 0 to 6, that shows ``digits`` significant digits of a number of this
+    size.
+    """
     if not (size > 0 and math.isfinite(size)):
         return 3
     return min(_MOST_DECIMALS, max(0, digits - 1 - math.floor(math.log10(size))))
 
 
 def places_for(spreads: Sequence[float]) -> list[int]:
-    """The number of decimals for each row of a table with a spread, such as a standard deviation, in each row.
+    """The number of decimals for each row of a table with a spread, such as a standard deviation,
+    in each row.
 
     All are the same, or more where a small spread needs them.
     """
@@ -47,10 +61,11 @@ def fixed(value: float, places: int, *, up: bool = False) -> str:
 
 
 def shown(value: float, spread: float | None = None, *, up: bool = False) -> str:
-    """``value`` with the digits that matter: three significant ones, or those down to the second one of ``spread``.
+    """``value`` with the digits that matter: three significant ones, or those down to the second
+    one of ``spread``.
 
-    :param spread: of the numbers beside it, such as a standard deviation or the distance of ticks, so that all of them have
-        the same decimals.
+    :param spread: of the numbers beside it, such as a standard deviation or the distance of ticks,
+        so that all of them have the same decimals.
     :param up: never below ``value``, as for bounds.
     """
     if not math.isfinite(value):
@@ -64,7 +79,8 @@ def shown(value: float, spread: float | None = None, *, up: bool = False) -> str
 
 
 def ticks(values: Sequence[float]) -> list[str]:
-    """Evenly spaced ``values`` of an axis, with the fewest decimals that show all of them: 0 and 5, not 0.0 and 5.0.
+    """Evenly spaced ``values`` of an axis, with the fewest decimals that show all of them: 0 and 5,
+    not 0.0 and 5.0.
 
     >>> from workbench import _numbers
     >>> _numbers.ticks([0.98, 0.99, 1.0])
@@ -73,13 +89,19 @@ def ticks(values: Sequence[float]) -> list[str]:
     spread = abs(values[1] - values[0]) if len(values) > 1 else abs(values[0])
     if not spread >= _SMALL or max(map(abs, values)) >= _LARGE:
         return [shown(value, spread or None) for value in values]
-    fits = (places for places in range(_MOST_DECIMALS) if all(abs(round(v, places) - v) < 1e-6 * spread for v in values))
+    fits = (
+        places
+        for places in range(_MOST_DECIMALS)
+        if all(abs(round(v, places) - v) < 1e-6 * spread for v in values)
+    )
     places = next(fits, _MOST_DECIMALS)
     return [fixed(value, places) for value in values]
 
 
 def upper(bound: float, digits: int = 6) -> str:
-    """An upper bound such as epsilon: at most ``digits`` significant digits, never below ``bound``. Python reads it back."""
+    """An upper bound such as epsilon: at most ``digits`` significant digits, never below ``bound``.
+    Python reads it back.
+    """
     return _significant(bound, digits, up=True)
 
 
@@ -128,5 +150,7 @@ def _not_finite(value: float) -> str:
 
 
 def _with_minus(text: str) -> str:
-    """With a true minus sign, which is as wide as a digit; an exponent keeps its hyphen, so that it can be typed back."""
+    """With a true minus sign, which is as wide as a digit; an exponent keeps its hyphen, so that it
+    can be typed back.
+    """
     return MINUS + text[1:] if text.startswith("-") else text

@@ -1,4 +1,6 @@
-"""Forms that values read from JSON must have. What does not have its form is named, as in ``guarantee.epsilon``."""
+"""Forms that values read from JSON must have. What does not have its form is named, as in
+``guarantee.epsilon``.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +8,19 @@ import math
 from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
-__all__ = ["Form", "FormError", "anything", "flag", "listed", "mapped", "number", "optional", "record", "text", "whole"]
+__all__ = [
+    "Form",
+    "FormError",
+    "anything",
+    "flag",
+    "listed",
+    "mapped",
+    "number",
+    "optional",
+    "record",
+    "text",
+    "whole",
+]
 
 Form = Callable[[str, Any], None]  # (field, value); raises ``FormError``
 
@@ -23,7 +37,10 @@ class FormError(ValueError):
 
 
 def number(
-    above: float | None = None, at_least: float | None = None, at_most: float | None = None, below: float | None = None
+    above: float | None = None,
+    at_least: float | None = None,
+    at_most: float | None = None,
+    below: float | None = None,
 ) -> Form:
     """A finite number within the limits."""
     limits = {"greater than": above, "at least": at_least, "at most": at_most, "less than": below}
@@ -33,8 +50,14 @@ def number(
         is_number = type(value) is float or (type(value) is int and abs(value) < 2**1023)
         if not is_number or not math.isfinite(value):
             raise FormError(field, f"must be a finite number {words}".rstrip() + ".")
-        too_low = (above is not None and value <= above) or (at_least is not None and value < at_least)
-        if too_low or (at_most is not None and value > at_most) or (below is not None and value >= below):
+        too_low = (above is not None and value <= above) or (
+            at_least is not None and value < at_least
+        )
+        if (
+            too_low
+            or (at_most is not None and value > at_most)
+            or (below is not None and value >= below)
+        ):
             raise FormError(field, f"must be a number {words}.")
 
     return check
@@ -45,7 +68,9 @@ def whole(at_least: int = 0, at_most: int = 2**63 - 1) -> Form:
 
     def check(field: str, value: Any) -> None:
         if type(value) is not int or not at_least <= value <= at_most:
-            raise FormError(field, f"must be a whole number of at least {at_least} and at most {at_most}.")
+            raise FormError(
+                field, f"must be a whole number of at least {at_least} and at most {at_most}."
+            )
 
     return check
 
@@ -102,7 +127,9 @@ def mapped(form: Form) -> Form:
 
 
 def record(forms: Mapping[str, Form], more: Form | None = None) -> Form:
-    """An object with these names. :param more: of values with other names, which it may have; None for none."""
+    """An object with these names. :param more: of values with other names, which it may have; None
+    for none.
+    """
 
     def check(field: str, value: Any) -> None:
         if type(value) is not dict:

@@ -19,13 +19,29 @@ from typing import Any
 from workbench._limits import MAX_EPSILON
 
 __all__ = [
-    "ArgumentError", "choice", "epsilon", "flag", "function", "in_one_line", "integer", "location", "nearest", "number",
-    "path", "printable", "probability", "reason", "seed", "text", "unknown_name",
-]  # fmt: skip
+    "ArgumentError",
+    "choice",
+    "epsilon",
+    "flag",
+    "function",
+    "in_one_line",
+    "integer",
+    "location",
+    "nearest",
+    "number",
+    "path",
+    "printable",
+    "probability",
+    "reason",
+    "seed",
+    "text",
+    "unknown_name",
+]
 
 
 class ArgumentError(ValueError):
-    """An argument that cannot be used. The message fits on one line and names the argument and its value.
+    """An argument that cannot be used. The message fits on one line and names the argument and its
+    value.
 
     Programs decide by ``argument`` and ``code``, never by the words.
 
@@ -39,11 +55,15 @@ class ArgumentError(ValueError):
     :param value: what was given.
     :param expectation: what is wrong, or what is expected.
     :param code: names the problem, where an argument has several that a caller tells apart.
-    :param remedy: a sentence that says what to do in Python. The shell and the screens have their own for a ``code``.
+    :param remedy: a sentence that says what to do in Python. The shell and the screens have their
+        own for a ``code``.
     """
 
-    def __init__(self, argument: str, value: Any, expectation: str, *, code: str = "", remedy: str = "") -> None:
-        # errors are kept and logged, so they must not hold records, and neither must an array of one object
+    def __init__(
+        self, argument: str, value: Any, expectation: str, *, code: str = "", remedy: str = ""
+    ) -> None:
+        # errors are kept and logged, so they must not hold records, and neither must an array of
+        # one object
         if getattr(value, "ndim", 0) or str(getattr(value, "dtype", "")) == "object":
             value = _Form(f"{type(value).__name__} of shape {tuple(value.shape)}")
         self.argument = argument
@@ -54,7 +74,9 @@ class ArgumentError(ValueError):
         super().__init__(self.worded())
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Everything that the error holds, for ``pickle``: workers of a sweep send errors to the process that began it."""
+        """Everything that the error holds, for ``pickle``: workers of a sweep send errors to the
+        process that began it.
+        """
         return _unpickled, (type(self), *self.args), {**vars(self), "value": _sendable(self.value)}
 
     def explained(self, remedies: Mapping[str, str] = MappingProxyType({})) -> str:
@@ -73,7 +95,9 @@ class ArgumentError(ValueError):
 
 
 def _unpickled(kind: type[ArgumentError], *words: str) -> ArgumentError:
-    """An error of ``kind`` without its attributes, which ``pickle`` restores: each subclass has arguments of its own."""
+    """An error of ``kind`` without its attributes, which ``pickle`` restores: each subclass has
+    arguments of its own.
+    """
     return kind.__new__(kind, *words)
 
 
@@ -81,7 +105,9 @@ _PLAIN = (type(None), bool, int, float, str, bytes, type(Path()))
 
 
 def _sendable(value: Any) -> Any:
-    """``value`` if every process can read it, otherwise how a message shows it: a class may exist in one process alone."""
+    """``value`` if every process can read it, otherwise how a message shows it: a class may exist
+    in one process alone.
+    """
     parts = value if type(value) in (tuple, list) else (value,)
     return value if all(type(part) in (*_PLAIN, _Form) for part in parts) else _Form(_shown(value))
 
@@ -106,13 +132,19 @@ def _shown(value: Any) -> str:
 
 
 def printable(line: str) -> str:
-    """A line with control characters written out, because a terminal would obey those in the name of a data set."""
+    """A line with control characters written out, because a terminal would obey those in the name
+    of a data set.
+    """
     return "".join(each if each.isprintable() else ascii(each)[1:-1] for each in line)
 
 
 def in_one_line(text: str) -> str:
-    """``printable`` text on one line, with words of more than ``_LONGEST`` characters cut: names can be of any length."""
-    words = (word if len(word) <= _LONGEST else f"{word[: _LONGEST - 3]}..." for word in text.split())
+    """``printable`` text on one line, with words of more than ``_LONGEST`` characters cut: names
+    can be of any length.
+    """
+    words = (
+        word if len(word) <= _LONGEST else f"{word[: _LONGEST - 3]}..." for word in text.split()
+    )
     return printable(" ".join(words))
 
 
@@ -169,10 +201,13 @@ def epsilon(name: str, value: Any, *, above: float = 0.0, at_most: float = MAX_E
     checked = number(name, value, above=above)
     if checked > at_most:
         raise ArgumentError(
-            name, value, f"must be greater than {above:g} and at most {at_most:g}, because e^{at_most:g} as a bound "
-            "promises nothing already.", code="epsilon too large",
+            name,
+            value,
+            f"must be greater than {above:g} and at most {at_most:g}, because e^{at_most:g} as a "
+            "bound promises nothing already.",
+            code="epsilon too large",
             remedy="For public or made-up data, wb.fit(..., private=False) fits without noise.",
-        )  # fmt: skip
+        )
     return checked
 
 
@@ -182,7 +217,8 @@ def probability(name: str, value: Any) -> float:
 
 
 def integer(name: str, value: Any, *, at_least: int, at_most: int | None = None) -> int:
-    """A whole number of at least ``at_least`` (and at most ``at_most``), as ``int``; 2000.0 is accepted, 2000.5 is not.
+    """A whole number of at least ``at_least`` (and at most ``at_most``), as ``int``; 2000.0 is
+    accepted, 2000.5 is not.
 
     >>> wb.models.checks.integer("hidden", 64.0, at_least=1)
     64
@@ -199,7 +235,8 @@ def integer(name: str, value: Any, *, at_least: int, at_most: int | None = None)
 
 
 def flag(name: str, value: Any) -> bool:
-    """True or False, also NumPy's. Text is refused: "no", which a YAML plan may hold, would count as true.
+    """True or False, also NumPy's. Text is refused: "no", which a YAML plan may hold, would count
+    as true.
 
     >>> wb.models.checks.flag("intercept", np.True_)
     True
@@ -210,8 +247,16 @@ def flag(name: str, value: Any) -> bool:
     raise ArgumentError(name, value, f"must be True or False{hint}.")
 
 
-def text(name: str, value: Any, expectation: str = "must be text that is not empty.", *, refuse_yes_no: bool = False) -> str:
-    """Text that is not blank. ``refuse_yes_no`` also refuses "no", "off" and the like, which were meant to switch it off."""
+def text(
+    name: str,
+    value: Any,
+    expectation: str = "must be text that is not empty.",
+    *,
+    refuse_yes_no: bool = False,
+) -> str:
+    """Text that is not blank. ``refuse_yes_no`` also refuses "no", "off" and the like, which were
+    meant to switch it off.
+    """
     is_answer = refuse_yes_no and isinstance(value, str) and value.strip().lower() in _ANSWERS
     if not isinstance(value, str) or not value.strip() or "\0" in value or is_answer:
         raise ArgumentError(name, value, expectation)
@@ -243,8 +288,12 @@ def path(name: str, value: Any, expectation: str = "must be the path of a file o
     return place
 
 
-def location(name: str, value: Any, expectation: str = "must be the path of a file or folder.") -> Path:
-    """A path where True, False or None may stand too. For a file called "no", give ``Path("no")`` or "./no"."""
+def location(
+    name: str, value: Any, expectation: str = "must be the path of a file or folder."
+) -> Path:
+    """A path where True, False or None may stand too. For a file called "no", give ``Path("no")``
+    or "./no".
+    """
     if isinstance(value, str):
         text(name, value, expectation, refuse_yes_no=True)
     return path(name, value, expectation)

@@ -1,4 +1,6 @@
-"""The first actions of a pool's process. Imports almost nothing, so that they happen immediately."""
+"""The first actions of a pool's process. Imports almost nothing, so that they
+happen immediately.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,8 @@ def begin() -> None:
 
 @functools.cache
 def end_with_parent() -> None:
-    """End this process when its parent ends, even if it is killed. It holds records, and would otherwise wait for ever.
+    """End this process when its parent ends, even if it is killed. It holds records, and would
+    otherwise wait for ever.
 
     The parent has the other end of a pipe, which the operating system closes.
     """

@@ -1,4 +1,6 @@
-"""The directive ``workbench-commands``: the reference of the command line, made from its argparse parsers."""
+"""The directive ``workbench-commands``: the reference of the command line, made from its argparse
+parsers.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,9 @@ from workbench.cli.main import parser
 
 
 def command_parsers() -> Iterator[tuple[argparse.ArgumentParser, str]]:
-    """Every command that can be called, inner ones after those around them, with its one line of help."""
+    """Every command that can be called, inner ones after those around them, with its one line of
+    help.
+    """
     yield from _below(parser())
 
 
@@ -31,7 +35,13 @@ def _below(above: argparse.ArgumentParser) -> Iterator[tuple[argparse.ArgumentPa
 def _described(command: argparse.ArgumentParser, help_line: str) -> list[str]:
     """reStructuredText of one command."""
     inner = command.prog.count(" ") > 1
-    lines = [command.prog, ("~" if inner else "-") * len(command.prog), "", f".. program:: {command.prog}", ""]
+    lines = [
+        command.prog,
+        ("~" if inner else "-") * len(command.prog),
+        "",
+        f".. program:: {command.prog}",
+        "",
+    ]
     lines += [_escaped(f"{help_line[:1].upper()}{help_line[1:]}."), ""]
     if command.description:
         lines += [_escaped(command.description), ""]
@@ -64,7 +74,11 @@ class Commands(SphinxDirective):
 
     def run(self) -> list[nodes.Node]:
         """The sections."""
-        lines = [line for command, help_line in command_parsers() for line in _described(command, help_line)]
+        lines = [
+            line
+            for command, help_line in command_parsers()
+            for line in _described(command, help_line)
+        ]
         source = StringList(lines, source="workbench/cli/main.py")
         holder = nodes.section()
         holder.document = self.state.document

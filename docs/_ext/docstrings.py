@@ -1,7 +1,8 @@
-"""Checks of docstrings: every public name has one and is in the reference, and every field begins a line.
+"""Checks of docstrings: every public name has one and is in the reference, and every field begins a
+line.
 
-reStructuredText shows a ``:param x:`` inside a line, or right after a paragraph, as plain text and says nothing. Each
-problem is a warning, and ``make docs`` turns warnings into errors.
+reStructuredText shows a ``:param x:`` inside a line, or right after a paragraph, as plain text and
+says nothing. Each problem is a warning, and ``make docs`` turns warnings into errors.
 """
 
 from __future__ import annotations
@@ -22,7 +23,9 @@ _log = logging.getLogger(__name__)
 
 
 def misplaced_fields(lines: list[str]) -> list[str]:
-    """The lines of a docstring in which a field is not at the beginning, or has a paragraph right before it."""
+    """The lines of a docstring in which a field is not at the beginning, or has a paragraph right
+    before it.
+    """
     found, before = [], ""
     for line in lines:
         starts = [match.start() for match in _FIELD.finditer(line)]
@@ -35,7 +38,9 @@ def misplaced_fields(lines: list[str]) -> list[str]:
 
 def _process(app: Sphinx, what: str, name: str, obj: Any, options: Any, lines: list[str]) -> None:
     for line in misplaced_fields(lines):
-        _log.warning("docstring of %s: a field must begin a line, after a blank one: %s", name, line)
+        _log.warning(
+            "docstring of %s: a field must begin a line, after a blank one: %s", name, line
+        )
 
 
 def public_modules(name: str = "workbench") -> Iterator[ModuleType]:
@@ -48,9 +53,17 @@ def public_modules(name: str = "workbench") -> Iterator[ModuleType]:
 
 
 def _signature(
-    app: Sphinx, what: str, name: str, obj: Any, options: Any, signature: str | None, returned: str | None
+    app: Sphinx,
+    what: str,
+    name: str,
+    obj: Any,
+    options: Any,
+    signature: str | None,
+    returned: str | None,
 ) -> tuple[str | None, str | None] | None:
-    """Defaults that Python prints as <something> made readable, and the whole with them: Sphinx gives up at one."""
+    """Defaults that Python prints as <something> made readable, and the whole with them: Sphinx
+    gives up at one.
+    """
     if signature is None or "<" not in signature:
         return None
     while (shorter := re.sub(r"<[^<>]*>", "...", signature)) != signature:
@@ -59,7 +72,9 @@ def _signature(
 
 
 def undocumented(documented: Container[str]) -> list[str]:
-    """Sentences about public names without a docstring, or not among the ``documented`` full names."""
+    """Sentences about public names without a docstring, or not among the ``documented``
+    full names.
+    """
     problems = []
     for module in public_modules():
         if not module.__doc__:
@@ -82,9 +97,15 @@ def _bare_members(value: Any) -> list[str]:
     """Public methods and properties of a class that have no docstring."""
     bare = []
     for member, inner in vars(value).items() if inspect.isclass(value) else ():
-        inner = getattr(inner, "fget", None) or getattr(inner, "func", None) or getattr(inner, "__func__", inner)
+        inner = (
+            getattr(inner, "fget", None)
+            or getattr(inner, "func", None)
+            or getattr(inner, "__func__", inner)
+        )
         # the default of a dataclass's field may be a function that was defined elsewhere
-        is_ours = inspect.isfunction(inner) and inner.__qualname__.endswith(f"{value.__name__}.{member}")
+        is_ours = inspect.isfunction(inner) and inner.__qualname__.endswith(
+            f"{value.__name__}.{member}"
+        )
         if is_ours and not member.startswith("_") and not inner.__doc__:
             bare.append(member)
     return bare

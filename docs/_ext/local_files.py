@@ -1,6 +1,8 @@
-"""What the pages show and the repository does not keep below docs/: figures, made by ``figures.py``, and the notebooks.
+"""What the pages show and the repository does not keep below docs/: figures, made by
+``figures.py``, and the notebooks.
 
-Copies are rewritten only when they differ, so that a second build reads again only what has changed.
+Copies are rewritten only when they differ, so that a second build reads again only what has
+changed.
 """
 
 from __future__ import annotations
@@ -12,14 +14,26 @@ from sphinx.application import Sphinx
 
 # the order in which they are meant to be read; others follow by name
 ORDER = (
-    "quickstart", "what_is_differential_privacy", "clipping_and_noise", "samplers_matter", "dp_vi_from_scratch",
-    "privacy_utility", "patients_not_visits", "hierarchical_models", "mixtures", "vae", "your_own_model", "audit", "speed",
-)  # fmt: skip
+    "quickstart",
+    "what_is_differential_privacy",
+    "clipping_and_noise",
+    "samplers_matter",
+    "dp_vi_from_scratch",
+    "privacy_utility",
+    "patients_not_visits",
+    "hierarchical_models",
+    "mixtures",
+    "vae",
+    "your_own_model",
+    "audit",
+    "speed",
+)
 
 _PAGE = """# Notebooks
 
-Each takes 10 to 20 minutes to read, runs in under two minutes on two cores without a network, and ends with what was
-promised and what was not. They lie in `notebooks/`; `workbench lab` opens the first.
+Each takes 10 to 20 minutes to read, runs in under two minutes on two cores without a network, and
+ends with what was promised and what was not. They lie in `notebooks/`; `workbench lab` opens the
+first.
 [For lecturers](../for_lecturers.md) orders them into a course.
 
 ```{{toctree}}
@@ -31,9 +45,15 @@ promised and what was not. They lie in `notebooks/`; `workbench lab` opens the f
 
 
 def notebooks(folder: Path) -> list[Path]:
-    """The notebooks in ``folder`` that have text, in the order of the pages; one without is a screen that Voilà serves."""
+    """The notebooks in ``folder`` that have text, in the order of the pages; one without is a
+    screen that Voilà serves.
+    """
     rank = {name: place for place, name in enumerate(ORDER)}
-    readable = [path for path in folder.glob("*.ipynb") if '"cell_type": "markdown"' in path.read_text(encoding="utf-8")]
+    readable = [
+        path
+        for path in folder.glob("*.ipynb")
+        if '"cell_type": "markdown"' in path.read_text(encoding="utf-8")
+    ]
     return sorted(readable, key=lambda path: (rank.get(path.stem, len(ORDER)), path.stem))
 
 
@@ -54,7 +74,9 @@ def _prepare(app: Sphinx) -> None:
     picture = Path(__file__).parents[2] / "notebooks" / "workbench.png"
     for path in (*originals, picture):
         _write(shown / path.name, path.read_bytes())
-    _write(shown / "index.md", _PAGE.format(names="\n".join(path.stem for path in originals)).encode())
+    _write(
+        shown / "index.md", _PAGE.format(names="\n".join(path.stem for path in originals)).encode()
+    )
     for path in shown.glob("*.ipynb"):
         if path.name not in {original.name for original in originals}:
             path.unlink()

@@ -1,4 +1,6 @@
-"""Formulas as MathML, which browsers draw by themselves: no script is fetched, so pages can be read without a network."""
+"""Formulas as MathML, which browsers draw by themselves: no script is fetched, so pages can be read
+without a network.
+"""
 
 from __future__ import annotations
 

@@ -1,6 +1,7 @@
 """A model whose per-record gradients a test chooses freely, and bugs that only tests plant.
 
-At a mean of zero, the gradient of a record's negative log-likelihood is the record with the other sign.
+At a mean of zero, the gradient of a record's negative log-likelihood is the record with the other
+sign.
 """
 
 import dataclasses
@@ -40,7 +41,8 @@ def guide(x, num_records):
 
 
 def rows_for(lengths, width, clip, clipping):
-    """Records whose clipped gradients have these lengths, and the same entry in each coordinate, float32[n, width].
+    """Records whose clipped gradients have these lengths, and the same entry in each coordinate,
+    float32[n, width].
 
     :param lengths: in (-C, C), float64[n]; negative ones point the other way.
     """
@@ -64,7 +66,9 @@ class WatchedTotal(Watched):
         return super().add(total, noise)
 
     def total(self):
-        """The step's sum without noise, int32[size of u], and g; where it has no grid, float[size of u] and 1."""
+        """The step's sum without noise, int32[size of u], and g; where it has no grid, float[size
+        of u] and 1.
+        """
         total = self.totals[0]
         units, spacing = total if isinstance(total, OnGrid) else (total, jnp.ones(()))
         return ravel_pytree(units)[0], spacing
@@ -72,7 +76,9 @@ class WatchedTotal(Watched):
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class _OnFloatSums(WatchedTotal):
-    """A mechanism for ``FloatSums``, which gives it the sum in floating point and the noise apart."""
+    """A mechanism for ``FloatSums``, which gives it the sum in floating point and the
+    noise apart.
+    """
 
     drawn: list[Any] = dataclasses.field(default_factory=list)
 
@@ -100,7 +106,9 @@ class _FloatNoise(_OnFloatSums):
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class _FloatSums(_OnFloatSums):
-    """PLANTED BUG: the sum is rounded to the grid when all of it has been added up in floating point."""
+    """PLANTED BUG: the sum is rounded to the grid when all of it has been added up in floating
+    point.
+    """
 
     def add(self, total, noise):
         (drawn,) = self.drawn
@@ -112,7 +120,9 @@ class _FloatSums(_OnFloatSums):
 
 
 class FloatSums(PrivateStep):
-    """PLANTED BUG: sums in floating point, in one block; the mechanism does what it does with them and the noise."""
+    """PLANTED BUG: sums in floating point, in one block; the mechanism does what it does with them
+    and the noise.
+    """
 
     def step(self, state, records, draws, hyper):
         self.mechanism.drawn[:] = [draws.noise]
@@ -120,7 +130,9 @@ class FloatSums(PrivateStep):
 
 
 class ClampedIndices(PrivateStep):
-    """PLANTED BUG: indices beyond the end of an array, or of its first half, read the last record there."""
+    """PLANTED BUG: indices beyond the end of an array, or of its first half, read the last record
+    there.
+    """
 
     def step(self, state, records, draws, hyper):
         size = self.sampler.num_records
@@ -133,16 +145,33 @@ class ClampedIndices(PrivateStep):
 MECHANISMS = {None: WatchedTotal, "float_noise": _FloatNoise, "float_sums": _FloatSums}
 
 
-def step_of(rows, key, mechanism, bug=None, learning_rate=1.0, estimator="aligned", shards=None, **performance):
-    """A step of gradient descent for ``model`` with all ``rows`` in every minibatch, and its mechanism.
+def step_of(
+    rows,
+    key,
+    mechanism,
+    bug=None,
+    learning_rate=1.0,
+    estimator="aligned",
+    shards=None,
+    **performance,
+):
+    """A step of gradient descent for ``model`` with all ``rows`` in every minibatch, and its
+    mechanism.
 
     :param mechanism: the claimed one. :param bug: of ``MECHANISMS``.
     """
     size = len(rows[0])
     seen = MECHANISMS[bug](mechanism.clip, mechanism.noise_multiplier, mechanism.clipping)
     step = assemble(
-        model, guide, numpyro.optim.SGD(learning_rate), key, rows, sampler=PoissonSampler(size, 1.0, size), mechanism=seen,
-        estimator=estimator, performance=Performance(**performance),
-    )  # fmt: skip
+        model,
+        guide,
+        numpyro.optim.SGD(learning_rate),
+        key,
+        rows,
+        sampler=PoissonSampler(size, 1.0, size),
+        mechanism=seen,
+        estimator=estimator,
+        performance=Performance(**performance),
+    )
     step = dataclasses.replace(step, source=ON_ONE_DEVICE if shards is None else shards)
     return (step if bug is None else FloatSums(**vars(step))), seen

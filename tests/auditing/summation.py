@@ -1,12 +1,13 @@
 """How far the arithmetic of large sums lets one record move what a step releases.
 
-Floating-point sums are rounded, and one record may change how all the others are rounded (Casacuberta, Shoemate, Vadhan and
-Wagaman 2022, "Widespread underestimation of sensitivity in differentially private libraries and how to fix it", arXiv
-2207.10635). Half of the records here add up to a power of two. Each of the others takes a little less than half an ulp away,
-which does nothing until a record is missing: below the power of two, an ulp is half as large.
+Floating-point sums are rounded, and one record may change how all the others are rounded
+(Casacuberta, Shoemate, Vadhan and Wagaman 2022, "Widespread underestimation of sensitivity in
+differentially private libraries and how to fix it", arXiv 2207.10635). Half of the records here add
+up to a power of two. Each of the others takes a little less than half an ulp away, which does
+nothing until a record is missing: below the power of two, an ulp is half as large.
 
-Sums on a grid are compared as whole numbers, without any tolerance. A sum may move as far as the noise allows for: the
-standard deviation of the noise, in units of the sum, over the claimed sigma.
+Sums on a grid are compared as whole numbers, without any tolerance. A sum may move as far as the
+noise allows for: the standard deviation of the noise, in units of the sum, over the claimed sigma.
 """
 
 import math
@@ -28,7 +29,8 @@ SIZE = 8192  # records
 CLIP, SIGMA = 0.5, 1.0
 
 _WIDTH = 4  # coordinates
-_ADDED_AT_ONCE = (1, 4, 8, 16, 64, 512)  # terms that a floating-point sum may join before it adds them to the others
+# terms that a floating-point sum may join before it adds them to the others
+_ADDED_AT_ONCE = (1, 4, 8, 16, 64, 512)
 _FULL = 1 - 1e-5  # of C: no record is clipped
 _COARSEST = 11  # at level 0 the noise has a standard deviation of 2^11 spacings
 
@@ -42,7 +44,9 @@ class Worst(NamedTuple):
 
 
 def _lengths(spacing, size):
-    """Signed lengths of the clipped gradients of ``size`` records, by name; the first one is as long as C."""
+    """Signed lengths of the clipped gradients of ``size`` records, by name; the first one is as
+    long as C.
+    """
     full, half = CLIP * _FULL, size // 2
     power = 2.0 ** math.floor(math.log2(half * full / math.sqrt(_WIDTH)))  # in one coordinate
     count = math.ceil(power * math.sqrt(_WIDTH) / full)
@@ -50,9 +54,15 @@ def _lengths(spacing, size):
     for joined in _ADDED_AT_ONCE:
         rest = -0.49 * ulp / joined * math.sqrt(_WIDTH)
         part = "half an ulp" if joined == 1 else f"1/{2 * joined} of an ulp"
-        yield f"{count} records at a power of two, the others less by {part}", _then(full, count, rest, size)
+        yield (
+            f"{count} records at a power of two, the others less by {part}",
+            _then(full, count, rest, size),
+        )
     for share in (0.499, 0.501):
-        yield f"records of {share} spacings", _then(full, 1, share * spacing * math.sqrt(_WIDTH), size)
+        yield (
+            f"records of {share} spacings",
+            _then(full, 1, share * spacing * math.sqrt(_WIDTH), size),
+        )
     yield "records of length C", np.full(size, full)
 
 
@@ -61,10 +71,14 @@ def _then(first, count, rest, size):
 
 
 def worst_move(size=SIZE, bug=None, clipping="flat", **settings):
-    """The largest move of the sum without noise when one of ``size`` records is masked out of its place."""
+    """The largest move of the sum without noise when one of ``size`` records is masked out of its
+    place.
+    """
     claimed, key = GaussianMechanism(CLIP, SIGMA, clipping), key_from_seed(0)
     throw_away(key)
-    step, watched = planted.step_of((np.zeros((size, _WIDTH), np.float32),), key, claimed, bug, **settings)
+    step, watched = planted.step_of(
+        (np.zeros((size, _WIDTH), np.float32),), key, claimed, bug, **settings
+    )
     hyper = Hyperparameters.of(watched)
     start = step.init(key, hyper, step.model.initial)
     drawn = silent(step.draw(start.key, start.step, hyper))
@@ -79,7 +93,9 @@ def worst_move(size=SIZE, bug=None, clipping="flat", **settings):
     everyone = np.ones(size, bool)
     empty, unit = compiled((jnp.zeros((size, _WIDTH)),), jnp.asarray(everyone))
     spacing, on_grid = float(unit), jnp.issubdtype(empty.dtype, jnp.integer)
-    deviation = 2.0 ** (_COARSEST + int(drawn.noise.level)) if on_grid else claimed.standard_deviation
+    deviation = (
+        2.0 ** (_COARSEST + int(drawn.noise.level)) if on_grid else claimed.standard_deviation
+    )
     allowed = deviation / claimed.noise_multiplier
     worst = Worst(0.0, 0.0, "nothing")
     for what, lengths in _lengths(spacing, size):
@@ -93,6 +109,8 @@ def worst_move(size=SIZE, bug=None, clipping="flat", **settings):
         for place in (0, size // 3, size - 1):
             move = float(np.linalg.norm(there - sum_of(np.arange(size) != place)))
             if move / allowed > worst.ratio:
-                worst = Worst(move / allowed, move * spacing / CLIP, f"{what}, without number {place}")
+                worst = Worst(
+                    move / allowed, move * spacing / CLIP, f"{what}, without number {place}"
+                )
     print(worst)
     return worst

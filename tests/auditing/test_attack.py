@@ -32,8 +32,8 @@ from workbench.sampling import (
     WithoutReplacementSampler,
 )
 
-# Every comparison with a claim is made at this confidence: a sound mechanism fails one seed in ten thousand for each audit,
-# and a planted bug is found by more than luck.
+# Every comparison with a claim is made at this confidence: a sound mechanism fails one seed in ten
+# thousand for each audit, and a planted bug is found by more than luck.
 CONFIDENCE = 0.9999
 DELTA = 1e-2
 ATTACK = ("attack",)  # the other parts have files of their own
@@ -43,23 +43,33 @@ OF_THE_ATTACK = ("half_noise", "no_clipping", "realised_size")
 def show(result):
     """One line of the table that a run of the statistical tests prints."""
     print(
-        f"\n{result.model:20s} {result.sampler:20s} q={result.sampling_rate:.2f} T={result.iterations:<3d} "
-        f"{result.relation:18s} {result.mode:9s} {result.bug or 'sound':14s} "
-        f"claimed {result.claimed_epsilon:6.3f}  bound {result.lower_bound:6.3f}"
+        f"\n{result.model:20s} {result.sampler:20s} q={result.sampling_rate:.2f} "
+        f"T={result.iterations:<3d} {result.relation:18s} {result.mode:9s} "
+        f"{result.bug or 'sound':14s} claimed {result.claimed_epsilon:6.3f}  bound "
+        f"{result.lower_bound:6.3f}"
     )
     return result
 
 
-# --- quick --------------------------------------------------------------------------------------------------------------
+# --- quick ----------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("bug", [pytest.param(None, marks=pytest.mark.statistical), "no_clipping"])
 def test_one_run_catches_a_missing_clip_and_nothing_else(bug):
     """Gradients fifty times as long as C: 300 canaries in two steps give them away."""
     result = audit(
-        epsilon=1, delta=1e-8, iterations=2, sampling_rate=1, clip=0.1, mode="one_run", num_canaries=300,
-        confidence=CONFIDENCE, seed=0, bug=bug, parts=ATTACK,
-    )  # fmt: skip
+        epsilon=1,
+        delta=1e-8,
+        iterations=2,
+        sampling_rate=1,
+        clip=0.1,
+        mode="one_run",
+        num_canaries=300,
+        confidence=CONFIDENCE,
+        seed=0,
+        bug=bug,
+        parts=ATTACK,
+    )
     show(result)
     assert result.passed == (bug is None)
     assert bug is None or result.lower_bound > 1.4
@@ -68,10 +78,18 @@ def test_one_run_catches_a_missing_clip_and_nothing_else(bug):
     assert result.data == "made for the audit"
 
 
-@pytest.mark.parametrize(("bug", "epsilon", "iterations"), [("half_noise", 1.0, 3), ("realised_size", 0.5, 5)])
+@pytest.mark.parametrize(
+    ("bug", "epsilon", "iterations"), [("half_noise", 1.0, 3), ("realised_size", 0.5, 5)]
+)
 def test_a_few_thousand_runs_catch_wrong_noise(bug, epsilon, iterations):
     """The statistical tests below show that sound runs stay under the claim."""
-    settings = {"epsilon": epsilon, "iterations": iterations, "sampling_rate": 1, "trials": 4000, "seed": 0}
+    settings = {
+        "epsilon": epsilon,
+        "iterations": iterations,
+        "sampling_rate": 1,
+        "trials": 4000,
+        "seed": 0,
+    }
     result = show(audit(delta=DELTA, confidence=CONFIDENCE, bug=bug, parts=ATTACK, **settings))
     assert not result.passed
 
@@ -83,7 +101,15 @@ RECORDS = zoo.logistic_data(NUM_RECORDS)
 def begun(mechanism, seed, rate=0.5):
     """(step, hyperparameters, starting state)."""
     sampler, key = PoissonSampler(NUM_RECORDS, rate, NUM_RECORDS + 1), key_from_seed(seed)
-    step = assemble(zoo.logistic, zoo.logistic_guide, SGD(0.1), key, RECORDS, sampler=sampler, mechanism=mechanism)
+    step = assemble(
+        zoo.logistic,
+        zoo.logistic_guide,
+        SGD(0.1),
+        key,
+        RECORDS,
+        sampler=sampler,
+        mechanism=mechanism,
+    )
     hyper = Hyperparameters.of(mechanism)
     return step, hyper, step.init(key, hyper)
 
@@ -105,19 +131,30 @@ def test_watching_changes_nothing_and_sees_what_the_step_used():
         return after, watched.noised_sum(), theta
 
     after, noised, theta = step(state)
-    expected = quick_jit(lambda state: ordinary.step(state, records, ordinary.draw(state.key, 0, hyper), hyper))(state)
+    expected = quick_jit(
+        lambda state: ordinary.step(state, records, ordinary.draw(state.key, 0, hyper), hyper)
+    )(state)
     before, last, same = (ordinary.unconstrained(each) for each in (state, after, expected))
     jax.tree.map(np.testing.assert_array_equal, last, same)
-    moved = np.append(before["intercept_loc"] - last["intercept_loc"], before["weights_loc"] - last["weights_loc"])
-    prior = np.append(theta["intercept"], theta["weights"]) / zoo.PRIOR_SCALE**2  # which no record touches
-    np.testing.assert_allclose(moved / 0.1 * NUM_RECORDS, noised / 0.5 + prior, rtol=1e-4, atol=1e-5)
+    moved = np.append(
+        before["intercept_loc"] - last["intercept_loc"], before["weights_loc"] - last["weights_loc"]
+    )
+    # which no record touches
+    prior = np.append(theta["intercept"], theta["weights"]) / zoo.PRIOR_SCALE**2
+    np.testing.assert_allclose(
+        moved / 0.1 * NUM_RECORDS, noised / 0.5 + prior, rtol=1e-4, atol=1e-5
+    )
 
 
 def test_planted_bugs_are_what_they_say():
     claimed = GaussianMechanism(0.5, 2.0)
-    total, noise = OnGrid({"a": jnp.full(3, 2)}, jnp.float32(0.5)), Noise(2 * jnp.arange(3), jnp.int32(0))
+    total, noise = (
+        OnGrid({"a": jnp.full(3, 2)}, jnp.float32(0.5)),
+        Noise(2 * jnp.arange(3), jnp.int32(0)),
+    )
     half, unclipped, rescaled, short = (
-        watched_mechanism(claimed, bug, 4.0) for bug in ("half_noise", "no_clipping", "realised_size", "short_norms")
+        watched_mechanism(claimed, bug, 4.0)
+        for bug in ("half_noise", "no_clipping", "realised_size", "short_norms")
     )
     assert (half.clip, half.standard_deviation) == (0.5, 0.5)
     assert unclipped.clip > 1e8
@@ -132,14 +169,18 @@ def test_planted_bugs_are_what_they_say():
 
 
 def test_planted_bugs_can_be_reached_from_the_audit_alone():
-    """Only the command line uses this module; its command runs ``audit``. Type checkers are told the name."""
+    """Only the command line uses this module; its command runs ``audit``. Type checkers are told
+    the name.
+    """
     root = Path(workbench.__file__).parent
     imports = re.compile(r"^\s*(from|import) .*\bauditing\b", re.MULTILINE)
     elsewhere = [path for path in root.rglob("*.py") if "auditing" not in path.parts]
     users = {path.name for path in elsewhere if imports.search(path.read_text())}
     assert users <= {"audit.py", "__init__.py"}
     door = Path(workbench.__file__).read_text()
-    assert imports.findall(door) == imports.findall(door.split("if TYPE_CHECKING:")[1].split("__version__")[0])
+    assert imports.findall(door) == imports.findall(
+        door.split("if TYPE_CHECKING:")[1].split("__version__")[0]
+    )
 
 
 def test_a_part_that_is_left_out_is_not_run():
@@ -150,17 +191,25 @@ def test_a_part_that_is_left_out_is_not_run():
 
 
 def test_canaries_are_rows_by_coins():
-    others, present, absent = (np.arange(2.0),), (np.array([10.0, 11.0, 12.0]),), (np.array([20.0, 21.0, 22.0]),)
+    others, present, absent = (
+        (np.arange(2.0),),
+        (np.array([10.0, 11.0, 12.0]),),
+        (np.array([20.0, 21.0, 22.0]),),
+    )
     coins = np.array([True, False, True])
     np.testing.assert_array_equal(Canaries(present, None, others).rows(coins)[0], [0, 1, 10, 12])
-    np.testing.assert_array_equal(Canaries(present, absent, others).rows(coins)[0], [0, 1, 10, 21, 12])
+    np.testing.assert_array_equal(
+        Canaries(present, absent, others).rows(coins)[0], [0, 1, 10, 21, 12]
+    )
 
 
 @pytest.mark.thorough
 def test_gradients_of_the_attack_are_the_cores_own():
     """At u: clipped gradients of each canary, nothing for none, and the sum over the others."""
     fitted, hyper, state = begun(GaussianMechanism(0.3, 1.0), 1)
-    canaries = Canaries(tuple(array[:2] for array in RECORDS), None, tuple(array[2:] for array in RECORDS))
+    canaries = Canaries(
+        tuple(array[:2] for array in RECORDS), None, tuple(array[2:] for array in RECORDS)
+    )
 
     @quick_jit
     def attacked(state):
@@ -171,7 +220,8 @@ def test_gradients_of_the_attack_are_the_cores_own():
     u, (present, absent, others) = attacked(state)
     x, y = RECORDS
     slope = 1 / (1 + np.exp(-(x @ np.asarray(u["weights"]) + float(u["intercept"])))) - y
-    gradients = slope[:, None] * np.column_stack([np.ones(NUM_RECORDS), x])  # intercept first, as in u
+    # intercept first, as in u
+    gradients = slope[:, None] * np.column_stack([np.ones(NUM_RECORDS), x])
     clipped = gradients * np.minimum(1, 0.3 / np.linalg.norm(gradients, axis=1, keepdims=True))
     np.testing.assert_allclose(present, clipped[:2], rtol=1e-4, atol=1e-6)
     np.testing.assert_array_equal(absent, np.zeros((2, 4)))
@@ -183,11 +233,15 @@ def test_evidence_is_the_log_likelihood_ratio(rate):
     """One canary beside records without gradient: the densities are known."""
     random, deviation = np.random.default_rng(0), 0.7
     noised, there, instead = random.normal(size=(3, 5))
-    gradients = tuple(jnp.asarray(array, jnp.float32) for array in (there[None], instead[None], np.zeros(5)))
+    gradients = tuple(
+        jnp.asarray(array, jnp.float32) for array in (there[None], instead[None], np.zeros(5))
+    )
     ratio, log_size = evidence_of(jnp.asarray(noised, jnp.float32), gradients, rate, deviation)
 
     def density(gradient):
-        return rate * np.prod(norm.pdf(noised, gradient, deviation)) + (1 - rate) * np.prod(norm.pdf(noised, 0, deviation))
+        return rate * np.prod(norm.pdf(noised, gradient, deviation)) + (1 - rate) * np.prod(
+            norm.pdf(noised, 0, deviation)
+        )
 
     assert ratio[0] == pytest.approx(math.log(density(there) / density(instead)), rel=1e-4)
     rest = noised - rate * (there + instead) / 2
@@ -205,11 +259,19 @@ def result_with(**changes):
         "trials": 500,
         "bug": None,
     }
-    return AuditResult(**fields | given | {"confidence": 0.95, "relation": "replace_one", "sampler": "shuffle"} | changes)
+    return AuditResult(
+        **fields
+        | given
+        | {"confidence": 0.95, "relation": "replace_one", "sampler": "shuffle"}
+        | changes
+    )
 
 
 def test_statement_says_what_was_found_and_that_it_proves_nothing():
-    sound, broken = result_with(), result_with(lower_bound=2.5, bug="half_noise", mode="one_run", canaries=99)
+    sound, broken = (
+        result_with(),
+        result_with(lower_bound=2.5, bug="half_noise", mode="one_run", canaries=99),
+    )
     assert sound.passed
     assert "500 runs with and 500 without one canary" in sound.statement()
     assert "epsilon is at least 1.5 at delta = 0.001" in sound.statement()
@@ -317,7 +379,7 @@ def test_a_blank_record_needs_a_number_that_can_be_nan():
         )
 
 
-# --- statistical: the real core, with every sampler ------------------------------------------------------------------------
+# --- statistical: the real core, with every sampler -----------------------------------------------
 
 
 STEPS = 4
@@ -330,13 +392,20 @@ SAMPLERS = {  # sampler of n records, relation, noise multiplier for an epsilon 
     "shuffle, all": (lambda n: ShuffleSampler(n, n), "replace_one", 4.0),
     "shuffle, blanked": (lambda n: ShuffleSampler(n, n), "replace_special", 2.0),
     "random_allocation": (lambda n: RandomAllocationSampler(n, 2, n), "add_or_remove_one", 1.5),
-    "random_allocation, all": (lambda n: RandomAllocationSampler(n, 1, n), "add_or_remove_one", 4.0),
+    "random_allocation, all": (
+        lambda n: RandomAllocationSampler(n, 1, n),
+        "add_or_remove_one",
+        4.0,
+    ),
 }
 
 
 def row(*values):
     """One record."""
-    return tuple(np.asarray(value, np.int32 if isinstance(value, int) else np.float32)[None] for value in values)
+    return tuple(
+        np.asarray(value, np.int32 if isinstance(value, int) else np.float32)[None]
+        for value in values
+    )
 
 
 LONG = [10.0, 10.0, 10.0]
@@ -394,14 +463,19 @@ def audit_case(case, sampler, **options):
     ("case", "sampler"),
     [
         *(("logistic", sampler) for sampler in SAMPLERS),
-        *((case, name) for case in list(CANARIES)[1:] for name in ("poisson", "without_replacement, all", "shuffle")),
+        *(
+            (case, name)
+            for case in list(CANARIES)[1:]
+            for name in ("poisson", "without_replacement, all", "shuffle")
+        ),
     ],
 )
 def test_bound_stays_under_the_claim_for_every_sampler_and_model(case, sampler):
     """False alarms: one seed in ten thousand for each audit."""
     result = audit_case(case, sampler)
     assert result.passed
-    # the attack must be strong for a canary that differs clearly; the order of an epoch is unknown to it, as claimed
+    # the attack must be strong for a canary that differs clearly; the order of an epoch is unknown
+    # to it, as claimed
     if case == "logistic" and sampler != "shuffle":
         assert result.lower_bound > 0.3 * result.claimed_epsilon
 
@@ -416,7 +490,9 @@ def test_bound_stays_under_the_claim_for_every_sampler_and_model(case, sampler):
     ],
 )
 def test_planted_bug_is_caught_with_every_sampler(bug, sampler):
-    """Shuffling hides missing noise: the claim assumes that the attacker knows a record's step, but he does not."""
+    """Shuffling hides missing noise: the claim assumes that the attacker knows a record's step, but
+    he does not.
+    """
     assert not audit_case("logistic", sampler, bug=bug).passed
 
 
@@ -424,7 +500,9 @@ def test_planted_bug_is_caught_with_every_sampler(bug, sampler):
 @pytest.mark.parametrize("bug", [None, *OF_THE_ATTACK])
 def test_audit_with_its_defaults_tells_a_bug_from_a_sound_run(bug):
     """What ``workbench audit`` does: noise calibrated to epsilon 1, ten Poisson steps."""
-    result = show(audit(epsilon=1, delta=DELTA, confidence=CONFIDENCE, seed=0, bug=bug, parts=ATTACK))
+    result = show(
+        audit(epsilon=1, delta=DELTA, confidence=CONFIDENCE, seed=0, bug=bug, parts=ATTACK)
+    )
     assert result.passed == (bug is None)
     assert result.lower_bound > 0.3
 
@@ -432,7 +510,17 @@ def test_audit_with_its_defaults_tells_a_bug_from_a_sound_run(bug):
 @pytest.mark.statistical
 @pytest.mark.parametrize("bug", [None, "half_noise"])
 def test_vanilla_gradients_are_audited_too(bug):
-    result = show(audit(epsilon=1, delta=DELTA, estimator="vanilla", confidence=CONFIDENCE, seed=0, bug=bug, parts=ATTACK))
+    result = show(
+        audit(
+            epsilon=1,
+            delta=DELTA,
+            estimator="vanilla",
+            confidence=CONFIDENCE,
+            seed=0,
+            bug=bug,
+            parts=ATTACK,
+        )
+    )
     assert result.passed == (bug is None)
 
 
@@ -441,7 +529,17 @@ def test_vanilla_gradients_are_audited_too(bug):
 @pytest.mark.parametrize("bug", [None, "half_noise", "no_clipping"])
 def test_other_ways_of_clipping_are_audited_too(clipping, bug):
     """Both have the same sensitivity, and a canary uses almost all of it."""
-    result = show(audit(epsilon=1, delta=DELTA, clipping=clipping, confidence=CONFIDENCE, seed=0, bug=bug, parts=ATTACK))
+    result = show(
+        audit(
+            epsilon=1,
+            delta=DELTA,
+            clipping=clipping,
+            confidence=CONFIDENCE,
+            seed=0,
+            bug=bug,
+            parts=ATTACK,
+        )
+    )
     assert result.passed == (bug is None)
     assert result.lower_bound > 0.3
 
@@ -449,16 +547,37 @@ def test_other_ways_of_clipping_are_audited_too(clipping, bug):
 @pytest.mark.statistical
 @pytest.mark.parametrize("bug", [None, *OF_THE_ATTACK])
 def test_one_run_stays_under_the_claim_and_sees_gross_bugs_only(bug):
-    """A thousand canaries show missing clipping, but not half the noise or division by the realised size."""
+    """A thousand canaries show missing clipping, but not half the noise or division by the realised
+    size.
+    """
     result = show(
-        audit(epsilon=1, delta=1e-8, clip=0.1, mode="one_run", confidence=CONFIDENCE, seed=0, bug=bug, parts=ATTACK)
+        audit(
+            epsilon=1,
+            delta=1e-8,
+            clip=0.1,
+            mode="one_run",
+            confidence=CONFIDENCE,
+            seed=0,
+            bug=bug,
+            parts=ATTACK,
+        )
     )
     assert result.passed == (bug != "no_clipping")
 
 
 @pytest.mark.statistical
 def test_a_data_set_of_the_registry_is_audited():
-    result = show(audit("logistic", "breast_cancer", epsilon=1, delta=DELTA, confidence=CONFIDENCE, seed=0, parts=ATTACK))
+    result = show(
+        audit(
+            "logistic",
+            "breast_cancer",
+            epsilon=1,
+            delta=DELTA,
+            confidence=CONFIDENCE,
+            seed=0,
+            parts=ATTACK,
+        )
+    )
     assert result.passed
     assert result.data == "breast_cancer"
 
@@ -468,9 +587,17 @@ def test_a_data_set_of_the_registry_is_audited():
 def test_runs_that_adapt_c_keep_the_claim(bug):
     """Sums and counts of norms are attacked together, at the C of each step."""
     result = audit(
-        epsilon=2, delta=DELTA, iterations=20, sampling_rate=1, clip="auto", trials=3000, confidence=CONFIDENCE, seed=0,
-        bug=bug, parts=ATTACK,
-    )  # fmt: skip
+        epsilon=2,
+        delta=DELTA,
+        iterations=20,
+        sampling_rate=1,
+        clip="auto",
+        trials=3000,
+        confidence=CONFIDENCE,
+        seed=0,
+        bug=bug,
+        parts=ATTACK,
+    )
     show(result)
     assert result.passed == (bug is None)
     assert result.lower_bound > (0.5 if bug is None else 2)

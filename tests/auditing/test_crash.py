@@ -1,8 +1,9 @@
 """After a crash, a changed model does not draw released noise again.
 
-A fit is interrupted: the files on disk after some steps are kept, and the snapshots that the fit showed. Then the model is
-changed in a way that a digest of its code may miss, and the fit is resumed. Either resuming is refused, or the repeated
-steps have fresh noise. Otherwise the noise cancels in the difference of two snapshots of one step.
+A fit is interrupted: the files on disk after some steps are kept, and the snapshots that the fit
+showed. Then the model is changed in a way that a digest of its code may miss, and the fit is
+resumed. Either resuming is refused, or the repeated steps have fresh noise. Otherwise the noise
+cancels in the difference of two snapshots of one step.
 """
 
 import itertools
@@ -26,8 +27,11 @@ from workbench.inference import checkpoint
 from workbench.inference.training import run
 from workbench.models import Model
 
-RECORDS, SIZE, STEPS, CRASH = 20, 8, 4, 2  # of the fit: records, coordinates, steps, and the step of the crash
-NOISE = 0.05  # a difference below this share of its noise counts as none; fresh noise gives one with probability 4e-10
+# of the fit: records, coordinates, steps, and the step of the crash
+RECORDS, SIZE, STEPS, CRASH = (20, 8, 4, 2)
+# a difference below this share of its noise counts as none; fresh noise gives one with probability
+# 4e-10
+NOISE = 0.05
 LEARNING_RATE = 1e-3
 FACTOR = 1.0
 
@@ -56,7 +60,9 @@ def _guide(x, num_records):
 
 def _with_globals(function, **changed):
     """A copy of ``function`` for which these names of its module have other values."""
-    made = types.FunctionType(function.__code__, {**function.__globals__, **changed}, function.__name__)
+    made = types.FunctionType(
+        function.__code__, {**function.__globals__, **changed}, function.__name__
+    )
     made.__module__, made.__qualname__ = function.__module__, function.__qualname__
     return made
 
@@ -104,7 +110,8 @@ def _records():
 
 
 def noise_seen_again(before, after, *, naive):
-    """Distance of the first repeated step's parameters, relative to their noise; None if resuming is refused.
+    """Distance of the first repeated step's parameters, relative to their noise; None if resuming
+    is refused.
 
     :param before: model of the fit that crashed.
     :param after: model of the fit that resumes it.
@@ -113,7 +120,13 @@ def noise_seen_again(before, after, *, naive):
     data, optimizer = _records(), numpyro.optim.SGD(LEARNING_RATE)
     models = [Model("made for the audit", "A mean.", model, _guide) for model in (before, after)]
     # so much noise that the contribution of the records is negligible
-    settings = {"epsilon": 1e-3, "delta": 1e-4, "iterations": STEPS, "sampling_rate": 0.5, "clip": 1.0}
+    settings = {
+        "epsilon": 1e-3,
+        "delta": 1e-4,
+        "iterations": STEPS,
+        "sampling_rate": 0.5,
+        "clip": 1.0,
+    }
     settings |= {"optimizer": optimizer, "ledger": False, "draws": 2, "average": False}
     seen = {}
     with tempfile.TemporaryDirectory() as folder:
@@ -139,7 +152,8 @@ def noise_seen_again(before, after, *, naive):
     if not again or again[0].step not in seen:
         return None
     step, noise = again[0].step, prepared.plan.mechanism.standard_deviation
-    # standard deviation of the difference of two runs' parameters, if they have independent noise in each step
+    # standard deviation of the difference of two runs' parameters, if they have independent noise
+    # in each step
     unit = LEARNING_RATE / (prepared.step.sampler.sampling_rate * RECORDS)
     apart = np.linalg.norm(seen[step] - _location(again[0]))
     return float(apart) / (noise * unit * math.sqrt(2 * SIZE * (step - began.step)))
@@ -156,8 +170,11 @@ def test_noise_that_is_reused_after_a_crash_is_caught():
 
 @pytest.mark.thorough
 def test_a_restart_with_noise_of_its_own_passes(monkeypatch):
-    """The distance of two sums with independent noise is near 1 in units of it; false alarms 4e-10."""
-    monkeypatch.setattr(checkpoint, "load_state", lambda path, like: like)  # begins anew with its own key
+    """The distance of two sums with independent noise is near 1 in units of it; false
+    alarms 4e-10.
+    """
+    # begins anew with its own key
+    monkeypatch.setattr(checkpoint, "load_state", lambda path, like: like)
     distance = noise_seen_again(*CHANGES["a constant of the module"], naive=True)
     print(distance)
     assert distance is None or distance > NOISE

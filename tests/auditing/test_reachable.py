@@ -1,4 +1,6 @@
-"""Last bits of sums and parameters tell which records they are of if noise is in floating point, not if it is whole."""
+"""Last bits of sums and parameters tell which records they are of if noise is in floating point,
+not if it is whole.
+"""
 
 import jax
 import numpy as np
@@ -12,21 +14,33 @@ from workbench.noise.normals import normal
 
 @pytest.mark.parametrize("bug", [None, "float_noise"])
 def test_float_noise_is_caught_and_whole_noise_is_not(bug):
-    """A false alarm in less than one seed of a million; without gaps half of the guesses are right."""
+    """A false alarm in less than one seed of a million; without gaps half of the guesses
+    are right.
+    """
     assert reachable.tells(bug, ["float32"]) == (bug is not None)
 
 
 @pytest.mark.thorough
-@pytest.mark.parametrize("options", [
-    {}, {"clipping": "automatic"}, {"clipping": "per_leaf", "clip": 1e-3}, {"strategy": "loop"}, {"estimator": "vanilla"},
-], ids=str)  # fmt: skip
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"clipping": "automatic"},
+        {"clipping": "per_leaf", "clip": 1e-3},
+        {"strategy": "loop"},
+        {"estimator": "vanilla"},
+    ],
+    ids=str,
+)
 def test_whatever_the_settings(options):
     assert not reachable.tells(**options)
     assert reachable.tells("float_noise", **options)
 
 
 @pytest.mark.thorough
-@pytest.mark.parametrize(("precision", "width"), [("float32", 1000), ("float64", 1000), ("float64", 3)])
+@pytest.mark.parametrize(
+    ("precision", "width"), [("float32", 1000), ("float64", 1000), ("float64", 3)]
+)
 def test_sums_and_parameters_of_each_precision_alone_show_float_noise(precision, width):
     """In float64, three coordinates do: none of them can be reached from the wrong sum."""
     right = reachable.right_guesses("float_noise", precision, width=width)
@@ -44,10 +58,14 @@ def test_sums_in_floating_point_have_no_gaps():
 
 
 def made_up(size=2000, spacing=0.01):
-    """A sum, noise as float32 normals and as multiples of a spacing, and another sum; standard deviation 30."""
+    """A sum, noise as float32 normals and as multiples of a spacing, and another sum; standard
+    deviation 30.
+    """
     generator = np.random.default_rng(0)
     total, other = generator.normal(size=(2, size)).astype(np.float32)
-    draws = np.asarray(jax.jit(normal, static_argnums=1)(key_from_seed(0), (size,))) * np.float32(30)
+    draws = np.asarray(jax.jit(normal, static_argnums=1)(key_from_seed(0), (size,))) * np.float32(
+        30
+    )
     whole = (np.round(30 * generator.normal(size=size) / spacing) * spacing).astype(np.float32)
     return total, other, draws, whole, spacing
 
@@ -64,13 +82,17 @@ def test_gaps_of_float32_normals():
 
 
 def test_sums_that_are_not_on_the_grid():
-    """Whole noise on sums in floating point: the difference from the right sum is whole, from another it is not."""
+    """Whole noise on sums in floating point: the difference from the right sum is whole, from
+    another it is not.
+    """
     total, other, _, whole, spacing = made_up()
     seen = reachable.Seen(total + whole, 30.0, spacing)
     assert not reachable.not_on_grid(seen, total).any()
     assert np.mean(reachable.not_on_grid(seen, other)) > 0.9
     on_grid = np.round(other / spacing) * spacing
-    both = reachable.Seen((np.round(total / spacing) * spacing + whole).astype(np.float32), 30.0, spacing)
+    both = reachable.Seen(
+        (np.round(total / spacing) * spacing + whole).astype(np.float32), 30.0, spacing
+    )
     assert not reachable.not_on_grid(both, on_grid).any()
 
 

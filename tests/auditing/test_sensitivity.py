@@ -27,10 +27,16 @@ CLIP = 0.5
 
 
 def places(x, y=None, num_records=None):
-    """Each record has places whose parts of the gradient may cancel: they are weighed and added up."""
+    """Each record has places whose parts of the gradient may cancel: they are weighed and
+    added up.
+    """
     weights = numpyro.sample("weights", dist.Normal(0.0, 2.0).expand([x.shape[-1]]).to_event(1))
     with numpyro.plate("records", num_records, subsample_size=x.shape[0]):
-        numpyro.sample("y", dist.Bernoulli(logits=(x @ weights) @ jnp.tile(jnp.array([1.0, 2.0, 2.0, 1.0]), 8)), obs=y)
+        numpyro.sample(
+            "y",
+            dist.Bernoulli(logits=(x @ weights) @ jnp.tile(jnp.array([1.0, 2.0, 2.0, 1.0]), 8)),
+            obs=y,
+        )
 
 
 RANDOM = np.random.default_rng(0)
@@ -40,11 +46,23 @@ PLACES = (
 )
 CASES = {
     "logistic": (zoo.logistic, zoo.logistic_guide, zoo.logistic_data(OTHERS + 1)),
-    "places": (places, zoo.mean_field(weights=(3,)), tuple(np.concatenate([array, array[:1]]) for array in PLACES)),
+    "places": (
+        places,
+        zoo.mean_field(weights=(3,)),
+        tuple(np.concatenate([array, array[:1]]) for array in PLACES),
+    ),
 }
 
 
-def maker(case="logistic", bug=None, clipping="flat", kind=PrivateStep, sampler=None, estimator="aligned", **performance):
+def maker(
+    case="logistic",
+    bug=None,
+    clipping="flat",
+    kind=PrivateStep,
+    sampler=None,
+    estimator="aligned",
+    **performance,
+):
     model, guide, _ = CASES[case]
     size = OTHERS + 1
 
@@ -52,9 +70,16 @@ def maker(case="logistic", bug=None, clipping="flat", kind=PrivateStep, sampler=
         mechanism = watched(GaussianMechanism(CLIP, 1.0, clipping), bug, size / 2)
         sampled = sampler or PoissonSampler(size, 0.5, size)
         step = assemble(
-            model, guide, numpyro.optim.SGD(0.1), key, rows, sampler=sampled, mechanism=mechanism, estimator=estimator,
+            model,
+            guide,
+            numpyro.optim.SGD(0.1),
+            key,
+            rows,
+            sampler=sampled,
+            mechanism=mechanism,
+            estimator=estimator,
             performance=Performance(**performance),
-        )  # fmt: skip
+        )
         return kind(**vars(step)), mechanism
 
     return make_step
@@ -83,7 +108,9 @@ def test_the_core_keeps_c():
     [
         ({"bug": "short_norms"}, 1.249),
         pytest.param({"bug": "no_clipping"}, 10, marks=pytest.mark.thorough),
-        pytest.param({"kind": ClampedIndices}, 2.5, marks=pytest.mark.thorough),  # the record in the middle stands for three
+        pytest.param(
+            {"kind": ClampedIndices}, 2.5, marks=pytest.mark.thorough
+        ),  # the record in the middle stands for three
     ],
 )
 def test_planted_bugs_are_caught_with_their_size(options, least):
@@ -93,13 +120,22 @@ def test_planted_bugs_are_caught_with_their_size(options, least):
 
 
 def norms_of_places(loss, u, records, mask, clip, strategy, *, clipping, rules=None):
-    """PLANTED: the norm of a mean over places from half-precision parts, and a second pass that trusts it."""
+    """PLANTED: the norm of a mean over places from half-precision parts, and a second pass that
+    trusts it.
+    """
     gradients = jax.vmap(jax.grad(loss), in_axes=(None, 0))(u, records)
     leaves = jax.tree.leaves(gradients)
-    squares = sum(jnp.sum(leaf.astype(jnp.bfloat16).astype(jnp.float32) ** 2, axis=range(1, leaf.ndim)) for leaf in leaves)
+    squares = sum(
+        jnp.sum(leaf.astype(jnp.bfloat16).astype(jnp.float32) ** 2, axis=range(1, leaf.ndim))
+        for leaf in leaves
+    )
     norms = jnp.sqrt(squares)
-    factors = jnp.where(mask & jnp.isfinite(norms), jnp.minimum(1, clip / jnp.maximum(norms, 1e-30)), 0)
-    return jax.tree.map(lambda leaf: jnp.tensordot(factors, jnp.nan_to_num(leaf), 1), gradients), norms
+    factors = jnp.where(
+        mask & jnp.isfinite(norms), jnp.minimum(1, clip / jnp.maximum(norms, 1e-30)), 0
+    )
+    return jax.tree.map(
+        lambda leaf: jnp.tensordot(factors, jnp.nan_to_num(leaf), 1), gradients
+    ), norms
 
 
 def test_norms_in_half_precision_are_caught(monkeypatch):
@@ -111,7 +147,9 @@ def test_norms_in_half_precision_are_caught(monkeypatch):
         everyone = chosen(jnp.arange(mask.shape[0]))
         total, _ = norms_of_places(loss, u, everyone, mask, clip, strategy, clipping="flat")
         spacing = others[2](0.0, 0.0)
-        return OnGrid(jax.tree.map(lambda leaf: jnp.round(leaf / spacing).astype(jnp.int32), total), spacing), None
+        return OnGrid(
+            jax.tree.map(lambda leaf: jnp.round(leaf / spacing).astype(jnp.int32), total), spacing
+        ), None
 
     monkeypatch.setattr(step_module, "clipped_sum_in_parts", functools.wraps(real)(planted))
     found = checked(maker())
@@ -120,7 +158,9 @@ def test_norms_in_half_precision_are_caught(monkeypatch):
 
 
 def move_by_short_arrays(make_step):
-    """How far a step made for six records moves on three if their last is replaced, relative to the allowed distance."""
+    """How far a step made for six records moves on three if their last is replaced, relative to the
+    allowed distance.
+    """
     canaries = canaries_of()
     one = tuple(array[:1] for array in canaries.present)
     step, seen, state = sensitivity._begun(make_step, canaries, one, key_from_seed(0))
@@ -129,7 +169,12 @@ def move_by_short_arrays(make_step):
     sums = []
     for record in (one, (np.zeros_like(one[0]), one[1])):
         short = [jnp.asarray(np.concatenate(pair)) for pair in zip(rest, record, strict=True)]
-        sums.append(np.asarray(release(step.unconstrained(state), tuple(short), jnp.ones(OTHERS + 1, bool)), np.float64))
+        sums.append(
+            np.asarray(
+                release(step.unconstrained(state), tuple(short), jnp.ones(OTHERS + 1, bool)),
+                np.float64,
+            )
+        )
     return np.linalg.norm(sums[0] - sums[1]) / (2 * CLIP)
 
 
@@ -185,5 +230,7 @@ def test_the_audit_looks_at_what_it_attacks(bug):
 
 @pytest.mark.thorough
 def test_records_of_half_precision_are_audited_by_a_step_that_takes_them():
-    """A step refuses records of another type than it was made for, which ended every whole audit."""
+    """A step refuses records of another type than it was made for, which ended every
+    whole audit.
+    """
     assert checked(maker(), precisions=("bfloat16",)).passed

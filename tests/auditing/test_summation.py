@@ -1,4 +1,6 @@
-"""One record among thousands moves a sum in floating point by more than C, and a sum on a grid by what is paid for."""
+"""One record among thousands moves a sum in floating point by more than C, and a sum on a grid by
+what is paid for.
+"""
 
 import functools
 
@@ -48,7 +50,9 @@ def test_what_is_paid_for_is_nearly_reached_and_not_exceeded(options):
 
 
 @pytest.mark.thorough
-@pytest.mark.parametrize("options", [*SETTINGS[:2], ({"clipping": "automatic", "strategy": "loop"},)])
+@pytest.mark.parametrize(
+    "options", [*SETTINGS[:2], ({"clipping": "automatic", "strategy": "loop"},)]
+)
 def test_the_larger_the_minibatch_the_further_floats_go(options):
     assert worst_move(2**14, "float_sums", **options[0]).ratio > 3
 
@@ -71,7 +75,9 @@ def test_made_records_have_the_gradients_that_are_wanted():
 
 
 def shifting(size, width, spacing):
-    """Lengths such that each block's sum is rounded to another number if its first record is the next block's."""
+    """Lengths such that each block's sum is rounded to another number if its first record is the
+    next block's.
+    """
     per_block = whole_sums.records_in_block(size)
     starts = np.arange(0, size - 1, per_block)
     step = 0.02
@@ -85,10 +91,11 @@ def shifting(size, width, spacing):
 
 @pytest.mark.thorough
 def test_a_row_that_closes_the_gap_it_leaves_moves_rows_that_were_made_for_that():
-    """The promise is about an empty place, for the number of records is public; docs/sharp_edges.md says what this shows.
+    """The promise is about an empty place, for the number of records is public; docs/sharp_edges.md
+    says what this shows.
 
-    Where later rows move up, other blocks are rounded. These were constructed so that all blocks are rounded down before and
-    up after; where rows are drawn at random the roundings cancel.
+    Where later rows move up, other blocks are rounded. These were constructed so that all blocks
+    are rounded down before and up after; where rows are drawn at random the roundings cancel.
     """
     size, width = 2**14, 300
     blank, key = np.zeros((size, width), np.float32), key_from_seed(1)
@@ -116,11 +123,18 @@ def test_a_row_that_closes_the_gap_it_leaves_moves_rows_that_were_made_for_that(
         assert least < move / allowed < most
         kept = rows.copy()
         kept[0] = 0  # leaves its place empty
-        assert np.linalg.norm(np.asarray(total(rows, size)[0], np.int64) - np.asarray(total(kept, size)[0])) <= allowed
+        assert (
+            np.linalg.norm(
+                np.asarray(total(rows, size)[0], np.int64) - np.asarray(total(kept, size)[0])
+            )
+            <= allowed
+        )
 
 
 def test_a_table_that_is_looked_up_and_multiplied_keeps_what_is_paid_for():
-    """What is looked up is rounded record by record and what is multiplied block by block, both in the same entries."""
+    """What is looked up is rounded record by record and what is multiplied block by block, both in
+    the same entries.
+    """
     size, width, clip = 16, 1000, 1.0
     mechanism = GaussianMechanism(clip, SIGMA)
     level = mechanism.level(2**18)
@@ -134,7 +148,13 @@ def test_a_table_that_is_looked_up_and_multiplied_keeps_what_is_paid_for():
     def total(records, mask):
         chosen = lambda places: jax.tree.map(lambda array: array[places], records)  # noqa: E731
         return clipped_sum_in_parts(
-            loss, jnp.zeros((2, width)), [Stratum(chosen, mask, size)], clip, "bookkeeping", "flat", spacing_for=spacing_for
+            loss,
+            jnp.zeros((2, width)),
+            [Stratum(chosen, mask, size)],
+            clip,
+            "bookkeeping",
+            "flat",
+            spacing_for=spacing_for,
         )[0]
 
     records = [np.zeros((size, *shape), np.float32) for shape in ((2, width), (2,), (width,))]
@@ -143,8 +163,11 @@ def test_a_table_that_is_looked_up_and_multiplied_keeps_what_is_paid_for():
     spacing = float(total(records, everyone).spacing)
     _, looked_up, left, right = records
     looked_up[0] = 31.503 * spacing  # as long as C together, and rounded up twice
-    left[:2], right[0], right[1] = 1, 0.015 * spacing, 0.4925 * spacing  # without the first record rounded down
-    there, gone = (np.asarray(total(records, mask).units, np.int64) for mask in (everyone, np.arange(size) > 0))
+    # without the first record rounded down
+    left[:2], right[0], right[1] = (1, 0.015 * spacing, 0.4925 * spacing)
+    there, gone = (
+        np.asarray(total(records, mask).units, np.int64) for mask in (everyone, np.arange(size) > 0)
+    )
     allowed = 2.0 ** (11 + int(level)) / SIGMA
     move = np.linalg.norm(there - gone)
     print(f"{move:.1f} spacings, of {allowed:.0f} that are allowed: {move / allowed:.4f}")

@@ -1,4 +1,6 @@
-"""An audit with a planted person of ten rows: a sound fit passes, and one that clips row by row does not."""
+"""An audit with a planted person of ten rows: a sound fit passes, and one that clips row by row
+does not.
+"""
 
 import pytest
 
@@ -8,7 +10,9 @@ from workbench.auditing import audit, sensitivity
 SETTINGS = {"iterations": 5, "max_rows": 10, "seed": 1}
 
 
-@pytest.mark.parametrize("bug", [None, "clip_by_row", pytest.param("short_norms", marks=pytest.mark.thorough)])
+@pytest.mark.parametrize(
+    "bug", [None, "clip_by_row", pytest.param("short_norms", marks=pytest.mark.thorough)]
+)
 @pytest.mark.thorough
 def test_no_person_moves_the_sum_too_far(bug):
     result = audit(parts=("sensitivity",), bug=bug, **SETTINGS)
@@ -16,7 +20,8 @@ def test_no_person_moves_the_sum_too_far(bug):
 
 
 def test_a_person_whose_rows_are_clipped_alone_is_caught(monkeypatch):
-    monkeypatch.setattr(sensitivity.check, "__defaults__", (("float32",),))  # the quickest precision
+    # the quickest precision
+    monkeypatch.setattr(sensitivity.check, "__defaults__", (("float32",),))
     (check,) = audit(parts=("sensitivity",), bug="clip_by_row", **SETTINGS).checks
     assert check.worst > 9
 
@@ -29,5 +34,7 @@ def test_an_attack_on_a_person_of_ten_rows(bug):
 
 
 def test_a_bug_of_rows_needs_several():
-    with pytest.raises(ArgumentError, match="bug='clip_by_row': changes nothing where a record is one row"):
+    with pytest.raises(
+        ArgumentError, match="bug='clip_by_row': changes nothing where a record is one row"
+    ):
         audit(parts=("sensitivity",), bug="clip_by_row", iterations=5, max_rows=1)

@@ -1,12 +1,14 @@
-"""Accuracy of private networks trained by the workbench's clipping and by Opacus, from the same start at the same noise.
+"""Accuracy of private networks trained by the workbench's clipping and by Opacus, from the same
+start at the same noise.
 
     python accuracy.py [adult] [fashion] [--adult FILE] [--epsilon E] [--steps T] [--seeds K]
 
-The network for Adult (104-50-2) and the convolutional one for MNIST, on Fashion-MNIST. Both get the same records, split,
-initial weights, clipping norm, noise multiplier, Poisson sampling rate, number of steps and learning rate of SGD; the noise
-multiplier is the workbench's for epsilon at delta 1e-5. They differ in their random numbers, hence several seeds, and in
-what takes the gradients, which must not show. Adult is read from a CSV file, or where ``$WORKBENCH_DATA`` says;
-Fashion-MNIST is Debian's dataset-fashion-mnist.
+The network for Adult (104-50-2) and the convolutional one for MNIST, on Fashion-MNIST. Both get the
+same records, split, initial weights, clipping norm, noise multiplier, Poisson sampling rate, number
+of steps and learning rate of SGD; the noise multiplier is the workbench's for epsilon at delta
+1e-5. They differ in their random numbers, hence several seeds, and in what takes the gradients,
+which must not show. Adult is read from a CSV file, or where ``$WORKBENCH_DATA`` says; Fashion-MNIST
+is Debian's dataset-fashion-mnist.
 """
 
 import argparse
@@ -39,7 +41,9 @@ LOG_OVERFLOW = float(np.log(1e-12))
 
 
 class Task(NamedTuple):
-    """A network with its data, and how it is trained. ``as_torch``: leaves in the order and layout of torch's modules."""
+    """A network with its data, and how it is trained. ``as_torch``: leaves in the order and layout
+    of torch's modules.
+    """
 
     network: Network
     load: Callable[[argparse.Namespace], tuple[Any, Any]]
@@ -52,7 +56,10 @@ class Task(NamedTuple):
 def adult(options):
     """Training and test records; columns of zeros fill up to the width of the network."""
     data = wb.data.load("adult", path=options.adult)
-    return tuple((np.pad(x, ((0, 0), (0, NUM_FEATURES - x.shape[1]))), y) for x, y in (data.train, data.evaluation))
+    return tuple(
+        (np.pad(x, ((0, 0), (0, NUM_FEATURES - x.shape[1]))), y)
+        for x, y in (data.train, data.evaluation)
+    )
 
 
 def fashion(options):
@@ -70,14 +77,29 @@ def _fcnn_as_torch(params):
 
 
 def _cnn_as_torch(params):
-    """Kernels are [out, in, height, width] in torch, whose images have their channels first when they are laid out flat."""
+    """Kernels are [out, in, height, width] in torch, whose images have their channels first when
+    they are laid out flat.
+    """
     convolutions = [
         array
         for name in ("first", "second")
-        for array in (np.asarray(params[name]["kernel"]).transpose(3, 2, 0, 1), np.asarray(params[name]["bias"]))
+        for array in (
+            np.asarray(params[name]["kernel"]).transpose(3, 2, 0, 1),
+            np.asarray(params[name]["bias"]),
+        )
     ]
-    kernel = np.asarray(params["hidden"]["kernel"]).reshape(4, 4, 32, -1).transpose(2, 0, 1, 3).reshape(512, -1)
-    return [*convolutions, kernel.T, np.asarray(params["hidden"]["bias"]), *_dense(params["output"])]
+    kernel = (
+        np.asarray(params["hidden"]["kernel"])
+        .reshape(4, 4, 32, -1)
+        .transpose(2, 0, 1, 3)
+        .reshape(512, -1)
+    )
+    return [
+        *convolutions,
+        kernel.T,
+        np.asarray(params["hidden"]["bias"]),
+        *_dense(params["output"]),
+    ]
 
 
 TASKS = {
@@ -88,7 +110,9 @@ TASKS = {
 
 def accuracy(network, params, records):
     """Share of the records whose class has the largest logit."""
-    predicted = jax.jit(lambda x: jnp.argmax(jax.vmap(network.logits, in_axes=(None, 0))(params, x), axis=-1))
+    predicted = jax.jit(
+        lambda x: jnp.argmax(jax.vmap(network.logits, in_axes=(None, 0))(params, x), axis=-1)
+    )
     return float(np.mean(predicted(records[0]) == records[1]))
 
 
@@ -97,7 +121,9 @@ def ours(task, sigma, sampling_rate, steps, records, seed):
     network = task.network
     x, y = (jnp.asarray(array) for array in records)
     size = len(y)
-    sampler = PoissonSampler(size, sampling_rate, overflow_capacity(size, sampling_rate, LOG_OVERFLOW))
+    sampler = PoissonSampler(
+        size, sampling_rate, overflow_capacity(size, sampling_rate, LOG_OVERFLOW)
+    )
     mechanism, key = GaussianMechanism(CLIP, sigma), key_from_seed(seed)
 
     @jax.jit
@@ -108,7 +134,9 @@ def ours(task, sigma, sampling_rate, steps, records, seed):
         chosen = x[batch.indices], y[batch.indices]
         total, _ = clipped_sum(network.loss, params, chosen, batch.mask, CLIP)
         noise = apart(mechanism.noise(noise_key, network.num_parameters), params)
-        mean = jax.tree.map(lambda leaf, drawn: (leaf + drawn) / (size * sampling_rate), total, noise)
+        mean = jax.tree.map(
+            lambda leaf, drawn: (leaf + drawn) / (size * sampling_rate), total, noise
+        )
         return descended(network, state, mean)
 
     jax.block_until_ready(step(begun(network), x, y))
@@ -126,22 +154,42 @@ def compare(name, options):
     task = task._replace(network=replace(task.network, learning_rate=task.rate))
     train, test = task.load(options)
     steps = options.steps or task.steps
-    num_minibatches = round(len(train[1]) / task.batch)  # Opacus takes sampling rates of one over a whole number
-    sigma = noise_multiplier(epsilon=options.epsilon, delta=DELTA, sampling_rate=1 / num_minibatches, steps=steps)
-    print(f"\n{name}: {task.network.name}, {len(train[1])} records, epsilon {options.epsilon:g} at delta {DELTA:g}: sigma "
-          f"{sigma:g}, C {CLIP:g}, q 1/{num_minibatches}, {steps} steps, learning rate {task.rate:g}; before training "
-          f"{accuracy(task.network, begun(task.network)[0], test):.4f}", flush=True)  # fmt: skip
+    # Opacus takes sampling rates of one over a whole number
+    num_minibatches = round(len(train[1]) / task.batch)
+    sigma = noise_multiplier(
+        epsilon=options.epsilon, delta=DELTA, sampling_rate=1 / num_minibatches, steps=steps
+    )
+    print(
+        f"\n{name}: {task.network.name}, {len(train[1])} records, epsilon {options.epsilon:g} at "
+        f"delta {DELTA:g}: sigma {sigma:g}, C {CLIP:g}, q 1/{num_minibatches}, {steps} steps, "
+        f"learning rate {task.rate:g}; before training "
+        f"{accuracy(task.network, begun(task.network)[0], test):.4f}",
+        flush=True,
+    )
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "task.npz"
-        start = {f"p{place}": leaf for place, leaf in enumerate(task.as_torch(begun(task.network)[0]))}
+        start = {
+            f"p{place}": leaf for place, leaf in enumerate(task.as_torch(begun(task.network)[0]))
+        }
         np.savez(file, x=train[0], y=train[1], test_x=test[0], test_y=test[1], **start)
         found = {"workbench": [], "Opacus": []}
         for seed in range(options.seeds):
             params, seconds = ours(task, sigma, 1 / num_minibatches, steps, train, seed)
             found["workbench"].append((accuracy(task.network, params, test), seconds))
-            arguments = ("--noise-multiplier", sigma, "--minibatches", num_minibatches, "--steps", steps, "--seed", seed)
+            arguments = (
+                "--noise-multiplier",
+                sigma,
+                "--minibatches",
+                num_minibatches,
+                "--steps",
+                steps,
+                "--seed",
+                seed,
+            )
             settings = ("--clip", CLIP, "--learning-rate", task.rate, "--delta", DELTA)
-            answer = answer_of("opacus", "opacus_accuracy.py", task.network.name, file, *arguments, *settings)
+            answer = answer_of(
+                "opacus", "opacus_accuracy.py", task.network.name, file, *arguments, *settings
+            )
             found["Opacus"].append((answer["accuracy"], answer["seconds_per_step"]))
     for contender, rows in found.items():
         reached = ", ".join(f"{accuracy:.4f}" for accuracy, _ in rows)
@@ -149,7 +197,8 @@ def compare(name, options):
         seconds = statistics.median(seconds for _, seconds in rows)
         print(f"  {contender:12} accuracy {mean:.4f} ({reached})   {a_step(seconds)} a step")
     print(
-        f"  Opacus found {answer['before']:.4f} before training, and epsilon {answer['epsilon']:.3f} with its own accountant"
+        f"  Opacus found {answer['before']:.4f} before training, and epsilon "
+        f"{answer['epsilon']:.3f} with its own accountant"
     )
 
 

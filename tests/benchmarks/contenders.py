@@ -1,7 +1,9 @@
-"""What the benchmarks let run against each other: NumPyro models, and functions that take many steps of them at once.
+"""What the benchmarks let run against each other: NumPyro models, and functions that take many
+steps of them at once.
 
-Needs jax and numpyro only, so that it also runs on a GPU machine that has nothing else. Every contender's steps are inside
-one compiled loop, and every private one includes the secure minibatch, clipping, secure noise and Adam.
+Needs jax and numpyro only, so that it also runs on a GPU machine that has nothing else. Every
+contender's steps are inside one compiled loop, and every private one includes the secure minibatch,
+clipping, secure noise and Adam.
 """
 
 import functools
@@ -36,7 +38,9 @@ CHUNK = 10_000  # steps that a compiled loop of small models may take between tw
 
 @dataclass(frozen=True)
 class Problem:
-    """A model with its data. ``expected``: minibatch size that is expected; ``steps``: steps of a turn."""
+    """A model with its data. ``expected``: minibatch size that is expected; ``steps``: steps of a
+    turn.
+    """
 
     name: str
     model: Callable
@@ -56,7 +60,9 @@ class Problem:
     def sampler(self) -> PoissonSampler:
         """Poisson minibatches; the padding overflows once in 1e12 steps."""
         rate = self.expected / self.num_records
-        return PoissonSampler(self.num_records, rate, overflow_capacity(self.num_records, rate, LOG_OVERFLOW))
+        return PoissonSampler(
+            self.num_records, rate, overflow_capacity(self.num_records, rate, LOG_OVERFLOW)
+        )
 
     @functools.cached_property
     def on_device(self) -> tuple[jax.Array, ...]:
@@ -64,11 +70,13 @@ class Problem:
         return tuple(jnp.asarray(array) for array in self.records)
 
 
-# --- models ----------------------------------------------------------------------------------------------------------------
+# --- models ---------------------------------------------------------------------------------------
 
 
 def _dense(name, inputs, outputs, x):
-    kernel = numpyro.param(f"{name}_kernel", lambda key: 0.05 * jax.random.normal(key, (inputs, outputs)))
+    kernel = numpyro.param(
+        f"{name}_kernel", lambda key: 0.05 * jax.random.normal(key, (inputs, outputs))
+    )
     return x @ kernel + numpyro.param(f"{name}_bias", jnp.zeros(outputs))
 
 
@@ -76,7 +84,9 @@ def vae_model(images, num_records=None):
     """784-400-50 decoder, Bernoulli pixels (experiments.md, E3)."""
     with numpyro.plate("records", num_records, subsample_size=images.shape[0]):
         code = numpyro.sample("code", dist.Normal(0, 1).expand([LATENT_SIZE]).to_event(1))
-        logits = _dense("output", HIDDEN, PIXELS, jax.nn.softplus(_dense("decoder", LATENT_SIZE, HIDDEN, code)))
+        logits = _dense(
+            "output", HIDDEN, PIXELS, jax.nn.softplus(_dense("decoder", LATENT_SIZE, HIDDEN, code))
+        )
         numpyro.sample("images", dist.Bernoulli(logits=logits).to_event(1), obs=images)
 
 
@@ -85,14 +95,18 @@ def vae_guide(images, num_records=None):
     with numpyro.plate("records", num_records, subsample_size=images.shape[0]):
         hidden = jax.nn.softplus(_dense("encoder", PIXELS, HIDDEN, images))
         scale = jnp.exp(_dense("scale", HIDDEN, LATENT_SIZE, hidden))
-        numpyro.sample("code", dist.Normal(_dense("mean", HIDDEN, LATENT_SIZE, hidden), scale).to_event(1))
+        numpyro.sample(
+            "code", dist.Normal(_dense("mean", HIDDEN, LATENT_SIZE, hidden), scale).to_event(1)
+        )
 
 
 def _mean_field(**shapes):
     def guide(*records, num_records=None):
         for name, shape in shapes.items():
             location = numpyro.param(f"{name}_loc", jnp.zeros(shape))
-            scale = numpyro.param(f"{name}_scale", jnp.full(shape, 0.1), constraint=constraints.softplus_positive)
+            scale = numpyro.param(
+                f"{name}_scale", jnp.full(shape, 0.1), constraint=constraints.softplus_positive
+            )
             numpyro.sample(name, dist.Normal(location, scale).to_event(len(shape)))
 
     return guide
@@ -104,11 +118,15 @@ def vae(expected=128, num_images=60_000, steps=30):
 
 
 def hierarchical(steps=100_000):
-    """Hierarchical logistic regression, E1: N = 500, D = 5, three groups with three public features."""
+    """Hierarchical logistic regression, E1: N = 500, D = 5, three groups with three public
+    features.
+    """
     x, group, y, features = hierarchical_data()
 
     def model(x, group, y, num_records=None):
-        mixing = numpyro.sample("mixing", dist.Normal(0, 4).expand([x.shape[-1], features.shape[1]]).to_event(2))
+        mixing = numpyro.sample(
+            "mixing", dist.Normal(0, 4).expand([x.shape[-1], features.shape[1]]).to_event(2)
+        )
         weights = numpyro.sample("weights", dist.Normal(features @ mixing.T, 1).to_event(2))
         with numpyro.plate("records", num_records, subsample_size=x.shape[0]):
             numpyro.sample("y", dist.Bernoulli(logits=jnp.sum(weights[group] * x, axis=-1)), obs=y)
@@ -127,7 +145,14 @@ def logistic(expected, steps=10_000):
         with numpyro.plate("records", num_records, subsample_size=x.shape[0]):
             numpyro.sample("y", dist.Bernoulli(logits=x @ weights + intercept), obs=y)
 
-    return Problem(f"logistic {expected}", model, _mean_field(weights=(x.shape[1],), intercept=()), (x, y), expected, steps)
+    return Problem(
+        f"logistic {expected}",
+        model,
+        _mean_field(weights=(x.shape[1],), intercept=()),
+        (x, y),
+        expected,
+        steps,
+    )
 
 
 def schools(num_records=5000, expected=100, steps=10_000):
@@ -136,7 +161,10 @@ def schools(num_records=5000, expected=100, steps=10_000):
     y, spread = random.normal(size=num_records), 1 + random.random(num_records)
 
     def model(y, spread):
-        mean, log_scale = numpyro.sample("mean", dist.Normal(0, 5)), numpyro.sample("log_scale", dist.Normal(0, 1))
+        mean, log_scale = (
+            numpyro.sample("mean", dist.Normal(0, 5)),
+            numpyro.sample("log_scale", dist.Normal(0, 1)),
+        )
         with numpyro.plate("records", num_records, subsample_size=len(y)):
             effect = numpyro.sample("effect", dist.Normal(mean, jnp.exp(log_scale)))
             numpyro.sample("y", dist.Normal(effect, spread), obs=y)
@@ -147,7 +175,9 @@ def schools(num_records=5000, expected=100, steps=10_000):
             loc, log_scale = _dense("effect", 2, 2, jnp.stack([y, spread], axis=-1)).T
             numpyro.sample("effect", dist.Normal(loc, jnp.exp(log_scale)))
 
-    return Problem("schools", model, guide, (y.astype(np.float32), spread.astype(np.float32)), expected, steps)
+    return Problem(
+        "schools", model, guide, (y.astype(np.float32), spread.astype(np.float32)), expected, steps
+    )
 
 
 def principal_components(num_records=5000, expected=100, steps=3000):
@@ -169,13 +199,17 @@ def principal_components(num_records=5000, expected=100, steps=3000):
     return Problem("principal components", model, guide, (x,), expected, steps)
 
 
-# --- contenders ------------------------------------------------------------------------------------------------------------
+# --- contenders -----------------------------------------------------------------------------------
 
 
 def trainer(problem, **options):
     """A DPVI of the problem with its state."""
-    mechanism = GaussianMechanism(problem.clip, options.pop("noise_multiplier", problem.noise_multiplier))
-    dpvi = DPVI(problem.model, problem.guide, Adam(1e-3), privacy=(problem.sampler, mechanism), **options)
+    mechanism = GaussianMechanism(
+        problem.clip, options.pop("noise_multiplier", problem.noise_multiplier)
+    )
+    dpvi = DPVI(
+        problem.model, problem.guide, Adam(1e-3), privacy=(problem.sampler, mechanism), **options
+    )
     return dpvi, dpvi.init(new_key(), *problem.records)
 
 
@@ -188,12 +222,16 @@ def private(problem, **options):
 
 
 def _fixed_minibatches(problem):
-    drawn = np.random.default_rng(1).integers(0, problem.num_records, (problem.steps, problem.expected))
+    drawn = np.random.default_rng(1).integers(
+        0, problem.num_records, (problem.steps, problem.expected)
+    )
     return jnp.asarray(drawn, jnp.int32)
 
 
 def clipped(problem, **options):
-    """A function that takes a turn of steps with clipping alone: minibatches drawn beforehand, no noise."""
+    """A function that takes a turn of steps with clipping alone: minibatches drawn beforehand, no
+    noise.
+    """
     dpvi, state = trainer(problem, noise_multiplier=0.0, **options)
 
     @jax.jit
@@ -210,7 +248,9 @@ def clipped(problem, **options):
 
 
 def non_private(problem):
-    """A function that takes a turn of steps of numpyro's SVI on minibatches of the expected size drawn beforehand."""
+    """A function that takes a turn of steps of numpyro's SVI on minibatches of the expected size
+    drawn beforehand.
+    """
     svi = SVI(problem.model, problem.guide, Adam(1e-3), Trace_ELBO())
     minibatches = _fixed_minibatches(problem)
     first = tuple(array[minibatches[0]] for array in problem.on_device)

@@ -1,6 +1,7 @@
 """Networks of several kinds, on which the strategies of clipped sums are compared.
 
-Each is ``(params, loss(params, record), records(count), batch)``, in flax's linen but for those of ``networks.py``.
+Each is ``(params, loss(params, record), records(count), batch)``, in flax's linen but for those of
+``networks.py``.
 """
 
 import jax
@@ -171,5 +172,8 @@ DEEP = {
     "NeRF": lambda: _says_values(_NeRF(), 128, (32, 3), (3,)),
     "ResNet-20": lambda: _says_classes(_ResNet(), 32, 32, 32, 3),
     "decoder, 5 x 5": lambda: _says_values(_Decoder(), 64, (16,), (28, 28, 1)),
-    **{name: _of_papers(name) for name in ("mlp", "mnist_cnn", "cifar_cnn", "imdb_lstm", "row_lstm", "transformer")},
+    **{
+        name: _of_papers(name)
+        for name in ("mlp", "mnist_cnn", "cifar_cnn", "imdb_lstm", "row_lstm", "transformer")
+    },
 }

@@ -1,6 +1,8 @@
-"""Steps of stochastic gradient descent on a network: what the workbench's and jax_privacy's have in common.
+"""Steps of stochastic gradient descent on a network: what the workbench's and jax_privacy's have in
+common.
 
-Needs jax and numpy only. A step is ``step(state, key, x, y) -> state`` with state (params, number of the step).
+Needs jax and numpy only. A step is ``step(state, key, x, y) -> state`` with state (params, number
+of the step).
 """
 
 import functools
@@ -15,9 +17,11 @@ TURN, SLOW = 0.25, 2.0  # seconds
 
 
 class Steps:
-    """A turn of ``count`` steps on one minibatch, each a call of one compiled program that is given its state's buffers.
+    """A turn of ``count`` steps on one minibatch, each a call of one compiled program that is given
+    its state's buffers.
 
-    :param step: ``step(state, key, x, y) -> state``, not yet compiled. :param compiled: False calls it as it is.
+    :param step: ``step(state, key, x, y) -> state``, not yet compiled. :param compiled: False calls
+        it as it is.
     """
 
     def __init__(self, step, network, batch, key, compiled=True):
@@ -33,7 +37,8 @@ class Steps:
         return self.state[0]
 
     def fit(self):
-        """Compile, and let a turn take about a quarter of a second, or one step if that takes longer.
+        """Compile, and let a turn take about a quarter of a second, or one step if that takes
+        longer.
 
         :return: True if it takes so long that one turn is enough.
         """
@@ -57,7 +62,9 @@ def _compiled(step):
 
 
 def peak_bytes(step, *arguments):
-    """Bytes that a compiled step holds at most: arguments, results and what lies between, donated buffers counted once."""
+    """Bytes that a compiled step holds at most: arguments, results and what lies between, donated
+    buffers counted once.
+    """
     held = step.lower(*arguments).compile().memory_analysis()
     together = held.temp_size_in_bytes + held.argument_size_in_bytes + held.output_size_in_bytes
     return together - held.alias_size_in_bytes
@@ -93,11 +100,16 @@ def apart(flat, tree):
     ends = [0]
     for leaf in leaves:
         ends.append(ends[-1] + leaf.size)
-    cut = [flat[begin:end].reshape(leaf.shape) for begin, end, leaf in zip(ends[:-1], ends[1:], leaves, strict=True)]
+    cut = [
+        flat[begin:end].reshape(leaf.shape)
+        for begin, end, leaf in zip(ends[:-1], ends[1:], leaves, strict=True)
+    ]
     return jax.tree.unflatten(places, cut)
 
 
 def checked(steps):
     """Refuse to report the speed of steps that ended in NaN."""
     if not all(bool(jnp.isfinite(leaf).all()) for leaf in jax.tree.leaves(steps.state)):
-        raise RuntimeError("The parameters are no longer finite: the seconds would not mean anything.")
+        raise RuntimeError(
+            "The parameters are no longer finite: the seconds would not mean anything."
+        )

@@ -1,4 +1,5 @@
-"""Networks as flax, equinox and papers write them, whose kernels are made of others before a record meets them.
+"""Networks as flax, equinox and papers write them, whose kernels are made of others before a record
+meets them.
 
 Each is ``(params, loss(params, record), records(count))``.
 """
@@ -18,7 +19,9 @@ INPUTS, HIDDEN, CLASSES, TOKENS, VOCABULARY = 784, 256, 10, 256, 10_000
 
 def _rows(count, *shape):
     random = np.random.default_rng(0)
-    return random.normal(size=(count, *shape)).astype(np.float32), random.integers(0, CLASSES, count)
+    return random.normal(size=(count, *shape)).astype(np.float32), random.integers(
+        0, CLASSES, count
+    )
 
 
 def _words(count):
@@ -35,7 +38,11 @@ def _network(init, logits, records):
 
 
 def _of_flax(module, *shape):
-    return _network(lambda key: module.init(key, jnp.zeros(shape)), module.apply, lambda count: _rows(count, *shape))
+    return _network(
+        lambda key: module.init(key, jnp.zeros(shape)),
+        module.apply,
+        lambda count: _rows(count, *shape),
+    )
 
 
 class _Dense(nn.Module):
@@ -86,7 +93,9 @@ class _Mixers(nn.Module):
     @nn.compact
     def __call__(self, x):
         x = nn.Dense(64)(x)
-        x, _ = nn.scan(_Mixer, variable_axes={"params": 0}, split_rngs={"params": True}, length=4)()(x, None)
+        x, _ = nn.scan(
+            _Mixer, variable_axes={"params": 0}, split_rngs={"params": True}, length=4
+        )()(x, None)
         return nn.Dense(CLASSES)(x.mean(0))
 
 
@@ -105,7 +114,10 @@ def _vmapped_embedding():
 def _normal(*shapes):
     def init(key):
         keys = jax.random.split(key, len(shapes))
-        return [jax.random.normal(key, shape) * shape[0] ** -0.5 for key, shape in zip(keys, shapes, strict=True)]
+        return [
+            jax.random.normal(key, shape) * shape[0] ** -0.5
+            for key, shape in zip(keys, shapes, strict=True)
+        ]
 
     return init
 
@@ -116,7 +128,9 @@ def _merged_lora():
         return nn.relu(x @ (kernel + left @ right)) @ output
 
     return _network(
-        _normal((INPUTS, HIDDEN), (INPUTS, 8), (8, HIDDEN), (HIDDEN, CLASSES)), logits, lambda n: _rows(n, INPUTS)
+        _normal((INPUTS, HIDDEN), (INPUTS, 8), (8, HIDDEN), (HIDDEN, CLASSES)),
+        logits,
+        lambda n: _rows(n, INPUTS),
     )
 
 
@@ -124,14 +138,19 @@ def _masked():
     """MADE (Germain et al. 2015): entries of the kernels are masked."""
     random = np.random.default_rng(0)
     degrees = [random.integers(0, 50, size) for size in (INPUTS, HIDDEN, CLASSES)]
-    masks = [(before[:, None] <= after).astype(np.float32) for before, after in itertools.pairwise(degrees)]
+    masks = [
+        (before[:, None] <= after).astype(np.float32)
+        for before, after in itertools.pairwise(degrees)
+    ]
 
     def logits(params, x):
         for kernel, mask in zip(params, masks, strict=True):
             x = nn.relu(x) @ (kernel * mask)
         return x
 
-    return _network(_normal((INPUTS, HIDDEN), (HIDDEN, CLASSES)), logits, lambda n: _rows(n, INPUTS))
+    return _network(
+        _normal((INPUTS, HIDDEN), (HIDDEN, CLASSES)), logits, lambda n: _rows(n, INPUTS)
+    )
 
 
 def _codes():
@@ -141,7 +160,9 @@ def _codes():
         codes, decoder, output = params
         return nn.relu(x @ (codes @ decoder)) @ output
 
-    return _network(_normal((INPUTS, 16), (16, HIDDEN), (HIDDEN, CLASSES)), logits, lambda n: _rows(n, INPUTS))
+    return _network(
+        _normal((INPUTS, 16), (16, HIDDEN), (HIDDEN, CLASSES)), logits, lambda n: _rows(n, INPUTS)
+    )
 
 
 def _one_code():
@@ -151,7 +172,9 @@ def _one_code():
         code, decoder, output = params
         return nn.relu(x @ (code @ decoder).reshape(INPUTS, 32)) @ output
 
-    return _network(_normal((8,), (8, INPUTS * 32), (32, CLASSES)), logits, lambda n: _rows(n, INPUTS))
+    return _network(
+        _normal((8,), (8, INPUTS * 32), (32, CLASSES)), logits, lambda n: _rows(n, INPUTS)
+    )
 
 
 def _kan():
@@ -179,7 +202,9 @@ def _experts():
         hidden = nn.relu(jnp.einsum("p,kpd->kd", x, up[chosen]))
         return jnp.einsum("k,kd,kdp->p", gates, hidden, down[chosen]) @ output
 
-    return _network(_normal((64, 8), (8, 64, 128), (8, 128, 64), (64, CLASSES)), logits, lambda n: _rows(n, 64))
+    return _network(
+        _normal((64, 8), (8, 64, 128), (8, 128, 64), (64, CLASSES)), logits, lambda n: _rows(n, 64)
+    )
 
 
 def _s4d():
@@ -192,7 +217,9 @@ def _s4d():
         powers = jnp.exp(rate[..., None] * jnp.arange(x.shape[0]))
         kernel = 2 * jnp.real(jnp.einsum("hn,hnt->ht", c[0] + 1j * c[1], powers)).T
         size = 2 * x.shape[0]
-        y = jnp.fft.irfft(jnp.fft.rfft(x, size, axis=0) * jnp.fft.rfft(kernel, size, axis=0), size, axis=0)[: x.shape[0]]
+        y = jnp.fft.irfft(
+            jnp.fft.rfft(x, size, axis=0) * jnp.fft.rfft(kernel, size, axis=0), size, axis=0
+        )[: x.shape[0]]
         return nn.gelu(y + d * x).mean(0) @ output
 
     shapes = ((28, 64), (64, 16), (64, 16), (2, 64, 16), (64,), (64,), (64, CLASSES))

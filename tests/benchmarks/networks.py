@@ -1,9 +1,11 @@
-"""The networks on which papers time per-record clipping (experiments.md, E5), in plain JAX, one record at a time.
+"""The networks on which papers time per-record clipping (experiments.md, E5), in plain JAX, one
+record at a time.
 
-Five are those of Subramani et al. 2021 (Enabling Fast Differentially Private SGD via Just-in-Time Compilation and
-Vectorization); their sizes follow from the numbers of parameters that the paper gives. For its network for Adult it prints
-5 532, which no hidden layer reaches; 104-50-2, the network of its published program, has 5 352. Needs jax only, for a peer
-imports it in an environment of its own.
+Five are those of Subramani et al. 2021 (Enabling Fast Differentially Private SGD via Just-in-Time
+Compilation and Vectorization); their sizes follow from the numbers of parameters that the paper
+gives. For its network for Adult it prints 5 532, which no hidden layer reaches; 104-50-2, the
+network of its published program, has 5 352. Needs jax only, for a peer imports it in an environment
+of its own.
 """
 
 import math
@@ -24,7 +26,8 @@ __all__ = ["NETWORKS", "Network"]
 class Network:
     """A network that says one of several classes.
 
-    :param shapes: ``{layer: {parameter: shape}}``. :param logits: ``logits(params, x)`` of one record.
+    :param shapes: ``{layer: {parameter: shape}}``. :param logits: ``logits(params, x)`` of one
+        record.
     :param num_parameters: what ``shapes`` must add up to.
     """
 
@@ -38,7 +41,9 @@ class Network:
     learning_rate: float = 0.01
 
     def init(self, key: jax.Array) -> dict[str, dict[str, jax.Array]]:
-        """Biases of zero, scales of one, and normal weights whose variance is one over the number of inputs."""
+        """Biases of zero, scales of one, and normal weights whose variance is one over the number
+        of inputs.
+        """
         places = jax.tree.structure(self.shapes, is_leaf=lambda node: isinstance(node, tuple))
         keys = jax.tree.unflatten(places, list(jax.random.split(key, places.num_leaves)))
         params = {
@@ -69,7 +74,7 @@ def _drawn(key, name, shape):
     return deviation * jax.random.normal(key, shape)
 
 
-# --- layers ----------------------------------------------------------------------------------------------------------------
+# --- layers ---------------------------------------------------------------------------------------
 
 
 def _dense_shapes(inputs, outputs):
@@ -87,7 +92,9 @@ def _dense(layer, x):
 def _conv(layer, image, stride=1, padding="SAME"):
     """[height, width, channels] -> the same with other channels."""
     dimensions = ("NHWC", "HWIO", "NHWC")
-    out = lax.conv_general_dilated(image[None], layer["kernel"], (stride, stride), padding, dimension_numbers=dimensions)
+    out = lax.conv_general_dilated(
+        image[None], layer["kernel"], (stride, stride), padding, dimension_numbers=dimensions
+    )
     return out[0] + layer["bias"]
 
 
@@ -104,15 +111,24 @@ def _mean_pool(image):
 
 def _layer_norm(layer, x):
     centred = x - x.mean(-1, keepdims=True)
-    return layer["scale"] * centred * lax.rsqrt(jnp.square(centred).mean(-1, keepdims=True) + 1e-5) + layer["bias"]
+    return (
+        layer["scale"] * centred * lax.rsqrt(jnp.square(centred).mean(-1, keepdims=True) + 1e-5)
+        + layer["bias"]
+    )
 
 
 def _cell_shapes(inputs, hidden, gates):
-    return {"inputs": (inputs, gates * hidden), "recurrent": (hidden, gates * hidden), "bias": (gates * hidden,)}
+    return {
+        "inputs": (inputs, gates * hidden),
+        "recurrent": (hidden, gates * hidden),
+        "bias": (gates * hidden,),
+    }
 
 
 def _lstm(layer, sequence):
-    """Hidden states, [T, hidden]. What the inputs add to the gates is one product for all times, outside the loop."""
+    """Hidden states, [T, hidden]. What the inputs add to the gates is one product for all times,
+    outside the loop.
+    """
     hidden = layer["recurrent"].shape[0]
 
     def step(state, from_input):
@@ -136,7 +152,7 @@ def _rnn(layer, sequence):
     return lax.scan(step, jnp.zeros(layer["recurrent"].shape[0]), from_inputs)[0]
 
 
-# --- networks --------------------------------------------------------------------------------------------------------------
+# --- networks -------------------------------------------------------------------------------------
 
 
 def _fcnn(params, x):
@@ -192,7 +208,9 @@ def _positions():
 
 
 def _attention(params, x):
-    query, key, value = (_dense(params[name], x).reshape(len(x), HEADS, -1) for name in ("query", "key", "value"))
+    query, key, value = (
+        _dense(params[name], x).reshape(len(x), HEADS, -1) for name in ("query", "key", "value")
+    )
     weights = jax.nn.softmax(jnp.einsum("shd,thd->hst", query, key) * (WIDTH // HEADS) ** -0.5)
     return _dense(params["mixed"], jnp.einsum("hst,thd->shd", weights, value).reshape(len(x), -1))
 
@@ -207,7 +225,12 @@ def _transformer(params, tokens):
 _NORM = {"scale": (WIDTH,), "bias": (WIDTH,)}
 
 _ALL = (
-    Network("fcnn", {"hidden": _dense_shapes(NUM_FEATURES, 50), "output": _dense_shapes(50, 2)}, _fcnn, 5_352),
+    Network(
+        "fcnn",
+        {"hidden": _dense_shapes(NUM_FEATURES, 50), "output": _dense_shapes(50, 2)},
+        _fcnn,
+        5_352,
+    ),
     Network(
         "mnist_cnn",
         {
@@ -221,13 +244,20 @@ _ALL = (
     ),
     Network(
         "cifar_cnn",
-        {f"conv{number}": _conv_shapes(3, *CIFAR_CHANNELS[number : number + 2]) for number in range(8)},
+        {
+            f"conv{number}": _conv_shapes(3, *CIFAR_CHANNELS[number : number + 2])
+            for number in range(8)
+        },
         _cifar_cnn,
         605_226,
     ),
     Network(
         "imdb_lstm",
-        {"words": {"table": (VOCABULARY, 100)}, "lstm": _cell_shapes(100, 100, 4), "output": _dense_shapes(100, 2)},
+        {
+            "words": {"table": (VOCABULARY, 100)},
+            "lstm": _cell_shapes(100, 100, 4),
+            "output": _dense_shapes(100, 2),
+        },
         _imdb_lstm,
         1_081_002,
     ),
@@ -239,14 +269,29 @@ _ALL = (
     ),
     Network(
         "mlp",
-        {"first": _dense_shapes(784, 128), "second": _dense_shapes(128, 256), "output": _dense_shapes(256, 10)},
+        {
+            "first": _dense_shapes(784, 128),
+            "second": _dense_shapes(128, 256),
+            "output": _dense_shapes(256, 10),
+        },
         _mlp,
         136_074,
     ),
-    Network("row_rnn", {"rnn": _cell_shapes(28, 128, 1), "output": _dense_shapes(128, 10)}, _row_rnn, 21_386),
-    Network("row_lstm", {"lstm": _cell_shapes(28, 128, 4), "output": _dense_shapes(128, 10)}, _row_lstm, 81_674),
     Network(
-        "transformer",  # one encoder block, as Lee and Kifer 2021 have it, of a width that two cores can bear
+        "row_rnn",
+        {"rnn": _cell_shapes(28, 128, 1), "output": _dense_shapes(128, 10)},
+        _row_rnn,
+        21_386,
+    ),
+    Network(
+        "row_lstm",
+        {"lstm": _cell_shapes(28, 128, 4), "output": _dense_shapes(128, 10)},
+        _row_lstm,
+        81_674,
+    ),
+    Network(
+        # one encoder block, as Lee and Kifer 2021 have it, of a width that two cores can bear
+        "transformer",
         {
             "words": {"table": (VOCABULARY, WIDTH)},
             **{name: _dense_shapes(WIDTH, WIDTH) for name in ("query", "key", "value", "mixed")},

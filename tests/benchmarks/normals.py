@@ -1,11 +1,13 @@
-"""Time of Gaussian noise for 688 884 coordinates, the networks of a VAE, as ratios to jax.random.normal with threefry.
+"""Time of Gaussian noise for 688 884 coordinates, the networks of a VAE, as ratios to
+jax.random.normal with threefry.
 
 "floats" is workbench.noise.normals, "integers" is workbench.noise.integers at level 5.
 
     python normals.py [--size N] [--turns K] [--cores K ...]
 
-They take turns in alternating order; a time is the median over turns, a ratio the median of the ratios within turns. On a
-CPU each number of cores has a process of its own. Times are of this machine; only the ratios mean something elsewhere.
+They take turns in alternating order; a time is the median over turns, a ratio the median of the
+ratios within turns. On a CPU each number of cores has a process of its own. Times are of this
+machine; only the ratios mean something elsewhere.
 """
 
 import argparse
@@ -43,9 +45,15 @@ def contenders(size):
 
     def turns(way):
         compiled = {name: (jax.jit(way(draw)), key) for name, (draw, key) in draws.items()}
-        return {name: lambda function=function, key=key: function(key) for name, (function, key) in compiled.items()}
+        return {
+            name: lambda function=function, key=key: function(key)
+            for name, (function, key) in compiled.items()
+        }
 
-    return {"in a compiled loop": (STEPS, turns(looped)), "single calls": (1, turns(lambda draw: draw))}
+    return {
+        "in a compiled loop": (STEPS, turns(looped)),
+        "single calls": (1, turns(lambda draw: draw)),
+    }
 
 
 def seconds(turn):
@@ -62,7 +70,11 @@ def measure(size, turns):
     import jax
 
     device = jax.devices()[0]
-    where = f"{len(os.sched_getaffinity(0))} core(s)" if device.platform == "cpu" else device.device_kind
+    where = (
+        f"{len(os.sched_getaffinity(0))} core(s)"
+        if device.platform == "cpu"
+        else device.device_kind
+    )
     print(f"{size} normals, {where}, jax {jax.__version__}, load {os.getloadavg()[0]:.1f}")
     for way, (draws, generators) in contenders(size).items():
         for turn in generators.values():
@@ -73,11 +85,15 @@ def measure(size, turns):
                 times[name].append(seconds(generators[name]) / draws)
         for name in times:
             ratios = " ".join(
-                f"{statistics.median(map(operator.truediv, times[name], times[other])):6.2f} x {other}"
+                f"{statistics.median(map(operator.truediv, times[name], times[other])):6.2f} x "
+                f"{other}"
                 for other in ("threefry", "floats")
                 if other != name
             )
-            print(f"  {way:20} {name:9} {statistics.median(times[name]) * 1e3:7.2f} ms {ratios}", flush=True)
+            print(
+                f"  {way:20} {name:9} {statistics.median(times[name]) * 1e3:7.2f} ms {ratios}",
+                flush=True,
+            )
 
 
 def main():
@@ -85,7 +101,9 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--size", type=int, default=SIZE)
     parser.add_argument("--turns", type=int, default=41)
-    parser.add_argument("--cores", type=int, nargs="+", help="on a CPU; by default all of them, and one")
+    parser.add_argument(
+        "--cores", type=int, nargs="+", help="on a CPU; by default all of them, and one"
+    )
     arguments = parser.parse_args()
     mine = sorted(os.sched_getaffinity(0))
     cores = arguments.cores or sorted({len(mine), 1}, reverse=True)
@@ -94,7 +112,14 @@ def main():
         measure(arguments.size, arguments.turns)
         return
     for count in cores:
-        again = [sys.executable, __file__, "--size", str(arguments.size), "--turns", str(arguments.turns)]
+        again = [
+            sys.executable,
+            __file__,
+            "--size",
+            str(arguments.size),
+            "--turns",
+            str(arguments.turns),
+        ]
         subprocess.run([*again, "--cores", str(count)], check=True)
 
 

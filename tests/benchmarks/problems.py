@@ -1,6 +1,8 @@
-"""The data of the benchmark problems, from fixed seeds, so that every contender sees the same records.
+"""The data of the benchmark problems, from fixed seeds, so that every contender sees the same
+records.
 
-Needs numpy only: the workbench and its peers, which pin other releases of jax in environments of their own, all import it.
+Needs numpy only: the workbench and its peers, which pin other releases of jax in environments of
+their own, all import it.
 """
 
 from typing import NamedTuple
@@ -43,16 +45,22 @@ class LogisticData(NamedTuple):
 def vae_images(num_records: int = 60_000, seed: int = 0) -> np.ndarray:
     """Random black and white images, float32[N, 784], of MNIST's size and average ink.
 
-    Enough to time a step, whose cost does not depend on what the images show; useless for comparing losses.
+    Enough to time a step, whose cost does not depend on what the images show; useless for comparing
+    losses.
     """
     rng = np.random.default_rng(seed)
     return (rng.random((num_records, NUM_PIXELS), dtype=np.float32) < INK).astype(np.float32)
 
 
 def hierarchical_data(
-    num_records: int = 500, num_features: int = 5, num_groups: int = 3, num_group_features: int = 3, seed: int = 0
+    num_records: int = 500,
+    num_features: int = 5,
+    num_groups: int = 3,
+    num_group_features: int = 3,
+    seed: int = 0,
 ) -> HierarchicalData:
-    """Draws of the hierarchical logistic model: M ~ Normal(0, 4), w_l ~ Normal(M g_l, 1), y ~ Bernoulli(sigmoid(w_l . x)).
+    """Draws of the hierarchical logistic model: M ~ Normal(0, 4), w_l ~ Normal(M g_l, 1), y ~
+    Bernoulli(sigmoid(w_l . x)).
 
     The public group features g_l and the features x are standard normal; groups are equally likely.
     """
@@ -63,11 +71,15 @@ def hierarchical_data(
     group = rng.integers(0, num_groups, num_records)
     x = rng.normal(size=(num_records, num_features))
     y = _coin_flips(rng, (x * weights[group]).sum(-1))
-    return HierarchicalData(x.astype(np.float32), group.astype(np.int32), y, group_features.astype(np.float32))
+    return HierarchicalData(
+        x.astype(np.float32), group.astype(np.int32), y, group_features.astype(np.float32)
+    )
 
 
 def logistic_data(num_records: int = 10_000, num_features: int = 50, seed: int = 0) -> LogisticData:
-    """Standard normal features, standard normal true weights, and a target drawn from the logistic model."""
+    """Standard normal features, standard normal true weights, and a target drawn from the logistic
+    model.
+    """
     rng = np.random.default_rng(seed)
     x = rng.normal(size=(num_records, num_features))
     return LogisticData(x.astype(np.float32), _coin_flips(rng, x @ rng.normal(size=num_features)))
@@ -78,10 +90,11 @@ def _coin_flips(rng, logits):
     return (rng.uniform(size=logits.shape) < 1 / (1 + np.exp(-logits))).astype(np.int32)
 
 
-# --- records of the networks ----------------------------------------------------------------------------------------------
+# --- records of the networks ----------------------------------------------------------------------
 
 NUM_FEATURES = 104  # Adult with its categories as columns of 0 and 1
-VOCABULARY, NUM_TOKENS = 10_004, 256  # IMDb as Subramani et al. have it: 10 000 words and four marks, 256 a review
+# IMDb as Subramani et al. have it: 10 000 words and four marks, 256 a review
+VOCABULARY, NUM_TOKENS = (10_004, 256)
 
 
 class Labelled(NamedTuple):
@@ -101,25 +114,33 @@ def tabular_records(num_records: int, seed: int = 0) -> Labelled:
 def gray_records(num_records: int, seed: int = 0) -> Labelled:
     """Random images of MNIST's size, float32[N, 28, 28], ten classes."""
     rng = np.random.default_rng(seed)
-    return Labelled(rng.random((num_records, 28, 28), dtype=np.float32), _classes(rng, num_records, 10))
+    return Labelled(
+        rng.random((num_records, 28, 28), dtype=np.float32), _classes(rng, num_records, 10)
+    )
 
 
 def colour_records(num_records: int, seed: int = 0) -> Labelled:
     """Random images of CIFAR-10's size, float32[N, 32, 32, 3], ten classes."""
     rng = np.random.default_rng(seed)
-    return Labelled(rng.random((num_records, 32, 32, 3), dtype=np.float32), _classes(rng, num_records, 10))
+    return Labelled(
+        rng.random((num_records, 32, 32, 3), dtype=np.float32), _classes(rng, num_records, 10)
+    )
 
 
 def text_records(num_records: int, seed: int = 0) -> Labelled:
     """Random words, int32[N, 256], two classes."""
     rng = np.random.default_rng(seed)
-    return Labelled(rng.integers(0, VOCABULARY, (num_records, NUM_TOKENS), np.int32), _classes(rng, num_records, 2))
+    return Labelled(
+        rng.integers(0, VOCABULARY, (num_records, NUM_TOKENS), np.int32),
+        _classes(rng, num_records, 2),
+    )
 
 
 def _classes(rng, num_records, number):
     return rng.integers(0, number, num_records, np.int32)
 
 
+# by the names that the networks have here and at the peers
 RECORDS = {
     "fcnn": tabular_records,
     "mnist_cnn": gray_records,
@@ -130,4 +151,4 @@ RECORDS = {
     "row_rnn": gray_records,
     "row_lstm": gray_records,
     "transformer": text_records,
-}  # by the names that the networks have here and at the peers
+}

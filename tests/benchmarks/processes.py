@@ -2,9 +2,10 @@
 
     python tests/benchmarks/processes.py --records 4000000 --processes 2 4
 
-Records of 100 bytes are made up as for ``storage.py``. A row is a number of processes and a way of reading: the highest
-memory of any of them, less that of the same fit of a small file, and the size of the part of a process. All are on the CPUs
-of one machine, so the part on the device is in the same memory.
+Records of 100 bytes are made up as for ``storage.py``. A row is a number of processes and a way of
+reading: the highest memory of any of them, less that of the same fit of a small file, and the size
+of the part of a process. All are on the CPUs of one machine, so the part on the device is in the
+same memory.
 """
 
 import argparse
@@ -19,7 +20,14 @@ from pathlib import Path
 from storage import RECORD, made
 
 SMALL = 10_000  # records
-SETTINGS = {"epsilon": 1.0, "delta": 1e-9, "iterations": 20, "batch_size": 500, "seed": 0, "ledger": False}
+SETTINGS = {
+    "epsilon": 1.0,
+    "delta": 1e-9,
+    "iterations": 20,
+    "batch_size": 500,
+    "seed": 0,
+    "ledger": False,
+}
 
 
 def fit(file, reading, place, count, port):
@@ -31,7 +39,9 @@ def fit(file, reading, place, count, port):
     address = f"127.0.0.1:{port}"
     jax.distributed.initialize(address, int(count), int(place), coordinator_bind_address=address)
     data = wb.data.open(file, reading=reading, memory=1024)
-    result = wb.fit("logistic", data, **SETTINGS, execution=wb.Execution(devices="all", checkpoint=False))
+    result = wb.fit(
+        "logistic", data, **SETTINGS, execution=wb.Execution(devices="all", checkpoint=False)
+    )
     assert result.status == "done", result.message
     print(json.dumps(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024))
 
@@ -42,7 +52,9 @@ def highest(file, reading, count):
         port = found.getsockname()[1]
     command = [sys.executable, __file__, "--fit", str(file), reading]
     processes = [
-        subprocess.Popen([*command, str(place), str(count), str(port)], stdout=subprocess.PIPE, text=True)
+        subprocess.Popen(
+            [*command, str(place), str(count), str(port)], stdout=subprocess.PIPE, text=True
+        )
         for place in range(count)
     ]
     return max(json.loads(process.communicate()[0].splitlines()[-1]) for process in processes)
@@ -68,7 +80,10 @@ def main():
             for reading in ("memory", "direct"):
                 least, most = (highest(file, reading, count) / 1e9 for file in (small, large))
                 part = arguments.records * RECORD.itemsize / count / 1e9
-                print(f"{count:9}  {reading:7}  {least:9.2f}  {most - least:11.2f}  {part:8.2f}", flush=True)
+                print(
+                    f"{count:9}  {reading:7}  {least:9.2f}  {most - least:11.2f}  {part:8.2f}",
+                    flush=True,
+                )
 
 
 if __name__ == "__main__":

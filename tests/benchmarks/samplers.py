@@ -1,11 +1,13 @@
-"""Speed of minibatch draws: the workbench's samplers and jax.random.choice, as in table 3 of the d3p paper.
+"""Speed of minibatch draws: the workbench's samplers and jax.random.choice, as in table 3 of the
+d3p paper.
 
     python samplers.py [step] [ahead] [--turns K]
 
-Microseconds a minibatch inside one compiled loop over steps: "step" draws in each step, "ahead" draws a block of steps at
-once under vmap, as training does. Secure draws include their keystream; jax.random.choice takes threefry keys. Contenders
-take turns in alternating order; a figure is the median over turns, and beside it stands the quickest turn, which shows
-what a machine that others use as well would do alone.
+Microseconds a minibatch inside one compiled loop over steps: "step" draws in each step, "ahead"
+draws a block of steps at once under vmap, as training does. Secure draws include their keystream;
+jax.random.choice takes threefry keys. Contenders take turns in alternating order; a figure is the
+median over turns, and beside it stands the quickest turn, which shows what a machine that others
+use as well would do alone.
 """
 
 import argparse
@@ -23,7 +25,13 @@ from turns import seconds, turns_of
 
 from workbench.inference.compiling import _steps_ahead
 from workbench.noise.chacha20 import new_key, stream
-from workbench.sampling import FeistelSampler, Minibatch, PoissonSampler, ShuffleSampler, WithoutReplacementSampler
+from workbench.sampling import (
+    FeistelSampler,
+    Minibatch,
+    PoissonSampler,
+    ShuffleSampler,
+    WithoutReplacementSampler,
+)
 from workbench.sampling.poisson import overflow_capacity
 
 SIZES = ((60_000, 128), (10_000, 1_000), (500, 50))  # N and the expected minibatch
@@ -38,7 +46,9 @@ def poisson(num_records, expected):
 
 
 def secure(sampler):
-    """A function of (key, number) that draws a step's minibatch, and how many of them training draws at once."""
+    """A function of (key, number) that draws a step's minibatch, and how many of them training
+    draws at once.
+    """
 
     def draw(key, number):
         return sampler.draw_from(stream(key, number, sampler.words), key, number)
@@ -47,11 +57,16 @@ def secure(sampler):
 
 
 def choice(num_records, expected):
-    """The same with jax.random.choice; ahead in few steps, for it takes a permutation of all records for each."""
+    """The same with jax.random.choice; ahead in few steps, for it takes a permutation of all
+    records for each.
+    """
 
     def draw(key, number):
         key = jax.random.fold_in(key, number)
-        return Minibatch(jax.random.choice(key, num_records, (expected,), replace=False), jnp.ones(expected, bool))
+        return Minibatch(
+            jax.random.choice(key, num_records, (expected,), replace=False),
+            jnp.ones(expected, bool),
+        )
 
     return draw, FEW
 
@@ -66,19 +81,25 @@ def step_by_step(draw, ahead, steps):
 
     @jax.jit
     def run(key):
-        return lax.fori_loop(0, steps, lambda step, total: consumed(total, draw(key, step)), jnp.int32(0))
+        return lax.fori_loop(
+            0, steps, lambda step, total: consumed(total, draw(key, step)), jnp.int32(0)
+        )
 
     return run, steps
 
 
 def drawn_ahead(draw, ahead, steps):
-    """A compiled loop over blocks of ``ahead`` steps whose minibatches are drawn at once, and its steps."""
+    """A compiled loop over blocks of ``ahead`` steps whose minibatches are drawn at once, and its
+    steps.
+    """
     blocks = steps // ahead
 
     @jax.jit
     def run(key):
         def block(number, total):
-            batches = jax.vmap(functools.partial(draw, key))(number * ahead + jnp.arange(ahead, dtype=jnp.int32))
+            batches = jax.vmap(functools.partial(draw, key))(
+                number * ahead + jnp.arange(ahead, dtype=jnp.int32)
+            )
 
             def step(own, total):
                 return consumed(total, jax.tree.map(lambda array: array[own], batches))
@@ -106,7 +127,9 @@ def contenders(way, num_records, expected):
     turns, steps = {}, {}
     for name, draw in draws.items():
         run, steps[name] = WAYS[way](*draw)
-        turns[name] = functools.partial(run, jax.random.key(0) if name == "jax.random.choice" else key)
+        turns[name] = functools.partial(
+            run, jax.random.key(0) if name == "jax.random.choice" else key
+        )
     return turns, steps
 
 
@@ -119,9 +142,14 @@ def measure(way, turns):
             seconds(run)  # compiles
         for name, times in turns_of(runs, turns).items():
             micro = [1e6 * value / steps[name] for value in times]
-            table.setdefault(name, []).append(f"{statistics.median(micro):9.1f} ({min(micro):8.1f})")
+            table.setdefault(name, []).append(
+                f"{statistics.median(micro):9.1f} ({min(micro):8.1f})"
+            )
     print(f"\n{way}: us a minibatch, median (quickest) of {turns} turns")
-    print(f"  {'N / expected minibatch':22}" + "".join(f"{f'{size} / {expected}':>21}" for size, expected in SIZES))
+    print(
+        f"  {'N / expected minibatch':22}"
+        + "".join(f"{f'{size} / {expected}':>21}" for size, expected in SIZES)
+    )
     for name, cells in table.items():
         print(f"  {name:22}" + "".join(f"{cell:>21}" for cell in cells), flush=True)
 
@@ -133,8 +161,15 @@ def main():
     parser.add_argument("--turns", type=int, default=9)
     arguments = parser.parse_args()
     device = jax.devices()[0]
-    where = f"{len(os.sched_getaffinity(0))} core(s)" if device.platform == "cpu" else device.device_kind
-    print(f"{where}, jax {jax.__version__}, Python {sys.version.split()[0]}, load {os.getloadavg()[0]:.1f}")
+    where = (
+        f"{len(os.sched_getaffinity(0))} core(s)"
+        if device.platform == "cpu"
+        else device.device_kind
+    )
+    print(
+        f"{where}, jax {jax.__version__}, Python {sys.version.split()[0]}, load "
+        f"{os.getloadavg()[0]:.1f}"
+    )
     for way in arguments.ways or WAYS:
         measure(way, arguments.turns)
 

@@ -1,10 +1,13 @@
-"""Speed of private training, as ratios within one run: workbench, numpyro's non-private SVI, and d3p in its own environment.
+"""Speed of private training, as ratios within one run: workbench, numpyro's non-private SVI, and
+d3p in its own environment.
 
-    python speed.py [vae] [hierarchical] [logistic] [local] [strategies] [sizes] [lanes] [--no-peers] [--turns K]
+    python speed.py [vae] [hierarchical] [logistic] [local] [strategies] [sizes] [lanes]
+    [--no-peers] [--turns K]
 
-Contenders take turns in alternating order; a figure is the median over turns, a ratio the median of the ratios within turns.
-d3p runs in a process of its own between two halves of the turns, and its ratio is to the workbench's median. Figures are
-milliseconds or microseconds a step on this machine; only the ratios mean something elsewhere.
+Contenders take turns in alternating order; a figure is the median over turns, a ratio the median of
+the ratios within turns. d3p runs in a process of its own between two halves of the turns, and its
+ratio is to the workbench's median. Figures are milliseconds or microseconds a step on this machine;
+only the ratios mean something elsewhere.
 """
 
 import argparse
@@ -39,9 +42,14 @@ def d3p(arguments):
 
 
 def compare(problem, contenders, turns, peers, ours="private"):
-    """Print one problem's table: median time a step and how it stands to the non-private step and to d3p."""
-    print(f"\n{problem.name}: N = {problem.num_records}, expected minibatch {problem.expected} (room for "
-          f"{problem.sampler.capacity}), {problem.steps} steps a turn, {turns} turns", flush=True)  # fmt: skip
+    """Print one problem's table: median time a step and how it stands to the non-private step and
+    to d3p.
+    """
+    print(
+        f"\n{problem.name}: N = {problem.num_records}, expected minibatch {problem.expected} "
+        f"(room for {problem.sampler.capacity}), {problem.steps} steps a turn, {turns} turns",
+        flush=True,
+    )
     for contender in contenders.values():
         seconds(contender)  # compiles
     times = turns_of(contenders, turns - turns // 2)
@@ -49,26 +57,47 @@ def compare(problem, contenders, turns, peers, ours="private"):
     for name, more in turns_of(contenders, turns // 2).items():
         times[name] += more
     for name, values in times.items():
-        print(f"  {name:28} {a_step(statistics.median(values) / problem.steps)}   {ratio(values, times['SVI']):7.2f} x SVI")
+        print(
+            f"  {name:28} {a_step(statistics.median(values) / problem.steps)}   "
+            f"{ratio(values, times['SVI']):7.2f} x SVI"
+        )
     ours_a_step = statistics.median(times[ours]) / problem.steps
     for name, theirs in others.items():
         print(f"  {name:28} {a_step(theirs)}   {theirs / ours_a_step:7.1f} x {ours}", flush=True)
     if problem.name == "vae":
-        epoch = {name: statistics.median(values) / problem.steps * EPOCH for name, values in times.items()}
-        print(f"  an epoch of {EPOCH} steps: " + ", ".join(f"{name} {value:.3f} s" for name, value in epoch.items()))
+        epoch = {
+            name: statistics.median(values) / problem.steps * EPOCH
+            for name, values in times.items()
+        }
+        print(
+            f"  an epoch of {EPOCH} steps: "
+            + ", ".join(f"{name} {value:.3f} s" for name, value in epoch.items())
+        )
 
 
 def run_vae(turns, peers):
     """a. Clipping alone and the whole private step beside SVI."""
     problem = vae(steps=30 if jax.default_backend() == "cpu" else EPOCH)
-    contenders = {"SVI": non_private(problem), "clipping alone": clipped(problem), "private": private(problem)}
-    compare(problem, contenders, turns, {"d3p": ["vae"], "d3p, masked data": ["vae", "--masked"]} if peers else {})
+    contenders = {
+        "SVI": non_private(problem),
+        "clipping alone": clipped(problem),
+        "private": private(problem),
+    }
+    compare(
+        problem,
+        contenders,
+        turns,
+        {"d3p": ["vae"], "d3p, masked data": ["vae", "--masked"]} if peers else {},
+    )
 
 
 def run_hierarchical(turns, peers):
     """b. A small model."""
     problem = hierarchical(steps=100_000 if jax.default_backend() == "cpu" else 2000)
-    arguments = {"d3p": ["hierarchical"], "d3p, Poisson stand-in": ["hierarchical", "--sampler", "poisson"]}
+    arguments = {
+        "d3p": ["hierarchical"],
+        "d3p, Poisson stand-in": ["hierarchical", "--sampler", "poisson"],
+    }
     contenders = {"SVI": non_private(problem), "private": private(problem)}
     compare(problem, contenders, turns, arguments if peers else {})
 
@@ -78,7 +107,12 @@ def run_logistic(turns, peers):
     for expected in (100, 1000):
         problem = logistic(expected)
         contenders = {"SVI": non_private(problem), "private": private(problem)}
-        compare(problem, contenders, turns, {"d3p": ["logistic", "--batch", str(expected)]} if peers else {})
+        compare(
+            problem,
+            contenders,
+            turns,
+            {"d3p": ["logistic", "--batch", str(expected)]} if peers else {},
+        )
 
 
 def run_local(turns, peers):
@@ -97,7 +131,10 @@ def run_strategies(turns, peers):
 
 def run_sizes(turns, peers):
     """d. Steps a second and memory of the private VAE step against minibatch size."""
-    print("\nvae by minibatch size: private steps a second, and bytes that a step needs beside records and state")
+    print(
+        "\nvae by minibatch size: private steps a second, and bytes that a step needs beside "
+        "records and state"
+    )
     for expected in (16, 32, 64, 128, 256, 512, 1024, 2048):
         problem = vae(expected, num_images=20_000, steps=max(2, 1024 // expected))
         dpvi, state = trainer(problem)
@@ -114,10 +151,16 @@ def run_sizes(turns, peers):
 
 
 def run_lanes(turns, peers):
-    """e. Fits of the hierarchical model that are stepped together, as sweeps do it: time a step and lane."""
+    """e. Fits of the hierarchical model that are stepped together, as sweeps do it: time a step and
+    lane.
+    """
     problem, steps = hierarchical(), 3000
     dpvi, _ = trainer(problem)
-    print(f"\n{problem.name}: private steps of several fits together, {steps} steps a turn, {turns} turns", flush=True)
+    print(
+        f"\n{problem.name}: private steps of several fits together, {steps} steps a turn, "
+        f"{turns} turns",
+        flush=True,
+    )
     times = {}
     for lanes in (1, 10, 60, 240):
         program = BatchedProgram(dpvi.private_step, lanes, shared=True, devices=jax.devices()[:1])
@@ -126,7 +169,8 @@ def run_lanes(turns, peers):
         results = [program.run(states, problem.on_device, hyper, steps) for _ in range(turns + 1)]
         times[lanes] = statistics.median(result.seconds for result in results[1:]) / steps / lanes
         print(
-            f"  {lanes:4} lanes  {a_step(times[lanes])} a step and lane   {times[1] / times[lanes]:5.1f} x one lane",
+            f"  {lanes:4} lanes  {a_step(times[lanes])} a step and lane   "
+            f"{times[1] / times[lanes]:5.1f} x one lane",
             flush=True,
         )
 
@@ -146,7 +190,11 @@ def main():
     """Run the sections asked for."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("sections", nargs="*", choices=[*SECTIONS, []], help="all by default")
-    parser.add_argument("--no-peers", action="store_true", help="without d3p, which needs Python 3.11 and a network once")
+    parser.add_argument(
+        "--no-peers",
+        action="store_true",
+        help="without d3p, which needs Python 3.11 and a network once",
+    )
     parser.add_argument("--turns", type=int, default=9)
     arguments = parser.parse_args()
     print(here())

@@ -1,4 +1,5 @@
-"""How the benchmarks take time: contenders take turns in alternating order, peers answer from environments of their own.
+"""How the benchmarks take time: contenders take turns in alternating order, peers answer from
+environments of their own.
 
 Needs jax only, for a peer imports it too.
 """
@@ -26,7 +27,9 @@ def seconds(contender):
 
 
 def turns_of(contenders, count, once=()):
-    """Seconds of ``count`` turns of each contender; those named in ``once`` take part in the first only."""
+    """Seconds of ``count`` turns of each contender; those named in ``once`` take part in the first
+    only.
+    """
     times = {name: [] for name in contenders}
     for turn in range(count):
         for name in list(contenders)[:: 1 if turn % 2 else -1]:
@@ -48,8 +51,15 @@ def a_step(value):
 def here():
     """One line about the machine."""
     device = jax.devices()[0]
-    where = f"{len(os.sched_getaffinity(0))} core(s)" if device.platform == "cpu" else device.device_kind
-    return f"{where}, jax {jax.__version__}, Python {sys.version.split()[0]}, load {os.getloadavg()[0]:.1f}"
+    where = (
+        f"{len(os.sched_getaffinity(0))} core(s)"
+        if device.platform == "cpu"
+        else device.device_kind
+    )
+    return (
+        f"{where}, jax {jax.__version__}, Python {sys.version.split()[0]}, load "
+        f"{os.getloadavg()[0]:.1f}"
+    )
 
 
 def answer_of(peer, script, *arguments):

@@ -31,26 +31,38 @@ def free_port():
 
 
 def served(folder, command, port, ready):
-    """Run a server in ``folder`` until the generator is closed; yields its address when ``ready`` (a path) answers."""
+    """Run a server in ``folder`` until the generator is closed; yields its address when ``ready``
+    (a path) answers.
+    """
     log = (folder / "server.log").open("w")
-    # as on a user's machine: where Python may not keep what it compiles, each kernel compiles jax again, for seconds
+    # as on a user's machine: where Python may not keep what it compiles, each kernel compiles jax
+    # again, for seconds
     kept = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
     kept.setdefault("PYTHONPYCACHEPREFIX", str(ROOT / ".cache" / "bytecode"))
     server = subprocess.Popen(
-        [sys.executable, "-m", "workbench", *command], cwd=folder, stdout=log, stderr=subprocess.STDOUT, env=kept
+        [sys.executable, "-m", "workbench", *command],
+        cwd=folder,
+        stdout=log,
+        stderr=subprocess.STDOUT,
+        env=kept,
     )
     address = f"http://127.0.0.1:{port}"
     try:
         for _ in range(240):
             if server.poll() is not None:
-                pytest.fail(f"{command[0]} did not start:\n" + (folder / "server.log").read_text()[-3000:])
+                pytest.fail(
+                    f"{command[0]} did not start:\n" + (folder / "server.log").read_text()[-3000:]
+                )
             try:
                 urllib.request.urlopen(f"{address}{ready}?token={TOKEN}", timeout=2).close()
                 break
             except (urllib.error.URLError, TimeoutError, ConnectionError):
                 time.sleep(0.25)
         else:
-            pytest.fail(f"{command[0]} did not answer within 60 s:\n" + (folder / "server.log").read_text()[-3000:])
+            pytest.fail(
+                f"{command[0]} did not answer within 60 s:\n"
+                + (folder / "server.log").read_text()[-3000:]
+            )
         yield address
     finally:
         server.terminate()
@@ -66,7 +78,9 @@ def served(folder, command, port, ready):
 def lab_folder(tmp_path_factory):
     """The folder that JupyterLab serves, with a copy of notebooks/."""
     folder = tmp_path_factory.mktemp("lab")
-    shutil.copytree(ROOT / "notebooks", folder / "notebooks", ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copytree(
+        ROOT / "notebooks", folder / "notebooks", ignore=shutil.ignore_patterns("__pycache__")
+    )
     return folder
 
 
@@ -101,7 +115,9 @@ def served_lab(folder):
 def cold_lab(tmp_path):
     """Like ``lab``, with kernels that do not share compiled programs with other tests."""
     chromium()
-    shutil.copytree(ROOT / "notebooks", tmp_path / "notebooks", ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copytree(
+        ROOT / "notebooks", tmp_path / "notebooks", ignore=shutil.ignore_patterns("__pycache__")
+    )
     with pytest.MonkeyPatch.context() as patch:
         patch.delenv("JAX_COMPILATION_CACHE_DIR", raising=False)
         yield from served_lab(tmp_path)
@@ -127,7 +143,9 @@ def served_app(folder, *words):
 @pytest.fixture
 def page(tmp_path, request, screenshots):
     """A page of a fresh Chromium profile, 1280 x 900."""
-    playwright = pytest.importorskip("playwright.sync_api", reason="needs playwright: pip install playwright")
+    playwright = pytest.importorskip(
+        "playwright.sync_api", reason="needs playwright: pip install playwright"
+    )
     with playwright.sync_playwright() as driver:
         context = driver.chromium.launch_persistent_context(
             tmp_path / "profile",
@@ -181,7 +199,9 @@ class Notebook:
         self.cells = page.locator(".jp-Notebook .jp-Cell")
 
     def run(self, place):
-        """Run a cell and wait for its number; run it again if a kernel that has just started lost it."""
+        """Run a cell and wait for its number; run it again if a kernel that has just started lost
+        it.
+        """
         cell = self.cells.nth(place)
         prompt = cell.locator(".jp-InputPrompt")
         for _ in range(5):
@@ -215,15 +235,24 @@ class Notebook:
 
 @pytest.fixture
 def notebook(lab, lab_folder, page):
-    """Opens a new notebook with these cells, in JupyterLab (or ``where="notebooks"``: Notebook 7), with an idle kernel."""
+    """Opens a new notebook with these cells, in JupyterLab (or ``where="notebooks"``: Notebook 7),
+    with an idle kernel.
+    """
 
     import nbformat  # takes as long to import as all else that is collected
 
     def opened(*cells, name="test", where="doc/tree"):
         made = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(cell) for cell in cells])
-        made.metadata["kernelspec"] = {"name": "python3", "display_name": "Python 3", "language": "python"}
+        made.metadata["kernelspec"] = {
+            "name": "python3",
+            "display_name": "Python 3",
+            "language": "python",
+        }
         nbformat.write(made, lab_folder / f"{name}.ipynb")
-        return open_notebook(page, f"{lab}/{where}/{name}.ipynb?{'reset&' if where != 'notebooks' else ''}token={TOKEN}")
+        return open_notebook(
+            page,
+            f"{lab}/{where}/{name}.ipynb?{'reset&' if where != 'notebooks' else ''}token={TOKEN}",
+        )
 
     return opened
 
@@ -231,7 +260,8 @@ def notebook(lab, lab_folder, page):
 def open_notebook(page, address):
     """The notebook at ``address``, when its kernel is idle: before that, keys are lost.
 
-    JupyterLab shows an empty code cell, then the notebook with "No Kernel", and both times says that the kernel is idle.
+    JupyterLab shows an empty code cell, then the notebook with "No Kernel", and both times says
+    that the kernel is idle.
     """
     page.goto(address)
     page.locator(".jp-Toolbar-kernelName", has_text="Python 3").wait_for()
@@ -248,12 +278,16 @@ class Screen:
         self.root.wait_for()
 
     def button(self, name):
-        return self.root.locator("button:visible", has_text=re.compile(rf"^\s*{re.escape(name)}\s*$"))
+        return self.root.locator(
+            "button:visible", has_text=re.compile(rf"^\s*{re.escape(name)}\s*$")
+        )
 
     def field(self, label):
         """The control with this label."""
         boxes = self.root.locator(".widget-inline-hbox")
-        box = boxes.filter(has=self.page.locator(".widget-label", has_text=re.compile(f"^{re.escape(label)}$"))).first
+        box = boxes.filter(
+            has=self.page.locator(".widget-label", has_text=re.compile(f"^{re.escape(label)}$"))
+        ).first
         return box.locator("input, select").first
 
     def type(self, label, text):
@@ -266,7 +300,8 @@ class Screen:
         named = re.compile(rf"^{re.escape(option)}( \(not for .*\))?$")
 
         def chosen():
-            texts = [text.replace("\xa0", " ") for text in menu.locator("option").all_inner_texts()]  # ipywidgets' spaces
+            # ipywidgets' spaces
+            texts = [text.replace("\xa0", " ") for text in menu.locator("option").all_inner_texts()]
             places = [place for place, text in enumerate(texts) if named.match(text)]
             if places:
                 menu.select_option(index=places[0])  # marks may change meanwhile, but not the order
@@ -275,8 +310,13 @@ class Screen:
         wait_for(chosen, 60, f"{option} in a menu")
 
     def comes_to_rest(self):
-        """Wait until nothing has moved for half a second, because a click may miss while a result is drawn."""
-        places = "root => [...root.querySelectorAll('button, input, select')].map(e => e.getBoundingClientRect().y).join()"
+        """Wait until nothing has moved for half a second, because a click may miss while a result
+        is drawn.
+        """
+        places = (
+            "root => [...root.querySelectorAll('button, input, select')].map(e => "
+            "e.getBoundingClientRect().y).join()"
+        )
         seen, since = None, time.monotonic()
 
         def still():
@@ -289,7 +329,9 @@ class Screen:
         wait_for(still, 60, "the screen to come to rest")
 
     def tick(self, words):
-        """Tick the box with these words; click again if the page moved under the mouse, as a user would."""
+        """Tick the box with these words; click again if the page moved under the mouse, as a user
+        would.
+        """
         self.comes_to_rest()
         box = self.root.locator("label", has_text=words).locator("input[type=checkbox]")
 
@@ -315,7 +357,9 @@ class Screen:
 
     def tab(self, name):
         """Open a part of the screen, unless it is open."""
-        button = self.root.locator(".dpvi-tabs button", has_text=re.compile(rf"^\s*{re.escape(name)}\s*$"))
+        button = self.root.locator(
+            ".dpvi-tabs button", has_text=re.compile(rf"^\s*{re.escape(name)}\s*$")
+        )
         if "mod-active" not in button.get_attribute("class"):
             button.click()
 
@@ -326,7 +370,8 @@ class Screen:
           for (const each of document.querySelectorAll('.dpvi-workbench img.dpvi-curves'))
             new MutationObserver(seen).observe(each, {attributes: true, attributeFilter: ['src']});
           for (const each of document.querySelectorAll('.dpvi-workbench .dpvi-chart'))
-            new MutationObserver(() => each.isConnected || seen()).observe(each.parentNode, {childList: true}); }""")
+            new MutationObserver(() => each.isConnected || seen()).observe(each.parentNode,
+              {childList: true}); }""")
 
     def curves_seen(self):
         """Times of the changes, in milliseconds of the page's clock."""
@@ -334,4 +379,7 @@ class Screen:
 
     def pictures(self):
         """Addresses of the visible pictures."""
-        return [image.get_attribute("src") for image in self.root.locator("img:is(.dpvi-figure, .dpvi-paper):visible").all()]
+        return [
+            image.get_attribute("src")
+            for image in self.root.locator("img:is(.dpvi-figure, .dpvi-paper):visible").all()
+        ]

@@ -17,10 +17,13 @@ WIDTH, HEIGHT = 1160, 900
 def main():
     with contextlib.ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
-        os.environ["WORKBENCH_STATE"] = str(folder / "state")  # not the ledger of whoever takes the picture
+        # not the ledger of whoever takes the picture
+        os.environ["WORKBENCH_STATE"] = str(folder / "state")
         address = stack.enter_context(contextlib.contextmanager(served_app)(folder))
         driver = stack.enter_context(sync_playwright())
-        browser = driver.chromium.launch(executable_path=chromium(), args=["--no-sandbox", "--disable-gpu"])
+        browser = driver.chromium.launch(
+            executable_path=chromium(), args=["--no-sandbox", "--disable-gpu"]
+        )
         page = browser.new_page(viewport={"width": WIDTH, "height": HEIGHT})
         page.goto(f"{address}/?token={TOKEN}")
         screen = Screen(page).is_ready()

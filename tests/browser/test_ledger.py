@@ -1,4 +1,6 @@
-"""The ledger on both screens in JupyterLab: spending, a cap that refuses a fit, and a fit that outlives its kernel."""
+"""The ledger on both screens in JupyterLab: spending, a cap that refuses a fit, and a fit that
+outlives its kernel.
+"""
 
 import re
 import time
@@ -16,7 +18,8 @@ import numpy as np, pandas as pd, workbench as wb
 random = np.random.default_rng(11)
 table = pd.DataFrame({{"dose": random.uniform(0, 200, 400), "age": random.uniform(0, 100, 400)}})
 table["ill"] = random.random(400) < 1 / (1 + np.exp((table.dose - 100) / 20))
-ward = wb.data.from_frame(table, target="ill", bounds={{"dose": (0, 200), "age": (0, 100)}}, unit="patient", name="ward")
+ward = wb.data.from_frame(table, target="ill", bounds={{"dose": (0, 200), "age": (0, 100)}},
+  unit="patient", name="ward")
 app = wb.widgets.Workbench(data=ward, iterations={iterations})
 app"""
 
@@ -40,7 +43,9 @@ def says(screen, words):
 
 @pytest.mark.thorough
 @pytest.mark.integration
-def test_what_is_spent_is_shown_and_a_cap_refuses_what_would_go_over_it(notebook, page, screenshots, tmp_path):
+def test_what_is_spent_is_shown_and_a_cap_refuses_what_would_go_over_it(
+    notebook, page, screenshots, tmp_path
+):
     book = notebook(
         SHOW.format(state=str(tmp_path / "state"), iterations=300),
         "wb.widgets.Ledger()",
@@ -108,18 +113,30 @@ def test_what_is_spent_is_shown_and_a_cap_refuses_what_would_go_over_it(notebook
 @pytest.mark.integration
 def test_a_fit_goes_on_when_its_kernel_has_died(notebook, page, screenshots, tmp_path):
     folder = tmp_path / "state"
-    book = notebook(SHOW.format(state=str(folder), iterations=20_000_000), "os.kill(os.getpid(), 9)", name="died")
+    book = notebook(
+        SHOW.format(state=str(folder), iterations=20_000_000),
+        "os.kill(os.getpid(), 9)",
+        name="died",
+    )
     book.run(0)
     screen = Screen(page).is_ready()
     screen.button("Fit").click()
     screen.headline("Fitting")
-    wait_for(lambda: any(not each.stem.endswith("-" + 12 * "0") for each in folder.glob("runs/*/step-*.npz")), 60, "a step")
+    wait_for(
+        lambda: any(
+            not each.stem.endswith("-" + 12 * "0") for each in folder.glob("runs/*/step-*.npz")
+        ),
+        60,
+        "a step",
+    )
     book.start(1)
     page.locator(".jp-Dialog button", has_text=re.compile("Ok|OK|Dismiss")).first.click()
     page.locator(".jp-Notebook-ExecutionIndicator[data-status='idle']").wait_for()
     book.run(0)
     screen = Screen(page).is_ready()
-    assert "of 20\u202f000\u202f000" in says(screen, "An earlier fit of these records stopped at step [1-9]")
+    assert "of 20\u202f000\u202f000" in says(
+        screen, "An earlier fit of these records stopped at step [1-9]"
+    )
     says(screen, "1 fit was interrupted")
     looked_at(page, screen, screenshots, "ledger-died")
     screen.button("Resume this fit").click()

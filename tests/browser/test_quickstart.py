@@ -1,4 +1,6 @@
-"""A newcomer's first steps: open the quickstart in JupyterLab, press Fit, read the guarantee, press Stop."""
+"""A newcomer's first steps: open the quickstart in JupyterLab, press Fit, read the guarantee, press
+Stop.
+"""
 
 import re
 import time
@@ -65,7 +67,9 @@ def test_fit_draws_itself_and_stop_keeps_the_partial_result(screen, page, screen
 @pytest.mark.integration
 @pytest.mark.parametrize("reading", [0.0, 8.0])
 def test_time_from_the_click_to_the_first_curve(cold_lab, page, reading):
-    """The time is printed, not asserted, because it depends on the machine. ``reading``: seconds before the click."""
+    """The time is printed, not asserted, because it depends on the machine. ``reading``: seconds
+    before the click.
+    """
     screen = opened(page, cold_lab).is_ready()
     time.sleep(reading)
     screen.watch_curves()
@@ -73,18 +77,28 @@ def test_time_from_the_click_to_the_first_curve(cold_lab, page, reading):
     screen.button("Fit").click()
     wait_for(screen.curves_seen, 60, "a curve")
     first = (screen.curves_seen()[0] - clicked) / 1000
-    print(f"\nclick {reading:g} s after the consequences to first curve, nothing compiled before: {first:.1f} s")
+    print(
+        f"\nclick {reading:g} s after the consequences to first curve, nothing compiled before: "
+        f"{first:.1f} s"
+    )
     screen.headline("Done", 180)
 
 
 @pytest.mark.integration
 def test_a_bad_epsilon_is_explained_beside_its_field(screen, page, screenshots):
     screen.type("epsilon", "-1")
-    screen.root.locator(".widget-html-content", has_text="must be a finite number greater than 0").wait_for()
+    screen.root.locator(
+        ".widget-html-content", has_text="must be a finite number greater than 0"
+    ).wait_for()
     page.screenshot(path=screenshots / "quickstart-bad-epsilon.png")
     screen.button("Fit").click()
     time.sleep(0.3)
     assert screen.button("Stop").is_disabled()
     screen.type("epsilon", "2")
     screen.is_ready()
-    assert screen.root.locator(".widget-html-content:visible", has_text="must be a finite number").count() == 0
+    assert (
+        screen.root.locator(
+            ".widget-html-content:visible", has_text="must be a finite number"
+        ).count()
+        == 0
+    )

@@ -1,4 +1,6 @@
-"""The sweep screen in JupyterLab: ranges, a figure that fills, Stop and Resume, a fit in the Workbench, private records."""
+"""The sweep screen in JupyterLab: ranges, a figure that fills, Stop and Resume, a fit in the
+Workbench, private records.
+"""
 
 import time
 
@@ -14,7 +16,8 @@ PRIVATE = """import numpy as np, pandas as pd, workbench as wb
 random = np.random.default_rng(7)
 table = pd.DataFrame({"dose": random.uniform(0, 200, 300), "age": random.uniform(0, 100, 300)})
 table["ill"] = random.random(300) < 1 / (1 + np.exp((table.dose - 100) / 20))
-clinic = wb.data.from_frame(table, target="ill", bounds={"dose": (0, 200), "age": (0, 100)}, unit="patient", name="clinic")
+clinic = wb.data.from_frame(table, target="ill", bounds={"dose": (0, 200), "age": (0, 100)},
+  unit="patient", name="clinic")
 sweep = wb.widgets.Sweep(data=clinic, epsilons=(0.5, 1), seeds=2, iterations=(50,))
 sweep"""
 
@@ -94,6 +97,8 @@ def test_a_sweep_over_private_records_asks_before_it_starts(notebook, page, scre
     assert "4 of 4 fits" in screen.headline("Done", 180)
     time.sleep(0.5)
     screen.tab("Table")
-    screen.root.locator(".dpvi-part span:visible", has_text="outside the guarantee").first.wait_for()
+    screen.root.locator(
+        ".dpvi-part span:visible", has_text="outside the guarantee"
+    ).first.wait_for()
     assert "outside the guarantee" in screen.root.locator(".dpvi-chart").inner_text()
     looked_at(page, screenshots, "sweep-private-done")

@@ -1,4 +1,6 @@
-"""The teaching pieces in JupyterLab, Notebook 7 and Voilà: pictures that follow the sliders, by mouse and by keyboard."""
+"""The teaching pieces in JupyterLab, Notebook 7 and Voilà: pictures that follow the sliders, by
+mouse and by keyboard.
+"""
 
 import re
 
@@ -16,9 +18,11 @@ TITLES = {
     "composition": "Several fits on the same records",
 }
 SLIDERS = {
-    "privacy": "epsilon", "clipping": "clipping norm C", "samplers": "noise sigma (times C)",
+    "privacy": "epsilon",
+    "clipping": "clipping norm C",
+    "samplers": "noise sigma (times C)",
     "composition": "number of fits",
-}  # fmt: skip
+}
 
 
 class Piece(Screen):
@@ -33,12 +37,18 @@ class Piece(Screen):
         return self.root.locator(".widget-html-content").last.inner_text()
 
     def wait_until(self, words, *, gone=False, seconds=60):
-        wait_for(lambda: (words in self.root.inner_text()) != gone, seconds, f"{words} {'to go' if gone else 'to come'}")
+        wait_for(
+            lambda: (words in self.root.inner_text()) != gone,
+            seconds,
+            f"{words} {'to go' if gone else 'to come'}",
+        )
 
     def handle(self, label):
         """The handle of the slider with this description."""
         boxes = self.root.locator(".widget-inline-hbox")
-        box = boxes.filter(has=self.page.locator(".widget-label", has_text=re.compile(f"^{re.escape(label)}$")))
+        box = boxes.filter(
+            has=self.page.locator(".widget-label", has_text=re.compile(f"^{re.escape(label)}$"))
+        )
         return box.locator(".noUi-handle")
 
     def press(self, label, key):
@@ -50,23 +60,31 @@ class Piece(Screen):
               for (const each of root.querySelectorAll('img'))
                 window.watcher.observe(each, {attributes: true, attributeFilter: ['src']});
               window.pressed = null;
-              root.addEventListener('keydown', () => { window.pressed ??= performance.now(); }, {capture: true, once: true});
+              root.addEventListener('keydown', () => { window.pressed ??= performance.now(); },
+                {capture: true, once: true});
             }""",
             self.root.element_handle(),
         )
         self.page.keyboard.press(key)
-        wait_for(lambda: self.page.evaluate("() => window.changed.length"), 30, f"a picture after {key} on {label}")
+        wait_for(
+            lambda: self.page.evaluate("() => window.changed.length"),
+            30,
+            f"a picture after {key} on {label}",
+        )
         return self.page.evaluate("() => window.changed[0] - window.pressed")
 
 
 def overflowing(page):
     """Labels and buttons whose text is cut off, and parts that overflow."""
-    return page.evaluate("""() => [...document.querySelectorAll('.dpvi-workbench')].flatMap(screen => {
+    return page.evaluate("""() =>
+      [...document.querySelectorAll('.dpvi-workbench')].flatMap(screen => {
       const right = screen.getBoundingClientRect().right;
       const seen = [...screen.querySelectorAll('button, .widget-label, .widget-readout, h3, img')]
         .filter(e => e.offsetParent);
-      const cut = seen.filter(e => e.scrollWidth > e.clientWidth + 1).map(e => 'cut: ' + e.textContent);
-      const out = seen.filter(e => e.getBoundingClientRect().right > right + 1).map(e => 'sticks out: ' + e.textContent);
+      const cut = seen.filter(e => e.scrollWidth > e.clientWidth + 1).map(e =>
+        'cut: ' + e.textContent);
+      const out = seen.filter(e => e.getBoundingClientRect().right > right + 1).map(e =>
+        'sticks out: ' + e.textContent);
       return [...cut, ...out];
     })""")
 
@@ -89,16 +107,24 @@ def teaching_app(tmp_path):
 
 
 @pytest.mark.parametrize("name", list(TITLES))
-def test_a_piece_follows_its_sliders_by_keyboard(notebook, page, screenshots, name, record_property):
-    book = notebook(f"import workbench as wb\npiece = wb.teaching.{name}()\npiece", name=f"teaching-{name}")
+def test_a_piece_follows_its_sliders_by_keyboard(
+    notebook, page, screenshots, name, record_property
+):
+    book = notebook(
+        f"import workbench as wb\npiece = wb.teaching.{name}()\npiece", name=f"teaching-{name}"
+    )
     book.run(0)
     piece = Piece(page, 0)
     assert piece.root.locator("h3").first.inner_text() == TITLES[name]
     before = piece.words()
-    times = [piece.press(SLIDERS[name], key) for key in ["ArrowRight", "ArrowRight", "ArrowLeft"] * 3]
+    times = [
+        piece.press(SLIDERS[name], key) for key in ["ArrowRight", "ArrowRight", "ArrowLeft"] * 3
+    ]
     wait_for(lambda: piece.words() != before, 10, "other words")
     record_property("milliseconds", sorted(round(each) for each in times))
-    print(f"{name}: milliseconds from key to picture, sorted: {sorted(round(each) for each in times)}")
+    print(
+        f"{name}: milliseconds from key to picture, sorted: {sorted(round(each) for each in times)}"
+    )
     looked_at(page, screenshots, f"teaching-{name}", 1100)
 
 
@@ -128,7 +154,11 @@ def test_steps_are_taken_played_and_forgotten_by_keyboard(notebook, page, screen
 
 
 def test_all_accountants_are_shown_in_notebook_7(notebook, page, screenshots):
-    book = notebook("import workbench as wb\nwb.teaching.samplers(steps=100)", name="teaching-samplers-7", where="notebooks")
+    book = notebook(
+        "import workbench as wb\nwb.teaching.samplers(steps=100)",
+        name="teaching-samplers-7",
+        where="notebooks",
+    )
     book.run(0)
     piece = Piece(page, 0)
     piece.wait_until("RDP")

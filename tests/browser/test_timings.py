@@ -1,4 +1,6 @@
-"""How long a user waits: printed as medians, asserted nowhere, because a busy machine must not fail a test."""
+"""How long a user waits: printed as medians, asserted nowhere, because a busy machine must not fail
+a test.
+"""
 
 import statistics
 import time
@@ -40,9 +42,11 @@ def test_what_a_user_waits_for(notebook, page):
         screen.headline("Done")
         screen.comes_to_rest()
     warm = {
-        "key to consequences": [], "click to first curve": [], "click to score and promise of another epsilon": [],
+        "key to consequences": [],
+        "click to first curve": [],
+        "click to score and promise of another epsilon": [],
         "click to its posterior": [],
-    }  # fmt: skip
+    }
     promise = screen.root.locator(".dpvi-side")
     for number in range(FITS):
         screen.comes_to_rest()
@@ -62,7 +66,8 @@ def test_what_a_user_waits_for(notebook, page):
         warm["click to its posterior"].append(since(began))
     for name, times in (found | warm).items():
         print(
-            f"\n{name}: median {statistics.median(times):.0f} ms of {len(times)}, {min(times):.0f} to {max(times):.0f}",
+            f"\n{name}: median {statistics.median(times):.0f} ms of {len(times)}, "
+            f"{min(times):.0f} to {max(times):.0f}",
             end="",
         )
         assert times

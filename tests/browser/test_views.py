@@ -1,4 +1,6 @@
-"""The sweep and ledger screens in JupyterLab: one view, in every width and theme, where nothing jumps."""
+"""The sweep and ledger screens in JupyterLab: one view, in every width and theme, where nothing
+jumps.
+"""
 
 import re
 
@@ -9,12 +11,16 @@ from tests.browser.test_workbench import planned, seen
 
 pytestmark = [pytest.mark.browser, pytest.mark.integration]
 
-SWEEP = "import workbench as wb\nsweep = wb.widgets.Sweep(epsilons=(0.5, 1, 4), seeds=2, iterations=(100,))\nsweep"
+SWEEP = (
+    "import workbench as wb\nsweep = wb.widgets.Sweep(epsilons=(0.5, 1, 4), seeds=2, "
+    "iterations=(100,))\nsweep"
+)
 SPEND = """import numpy as np, pandas as pd
 random = np.random.default_rng(11)
 table = pd.DataFrame({{"dose": random.uniform(0, 200, 400), "age": random.uniform(0, 100, 400)}})
 table["ill"] = random.random(400) < 1 / (1 + np.exp((table.dose - 100) / 20))
-ward = wb.data.from_frame(table, target="ill", bounds={{"dose": (0, 200), "age": (0, 100)}}, unit="patient", name="ward")
+ward = wb.data.from_frame(table, target="ill", bounds={{"dose": (0, 200), "age": (0, 100)}},
+  unit="patient", name="ward")
 book = wb.ledger.ledger.Ledger({path!r})
 for epsilon in (0.3, 0.5):
     fit = wb.fit("logistic", ward, epsilon=epsilon, iterations=20, ledger=book)
@@ -49,8 +55,21 @@ def test_a_sweep_stays_in_place_and_answers_the_mouse(notebook, page, screenshot
     assert max(abs(end - before) for end in [*ends, end_of(screen)]) <= 4  # nothing jumps
     chart = screen.root.locator(".dpvi-chart").bounding_box()
     page.mouse.move(chart["x"] + 0.55 * chart["width"], chart["y"] + 60)
-    assert re.fullmatch(r"epsilon 1\nAUC \S+\nELBO \S+", screen.root.locator(".strip > span:visible").inner_text())
-    assert seen(page, screen, SWEEP_PARTS, screenshots, "view-sweep", pictures=("Settings", "Table"), widths=WIDTHS) == []
+    assert re.fullmatch(
+        r"epsilon 1\nAUC \S+\nELBO \S+", screen.root.locator(".strip > span:visible").inner_text()
+    )
+    assert (
+        seen(
+            page,
+            screen,
+            SWEEP_PARTS,
+            screenshots,
+            "view-sweep",
+            pictures=("Settings", "Table"),
+            widths=WIDTHS,
+        )
+        == []
+    )
 
 
 def test_a_ledger_in_every_width_and_theme(notebook, page, screenshots, tmp_path):
@@ -66,4 +85,15 @@ def test_a_ledger_in_every_width_and_theme(notebook, page, screenshots, tmp_path
     screen.root.locator("b", has_text="Spent on ward:").wait_for()
     screen.comes_to_rest()
     assert end_of(screen) <= 500
-    assert seen(page, screen, LEDGER_PARTS, screenshots, "view-ledger", pictures=("Fits", "Cap"), widths=WIDTHS) == []
+    assert (
+        seen(
+            page,
+            screen,
+            LEDGER_PARTS,
+            screenshots,
+            "view-ledger",
+            pictures=("Fits", "Cap"),
+            widths=WIDTHS,
+        )
+        == []
+    )

@@ -1,4 +1,6 @@
-"""The screen in JupyterLab, Notebook 7 and Voilà: every model, Resume, own models and data, a reload, the keyboard."""
+"""The screen in JupyterLab, Notebook 7 and Voilà: every model, Resume, own models and data, a
+reload, the keyboard.
+"""
 
 import re
 import time
@@ -20,37 +22,50 @@ def full_page(page, path, width, height=1900):
 
 
 def overflowing(page):
-    """What no user should see on a screen: parts that stick out, text cut off, scrollbars, one text over another."""
-    return page.evaluate("""() => [...document.querySelectorAll('.dpvi-workbench')].flatMap(screen => {
+    """What no user should see on a screen: parts that stick out, text cut off, scrollbars, one text
+    over another.
+    """
+    return page.evaluate("""() =>
+      [...document.querySelectorAll('.dpvi-workbench')].flatMap(screen => {
       if (!screen.checkVisibility()) return [];
       const frame = screen.getBoundingClientRect();
-      const aside = '.strips, .dpvi-help > span, svg, option, .dpvi-scrolls *, details:not([open]) > :not(summary)';
-      const shown = [...screen.querySelectorAll('*')].filter(e => e.checkVisibility() && !e.closest(aside));
-      const name = e => `${e.tagName}.${[...e.classList].join('.')} ${e.textContent.trim().slice(0, 40)}`;
+      const aside = '.strips, .dpvi-help > span, svg, option, .dpvi-scrolls *, '
+        + 'details:not([open]) > :not(summary)';
+      const shown = [...screen.querySelectorAll('*')].filter(e => e.checkVisibility() &&
+        !e.closest(aside));
+      const name = e =>
+        `${e.tagName}.${[...e.classList].join('.')} ${e.textContent.trim().slice(0, 40)}`;
       const out = shown.filter(e => { const box = e.getBoundingClientRect();
         return box.width && (box.right > frame.right + 1 || box.left < frame.left - 1); })
         .map(e => 'sticks out: ' + name(e));
-      const cut = shown.filter(e => e.matches('button, .widget-label, h3, th, b, .title span') && e.clientWidth > 2)
+      const cut = shown.filter(e => e.matches('button, .widget-label, h3, th, b, .title span') &&
+        e.clientWidth > 2)
         .filter(e => getComputedStyle(e).display !== 'inline')
         .filter(e => e.scrollWidth > e.clientWidth + 1).map(e => 'cut: ' + name(e));
-      const bars = shown.filter(e => !e.matches('.dpvi-scrolls, input, textarea, select, pre')).filter(e => {
+      const bars = shown.filter(e =>
+        !e.matches('.dpvi-scrolls, input, textarea, select, pre')).filter(e => {
         const style = getComputedStyle(e), scrolls = way => way === 'auto' || way === 'scroll';
         return (scrolls(style.overflowY) && e.scrollHeight > e.clientHeight + 1) ||
-          (scrolls(style.overflowX) && e.scrollWidth > e.clientWidth + 1); }).map(e => 'scrolls: ' + name(e));
+          (scrolls(style.overflowX) && e.scrollWidth > e.clientWidth + 1);
+          }).map(e => 'scrolls: ' + name(e));
       const texts = [];
       const walk = document.createTreeWalker(screen, NodeFilter.SHOW_TEXT);
       while (walk.nextNode()) {
         const node = walk.currentNode, holder = node.parentElement;
-        if (!node.textContent.trim() || !holder.checkVisibility() || holder.closest(aside + ', style, select')) continue;
+        if (!node.textContent.trim() || !holder.checkVisibility() ||
+          holder.closest(aside + ', style, select')) continue;
         if (holder.getBoundingClientRect().width <= 2) continue;  // for screen readers alone
         const range = document.createRange(); range.selectNodeContents(node);
-        const hidden = getComputedStyle(holder).overflowX !== 'visible', own = holder.getBoundingClientRect();
+        const hidden = getComputedStyle(holder).overflowX !== 'visible',
+          own = holder.getBoundingClientRect();
         for (const {left, right, top, bottom} of range.getClientRects()) texts.push([{top, bottom,
-          left: hidden ? Math.max(left, own.left) : left, right: hidden ? Math.min(right, own.right) : right},
+          left: hidden ? Math.max(left, own.left) : left, right: hidden ? Math.min(right,
+            own.right) : right},
           node.textContent.trim().slice(0, 30), node]);
       }
       const over = [];
-      texts.forEach(([one, first, node], place) => texts.slice(place + 1).forEach(([other, second, next]) => {
+      texts.forEach(([one, first, node], place) => texts.slice(place + 1).forEach(([other, second,
+        next]) => {
         if (node === next) return;
         const wide = Math.min(one.right, other.right) - Math.max(one.left, other.left);
         const tall = Math.min(one.bottom, other.bottom) - Math.max(one.top, other.top);
@@ -75,8 +90,12 @@ def switch_theme(page, name):
 THEMES = ("JupyterLab Dark High Contrast", "JupyterLab Dark", "JupyterLab Light")
 
 
-def seen_everywhere(page, screen, parts, screenshots, name, *, pictures=(), themes=THEMES, widths=(1280, 900)):
-    """What overflows in any theme, width and open part; pictures of some of them are kept. The last theme stays."""
+def seen_everywhere(
+    page, screen, parts, screenshots, name, *, pictures=(), themes=THEMES, widths=(1280, 900)
+):
+    """What overflows in any theme, width and open part; pictures of some of them are kept. The last
+    theme stays.
+    """
     found = {}
     for theme in themes:
         page.set_viewport_size({"width": 1280, "height": 800})
@@ -90,25 +109,32 @@ def seen_everywhere(page, screen, parts, screenshots, name, *, pictures=(), them
                 screen.comes_to_rest()
                 found |= {f"{theme}, {width}, {part}, {what}": 1 for what in overflowing(page)}
                 if part in pictures:
-                    picture = f"{name}-{theme[11:].lower().replace(' ', '-')}-{width}-{part.lower()}.png"
+                    picture = (
+                        f"{name}-{theme[11:].lower().replace(' ', '-')}-{width}-{part.lower()}.png"
+                    )
                     full_page(page, screenshots / picture, width, 1100)
                     page.set_viewport_size({"width": width, "height": 900})
     return sorted(found)
 
 
 def seen(page, screen, parts, screenshots, name, pictures, widths=(1280, 900)):
-    """What overflows in any part in one theme, and in those of which there are pictures in the others."""
+    """What overflows in any part in one theme, and in those of which there are pictures in the
+    others.
+    """
     first, *others = THEMES
     return [
         what
         for these, themes in ((parts, (first,)), (pictures, others))
-        for what in seen_everywhere(page, screen, these, screenshots, name, pictures=pictures, themes=themes, widths=widths)
+        for what in seen_everywhere(
+            page, screen, these, screenshots, name, pictures=pictures, themes=themes, widths=widths
+        )
     ]
 
 
 def words_before_a_fit(screen):
     """How many words a newcomer reads; those of closed menus and of marks do not count."""
-    return screen.root.evaluate("""root => { const walk = document.createTreeWalker(root, NodeFilter.SHOW_TEXT);
+    return screen.root.evaluate("""root => { const walk = document.createTreeWalker(root,
+    NodeFilter.SHOW_TEXT);
       let count = 0;
       while (walk.nextNode()) { const holder = walk.currentNode.parentElement;
         if (holder.checkVisibility() && !holder.closest('style, option, .dpvi-help, .x'))
@@ -116,15 +142,24 @@ def words_before_a_fit(screen):
       return count; }""")
 
 
-PARTS = ("Plan", "Model", "Data", "Settings", "Guarantee", "Posterior", "Pictures", "Fits", "Export")
+PARTS = (
+    "Plan",
+    "Model",
+    "Data",
+    "Settings",
+    "Guarantee",
+    "Posterior",
+    "Pictures",
+    "Fits",
+    "Export",
+)
 
 
 def test_all_that_matters_is_in_one_view(notebook, page, screenshots, tmp_path):
     page.set_viewport_size({"width": 1280, "height": 800})
     others = "wb.widgets.Sweep(seeds=2)", f"wb.widgets.Ledger({str(tmp_path / 'none.sqlite')!r})"
-    own = (
-        f"import os\nos.environ['WORKBENCH_STATE'] = {str(tmp_path / 'state')!r}\n"  # or stopped fits of others are offered
-    )
+    # or stopped fits of others are offered
+    own = f"import os\nos.environ['WORKBENCH_STATE'] = {str(tmp_path / 'state')!r}\n"
     book = notebook(own + SHOW.format("None"), *others, name="view", where="lab/tree")
     book.run(0)
     screen = Screen(page).is_ready()
@@ -142,16 +177,28 @@ def test_all_that_matters_is_in_one_view(notebook, page, screenshots, tmp_path):
     assert after["y"] - before["y"] <= 30  # nothing jumps
     chart = screen.root.locator(".dpvi-chart").bounding_box()
     page.mouse.move(chart["x"] + 0.6 * chart["width"], chart["y"] + 60)
-    assert re.search(r"step \d+\nELBO .*\nAUC .*\nepsilon ", screen.root.locator(".strip > span:visible").inner_text())
+    assert re.search(
+        r"step \d+\nELBO .*\nAUC .*\nepsilon ",
+        screen.root.locator(".strip > span:visible").inner_text(),
+    )
     page.screenshot(path=screenshots / "view-after.png")
     dark, light = ("JupyterLab Dark",), ("JupyterLab Light",)
-    assert seen_everywhere(page, screen, PARTS, screenshots, "view", themes=dark, widths=(900,)) == []
-    assert seen_everywhere(page, screen, ("Plan", "Pictures"), screenshots, "view", themes=light, widths=(1280,)) == []
+    assert (
+        seen_everywhere(page, screen, PARTS, screenshots, "view", themes=dark, widths=(900,)) == []
+    )
+    assert (
+        seen_everywhere(
+            page, screen, ("Plan", "Pictures"), screenshots, "view", themes=light, widths=(1280,)
+        )
+        == []
+    )
     page.set_viewport_size({"width": 1280, "height": 800})
     for cell in (1, 2):
         book.run(cell)
     planned(Screen(page, 1), 10)
-    Screen(page, 2).root.locator(".widget-html-content", has_text="Nothing has been recorded").wait_for()
+    Screen(page, 2).root.locator(
+        ".widget-html-content", has_text="Nothing has been recorded"
+    ).wait_for()
     for place in (1, 2):
         other = Screen(page, place)
         assert words_before_a_fit(other) <= 120
@@ -166,13 +213,22 @@ def test_a_fit_is_shown_in_every_width_and_theme(notebook, page, screenshots):
     screen.button("Fit").click()
     screen.headline("Done")
     screen.comes_to_rest()
-    assert seen(page, screen, PARTS, screenshots, "view", pictures=("Plan", "Pictures", "Settings")) == []
+    assert (
+        seen(page, screen, PARTS, screenshots, "view", pictures=("Plan", "Pictures", "Settings"))
+        == []
+    )
 
 
 @pytest.mark.integration
 def test_a_screen_has_a_tab_of_its_own(notebook, page, screenshots):
     opening = "import workbench as wb\napp = wb.widgets.Workbench(iterations=200)\napp.open({})"
-    book = notebook(opening.format(""), opening.format("'right'"), "app.close()", name="places", where="lab/tree")
+    book = notebook(
+        opening.format(""),
+        opening.format("'right'"),
+        "app.close()",
+        name="places",
+        where="lab/tree",
+    )
     tabs = page.locator("#jp-main-dock-panel .lm-TabBar-tabLabel", has_text="DP-VI workbench")
     for cell, place in ((0, "tab"), (1, "right")):
         book.run(cell)
@@ -187,7 +243,9 @@ def test_a_screen_has_a_tab_of_its_own(notebook, page, screenshots):
         holder = page.locator(".jupyterlab-sidecar:visible").bounding_box()
         seen = screen.root.bounding_box()
         assert seen["width"] > 0.9 * holder["width"]
-        assert screen.root.evaluate("root => root.parentElement.scrollHeight <= root.parentElement.clientHeight + 1")
+        assert screen.root.evaluate(
+            "root => root.parentElement.scrollHeight <= root.parentElement.clientHeight + 1"
+        )
         if place == "tab":
             page.locator(".lm-TabBar-tabLabel", has_text="places").click()
     book.run(2)
@@ -200,24 +258,29 @@ def test_each_model_is_fitted_from_the_menus(notebook, page, screenshots):
     book.run(0)
     screen = Screen(page).is_ready()
     models = [
-        ("gmm", "mixture", "log-likelihood"), ("vae", "digits", "reconstruction error"),
-        ("neural_classifier", "digits", "accuracy"), ("hierarchical_logistic", "hierarchical", "AUC"),
+        ("gmm", "mixture", "log-likelihood"),
+        ("vae", "digits", "reconstruction error"),
+        ("neural_classifier", "digits", "accuracy"),
+        ("hierarchical_logistic", "hierarchical", "AUC"),
         ("logistic", "breast_cancer", "AUC"),
-    ]  # fmt: skip
+    ]
     for number, (model, data, score) in enumerate(models, 1):
         screen.choose("model", model)
         screen.choose("data", data)
         screen.type("epsilon", "4")
         screen.is_ready()
         screen.button("Fit").click()
-        title = re.compile(f"^Guarantee of fit {number}: {model} ")  # until then, "Done" is said of the fit before
+        # until then, "Done" is said of the fit before
+        title = re.compile(f"^Guarantee of fit {number}: {model} ")
         screen.root.locator(".widget-html-content", has_text=title).first.wait_for(state="attached")
         facts = screen.headline("Done")
         assert "300 of 300 steps" in facts
         assert score in facts
         assert (
             "epsilon = 4"
-            in screen.root.locator(".widget-html-content", has_text=re.compile("^Guarantee")).first.inner_text()
+            in screen.root.locator(
+                ".widget-html-content", has_text=re.compile("^Guarantee")
+            ).first.inner_text()
         )
         screen.tab("Pictures")
         wait_for(lambda: len(screen.pictures()) >= 1, 60, f"the picture of {model}")
@@ -241,7 +304,11 @@ def test_each_model_is_fitted_from_the_menus(notebook, page, screenshots):
 
 @pytest.mark.integration
 def test_stop_resume_and_another_cell_during_the_fit(notebook, page, screenshots):
-    book = notebook(SHOW.format(1_600_000), "1 + 41", "app.live.drawing_seconds / app.result.seconds, app.live.frames")
+    book = notebook(
+        SHOW.format(1_600_000),
+        "1 + 41",
+        "app.live.drawing_seconds / app.result.seconds, app.live.frames",
+    )
     book.run(0)
     screen = Screen(page).is_ready()
     screen.button("Fit").click()
@@ -258,7 +325,9 @@ def test_stop_resume_and_another_cell_during_the_fit(notebook, page, screenshots
     screen.headline("Stopped")
     assert (
         "The run stopped after"
-        in screen.root.locator(".widget-html-content", has_text=re.compile("^Guarantee")).first.inner_text()
+        in screen.root.locator(
+            ".widget-html-content", has_text=re.compile("^Guarantee")
+        ).first.inner_text()
     )
     page.screenshot(path=screenshots / "stopped.png")
     screen.button("Resume").click()
@@ -266,7 +335,10 @@ def test_stop_resume_and_another_cell_during_the_fit(notebook, page, screenshots
     assert "1\u202f600\u202f000 of 1\u202f600\u202f000 steps" in screen.headline("Done", 180)
     book.run(2)
     share = book.cells.nth(2).locator(".jp-OutputArea-output").inner_text()
-    print(f"\nanother cell during a fit: {waited:.2f} s; frames a second: {rate:.1f}; (drawing share, frames): {share}")
+    print(
+        f"\nanother cell during a fit: {waited:.2f} s; frames a second: {rate:.1f}; (drawing "
+        f"share, frames): {share}"
+    )
     assert screen.button("Resume").is_disabled()
 
 
@@ -277,7 +349,8 @@ def test_a_model_registered_in_a_cell_gets_its_form(notebook, page, screenshots)
 def probit(x, y=None, num_records=None, prior_scale=1.0, link="probit"):
     """Probit regression of my own."""
     from jax.scipy.stats import norm
-    weights = numpyro.sample("weights", dist.Normal(0, prior_scale).expand([x.shape[-1]]).to_event(1))
+    weights = numpyro.sample("weights", dist.Normal(0,
+      prior_scale).expand([x.shape[-1]]).to_event(1))
     with numpyro.plate("records", num_records, subsample_size=len(x)):
         numpyro.sample("y", dist.Bernoulli(norm.cdf(x @ weights)), obs=y)
 app'''
@@ -288,7 +361,9 @@ app'''
     screen = Screen(page, place=1)
     screen.choose("model", "probit")
     screen.tab("Model")
-    screen.root.locator(".widget-html-content", has_text="Probit regression of my own.").first.wait_for()
+    screen.root.locator(
+        ".widget-html-content", has_text="Probit regression of my own."
+    ).first.wait_for()
     screen.button("settings of this model").click()
     screen.type("prior scale", "-1")
     screen.type("prior scale", "2")
@@ -303,14 +378,20 @@ app'''
 
 @pytest.mark.integration
 def test_a_newcomers_own_file_becomes_a_posterior(notebook, page, screenshots, tmp_path):
-    """Semicolons, decimal commas, ids, dates, remarks in cp1252, missing values, an empty column; nothing is red at once."""
+    """Semicolons, decimal commas, ids, dates, remarks in cp1252, missing values, an empty column;
+    nothing is red at once.
+    """
     file = tmp_path / "patients.csv"
     rows = [
-        f"{1000 + i};2024-0{1 + i % 9}-1{i % 10};{'' if i % 17 == 0 else 20 + i % 60};{i % 7},5;{'fm'[i % 2]};"
-        f"für {i};;{int(i % 60 > 30)}"
+        f"{1000 + i};2024-0{1 + i % 9}-1{i % 10};{'' if i % 17 == 0 else 20 + i % 60};"
+        f"{i % 7},5;{'fm'[i % 2]};für {i};;{int(i % 60 > 30)}"
         for i in range(400)
     ]
-    file.write_bytes(("patient_id;visit;age;dose;sex;remark;später;ill\n" + "\n".join(rows) + "\n").encode("cp1252"))
+    file.write_bytes(
+        ("patient_id;visit;age;dose;sex;remark;später;ill\n" + "\n".join(rows) + "\n").encode(
+            "cp1252"
+        )
+    )
     book = notebook(SHOW.format(200), name="own")
     book.run(0)
     screen = Screen(page).is_ready()
@@ -369,7 +450,11 @@ def test_a_column_can_say_whose_row_it_is(notebook, page, screenshots, tmp_path)
         control = screen.root.get_by_label(label, exact=True).locator("visible=true").first
         control.fill(value)
         control.press("Enter")
-    wait_for(lambda: "most rows of one person of patient_id" in screen.root.inner_text(), 30, "what is still needed")
+    wait_for(
+        lambda: "most rows of one person of patient_id" in screen.root.inner_text(),
+        30,
+        "what is still needed",
+    )
     screen.type("most rows of one person", "3")
     screen.is_ready()
     full_page(page, screenshots / "visits.png", 1280, 1400)
@@ -382,7 +467,11 @@ def test_a_column_can_say_whose_row_it_is(notebook, page, screenshots, tmp_path)
     assert "For each patient: " in shown
     assert "7001" not in shown
     screen.tab("Guarantee")
-    wait_for(lambda: "by random allocation" in screen.root.inner_text(), 30, "the sampler in the guarantee")
+    wait_for(
+        lambda: "by random allocation" in screen.root.inner_text(),
+        30,
+        "the sampler in the guarantee",
+    )
     full_page(page, screenshots / "visits-done.png", 1280, 1400)
 
 
@@ -399,7 +488,12 @@ def test_a_regression_from_a_formula(notebook, page, screenshots, tmp_path):
         screen.root.locator("button", has_text="Upload a CSV file").click()
     chooser.value.set_files(file)
     screen.choose("What do you want to predict?", "days")
-    for label, value in (("or lowest", "0"), ("and highest", "20"), ("lowest", "0"), ("highest", "120")):
+    for label, value in (
+        ("or lowest", "0"),
+        ("and highest", "20"),
+        ("lowest", "0"),
+        ("highest", "120"),
+    ):
         control = screen.root.get_by_label(label, exact=True).locator("visible=true").first
         control.fill(value)
         control.press("Enter")
@@ -450,11 +544,24 @@ def test_the_keyboard_reaches_every_control_in_order(notebook, page):
             page.evaluate("""() => { const e = document.activeElement;
               const box = e.closest('.widget-inline-hbox, .widget-radio');
               return (e.tagName === 'BUTTON' || e.tagName === 'SUMMARY') ? e.textContent.trim()
-                : (box ? box.querySelector('.widget-label, label').textContent.trim() : e.className); }""")
+                : (box ?
+                  box.querySelector('.widget-label, label').textContent.trim() : e.className); }""")
         )
         page.keyboard.press("Tab")
     print(f"\n{reached}")
-    wanted = ["model", "data", "epsilon", "delta", "steps", "Fit", "Plan", "Model", "Data", "Settings", "Export"]
+    wanted = [
+        "model",
+        "data",
+        "epsilon",
+        "delta",
+        "steps",
+        "Fit",
+        "Plan",
+        "Model",
+        "Data",
+        "Settings",
+        "Export",
+    ]
     places = [reached.index(name) for name in wanted]
     assert places == sorted(places)
 
@@ -472,7 +579,10 @@ def test_notebook_7_shows_the_screen_and_fits(notebook, page, screenshots):
 def kernels(log):
     """The kernels that a server has started and not ended, by its log."""
     said = log.read_text()
-    ids = {what: re.findall(f"Kernel {what}: ([0-9a-f-]{{36}})", said) for what in ("started", "shutdown")}
+    ids = {
+        what: re.findall(f"Kernel {what}: ([0-9a-f-]{{36}})", said)
+        for what in ("started", "shutdown")
+    }
     return [kernel for kernel in ids["started"] if kernel not in ids["shutdown"]]
 
 
@@ -507,7 +617,11 @@ def test_kernels_of_pages_that_were_left_end_but_not_those_that_fit(tmp_path, pa
 
 @pytest.mark.integration
 def test_a_cell_that_runs_again_keeps_one_screen(notebook, page):
-    book = notebook(SHOW.format(200), "import ipywidgets\nlen(ipywidgets.widgets.widget._instances)", name="rerun")
+    book = notebook(
+        SHOW.format(200),
+        "import ipywidgets\nlen(ipywidgets.widgets.widget._instances)",
+        name="rerun",
+    )
     counts = []
     for _ in range(3):
         book.run(0)

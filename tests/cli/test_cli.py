@@ -43,7 +43,9 @@ def prepared(monkeypatch):
 
     def prepare(model, data, **arguments):
         groups = [value for value in arguments.values() if isinstance(value, Group)]
-        settings = {name: value for name, value in arguments.items() if not isinstance(value, Group)}
+        settings = {
+            name: value for name, value in arguments.items() if not isinstance(value, Group)
+        }
         for group in groups:
             settings |= group.changed()
         asked.append((model, data, settings))
@@ -96,12 +98,24 @@ def table(private_frame, tmp_path):
 
 @pytest.fixture(scope="module")
 def as_json(tmp_path_factory):
-    """(standard output, standard error, folder) of one fit with --json and --out, its steps the real ones."""
+    """(standard output, standard error, folder) of one fit with --json and --out, its steps the
+    real ones.
+    """
     folder = tmp_path_factory.mktemp("cli") / "run"
-    settings = ["--delta", "1e-3", "--iterations", "300", "--seed", "1", "--json", "--out", str(folder)]
+    settings = [
+        "--delta",
+        "1e-3",
+        "--iterations",
+        "300",
+        "--seed",
+        "1",
+        "--json",
+        "--out",
+        str(folder),
+    ]
     with pytest.MonkeyPatch.context() as monkeypatch:
-        out, err = (open(tmp_path_factory.mktemp("streams") / name, "w+") for name in ("out", "err"))  # noqa: SIM115
-        with out, err:
+        streams = tmp_path_factory.mktemp("streams")
+        with open(streams / "out", "w+") as out, open(streams / "err", "w+") as err:
             monkeypatch.setattr(sys, "stdout", out)
             monkeypatch.setattr(sys, "stderr", err)
             code = main.main([*FIT, *settings])
@@ -159,7 +173,16 @@ def test_command_and_call_give_the_same_result(as_json, done):
 
 
 def test_a_fit_without_privacy_says_so_and_takes_no_epsilon(command, tmp_path):
-    words = ["fit", "--data", "breast_cancer", "--iterations", "20", "--no-privacy", "--out", tmp_path / "run"]
+    words = [
+        "fit",
+        "--data",
+        "breast_cancer",
+        "--iterations",
+        "20",
+        "--no-privacy",
+        "--out",
+        tmp_path / "run",
+    ]
     code, out, err = command(*words)
     assert code == 0
     assert out.startswith("NO PRIVACY: ")
@@ -174,10 +197,13 @@ def test_a_fit_without_privacy_says_so_and_takes_no_epsilon(command, tmp_path):
 @pytest.mark.parametrize(
     "words",
     [
-        [*FIT[:3], "--no-p"], [*FIT, "--no-l"], [*FIT, "--evaluate-p"], ["resume", "run", "--forg"],
+        [*FIT[:3], "--no-p"],
+        [*FIT, "--no-l"],
+        [*FIT, "--evaluate-p"],
+        ["resume", "run", "--forg"],
         ["ledger", "cap", "1", "--rem"],
     ],
-)  # fmt: skip
+)
 def test_options_are_spelt_out(command, words):
     """A switch must not be taken for one that removes privacy."""
     assert f"unrecognized arguments: {words[-1]}" in refused(command, *words)
@@ -185,9 +211,22 @@ def test_options_are_spelt_out(command, words):
 
 def test_fit_on_a_csv_file_prints_the_guarantee_and_no_private_metrics(command, table, tmp_path):
     code, out, err = command(
-        "fit", "--data", table, "--target", "ill", "--bounds", "dose=0:200", "age=0:100", "--epsilon", "2",
-        "--iterations", "20", "--quiet", "--out", tmp_path / "run",
-    )  # fmt: skip
+        "fit",
+        "--data",
+        table,
+        "--target",
+        "ill",
+        "--bounds",
+        "dose=0:200",
+        "age=0:100",
+        "--epsilon",
+        "2",
+        "--iterations",
+        "20",
+        "--quiet",
+        "--out",
+        tmp_path / "run",
+    )
     assert (code, err) == (0, "")
     result = wb.load(tmp_path / "run")
     assert result.guarantee.statement() in out
@@ -200,12 +239,31 @@ def test_fit_on_a_csv_file_prints_the_guarantee_and_no_private_metrics(command, 
 @pytest.mark.thorough
 def test_fit_takes_arrays_with_identifiers(command, tmp_path):
     rng, file = np.random.default_rng(0), tmp_path / "visits.npz"
-    np.savez(file, x=rng.uniform(0, 1, (180, 1)), y=rng.integers(0, 2, 180), patient_id=np.repeat(np.arange(60), 3))
-    words = ["fit", "--data", file, "--bounds", "x1=0:1", "--epsilon", "2", "--iterations", "20", "--quiet"]
+    np.savez(
+        file,
+        x=rng.uniform(0, 1, (180, 1)),
+        y=rng.integers(0, 2, 180),
+        patient_id=np.repeat(np.arange(60), 3),
+    )
+    words = [
+        "fit",
+        "--data",
+        file,
+        "--bounds",
+        "x1=0:1",
+        "--epsilon",
+        "2",
+        "--iterations",
+        "20",
+        "--quiet",
+    ]
     code, out, _ = command(*words, "--unit-id", "patient_id", "--max-rows", "2", "--target", "y")
     assert (code, "For each patient: " in out, "of up to 2 rows together" in out) == (0, True, True)
     for options, reason in (
-        (["--unit-id", "nobody", "--max-rows", "2"], "unit_id='nobody': must name an array of the file"),
+        (
+            ["--unit-id", "nobody", "--max-rows", "2"],
+            "unit_id='nobody': must name an array of the file",
+        ),
         (["--unit-id", "patient_id"], "max_rows=None"),
         (["--target", "ill"], "target='ill': is the array y"),
     ):
@@ -216,20 +274,46 @@ def test_fit_takes_arrays_with_identifiers(command, tmp_path):
 @pytest.mark.thorough
 def test_fit_protects_the_people_whose_rows_they_are(command, tmp_path):
     rng, ids = np.random.default_rng(0), np.repeat(np.arange(60), 3)
-    frame = pd.DataFrame({"patient_id": ids, "age": rng.uniform(0, 100, 180), "ill": rng.integers(0, 2, 180)})
+    frame = pd.DataFrame(
+        {"patient_id": ids, "age": rng.uniform(0, 100, 180), "ill": rng.integers(0, 2, 180)}
+    )
     frame.to_csv(tmp_path / "visits.csv", index=False)
-    words = ["--data", tmp_path / "visits.csv", "--target", "ill", "--bounds", "age=0:100", "--epsilon", "2"]
+    words = [
+        "--data",
+        tmp_path / "visits.csv",
+        "--target",
+        "ill",
+        "--bounds",
+        "age=0:100",
+        "--epsilon",
+        "2",
+    ]
     words += ["--unit-id", "patient_id", "--iterations", "20", "--quiet"]
     code, out, _ = command("fit", *words, "--max-rows", "2")
     assert code == 0
     assert "For each patient: " in out
     assert "of up to 2 rows together" in out
-    columns = {"patient_id": {"kind": "unit", "max_rows": 2}, "age": {"kind": "numeric", "low": 0, "high": 100}}
+    columns = {
+        "patient_id": {"kind": "unit", "max_rows": 2},
+        "age": {"kind": "numeric", "low": 0, "high": 100},
+    }
     (tmp_path / "columns.json").write_text(json.dumps(columns))
-    by_file = ["fit", *words[:4], "--epsilon", "2", "--iterations", "20", "--quiet", "--schema", tmp_path / "columns.json"]
+    by_file = [
+        "fit",
+        *words[:4],
+        "--epsilon",
+        "2",
+        "--iterations",
+        "20",
+        "--quiet",
+        "--schema",
+        tmp_path / "columns.json",
+    ]
     code, out, _ = command(*by_file)
     assert (code, "of up to 2 rows together" in out) == (0, True)
-    (tmp_path / "columns.json").write_text(json.dumps({**columns, "other_id": columns["patient_id"]}))
+    (tmp_path / "columns.json").write_text(
+        json.dumps({**columns, "other_id": columns["patient_id"]})
+    )
     code, _, err = command(*by_file)
     assert "schema={'kind': 'unit', 'max_rows': 2}: must describe exactly one unit column" in err
     code, _, err = command("fit", *words)
@@ -241,7 +325,15 @@ def test_fit_protects_the_people_whose_rows_they_are(command, tmp_path):
 def test_declarations_in_a_file_are_explained_in_json(command, private_frame, tmp_path, declared):
     private_frame.to_csv(tmp_path / "clinic.csv", index=False)
     (tmp_path / "schema.json").write_text(json.dumps({"ill": {"kind": "boolean"}, "age": declared}))
-    words = ["fit", "--data", tmp_path / "clinic.csv", "--epsilon", "1", "--schema", tmp_path / "schema.json"]
+    words = [
+        "fit",
+        "--data",
+        tmp_path / "clinic.csv",
+        "--epsilon",
+        "1",
+        "--schema",
+        tmp_path / "schema.json",
+    ]
     code, _, err = command(*words, "--formula", "ill ~ age", "--family", "bernoulli")
     assert code == 2
     assert "schema['age']=" in err
@@ -252,12 +344,23 @@ def test_declarations_in_a_file_are_explained_in_json(command, private_frame, tm
 def test_a_formula_from_the_shell(command, prepared, private_frame, tmp_path):
     private_frame.assign(code="01", n=3).to_csv(tmp_path / "clinic.csv", index=False)
     schema = {
-        "ill": {"kind": "boolean"}, "age": {"kind": "numeric", "low": 0, "high": 100}, "code": ["01", "02"], "n": [0, 9],
+        "ill": {"kind": "boolean"},
+        "age": {"kind": "numeric", "low": 0, "high": 100},
+        "code": ["01", "02"],
+        "n": [0, 9],
         "dose": {"kind": "numeric", "low": 0, "high": 200},
-    }  # fmt: skip
+    }
     schema["n"] = {"kind": "numeric", "low": 0, "high": 9}
     (tmp_path / "schema.json").write_text(json.dumps(schema))
-    words = ["fit", "--data", tmp_path / "clinic.csv", "--epsilon", "1", "--schema", tmp_path / "schema.json"]
+    words = [
+        "fit",
+        "--data",
+        tmp_path / "clinic.csv",
+        "--epsilon",
+        "1",
+        "--schema",
+        tmp_path / "schema.json",
+    ]
     formula = [
         "--formula",
         "ill ~ age + C(code)",
@@ -275,8 +378,17 @@ def test_a_formula_from_the_shell(command, prepared, private_frame, tmp_path):
     again = prepared(*["fit", *settings["origin"]["arguments"]])
     assert again[0].options == model.options
     assert again[1].train[0].tobytes() == data.train[0].tobytes()
-    by_name = prepared("fit", "--data", "breast_cancer", "--epsilon", "1", "--formula", "diagnosis ~ `mean radius`",
-                       "--family", "bernoulli")  # fmt: skip
+    by_name = prepared(
+        "fit",
+        "--data",
+        "breast_cancer",
+        "--epsilon",
+        "1",
+        "--formula",
+        "diagnosis ~ `mean radius`",
+        "--family",
+        "bernoulli",
+    )
     assert by_name[0].view(by_name[1]).feature_names == ("mean radius",)
     for changes, message in {
         ("--formula", "ill ~ nothing"): "formula='ill ~ nothing'",
@@ -294,14 +406,32 @@ def test_a_formula_from_the_shell(command, prepared, private_frame, tmp_path):
 
 def test_private_scaling_is_said_first_and_labelled(command, table, tmp_path):
     code, out, _ = command(
-        "fit", "--data", table, "--target", "ill", "--private-scaling", "--epsilon", "2", "--iterations", "20", "--quiet",
-        "--out", tmp_path / "run",
-    )  # fmt: skip
+        "fit",
+        "--data",
+        table,
+        "--target",
+        "ill",
+        "--private-scaling",
+        "--epsilon",
+        "2",
+        "--iterations",
+        "20",
+        "--quiet",
+        "--out",
+        tmp_path / "run",
+    )
     assert code == 0
-    assert "Conditions: The features were scaled with the exact mean and standard deviation of the private" in out
+    assert (
+        "Conditions: The features were scaled with the exact mean and standard deviation of the "
+        "private" in out
+    )
     assert "Parameters and posterior: outside the guarantee." in out
     result = wb.load(tmp_path / "run")
-    assert result.labels["params"] == result.posterior.posterior.attrs["label"] == "outside the guarantee"
+    assert (
+        result.labels["params"]
+        == result.posterior.posterior.attrs["label"]
+        == "outside the guarantee"
+    )
     assert (
         '<h2>What was learnt <span class="label">outside the guarantee</span></h2>'
         in (tmp_path / "run/report.html").read_text()
@@ -350,7 +480,10 @@ def test_a_metric_that_is_not_finite_is_null_in_json(command, finished, done):
         (["--sampler", "bernoulli"], "sampler='bernoulli': "),
         (["--estimator", "exact"], "estimator='exact': "),
         (["--model", "logistik"], "model='logistik': unknown name; did you mean 'logistic'"),
-        (["--data", "brest_cancer"], "data='brest_cancer': unknown name; did you mean 'breast_cancer'"),
+        (
+            ["--data", "brest_cancer"],
+            "data='brest_cancer': unknown name; did you mean 'breast_cancer'",
+        ),
         (["--device", "abacus"], "device='abacus': "),
         (["--num-records", "1"], "num_records=1: "),
         (["--learning-rate", "0"], "learning_rate=0: "),
@@ -366,7 +499,8 @@ def test_an_unusable_argument_is_named_with_its_value_on_one_line(command, optio
 
 
 @pytest.mark.parametrize(
-    "arguments", [[], ["bogus"], ["fit"], ["fit", "--data", "breast_cancer"], ["account", "--delta", "1e-5"]]
+    "arguments",
+    [[], ["bogus"], ["fit"], ["fit", "--data", "breast_cancer"], ["account", "--delta", "1e-5"]],
 )
 def test_a_command_that_is_not_whole_is_refused(command, arguments):
     assert refused(command, *arguments).startswith("workbench")
@@ -379,24 +513,84 @@ def test_numbers_may_be_written_as_people_do(prepared, text, value):
 
 def test_every_option_reaches_the_fit(prepared):
     model, data, settings = prepared(
-        "fit", "--model", "logistic", "--data", "breast_cancer", "--epsilon", "2", "--delta", "1e-5", "--iterations", "70",
-        "--sampling-rate", ".2", "--clip", "3", "--estimator", "vanilla", "--learning-rate", ".01", "--num-records", "500",
-        "--device", "cpu", "--seed", "9", "--evaluation-fraction", ".5", "--evaluate-private", "--average",
-        "--strategy", "vmap", "--microbatch-size", "40", "--sampler", "shuffle", "--relation", "replace_special",
-        "--clipping", "per_leaf",
-        "--batch-size", "30", "--draws", "40", "--ledger", "book.sqlite", "--over-cap", "approved", "--no-checkpoint",
-    )  # fmt: skip
+        "fit",
+        "--model",
+        "logistic",
+        "--data",
+        "breast_cancer",
+        "--epsilon",
+        "2",
+        "--delta",
+        "1e-5",
+        "--iterations",
+        "70",
+        "--sampling-rate",
+        ".2",
+        "--clip",
+        "3",
+        "--estimator",
+        "vanilla",
+        "--learning-rate",
+        ".01",
+        "--num-records",
+        "500",
+        "--device",
+        "cpu",
+        "--seed",
+        "9",
+        "--evaluation-fraction",
+        ".5",
+        "--evaluate-private",
+        "--average",
+        "--strategy",
+        "vmap",
+        "--microbatch-size",
+        "40",
+        "--sampler",
+        "shuffle",
+        "--relation",
+        "replace_special",
+        "--clipping",
+        "per_leaf",
+        "--batch-size",
+        "30",
+        "--draws",
+        "40",
+        "--ledger",
+        "book.sqlite",
+        "--over-cap",
+        "approved",
+        "--no-checkpoint",
+    )
     assert model == "logistic"
     assert data.num_evaluation > 200
     words = settings.pop("origin")["arguments"]
     assert words[:3] == ["--data=breast_cancer", "--epsilon=2", "--delta=1e-05"]
     assert settings == {
-        "epsilon": 2, "delta": 1e-5, "iterations": 70, "sampling_rate": 0.2, "sampler": "shuffle", "clip": 3,
-        "estimator": "vanilla", "learning_rate": 0.01, "num_records": 500, "evaluate_private": True,
-        "device": "cpu", "seed": 9, "average": True, "strategy": "vmap", "microbatch_size": 40,
-        "relation": "replace_special", "clipping": "per_leaf", "batch_size": 30, "ledger": "book.sqlite",
-        "over_cap": "approved", "checkpoint": False, "draws": 40, "private": True,
-    }  # fmt: skip
+        "epsilon": 2,
+        "delta": 1e-5,
+        "iterations": 70,
+        "sampling_rate": 0.2,
+        "sampler": "shuffle",
+        "clip": 3,
+        "estimator": "vanilla",
+        "learning_rate": 0.01,
+        "num_records": 500,
+        "evaluate_private": True,
+        "device": "cpu",
+        "seed": 9,
+        "average": True,
+        "strategy": "vmap",
+        "microbatch_size": 40,
+        "relation": "replace_special",
+        "clipping": "per_leaf",
+        "batch_size": 30,
+        "ledger": "book.sqlite",
+        "over_cap": "approved",
+        "checkpoint": False,
+        "draws": 40,
+        "private": True,
+    }
 
 
 def test_a_large_seed_is_kept_to_the_last_digit(prepared):
@@ -407,17 +601,33 @@ def test_a_large_seed_is_kept_to_the_last_digit(prepared):
 @pytest.mark.parametrize("form", ["each", "all", "json", "json for all"])
 def test_bounds_may_be_written_in_several_forms(prepared, table, tmp_path, form):
     file = tmp_path / "bounds.json"
-    file.write_text(json.dumps([0, 200] if form == "json for all" else {"dose": [0, 200], "age": [0, 200]}))
+    file.write_text(
+        json.dumps([0, 200] if form == "json for all" else {"dose": [0, 200], "age": [0, 200]})
+    )
     texts = {"each": ["dose=0:200", "age=0:200"], "all": ["0:200"]}.get(form, [file])
-    _, data, _ = prepared("fit", "--data", table, "--target", "ill", "--epsilon", "1", "--bounds", *texts)
+    _, data, _ = prepared(
+        "fit", "--data", table, "--target", "ill", "--epsilon", "1", "--bounds", *texts
+    )
     assert data.bounds == {"dose": (0.0, 200.0), "age": (0.0, 200.0)}
 
 
 def test_features_positive_and_declared_public_reach_the_data(prepared, table):
     _, data, _ = prepared(
-        "fit", "--data", table, "--target", "ill", "--epsilon", "1", "--bounds", "age=-5:1e2", "--features", "age",
-        "--positive", "False", "--evaluation-public",
-    )  # fmt: skip
+        "fit",
+        "--data",
+        table,
+        "--target",
+        "ill",
+        "--epsilon",
+        "1",
+        "--bounds",
+        "age=-5:1e2",
+        "--features",
+        "age",
+        "--positive",
+        "False",
+        "--evaluation-public",
+    )
     assert data.feature_names == ("age",)
     assert data.bounds == {"age": (-5.0, 100.0)}
     assert data.classes == ("(other)", "False")
@@ -425,7 +635,9 @@ def test_features_positive_and_declared_public_reach_the_data(prepared, table):
 
 
 def test_one_pair_of_bounds_may_begin_with_a_minus(prepared, table):
-    _, data, _ = prepared("fit", "--data", table, "--target", "ill", "--epsilon", "1", "--bounds", "-1:1")
+    _, data, _ = prepared(
+        "fit", "--data", table, "--target", "ill", "--epsilon", "1", "--bounds", "-1:1"
+    )
     assert data.bounds["age"] == (-1.0, 1.0)
 
 
@@ -433,12 +645,24 @@ def test_one_pair_of_bounds_may_begin_with_a_minus(prepared, table):
     ("options", "line"),
     [
         (["--target", "ill"], "bounds=None: "),
-        (["--target", "iil", "--bounds", "0:200"], "target='iil': unknown name; did you mean 'ill'"),
-        (["--target", "ill", "--bounds", "dose=0:200"], "bounds=['dose']: no bounds for 1 feature(s): age"),
+        (
+            ["--target", "iil", "--bounds", "0:200"],
+            "target='iil': unknown name; did you mean 'ill'",
+        ),
+        (
+            ["--target", "ill", "--bounds", "dose=0:200"],
+            "bounds=['dose']: no bounds for 1 feature(s): age",
+        ),
         (["--target", "ill", "--bounds", "dose=0-200"], "bounds='dose=0-200': "),
         (["--target", "ill", "--bounds", "dose=0:200", "0:100"], "bounds='0:100': "),
-        (["--target", "ill", "--bounds", "age=0:9", "dose=0:9", "age=0:120"], "bounds='age=0:120': declares 'age' twice."),
-        (["--target", "ill", "--bounds", "0:200", "--positive", "Yes"], "positive='Yes': must be a number, because 'ill'"),
+        (
+            ["--target", "ill", "--bounds", "age=0:9", "dose=0:9", "age=0:120"],
+            "bounds='age=0:120': declares 'age' twice.",
+        ),
+        (
+            ["--target", "ill", "--bounds", "0:200", "--positive", "Yes"],
+            "positive='Yes': must be a number, because 'ill'",
+        ),
         (["--target", "ill", "--bounds", "200:0"], "bounds['dose']=(200.0, 0.0): "),
         (["--target", "ill", "--bounds", "nowhere.json"], "bounds='nowhere.json': no such file."),
     ],
@@ -450,22 +674,48 @@ def test_an_unusable_description_of_a_table_is_refused(command, no_fit, table, o
 @pytest.mark.parametrize(
     ("options", "line"),
     [
-        (["--data", "breast_cancer", "--positive", "Yes"], "positive='Yes': is for tables in files: "),
+        (
+            ["--data", "breast_cancer", "--positive", "Yes"],
+            "positive='Yes': is for tables in files: ",
+        ),
         (["--data", "breast_cancer", "--threshold", "0"], "threshold=0: is for tables in files: "),
         (["--data", "packed.wbr", "--missing", "drop"], "missing='drop': is for tables: "),
-        (["--data", "t.csv", "--formula", "ill ~ age", "--schema", "s.json", "--target", "ill"], "target='ill': is not for"),
-        (["--data", "t.csv", "--formula", "ill ~ age", "--schema", "s.json", "--positive", "1"], "positive='1': is not for"),
-        (["--data", "t.csv", "--formula", "ill ~ age", "--schema", "s.json", "--private-scaling"], "private_scaling=True: "),
+        (
+            ["--data", "t.csv", "--formula", "ill ~ age", "--schema", "s.json", "--target", "ill"],
+            "target='ill': is not for",
+        ),
+        (
+            ["--data", "t.csv", "--formula", "ill ~ age", "--schema", "s.json", "--positive", "1"],
+            "positive='1': is not for",
+        ),
+        (
+            [
+                "--data",
+                "t.csv",
+                "--formula",
+                "ill ~ age",
+                "--schema",
+                "s.json",
+                "--private-scaling",
+            ],
+            "private_scaling=True: ",
+        ),
     ],
 )
-def test_an_option_of_tables_that_would_be_ignored_is_refused(command, no_fit, tmp_path, monkeypatch, options, line):
+def test_an_option_of_tables_that_would_be_ignored_is_refused(
+    command, no_fit, tmp_path, monkeypatch, options, line
+):
     monkeypatch.chdir(tmp_path)
     pathlib.Path("s.json").write_text("{}")
     assert line in refused(command, "fit", "--epsilon", "1", *options)
 
 
-@pytest.mark.parametrize("words", [[], ["--formula", "ill ~ age + dose", "--family", "bernoulli", "--schema", "s.json"]])
-def test_a_data_set_is_named_by_its_file_or_by_an_option(prepared, table, tmp_path, monkeypatch, words):
+@pytest.mark.parametrize(
+    "words", [[], ["--formula", "ill ~ age + dose", "--family", "bernoulli", "--schema", "s.json"]]
+)
+def test_a_data_set_is_named_by_its_file_or_by_an_option(
+    prepared, table, tmp_path, monkeypatch, words
+):
     monkeypatch.chdir(tmp_path)
     numbers = {name: {"kind": "numeric", "low": 0, "high": 120} for name in ("age", "dose")}
     pathlib.Path("s.json").write_text(json.dumps({**numbers, "ill": {"kind": "boolean"}}))
@@ -474,18 +724,28 @@ def test_a_data_set_is_named_by_its_file_or_by_an_option(prepared, table, tmp_pa
         table.rename(file)
         assert prepared("fit", "--data", file, *words)[1].name == name
         table = pathlib.Path(file)
-    assert prepared("fit", "--data", table, *words, "--name", "clinic 2026")[1].name == "clinic 2026"
-    assert prepared("fit", "--data", "breast_cancer", "--epsilon", "1", "--name", "mine")[1].name == "mine"
+    assert (
+        prepared("fit", "--data", table, *words, "--name", "clinic 2026")[1].name == "clinic 2026"
+    )
+    assert (
+        prepared("fit", "--data", "breast_cancer", "--epsilon", "1", "--name", "mine")[1].name
+        == "mine"
+    )
 
 
 def test_a_model_with_a_target_needs_one(command, table):
-    line = refused(command, "fit", "--data", table, "--epsilon", "1", "--bounds", "0:200", "--features", "age")
+    line = refused(
+        command, "fit", "--data", table, "--epsilon", "1", "--bounds", "0:200", "--features", "age"
+    )
     assert "has no array 'y', which the model needs (target= names its column)" in line
 
 
 @pytest.mark.parametrize(
     ("text", "reason"),
-    [("age: 0-100", "Expecting value"), ('{"age": [0, 1], "age": [0, 120]}', "the key 'age' occurs twice.")],
+    [
+        ("age: 0-100", "Expecting value"),
+        ('{"age": [0, 1], "age": [0, 120]}', "the key 'age' occurs twice."),
+    ],
 )
 def test_a_bounds_file_that_is_no_json_is_refused(command, no_fit, table, tmp_path, text, reason):
     file = tmp_path / "bounds.json"
@@ -496,7 +756,18 @@ def test_a_bounds_file_that_is_no_json_is_refused(command, no_fit, table, tmp_pa
 
 
 def test_a_missing_file_is_refused(command, no_fit):
-    line = refused(command, "fit", "--data", "nowhere.csv", "--target", "y", "--bounds", "0:1", "--epsilon", "1")
+    line = refused(
+        command,
+        "fit",
+        "--data",
+        "nowhere.csv",
+        "--target",
+        "y",
+        "--bounds",
+        "0:1",
+        "--epsilon",
+        "1",
+    )
     assert line == "workbench fit: path='nowhere.csv': no such file.\n"
 
 
@@ -545,14 +816,18 @@ def test_interrupting_the_preparation_spends_nothing(command, monkeypatch):
 
 
 def account(command, *arguments, drawn=None):
-    code, out, err = command("account", *arguments, "--delta", "1e-5", "--iterations", "1000", "--json")
+    code, out, err = command(
+        "account", *arguments, "--delta", "1e-5", "--iterations", "1000", "--json"
+    )
     assert (code, err) == (0, "" if drawn is None else f"Saved: {drawn}\n")
     assert out.count("\n") == 1
     return json.loads(out)
 
 
 def test_account_finds_epsilon_from_noise(command):
-    answer = account(command, "--noise-multiplier", "2", "--sampling-rate", ".01", "--unit", "patient")
+    answer = account(
+        command, "--noise-multiplier", "2", "--sampling-rate", ".01", "--unit", "patient"
+    )
     assert answer["unit"] == "patient"
     exact = wb.privacy.epsilon(sampling_rate=0.01, noise_multiplier=2.0, steps=1000, delta=1e-5)
     assert exact <= answer["epsilon"] <= exact + 1e-5
@@ -563,17 +838,25 @@ def test_account_finds_epsilon_from_noise(command):
 def test_account_finds_noise_from_epsilon(command):
     answer = account(command, "--epsilon", "1", "--sampling-rate", ".01")
     assert 0.98 < answer["epsilon"] <= 1
-    back = account(command, "--noise-multiplier", answer["noise_multiplier"], "--sampling-rate", ".01")
+    back = account(
+        command, "--noise-multiplier", answer["noise_multiplier"], "--sampling-rate", ".01"
+    )
     assert back["epsilon"] == answer["epsilon"]
 
 
 def test_account_prints_a_table_for_people(command):
-    code, out, _ = command("account", "--noise-multiplier", "2", "--delta", "1e-5", "--iterations", "10")
+    code, out, _ = command(
+        "account", "--noise-multiplier", "2", "--delta", "1e-5", "--iterations", "10"
+    )
     assert code == 0
     facts, _, curve = out.partition("\n\n")
     shown = dict(re.split(r"  +", line) for line in facts.splitlines())
     assert float(shown["epsilon"]) > 0
-    assert (shown["noise multiplier"], shown["steps"], shown["relation"]) == ("2.0", "10", "add_or_remove_one")
+    assert (shown["noise multiplier"], shown["steps"], shown["relation"]) == (
+        "2.0",
+        "10",
+        "add_or_remove_one",
+    )
     steps, epsilon, bar = curve.splitlines()[-1].split()
     assert (steps, len(bar)) == ("10", 40)
     assert float(epsilon) == pytest.approx(float(shown["epsilon"]), rel=1e-3, abs=1e-3)
@@ -582,29 +865,49 @@ def test_account_prints_a_table_for_people(command):
 def test_account_gives_the_curve_and_what_an_attacker_can_do(command):
     answer = account(command, "--noise-multiplier", "2", "--sampling-rate", ".01")
     assert answer["curve"][-1] == [1000, pytest.approx(answer["epsilon"], abs=1e-3)]
-    assert 0.01 < answer["true_positive_rate_at_1_percent"] < answer["true_positive_rate_at_10_percent"] < 1
+    assert (
+        0.01
+        < answer["true_positive_rate_at_1_percent"]
+        < answer["true_positive_rate_at_10_percent"]
+        < 1
+    )
 
 
 def test_account_finds_the_most_steps(command):
     code, out, _ = command(
-        "account", "--epsilon", "1", "--noise-multiplier", "2", "--delta", "1e-5", "--sampling-rate", ".05", "--json"
+        "account",
+        "--epsilon",
+        "1",
+        "--noise-multiplier",
+        "2",
+        "--delta",
+        "1e-5",
+        "--sampling-rate",
+        ".05",
+        "--json",
     )
     answer = json.loads(out)
     assert code == 0
     assert answer["epsilon"] <= 1
-    more = wb.privacy.epsilon(sampling_rate=0.05, noise_multiplier=2.0, steps=answer["steps"] + 1, delta=1e-5)
+    more = wb.privacy.epsilon(
+        sampling_rate=0.05, noise_multiplier=2.0, steps=answer["steps"] + 1, delta=1e-5
+    )
     assert more > 1
 
 
 @pytest.mark.parametrize(("steps", "is_said"), [(10**9, True), (1000, False)])
-def test_account_says_that_a_search_takes_long_before_it_begins(command, monkeypatch, steps, is_said):
+def test_account_says_that_a_search_takes_long_before_it_begins(
+    command, monkeypatch, steps, is_said
+):
     from workbench.privacy import calibration
 
     def find(**_):
         raise ArgumentError("epsilon", 1, "looked for.")
 
     monkeypatch.setattr(calibration, "max_sampling_rate", find)
-    _, _, err = command("account", "--epsilon", 1, "--delta", 1e-5, "--noise-multiplier", 2, "--iterations", steps)
+    _, _, err = command(
+        "account", "--epsilon", 1, "--delta", 1e-5, "--noise-multiplier", 2, "--iterations", steps
+    )
     assert ("1,000,000,000 steps may take some minutes." in err) == is_said
 
 
@@ -616,26 +919,50 @@ def test_account_finds_the_largest_sampling_rate(command):
 
 def test_account_takes_samplers_relations_and_accountants(command):
     answer = account(
-        command, "--noise-multiplier", "20", "--sampler", "shuffle", "--relation", "replace_special", "--accountant", "rdp"
+        command,
+        "--noise-multiplier",
+        "20",
+        "--sampler",
+        "shuffle",
+        "--relation",
+        "replace_special",
+        "--accountant",
+        "rdp",
     )
     exact = wb.privacy.epsilon(
-        sampler="shuffle", relation="replace_special", accountant="rdp",
-        sampling_rate=0.1, noise_multiplier=20.0, steps=1000, delta=1e-5,
-    )  # fmt: skip
+        sampler="shuffle",
+        relation="replace_special",
+        accountant="rdp",
+        sampling_rate=0.1,
+        noise_multiplier=20.0,
+        steps=1000,
+        delta=1e-5,
+    )
     assert exact <= answer["epsilon"] <= exact + 1e-5
     assert (answer["relation"], answer["accountant"]) == ("replace_special", "rdp")
 
 
 def test_account_takes_random_allocation(command):
     answer = account(command, "--noise-multiplier", "2", "--sampler", "random_allocation")
-    exact = wb.privacy.epsilon(sampler="random_allocation", sampling_rate=0.1, noise_multiplier=2.0, steps=1000, delta=1e-5)
+    exact = wb.privacy.epsilon(
+        sampler="random_allocation", sampling_rate=0.1, noise_multiplier=2.0, steps=1000, delta=1e-5
+    )
     assert exact <= answer["epsilon"] <= exact + 1e-5
     assert answer["relation"] == "add_or_remove_one"
 
 
 @pytest.mark.thorough
 def test_account_compares_samplers_and_accountants_and_draws(command, tmp_path):
-    plan = ["--noise-multiplier", "6", "--sampling-rate", ".01", "--iterations", "1000", "--delta", "1e-5"]
+    plan = [
+        "--noise-multiplier",
+        "6",
+        "--sampling-rate",
+        ".01",
+        "--iterations",
+        "1000",
+        "--delta",
+        "1e-5",
+    ]
     figure = tmp_path / "comparison.png"
     code, out, err = command("account", *plan, "--compare", "--figure", figure)
     assert (code, err) == (0, f"Saved: {figure}\n")
@@ -648,7 +975,16 @@ def test_account_compares_samplers_and_accountants_and_draws(command, tmp_path):
 
 def test_account_draws_the_curve(command, tmp_path):
     figure = tmp_path / "curve.png"
-    account(command, "--noise-multiplier", "2", "--figure", figure, "--relation", "add_or_remove_one", drawn=figure)
+    account(
+        command,
+        "--noise-multiplier",
+        "2",
+        "--figure",
+        figure,
+        "--relation",
+        "add_or_remove_one",
+        drawn=figure,
+    )
     assert figure.read_bytes().startswith(b"\x89PNG")
 
 
@@ -657,11 +993,20 @@ def test_account_draws_the_curve(command, tmp_path):
     [
         (["--epsilon", "-1"], "epsilon=-1: "),
         (["--noise-multiplier", "0"], "noise_multiplier=0: "),
-        (["--noise-multiplier", "2", "--epsilon", "1", "--sampling-rate", ".1"], "leave out one of"),
+        (
+            ["--noise-multiplier", "2", "--epsilon", "1", "--sampling-rate", ".1"],
+            "leave out one of",
+        ),
         (["--noise-multiplier", "2", "--relation", "replace_one"], "relation='replace_one': "),
         (["--noise-multiplier", "2", "--accountant", "moments"], "accountant='moments': "),
-        (["--noise-multiplier", "2", "--accountant", "fourier", "--sampling-rate", "1"], "not defined at q = 1"),
-        (["--noise-multiplier", "2", "--figure", "curve.pdf"], "figure='curve.pdf': must end in .png"),
+        (
+            ["--noise-multiplier", "2", "--accountant", "fourier", "--sampling-rate", "1"],
+            "not defined at q = 1",
+        ),
+        (
+            ["--noise-multiplier", "2", "--figure", "curve.pdf"],
+            "figure='curve.pdf': must end in .png",
+        ),
         (["--noise-multiplier", "2", "--figure", "/no/such/curve.png"], "cannot write there"),
         ([], "epsilon=None: give --epsilon, or --noise-multiplier too"),
         (["--noise-multiplier", "2", "--sampling-rate", "0"], "sampling_rate=0: "),
@@ -674,14 +1019,16 @@ def test_account_refuses_what_it_cannot_use(command, options, line):
     assert line in refused(command, "account", "--delta", "1e-5", "--iterations", "10", *options)
 
 
-# ---- audit --------------------------------------------------------------------------------------------------------
+# ---- audit ---------------------------------------------------------------------------------------
 
 AUDIT = ["audit", "--trials", "400", "--iterations", "3", "--epsilon", "0.5", "--seed", "1"]
 
 
 @pytest.fixture
 def audited(command, monkeypatch):
-    """Runs the command with a stand-in for the audit: (what it answered, what the audit was asked for)."""
+    """Runs the command with a stand-in for the audit: (what it answered, what the audit was asked
+    for).
+    """
 
     def run(lower_bound, *options):
         asked = {}
@@ -689,10 +1036,24 @@ def audited(command, monkeypatch):
         def stand_in(model, data, **settings):
             asked.update(settings, model=model, data=data)
             return auditing.AuditResult(
-                model="logistic", data="made for the audit", claimed_epsilon=0.5, delta=0.01, relation="add_or_remove_one",
-                sampler="poisson", sampling_rate=0.5, noise_multiplier=4.0, iterations=3, mode="many_runs", canaries=1,
-                trials=400, lower_bound=lower_bound, confidence=0.95, score="alignment", evidence="counts", bug=None,
-            )  # fmt: skip
+                model="logistic",
+                data="made for the audit",
+                claimed_epsilon=0.5,
+                delta=0.01,
+                relation="add_or_remove_one",
+                sampler="poisson",
+                sampling_rate=0.5,
+                noise_multiplier=4.0,
+                iterations=3,
+                mode="many_runs",
+                canaries=1,
+                trials=400,
+                lower_bound=lower_bound,
+                confidence=0.95,
+                score="alignment",
+                evidence="counts",
+                bug=None,
+            )
 
         monkeypatch.setattr(auditing, "audit", stand_in)
         return command(*AUDIT, *options), asked
@@ -705,23 +1066,49 @@ def test_an_audit_that_refutes_nothing_ends_well(audited):
     assert code == 0
     assert "no violation of epsilon = 0.5" in out
     assert err == "workbench audit: running the steps of a fit on canaries...\n"
-    assert (asked["model"], asked["data"], asked["sampling_rate"], asked["bug"]) == ("logistic", None, 0.5, None)
-    assert (asked["trials"], asked["iterations"], asked["epsilon"], asked["seed"]) == (400, 3, 0.5, 1)
+    assert (asked["model"], asked["data"], asked["sampling_rate"], asked["bug"]) == (
+        "logistic",
+        None,
+        0.5,
+        None,
+    )
+    assert (asked["trials"], asked["iterations"], asked["epsilon"], asked["seed"]) == (
+        400,
+        3,
+        0.5,
+        1,
+    )
     assert (asked["strategy"], asked["parts"]) == ("auto", auditing.PARTS)
 
 
 def test_an_audit_that_refutes_the_promise_fails(audited):
     (code, out, _), asked = audited(
-        0.6, "--bug", "no_clipping", "--json", "--sampler", "shuffle", "--num-canaries", "50", "--mode", "one_run",
-        "--parts", "attack", "accountant", "--strategy", "vmap",
-    )  # fmt: skip
+        0.6,
+        "--bug",
+        "no_clipping",
+        "--json",
+        "--sampler",
+        "shuffle",
+        "--num-canaries",
+        "50",
+        "--mode",
+        "one_run",
+        "--parts",
+        "attack",
+        "accountant",
+        "--strategy",
+        "vmap",
+    )
     answer = json.loads(out)
     assert code == 1
     assert not answer["passed"]
     assert answer["lower_bound"] > answer["claimed_epsilon"] == 0.5
     assert (asked["bug"], asked["sampler"], asked["num_canaries"], asked["mode"]) == (
-        "no_clipping", "shuffle", 50, "one_run",
-    )  # fmt: skip
+        "no_clipping",
+        "shuffle",
+        50,
+        "one_run",
+    )
     assert (asked["strategy"], asked["parts"]) == ("vmap", ["attack", "accountant"])
 
 
@@ -774,11 +1161,17 @@ def gallery(monkeypatch):
 
 @pytest.fixture
 def plugins(gallery, tmp_path, monkeypatch):
-    """An installed distribution with a model that works, one that fails to load, and one with a built-in name."""
+    """An installed distribution with a model that works, one that fails to load, and one with a
+    built-in name.
+    """
     metadata = tmp_path / "plugins-1.0.dist-info"
     metadata.mkdir()
     (metadata / "METADATA").write_text("Metadata-Version: 2.1\nName: plugins\nVersion: 1.0\n")
-    points = ("counts = plugin_of_cli:counts", "broken = plugin_of_cli:missing", "logistic = plugin_of_cli:counts")
+    points = (
+        "counts = plugin_of_cli:counts",
+        "broken = plugin_of_cli:missing",
+        "logistic = plugin_of_cli:counts",
+    )
     (metadata / "entry_points.txt").write_text("\n".join(["[workbench.models]", *points]))
     (tmp_path / "plugin_of_cli.py").write_text(MODEL_FILE)
     monkeypatch.syspath_prepend(tmp_path)
@@ -799,17 +1192,26 @@ def model_file(gallery, tmp_path, monkeypatch):
 
 
 def test_models_are_listed(command, gallery):
-    wb.models.register("mine", lambda: dataclasses.replace(wb.models.get("logistic"), summary="Mine.", options={}))
+    wb.models.register(
+        "mine", lambda: dataclasses.replace(wb.models.get("logistic"), summary="Mine.", options={})
+    )
     code, out, _ = command("models")
     assert code == 0
     *lines, last = out.splitlines()
     assert [line.split(":")[0] for line in lines] == wb.models.names()
     assert "mine: Mine. Origin: registered here." in lines
-    assert any(line.startswith("logistic: ") and "prior_scale=5.0" in line and "built-in" in line for line in lines)
+    assert any(
+        line.startswith("logistic: ") and "prior_scale=5.0" in line and "built-in" in line
+        for line in lines
+    )
     assert "--model FILE.py" in last
     listed = json.loads(command("models", "--json")[1])
     assert list(listed) == wb.models.names()
-    assert listed["logistic"]["options"] == {"prior_scale": 5.0, "prior": "normal", "intercept": True}
+    assert listed["logistic"]["options"] == {
+        "prior_scale": 5.0,
+        "prior": "normal",
+        "intercept": True,
+    }
     assert listed["mine"] == {"summary": "Mine.", "options": {}, "origin": "registered here"}
 
 
@@ -817,23 +1219,38 @@ def test_models_of_distributions_are_listed_beside_those_that_fail(command, plug
     code, out, err = command("models")
     assert code == 0
     assert "counts: Counts of events. Options: prior_scale=1.0. Origin: plugins.\n" in out
-    assert "broken: unusable: the distribution 'plugins' declares it as plugin_of_cli:missing, which fails: Attr" in out
-    assert re.fullmatch(r"workbench models: warning: the model 'logistic' of plugins is left out: .*\n", err)
+    assert (
+        "broken: unusable: the distribution 'plugins' declares it as plugin_of_cli:missing, "
+        "which fails: Attr" in out
+    )
+    assert re.fullmatch(
+        r"workbench models: warning: the model 'logistic' of plugins is left out: .*\n", err
+    )
     listed = json.loads(command("models", "--json")[1])
-    assert (listed["counts"]["origin"], listed["counts"]["options"]) == ("plugins", {"prior_scale": 1.0})
+    assert (listed["counts"]["origin"], listed["counts"]["options"]) == (
+        "plugins",
+        {"prior_scale": 1.0},
+    )
     assert listed["broken"]["origin"] == "plugins"
     assert "AttributeError" in listed["broken"]["error"]
 
 
 @pytest.mark.parametrize(
     ("text", "model"),
-    [("register('events', counts)", "my_model.py"), ("register('events', counts)", "./my_model.py:events"),
-     ("events = counts", "my_model.py:events")],
-)  # fmt: skip
+    [
+        ("register('events', counts)", "my_model.py"),
+        ("register('events', counts)", "./my_model.py:events"),
+        ("events = counts", "my_model.py:events"),
+    ],
+)
 def test_a_model_may_come_from_a_file(prepared, model_file, text, model):
     model_file(text)
     found = prepared(*FIT, "--model", model)[0]
-    assert (found.name, found.summary, found.options) == ("events", "Counts of events.", {"prior_scale": 1.0})
+    assert (found.name, found.summary, found.options) == (
+        "events",
+        "Counts of events.",
+        {"prior_scale": 1.0},
+    )
 
 
 @pytest.mark.parametrize(
@@ -841,22 +1258,42 @@ def test_a_model_may_come_from_a_file(prepared, model_file, text, model):
     [
         ("", "nowhere.py", "model='nowhere.py': no such file."),
         ("", "nowhere.py:events", "model='nowhere.py:events': no such file."),
-        ("", "my_model.py", "the file registers no model and holds none; choose one with my_model.py:NAME"),
+        (
+            "",
+            "my_model.py",
+            "the file registers no model and holds none; choose one with my_model.py:NAME",
+        ),
         ("", "my_model.py:count", "model='count': unknown name; did you mean 'counts'"),
-        ("raise ValueError('bad luck')", "my_model.py", "the file fails in line 14: ValueError: bad luck."),
-        ("import no_such_thing", "my_model.py", "ModuleNotFoundError: No module named 'no_such_thing'."),
+        (
+            "raise ValueError('bad luck')",
+            "my_model.py",
+            "the file fails in line 14: ValueError: bad luck.",
+        ),
+        (
+            "import no_such_thing",
+            "my_model.py",
+            "ModuleNotFoundError: No module named 'no_such_thing'.",
+        ),
         ("def f(:", "my_model.py", "the file fails in line 14: SyntaxError: "),
-        ("register('logistic', counts)", "my_model.py", "name='logistic': is the name of a built-in model"),
+        (
+            "register('logistic', counts)",
+            "my_model.py",
+            "name='logistic': is the name of a built-in model",
+        ),
     ],
 )
-def test_a_model_file_that_cannot_be_used_is_refused(command, no_fit, model_file, text, model, line):
+def test_a_model_file_that_cannot_be_used_is_refused(
+    command, no_fit, model_file, text, model, line
+):
     model_file(text)
     assert line in refused(command, *FIT, "--model", model)
 
 
 def test_a_broken_model_of_a_distribution_is_refused(command, plugins):
     with pytest.warns(UserWarning, match="'logistic' of plugins is left out"):
-        assert "model='broken': the distribution 'plugins' declares it" in refused(command, *FIT, "--model", "broken")
+        assert "model='broken': the distribution 'plugins' declares it" in refused(
+            command, *FIT, "--model", "broken"
+        )
 
 
 def test_help_says_that_a_model_file_is_run(command):
@@ -866,7 +1303,18 @@ def test_help_says_that_a_model_file_is_run(command):
 @pytest.mark.thorough
 def test_a_model_of_a_file_is_fitted(command, model_file, tmp_path):
     model_file("register('events', counts)")
-    options = ["--iterations", "20", "--delta", "1e-3", "--seed", "1", "--quiet", "--json", "--out", tmp_path / "run"]
+    options = [
+        "--iterations",
+        "20",
+        "--delta",
+        "1e-3",
+        "--seed",
+        "1",
+        "--quiet",
+        "--json",
+        "--out",
+        tmp_path / "run",
+    ]
     code, out, err = command(*FIT, "--model", "my_model.py", *options)
     assert (code, err) == (0, "")
     assert list(json.loads(out)["metrics"]) == ["elbo", "log_likelihood"]
@@ -923,7 +1371,9 @@ def test_ctrl_c_keeps_the_partial_result(tmp_path):
 
 
 @pytest.mark.thorough
-def test_a_result_that_cannot_be_saved_is_saved_elsewhere(command, finished, done, tmp_path, monkeypatch):
+def test_a_result_that_cannot_be_saved_is_saved_elsewhere(
+    command, finished, done, tmp_path, monkeypatch
+):
     finished(done)
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     save = FitResult.save
@@ -938,7 +1388,8 @@ def test_a_result_that_cannot_be_saved_is_saved_elsewhere(command, finished, don
     assert code == 1
     assert json.loads(out)["out"] is None
     assert err.startswith(
-        f"workbench fit: cannot save in {tmp_path / 'run'} (OSError: [Errno 28] No space left on device). "
+        f"workbench fit: cannot save in {tmp_path / 'run'} (OSError: [Errno 28] No space left on "
+        "device). "
     )
     place = re.search(r"It was saved in (\S+) instead", err)[1]
     assert wb.load(place).guarantee == done.guarantee
@@ -950,8 +1401,12 @@ def test_only_files_that_were_saved_are_listed(command, finished, done, tmp_path
     finished(done)
     code, out, _ = command(*FIT, "--quiet", "--out", tmp_path)
     assert code == 0
-    assert f"\nSaved: {tmp_path / 'report.html'} (and result.json, posterior.nc, curves.png)\n" in out
-    monkeypatch.setattr(FitResult, "report", lambda _: (_ for _ in ()).throw(OSError(28, "No space left on device")))
+    assert (
+        f"\nSaved: {tmp_path / 'report.html'} (and result.json, posterior.nc, curves.png)\n" in out
+    )
+    monkeypatch.setattr(
+        FitResult, "report", lambda _: (_ for _ in ()).throw(OSError(28, "No space left on device"))
+    )
     code, out, err = command(*FIT, "--quiet", "--out", tmp_path)
     assert code == 0
     assert "report.html could not be saved" in err
@@ -960,10 +1415,24 @@ def test_only_files_that_were_saved_are_listed(command, finished, done, tmp_path
 
 @pytest.mark.thorough
 def test_a_result_that_cannot_be_saved_can_be_resumed_for(command, place, monkeypatch):
-    """The line that the error says gives the release, which was spent on, without spending again."""
+    """The line that the error says gives the release, which was spent on, without
+    spending again.
+    """
     save = FitResult.save
-    monkeypatch.setattr(FitResult, "save", lambda *_: (_ for _ in ()).throw(ValueError("a name\nthat breaks it")))
-    words = ["--data", "clinic.csv", "--target", "ill", "--bounds", "dose=0:200", "age=0:100", "--epsilon", "1"]
+    monkeypatch.setattr(
+        FitResult, "save", lambda *_: (_ for _ in ()).throw(ValueError("a name\nthat breaks it"))
+    )
+    words = [
+        "--data",
+        "clinic.csv",
+        "--target",
+        "ill",
+        "--bounds",
+        "dose=0:200",
+        "age=0:100",
+        "--epsilon",
+        "1",
+    ]
     code, _, err = command("fit", *words, "--iterations", "20", "--quiet", "--out", place / "run")
     assert code == 1
     monkeypatch.setattr(FitResult, "save", save)
@@ -972,11 +1441,15 @@ def test_a_result_that_cannot_be_saved_can_be_resumed_for(command, place, monkey
     code, _, err = command(*shlex.split(line), "--quiet", "--out", place / "other")
     assert code == 0, err
     assert wb.load(place / "other").status == "done"
-    assert Ledger().spends() == spends or [each.counted for each in Ledger().spends()] == [each.counted for each in spends]
+    assert Ledger().spends() == spends or [each.counted for each in Ledger().spends()] == [
+        each.counted for each in spends
+    ]
 
 
 @pytest.mark.thorough
-def test_a_fit_that_was_stopped_before_its_first_step_replaces_no_result(command, finished, cancelled, done, tmp_path):
+def test_a_fit_that_was_stopped_before_its_first_step_replaces_no_result(
+    command, finished, cancelled, done, tmp_path
+):
     done.save(tmp_path)
     guarantee = dataclasses.replace(cancelled.guarantee, steps_taken=0, epsilon_taken=0.0)
     finished(dataclasses.replace(cancelled, guarantee=guarantee))
@@ -986,7 +1459,10 @@ def test_a_fit_that_was_stopped_before_its_first_step_replaces_no_result(command
     assert "kept" not in err
     assert wb.load(tmp_path).status == "done"
     code, _, err = command(*FIT, "--quiet")
-    assert (code, err) == (130, "workbench fit: stopped before the first step: there is no result.\n")
+    assert (code, err) == (
+        130,
+        "workbench fit: stopped before the first step: there is no result.\n",
+    )
 
 
 @pytest.mark.thorough
@@ -999,18 +1475,28 @@ def test_a_partial_result_is_said_to_be_kept_where_it_is(command, finished, canc
 
 def test_the_command_starts_without_the_libraries_that_its_work_needs():
     """``workbench --help`` and a wrong option are answered at once."""
-    script = "import sys, workbench.cli.main; print(sorted({'numpy', 'jax', 'pandas', 'scipy'} & sys.modules.keys()))"
-    assert subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True).stdout == "[]\n"
+    script = (
+        "import sys, workbench.cli.main; print(sorted({'numpy', 'jax', 'pandas', 'scipy'} & "
+        "sys.modules.keys()))"
+    )
+    assert (
+        subprocess.run(
+            [sys.executable, "-c", script], capture_output=True, text=True, check=True
+        ).stdout
+        == "[]\n"
+    )
 
 
-# ---- where a command cannot go on -----------------------------------------------------------------------------------------
+# ---- where a command cannot go on ----------------------------------------------------------------
 
 
 def begun(*words, stdout, **environment):
     """The process of a command, with its standard error in a pipe."""
     environment = {**os.environ, **environment}
     command = [sys.executable, "-m", "workbench", *map(str, words)]
-    return subprocess.Popen(command, stdout=stdout, stderr=subprocess.PIPE, env=environment, text=True)
+    return subprocess.Popen(
+        command, stdout=stdout, stderr=subprocess.PIPE, env=environment, text=True
+    )
 
 
 @pytest.mark.parametrize("words", [["models"], ["data"]])
@@ -1029,11 +1515,24 @@ def test_output_that_cannot_be_written_is_said_on_one_line(where, words):
         os.close(writing)
         reason = "Broken pipe"
     _, err = process.communicate(timeout=120)
-    assert (process.returncode, err) == (1, f"workbench {words[0]}: cannot write to standard output: {reason}.\n")
+    assert (process.returncode, err) == (
+        1,
+        f"workbench {words[0]}: cannot write to standard output: {reason}.\n",
+    )
 
 
 def test_a_device_that_there_is_not_is_said_on_one_line(table):
-    words = ["--target", "ill", "--bounds", "age=0:120", "dose=0:200", "--epsilon", "1", "--quiet", "--no-ledger"]
+    words = [
+        "--target",
+        "ill",
+        "--bounds",
+        "age=0:120",
+        "dose=0:200",
+        "--epsilon",
+        "1",
+        "--quiet",
+        "--no-ledger",
+    ]
     process = begun("fit", "--data", table, *words, stdout=subprocess.PIPE, JAX_PLATFORMS="tpu")
     out, err = process.communicate(timeout=120)
     assert (process.returncode, out) == (1, "")

@@ -23,7 +23,17 @@ def fit(command, place):
     """Runs a short fit: (exit code, standard output, standard error)."""
 
     def run(*options, data="clinic.csv", epsilon="1", seed="3", ledger=("--ledger", "book.sqlite")):
-        settings = ["--delta", "1e-3", "--iterations", "40", "--quiet", "--epsilon", epsilon, "--seed", seed]
+        settings = [
+            "--delta",
+            "1e-3",
+            "--iterations",
+            "40",
+            "--quiet",
+            "--epsilon",
+            epsilon,
+            "--seed",
+            seed,
+        ]
         return command("fit", "--data", data, *BOUNDS, *settings, *ledger, *options)
 
     return run
@@ -45,7 +55,13 @@ def test_nothing_is_made_by_looking(ledger, command, place):
     assert ledger("list") == f"{place / 'book.sqlite'} has no entries.\n"
     assert ledger("list", "--json") == {"ledger": str(place / "book.sqlite"), "datasets": []}
     assert ledger("recover") == "No fit was interrupted.\n"
-    assert json.loads(ledger("export")) == {"datasets": [], "aliases": [], "relatives": [], "caps": [], "spends": []}
+    assert json.loads(ledger("export")) == {
+        "datasets": [],
+        "aliases": [],
+        "relatives": [],
+        "caps": [],
+        "spends": [],
+    }
     for action in (["show", "1"], ["cap", "1"], ["separate", "1", "2", "--why", "x"]):
         assert "no such file" in refused(command("ledger", *action, "--ledger", "book.sqlite"))
     assert os.listdir(place) == ["clinic.csv"]
@@ -56,14 +72,28 @@ def test_a_fit_is_entered_and_says_what_was_spent(fit, ledger, place):
     assert code == 0
     assert out.splitlines()[-1] == "Ledger: on 'clinic' one fit spent epsilon = 1 at delta = 0.001."
     answer = json.loads(fit("--json", seed="4")[1])["ledger"]
-    assert (answer["name"], answer["fits"], answer["delta"], answer["stopped"]) == ("clinic", 2, 0.001, [])
+    assert (answer["name"], answer["fits"], answer["delta"], answer["stopped"]) == (
+        "clinic",
+        2,
+        0.001,
+        [],
+    )
     assert 1 < answer["epsilon"] <= 2
     assert (answer["caps"], answer["used"], answer["how_many_more"]) == ([], None, None)
     assert "fingerprint" not in answer  # it is not to be published with the result
 
     header, row = (line.split() for line in ledger("list").splitlines())
     assert header == ["number", "name", "fits", "spent", "reserved", "cap", "used", "relatives"]
-    assert row == ["1", "clinic", "2", *f"epsilon = {answer['epsilon']:g} at delta = 0.001".split(), "0", "-", "-", "-"]
+    assert row == [
+        "1",
+        "clinic",
+        "2",
+        *f"epsilon = {answer['epsilon']:g} at delta = 0.001".split(),
+        "0",
+        "-",
+        "-",
+        "-",
+    ]
     (listed,) = ledger("list", "--json")["datasets"]
     assert listed["epsilon"] == answer["epsilon"]
 
@@ -75,9 +105,12 @@ def test_a_fit_is_entered_and_says_what_was_spent(fit, ledger, place):
     assert (first[-1], second[-1]) == (str(place / "run"), "-")
     details = ledger("show", listed["fingerprint"][:8], "--json")
     assert details["statement"] in shown
-    assert [(spend["promised_epsilon"], spend["taken"], spend["seed"]) for spend in details["spends"]] == [
-        (1.0, 40, 3), (1.0, 40, 4),
-    ]  # fmt: skip
+    assert [
+        (spend["promised_epsilon"], spend["taken"], spend["seed"]) for spend in details["spends"]
+    ] == [
+        (1.0, 40, 3),
+        (1.0, 40, 4),
+    ]
 
 
 def test_without_a_ledger_nothing_is_entered(fit, ledger, place):
@@ -95,7 +128,11 @@ def test_the_users_own_ledger_is_the_default(fit, command, place):
 
 
 def test_a_fit_names_one_ledger_or_none(command):
-    line = refused(command("fit", "--data", "x.csv", "--epsilon", "1", "--no-ledger", "--ledger", "book.sqlite"))
+    line = refused(
+        command(
+            "fit", "--data", "x.csv", "--epsilon", "1", "--no-ledger", "--ledger", "book.sqlite"
+        )
+    )
     assert "not allowed with argument" in line
 
 
@@ -109,14 +146,16 @@ def test_two_fits_with_one_seed_promise_nothing(fit, ledger):
     assert "Several fits drew their noise from the same seed (3)" in ledger("show", "1")
 
 
-# ---- caps -----------------------------------------------------------------------------------------------------------------
+# ---- caps ----------------------------------------------------------------------------------------
 
 
 @pytest.mark.thorough
 def test_a_cap_is_set_told_and_kept(fit, ledger):
     fit()
     assert ledger("cap", "clinic") == "1 (clinic) has no cap.\n"
-    lines = ledger("cap", "clinic", "--epsilon", "3", "--delta", "1e-3", "--why", "the board").splitlines()
+    lines = ledger(
+        "cap", "clinic", "--epsilon", "3", "--delta", "1e-3", "--why", "the board"
+    ).splitlines()
     assert lines[0].startswith("Cap of 1 (clinic): all fits on these records")
     assert "at most epsilon = 3 at delta = 0.001 under add_or_remove_one" in lines[0]
     assert lines[1].startswith("Used: ")
@@ -125,7 +164,12 @@ def test_a_cap_is_set_told_and_kept(fit, ledger):
 
     facts = ledger("cap", "1", "--json")
     (cap,) = facts["caps"]
-    assert (cap["epsilon"], cap["delta"], cap["relation"], cap["why"]) == (3.0, 0.001, "add_or_remove_one", "the board")
+    assert (cap["epsilon"], cap["delta"], cap["relation"], cap["why"]) == (
+        3.0,
+        0.001,
+        "add_or_remove_one",
+        "the board",
+    )
     assert f"A Renyi filter of order {cap['order']} enforces it." in lines[0]
     assert lines[1] == f"Used: {100 * facts['used']:.3g} %."
     assert ledger("list").splitlines()[1].split()[-3:] == [*lines[1].rstrip(".").split()[1:], "-"]
@@ -134,7 +178,9 @@ def test_a_cap_is_set_told_and_kept(fit, ledger):
     assert " at delta = 0.001 (if plans did not depend on results); " in last
     assert last.endswith("more fits like this.")
     refusal = refused(fit(epsilon="3", seed="5"))
-    assert refusal.startswith("workbench fit: epsilon=3.0: this fit would raise what is spent on 'clinic' above its cap")
+    assert refusal.startswith(
+        "workbench fit: epsilon=3.0: this fit would raise what is spent on 'clinic' above its cap"
+    )
     assert "would fit" in refusal
     assert refusal.endswith("To exceed it on purpose, which is recorded, give --over-cap REASON.\n")
     assert len(ledger("show", "1", "--json")["spends"]) == 2
@@ -147,7 +193,9 @@ def test_a_cap_may_be_overrun_with_a_reason(fit, ledger):
     assert "over_cap=' ': must say why" in refused(fit("--over-cap", " ", epsilon="3", seed="4"))
     code, out, _ = fit("--over-cap", "approved by the board", epsilon="3", seed="4")
     assert code == 0
-    assert out.splitlines()[-1].endswith(" of the cap is used, which leaves room for 0 more fits like this.")
+    assert out.splitlines()[-1].endswith(
+        " of the cap is used, which leaves room for 0 more fits like this."
+    )
     shown = ledger("show", "1")
     assert "over the cap: approved by the board" in shown
     assert "1 fit went over a cap on purpose: 'approved by the board'." in shown
@@ -156,10 +204,23 @@ def test_a_cap_may_be_overrun_with_a_reason(fit, ledger):
 
 def test_a_cap_is_set_with_relation_and_order_and_taken_away(fit, ledger, command):
     fit()
-    options = ["--epsilon", "3", "--delta", "1e-3", "--relation", "replace_one", "--order", "4", "--why", "a test"]
+    options = [
+        "--epsilon",
+        "3",
+        "--delta",
+        "1e-3",
+        "--relation",
+        "replace_one",
+        "--order",
+        "4",
+        "--why",
+        "a test",
+    ]
     (cap,) = ledger("cap", "1", *options, "--json")["caps"]
     assert (cap["relation"], cap["order"]) == ("replace_one", 4)
-    assert "why=None: must say why" in refused(command("ledger", "cap", "1", "--remove", "--ledger", "book.sqlite"))
+    assert "why=None: must say why" in refused(
+        command("ledger", "cap", "1", "--remove", "--ledger", "book.sqlite")
+    )
     assert ledger("cap", "1", "--remove", "--why", "a mistake") == "1 (clinic) has no cap.\n"
     removed = json.loads(ledger("export"))["caps"][-1]
     assert (removed["epsilon"], removed["why"]) == (None, "a mistake")
@@ -173,7 +234,10 @@ def test_a_cap_is_set_with_relation_and_order_and_taken_away(fit, ledger, comman
         (["cap", "1", "--why", "because"], "epsilon=None: "),
         (["cap", "1", "--epsilon", "-1", "--delta", "1e-3"], "epsilon=-1: "),
         (["cap", "1", "--epsilon", "1", "--delta", "1e-3", "--order", "1"], "order=1: "),
-        (["cap", "1", "--epsilon", "1", "--delta", "1e-3", "--relation", "neighbours"], "relation='neighbours': "),
+        (
+            ["cap", "1", "--epsilon", "1", "--delta", "1e-3", "--relation", "neighbours"],
+            "relation='neighbours': ",
+        ),
         (["cap", "1", "--epsilon", "1", "--remove"], "not allowed with argument"),
         (["cap", "1", "--epsilon", "1", "--delta", "1e-3"], "why=None: must say why"),
         (["cap", "1", "--epsilon", "1", "--delta", "1e-3", "--why", " "], "why=' ': must say why"),
@@ -208,11 +272,13 @@ def known(private_data, tmp_path_factory):
 def test_a_file_that_is_no_ledger_is_named(command, place):
     (place / "book.sqlite").write_text("my notes, which are not to be overwritten")
     line = refused(command("ledger", "list", "--ledger", "book.sqlite"))
-    assert line.startswith(f"workbench ledger: ledger={str(place / 'book.sqlite')!r}: is damaged or not a ledger")
+    assert line.startswith(
+        f"workbench ledger: ledger={str(place / 'book.sqlite')!r}: is damaged or not a ledger"
+    )
     assert (place / "book.sqlite").read_text().startswith("my notes")
 
 
-# ---- relatives, recovery, export ------------------------------------------------------------------------------------------
+# ---- relatives, recovery, export -----------------------------------------------------------------
 
 
 def test_data_sets_are_related_and_separated(fit, ledger, private_frame):
@@ -220,7 +286,10 @@ def test_data_sets_are_related_and_separated(fit, ledger, private_frame):
     private_frame.head(150).to_csv("part.csv", index=False)
     fit(data="part.csv", seed="4")
     assert [each["fits"] for each in ledger("list", "--json")["datasets"]] == [1, 1]
-    assert ledger("relate", "1", "2", "--why", "150 of them") == "1 (clinic) and 2 (part) count together.\n"
+    assert (
+        ledger("relate", "1", "2", "--why", "150 of them")
+        == "1 (clinic) and 2 (part) count together.\n"
+    )
     assert [line.split()[-1] for line in ledger("list").splitlines()[1:]] == ["2", "1"]
     assert "Fits on 1 (clinic) count too: they were related." in ledger("show", "part")
     assert ledger("separate", "clinic", "part", "--why", "another hospital") == (
@@ -230,7 +299,9 @@ def test_data_sets_are_related_and_separated(fit, ledger, private_frame):
     assert json.loads(ledger("export"))["relatives"][0]["why"] == "another hospital"
 
 
-def test_data_sets_of_one_name_count_together_under_a_cap_until_they_are_separated(fit, ledger, private_frame, place):
+def test_data_sets_of_one_name_count_together_under_a_cap_until_they_are_separated(
+    fit, ledger, private_frame, place
+):
     fit()
     for rows, seed in ((170, "4"), (150, "5")):
         (place / str(rows)).mkdir()
@@ -238,16 +309,22 @@ def test_data_sets_of_one_name_count_together_under_a_cap_until_they_are_separat
         fit(data=f"{rows}/clinic.csv", seed=seed)
     assert [each["fits"] for each in ledger("list", "--json")["datasets"]] == [1, 1, 1]
     lines = ledger("cap", "1", "--epsilon", "3", "--delta", "1e-3", "--why", "the board")
-    assert "Counted too, because of the name and the cap: 2 (clinic), 3 (clinic). In the ledger, separate" in lines
-    assert "Fits on 2 (clinic), 3 (clinic) count too: they have one name, and there is a cap." in ledger("show", "1")
+    assert (
+        "Counted too, because of the name and the cap: 2 (clinic), 3 (clinic). In the ledger, "
+        "separate" in lines
+    )
+    assert (
+        "Fits on 2 (clinic), 3 (clinic) count too: they have one name, and there is a cap."
+        in ledger("show", "1")
+    )
     assert [each["fits"] for each in ledger("list", "--json")["datasets"]] == [3, 3, 3]
     assert "would raise what is spent on 'clinic' above its cap" in refused(
         fit(data="150/clinic.csv", epsilon="2", seed="6")
     )
 
     assert ledger("separate", "1", "2", "--why", "other people") == (
-        "1 (clinic) and 2 (clinic) are counted separately.\n"
-        "Fits on 2 (clinic) still count together with 1 (clinic), because both count together with other data sets.\n"
+        "1 (clinic) and 2 (clinic) are counted separately.\nFits on 2 (clinic) still count "
+        "together with 1 (clinic), because both count together with other data sets.\n"
     )
     answer = ledger("separate", "1", "3", "2", "--why", "other people", "--json")
     assert answer == {"number": 1, "separated": [3, 2], "count_together": []}
@@ -265,7 +342,10 @@ def test_a_fit_without_checkpoints_that_ended_without_a_word_is_recovered(fit, l
     assert answer == "Fit 1 (logistic): 10 of 40 steps may have been taken and count.\n"
     (spend,) = ledger("show", "1", "--json")["spends"]
     assert (spend["status"], spend["taken"], spend["interrupted"]) == ("recovered", 10, False)
-    assert "Totals count all planned steps, because an output may have decided when to stop" in ledger("show", "1")
+    assert (
+        "Totals count all planned steps, because an output may have decided when to stop"
+        in ledger("show", "1")
+    )
     assert spend["epsilon"] == spend["promised_epsilon"] == 1
     assert ledger("recover", "--json") == {"recovered": []}
 
@@ -282,12 +362,24 @@ def gone():
 
 def test_everything_is_exported(fit, ledger, command, place):
     fit()
-    assert command("ledger", "export", "--ledger", "book.sqlite", "--out", "all.json")[2] == "Saved: all.json\n"
-    assert json.loads((place / "all.json").read_text()) == json.loads(ledger("export")) == Ledger("book.sqlite").export()
+    assert (
+        command("ledger", "export", "--ledger", "book.sqlite", "--out", "all.json")[2]
+        == "Saved: all.json\n"
+    )
+    assert (
+        json.loads((place / "all.json").read_text())
+        == json.loads(ledger("export"))
+        == Ledger("book.sqlite").export()
+    )
     command("ledger", "export", "--ledger", "book.sqlite", "--out", "fits.csv")
     with open("fits.csv", newline="") as file:
         (row,) = csv.DictReader(file)
-    assert (row["name"], row["model"], row["epsilon"], row["planned"]) == ("clinic", "logistic", "1.0", "40")
+    assert (row["name"], row["model"], row["epsilon"], row["planned"]) == (
+        "clinic",
+        "logistic",
+        "1.0",
+        "40",
+    )
     assert (row["status"], row["taken"]) == ("settled", "40")
     assert json.loads(row["event"])["class"]
 
@@ -307,7 +399,10 @@ def test_a_ledger_that_breaks_under_a_fit_is_told_and_the_result_kept(fit, place
     assert "Ledger: " not in out
     lines = err.splitlines()
     assert len(lines) == 3
-    assert all(line.startswith(f"workbench fit: warning: ledger={str(place / 'book.sqlite')!r}: the disk") for line in lines)
+    assert all(
+        line.startswith(f"workbench fit: warning: ledger={str(place / 'book.sqlite')!r}: the disk")
+        for line in lines
+    )
 
 
 def test_a_full_disk_ends_a_fit_in_one_line_that_is_no_bad_argument(fit, monkeypatch):
@@ -322,19 +417,25 @@ def test_a_full_disk_ends_a_fit_in_one_line_that_is_no_bad_argument(fit, monkeyp
 
 
 def test_a_file_that_may_not_be_used_ends_a_command_in_one_line(command, monkeypatch):
-    """Of any file; what has neither a file nor a reason is an error of the program, with its traceback."""
+    """Of any file; what has neither a file nor a reason is an error of the program, with its
+    traceback.
+    """
 
     def refused(self):
         raise PermissionError(errno.EACCES, "Permission denied", "/state/file")
 
     monkeypatch.setattr(Ledger, "datasets", refused)
-    assert command("ledger", "list") == (1, "", "workbench ledger: /state/file: Permission denied.\n")
+    assert command("ledger", "list") == (
+        1,
+        "",
+        "workbench ledger: /state/file: Permission denied.\n",
+    )
     monkeypatch.setattr(Ledger, "datasets", lambda self: os.close(-1))
     with pytest.raises(OSError, match="Bad file descriptor"):
         command("ledger", "list")
 
 
-# ---- names that would do something, files that are lost -------------------------------------------------------------------
+# ---- names that would do something, files that are lost ------------------------------------------
 
 
 HOSTILE = "=1+1\x1b[2J\x1b]0;owned\x07\n\u202e"

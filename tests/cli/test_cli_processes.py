@@ -20,9 +20,16 @@ ROOT = Path(__file__).parents[2]
 SECONDS = 240  # on a busy machine
 LONG = 1_000_000  # steps that nobody waits for
 ALONE = [
-    "fit", "--data", "clinic.csv", "--target", "ill", "--epsilon", "1",
-    "--bounds", *(f"{name}={low}:{high}" for name, (low, high) in PRIVATE_BOUNDS.items()),
-]  # fmt: skip
+    "fit",
+    "--data",
+    "clinic.csv",
+    "--target",
+    "ill",
+    "--epsilon",
+    "1",
+    "--bounds",
+    *(f"{name}={low}:{high}" for name, (low, high) in PRIVATE_BOUNDS.items()),
+]
 FIT = [*ALONE, "--processes", "2"]
 
 
@@ -43,7 +50,9 @@ def command(*words):
 
 def answer(*words):
     """(exit code, JSON object on standard output, standard error) of a command."""
-    done = subprocess.run(command(*words, "--json"), capture_output=True, text=True, timeout=SECONDS)
+    done = subprocess.run(
+        command(*words, "--json"), capture_output=True, text=True, timeout=SECONDS
+    )
     return done.returncode, json.loads(done.stdout) if done.stdout else None, done.stderr
 
 
@@ -74,7 +83,10 @@ def children(pid):
 
 
 def is_gone(pid):
-    return not Path(f"/proc/{pid}").exists() or Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
+    return (
+        not Path(f"/proc/{pid}").exists()
+        or Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
+    )
 
 
 def listening(pids):
@@ -84,7 +96,11 @@ def listening(pids):
         for handle in Path(f"/proc/{pid}/fd").iterdir():
             with contextlib.suppress(OSError):
                 sockets.add(os.readlink(handle).removeprefix("socket:[").removesuffix("]"))
-    rows = [row.split() for table in ("tcp", "tcp6") for row in Path(f"/proc/net/{table}").read_text().splitlines()[1:]]
+    rows = [
+        row.split()
+        for table in ("tcp", "tcp6")
+        for row in Path(f"/proc/net/{table}").read_text().splitlines()[1:]
+    ]
     return {row[1].split(":")[0] for row in rows if row[3] == "0A" and row[9] in sockets}
 
 
@@ -101,7 +117,11 @@ def test_a_fit_has_one_result_and_one_entry(place):
     assert (code, facts["status"]) == (0, "done"), errors
     assert facts["guarantee"]["epsilon"] == 1.0
     (spend,) = spends()
-    assert (spend["status"], spend["taken"], spend["result"]) == ("settled", 60, str(place / "saved"))
+    assert (spend["status"], spend["taken"], spend["result"]) == (
+        "settled",
+        60,
+        str(place / "saved"),
+    )
     saved = json.loads((place / "saved" / "result.json").read_text())
     assert len(saved["settings"]["devices"]) == 2
     assert len(list((place / "state" / "runs").iterdir())) == 1  # of checkpoints
@@ -149,7 +169,8 @@ def test_when_the_first_process_is_killed_the_others_end_and_as_many_go_on(place
 
     with amid("resume", str(run), "--processes", "2", steps=runs) as (process, others):
         wait_for(lambda: "fitting" in Path("errors").read_text(), process)
-        process.send_signal(signal.SIGINT)  # only the first learns of it, and asks the others to stop
+        # only the first learns of it, and asks the others to stop
+        process.send_signal(signal.SIGINT)
         process.wait(timeout=SECONDS)
         wait_for(lambda: all(map(is_gone, others)))
     assert process.returncode == 130, Path("errors").read_text()
@@ -161,8 +182,10 @@ def test_a_process_that_cannot_begin_ends_the_command(place, monkeypatch):
     monkeypatch.setenv("WORKBENCH_PROCESS", "1")
     code, _, errors = answer(*FIT)
     assert (code, errors) == (
-        2, "workbench fit: processes=2: needs both $WORKBENCH_COORDINATOR and $WORKBENCH_PROCESS, or neither.\n",
-    )  # fmt: skip
+        2,
+        "workbench fit: processes=2: needs both $WORKBENCH_COORDINATOR and $WORKBENCH_PROCESS, "
+        "or neither.\n",
+    )
     monkeypatch.setenv("WORKBENCH_COORDINATOR", "127.0.0.1:1")
     monkeypatch.setenv("WORKBENCH_PROCESS", "2")
     assert "must be a whole number below the number of processes, not '2'" in answer(*FIT)[2]
@@ -173,12 +196,22 @@ def test_a_process_that_cannot_begin_ends_the_command(place, monkeypatch):
 
 
 def by_address(place, count, number):
-    return {"WORKBENCH_COORDINATOR": f"127.0.0.1:{number}", "WORKBENCH_PROCESS": str(place)}, str(count)
+    return {"WORKBENCH_COORDINATOR": f"127.0.0.1:{number}", "WORKBENCH_PROCESS": str(place)}, str(
+        count
+    )
 
 
 def by_slurm(place, count, number):
-    job = {"JOB_ID": number, "STEP_NODELIST": "localhost", "NTASKS": count, "PROCID": place, "LOCALID": place}
-    return {f"SLURM_{name}": str(value) for name, value in {**job, "STEP_NUM_NODES": 1}.items()}, "auto"
+    job = {
+        "JOB_ID": number,
+        "STEP_NODELIST": "localhost",
+        "NTASKS": count,
+        "PROCID": place,
+        "LOCALID": place,
+    }
+    return {
+        f"SLURM_{name}": str(value) for name, value in {**job, "STEP_NUM_NODES": 1}.items()
+    }, "auto"
 
 
 @pytest.mark.parametrize("start", [by_address, by_slurm])
@@ -190,10 +223,14 @@ def test_a_cluster_starts_the_processes(place, start):
         variables, count = start(each, 2, number)
         words = command(*ALONE, "--iterations", "40", "--processes", count, "--json")
         environment = {**os.environ, "JAX_PLATFORMS": "cpu", **variables}
-        process = subprocess.Popen(words, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        process = subprocess.Popen(
+            words, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        )
         processes.append(process)
     try:
-        (first, errors), (other, _) = (process.communicate(timeout=SECONDS) for process in processes)
+        (first, errors), (other, _) = (
+            process.communicate(timeout=SECONDS) for process in processes
+        )
     finally:
         for process in processes:
             process.kill()

@@ -15,7 +15,10 @@ from tests import fakes
 from tests.conftest import EITHER_STEPS
 from workbench.cli import main
 
-SCHEMA = {"age": {"kind": "numeric", "low": 0, "high": 100}, "ward": {"kind": "categorical", "categories": ["a", "b", "c"]}}
+SCHEMA = {
+    "age": {"kind": "numeric", "low": 0, "high": 100},
+    "ward": {"kind": "categorical", "categories": ["a", "b", "c"]},
+}
 QUIET = ["--epsilon", "8", "--delta", "1e-3", "--iterations", "30", "--seed", "1", "--quiet"]
 
 
@@ -25,7 +28,14 @@ def people():
     ages = random.uniform(20, 90, 300)
     ill = random.random(300) < 1 / (1 + np.exp((55 - ages) / 8))
     hospital = random.choice(["north", "south"], 300)
-    return pd.DataFrame({"age": ages, "ward": random.choice(list("abc"), 300), "hospital": hospital, "ill": ill.astype(int)})
+    return pd.DataFrame(
+        {
+            "age": ages,
+            "ward": random.choice(list("abc"), 300),
+            "hospital": hospital,
+            "ill": ill.astype(int),
+        }
+    )
 
 
 @pytest.fixture(scope="module", params=EITHER_STEPS)
@@ -35,9 +45,21 @@ def files(people, tmp_path_factory, request):
     people.to_csv(folder / "people.csv", index=False)
     (folder / "schema.json").write_text(json.dumps(SCHEMA))
     (folder / "hospitals.csv").write_text("hospital,beds\nnorth,3\nsouth,1\n")
-    table = ["--data", str(folder / "people.csv"), "--target", "ill", "--schema", str(folder / "schema.json")]
+    table = [
+        "--data",
+        str(folder / "people.csv"),
+        "--target",
+        "ill",
+        "--schema",
+        str(folder / "schema.json"),
+    ]
     with fakes.installed(request.param == "made up"):
-        assert main.main(["fit", *table, "--features", "age", "ward", *QUIET, "--out", str(folder / "run")]) == 0
+        assert (
+            main.main(
+                ["fit", *table, "--features", "age", "ward", *QUIET, "--out", str(folder / "run")]
+            )
+            == 0
+        )
     return folder
 
 
@@ -46,7 +68,9 @@ def test_predictions_stand_beside_the_records(command, files, people):
     table = pd.read_csv(io.StringIO(out))
     assert (code, err) == (0, "")
     assert list(table.columns) == [*people.columns, "prediction"]
-    assert table["prediction"].to_numpy() == pytest.approx(wb.load(files / "run").predict(people), abs=1e-6)
+    assert table["prediction"].to_numpy() == pytest.approx(
+        wb.load(files / "run").predict(people), abs=1e-6
+    )
 
 
 def test_synthetic_records_are_drawn_for_given_inputs(command, files):
@@ -68,7 +92,10 @@ def test_a_mixture_draws_whole_records_and_images_go_to_an_array_file(command, t
     assert code == 0
     assert pd.read_csv(io.StringIO(out)).shape == (7, 2)
     assert wb.load(tmp_path / "m").model_options["num_components"] == 3
-    assert command("fit", "--model", "vae", "--data", "digits", *QUIET, "--out", tmp_path / "v")[0] == 0
+    assert (
+        command("fit", "--model", "vae", "--data", "digits", *QUIET, "--out", tmp_path / "v")[0]
+        == 0
+    )
     assert command("sample", tmp_path / "v", "--count", "2", "--out", tmp_path / "v.npy")[0] == 0
     assert np.load(tmp_path / "v.npy").shape == (2, 8, 8)
     code, _, err = command("sample", tmp_path / "v", "--count", "2")
@@ -77,9 +104,20 @@ def test_a_mixture_draws_whole_records_and_images_go_to_an_array_file(command, t
 
 @pytest.mark.thorough
 def test_groups_of_a_file_reach_the_hierarchical_model(command, files, tmp_path):
-    table = ["--data", files / "people.csv", "--target", "ill", "--features", "age", "--bounds", "0:100"]
+    table = [
+        "--data",
+        files / "people.csv",
+        "--target",
+        "ill",
+        "--features",
+        "age",
+        "--bounds",
+        "0:100",
+    ]
     groups = ["--group", "hospital", "--group-features", files / "hospitals.csv"]
-    code, _, err = command("fit", "--model", "hierarchical_logistic", *table, *groups, *QUIET, "--out", tmp_path / "h")
+    code, _, err = command(
+        "fit", "--model", "hierarchical_logistic", *table, *groups, *QUIET, "--out", tmp_path / "h"
+    )
     assert (code, err) == (0, "")
     result = wb.load(tmp_path / "h")
     assert result.data["groups"] == ["north", "south"]
@@ -92,7 +130,10 @@ def test_groups_of_a_file_reach_the_hierarchical_model(command, files, tmp_path)
         (["predict", "nowhere", "people.csv"], "folder='nowhere': holds no saved result"),
         (["predict", "run", "none.csv"], "records='none.csv': no such file."),
         (["sample", "run", "--count", "0"], "count=0: "),
-        (["sample", "run", "--out", "no/such/folder.csv"], "out='no/such/folder.csv': cannot write there."),
+        (
+            ["sample", "run", "--out", "no/such/folder.csv"],
+            "out='no/such/folder.csv': cannot write there.",
+        ),
         (["sample", "run"], "as in --given FILE.csv."),
         (["sample", "run", "--given", "none.csv"], "given='none.csv': no such file."),
         (
@@ -105,7 +146,10 @@ def test_groups_of_a_file_reach_the_hierarchical_model(command, files, tmp_path)
         ),
         (["fit", "--data", "mixture", "--epsilon", "1"], "has no array 'y', which the model needs"),
         (["fit", "--data", "fashion_mnist", "--path", "none", "--epsilon", "1"], "none"),
-        (["fit", "--data", "people.csv", "--epsilon", "1", "--schema", "none.json"], "schema='none.json': no such file."),
+        (
+            ["fit", "--data", "people.csv", "--epsilon", "1", "--schema", "none.json"],
+            "schema='none.json': no such file.",
+        ),
     ],
 )
 def test_what_cannot_be_used_is_refused_in_one_line(command, files, monkeypatch, arguments, line):
@@ -122,8 +166,19 @@ def test_texts_of_records_are_no_formulas_in_a_spreadsheet(command, files, peopl
     code, out, _ = command("predict", files / "run", tmp_path / "notes.csv")
     table = pd.read_csv(io.StringIO(out), dtype=str)
     assert code == 0
-    assert list(table["'=note"][:6]) == ["'=cmd|' /C calc'!A0", "'+1+1", "'@SUM(A1)", "'-2+3", "-4", "fine"]
-    assert not any(str(cell).startswith(("=", "+", "@")) for column in table for cell in (column, *table[column]))
+    assert list(table["'=note"][:6]) == [
+        "'=cmd|' /C calc'!A0",
+        "'+1+1",
+        "'@SUM(A1)",
+        "'-2+3",
+        "-4",
+        "fine",
+    ]
+    assert not any(
+        str(cell).startswith(("=", "+", "@"))
+        for column in table
+        for cell in (column, *table[column])
+    )
 
 
 @pytest.mark.thorough
@@ -131,7 +186,16 @@ def test_texts_of_records_are_no_formulas_in_a_spreadsheet(command, files, peopl
 def test_drawn_records_with_a_class_like_a_formula_are_texts(command, people, tmp_path):
     risky = people.assign(ill=np.where(people["ill"] == 1, "=1+1", "no"))
     risky.to_csv(tmp_path / "risky.csv", index=False)
-    words = ["--data", tmp_path / "risky.csv", "--target", "ill", "--positive", "=1+1", "--features", "age"]
+    words = [
+        "--data",
+        tmp_path / "risky.csv",
+        "--target",
+        "ill",
+        "--positive",
+        "=1+1",
+        "--features",
+        "age",
+    ]
     assert command("fit", *words, "--bounds", "0:100", *QUIET, "--out", tmp_path / "run")[0] == 0
     given = tmp_path / "given.csv"
     people[["age"]].to_csv(given, index=False)
@@ -199,5 +263,10 @@ def test_a_terminal_without_some_letters_gets_the_others(files, tmp_path, encodi
     answer = run("predict", files / "run", tmp_path / "given.csv")
     assert answer.returncode == 2
     assert b"standard output is" in answer.stderr
-    assert run("predict", files / "run", tmp_path / "given.csv", "--out", tmp_path / "out.csv").returncode == 0
+    assert (
+        run(
+            "predict", files / "run", tmp_path / "given.csv", "--out", tmp_path / "out.csv"
+        ).returncode
+        == 0
+    )
     assert "∑" in (tmp_path / "out.csv").read_text("utf-8")

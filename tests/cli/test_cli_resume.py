@@ -1,4 +1,6 @@
-"""``workbench resume``: fits that were stopped or killed come to the end that they would have come to."""
+"""``workbench resume``: fits that were stopped or killed come to the end that they would have come
+to.
+"""
 
 import contextlib
 import fcntl
@@ -24,7 +26,20 @@ from workbench.models import registry
 pytestmark = pytest.mark.usefixtures("made_up_steps")
 
 ROOT = pathlib.Path(__file__).parents[2]
-FIT = ["fit", "--data", "clinic.csv", "--target", "ill", "--epsilon", "1", "--delta", "1e-3", "--seed", "3", "--quiet"]
+FIT = [
+    "fit",
+    "--data",
+    "clinic.csv",
+    "--target",
+    "ill",
+    "--epsilon",
+    "1",
+    "--delta",
+    "1e-3",
+    "--seed",
+    "3",
+    "--quiet",
+]
 BOUNDS = ["--bounds", "dose=0:200", "age=0:100"]
 MODEL_FILE = """
 import numpyro
@@ -42,16 +57,23 @@ def share(x, y=None, num_records=None, prior_scale=1.0):
 
 @pytest.fixture
 def stopped(command, place, monkeypatch):
-    """Runs a command that is stopped after some chunks: (its answer with --json, the path to resume)."""
+    """Runs a command that is stopped after some chunks: (its answer with --json, the path to
+    resume).
+    """
 
     def run(*arguments, chunks=5):
         counter = itertools.count()
         with monkeypatch.context() as patch:
-            patch.setattr(fit, "stopped_by_interrupt", lambda _: contextlib.nullcontext(lambda: next(counter) >= chunks))
+            patch.setattr(
+                fit,
+                "stopped_by_interrupt",
+                lambda _: contextlib.nullcontext(lambda: next(counter) >= chunks),
+            )
             code, out, err = command(*arguments, "--json", "--quiet")
         name = f"workbench {arguments[0]}"
         kept = f"{name}: stopped; the partial result is kept.\n"
-        assert (code, err) == (130, "" if "--no-checkpoint" in arguments else kept)  # then it is kept nowhere
+        # then it is kept nowhere
+        assert (code, err) == (130, "" if "--no-checkpoint" in arguments else kept)
         answer = json.loads(out)
         assert answer["status"] == "cancelled"
         return answer, answer["resume"]
@@ -82,11 +104,15 @@ def _refuse_steps(monkeypatch):
 
 def same_params(one, other):
     one, other = wb.load(one).params, wb.load(other).params
-    return one.keys() == other.keys() and all(np.array_equal(one[name], other[name]) for name in one)
+    return one.keys() == other.keys() and all(
+        np.array_equal(one[name], other[name]) for name in one
+    )
 
 
 def killed_amid(arguments, runs):
-    """Runs the command in a process of its own and kills it when it has written a checkpoint amid its steps."""
+    """Runs the command in a process of its own and kills it when it has written a checkpoint amid
+    its steps.
+    """
     process = subprocess.Popen(
         [sys.executable, "-m", "workbench", *arguments],
         stdout=subprocess.DEVNULL,
@@ -130,7 +156,11 @@ def test_a_killed_fit_ends_as_it_would_have_ended_and_counts_once(command, place
     facts = json.loads(command("ledger", "show", "clinic", "--json")[1])
     (spend,) = facts["spends"]
     assert (facts["interrupted"], facts["epsilon"]) == ([], 1.0)
-    assert (spend["status"], spend["taken"], spend["result"]) == ("settled", 100_000, str(place / "killed"))
+    assert (spend["status"], spend["taken"], spend["result"]) == (
+        "settled",
+        100_000,
+        str(place / "killed"),
+    )
 
     command(*FIT, *settings, "--no-ledger", "--out", "whole")
     assert same_params("killed", "whole")
@@ -149,12 +179,15 @@ def test_a_fit_without_checkpoints_does_not(stopped):
     answer, path = stopped(*FIT, *BOUNDS, "--iterations", "400", "--no-checkpoint")
     assert path is None
     assert answer["ledger"]["stopped"] == [1]
-    assert answer["ledger"]["epsilon"] == 1  # of all planned steps: an output may have decided when to stop
+    # of all planned steps: an output may have decided when to stop
+    assert answer["ledger"]["epsilon"] == 1
 
 
 def test_a_stopped_fit_spent_what_was_planned(command, paused, monkeypatch):
     chunks = itertools.count()
-    monkeypatch.setattr(fit, "stopped_by_interrupt", lambda _: contextlib.nullcontext(lambda: next(chunks) >= 2))
+    monkeypatch.setattr(
+        fit, "stopped_by_interrupt", lambda _: contextlib.nullcontext(lambda: next(chunks) >= 2)
+    )
     out = command("resume", paused, "--quiet")[1]
     assert out.splitlines()[-1].endswith("one fit spent epsilon = 1 at delta = 0.001.")
 
@@ -186,11 +219,22 @@ def test_files_are_found_from_another_folder(command, place, stopped, monkeypatc
     (place / "share.py").write_text(MODEL_FILE)
     schema = {name: {"kind": "numeric", "low": 0, "high": 200} for name in ("dose", "age")}
     (place / "schema.json").write_text(json.dumps(schema))
-    options = ["--model", "share.py:share", "--option", "prior_scale=2", "--schema", "schema.json", "--iterations", "400"]
+    options = [
+        "--model",
+        "share.py:share",
+        "--option",
+        "prior_scale=2",
+        "--schema",
+        "schema.json",
+        "--iterations",
+        "400",
+    ]
     _, path = stopped(*FIT, *options, "--out", "run", "--ledger", "book.sqlite")
     (place / "elsewhere").mkdir()
     monkeypatch.chdir(place / "elsewhere")
-    code, out, _ = command("resume", pathlib.Path("..") / pathlib.Path(path).relative_to(place), "--quiet")
+    code, out, _ = command(
+        "resume", pathlib.Path("..") / pathlib.Path(path).relative_to(place), "--quiet"
+    )
     assert code == 0
     assert f"Saved: {place / 'run' / 'report.html'}" in out
     monkeypatch.chdir(place)
@@ -220,7 +264,10 @@ def test_runs_are_listed(command, place, paused):
     assert oldest.split()[:6] == ["logistic", "clinic", "1", "10", "of", "400"]
     assert oldest.split()[-1] == paused
     runs = json.loads(command("resume", "--json")[1])["runs"]
-    assert [(run["step"], run["steps"], run["is_finished"]) for run in runs] == [(40, 40, True), (10, 400, False)]
+    assert [(run["step"], run["steps"], run["is_finished"]) for run in runs] == [
+        (40, 40, True),
+        (10, 400, False),
+    ]
 
 
 def test_without_runs_there_is_nothing_to_list(command, place):
@@ -229,14 +276,16 @@ def test_without_runs_there_is_nothing_to_list(command, place):
     assert "path=None: name the run" in refused(command("resume", "--out", "run"))
 
 
-# ---- refusals -------------------------------------------------------------------------------------------------------------
+# ---- refusals ------------------------------------------------------------------------------------
 
 
 def test_other_records_are_refused(command, place, paused, no_steps, private_frame):
     private_frame.head(200).assign(age=50).to_csv("clinic.csv", index=False)
     assert "other records" in refused(command("resume", paused))
     (place / "clinic.csv").unlink()
-    assert f"path={str(place / 'clinic.csv')!r}: no such file." in refused(command("resume", paused))
+    assert f"path={str(place / 'clinic.csv')!r}: no such file." in refused(
+        command("resume", paused)
+    )
 
 
 def test_another_version_is_refused(command, paused, no_steps, monkeypatch):
@@ -251,11 +300,14 @@ def test_a_damaged_run_is_refused(command, paused, no_steps):
         file.write_bytes(b"no checkpoint any more")
     assert "holds no saved state" in refused(command("resume", paused))
     lines = command("resume")[1].splitlines()
-    assert (lines[0], lines[-1]) == ("No run has checkpoints.", paused)  # its files may hold the key all the same
+    # its files may hold the key all the same
+    assert (lines[0], lines[-1]) == ("No run has checkpoints.", paused)
     for file in pathlib.Path(paused).iterdir():
         file.unlink()
     assert command("resume")[1] == "No run has checkpoints.\n"
-    assert f"workbench resume: path={paused!r}: contains no checkpoint of a fit.\n" == refused(command("resume", paused))
+    assert f"workbench resume: path={paused!r}: contains no checkpoint of a fit.\n" == refused(
+        command("resume", paused)
+    )
 
 
 def test_a_run_of_another_process_is_refused(command, place, paused, no_steps):
@@ -268,7 +320,10 @@ def test_a_run_of_another_process_is_refused(command, place, paused, no_steps):
 def test_a_cap_holds_for_the_rest_unless_it_is_overrun(command, paused):
     command("ledger", "cap", "clinic", "--epsilon", ".5", "--delta", "1e-3", "--why", "the board")
     line = refused(command("resume", paused, "--quiet"))
-    assert line.startswith("workbench resume: epsilon=1.0: this fit would raise what is spent on 'clinic' above its cap")
+    assert line.startswith(
+        "workbench resume: epsilon=1.0: this fit would raise what is spent on 'clinic' above its "
+        "cap"
+    )
     assert "give --over-cap REASON" in line
     code, out, _ = command("resume", paused, "--quiet", "--over-cap", "it had begun")
     assert code == 0
@@ -286,7 +341,7 @@ def test_interrupting_the_preparation_spends_no_more(command, paused, monkeypatc
     assert "no further epsilon spent" in err
 
 
-# ---- fits from elsewhere --------------------------------------------------------------------------------------------------
+# ---- fits from elsewhere -------------------------------------------------------------------------
 
 
 def stopped_call(data, folder, **settings):
@@ -313,10 +368,12 @@ def test_a_fit_of_a_call_goes_on(command, place):
 
 def test_a_fit_of_records_in_memory_cannot_be_asked_for_again(command, place, private_data):
     stopped_call(private_data, place / "run", delta=1e-3)
-    assert "data=None: checkpoints do not contain the records of 'clinic'" in refused(command("resume", place / "run"))
+    assert "data=None: checkpoints do not contain the records of 'clinic'" in refused(
+        command("resume", place / "run")
+    )
 
 
-# ---- the words of a fit ---------------------------------------------------------------------------------------------------
+# ---- the words of a fit --------------------------------------------------------------------------
 
 
 def asked_for(*arguments):
@@ -327,27 +384,74 @@ def asked_for(*arguments):
 @pytest.mark.parametrize(
     "options",
     [
-        ["--seed", "9007199254740993", "--sampling-rate", "1/3", "--iterations", "2000", "--no-average"],
-        ["--average", "--evaluation-public", "--private-scaling", "--split-seed", "1", "--evaluation-fraction", ".5"],
+        [
+            "--seed",
+            "9007199254740993",
+            "--sampling-rate",
+            "1/3",
+            "--iterations",
+            "2000",
+            "--no-average",
+        ],
+        [
+            "--average",
+            "--evaluation-public",
+            "--private-scaling",
+            "--split-seed",
+            "1",
+            "--evaluation-fraction",
+            ".5",
+        ],
         ["--bounds", "-1:1", "--positive=-yes", "--features", "a b", "c", "--groups", "x"],
         ["--no-ledger", "--no-checkpoint", "--over-cap", "two words", "--json", "--quiet"],
-        ["--option", "prior_scale=2", "prior=normal", "--model", "gmm", "--sampler", "shuffle", "--device", "gpu:1"],
+        [
+            "--option",
+            "prior_scale=2",
+            "prior=normal",
+            "--model",
+            "gmm",
+            "--sampler",
+            "shuffle",
+            "--device",
+            "gpu:1",
+        ],
     ],
 )
 def test_the_words_of_a_fit_give_its_arguments_again(options):
     asked = asked_for("--data", "adult", "--epsilon", "1", *options)
     again = fit.fit_arguments(fit.fit_words(asked))
-    assert vars(again) == {name: value for name, value in vars(asked).items() if name not in ("command", "run")}
+    assert vars(again) == {
+        name: value for name, value in vars(asked).items() if name not in ("command", "run")
+    }
 
 
 def test_paths_in_the_words_are_absolute(place):
     asked = asked_for(
-        "--data", "clinic.csv", "--epsilon", "1", "--model", "my.py:one", "--bounds", "bounds.json", "--out", "run",
-        "--schema", "schema.json", "--group-features", "groups.csv", "--ledger", "~/book.sqlite", "--path", "adult",
-        "--target", "clinic.csv",
-    )  # fmt: skip
+        "--data",
+        "clinic.csv",
+        "--epsilon",
+        "1",
+        "--model",
+        "my.py:one",
+        "--bounds",
+        "bounds.json",
+        "--out",
+        "run",
+        "--schema",
+        "schema.json",
+        "--group-features",
+        "groups.csv",
+        "--ledger",
+        "~/book.sqlite",
+        "--path",
+        "adult",
+        "--target",
+        "clinic.csv",
+    )
     found = vars(fit.fit_arguments(fit.fit_words(asked)))
-    assert {name: found[name] for name in ("data", "model", "out", "schema", "group_features", "path")} == {
+    assert {
+        name: found[name] for name in ("data", "model", "out", "schema", "group_features", "path")
+    } == {
         "data": str(place / "clinic.csv"),
         "model": str(place / "my.py:one"),
         "out": str(place / "run"),
@@ -360,7 +464,9 @@ def test_paths_in_the_words_are_absolute(place):
     assert found["target"] == "clinic.csv"
 
 
-@pytest.mark.parametrize("options", [["--data", "adult"], ["--model", "logistic"], ["--bounds", "dose=0:200", "age=0:1"]])
+@pytest.mark.parametrize(
+    "options", [["--data", "adult"], ["--model", "logistic"], ["--bounds", "dose=0:200", "age=0:1"]]
+)
 def test_names_are_left_as_they_are(options):
     needed = [] if options[0] == "--data" else ["--data", "adult"]
     found = fit.fit_words(asked_for(*needed, "--epsilon", "1", *options))

@@ -42,16 +42,37 @@ target = "ill"
 unit = "patient"
 bounds = {dose = [0, 200], age = [0, 100]}
 """
-SETTINGS = {"method", "epsilon", "seed", "noise_multiplier", "auc", "elbo", "status", "label", "release_label"}
+SETTINGS = {
+    "method",
+    "epsilon",
+    "seed",
+    "noise_multiplier",
+    "auc",
+    "elbo",
+    "status",
+    "label",
+    "release_label",
+}
 
 
 @pytest.fixture(scope="module")
 def public(tmp_path_factory):
-    """(exit code, standard output, standard error, folder) of a sweep over public records with --json and --out."""
+    """(exit code, standard output, standard error, folder) of a sweep over public records with
+    --json and --out.
+    """
     folder = tmp_path_factory.mktemp("public")
     (folder / "plan.yaml").write_text(PUBLIC)
-    arguments = ["sweep", str(folder / "plan.yaml"), "--json", "--out", str(folder / "out" / "first")]
-    with contextlib.redirect_stdout(io.StringIO()) as out, contextlib.redirect_stderr(io.StringIO()) as err:
+    arguments = [
+        "sweep",
+        str(folder / "plan.yaml"),
+        "--json",
+        "--out",
+        str(folder / "out" / "first"),
+    ]
+    with (
+        contextlib.redirect_stdout(io.StringIO()) as out,
+        contextlib.redirect_stderr(io.StringIO()) as err,
+    ):
         code = main.main(arguments)
     return code, out.getvalue(), err.getvalue(), folder
 
@@ -122,10 +143,19 @@ def test_json_is_one_object_on_standard_output(public):
 def test_fits_are_rows_without_infinities(public):
     *fits, baseline = json.loads(public[1])["fits"]
     assert all(fit.keys() >= SETTINGS for fit in fits)
-    assert sorted((fit["epsilon"], fit["seed"]) for fit in fits) == [(1.0, 0), (1.0, 1), (4.0, 0), (4.0, 1)]
+    assert sorted((fit["epsilon"], fit["seed"]) for fit in fits) == [
+        (1.0, 0),
+        (1.0, 1),
+        (4.0, 0),
+        (4.0, 1),
+    ]
     assert {fit["label"] for fit in fits} == {"public data"}
     assert all(0.8 < fit["auc"] <= 1 for fit in fits)
-    assert (baseline["method"], baseline["epsilon"], baseline["elbo"]) == ("scikit-learn", None, None)
+    assert (baseline["method"], baseline["epsilon"], baseline["elbo"]) == (
+        "scikit-learn",
+        None,
+        None,
+    )
     assert 0.9 < baseline["auc"] <= 1
 
 
@@ -136,7 +166,9 @@ def test_table_figure_and_plan_are_written(public):
     assert (out / "plan.yaml").read_text() == PUBLIC
     assert (out / "figure.png").read_bytes().startswith(b"\x89PNG")
     table = pd.read_csv(out / "table.csv", index_col="number")
-    assert table["auc"].tolist() == pytest.approx([fit["auc"] for fit in json.loads(public[1])["fits"]])
+    assert table["auc"].tolist() == pytest.approx(
+        [fit["auc"] for fit in json.loads(public[1])["fits"]]
+    )
     assert f"Saved: {out / 'table.csv'}\n" in err
     assert f"Saved: {out / 'figure.png'}\n" in err
 
@@ -160,18 +192,36 @@ def test_people_get_mean_and_deviation(command, public, no_steps):
     assert header.split() == ["method", "epsilon", "label", "fits", "mean", "deviation"]
     fits = pd.DataFrame(json.loads(public[1])["fits"])
     mean, deviation = (fits.loc[fits["epsilon"] == 4, "auc"].agg(name) for name in ("mean", "std"))
-    assert rows[1].split() == ["dp-vi", "4", "public", "data", "2", f"{mean:.4g}", f"{deviation:.4g}"]
+    assert rows[1].split() == [
+        "dp-vi",
+        "4",
+        "public",
+        "data",
+        "2",
+        f"{mean:.4g}",
+        f"{deviation:.4g}",
+    ]
     assert rows[2].split()[:2] + rows[2].split()[-1:] == ["scikit-learn", "inf", "-"]
-    assert rows[3:] == ["", "5 of 5 fits are done.", "These records are public or made up: no privacy is spent."]
+    assert rows[3:] == [
+        "",
+        "5 of 5 fits are done.",
+        "These records are public or made up: no privacy is spent.",
+    ]
 
 
 def test_a_dry_run_says_what_there_is_to_do(command, public, no_steps, tmp_path):
     *_, folder = public
-    (folder / "more.yaml").write_text(PUBLIC.replace("[1, 4]", "[1, 2, 4]").replace("20", "[20, 30]"))
+    (folder / "more.yaml").write_text(
+        PUBLIC.replace("[1, 4]", "[1, 2, 4]").replace("20", "[20, 30]")
+    )
     code, out, err = command("sweep", folder / "more.yaml", "--dry-run")
     assert (code, err) == (0, "")
-    assert out.startswith("13 fits: 5 in the store, 8 to run, 0 that cannot be run.\nThese records are public")
-    code, out, _ = command("sweep", folder / "more.yaml", "--dry-run", "--json", "--store", tmp_path / "none.sqlite")
+    assert out.startswith(
+        "13 fits: 5 in the store, 8 to run, 0 that cannot be run.\nThese records are public"
+    )
+    code, out, _ = command(
+        "sweep", folder / "more.yaml", "--dry-run", "--json", "--store", tmp_path / "none.sqlite"
+    )
     answer = json.loads(out)
     assert (code, answer["status"], answer["planned"], answer["stored"]) == (0, "planned", 13, 0)
     assert answer["fits"] == []
@@ -182,7 +232,9 @@ def test_fits_that_cannot_be_run_are_told_and_the_others_kept(command, public):
     *_, folder = public
     (folder / "large.yaml").write_text(PUBLIC.replace("delta", "batch_sizes: [null, 1000]\ndelta"))
     _, out, _ = command("sweep", folder / "large.yaml", "--dry-run")
-    assert out.startswith("9 fits: 5 in the store, 0 to run, 4 that cannot be run.\n4 refused: batch_size=1000: ")
+    assert out.startswith(
+        "9 fits: 5 in the store, 0 to run, 4 that cannot be run.\n4 refused: batch_size=1000: "
+    )
     code, out, _ = command("sweep", folder / "large.yaml", "--quiet")
     assert code == 1
     assert "5 of 9 fits are done.\n4 refused: batch_size=1000: " in out
@@ -204,15 +256,29 @@ def test_private_records_are_left_alone_until_the_total_is_accepted(command, pri
     assert (err, answer["status"], total["fits"]) == ("", "planned", 4)
     assert total["epsilon"] > 4
     line = refused(command, private)
-    assert line.startswith(f"workbench sweep: accept_total_epsilon=None: {answer['statement']} To run it, give ")
+    assert line.startswith(
+        f"workbench sweep: accept_total_epsilon=None: {answer['statement']} To run it, give "
+    )
     assert line.endswith(f" --accept-total-epsilon {total['epsilon']}.")
     line = refused(command, private, "--accept-total-epsilon", total["epsilon"] - 1e-4)
-    assert line.startswith(f"workbench sweep: accept_total_epsilon={total['epsilon'] - 1e-4}: All 4 fits together")
+    assert line.startswith(
+        f"workbench sweep: accept_total_epsilon={total['epsilon'] - 1e-4}: All 4 fits together"
+    )
 
 
-def test_an_accepted_sweep_over_private_records_runs_and_goes_on_from_its_store(command, private, monkeypatch):
+def test_an_accepted_sweep_over_private_records_runs_and_goes_on_from_its_store(
+    command, private, monkeypatch
+):
     total = json.loads(command("sweep", private, "--dry-run", "--json")[1])["total"]["epsilon"]
-    accepted = ["sweep", private, "--accept-total-epsilon", total, "--store", private.parent / "s.sqlite", "--quiet"]
+    accepted = [
+        "sweep",
+        private,
+        "--accept-total-epsilon",
+        total,
+        "--store",
+        private.parent / "s.sqlite",
+        "--quiet",
+    ]
     code, out, err = command(*accepted, "--out", private.parent / "out", "--json")
     answer = json.loads(out)
     assert (code, err) == (0, f"Saved: {private.parent / 'out' / 'table.csv'}\n")
@@ -221,7 +287,9 @@ def test_an_accepted_sweep_over_private_records_runs_and_goes_on_from_its_store(
     assert {fit["release_label"] for fit in answer["fits"]} == {"covered"}
     assert not {"auc", "elbo"}.intersection(answer["fits"][0])
     begun = []
-    monkeypatch.setattr(prepared_sweeps, "run_group", lambda group, **_: begun.append(group) or iter(()))
+    monkeypatch.setattr(
+        prepared_sweeps, "run_group", lambda group, **_: begun.append(group) or iter(())
+    )
     code, out, _ = command(*accepted)
     assert (code, begun) == (0, [])
     assert out.startswith("No held-out metrics: the evaluation records are private")
@@ -247,7 +315,13 @@ def test_what_was_given_is_not_asked_again(command, private, at_terminal, ends):
         "workbench sweep: accept_total_epsilon=0.1: "
     )
     code, _, err = command(
-        "sweep", private, "--accept-total-epsilon", "99", "--store", private.parent / "s.sqlite", "--quiet"
+        "sweep",
+        private,
+        "--accept-total-epsilon",
+        "99",
+        "--store",
+        private.parent / "s.sqlite",
+        "--quiet",
     )
     assert (code, err) == (0, "")
 
@@ -276,11 +350,23 @@ def test_a_store_that_fails_is_one_line(command, public, monkeypatch):
         (["--max-lanes", "0"], "max_lanes=0: must be a whole number of at least 1."),
         (["--workers", "0"], "workers=0: must be a whole number of at least 1 and at most 1024."),
         (["--workers", "two"], "argument --workers: 'two' is not a number."),
-        (["--workers", "2", "--scheduler", "tcp://here:1"], "argument --scheduler: not allowed with argument --workers"),
+        (
+            ["--workers", "2", "--scheduler", "tcp://here:1"],
+            "argument --scheduler: not allowed with argument --workers",
+        ),
         (["--devices", "99"], "devices=99: is more than there are: JAX sees 1 of that kind."),
-        (["--devices", "all", "--workers", "2"], "argument --workers: not allowed with argument --devices"),
-        (["--scheduler", "here"], "scheduler='here': cannot be reached (missing port number in address 'here')."),
-        (["--accept-total-epsilon", "-1"], "accept_total_epsilon=-1: must be a finite number greater than 0."),
+        (
+            ["--devices", "all", "--workers", "2"],
+            "argument --workers: not allowed with argument --devices",
+        ),
+        (
+            ["--scheduler", "here"],
+            "scheduler='here': cannot be reached (missing port number in address 'here').",
+        ),
+        (
+            ["--accept-total-epsilon", "-1"],
+            "accept_total_epsilon=-1: must be a finite number greater than 0.",
+        ),
         (["--store", "/no/such/fits.sqlite"], "store='/no/such/fits.sqlite': cannot be used"),
         (["--out", "/dev/null/out"], "out='/dev/null/out': cannot write there"),
         (["--colour"], "unrecognized arguments: --colour"),
@@ -300,7 +386,9 @@ def test_a_plan_that_cannot_be_used_is_refused(command, tmp_path):
 
 def test_a_scheduler_without_its_package_is_explained(command, public, monkeypatch):
     monkeypatch.setitem(sys.modules, "distributed", None)
-    assert 'pip install "dpvi-workbench[cluster]"' in refused(command, public[-1] / "plan.yaml", "--scheduler", "tcp://a:1")
+    assert 'pip install "dpvi-workbench[cluster]"' in refused(
+        command, public[-1] / "plan.yaml", "--scheduler", "tcp://a:1"
+    )
 
 
 def test_a_scheduler_gets_the_work(command, public, monkeypatch):
@@ -310,9 +398,13 @@ def test_a_scheduler_gets_the_work(command, public, monkeypatch):
         given.append((executor, max_lanes))
         return run(prepared, *arguments)
 
-    monkeypatch.setattr("distributed.Client", lambda address, timeout: contextlib.nullcontext(address))
+    monkeypatch.setattr(
+        "distributed.Client", lambda address, timeout: contextlib.nullcontext(address)
+    )
     monkeypatch.setattr(sweeping.PreparedSweep, "run", noted)
-    code, _, _ = command("sweep", public[-1] / "plan.yaml", "--scheduler", "tcp://a:1", "--max-lanes", "3")
+    code, _, _ = command(
+        "sweep", public[-1] / "plan.yaml", "--scheduler", "tcp://a:1", "--max-lanes", "3"
+    )
     assert (code, given) == (0, [("tcp://a:1", 3)])
 
 
@@ -339,8 +431,12 @@ def test_ctrl_c_keeps_finished_fits(tmp_path):
     with open(progress, "w") as stream:
         process = subprocess.Popen(
             [sys.executable, "-m", "workbench", "sweep", str(tmp_path / "plan.yaml"), "--json"],
-            stdout=subprocess.PIPE, stderr=stream, text=True, cwd=ROOT, env={**os.environ, "PYTHONUNBUFFERED": "1"},
-        )  # fmt: skip
+            stdout=subprocess.PIPE,
+            stderr=stream,
+            text=True,
+            cwd=ROOT,
+            env={**os.environ, "PYTHONUNBUFFERED": "1"},
+        )
         try:
             deadline = time.monotonic() + 120
             while "of 5,000,000" not in progress.read_text():

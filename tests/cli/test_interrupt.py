@@ -1,4 +1,6 @@
-"""Ctrl-C in the shell's commands: at every moment it ends with 130 and one line, and nothing is spent without a result."""
+"""Ctrl-C in the shell's commands: at every moment it ends with 130 and one line, and nothing is
+spent without a result.
+"""
 
 import os
 import signal
@@ -12,19 +14,37 @@ from workbench import _interrupt
 from workbench.ledger.ledger import Ledger
 
 # the child is made by a fork, which JAX warns of; it runs another program at once
-pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning", "ignore:os.fork:RuntimeWarning")
+pytestmark = pytest.mark.filterwarnings(
+    "ignore::pytest.PytestUnraisableExceptionWarning", "ignore:os.fork:RuntimeWarning"
+)
 
-FIT = ["fit", "--data", "clinic.csv", "--target", "ill", "--bounds", "dose=0:200", "age=0:100", "--epsilon", "1"]
+FIT = [
+    "fit",
+    "--data",
+    "clinic.csv",
+    "--target",
+    "ill",
+    "--bounds",
+    "dose=0:200",
+    "age=0:100",
+    "--epsilon",
+    "1",
+]
 LONG = ["--iterations", "50000000", "--quiet", "--json"]
 
-# each stops the process with SIGINT when it gets there: in a module that is half imported, in the reading of the records, in
-# the calibration; the garbage collector's callback is where Python prints KeyboardInterrupt and forgets it
+# each stops the process with SIGINT when it gets there: in a module that is half imported, in the
+# reading of the records, in the calibration; the garbage collector's callback is where Python
+# prints KeyboardInterrupt and forgets it
 MOMENTS = {
-    "import": "sys.addaudithook(lambda event, given: event == 'import' and given[0] == 'jaxlib' and press())",
-    "half a module": "sys.addaudithook(lambda event, given: event == 'import' and given[0] == 'jax._src.core' and press())",
+    "import": "sys.addaudithook(lambda event, given: event == 'import' and given[0] == 'jaxlib' "
+    "and press())",
+    "half a module": "sys.addaudithook(lambda event, given: event == 'import' and given[0] == "
+    "'jax._src.core' and press())",
     "collecting": "gc.callbacks.append(lambda *_: 'jax' in sys.modules and press())",
-    "loading": "import workbench.data.files as room; room.read_csv = lambda *_, **__: press() or time.sleep(60)",
-    "calibrating": "import workbench.fitting as room; room.prepare = lambda *_, **__: press() or time.sleep(60)",
+    "loading": "import workbench.data.files as room; room.read_csv = lambda *_, **__: press() or "
+    "time.sleep(60)",
+    "calibrating": "import workbench.fitting as room; room.prepare = lambda *_, **__: press() or "
+    "time.sleep(60)",
 }
 PROGRAM = """
 import gc, os, signal, sys, time
@@ -42,7 +62,9 @@ sys.exit(__main__.main())
 def run(program, *words, **options):
     command = [sys.executable, *program, *words]
     start = {"preexec_fn": lambda: signal.signal(signal.SIGINT, signal.default_int_handler)}
-    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, **start, **options)
+    return subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, **start, **options
+    )
 
 
 def ended(process):
@@ -55,10 +77,20 @@ def ended(process):
 
 
 @pytest.mark.parametrize(
-    "moment", ["import", *(pytest.param(name, marks=pytest.mark.integration) for name in MOMENTS if name != "import")]
+    "moment",
+    [
+        "import",
+        *(
+            pytest.param(name, marks=pytest.mark.integration)
+            for name in MOMENTS
+            if name != "import"
+        ),
+    ],
 )
 def test_ctrl_c_before_the_first_step_ends_at_once_and_spends_nothing(place, moment):
-    code, out, err = ended(run(["-c", PROGRAM.format(moment=MOMENTS[moment])], *FIT, *LONG, "--out", "run"))
+    code, out, err = ended(
+        run(["-c", PROGRAM.format(moment=MOMENTS[moment])], *FIT, *LONG, "--out", "run")
+    )
     assert (code, out) == (130, "")
     assert err.strip() == "workbench fit: interrupted before there was a result; no epsilon spent."
     assert not (place / "run").exists()
@@ -103,7 +135,17 @@ def test_ctrl_c_while_the_steps_are_compiled_saves_and_spends_nothing(place):
 
 @pytest.mark.integration
 def test_ctrl_c_while_a_result_is_saved_keeps_it(place):
-    code, _, err = ended(run(["-c", SAVING.format(compiling=False)], *FIT, "--iterations", "20", "--quiet", "--out", "run"))
+    code, _, err = ended(
+        run(
+            ["-c", SAVING.format(compiling=False)],
+            *FIT,
+            "--iterations",
+            "20",
+            "--quiet",
+            "--out",
+            "run",
+        )
+    )
     assert code == 0, err
     assert (place / "run" / "report.html").exists()
 
@@ -123,9 +165,14 @@ def test_a_signal_that_is_ignored_stays_so(monkeypatch):
 
 def test_the_entry_imports_nothing_heavy_before_it_listens():
     program = (
-        "import sys; import workbench.__main__; print(any(name in sys.modules for name in ('argparse', 'jax', 'numpy')))"
+        "import sys; import workbench.__main__; print(any(name in sys.modules for name in "
+        "('argparse', 'jax', 'numpy')))"
     )
     answer = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, check=True, env=dict(os.environ)
+        [sys.executable, "-c", program],
+        capture_output=True,
+        text=True,
+        check=True,
+        env=dict(os.environ),
     )
     assert answer.stdout.strip() == "False"

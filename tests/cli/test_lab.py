@@ -16,7 +16,9 @@ import pytest
 
 @pytest.fixture
 def served(monkeypatch, tmp_path):
-    """Commands that would have taken the place of this process, in an empty working folder without a display."""
+    """Commands that would have taken the place of this process, in an empty working folder without
+    a display.
+    """
     commands = []
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("DISPLAY", raising=False)
@@ -45,7 +47,9 @@ def test_app_serves_the_screen_alone_behind_a_token(served, command, tmp_path):
 
 
 @pytest.mark.parametrize(
-    "words", [["teaching", "--no-browser", "--"], ["--no-browser", "teaching", "--"], ["teaching", "--"]], ids=" ".join
+    "words",
+    [["teaching", "--no-browser", "--"], ["--no-browser", "teaching", "--"], ["teaching", "--"]],
+    ids=" ".join,
 )
 def test_app_serves_the_teaching_pieces(served, command, tmp_path, words):
     command("app", *words, "--port=1234")
@@ -59,7 +63,10 @@ def test_app_serves_the_teaching_pieces(served, command, tmp_path, words):
 def test_app_names_its_pages_where_there_is_no_such_one(served, command):
     code, _, err = command("app", "teachin")
     assert code == 2
-    assert err == ("workbench app: page='teachin': unknown name; did you mean 'teaching'? known: teaching, workbench.\n")
+    assert err == (
+        "workbench app: page='teachin': unknown name; did you mean 'teaching'? known: teaching, "
+        "workbench.\n"
+    )
     assert served == []
 
 
@@ -90,7 +97,11 @@ def test_a_browser_opens_where_there_is_a_display(served, command, monkeypatch):
 @pytest.mark.parametrize(("name", "package"), [("lab", "jupyterlab"), ("app", "voila")])
 def test_a_missing_package_is_named(served, command, monkeypatch, name, package):
     found = importlib.util.find_spec
-    monkeypatch.setattr(importlib.util, "find_spec", lambda each, *rest: None if each == package else found(each, *rest))
+    monkeypatch.setattr(
+        importlib.util,
+        "find_spec",
+        lambda each, *rest: None if each == package else found(each, *rest),
+    )
     code, _, err = command(name)
     assert code == 1
     assert f"pip install {package}" in err
@@ -99,7 +110,13 @@ def test_a_missing_package_is_named(served, command, monkeypatch, name, package)
 
 @pytest.mark.parametrize(
     "words",
-    [["--token="], ["--token", ""], ["--Voila.token="], ["--IdentityProvider.token=''"], ["--Voila.auto_token=False"]],
+    [
+        ["--token="],
+        ["--token", ""],
+        ["--Voila.token="],
+        ["--IdentityProvider.token=''"],
+        ["--Voila.auto_token=False"],
+    ],
     ids=" ".join,
 )
 def test_a_page_without_a_token_is_refused(served, command, words):
@@ -120,13 +137,17 @@ def test_files_are_served_only_where_the_user_says_so(served, command):
     assert "--VoilaConfiguration.file_allowlist=(?!)." in served[0]
     _, _, err = command("app", "--", "--VoilaConfiguration.file_allowlist=['public.*']")
     assert "are served without the token" in err
-    assert [word for word in served[1] if "file_allowlist" in word] == ["--VoilaConfiguration.file_allowlist=['public.*']"]
+    assert [word for word in served[1] if "file_allowlist" in word] == [
+        "--VoilaConfiguration.file_allowlist=['public.*']"
+    ]
 
 
 def test_kernels_of_pages_that_were_left_end_unless_the_user_says_otherwise(served, command):
     command("app", "--", "--MappingKernelManager.cull_idle_timeout=0")
     (line,) = served
-    assert [word for word in line if "cull_idle_timeout" in word] == ["--MappingKernelManager.cull_idle_timeout=0"]
+    assert [word for word in line if "cull_idle_timeout" in word] == [
+        "--MappingKernelManager.cull_idle_timeout=0"
+    ]
     assert "--MappingKernelManager.cull_interval=30" in line
     command("app")
     assert "--MappingKernelManager.cull_idle_timeout=300" in served[1]
@@ -155,9 +176,15 @@ def test_a_running_page_serves_no_file_of_its_folder(tmp_path):
     with socket.socket() as free:
         free.bind(("localhost", 0))
         port = free.getsockname()[1]
-    # of the environment that Voila is installed in, which may be another one than that of this interpreter
-    shared = str(pathlib.Path(importlib.util.find_spec("voila").origin).parents[4] / "share" / "jupyter")
-    environment = {**os.environ, "JUPYTER_PATH": os.pathsep.join([os.environ.get("JUPYTER_PATH", ""), shared])}
+    # of the environment that Voila is installed in, which may be another one than that of this
+    # interpreter
+    shared = str(
+        pathlib.Path(importlib.util.find_spec("voila").origin).parents[4] / "share" / "jupyter"
+    )
+    environment = {
+        **os.environ,
+        "JUPYTER_PATH": os.pathsep.join([os.environ.get("JUPYTER_PATH", ""), shared]),
+    }
     words = ["app", "--no-browser", "--", f"--port={port}", "--Voila.token=secret"]
     command = [sys.executable, "-m", "workbench", *words]
     with open(tmp_path.with_suffix(".log"), "w") as log:
@@ -171,7 +198,16 @@ def test_a_running_page_serves_no_file_of_its_folder(tmp_path):
             assert time.monotonic() < deadline
             time.sleep(0.1)
         page = f"http://localhost:{port}"
-        for name in ("curves.png", "scan.JPG", "a.gif", "b.svg", "deep/c.png", "clinic.csv", "app.ipynb", "../x.png"):
+        for name in (
+            "curves.png",
+            "scan.JPG",
+            "a.gif",
+            "b.svg",
+            "deep/c.png",
+            "clinic.csv",
+            "app.ipynb",
+            "../x.png",
+        ):
             for way in ("voila/files", "files", "static", "."):
                 assert status(f"{page}/{way}/{name}") in (302, 403, 404), (way, name)
             assert status(f"{page}/voila/files/{name}?token=secret") in (302, 403, 404)

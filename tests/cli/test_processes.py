@@ -15,7 +15,9 @@ def test_jax_begins_gloo_at_the_address_that_it_is_given(monkeypatch):
     monkeypatch.setattr(_jax, "make_gloo_tcp_collectives", lambda **options: begun.append(options))
     monkeypatch.setattr(distributed.global_state, "client", object())
     monkeypatch.setattr(xla_bridge.xla_client, "make_cpu_client", lambda **options: None)
-    with pytest.raises(ArgumentError, match=r"cannot be kept to 127\.0\.0\.1 with this version of JAX"):
+    with pytest.raises(
+        ArgumentError, match=r"cannot be kept to 127\.0\.0\.1 with this version of JAX"
+    ):
         processes._require_here(2)
     monkeypatch.setattr(processes, "_here", type(processes._here)())
     processes._listen_here()

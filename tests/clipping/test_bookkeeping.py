@@ -1,4 +1,6 @@
-"""Book-keeping's rules: which leaf of u is tapped, which is materialised and why, and what that saves."""
+"""Book-keeping's rules: which leaf of u is tapped, which is materialised and why, and what that
+saves.
+"""
 
 import re
 
@@ -25,7 +27,9 @@ def explanation(loss, u, records, strategy="bookkeeping"):
 
 def score(value):
     """A scalar of ``value`` whose derivative differs at every entry."""
-    return jnp.sum(jnp.sin(value) * (1 + jnp.arange(value.size, dtype=value.dtype)).reshape(value.shape))
+    return jnp.sum(
+        jnp.sin(value) * (1 + jnp.arange(value.size, dtype=value.dtype)).reshape(value.shape)
+    )
 
 
 def scanned(kernel, x):
@@ -36,108 +40,310 @@ OUTER, GRAM, ROWS = "outer product", "Gram matrix", "rows"
 
 # construct: (loss, u, records, rule and reason of the leaf "w")
 TAPPED = {
-    "vector times matrix": (lambda u, x: score(x @ u["w"]), {"w": (6, 5)}, X, OUTER, "one place, 6 x 5"),
-    "matrix times vector": (lambda u, x: score(u["w"] @ x), {"w": (5, 6)}, X, OUTER, "one place, 6 x 5"),
-    "vector times vector": (lambda u, x: score(x @ u["w"]), {"w": (6,)}, X, OUTER, "one place, 6 x 1"),
-    "a leading axis of one": (lambda u, x: score(x[None] @ u["w"]), {"w": (6, 5)}, X, OUTER, "one place, 6 x 5"),
+    "vector times matrix": (
+        lambda u, x: score(x @ u["w"]),
+        {"w": (6, 5)},
+        X,
+        OUTER,
+        "one place, 6 x 5",
+    ),
+    "matrix times vector": (
+        lambda u, x: score(u["w"] @ x),
+        {"w": (5, 6)},
+        X,
+        OUTER,
+        "one place, 6 x 5",
+    ),
+    "vector times vector": (
+        lambda u, x: score(x @ u["w"]),
+        {"w": (6,)},
+        X,
+        OUTER,
+        "one place, 6 x 1",
+    ),
+    "a leading axis of one": (
+        lambda u, x: score(x[None] @ u["w"]),
+        {"w": (6, 5)},
+        X,
+        OUTER,
+        "one place, 6 x 5",
+    ),
     "places": (lambda u, x: score(x @ u["w"]), {"w": (6, 5)}, SERIES, GRAM, "2 places, 6 x 5"),
-    "places, kernel first": (lambda u, x: score(u["w"] @ x.T), {"w": (5, 6)}, SERIES, GRAM, "2 places, 6 x 5"),
+    "places, kernel first": (
+        lambda u, x: score(u["w"] @ x.T),
+        {"w": (5, 6)},
+        SERIES,
+        GRAM,
+        "2 places, 6 x 5",
+    ),
     "several contracted axes": (
-        lambda u, x: score(jnp.einsum("tp,ptd->d", x, u["w"])), {"w": (6, 2, 5)}, SERIES, OUTER, "one place, 12 x 5"
+        lambda u, x: score(jnp.einsum("tp,ptd->d", x, u["w"])),
+        {"w": (6, 2, 5)},
+        SERIES,
+        OUTER,
+        "one place, 12 x 5",
     ),
     "several output axes": (
-        lambda u, x: score(jnp.einsum("tp,hpd->htd", x, u["w"])), {"w": (3, 6, 4)}, SERIES, GRAM, "2 places, 6 x 12"
+        lambda u, x: score(jnp.einsum("tp,hpd->htd", x, u["w"])),
+        {"w": (3, 6, 4)},
+        SERIES,
+        GRAM,
+        "2 places, 6 x 12",
     ),
     "transpose": (lambda u, x: score(x @ u["w"].T), {"w": (5, 6)}, X, OUTER, "one place, 6 x 5"),
-    "reshape": (lambda u, x: score(x @ u["w"].reshape(6, 5)), {"w": (30,)}, X, OUTER, "one place, 6 x 5"),
-    "squeeze": (lambda u, x: score(x @ jnp.squeeze(u["w"], 1)), {"w": (6, 1, 5)}, X, OUTER, "one place, 6 x 5"),
-    "new axis": (lambda u, x: score(x @ u["w"][:, None]), {"w": (6,)}, X, OUTER, "one place, 6 x 1"),
+    "reshape": (
+        lambda u, x: score(x @ u["w"].reshape(6, 5)),
+        {"w": (30,)},
+        X,
+        OUTER,
+        "one place, 6 x 5",
+    ),
+    "squeeze": (
+        lambda u, x: score(x @ jnp.squeeze(u["w"], 1)),
+        {"w": (6, 1, 5)},
+        X,
+        OUTER,
+        "one place, 6 x 5",
+    ),
+    "new axis": (
+        lambda u, x: score(x @ u["w"][:, None]),
+        {"w": (6,)},
+        X,
+        OUTER,
+        "one place, 6 x 1",
+    ),
     "a chain of views": (
-        lambda u, x: score(x @ jnp.squeeze(u["w"].T.reshape(5, 6, 1), 2).T), {"w": (6, 5)}, X, OUTER, "one place, 6 x 5"
+        lambda u, x: score(x @ jnp.squeeze(u["w"].T.reshape(5, 6, 1), 2).T),
+        {"w": (6, 5)},
+        X,
+        OUTER,
+        "one place, 6 x 5",
     ),
-    "jit": (lambda u, x: score(jax.jit(jax.jit(jnp.matmul))(x, u["w"])), {"w": (6, 5)}, X, OUTER, "one place, 6 x 5"),
+    "jit": (
+        lambda u, x: score(jax.jit(jax.jit(jnp.matmul))(x, u["w"])),
+        {"w": (6, 5)},
+        X,
+        OUTER,
+        "one place, 6 x 5",
+    ),
     "remat": (
-        lambda u, x: score(jax.checkpoint(lambda w: jnp.tanh(x @ w))(u["w"])), {"w": (6, 5)}, X, OUTER, "one place, 6 x 5"
+        lambda u, x: score(jax.checkpoint(lambda w: jnp.tanh(x @ w))(u["w"])),
+        {"w": (6, 5)},
+        X,
+        OUTER,
+        "one place, 6 x 5",
     ),
-    "custom_jvp on its output": (lambda u, x: score(halved(x @ u["w"])), {"w": (6, 5)}, X, OUTER, "one place, 6 x 5"),
-    "custom_vjp on its output": (lambda u, x: score(tripled(x @ u["w"])), {"w": (6, 5)}, X, OUTER, "one place, 6 x 5"),
+    "custom_jvp on its output": (
+        lambda u, x: score(halved(x @ u["w"])),
+        {"w": (6, 5)},
+        X,
+        OUTER,
+        "one place, 6 x 5",
+    ),
+    "custom_vjp on its output": (
+        lambda u, x: score(tripled(x @ u["w"])),
+        {"w": (6, 5)},
+        X,
+        OUTER,
+        "one place, 6 x 5",
+    ),
     "an entrywise function": (
-        lambda u, x: score(x @ jnp.exp(u["w"])), {"w": (6, 5)}, X, OUTER, "one place, 6 x 5 after exp"
+        lambda u, x: score(x @ jnp.exp(u["w"])),
+        {"w": (6, 5)},
+        X,
+        OUTER,
+        "one place, 6 x 5 after exp",
     ),
     "a broadcast": (
-        lambda u, x: score(x @ jnp.broadcast_to(u["w"], (6, 5))), {"w": (5,)}, X, OUTER,
+        lambda u, x: score(x @ jnp.broadcast_to(u["w"], (6, 5))),
+        {"w": (5,)},
+        X,
+        OUTER,
         "one place, 1 x 5 after broadcast_in_dim",
     ),
     "a product of leaves": (
-        lambda u, x: score(x @ (u["w"] @ u["v"])), {"w": (6, 5), "v": (5, 2)}, X, OUTER,
+        lambda u, x: score(x @ (u["w"] @ u["v"])),
+        {"w": (6, 5), "v": (5, 2)},
+        X,
+        OUTER,
         "one place, 6 x 5 after dot_general",
     ),
     "one row": (lambda u, token: score(u["w"][token]), {"w": (7, 3)}, TOKEN, ROWS, "1 of 7 rows"),
-    "one row, with an axis of one": (lambda u, t: score(u["w"][t[None]]), {"w": (7, 3)}, TOKEN, ROWS, "1 of 7 rows"),
+    "one row, with an axis of one": (
+        lambda u, t: score(u["w"][t[None]]),
+        {"w": (7, 3)},
+        TOKEN,
+        ROWS,
+        "1 of 7 rows",
+    ),
     "rows": (lambda u, tokens: score(u["w"][tokens]), {"w": (7, 3)}, TOKENS, ROWS, "2 of 7 rows"),
-    "rows by jnp.take": (lambda u, t: score(jnp.take(u["w"], t, axis=0)), {"w": (7, 3)}, TOKENS, ROWS, "2 of 7 rows"),
-    "rows of a vector": (lambda u, tokens: score(u["w"][tokens]), {"w": (9,)}, TOKENS, ROWS, "2 of 9 rows"),
-    "rows of a deeper table": (lambda u, t: score(u["w"][t]), {"w": (7, 3, 2)}, TOKENS, ROWS, "2 of 7 rows"),
-}  # fmt: skip
+    "rows by jnp.take": (
+        lambda u, t: score(jnp.take(u["w"], t, axis=0)),
+        {"w": (7, 3)},
+        TOKENS,
+        ROWS,
+        "2 of 7 rows",
+    ),
+    "rows of a vector": (
+        lambda u, tokens: score(u["w"][tokens]),
+        {"w": (9,)},
+        TOKENS,
+        ROWS,
+        "2 of 9 rows",
+    ),
+    "rows of a deeper table": (
+        lambda u, t: score(u["w"][t]),
+        {"w": (7, 3, 2)},
+        TOKENS,
+        ROWS,
+        "2 of 7 rows",
+    ),
+}
 
 # leaves that enter more than once, and places that are many
 MORE = {
-    "used twice": (lambda u, x: score(x @ u["w"]) + score(x @ u["w"].T), {"w": (6, 6)}, X, GRAM, "2 uses, 2 places, 6 x 6"),
+    "used twice": (
+        lambda u, x: score(x @ u["w"]) + score(x @ u["w"].T),
+        {"w": (6, 6)},
+        X,
+        GRAM,
+        "2 uses, 2 places, 6 x 6",
+    ),
     "two layers with one kernel": (
-        lambda u, x: score(jnp.tanh(x @ u["w"]) @ u["w"]), {"w": (6, 6)}, X, GRAM, "2 uses, 2 places, 6 x 6"
+        lambda u, x: score(jnp.tanh(x @ u["w"]) @ u["w"]),
+        {"w": (6, 6)},
+        X,
+        GRAM,
+        "2 uses, 2 places, 6 x 6",
     ),
     "tied embedding": (
-        lambda u, t: score(jnp.tanh(u["w"][t]) @ u["w"].T), {"w": (17, 3)}, TOKENS, GRAM, "2 uses, 4 places, 17 x 3"
+        lambda u, t: score(jnp.tanh(u["w"][t]) @ u["w"].T),
+        {"w": (17, 3)},
+        TOKENS,
+        GRAM,
+        "2 uses, 4 places, 17 x 3",
     ),
-    "into scan": (lambda u, x: score(scanned(u["w"], x)), {"w": (6, 6)}, X, GRAM, "2 places, 6 x 6"),
+    "into scan": (
+        lambda u, x: score(scanned(u["w"], x)),
+        {"w": (6, 6)},
+        X,
+        GRAM,
+        "2 places, 6 x 6",
+    ),
     "a product for each place": (
-        lambda u, x: score(jnp.einsum("tp,tpd->td", x, u["w"])), {"w": (2, 6, 5)}, SERIES, OUTER,
+        lambda u, x: score(jnp.einsum("tp,tpd->td", x, u["w"])),
+        {"w": (2, 6, 5)},
+        SERIES,
+        OUTER,
         "2 apart, one place, 6 x 5",
     ),
     "many places": (
-        lambda u, x: score(x.reshape(6, 2) @ u["w"]), {"w": (2, 5)}, SERIES, "instantiated", "6 places, 2 x 5"
+        lambda u, x: score(x.reshape(6, 2) @ u["w"]),
+        {"w": (2, 5)},
+        SERIES,
+        "instantiated",
+        "6 places, 2 x 5",
     ),
-}  # fmt: skip
+}
 
 MATERIALISED = {
     "used twice by one product": (
-        lambda u, x: score(u["w"] @ u["w"]) * x[0], {"w": (6, 6)}, X, "used 2 times, meets itself"
+        lambda u, x: score(u["w"] @ u["w"]) * x[0],
+        {"w": (6, 6)},
+        X,
+        "used 2 times, meets itself",
     ),
     "used twice after one view": (
-        lambda u, x: (lambda v: score(x @ v) + jnp.sum(v))(u["w"].T), {"w": (5, 6)}, X, "used 2 times, enters reduce_sum"
+        lambda u, x: (lambda v: score(x @ v) + jnp.sum(v))(u["w"].T),
+        {"w": (5, 6)},
+        X,
+        "used 2 times, enters reduce_sum",
     ),
     "a penalty besides": (
-        lambda u, x: score(x @ u["w"]) + jnp.sum(u["w"] ** 2), {"w": (6, 5)}, X, "used 2 times, enters integer_pow"
+        lambda u, x: score(x @ u["w"]) + jnp.sum(u["w"] ** 2),
+        {"w": (6, 5)},
+        X,
+        "used 2 times, enters integer_pow",
     ),
     "tied embedding of few rows": (
-        lambda u, t: score(jnp.tanh(u["w"][t]) @ u["w"].T), {"w": (7, 3)}, TOKENS, "cheaper: 2 uses, 4 places, 7 x 3"
+        lambda u, t: score(jnp.tanh(u["w"][t]) @ u["w"].T),
+        {"w": (7, 3)},
+        TOKENS,
+        "cheaper: 2 uses, 4 places, 7 x 3",
     ),
-    "into custom_vjp": (lambda u, x: score(x @ tripled(u["w"])), {"w": (6, 5)}, X, "enters custom_vjp_call"),
-    "into custom_jvp": (lambda u, x: score(x @ halved(u["w"])), {"w": (6, 5)}, X, "enters custom_jvp_call"),
+    "into custom_vjp": (
+        lambda u, x: score(x @ tripled(u["w"])),
+        {"w": (6, 5)},
+        X,
+        "enters custom_vjp_call",
+    ),
+    "into custom_jvp": (
+        lambda u, x: score(x @ halved(u["w"])),
+        {"w": (6, 5)},
+        X,
+        "enters custom_jvp_call",
+    ),
     "carried by scan": (
-        lambda u, x: score(x @ jax.lax.scan(lambda w, _: (0.5 * w, None), u["w"], None, length=2)[0]), {"w": (6, 5)}, X,
+        lambda u, x: score(
+            x @ jax.lax.scan(lambda w, _: (0.5 * w, None), u["w"], None, length=2)[0]
+        ),
+        {"w": (6, 5)},
+        X,
         "is what scan carries",
     ),
     "into cond": (
-        lambda u, x: score(jax.lax.cond(x[0] > 0, lambda: x @ u["w"], lambda: 2 * x @ u["w"])), {"w": (6, 5)}, X,
+        lambda u, x: score(jax.lax.cond(x[0] > 0, lambda: x @ u["w"], lambda: 2 * x @ u["w"])),
+        {"w": (6, 5)},
+        X,
         "enters cond",
     ),
     "two sums over the same entries": (
-        lambda u, x: score(x @ u["w"]) + score(x[:5] @ u["w"][:5]), {"w": (6, 5)}, X, "its 2 uses share some of its entries"
+        lambda u, x: score(x @ u["w"]) + score(x[:5] @ u["w"][:5]),
+        {"w": (6, 5)},
+        X,
+        "its 2 uses share some of its entries",
     ),
-    "sums along an axis": (lambda u, x: score(x @ jnp.cumsum(u["w"], 0)), {"w": (6, 5)}, X, "enters cumsum"),
-    "entries that are sorted": (lambda u, x: score(x @ jnp.sort(u["w"], 0)), {"w": (6, 5)}, X, "enters sort"),
+    "sums along an axis": (
+        lambda u, x: score(x @ jnp.cumsum(u["w"], 0)),
+        {"w": (6, 5)},
+        X,
+        "enters cumsum",
+    ),
+    "entries that are sorted": (
+        lambda u, x: score(x @ jnp.sort(u["w"], 0)),
+        {"w": (6, 5)},
+        X,
+        "enters sort",
+    ),
     "a bias": (lambda u, x: score(x + u["w"]), {"w": (6,)}, X, "enters add"),
-    "many rows": (lambda u, tokens: score(u["w"][tokens]), {"w": (2, 2)}, TOKENS, "cheaper: 2 of 2 rows"),
-    "no places": (lambda u, x: score(x[:0] @ u["w"]) + score(x), {"w": (6, 5)}, SERIES, "it meets nothing: 0 places"),
-    "no rows": (lambda u, tokens: score(u["w"][tokens[:0]]) + 1.0, {"w": (7, 2)}, TOKENS, "the loss does not depend on it"),
+    "many rows": (
+        lambda u, tokens: score(u["w"][tokens]),
+        {"w": (2, 2)},
+        TOKENS,
+        "cheaper: 2 of 2 rows",
+    ),
+    "no places": (
+        lambda u, x: score(x[:0] @ u["w"]) + score(x),
+        {"w": (6, 5)},
+        SERIES,
+        "it meets nothing: 0 places",
+    ),
+    "no rows": (
+        lambda u, tokens: score(u["w"][tokens[:0]]) + 1.0,
+        {"w": (7, 2)},
+        TOKENS,
+        "the loss does not depend on it",
+    ),
     "columns": (lambda u, tokens: score(u["w"][:, tokens]), {"w": (7, 9)}, TOKENS, "enters gather"),
     "the loss itself": (lambda u, x: u["w"], {"w": ()}, X, "is the loss itself"),
     "unused": (lambda u, x: score(x), {"w": (6, 5)}, X, "the loss does not depend on it"),
     "used by what the loss drops": (
-        lambda u, x: (score(x), x @ u["w"])[0], {"w": (6, 5)}, X, "the loss does not depend on it"
+        lambda u, x: (score(x), x @ u["w"])[0],
+        {"w": (6, 5)},
+        X,
+        "the loss does not depend on it",
     ),
-}  # fmt: skip
+}
 
 
 def shapes(u):
@@ -147,7 +353,9 @@ def shapes(u):
 def made(u, records, seed=0):
     """Arrays of these shapes; tokens of one record may repeat."""
     random = np.random.default_rng(seed)
-    values = {name: jnp.asarray(random.normal(size=shape), jnp.float32) for name, shape in u.items()}
+    values = {
+        name: jnp.asarray(random.normal(size=shape), jnp.float32) for name, shape in u.items()
+    }
     if records.dtype == jnp.int32:
         tokens = random.integers(0, next(iter(u.values()))[0], records.shape, np.int32)
         if records.ndim == 2:
@@ -164,16 +372,25 @@ def assert_like_materialised(loss, u, records):
     def solve(values, arrays):
         gradients = jax.vmap(jax.grad(loss), (None, 0))(values, arrays)
         # a clip between the norms, so that some records are clipped
-        norms = jnp.sqrt(sum(jnp.sum(leaf.reshape(SIZE, -1) ** 2, axis=1) for leaf in jax.tree.leaves(gradients)))
+        norms = jnp.sqrt(
+            sum(jnp.sum(leaf.reshape(SIZE, -1) ** 2, axis=1) for leaf in jax.tree.leaves(gradients))
+        )
         clip = jnp.median(norms)
-        return gradients, norms, clip, clipped_sum(loss, values, arrays, jnp.ones(SIZE, bool), clip, "bookkeeping")
+        return (
+            gradients,
+            norms,
+            clip,
+            clipped_sum(loss, values, arrays, jnp.ones(SIZE, bool), clip, "bookkeeping"),
+        )
 
     gradients, norms, clip, (total, ours) = jax.tree.map(np.asarray, solve(values, arrays))
     np.testing.assert_allclose(ours, norms, rtol=1e-5, atol=1e-15)
     factors = np.minimum(1, clip / np.maximum(norms, 1e-30))
     for name, leaf in gradients.items():
         expected = np.tensordot(factors, leaf, 1)
-        np.testing.assert_allclose(total[name], expected, rtol=0, atol=1e-5 * max(np.max(np.abs(expected)), 1e-30))
+        np.testing.assert_allclose(
+            total[name], expected, rtol=0, atol=1e-5 * max(np.max(np.abs(expected)), 1e-30)
+        )
 
 
 @pytest.mark.parametrize("construct", some_of([*TAPPED, *MORE], 3))
@@ -199,19 +416,29 @@ def test_two_leaves_that_meet_each_other_are_materialised():
     def loss(u, x):
         return score(x @ jnp.einsum("hpc,hcd->hpd", u["a"], u["b"])[0])
 
-    assert [row.reason for row in explanation(loss, shapes(u), X).rows] == ["meets another leaf"] * 2
+    assert [row.reason for row in explanation(loss, shapes(u), X).rows] == [
+        "meets another leaf"
+    ] * 2
     assert_like_materialised(loss, u, X)
 
 
 def test_every_leaf_has_a_rule_of_its_own():
     """A look-up, two layers and their biases, one of which scales as well."""
-    u = {"table": (9, 6), "first": (6, 5), "first_bias": (5,), "second": (3, 5), "second_bias": (3,)}
+    u = {
+        "table": (9, 6),
+        "first": (6, 5),
+        "first_bias": (5,),
+        "second": (3, 5),
+        "second_bias": (3,),
+    }
 
     def loss(u, token):
         hidden = jax.nn.relu(u["table"][token] @ u["first"] + u["first_bias"])
         return score(u["second"] @ hidden * u["second_bias"] + u["second_bias"])
 
-    rules = {row.leaf[2:-2]: (row.rule, row.reason) for row in explanation(loss, shapes(u), TOKEN).rows}
+    rules = {
+        row.leaf[2:-2]: (row.rule, row.reason) for row in explanation(loss, shapes(u), TOKEN).rows
+    }
     assert rules == {
         "table": ("rows", "1 of 9 rows"),
         "first": ("outer product", "one place, 6 x 5"),
@@ -225,7 +452,9 @@ def test_every_leaf_has_a_rule_of_its_own():
 def test_the_plan_has_a_tap_for_each_tapped_leaf():
     u = {"bias": (5,), "kernel": (6, 5)}
     plan = bookkeeping.plan(
-        lambda u, x: score(x @ u["kernel"] + u["bias"]), shapes(u), jax.ShapeDtypeStruct((6,), jnp.float32)
+        lambda u, x: score(x @ u["kernel"] + u["bias"]),
+        shapes(u),
+        jax.ShapeDtypeStruct((6,), jnp.float32),
     )
     assert plan.num_leaves == 2
     assert [row.rule for row in plan.rules] == ["materialised", "outer product"]
@@ -233,26 +462,43 @@ def test_the_plan_has_a_tap_for_each_tapped_leaf():
     assert [group.rule for group in plan.taps[1]] == ["outer product"]
 
 
-@pytest.mark.parametrize("name", some_of(["vae", "vae numpyro.module", "vae flax_module", "vae nnx_module"], 2))
+@pytest.mark.parametrize(
+    "name", some_of(["vae", "vae numpyro.module", "vae flax_module", "vae nnx_module"], 2)
+)
 def test_networks_of_any_library_are_tapped(name):
-    """NumPyro shows the model one record with a leading axis of one, and every library keeps kernels in its own way."""
+    """NumPyro shows the model one record with a leading axis of one, and every library keeps
+    kernels in its own way.
+    """
     seen, records = zoo.split_case(name), zoo.ZOO[name].records()
     u, _ = jax.eval_shape(seen.release_point, seen.initial, jax.random.key(0))
     keys = jax.random.split(jax.random.key(0), zoo.NUM_RECORDS)
     mask = np.ones(zoo.NUM_RECORDS, bool)
-    rows = clipped_sum(lambda u, drawn: seen.record_loss(u, *drawn), u, (records, keys), mask, 1.0, explain=True).rows
-    assert sorted(row.shape for row in rows if row.rule == "outer product") == [(2, 4), (4, 4), (4, 5), (5, 4)]
-    assert all(row.rule == "materialised" and len(row.shape) == 1 for row in rows if row.rule != "outer product")
+    rows = clipped_sum(
+        lambda u, drawn: seen.record_loss(u, *drawn), u, (records, keys), mask, 1.0, explain=True
+    ).rows
+    assert sorted(row.shape for row in rows if row.rule == "outer product") == [
+        (2, 4),
+        (4, 4),
+        (4, 5),
+        (5, 4),
+    ]
+    assert all(
+        row.rule == "materialised" and len(row.shape) == 1
+        for row in rows
+        if row.rule != "outer product"
+    )
 
 
-# --- derivatives that a function brings of its own --------------------------------------------------------------------
+# --- derivatives that a function brings of its own ------------------------------------------------
 
 
 @pytest.mark.parametrize("strategy", ["bookkeeping", "vmap", "loop"])
 @pytest.mark.parametrize(("function", "factor"), some_of([(tripled, 3.0), (halved, 0.5)]))
 @pytest.mark.parametrize("inside", [False, True])
 def test_a_custom_derivative_is_kept_to_the_letter(strategy, function, factor, inside):
-    """Around the kernel, and around the whole product, where a tap inside would see ordinary differentiation."""
+    """Around the kernel, and around the whole product, where a tap inside would see ordinary
+    differentiation.
+    """
     x = jnp.arange(1.0, 7.0, dtype=jnp.float32).reshape(1, 6)
 
     def loss(kernel, x):
@@ -266,13 +512,18 @@ def test_a_custom_derivative_is_kept_to_the_letter(strategy, function, factor, i
 
 
 def test_a_product_inside_a_custom_derivative_is_not_tapped():
-    """Here kernel and record enter together, and the derivative has nothing to do with the product."""
+    """Here kernel and record enter together, and the derivative has nothing to do with
+    the product.
+    """
 
     @jax.custom_vjp
     def product(kernel, x):
         return x @ kernel
 
-    product.defvjp(lambda kernel, x: (x @ kernel, (kernel, x)), lambda saved, g: (7 * saved[0], jnp.zeros_like(saved[1])))
+    product.defvjp(
+        lambda kernel, x: (x @ kernel, (kernel, x)),
+        lambda saved, g: (7 * saved[0], jnp.zeros_like(saved[1])),
+    )
 
     def loss(u, x):
         return jnp.sum(product(u["w"], x))
@@ -286,20 +537,30 @@ def test_a_product_inside_a_custom_derivative_is_not_tapped():
 
 @pytest.mark.thorough
 def test_rows_outside_the_table_are_treated_as_jax_treats_them():
-    """Reading beyond the end takes the last row, or fills with NaN, and their derivatives differ."""
+    """Reading beyond the end takes the last row, or fills with NaN, and their
+    derivatives differ.
+    """
     table, tokens = jnp.ones((5, 2)), np.array([0, -1, 7, 4, -9], np.int32)
     for mode in ("clip", "fill", "wrap"):
 
         def loss(u, token, mode=mode):
             return score(jnp.nan_to_num(jnp.take(u, token, axis=0, mode=mode), nan=2.0))
 
-        results = [clipped_sum(loss, table, tokens, np.ones(5, bool), 1e6, strategy) for strategy in ("bookkeeping", "vmap")]
+        results = [
+            clipped_sum(loss, table, tokens, np.ones(5, bool), 1e6, strategy)
+            for strategy in ("bookkeeping", "vmap")
+        ]
         np.testing.assert_allclose(results[0][0], results[1][0], rtol=1e-5, err_msg=mode)
-        np.testing.assert_allclose(results[0][1], results[1][1], rtol=1e-5, atol=1e-15, err_msg=mode)
-        assert clipped_sum(loss, table, tokens, np.ones(5, bool), 1.0, explain=True).rows[0].rule == "rows"
+        np.testing.assert_allclose(
+            results[0][1], results[1][1], rtol=1e-5, atol=1e-15, err_msg=mode
+        )
+        assert (
+            clipped_sum(loss, table, tokens, np.ones(5, bool), 1.0, explain=True).rows[0].rule
+            == "rows"
+        )
 
 
-# --- the table --------------------------------------------------------------------------------------------------------
+# --- the table ------------------------------------------------------------------------------------
 
 
 U = {"bias": (5,), "kernel": (600, 5)}
@@ -311,11 +572,16 @@ def affine(u, x):
 
 
 def test_bytes_are_those_of_the_minibatch():
-    """A bias is held as it is, a kernel as its inputs and the gradient at its outputs; vmap holds both whole."""
+    """A bias is held as it is, a kernel as its inputs and the gradient at its outputs; vmap holds
+    both whole.
+    """
     held = {row.leaf: row.bytes for row in explanation(affine, shapes(U), WIDE).rows}
     assert held == {"['bias']": SIZE * 5 * 4, "['kernel']": SIZE * (600 + 5) * 4}
     table = explanation(affine, shapes(U), WIDE, "vmap")
-    assert {row.leaf: row.bytes for row in table.rows} == {"['bias']": SIZE * 5 * 4, "['kernel']": SIZE * 600 * 5 * 4}
+    assert {row.leaf: row.bytes for row in table.rows} == {
+        "['bias']": SIZE * 5 * 4,
+        "['kernel']": SIZE * 600 * 5 * 4,
+    }
     assert table.bytes == SIZE * 605 * 5 * 4 - SIZE * 4 * 20
     assert explanation(affine, shapes(U), WIDE, "loop").bytes == table.bytes // SIZE
 
@@ -331,7 +597,9 @@ def test_the_printed_table_has_a_line_for_each_leaf():
     ]
     for heading, *column in zip(*cells, strict=True):  # one under the other
         place = lines[1].index(heading)
-        assert all(line[place:].startswith(cell) for line, cell in zip(lines[2:], column, strict=True))
+        assert all(
+            line[place:].startswith(cell) for line, cell in zip(lines[2:], column, strict=True)
+        )
 
 
 def test_gathered_matrices_have_advice():
@@ -365,16 +633,31 @@ def test_what_to_write_for_a_large_leaf_is_below_the_table(prepare, said):
 
 def test_auto_says_which_strategy_it_takes():
     assert explanation(affine, shapes(U), WIDE, "auto").strategy == "bookkeeping"
-    assert explanation(lambda u, x: score(x[:5] + u["bias"]), shapes(U), WIDE, "auto").strategy == "vmap"
+    assert (
+        explanation(lambda u, x: score(x[:5] + u["bias"]), shapes(U), WIDE, "auto").strategy
+        == "vmap"
+    )
 
 
-# --- memory -----------------------------------------------------------------------------------------------------------
+# --- memory ---------------------------------------------------------------------------------------
 
 ROOM = 128  # records
 LARGE = {
-    "outer product": (lambda u, x: score(jnp.tanh(x @ u)), (512, 256), jax.ShapeDtypeStruct((ROOM, 512), jnp.float32)),
-    "Gram matrix": (lambda u, x: score(jnp.tanh(x @ u)), (512, 256), jax.ShapeDtypeStruct((ROOM, 4, 512), jnp.float32)),
-    "rows": (lambda u, tokens: score(jnp.tanh(u[tokens])), (4096, 32), jax.ShapeDtypeStruct((ROOM, 8), jnp.int32)),
+    "outer product": (
+        lambda u, x: score(jnp.tanh(x @ u)),
+        (512, 256),
+        jax.ShapeDtypeStruct((ROOM, 512), jnp.float32),
+    ),
+    "Gram matrix": (
+        lambda u, x: score(jnp.tanh(x @ u)),
+        (512, 256),
+        jax.ShapeDtypeStruct((ROOM, 4, 512), jnp.float32),
+    ),
+    "rows": (
+        lambda u, tokens: score(jnp.tanh(u[tokens])),
+        (4096, 32),
+        jax.ShapeDtypeStruct((ROOM, 8), jnp.int32),
+    ),
 }
 
 
@@ -390,9 +673,16 @@ def temporary_bytes(loss, u, records, strategy):
 
 @pytest.mark.parametrize("rule", some_of(list(LARGE), 3))
 def test_tapped_leaves_take_no_room_for_each_record(rule):
-    """vmap holds minibatch x parameters, which shows that the measure sees it; book-keeping not a tenth of that."""
+    """vmap holds minibatch x parameters, which shows that the measure sees it; book-keeping not a
+    tenth of that.
+    """
     loss, u, records = LARGE[rule]
     every_gradient = ROOM * np.prod(u) * 4
-    assert clipped_sum(loss, jnp.zeros(u), records, np.ones(ROOM, bool), 1.0, explain=True).rows[0].rule == rule
+    assert (
+        clipped_sum(loss, jnp.zeros(u), records, np.ones(ROOM, bool), 1.0, explain=True)
+        .rows[0]
+        .rule
+        == rule
+    )
     assert temporary_bytes(loss, u, records, "vmap") >= every_gradient
     assert temporary_bytes(loss, u, records, "bookkeeping") < every_gradient / 10

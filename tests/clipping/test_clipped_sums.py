@@ -40,7 +40,9 @@ def contribution(records, mask, clip, place):
 
 
 def rounding(records, clip):
-    """What adding up float32 numbers in another order may change: a few units in the last place of each entry."""
+    """What adding up float32 numbers in another order may change: a few units in the last place of
+    each entry.
+    """
     return 4 * len(records) * clip * np.finfo(np.float32).eps
 
 
@@ -56,7 +58,9 @@ def test_no_contribution_exceeds_the_clipping_norm(records, clip):
 def test_no_contribution_exceeds_the_clipping_norm_in_many_dimensions(size):
     """Rounding grows with the number of terms; equal ones round the same way every time."""
     random = np.random.default_rng(0)
-    gradients = [random.normal(size=size)] + [np.full(size, value) for value in random.uniform(0.5, 2, 15)]
+    gradients = [random.normal(size=size)] + [
+        np.full(size, value) for value in random.uniform(0.5, 2, 15)
+    ]
     for gradient in gradients:
         longer = (10 * gradient / np.linalg.norm(gradient)).astype(np.float32)
         total = clipped(longer[None], np.ones(1, bool), 1.0)
@@ -76,7 +80,9 @@ def test_no_contribution_exceeds_the_clipping_norm_in_half_precision(dtype):
 def test_no_contribution_exceeds_an_extreme_clipping_norm(clip):
     for size in (1e-25, 1e-21, 1e-16, 1e-12, 1.0, 1e15):
         records = np.full((1, 3), size, np.float32)
-        assert np.linalg.norm(np.asarray(clipped(records, np.ones(1, bool), clip), np.float64)) <= clip
+        assert (
+            np.linalg.norm(np.asarray(clipped(records, np.ones(1, bool), clip), np.float64)) <= clip
+        )
 
 
 @given(ANYTHING, MASKS, CLIPS, st.integers(0, SIZE - 1))
@@ -85,7 +91,9 @@ def test_adding_or_removing_one_record_moves_the_sum_by_at_most_clip(records, ma
     mask[place] = True
     without = mask.copy()
     without[place] = False
-    moved = np.asarray(clipped(records, mask, clip), np.float64) - np.asarray(clipped(records, without, clip), np.float64)
+    moved = np.asarray(clipped(records, mask, clip), np.float64) - np.asarray(
+        clipped(records, without, clip), np.float64
+    )
     assert np.linalg.norm(moved) <= clip + rounding(records, clip)
 
 
@@ -93,7 +101,9 @@ def test_adding_or_removing_one_record_moves_the_sum_by_at_most_clip(records, ma
 @properties
 def test_sum_is_the_sum_of_contributions(records, mask, clip):
     separate = sum(contribution(records, mask, clip, place) for place in range(SIZE))
-    np.testing.assert_allclose(clipped(records, mask, clip), separate, atol=rounding(records, clip), rtol=0)
+    np.testing.assert_allclose(
+        clipped(records, mask, clip), separate, atol=rounding(records, clip), rtol=0
+    )
 
 
 @given(ORDINARY, MASKS, CLIPS, st.permutations(range(SIZE)))
@@ -101,7 +111,9 @@ def test_sum_is_the_sum_of_contributions(records, mask, clip):
 def test_order_of_records_does_not_matter(records, mask, clip, order):
     order = np.array(order)
     shuffled = clipped(records[order], mask[order], clip)
-    np.testing.assert_allclose(shuffled, clipped(records, mask, clip), atol=rounding(records, clip), rtol=0)
+    np.testing.assert_allclose(
+        shuffled, clipped(records, mask, clip), atol=rounding(records, clip), rtol=0
+    )
 
 
 @given(ANYTHING, ANYTHING, MASKS, CLIPS)
@@ -138,7 +150,9 @@ def test_infinite_clip_switches_clipping_off(records):
 def test_a_record_without_a_finite_gradient_contributes_zero(bad):
     records = np.ones((SIZE, WIDTH), np.float32)
     records[2, 1] = bad
-    np.testing.assert_array_equal(contribution(records, np.ones(SIZE, bool), 1.0, 2), np.zeros(WIDTH))
+    np.testing.assert_array_equal(
+        contribution(records, np.ones(SIZE, bool), 1.0, 2), np.zeros(WIDTH)
+    )
     total = np.linalg.norm(np.asarray(clipped(records, np.ones(SIZE, bool), 1.0)))
     assert total == pytest.approx(SIZE - 1, rel=1e-5)
 
@@ -149,7 +163,9 @@ def test_empty_minibatch_gives_zeros():
 
 
 def test_norm_spans_all_leaves_of_a_tree():
-    """3, 4 and 12 in three leaves make 13, so one clipped record has norm C over all leaves together."""
+    """3, 4 and 12 in three leaves make 13, so one clipped record has norm C over all leaves
+    together.
+    """
     u = {"a": jnp.zeros(2), "b": (jnp.zeros((1, 1)), jnp.zeros(()))}
     records = {
         "a": np.array([[3.0, 0.0]], np.float32),
@@ -178,7 +194,9 @@ def test_norms_are_those_before_clipping():
 @settings(examples(20), derandomize=True)
 def test_jit_equals_eager(records, mask, clip):
     eager, _ = clipped_sum(linear, jnp.zeros(WIDTH), records, mask, clip)
-    np.testing.assert_allclose(clipped(records, mask, clip), eager, atol=rounding(records, clip), rtol=1e-6)
+    np.testing.assert_allclose(
+        clipped(records, mask, clip), eager, atol=rounding(records, clip), rtol=1e-6
+    )
 
 
 def test_a_nonlinear_loss_is_differentiated_at_u():
@@ -211,17 +229,21 @@ def test_scan_and_vmap_over_u_agree_with_single_calls():
 
 def test_an_unknown_strategy_is_named():
     with pytest.raises(ArgumentError, match="strategy='ghost'"):
-        clipped_sum(linear, jnp.zeros(WIDTH), np.zeros((1, WIDTH)), np.ones(1, bool), 1.0, strategy="ghost")
+        clipped_sum(
+            linear, jnp.zeros(WIDTH), np.zeros((1, WIDTH)), np.ones(1, bool), 1.0, strategy="ghost"
+        )
 
 
 @pytest.mark.parametrize("clip", [0.0, -1.0, math.nan, 1e-30])
 def test_an_unusable_clip_is_named(clip):
     """NaN would switch clipping off in silence, and squares of float32 underflow beside 1e-30."""
     with pytest.raises(ArgumentError, match="clip="):
-        clipped_sum(linear, jnp.zeros(WIDTH), np.zeros((1, WIDTH), np.float32), np.ones(1, bool), clip)
+        clipped_sum(
+            linear, jnp.zeros(WIDTH), np.zeros((1, WIDTH), np.float32), np.ones(1, bool), clip
+        )
 
 
-# --- other ways of clipping -------------------------------------------------------------------------------------------
+# --- other ways of clipping -----------------------------------------------------------------------
 
 
 def two_leaves(u, record):
@@ -231,9 +253,15 @@ def two_leaves(u, record):
 
 @partial(jax.jit, static_argnums=(2, 3, 4))
 def clipped_leaves(records, mask, clip, clipping, strategy="vmap"):
-    return clipped_sum(two_leaves, {"a": jnp.zeros(2), "b": jnp.zeros(2)}, records, mask, clip, strategy, clipping=clipping)[
-        0
-    ]
+    return clipped_sum(
+        two_leaves,
+        {"a": jnp.zeros(2), "b": jnp.zeros(2)},
+        records,
+        mask,
+        clip,
+        strategy,
+        clipping=clipping,
+    )[0]
 
 
 @given(ANYTHING, CLIPS, st.sampled_from(["automatic", "per_leaf"]))
@@ -250,8 +278,13 @@ def test_no_contribution_exceeds_the_clipping_norm_however_it_is_clipped(records
 
 @pytest.mark.parametrize("strategy", ["bookkeeping", "vmap", "loop"])
 def test_automatic_clipping_is_division_by_the_norm_and_a_hundredth(strategy):
-    records = np.random.default_rng(0).normal(size=(SIZE, WIDTH)).astype(np.float32) * 10.0 ** np.arange(-4, 1)[:, None]
-    total = clipped_leaves(records.astype(np.float32), np.ones(SIZE, bool), 2.0, "automatic", strategy)
+    records = (
+        np.random.default_rng(0).normal(size=(SIZE, WIDTH)).astype(np.float32)
+        * 10.0 ** np.arange(-4, 1)[:, None]
+    )
+    total = clipped_leaves(
+        records.astype(np.float32), np.ones(SIZE, bool), 2.0, "automatic", strategy
+    )
     expected = sum(2 * record / (np.linalg.norm(record) + 0.01) for record in records)
     np.testing.assert_allclose(np.concatenate([total["a"], total["b"]]), expected, rtol=2e-5)
 
@@ -276,5 +309,11 @@ def test_clipping_per_leaf_gives_each_its_share_of_the_norm(strategy):
 )
 def test_ways_of_clipping_that_cannot_be_are_named(argument, options):
     with pytest.raises(ArgumentError, match=f"{argument}=") as refusal:
-        clipped_sum(linear, jnp.zeros(WIDTH), np.zeros((1, WIDTH)), np.ones(1, bool), **{"clip": 1.0, **options})
+        clipped_sum(
+            linear,
+            jnp.zeros(WIDTH),
+            np.zeros((1, WIDTH)),
+            np.ones(1, bool),
+            **{"clip": 1.0, **options},
+        )
     assert refusal.value.argument == argument

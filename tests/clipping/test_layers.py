@@ -1,7 +1,8 @@
 """Book-keeping on every kind of layer: the rule that is found, and that it gives what vmap gives.
 
-A case is a loss of one record, u, the record's shape and the rules expected for the leaves that are kernels or tables. The
-same cases are solved in double precision, where an error in a formula cannot hide behind rounding.
+A case is a loss of one record, u, the record's shape and the rules expected for the leaves that are
+kernels or tables. The same cases are solved in double precision, where an error in a formula cannot
+hide behind rounding.
 """
 
 import functools
@@ -13,11 +14,22 @@ import pytest
 from jax import lax
 
 from tests.conftest import some_of
-from tests.layers import FORMED, GRAM, MATERIALISED, OUTER, ROWS, SIZE, Case, compared, explained, score
+from tests.layers import (
+    FORMED,
+    GRAM,
+    MATERIALISED,
+    OUTER,
+    ROWS,
+    SIZE,
+    Case,
+    compared,
+    explained,
+    score,
+)
 from workbench._validate import ArgumentError
 from workbench.clipping import clipped_sum
 
-# --- convolutions -----------------------------------------------------------------------------------------------------
+# --- convolutions ---------------------------------------------------------------------------------
 
 
 def convolution(spec, **options):
@@ -48,18 +60,26 @@ CONVOLUTIONS = {
     "no padding": conv(PLANE, (3, 3, 2, 4), (4, 5, 2), FORMED, padding="VALID"),
     "uneven padding": conv(PLANE, (3, 3, 2, 2), (4, 3, 2), FORMED, padding=((2, 0), (1, 3))),
     "cut edges": conv(PLANE, (2, 2, 2, 2), (6, 6, 2), FORMED, padding=((-1, 0), (0, -2))),
-    "dilated kernel": conv(PLANE, (3, 2, 2, 4), (7, 5, 2), FORMED, padding="VALID", rhs_dilation=(2, 3)),
-    "transposed convolution": conv(PLANE, (3, 2, 2, 4), (3, 3, 2), FORMED, padding=((1, 2), (1, 1)), lhs_dilation=(2, 2)),
+    "dilated kernel": conv(
+        PLANE, (3, 2, 2, 4), (7, 5, 2), FORMED, padding="VALID", rhs_dilation=(2, 3)
+    ),
+    "transposed convolution": conv(
+        PLANE, (3, 2, 2, 4), (3, 3, 2), FORMED, padding=((1, 2), (1, 1)), lhs_dilation=(2, 2)
+    ),
     "groups": conv(PLANE, (2, 2, 2, 6), (3, 4, 6), FORMED, feature_group_count=3),
     "groups, channels first": conv(SWAPPED, (6, 2, 2, 2), (6, 3, 4), FORMED, feature_group_count=3),
     "depthwise": conv(PLANE, (3, 3, 1, 6), (4, 4, 3), FORMED, feature_group_count=3),
-    "few places": conv(PLANE, (3, 3, 4, 8), (5, 5, 4), GRAM, padding="VALID", window_strides=(2, 2)),
+    "few places": conv(
+        PLANE, (3, 3, 4, 8), (5, 5, 4), GRAM, padding="VALID", window_strides=(2, 2)
+    ),
     "one place": conv(PLANE, (3, 3, 2, 4), (3, 3, 2), OUTER, padding="VALID"),
     "pointwise": conv(PLANE, (1, 1, 3, 4), (4, 4, 3), FORMED),
     "two convolutions with one kernel": Case(
         lambda u, x: score(
             functools.reduce(
-                lambda x, _: jnp.tanh(lax.conv_general_dilated(x, u["w"], (1,), "SAME", dimension_numbers=LINE)),
+                lambda x, _: jnp.tanh(
+                    lax.conv_general_dilated(x, u["w"], (1,), "SAME", dimension_numbers=LINE)
+                ),
                 range(2),
                 x[None],
             )
@@ -70,14 +90,18 @@ CONVOLUTIONS = {
     ),
     "kernel made of a longer one": Case(
         lambda u, x: score(
-            lax.conv_general_dilated(x[None], u["w"].reshape(3, 2, 4)[1:], (1,), "SAME", dimension_numbers=LINE)
+            lax.conv_general_dilated(
+                x[None], u["w"].reshape(3, 2, 4)[1:], (1,), "SAME", dimension_numbers=LINE
+            )
         ),
         {"w": (24,)},
         (5, 2),
         {"w": FORMED},
     ),
     "an image as kernel": Case(
-        lambda u, x: score(lax.conv_general_dilated(u["w"], x[..., None], (1,), "SAME", dimension_numbers=LINE)),
+        lambda u, x: score(
+            lax.conv_general_dilated(u["w"], x[..., None], (1,), "SAME", dimension_numbers=LINE)
+        ),
         {"w": (1, 6, 2)},
         (3, 2),
         {"w": MATERIALISED},
@@ -85,7 +109,7 @@ CONVOLUTIONS = {
 }
 
 
-# --- recurrent nets and stacks of layers ------------------------------------------------------------------------------
+# --- recurrent nets and stacks of layers ----------------------------------------------------------
 
 
 def rnn(u, x, **options):
@@ -128,14 +152,20 @@ def gru(u, x):
 
 def stack(u, x):
     """Layers whose kernels are slices of one array, by scan."""
-    return score(lax.scan(lambda h, layer: (jnp.tanh(h @ layer[0] + layer[1]), None), x, (u["w"], u["b"]))[0])
+    return score(
+        lax.scan(lambda h, layer: (jnp.tanh(h @ layer[0] + layer[1]), None), x, (u["w"], u["b"]))[0]
+    )
 
 
 def stack_of_recurrent_nets(u, x):
-    """A scan over layers with a scan over time inside: of the kernel, the one takes slices and the other all."""
+    """A scan over layers with a scan over time inside: of the kernel, the one takes slices and the
+    other all.
+    """
 
     def layer(rows, kernels):
-        return lax.scan(lambda h, row: (lambda y: (y, y))(jnp.tanh(row + h @ kernels.T)), rows[0], rows)[1], None
+        return lax.scan(
+            lambda h, row: (lambda y: (y, y))(jnp.tanh(row + h @ kernels.T)), rows[0], rows
+        )[1], None
 
     return score(lax.scan(layer, x, u["w"])[0])
 
@@ -153,37 +183,59 @@ RECURRENT = {
     "RNN": Case(rnn, {"w": (2, 3), "v": (3, 3), "b": (3,)}, (5, 2), {"w": FORMED, "v": FORMED}),
     "few steps": Case(rnn, {"w": (5, 6), "v": (6, 6), "b": (6,)}, (3, 5), {"w": GRAM, "v": GRAM}),
     "backwards": Case(
-        functools.partial(rnn, reverse=True), {"w": (2, 3), "v": (3, 3), "b": (3,)}, (5, 2), {"w": FORMED, "v": FORMED}
+        functools.partial(rnn, reverse=True),
+        {"w": (2, 3), "v": (3, 3), "b": (3,)},
+        (5, 2),
+        {"w": FORMED, "v": FORMED},
     ),
     "unrolled in part": Case(
-        functools.partial(rnn, unroll=2), {"w": (2, 3), "v": (3, 3), "b": (3,)}, (5, 2), {"w": FORMED, "v": FORMED}
+        functools.partial(rnn, unroll=2),
+        {"w": (2, 3), "v": (3, 3), "b": (3,)},
+        (5, 2),
+        {"w": FORMED, "v": FORMED},
     ),
     "LSTM": Case(lstm, {"w": (12, 2), "v": (12, 3), "b": (12,)}, (4, 2), {"w": FORMED, "v": GRAM}),
     "GRU": Case(gru, {"w": (2, 9), "v": (3, 9)}, (4, 2), {"w": FORMED, "v": FORMED}),
     "one kernel inside and outside": Case(
-        lambda u, x: rnn({**u, "w": u["v"]}, x @ u["v"]), {"v": (3, 3), "b": (3,)}, (4, 3), {"v": FORMED}
+        lambda u, x: rnn({**u, "w": u["v"]}, x @ u["v"]),
+        {"v": (3, 3), "b": (3,)},
+        (4, 3),
+        {"v": FORMED},
     ),
     "layers": Case(stack, {"w": (4, 3, 3), "b": (4, 3)}, (3,), {"w": OUTER}),
     "layers with places": Case(stack, {"w": (3, 4, 4), "b": (3, 4)}, (2, 4), {"w": GRAM}),
-    "layers of recurrent nets": Case(stack_of_recurrent_nets, {"w": (2, 3, 3)}, (4, 3), {"w": FORMED}),
+    "layers of recurrent nets": Case(
+        stack_of_recurrent_nets, {"w": (2, 3, 3)}, (4, 3), {"w": FORMED}
+    ),
     "layers inside a table": Case(unstacked_views, {"w": (3, 4, 3)}, (3,), {"w": OUTER}),
     "fori_loop": Case(
-        lambda u, x: score(lax.fori_loop(0, 3, lambda _, h: jnp.tanh(h @ u["w"]), x)), {"w": (4, 4)}, (4,), {"w": FORMED}
+        lambda u, x: score(lax.fori_loop(0, 3, lambda _, h: jnp.tanh(h @ u["w"]), x)),
+        {"w": (4, 4)},
+        (4,),
+        {"w": FORMED},
     ),
     "jit inside": Case(
-        lambda u, x: score(lax.scan(lambda h, _: (jax.jit(jnp.tanh)(jax.jit(jnp.matmul)(h, u["w"])), None), x, length=2)[0]),
+        lambda u, x: score(
+            lax.scan(
+                lambda h, _: (jax.jit(jnp.tanh)(jax.jit(jnp.matmul)(h, u["w"])), None), x, length=2
+            )[0]
+        ),
         {"w": (4, 4)},
         (4,),
         {"w": GRAM},
     ),
     "remat inside": Case(
-        lambda u, x: score(lax.scan(jax.checkpoint(lambda h, _: (jnp.tanh(h @ u["w"]), None)), x, length=2)[0]),
+        lambda u, x: score(
+            lax.scan(jax.checkpoint(lambda h, _: (jnp.tanh(h @ u["w"]), None)), x, length=2)[0]
+        ),
         {"w": (4, 4)},
         (4,),
         {"w": GRAM},
     ),
     "a constant and slices of one leaf": Case(
-        lambda u, x: score(lax.scan(lambda h, row: (jnp.tanh(h @ u["w"]) @ row, None), x, u["w"][None])[0]),
+        lambda u, x: score(
+            lax.scan(lambda h, row: (jnp.tanh(h @ u["w"]) @ row, None), x, u["w"][None])[0]
+        ),
         {"w": (3, 3)},
         (3,),
         {"w": MATERIALISED},
@@ -191,7 +243,7 @@ RECURRENT = {
 }
 
 
-# --- attention, embeddings and tied weights ---------------------------------------------------------------------------
+# --- attention, embeddings and tied weights -------------------------------------------------------
 
 
 def attention(u, x, heads=2):
@@ -215,7 +267,9 @@ def attention_by_einsum(u, x):
 
 
 def transformer(u, tokens):
-    """One encoder block on embedded tokens, with layer norms and the embedding as output layer too."""
+    """One encoder block on embedded tokens, with layer norms and the embedding as output
+    layer too.
+    """
 
     def normalised(x, scale):
         return scale * (x - x.mean(-1, keepdims=True)) / jnp.sqrt(x.var(-1, keepdims=True) + 1e-5)
@@ -228,28 +282,51 @@ def transformer(u, tokens):
 
 
 TRANSFORMER = {
-    "table": (40, 4), "places": (3, 4), "q": (4, 4), "k": (4, 4), "v": (4, 4), "first": (4,), "up": (4, 8), "down": (8, 4),
+    "table": (40, 4),
+    "places": (3, 4),
+    "q": (4, 4),
+    "k": (4, 4),
+    "v": (4, 4),
+    "first": (4,),
+    "up": (4, 8),
+    "down": (8, 4),
     "second": (4,),
-}  # fmt: skip
+}
 
 OTHERS = {
     "attention": Case(attention, {"w": (4, 12), "v": (4, 5)}, (3, 4), {"w": GRAM, "v": GRAM}),
     "attention, slices": Case(attention_of_slices, {"w": (4, 12)}, (2, 4), {"w": GRAM}),
     "attention, heads as an axis": Case(
-        attention_by_einsum, {"q": (2, 4, 2), "k": (2, 4, 2), "v": (2, 4, 2), "o": (2, 2, 4)}, (3, 4),
+        attention_by_einsum,
+        {"q": (2, 4, 2), "k": (2, 4, 2), "v": (2, 4, 2), "o": (2, 2, 4)},
+        (3, 4),
         {"q": FORMED, "k": FORMED, "v": FORMED, "o": FORMED},
     ),
     "embedding": Case(lambda u, t: score(jnp.tanh(u["w"][t])), {"w": (9, 3)}, (6,), {"w": ROWS}, 9),
     "embedding inside scan": Case(
-        lambda u, t: score(lax.scan(lambda h, token: (jnp.tanh(h + u["w"][token]), None), u["b"], t)[0]),
-        {"w": (9, 3), "b": (3,)}, (6,), {"w": ROWS}, 9,
+        lambda u, t: score(
+            lax.scan(lambda h, token: (jnp.tanh(h + u["w"][token]), None), u["b"], t)[0]
+        ),
+        {"w": (9, 3), "b": (3,)},
+        (6,),
+        {"w": ROWS},
+        9,
     ),
     "a table for each layer": Case(
-        lambda u, t: score(lax.scan(lambda h, layer: (jnp.tanh(h + layer[t]), None), u["b"], u["w"])[0]),
-        {"w": (2, 9, 3), "b": (4, 3)}, (4,), {"w": ROWS}, 9,
+        lambda u, t: score(
+            lax.scan(lambda h, layer: (jnp.tanh(h + layer[t]), None), u["b"], u["w"])[0]
+        ),
+        {"w": (2, 9, 3), "b": (4, 3)},
+        (4,),
+        {"w": ROWS},
+        9,
     ),
     "two look-ups": Case(
-        lambda u, t: score(u["w"][t[:2]]) + score(jnp.tanh(u["w"][t[1:]])), {"w": (19, 3)}, (4,), {"w": GRAM}, 19
+        lambda u, t: score(u["w"][t[:2]]) + score(jnp.tanh(u["w"][t[1:]])),
+        {"w": (19, 3)},
+        (4,),
+        {"w": GRAM},
+        19,
     ),
     "tied embedding": Case(
         lambda u, t: score(jnp.tanh(u["w"][t]) @ u["w"].T), {"w": (70, 3)}, (4,), {"w": GRAM}, 70
@@ -264,18 +341,36 @@ OTHERS = {
         lambda u, x: score(jnp.tanh(x @ u["w"]) @ u["w"].T), {"w": (8, 5)}, (8,), {"w": GRAM}
     ),
     "tied across scan": Case(
-        lambda u, x: score(lax.scan(lambda h, row: (jnp.tanh(h + row @ u["w"]), None), x[0] @ u["w"], x)[0] @ u["w"].T),
-        {"w": (3, 3)}, (4, 3), {"w": FORMED},
+        lambda u, x: score(
+            lax.scan(lambda h, row: (jnp.tanh(h + row @ u["w"]), None), x[0] @ u["w"], x)[0]
+            @ u["w"].T
+        ),
+        {"w": (3, 3)},
+        (4, 3),
+        {"w": FORMED},
     ),
     "parts that do not meet": Case(
         lambda u, x: score(x[:2] @ u["w"][:2]) + score(x @ jnp.tanh(u["v"]) + x[2:] @ u["w"][2:]),
-        {"w": (6, 5), "v": (6, 5)}, (6,), {"w": OUTER, "v": OUTER},
+        {"w": (6, 5), "v": (6, 5)},
+        (6,),
+        {"w": OUTER, "v": OUTER},
     ),
     "transformer": Case(
-        transformer, TRANSFORMER, (3,),
-        {"table": GRAM, "q": FORMED, "k": FORMED, "v": FORMED, "up": GRAM, "down": GRAM, "first": MATERIALISED}, 40,
+        transformer,
+        TRANSFORMER,
+        (3,),
+        {
+            "table": GRAM,
+            "q": FORMED,
+            "k": FORMED,
+            "v": FORMED,
+            "up": GRAM,
+            "down": GRAM,
+            "first": MATERIALISED,
+        },
+        40,
     ),
-}  # fmt: skip
+}
 
 CASES = {**CONVOLUTIONS, **RECURRENT, **OTHERS}
 
@@ -297,19 +392,25 @@ def test_sums_and_norms_are_those_of_vmap(name):
     compared(CASES[name], np.float32, 1e-5)
 
 
-# --- rules by hand ----------------------------------------------------------------------------------------------------
+# --- rules by hand --------------------------------------------------------------------------------
 
 BY_HAND = {
     "places": Case(lambda u, x: score(x @ u["w"]), {"w": (6, 5)}, (2, 6), {"w": (GRAM, FORMED)}),
     "one place": Case(lambda u, x: score(x @ u["w"]), {"w": (6, 5)}, (6,), {"w": (OUTER, FORMED)}),
     "embedding": Case(OTHERS["embedding"].loss, {"w": (9, 3)}, (6,), {"w": (ROWS, GRAM)}, 9),
-    "embedding of few rows": Case(OTHERS["embedding"].loss, {"w": (4, 3)}, (6,), {"w": (ROWS, GRAM)}, 4),
+    "embedding of few rows": Case(
+        OTHERS["embedding"].loss, {"w": (4, 3)}, (6,), {"w": (ROWS, GRAM)}, 4
+    ),
     "convolution": CONVOLUTIONS["strides"]._replace(rules={"w": (GRAM, FORMED)}),
     "groups": CONVOLUTIONS["groups"]._replace(rules={"w": (GRAM, FORMED)}),
     "RNN": RECURRENT["RNN"]._replace(rules={"v": (GRAM, FORMED)}),
-    "layers of recurrent nets": RECURRENT["layers of recurrent nets"]._replace(rules={"w": (GRAM, FORMED)}),
+    "layers of recurrent nets": RECURRENT["layers of recurrent nets"]._replace(
+        rules={"w": (GRAM, FORMED)}
+    ),
     "tied layers": OTHERS["tied layers, turned"]._replace(rules={"w": (GRAM, FORMED)}),
-    "tied embedding of few rows": OTHERS["tied embedding"]._replace(u={"w": (7, 3)}, tokens=7, rules={"w": (GRAM,)}),
+    "tied embedding of few rows": OTHERS["tied embedding"]._replace(
+        u={"w": (7, 3)}, tokens=7, rules={"w": (GRAM,)}
+    ),
 }
 
 
@@ -318,7 +419,11 @@ def test_a_rule_given_by_hand_is_kept_and_changes_no_result(name):
     case = BY_HAND[name]
     ((leaf, rules),) = case.rules.items()
     for rule in (*rules, MATERIALISED):
-        (row,) = [row for row in explained(case, rules={f"['{leaf}']": rule}).rows if row.leaf == f"['{leaf}']"]
+        (row,) = [
+            row
+            for row in explained(case, rules={f"['{leaf}']": rule}).rows
+            if row.leaf == f"['{leaf}']"
+        ]
         assert row.rule == rule
         compared(case, np.float64, 1e-10, rules={f"['{leaf}']": rule})
 
@@ -339,7 +444,7 @@ def test_a_rule_that_cannot_be_is_refused(rules, said):
     assert refusal.value.argument == "rules"
 
 
-# --- the other ways of clipping -----------------------------------------------------------------------------------------
+# --- the other ways of clipping -------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("clipping", ["automatic", "per_leaf"])
@@ -348,13 +453,17 @@ def test_every_way_of_clipping_agrees(name, clipping):
     compared(CASES[name], np.float64, 1e-10, clipping)
 
 
-# --- rounding -----------------------------------------------------------------------------------------------------------
+# --- rounding -------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("rule", some_of([ROWS, GRAM]))
-@pytest.mark.parametrize("vocabulary", some_of([40, 40_000]))  # few rows are merged by a table, many by sorting
+@pytest.mark.parametrize(
+    "vocabulary", some_of([40, 40_000])
+)  # few rows are merged by a table, many by sorting
 def test_what_cancels_in_a_row_is_not_clipped_too_little(rule, vocabulary):
-    """One token, many times, with gradients ten thousand times as long as their sum: the norm may only come out larger."""
+    """One token, many times, with gradients ten thousand times as long as their sum: the norm may
+    only come out larger.
+    """
     random = np.random.default_rng(0)
     terms = random.normal(size=(SIZE, 256, 3)) * 1e4
     terms[:, -1] -= terms.sum(1)  # what is left is rounding, and a little more
@@ -368,5 +477,7 @@ def test_what_cancels_in_a_row_is_not_clipped_too_little(rule, vocabulary):
 
     records = (np.full((SIZE, 256), 7, np.int32), terms)
     u = {"w": jnp.zeros((vocabulary, 3))}
-    _, norms = clipped_sum(loss, u, records, np.ones(SIZE, bool), 0.5, "bookkeeping", rules={"['w']": rule})
+    _, norms = clipped_sum(
+        loss, u, records, np.ones(SIZE, bool), 0.5, "bookkeeping", rules={"['w']": rule}
+    )
     assert np.all(norms >= exact * (1 - 1e-6))

@@ -45,7 +45,9 @@ def in_backward(u, x):
     return jnp.vdot(u, x)
 
 
-in_backward.defvjp(lambda u, x: (jnp.vdot(u, x), x), lambda x, g: (g * summed(x), jnp.zeros_like(x)))
+in_backward.defvjp(
+    lambda u, x: (jnp.vdot(u, x), x), lambda x, g: (g * summed(x), jnp.zeros_like(x))
+)
 
 
 @jax.custom_jvp
@@ -60,7 +62,9 @@ def _(primals, tangents):
 
 def called_back(u, x):
     """What moved the sum by 97 C: NumPy sees the whole minibatch."""
-    mixed = jax.pure_callback(lambda x: np.broadcast_to(x.sum(0), x.shape), ROW, x, vmap_method="broadcast_all")
+    mixed = jax.pure_callback(
+        lambda x: np.broadcast_to(x.sum(0), x.shape), ROW, x, vmap_method="broadcast_all"
+    )
     return jnp.vdot(u, mixed)
 
 
@@ -84,10 +88,16 @@ MIXING = {
     "debug callback": watched,
     "io_callback": lambda u, x: jnp.vdot(u, jax.experimental.io_callback(lambda x: x, ROW, x)),
     "custom_vmap": lambda u, x: jnp.vdot(u, summed(x)),
-    "betainc": lambda u, x: jnp.sum(u) * jax.scipy.special.betainc(2.0, 3.0, jax.nn.sigmoid(jnp.sum(u * x))),
+    "betainc": lambda u, x: (
+        jnp.sum(u) * jax.scipy.special.betainc(2.0, 3.0, jax.nn.sigmoid(jnp.sum(u * x)))
+    ),
     "sequential_vmap": lambda u, x: jnp.vdot(u, sequential_vmap(jnp.sin)(x)),
-    "foreign code": lambda u, x: jnp.vdot(u, jax.ffi.ffi_call("stranger", ROW, vmap_method="broadcast_all")(x)),
-    "in scan": lambda u, x: jnp.vdot(u, jax.lax.scan(lambda carry, _: (summed(carry), None), x, None, length=2)[0]),
+    "foreign code": lambda u, x: jnp.vdot(
+        u, jax.ffi.ffi_call("stranger", ROW, vmap_method="broadcast_all")(x)
+    ),
+    "in scan": lambda u, x: jnp.vdot(
+        u, jax.lax.scan(lambda carry, _: (summed(carry), None), x, None, length=2)[0]
+    ),
     "in cond": lambda u, x: jnp.vdot(u, jax.lax.cond(x[0] > 0, summed, lambda x: x, x)),
     "in while": lambda u, x: jnp.vdot(u, jax.lax.fori_loop(0, turns(x), lambda _, x: summed(x), x)),
     "in remat and jit": jax.checkpoint(jax.jit(lambda u, x: jnp.vdot(u, summed(x)))),
@@ -95,7 +105,9 @@ MIXING = {
     "in the backward pass": in_backward,
     "any of all": lambda u, x: jnp.vdot(u, jnp.where(equinox.internal.unvmap_any(x[0] > 1), -x, x)),
     "largest of all": lambda u, x: jnp.vdot(u, x * equinox.internal.unvmap_max(turns(x))),
-    "keys of type rbg": lambda u, x: jnp.vdot(u, jax.random.normal(jax.random.key(turns(x), impl="rbg"), (WIDTH,))),
+    "keys of type rbg": lambda u, x: jnp.vdot(
+        u, jax.random.normal(jax.random.key(turns(x), impl="rbg"), (WIDTH,))
+    ),
 }
 
 
@@ -123,20 +135,30 @@ CLOSED_OVER = {
     "as it is": lambda u, x: jnp.vdot(u, x - jnp.mean(X, 0)),
     "transposed": lambda u, x: jnp.vdot(u, EVERYONE.T @ jnp.ones(SIZE)),
     "in jit": lambda u, x: jax.jit(lambda u: jnp.vdot(u, x - EVERYONE.mean(0)))(u),
-    "in scan": lambda u, x: jax.lax.scan(lambda sum_, _: (sum_ + jnp.vdot(u, EVERYONE[0]), None), 0.0, None, length=2)[0],
-    "in cond": lambda u, x: jax.lax.cond(x[0] > 0, lambda: jnp.vdot(u, EVERYONE[0]), lambda: jnp.vdot(u, x)),
+    "in scan": lambda u, x: jax.lax.scan(
+        lambda sum_, _: (sum_ + jnp.vdot(u, EVERYONE[0]), None), 0.0, None, length=2
+    )[0],
+    "in cond": lambda u, x: jax.lax.cond(
+        x[0] > 0, lambda: jnp.vdot(u, EVERYONE[0]), lambda: jnp.vdot(u, x)
+    ),
 }
 
 
 @pytest.mark.parametrize("name", CLOSED_OVER)
 def test_all_records_closed_over_are_refused(name):
-    with pytest.raises(PrivacyModelError, match=rf"axis of {SIZE}, which is the number of records.*by position"):
+    with pytest.raises(
+        PrivacyModelError, match=rf"axis of {SIZE}, which is the number of records.*by position"
+    ):
         total(CLOSED_OVER[name])
 
 
-@pytest.mark.parametrize("copy", [EVERYONE.ravel(), EVERYONE.reshape(-1, 1)], ids=["flat", "column"])
+@pytest.mark.parametrize(
+    "copy", [EVERYONE.ravel(), EVERYONE.reshape(-1, 1)], ids=["flat", "column"]
+)
 def test_a_copy_with_all_entries_of_the_records_is_refused(copy):
-    with pytest.raises(PrivacyModelError, match=rf"as many entries as {SIZE} rows, which is the number of records"):
+    with pytest.raises(
+        PrivacyModelError, match=rf"as many entries as {SIZE} rows, which is the number of records"
+    ):
         total(lambda u, x: jnp.vdot(u, x) + copy.sum() * u.sum())
     assert not has_axis_of_records((SIZE * WIDTH - 1,), SIZE, {WIDTH})
     assert not has_axis_of_records((1, SIZE * WIDTH), SIZE, {WIDTH})
@@ -144,7 +166,13 @@ def test_a_copy_with_all_entries_of_the_records_is_refused(copy):
 
 def test_records_that_a_jitted_caller_closes_over_are_refused():
     def caller(records):
-        return clipped_sum(lambda u, x: jnp.vdot(u, x - records.mean(0)), jnp.zeros(WIDTH), records, np.ones(SIZE), 1.0)
+        return clipped_sum(
+            lambda u, x: jnp.vdot(u, x - records.mean(0)),
+            jnp.zeros(WIDTH),
+            records,
+            np.ones(SIZE),
+            1.0,
+        )
 
     with pytest.raises(PrivacyModelError, match="number of records"):
         jax.jit(caller)(EVERYONE)
@@ -153,9 +181,16 @@ def test_records_that_a_jitted_caller_closes_over_are_refused():
 def test_there_is_a_way_for_public_arrays_of_that_length():
     public = EVERYONE[None]
     total(lambda u, x: jnp.vdot(u, x - public[0].mean(0)))
-    assert [has_axis_of_records(shape, SIZE) for shape in [(SIZE,), (WIDTH, SIZE), (1, SIZE), (), (WIDTH,)]] == [
-        True, True, False, False, False,
-    ]  # fmt: skip
+    assert [
+        has_axis_of_records(shape, SIZE)
+        for shape in [(SIZE,), (WIDTH, SIZE), (1, SIZE), (), (WIDTH,)]
+    ] == [
+        True,
+        True,
+        False,
+        False,
+        False,
+    ]
     assert not has_axis_of_records((1,), 1)
 
 
@@ -174,13 +209,22 @@ def test_what_networks_are_made_of_is_accepted():
     def loss(u, x):
         drawn = jax.random.gamma(jax.random.key(turns(x)), 2.0 + jnp.exp(u))
         matrix = jnp.outer(x, x) + jnp.diag(jnp.exp(u))
-        smooth = jax.nn.gelu(u @ x) + jax.nn.softplus(u[0]) + jax.scipy.special.logsumexp(u) + jnp.linalg.slogdet(matrix)[1]
-        return smooth + jnp.sum(jax.lax.map(jnp.tanh, u * drawn)) + jnp.sum(jnp.linalg.solve(matrix, u))
+        smooth = (
+            jax.nn.gelu(u @ x)
+            + jax.nn.softplus(u[0])
+            + jax.scipy.special.logsumexp(u)
+            + jnp.linalg.slogdet(matrix)[1]
+        )
+        return (
+            smooth
+            + jnp.sum(jax.lax.map(jnp.tanh, u * drawn))
+            + jnp.sum(jnp.linalg.solve(matrix, u))
+        )
 
     require_separate(loss, jnp.zeros(WIDTH), ROW, SIZE)
 
 
-# --- models -----------------------------------------------------------------------------------------------------------
+# --- models ---------------------------------------------------------------------------------------
 
 RECORDS = zoo.logistic_data(SIZE * 5)
 NUM_RECORDS = SIZE * 5
@@ -188,9 +232,13 @@ NUM_RECORDS = SIZE * 5
 
 def begun(model, guide, gradient="aligned", **options):
     trainer = DPVI(
-        model, guide, Adam(0.05), privacy=(PoissonSampler(NUM_RECORDS, 0.2, NUM_RECORDS), GaussianMechanism(1.0, 1.0)),
-        estimator=gradient, **options,
-    )  # fmt: skip
+        model,
+        guide,
+        Adam(0.05),
+        privacy=(PoissonSampler(NUM_RECORDS, 0.2, NUM_RECORDS), GaussianMechanism(1.0, 1.0)),
+        estimator=gradient,
+        **options,
+    )
     return trainer.init(key_from_seed(0), *RECORDS)
 
 
@@ -223,7 +271,9 @@ def taking_more_guide(x, y=None, *, num_records, extra):
 @pytest.mark.parametrize("model", [centred_on_all, with_a_prior_from_all])
 def test_a_model_that_closes_over_the_records_is_refused_by_init(model, gradient):
     """A prior made of the records would enter every step exactly, without clipping or noise."""
-    with pytest.raises(PrivacyModelError, match=rf"axis of {NUM_RECORDS}, which is the number of records"):
+    with pytest.raises(
+        PrivacyModelError, match=rf"axis of {NUM_RECORDS}, which is the number of records"
+    ):
         begun(model, zoo.mean_field(weights=(3,)), gradient=gradient)
 
 
@@ -232,18 +282,25 @@ def test_a_model_that_prints_records_is_refused_by_init():
         begun(printing, zoo.logistic_guide)
 
 
-@pytest.mark.parametrize("extra", [{"all": RECORDS[0]}, [{"deep": (RECORDS[0].T,)}], RECORDS[1], {"all": list(RECORDS[0])}])
+@pytest.mark.parametrize(
+    "extra",
+    [{"all": RECORDS[0]}, [{"deep": (RECORDS[0].T,)}], RECORDS[1], {"all": list(RECORDS[0])}],
+)
 def test_records_inside_of_constants_are_refused(extra):
     with pytest.raises(ArgumentError, match=r"^extra.*the number of records.*by position"):
         begun(taking_more, taking_more_guide, extra=extra)
 
 
 @pytest.mark.parametrize("extra", [[{"deep": (RECORDS[0].T,)}], {"all": list(RECORDS[0])}])
-def test_records_inside_of_keyword_arguments_of_init_are_refused_unless_their_first_axis_is_records(extra):
+def test_records_inside_of_keyword_arguments_of_init_are_refused_unless_their_first_axis_is_records(
+    extra,
+):
     trainer = DPVI(
-        taking_more, taking_more_guide, Adam(0.05),
+        taking_more,
+        taking_more_guide,
+        Adam(0.05),
         privacy=(PoissonSampler(NUM_RECORDS, 0.2, NUM_RECORDS), GaussianMechanism(1.0, 1.0)),
-    )  # fmt: skip
+    )
     with pytest.raises(ArgumentError, match=r"^extra"):
         trainer.init(key_from_seed(0), *RECORDS, extra=extra)
 

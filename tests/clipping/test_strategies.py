@@ -1,4 +1,6 @@
-"""The strategies of ``clipped_sum`` against each other: over the zoo's models and over random small networks."""
+"""The strategies of ``clipped_sum`` against each other: over the zoo's models and over random small
+networks.
+"""
 
 import functools
 
@@ -18,10 +20,13 @@ KEY = jax.random.key(2)
 SIZE = zoo.NUM_RECORDS
 EVERYONE = np.ones(SIZE, bool)
 
-# Cases that differ in their guides alone have the same loss of a record. Networks of all libraries are tapped alike
-# (test_taps), so two of them stand for all; and of models that differ little, one is compiled in double precision too.
+# Cases that differ in their guides alone have the same loss of a record. Networks of all libraries
+# are tapped alike (test_taps), so two of them stand for all; and of models that differ little, one
+# is compiled in double precision too.
 LOSSES = [
-    name for name in zoo.ZOO if not name.startswith(("logistic Auto", "grouped logistic without", "vae nnx", "vae numpyro"))
+    name
+    for name in zoo.ZOO
+    if not name.startswith(("logistic Auto", "grouped logistic without", "vae nnx", "vae numpyro"))
 ]
 IN_DOUBLE = [name for name in LOSSES if name not in ("hierarchical", "scale", "vae flax_module")]
 EVERY_CASE = pytest.mark.parametrize("name", some_of(LOSSES, 6))
@@ -38,19 +43,30 @@ def all_strategies(loss, u, records, mask, clip):
 
 @functools.cache
 def problem(name, width):
-    """(compiled strategies, u, records) of a case of the zoo; records come with keys for their base noise."""
+    """(compiled strategies, u, records) of a case of the zoo; records come with keys for their base
+    noise.
+    """
     with jax.enable_x64(width is np.float64):
-        seen = zoo.split_case(name) if width is np.float32 else zoo.split_case_in_double_precision(name)
+        seen = (
+            zoo.split_case(name)
+            if width is np.float32
+            else zoo.split_case_in_double_precision(name)
+        )
         u, _ = jax.jit(seen.release_point)(seen.initial, KEY)
         keys = jax.random.split(KEY, SIZE)
-    strategies = quick_jit(functools.partial(all_strategies, lambda u, drawn: seen.record_loss(u, *drawn)))
+    strategies = quick_jit(
+        functools.partial(all_strategies, lambda u, drawn: seen.record_loss(u, *drawn))
+    )
     return strategies, u, (zoo.ZOO[name].records(width), keys)
 
 
 def solved(name, width, clip, mask=EVERYONE, records=None):
     strategies, u, usual = problem(name, width)
     with jax.enable_x64(width is np.float64):
-        return jax.tree.map(np.asarray, strategies(u, usual if records is None else records, mask, jnp.asarray(clip, width)))
+        return jax.tree.map(
+            np.asarray,
+            strategies(u, usual if records is None else records, mask, jnp.asarray(clip, width)),
+        )
 
 
 def flat(tree):
@@ -58,15 +74,22 @@ def flat(tree):
 
 
 def assert_agree(results, mask, tolerance, of="vmap"):
-    """Sums to ``tolerance`` of the largest entry; norms of counted records to ``tolerance`` each, or of the mean one."""
+    """Sums to ``tolerance`` of the largest entry; norms of counted records to ``tolerance`` each,
+    or of the mean one.
+    """
     expected, expected_norms = results[of]
     assert np.any(flat(expected) != 0)
     largest = np.max(np.abs(flat(expected)))
     for strategy, (total, norms) in results.items():
         assert jax.tree.structure(total) == jax.tree.structure(expected)
-        np.testing.assert_allclose(flat(total), flat(expected), rtol=0, atol=tolerance * largest, err_msg=strategy)
-        smallest = tolerance * np.mean(expected_norms[mask])  # a norm of zero may come out a little larger
-        np.testing.assert_allclose(norms[mask], expected_norms[mask], tolerance, smallest, err_msg=strategy)
+        np.testing.assert_allclose(
+            flat(total), flat(expected), rtol=0, atol=tolerance * largest, err_msg=strategy
+        )
+        # a norm of zero may come out a little larger
+        smallest = tolerance * np.mean(expected_norms[mask])
+        np.testing.assert_allclose(
+            norms[mask], expected_norms[mask], tolerance, smallest, err_msg=strategy
+        )
 
 
 def clip_that_binds(name, width):
@@ -96,7 +119,9 @@ def test_strategies_agree_on_every_model(name, width):
 
 @pytest.mark.parametrize("name", some_of(IN_DOUBLE, 8))
 def test_the_sum_is_that_of_gradients_clipped_by_hand(name):
-    """An oracle that shares no code with the strategies: each record's gradient, clipped in NumPy."""
+    """An oracle that shares no code with the strategies: each record's gradient, clipped
+    in NumPy.
+    """
     _, u, (records, keys) = problem(name, np.float64)
     clip = clip_that_binds(name, np.float64)
     with jax.enable_x64(True):
@@ -106,9 +131,12 @@ def test_the_sum_is_that_of_gradients_clipped_by_hand(name):
         for place in range(SIZE):
             one = flat(gradient(u, tuple(array[place] for array in records), keys[place]))
             expected = expected + one * min(1.0, clip / max(np.linalg.norm(one), 1e-300))
-    # clipped_sum shrinks every contribution by four millionths, against rounding in single precision
+    # clipped_sum shrinks every contribution by four millionths, against rounding in single
+    # precision
     for strategy, (total, _) in solved(name, np.float64, clip).items():
-        np.testing.assert_allclose(flat(total), expected, rtol=0, atol=1e-5 * np.max(np.abs(expected)), err_msg=strategy)
+        np.testing.assert_allclose(
+            flat(total), expected, rtol=0, atol=1e-5 * np.max(np.abs(expected)), err_msg=strategy
+        )
 
 
 @pytest.mark.parametrize("bad", some_of([np.nan, np.inf]))
@@ -129,14 +157,20 @@ def test_a_record_that_is_not_finite_contributes_zero_and_leaves_the_others_alon
     for strategy in BASIC:
         (total, norms), (expected_total, expected_norms) = results[strategy], expected[strategy]
         assert not np.isfinite(norms[place]), strategy
-        np.testing.assert_allclose(norms[without], expected_norms[without], rtol=1e-6, err_msg=strategy)
+        np.testing.assert_allclose(
+            norms[without], expected_norms[without], rtol=1e-6, err_msg=strategy
+        )
         largest = np.max(np.abs(flat(expected_total)))
-        np.testing.assert_allclose(flat(total), flat(expected_total), rtol=0, atol=1e-6 * largest, err_msg=strategy)
+        np.testing.assert_allclose(
+            flat(total), flat(expected_total), rtol=0, atol=1e-6 * largest, err_msg=strategy
+        )
 
 
 @EVERY_CASE
 def test_no_record_moves_the_sum_by_more_than_the_clipping_norm(name):
-    """Alone, no tolerance: the noise is calibrated to C. Beside others, what float32 loses in adding them up."""
+    """Alone, no tolerance: the noise is calibrated to C. Beside others, what float32 loses in
+    adding them up.
+    """
     clip = clip_that_binds(name, np.float32)
     everyone = solved(name, np.float32, clip)
     rounding = 4 * SIZE * clip * np.finfo(np.float32).eps
@@ -153,7 +187,10 @@ def test_no_record_moves_the_sum_by_more_than_the_clipping_norm(name):
 def test_numpy_records_and_a_clip_known_beforehand_work_without_jit(strategy):
     """As a user calls it in a notebook."""
     random = np.random.default_rng(0)
-    records = random.normal(size=(SIZE, 3)).astype(np.float32), random.normal(size=SIZE).astype(np.float32)
+    records = (
+        random.normal(size=(SIZE, 3)).astype(np.float32),
+        random.normal(size=SIZE).astype(np.float32),
+    )
     weights = random.normal(size=3).astype(np.float32)
 
     def loss(u, record):
@@ -167,7 +204,9 @@ def test_numpy_records_and_a_clip_known_beforehand_work_without_jit(strategy):
     np.testing.assert_allclose(total, np.minimum(1, 0.5 / lengths) @ gradients, rtol=0, atol=1e-5)
 
 
-@pytest.mark.parametrize(("name", "chosen"), [("grouped logistic", "bookkeeping"), ("gaussian mixture", "vmap")])
+@pytest.mark.parametrize(
+    ("name", "chosen"), [("grouped logistic", "bookkeeping"), ("gaussian mixture", "vmap")]
+)
 @pytest.mark.thorough
 def test_auto_is_book_keeping_where_there_is_a_tap(name, chosen):
     seen, (_, u, (records, _)) = zoo.split_case(name), problem(name, np.float32)
@@ -175,15 +214,23 @@ def test_auto_is_book_keeping_where_there_is_a_tap(name, chosen):
 
     @quick_jit
     def auto(u, records):
-        return clipped_sum(lambda u, record: seen.record_loss(u, record, KEY), u, records, EVERYONE, clip)
+        return clipped_sum(
+            lambda u, record: seen.record_loss(u, record, KEY), u, records, EVERYONE, clip
+        )
 
     total, norms = auto(u, records)
-    assert_agree({"vmap": solved(name, np.float32, clip)["vmap"], "auto": (total, np.asarray(norms))}, EVERYONE, 1e-5)
-    table = clipped_sum(lambda u, record: seen.record_loss(u, record, KEY), u, records, EVERYONE, clip, explain=True)
+    assert_agree(
+        {"vmap": solved(name, np.float32, clip)["vmap"], "auto": (total, np.asarray(norms))},
+        EVERYONE,
+        1e-5,
+    )
+    table = clipped_sum(
+        lambda u, record: seen.record_loss(u, record, KEY), u, records, EVERYONE, clip, explain=True
+    )
     assert table.strategy == chosen
 
 
-# --- random small networks ----------------------------------------------------------------------------------------
+# --- random small networks ------------------------------------------------------------------------
 
 
 @jax.custom_jvp
@@ -202,7 +249,8 @@ def rounded(x):
     return jnp.round(x * 8) / 8
 
 
-rounded.defvjp(lambda x: (rounded(x), x), lambda x, g: (g * (jnp.abs(x) < 1),))  # straight through, inside [-1, 1]
+# straight through, inside [-1, 1]
+rounded.defvjp(lambda x: (rounded(x), x), lambda x, g: (g * (jnp.abs(x) < 1),))
 
 
 @jax.custom_vjp
@@ -307,7 +355,9 @@ def network_parameters(network, random):
 
 
 @pytest.mark.thorough
-@given(networks, st.lists(st.booleans(), min_size=4, max_size=4), st.sampled_from([0.01, 1.0, 100.0]))
+@given(
+    networks, st.lists(st.booleans(), min_size=4, max_size=4), st.sampled_from([0.01, 1.0, 100.0])
+)
 @settings(examples(40), derandomize=True)
 def test_book_keeping_agrees_with_materialised_gradients_on_random_networks(network, mask, clip):
     """In double precision, where agreement to 1e-10 leaves no room for a wrong term."""
@@ -316,12 +366,18 @@ def test_book_keeping_agrees_with_materialised_gradients_on_random_networks(netw
     mask[1] = True
     with jax.enable_x64(True):
         u = network_parameters(network, random)
-        records = random.normal(size=(4, POSITIONS, INPUTS)), random.integers(0, VOCABULARY, (4, POSITIONS))
+        records = (
+            random.normal(size=(4, POSITIONS, INPUTS)),
+            random.integers(0, VOCABULARY, (4, POSITIONS)),
+        )
 
         @quick_jit
         def solve(u, records, mask):
             loss = functools.partial(network_loss, network)
-            return {name: clipped_sum(loss, u, records, mask, clip, name) for name in ("bookkeeping", "vmap")}
+            return {
+                name: clipped_sum(loss, u, records, mask, clip, name)
+                for name in ("bookkeeping", "vmap")
+            }
 
         results = jax.tree.map(np.asarray, solve(u, records, mask))
     _, norms = results["vmap"]

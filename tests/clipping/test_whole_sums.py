@@ -1,4 +1,5 @@
-"""Sums in whole numbers: no record moves one by more than the sensitivity that the noise is for, whatever is added up.
+"""Sums in whole numbers: no record moves one by more than the sensitivity that the noise is for,
+whatever is added up.
 
 What is compared with is computed in NumPy, from each record's own gradient in 64 bits.
 """
@@ -20,8 +21,19 @@ C = 1.0
 G = 2.0**-20
 
 
-def whole_sum(loss, u, size, strategy="auto", rules=None, spacing=G, parts=None, clipping="flat", jit=quick_jit):
-    """(``total(records, mask, clip)`` in whole numbers float64[d], dict that holds slack and units once it has run).
+def whole_sum(
+    loss,
+    u,
+    size,
+    strategy="auto",
+    rules=None,
+    spacing=G,
+    parts=None,
+    clipping="flat",
+    jit=quick_jit,
+):
+    """(``total(records, mask, clip)`` in whole numbers float64[d], dict that holds slack and units
+    once it has run).
 
     :param spacing: for C = 1; that of another ``clip`` is as many times as wide.
     """
@@ -36,7 +48,13 @@ def whole_sum(loss, u, size, strategy="auto", rules=None, spacing=G, parts=None,
         found, _ = clipped_sum_in_parts(
             loss,
             u,
-            [Stratum(lambda places: jax.tree.map(lambda array: array[places], records), mask, parts or size)],
+            [
+                Stratum(
+                    lambda places: jax.tree.map(lambda array: array[places], records),
+                    mask,
+                    parts or size,
+                )
+            ],
             clip,
             strategy,
             clipping,
@@ -103,7 +121,10 @@ CASES = {
 def gradients_of(loss, u, records):
     """Each record's clipped gradient, float64[M, d], clipped in 64 bits."""
     each = jax.vmap(jax.grad(loss), (None, 0))(u, records)
-    flat = np.concatenate([np.asarray(leaf, np.float64).reshape(len(records), -1) for leaf in jax.tree.leaves(each)], 1)
+    flat = np.concatenate(
+        [np.asarray(leaf, np.float64).reshape(len(records), -1) for leaf in jax.tree.leaves(each)],
+        1,
+    )
     return flat * np.minimum(1, C / np.linalg.norm(flat, axis=1))[:, None]
 
 
@@ -153,10 +174,12 @@ def test_a_minibatch_in_parts_counts_every_record_once(parts):
 
 
 def half_an_ulp(size, width):
-    """Many small values that a large one swallows in floating point, and a record that makes it large.
+    """Many small values that a large one swallows in floating point, and a record that makes it
+    large.
 
-    Casacuberta, Shoemate, Vadhan and Wagaman 2022 (arXiv 2207.10635), section 5: 1 + 2^-24 is 1 in float32, so that whether
-    a sum begins at 1 or at 0 decides whether thousands of such values count.
+    Casacuberta, Shoemate, Vadhan and Wagaman 2022 (arXiv 2207.10635), section 5: 1 + 2^-24 is 1 in
+    float32, so that whether a sum begins at 1 or at 0 decides whether thousands of such values
+    count.
     """
     records = np.zeros((size, width), np.float32)
     records[:, 0] = np.float32(2.0**-18) * (1 - 2.0**-10)
@@ -173,25 +196,32 @@ def test_values_of_half_an_ulp_move_a_sum_by_no_more_than_is_stated(size, strate
     everyone = np.ones(size, bool)
     whole = total(records, everyone)
     exact = records.astype(np.float64).sum(0) * (1 - 4e-6) / 2.0**-14
-    assert abs(whole[0] - exact[0]) <= size / 64  # in floating point half of the small values are lost, or rounded up
+    # in floating point half of the small values are lost, or rounded up
+    assert abs(whole[0] - exact[0]) <= size / 64
     for place in (0, size // 2 - 1, size // 2, size - 1):
         moved = whole - total(records, np.arange(size) != place)
         assert np.linalg.norm(moved) <= sensitivity(stated, 2.0**-14)
 
 
 def test_in_floating_point_such_values_move_a_sum_by_more():
-    """The test above can fail: added up one after the other, whether the first record is there decides about all others."""
+    """The test above can fail: added up one after the other, whether the first record is there
+    decides about all others.
+    """
     values = np.full(20_000, 2.0**-24, np.float32)
-    with_one, without = (np.add.accumulate(np.append(np.float32(first), values))[-1] for first in (1.0, 0.0))
+    with_one, without = (
+        np.add.accumulate(np.append(np.float32(first), values))[-1] for first in (1.0, 0.0)
+    )
     assert abs(float(with_one) - float(without) - 1) > 1e-3
 
 
-# --- norms ----------------------------------------------------------------------------------------------------------------
+# --- norms ----------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("size", [100, 1025, 50_000, 688_884])
 def test_long_gradients_are_no_longer_than_their_computed_norm_says(size):
-    """One large entry and many that it swallows where squares are added up one after the other: 1 % in the largest case."""
+    """One large entry and many that it swallows where squares are added up one after the other: 1 %
+    in the largest case.
+    """
     entries = np.full(size, 2.0**-12.5, np.float32)
     for first in (0, size - 1):
         gradient = entries.copy()
@@ -201,7 +231,9 @@ def test_long_gradients_are_no_longer_than_their_computed_norm_says(size):
         bound = kernel_factors.bound_of_formed(size, 1).norm
         assert np.sqrt(squares) >= true * (1 - bound)
         assert bound <= 1e-4
-        assert np.linalg.norm(gradient.astype(np.float64) * min(1, C / np.sqrt(squares))) <= C * (1 + bound)
+        assert np.linalg.norm(gradient.astype(np.float64) * min(1, C / np.sqrt(squares))) <= C * (
+            1 + bound
+        )
 
 
 @pytest.mark.parametrize("width", [3, 2000, 30_000])
@@ -209,9 +241,15 @@ def test_norms_of_outer_products_are_within_their_bound(width):
     random = np.random.default_rng(1)
     a, g = (random.exponential(size=(2, 1, 1, n)).astype(np.float32) ** 3 for n in (width, 7))
     squares = np.asarray(
-        jax.jit(lambda a, g: kernel_factors.squared_norm([kernel_factors.Factors(a, g)], width, 7, by_rows=False))(a, g)
+        jax.jit(
+            lambda a, g: kernel_factors.squared_norm(
+                [kernel_factors.Factors(a, g)], width, 7, by_rows=False
+            )
+        )(a, g)
     )
-    true = np.linalg.norm(a.astype(np.float64), axis=-1) * np.linalg.norm(g.astype(np.float64), axis=-1)
+    true = np.linalg.norm(a.astype(np.float64), axis=-1) * np.linalg.norm(
+        g.astype(np.float64), axis=-1
+    )
     bound = kernel_factors.bound_of_product(2, 1, width, 7, [1], [], by_rows=False).norm
     assert np.all(np.sqrt(squares) >= true[:, 0, 0] * (1 - bound))
     assert bound <= 1.3e-4
@@ -225,20 +263,35 @@ def test_norms_from_gram_matrices_are_never_too_small(places):
     g = random.normal(size=(3, 1, places, 20)).astype(np.float32)
     g[1] = np.where(np.arange(places) % 2, 1, -1)[:, None] * np.float32(1e3)
     a[1] = 1 + 1e-7 * a[1]
-    norm = jax.jit(lambda a, g: kernel_factors.squared_norm([kernel_factors.Factors(a, g)], 50, 20, by_rows=False))
-    true = np.linalg.norm(np.einsum("mstp,mstd->mspd", a.astype(np.float64), g.astype(np.float64)).reshape(3, -1), axis=1)
+    norm = jax.jit(
+        lambda a, g: kernel_factors.squared_norm(
+            [kernel_factors.Factors(a, g)], 50, 20, by_rows=False
+        )
+    )
+    true = np.linalg.norm(
+        np.einsum("mstp,mstd->mspd", a.astype(np.float64), g.astype(np.float64)).reshape(3, -1),
+        axis=1,
+    )
     found = np.sqrt(np.asarray(norm(a, g), np.float64))
     assert np.all(found >= true * (1 - 1e-6))
-    assert np.all(found[::2] <= true[::2] * (1 + 1e-4))  # random places: what is added for rounding is not much
+    # random places: what is added for rounding is not much
+    assert np.all(found[::2] <= true[::2] * (1 + 1e-4))
 
 
-@pytest.mark.parametrize(("places", "p", "d"), some_of([(16, 700, 3), (3, 1, 300), (2, 4096, 512)], 1))
+@pytest.mark.parametrize(
+    ("places", "p", "d"), some_of([(16, 700, 3), (3, 1, 300), (2, 4096, 512)], 1)
+)
 @pytest.mark.parametrize("lookups", some_of([False, True], 1))
 def test_norms_from_gram_matrices_bear_lengths_of_all_magnitudes(places, p, d, lookups):
-    """Each second place takes away nearly all of what the one before it adds; lookups of the same table join them."""
+    """Each second place takes away nearly all of what the one before it adds; lookups of the same
+    table join them.
+    """
     random = np.random.default_rng(3)
     a, g = (random.uniform(0.5, 1, (8, 1, places, width)).astype(np.float32) for width in (p, d))
-    a, g = (array * 10 ** random.uniform(-4, 4, (8, 1, places, 1)).astype(np.float32) for array in (a, g))
+    a, g = (
+        array * 10 ** random.uniform(-4, 4, (8, 1, places, 1)).astype(np.float32)
+        for array in (a, g)
+    )
     pairs = places // 2
     a[:, :, 1 : 2 * pairs : 2] = a[:, :, : 2 * pairs : 2]
     g[:, :, 1 : 2 * pairs : 2] = -g[:, :, : 2 * pairs : 2] * np.float32(1 - 1e-3)
@@ -249,7 +302,9 @@ def test_norms_from_gram_matrices_bear_lengths_of_all_magnitudes(places, p, d, l
         records = np.arange(8)[:, None]
         np.add.at(true, (records, 0, blocks[1][0][:, 0]), blocks[1][1][:, 0].astype(np.float64))
     norm = jax.jit(
-        lambda blocks: kernel_factors.squared_norm([kernel_factors.Factors(*each) for each in blocks], p, d, by_rows=False)
+        lambda blocks: kernel_factors.squared_norm(
+            [kernel_factors.Factors(*each) for each in blocks], p, d, by_rows=False
+        )
     )
     found = np.sqrt(np.asarray(norm(blocks), np.float64))
     assert np.all(found >= np.linalg.norm(true.reshape(8, -1), axis=1) * (1 - 1e-6))
@@ -257,19 +312,28 @@ def test_norms_from_gram_matrices_bear_lengths_of_all_magnitudes(places, p, d, l
 
 @pytest.mark.parametrize("size", [34, 70, 500])
 def test_sums_of_the_largest_clip_are_finite_whatever_is_added_up(size):
-    """A sum that is infinite would be some whole number, and another one without the record that made it so."""
+    """A sum that is infinite would be some whole number, and another one without the record that
+    made it so.
+    """
     records = np.zeros((size, 4), np.float32)
     records[:, 0] = 1.0
-    total, stated = whole_sum(linear, {"a": jnp.zeros(4)}, size, spacing=2.0**-16, clipping="automatic")
-    whole, others = (total(jnp.asarray(records), mask, LARGEST_CLIP) for mask in (np.ones(size, bool), np.arange(size) > 0))
+    total, stated = whole_sum(
+        linear, {"a": jnp.zeros(4)}, size, spacing=2.0**-16, clipping="automatic"
+    )
+    whole, others = (
+        total(jnp.asarray(records), mask, LARGEST_CLIP)
+        for mask in (np.ones(size, bool), np.arange(size) > 0)
+    )
     assert whole[0] == pytest.approx(size / 1.01 * 2**16, rel=1e-4)
     assert np.linalg.norm(whole - others) <= sensitivity(stated, 2.0**-16)
     kinds = (1, 1.0), (1, 64.0), (2, 64.0), (1000, 64.0)
-    longest = max(whole_sums.records_in_block(10**4, places, spread) * spread for places, spread in kinds)
+    longest = max(
+        whole_sums.records_in_block(10**4, places, spread) * spread for places, spread in kinds
+    )
     assert longest * LARGEST_CLIP < float(np.finfo(np.float32).max) / 2
 
 
-# --- blocks ---------------------------------------------------------------------------------------------------------------
+# --- blocks ---------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("size", [1, 2, 68, 69, 1000, 10**6])
@@ -288,7 +352,9 @@ def test_blocks_keep_their_bound_and_cover_the_minibatch(size, terms, spread):
 
 @pytest.mark.parametrize("size", [5, 100, 137])
 def test_a_block_is_added_up_in_floating_point_and_blocks_without_error(monkeypatch, size):
-    """Each block's rounded sum, worked out in NumPy; also where not all blocks' sums are held at once."""
+    """Each block's rounded sum, worked out in NumPy; also where not all blocks' sums are held at
+    once.
+    """
     values = np.random.default_rng(3).normal(size=(size, 6)).astype(np.float32)
     grid = whole_sums.Grid(jnp.float32(2.0**16))
     records = whole_sums.records_in_block(size)
@@ -310,13 +376,17 @@ def test_whole_numbers_are_exact_modulo_two_to_the_32(kind):
     around = np.concatenate([near, np.nextafter(near, kind(0)), np.nextafter(near, kind(1e30))])
     values = np.concatenate([around, -around, np.array([1e18, -3e25, 1e38, 0.5, 1.5, -2.5], kind)])
     with jax.enable_x64(kind is np.float64):
-        found = np.asarray(jax.jit(whole_sums.Grid(jnp.float32(1.0)).rounded)(jnp.asarray(values))).tolist()
+        found = np.asarray(
+            jax.jit(whole_sums.Grid(jnp.float32(1.0)).rounded)(jnp.asarray(values))
+        ).tolist()
     assert found == [(round(float(value)) + exact) % 2**32 - exact for value in values]
 
 
 @pytest.mark.parametrize("parts", [200, 4])
 def test_long_terms_of_a_record_that_cancel_do_so_in_whole_numbers(parts):
-    """A record looks up one row three times. Its terms are as long as a norm of 1/64 of their lengths together allows."""
+    """A record looks up one row three times. Its terms are as long as a norm of 1/64 of their
+    lengths together allows.
+    """
     spacing = 2.0**-20
 
     def thrice(u, record):
@@ -324,16 +394,21 @@ def test_long_terms_of_a_record_that_cancel_do_so_in_whole_numbers(parts):
 
     records = np.tile(np.array([1e4, -6e3, -4e3], np.float32), (200, 1))
     rules = {"['a']": "rows"}
-    total, stated = whole_sum(thrice, {"a": jnp.zeros((100, 1))}, 200, "auto", rules, spacing=spacing, parts=parts)
+    total, stated = whole_sum(
+        thrice, {"a": jnp.zeros((100, 1))}, 200, "auto", rules, spacing=spacing, parts=parts
+    )
     everyone = np.ones(200, bool)
     moved = total(jnp.asarray(records), everyone) - total(jnp.asarray(records), np.arange(200) != 0)
     assert np.linalg.norm(moved) <= sensitivity(stated, spacing)
 
 
 def test_a_bound_of_several_leaves_adds_what_can_add_up():
-    """Rounding of leaves adds up in squares; errors of blocks of the same records are one leaf's."""
+    """Rounding of leaves adds up in squares; errors of blocks of the same records are
+    one leaf's.
+    """
     one, same, other = (
-        whole_sums.Bound(norm, blocks, 9.0) for norm, blocks in ((1e-5, {64: 2e-4}), (2e-5, {64: 1e-4}), (0, {8: 3e-4}))
+        whole_sums.Bound(norm, blocks, 9.0)
+        for norm, blocks in ((1e-5, {64: 2e-4}), (2e-5, {64: 1e-4}), (0, {8: 3e-4}))
     )
     found = whole_sums.combined([one, same, other])
     assert found._replace(norm=0.0) == whole_sums.Bound(0.0, {64: 2e-4, 8: 3e-4}, 27.0)
@@ -341,7 +416,7 @@ def test_a_bound_of_several_leaves_adds_what_can_add_up():
     assert found.slack == pytest.approx(2e-5 + 2 * 5e-4, rel=2e-4)
 
 
-# --- numbers at the ends of the range -------------------------------------------------------------------------------------
+# --- numbers at the ends of the range -------------------------------------------------------------
 
 
 @functools.cache
@@ -356,7 +431,9 @@ def sum_at(case):
 @pytest.mark.parametrize("size", [1e-38, 1e-20, 1e-6, 1.0, 1e18, 1e38])
 @pytest.mark.parametrize("case", ["linear", "outer product", "rows", "materialised"])
 def test_records_of_any_size_keep_any_clip(case, size, clip):
-    """Factors and products below the smallest normal number may be rounded up by half of themselves."""
+    """Factors and products below the smallest normal number may be rounded up by half of
+    themselves.
+    """
     total, stated, records = sum_at(case)
     scaled = jnp.asarray(np.clip(records * np.float64(size), -3e38, 3e38), jnp.float32)
     everyone = np.ones(3, bool)
@@ -368,7 +445,10 @@ def test_records_of_any_size_keep_any_clip(case, size, clip):
 
 def test_a_step_in_64_bits_has_64_bits_from_end_to_end():
     with jax.enable_x64(True):
-        u, records = {"a": jnp.ones((8, 5))}, jnp.asarray(np.random.default_rng(0).normal(size=(10, 8)))
+        u, records = (
+            {"a": jnp.ones((8, 5))},
+            jnp.asarray(np.random.default_rng(0).normal(size=(10, 8))),
+        )
         total, stated = whole_sum(dense, u, 10)
         everyone = np.ones(10, bool)
         moved = total(records, everyone) - total(records, np.arange(10) != 3)
@@ -376,11 +456,13 @@ def test_a_step_in_64_bits_has_64_bits_from_end_to_end():
         np.testing.assert_allclose(moved, gradients_of(dense, u, records)[3] / G, atol=2)
 
 
-# --- found by attacks -----------------------------------------------------------------------------------------------------
+# --- found by attacks -----------------------------------------------------------------------------
 
 
 def test_a_product_that_look_ups_of_the_same_table_cancel_is_added_up_as_what_cancels():
-    """Twenty records whose product with the table is 13 C long and whose look-up takes nearly all of it away."""
+    """Twenty records whose product with the table is 13 C long and whose look-up takes nearly all
+    of it away.
+    """
 
     def loss(u, record):
         x, y, rows = record
@@ -419,7 +501,9 @@ def test_squares_of_a_thousand_leaves_are_added_up_within_the_bound(strategy):
 @pytest.mark.parametrize("width", [1, 40])
 @pytest.mark.parametrize("clip", [1e-12, 1.0])
 def test_of_places_that_cancel_none_is_lost_by_underflow(clip, width, size):
-    """A factor that is flushed to zero beside another that is not would leave the other place alone."""
+    """A factor that is flushed to zero beside another that is not would leave the other place
+    alone.
+    """
 
     def loss(u, record):
         x, y = record
@@ -431,11 +515,15 @@ def test_of_places_that_cancel_none_is_lost_by_underflow(clip, width, size):
     for small in (2.0**-126, 2.0**-100, clip / size):
         x[0, :, 0] = size, np.float32(0.9) * np.float32(size)
         y[0] = np.float32(0.9 * small), np.float32(-1.00002 * small)
-        assert np.linalg.norm(total((x, y), np.ones(1, bool), clip)) <= 2**16 * 1.001 + np.sqrt(width)
+        assert np.linalg.norm(total((x, y), np.ones(1, bool), clip)) <= 2**16 * 1.001 + np.sqrt(
+            width
+        )
 
 
 def test_automatic_clipping_at_the_largest_clip_has_finite_factors():
-    """C / .01 is infinite in float32, and infinity times the gradient of a record without one is no number."""
+    """C / .01 is infinite in float32, and infinity times the gradient of a record without one is no
+    number.
+    """
     records = np.zeros((4, 4), np.float32)
     records[1:, :] = 1e-3
     total, _ = whole_sum(linear, {"a": jnp.zeros(4)}, 4, spacing=2.0**-16, clipping="automatic")
@@ -445,40 +533,60 @@ def test_automatic_clipping_at_the_largest_clip_has_finite_factors():
 def test_sums_are_rounded_to_the_nearest_whole_number():
     """Rounding towards zero would be as private, but each sum would be short."""
     grid = whole_sums.Grid(jnp.float32(4.0))  # spacings of a quarter
-    assert grid.rounded(jnp.array([0.0, 0.1, 0.15, 0.24, -0.1, -0.15, -0.24], jnp.float32)).tolist() == [
-        0, 0, 1, 1, 0, -1, -1,
-    ]  # fmt: skip
+    assert grid.rounded(
+        jnp.array([0.0, 0.1, 0.15, 0.24, -0.1, -0.15, -0.24], jnp.float32)
+    ).tolist() == [
+        0,
+        0,
+        1,
+        1,
+        0,
+        -1,
+        -1,
+    ]
 
 
-# --- a row that is deleted -----------------------------------------------------------------------------------------------
+# --- a row that is deleted ------------------------------------------------------------------------
 
 
 def without_the_first(records):
-    """(``records`` without the first, whose place stays empty; with later ones moved up): (records, mask) each."""
+    """(``records`` without the first, whose place stays empty; with later ones moved up): (records,
+    mask) each.
+    """
     size = len(records)
     moved = np.concatenate([records[1:], np.zeros_like(records[:1])])
     return (records, np.arange(size) > 0), (moved, np.arange(size) < size - 1)
 
 
 def moves_of_deletion(strategy):
-    """(what is stated, how far the sum moves if a place stays empty, if rows move up) for rows that are made for it.
+    """(what is stated, how far the sum moves if a place stays empty, if rows move up) for rows that
+    are made for it.
 
-    The first and last rows of blocks add up to almost half a spacing, and to a little more with the next block's first.
+    The first and last rows of blocks add up to almost half a spacing, and to a little more with the
+    next block's first.
     """
     size, width, spacing, more = 68 * 24, 400, 2.0**-6, 1e-2
     block, number = 68, np.arange(24)
     assert whole_sums.records_in_block(size) == block
     records = np.zeros((size, width), np.float32)
     records[number * block] = (more * (1 + number) * spacing)[:, None]
-    records[number * block + block - 1] = ((0.5 - more / 2 - more * (1 + number)) * spacing)[:, None]
-    total, stated = whole_sum(lambda u, r: u @ r, np.zeros(width, np.float32), size, strategy, spacing=spacing)
+    records[number * block + block - 1] = ((0.5 - more / 2 - more * (1 + number)) * spacing)[
+        :, None
+    ]
+    total, stated = whole_sum(
+        lambda u, r: u @ r, np.zeros(width, np.float32), size, strategy, spacing=spacing
+    )
     whole = total(records, np.ones(size, bool), C)
-    moves = [np.linalg.norm(total(*each, C) - whole) * spacing for each in without_the_first(records)]
+    moves = [
+        np.linalg.norm(total(*each, C) - whole) * spacing for each in without_the_first(records)
+    ]
     return C * (1 + stated["slack"]) + np.sqrt(stated["units"]) * spacing, *moves
 
 
 def test_a_deleted_row_moves_blocks_by_more_than_noise_is_for():
-    """Where its place stays empty it does not. Nothing limits how often: there are as many as blocks."""
+    """Where its place stays empty it does not. Nothing limits how often: there are as many as
+    blocks.
+    """
     stated, emptied, deleted = moves_of_deletion("auto")
     assert emptied <= stated
     assert deleted > 5 * stated
@@ -492,14 +600,21 @@ def test_where_records_are_rounded_one_by_one_a_deleted_row_is_a_place_that_stay
 @pytest.mark.parametrize("width", some_of([200, 3], first=1))
 @pytest.mark.parametrize("network", some_of([False, True]))
 def test_what_is_computed_one_by_one_does_not_depend_on_the_place(width, network):
-    """To the last bit. At once they do: of 1075 records with 200 features one had another gradient at the next place."""
+    """To the last bit. At once they do: of 1075 records with 200 features one had another gradient
+    at the next place.
+    """
     random, size = np.random.default_rng(2), 300
     records = random.normal(size=(size, width)).astype(np.float32)
 
     def loss(u, r):
         return jnp.logaddexp(0.0, (jnp.tanh(r @ u["w"]) @ u["v"]) if network else r @ u["v"])
 
-    u = {"w": 0.3 * random.normal(size=(width, 16)), "v": random.normal(size=16 if network else width)}
-    total, _ = whole_sum(loss, jax.tree.map(np.float32, u), size, "loop", spacing=2.0**-26, jit=jax.jit)
+    u = {
+        "w": 0.3 * random.normal(size=(width, 16)),
+        "v": random.normal(size=16 if network else width),
+    }
+    total, _ = whole_sum(
+        loss, jax.tree.map(np.float32, u), size, "loop", spacing=2.0**-26, jit=jax.jit
+    )
     emptied, deleted = (total(*each, C) for each in without_the_first(records))
     np.testing.assert_array_equal(emptied, deleted)

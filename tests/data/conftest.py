@@ -1,4 +1,6 @@
-"""What the tests of published data sets share: no network, no files of the developer's, and a server of files."""
+"""What the tests of published data sets share: no network, no files of the developer's, and a
+server of files.
+"""
 
 import functools
 import gc
@@ -14,7 +16,9 @@ from workbench.data import downloads, published
 
 @pytest.fixture
 def nowhere(monkeypatch, tmp_path):
-    """No folder of data, no package of Debian's; the empty folder that may become WORKBENCH_DATA."""
+    """No folder of data, no package of Debian's; the empty folder that may
+    become WORKBENCH_DATA.
+    """
     monkeypatch.setattr(downloads, "_RETRIES", 0)
     monkeypatch.delenv("WORKBENCH_DATA", raising=False)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
@@ -38,7 +42,9 @@ def nothing_at_hand(nowhere, monkeypatch):
 
 @pytest.fixture
 def served(nowhere, monkeypatch, tmp_path):
-    """(address of a server, folder whose files it serves, paths that were asked for); published sets come from there."""
+    """(address of a server, folder whose files it serves, paths that were asked for); published
+    sets come from there.
+    """
     folder, asked = tmp_path / "served", []
     folder.mkdir()
 
@@ -46,7 +52,9 @@ def served(nowhere, monkeypatch, tmp_path):
         def log_message(self, *_):
             asked.append(self.path)
 
-    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), functools.partial(Handler, directory=folder))
+    server = http.server.ThreadingHTTPServer(
+        ("127.0.0.1", 0), functools.partial(Handler, directory=folder)
+    )
     threading.Thread(target=server.serve_forever, daemon=True).start()
     address = f"http://127.0.0.1:{server.server_port}/"
     monkeypatch.setattr(published, "_ADULT_PAGE", address)

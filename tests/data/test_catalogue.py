@@ -37,7 +37,11 @@ def test_declared_bounds_of_breast_cancer_contain_every_value(breast_cancer):
     from sklearn.datasets import load_breast_cancer
 
     table = load_breast_cancer(as_frame=True).data
-    outside = [name for name, (low, high) in breast_cancer.bounds.items() if not table[name].between(low, high).all()]
+    outside = [
+        name
+        for name, (low, high) in breast_cancer.bounds.items()
+        if not table[name].between(low, high).all()
+    ]
     assert outside == []
 
 
@@ -54,22 +58,41 @@ def test_every_embedded_name_loads_and_is_described():
 
 @pytest.mark.parametrize("function", [wb.data.load, wb.data.describe])
 def test_unknown_name_offers_the_nearest(function):
-    with pytest.raises(ArgumentError, match=r"^data='brest_cancer': unknown name; did you mean 'breast_cancer'"):
+    with pytest.raises(
+        ArgumentError, match=r"^data='brest_cancer': unknown name; did you mean 'breast_cancer'"
+    ):
         function("brest_cancer")
 
 
 def test_split_seed_and_fraction_reach_the_embedded_data(breast_cancer):
-    assert wb.data.load("breast_cancer", evaluation_fraction=0.5).num_evaluation > 2 * breast_cancer.num_evaluation
-    assert not np.array_equal(wb.data.load("breast_cancer", split_seed=1).train[0], breast_cancer.train[0])
+    assert (
+        wb.data.load("breast_cancer", evaluation_fraction=0.5).num_evaluation
+        > 2 * breast_cancer.num_evaluation
+    )
+    assert not np.array_equal(
+        wb.data.load("breast_cancer", split_seed=1).train[0], breast_cancer.train[0]
+    )
 
 
-# --- what there is ---------------------------------------------------------------------------------------------------------
+# --- what there is --------------------------------------------------------------------------------
 
-EVERYTHING = {"adult", "breast_cancer", "digits", "exam", "fashion_mnist", "hierarchical", "mixture", "tokens"}
+EVERYTHING = {
+    "adult",
+    "breast_cancer",
+    "digits",
+    "exam",
+    "fashion_mnist",
+    "hierarchical",
+    "mixture",
+    "tokens",
+}
 TASKS = {
-    "binary target": ("x", "y"), "grouped binary target": ("x", "group", "y"), "points": ("x",), "images": ("x", "y"),
+    "binary target": ("x", "y"),
+    "grouped binary target": ("x", "group", "y"),
+    "points": ("x",),
+    "images": ("x", "y"),
     "token sequences": ("x", "y"),
-}  # fmt: skip
+}
 
 
 def test_all_names_are_listed_and_described():
@@ -77,7 +100,15 @@ def test_all_names_are_listed_and_described():
     for name in wb.data.all_names():
         told = wb.data.info(name)
         assert (told.name, told.description) == (name, wb.data.describe(name))
-        assert all((told.licence, told.unit, told.source, told.num_records, told.available or told.otherwise))
+        assert all(
+            (
+                told.licence,
+                told.unit,
+                told.source,
+                told.num_records,
+                told.available or told.otherwise,
+            )
+        )
         assert told.task in TASKS
         assert name in str(told)
         assert "\n" not in str(told)
@@ -86,7 +117,10 @@ def test_all_names_are_listed_and_described():
 def test_names_are_those_that_load_now(nothing_at_hand):
     assert {"breast_cancer", "digits", "hierarchical", "mixture", "tokens"} <= set(wb.data.names())
     assert not {"adult", "fashion_mnist"}.intersection(wb.data.names())
-    assert all((name in wb.data.names()) == bool(wb.data.info(name).available) for name in wb.data.all_names())
+    assert all(
+        (name in wb.data.names()) == bool(wb.data.info(name).available)
+        for name in wb.data.all_names()
+    )
 
 
 @pytest.mark.parametrize("name", sorted(EVERYTHING - {"fashion_mnist"}))
@@ -115,11 +149,16 @@ def test_an_unknown_name_has_no_info():
 
 
 def test_a_path_is_refused_where_none_is_read(tmp_path):
-    with pytest.raises(ArgumentError, match=r"^path=.*must be left out, because breast_cancer is not read from a file"):
+    with pytest.raises(
+        ArgumentError,
+        match=r"^path=.*must be left out, because breast_cancer is not read from a file",
+    ):
         wb.data.load("breast_cancer", path=tmp_path)
 
 
-@pytest.mark.parametrize(("argument", "value"), [("evaluation_fraction", 1.5), ("split_seed", -1), ("split_seed", "a")])
+@pytest.mark.parametrize(
+    ("argument", "value"), [("evaluation_fraction", 1.5), ("split_seed", -1), ("split_seed", "a")]
+)
 @pytest.mark.parametrize("name", ["breast_cancer", "mixture"])
 def test_the_split_is_checked_for_every_set(name, argument, value):
     with pytest.raises(ArgumentError, match=rf"^{argument}="):
@@ -127,4 +166,6 @@ def test_the_split_is_checked_for_every_set(name, argument, value):
 
 
 def test_made_up_records_follow_the_seed_of_the_split():
-    assert not np.array_equal(wb.data.load("mixture", split_seed=1).train[0], wb.data.load("mixture").train[0])
+    assert not np.array_equal(
+        wb.data.load("mixture", split_seed=1).train[0], wb.data.load("mixture").train[0]
+    )

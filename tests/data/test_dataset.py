@@ -72,13 +72,19 @@ def test_repr_shows_no_record(private_data):
         assert "array" not in repr(private_data)
 
 
-# --- a subset of the training records --------------------------------------------------------------------------------------
+# --- a subset of the training records -------------------------------------------------------------
 
 
 @pytest.fixture
 def numbered():
     places = np.arange(300)
-    return Dataset("numbered", "Places.", (places[:, None], places), (places[:7, None], places[:7]), feature_names=("a",))
+    return Dataset(
+        "numbered",
+        "Places.",
+        (places[:, None], places),
+        (places[:7, None], places[:7]),
+        feature_names=("a",),
+    )
 
 
 def test_a_subset_has_the_size_asked_for_and_keeps_records_whole(numbered):
@@ -102,18 +108,24 @@ def test_which_public_records_a_subset_holds_depends_on_their_places_alone(numbe
 
 def test_a_private_record_moves_at_most_one_other_in_or_out_of_a_subset(numbered):
     """Wherever it stood: places decide nothing, not even of records that are alike."""
-    alike = dataclasses.replace(numbered, train=tuple(np.asarray(array) // 3 for array in numbered.train))
+    alike = dataclasses.replace(
+        numbered, train=tuple(np.asarray(array) // 3 for array in numbered.train)
+    )
     for data in (numbered, alike):
         whole = collections.Counter(data.subset(100).train[1].tolist())
         for gone in (0, 17, 150, 299):
-            shorter = dataclasses.replace(data, train=tuple(np.delete(array, gone, axis=0) for array in data.train))
+            shorter = dataclasses.replace(
+                data, train=tuple(np.delete(array, gone, axis=0) for array in data.train)
+            )
             part = collections.Counter(shorter.subset(100).train[1].tolist())
             assert (whole - part).total() == (part - whole).total() <= 1
 
 
 def test_records_of_a_subset_come_from_everywhere(numbered):
     # four standard deviations of a mean of 100 places drawn without replacement; the seed is fixed
-    assert abs(numbered.subset(100).train[1].mean() - 149.5) < 4 * 300 / np.sqrt(12 * 100) * np.sqrt(2 / 3)
+    assert abs(numbered.subset(100).train[1].mean() - 149.5) < 4 * 300 / np.sqrt(
+        12 * 100
+    ) * np.sqrt(2 / 3)
 
 
 def test_a_subset_is_public_where_its_records_are_and_keeps_the_evaluation_records(numbered):
@@ -127,22 +139,31 @@ def test_a_subset_is_public_where_its_records_are_and_keeps_the_evaluation_recor
 def test_an_impossible_size_of_a_subset_is_named(numbered, size):
     with pytest.raises(ArgumentError, match=r"^num_records=") as caught:
         numbered.subset(size)
-    assert "300" not in str(caught.value)  # how many there are is private where another number is declared
+    # how many there are is private where another number is declared
+    assert "300" not in str(caught.value)
 
 
 def test_training_records_are_private_unless_said_to_be_public(dataset):
     assert not dataset.is_public
 
 
-# --- arrays that do not fit ------------------------------------------------------------------------------------------------
+# --- arrays that do not fit -----------------------------------------------------------------------
 
 
 def grouped(**changes):
     fields = {
         "name": "tiny",
         "description": "Three records.",
-        "train": (np.zeros((3, 2), np.float32), np.array([0, 1, 1], np.int32), np.array([0, 1, 0], np.int32)),
-        "evaluation": (np.zeros((1, 2), np.float32), np.array([1], np.int32), np.array([1], np.int32)),
+        "train": (
+            np.zeros((3, 2), np.float32),
+            np.array([0, 1, 1], np.int32),
+            np.array([0, 1, 0], np.int32),
+        ),
+        "evaluation": (
+            np.zeros((1, 2), np.float32),
+            np.array([1], np.int32),
+            np.array([1], np.int32),
+        ),
         "feature_names": ("a", "b"),
         "target_name": "y",
         "classes": ("no", "yes"),
@@ -192,19 +213,26 @@ def test_a_selection_of_arrays_still_fits():
     grouped().select(("group", "x")).check()
 
 
-# --- what is shown ---------------------------------------------------------------------------------------------------------
+# --- what is shown --------------------------------------------------------------------------------
 
 
 def test_groups_are_declared():
-    assert "the names of the groups and the features of the groups are declared public" in " ".join(grouped().declarations())
+    assert "the names of the groups and the features of the groups are declared public" in " ".join(
+        grouped().declarations()
+    )
     assert repr(grouped()) == "Dataset('tiny', 2 features, 2 groups, target 'y')"
 
 
 def test_categories_are_declared(dataset):
     schema = Schema({"a": Numeric(0, 1), "b": Categorical(["x"])})
-    text = " ".join(dataclasses.replace(dataset, schema=schema, feature_names=schema.feature_names).declarations())
+    text = " ".join(
+        dataclasses.replace(
+            dataset, schema=schema, feature_names=schema.feature_names
+        ).declarations()
+    )
     assert (
-        "Names of the columns, the two classes, the categories and the bounds used for scaling are declared public." in text
+        "Names of the columns, the two classes, the categories and the bounds used for scaling "
+        "are declared public." in text
     )
 
 
@@ -215,12 +243,21 @@ def test_points_declare_their_columns_alone():
 
 
 def test_images_declare_their_size():
-    images = Dataset("images", "Images.", (np.zeros((3, 8, 9)),), (np.zeros((1, 8, 9)),), arrays=("x",), image_shape=(8, 9))
+    images = Dataset(
+        "images",
+        "Images.",
+        (np.zeros((3, 8, 9)),),
+        (np.zeros((1, 8, 9)),),
+        arrays=("x",),
+        image_shape=(8, 9),
+    )
     assert images.declarations()[1] == "The size of the images is declared public."
     assert repr(images) == "Dataset('images', 8 x 9 images)"
 
 
-@pytest.mark.parametrize("place", ["name", "target_name", "group_name", "feature_names", "groups", "classes"])
+@pytest.mark.parametrize(
+    "place", ["name", "target_name", "group_name", "feature_names", "groups", "classes"]
+)
 @pytest.mark.parametrize("letter", ["\0", "\x1b[31m", "\n", "\ud800"])
 def test_a_name_that_no_file_can_hold_is_refused_when_it_is_declared(place, letter):
     names = f"fee{letter}" if place.endswith("name") else ("age", f"fee{letter}")

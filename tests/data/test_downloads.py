@@ -45,7 +45,9 @@ def test_files_are_downloaded_once(two_files, tmp_path, capfd):
     for _ in range(2):
         files = downloaded("letters", address, FILES, "Do it by hand.")
         assert [file.read_text() for file in files] == ["a", "b"]
-        assert {file.parent for file in files} == {tmp_path / "cache" / "dpvi-workbench" / "downloads" / "letters"}
+        assert {file.parent for file in files} == {
+            tmp_path / "cache" / "dpvi-workbench" / "downloads" / "letters"
+        }
     assert asked == ["/a.txt", "/b.txt"]
     assert capfd.readouterr() == ("", "")
     assert pooch.get_logger().level == level
@@ -58,7 +60,10 @@ def test_a_file_that_is_another_one_is_downloaded_again_and_refused_if_it_stays_
     assert downloaded("letters", address, FILES, "Do it by hand.")[0].read_text() == "a"
     first.write_text("altered")
     (folder / "a.txt").write_text("altered too")
-    with pytest.raises(ArgumentError, match=r"^data='letters': could not be downloaded \(.*hash.*\)\. Do it by hand\."):
+    with pytest.raises(
+        ArgumentError,
+        match=r"^data='letters': could not be downloaded \(.*hash.*\)\. Do it by hand\.",
+    ):
         downloaded("letters", address, FILES, "Do it by hand.")
     assert asked.count("/a.txt") == 3
 
@@ -75,6 +80,8 @@ def test_a_failed_download_says_what_to_do(request, monkeypatch, tmp_path, kind)
     if kind == "no folder":
         (tmp_path / "file").write_text("")
         monkeypatch.setenv("WORKBENCH_DATA", str(tmp_path / "file"))
-    with pytest.raises(ArgumentError, match=r"^data='letters': could not be downloaded \(.+\)\. Do it by hand\.") as caught:
+    with pytest.raises(
+        ArgumentError, match=r"^data='letters': could not be downloaded \(.+\)\. Do it by hand\."
+    ) as caught:
         downloaded("letters", address, FILES, "Do it by hand.")
     assert "\n" not in str(caught.value)

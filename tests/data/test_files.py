@@ -20,7 +20,9 @@ ADULT = pathlib.Path(__file__).parents[2] / "../shared/data/adult.csv.gz"
 @pytest.fixture
 def frame():
     random = np.random.default_rng(3)
-    return pd.DataFrame({"age": random.uniform(0, 100, 60), "dose": random.uniform(0, 5, 60), "ill": [0, 1] * 30})
+    return pd.DataFrame(
+        {"age": random.uniform(0, 100, 60), "dose": random.uniform(0, 5, 60), "ill": [0, 1] * 30}
+    )
 
 
 BOUNDS = {"age": (0, 100), "dose": (0, 5)}
@@ -32,15 +34,22 @@ def test_csv_file_gives_the_same_records_as_its_frame(frame, tmp_path, name, pac
     file.write_bytes(pack(frame.to_csv(index=False).encode()))
     dataset = wb.data.from_csv(file, target="ill", bounds=BOUNDS)
     assert dataset.name == "table"
-    assert np.array_equal(dataset.train[0], wb.data.from_frame(frame, target="ill", bounds=BOUNDS).train[0])
+    assert np.array_equal(
+        dataset.train[0], wb.data.from_frame(frame, target="ill", bounds=BOUNDS).train[0]
+    )
 
 
 def test_open_csv_file_gives_the_same_records(frame):
     content = frame.to_csv(index=False).encode()
     dataset = wb.data.from_csv(io.BytesIO(content), target="ill", bounds=BOUNDS)
     assert dataset.name == "table"
-    assert np.array_equal(dataset.train[0], wb.data.from_frame(frame, target="ill", bounds=BOUNDS).train[0])
-    assert wb.data.from_csv(io.BytesIO(content), target="ill", bounds=BOUNDS, name="clinic").name == "clinic"
+    assert np.array_equal(
+        dataset.train[0], wb.data.from_frame(frame, target="ill", bounds=BOUNDS).train[0]
+    )
+    assert (
+        wb.data.from_csv(io.BytesIO(content), target="ill", bounds=BOUNDS, name="clinic").name
+        == "clinic"
+    )
     with pytest.raises(ArgumentError, match=r"open file.*cannot be read as CSV"):
         wb.data.from_csv(io.BytesIO(b""), target="ill", bounds=BOUNDS)
 
@@ -116,7 +125,10 @@ def test_columns_of_a_csv_file_are_neither_shifted_nor_renamed(tmp_path, content
 
 def test_the_last_comma_of_every_line_is_no_column(tmp_path):
     (tmp_path / "table.csv").write_text("age,dose,ill\n" + "1,2,0,\n3,4,1,\n" * 20)
-    assert wb.data.from_csv(tmp_path / "table.csv", target="ill", bounds=BOUNDS).feature_names == ("age", "dose")
+    assert wb.data.from_csv(tmp_path / "table.csv", target="ill", bounds=BOUNDS).feature_names == (
+        "age",
+        "dose",
+    )
 
 
 def test_a_file_cut_short_is_named(frame, tmp_path):
@@ -125,7 +137,7 @@ def test_a_file_cut_short_is_named(frame, tmp_path):
     assert "cannot be read as CSV" in refused_file(file)
 
 
-# --- separators and decimal commas -----------------------------------------------------------------------------------------
+# --- separators and decimal commas ----------------------------------------------------------------
 
 
 @pytest.mark.parametrize("separator", [",", ";", "\t", "|"])
@@ -141,7 +153,9 @@ def test_the_separator_is_found_in_the_first_line(frame, tmp_path, separator, pa
         wb.data.from_file(file, target="ill", bounds=BOUNDS, separator=separator),
         wb.data.from_csv(io.BytesIO(content), target="ill", bounds=BOUNDS),
     ):
-        assert all(np.array_equal(one, other) for one, other in zip(dataset.train, expected, strict=True))
+        assert all(
+            np.array_equal(one, other) for one, other in zip(dataset.train, expected, strict=True)
+        )
 
 
 @pytest.mark.parametrize(
@@ -167,13 +181,18 @@ def test_a_named_separator_is_the_one_that_counts(tmp_path):
     table = read_csv(tmp_path / "table.csv", separator=";")
     assert list(table.columns) == ["age", "dose, in grams"]
     assert table.iloc[0].tolist() == [1, 2.5]
-    assert list(read_csv(tmp_path / "table.csv").columns) == ["age;dose", "in grams"]  # without blanks around
+    # without blanks around
+    assert list(read_csv(tmp_path / "table.csv").columns) == ["age;dose", "in grams"]
 
 
-@pytest.mark.parametrize(("line", "between"), [("sep=;", ";"), ('"sep=|"', "|"), ("SEP=\t", "\t"), ("sep=,", ",")])
+@pytest.mark.parametrize(
+    ("line", "between"), [("sep=;", ";"), ('"sep=|"', "|"), ("SEP=\t", "\t"), ("sep=,", ",")]
+)
 @pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16"])
 def test_a_line_that_declares_the_separator_is_no_line_of_names(line, between, encoding):
-    rows = "\r\n".join([line, between.join(["age", "a"]), between.join(["40", "1"]), between.join(["50", "0"])])
+    rows = "\r\n".join(
+        [line, between.join(["age", "a"]), between.join(["40", "1"]), between.join(["50", "0"])]
+    )
     table = read_csv(io.BytesIO(rows.encode(encoding)))
     assert table.to_dict("list") == {"age": [40, 50], "a": [1, 0]}
     assert csv_separator(io.BytesIO(rows.encode(encoding))) == between
@@ -192,7 +211,11 @@ def test_decimal_commas_of_files_with_semicolons():
     assert np.isnan(table["f"][2])
     points = read_csv(io.BytesIO(content), decimal=".")
     assert points["a"].tolist() == ["1,5", ",5", "1e2"]
-    assert read_csv(io.BytesIO(content), text={"a": (), "c": ()}).iloc[0].tolist()[:3] == ["1,5", 2.5, "1"]
+    assert read_csv(io.BytesIO(content), text={"a": (), "c": ()}).iloc[0].tolist()[:3] == [
+        "1,5",
+        2.5,
+        "1",
+    ]
 
 
 def test_types_of_columns_in_files_with_semicolons():
@@ -215,13 +238,28 @@ def test_a_decimal_comma_in_a_file_with_tabs_is_asked_for():
 
 
 def test_no_cell_with_commas_changes_how_another_is_read():
-    """Points alone, and points with a comma in one other record: the same numbers to the last bit."""
+    """Points alone, and points with a comma in one other record: the same numbers to the
+    last bit.
+    """
     random = np.random.default_rng(7)
     numbers = [repr(number) for number in random.uniform(0, 1, 200).tolist()]
-    alone = read_csv(io.BytesIO("\n".join(["a;b", *(f"{number};1" for number in numbers)]).encode()))
-    commas = read_csv(io.BytesIO("\n".join(["a;b", *(f"{number.replace('.', ',')};1" for number in numbers)]).encode()))
-    mixed = read_csv(io.BytesIO("\n".join(["a;b", *(f"{number};1" for number in numbers), "0,5;1"]).encode()))
-    assert alone["a"].tolist() == commas["a"].tolist() == mixed["a"].tolist()[:-1] == list(map(float, numbers))
+    alone = read_csv(
+        io.BytesIO("\n".join(["a;b", *(f"{number};1" for number in numbers)]).encode())
+    )
+    commas = read_csv(
+        io.BytesIO(
+            "\n".join(["a;b", *(f"{number.replace('.', ',')};1" for number in numbers)]).encode()
+        )
+    )
+    mixed = read_csv(
+        io.BytesIO("\n".join(["a;b", *(f"{number};1" for number in numbers), "0,5;1"]).encode())
+    )
+    assert (
+        alone["a"].tolist()
+        == commas["a"].tolist()
+        == mixed["a"].tolist()[:-1]
+        == list(map(float, numbers))
+    )
 
 
 @pytest.mark.parametrize(
@@ -245,10 +283,15 @@ def test_other_separators_are_refused(options, message):
 @pytest.mark.skipif(not ADULT.is_file(), reason="the shared copy of Adult is not on this machine")
 def test_adult_census_from_its_file():
     bounds = {
-        "age": (0, 100), "education_num": (1, 16), "capital_gain": (0, 100_000), "capital_loss": (0, 5000),
+        "age": (0, 100),
+        "education_num": (1, 16),
+        "capital_gain": (0, 100_000),
+        "capital_loss": (0, 5000),
         "hours_per_week": (0, 100),
-    }  # fmt: skip
-    dataset = wb.data.from_csv(ADULT, target="income", classes=["<=50K", ">50K"], bounds=bounds, features=list(bounds))
+    }
+    dataset = wb.data.from_csv(
+        ADULT, target="income", classes=["<=50K", ">50K"], bounds=bounds, features=list(bounds)
+    )
     assert dataset.name == "adult"
     assert dataset.classes == ("<=50K", ">50K")
     assert dataset.num_train + dataset.num_evaluation > 30_000
@@ -258,13 +301,15 @@ def test_adult_census_from_its_file():
     assert np.abs(dataset.train[0]).max() <= 1
 
 
-# --- text in CSV files, Parquet, .npz and files by their suffix ------------------------------------------------------------
+# --- text in CSV files, Parquet, .npz and files by their suffix -----------------------------------
 
 
 def test_declared_categories_and_groups_are_read_as_text(tmp_path):
     file = tmp_path / "wards.csv"
     file.write_text("code,ward,ill\n" + "01,1,0\n02,2,1\n" * 10)
-    dataset = wb.data.from_csv(file, target="ill", schema={"code": ["01", "02"]}, group="ward", groups=["1", 2])
+    dataset = wb.data.from_csv(
+        file, target="ill", schema={"code": ["01", "02"]}, group="ward", groups=["1", 2]
+    )
     assert np.array_equal(dataset.train[0][:, 0], dataset.train[2])
     assert np.array_equal(dataset.train[1], dataset.train[2])
 
@@ -287,7 +332,9 @@ def test_a_declared_word_is_a_value_and_not_missing():
         assert set(classes.train[1]) == {0, 1, 2, 3}
         none = read(separator, target="smokes", positive="None", features=["age"], bounds=(0, 9))
         assert none.num_train + none.num_evaluation == 20  # "NA" and "nan" are missing still
-        grouped = read(separator, target="ill", group="smokes", groups=words, features=["age"], bounds=(0, 9))
+        grouped = read(
+            separator, target="ill", group="smokes", groups=words, features=["age"], bounds=(0, 9)
+        )
         assert set(grouped.train[1]) == {0, 1, 2, 3}
 
 
@@ -297,13 +344,17 @@ def test_text_of_windows_is_read(tmp_path, encoding, pack):
     content = pack(("größe;stadt\n" + "1,5;München\n2,5;Köln €\n" * 20).encode(encoding))
     name = "table.csv" if pack is bytes else "table.csv.gz"
     (tmp_path / name).write_bytes(content)
-    data = wb.data.from_csv(tmp_path / name, schema={"größe": (0, 3), "stadt": ["München", "Köln €"]})
+    data = wb.data.from_csv(
+        tmp_path / name, schema={"größe": (0, 3), "stadt": ["München", "Köln €"]}
+    )
     assert data.num_train + data.num_evaluation == 40
     assert set(data.train[0][:, 1]) == {0, 1}
 
 
 def test_each_byte_that_is_not_utf_8_is_read_by_itself():
-    """No record changes how another is read: the encoding is not chosen for a whole file by its records."""
+    """No record changes how another is read: the encoding is not chosen for a whole file by its
+    records.
+    """
     rows = ["Köln".encode(), "München".encode("cp1252"), b"\x81", "Ł".encode()]
     table = read_csv(io.BytesIO(b"a,stadt\n" + b"".join(b"1," + row + b"\n" for row in rows)))
     assert table["stadt"].tolist() == ["Köln", "München", "\x81", "Ł"]
@@ -320,7 +371,9 @@ def test_parquet_file_gives_the_same_records_as_its_frame(frame, tmp_path):
     frame.to_parquet(file)
     dataset = wb.data.from_parquet(file, target="ill", bounds=BOUNDS)
     assert dataset.name == "table"
-    assert np.array_equal(dataset.train[0], wb.data.from_frame(frame, target="ill", bounds=BOUNDS).train[0])
+    assert np.array_equal(
+        dataset.train[0], wb.data.from_frame(frame, target="ill", bounds=BOUNDS).train[0]
+    )
     file.write_bytes(b"no table")
     refused_by(wb.data.from_parquet, file, "cannot be read as Parquet")
 
@@ -356,7 +409,13 @@ def test_an_npz_may_hold_groups(tmp_path):
 
 def test_an_npz_may_hold_its_own_evaluation_records(tmp_path):
     images = np.zeros((5, 4, 4), np.uint8)
-    np.savez(tmp_path / "images.npz", x_train=images, y_train=np.arange(5), x_test=images[:2], y_test=np.arange(2))
+    np.savez(
+        tmp_path / "images.npz",
+        x_train=images,
+        y_train=np.arange(5),
+        x_test=images[:2],
+        y_test=np.arange(2),
+    )
     dataset = wb.data.from_npz(tmp_path / "images.npz", classes=5)
     assert (dataset.num_train, dataset.num_evaluation, dataset.image_shape) == (5, 2, (4, 4))
 
@@ -403,7 +462,10 @@ def test_a_record_in_the_place_of_the_names_is_not_quoted(tmp_path):
     with pytest.raises(ArgumentError) as caught:
         wb.data.from_csv(file, target="outcome", positive="ill", schema={"sex": ["male", "female"]})
     assert (caught.value.argument, caught.value.code) == ("path", "no header")
-    assert not any(cell in str(caught.value).removeprefix(f"path={str(file)!r}") for cell in ("smoker", "male", "well"))
+    assert not any(
+        cell in str(caught.value).removeprefix(f"path={str(file)!r}")
+        for cell in ("smoker", "male", "well")
+    )
 
 
 def test_one_name_that_is_also_a_value_is_no_record(tmp_path):

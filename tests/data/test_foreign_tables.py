@@ -1,4 +1,6 @@
-"""Tables as other programs write them: what is plain is read, and the rest is refused with what to do about it."""
+"""Tables as other programs write them: what is plain is read, and the rest is refused with what to
+do about it.
+"""
 
 import datetime
 import io
@@ -29,17 +31,21 @@ def refused(call):
 
 def same(data, expected):
     assert data.feature_names == expected.feature_names
-    for array, other in zip((*data.train, *data.evaluation), (*expected.train, *expected.evaluation), strict=True):
+    for array, other in zip(
+        (*data.train, *data.evaluation), (*expected.train, *expected.evaluation), strict=True
+    ):
         np.testing.assert_array_equal(array, other)
 
 
-# ---- what is read ---------------------------------------------------------------------------------------------------------
+# ---- what is read --------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("name", [COMPOSED, DECOMPOSED])
 @pytest.mark.parametrize("declared", [COMPOSED, DECOMPOSED])
 def test_names_and_levels_are_the_same_in_both_forms_of_unicode(name, declared, tmp_path):
-    frame = TABLE.assign(kind=[name, "other"] * 30).rename(columns={"age": name, "ill": f"{name} 2"})
+    frame = TABLE.assign(kind=[name, "other"] * 30).rename(
+        columns={"age": name, "ill": f"{name} 2"}
+    )
     schema = {declared: (0, 9), "kind": [declared, "other"]}
     options = {"target": f"{declared} 2", "schema": schema, "missing": {declared: 3}}
     data = wb.data.from_frame(frame, **options)
@@ -53,8 +59,12 @@ def test_names_and_levels_are_the_same_in_both_forms_of_unicode(name, declared, 
     assert wb.data.from_frame(frame, **bounds).feature_names == (COMPOSED,)
 
 
-@pytest.mark.parametrize("days", [list(DAYS), [day.date() for day in DAYS], ["2020-01-01", "2020-01-02"]], ids=str)
-@pytest.mark.parametrize("declared", [list(DAYS), [day.date() for day in DAYS], ["2020-01-01", "2020-01-02"]], ids=str)
+@pytest.mark.parametrize(
+    "days", [list(DAYS), [day.date() for day in DAYS], ["2020-01-01", "2020-01-02"]], ids=str
+)
+@pytest.mark.parametrize(
+    "declared", [list(DAYS), [day.date() for day in DAYS], ["2020-01-01", "2020-01-02"]], ids=str
+)
 def test_days_are_levels_in_whatever_type(days, declared):
     data = wb.data.from_frame(TABLE.assign(day=days * 30), target="ill", schema={"day": declared})
     assert data.feature_names == ("day=2020-01-02",)
@@ -62,7 +72,11 @@ def test_days_are_levels_in_whatever_type(days, declared):
 
 def test_blanks_after_separators_are_no_part_of_names_and_levels():
     text = "age, sex , ill\n" + "1, f, no\n2, m , yes\n" * 30
-    options = {"target": "ill", "schema": {"age": (0, 9), "sex": ["f", "m"]}, "classes": ["no", "yes"]}
+    options = {
+        "target": "ill",
+        "schema": {"age": (0, 9), "sex": ["f", "m"]},
+        "classes": ["no", "yes"],
+    }
     data = wb.data.from_csv(io.BytesIO(text.encode()), **options)
     same(data, wb.data.from_csv(io.BytesIO(text.replace(" ", "").encode()), **options))
     assert "two columns with the name 'age'" in refused(
@@ -71,12 +85,26 @@ def test_blanks_after_separators_are_no_part_of_names_and_levels():
 
 
 @pytest.mark.parametrize(
-    ("yes", "no"), [("yes", "no"), ("Y", "N"), (" True", "FALSE "), ("t", "f"), (True, False), ("1", "0"), (1, "no")]
+    ("yes", "no"),
+    [
+        ("yes", "no"),
+        ("Y", "N"),
+        (" True", "FALSE "),
+        ("t", "f"),
+        (True, False),
+        ("1", "0"),
+        (1, "no"),
+    ],
 )
 def test_words_for_truth_are_read_where_bool_is_declared(yes, no):
     frame = TABLE.assign(smoker=pd.Series([yes, no] * 30, dtype=object))
     data = wb.data.from_frame(frame, target="ill", schema={"smoker": bool})
-    same(data, wb.data.from_frame(TABLE.assign(smoker=[True, False] * 30), target="ill", schema={"smoker": bool}))
+    same(
+        data,
+        wb.data.from_frame(
+            TABLE.assign(smoker=[True, False] * 30), target="ill", schema={"smoker": bool}
+        ),
+    )
 
 
 def test_levels_of_a_named_index_are_columns_if_they_are_declared(tmp_path):
@@ -90,8 +118,12 @@ def test_levels_of_a_named_index_are_columns_if_they_are_declared(tmp_path):
     wb.data.pack(tmp_path / "t.parquet", tmp_path / "t.wbr", **options)
     same(wb.data.open(tmp_path / "t.wbr"), data)
     # what nobody asks for is no feature
-    assert wb.data.from_frame(frame.set_index("id"), target="ill", bounds=(0, 9)).feature_names == ("age",)
-    np.testing.assert_array_equal(data.schema.encode(frame.set_index("age")), data.schema.encode(frame))
+    assert wb.data.from_frame(frame.set_index("id"), target="ill", bounds=(0, 9)).feature_names == (
+        "age",
+    )
+    np.testing.assert_array_equal(
+        data.schema.encode(frame.set_index("age")), data.schema.encode(frame)
+    )
 
 
 class Foreign:
@@ -118,7 +150,7 @@ def test_tables_that_convert_themselves_are_taken():
         assert "Quagmire" not in message
 
 
-# ---- what is refused ------------------------------------------------------------------------------------------------------
+# ---- what is refused -----------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -153,9 +185,14 @@ def test_cells_that_are_no_numbers_are_refused_with_what_to_do(cells, advice):
 
 
 def test_a_range_of_dates_is_refused_with_what_to_do():
-    for options in ({"bounds": {"day": tuple(DAYS)}, "features": ["day"]}, {"schema": {"day": tuple(DAYS)}}):
+    for options in (
+        {"bounds": {"day": tuple(DAYS)}, "features": ["day"]},
+        {"schema": {"day": tuple(DAYS)}},
+    ):
         assert "days since a public date" in refused(
-            lambda options=options: wb.data.from_frame(TABLE.assign(day=list(DAYS) * 30), target="ill", **options)
+            lambda options=options: wb.data.from_frame(
+                TABLE.assign(day=list(DAYS) * 30), target="ill", **options
+            )
         )
 
 
@@ -170,20 +207,30 @@ def test_files_of_other_programs_are_named(tmp_path):
     TABLE.to_parquet(tmp_path / "table.parquet")
     (tmp_path / "table.csv").write_bytes((tmp_path / "table.parquet").read_bytes())
     for path, words in (
-        ("book.xlsx", "save the sheet as CSV"), ("book.csv", "save the sheet as CSV"), ("old.csv", "save the sheet as CSV"),
-        ("packed.csv", "name it .csv.gz"), ("table.csv", "name it .parquet"), ("table.tsv", "name it .csv"),
-    ):  # fmt: skip
+        ("book.xlsx", "save the sheet as CSV"),
+        ("book.csv", "save the sheet as CSV"),
+        ("old.csv", "save the sheet as CSV"),
+        ("packed.csv", "name it .csv.gz"),
+        ("table.csv", "name it .parquet"),
+        ("table.tsv", "name it .csv"),
+    ):
         message = refused(lambda path=path: wb.data.from_file(tmp_path / path, **OPTIONS))
         assert words in message
         assert "Quagmire" not in message
-    assert "save the sheet as CSV" in refused(lambda: wb.data.from_csv(io.BytesIO(excel), **OPTIONS))
+    assert "save the sheet as CSV" in refused(
+        lambda: wb.data.from_csv(io.BytesIO(excel), **OPTIONS)
+    )
     TABLE.to_csv(tmp_path / "packed.csv.zip", index=False)
     assert wb.data.from_file(tmp_path / "packed.csv.zip", **OPTIONS)
 
 
 def test_what_is_outside_a_declaration_is_said_with_it():
     frame = TABLE.assign(ill=["yes", "no"] * 30)
-    said = " ".join(wb.data.from_frame(frame, target="ill", positive="Yes", bounds={"age": (0, 9)}).declarations())
+    said = " ".join(
+        wb.data.from_frame(
+            frame, target="ill", positive="Yes", bounds={"age": (0, 9)}
+        ).declarations()
+    )
     assert "set to the nearest bound" in said
     assert "All values of the target but 'Yes' are one class" in said
 
@@ -197,17 +244,22 @@ def test_complex_numbers_are_no_target():
 
 
 @pytest.mark.parametrize(
-    "text", ["# made in 2020\nage,ill\n1,0\n", "# a, b\nage,ill\n", "#made\nage,ill\n", "% c\nage,ill\n"]
+    "text",
+    ["# made in 2020\nage,ill\n1,0\n", "# a, b\nage,ill\n", "#made\nage,ill\n", "% c\nage,ill\n"],
 )
 def test_a_file_that_begins_with_a_comment_is_refused(text):
-    message = refused(lambda: wb.data.from_csv(io.BytesIO(text.encode()), target="ill", bounds={"age": (0, 9)}))
+    message = refused(
+        lambda: wb.data.from_csv(io.BytesIO(text.encode()), target="ill", bounds={"age": (0, 9)})
+    )
     assert "the first line must hold the column names" in message
     assert "made" not in message
 
 
 def test_names_may_begin_with_a_hash():
     content = "#,#age,ill\n" + "1,2,0\n2,3,1\n" * 20
-    assert wb.data.from_csv(io.BytesIO(content.encode()), target="ill", bounds=(0, 9)).feature_names == ("#", "#age")
+    assert wb.data.from_csv(
+        io.BytesIO(content.encode()), target="ill", bounds=(0, 9)
+    ).feature_names == ("#", "#age")
 
 
 @pytest.mark.parametrize("rows", [0, 1, 2])
@@ -217,4 +269,6 @@ def test_a_table_with_too_few_rows_is_refused_as_such(rows):
     assert "has too few rows" in message
     assert message.startswith("frame=")
     if rows < 2:
-        assert "has too few rows" in refused(lambda: wb.data.from_frame(TABLE.head(rows), evaluation_fraction=0, **options))
+        assert "has too few rows" in refused(
+            lambda: wb.data.from_frame(TABLE.head(rows), evaluation_fraction=0, **options)
+        )

@@ -40,7 +40,9 @@ def test_groups_are_declared_and_never_read_from_records():
     assert "must list the names of all groups" in refused("groups", checked_groups, None)
 
 
-@pytest.mark.parametrize("groups", ["abc", 3, [], ["a", None], ["a", "a"], [1, "1"], {"a": 1}, [["a"]]])
+@pytest.mark.parametrize(
+    "groups", ["abc", 3, [], ["a", None], ["a", "a"], [1, "1"], {"a": 1}, [["a"]]]
+)
 def test_groups_must_be_distinct_names(groups):
     refused("groups", checked_groups, groups)
 
@@ -58,7 +60,12 @@ def test_features_come_in_the_order_of_the_groups():
 
 
 @pytest.mark.parametrize(
-    "facts", [{"3": [5, 6], "a": [1, 2], "b": [3, 4]}, [[1, 2], [3, 4], [5, 6]], np.arange(1, 7).reshape(3, 2)]
+    "facts",
+    [
+        {"3": [5, 6], "a": [1, 2], "b": [3, 4]},
+        [[1, 2], [3, 4], [5, 6]],
+        np.arange(1, 7).reshape(3, 2),
+    ],
 )
 def test_features_may_be_a_mapping_or_an_array(facts):
     values, names = checked_group_features(facts, GROUPS)
@@ -68,7 +75,9 @@ def test_features_may_be_a_mapping_or_an_array(facts):
 
 def test_one_number_a_group_is_enough():
     assert checked_group_features({"a": 1, "b": 2, 3: 3}, GROUPS)[0].tolist() == [[1], [2], [3]]
-    assert checked_group_features(pd.Series([1, 2, 3], index=GROUPS, name="size"), GROUPS)[1] == ("size",)
+    assert checked_group_features(pd.Series([1, 2, 3], index=GROUPS, name="size"), GROUPS)[1] == (
+        "size",
+    )
 
 
 def test_without_features_there_is_an_intercept():

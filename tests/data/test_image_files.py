@@ -55,9 +55,11 @@ def test_a_file_that_is_no_idx_is_named(tmp_path, content, reason):
 @pytest.mark.parametrize("mark", ["-idx", ".idx"])
 def test_a_folder_of_idx_files_is_a_set_of_images(tmp_path, suffix, mark):
     for name, array in {
-        "train-images-idx3-ubyte": IMAGES, "train-labels-idx1-ubyte": LABELS,
-        "t10k-images-idx3-ubyte": IMAGES[:1], "t10k-labels-idx1-ubyte": LABELS[:1],
-    }.items():  # fmt: skip
+        "train-images-idx3-ubyte": IMAGES,
+        "train-labels-idx1-ubyte": LABELS,
+        "t10k-images-idx3-ubyte": IMAGES[:1],
+        "t10k-labels-idx1-ubyte": LABELS[:1],
+    }.items():
         content = gzip.compress(idx(array)) if suffix else idx(array)
         (tmp_path / (name.replace("-idx", mark) + suffix)).write_bytes(content)
     images = read_image_set(tmp_path)
@@ -66,7 +68,13 @@ def test_a_folder_of_idx_files_is_a_set_of_images(tmp_path, suffix, mark):
 
 
 def test_an_npz_is_a_set_of_images(tmp_path):
-    np.savez(tmp_path / "set.npz", x_train=IMAGES, y_train=LABELS[:, None], x_test=IMAGES[:1], y_test=LABELS[:1])
+    np.savez(
+        tmp_path / "set.npz",
+        x_train=IMAGES,
+        y_train=LABELS[:, None],
+        x_test=IMAGES[:1],
+        y_test=LABELS[:1],
+    )
     images = read_image_set(tmp_path / "set.npz")
     assert np.array_equal(images.train_images, IMAGES)
     assert images.train_labels.tolist() == [2, 0, 1]

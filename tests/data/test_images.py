@@ -14,7 +14,11 @@ def test_bytes_are_divided_by_255():
     dataset = wb.data.from_images(IMAGES, LABELS, classes=3, evaluation=(IMAGES[:2], LABELS[:2]))
     assert np.array_equal(dataset.train[0], (IMAGES / 255).astype(np.float32))
     assert (dataset.train[0].dtype, dataset.train[1].dtype) == (np.float32, np.int32)
-    assert (dataset.image_shape, dataset.feature_names, dataset.classes) == ((6, 5), (), ("0", "1", "2"))
+    assert (dataset.image_shape, dataset.feature_names, dataset.classes) == (
+        (6, 5),
+        (),
+        ("0", "1", "2"),
+    )
 
 
 @pytest.mark.parametrize("kind", [np.float16, np.float32, np.float64, bool])
@@ -27,11 +31,17 @@ def test_numbers_from_zero_to_one_are_taken_as_they_are(kind):
 
 def test_images_and_labels_are_split_together():
     images = np.repeat(np.repeat(LABELS[:, None, None], 4, 1), 4, 2) / 2
-    dataset = wb.data.from_images(images, LABELS, classes=3, split_seed=3, unit="drawing", name="sketches")
+    dataset = wb.data.from_images(
+        images, LABELS, classes=3, split_seed=3, unit="drawing", name="sketches"
+    )
     assert dataset.num_train + dataset.num_evaluation == 40
     for x, y in (dataset.train, dataset.evaluation):
         assert np.array_equal(2 * x[:, 0, 0], y)
-    assert (dataset.unit, dataset.name, dataset.evaluation_label) == ("drawing", "sketches", "outside the guarantee")
+    assert (dataset.unit, dataset.name, dataset.evaluation_label) == (
+        "drawing",
+        "sketches",
+        "outside the guarantee",
+    )
 
 
 def test_images_need_no_labels_and_may_have_colours():
@@ -65,7 +75,12 @@ def test_declared_classes_do_not_depend_on_the_labels():
         ("labels", "'MaskedArray'", (IMAGES, np.ma.masked_equal(LABELS, 0)), {}),
         ("evaluation", "ndarray", (IMAGES, LABELS), {"evaluation": IMAGES}),
         ("evaluation", "tuple", (IMAGES, LABELS), {"evaluation": (IMAGES,)}),
-        ("evaluation images", "(40, 5, 6)", (IMAGES,), {"evaluation": (IMAGES.transpose(0, 2, 1),)}),
+        (
+            "evaluation images",
+            "(40, 5, 6)",
+            (IMAGES,),
+            {"evaluation": (IMAGES.transpose(0, 2, 1),)},
+        ),
         ("evaluation labels", "(40,)", (IMAGES, LABELS), {"evaluation": (IMAGES[:3], LABELS)}),
         ("images", "'ndarray'", (IMAGES[:1],), {"evaluation": (IMAGES,)}),
         ("images", "'ndarray'", (IMAGES,), {"evaluation": (IMAGES[:0],)}),

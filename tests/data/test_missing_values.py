@@ -32,7 +32,9 @@ def table(rows=60, **missing):
 
 
 def made(frame, missing, **options):
-    return wb.data.from_frame(frame, **{"target": "ill", "schema": SCHEMA, "missing": missing, **options})
+    return wb.data.from_frame(
+        frame, **{"target": "ill", "schema": SCHEMA, "missing": missing, **options}
+    )
 
 
 def rows_of(data):
@@ -66,7 +68,9 @@ def test_the_middle_of_the_bounds_stands_for_a_missing_number():
     records = np.concatenate([data.train[0], data.evaluation[0]])
     assert len(records) == 59
     assert np.sum(records[:, 1] == 0) == 2
-    expected = table().assign(visits=lambda frame: frame["visits"].where(~frame.index.isin([3, 5]), 4.5))
+    expected = table().assign(
+        visits=lambda frame: frame["visits"].where(~frame.index.isin([3, 5]), 4.5)
+    )
     expected.loc[3, "age"] = 60.0
     assert rows_of(data) == rows_of(made(expected.drop(index=7), "refuse"))
 
@@ -81,7 +85,9 @@ def test_an_indicator_says_which_numbers_are_missing():
     assert np.all(records[records[:, 3] == 1][:, 2] == 0)
     without = [row[[0, 2, *range(4, records.shape[1])]].tobytes() for row in records]
     middles = made(frame, "middle")
-    assert sorted(without) == sorted(row.tobytes() for row in (*middles.train[0], *middles.evaluation[0]))
+    assert sorted(without) == sorted(
+        row.tobytes() for row in (*middles.train[0], *middles.evaluation[0])
+    )
     again = data.schema.decode(records)
     assert again["visits"].isna().sum() == 2
     assert set(again["visits"].dropna()) == {2.0}
@@ -145,23 +151,37 @@ def test_given_evaluation_records_are_treated_alike():
     assert (data.num_train, data.num_evaluation) == (59, 9)
     with pytest.raises(ArgumentError, match=r"^missing='drop'"):
         made(table(), "drop", evaluation=table(4, age=range(4)))
-    with pytest.raises(ArgumentError, match=r"^missing='drop'"):  # and not the share of evaluation records
+    with pytest.raises(
+        ArgumentError, match=r"^missing='drop'"
+    ):  # and not the share of evaluation records
         made(table(age=range(58)), "drop")
 
 
 @pytest.mark.parametrize("target", [{"target_bounds": (0, 9)}, {"threshold": 1}])
 def test_infinite_numbers_are_missing(target):
-    """Of features and of targets that are numbers, whatever type the column has. The advice for them is thus right."""
-    infinite = pd.DataFrame({"age": [1.0, np.inf, -np.inf, 4, 5] * 20, "dose": [0.5] * 98 + [np.inf, 1.0]})
-    for frame in (infinite, infinite.astype(object), infinite.astype(object).replace(np.inf, "inf")):
+    """Of features and of targets that are numbers, whatever type the column has. The advice for
+    them is thus right.
+    """
+    infinite = pd.DataFrame(
+        {"age": [1.0, np.inf, -np.inf, 4, 5] * 20, "dose": [0.5] * 98 + [np.inf, 1.0]}
+    )
+    for frame in (
+        infinite,
+        infinite.astype(object),
+        infinite.astype(object).replace(np.inf, "inf"),
+    ):
         options = {"target": "dose", "bounds": {"age": (0, 9)}, **target}
-        with pytest.raises(ArgumentError, match=r"infinite in some row.*missing='drop' leaves them out"):
+        with pytest.raises(
+            ArgumentError, match=r"infinite in some row.*missing='drop' leaves them out"
+        ):
             wb.data.from_frame(frame, **options)
         data = wb.data.from_frame(frame, missing="drop", **options)
         assert data.num_train + data.num_evaluation == 59
         gapped = frame.assign(age=pd.Series([1.0, None, None, 4, 5] * 20, dtype=object))
         for missing in ("middle", "indicator", {"age": 3}):
-            filled, expected = (wb.data.from_frame(each, missing=missing, **options) for each in (frame, gapped))
+            filled, expected = (
+                wb.data.from_frame(each, missing=missing, **options) for each in (frame, gapped)
+            )
             np.testing.assert_array_equal(filled.train[0], expected.train[0])
 
 
@@ -227,14 +247,18 @@ WAYS = ["drop", "middle", {"age": 5, "sex": "m"}, "indicator", {"age": "indicato
 @examples(50)
 @given(st.fixed_dictionaries(CELLS), st.sampled_from(WAYS), st.booleans())
 def test_a_row_more_is_at_most_a_record_more(row, missing, as_file):
-    """Tables that differ in one row give records that differ in at most one, and no record changes sides."""
+    """Tables that differ in one row give records that differ in at most one, and no record changes
+    sides.
+    """
     before = table(20, age=[4], sex=[7])
     after = pd.concat([before.astype(object), pd.DataFrame([row], dtype=object)], ignore_index=True)
 
     def records(frame):
         if as_file:
             content = frame.to_csv(index=False, sep=";", decimal=",").encode()
-            data = wb.data.from_csv(io.BytesIO(content), target="ill", schema=SCHEMA, missing=missing)
+            data = wb.data.from_csv(
+                io.BytesIO(content), target="ill", schema=SCHEMA, missing=missing
+            )
         else:
             data = made(frame, missing)
         return rows_of(data)

@@ -1,4 +1,6 @@
-"""Whatever is wrong with private records, no error or warning shows a cell of theirs, nor do those that it came from."""
+"""Whatever is wrong with private records, no error or warning shows a cell of theirs, nor do those
+that it came from.
+"""
 
 import dataclasses
 import datetime
@@ -37,19 +39,42 @@ class Awkward:
 
 
 CELLS = {
-    "text": TEXT, "number": NUMBER, "fraction": NUMBER + 0.5, "negative": -NUMBER, "huge": NUMBER * 10**400,
-    "list": [TEXT, NUMBER], "dict": {TEXT: NUMBER}, "tuple": (NUMBER,), "bytes": TEXT.encode(), "complex": NUMBER + 1j,
-    "date": DAY, "timestamp": pd.Timestamp(DAY), "decimal": decimal.Decimal(NUMBER), "array": np.array([NUMBER]),
-    "none": None, "na": pd.NA, "infinite": float("inf"), "awkward": Awkward(), "series": pd.Series([NUMBER]),
+    "text": TEXT,
+    "number": NUMBER,
+    "fraction": NUMBER + 0.5,
+    "negative": -NUMBER,
+    "huge": NUMBER * 10**400,
+    "list": [TEXT, NUMBER],
+    "dict": {TEXT: NUMBER},
+    "tuple": (NUMBER,),
+    "bytes": TEXT.encode(),
+    "complex": NUMBER + 1j,
+    "date": DAY,
+    "timestamp": pd.Timestamp(DAY),
+    "decimal": decimal.Decimal(NUMBER),
+    "array": np.array([NUMBER]),
+    "none": None,
+    "na": pd.NA,
+    "infinite": float("inf"),
+    "awkward": Awkward(),
+    "series": pd.Series([NUMBER]),
     "interval": pd.Interval(0, NUMBER),
-}  # fmt: skip
+}
 
 
 def carried(error, seen=()):
-    """Every text that goes with an error: its own, its notes and attributes, and those of the errors behind it."""
+    """Every text that goes with an error: its own, its notes and attributes, and those of the
+    errors behind it.
+    """
     if error is None or any(error is each for each in seen):
         return ""
-    own = [str(error), repr(error), repr(error.args), repr(vars(error)), *getattr(error, "__notes__", [])]
+    own = [
+        str(error),
+        repr(error),
+        repr(error.args),
+        repr(vars(error)),
+        *getattr(error, "__notes__", []),
+    ]
     behind = [carried(each, (*seen, error)) for each in (error.__cause__, error.__context__)]
     return " ".join([*own, *behind])
 
@@ -99,7 +124,10 @@ def test_no_cell_of_a_table_is_quoted(table, cell):
     message = shown_by(lambda: wb.data.from_frame(frame, **{"target": "ill", **options}))
     evaluation = {"evaluation": frame[30:]}
     assert (message is None) == (
-        shown_by(lambda: wb.data.from_frame(frame[:30], **{"target": "ill", **options}, **evaluation)) is None
+        shown_by(
+            lambda: wb.data.from_frame(frame[:30], **{"target": "ill", **options}, **evaluation)
+        )
+        is None
     )
     if cell == "text" and table != "positive":  # it would be no test if these were taken
         assert "row" in message or "positive" in message
@@ -109,8 +137,15 @@ def test_no_cell_of_a_table_is_quoted(table, cell):
 def test_no_cell_of_a_typed_column_is_quoted(kind):
     value = TEXT if kind in ("category", "string") else NUMBER
     frame = FRAME.assign(cell=pd.Series([value, None] * 30, dtype=kind))
-    for options in ({"bounds": (0, 9)}, {"schema": {"cell": bool}}, {"schema": {"cell": ["a"]}}, {"private_scaling": True}):
-        assert "row" in shown_by(lambda options=options: wb.data.from_frame(frame, target="ill", **options))
+    for options in (
+        {"bounds": (0, 9)},
+        {"schema": {"cell": bool}},
+        {"schema": {"cell": ["a"]}},
+        {"private_scaling": True},
+    ):
+        assert "row" in shown_by(
+            lambda options=options: wb.data.from_frame(frame, target="ill", **options)
+        )
 
 
 X, Y = np.zeros((40, 2, 2)), np.zeros(40, int)
@@ -130,15 +165,21 @@ def planted(array, value):
         lambda value: wb.data.from_images(X, planted(Y, value), classes=2),
         lambda value: wb.data.from_images(X, Y, classes=2, evaluation=(planted(X, value), Y)),
         lambda value: wb.data.from_tokens(planted(X[:, 0], value), vocabulary_size=5),
-        lambda value: wb.data.from_tokens(X[:, 0].astype(int), planted(Y, value), vocabulary_size=5, classes=3),
+        lambda value: wb.data.from_tokens(
+            X[:, 0].astype(int), planted(Y, value), vocabulary_size=5, classes=3
+        ),
         lambda value: wb.data.from_arrays(X[:, 0], planted(Y, value), bounds=(0, 1)),
-        lambda value: wb.data.from_arrays(X[:, 0], group=planted(Y, value), groups=[0, 1], bounds=(0, 1)),
+        lambda value: wb.data.from_arrays(
+            X[:, 0], group=planted(Y, value), groups=[0, 1], bounds=(0, 1)
+        ),
         lambda value: wb.data.from_arrays([[1, 2], [value]], bounds=(0, 1)),
         lambda value: fingerprint(dataclasses.replace(BARE, train=(np.array([[value]], object),))),
-        lambda value: dataclasses.replace(BARE, train=(X[:, 0], planted(Y, value)), arrays=("x", "y")).check(),
+        lambda value: dataclasses.replace(
+            BARE, train=(X[:, 0], planted(Y, value)), arrays=("x", "y")
+        ).check(),
         lambda value: _check_codes("y", planted(Y, value), 3),
     ],
-)  # fmt: skip
+)
 def test_no_entry_of_an_array_is_quoted(make, value):
     assert shown_by(lambda: make(value)) is not None or isinstance(value, (str, list, float))
 
@@ -178,7 +219,15 @@ def test_no_cell_of_a_csv_file_is_quoted(tmp_path, command, content, options):
     assert shown_by(lambda: wb.data.from_csv(io.BytesIO(held), **options))
     if options == {"bounds": (0, 9)}:
         code, out, err = command(
-            "fit", "--model", "gmm", "--data", tmp_path / "table.csv", "--bounds", "0:9", "--epsilon", 1
+            "fit",
+            "--model",
+            "gmm",
+            "--data",
+            tmp_path / "table.csv",
+            "--bounds",
+            "0:9",
+            "--epsilon",
+            1,
         )
         assert (code, out) == (2, "")
         assert not any(mark in err for mark in MARKS)
@@ -193,7 +242,11 @@ def test_no_cell_of_a_parquet_or_npz_file_is_quoted(tmp_path):
     assert shown_by(lambda: wb.data.from_parquet(bad, target="ill", bounds=(0, 9)))
     bad.write_bytes(TEXT.encode() * 9)
     assert shown_by(lambda: wb.data.from_parquet(bad, target="ill", bounds=(0, 9)))
-    for x in (np.array([[TEXT]]), np.array([[TEXT, NUMBER]], object), np.array([[DAY]], "datetime64[s]")):
+    for x in (
+        np.array([[TEXT]]),
+        np.array([[TEXT, NUMBER]], object),
+        np.array([[DAY]], "datetime64[s]"),
+    ):
         np.savez(tmp_path / "bad.npz", x=x)
         assert shown_by(lambda: wb.data.from_npz(tmp_path / "bad.npz", bounds=(0, 9)))
     (tmp_path / "bad.npz").write_bytes(TEXT.encode() * 9)
@@ -220,7 +273,9 @@ def test_no_cell_is_quoted_on_the_screen(cell):
 def test_no_cell_of_a_file_is_quoted_on_the_screen(tmp_path, content):
     held = FILES[content] if isinstance(FILES[content], bytes) else FILES[content].encode()
     (tmp_path / "table.csv").write_bytes(held)
-    columns = tuple(ColumnDeclaration(name, "number", low="0", high="9") for name in ("age", "cell"))
+    columns = tuple(
+        ColumnDeclaration(name, "number", low="0", high="9") for name in ("age", "cell")
+    )
     for table in (
         functools.partial(upload_table, "table.csv", held),
         functools.partial(file_table, str(tmp_path / "table.csv")),
@@ -240,11 +295,14 @@ def test_no_cell_of_records_to_predict_is_quoted(done):
     assert shown_by(lambda: done.predict(np.ma.masked_equal(x, x[3, 4])))
 
 
-HEADLESS = "first_record,774233,Quagmire\n" + "3,47,yes\n4,50,no\n" * 20  # its first line is a record
+# its first line is a record
+HEADLESS = "first_record,774233,Quagmire\n" + "3,47,yes\n4,50,no\n" * 20
 PLAIN = {"target": "Quagmire", "positive": "yes", "bounds": (0, 100)}
 
 
-@pytest.mark.parametrize("number", ["774233", "-774233.5", ".774233", "2089-07-23", "$774233", "7.74233e5"])
+@pytest.mark.parametrize(
+    "number", ["774233", "-774233.5", ".774233", "2089-07-23", "$774233", "7.74233e5"]
+)
 @pytest.mark.parametrize(
     "options",
     [
@@ -270,22 +328,34 @@ def test_the_first_record_of_a_file_without_names_is_not_quoted(number, options)
 
 def test_a_repeated_cell_of_a_first_record_is_not_quoted():
     content = "774233,Quagmire,Quagmire\n1,2,3\n"
-    assert "header row" in shown_by(lambda: wb.data.from_csv(io.BytesIO(content.encode()), target="ill", bounds=(0, 9)))
+    assert "header row" in shown_by(
+        lambda: wb.data.from_csv(io.BytesIO(content.encode()), target="ill", bounds=(0, 9))
+    )
     frame = pd.DataFrame([[1, 2, 3]] * 9, columns=["774233", "Quagmire", "Quagmire"])
     assert "header row" in shown_by(lambda: wb.data.from_frame(frame, bounds=(0, 9)))
     once, other = frame.iloc[:, :2], frame.iloc[:, :1]
-    assert "header row" in shown_by(lambda: wb.data.from_frame(once, bounds=(0, 9), evaluation=other))
-    assert "header row" in shown_by(lambda: wb.data.Schema({"age": wb.data.Numeric(0, 9)}).encode(once))
+    assert "header row" in shown_by(
+        lambda: wb.data.from_frame(once, bounds=(0, 9), evaluation=other)
+    )
+    assert "header row" in shown_by(
+        lambda: wb.data.Schema({"age": wb.data.Numeric(0, 9)}).encode(once)
+    )
 
 
 @pytest.mark.parametrize("argument", ["target", "group", "features"])
-@pytest.mark.parametrize("value", [[TEXT, NUMBER], {TEXT: NUMBER}, (TEXT,), np.array([TEXT, NUMBER])], ids=repr)
+@pytest.mark.parametrize(
+    "value", [[TEXT, NUMBER], {TEXT: NUMBER}, (TEXT,), np.array([TEXT, NUMBER])], ids=repr
+)
 def test_cells_instead_of_a_name_are_shown_by_their_type(argument, value):
     given = [value] if argument == "features" else value
-    assert type(value).__name__ in shown_by(lambda: wb.data.from_frame(FRAME, **{"bounds": (0, 9), argument: given}))
+    assert type(value).__name__ in shown_by(
+        lambda: wb.data.from_frame(FRAME, **{"bounds": (0, 9), argument: given})
+    )
 
 
-@pytest.mark.parametrize("records", [{"age": NUMBER}, TEXT, NUMBER, [{"age": NUMBER}], ({"age": TEXT},)], ids=repr)
+@pytest.mark.parametrize(
+    "records", [{"age": NUMBER}, TEXT, NUMBER, [{"age": NUMBER}], ({"age": TEXT},)], ids=repr
+)
 def test_no_cell_of_records_in_another_form_is_quoted(done, records):
     assert shown_by(lambda: done.predict(records))
     assert shown_by(lambda: done.score(records))

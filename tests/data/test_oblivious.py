@@ -1,4 +1,6 @@
-"""Oblivious reading: every read and write is where public numbers say, and minibatches are those that were drawn."""
+"""Oblivious reading: every read and write is where public numbers say, and minibatches are those
+that were drawn.
+"""
 
 import ast
 import errno
@@ -30,7 +32,14 @@ from workbench.sampling import PoissonSampler, WithoutReplacementSampler
 from workbench.sampling.random_allocation import RandomAllocationSampler
 
 STORAGE = Path(oblivious.__file__).parent
-PLAN = {"epsilon": 1.0, "delta": 1e-5, "iterations": 12, "sampling_rate": 0.1, "ledger": False, "checkpoint": False}
+PLAN = {
+    "epsilon": 1.0,
+    "delta": 1e-5,
+    "iterations": 12,
+    "sampling_rate": 0.1,
+    "ledger": False,
+    "checkpoint": False,
+}
 
 
 @pytest.fixture(autouse=True)
@@ -49,18 +58,29 @@ def packed(name="t", num_rows=3000, seed=0, width=8, **options):
     held = rng.uniform(-1, 1, (50, width))
     np.savez(f"{name}-held.npz", x=held, y=np.arange(50) % 2)
     wb.data.pack(
-        f"{name}.npz", f"{name}.wbr", encrypt=True, key_file=f"{name}.key", evaluation=f"{name}-held.npz", target="y",
-        schema={"x1": (0, 2**20), **{f"x{place + 1}": (-1, 1) for place in range(1, width)}}, block_size=2**16, **options,
-    )  # fmt: skip
+        f"{name}.npz",
+        f"{name}.wbr",
+        encrypt=True,
+        key_file=f"{name}.key",
+        evaluation=f"{name}-held.npz",
+        target="y",
+        schema={"x1": (0, 2**20), **{f"x{place + 1}": (-1, 1) for place in range(1, width)}},
+        block_size=2**16,
+        **options,
+    )
 
 
 def opened(name="t", reading="oblivious", **options):
-    return wb.data.open(f"{name}.wbr", key_file=f"{name}.key", reading=reading, **{"memory": 1 / 64, **options})
+    return wb.data.open(
+        f"{name}.wbr", key_file=f"{name}.key", reading=reading, **{"memory": 1 / 64, **options}
+    )
 
 
 def drawn_ahead(sampler, seed=0, at_once=4):
     def draw(key, number, hyper):
-        return SimpleNamespace(minibatch=sampler.draw_from(stream(key, number, sampler.words), key, number))
+        return SimpleNamespace(
+            minibatch=sampler.draw_from(stream(key, number, sampler.words), key, number)
+        )
 
     return DrawnAhead(sampler, draw, key_from_seed(seed), None, at_once)
 
@@ -74,11 +94,13 @@ def samplers(num_records, rate=0.1, capacity=None):
     ]
 
 
-# --- the trace -------------------------------------------------------------------------------------------------------------
+# --- the trace ------------------------------------------------------------------------------------
 
 
 class Trace:
-    """Every call of the system that reads or writes at an offset: (what, which file, offset, length)."""
+    """Every call of the system that reads or writes at an offset: (what, which file, offset,
+    length).
+    """
 
     def __init__(self, monkeypatch):
         self.calls, self._files = [], {}
@@ -95,7 +117,9 @@ class Trace:
             length = content if name == "pread" else len(content)
             path = os.readlink(f"/proc/self/fd/{handle}")
             if ".wbr" in path or ".scratch" in path:
-                self.calls.append((name, "scratch" if ".scratch" in path else "file", offset, length))
+                self.calls.append(
+                    (name, "scratch" if ".scratch" in path else "file", offset, length)
+                )
             return call(handle, content, offset)
 
         return watched
@@ -120,11 +144,16 @@ def fitted(name, seed=None, **options):
     return result
 
 
-@pytest.mark.parametrize("sampler", some_of(["poisson", "random_allocation", "without_replacement"], 3))
+@pytest.mark.parametrize(
+    "sampler", some_of(["poisson", "random_allocation", "without_replacement"], 3)
+)
 def test_whole_fits_of_any_two_tables_under_any_two_keys_leave_the_same_trace(sampler, trace):
     packed("one", seed=0)
     packed("other", seed=1)
-    traces = [trace.of(lambda name=name: fitted(name, sampler=sampler)) for name in ("one", "other", "one")]
+    traces = [
+        trace.of(lambda name=name: fitted(name, sampler=sampler))
+        for name in ("one", "other", "one")
+    ]
     assert traces[0] == traces[1] == traces[2]
     kinds = {call[:2] for call in traces[0]}
     assert kinds == {("pread", "file"), ("pread", "scratch"), ("pwrite", "scratch")}
@@ -132,7 +161,9 @@ def test_whole_fits_of_any_two_tables_under_any_two_keys_leave_the_same_trace(sa
 
 def read_of(name, sampler, seed, steps=40, **options):
     data = opened(name, **options)
-    return [rows for _, rows, _ in data.stored.minibatches(("x",), drawn_ahead(sampler, seed), 0, steps)]
+    return [
+        rows for _, rows, _ in data.stored.minibatches(("x",), drawn_ahead(sampler, seed), 0, steps)
+    ]
 
 
 @pytest.mark.parametrize("which", some_of(range(3), 3))
@@ -150,7 +181,8 @@ def test_the_trace_of_many_passes_is_the_same_for_all_draws(which, trace, monkey
     }
     assert len(traces) == 1
     (calls,) = traces
-    assert len([call for call in calls if call[0] == "pwrite"]) == 3 * 4  # 40 steps are three spans of two buckets
+    # 40 steps are three spans of two buckets
+    assert len([call for call in calls if call[0] == "pwrite"]) == 3 * 4
 
 
 @pytest.mark.thorough
@@ -158,7 +190,11 @@ def test_another_number_of_records_leaves_the_same_trace_under_one_capacity(trac
     for name, num_rows in (("one", 2500), ("other", 3100)):
         packed(name, num_rows, capacity=4000)
     traces = [
-        trace.of(lambda name=name: read_of(name, PoissonSampler(opened(name).num_train, 0.1, 600, 4000), 0))
+        trace.of(
+            lambda name=name: read_of(
+                name, PoissonSampler(opened(name).num_train, 0.1, 600, 4000), 0
+            )
+        )
         for name in ("one", "other")
     ]
     assert opened("one").num_train != opened("other").num_train
@@ -171,10 +207,21 @@ def test_whole_fits_hide_the_number_of_records_under_one_capacity(reading, trace
     """Reading into memory, the fingerprint of the ledger, and evaluation too."""
     for name, num_rows in (("one", 900), ("other", 18_000)):  # of 1820 in a block
         packed(name, num_rows, capacity=20_000)
-    plan = {**PLAN, "num_records": 20_000, "checkpoint": True, "evaluate_private": True, "iterations": 2}
+    plan = {
+        **PLAN,
+        "num_records": 20_000,
+        "checkpoint": True,
+        "evaluate_private": True,
+        "iterations": 2,
+    }
 
     def fit(name):
-        assert wb.fit("logistic", opened(name, reading), **grouped({**plan, "ledger": f"{name}.db"})).status == "done"
+        assert (
+            wb.fit(
+                "logistic", opened(name, reading), **grouped({**plan, "ledger": f"{name}.db"})
+            ).status
+            == "done"
+        )
 
     one, other = (trace.of(lambda name=name: fit(name)) for name in ("one", "other"))
     assert one == other
@@ -187,7 +234,11 @@ def test_a_direct_reading_leaves_another_trace_for_other_draws(trace):
     data = opened(reading="direct")
     sampler = PoissonSampler(data.num_train, 1e-4, 20)
     traces = [
-        trace.of(lambda seed=seed: list(data.stored.minibatches(("x",), drawn_ahead(sampler, seed), 0, 40)))
+        trace.of(
+            lambda seed=seed: list(
+                data.stored.minibatches(("x",), drawn_ahead(sampler, seed), 0, 40)
+            )
+        )
         for seed in range(2)
     ]
     assert traces[0] != traces[1]
@@ -203,7 +254,12 @@ def test_reading_into_memory_is_one_pass_from_beginning_to_end(trace):
 
 
 def test_no_other_module_touches_the_file():
-    allowed = {"read_at": "blocks.py", "pread": "blocks.py", "pwrite": "blocks.py", "memmap": "reading.py"}
+    allowed = {
+        "read_at": "blocks.py",
+        "pread": "blocks.py",
+        "pwrite": "blocks.py",
+        "memmap": "reading.py",
+    }
     for path in STORAGE.glob("*.py"):
         for node in ast.walk(ast.parse(path.read_text())):
             name = getattr(node, "attr", None) or (node.id if isinstance(node, ast.Name) else "")
@@ -211,7 +267,7 @@ def test_no_other_module_touches_the_file():
                 assert allowed.get(name) == path.name, (path.name, name)
 
 
-# --- what is brought -------------------------------------------------------------------------------------------------------
+# --- what is brought ------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("which", some_of(range(3), 3))
@@ -242,46 +298,62 @@ def test_the_rows_are_those_that_were_drawn(which, layout, monkeypatch):
 
 @pytest.mark.parametrize("which", some_of(range(3), 3))
 def test_samples_from_the_file_are_uniform(which, monkeypatch):
-    """By the records themselves, which carry their numbers: the statistics of the sampler's own tests."""
+    """By the records themselves, which carry their numbers: the statistics of the sampler's own
+    tests.
+    """
     packed(num_rows=100)
     data, steps = opened(), 6000
-    numbers = np.rint((opened(reading="memory").train[0][:, 0].astype(float) + 1) * 2**19).astype(int)
+    numbers = np.rint((opened(reading="memory").train[0][:, 0].astype(float) + 1) * 2**19).astype(
+        int
+    )
     assert sorted(numbers) == list(range(100))
     sampler = samplers(100, capacity=45)[which]
     member = np.zeros((steps, 100), bool)
-    for step, (rows,), mask in data.stored.minibatches(("x",), drawn_ahead(sampler, seed=which, at_once=50), 0, steps):
+    for step, (rows,), mask in data.stored.minibatches(
+        ("x",), drawn_ahead(sampler, seed=which, at_once=50), 0, steps
+    ):
         found = np.rint((rows[:, 0].astype(float) + 1) * 2**19).astype(int).reshape(mask.shape)
         for place, (row, there) in enumerate(zip(found, mask, strict=True)):
             member[step + place, row[there]] = True
     tally = uniformity.tally([member])
-    if which == 1:  # minibatches of an epoch are disjoint, so that counts are even by construction: of one step of each
+    if which == 1:
+        # minibatches of an epoch are disjoint, so that counts are even by construction: of one step
+        # of each
         tally = uniformity.tally([member[::10]])
     assert uniformity.even_inclusion(tally)
     assert uniformity.even_pairs(tally)
 
 
-@pytest.mark.parametrize("sampler", some_of(["poisson", "random_allocation", "without_replacement"], 3))
+@pytest.mark.parametrize(
+    "sampler", some_of(["poisson", "random_allocation", "without_replacement"], 3)
+)
 @pytest.mark.thorough
 def test_a_fit_read_obliviously_is_the_fit_from_memory(sampler):
     packed()
     plan = {**PLAN, "sampler": sampler, "seed": 4, "iterations": 30}
-    one, other = (wb.fit("logistic", opened(reading=reading), **grouped(plan)) for reading in ("memory", "oblivious"))
+    one, other = (
+        wb.fit("logistic", opened(reading=reading), **grouped(plan))
+        for reading in ("memory", "oblivious")
+    )
     assert one.status == other.status == "done"
     for name, value in one.params.items():
         np.testing.assert_array_equal(value, other.params[name])
 
 
-# --- overflow --------------------------------------------------------------------------------------------------------------
+# --- overflow -------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("group", "steps", "rate"), [(10_000, 50, 0.01), (100, 7, 0.3), (2, 3, 0.5), (10**6, 1, 1e-5)])
+@pytest.mark.parametrize(
+    ("group", "steps", "rate"), [(10_000, 50, 0.01), (100, 7, 0.3), (2, 3, 0.5), (10**6, 1, 1e-5)]
+)
 @pytest.mark.parametrize("log_failure", [-5.0, -40.0, -110.0])
 def test_cells_overflow_no_more_often_than_is_charged(group, steps, rate, log_failure):
     cell, trials = cell_size(group, steps, rate, log_failure), group * steps
     assert stats.binom.logsf(cell, trials, rate) <= log_failure
     enough = int(stats.binom.isf(np.exp(log_failure), trials, rate)) if log_failure > -30 else cell
     assert cell <= 1.5 * enough + 20
-    # of draws without replacement from a table four times as large: the sum of s hypergeometric counts
+    # of draws without replacement from a table four times as large: the sum of s hypergeometric
+    # counts
     one = stats.hypergeom(4 * group, round(4 * group * rate), group)
     if steps == 1:
         assert one.logsf(cell) <= log_failure
@@ -314,22 +386,30 @@ def test_a_cell_that_overflows_ends_the_fit_before_anything_is_written(trace, mo
 def test_the_plan_charges_for_passes_that_may_fail():
     settings = PrivacySettings(1.0, 1e-6, 1000, 0.01, "without_replacement", 1.0, 10_000, None)
     plain, charged = (make_plan(settings, 10_000, reads) for reads in (False, True))
-    assert charged.overflow_delta - plain.overflow_delta == pytest.approx((1 + np.e) * 1000 * READING_FAILURE, rel=1e-6)
+    assert charged.overflow_delta - plain.overflow_delta == pytest.approx(
+        (1 + np.e) * 1000 * READING_FAILURE, rel=1e-6
+    )
     large = PrivacySettings(95.0, 1e-6, 1000, 0.01, "without_replacement", 1.0, 10_000, None)
     kept = make_plan(large, 10_000, True)
     assert 20.0 < kept.settings.epsilon < kept.asked == 95.0
     assert kept.overflow_delta <= 1e-9 < kept.overflow_delta * np.exp(0.1)
 
 
-# --- what is promised, and what is refused ---------------------------------------------------------------------------------
+# --- what is promised, and what is refused --------------------------------------------------------
 
 
 def test_only_oblivious_fits_are_promised_against_an_observer_of_the_storage(made_up_steps):
     packed()
     np.savez("clear.npz", x=np.zeros((50, 2)), y=np.arange(50) % 2)
     wb.data.pack("clear.npz", "clear.wbr", target="y", bounds=(0, 1))
-    cases = [(opened(reading=reading), reading != "direct") for reading in ("oblivious", "memory", "direct")]
-    cases += [(wb.data.open("clear.wbr"), False), (wb.data.from_npz("clear.npz", bounds=(0, 1)), False)]
+    cases = [
+        (opened(reading=reading), reading != "direct")
+        for reading in ("oblivious", "memory", "direct")
+    ]
+    cases += [
+        (wb.data.open("clear.wbr"), False),
+        (wb.data.from_npz("clear.npz", bounds=(0, 1)), False),
+    ]
     for data, hides in cases:
         guarantee = wb.fit("logistic", data, **grouped(PLAN)).guarantee
         assert guarantee.against_storage == hides
@@ -339,7 +419,9 @@ def test_only_oblivious_fits_are_promised_against_an_observer_of_the_storage(mad
 
 def test_a_sampler_whose_draws_may_not_spread_is_refused():
     packed()
-    with pytest.raises(ArgumentError, match=r"^sampler='shuffle': cannot be used with oblivious reading"):
+    with pytest.raises(
+        ArgumentError, match=r"^sampler='shuffle': cannot be used with oblivious reading"
+    ):
         wb.fit("logistic", opened(), **grouped(sampler="shuffle", **PLAN))
 
 
@@ -352,7 +434,11 @@ def test_too_little_memory_is_refused_with_what_is_needed():
         list(data.stored.minibatches(("x",), drawn_ahead(sampler), 0, 5))
     ledger = wb.ledger.Ledger("l.db")
     with pytest.raises(ArgumentError, match=r"^memory=0.015625: is too little"):
-        wb.fit("logistic", data, **grouped({**PLAN, "sampling_rate": 0.9, "ledger": ledger, "checkpoint": "run"}))
+        wb.fit(
+            "logistic",
+            data,
+            **grouped({**PLAN, "sampling_rate": 0.9, "ledger": ledger, "checkpoint": "run"}),
+        )
     assert not ledger.datasets()  # nothing is spent on it, and no key is left behind
     assert not Path("run").exists()
 
@@ -419,7 +505,7 @@ def test_no_scratch_file_has_a_name_while_it_is_used(place):
         opened(scratch="nowhere")
 
 
-# --- memory ----------------------------------------------------------------------------------------------------------------
+# --- memory ---------------------------------------------------------------------------------------
 
 MEASURED = """
 import sys, tracemalloc
@@ -453,10 +539,18 @@ def test_memory_stays_under_its_bound_at_ten_times_as_many_records():
     np.savez("large.npz", x=x, y=np.zeros(num_rows, np.int32))
     np.savez("held.npz", x=x[:10], y=np.zeros(10, np.int32))
     wb.data.pack(
-        "large.npz", "large.wbr", encrypt=True, key_file="large.key", evaluation="held.npz", target="y", bounds=(-1, 1)
+        "large.npz",
+        "large.wbr",
+        encrypt=True,
+        key_file="large.key",
+        evaluation="held.npz",
+        target="y",
+        bounds=(-1, 1),
     )
     assert Path("large.wbr").stat().st_size > 9 * 2**24
-    done = subprocess.run([sys.executable, "-c", MEASURED, "60"], capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        [sys.executable, "-c", MEASURED, "60"], capture_output=True, text=True, check=True
+    )
     peak, brought = map(int, done.stdout.split())
     assert brought == 15
     assert peak < 2**24

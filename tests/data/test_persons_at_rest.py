@@ -1,4 +1,6 @@
-"""Files of persons with several rows: what is in memory, packed part by part, and of one size whoever has how many rows."""
+"""Files of persons with several rows: what is in memory, packed part by part, and of one size
+whoever has how many rows.
+"""
 
 import json
 import os
@@ -34,10 +36,15 @@ def table(num_persons=300, most=12, seed=0, identifier=int):
     """Rows in no order, and persons who are equal but for their names."""
     rng = np.random.default_rng(seed)
     who = rng.permutation(np.repeat(np.arange(num_persons), rng.integers(1, most + 1, num_persons)))
-    frame = pd.DataFrame({"age": rng.integers(20, 90, num_persons)[who], "dose": rng.integers(0, 5, len(who))})
+    frame = pd.DataFrame(
+        {"age": rng.integers(20, 90, num_persons)[who], "dose": rng.integers(0, 5, len(who))}
+    )
     frame["sex"], frame["ill"] = rng.choice(["f", "m"], len(who)), rng.random(len(who)) < 0.3
     frame["patient_id"] = who
-    twins = [frame[frame.patient_id < count].assign(patient_id=lambda f: f.patient_id + 1000) for count in (30, 10)]
+    twins = [
+        frame[frame.patient_id < count].assign(patient_id=lambda f: f.patient_id + 1000)
+        for count in (30, 10)
+    ]
     twins[1]["patient_id"] += 1000
     whole = pd.concat([frame, *twins], ignore_index=True)
     return whole.assign(patient_id=whole["patient_id"].map(identifier))
@@ -47,9 +54,13 @@ def packed(frame=None, name="t", **options):
     (table() if frame is None else frame).to_parquet(f"{name}.parquet")
     declared = {**OPTIONS, **{each: value for each, value in options.items() if each != "capacity"}}
     wb.data.pack(
-        f"{name}.parquet", f"{name}.wbr", encrypt=True, key_file="k", block_size=2**16,
+        f"{name}.parquet",
+        f"{name}.wbr",
+        encrypt=True,
+        key_file="k",
+        block_size=2**16,
         **{**declared, **({"capacity": options["capacity"]} if "capacity" in options else {})},
-    )  # fmt: skip
+    )
     return declared
 
 
@@ -63,7 +74,9 @@ def same(data, expected):
     assert (data.units.max_rows, data.units.mean) == (expected.units.max_rows, expected.units.mean)
     assert fingerprint(data) == fingerprint(expected)
     data.check()
-    pairs = list(zip((*data.train, *data.evaluation), (*expected.train, *expected.evaluation), strict=True))
+    pairs = list(
+        zip((*data.train, *data.evaluation), (*expected.train, *expected.evaluation), strict=True)
+    )
     pairs += [(data.units.counts, expected.units.counts)]
     if not expected.units.mean:
         views = [each.select(("x", "present", "y")) for each in (data, expected)]
@@ -84,7 +97,10 @@ def test_packed_persons_are_those_in_memory(max_rows, identifier):
 
 
 def test_identifiers_in_a_csv_file_are_text():
-    frame = table().assign(patient_id=lambda f: f.patient_id.map(lambda n: f"{'0' * (n % 3)}{n // 3}"))  # 7, 07 and 007
+    # 7, 07 and 007
+    frame = table().assign(
+        patient_id=lambda f: f.patient_id.map(lambda n: f"{'0' * (n % 3)}{n // 3}")
+    )
     frame.to_csv("t.csv", index=False)
     wb.data.pack("t.csv", "t.wbr", **OPTIONS)
     same(wb.data.open("t.wbr"), wb.data.from_csv("t.csv", **OPTIONS))
@@ -120,7 +136,9 @@ def test_rows_that_are_left_out_may_leave_out_a_person():
 @pytest.mark.thorough
 def test_a_person_with_very_many_rows():
     frame = table(100)
-    many = pd.DataFrame({"age": np.arange(10**5) % 60 + 20, "dose": 1, "sex": "f", "ill": True, "patient_id": 5000})
+    many = pd.DataFrame(
+        {"age": np.arange(10**5) % 60 + 20, "dose": 1, "sex": "f", "ill": True, "patient_id": 5000}
+    )
     declared = packed(pd.concat([frame, many], ignore_index=True))
     same(opened(), wb.data.from_parquet("t.parquet", **declared))
 
@@ -129,12 +147,23 @@ def test_the_size_of_a_file_does_not_tell_how_many_rows_persons_have():
     sizes = set()
     for name, most, seed in (("few", 1, 1), ("many", 5, 2), ("some", 3, 3)):
         rng = np.random.default_rng(seed)
-        frames = [table(600, most, seed), table(200, most, seed + 10).assign(patient_id=lambda f: f.patient_id + 10**6)]
+        frames = [
+            table(600, most, seed),
+            table(200, most, seed + 10).assign(patient_id=lambda f: f.patient_id + 10**6),
+        ]
         for label, frame in zip((name, f"{name}-held"), frames, strict=True):
             one_more = frame[frame["patient_id"] == frame["patient_id"].iloc[0]].head(1)
-            shuffled = pd.concat([frame, one_more], ignore_index=True).sample(frac=1, random_state=rng.integers(100))
+            shuffled = pd.concat([frame, one_more], ignore_index=True).sample(
+                frac=1, random_state=rng.integers(100)
+            )
             shuffled.to_parquet(f"{label}.parquet")
-        wb.data.pack(f"{name}.parquet", f"{name}.wbr", evaluation=f"{name}-held.parquet", block_size=2**16, **OPTIONS)
+        wb.data.pack(
+            f"{name}.parquet",
+            f"{name}.wbr",
+            evaluation=f"{name}-held.parquet",
+            block_size=2**16,
+            **OPTIONS,
+        )
         sizes.add(Path(f"{name}.wbr").stat().st_size)
         assert wb.data.open(f"{name}.wbr").num_train == 640
     assert len(sizes) == 1
@@ -144,7 +173,9 @@ def test_a_capacity_counts_persons():
     frame = table()
     declared = packed(frame, capacity=600)
     same(opened(), wb.data.from_parquet("t.parquet", **declared))
-    with pytest.raises(ArgumentError, match=r"^capacity=50: is less than the number of training records"):
+    with pytest.raises(
+        ArgumentError, match=r"^capacity=50: is less than the number of training records"
+    ):
         packed(frame, "u", capacity=50)
 
 
@@ -161,7 +192,10 @@ def refused(frame, words, **options):
 
 def test_what_does_not_identify_is_refused():
     frame = table()
-    refused(frame.assign(patient_id=frame["patient_id"].where(frame.index != 1500)), "unit_id.*missing values")
+    refused(
+        frame.assign(patient_id=frame["patient_id"].where(frame.index != 1500)),
+        "unit_id.*missing values",
+    )
     refused(frame.assign(patient_id=np.arange(len(frame))), "unit_id.*unique in every row")
     refused(frame.assign(patient_id=frame["patient_id"] + 0.5), "unit_id.*fractions")
     refused(frame, "unit_id='nobody'", unit_id="nobody")
@@ -176,7 +210,8 @@ def test_identifiers_of_several_types_are_refused_wherever_they_are():
     parts = [pd.Series([1, 2, 2], name="id"), pd.Series(["1", "2", "3"], name="id")]
     with pytest.raises(ArgumentError, match=r"^unit_id='id': has values of several types"):
         Persons(parts)
-    assert len(Persons([pd.Series([1, 2], name="id"), pd.Series([2.0, 3.0], name="id")])) == 3  # 2 and 2.0 are one
+    # 2 and 2.0 are one
+    assert len(Persons([pd.Series([1, 2], name="id"), pd.Series([2.0, 3.0], name="id")])) == 3
 
 
 def test_more_persons_than_may_be_packed_are_refused(monkeypatch):
@@ -216,14 +251,23 @@ def test_a_disk_that_fills_with_scratch_leaves_nothing(monkeypatch):
 def test_scratch_of_an_encrypted_file_shows_nothing(monkeypatch):
     os_pwrite, written = os.pwrite, []
     monkeypatch.setattr(
-        os, "pwrite", lambda handle, content, at: (written.append(bytes(content)), os_pwrite(handle, content, at))[1]
+        os,
+        "pwrite",
+        lambda handle, content, at: (
+            written.append(bytes(content)),
+            os_pwrite(handle, content, at),
+        )[1],
     )
     frame = table().assign(dose=3)
     packed(frame)
     encoded = np.float32(0.5).tobytes()  # of a dose of 3 between 0 and 4
     rows = np.asarray(opened().train[0])
     assert (rows[:, 1] == 0.5).all()
-    assert not any(encoded * 2 in content or content.count(encoded) > 3 for content in written if len(content) > 500)
+    assert not any(
+        encoded * 2 in content or content.count(encoded) > 3
+        for content in written
+        if len(content) > 500
+    )
 
 
 def test_identifiers_are_kept_nowhere(monkeypatch):
@@ -265,14 +309,40 @@ def test_the_command_packs_persons(capsys):
     frame = table()
     frame.to_csv("t.csv", index=False)
     numbers = {
-        name: {"kind": "numeric", "low": low, "high": high} for name, (low, high) in (("age", (18, 100)), ("dose", (0, 4)))
+        name: {"kind": "numeric", "low": low, "high": high}
+        for name, (low, high) in (("age", (18, 100)), ("dose", (0, 4)))
     }
     Path("columns.json").write_text(
         json.dumps({"patient_id": {"kind": "unit", "max_rows": 5}, **numbers, "sex": ["f", "m"]})
     )
     assert main(["pack", "t.csv", "--schema", "columns.json", "--target", "ill"]) == 0
     same(wb.data.open("t.wbr"), wb.data.from_csv("t.csv", **OPTIONS))
-    given = ["--bounds", "age=18:100", "dose=0:4", "--features", "age", "dose", "--unit-id", "patient_id"]
-    assert main(["pack", "t.csv", "--out", "u.wbr", "--target", "ill", *given, "--max-rows", "3", "--unit-mean"]) == 0
+    given = [
+        "--bounds",
+        "age=18:100",
+        "dose=0:4",
+        "--features",
+        "age",
+        "dose",
+        "--unit-id",
+        "patient_id",
+    ]
+    assert (
+        main(
+            [
+                "pack",
+                "t.csv",
+                "--out",
+                "u.wbr",
+                "--target",
+                "ill",
+                *given,
+                "--max-rows",
+                "3",
+                "--unit-mean",
+            ]
+        )
+        == 0
+    )
     units = wb.data.open("u.wbr").units
     assert (units.max_rows, units.mean) == (3, True)

@@ -22,7 +22,9 @@ def scaled(rows):
 
 
 def test_bounds_map_to_minus_one_and_one():
-    assert np.array_equal(scaled([[0, -2], [10, 2], [5, 0]]), np.array([[-1, -1], [1, 1], [0, 0]], np.float32))
+    assert np.array_equal(
+        scaled([[0, -2], [10, 2], [5, 0]]), np.array([[-1, -1], [1, 1], [0, 0]], np.float32)
+    )
 
 
 def test_values_outside_the_bounds_are_cut():
@@ -49,12 +51,21 @@ ENDS = [(-9e18, 9e18), (0, 9e18), (-9e18, 0), (0, 1e-18), (-SMALLEST, 9e18), (8e
 @pytest.mark.parametrize(("low", "high"), ENDS)
 def test_bounds_at_the_ends_of_the_numbers_map_to_minus_one_and_one(low, high):
     values = np.array([[low], [high], [LARGEST], [-LARGEST]])
-    assert scale_to_bounds(values, {"a": checked_pair("a", (low, high))})[:, 0].tolist() == [-1, 1, 1, -1]
+    assert scale_to_bounds(values, {"a": checked_pair("a", (low, high))})[:, 0].tolist() == [
+        -1,
+        1,
+        1,
+        -1,
+    ]
 
 
-@pytest.mark.parametrize("pair", [(-1e308, 1e308), (0, LARGEST), (0, 9.1e18), (0, SMALLEST), (0, 1e-19), (1e300, 2e300)])
+@pytest.mark.parametrize(
+    "pair", [(-1e308, 1e308), (0, LARGEST), (0, 9.1e18), (0, SMALLEST), (0, 1e-19), (1e300, 2e300)]
+)
 def test_bounds_are_refused_whose_differences_have_no_squares_in_float32(pair):
-    with pytest.raises(ArgumentError, match=r"^age=\(.*must be within -9e\+18 .. 9e\+18 and at least 1e-18 apart"):
+    with pytest.raises(
+        ArgumentError, match=r"^age=\(.*must be within -9e\+18 .. 9e\+18 and at least 1e-18 apart"
+    ):
         checked_pair("age", pair)
     low, high = map(np.float32, ENDS[0])
     assert np.isfinite((high - low) ** 2)
@@ -67,7 +78,7 @@ def test_middle_of_wide_bounds_maps_to_zero(low, high):
     assert scale_to_bounds(middle, {"a": (low, high)}).item() == pytest.approx(0, abs=1e-6)
 
 
-# --- scaling by private statistics, on request ----------------------------------------------------------------------------
+# --- scaling by private statistics, on request ----------------------------------------------------
 
 
 def test_standardised_columns_have_mean_zero_and_deviation_one():
@@ -88,17 +99,23 @@ def test_a_constant_column_is_only_centred(value):
     """The deviation of 0.1, 0.1, 0.1 is not 0 in floating point."""
     reference = np.full((3, 1), value)
     assert standardise(reference, reference).tolist() == [[0.0]] * 3
-    assert standardise(np.array([[value + 2.5]]), reference).item() == pytest.approx(value + 2.5 - value)
+    assert standardise(np.array([[value + 2.5]]), reference).item() == pytest.approx(
+        value + 2.5 - value
+    )
 
 
 @pytest.mark.parametrize("size", [1.0, 1e-300, 1e-200, 1e200, LARGEST])
 def test_columns_of_any_size_are_standardised(size):
     rows = np.array([[-1.0], [1.0], [0.5]])
-    np.testing.assert_allclose(standardise(rows * size, rows * size), standardise(rows, rows), rtol=1e-5)
+    np.testing.assert_allclose(
+        standardise(rows * size, rows * size), standardise(rows, rows), rtol=1e-5
+    )
 
 
 def test_a_value_any_number_of_deviations_away_stays_finite():
-    assert np.isfinite(standardise(np.array([[LARGEST], [-LARGEST]]), np.array([[0.0], [1e-300]]))).all()
+    assert np.isfinite(
+        standardise(np.array([[LARGEST], [-LARGEST]]), np.array([[0.0], [1e-300]]))
+    ).all()
 
 
 def test_one_pair_holds_for_all_features():
@@ -116,13 +133,27 @@ def test_missing_bounds_are_listed():
 
 
 def test_bounds_of_an_unknown_column_name_the_nearest():
-    with pytest.raises(ArgumentError, match=r"bounds='agee': unknown name; did you mean 'age'") as caught:
+    with pytest.raises(
+        ArgumentError, match=r"bounds='agee': unknown name; did you mean 'age'"
+    ) as caught:
         checked_bounds({"age": (0, 1), "agee": (0, 1)}, ["age"])
     assert caught.value.argument == "bounds"
 
 
 @pytest.mark.parametrize(
-    "pair", [(1, 1), (2, 1), (0, float("inf")), (float("nan"), 1), (0,), (0, 1, 2), 5, "ab", None, ("x", 1)]
+    "pair",
+    [
+        (1, 1),
+        (2, 1),
+        (0, float("inf")),
+        (float("nan"), 1),
+        (0,),
+        (0, 1, 2),
+        5,
+        "ab",
+        None,
+        ("x", 1),
+    ],
 )
 def test_a_bad_pair_is_named_with_its_feature(pair):
     with pytest.raises(ArgumentError) as caught:
@@ -133,7 +164,9 @@ def test_a_bad_pair_is_named_with_its_feature(pair):
 
 def test_text_in_a_feature_is_named_with_its_column_and_type():
     frame = pd.DataFrame({"a": [1, 2, 3], "b": pd.Series(["1", "high", "low"], dtype=object)})
-    with pytest.raises(ArgumentError, match=r"^b='object': .*has text.* in some row; declare its categories") as caught:
+    with pytest.raises(
+        ArgumentError, match=r"^b='object': .*has text.* in some row; declare its categories"
+    ) as caught:
         numeric_features(frame, ["a", "b"])
     assert caught.value.argument == "b"
 
@@ -165,11 +198,15 @@ def test_columns_that_hold_no_plain_numbers_are_named_with_their_type(column):
 @pytest.mark.parametrize("kind", [object, "category"])
 def test_dates_among_objects_and_categories_are_named_too(column, kind):
     frame = pd.DataFrame({"admitted": pd.Series(column).astype(kind)})
-    with pytest.raises(ArgumentError, match=r"^admitted='(object|category)': .*is not a number, in some row"):
+    with pytest.raises(
+        ArgumentError, match=r"^admitted='(object|category)': .*is not a number, in some row"
+    ):
         numeric_features(frame, ["admitted"])
 
 
-@pytest.mark.parametrize("kind", ["int8", "uint64", "float32", "bool", "Int64", "boolean", "category", "string", object])
+@pytest.mark.parametrize(
+    "kind", ["int8", "uint64", "float32", "bool", "Int64", "boolean", "category", "string", object]
+)
 def test_every_type_of_plain_numbers_is_taken(kind):
     column = pd.Series(["1", "0"]).astype(int).astype(kind)
     assert numeric_features(pd.DataFrame({"a": column}), ["a"]).tolist() == [[1.0], [0.0]]
@@ -178,7 +215,9 @@ def test_every_type_of_plain_numbers_is_taken(kind):
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), -float("inf"), None])
 def test_missing_and_infinite_values_are_named_with_their_column(value):
     frame = pd.DataFrame({"a": [1.0, value, 3.0]})
-    with pytest.raises(ArgumentError, match=r"^a='float64': .*missing or infinite in some row") as caught:
+    with pytest.raises(
+        ArgumentError, match=r"^a='float64': .*missing or infinite in some row"
+    ) as caught:
         numeric_features(frame, ["a"])
     assert caught.value.argument == "a"
 
@@ -195,9 +234,24 @@ def test_numbers_written_as_text_and_booleans_are_numbers():
 
 @pytest.mark.parametrize(
     ("value", "text"),
-    [("1.0", "1"), ("-3.00", "-3"), ("-0.0", "0"), (-0.0, "0"), ("10.0", "10"), (1.0, "1"), (1, "1"), (0.5, "0.5")]
+    [
+        ("1.0", "1"),
+        ("-3.00", "-3"),
+        ("-0.0", "0"),
+        (-0.0, "0"),
+        ("10.0", "10"),
+        (1.0, "1"),
+        (1, "1"),
+        (0.5, "0.5"),
+    ]
     + [(each, each) for each in ("01", "01.0", "1.10", "1.", ".0", "1.0.0", "v1.0", "1e0", "٣.0")]
-    + [(" 1.0", "1"), ("1.0\n", "1"), (" a b ", "a b"), ("gro\u0308ße", "größe"), (pd.Timestamp("2020-01-02"), "2020-01-02")]
+    + [
+        (" 1.0", "1"),
+        ("1.0\n", "1"),
+        (" a b ", "a b"),
+        ("gro\u0308ße", "größe"),
+        (pd.Timestamp("2020-01-02"), "2020-01-02"),
+    ]
     + [
         ("2020-01-02 00:00:00", "2020-01-02"),
         ("2020-01-02 00:00:01", "2020-01-02 00:00:01"),

@@ -56,18 +56,28 @@ def test_each_kind_is_encoded_in_its_way():
 
 
 def test_a_weight_is_a_difference_to_the_reference_level():
-    """With an intercept, the features have full column rank only if each category has a reference."""
+    """With an intercept, the features have full column rank only if each category has
+    a reference.
+    """
     rows = pd.DataFrame({"sex": ["f", "m"] * 6, "ward": ["a", "b", "c"] * 4})
     ranks = {}
     for reference in ("f", "m", None):
-        schema = Schema({"sex": Categorical(["f", "m"], reference=reference), "ward": Categorical(["a", "b", "c"])})
+        schema = Schema(
+            {
+                "sex": Categorical(["f", "m"], reference=reference),
+                "ward": Categorical(["a", "b", "c"]),
+            }
+        )
         design = np.column_stack([np.ones(12), schema.encode(rows)])
         ranks[reference] = design.shape[1] - np.linalg.matrix_rank(design)
         assert schema.decode(schema.encode(rows)).to_dict() == rows.to_dict()
     assert ranks == {"f": 0, "m": 0, None: 1}
     assert Schema({"sex": Categorical(["f", "m"], reference="m")}).feature_names == ("sex=f",)
     assert Schema({"sex": Categorical(["f"])}).feature_names == ("sex=f",)
-    assert Categorical(["f", "m"], other=True, reference="(other)").feature_names("s") == ("s=f", "s=m")
+    assert Categorical(["f", "m"], other=True, reference="(other)").feature_names("s") == (
+        "s=f",
+        "s=m",
+    )
 
 
 @pytest.mark.parametrize("categories", [("f",), ("f", "m")])
@@ -97,7 +107,11 @@ def test_numbers_are_scaled_as_by_bounds_alone():
 def test_decoding_gives_the_rows_back():
     decoded = SCHEMA.decode(SCHEMA.encode(ROWS))
     pd.testing.assert_frame_equal(decoded, ROWS.assign(ward=["b", "a", OTHER]), check_dtype=False)
-    assert (decoded.visits.dtype, decoded.smoker.dtype, decoded.age.dtype) == (np.int64, np.bool_, np.float64)
+    assert (decoded.visits.dtype, decoded.smoker.dtype, decoded.age.dtype) == (
+        np.int64,
+        np.bool_,
+        np.float64,
+    )
 
 
 def test_bounds_are_those_of_the_numeric_columns():
@@ -114,22 +128,31 @@ def test_a_table_without_rows_becomes_an_array_without_rows():
     assert SCHEMA.decode(np.zeros((0, 6))).shape == (0, 5)
 
 
-# --- round trips -----------------------------------------------------------------------------------------------------------
+# --- round trips ----------------------------------------------------------------------------------
 
 NAMES = st.lists(st.text("abc", min_size=1, max_size=3), min_size=1, max_size=4, unique=True)
-BOUNDS = st.tuples(st.floats(-1e6, 1e6), st.floats(0.01, 1e6)).map(lambda pair: (pair[0], pair[0] + pair[1]))
-WHOLE_BOUNDS = st.tuples(st.integers(-1000, 1000), st.integers(1, 100_000)).map(lambda pair: (pair[0], pair[0] + pair[1]))
+BOUNDS = st.tuples(st.floats(-1e6, 1e6), st.floats(0.01, 1e6)).map(
+    lambda pair: (pair[0], pair[0] + pair[1])
+)
+WHOLE_BOUNDS = st.tuples(st.integers(-1000, 1000), st.integers(1, 100_000)).map(
+    lambda pair: (pair[0], pair[0] + pair[1])
+)
 KINDS = st.one_of(
     BOUNDS.map(lambda pair: Numeric(*pair)),
     WHOLE_BOUNDS.map(lambda pair: Numeric(*pair, whole=True)),
     st.lists(st.text(max_size=4), min_size=1, max_size=5, unique=True).flatmap(
         lambda levels: st.builds(
-            Categorical, st.just(levels), st.booleans(), st.sampled_from([None, *levels][: 1 if len(levels) == 1 else None])
+            Categorical,
+            st.just(levels),
+            st.booleans(),
+            st.sampled_from([None, *levels][: 1 if len(levels) == 1 else None]),
         )
     ),
     st.just(Boolean()),
 )
-SCHEMAS = NAMES.flatmap(lambda names: st.fixed_dictionaries(dict.fromkeys(names, KINDS))).map(Schema)
+SCHEMAS = NAMES.flatmap(lambda names: st.fixed_dictionaries(dict.fromkeys(names, KINDS))).map(
+    Schema
+)
 
 
 def cells(column):
@@ -147,14 +170,20 @@ def cells(column):
 def test_decode_undoes_encode(data):
     schema = data.draw(SCHEMAS)
     rows = data.draw(
-        st.lists(st.fixed_dictionaries({n: cells(c) for n, c in schema.columns.items()}), min_size=1, max_size=4)
+        st.lists(
+            st.fixed_dictionaries({n: cells(c) for n, c in schema.columns.items()}),
+            min_size=1,
+            max_size=4,
+        )
     )
     frame = pd.DataFrame(rows)
     decoded = schema.decode(schema.encode(frame))
     for name, column in schema.columns.items():
         if isinstance(column, Numeric):
             allowed = 0 if column.whole else 1e-6 * (column.high - column.low)
-            np.testing.assert_allclose(decoded[name], frame[name].astype(float), rtol=0, atol=allowed + 1e-9)
+            np.testing.assert_allclose(
+                decoded[name], frame[name].astype(float), rtol=0, atol=allowed + 1e-9
+            )
         else:
             assert decoded[name].tolist() == frame[name].tolist()
 
@@ -190,13 +219,15 @@ def test_whole_numbers_stay_inside_bounds_that_are_not_whole():
     assert schema.decode([[-1], [1]])["a"].tolist() == [1, 3]
 
 
-# --- records are encoded one by one ----------------------------------------------------------------------------------------
+# --- records are encoded one by one ---------------------------------------------------------------
 
 
 @pytest.mark.parametrize("value", [None, "q", 1, 1.5, True])
 def test_one_record_moves_no_other(value):
     schema = Schema({"a": Categorical(["1", "True", "x"], other=True), "b": Numeric(0, 1)})
-    rows = pd.DataFrame({"a": pd.Series([1, True, 1.0, "x", 1], dtype=object), "b": [0, 1, 0.5, 0.2, 0.1]})
+    rows = pd.DataFrame(
+        {"a": pd.Series([1, True, 1.0, "x", 1], dtype=object), "b": [0, 1, 0.5, 0.2, 0.1]}
+    )
     changed = rows.copy()
     changed.loc[4, "a"] = value
     before, after = schema.encode(rows), schema.encode(changed)
@@ -222,7 +253,7 @@ def test_a_missing_value_is_other_where_there_is_one(missing):
     assert Schema({"ward": SCHEMA.columns["ward"]}).encode(column).tolist() == [[0, 0], [0, 1]]
 
 
-# --- what cannot be encoded or decoded -------------------------------------------------------------------------------------
+# --- what cannot be encoded or decoded ------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -252,14 +283,18 @@ def test_a_missing_column_is_named():
 
 
 def test_a_repeated_column_is_named():
-    assert "more than once" in refused("frame", SCHEMA.encode, pd.concat([ROWS, ROWS[["age"]]], axis=1))
+    assert "more than once" in refused(
+        "frame", SCHEMA.encode, pd.concat([ROWS, ROWS[["age"]]], axis=1)
+    )
 
 
 def test_only_a_data_frame_is_encoded():
     refused("frame", SCHEMA.encode, ROWS.to_numpy())
 
 
-@pytest.mark.parametrize("x", [np.zeros((2, 7)), np.zeros(8), "text", [["a"] * 8], np.full((2, 8), np.nan)])
+@pytest.mark.parametrize(
+    "x", [np.zeros((2, 7)), np.zeros(8), "text", [["a"] * 8], np.full((2, 8), np.nan)]
+)
 def test_only_numbers_of_the_right_shape_are_decoded(x):
     refused("x", SCHEMA.decode, x)
 
@@ -267,17 +302,35 @@ def test_only_numbers_of_the_right_shape_are_decoded(x):
 @pytest.mark.parametrize(
     "given",
     [
-        [0, 1], (1, 0), (0, float("inf")), 3, None, "ab", {"f", "m"}, [], ["x", "x"], [1, "1"], [None, "x"],
-        (0.2, 0.8, int), (0, 1, str), {"kind": "numbers"}, {"kind": "numeric", "lowest": 0}, {"low": 0, "high": 1},
-        {"kind": "numeric", "low": 0, "high": 1, "whole": 1}, {"kind": "categorical", "categories": "ab"},
-        {"kind": "categorical", "categories": ["(other)"], "other": True}, [["a"], ["b"]],
+        [0, 1],
+        (1, 0),
+        (0, float("inf")),
+        3,
+        None,
+        "ab",
+        {"f", "m"},
+        [],
+        ["x", "x"],
+        [1, "1"],
+        [None, "x"],
+        (0.2, 0.8, int),
+        (0, 1, str),
+        {"kind": "numbers"},
+        {"kind": "numeric", "lowest": 0},
+        {"low": 0, "high": 1},
+        {"kind": "numeric", "low": 0, "high": 1, "whole": 1},
+        {"kind": "categorical", "categories": "ab"},
+        {"kind": "categorical", "categories": ["(other)"], "other": True},
+        [["a"], ["b"]],
     ],
-)  # fmt: skip
+)
 def test_a_declaration_that_says_nothing_clear_is_named(given):
     refused("schema['a']", Schema.from_declaration, {"a": given})
 
 
-@pytest.mark.parametrize("columns", [{}, None, [("a", Boolean())], {"a=x": Boolean(), "a": Categorical(["x"])}])
+@pytest.mark.parametrize(
+    "columns", [{}, None, [("a", Boolean())], {"a=x": Boolean(), "a": Categorical(["x"])}]
+)
 def test_a_schema_needs_columns_with_names_of_their_own(columns):
     refused("schema", Schema, columns)
 
@@ -288,13 +341,16 @@ def test_a_column_must_be_of_a_known_kind():
 
 
 @pytest.mark.parametrize(
-    "given", [(0, 5, int), Numeric(0, 5, True), {"kind": "numeric", "low": 0, "high": 5, "whole": True}]
+    "given",
+    [(0, 5, int), Numeric(0, 5, True), {"kind": "numeric", "low": 0, "high": 5, "whole": True}],
 )
 def test_ways_to_declare_a_range_of_whole_numbers(given):
     assert Schema.from_declaration({"a": given}) == Schema({"a": Numeric(0.0, 5.0, whole=True)})
 
 
-@pytest.mark.parametrize("given", [["f", "m"], ("f", "m"), np.array(["f", "m"]), pd.Index(["f", "m"])])
+@pytest.mark.parametrize(
+    "given", [["f", "m"], ("f", "m"), np.array(["f", "m"]), pd.Index(["f", "m"])]
+)
 def test_ways_to_declare_categories(given):
     assert Schema.from_declaration({"a": given}) == Schema({"a": Categorical(("f", "m"))})
 

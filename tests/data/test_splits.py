@@ -1,4 +1,6 @@
-"""Splits into training and evaluation records: of private records each by itself, of published ones by their places."""
+"""Splits into training and evaluation records: of private records each by itself, of published ones
+by their places.
+"""
 
 import collections
 
@@ -17,7 +19,7 @@ ALIKE = np.round(X[:, :1] > 0)  # two kinds of records
 WRITTEN_DOWN = [0.18794146375453114, 0.11950272633726336]
 
 
-# --- by place --------------------------------------------------------------------------------------------------------------
+# --- by place -------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("shorter", [1, 49, 99])
@@ -33,11 +35,15 @@ def test_by_place_tables_and_arrays_are_split_alike():
     assert np.array_equal(x_right, X[evaluation_rows(200, 0.3, 4)])
 
 
-# --- by record -------------------------------------------------------------------------------------------------------------
+# --- by record ------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
-    "split", [lambda n, *rest: evaluation_rows(n, *rest), lambda n, *rest: coins([np.arange(n)], 0) < rest[0]]
+    "split",
+    [
+        lambda n, *rest: evaluation_rows(n, *rest),
+        lambda n, *rest: coins([np.arange(n)], 0) < rest[0],
+    ],
 )
 @pytest.mark.parametrize("fraction", [0.1, 0.5, 0.9])
 def test_fraction_is_the_share_of_evaluation_rows(split, fraction):
@@ -59,34 +65,51 @@ def test_coins_follow_from_content_and_seed_alone():
 
 
 def test_coins_are_the_same_on_every_machine():
-    """Written down once: another order of bytes, or another version, may not move records across the split."""
+    """Written down once: another order of bytes, or another version, may not move records across
+    the split.
+    """
     big = X.astype(">f4")
     assert np.array_equal(coins([big, Y], 3), coins([X, Y], 3))
-    assert coins([np.array([[0.5], [0.5]], np.float32), np.array([1, 1], np.int32)], 0).tolist() == WRITTEN_DOWN
+    assert (
+        coins([np.array([[0.5], [0.5]], np.float32), np.array([1, 1], np.int32)], 0).tolist()
+        == WRITTEN_DOWN
+    )
 
 
 def collected(data):
-    """Training and evaluation records of a data set, each a collection of bytes without an order."""
+    """Training and evaluation records of a data set, each a collection of bytes without
+    an order.
+    """
     return [
-        collections.Counter(b"".join(array[place].tobytes() for array in arrays) for place in range(len(arrays[0])))
+        collections.Counter(
+            b"".join(array[place].tobytes() for array in arrays) for place in range(len(arrays[0]))
+        )
         for arrays in (data.train, data.evaluation)
     ]
 
 
 def differing(before, after):
-    return sum(((one - other) + (other - one)).total() for one, other in zip(before, after, strict=True))
+    return sum(
+        ((one - other) + (other - one)).total() for one, other in zip(before, after, strict=True)
+    )
 
 
 LOADERS = {
-    "frame": lambda x, y: wb.data.from_frame(pd.DataFrame({"a": x[:, 0], "ill": y}), target="ill", bounds=(-4, 4)),
+    "frame": lambda x, y: wb.data.from_frame(
+        pd.DataFrame({"a": x[:, 0], "ill": y}), target="ill", bounds=(-4, 4)
+    ),
     "groups": lambda x, y: wb.data.from_frame(
-        pd.DataFrame({"a": x[:, 0], "ward": np.where(y == 1, "east", "west")}), bounds={"a": (-4, 4)}, group="ward",
+        pd.DataFrame({"a": x[:, 0], "ward": np.where(y == 1, "east", "west")}),
+        bounds={"a": (-4, 4)},
+        group="ward",
         groups=["east", "west"],
     ),
     "arrays": lambda x, y: wb.data.from_arrays(x, y, bounds=(-4, 4)),
     "images": lambda x, y: wb.data.from_images(np.clip(np.abs(x), 0, 1)[:, :, None], y, classes=2),
-    "tokens": lambda x, y: wb.data.from_tokens((x > 0).astype(int), y, vocabulary_size=2, classes=2),
-}  # fmt: skip
+    "tokens": lambda x, y: wb.data.from_tokens(
+        (x > 0).astype(int), y, vocabulary_size=2, classes=2
+    ),
+}
 
 
 @pytest.mark.parametrize("gone", [0, 57, 199])
@@ -111,13 +134,22 @@ def test_one_row_more_or_less_moves_no_other_across_the_split_under_private_scal
 
     whole = sides(frame)
     for gone in (0, 57, 199):
-        assert sum(abs(one - other) for one, other in zip(whole, sides(frame.drop(index=gone)), strict=True)) == 1
+        assert (
+            sum(
+                abs(one - other)
+                for one, other in zip(whole, sides(frame.drop(index=gone)), strict=True)
+            )
+            == 1
+        )
 
 
 def test_another_order_of_the_rows_is_the_same_split():
     frame = pd.DataFrame({"a": X[:, 0], "ill": Y})
     order = RANDOM.permutation(200)
-    before, after = (wb.data.from_frame(table, target="ill", bounds=(-4, 4)) for table in (frame, frame.iloc[order]))
+    before, after = (
+        wb.data.from_frame(table, target="ill", bounds=(-4, 4))
+        for table in (frame, frame.iloc[order])
+    )
     assert collected(before) == collected(after)
 
 

@@ -55,11 +55,14 @@ def table(num_rows=N, seed=0):
             "ill": rng.integers(0, 2, num_rows),
         }
     )
-    return pd.concat([frame, frame[: num_rows // 10]], ignore_index=True)  # equal records are numbered by the split
+    # equal records are numbered by the split
+    return pd.concat([frame, frame[: num_rows // 10]], ignore_index=True)
 
 
 def same(one, other):
-    sides = [[np.asarray(array) for array in (*data.train, *data.evaluation)] for data in (one, other)]
+    sides = [
+        [np.asarray(array) for array in (*data.train, *data.evaluation)] for data in (one, other)
+    ]
     return all(a.dtype == b.dtype and np.array_equal(a, b) for a, b in zip(*sides, strict=True))
 
 
@@ -73,7 +76,7 @@ def opened(path="t.wbr", **options):
     return wb.data.open(path, **{"key_file": "k", **options})
 
 
-# --- what is packed --------------------------------------------------------------------------------------------------------
+# --- what is packed -------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("encrypt", [False, True])
@@ -83,7 +86,9 @@ def test_a_packed_table_is_the_table_in_memory(suffix, encrypt, monkeypatch):
     path = f"t{suffix}"
     table().to_parquet(path) if suffix == ".parquet" else table().to_csv(path, index=False)
     in_memory = wb.data.from_file(path, **OPTIONS)
-    wb.data.pack(path, "t.wbr", encrypt=encrypt, key_file="k" if encrypt else None, **OPTIONS, **SMALL)
+    wb.data.pack(
+        path, "t.wbr", encrypt=encrypt, key_file="k" if encrypt else None, **OPTIONS, **SMALL
+    )
     for reading in ("memory", "direct"):
         data = opened(reading=reading, key_file="k" if encrypt else None)
         assert same(data, in_memory)
@@ -96,7 +101,11 @@ def test_a_packed_table_is_the_table_in_memory(suffix, encrypt, monkeypatch):
 def test_arrays_with_groups_and_bounds_are_packed(monkeypatch):
     monkeypatch.setattr(packing, "_ROWS", 100)
     rng = np.random.default_rng(0)
-    arrays = {"x": rng.random((500, 3)), "y": rng.integers(0, 2, 500), "group": rng.integers(0, 4, 500)}
+    arrays = {
+        "x": rng.random((500, 3)),
+        "y": rng.integers(0, 2, 500),
+        "group": rng.integers(0, 4, 500),
+    }
     np.savez_compressed("a.npz", **arrays)
     options = {"bounds": (0, 1), "groups": [0, 1, 2, 3]}
     in_memory = wb.data.from_npz("a.npz", **options)
@@ -108,12 +117,16 @@ def test_arrays_with_groups_and_bounds_are_packed(monkeypatch):
 
 
 @pytest.mark.parametrize(
-    "target", [{"target": "income", "target_bounds": (0, 1000)}, {"target": "income", "threshold": 300.0}]
+    "target",
+    [{"target": "income", "target_bounds": (0, 1000)}, {"target": "income", "threshold": 300.0}],
 )
 def test_all_that_is_declared_is_in_the_file(target):
     rng = np.random.default_rng(0)
     frame = pd.DataFrame({"age": rng.integers(0, 100, N), "income": rng.uniform(0, 1000, N)})
-    options, of_privacy = {"bounds": {"age": (0, 120)}, "name": "claims", **target}, {"unit": "household"}
+    options, of_privacy = (
+        {"bounds": {"age": (0, 120)}, "name": "claims", **target},
+        {"unit": "household"},
+    )
     of_privacy["evaluation_is_public"] = True
     frame.to_parquet("t.parquet")
     wb.data.pack("t.parquet", "t.wbr", **options)
@@ -128,9 +141,15 @@ def test_all_that_is_declared_is_in_the_file(target):
 def test_a_file_says_nothing_about_privacy():
     packed(False)
     data = opened(key_file=None)
-    assert (data.unit, data.is_public, data.evaluation_is_public) == ("training record", False, False)
+    assert (data.unit, data.is_public, data.evaluation_is_public) == (
+        "training record",
+        False,
+        False,
+    )
     for option in ({"unit": "household"}, {"evaluation_is_public": True}):
-        with pytest.raises(ArgumentError, match=rf"^{next(iter(option))}=.*say it where you open it"):
+        with pytest.raises(
+            ArgumentError, match=rf"^{next(iter(option))}=.*say it where you open it"
+        ):
             packed(False, out="u.wbr", **option)
 
 
@@ -158,15 +177,20 @@ def test_rows_can_be_taken_without_the_others():
     np.testing.assert_array_equal(data.stored.take(places)["x"], everything.train[0][places])
 
 
-# --- what can be seen ------------------------------------------------------------------------------------------------------
+# --- what can be seen -----------------------------------------------------------------------------
 
 
 def test_a_declared_capacity_hides_the_number_of_records():
-    files = [packed(out=f"{n}.wbr", frame=table(n), capacity=20_000).read_bytes() for n in (2000, 9000)]
+    files = [
+        packed(out=f"{n}.wbr", frame=table(n), capacity=20_000).read_bytes() for n in (2000, 9000)
+    ]
     assert len(files[0]) == len(files[1])
     # besides the header all is encrypted, and a few random digits are somewhere in it
     start = len(form.MAGIC) + 8
-    headers = [json.loads(file[start : start + int.from_bytes(file[start - 8 : start], "little")]) for file in files]
+    headers = [
+        json.loads(file[start : start + int.from_bytes(file[start - 8 : start], "little")])
+        for file in files
+    ]
     assert {name for name in headers[0] if headers[0][name] != headers[1][name]} == {"id"}
     for n in (2000, 9000):
         assert same(opened(f"{n}.wbr"), wb.data.from_frame(table(n), **OPTIONS))
@@ -177,7 +201,9 @@ def test_a_declared_capacity_hides_the_number_of_records():
 def test_an_encrypted_file_shows_nothing_of_the_records():
     age = 77
     frame = table().assign(age=age)
-    clear, sealed = (packed(encrypt, f"{encrypt}.wbr", frame).read_bytes() for encrypt in (False, True))
+    clear, sealed = (
+        packed(encrypt, f"{encrypt}.wbr", frame).read_bytes() for encrypt in (False, True)
+    )
     cell = np.float32(2 * age / 120 - 1).tobytes()
     assert clear.count(cell) > N / 2
     assert sealed.count(cell) < 3
@@ -190,12 +216,37 @@ def secrets_of(key):
 def test_the_key_is_written_nowhere_else(place, capfd, made_up_steps):
     packed()
     key = Path("k").read_bytes()
-    file = file_key(key, bytes.fromhex(json.loads(Path("t.wbr").read_bytes()[24:].split(b"  ")[0])["id"]))
-    result = wb.fit("logistic", opened(), epsilon=1.0, iterations=20, ledger=str(place / "ledger.db"))
+    file = file_key(
+        key, bytes.fromhex(json.loads(Path("t.wbr").read_bytes()[24:].split(b"  ")[0])["id"])
+    )
+    result = wb.fit(
+        "logistic", opened(), epsilon=1.0, iterations=20, ledger=str(place / "ledger.db")
+    )
     result.save(place / "result")
-    assert main(["fit", "--data", "t.wbr", "--key-file", "k", "--epsilon", "1", "--iterations", "20", "--quiet"]) == 0
-    written = [path.read_bytes() for path in place.rglob("*") if path.is_file() and path.name != "k"]
-    written += [part.encode() for part in capfd.readouterr()] + [repr(opened()).encode(), repr(opened().stored).encode()]
+    assert (
+        main(
+            [
+                "fit",
+                "--data",
+                "t.wbr",
+                "--key-file",
+                "k",
+                "--epsilon",
+                "1",
+                "--iterations",
+                "20",
+                "--quiet",
+            ]
+        )
+        == 0
+    )
+    written = [
+        path.read_bytes() for path in place.rglob("*") if path.is_file() and path.name != "k"
+    ]
+    written += [part.encode() for part in capfd.readouterr()] + [
+        repr(opened()).encode(),
+        repr(opened().stored).encode(),
+    ]
     assert len(written) > 5
     for secret in (*secrets_of(key), *secrets_of(file)):
         assert not any(secret in content for content in written)
@@ -203,7 +254,7 @@ def test_the_key_is_written_nowhere_else(place, capfd, made_up_steps):
         pickle.dumps(opened(reading="direct"))
 
 
-# --- what is refused -------------------------------------------------------------------------------------------------------
+# --- what is refused ------------------------------------------------------------------------------
 
 
 def altered(change):
@@ -237,7 +288,9 @@ def test_swapped_blocks_are_refused():
     _, start, stride = layout()
 
     def swap(content):
-        one, other = (slice(start + place * stride, start + (place + 1) * stride) for place in (0, 1))
+        one, other = (
+            slice(start + place * stride, start + (place + 1) * stride) for place in (0, 1)
+        )
         content[one], content[other] = content[other], content[one]
 
     altered(swap)
@@ -250,18 +303,28 @@ def test_blocks_of_another_file_or_part_are_refused():
     form, start, stride = layout()
     packed(frame=table(30_000), out="other.wbr")
     other = Path("other.wbr").read_bytes()
-    altered(lambda content: content.__setitem__(slice(start, start + stride), other[start : start + stride]))
+    altered(
+        lambda content: content.__setitem__(
+            slice(start, start + stride), other[start : start + stride]
+        )
+    )
     with pytest.raises(RecordsError, match="block 0"):
         opened(reading="memory")
     evaluation = start + form.blocks[0] * stride
-    altered(lambda content: content.__setitem__(slice(start, start + stride), content[evaluation : evaluation + stride]))
+    altered(
+        lambda content: content.__setitem__(
+            slice(start, start + stride), content[evaluation : evaluation + stride]
+        )
+    )
     with pytest.raises(RecordsError, match="block 0"):
         opened(reading="memory")
 
 
 def test_an_altered_header_is_refused():
     packed(frame=table(30_000))
-    altered(lambda content: content.__setitem__(slice(None), bytes(content).replace(b'"age"', b'"agf"')))
+    altered(
+        lambda content: content.__setitem__(slice(None), bytes(content).replace(b'"age"', b'"agf"'))
+    )
     with pytest.raises(ArgumentError, match="header was altered"):
         opened()
 
@@ -337,8 +400,12 @@ def forged(whole, said, private=b""):
     room = int.from_bytes(whole[16:24], "little")
     text = said if isinstance(said, bytes) else json.dumps(said).encode()
     header = whole[:16] + max(room, len(text)).to_bytes(8, "little") + text.ljust(room)
-    private = json.dumps(private).encode() if private != b"" else whole[24 + room :][: form._FACTS_SIZE]
-    guarded = Checksum(bytes.fromhex(header_of(whole)["id"])).close(0, 0, private.ljust(form._FACTS_SIZE), header)
+    private = (
+        json.dumps(private).encode() if private != b"" else whole[24 + room :][: form._FACTS_SIZE]
+    )
+    guarded = Checksum(bytes.fromhex(header_of(whole)["id"])).close(
+        0, 0, private.ljust(form._FACTS_SIZE), header
+    )
     Path("t.wbr").write_bytes(header + guarded + whole[24 + room + len(guarded) :])
 
 
@@ -370,7 +437,9 @@ OTHER_VALUES = (
 
 @pytest.mark.parametrize("case", ["rows", "persons", "groups", "numbers"])
 def test_a_header_that_was_written_by_hand_is_refused(case):
-    """Each fact is exchanged for values of other types and ranges, left out, doubled, and contradicted."""
+    """Each fact is exchanged for values of other types and ranges, left out, doubled, and
+    contradicted.
+    """
     options = {
         "rows": {},
         "persons": {"unit_id": "age", "max_rows": 3, "schema": {"sex": ["f", "m", "x"]}},
@@ -388,19 +457,45 @@ def test_a_header_that_was_written_by_hand_is_refused(case):
         changes.append({other: value for other, value in said.items() if other != name})
     for name, value in facts.items():
         others = [other for other in OTHER_VALUES if type(other) is not type(value)]
-        others += [[*value, *value[:1]], [*value, "more"], value[:-1]] if isinstance(value, list) and value else []
+        others += (
+            [[*value, *value[:1]], [*value, "more"], value[:-1]]
+            if isinstance(value, list) and value
+            else []
+        )
         changes += [{**said, "dataset": {**facts, name: other}} for other in others]
-        changes.append({**said, "dataset": {other: value for other, value in facts.items() if other != name}})
-    claims = ("is_public", "evaluation_is_public", "unit", "vocabulary_size", "feature_names", "arrays", "private_scaling")
-    changes += [{**said, "dataset": {**facts, name: value}} for name in claims for value in (True, "patient", ["x"])]
+        changes.append(
+            {**said, "dataset": {other: value for other, value in facts.items() if other != name}}
+        )
+    claims = (
+        "is_public",
+        "evaluation_is_public",
+        "unit",
+        "vocabulary_size",
+        "feature_names",
+        "arrays",
+        "private_scaling",
+    )
+    changes += [
+        {**said, "dataset": {**facts, name: value}}
+        for name in claims
+        for value in (True, "patient", ["x"])
+    ]
     changes += [{**said, name: 1} for name in ("record", "is_public", "seed")]
     names = list(facts["schema"])
-    columns = [{names[0]: value} for value in OTHER_VALUES] + [{"x" * 9: facts["schema"][names[0]], **facts["schema"]}]
-    columns += [{names[0]: {**facts["schema"][names[0]], "surplus": 1}}, {name: facts["schema"][name] for name in names[1:]}]
-    changes += [
-        {**said, "dataset": {**facts, "schema": {**facts["schema"], **other}}} for other in columns[: len(OTHER_VALUES)]
+    columns = [{names[0]: value} for value in OTHER_VALUES] + [
+        {"x" * 9: facts["schema"][names[0]], **facts["schema"]}
     ]
-    changes += [{**said, "dataset": {**facts, "schema": other}} for other in columns[len(OTHER_VALUES) :]]
+    columns += [
+        {names[0]: {**facts["schema"][names[0]], "surplus": 1}},
+        {name: facts["schema"][name] for name in names[1:]},
+    ]
+    changes += [
+        {**said, "dataset": {**facts, "schema": {**facts["schema"], **other}}}
+        for other in columns[: len(OTHER_VALUES)]
+    ]
+    changes += [
+        {**said, "dataset": {**facts, "schema": other}} for other in columns[len(OTHER_VALUES) :]
+    ]
     is_accepted, refusals = [], set()
     for change in changes:
         forged(whole, change)
@@ -410,9 +505,14 @@ def test_a_header_that_was_written_by_hand_is_refused(case):
             refusals.add(error.explained())
         else:
             is_accepted.append(change)
-    assert all(re.search(r"damaged|instead of|another format|is encrypted", refusal) for refusal in refusals)
+    assert all(
+        re.search(r"damaged|instead of|another format|is encrypted", refusal)
+        for refusal in refusals
+    )
     # one class more contradicts nothing
-    assert [each["dataset"]["classes"] for each in is_accepted] == [["0", "1", "more"]] * (case != "numbers")
+    assert [each["dataset"]["classes"] for each in is_accepted] == [["0", "1", "more"]] * (
+        case != "numbers"
+    )
 
 
 def test_a_header_of_another_kind_is_refused():
@@ -434,7 +534,10 @@ def test_a_header_of_another_kind_is_refused():
             opened(key_file=None)
     for version in (0, 1, 2, "3", None):
         forged(whole, {**said, "version": version})
-        with pytest.raises(ArgumentError, match=r"^path='t.wbr': has another format than 3, .*: pack the table again\.$"):
+        with pytest.raises(
+            ArgumentError,
+            match=r"^path='t.wbr': has another format than 3, .*: pack the table again\.$",
+        ):
             opened(key_file=None)
 
 
@@ -445,7 +548,12 @@ def test_private_facts_that_were_written_by_hand_are_refused(value):
     counts = [opened(key_file=None).num_train, opened(key_file=None).num_evaluation]
     forged(whole, header_of(whole), {"records": counts})
     assert same(opened(key_file=None), wb.data.from_frame(table(), **OPTIONS))
-    for private in (value, {"records": value}, {"records": [value, 1]}, {"records": counts, "rows": value}):
+    for private in (
+        value,
+        {"records": value},
+        {"records": [value, 1]},
+        {"records": counts, "rows": value},
+    ):
         if private not in ({"records": [0, 0]}, {"records": [0, 1]}, {"records": [1, 1]}):
             forged(whole, header_of(whole), private)
             with pytest.raises(ArgumentError, match="damaged header"):
@@ -453,7 +561,9 @@ def test_private_facts_that_were_written_by_hand_are_refused(value):
 
 
 def test_any_damage_of_a_file_in_the_clear_is_noticed():
-    """Flipped bits, and blocks of zeros or in the place of others; where it is read into memory and where it is mapped."""
+    """Flipped bits, and blocks of zeros or in the place of others; where it is read into memory and
+    where it is mapped.
+    """
     packed(False, frame=table(30_000))
     whole, rng = Path("t.wbr").read_bytes(), np.random.default_rng(0)
     _, start, stride = layout(key_file=None)
@@ -468,7 +578,10 @@ def test_any_damage_of_a_file_in_the_clear_is_noticed():
                 data.stored.take(np.arange(data.num_train)) if reading == "direct" else None
                 np.asarray(data.evaluation[0])
             except (ArgumentError, RecordsError) as error:
-                refused.append(re.search(r"damaged|no finished file|instead of|another format", str(error)) is not None)
+                refused.append(
+                    re.search(r"damaged|no finished file|instead of|another format", str(error))
+                    is not None
+                )
         return refused == [True, True]
 
     for place, bit in flips:
@@ -484,11 +597,15 @@ def test_any_damage_of_a_file_in_the_clear_is_noticed():
 def test_a_mapped_block_is_verified_where_it_is_first_read(monkeypatch):
     packed(False, frame=table(30_000))
     form, start, stride = layout(key_file=None)
-    altered(lambda content: content.__setitem__(start + stride + 5, content[start + stride + 5] ^ 1))
+    altered(
+        lambda content: content.__setitem__(start + stride + 5, content[start + stride + 5] ^ 1)
+    )
     data, read = opened(key_file=None, reading="direct"), []
     by_block = blocks.Blocks.read
     monkeypatch.setattr(
-        blocks.Blocks, "read", lambda self, position, *more: read.append(position) or by_block(self, position, *more)
+        blocks.Blocks,
+        "read",
+        lambda self, position, *more: read.append(position) or by_block(self, position, *more),
     )
     for _ in range(3):
         assert len(data.stored.take(np.arange(5))) == 5
@@ -503,7 +620,11 @@ def test_a_file_in_the_clear_does_not_pass_for_one_that_was_encrypted(monkeypatc
     key = Path("k").read_bytes().hex()
     Path("t.wbr").unlink()
     packed(False)
-    for options in ({"key_file": "k"}, {"key_file": "missing"}, {"key_file": None, "keyring": "mine"}):
+    for options in (
+        {"key_file": "k"},
+        {"key_file": "missing"},
+        {"key_file": None, "keyring": "mine"},
+    ):
         for reading in (None, *READINGS):
             with pytest.raises(ArgumentError, match=r"^key.*is named, but t.wbr is not encrypted"):
                 opened(**options, reading=reading)
@@ -537,7 +658,9 @@ def test_a_key_in_the_keyring(monkeypatch):
 
     class Keyring:
         get_password = staticmethod(lambda service, name: kept.get((service, name)))
-        set_password = staticmethod(lambda service, name, text: kept.__setitem__((service, name), text))
+        set_password = staticmethod(
+            lambda service, name, text: kept.__setitem__((service, name), text)
+        )
 
     monkeypatch.setitem(sys.modules, "keyring", Keyring)
     packed(key_file=None, keyring="claims")
@@ -574,7 +697,9 @@ def test_what_cannot_be_packed(place):
     ):
         with pytest.raises((ArgumentError, TypeError)) as error:
             wb.data.pack(path, out, **{**OPTIONS, **options})
-        assert getattr(error.value, "argument", "surplus") == argument or argument in str(error.value)
+        assert getattr(error.value, "argument", "surplus") == argument or argument in str(
+            error.value
+        )
         assert "SECRET" not in str(error.value)
     assert not [path for path in place.iterdir() if "partial" in path.name]
     assert not Path("t.wbr").exists()
@@ -604,7 +729,7 @@ def test_an_unencrypted_file_hides_no_reads():
     assert not wb.data.open("t.wbr", reading="memory").stored.hides_reads
 
 
-# --- seals -----------------------------------------------------------------------------------------------------------------
+# --- seals ----------------------------------------------------------------------------------------
 
 
 def test_no_nonce_is_used_twice(monkeypatch):
@@ -638,7 +763,7 @@ def test_keys_of_files_are_those_of_rfc_5869():
     assert file_key(key, salt) == expected
 
 
-# --- packing that is interrupted -------------------------------------------------------------------------------------------
+# --- packing that is interrupted ------------------------------------------------------------------
 
 
 def test_a_full_disk_leaves_nothing(monkeypatch, place):
@@ -652,7 +777,9 @@ def test_a_full_disk_leaves_nothing(monkeypatch, place):
 
     os_pwrite = os.pwrite
     monkeypatch.setattr(os, "pwrite", full)
-    with pytest.raises(ArgumentError, match=r"^out='t.wbr': cannot be written \(No space left on device\)"):
+    with pytest.raises(
+        ArgumentError, match=r"^out='t.wbr': cannot be written \(No space left on device\)"
+    ):
         packed(frame=table(30_000))
     assert not list(place.glob("*.wbr")) + list(place.glob(".*partial"))
 
@@ -663,7 +790,9 @@ def test_a_disk_that_is_found_to_be_full_at_the_end_leaves_nothing(monkeypatch, 
 
     monkeypatch.setattr(os, "fsync", full)
     Path("k").write_bytes(bytes(32))
-    with pytest.raises(ArgumentError, match=r"^out='t.wbr': cannot be written \(No space left on device\)"):
+    with pytest.raises(
+        ArgumentError, match=r"^out='t.wbr': cannot be written \(No space left on device\)"
+    ):
         packed()
     assert not list(place.glob("*.wbr")) + list(place.glob(".*partial"))
 
@@ -687,12 +816,15 @@ wb.data.pack("t.parquet", "killed.wbr", encrypt=True, key_file="k", target="ill"
 def test_a_killed_process_leaves_no_file_that_opens(place):
     packed(frame=table(60_000))
     for blocks_written in (1, 3, 6):
-        with subprocess.Popen([sys.executable, "-c", KILLED], stdout=subprocess.PIPE, text=True) as process:
+        with subprocess.Popen(
+            [sys.executable, "-c", KILLED], stdout=subprocess.PIPE, text=True
+        ) as process:
             for _ in range(blocks_written):
                 assert process.stdout.readline() == "written\n"
             process.send_signal(signal.SIGKILL)
         assert not Path("killed.wbr").exists()
-        (left,) = place.glob(".killed.wbr.*.partial")  # of this process; the one before was cleaned up
+        # of this process; the one before was cleaned up
+        (left,) = place.glob(".killed.wbr.*.partial")
         with pytest.raises(ArgumentError, match="no finished file of records"):
             wb.data.open(left, key_file="k")
 
@@ -734,13 +866,23 @@ def test_a_new_file_that_another_packing_deleted_before_it_was_locked_is_made_ag
     assert times == [fcntl.LOCK_EX] * 2
 
 
-# --- the command -----------------------------------------------------------------------------------------------------------
+# --- the command ----------------------------------------------------------------------------------
 
 
 def test_the_command_packs_with_the_fingerprint(monkeypatch, capsys):
     table().to_csv("t.csv", index=False)
     Path("s.json").write_text(json.dumps(wb.data.Schema.from_declaration(SCHEMA).to_dict()))
-    words = ["pack", "t.csv", "--schema", "s.json", "--target", "ill", "--encrypt", "--key-file", "k"]
+    words = [
+        "pack",
+        "t.csv",
+        "--schema",
+        "s.json",
+        "--target",
+        "ill",
+        "--encrypt",
+        "--key-file",
+        "k",
+    ]
     assert main(words) == 0
     assert "t.wbr" in capsys.readouterr().err
     in_memory = wb.data.from_csv("t.csv", **OPTIONS)
@@ -752,9 +894,22 @@ def test_the_command_packs_with_the_fingerprint(monkeypatch, capsys):
 
 
 def test_the_command_takes_whatever_opening_takes(monkeypatch, place):
-    """Also a key in the keyring, which ``workbench pack`` makes there; and from any folder, when it is asked for again."""
+    """Also a key in the keyring, which ``workbench pack`` makes there; and from any folder, when it
+    is asked for again.
+    """
     arguments = fit_arguments(
-        ["--data", "t.wbr", "--epsilon", "1", "--keyring", "claims", "--scratch", "there", "--unit", "patient"]
+        [
+            "--data",
+            "t.wbr",
+            "--epsilon",
+            "1",
+            "--keyring",
+            "claims",
+            "--scratch",
+            "there",
+            "--unit",
+            "patient",
+        ]
     )
     asked = {}
     monkeypatch.setattr(wb.data, "open", lambda path, **options: asked.update(options))
@@ -770,12 +925,17 @@ def test_the_command_says_in_one_line_that_a_block_was_altered(reading, capsys):
     packed()
     start = opened(reading="direct").stored.opened.part(1).start
     altered(lambda content: content.__setitem__(start, content[start] ^ 1))
-    assert main(["fit", "--data", "t.wbr", "--key-file", "k", "--reading", reading, "--epsilon", "1"]) == 1
+    assert (
+        main(["fit", "--data", "t.wbr", "--key-file", "k", "--reading", reading, "--epsilon", "1"])
+        == 1
+    )
     (line,) = capsys.readouterr().err.splitlines()
     assert line.startswith("workbench fit: t.wbr: block 0 was altered")
 
 
 def test_the_command_offers_every_way_of_reading():
     assert set(READINGS) == {
-        reading for reading in READINGS if fit_arguments(["--data", "t.wbr", "--epsilon", "1", "--reading", reading]).reading
+        reading
+        for reading in READINGS
+        if fit_arguments(["--data", "t.wbr", "--epsilon", "1", "--reading", reading]).reading
     }

@@ -1,4 +1,6 @@
-"""Records in the clear that somebody wrote by hand, with right checksums, are refused before epsilon is spent on them."""
+"""Records in the clear that somebody wrote by hand, with right checksums, are refused before
+epsilon is spent on them.
+"""
 
 import numpy as np
 import pandas as pd
@@ -22,16 +24,24 @@ def place(tmp_path, monkeypatch):
 
 def packed(**options):
     rng = np.random.default_rng(0)
-    columns = {"age": rng.integers(0, 100, N), "smoker": rng.random(N) < 0.3, "ill": rng.integers(0, 2, N)}
+    columns = {
+        "age": rng.integers(0, 100, N),
+        "smoker": rng.random(N) < 0.3,
+        "ill": rng.integers(0, 2, N),
+    }
     columns |= {name: rng.choice(["f", "m", "x"], N) for name in ("sex", "ward")}
     columns |= {"who": rng.integers(0, N // 2, N), "cost": rng.uniform(0, 10, N)}
     pd.DataFrame(columns).to_parquet("t.parquet")
-    return wb.data.pack("t.parquet", "t.wbr", **{"target": "ill", "schema": SCHEMA, "block_size": 2**16, **options})
+    return wb.data.pack(
+        "t.parquet", "t.wbr", **{"target": "ill", "schema": SCHEMA, "block_size": 2**16, **options}
+    )
 
 
 def forge(change, part=TRAIN):
     """Change the first records of a file, and write the checksum that anybody can compute."""
-    stored = wb.data.open("t.wbr", reading="direct").stored  # which closes the file where it is deleted
+    stored = wb.data.open(
+        "t.wbr", reading="direct"
+    ).stored  # which closes the file where it is deleted
     opened = stored.opened
     blocks, form = opened.part(part), opened.form
     records = np.frombuffer(bytes(blocks.read(0)), *form.of_part(part)).copy()
@@ -56,8 +66,14 @@ CASES = {
     "neither yes nor no": ({}, put("x", (0, SMOKER), 0)),
     "no class": ({}, put("y", 0, 2)),
     "a class below 0": ({}, put("y", 0, -1)),
-    "a target outside its bounds": ({"target": "cost", "target_bounds": (0, 10)}, put("y", 3, 10.01)),
-    "a target that is infinite": ({"target": "cost", "target_bounds": (0, 10)}, put("y", 3, np.inf)),
+    "a target outside its bounds": (
+        {"target": "cost", "target_bounds": (0, 10)},
+        put("y", 3, 10.01),
+    ),
+    "a target that is infinite": (
+        {"target": "cost", "target_bounds": (0, 10)},
+        put("y", 3, np.inf),
+    ),
     "no group": ({"group": "ward", "groups": ["f", "m", "x"]}, put("group", 0, 3)),
     "a row that weighs more": (SEVERAL_ROWS, put("present", (0, 0), 7)),
     "nobody": (SEVERAL_ROWS, put("present", 0, 0)),
@@ -74,7 +90,9 @@ def test_records_that_contradict_their_declarations_are_refused(case, made_up_st
     whole = wb.data.open("t.wbr", reading="memory")
     assert whole.num_train > 1000  # so what follows is refused for its records
     forge(change)
-    with pytest.raises(RecordsError, match=r"contradicts its own declarations|another number of rows"):
+    with pytest.raises(
+        RecordsError, match=r"contradicts its own declarations|another number of rows"
+    ):
         wb.data.open("t.wbr", reading="memory")
     data, ledger = wb.data.open("t.wbr", reading="direct"), Ledger("ledger.db")
     if case != "a row more":  # which no record shows alone
@@ -88,19 +106,25 @@ def test_records_that_contradict_their_declarations_are_refused(case, made_up_st
 
 
 @pytest.mark.parametrize(
-    "change", [put(ROWS, 0, -1), put(ROWS, 0, 10**6), put("x", (0, AGE), 2), put("y", 0, 5)], ids=["-1", "many", "x", "y"]
+    "change",
+    [put(ROWS, 0, -1), put(ROWS, 0, 10**6), put("x", (0, AGE), 2), put("y", 0, 5)],
+    ids=["-1", "many", "x", "y"],
 )
 def test_evaluation_records_that_contradict_their_declarations_are_refused(change):
     packed(**SEVERAL_ROWS, evaluation_fraction=0.3)
     assert wb.data.open("t.wbr", reading="memory").num_evaluation > 500
     forge(change, EVALUATION)
     for reading in ("memory", "direct"):
-        with pytest.raises(RecordsError, match=r"contradicts its own declarations|another number of rows"):
+        with pytest.raises(
+            RecordsError, match=r"contradicts its own declarations|another number of rows"
+        ):
             np.asarray(wb.data.open("t.wbr", reading=reading).evaluation[0])
 
 
 def test_every_encoding_is_allowed():
-    """Levels with and without a reference and "(other)", gaps, and numbers at and beyond their bounds."""
+    """Levels with and without a reference and "(other)", gaps, and numbers at and beyond their
+    bounds.
+    """
     schema = {
         "a": wb.data.Numeric(-1, 3, missing=True),
         "b": wb.data.Categorical(["f", "m"], reference=None),
@@ -113,7 +137,12 @@ def test_every_encoding_is_allowed():
     columns |= {"c": rng.choice(["f", "q"], N), "d": rng.random(N) < 0.5, "e": "only"}
     frame = pd.DataFrame({**columns, "y": rng.choice([-1e9, 0.1, 0.7, 1e9], N)})
     frame.to_parquet("t.parquet")
-    options = {"target": "y", "target_bounds": (0.1, 0.7), "schema": schema, "evaluation_fraction": 0.2}
+    options = {
+        "target": "y",
+        "target_bounds": (0.1, 0.7),
+        "schema": schema,
+        "evaluation_fraction": 0.2,
+    }
     wb.data.pack("t.parquet", "t.wbr", block_size=2**16, **options)
     one, other = (wb.data.open("t.wbr", reading=reading) for reading in ("memory", "direct"))
     assert len(one.train[0]) == len(other.stored.take(np.arange(one.num_train)))

@@ -8,7 +8,9 @@ from workbench import ArgumentError
 
 
 def test_hierarchical_records_have_the_sizes_that_are_asked_for():
-    dataset = wb.data.hierarchical(40, num_features=4, num_groups=6, num_group_features=2, num_evaluation=30)
+    dataset = wb.data.hierarchical(
+        40, num_features=4, num_groups=6, num_group_features=2, num_evaluation=30
+    )
     assert dataset.arrays == ("x", "group", "y")
     assert [array.shape for array in dataset.train] == [(40, 4), (40,), (40,)]
     assert [array.shape for array in dataset.evaluation] == [(30, 4), (30,), (30,)]
@@ -23,28 +25,40 @@ def test_made_up_records_are_public_and_follow_their_seed(make):
     assert np.array_equal(first.train[0], again.train[0])
     assert not np.array_equal(first.train[0], other.train[0])
     assert not np.array_equal(first.train[0][:100], first.evaluation[0][:100])
-    assert (first.evaluation_label, first.schema, first.unit) == ("public data", None, "synthetic record")
+    assert (first.evaluation_label, first.schema, first.unit) == (
+        "public data",
+        None,
+        "synthetic record",
+    )
     assert first.is_public
 
 
 def test_hierarchical_targets_follow_the_weights_of_their_groups():
-    """Over 20 problems, one regression for all groups reaches an AUC of .72 (reference: .721), one for each group .99.
+    """Over 20 problems, one regression for all groups reaches an AUC of .72 (reference: .721), one
+    for each group .99.
 
-    Means of 20 differ from those of another 20 by less than .1 and .01 (four standard errors); the seeds are fixed.
+    Means of 20 differ from those of another 20 by less than .1 and .01 (four standard errors); the
+    seeds are fixed.
     """
     from sklearn.linear_model import LogisticRegression
     from sklearn.metrics import roc_auc_score
 
     def auc(features, dataset):
         fitted = LogisticRegression(C=10).fit(features(*dataset.train[:2]), dataset.train[2])
-        return roc_auc_score(dataset.evaluation[2], fitted.decision_function(features(*dataset.evaluation[:2])))
+        return roc_auc_score(
+            dataset.evaluation[2], fitted.decision_function(features(*dataset.evaluation[:2]))
+        )
 
     def by_group(x, group):
         return (x[:, None, :] * (group[:, None] == np.arange(3))[:, :, None]).reshape(len(x), -1)
 
     problems = [wb.data.hierarchical(seed=seed) for seed in range(20)]
-    assert np.mean([auc(lambda x, group: x, problem) for problem in problems]) == pytest.approx(0.72, abs=0.1)
-    assert np.mean([auc(by_group, problem) for problem in problems]) == pytest.approx(0.985, abs=0.01)
+    assert np.mean([auc(lambda x, group: x, problem) for problem in problems]) == pytest.approx(
+        0.72, abs=0.1
+    )
+    assert np.mean([auc(by_group, problem) for problem in problems]) == pytest.approx(
+        0.985, abs=0.01
+    )
 
 
 def test_mixture_has_five_round_clusters():
@@ -63,7 +77,10 @@ def test_a_small_mixture_has_100_evaluation_points():
     assert (dataset.num_train, dataset.num_evaluation, dataset.arrays) == (2000, 100, ("x",))
 
 
-@pytest.mark.parametrize("argument", ["num_records", "num_features", "num_groups", "num_group_features", "num_evaluation"])
+@pytest.mark.parametrize(
+    "argument",
+    ["num_records", "num_features", "num_groups", "num_group_features", "num_evaluation"],
+)
 def test_sizes_must_be_whole_numbers_above_zero(argument):
     for value in (0, 1.5, "a"):
         with pytest.raises(ArgumentError, match=rf"^{argument}={value!r}: "):
@@ -97,7 +114,9 @@ def test_sizes_of_a_mixture_are_checked_too():
     ],
 )
 def test_sizes_beyond_the_memory_are_refused_before_any_is_taken(make, sizes):
-    with pytest.raises(ArgumentError, match=r"^(num_\w+|vocabulary_size)=.*at most|^num_records=.*whole number"):
+    with pytest.raises(
+        ArgumentError, match=r"^(num_\w+|vocabulary_size)=.*at most|^num_records=.*whole number"
+    ):
         make(**sizes)
 
 

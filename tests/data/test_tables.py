@@ -14,7 +14,9 @@ from workbench.data.splits import by_record
 @pytest.fixture
 def frame():
     random = np.random.default_rng(3)
-    return pd.DataFrame({"age": random.uniform(0, 100, 60), "dose": random.uniform(0, 5, 60), "ill": [0, 1] * 30})
+    return pd.DataFrame(
+        {"age": random.uniform(0, 100, 60), "dose": random.uniform(0, 5, 60), "ill": [0, 1] * 30}
+    )
 
 
 BOUNDS = {"age": (0, 100), "dose": (0, 5)}
@@ -35,7 +37,10 @@ def test_evaluation_records_are_public_once_declared(frame):
 
 def test_arrays_have_the_types_the_models_expect(frame):
     dataset = wb.data.from_frame(frame, target="ill", bounds=BOUNDS)
-    assert [array.dtype for array in (*dataset.train, *dataset.evaluation)] == [np.float32, np.int32] * 2
+    assert [array.dtype for array in (*dataset.train, *dataset.evaluation)] == [
+        np.float32,
+        np.int32,
+    ] * 2
 
 
 def test_a_chosen_feature_needs_no_bounds_for_the_others(frame):
@@ -54,11 +59,22 @@ def test_features_and_target_stay_together(frame):
 def test_changing_one_row_changes_that_record_only(frame):
     changed = frame.copy()
     changed.loc[5, ["age", "dose"]] = [1e6, -1e6]
-    before, after = (wb.data.from_frame(table, target="ill", bounds=BOUNDS) for table in (frame, changed))
-    sides = [[{row.tobytes() for row in side[0]} for side in (data.train, data.evaluation)] for data in (before, after)]
-    gone, new = (sum(len(a - b) for a, b in zip(*pair, strict=True)) for pair in (sides, sides[::-1]))
+    before, after = (
+        wb.data.from_frame(table, target="ill", bounds=BOUNDS) for table in (frame, changed)
+    )
+    sides = [
+        [{row.tobytes() for row in side[0]} for side in (data.train, data.evaluation)]
+        for data in (before, after)
+    ]
+    gone, new = (
+        sum(len(a - b) for a, b in zip(*pair, strict=True)) for pair in (sides, sides[::-1])
+    )
     assert (gone, new) == (1, 1)  # the other one may be on the other side
-    assert (before.bounds, before.classes, before.description) == (after.bounds, after.classes, after.description)
+    assert (before.bounds, before.classes, before.description) == (
+        after.bounds,
+        after.classes,
+        after.description,
+    )
 
 
 @pytest.mark.parametrize("gone", [0, 30, 59])
@@ -66,7 +82,10 @@ def test_taking_away_a_row_leaves_the_other_records_where_they_were(frame, gone)
     whole = wb.data.from_frame(frame, target="ill", bounds=BOUNDS)
     shorter = wb.data.from_frame(frame.drop(index=gone), target="ill", bounds=BOUNDS)
     row = whole.schema.encode(frame)[gone]
-    for before, after in ((whole.train[0], shorter.train[0]), (whole.evaluation[0], shorter.evaluation[0])):
+    for before, after in (
+        (whole.train[0], shorter.train[0]),
+        (whole.evaluation[0], shorter.evaluation[0]),
+    ):
         assert np.array_equal(before[np.any(before != row, axis=1)], after)
 
 
@@ -137,7 +156,9 @@ def test_a_fraction_of_zero_keeps_all_rows_for_training(frame):
 
 @pytest.mark.parametrize("fraction", [1e-9, 1 - 1e-9])
 def test_each_side_of_the_split_needs_records(frame, fraction):
-    assert "too few records on one side" in refused("evaluation_fraction", frame, evaluation_fraction=fraction)
+    assert "too few records on one side" in refused(
+        "evaluation_fraction", frame, evaluation_fraction=fraction
+    )
 
 
 @pytest.mark.parametrize("seed", [-1, 1.5, "a"])
@@ -149,7 +170,7 @@ def test_a_feature_may_not_be_chosen_twice(frame):
     refused("features", frame.assign(extra=1.0), features=["age", "age", "dose"])
 
 
-# --- scaling by private statistics, on request ----------------------------------------------------------------------------
+# --- scaling by private statistics, on request ----------------------------------------------------
 
 
 def test_private_scaling_standardises_by_the_training_records_alone(frame):
@@ -158,7 +179,9 @@ def test_private_scaling_standardises_by_the_training_records_alone(frame):
     held_out = by_record([features, frame.ill.to_numpy(np.int32)], 0.2, 0)
     training = features[~held_out]
     for mine, rows in ((dataset.train[0], training), (dataset.evaluation[0], features[held_out])):
-        np.testing.assert_allclose(mine, (rows - training.mean(0)) / training.std(0), rtol=1e-5, atol=1e-6)
+        np.testing.assert_allclose(
+            mine, (rows - training.mean(0)) / training.std(0), rtol=1e-5, atol=1e-6
+        )
         assert mine.dtype == np.float32
     assert (dataset.private_scaling, dataset.bounds) == (True, {})
     assert "outside the guarantee" in dataset.caveats[0]
@@ -171,7 +194,10 @@ def test_private_scaling_lets_one_record_move_the_others_and_declared_bounds_do_
 
     def records_moved(**scaling):
         tables = (frame[:50], changed[:50])
-        before, after = (wb.data.from_frame(each, target="ill", evaluation=frame[50:], **scaling) for each in tables)
+        before, after = (
+            wb.data.from_frame(each, target="ill", evaluation=frame[50:], **scaling)
+            for each in tables
+        )
         return int(np.any(before.train[0] != after.train[0], axis=1).sum())
 
     assert records_moved(bounds=BOUNDS) == 1
@@ -195,14 +221,18 @@ def test_one_of_bounds_and_private_scaling_must_be_chosen(frame):
 
 @pytest.mark.parametrize("value", [None, 1, "no"])
 def test_private_scaling_is_asked_for_in_so_many_words(frame, value):
-    assert "must be True or False" in refused("private_scaling", frame, bounds=None, private_scaling=value)
+    assert "must be True or False" in refused(
+        "private_scaling", frame, bounds=None, private_scaling=value
+    )
 
 
-# --- names of columns -----------------------------------------------------------------------------------------------------
+# --- names of columns -----------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
-    "labels", [[0, 1, 2], ["0", "1", "2"], pd.Index([0, 1, 2], dtype="uint8")], ids=["int", "text", "uint8"]
+    "labels",
+    [[0, 1, 2], ["0", "1", "2"], pd.Index([0, 1, 2], dtype="uint8")],
+    ids=["int", "text", "uint8"],
 )
 @pytest.mark.parametrize("given", [int, str])
 def test_columns_may_be_given_as_whole_numbers_or_as_their_text(frame, labels, given):
@@ -213,7 +243,9 @@ def test_columns_may_be_given_as_whole_numbers_or_as_their_text(frame, labels, g
         features=[given(0), given(1)],
     )
     assert (dataset.feature_names, dataset.target_name) == (("0", "1"), "2")
-    assert np.array_equal(dataset.train[0], wb.data.from_frame(frame, target="ill", bounds=BOUNDS).train[0])
+    assert np.array_equal(
+        dataset.train[0], wb.data.from_frame(frame, target="ill", bounds=BOUNDS).train[0]
+    )
 
 
 def test_other_labels_may_be_given_as_they_stand_in_the_frame(frame):
@@ -237,7 +269,9 @@ def test_features_must_be_a_list(frame, features):
 
 def test_dates_are_refused_with_the_name_of_their_column(frame):
     dated = frame.assign(admitted=pd.Timestamp("2020-01-01"))
-    assert "does not have plain numbers" in refused("admitted", dated, bounds={**BOUNDS, "admitted": (0, 1)})
+    assert "does not have plain numbers" in refused(
+        "admitted", dated, bounds={**BOUNDS, "admitted": (0, 1)}
+    )
 
 
 @pytest.mark.parametrize("bounds", [np.zeros((3, 2)), {"age": np.arange(3.0), "dose": (0, 5)}])
@@ -245,30 +279,38 @@ def test_bounds_that_are_arrays_are_refused_on_one_line(frame, bounds):
     refused("bounds['age']", frame, bounds=bounds)
 
 
-# --- tables without a target, with categories, with a threshold ------------------------------------------------------------
+# --- tables without a target, with categories, with a threshold -----------------------------------
 
 SCHEMA = {"age": (0, 100), "sex": ["f", "m"], "smoker": bool}
 
 
 @pytest.fixture
 def patients(frame):
-    return frame.assign(sex=["f", "m", "m"] * 20, smoker=[True, False] * 30, ward=["east", "west", 3] * 20)
+    return frame.assign(
+        sex=["f", "m", "m"] * 20, smoker=[True, False] * 30, ward=["east", "west", 3] * 20
+    )
 
 
 def test_a_table_without_a_target_has_one_array(frame):
     dataset = wb.data.from_frame(frame[["age", "dose"]], bounds=BOUNDS)
     assert (dataset.arrays, dataset.target_name, dataset.classes) == (("x",), "", ())
     assert len(dataset.train) == len(dataset.evaluation) == 1
-    assert sorted(np.concatenate([*dataset.train, *dataset.evaluation])[:, 0]) == sorted(dataset.schema.encode(frame)[:, 0])
+    assert sorted(np.concatenate([*dataset.train, *dataset.evaluation])[:, 0]) == sorted(
+        dataset.schema.encode(frame)[:, 0]
+    )
 
 
 def test_bounds_are_a_schema_of_numbers(frame):
-    by_bounds, by_schema = (wb.data.from_frame(frame, target="ill", **{kind: BOUNDS}) for kind in ("bounds", "schema"))
+    by_bounds, by_schema = (
+        wb.data.from_frame(frame, target="ill", **{kind: BOUNDS}) for kind in ("bounds", "schema")
+    )
     assert by_bounds.schema == by_schema.schema == wb.data.Schema.from_declaration(BOUNDS)
     assert np.array_equal(by_bounds.train[0], by_schema.train[0])
 
 
-@pytest.mark.parametrize("schema", [SCHEMA, wb.data.Schema.from_declaration(SCHEMA)], ids=["short", "whole"])
+@pytest.mark.parametrize(
+    "schema", [SCHEMA, wb.data.Schema.from_declaration(SCHEMA)], ids=["short", "whole"]
+)
 def test_a_schema_names_and_encodes_its_columns(patients, schema):
     dataset = wb.data.from_frame(patients, target="ill", schema=schema)
     assert dataset.feature_names == ("age", "sex=m", "smoker")
@@ -280,8 +322,12 @@ def test_a_schema_names_and_encodes_its_columns(patients, schema):
 
 
 def test_features_choose_columns_of_a_schema(patients):
-    assert wb.data.from_frame(patients, schema=SCHEMA, features=["smoker", "age"]).feature_names == ("smoker", "age")
-    assert "did you mean 'sex'" in refused("features", patients, bounds=None, schema=SCHEMA, features=["sexx"])
+    assert wb.data.from_frame(
+        patients, schema=SCHEMA, features=["smoker", "age"]
+    ).feature_names == ("smoker", "age")
+    assert "did you mean 'sex'" in refused(
+        "features", patients, bounds=None, schema=SCHEMA, features=["sexx"]
+    )
     refused("features", patients, bounds=None, schema=SCHEMA, features=[])
 
 
@@ -293,16 +339,22 @@ def test_a_column_of_the_schema_must_be_in_the_table(patients):
 
 
 def test_text_without_a_schema_says_what_to_do(patients):
-    assert "declare its categories in schema=" in refused("sex", patients, bounds=(0, 1), features=["sex"])
+    assert "declare its categories in schema=" in refused(
+        "sex", patients, bounds=(0, 1), features=["sex"]
+    )
 
 
 def test_schema_takes_the_place_of_bounds_and_of_private_scaling(frame):
     assert "use one of the two" in refused("schema", frame, schema=SCHEMA)
-    assert "private_scaling=True" in refused("schema", frame, bounds=None, schema=SCHEMA, private_scaling=True)
+    assert "private_scaling=True" in refused(
+        "schema", frame, bounds=None, schema=SCHEMA, private_scaling=True
+    )
 
 
 def test_a_public_threshold_turns_numbers_into_a_target(frame):
-    dataset = wb.data.from_frame(frame, target="age", threshold=50, bounds={"dose": (0, 5)}, features=["dose"])
+    dataset = wb.data.from_frame(
+        frame, target="age", threshold=50, bounds={"dose": (0, 5)}, features=["dose"]
+    )
     assert dataset.classes == ("<= 50", "> 50")
     assert dataset.train[1].sum() + dataset.evaluation[1].sum() == (frame.age > 50).sum()
     assert "if threshold is given" in refused("positive", frame, threshold=0.5, positive=1)
@@ -313,13 +365,15 @@ def test_what_concerns_a_target_needs_one(frame, changes):
     assert "needs target=" in refused(next(iter(changes)), frame, target=None, **changes)
 
 
-# --- groups ----------------------------------------------------------------------------------------------------------------
+# --- groups ---------------------------------------------------------------------------------------
 
 WARDS = {"east": [1, 0.5], "west": [1, -2], "north": [1, 7], 3: [1, 0]}
 
 
 def test_groups_become_an_array_beside_their_public_features(patients):
-    dataset = wb.data.from_frame(patients, target="ill", schema=SCHEMA, group="ward", group_features=WARDS)
+    dataset = wb.data.from_frame(
+        patients, target="ill", schema=SCHEMA, group="ward", group_features=WARDS
+    )
     assert dataset.arrays == ("x", "group", "y")
     assert [array.dtype for array in dataset.train] == [np.float32, np.int32, np.int32]
     assert (dataset.group_name, dataset.groups) == ("ward", ("east", "west", "north", "3"))
@@ -337,7 +391,10 @@ def test_the_group_is_no_feature_by_default(frame):
     table = frame.assign(ward=[1, 2] * 30)
     dataset = wb.data.from_frame(table, target="ill", bounds=BOUNDS, group="ward", groups=[1, 2])
     assert dataset.feature_names == ("age", "dose")
-    assert wb.data.from_frame(table, private_scaling=True, group="ward", groups=[1, 2]).arrays == ("x", "group")
+    assert wb.data.from_frame(table, private_scaling=True, group="ward", groups=[1, 2]).arrays == (
+        "x",
+        "group",
+    )
 
 
 @pytest.mark.parametrize(
@@ -350,18 +407,32 @@ def test_the_group_is_no_feature_by_default(frame):
         ("groups", {"groups": ["east"]}),
         ("group_features", {"group_features": WARDS}),
         ("group_features", {"group": "ward", "groups": [*WARDS, "south"], "group_features": WARDS}),
-        ("schema", {"group": "ward", "groups": WARDS.keys(), "bounds": None, "schema": {"ward": ["east", "west", 3]}}),
+        (
+            "schema",
+            {
+                "group": "ward",
+                "groups": WARDS.keys(),
+                "bounds": None,
+                "schema": {"ward": ["east", "west", 3]},
+            },
+        ),
     ],
 )
 def test_groups_that_cannot_be_used_are_named(patients, argument, changes):
-    refused(argument, patients, **{"features": None if "schema" in changes else ["age", "dose"], **changes})
+    refused(
+        argument,
+        patients,
+        **{"features": None if "schema" in changes else ["age", "dose"], **changes},
+    )
 
 
-# --- evaluation records of their own ---------------------------------------------------------------------------------------
+# --- evaluation records of their own --------------------------------------------------------------
 
 
 def test_evaluation_records_may_come_from_a_table_of_their_own(frame):
-    dataset = wb.data.from_frame(frame[:40], target="ill", bounds=BOUNDS, evaluation=frame[["ill", "dose", "age"]][40:])
+    dataset = wb.data.from_frame(
+        frame[:40], target="ill", bounds=BOUNDS, evaluation=frame[["ill", "dose", "age"]][40:]
+    )
     assert (dataset.num_train, dataset.num_evaluation) == (40, 20)
     whole = dataset.schema.encode(frame)
     assert np.array_equal(dataset.train[0], whole[:40])
@@ -369,26 +440,37 @@ def test_evaluation_records_may_come_from_a_table_of_their_own(frame):
 
 
 def test_private_scaling_sees_no_evaluation_table(frame):
-    dataset = wb.data.from_frame(frame[:40], target="ill", private_scaling=True, evaluation=frame[40:] * 1)
+    dataset = wb.data.from_frame(
+        frame[:40], target="ill", private_scaling=True, evaluation=frame[40:] * 1
+    )
     np.testing.assert_allclose(dataset.train[0].mean(axis=0), 0, atol=1e-6)
 
 
 @pytest.mark.parametrize(
-    "evaluation", [[[1, 2, 3]], pd.DataFrame({"age": [1.0]}), pd.DataFrame(columns=["age", "dose", "ill"])]
+    "evaluation",
+    [[[1, 2, 3]], pd.DataFrame({"age": [1.0]}), pd.DataFrame(columns=["age", "dose", "ill"])],
 )
 def test_an_evaluation_table_that_does_not_fit_is_named(frame, evaluation):
     refused("evaluation", frame, evaluation=evaluation)
 
 
-# --- arrays ----------------------------------------------------------------------------------------------------------------
+# --- arrays ---------------------------------------------------------------------------------------
 
 
 def test_arrays_give_the_same_records_as_their_table(frame):
     x, y = frame[["age", "dose"]].to_numpy(), frame["ill"].to_numpy()
-    dataset = wb.data.from_arrays(x, y, bounds=BOUNDS, feature_names=["age", "dose"], target_name="ill", unit="patient")
+    dataset = wb.data.from_arrays(
+        x, y, bounds=BOUNDS, feature_names=["age", "dose"], target_name="ill", unit="patient"
+    )
     other = wb.data.from_frame(frame, target="ill", bounds=BOUNDS, unit="patient", name="arrays")
-    assert all(map(np.array_equal, dataset.train + dataset.evaluation, other.train + other.evaluation))
-    assert (dataset.feature_names, dataset.target_name, dataset.unit) == (("age", "dose"), "ill", "patient")
+    assert all(
+        map(np.array_equal, dataset.train + dataset.evaluation, other.train + other.evaluation)
+    )
+    assert (dataset.feature_names, dataset.target_name, dataset.unit) == (
+        ("age", "dose"),
+        "ill",
+        "patient",
+    )
 
 
 def test_columns_of_an_array_are_numbered():
@@ -398,9 +480,18 @@ def test_columns_of_an_array_are_numbered():
 
 
 def test_arrays_may_come_with_groups_and_their_own_evaluation_records():
-    x, group, y = np.arange(8.0).reshape(4, 2), np.array(["a", "b", "a", "c"]), np.array([0, 1, 0, 1])
+    x, group, y = (
+        np.arange(8.0).reshape(4, 2),
+        np.array(["a", "b", "a", "c"]),
+        np.array([0, 1, 0, 1]),
+    )
     dataset = wb.data.from_arrays(
-        x, y, group=group, groups=["a", "b", "c", "d"], bounds=(0, 8), evaluation=(x[:1], group[1:2], y[:1])
+        x,
+        y,
+        group=group,
+        groups=["a", "b", "c", "d"],
+        bounds=(0, 8),
+        evaluation=(x[:1], group[1:2], y[:1]),
     )
     assert dataset.arrays == ("x", "group", "y")
     assert dataset.train[1].tolist() == [0, 1, 0, 2]
@@ -439,9 +530,17 @@ TARGET = np.array([0, 1] * 5)
         (
             "group_features",
             (TABLE,),
-            {"group": TARGET, "groups": [0, 1], "group_features": np.ma.masked_equal([[1], [2]], 2)},
+            {
+                "group": TARGET,
+                "groups": [0, 1],
+                "group_features": np.ma.masked_equal([[1], [2]], 2),
+            },
         ),
-        ("group_features", (TABLE,), {"group": TARGET, "group_features": {0: [1], 1: np.ma.masked_equal([2], 2)}}),
+        (
+            "group_features",
+            (TABLE,),
+            {"group": TARGET, "group_features": {0: [1], 1: np.ma.masked_equal([2], 2)}},
+        ),
         ("y", (TABLE, pd.array([0, None] * 5, dtype="Int64")), {}),
         ("x1", (pd.DataFrame({"a": pd.array([0, None] * 5, dtype="Int64")}),), {}),
     ],
@@ -456,19 +555,24 @@ def test_arrays_that_cannot_be_used_are_named(argument, arguments, options):
 def test_all_rows_can_be_training_records(frame):
     dataset = wb.data.from_frame(frame, target="ill", bounds=BOUNDS, evaluation=False)
     assert (dataset.num_train, dataset.num_evaluation) == (60, 0)
-    np.testing.assert_allclose(dataset.train[0][:, 0], frame.age / 50 - 1, atol=1e-6)  # in their order
+    # in their order
+    np.testing.assert_allclose(dataset.train[0][:, 0], frame.age / 50 - 1, atol=1e-6)
     assert dataset.train[1].tolist() == frame.ill.tolist()
     assert [array.shape for array in dataset.evaluation] == [(0, 2), (0,)]
     dataset.check()
     assert "There are no evaluation records." in dataset.declarations()
     assert not any("evaluation records are" in line for line in dataset.declarations())
-    same = wb.data.from_arrays(frame[["age", "dose"]].to_numpy(), frame.ill, bounds=(0, 100), evaluation=False)
+    same = wb.data.from_arrays(
+        frame[["age", "dose"]].to_numpy(), frame.ill, bounds=(0, 100), evaluation=False
+    )
     assert same.num_train == 60
 
 
 def test_all_units_can_be_training_units(frame):
     frame = frame.assign(patient_id=np.arange(60) // 3)
-    dataset = wb.data.from_frame(frame, target="ill", bounds=BOUNDS, unit_id="patient_id", max_rows=2, evaluation=False)
+    dataset = wb.data.from_frame(
+        frame, target="ill", bounds=BOUNDS, unit_id="patient_id", max_rows=2, evaluation=False
+    )
     assert (dataset.num_train, dataset.num_evaluation) == (20, 0)
     assert len(dataset.train[0]) == 40
 
@@ -482,7 +586,12 @@ def test_without_evaluation_records_nothing_is_said_of_them(frame):
     refused("evaluation_is_public", evaluation_is_public=True)
     refused("frame", frame[:1])
     holes = frame.assign(age=frame.age.where(frame.index < 2))
-    assert wb.data.from_frame(holes, target="ill", bounds=BOUNDS, evaluation=False, missing="drop").num_train == 2
+    assert (
+        wb.data.from_frame(
+            holes, target="ill", bounds=BOUNDS, evaluation=False, missing="drop"
+        ).num_train
+        == 2
+    )
     refused("missing", holes.assign(age=frame.age.where(frame.index < 1)), missing="drop")
     for wrong in (True, 0, "no"):
         with pytest.raises(ArgumentError, match=r"^evaluation="):
@@ -494,7 +603,13 @@ def test_a_fit_without_evaluation_records_has_no_metrics(frame, made_up_steps):
     result = wb.fit("logistic", dataset, epsilon=1.0, iterations=20)
     assert (result.metrics, result.public_records, result.history) == ({}, None, ())
     with pytest.raises(ArgumentError, match=r"^evaluate_private=True: needs evaluation records"):
-        wb.fit("logistic", dataset, epsilon=1.0, iterations=20, privacy=wb.Privacy(evaluate_private=True))
+        wb.fit(
+            "logistic",
+            dataset,
+            epsilon=1.0,
+            iterations=20,
+            privacy=wb.Privacy(evaluate_private=True),
+        )
     assert wb.ledger.Ledger().budget_status("data frame").total.epsilon == 1.0
 
 
@@ -511,9 +626,12 @@ def test_what_is_undeclared_is_said_first(frame):
     assert "mean and standard deviation" in both.caveats[0]
 
 
-# --- values that a declaration does not foresee ----------------------------------------------------------------------------
+# --- values that a declaration does not foresee ---------------------------------------------------
 
-FORESEEN = {"missing": "drop", "schema": {"age": (0, 100), "ward": wb.data.Categorical(["a", "b"], other=True)}}
+FORESEEN = {
+    "missing": "drop",
+    "schema": {"age": (0, 100), "ward": wb.data.Categorical(["a", "b"], other=True)},
+}
 ROW = {"age": 50.0, "ward": "a", "ill": "no"}
 
 
@@ -521,17 +639,28 @@ def wards(**row):
     """A hundred rows as declared, and another."""
     random = np.random.default_rng(1)
     known = pd.DataFrame(
-        {"age": random.uniform(0, 99, 100), "ward": ["a", "b"] * 50, "ill": ["no", "no", "yes", "yes"] * 25}
+        {
+            "age": random.uniform(0, 99, 100),
+            "ward": ["a", "b"] * 50,
+            "ill": ["no", "no", "yes", "yes"] * 25,
+        }
     )
     return pd.concat([known, pd.DataFrame([ROW | row])], ignore_index=True)
 
 
-@pytest.mark.parametrize("row", [{"ill": "8675309"}, {"ward": "8675309"}, {"age": np.nan}, {"ill": None}])
+@pytest.mark.parametrize(
+    "row", [{"ill": "8675309"}, {"ward": "8675309"}, {"age": np.nan}, {"ill": None}]
+)
 def test_what_is_not_foreseen_is_an_error_of_whoever_reads_the_table(row, monkeypatch, tmp_path):
-    """It comes before there is a data set that could be fitted, so nothing is spent. It shows no cell."""
+    """It comes before there is a data set that could be fitted, so nothing is spent. It shows no
+    cell.
+    """
     monkeypatch.setenv("WORKBENCH_STATE", str(tmp_path))
     schema = {"age": (0, 100), "ward": ["a", "b"]}
-    assert wb.data.from_frame(wards(), target="ill", classes=["no", "yes"], schema=schema).num_train > 0
+    assert (
+        wb.data.from_frame(wards(), target="ill", classes=["no", "yes"], schema=schema).num_train
+        > 0
+    )
     with pytest.raises(ArgumentError) as refused:
         wb.data.from_frame(wards(**row), target="ill", classes=["no", "yes"], schema=schema)
     assert "8675309" not in str(refused.value)
@@ -552,7 +681,9 @@ def test_what_is_not_foreseen_is_an_error_of_whoever_reads_the_table(row, monkey
 def test_with_a_declaration_of_all_values_no_row_decides_whether_a_table_can_be_read(row):
     """All other records are what they are without the row, and on the same side of the split."""
     whole = wb.data.from_frame(wards(**row), target="ill", positive="yes", name="wards", **FORESEEN)
-    fewer = wb.data.from_frame(wards().iloc[:100], target="ill", positive="yes", name="wards", **FORESEEN)
+    fewer = wb.data.from_frame(
+        wards().iloc[:100], target="ill", positive="yes", name="wards", **FORESEEN
+    )
     assert (whole.classes, whole.feature_names) == (fewer.classes, fewer.feature_names)
     for side in ("train", "evaluation"):
         rows, others = (np.column_stack(getattr(each, side)) for each in (whole, fewer))

@@ -1,4 +1,6 @@
-"""Targets: which classes there are follows from what is declared and from the column's type, whatever the rows hold."""
+"""Targets: which classes there are follows from what is declared and from the column's type,
+whatever the rows hold.
+"""
 
 import io
 
@@ -62,14 +64,24 @@ def test_positive_values_are_compared_as_numbers_or_as_text(values, positive, ex
 @pytest.mark.parametrize("positive", [True, 1, 1.0, "True", "true", "1"])
 @pytest.mark.parametrize(
     "cells",
-    [[False, True], [0, 1], [0.0, 1.0], *map(str.split, ("False True", "false true", "FALSE TRUE", "0 1", "0.0 1.0"))],
+    [
+        [False, True],
+        [0, 1],
+        [0.0, 1.0],
+        *map(str.split, ("False True", "false true", "FALSE TRUE", "0 1", "0.0 1.0")),
+    ],
 )
 def test_a_truth_value_is_one_however_it_is_written(positive, cells):
-    """A record of another kind turns the column into text or objects, which may not change the labels of all others."""
+    """A record of another kind turns the column into text or objects, which may not change the
+    labels of all others.
+    """
     for column_of in (column(cells), column(cells, object), column([*cells, "unknown"])):
         labels, classes = binary_target(column_of, positive)
         assert labels.tolist() == [0, 1, 0][: len(column_of)]
-        assert classes == ("(other)", str(int(positive) if isinstance(positive, float) else positive))
+        assert classes == (
+            "(other)",
+            str(int(positive) if isinstance(positive, float) else positive),
+        )
 
 
 @pytest.mark.parametrize("positive", [False, 0, "0", "False"])
@@ -79,14 +91,19 @@ def test_false_may_be_the_positive_value(positive):
 
 
 @pytest.mark.parametrize("positive", [True, 1, "True", "1", "false"])
-@pytest.mark.parametrize("spelling", [("False", "True"), ("false", "true"), ("0", "1"), ("0.0", "1.0")])
+@pytest.mark.parametrize(
+    "spelling", [("False", "True"), ("false", "true"), ("0", "1"), ("0.0", "1.0")]
+)
 def test_one_record_of_a_csv_file_relabels_no_other(positive, spelling):
     rows = [f"{age},{spelling[age % 2]}" for age in range(60)]
 
     def read(rows):
         content = "\n".join(["age,y", *rows]).encode()
         data = wb.data.from_csv(io.BytesIO(content), target="y", positive=positive, bounds=(0, 99))
-        both = zip(*(np.concatenate(pair) for pair in zip(data.train, data.evaluation, strict=True)), strict=True)
+        both = zip(
+            *(np.concatenate(pair) for pair in zip(data.train, data.evaluation, strict=True)),
+            strict=True,
+        )
         return data.classes, {float(x[0]): int(y) for x, y in both}
 
     classes, labels = read(rows)
@@ -102,7 +119,10 @@ def test_a_column_of_truth_values_needs_no_positive_value_at_the_loaders(tmp_pat
     assert data.classes == ("False", "True")
     assert data.train[1].sum() + data.evaluation[1].sum() == 30
     frame.to_csv(tmp_path / "table.csv", index=False)
-    assert wb.data.from_csv(tmp_path / "table.csv", target="y", bounds=(0, 99)).classes == ("False", "True")
+    assert wb.data.from_csv(tmp_path / "table.csv", target="y", bounds=(0, 99)).classes == (
+        "False",
+        "True",
+    )
 
 
 @pytest.mark.parametrize("values", [[True, False], [1, 2]])
@@ -114,11 +134,15 @@ def test_a_positive_value_that_cannot_occur_in_a_column_of_this_type_is_named(va
 
 
 def test_the_only_other_numbers_of_truth_values_are_0_and_1():
-    with pytest.raises(ArgumentError, match=r"^positive=2: must be False or True, because 'outcome'"):
+    with pytest.raises(
+        ArgumentError, match=r"^positive=2: must be False or True, because 'outcome'"
+    ):
         binary_target(column([True, False]), 2)
 
 
-@pytest.mark.parametrize("positive", [["Quagmire"], np.array(["Quagmire"]), pd.Series(["Quagmire"])])
+@pytest.mark.parametrize(
+    "positive", [["Quagmire"], np.array(["Quagmire"]), pd.Series(["Quagmire"])]
+)
 def test_a_positive_value_is_one_value_and_others_are_not_quoted(positive):
     with pytest.raises(ArgumentError, match=r"^positive='\w+': must be a single value") as caught:
         binary_target(column(["Quagmire", "b"]), positive)
@@ -128,7 +152,8 @@ def test_a_positive_value_is_one_value_and_others_are_not_quoted(positive):
 @pytest.mark.parametrize("values", [["malignant", "benign"], [0, 1, 2], [0, 5], ["0", "x"]])
 def test_what_is_not_declared_is_asked_for_and_not_quoted(values):
     with pytest.raises(
-        ArgumentError, match=r"^positive=None: .*'outcome' .*positive='yes'.*classes=\['no', 'yes'\]"
+        ArgumentError,
+        match=r"^positive=None: .*'outcome' .*positive='yes'.*classes=\['no', 'yes'\]",
     ) as caught:
         binary_target(column(values))
     assert caught.value.argument == "positive"
@@ -144,7 +169,11 @@ def test_a_missing_target_is_refused_without_a_count(positive):
 
 def test_declared_classes_are_numbered_as_declared():
     labels, classes = declared_classes(column(["b", "a", "b", "c"]), ["a", "b", "c", "never"])
-    assert (labels.tolist(), labels.dtype, classes) == ([1, 0, 1, 2], np.int32, ("a", "b", "c", "never"))
+    assert (labels.tolist(), labels.dtype, classes) == (
+        [1, 0, 1, 2],
+        np.int32,
+        ("a", "b", "c", "never"),
+    )
     assert declared_classes(column([2.0, 0]), 3)[1] == ("0", "1", "2")
 
 
@@ -153,24 +182,47 @@ def test_whole_numbers_of_a_csv_file_are_the_same_classes_and_categories_with_a_
     rows = (f"{spelling.format(1 + n % 2)},{spelling.format(n % 3)},{n % 2}.0" for n in range(60))
     content = "\n".join(["stage,ward,y", *rows])
     options = {
-        "target": "y", "classes": 2, "group": "ward", "groups": [0, 1, 2], "schema": {"stage": wb.data.Categorical([1, 2])},
-    }  # fmt: skip
+        "target": "y",
+        "classes": 2,
+        "group": "ward",
+        "groups": [0, 1, 2],
+        "schema": {"stage": wb.data.Categorical([1, 2])},
+    }
     read = wb.data.from_csv(io.BytesIO(content.encode()), **options)
     by_pandas = wb.data.from_frame(pd.read_csv(io.StringIO(content)), **options)
     assert read.declarations() == by_pandas.declarations()
-    for one, other in zip((*read.train, *read.evaluation), (*by_pandas.train, *by_pandas.evaluation), strict=True):
+    for one, other in zip(
+        (*read.train, *read.evaluation), (*by_pandas.train, *by_pandas.evaluation), strict=True
+    ):
         assert np.array_equal(one, other)
 
 
 @pytest.mark.parametrize("values", [["a", "zzz"], ["a", None], [1, 2]])
 def test_a_row_of_no_declared_class_is_not_quoted(values):
-    with pytest.raises(ArgumentError, match=r"^target='outcome': has none of the 2 declared classes") as caught:
+    with pytest.raises(
+        ArgumentError, match=r"^target='outcome': has none of the 2 declared classes"
+    ) as caught:
         declared_classes(column(values), ["a", "b"])
     assert "zzz" not in str(caught.value)
 
 
 @pytest.mark.parametrize(
-    "classes", [None, "ab", ["a"], [], {"a", "b"}, {"a": 1}, ["a", None], [["a"], "b"], 1, 0, True, 2.5, 10**9]
+    "classes",
+    [
+        None,
+        "ab",
+        ["a"],
+        [],
+        {"a", "b"},
+        {"a": 1},
+        ["a", None],
+        [["a"], "b"],
+        1,
+        0,
+        True,
+        2.5,
+        10**9,
+    ],
 )
 def test_classes_are_two_names_or_more(classes):
     with pytest.raises(ArgumentError, match=r"^classes=.*two or more"):
@@ -205,7 +257,7 @@ def test_threshold_must_be_a_number(threshold):
         thresholded(pd.Series([1, 2]), threshold)
 
 
-# --- at the loaders --------------------------------------------------------------------------------------------------------
+# --- at the loaders -------------------------------------------------------------------------------
 
 AGE = np.linspace(0, 99, 60)
 
@@ -218,32 +270,46 @@ def table(outcomes):
 def test_a_rare_class_changes_nothing_but_its_own_record(declared):
     """It changed the classes, which are released and called declared."""
     without, single = (
-        wb.data.from_frame(table(first), target="outcome", bounds=(0, 99), **declared) for first in ([], ["rare"])
+        wb.data.from_frame(table(first), target="outcome", bounds=(0, 99), **declared)
+        for first in ([], ["rare"])
     )
     assert without.classes == single.classes
     assert without.declarations() == single.declarations()
     assert (without.description, repr(without)) == (single.description, repr(single))
 
 
-@pytest.mark.parametrize("make", [
-    lambda labels, **given: wb.data.from_images(np.zeros((60, 2, 2)), labels, **given),
-    lambda labels, **given: wb.data.from_tokens(np.zeros((60, 2), int), labels, vocabulary_size=2, **given),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda labels, **given: wb.data.from_images(np.zeros((60, 2, 2)), labels, **given),
+        lambda labels, **given: wb.data.from_tokens(
+            np.zeros((60, 2), int), labels, vocabulary_size=2, **given
+        ),
+    ],
+)
 def test_classes_of_arrays_are_declared_and_not_counted(make):
     labels = np.arange(60) % 3
     with pytest.raises(ArgumentError, match=r"^classes=None: must declare all possible classes"):
         make(labels)
-    assert make(labels, classes=5).classes == make(labels * 0, classes=5).classes == ("0", "1", "2", "3", "4")
+    assert (
+        make(labels, classes=5).classes
+        == make(labels * 0, classes=5).classes
+        == ("0", "1", "2", "3", "4")
+    )
     with pytest.raises(ArgumentError, match=r"^(labels|y)="):
         make(labels, classes=2)
 
 
 def test_several_classes_of_a_table_are_declared_in_one_line(tmp_path):
-    data = wb.data.from_frame(table(["c"]), target="outcome", classes=["a", "b", "c"], bounds=(0, 99))
+    data = wb.data.from_frame(
+        table(["c"]), target="outcome", classes=["a", "b", "c"], bounds=(0, 99)
+    )
     assert data.classes == ("a", "b", "c")
     data.check()
     table(["01"]).to_csv(tmp_path / "table.csv", index=False)
-    read = wb.data.from_csv(tmp_path / "table.csv", target="outcome", classes=["a", "b", "01"], bounds=(0, 99))
+    read = wb.data.from_csv(
+        tmp_path / "table.csv", target="outcome", classes=["a", "b", "01"], bounds=(0, 99)
+    )
     assert read.train[1].max() == 2 or read.evaluation[1].max() == 2
 
 
@@ -258,5 +324,7 @@ def test_several_classes_of_a_table_are_declared_in_one_line(tmp_path):
 )
 def test_one_way_of_declaring_classes_is_enough(argument, changes):
     with pytest.raises(ArgumentError) as caught:
-        wb.data.from_frame(table([]), **{"target": "outcome", "features": ["age"], "bounds": (0, 99), **changes})
+        wb.data.from_frame(
+            table([]), **{"target": "outcome", "features": ["age"], "bounds": (0, 99), **changes}
+        )
     assert caught.value.argument == argument

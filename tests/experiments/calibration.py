@@ -1,13 +1,16 @@
-"""Are the posterior's intervals right? Coverage, width and score, beside an oracle that knows the curvature.
+"""Are the posterior's intervals right? Coverage, width and score, beside an oracle that knows the
+curvature.
 
-The truth is drawn from the prior, so exact intervals of 90 % hold it in 90 % of repeats. All repeats of a setting differ in
-records and keys only, and are stepped together by the library's own lanes. Columns:
+The truth is drawn from the prior, so exact intervals of 90 % hold it in 90 % of repeats. All
+repeats of a setting differ in records and keys only, and are stepped together by the library's own
+lanes. Columns:
 
 - guide: the variational posterior, averaged iterates;
 - widened: the same with the noise that ``_location_noise`` estimates from the settings;
 - aware: the library's noise-aware posterior;
 - oracle: the same with the true curvature, known to nobody;
-- na-dpvi, for the first worlds: the recipe of Alrawajfeh, Jälkö and Honkela (arXiv 2410.19371), see ``na_dpvi``.
+- na-dpvi, for the first worlds: the recipe of Alrawajfeh, Jälkö and Honkela (arXiv 2410.19371), see
+  ``na_dpvi``.
 """
 
 import dataclasses
@@ -48,8 +51,10 @@ EPSILONS = (0.25, 0.5, 1.0, 2.0, 8.0)
 class World:
     """A model of one vector ``theta`` with prior Normal(0, prior), and records of it.
 
-    :param records: (random, truth [R, d], N) -> arrays [R, N, ...]. :param likelihood: of records given theta.
-    :param largest: the largest norm of a record's gradient, or what few exceed. :param share: C as a share of it.
+    :param records: (random, truth [R, d], N) -> arrays [R, N, ...]. :param likelihood: of records
+        given theta.
+    :param largest: the largest norm of a record's gradient, or what few exceed. :param share: C as
+        a share of it.
     """
 
     name: str
@@ -76,12 +81,16 @@ class World:
     def guide(self, *record, num_records=None):
         """Mean field."""
         location = numpyro.param("loc", jnp.zeros(self.size))
-        scale = numpyro.param("scale", jnp.full(self.size, 0.1), constraint=dist.constraints.softplus_positive)
+        scale = numpyro.param(
+            "scale", jnp.full(self.size, 0.1), constraint=dist.constraints.softplus_positive
+        )
         numpyro.sample("theta", dist.Normal(location, scale).to_event(1))
 
 
 def features(shared=0.0):
-    """Uniform in [-1, 1] with a column of ones; ``shared`` is the part that all columns have in common."""
+    """Uniform in [-1, 1] with a column of ones; ``shared`` is the part that all columns have in
+    common.
+    """
 
     def draw(random, truth, count):
         repeats, size = truth.shape
@@ -111,29 +120,57 @@ def logistic(size, count, rate, shared=0.0):
     """Logistic regression."""
     name = f"logistic, N = {count}, d = {size}" + (", correlated columns" if shared else "")
     return World(
-        name, size, count, rate, 1.0, regression(coin, shared),
-        lambda theta, x: dist.Bernoulli(logits=x @ theta), size**0.5,
-    )  # fmt: skip
+        name,
+        size,
+        count,
+        rate,
+        1.0,
+        regression(coin, shared),
+        lambda theta, x: dist.Bernoulli(logits=x @ theta),
+        size**0.5,
+    )
 
 
 WORLDS = (
     World(
-        "mean of a normal", 5, 1000, 0.1, 1.0,
-        lambda random, truth, count: (truth[:, None] + random.normal(size=(len(truth), count, truth.shape[1])),),
-        lambda theta: dist.Normal(theta, 1).to_event(1), 4.0, 0.9,
+        "mean of a normal",
+        5,
+        1000,
+        0.1,
+        1.0,
+        lambda random, truth, count: (
+            truth[:, None] + random.normal(size=(len(truth), count, truth.shape[1])),
+        ),
+        lambda theta: dist.Normal(theta, 1).to_event(1),
+        4.0,
+        0.9,
     ),
     World(
-        "linear", 6, 1000, 0.1, 1.0, regression(lambda random, mean: mean + random.normal(size=mean.shape)),
-        lambda theta, x: dist.Normal(x @ theta, 1), 4.9, 0.6,
+        "linear",
+        6,
+        1000,
+        0.1,
+        1.0,
+        regression(lambda random, mean: mean + random.normal(size=mean.shape)),
+        lambda theta, x: dist.Normal(x @ theta, 1),
+        4.9,
+        0.6,
     ),
     logistic(6, 1000, 0.1),
     logistic(6, 1000, 0.1, 0.7),
     logistic(21, 5000, 0.05),
     World(
-        "Poisson", 6, 1000, 0.1, 0.5, regression(lambda random, logs: random.poisson(np.exp(logs)).astype(np.int32)),
-        lambda theta, x: dist.Poisson(jnp.exp(x @ theta)), 8.0, 0.6,
+        "Poisson",
+        6,
+        1000,
+        0.1,
+        0.5,
+        regression(lambda random, logs: random.poisson(np.exp(logs)).astype(np.int32)),
+        lambda theta, x: dist.Poisson(jnp.exp(x @ theta)),
+        8.0,
+        0.6,
     ),
-)  # fmt: skip
+)
 
 
 @dataclass(frozen=True)
@@ -141,7 +178,8 @@ class Structured:
     """A model with another prior than ``World``'s. Its quantities are all its latents.
 
     :param prior: samples the latents and returns what ``likelihood`` takes before a record.
-    :param records: (random, latents {name: [R, ...]}, N) -> arrays [R, N, ...]. :param guide: mean field by default.
+    :param records: (random, latents {name: [R, ...]}, N) -> arrays [R, N, ...]. :param guide: mean
+        field by default.
     :param align: (truth [R, k], means of a fit's draws [R, k]) -> truth with labels as in the fit.
     """
 
@@ -188,14 +226,18 @@ def standardised_group_effects():
     common = numpyro.sample("common", dist.Normal(0, 1).expand([2]).to_event(1))
     scale = numpyro.sample("scale", dist.HalfNormal(1.0))
     with numpyro.plate("groups", GROUPS):
-        return common + scale * numpyro.sample("standard", dist.Normal(0, 1).expand([2]).to_event(1))
+        return common + scale * numpyro.sample(
+            "standard", dist.Normal(0, 1).expand([2]).to_event(1)
+        )
 
 
 def grouped(random, truth, count):
     """Records (x, group, y)."""
-    effects = truth["effects"] if "effects" in truth else (
-        truth["common"][:, None] + truth["scale"][:, None, None] * truth["standard"]
-    )  # fmt: skip
+    effects = (
+        truth["effects"]
+        if "effects" in truth
+        else (truth["common"][:, None] + truth["scale"][:, None, None] * truth["standard"])
+    )
     x = np.stack([random.uniform(-1, 1, (len(effects), count)), np.ones((len(effects), count))], 2)
     group = random.integers(GROUPS, size=(len(effects), count)).astype(np.int32)
     own = np.take_along_axis(effects, group[..., None], 1)
@@ -218,14 +260,17 @@ def component_means():
 def mixture(means):
     """Components of equal weights and known width."""
     return dist.MixtureSameFamily(
-        dist.Categorical(jnp.full(COMPONENTS, 1 / COMPONENTS)), dist.Normal(means, WIDTH).to_event(1)
+        dist.Categorical(jnp.full(COMPONENTS, 1 / COMPONENTS)),
+        dist.Normal(means, WIDTH).to_event(1),
     )
 
 
 def mixed(random, truth, count):
     """Records of the mixture."""
     means = truth["means"]
-    own = np.take_along_axis(means, random.integers(COMPONENTS, size=(len(means), count))[..., None], 1)
+    own = np.take_along_axis(
+        means, random.integers(COMPONENTS, size=(len(means), count))[..., None], 1
+    )
     return (own + WIDTH * random.normal(size=own.shape),)
 
 
@@ -233,10 +278,15 @@ def whole_mixture():
     """The latents of the gallery's Gaussian mixture."""
     mass = dist.TransformedDistribution(dist.Gamma(1.0, 1.0), dist.transforms.ExpTransform().inv)
     scale = dist.TransformedDistribution(
-        dist.InverseGamma(2.0, 0.5), [dist.transforms.ExpTransform().inv, dist.transforms.AffineTransform(0.0, 0.5)]
+        dist.InverseGamma(2.0, 0.5),
+        [dist.transforms.ExpTransform().inv, dist.transforms.AffineTransform(0.0, 0.5)],
     )
     masses = numpyro.sample("log_masses", mass.expand([COMPONENTS]).to_event(1))
-    return masses, component_means(), numpyro.sample("log_scales", scale.expand([COMPONENTS, 1]).to_event(2))
+    return (
+        masses,
+        component_means(),
+        numpyro.sample("log_scales", scale.expand([COMPONENTS, 1]).to_event(2)),
+    )
 
 
 def of_whole_mixture(theta):
@@ -249,9 +299,12 @@ def of_whole_mixture(theta):
 def of_all_sizes(random, truth, count):
     """Its records."""
     masses, means, scales = truth["log_masses"], truth["means"], np.exp(truth["log_scales"])
-    own = np.argmax(masses[:, None] + random.gumbel(size=(len(means), count, COMPONENTS)), 2)[..., None]
+    own = np.argmax(masses[:, None] + random.gumbel(size=(len(means), count, COMPONENTS)), 2)[
+        ..., None
+    ]
     return (
-        np.take_along_axis(means, own, 1) + np.take_along_axis(scales, own, 1) * random.normal(size=(*own.shape[:2], 2)),
+        np.take_along_axis(means, own, 1)
+        + np.take_along_axis(scales, own, 1) * random.normal(size=(*own.shape[:2], 2)),
     )
 
 
@@ -259,7 +312,9 @@ def nearest_components(truth, means):
     """``nearest_labels`` for masses, scales and means."""
     parts = [np.split(each, [COMPONENTS, 2 * COMPONENTS], axis=1) for each in (truth, means)]
     ordered = nearest_labels(parts[0][2], parts[1][2]).reshape(len(truth), COMPONENTS, 2)
-    places = np.argmin(np.abs(ordered[:, :, None] - parts[0][2].reshape(len(truth), 1, COMPONENTS, 2)).sum(3), 2)
+    places = np.argmin(
+        np.abs(ordered[:, :, None] - parts[0][2].reshape(len(truth), 1, COMPONENTS, 2)).sum(3), 2
+    )
     others = [np.take_along_axis(part, places, 1) for part in parts[0][:2]]
     return np.concatenate([*others, ordered.reshape(len(truth), -1)], 1)
 
@@ -268,7 +323,9 @@ def apart(*record, num_records=None):
     """A guide that starts with the means on a circle."""
     angles = 2 * np.pi * np.arange(COMPONENTS) / COMPONENTS
     location = numpyro.param("loc", jnp.stack([jnp.cos(angles), jnp.sin(angles)], 1))
-    scale = numpyro.param("s", jnp.full((COMPONENTS, 2), 0.1), constraint=dist.constraints.softplus_positive)
+    scale = numpyro.param(
+        "s", jnp.full((COMPONENTS, 2), 0.1), constraint=dist.constraints.softplus_positive
+    )
     numpyro.sample("means", dist.Normal(location, scale).to_event(2))
 
 
@@ -277,7 +334,9 @@ def nearest_labels(truth, means):
     truth, means = (each.reshape(len(each), COMPONENTS, 2) for each in (truth, means))
     orders = [list(order) for order in itertools.permutations(range(COMPONENTS))]
     far = np.stack([np.sum((truth[:, order] - means) ** 2, (1, 2)) for order in orders])
-    return np.stack([one[orders[best]].ravel() for one, best in zip(truth, far.argmin(0), strict=True)])
+    return np.stack(
+        [one[orders[best]].ravel() for one, best in zip(truth, far.argmin(0), strict=True)]
+    )
 
 
 def six_of(prior):
@@ -311,19 +370,56 @@ def around_a_line(random, truth, count):
 STRUCTURED = (
     Structured("hierarchical logistic", 1000, 0.1, group_effects, grouped, of_groups, 0.85),
     Structured(
-        "logistic, student-t prior", 1000, 0.1, six_of(dist.StudentT(3.0, 0, 1)), of_theta(regression(coin)), logits, 1.47
+        "logistic, student-t prior",
+        1000,
+        0.1,
+        six_of(dist.StudentT(3.0, 0, 1)),
+        of_theta(regression(coin)),
+        logits,
+        1.47,
     ),
-    Structured("logistic, Laplace prior", 1000, 0.1, six_of(dist.Laplace(0, 1)), of_theta(regression(coin)), logits, 1.47),
-    Structured("mixture means", 1000, 0.1, component_means, mixed, mixture, 5.0, apart, nearest_labels),
     Structured(
-        "linear, unknown scale", 1000, 0.1, line, around_a_line, lambda of, x: dist.Normal(x @ of[0], of[1]), 4.0
+        "logistic, Laplace prior",
+        1000,
+        0.1,
+        six_of(dist.Laplace(0, 1)),
+        of_theta(regression(coin)),
+        logits,
+        1.47,
     ),
-    Structured("hierarchical logistic, non-centred", 1000, 0.1, standardised_group_effects, grouped, of_groups, 0.85),
     Structured(
-        "Gaussian mixture", 1000, 0.1, whole_mixture, of_all_sizes, of_whole_mixture, 4.0,
-        functools.partial(gmm.guide, num_components=COMPONENTS, prior_scale=1.0), nearest_components,
+        "mixture means", 1000, 0.1, component_means, mixed, mixture, 5.0, apart, nearest_labels
     ),
-)  # fmt: skip
+    Structured(
+        "linear, unknown scale",
+        1000,
+        0.1,
+        line,
+        around_a_line,
+        lambda of, x: dist.Normal(x @ of[0], of[1]),
+        4.0,
+    ),
+    Structured(
+        "hierarchical logistic, non-centred",
+        1000,
+        0.1,
+        standardised_group_effects,
+        grouped,
+        of_groups,
+        0.85,
+    ),
+    Structured(
+        "Gaussian mixture",
+        1000,
+        0.1,
+        whole_mixture,
+        of_all_sizes,
+        of_whole_mixture,
+        4.0,
+        functools.partial(gmm.guide, num_components=COMPONENTS, prior_scale=1.0),
+        nearest_components,
+    ),
+)
 
 
 def reach_of(model):
@@ -335,21 +431,37 @@ def reach_of(model):
 
 
 def private_fits(world, records, epsilon):
-    """(private step, averaged unconstrained parameters, moments, noise of a step) of all repeats."""
+    """(private step, averaged unconstrained parameters, moments, noise of a step) of
+    all repeats.
+    """
     dpvi = DPVI(
-        world.model, world.guide or AutoNormal(world.model), Adam(STEPS**-0.5), epsilon=epsilon, delta=1e-4,
-        iterations=STEPS, sampling_rate=world.rate, clip=world.clip, average_from=STEPS // 2,
-    )  # fmt: skip
+        world.model,
+        world.guide or AutoNormal(world.model),
+        Adam(STEPS**-0.5),
+        epsilon=epsilon,
+        delta=1e-4,
+        iterations=STEPS,
+        sampling_rate=world.rate,
+        clip=world.clip,
+        average_from=STEPS // 2,
+    )
     dpvi.init(key_from_seed(0), *(array[0] for array in records), num_records=world.num_records)
     step, repeats = dpvi.private_step, len(records[0])
     begin, noise = int(0.3 * STEPS), float(dpvi.hyper.standard_deviation) / world.rate
-    sizes = noise_aware.dither(reach_of(step.model), noise, STEPS - begin, world.num_records, world.clip, world.rate)
+    sizes = noise_aware.dither(
+        reach_of(step.model), noise, STEPS - begin, world.num_records, world.clip, world.rate
+    )
     one = dpvi.hyper._replace(moments_from=jnp.int32(begin), dither=jnp.asarray(sizes))
     hyper = jax.tree.map(lambda leaf: jnp.broadcast_to(leaf, (repeats, *leaf.shape)), one)
     state = starting_states(step, [key_from_seed(seed) for seed in range(1, repeats + 1)], hyper)
     lanes = BatchedProgram(step, repeats, shared=False, devices=jax.devices()[:1])
     end = lanes.run(state, records, hyper, STEPS).state
-    return step, end.average, jax.device_get(end.moments), float(one.standard_deviation) / world.rate
+    return (
+        step,
+        end.average,
+        jax.device_get(end.moments),
+        float(one.standard_deviation) / world.rate,
+    )
 
 
 def curvatures(world, records, location):
@@ -358,7 +470,10 @@ def curvatures(world, records, location):
     def likelihood(theta, own):
         return world.likelihood(theta, *own[:-1]).log_prob(own[-1]).sum()
 
-    return -np.asarray(jax.lax.map(lambda each: jax.hessian(likelihood)(*each), (jnp.float32(location), records)), float)
+    return -np.asarray(
+        jax.lax.map(lambda each: jax.hessian(likelihood)(*each), (jnp.float32(location), records)),
+        float,
+    )
 
 
 def posteriors(world, truth, records, epsilon, random):
@@ -366,13 +481,20 @@ def posteriors(world, truth, records, epsilon, random):
     step, average, moments, noise = private_fits(world, records, epsilon)
     params = jax.device_get(jax.vmap(step.model.constrain)(average))
     location, scale = (np.asarray(params[name], float) for name in ("loc", "scale"))
-    moved = location_noise(scale, step_noise=noise, learning_rate=STEPS**-0.5, iterations=STEPS, averaged=True)
+    moved = location_noise(
+        scale, step_noise=noise, learning_rate=STEPS**-0.5, iterations=STEPS, averaged=True
+    )
     standard = np.swapaxes(random.normal(size=(DRAWS, *location.shape)), 0, 1)
     prior = noise_aware.Prior(np.zeros(world.size), np.full(world.size, world.prior**-2.0))
     aware, oracle = [], []
     for place, curvature in enumerate(curvatures(world, records, truth)):
         own = Moments(*(None if leaf is None else leaf[place] for leaf in moments))
-        settings = {"step_noise": noise, "sampling_rate": world.rate, "count": DRAWS, "generator": random}
+        settings = {
+            "step_noise": noise,
+            "sampling_rate": world.rate,
+            "count": DRAWS,
+            "generator": random,
+        }
         aware.append(noise_aware.draw(own, prior, scale[place], **settings))
         center, gradient, _, _ = own.centred()
         added = noise_aware.noise_of_mean(noise, world.rate, own.steps)
@@ -389,16 +511,23 @@ def posteriors(world, truth, records, epsilon, random):
 def na_dpvi(world, records, epsilon, random):
     """Draws of all repeats by the recipe of arXiv 2410.19371: float[R, draws, d].
 
-    Stochastic gradient descent on the guide's parameters phi. Near the optimum phi* each coordinate's noised gradient is
-    a (phi - phi*) plus noise, a > 0. A regression over the second half of the steps gives draws of phi*, and the
-    guide is averaged over them. Here log a is flat on a grid, phi* normal around the mean iterate with scale 1, and the
-    variance of the noise that of the residuals, so that the posterior has a closed form for each a. Of the
-    learning rates 0.05, 0.2, 1 and 3, 1 had the best score on logistic regression at epsilon 1.
+    Stochastic gradient descent on the guide's parameters phi. Near the optimum phi* each
+    coordinate's noised gradient is a (phi - phi*) plus noise, a > 0. A regression over the second
+    half of the steps gives draws of phi*, and the guide is averaged over them. Here log a is flat
+    on a grid, phi* normal around the mean iterate with scale 1, and the variance of the noise that
+    of the residuals, so that the posterior has a closed form for each a. Of the learning rates
+    0.05, 0.2, 1 and 3, 1 had the best score on logistic regression at epsilon 1.
     """
     dpvi = DPVI(
-        world.model, world.guide, SGD(_SGD_RATE), epsilon=epsilon, delta=1e-4, iterations=STEPS,
-        sampling_rate=world.rate, clip=world.clip,
-    )  # fmt: skip
+        world.model,
+        world.guide,
+        SGD(_SGD_RATE),
+        epsilon=epsilon,
+        delta=1e-4,
+        iterations=STEPS,
+        sampling_rate=world.rate,
+        clip=world.clip,
+    )
     dpvi.init(key_from_seed(0), *(array[0] for array in records), num_records=world.num_records)
     step, hyper = dpvi.private_step, dpvi.hyper
 
@@ -414,7 +543,9 @@ def na_dpvi(world, records, epsilon, random):
             return (state, sums + jnp.where(state.step > STEPS // 2, new, 0.0)), None
 
         start = step.init(key, hyper)
-        size = sum(leaf.size for leaf in jax.tree.leaves(step.optimizer.get_params(start.optim_state)))
+        size = sum(
+            leaf.size for leaf in jax.tree.leaves(step.optimizer.get_params(start.optim_state))
+        )
         return jax.lax.scan(taken, (start, jnp.zeros((6, size))), None, STEPS)[0][1]
 
     keys = jnp.stack([key_from_seed(seed) for seed in range(1, len(records[0]) + 1)])
@@ -465,8 +596,15 @@ def structured_posteriors(world, truth, records, epsilon, random):
 
     # names of u are in their order, which is that of a dictionary's leaves
     at_truth = jnp.asarray(truth[:, : released.shape[2]], jnp.float32)
-    known = np.asarray(jax.lax.map(lambda each: jax.hessian(losses)(*each), (at_truth, records)), float)
-    settings = {"step_noise": noise, "sampling_rate": world.rate, "count": FEW_DRAWS, "generator": random}
+    known = np.asarray(
+        jax.lax.map(lambda each: jax.hessian(losses)(*each), (at_truth, records)), float
+    )
+    settings = {
+        "step_noise": noise,
+        "sampling_rate": world.rate,
+        "count": FEW_DRAWS,
+        "generator": random,
+    }
     aware, oracle = [], []
     for place, curvature in enumerate(known):
         own = Moments(*(None if leaf is None else leaf[place] for leaf in moments))
@@ -474,7 +612,9 @@ def structured_posteriors(world, truth, records, epsilon, random):
         center, gradient, _, _ = own.centred()
         added = noise_aware.noise_of_mean(noise, world.rate, own.steps)
         values, vectors = np.linalg.eigh(curvature)
-        possible = (vectors * np.maximum(values, 0)) @ vectors.T  # beside the most probable place, some are below 0
+        possible = (
+            vectors * np.maximum(values, 0)
+        ) @ vectors.T  # beside the most probable place, some are below 0
         copies = np.broadcast_to(possible, (FEW_DRAWS, *curvature.shape))
         oracle.append(noise_aware._locations(copies, prior, center, gradient, added, random))
     return truth, {"guide": guide, "aware": np.stack(aware), "oracle": np.stack(oracle)}
@@ -495,12 +635,17 @@ def table_of_structured(world, number, repeats, levels):
         if "scale" in drawn:
             place = [int(np.argmin(np.abs(truth - drawn["scale"][:, None]).sum(0)))]  # its column
             alone = dataclasses.replace(world, name=f"{world.name}: scale")
-            table += [row(alone, epsilon, method, draws[..., place], truth[:, place]) for method, draws in found.items()]
+            table += [
+                row(alone, epsilon, method, draws[..., place], truth[:, place])
+                for method, draws in found.items()
+            ]
     return table
 
 
 def row(world, epsilon, method, draws, truth):
-    """Coverage at each level, and of 90 % intervals width, Winkler's score, and error of the mean."""
+    """Coverage at each level, and of 90 % intervals width, Winkler's score, and error of
+    the mean.
+    """
     found = {"world": world.name, "epsilon": epsilon, "method": method}
     for level in LEVELS:
         low, high = np.quantile(draws, [0.5 - level / 2, 0.5 + level / 2], axis=1)
@@ -508,7 +653,10 @@ def row(world, epsilon, method, draws, truth):
         found[f"{level:.0%}"] = inside.mean()
         if level == 0.9:
             beyond = np.maximum(low - truth, 0) + np.maximum(truth - high, 0)
-            found |= {"width": np.mean(high - low), "score": np.mean(high - low + 2 / (1 - level) * beyond)}
+            found |= {
+                "width": np.mean(high - low),
+                "score": np.mean(high - low + 2 / (1 - level) * beyond),
+            }
             found["standard_error"] = inside.mean(1).std() / np.sqrt(len(inside))
     return found | {"rms": np.sqrt(np.mean((draws.mean(1) - truth) ** 2))}
 

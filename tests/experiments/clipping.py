@@ -1,7 +1,8 @@
-"""Which C has the smallest error, what share of the gradients it clips, and how near to it a run comes that adapts C.
+"""Which C has the smallest error, what share of the gradients it clips, and how near to it a run
+comes that adapts C.
 
-The worlds of ``calibration``, made-up regressions whose truth is drawn from the prior. All repeats of a setting are stepped
-together by the library's own lanes.
+The worlds of ``calibration``, made-up regressions whose truth is drawn from the prior. All repeats
+of a setting are stepped together by the library's own lanes.
 """
 
 import jax
@@ -21,21 +22,39 @@ NAMES = ("linear", "logistic, N = 1000, d = 6", "logistic, N = 5000, d = 21", "P
 
 
 def fits(world, records, epsilon, clip, adapts=False):
-    """(averaged locations [R, d], C at the end [R], share of the gradients that were clipped [R])."""
+    """(averaged locations [R, d], C at the end [R], share of the gradients that were
+    clipped [R]).
+    """
     dpvi = DPVI(
-        world.model, world.guide, Adam(STEPS**-0.5), epsilon=epsilon, delta=1e-4, iterations=STEPS,
-        sampling_rate=world.rate, clip=clip, average_from=STEPS // 2,
-    )  # fmt: skip
+        world.model,
+        world.guide,
+        Adam(STEPS**-0.5),
+        epsilon=epsilon,
+        delta=1e-4,
+        iterations=STEPS,
+        sampling_rate=world.rate,
+        clip=clip,
+        average_from=STEPS // 2,
+    )
     dpvi.init(key_from_seed(0), *(array[0] for array in records), num_records=world.num_records)
-    step, repeats = dpvi.private_step.with_options(counts_norms=True, keeps_moments=False), len(records[0])
+    step, repeats = (
+        dpvi.private_step.with_options(counts_norms=True, keeps_moments=False),
+        len(records[0]),
+    )
     one = dpvi.hyper._replace(moments_from=jnp.int32(int(0.3 * STEPS)))
     if adapts:
         one = one._replace(adaptive=adaptive_clip.of(STEPS))
     hyper = jax.tree.map(lambda leaf: jnp.broadcast_to(leaf, (repeats,)), one)
     state = starting_states(step, [key_from_seed(seed) for seed in range(1, repeats + 1)], hyper)
-    end = BatchedProgram(step, repeats, shared=False, devices=jax.devices()[:1]).run(state, records, hyper, STEPS).state
+    end = (
+        BatchedProgram(step, repeats, shared=False, devices=jax.devices()[:1])
+        .run(state, records, hyper, STEPS)
+        .state
+    )
     counted, *counts = np.asarray(end.moments.norms, float).T
-    above = sum(counts[norm_counts.EDGES.index(1.0) + 1 :]) / (counted * world.rate * world.num_records)
+    above = sum(counts[norm_counts.EDGES.index(1.0) + 1 :]) / (
+        counted * world.rate * world.num_records
+    )
     clips = jax.vmap(step.clip, in_axes=(_AXES, 0))(end, hyper)
     return np.asarray(jax.vmap(step.model.constrain)(end.average)["loc"]), np.asarray(clips), above
 
@@ -55,9 +74,23 @@ def main(full):
         for epsilon in (0.25, 1.0, 8.0):
             for share in SHARES:
                 for adapts in (False, True):
-                    found, clips, above = fits(world, records, epsilon, share * world.largest, adapts)
+                    found, clips, above = fits(
+                        world, records, epsilon, share * world.largest, adapts
+                    )
                     rms = np.sqrt(np.mean((found - truth) ** 2))
-                    facts = {"share of the largest": share, "adapts": adapts, "C": np.exp(np.log(clips).mean())}
-                    table.append({"world": world.name, "epsilon": epsilon, **facts, "clipped": above.mean(), "rms": rms})
+                    facts = {
+                        "share of the largest": share,
+                        "adapts": adapts,
+                        "C": np.exp(np.log(clips).mean()),
+                    }
+                    table.append(
+                        {
+                            "world": world.name,
+                            "epsilon": epsilon,
+                            **facts,
+                            "clipped": above.mean(),
+                            "rms": rms,
+                        }
+                    )
     print(pd.DataFrame(table).round(3).to_string(index=False), flush=True)
     pd.DataFrame(table).to_csv(OUT / "clipping.csv", index=False)

@@ -1,4 +1,6 @@
-"""Many fits, side by side in processes, and the same models without privacy: what every experiment is made of."""
+"""Many fits, side by side in processes, and the same models without privacy: what every experiment
+is made of.
+"""
 
 import concurrent.futures
 import functools
@@ -29,11 +31,13 @@ OUT = Path("runs/experiments")
 
 @dataclass(frozen=True)
 class Job:
-    """One fit: a model with options, a data set that ``source`` makes of ``arguments``, settings of ``wb.fit``.
+    """One fit: a model with options, a data set that ``source`` makes of ``arguments``, settings of
+    ``wb.fit``.
 
     ``source`` is a function at the top of a module, or the name of one in ``wb.data``.
 
-    ``about`` are the columns that the fit's rows carry. Without ``epsilon`` in the settings the fit is not private.
+    ``about`` are the columns that the fit's rows carry. Without ``epsilon`` in the settings the fit
+    is not private.
     """
 
     model: str
@@ -50,7 +54,9 @@ def _data(source, arguments):
 
 
 def run(job):
-    """Rows of metrics on the evaluation records, one for the last iterate and one for the average."""
+    """Rows of metrics on the evaluation records, one for the last iterate and one for
+    the average.
+    """
     data = _data(job.source, tuple(job.arguments.items()))
     model = wb.models.get(job.model, **job.options)
     if "epsilon" not in job.settings:
@@ -66,7 +72,15 @@ def run(job):
         if result.status != "done":
             raise RuntimeError(f"{job}: {result.status}, {result.message}")
         sigma = result.guarantee.noise_multiplier
-        rows.append({**job.about, "iterate": iterate, **result.metrics, "sigma": sigma, "seconds": result.seconds})
+        rows.append(
+            {
+                **job.about,
+                "iterate": iterate,
+                **result.metrics,
+                "sigma": sigma,
+                "seconds": result.seconds,
+            }
+        )
     return rows
 
 
@@ -91,7 +105,10 @@ def non_private(model, data, *, steps=3000, learning_rate=0.01, draws=50):
             if site["type"] == "sample"
         }
         seeded = handlers.substitute(handlers.seed(model.model, model_key), data=fitted | drawn)
-        values = {name: site["value"] for name, site in handlers.trace(seeded).get_trace(*records, **static).items()}
+        values = {
+            name: site["value"]
+            for name, site in handlers.trace(seeded).get_trace(*records, **static).items()
+        }
         return model.predict(fitted | values, *inputs)
 
     predictions = jnp.mean(jax.vmap(prediction)(jax.random.split(jax.random.key(1), draws)), axis=0)
@@ -99,14 +116,20 @@ def non_private(model, data, *, steps=3000, learning_rate=0.01, draws=50):
 
 
 def _start(cores):
-    os.environ["XLA_FLAGS"] = os.environ.get("XLA_FLAGS", "") + " --xla_cpu_multi_thread_eigen=false"
+    os.environ["XLA_FLAGS"] = (
+        os.environ.get("XLA_FLAGS", "") + " --xla_cpu_multi_thread_eigen=false"
+    )
     if hasattr(os, "sched_setaffinity"):
         os.sched_setaffinity(0, {cores.get()})
 
 
 def run_all(jobs, processes=None):
     """All rows of all jobs as a table. Small fits run one a core; a process each, pinned."""
-    available = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else list(range(os.cpu_count() or 1))
+    available = (
+        sorted(os.sched_getaffinity(0))
+        if hasattr(os, "sched_getaffinity")
+        else list(range(os.cpu_count() or 1))
+    )
     available = available[:processes]
     context = multiprocessing.get_context("spawn")
     cores = context.Queue()
@@ -124,5 +147,7 @@ def run_all(jobs, processes=None):
 def spread(table, by, metric):
     """Mean and standard deviation over seeds, as text, one row for each value of ``by``."""
     grouped = table.groupby(by, sort=False)[metric].agg(["mean", "std", "count"])
-    text = grouped.apply(lambda row: f"{row['mean']:.4f} ({row['std']:.4f}, n={int(row['count'])})", axis=1)
+    text = grouped.apply(
+        lambda row: f"{row['mean']:.4f} ({row['std']:.4f}, n={int(row['count'])})", axis=1
+    )
     return text

@@ -1,4 +1,6 @@
-"""E2: a Gaussian mixture of five spherical components in two dimensions, figure 7 of the paper of d3p (experiments.md)."""
+"""E2: a Gaussian mixture of five spherical components in two dimensions, figure 7 of the paper of
+d3p (experiments.md).
+"""
 
 import jax
 import jax.numpy as jnp
@@ -26,15 +28,30 @@ PROTOTYPE = {0.27: -3.754, 0.34: -3.771, 0.48: -3.781, 1.05: -3.844, 2.0: -3.937
 
 
 def fits(sigma, repeats, model, settings, gradient):
-    """Held-out log-likelihood a point of the last and the averaged iterate, float[repeats, 2]; data and keys differ."""
-    sets = [wb.data.mixture(num_records=N, num_evaluation=TEST, seed=100 + repeat) for repeat in range(repeats)]
-    train_sets, test_sets = (jnp.stack([getattr(data, part)[0] for data in sets]) for part in ("train", "evaluation"))
+    """Held-out log-likelihood a point of the last and the averaged iterate, float[repeats, 2]; data
+    and keys differ.
+    """
+    sets = [
+        wb.data.mixture(num_records=N, num_evaluation=TEST, seed=100 + repeat)
+        for repeat in range(repeats)
+    ]
+    train_sets, test_sets = (
+        jnp.stack([getattr(data, part)[0] for data in sets]) for part in ("train", "evaluation")
+    )
     rate = BATCH / N
     sampler = PoissonSampler(N, rate, overflow_capacity(N, rate, np.log(1e-12)))
     static = {**model.options, **model.constants(sets[0])}
     privacy = sampler, GaussianMechanism(settings["clip"], sigma)
     optim = Adam(settings["learning_rate"])
-    dpvi = DPVI(model.model, model.guide, optim, privacy=privacy, average_from=STEPS // 2, estimator=gradient, **static)
+    dpvi = DPVI(
+        model.model,
+        model.guide,
+        optim,
+        privacy=privacy,
+        average_from=STEPS // 2,
+        estimator=gradient,
+        **static,
+    )
     dpvi.init(key_from_seed(0), sets[0].train[0])
     keys = [key_from_seed(seed) for seed in range(200, 200 + repeats)]
     step, hyper = dpvi.private_step, stacked([dpvi.hyper] * repeats)
@@ -45,17 +62,28 @@ def fits(sigma, repeats, model, settings, gradient):
         return held_out(step.model, params, fast_key(key), (test,), 100)[1]
 
     iterates = [unconstrained(step, end, averaged=name == "average") for name in ITERATES]
-    return np.stack([jax.jit(jax.vmap(score))(params, jnp.stack(keys), test_sets) for params in iterates], axis=1)
+    return np.stack(
+        [jax.jit(jax.vmap(score))(params, jnp.stack(keys), test_sets) for params in iterates],
+        axis=1,
+    )
 
 
 def truth(repeats):
-    """The same of the density that the points were drawn from: what nothing can beat but by luck."""
+    """The same of the density that the points were drawn from: what nothing can beat but
+    by luck.
+    """
     centres = np.array([(0, 0), (2, 2), (2, -2), (-2, 2), (-2, -2)])
     found = []
     for repeat in range(repeats):
-        (points,) = wb.data.mixture(num_records=N, num_evaluation=TEST, seed=100 + repeat).evaluation
+        (points,) = wb.data.mixture(
+            num_records=N, num_evaluation=TEST, seed=100 + repeat
+        ).evaluation
         distances = np.sum((points[:, None] - centres) ** 2, axis=-1)
-        found.append(np.mean(logsumexp(-distances / (2 * 0.5), axis=1) - np.log(2 * np.pi * 0.5 * len(centres))))
+        found.append(
+            np.mean(
+                logsumexp(-distances / (2 * 0.5), axis=1) - np.log(2 * np.pi * 0.5 * len(centres))
+            )
+        )
     return float(np.mean(found))
 
 
@@ -64,27 +92,46 @@ def main(full):
     repeats = 20 if full else 10
     model = wb.models.get("gmm", num_components=5)
     advice = dict(model.advice(wb.data.mixture(), N, 1.0))
-    settings = {"clip": advice.get("clip", 1.0), "learning_rate": advice.get("learning_rate", STEPS**-0.5)}
-    print(f"\nE2: mixture of 5 in 2-D, N = {N}, T = {STEPS}, minibatch {BATCH}, {settings}, {repeats} repeats", flush=True)
+    settings = {
+        "clip": advice.get("clip", 1.0),
+        "learning_rate": advice.get("learning_rate", STEPS**-0.5),
+    }
+    print(
+        f"\nE2: mixture of 5 in 2-D, N = {N}, T = {STEPS}, minibatch {BATCH}, {settings}, "
+        f"{repeats} repeats",
+        flush=True,
+    )
     rows = []
     for sigma in (*SIGMAS, 0.0):
         epsilon = np.inf
         if sigma:
-            epsilon = wb.privacy.epsilon(sampling_rate=BATCH / N, noise_multiplier=sigma, steps=STEPS, delta=DELTA)
+            epsilon = wb.privacy.epsilon(
+                sampling_rate=BATCH / N, noise_multiplier=sigma, steps=STEPS, delta=DELTA
+            )
         for gradient in ("aligned", "vanilla"):
             found = fits(sigma, repeats, model, settings, gradient)
             for place, iterate in enumerate(ITERATES):
                 rows += [
-                    {"sigma": sigma, "epsilon": epsilon, "method": gradient, "iterate": iterate, "value": value}
+                    {
+                        "sigma": sigma,
+                        "epsilon": epsilon,
+                        "method": gradient,
+                        "iterate": iterate,
+                        "value": value,
+                    }
                     for value in found[:, place]
                 ]
     table = pd.DataFrame(rows)
-    shown = table.pivot_table(index=["sigma", "epsilon"], columns=["method", "iterate"], values="value").round(3)
+    shown = table.pivot_table(
+        index=["sigma", "epsilon"], columns=["method", "iterate"], values="value"
+    ).round(3)
     shown["d3p"] = [D3P[sigma] for sigma, _ in shown.index]
     shown["prototype"] = [PROTOTYPE.get(sigma, np.nan) for sigma, _ in shown.index]
     best = truth(repeats)
     print(
-        f"held-out log-likelihood a point; the true density has {best:.3f} on these points\n{shown.to_string()}", flush=True
+        f"held-out log-likelihood a point; the true density has {best:.3f} on these "
+        f"points\n{shown.to_string()}",
+        flush=True,
     )
     figure = utility_figure(
         table[(table.iterate == "average") & (table.sigma > 0)].round({"epsilon": 2}),
@@ -92,7 +139,9 @@ def main(full):
         "public data",
         baselines={
             "true density": best,
-            "without noise": table.query("sigma == 0 and iterate == 'average' and method == 'aligned'").value.mean(),
+            "without noise": table.query(
+                "sigma == 0 and iterate == 'average' and method == 'aligned'"
+            ).value.mean(),
         },
         ylabel="log-likelihood a point (nats)",
         title=f"Mixture of five, N = {N}, T = {STEPS}, delta = {DELTA:g}",

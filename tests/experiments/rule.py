@@ -1,7 +1,8 @@
-"""The rule of workbench/fitting/defaults.py and the clipping norm of the logistic model, chosen on synthetic tables.
+"""The rule of workbench/fitting/defaults.py and the clipping norm of the logistic model, chosen on
+synthetic tables.
 
-Held-out log-likelihood and AUC against the clipping norm as a share of the largest norm that a record's gradient can have,
-sqrt(D + 1), and against the number of steps.
+Held-out log-likelihood and AUC against the clipping norm as a share of the largest norm that a
+record's gradient can have, sqrt(D + 1), and against the number of steps.
 """
 
 import numpy as np
@@ -12,10 +13,16 @@ import workbench as wb
 
 
 def table(num_records, num_features, seed, num_evaluation=2000):
-    """Correlated features in [-1, 1], away from zero as scaled tables are, and a target drawn from a logistic model."""
+    """Correlated features in [-1, 1], away from zero as scaled tables are, and a target drawn from
+    a logistic model.
+    """
     rng = np.random.default_rng(seed)
     rows, factors = num_records + num_evaluation, max(2, num_features // 5)
-    common = rng.normal(size=(rows, factors)) @ rng.normal(size=(factors, num_features)) / np.sqrt(factors)
+    common = (
+        rng.normal(size=(rows, factors))
+        @ rng.normal(size=(factors, num_features))
+        / np.sqrt(factors)
+    )
     x = np.tanh(0.5 * common + 0.2 * rng.normal(size=(rows, num_features)) - 0.5)
     logits = x @ rng.normal(size=num_features) * 3 * np.sqrt(3 / num_features)
     y = (rng.random(rows) < 1 / (1 + np.exp(logits.mean() - logits))).astype(np.int32)
@@ -38,7 +45,12 @@ def main(full):
 
     def job(size, epsilon, seed, share=0.5, steps=1000):
         about = {"N": size[0], "D": size[1], "epsilon": epsilon, "share": share, "T": steps}
-        settings = {"epsilon": epsilon, "delta": 1 / size[0], "clip": share * (size[1] + 1) ** 0.5, "iterations": steps}
+        settings = {
+            "epsilon": epsilon,
+            "delta": 1 / size[0],
+            "clip": share * (size[1] + 1) ** 0.5,
+            "iterations": steps,
+        }
         data = {"num_records": size[0], "num_features": size[1], "seed": seed}
         return Job("logistic", table, data, {**settings, "seed": 1 + seed}, about=about)
 
@@ -47,8 +59,12 @@ def main(full):
     steps = run_all([job(*cell, steps=count) for cell in grid for count in (300, 1000, 3000)])
     print("\nThe rule: clipping norm as a share of sqrt(D + 1); T = 1000, averaged", flush=True)
     for metric in ("log_likelihood", "auc"):
-        shown = found[found.iterate == "average"].pivot_table(index=["N", "D", "epsilon"], columns="share", values=metric)
+        shown = found[found.iterate == "average"].pivot_table(
+            index=["N", "D", "epsilon"], columns="share", values=metric
+        )
         print(f"{metric}\n{shown.round(3).to_string()}", flush=True)
-    shown = steps.pivot_table(index=["N", "D", "epsilon"], columns=["iterate", "T"], values="log_likelihood")
+    shown = steps.pivot_table(
+        index=["N", "D", "epsilon"], columns=["iterate", "T"], values="log_likelihood"
+    )
     print(f"steps: log_likelihood\n{shown.round(3).to_string()}", flush=True)
     pd.concat([found, steps]).to_csv(OUT / "rule.csv", index=False)

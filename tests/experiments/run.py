@@ -1,7 +1,8 @@
-"""The published experiments, and what the workbench reaches: ``make experiments``, or ``make experiments FULL=1``.
+"""The published experiments, and what the workbench reaches: ``make experiments``, or ``make
+experiments FULL=1``.
 
-    python run.py [hierarchical] [mixture] [autoencoder] [adult] [calibration] [clipping] [one_shot] [persons] [rule]
-        [--full]
+    python run.py [hierarchical] [mixture] [autoencoder] [adult] [calibration] [clipping] [one_shot]
+        [persons] [rule] [--full]
 
 Tables go to standard output and, with the figures, to runs/experiments.
 """
@@ -12,7 +13,17 @@ import time
 
 from fits import OUT
 
-EXPERIMENTS = ("hierarchical", "mixture", "autoencoder", "adult", "calibration", "clipping", "one_shot", "persons", "rule")
+EXPERIMENTS = (
+    "hierarchical",
+    "mixture",
+    "autoencoder",
+    "adult",
+    "calibration",
+    "clipping",
+    "one_shot",
+    "persons",
+    "rule",
+)
 
 
 def main():

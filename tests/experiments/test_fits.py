@@ -18,7 +18,9 @@ import workbench as wb
 def test_a_job_gives_a_row_for_each_iterate():
     settings = {"epsilon": 4.0, "delta": 1e-2, "iterations": 60, "seed": 3}
     data = {"num_records": 100, "num_evaluation": 100, "seed": 5}
-    last, average = run(Job("hierarchical_logistic", "hierarchical", data, settings, about={"seed": 5}))
+    last, average = run(
+        Job("hierarchical_logistic", "hierarchical", data, settings, about={"seed": 5})
+    )
     assert (last["iterate"], average["iterate"], last["seed"]) == ("last", "average", 5)
     assert last["sigma"] == average["sigma"] > 0
     assert last["auc"] != average["auc"]
@@ -32,7 +34,9 @@ def test_without_privacy_a_fit_is_better():
     assert set(found) == {"auc", "log_likelihood"}
 
 
-@pytest.mark.parametrize("name", ["hierarchical", "mixture", "autoencoder", "adult", "calibration", "rule"])
+@pytest.mark.parametrize(
+    "name", ["hierarchical", "mixture", "autoencoder", "adult", "calibration", "rule"]
+)
 def test_every_experiment_that_make_runs_is_there(name):
     assert list(inspect.signature(importlib.import_module(name).main).parameters) == ["full"]
     assert f'"{name}"' in (Path(__file__).parent / "run.py").read_text()

@@ -1,6 +1,8 @@
-"""Fits of formulas one after another; prints the resident memory in MiB after the tenth and after the last.
+"""Fits of formulas one after another; prints the resident memory in MiB after the tenth and after
+the last.
 
-As a user's session: tables of other lengths, formulas and families, each fitted, summarised and predicted.
+As a user's session: tables of other lengths, formulas and families, each fitted, summarised and
+predicted.
 """
 
 import gc
@@ -22,15 +24,33 @@ KINDS = (
     ("yes ~ x + (1 | g)", "bernoulli"),
 )
 SCHEMA = {
-    "x": (0, 10), "z": (-1, 1), "g": ["a", "b", "c"], "yes": bool, "count": (0, 30, int), "total": (-30, 30)
-}  # fmt: skip
+    "x": (0, 10),
+    "z": (-1, 1),
+    "g": ["a", "b", "c"],
+    "yes": bool,
+    "count": (0, 30, int),
+    "total": (-30, 30),
+}
 
 
 def table(random, rows):
-    x, z, g = random.uniform(0, 10, rows), random.uniform(-1, 1, rows), random.choice(list("abc"), rows)
+    x, z, g = (
+        random.uniform(0, 10, rows),
+        random.uniform(-1, 1, rows),
+        random.choice(list("abc"), rows),
+    )
     yes = random.random(rows) < 1 / (1 + np.exp(5 - x))
     count = np.minimum(random.poisson(np.exp(x / 5)), 30)
-    return pd.DataFrame({"x": x, "z": z, "g": g, "yes": yes, "count": count, "total": x + z + random.normal(size=rows)})
+    return pd.DataFrame(
+        {
+            "x": x,
+            "z": z,
+            "g": g,
+            "yes": yes,
+            "count": count,
+            "total": x + z + random.normal(size=rows),
+        }
+    )
 
 
 def resident():
@@ -46,7 +66,9 @@ def main(number):
         text, family = KINDS[fit % len(KINDS)]
         frame = table(random, int(random.integers(300, 600)))
         columns = {name: SCHEMA[name] for name in re.findall(r"[a-z]+", text)}
-        result = wb.fit(text, frame, family=family, schema=columns, epsilon=1.0, delta=1e-4, iterations=200)
+        result = wb.fit(
+            text, frame, family=family, schema=columns, epsilon=1.0, delta=1e-4, iterations=200
+        )
         result.coefficients()
         result.predict(frame)
         del result

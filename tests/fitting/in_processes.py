@@ -1,7 +1,8 @@
-"""Run as a program: fits of one process, or of several that ``jax.distributed`` connects. Prints one JSON object.
+"""Run as a program: fits of one process, or of several that ``jax.distributed`` connects. Prints
+one JSON object.
 
-Arguments: which process it is, how many there are, the port of the first, and what to do. ``WORKBENCH_STATE`` is the folder
-of all.
+Arguments: which process it is, how many there are, the port of the first, and what to do.
+``WORKBENCH_STATE`` is the folder of all.
 """
 
 import dataclasses
@@ -30,7 +31,9 @@ SETTINGS = {"epsilon": 1.0, "iterations": 40, "devices": "all", "checkpoint": Fa
 
 
 def clinic(*, altered=False):
-    """Records whose number no number of processes divides. :param altered: whether the last of them is another."""
+    """Records whose number no number of processes divides. :param altered: whether the last of them
+    is another.
+    """
     random = np.random.default_rng(3)
     frame = pd.DataFrame({"dose": random.uniform(0, 200, 80), "ill": random.random(80) < 0.5})
     data = wb.data.from_frame(frame, target="ill", bounds={"dose": (0, 200)}, name="clinic")
@@ -41,7 +44,9 @@ def clinic(*, altered=False):
 
 def digest(arrays):
     """Of the bits of arrays by name."""
-    return hashlib.sha256(b"".join(np.asarray(arrays[name]).tobytes() for name in sorted(arrays))).hexdigest()
+    return hashlib.sha256(
+        b"".join(np.asarray(arrays[name]).tobytes() for name in sorted(arrays))
+    ).hexdigest()
 
 
 def uncompiled(step, hyper, state, records, steps, within):
@@ -65,7 +70,9 @@ def opened(name):
 
 
 def at_rest(is_first):
-    """A fit of a file, of which each process has read its part; and one whose last process has another file."""
+    """A fit of a file, of which each process has read its part; and one whose last process has
+    another file.
+    """
     blocks, scan = [], Stored.scan
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Stored, "scan", lambda *given: (blocks.append(given[2:]), scan(*given))[1])
@@ -85,7 +92,14 @@ def secret(is_first):
     for stops in (False, False, True):
         words = np.asarray(jax.random.key_data(fit.key))
         *_, last = fit.run(lambda stops=stops: stops and not is_first)
-        answers.append({"key": digest({"": words}), "status": last.status, "step": last.step, "params": digest(last.params)})
+        answers.append(
+            {
+                "key": digest({"": words}),
+                "status": last.status,
+                "step": last.step,
+                "params": digest(last.params),
+            }
+        )
         fit = fit.again()
     return answers
 
@@ -102,7 +116,10 @@ def refused(is_first):
     """{what differs in the last process: the error in this one}."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(prepared, "compile_ahead", uncompiled)
-        return {"plan": words(iterations=40 if is_first else 41), "data set": words(clinic(altered=not is_first))}
+        return {
+            "plan": words(iterations=40 if is_first else 41),
+            "data set": words(clinic(altered=not is_first)),
+        }
 
 
 def more_refused(is_first):
@@ -118,17 +135,35 @@ def more_refused(is_first):
         jax.config.update("jax_default_matmul_precision", None)
         if is_first:
             ledger = Ledger()
-            ledger.set_cap(ledger.add(id_of(clinic())).number, 0.5, 0.01, "add_or_remove_one", why="a test")
+            ledger.set_cap(
+                ledger.add(id_of(clinic())).number, 0.5, 0.01, "add_or_remove_one", why="a test"
+            )
         with pytest.raises(ArgumentError, match="a fit without privacy takes one process"):
             without_privacy(wb.prepare("logistic", clinic(), **grouped(SETTINGS)))
         with pytest.raises(ArgumentError, match="a sweep takes one process"):
-            wb.sweep("logistic", clinic(), epsilons=1.0, iterations=5, execution=wb.Execution(devices="all"))
+            wb.sweep(
+                "logistic",
+                clinic(),
+                epsilons=1.0,
+                iterations=5,
+                execution=wb.Execution(devices="all"),
+            )
         with pytest.raises(ArgumentError, match="an audit takes one process"):
             wb.audit("logistic", epsilon=1.0, iterations=5, trials=100, devices="all")
-        return found | {"cap": words(), "no devices": words(devices=None), "some devices": words(devices=1)}
+        return found | {
+            "cap": words(),
+            "no devices": words(devices=None),
+            "some devices": words(devices=1),
+        }
 
 
-PARTS = {"seeded": seeded, "at_rest": at_rest, "secret": secret, "refused": refused, "more_refused": more_refused}
+PARTS = {
+    "seeded": seeded,
+    "at_rest": at_rest,
+    "secret": secret,
+    "refused": refused,
+    "more_refused": more_refused,
+}
 
 
 def main():

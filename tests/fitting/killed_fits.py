@@ -1,7 +1,9 @@
-"""Run as a program: fits that are killed at random moments and gone on with, each in a process of its own.
+"""Run as a program: fits that are killed at random moments and gone on with, each in a process of
+its own.
 
-A process that has imported everything but started no JAX is forked for each fit, so that fifty take minutes.
-Arguments: how many, and a number from which the moments follow. Prints one JSON object; ``WORKBENCH_STATE`` is its folder.
+A process that has imported everything but started no JAX is forked for each fit, so that fifty take
+minutes. Arguments: how many, and a number from which the moments follow. Prints one JSON object;
+``WORKBENCH_STATE`` is its folder.
 """
 
 import json
@@ -32,11 +34,15 @@ def dataset():
     dose, age = random_numbers.uniform(0, 200, 240), random_numbers.uniform(0, 100, 240)
     ill = random_numbers.random(240) < 1 / (1 + np.exp((dose - 100) / 20))
     frame = pd.DataFrame({"dose": dose, "age": age, "ill": ill})
-    return wb.data.from_frame(frame, target="ill", bounds={"dose": (0, 200), "age": (0, 100)}, name="clinic")
+    return wb.data.from_frame(
+        frame, target="ill", bounds={"dose": (0, 200), "age": (0, 100)}, name="clinic"
+    )
 
 
 def in_a_child(work):
-    """Fork; the child writes what ``work`` returns into a file and ends. Returns its process and the file."""
+    """Fork; the child writes what ``work`` returns into a file and ends. Returns its process and
+    the file.
+    """
     place = Path(os.environ["WORKBENCH_STATE"]) / f"answer-{time.monotonic_ns()}.json"
     child = os.fork()
     if not child:
@@ -68,7 +74,9 @@ def values(result):
 
 
 def fit(data):
-    return wb.fit("logistic", data, epsilon=1.0, delta=1e-4, iterations=ITERATIONS, sampling_rate=0.1, seed=5)
+    return wb.fit(
+        "logistic", data, epsilon=1.0, delta=1e-4, iterations=ITERATIONS, sampling_rate=0.1, seed=5
+    )
 
 
 def main(count, seed):
@@ -79,7 +87,11 @@ def main(count, seed):
         known = {spend.key for spend in book.spends()}
         child, _ = in_a_child(lambda: values(fit(data)))
         if moments.random() < 0.85:  # most of them in their steps, the others anywhere
-            wait_for(lambda known=known: any(spend.reached for spend in book.spends() if spend.key not in known))
+            wait_for(
+                lambda known=known: any(
+                    spend.reached for spend in book.spends() if spend.key not in known
+                )
+            )
         time.sleep(moments.uniform(0.0, SECONDS))
         os.kill(child, signal.SIGKILL)
         os.waitpid(child, 0)

@@ -1,7 +1,8 @@
 """Run as a program: processes that write into one ledger and are killed at random moments.
 
-Arguments: the ledger's file, how many, and a number from which the moments follow. Prints one JSON object. After each kill
-the ledger holds whatever the process had said it had written, and at most one thing that it did not come to say.
+Arguments: the ledger's file, how many, and a number from which the moments follow. Prints one JSON
+object. After each kill the ledger holds whatever the process had said it had written, and at most
+one thing that it did not come to say.
 """
 
 import json
@@ -62,7 +63,8 @@ def main(path, count, seed):
         spends = {spend.key: spend for spend in book.spends() if spend.key not in known}
         assert said.keys() <= spends.keys(), "a spend was lost"
         unsaid = [
-            stages.index(stage(spend)) - stages.index(said[key]) if key in said else 1 for key, spend in spends.items()
+            stages.index(stage(spend)) - stages.index(said[key]) if key in said else 1
+            for key, spend in spends.items()
         ]
         assert all(ahead >= 0 for ahead in unsaid), "a write was lost"
         assert sum(unsaid) <= 1, "something was written twice"

@@ -18,7 +18,9 @@ SETTINGS = {"epsilon": 2.0, "seed": 4, "draws": 50}
 
 @pytest.fixture(scope="module")
 def moving():
-    return wb.fit("logistic", "breast_cancer", iterations=200, learning_rate=1e-5, **grouped(SETTINGS))
+    return wb.fit(
+        "logistic", "breast_cancer", iterations=200, learning_rate=1e-5, **grouped(SETTINGS)
+    )
 
 
 def test_a_fit_by_default_has_none(done):
@@ -54,7 +56,16 @@ def test_every_place_shows_them_before_the_numbers(moving, tmp_path):
 def test_the_command_says_them(command, tmp_path, monkeypatch):
     monkeypatch.setenv("WORKBENCH_STATE", str(tmp_path))
     code, shown, problem = command(
-        "fit", "--model", "logistic", "--data", "breast_cancer", "--epsilon", 2, "--iterations", 30, "--quiet"
+        "fit",
+        "--model",
+        "logistic",
+        "--data",
+        "breast_cancer",
+        "--epsilon",
+        2,
+        "--iterations",
+        30,
+        "--quiet",
     )
     assert code == 0, problem
     assert "\nCaution: Only 15 steps" in shown
@@ -70,7 +81,9 @@ def counts():
 
 
 def test_clipping_bias_has_a_caution_and_adapting_c_by_default_has_neither(counts):
-    """A gradient of counts has no bound; the standard deviation of the intercept is .014 without privacy."""
+    """A gradient of counts has no bound; the standard deviation of the intercept is .014 without
+    privacy.
+    """
     model, data = counts
     plain = model.advice(model.view(data), 2000, 8.0)["clip"]
     fixed = wb.fit(model, data, epsilon=8.0, clip=plain / 2, seed=1, ledger=False)
@@ -102,7 +115,9 @@ def test_quantities_without_a_spread_have_a_caution(counts):
     model, data = counts
     result = wb.fit(model, data, epsilon=8.0, seed=1, ledger=False, learning_rate=20.0)
     spreads = [np.std(result.draws[name], axis=0).min() for name in result.released]
-    assert min(spreads) > 0 or any(words.startswith("Some quantities have no spread") for words in result.cautions)
+    assert min(spreads) > 0 or any(
+        words.startswith("Some quantities have no spread") for words in result.cautions
+    )
 
 
 def test_intervals_of_groups_have_a_caution():

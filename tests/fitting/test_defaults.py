@@ -28,19 +28,30 @@ def test_the_rule_in_numbers():
     }
 
 
-@pytest.mark.parametrize(("num_records", "rate"), [(50, 0.1), (10_000, 0.1), (20_000, 0.05), (1_000_000, 0.001)])
+@pytest.mark.parametrize(
+    ("num_records", "rate"), [(50, 0.1), (10_000, 0.1), (20_000, 0.05), (1_000_000, 0.001)]
+)
 def test_a_minibatch_is_a_tenth_of_the_records_but_no_more_than_a_thousand(num_records, rate):
     assert completed(num_records)["sampling_rate"] == pytest.approx(rate)
 
 
-@pytest.mark.parametrize(("num_records", "steps"), [(2, 200), (1000, 1000), (1001, 1100), (39_067, 3400), (10**6, 10_000)])
+@pytest.mark.parametrize(
+    ("num_records", "steps"),
+    [(2, 200), (1000, 1000), (1001, 1100), (39_067, 3400), (10**6, 10_000)],
+)
 def test_steps_grow_with_the_cube_root_of_the_records(num_records, steps):
     assert completed(num_records)["iterations"] == steps
 
 
 def test_what_the_caller_gives_goes_before_the_models_advice():
     advice = {"iterations": 7, "clip": 3.0, "learning_rate": 0.5, "average": False, "batch_size": 9}
-    given = {"iterations": 11, "clip": 2.0, "learning_rate": 0.1, "average": True, "sampling_rate": 0.3}
+    given = {
+        "iterations": 11,
+        "clip": 2.0,
+        "learning_rate": 0.1,
+        "average": True,
+        "sampling_rate": 0.3,
+    }
     assert completed(advice=advice, **given) == {**given, "batch_size": None}
 
 
@@ -65,7 +76,12 @@ def test_a_minibatch_is_never_larger_than_the_data():
 def test_the_logistic_model_clips_at_a_share_of_the_largest_gradient_that_grows_as_noise_shrinks():
     data = wb.data.load("breast_cancer")
     advice = wb.models.get("logistic").advice
-    shares = {(458, 24.0): 0.7, (458, 80.0): 0.7, (10**5, 2.0): 0.05 * (2e5 / 30) ** (1 / 3), (10**6, 1.0): 1.0}
+    shares = {
+        (458, 24.0): 0.7,
+        (458, 80.0): 0.7,
+        (10**5, 2.0): 0.05 * (2e5 / 30) ** (1 / 3),
+        (10**6, 1.0): 1.0,
+    }
     for (num_records, epsilon), share in shares.items():
         assert advice(data, num_records, epsilon)["clip"] == pytest.approx(share * 31**0.5)
     prepared = fits.prepare("logistic", data, epsilon=1.0)
@@ -74,7 +90,9 @@ def test_the_logistic_model_clips_at_a_share_of_the_largest_gradient_that_grows_
 
 
 def test_categories_count_once_however_many_features_they_become():
-    frame = pd.DataFrame({"age": [1.0, 2.0, 3.0, 4.0] * 10, "town": list("abcd") * 10, "ill": [0, 1, 0, 1] * 10})
+    frame = pd.DataFrame(
+        {"age": [1.0, 2.0, 3.0, 4.0] * 10, "town": list("abcd") * 10, "ill": [0, 1, 0, 1] * 10}
+    )
     data = wb.data.from_frame(frame, target="ill", schema={"age": (0, 9), "town": list("abcd")})
     assert wb.models.get("logistic").advice(data, 1000, 1.0) == {
         "clip": pytest.approx(0.7 * 3**0.5),
@@ -85,13 +103,17 @@ def test_categories_count_once_however_many_features_they_become():
 def test_defaults_may_be_a_function_of_the_data_set():
     data = wb.data.load("breast_cancer")
     model = wb.models.Model(
-        "own", "Own.", lambda x, y, num_records: None, defaults=lambda data, *_: {"clip": len(data.classes)}
+        "own",
+        "Own.",
+        lambda x, y, num_records: None,
+        defaults=lambda data, *_: {"clip": len(data.classes)},
     )
     assert model.advice(data, 458, 1.0) == {"clip": 2}
 
 
 @pytest.mark.parametrize(
-    ("model", "data"), some_of([("logistic", "breast_cancer"), ("vae", "digits"), ("gmm", "mixture")], 3)
+    ("model", "data"),
+    some_of([("logistic", "breast_cancer"), ("vae", "digits"), ("gmm", "mixture")], 3),
 )
 def test_defaults_follow_the_declared_size_and_not_the_exact_one(model, data):
     """Under add_or_remove_one the exact number of records is itself private."""
@@ -99,7 +121,8 @@ def test_defaults_follow_the_declared_size_and_not_the_exact_one(model, data):
     one_less = dataclasses.replace(whole, train=tuple(array[:-1] for array in whole.train))
     declared = 1000
     first, second = (
-        fits.prepare(model, each, epsilon=1.0, privacy=wb.Privacy(num_records=declared)) for each in (whole, one_less)
+        fits.prepare(model, each, epsilon=1.0, privacy=wb.Privacy(num_records=declared))
+        for each in (whole, one_less)
     )
     assert first.privacy == second.privacy
     assert first.settings == second.settings

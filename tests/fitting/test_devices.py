@@ -20,7 +20,11 @@ def test_the_processor_is_there_with_the_memory_of_the_machine():
 @pytest.mark.thorough
 def test_a_fit_runs_on_what_the_list_names():
     result = wb.fit(
-        "logistic", "breast_cancer", epsilon=1.0, iterations=3, execution=wb.Execution(device=devices.devices()[0].name)
+        "logistic",
+        "breast_cancer",
+        epsilon=1.0,
+        iterations=3,
+        execution=wb.Execution(device=devices.devices()[0].name),
     )
     assert result.settings["device"].startswith(devices.devices()[0].name)
 

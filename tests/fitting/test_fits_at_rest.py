@@ -1,4 +1,6 @@
-"""Fits of records that stay in a file: the same bits as from memory, resumed too; what is altered meanwhile ends them."""
+"""Fits of records that stay in a file: the same bits as from memory, resumed too; what is altered
+meanwhile ends them.
+"""
 
 import pickle
 from pathlib import Path
@@ -37,7 +39,14 @@ DECLARED = {"target": "ill", "bounds": (0, 1), "features": list("abc")}
 
 def packed(encrypt=True, **options):
     declared = {**DECLARED, **options}
-    wb.data.pack("t.parquet", "t.wbr", encrypt=encrypt, key_file="k" if encrypt else None, block_size=2**16, **declared)
+    wb.data.pack(
+        "t.parquet",
+        "t.wbr",
+        encrypt=encrypt,
+        key_file="k" if encrypt else None,
+        block_size=2**16,
+        **declared,
+    )
     return wb.data.from_parquet("t.parquet", **declared)
 
 
@@ -59,7 +68,9 @@ def test_a_fit_from_the_file_is_the_fit_from_memory(sampler, encrypt, monkeypatc
     monkeypatch.setattr(bringing, "_MOST_STEPS", 7)  # so that blocks end elsewhere than chunks
     in_memory = packed(encrypt)
     plan = {**PLAN, "sampler": sampler, "seed": 1, "ledger": False, "evaluate_private": True}
-    one, other = (wb.fit("logistic", data, **grouped(plan)) for data in (in_memory, opened("direct", encrypt)))
+    one, other = (
+        wb.fit("logistic", data, **grouped(plan)) for data in (in_memory, opened("direct", encrypt))
+    )
     same(one, other)
     assert one.metrics == other.metrics
     assert one.guarantee == other.guarantee
@@ -69,7 +80,12 @@ def test_a_fit_from_the_file_is_the_fit_from_memory(sampler, encrypt, monkeypatc
 def test_groups_and_several_draws_are_the_same():
     in_memory = packed(group="ward", groups=["n", "s"])
     plan = {**PLAN, "seed": 1, "ledger": False, "iterations": 30}
-    same(*(wb.fit("hierarchical_logistic", data, **grouped(plan)) for data in (in_memory, opened("direct"))))
+    same(
+        *(
+            wb.fit("hierarchical_logistic", data, **grouped(plan))
+            for data in (in_memory, opened("direct"))
+        )
+    )
 
 
 @pytest.mark.thorough
@@ -92,8 +108,13 @@ def test_a_fit_that_was_stopped_resumes_bit_for_bit():
 def stopped(data, folder, **plan):
     """A fit that was stopped after its first steps."""
     taken = []
-    stop = {"on_snapshot": lambda snapshot: taken.append(snapshot.step), "stop": lambda: len(taken) > 1}
-    return wb.fit("logistic", data, **PLAN, ledger=False, **grouped(checkpoint=folder, **plan, **stop))
+    stop = {
+        "on_snapshot": lambda snapshot: taken.append(snapshot.step),
+        "stop": lambda: len(taken) > 1,
+    }
+    return wb.fit(
+        "logistic", data, **PLAN, ledger=False, **grouped(checkpoint=folder, **plan, **stop)
+    )
 
 
 @pytest.mark.thorough
@@ -124,7 +145,10 @@ def test_the_ledger_knows_the_file_as_the_table():
     in_memory = packed()
     ledger = wb.ledger.Ledger("ledger.db")
     for data in (in_memory, opened("direct")):
-        assert wb.fit("logistic", data, **{**PLAN, "iterations": 5}, ledger="ledger.db").status == "done"
+        assert (
+            wb.fit("logistic", data, **{**PLAN, "iterations": 5}, ledger="ledger.db").status
+            == "done"
+        )
     assert fingerprint(in_memory) == fingerprint(opened("direct"))
     assert len(ledger.datasets()) == 1
 
@@ -142,7 +166,11 @@ def test_a_file_that_is_altered_while_it_is_read_ends_the_fit():
                 file.write(content)
 
     result = wb.fit(
-        "logistic", data, **{**PLAN, "iterations": 2000}, ledger=False, execution=wb.Execution(on_snapshot=alter)
+        "logistic",
+        data,
+        **{**PLAN, "iterations": 2000},
+        ledger=False,
+        execution=wb.Execution(on_snapshot=alter),
     )
     assert result.status == "failed"
     assert "was altered" in result.message
@@ -159,7 +187,8 @@ def test_what_needs_all_records_says_so():
         np.asarray(data.train[0])
     with pytest.raises(ArgumentError, match="cannot be reduced for records that stay in a file"):
         data.subset(50)
-    assert wb.fit("logistic", data, **{**PLAN, "iterations": 5}).status == "done"  # with a ledger, which knows it
+    # with a ledger, which knows it
+    assert wb.fit("logistic", data, **{**PLAN, "iterations": 5}).status == "done"
 
 
 @pytest.mark.thorough
@@ -176,7 +205,14 @@ def test_the_core_takes_records_from_the_file():
     model = wb.models.get("logistic")
     ends = []
     for data in (in_memory, opened("direct"), opened("oblivious")):
-        dpvi = wb.inference.DPVI(model.model, model.new_guide(), Adam(0.05), epsilon=1.0, iterations=30, sampling_rate=0.1)
+        dpvi = wb.inference.DPVI(
+            model.model,
+            model.new_guide(),
+            Adam(0.05),
+            epsilon=1.0,
+            iterations=30,
+            sampling_rate=0.1,
+        )
         ends.append(dpvi.run(key_from_seed(11), 30, *data.train, progress_bar=False))
     for end in ends[1:]:
         assert end.status == "done"

@@ -29,7 +29,9 @@ NAN, INFINITY = float("nan"), float("inf")
 
 
 def prepare(**changes):
-    return fits.prepare(**grouped({"model": "logistic", "data": "breast_cancer", "epsilon": 1.0, **changes}))
+    return fits.prepare(
+        **grouped({"model": "logistic", "data": "breast_cancer", "epsilon": 1.0, **changes})
+    )
 
 
 @pytest.mark.parametrize(
@@ -91,7 +93,10 @@ def test_an_epsilon_above_the_limit_is_named(epsilon):
     assert f"epsilon={epsilon!r}: " in str(caught.value)
 
 
-@pytest.mark.parametrize("records", [2, 3, 9, 10, 11, 99, 100, 101, 458, 569, 999, 1000, 1001, 32561, 10**5, 10**6, 10**9])
+@pytest.mark.parametrize(
+    "records",
+    [2, 3, 9, 10, 11, 99, 100, 101, 458, 569, 999, 1000, 1001, 32561, 10**5, 10**6, 10**9],
+)
 def test_default_delta_is_the_largest_power_of_ten_below_one_over_n(records):
     delta = default_delta(records)
     assert delta < 1 / records
@@ -113,11 +118,18 @@ def test_a_caution_compares_delta_with_the_declared_number_of_records():
     assert "N = 10000 records" in prepare(delta=1e-3, num_records=10_000).cautions[0]
 
 
-def test_more_records_than_declared_are_refused_before_anything_is_spent(private_data, monkeypatch, tmp_path):
+def test_more_records_than_declared_are_refused_before_anything_is_spent(
+    private_data, monkeypatch, tmp_path
+):
     monkeypatch.setenv("WORKBENCH_STATE", str(tmp_path))
     for model, options in (("logistic", {}), ("logistic", {"estimator": "vanilla"})):
         with pytest.raises(ArgumentError, match="upper bound") as refused:
-            wb.fit(model, private_data, epsilon=1.0, **grouped(num_records=private_data.num_train - 1, **options))
+            wb.fit(
+                model,
+                private_data,
+                epsilon=1.0,
+                **grouped(num_records=private_data.num_train - 1, **options),
+            )
         assert refused.value.argument == "num_records"
         assert str(private_data.num_train) not in str(refused.value)
     assert list(tmp_path.iterdir()) == []
@@ -145,16 +157,30 @@ def test_planned_epsilon_and_delta_are_promised(done):
 
 def test_noise_of_a_result_keeps_the_promised_epsilon(done):
     guarantee = done.guarantee
-    plan = {"sampler": guarantee.sampler, "sampling_rate": guarantee.sampling_rate, "steps": guarantee.steps}
+    plan = {
+        "sampler": guarantee.sampler,
+        "sampling_rate": guarantee.sampling_rate,
+        "steps": guarantee.steps,
+    }
     left = guarantee.delta - guarantee.overflow_delta - guarantee.noise_delta
-    assert wb.privacy.epsilon(**plan, noise_multiplier=guarantee.noise_multiplier, delta=left) <= guarantee.epsilon
+    assert (
+        wb.privacy.epsilon(**plan, noise_multiplier=guarantee.noise_multiplier, delta=left)
+        <= guarantee.epsilon
+    )
 
 
 def test_noise_of_a_result_is_no_larger_than_it_must_be(done):
     guarantee = done.guarantee
-    plan = {"sampler": guarantee.sampler, "sampling_rate": guarantee.sampling_rate, "steps": guarantee.steps}
+    plan = {
+        "sampler": guarantee.sampler,
+        "sampling_rate": guarantee.sampling_rate,
+        "steps": guarantee.steps,
+    }
     less_noise = 0.98 * guarantee.noise_multiplier
-    assert wb.privacy.epsilon(**plan, noise_multiplier=less_noise, delta=guarantee.delta) > guarantee.epsilon
+    assert (
+        wb.privacy.epsilon(**plan, noise_multiplier=less_noise, delta=guarantee.delta)
+        > guarantee.epsilon
+    )
 
 
 def test_implementation_takes_a_small_share_of_delta(done):
@@ -176,7 +202,9 @@ def test_a_stopped_run_is_cancelled_with_what_it_has(cancelled):
     assert cancelled.draws["weights"].shape == (1000, 30)
 
 
-def test_a_stopped_run_keeps_its_promise_and_states_the_smaller_epsilon_with_its_condition(cancelled):
+def test_a_stopped_run_keeps_its_promise_and_states_the_smaller_epsilon_with_its_condition(
+    cancelled,
+):
     guarantee = cancelled.guarantee
     assert guarantee.epsilon == 1.0
     assert 0 < guarantee.epsilon_taken < 0.9
@@ -202,7 +230,8 @@ def test_metrics_of_a_stopped_run_belong_to_its_last_step(cancelled):
 def test_steps_before_a_stop_are_those_of_the_whole_run(done):
     cancelled = stopped_fit()
     whole = {point.step: point.metrics for point in done.history}
-    common = [point for point in cancelled.history if point.step in whole]  # a slow machine evaluates at others, too
+    # a slow machine evaluates at others, too
+    common = [point for point in cancelled.history if point.step in whole]
     assert len(common) > 2
     assert all(point.metrics == whole[point.step] for point in common)
 
@@ -220,7 +249,9 @@ def test_epsilon_so_far_never_falls_and_ends_at_the_plan():
     assert told[0] == 0
     assert told == sorted(told)
     assert told[-1] <= 1.0
-    assert all(told[step] >= prepared.guarantee(step).epsilon_taken - 1e-3 for step in (1, 7, 100, 299))
+    assert all(
+        told[step] >= prepared.guarantee(step).epsilon_taken - 1e-3 for step in (1, 7, 100, 299)
+    )
 
 
 def test_a_seeded_result_says_that_its_noise_is_predictable(done):
@@ -263,9 +294,21 @@ def test_private_evaluation_records_are_not_looked_at(secret):
 
 
 def test_private_evaluation_records_are_scored_on_request_and_labelled(private_data):
-    result = wb.fit("logistic", private_data, epsilon=2.0, iterations=40, seed=3, privacy=wb.Privacy(evaluate_private=True))
+    result = wb.fit(
+        "logistic",
+        private_data,
+        epsilon=2.0,
+        iterations=40,
+        seed=3,
+        privacy=wb.Privacy(evaluate_private=True),
+    )
     assert {"elbo", "auc", "log_likelihood"} <= set(result.metrics)
-    assert result.metrics_label == result.labels["metrics"] == result.labels["history"] == "outside the guarantee"
+    assert (
+        result.metrics_label
+        == result.labels["metrics"]
+        == result.labels["history"]
+        == "outside the guarantee"
+    )
     assert result.labels["params"] == "covered"
     assert any("outside the guarantee" in caveat for caveat in result.guarantee.caveats)
 
@@ -279,7 +322,13 @@ def test_public_evaluation_records_are_labelled_public(done):
 @pytest.mark.parametrize("sampler", some_of(["without_replacement", "shuffle"], 2, 1))
 def test_other_samplers_fit_under_their_own_relation(sampler):
     result = wb.fit(
-        "logistic", "breast_cancer", epsilon=8.0, iterations=200, batch_size=50, seed=3, privacy=wb.Privacy(sampler=sampler)
+        "logistic",
+        "breast_cancer",
+        epsilon=8.0,
+        iterations=200,
+        batch_size=50,
+        seed=3,
+        privacy=wb.Privacy(sampler=sampler),
     )
     assert result.status == "done"
     assert (result.guarantee.sampler, result.guarantee.relation) == (sampler, "replace_one")
@@ -307,7 +356,9 @@ def test_random_allocation_fits_with_whole_epochs_and_is_confirmed():
     assert result.metrics["auc"] > 0.9
     words = guarantee.statement()
     assert "minibatches by random allocation, each record in one step of every 8" in words
-    lowest = float(re.search(r"no epsilon below ([\d.]+) holds, by an independent lower bound", words)[1])
+    lowest = float(
+        re.search(r"no epsilon below ([\d.]+) holds, by an independent lower bound", words)[1]
+    )
     assert 7.8 < lowest <= 8.0
 
 
@@ -315,7 +366,13 @@ def test_random_allocation_fits_with_whole_epochs_and_is_confirmed():
 @pytest.mark.whole_fit
 def test_random_allocation_that_was_stopped_within_an_epoch_resumes_to_the_same_bits(tmp_path):
     """The first chunk has 8 steps, and epochs have 16."""
-    settings = {"epsilon": 8.0, "iterations": 200, "sampling_rate": 1 / 16, "sampler": "random_allocation", "seed": 3}
+    settings = {
+        "epsilon": 8.0,
+        "iterations": 200,
+        "sampling_rate": 1 / 16,
+        "sampler": "random_allocation",
+        "seed": 3,
+    }
     seen = []
     wb.fit(
         "logistic",
@@ -339,7 +396,9 @@ def test_a_fit_that_another_accountant_contradicts_does_not_run(monkeypatch):
     opinion = second_opinion.SecondOpinion(1.01, "dp-accounting")
     monkeypatch.setattr(second_opinion, "second_opinion", lambda plan, delta: opinion)
     prepared = fits.prepare("logistic", "breast_cancer", epsilon=1.0, iterations=20)
-    with pytest.raises(second_opinion.DisagreementError, match=r"^epsilon = 1 is not promised: by dp-accounting it"):
+    with pytest.raises(
+        second_opinion.DisagreementError, match=r"^epsilon = 1 is not promised: by dp-accounting it"
+    ):
         next(prepared.run())
     assert not prepared.has_begun
 
@@ -368,7 +427,10 @@ def test_one_changed_record_changes_nothing_but_what_was_trained(private_data):
         for data in (private_data, neighbour)
     )
     assert not np.array_equal(here.params["weights_loc"], there.params["weights_loc"])
-    trained, clock = {"params", "draws", "variational_draws", "gradient_norms"}, {"seconds", "finished", "spend", "ledger"}
+    trained, clock = (
+        {"params", "draws", "variational_draws", "gradient_norms"},
+        {"seconds", "finished", "spend", "ledger"},
+    )
     for field in dataclasses.fields(here):
         if field.name not in trained | clock:
             assert getattr(here, field.name) == getattr(there, field.name), field.name
@@ -397,7 +459,12 @@ def test_a_cancelled_fit_goes_on_to_where_it_would_have_ended(done):
     assert (rest[0].step, rest[-1].status, rest[-1].step) == (first[-1].step, "done", 300)
     assert rest[0].seconds >= first[-1].seconds
     result = prepared.result()
-    assert partial.guarantee.epsilon_taken < result.guarantee.epsilon_taken <= result.guarantee.epsilon == 1.0
+    assert (
+        partial.guarantee.epsilon_taken
+        < result.guarantee.epsilon_taken
+        <= result.guarantee.epsilon
+        == 1.0
+    )
     for name, value in done.params.items():
         np.testing.assert_array_equal(result.params[name], value)
     steps = [point.step for point in result.history]
@@ -407,8 +474,16 @@ def test_a_cancelled_fit_goes_on_to_where_it_would_have_ended(done):
         next(prepared.run())
 
 
-def test_another_fit_of_the_same_plan_has_noise_of_its_own_and_compiles_nothing(private_data, monkeypatch):
-    first = fits.prepare("logistic", private_data, epsilon=2.0, iterations=40, privacy=wb.Privacy(evaluate_private=True))
+def test_another_fit_of_the_same_plan_has_noise_of_its_own_and_compiles_nothing(
+    private_data, monkeypatch
+):
+    first = fits.prepare(
+        "logistic",
+        private_data,
+        epsilon=2.0,
+        iterations=40,
+        privacy=wb.Privacy(evaluate_private=True),
+    )
     list(first.run())
     second = first.again()
     monkeypatch.setattr(prepared_fits, "compile_ahead", lambda *_: pytest.fail("compiled again"))
@@ -459,7 +534,11 @@ def test_a_fit_with_another_epsilon_and_clip_compiles_none_of_its_programs_again
 
 @pytest.mark.parametrize(
     "change",
-    some_of([{"iterations": 301}, {"sampling_rate": 0.2}, {"estimator": "vanilla"}, {"average": False}], 4, first=2),
+    some_of(
+        [{"iterations": 301}, {"sampling_rate": 0.2}, {"estimator": "vanilla"}, {"average": False}],
+        4,
+        first=2,
+    ),
 )
 @pytest.mark.thorough
 def test_a_fit_of_other_steps_compiles_them(compiled, change):
@@ -471,7 +550,9 @@ def test_a_fit_of_other_steps_compiles_them(compiled, change):
 
 def of_scale(scale):
     def model(x, y=None, num_records=None):
-        weights = numpyro.sample("weights", dist.Normal(0.0, scale()).expand([x.shape[-1]]).to_event(1))
+        weights = numpyro.sample(
+            "weights", dist.Normal(0.0, scale()).expand([x.shape[-1]]).to_event(1)
+        )
         with numpyro.plate("records", num_records, subsample_size=len(x)):
             numpyro.sample("y", dist.Bernoulli(logits=x @ weights), obs=y)
 
@@ -492,7 +573,9 @@ PRIOR = Prior()
 
 
 def in_a_cell(width):
-    """A model as a notebook's cell defines it: each time under the same name, from the same place."""
+    """A model as a notebook's cell defines it: each time under the same name, from the
+    same place.
+    """
     cell = f"""
 def model(x, y=None, num_records=None):
     weights = numpyro.sample("weights", dist.Normal(0.0, {width}).expand([x.shape[-1]]).to_event(1))
@@ -565,11 +648,17 @@ def registered_again(monkeypatch):
 @pytest.mark.parametrize(
     "versions",
     [
-        changed_global, changed_attribute, changed_cell, changed_default, changed_code, other_closures, redefined,
+        changed_global,
+        changed_attribute,
+        changed_cell,
+        changed_default,
+        changed_code,
+        other_closures,
+        redefined,
         registered_again,
     ],
     ids=lambda versions: versions.__name__,
-)  # fmt: skip
+)
 @pytest.mark.thorough
 def test_whatever_a_model_reads_may_change_between_two_fits(versions, monkeypatch, private_data):
     """The second fit's numbers are those of a process that had not seen the first."""
@@ -603,7 +692,11 @@ def test_what_an_optimiser_and_predictions_read_may_change_too(private_data):
 
         optimizer = numpyro.optim.Adam(lambda step, rate=rate: rate)
         found.append(
-            wb.fit(dataclasses.replace(model, predict=predict), private_data, **grouped(optimizer=optimizer, **settings))
+            wb.fit(
+                dataclasses.replace(model, predict=predict),
+                private_data,
+                **grouped(optimizer=optimizer, **settings),
+            )
         )
     one, two, three = found
     assert (one.params["weights_loc"] != two.params["weights_loc"]).all()
@@ -612,18 +705,35 @@ def test_what_an_optimiser_and_predictions_read_may_change_too(private_data):
 
 
 def test_what_is_kept_of_a_fit_holds_no_records_keys_models_or_results(private_frame):
-    data = wb.data.from_frame(private_frame, target="ill", bounds={"dose": (0, 200), "age": (0, 100)}, name="clinic")
+    data = wb.data.from_frame(
+        private_frame, target="ill", bounds={"dose": (0, 200), "age": (0, 100)}, name="clinic"
+    )
     model = of_scale(lambda: 1.0)
     program_cache.forget()
     prepared = fits.prepare(
-        wb.models.Model("mine", "", model), data, epsilon=8.0, iterations=10, privacy=wb.Privacy(evaluate_private=True)
+        wb.models.Model("mine", "", model),
+        data,
+        epsilon=8.0,
+        iterations=10,
+        privacy=wb.Privacy(evaluate_private=True),
     )
     list(prepared.run())
     result = prepared.result()
     held = [
-        model, data, data.train[0], data.evaluation[0], prepared, prepared.key, prepared.step, prepared.step.model,
-        prepared.on_device[0][0], prepared._end.key, result, result.params["weights_auto_loc"], result.draws["weights"],
-    ]  # fmt: skip
+        model,
+        data,
+        data.train[0],
+        data.evaluation[0],
+        prepared,
+        prepared.key,
+        prepared.step,
+        prepared.step.model,
+        prepared.on_device[0][0],
+        prepared._end.key,
+        result,
+        result.params["weights_auto_loc"],
+        result.draws["weights"],
+    ]
     seen = [(type(each).__name__, weakref.ref(each)) for each in held]
     assert len(program_cache._kept) >= 4
     del model, data, prepared, result, held
@@ -728,13 +838,17 @@ def test_repr_of_a_prepared_fit_shows_neither_key_nor_records(secret):
     import jax
 
     prepared, _ = secret
-    assert not any(str(word) in repr(prepared) for word in np.asarray(jax.random.key_data(prepared.key)))
+    assert not any(
+        str(word) in repr(prepared) for word in np.asarray(jax.random.key_data(prepared.key))
+    )
     assert "array(" not in repr(prepared)
 
 
 @pytest.mark.thorough
 def test_parameters_that_run_away_end_the_fit_as_failed_with_advice():
-    result = wb.fit("logistic", "breast_cancer", epsilon=1.0, iterations=20, seed=1, learning_rate=1e8)
+    result = wb.fit(
+        "logistic", "breast_cancer", epsilon=1.0, iterations=20, seed=1, learning_rate=1e8
+    )
     assert result.status == "failed"
     assert "smaller learning rate" in result.message
     assert all(np.all(np.isfinite(value)) for value in result.params.values())
@@ -761,12 +875,19 @@ def unscorable():
 def test_scores_that_cannot_be_computed_lose_no_result(unscorable):
     assert unscorable.status == "done"
     assert unscorable.guarantee.steps_taken == 10
-    assert "metrics could not be computed from step 3 on (ValueError: Input contains NaN.)" in unscorable.message
+    assert (
+        "metrics could not be computed from step 3 on (ValueError: Input contains NaN.)"
+        in unscorable.message
+    )
 
 
 @pytest.mark.thorough
 def test_metrics_are_not_repeated_for_steps_that_were_not_scored(unscorable):
-    assert [(point.step, point.metrics["count"]) for point in unscorable.history] == [(0, 1), (1, 2), (2, 3)]
+    assert [(point.step, point.metrics["count"]) for point in unscorable.history] == [
+        (0, 1),
+        (1, 2),
+        (2, 3),
+    ]
 
 
 def mean_auc(epsilon, seeds):
@@ -776,7 +897,10 @@ def mean_auc(epsilon, seeds):
         with pytest.warns(DeltaWarning):
             result = wb.fit("logistic", data, epsilon=epsilon, delta=1 / data.num_train, seed=seed)
         scores.append(result.metrics["auc"])
-    print(f"epsilon {epsilon:g}: mean AUC {np.mean(scores):.4f} of", *(f"{score:.4f}" for score in scores))
+    print(
+        f"epsilon {epsilon:g}: mean AUC {np.mean(scores):.4f} of",
+        *(f"{score:.4f}" for score in scores),
+    )
     return np.mean(scores)
 
 
@@ -788,20 +912,28 @@ def test_auc_on_breast_cancer_five_seeds(epsilon, least):
 
 @pytest.mark.thorough
 def test_a_model_with_networks_and_local_latents_is_fitted_saved_and_read(tmp_path):
-    """A variational auto-encoder: no global latents, so its posterior is empty and its networks are the parameters."""
+    """A variational auto-encoder: no global latents, so its posterior is empty and its networks are
+    the parameters.
+    """
 
     def dense(name, inputs, outputs, x):
-        kernel = numpyro.param(name, lambda key: {"kernel": 0.1 * jax.random.normal(key, (inputs, outputs))})
+        kernel = numpyro.param(
+            name, lambda key: {"kernel": 0.1 * jax.random.normal(key, (inputs, outputs))}
+        )
         return x @ kernel["kernel"]
 
     def model(x, y, num_records=None):
         with numpyro.plate("records", num_records, subsample_size=len(x)):
             code = numpyro.sample("code", dist.Normal(0, 1).expand([2]).to_event(1))
-            numpyro.sample("x", dist.Normal(dense("decoder", 2, x.shape[-1], code), 0.5).to_event(1), obs=x)
+            numpyro.sample(
+                "x", dist.Normal(dense("decoder", 2, x.shape[-1], code), 0.5).to_event(1), obs=x
+            )
 
     def guide(x, y, num_records=None):
         with numpyro.plate("records", num_records, subsample_size=len(x)):
-            numpyro.sample("code", dist.Normal(dense("encoder", x.shape[-1], 2, x), 0.5).to_event(1))
+            numpyro.sample(
+                "code", dist.Normal(dense("encoder", x.shape[-1], 2, x), 0.5).to_event(1)
+            )
 
     autoencoder = wb.models.Model("autoencoder", "A linear auto-encoder.", model, guide=guide)
     result = wb.fit(
@@ -818,5 +950,7 @@ def test_a_model_with_networks_and_local_latents_is_fitted_saved_and_read(tmp_pa
     assert len(result.summary()) == 0
     result.save(tmp_path / "run")
     again = wb.load(tmp_path / "run")
-    np.testing.assert_array_equal(again.params["encoder['kernel']"], result.params["encoder['kernel']"])
+    np.testing.assert_array_equal(
+        again.params["encoder['kernel']"], result.params["encoder['kernel']"]
+    )
     assert "autoencoder" in (tmp_path / "run" / "report.html").read_text()

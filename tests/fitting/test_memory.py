@@ -19,7 +19,9 @@ SCRIPT = Path(__file__).with_name("fits_in_a_row.py")
 @pytest.mark.filterwarnings("ignore::workbench.ledger.reservation.LedgerWarning")
 @pytest.mark.usefixtures("made_up_steps")
 def test_fits_of_other_tables_compile_nothing_on_the_side(monkeypatch):
-    """What is compiled outside of ``program_cache`` stays in JAX's caches until they are emptied."""
+    """What is compiled outside of ``program_cache`` stays in JAX's caches until they
+    are emptied.
+    """
     monkeypatch.setattr(_memory, "_fits", itertools.count(1))
     compiled = []
 
@@ -30,7 +32,13 @@ def test_fits_of_other_tables_compile_nothing_on_the_side(monkeypatch):
     def fit(seed):
         frame = table(np.random.default_rng(seed), 400)
         wb.fit(
-            "yes ~ x", frame, family="bernoulli", schema={"x": (0, 10), "yes": bool}, epsilon=1, delta=1e-4, iterations=20
+            "yes ~ x",
+            frame,
+            family="bernoulli",
+            schema={"x": (0, 10), "yes": bool},
+            epsilon=1,
+            delta=1e-4,
+            iterations=20,
         )
 
     for seed in range(2):
@@ -40,7 +48,8 @@ def test_fits_of_other_tables_compile_nothing_on_the_side(monkeypatch):
         fit(2)
     finally:
         jax.monitoring.unregister_event_duration_listener(listen)
-    assert set(compiled) <= {"jit(declared)", "jit(_start)"}  # gone with the functions that they were made of
+    # gone with the functions that they were made of
+    assert set(compiled) <= {"jit(declared)", "jit(_start)"}
 
 
 @pytest.mark.usefixtures("made_up_steps")
@@ -50,7 +59,9 @@ def test_caches_of_jax_are_emptied_now_and_then_and_change_no_fit(monkeypatch):
 
     emptied = []
     monkeypatch.setattr(_memory, "_fits", itertools.count(_memory.FITS_BETWEEN - 1))
-    monkeypatch.setattr(_memory.jax, "clear_caches", lambda clear=jax.clear_caches: emptied.append(clear()))
+    monkeypatch.setattr(
+        _memory.jax, "clear_caches", lambda clear=jax.clear_caches: emptied.append(clear())
+    )
     before = params()
     assert emptied == []
     params()
@@ -64,6 +75,8 @@ def test_caches_of_jax_are_emptied_now_and_then_and_change_no_fit(monkeypatch):
 
 @pytest.mark.integration
 def test_two_hundred_fits_grow_a_process_by_less_than_100_mib():
-    out = subprocess.run([sys.executable, SCRIPT, "200"], check=True, capture_output=True, text=True, timeout=3600).stdout
+    out = subprocess.run(
+        [sys.executable, SCRIPT, "200"], check=True, capture_output=True, text=True, timeout=3600
+    ).stdout
     sizes = dict(map(int, line.split()) for line in out.splitlines())
     assert sizes[200] - sizes[10] < 100, out

@@ -40,9 +40,14 @@ def rmse(target, predictions):
 
 
 LINE = Model(
-    "line", "A line.", line, predict=lambda values, x: x @ values["weights"] + values["intercept"], arrays=("x", "y"),
-    linear=LinearPredictor("weights", "intercept", residuals=NormalResiduals("scale")), score=rmse,
-)  # fmt: skip
+    "line",
+    "A line.",
+    line,
+    predict=lambda values, x: x @ values["weights"] + values["intercept"],
+    arrays=("x", "y"),
+    linear=LinearPredictor("weights", "intercept", residuals=NormalResiduals("scale")),
+    score=rmse,
+)
 
 
 def records(size=1500, seed=0, is_public=True, **facts):
@@ -51,9 +56,16 @@ def records(size=1500, seed=0, is_public=True, **facts):
     y = np.clip(0.2 + x @ SLOPES + 0.15 * random.normal(size=size), -1, 1).astype(np.float32)
     held = size // 5
     return wb.data.Dataset(
-        "made up", "Made up.", (x[held:], y[held:]), (x[:held], y[:held]), ("a", "b", "c"), "y",
-        evaluation_is_public=True, is_public=is_public, **facts,
-    )  # fmt: skip
+        "made up",
+        "Made up.",
+        (x[held:], y[held:]),
+        (x[:held], y[:held]),
+        ("a", "b", "c"),
+        "y",
+        evaluation_is_public=True,
+        is_public=is_public,
+        **facts,
+    )
 
 
 ONE = {"epsilon": 1.0, "estimator": "statistics", "draws": 200}
@@ -66,8 +78,17 @@ def fitted():
 
 def test_a_fit_is_one_step_with_all_records(fitted):
     guarantee = fitted.guarantee
-    assert (fitted.status, guarantee.steps, guarantee.steps_taken, guarantee.sampling_rate) == ("done", 1, 1, 1.0)
-    assert (guarantee.epsilon, guarantee.relation, guarantee.released) == (1.0, "add_or_remove_one", "sums")
+    assert (fitted.status, guarantee.steps, guarantee.steps_taken, guarantee.sampling_rate) == (
+        "done",
+        1,
+        1,
+        1.0,
+    )
+    assert (guarantee.epsilon, guarantee.relation, guarantee.released) == (
+        1.0,
+        "add_or_remove_one",
+        "sums",
+    )
     assert guarantee.clip == usual_norm(3, 1200, 1.0)
     assert "comes from a single release, of sums over all records" in guarantee.statement()
     assert "DP-VI" not in guarantee.statement()
@@ -77,12 +98,18 @@ def test_a_fit_is_one_step_with_all_records(fitted):
 
 def test_the_posterior_finds_the_line(fitted):
     assert (fitted.posterior_kind, fitted.posterior_note, fitted.released) == (
-        "noise-aware", "", ("intercept", "scale", "weights"),
-    )  # fmt: skip
+        "noise-aware",
+        "",
+        ("intercept", "scale", "weights"),
+    )
     assert {name: value.shape for name, value in fitted.draws.items()} == {
-        "intercept": (200,), "scale": (200,), "weights": (200, 3),
-    }  # fmt: skip
-    for truth, draws in zip([*SLOPES, 0.2], [*fitted.draws["weights"].T, fitted.draws["intercept"]], strict=True):
+        "intercept": (200,),
+        "scale": (200,),
+        "weights": (200, 3),
+    }
+    for truth, draws in zip(
+        [*SLOPES, 0.2], [*fitted.draws["weights"].T, fitted.draws["intercept"]], strict=True
+    ):
         assert abs(draws.mean() - truth) < 4 * draws.std()
         assert draws.std() < 0.05
     assert fitted.interval_warning == ""
@@ -98,7 +125,9 @@ def test_metrics_are_of_the_posterior(fitted):
     assert [point.step for point in fitted.history] == [1]
     x, y = records().evaluation
     predicted = fitted.predict()
-    np.testing.assert_allclose(predicted, x @ fitted.draws["weights"].mean(0) + fitted.draws["intercept"].mean(), atol=1e-4)
+    np.testing.assert_allclose(
+        predicted, x @ fitted.draws["weights"].mean(0) + fitted.draws["intercept"].mean(), atol=1e-4
+    )
     assert fitted.metrics["rmse"] == pytest.approx(np.sqrt(np.mean((predicted - y) ** 2)), abs=1e-5)
     densities = dist.Normal(
         np.asarray(x @ fitted.draws["weights"].T + fitted.draws["intercept"]), fitted.draws["scale"]
@@ -153,7 +182,9 @@ def test_what_is_released_is_the_sum_with_noise_of_the_stated_size():
 
 @pytest.mark.parametrize("place", some_of([0, 7]))
 def test_a_record_less_moves_the_release_by_at_most_the_norm(place):
-    """With the same noise, by whole fits of neighbouring tables that declare the same number of records."""
+    """With the same noise, by whole fits of neighbouring tables that declare the same number of
+    records.
+    """
     whole = records(200)
     x, y = (np.array(array) for array in whole.train)
     x[place], y[place] = (np.inf, -1e9, 3.0), 50.0  # as nobody declared
@@ -174,7 +205,11 @@ def test_the_ledger_has_it_before_the_release(tmp_path):
     book = Ledger(tmp_path / "ledger.sqlite")
     wb.fit(LINE, records(is_public=False), ledger=book, **grouped(ONE))
     (spend,) = book.spends()
-    assert (spend.status, spend.guarantee.epsilon, spend.guarantee.released) == ("settled", 1.0, "sums")
+    assert (spend.status, spend.guarantee.epsilon, spend.guarantee.released) == (
+        "settled",
+        1.0,
+        "sums",
+    )
 
 
 @pytest.mark.thorough
@@ -196,13 +231,19 @@ def test_without_privacy_it_is_least_squares():
     assert scores["rmse"] == pytest.approx(expected, rel=0.003)
 
 
-# ---- which fits have it ---------------------------------------------------------------------------------------------------
+# ---- which fits have it --------------------------------------------------------------------------
 
 
 def test_it_is_chosen_where_no_setting_of_steps_is_given_and_there_is_little_noise():
     assert resolve(LINE, records(), epsilon=16.0).settings.estimator == "statistics"
     assert resolve(LINE, records(), epsilon=1.0).settings.estimator == "aligned"
-    for given in ({"iterations": 1000}, {"clip": 2.0}, {"sampler": "shuffle"}, {"estimator": "aligned"}, {"average": True}):
+    for given in (
+        {"iterations": 1000},
+        {"clip": 2.0},
+        {"sampler": "shuffle"},
+        {"estimator": "aligned"},
+        {"average": True},
+    ):
         spec = resolve(LINE, records(), epsilon=16.0, **given)
         assert (spec.settings.estimator, spec.one_shot) == ("aligned", None)
         assert spec.privacy.iterations > 1
@@ -212,7 +253,9 @@ def test_it_is_chosen_where_no_setting_of_steps_is_given_and_there_is_little_noi
 def test_a_model_that_declares_no_scale_keeps_dp_vi():
     plain = dataclasses.replace(LINE, linear=LinearPredictor("weights", "intercept"))
     assert resolve(plain, records(), epsilon=16.0).settings.estimator == "aligned"
-    with pytest.raises(ArgumentError, match=r"^estimator='statistics': .* line and .*: the model declares no"):
+    with pytest.raises(
+        ArgumentError, match=r"^estimator='statistics': .* line and .*: the model declares no"
+    ):
         resolve(plain, records(), **ONE)
     with pytest.raises(ArgumentError, match="estimator='statistics': cannot be used with logistic"):
         resolve("logistic", "breast_cancer", **ONE)
@@ -256,7 +299,9 @@ def test_sweeps_take_steps():
 
 
 def test_the_rule_of_the_default_is_the_noise_that_least_squares_has():
-    """Against the spread of least squares with noise in X'y alone, for the columns and residuals that the rule assumes."""
+    """Against the spread of least squares with noise in X'y alone, for the columns and residuals
+    that the rule assumes.
+    """
     random, size = np.random.default_rng(0), 2000
     for epsilon, chosen in ((1.0, False), (30.0, True)):
         clip = usual_norm(5, size, epsilon)
@@ -269,18 +314,22 @@ def test_the_rule_of_the_default_is_the_noise_that_least_squares_has():
 
 @pytest.mark.parametrize("columns", [1, 5, 40])
 def test_the_usual_norm_lowers_weights_only_where_noise_is_large(columns):
-    squares = [Scales.of(usual_norm(columns, 1000, epsilon)).squares for epsilon in (0.1, 1.0, 10.0, 1e6)]
+    squares = [
+        Scales.of(usual_norm(columns, 1000, epsilon)).squares for epsilon in (0.1, 1.0, 10.0, 1e6)
+    ]
     assert squares == sorted(squares)
     assert squares[0] == pytest.approx(1 + 0.4 * columns)
     assert squares[-1] == pytest.approx(1 + columns)
 
 
-# ---- formulas -------------------------------------------------------------------------------------------------------------
+# ---- formulas ------------------------------------------------------------------------------------
 
 
 def stays(size=1500, seed=0):
     random = np.random.default_rng(seed)
-    frame = pd.DataFrame({"age": random.uniform(0, 100, size), "ward": random.choice(["a", "b"], size)})
+    frame = pd.DataFrame(
+        {"age": random.uniform(0, 100, size), "ward": random.choice(["a", "b"], size)}
+    )
     mean = 20 + 0.1 * frame["age"] + 4 * (frame["ward"] == "b")
     return frame.assign(days=np.clip(mean + 3 * random.normal(size=size), 0, 50))
 
@@ -304,10 +353,14 @@ def test_a_formula_with_normal_residuals_has_it():
     assert found.settings["estimator"] == "statistics"
     table = found.coefficients()
     for name, truth in {"intercept": 20.0, "age": 0.1, "ward=b": 4.0}.items():
-        (row,) = table[[str(label).startswith(name.partition("=")[0]) for label in table.index]].itertuples()
+        (row,) = table[
+            [str(label).startswith(name.partition("=")[0]) for label in table.index]
+        ].itertuples()
         assert abs(row.mean - truth) < 4 * row.sd, table
     assert found.draws["sigma"].mean() * 25 == pytest.approx(3.0, abs=1.0)
-    assert found.predict(pd.DataFrame({"age": [50.0], "ward": ["b"]}))[0] == pytest.approx(29.0, abs=1.0)
+    assert found.predict(pd.DataFrame({"age": [50.0], "ward": ["b"]}))[0] == pytest.approx(
+        29.0, abs=1.0
+    )
 
 
 @pytest.mark.thorough
@@ -328,7 +381,16 @@ def test_other_formulas_keep_dp_vi(formula, options):
 
 @pytest.mark.thorough
 @pytest.mark.parametrize(
-    "terms", ["age + ward", "age * ward", "poly(age, 3)", "poly(age, 3, raw=True)", "bs(age, df=5)", "0 + age", "0 + ward"]
+    "terms",
+    [
+        "age + ward",
+        "age * ward",
+        "poly(age, 3)",
+        "poly(age, 3, raw=True)",
+        "bs(age, df=5)",
+        "0 + age",
+        "0 + ward",
+    ],
 )
 def test_the_columns_of_a_formula_keep_the_bounds_that_sums_need(terms):
     model = wb.models.formula(f"days ~ {terms}", family="gaussian", schema=SCHEMA)
@@ -338,4 +400,7 @@ def test_the_columns_of_a_formula_keep_the_bounds_that_sums_need(terms):
     assert model.linear.residuals.bounds == ((-50, 50) if terms == "0 + age" else (0, 50))
     assert (y.min() >= 0, y.max() <= 50) == (True, True)
     # which checks that the likelihood is normal around these columns, with these bounds
-    assert resolve(model, model.dataset(stays(400)), epsilon=1.0, estimator="statistics").one_shot is not None
+    assert (
+        resolve(model, model.dataset(stays(400)), epsilon=1.0, estimator="statistics").one_shot
+        is not None
+    )

@@ -29,7 +29,10 @@ def fitted():
 
 def test_a_regression_has_intervals_that_count_the_noise(fitted):
     assert (fitted.posterior_kind, fitted.posterior_note) == ("noise-aware", "")
-    assert {name: draws.shape for name, draws in fitted.draws.items()} == {"intercept": (50,), "weights": (50, 30)}
+    assert {name: draws.shape for name, draws in fitted.draws.items()} == {
+        "intercept": (50,),
+        "weights": (50, 30),
+    }
     assert {name: draws.shape for name, draws in fitted.variational_draws.items()} == {
         "intercept": (50,),
         "weights": (50, 30),
@@ -48,7 +51,11 @@ def test_a_regression_has_intervals_that_count_the_noise(fitted):
             marks=pytest.mark.thorough,
         ),
         ({"clipping": "automatic"}, 'clipping "automatic" changes every gradient'),
-        pytest.param({"iterations": 12}, "it takes 10 steps after the first three tenths", marks=pytest.mark.thorough),
+        pytest.param(
+            {"iterations": 12},
+            "it takes 10 steps after the first three tenths",
+            marks=pytest.mark.thorough,
+        ),
     ],
 )
 def test_other_fits_say_why_they_have_the_guides(changes, note):
@@ -102,7 +109,9 @@ def test_functions_of_latents_are_those_of_the_same_draw():
 
 @pytest.mark.thorough
 def test_a_mixture_keeps_the_guides_posterior():
-    found = wb.fit(wb.models.get("gmm", num_components=2), wb.data.mixture(500), **grouped(SETTINGS))
+    found = wb.fit(
+        wb.models.get("gmm", num_components=2), wb.data.mixture(500), **grouped(SETTINGS)
+    )
     assert found.posterior_kind == "variational"
     assert "the likelihood is a mixture" in found.posterior_note
 
@@ -128,10 +137,14 @@ def test_a_saved_result_keeps_both(fitted, tmp_path):
 
 @pytest.mark.thorough
 def test_a_fit_of_a_sweep_has_the_same_as_a_single_one(fitted):
-    found = wb.sweep("logistic", "breast_cancer", epsilons=[2.0, 4.0], iterations=[60], seeds=[4]).fit(0)
+    found = wb.sweep(
+        "logistic", "breast_cancer", epsilons=[2.0, 4.0], iterations=[60], seeds=[4]
+    ).fit(0)
     assert found.posterior_kind == "noise-aware"
     single = wb.fit("logistic", "breast_cancer", epsilon=2.0, iterations=60, seed=4)
-    np.testing.assert_allclose(found.draws["weights"].std(0), single.draws["weights"].std(0), rtol=0.25)
+    np.testing.assert_allclose(
+        found.draws["weights"].std(0), single.draws["weights"].std(0), rtol=0.25
+    )
     np.testing.assert_allclose(found.params["weights_loc"], single.params["weights_loc"], atol=1e-4)
 
 
@@ -152,12 +165,14 @@ def test_another_guide_and_a_model_of_ones_own_have_it_too():
     assert wb.fit(model, "breast_cancer", **grouped(SETTINGS)).posterior_kind == "noise-aware"
 
 
-# ---- whether the intervals hold what they should -----------------------------------------------------------------------
+# ---- whether the intervals hold what they should -------------------------------------------------
 
 
 def intervals_of(results):
     """(low, high) of 90 % intervals of weights and intercept, [fits, quantities], and the means."""
-    draws = [np.column_stack([found.draws["weights"], found.draws["intercept"]]) for found in results]
+    draws = [
+        np.column_stack([found.draws["weights"], found.draws["intercept"]]) for found in results
+    ]
     low, high = np.quantile(draws, [0.05, 0.95], axis=1)
     return low, high, np.mean(draws, axis=1)
 
@@ -166,12 +181,18 @@ def without_privacy(data, prior_scale):
     """The most probable weights and intercept by scikit-learn."""
     x, y = data.train
     columns = np.column_stack([x, np.ones(len(y))])
-    return LogisticRegression(C=prior_scale**2, fit_intercept=False, max_iter=10_000).fit(columns, y).coef_[0]
+    return (
+        LogisticRegression(C=prior_scale**2, fit_intercept=False, max_iter=10_000)
+        .fit(columns, y)
+        .coef_[0]
+    )
 
 
 @pytest.mark.statistical
 def test_intervals_of_columns_that_are_alike_hold_the_answer_without_privacy():
-    """The guide's hold it in .13 of cases, those of the exact posterior in all: its standard deviations are 3 to 4."""
+    """The guide's hold it in .13 of cases, those of the exact posterior in all: its standard
+    deviations are 3 to 4.
+    """
     data = wb.data.load("breast_cancer")
     results = [wb.fit("logistic", data, epsilon=1.0, seed=seed) for seed in range(12)]
     low, high, _ = intervals_of(results)

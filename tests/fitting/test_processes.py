@@ -1,4 +1,6 @@
-"""Fits whose steps several processes take together. Each is a process of its own, which XLA's collectives connect."""
+"""Fits whose steps several processes take together. Each is a process of its own, which XLA's
+collectives connect.
+"""
 
 import json
 import os
@@ -25,9 +27,22 @@ def started(place, count, port, parts, devices):
     environment["XLA_FLAGS"] = f"--xla_force_host_platform_device_count={devices}"
     for name in [name for name in environment if name.startswith("PYTEST_")]:
         del environment[name]
-    command = [sys.executable, "-W", "error", "-W", "ignore:Error reading persistent", str(PROGRAM), str(place), str(count)]
+    command = [
+        sys.executable,
+        "-W",
+        "error",
+        "-W",
+        "ignore:Error reading persistent",
+        str(PROGRAM),
+        str(place),
+        str(count),
+    ]
     return subprocess.Popen(
-        [*command, str(port), *parts], env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        [*command, str(port), *parts],
+        env=environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
     )
 
 
@@ -63,8 +78,12 @@ def test_two_processes_take_the_steps_of_two_devices_and_others_are_refused():
     assert [each["seeded"] for each in of_two] == [alone["seeded"]] * 2  # bit for bit
     for each in of_two:
         for name, message in each["refused"].items():
-            assert message == f"ArgumentError: processes=2: process 1 has another {name} than process 0."
-    # the two, and the one in a process, which repeats them exactly; nothing was reserved for what was refused
+            assert (
+                message
+                == f"ArgumentError: processes=2: process 1 has another {name} than process 0."
+            )
+    # the two, and the one in a process, which repeats them exactly; nothing was reserved for what
+    # was refused
     spends = Ledger().spends()
     assert [(spend.status, spend.taken) for spend in spends] == [("settled", 40)] * 2
 
@@ -75,10 +94,19 @@ def test_processes_share_a_secret_key_that_is_new_for_each_fit_and_any_of_them_c
     of_all = [each["secret"] for each in answers(together("secret", count=count))]
     assert of_all[1:] == of_all[:1] * (count - 1)
     first, second, stopped = of_all[0]
-    assert (first["status"], second["status"], stopped["status"], stopped["step"]) == ("done", "done", "cancelled", 0)
+    assert (first["status"], second["status"], stopped["status"], stopped["step"]) == (
+        "done",
+        "done",
+        "cancelled",
+        0,
+    )
     assert len({each["key"] for each in of_all[0]}) == 3
     assert len({each["params"] for each in of_all[0]}) == 3
-    assert [(spend.status, spend.taken) for spend in Ledger().spends()] == [("settled", 40), ("settled", 40), ("settled", 0)]
+    assert [(spend.status, spend.taken) for spend in Ledger().spends()] == [
+        ("settled", 40),
+        ("settled", 40),
+        ("settled", 0),
+    ]
 
 
 @pytest.mark.thorough
@@ -89,26 +117,48 @@ def test_of_a_file_each_process_reads_its_part_and_all_have_the_same(tmp_path, m
     frame = pd.DataFrame({"dose": rng.random(200), "ill": rng.random(200) < 0.5})
     for name in ("same", "other"):
         frame.to_parquet("t.parquet")
-        wb.data.pack("t.parquet", f"{name}.wbr", target="ill", bounds=(0, 1), block_size=128, evaluation_fraction=0.2)
+        wb.data.pack(
+            "t.parquet",
+            f"{name}.wbr",
+            target="ill",
+            bounds=(0, 1),
+            block_size=128,
+            evaluation_fraction=0.2,
+        )
         frame["dose"] = frame["dose"].where(frame.index != 7, 0.5)
-    *of_two, alone = (each["at_rest"] for each in answers([*together("at_rest"), started(0, 1, 0, ["at_rest"], 2)]))
+    *of_two, alone = (
+        each["at_rest"]
+        for each in answers([*together("at_rest"), started(0, 1, 0, ["at_rest"], 2)])
+    )
     assert of_two[0]["params"] == of_two[1]["params"] == alone["params"]
     first, other = (set(map(tuple, each["read"])) for each in of_two)
     assert len(first) == len(other) == 1  # of both arrays the same blocks
     assert first | other == set(map(tuple, alone["read"]))
     for each in of_two:
-        assert each["other"] == "ArgumentError: processes=2: process 1 has another data set than process 0."
+        assert (
+            each["other"]
+            == "ArgumentError: processes=2: process 1 has another data set than process 0."
+        )
 
 
 @pytest.mark.thorough
 def test_what_is_refused_before_a_step():
     first, other = (each["more_refused"] for each in answers(together("more_refused")))
     for name in ("version of Python or of a package", "precision"):
-        assert first[name] == other[name] == f"ArgumentError: processes=2: process 1 has another {name} than process 0."
+        assert (
+            first[name]
+            == other[name]
+            == f"ArgumentError: processes=2: process 1 has another {name} than process 0."
+        )
     assert first["cap"].startswith("CapError: ")
-    assert other["cap"] == f"ProcessError: process 0 ended the fit: {first['cap'].removeprefix('CapError: ')}"
+    assert (
+        other["cap"]
+        == f"ProcessError: process 0 ended the fit: {first['cap'].removeprefix('CapError: ')}"
+    )
     assert first["no devices"] == other["no devices"]
-    assert first["no devices"].startswith("ArgumentError: devices=None: must be given with 2 processes")
+    assert first["no devices"].startswith(
+        "ArgumentError: devices=None: must be given with 2 processes"
+    )
     assert first["some devices"] == other["some devices"]
     assert "does not say which of 2 processes" in first["some devices"]
     assert Ledger().spends() == []

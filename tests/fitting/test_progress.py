@@ -61,7 +61,11 @@ def in_a_kernel(monkeypatch, notebook):
 
 
 def fit(data="breast_cancer", **settings):
-    return wb.fit("logistic", data, **grouped({"epsilon": 1.0, "iterations": 100, "checkpoint": False, **settings}))
+    return wb.fit(
+        "logistic",
+        data,
+        **grouped({"epsilon": 1.0, "iterations": 100, "checkpoint": False, **settings}),
+    )
 
 
 @pytest.mark.parametrize(
@@ -131,13 +135,15 @@ def line_of(prepared, **facts):
 def test_a_running_fit_says_how_far_it_is(prepared, notebook):
     line, now = line_of(prepared)
     line.begin()
-    for place, snapshot in enumerate([running(0, 1.0), running(400, 3.0, metrics={"elbo": -0.31234, "auc": 0.9})], start=1):
+    for place, snapshot in enumerate(
+        [running(0, 1.0), running(400, 3.0, metrics={"elbo": -0.31234, "auc": 0.9})], start=1
+    ):
         now[0] = float(place)
         line.update(snapshot)
     assert notebook.lines[1:] == [
         "logistic on breast_cancer · step 0 of 800 · epsilon spent: at most 0.708 of 1",
-        "logistic on breast_cancer · step 400 of 800 · 2 s left · epsilon spent: at most 0.708 of 1 · "
-        f"ELBO {MINUS}0.312 (public data)",
+        "logistic on breast_cancer · step 400 of 800 · 2 s left · epsilon spent: at most 0.708 "
+        f"of 1 · ELBO {MINUS}0.312 (public data)",
     ]
     html = notebook.shown[-1]["text/html"]
     assert html.count("<div") == 1
@@ -162,7 +168,9 @@ def test_private_metrics_are_shown_only_on_request_and_with_their_label(private_
     assert last.endswith("(outside the guarantee)")
 
 
-def test_metrics_that_a_fit_may_not_show_are_not_shown_whoever_computed_them(private_data, notebook):
+def test_metrics_that_a_fit_may_not_show_are_not_shown_whoever_computed_them(
+    private_data, notebook
+):
     prepared = fits.prepare("logistic", private_data, epsilon=1.0, iterations=800)
     line, now = line_of(prepared)
     now[0] = 1.0
@@ -203,7 +211,9 @@ def test_a_frontend_that_fails_does_not_disturb_the_fit(in_a_kernel, monkeypatch
     def broken(*arguments, **options):
         raise OSError("the frontend is gone")
 
-    monkeypatch.setattr(*((IPython.display, "display") if fails == "first" else (in_a_kernel, "update")), broken)
+    monkeypatch.setattr(
+        *((IPython.display, "display") if fails == "first" else (in_a_kernel, "update")), broken
+    )
     assert fit().status == "done"
     assert capsys.readouterr() == ("", "")
 
@@ -219,7 +229,9 @@ def test_names_and_metrics_of_the_user_are_escaped(notebook):
     line.begin()
     now[0] = 1.0
     line.update(running(1, 1.0))
-    line.end(types.SimpleNamespace(status="done", guarantee=guarantee, seconds=3700.0, metrics=metrics))
+    line.end(
+        types.SimpleNamespace(status="done", guarantee=guarantee, seconds=3700.0, metrics=metrics)
+    )
     assert len(notebook.shown) == 3
     assert "in 1 h 01 min" in notebook.lines[-1]
     for each in notebook.shown:

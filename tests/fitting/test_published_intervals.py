@@ -1,7 +1,7 @@
 """Intervals of whole fits hold the right answer about as often as they say.
 
-In thirty columns that resemble each other, where the noise moves everything; and in tables so large that a small C would be
-the only error.
+In thirty columns that resemble each other, where the noise moves everything; and in tables so large
+that a small C would be the only error.
 """
 
 import jax
@@ -13,7 +13,11 @@ from numpyro.infer import MCMC, NUTS
 import workbench as wb
 
 FITS = 12
-pytestmark = [pytest.mark.statistical, pytest.mark.thorough, pytest.mark.filterwarnings("ignore:.*counted separately")]
+pytestmark = [
+    pytest.mark.statistical,
+    pytest.mark.thorough,
+    pytest.mark.filterwarnings("ignore:.*counted separately"),
+]
 
 
 def interval_of(result):
@@ -21,15 +25,21 @@ def interval_of(result):
     assert result.posterior_kind == "noise-aware", result.posterior_note
     posterior = result.posterior.posterior
     weights = np.asarray(posterior["weights"])
-    draws = np.column_stack([weights.reshape(-1, weights.shape[-1]), np.ravel(posterior["intercept"])])
+    draws = np.column_stack(
+        [weights.reshape(-1, weights.shape[-1]), np.ravel(posterior["intercept"])]
+    )
     return *np.quantile(draws, [0.05, 0.95], axis=0), draws.mean(0)
 
 
 def test_of_thirty_columns_that_resemble_each_other():
     """They hold the mean of the posterior without privacy."""
     data = wb.data.load("breast_cancer")
-    chain = MCMC(NUTS(wb.models.get("logistic").model, target_accept_prob=0.9), num_warmup=500, num_samples=1000,
-                 progress_bar=False)  # fmt: skip
+    chain = MCMC(
+        NUTS(wb.models.get("logistic").model, target_accept_prob=0.9),
+        num_warmup=500,
+        num_samples=1000,
+        progress_bar=False,
+    )
     chain.run(jax.random.key(0), *data.train[:2])
     drawn = chain.get_samples()
     answer = np.column_stack([drawn["weights"], drawn["intercept"]]).mean(0)
@@ -47,7 +57,9 @@ def test_of_a_hundred_thousand_rows_with_large_weights():
         random = np.random.default_rng(seed)
         x = random.uniform(-1, 1, (100_000, 4))
         probability = 1 / (1 + np.exp(-x @ truth[:4] - truth[4]))
-        frame = pd.DataFrame(x, columns=list("abcd")).assign(y=(random.random(len(x)) < probability).astype(int))
+        frame = pd.DataFrame(x, columns=list("abcd")).assign(
+            y=(random.random(len(x)) < probability).astype(int)
+        )
         data = wb.data.from_frame(frame, target="y", bounds=dict.fromkeys("abcd", (-1.0, 1.0)))
         low, high, mean = interval_of(wb.fit("logistic", data, epsilon=1.0, delta=1e-6, seed=seed))
         held.append((low <= truth) & (truth <= high))

@@ -1,4 +1,6 @@
-"""Fits and ledger writes that are killed: no spend is lost or counted twice; what goes on ends as if nothing had been."""
+"""Fits and ledger writes that are killed: no spend is lost or counted twice; what goes on ends as
+if nothing had been.
+"""
 
 import json
 import os
@@ -18,8 +20,11 @@ def environment(state):
 def killed(count, seed, state):
     done = subprocess.run(
         [sys.executable, HERE / "killed_fits.py", str(count), str(seed)],
-        env=environment(state), capture_output=True, text=True, timeout=150 + 30 * count,
-    )  # fmt: skip
+        env=environment(state),
+        capture_output=True,
+        text=True,
+        timeout=150 + 30 * count,
+    )
     assert done.returncode == 0, done.stderr[-3000:]
     return json.loads(done.stdout)
 
@@ -38,8 +43,10 @@ def test_fits_killed_at_fifty_moments_end_as_if_nothing_had_been(tmp_path):
 def test_ledger_writes_killed_at_fifty_moments_lose_nothing(tmp_path):
     done = subprocess.run(
         [sys.executable, HERE / "killed_writers.py", tmp_path / "ledger.sqlite", "50", "1"],
-        capture_output=True, text=True, timeout=300,
-    )  # fmt: skip
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
     assert done.returncode == 0, done.stderr[-3000:]
     report = json.loads(done.stdout)
     assert report["fits"] > 50

@@ -28,7 +28,14 @@ from workbench.ledger.reservation import LedgerWarning, id_of
 from workbench.sweeps import sweeping
 from workbench.sweeps.request import LISTS
 
-SETTINGS = {"epsilon": 1.0, "delta": 1e-4, "iterations": 600, "sampling_rate": 0.2, "clip": 1.0, "seed": 3}
+SETTINGS = {
+    "epsilon": 1.0,
+    "delta": 1e-4,
+    "iterations": 600,
+    "sampling_rate": 0.2,
+    "clip": 1.0,
+    "seed": 3,
+}
 WHOLE = {}
 
 
@@ -38,7 +45,8 @@ def state(monkeypatch, tmp_path):
     folder = tmp_path / "state"
     folder.mkdir()
     if key_file().exists():
-        shutil.copy(key_file(), folder)  # fingerprints that were computed before stay what they were
+        # fingerprints that were computed before stay what they were
+        shutil.copy(key_file(), folder)
     monkeypatch.setenv("WORKBENCH_STATE", str(folder))
     return folder
 
@@ -83,12 +91,15 @@ def whole(private_data, kind):
     return WHOLE[kind]
 
 
-# --- spends ----------------------------------------------------------------------------------------------------------------
+# --- spends ---------------------------------------------------------------------------------------
 
 
 def test_a_private_fit_is_entered_before_its_first_step(private_data, state):
     seen = []
-    result = fit(private_data, on_snapshot=lambda snapshot: seen.append((snapshot.step, Ledger().spends()[0])))
+    result = fit(
+        private_data,
+        on_snapshot=lambda snapshot: seen.append((snapshot.step, Ledger().spends()[0])),
+    )
     first, spend = seen[0]
     assert (first, spend.status, spend.planned, spend.reached) == (0, "reserved", 600, 0)
     for step, spend in seen[:-1]:
@@ -150,7 +161,11 @@ def test_an_end_that_cannot_be_written_counts_whole_and_is_said(private_data, st
     monkeypatch.setattr(Ledger, "settle", refused)
     steps = [0]
     with pytest.warns(LedgerWarning, match="stays reserved, so all its planned steps count"):
-        result = fit(private_data, on_snapshot=lambda snapshot: steps.append(snapshot.step), stop=lambda: steps[-1] >= 100)
+        result = fit(
+            private_data,
+            on_snapshot=lambda snapshot: steps.append(snapshot.step),
+            stop=lambda: steps[-1] >= 100,
+        )
     assert "the disk is full" in result.message
     assert Ledger().spends()[0].counted == 600
 
@@ -187,7 +202,7 @@ def test_where_a_result_is_saved_is_noted(private_data, state, tmp_path):
     assert wb.load(tmp_path / "run").spend == result.spend
 
 
-# --- sweeps ----------------------------------------------------------------------------------------------------------------
+# --- sweeps ---------------------------------------------------------------------------------------
 
 
 def sweep(data, **changes):
@@ -195,7 +210,14 @@ def sweep(data, **changes):
         "logistic",
         data,
         **grouped(
-            {"epsilons": [0.5, 1.0], "iterations": 60, "delta": 1e-4, "accept_total_epsilon": 5.0, **changes}, direct=LISTS
+            {
+                "epsilons": [0.5, 1.0],
+                "iterations": 60,
+                "delta": 1e-4,
+                "accept_total_epsilon": 5.0,
+                **changes,
+            },
+            direct=LISTS,
         ),
     )
 
@@ -208,8 +230,13 @@ def test_the_fits_of_a_sweep_are_entered_together(private_data, state, tmp_path)
     sweep(private_data, store=store)  # nothing is left to be done
     assert len(Ledger().spends()) == 2
     more = {"epsilons": [0.5, 1.0, 2.0], "iterations": 60, "delta": 1e-4}
-    prepared = sweeping.prepare("logistic", private_data, store=store, **grouped(more, direct=LISTS))
-    assert "Together with other fits of these records in the ledger: All 3 fits together" in prepared.statement()
+    prepared = sweeping.prepare(
+        "logistic", private_data, store=store, **grouped(more, direct=LISTS)
+    )
+    assert (
+        "Together with other fits of these records in the ledger: All 3 fits together"
+        in prepared.statement()
+    )
 
 
 def test_a_sweep_above_the_cap_is_refused_whole(private_data, state):
@@ -234,7 +261,7 @@ def test_a_sweep_stopped_at_once_enters_nothing(private_data, state):
     assert Ledger().spends() == []
 
 
-# --- checkpoints -----------------------------------------------------------------------------------------------------------
+# --- checkpoints ----------------------------------------------------------------------------------
 
 
 @pytest.mark.whole_fit
@@ -286,7 +313,9 @@ def test_a_finished_fit_leaves_its_release_and_no_key(private_data, state, whole
 
 
 @pytest.mark.thorough
-def test_a_fit_that_finished_and_could_not_say_so_is_settled_by_its_result(private_data, state, monkeypatch):
+def test_a_fit_that_finished_and_could_not_say_so_is_settled_by_its_result(
+    private_data, state, monkeypatch
+):
     prepared = fits.prepare("logistic", private_data, **SETTINGS)
     with monkeypatch.context() as patched:
         patched.setattr(Ledger, "settle", lambda *_: None)
@@ -311,13 +340,17 @@ def test_the_owner_alone_may_read_them(private_data, state):
 
 
 def test_a_checkpoint_is_resumed_with_no_other_records(private_data, state):
-    """Its noise would be added to other sums, and the difference of both would show what it hides."""
+    """Its noise would be added to other sums, and the difference of both would show what
+    it hides.
+    """
     _, folder = stopped(private_data)
     x, y = private_data.train
     changed = x.copy()
     changed[0, 0] += 0.01
     for other in (dataclasses.replace(private_data, train=(changed, y)), private_data.subset(150)):
-        with pytest.raises(ArgumentError, match=r"path=.* other records, to which the same noise must not be added"):
+        with pytest.raises(
+            ArgumentError, match=r"path=.* other records, to which the same noise must not be added"
+        ):
             wb.resume(folder, data=other)
     assert len(Ledger().spends()) == 1
 
@@ -328,17 +361,23 @@ def test_a_checkpoint_is_resumed_with_no_other_reference_level(state):
     random = np.random.default_rng(0)
     frame = pd.DataFrame({"ward": random.choice(["a", "b"], 200), "y": random.integers(0, 2, 200)})
     first, second = (
-        wb.data.from_frame(frame, target="y", schema={"ward": wb.data.Categorical(["a", "b"], reference=level)})
+        wb.data.from_frame(
+            frame, target="y", schema={"ward": wb.data.Categorical(["a", "b"], reference=level)}
+        )
         for level in "ab"
     )
     _, folder = stopped(first)
-    with pytest.raises(ArgumentError, match=r"path=.* other records, to which the same noise must not be added"):
+    with pytest.raises(
+        ArgumentError, match=r"path=.* other records, to which the same noise must not be added"
+    ):
         wb.resume(folder, data=second)
     wb.resume(folder, data=first)
 
 
 def rewritten(folder, *, sealed=True, settings=None, **changes):
-    """The newest checkpoint with other facts, written as a fit would have written them, or by somebody else."""
+    """The newest checkpoint with other facts, written as a fit would have written them, or by
+    somebody else.
+    """
     path = checkpoints.newest(folder).path
     with np.load(path) as file:
         arrays = dict(file)
@@ -355,7 +394,14 @@ def rewritten(folder, *, sealed=True, settings=None, **changes):
 @pytest.mark.parametrize(
     "change",
     some_of(
-        [{"learning_rate": 0.1}, {"clip": 2.0}, {"epsilon": 2.0}, {"iterations": 601}, {"sampling_rate": 0.3}, {"seed": 4}],
+        [
+            {"learning_rate": 0.1},
+            {"clip": 2.0},
+            {"epsilon": 2.0},
+            {"iterations": 601},
+            {"sampling_rate": 0.3},
+            {"seed": 4},
+        ],
         6,
     ),
     ids=lambda change: next(iter(change)),
@@ -363,7 +409,9 @@ def rewritten(folder, *, sealed=True, settings=None, **changes):
 def test_a_checkpoint_of_another_plan_is_refused(private_data, state, change):
     _, folder = stopped(private_data, after=20)
     rewritten(folder, settings=change)
-    with pytest.raises(ArgumentError, match=r"path=.* another plan, version, model or kind of machine"):
+    with pytest.raises(
+        ArgumentError, match=r"path=.* another plan, version, model or kind of machine"
+    ):
         wb.resume(folder, data=private_data)
 
 
@@ -387,7 +435,9 @@ def test_steps_that_may_have_been_seen_are_repeated_on_processors_that_repeat_ex
     monkeypatch.setattr(run_log, "repeats_exactly", lambda device: False)
     resuming.prepare(folder, data=private_data)  # nothing was taken after it was stopped
     rewritten(folder, reached=300)
-    with pytest.raises(ArgumentError, match=r"interrupted on .* may not repeat steps to the last bit"):
+    with pytest.raises(
+        ArgumentError, match=r"interrupted on .* may not repeat steps to the last bit"
+    ):
         wb.resume(folder, data=private_data)
 
 
@@ -409,7 +459,9 @@ def test_what_cannot_be_resumed_is_said(private_data, state, tmp_path):
     with pytest.raises(ArgumentError, match="holds no saved state"):
         wb.resume(tmp_path)
     _, folder = stopped(private_data, after=20)
-    with pytest.raises(ArgumentError, match="data=None: checkpoints do not contain the records of 'clinic'"):
+    with pytest.raises(
+        ArgumentError, match="data=None: checkpoints do not contain the records of 'clinic'"
+    ):
         wb.resume(folder)
 
 
@@ -503,27 +555,38 @@ DIGESTED = [
 @pytest.mark.integration
 @pytest.mark.parametrize(("name", "data"), DIGESTED)
 def test_a_fits_digest_is_the_same_in_another_process(name, data, state):
-    """Or nothing could be resumed: programs are traced anew, in whatever order Python hashes, after other work or none."""
+    """Or nothing could be resumed: programs are traced anew, in whatever order Python hashes, after
+    other work or none.
+    """
     import subprocess
     import sys
 
     script = (
-        "import sys, workbench as wb\n"
-        "fit = wb.prepare(sys.argv[1], sys.argv[2], epsilon=1.0, iterations=50, sampling_rate=0.1, checkpoint=False)\n"
-        "print(fit._digest(to_run=False))"
+        "import sys, workbench as wb\nfit = wb.prepare(sys.argv[1], sys.argv[2], epsilon=1.0, "
+        "iterations=50, sampling_rate=0.1, checkpoint=False)\nprint(fit._digest(to_run=False))"
     )
     found = {
         subprocess.run(
             [sys.executable, "-c", script, name, data],
-            capture_output=True, text=True, check=True, env={**os.environ, "PYTHONHASHSEED": seed},
+            capture_output=True,
+            text=True,
+            check=True,
+            env={**os.environ, "PYTHONHASHSEED": seed},
         ).stdout
         for seed in ("1", "2")
-    }  # fmt: skip
-    here = wb.prepare(name, data, epsilon=1.0, iterations=50, sampling_rate=0.1, execution=wb.Execution(checkpoint=False))
+    }
+    here = wb.prepare(
+        name,
+        data,
+        epsilon=1.0,
+        iterations=50,
+        sampling_rate=0.1,
+        execution=wb.Execution(checkpoint=False),
+    )
     assert found == {f"{here._digest(to_run=False)}\n"}
 
 
-# --- what is written -------------------------------------------------------------------------------------------------------
+# --- what is written ------------------------------------------------------------------------------
 
 
 @pytest.mark.whole_fit
@@ -532,8 +595,15 @@ def test_no_private_value_is_in_any_file(private_data, state, planted, often):
     forms = set()
     for value in (*planted, np.float32(planted[0])):
         for kind in (np.float64, np.float32, np.float16):
-            forms |= {kind(value).tobytes(), kind(value).byteswap().tobytes()} if kind is not np.float16 else set()
-        forms |= {text.encode() for text in (repr(float(value)), f"{float(value):.6f}", f"{float(value):.4f}")}
+            forms |= (
+                {kind(value).tobytes(), kind(value).byteswap().tobytes()}
+                if kind is not np.float16
+                else set()
+            )
+        forms |= {
+            text.encode()
+            for text in (repr(float(value)), f"{float(value):.6f}", f"{float(value):.4f}")
+        }
     forms.add(f"{planted[0]:.3f}".encode())
     stopped(private_data)
     fit(private_data)

@@ -1,4 +1,6 @@
-"""Fits that protect persons with several rows: what they promise, and that each way of running them takes the same steps."""
+"""Fits that protect persons with several rows: what they promise, and that each way of running them
+takes the same steps.
+"""
 
 import dataclasses
 import functools
@@ -21,7 +23,14 @@ from workbench.ledger.budget import CapError
 from workbench.ledger.ledger import Ledger
 from workbench.sweeps.request import LISTS
 
-SETTINGS = {"epsilon": 2.0, "delta": 1e-4, "iterations": 60, "sampling_rate": 0.2, "clip": 2.0, "seed": 3}
+SETTINGS = {
+    "epsilon": 2.0,
+    "delta": 1e-4,
+    "iterations": 60,
+    "sampling_rate": 0.2,
+    "clip": 2.0,
+    "seed": 3,
+}
 BOUNDS = {"target": "ill", "bounds": (-1, 1)}
 
 
@@ -35,7 +44,9 @@ def visits():
 
 
 def patients(**changes):
-    return wb.data.from_frame(visits(), **{"unit_id": "patient_id", "max_rows": 5, **BOUNDS, **changes})
+    return wb.data.from_frame(
+        visits(), **{"unit_id": "patient_id", "max_rows": 5, **BOUNDS, **changes}
+    )
 
 
 def rows():
@@ -54,9 +65,15 @@ def fitted(request):
 
 def test_the_promise_is_to_patients(fitted):
     promised = fitted.guarantee
-    assert (promised.unit, promised.max_rows, promised.num_records) == ("patient", 5, patients().num_train)
+    assert (promised.unit, promised.max_rows, promised.num_records) == (
+        "patient",
+        5,
+        patients().num_train,
+    )
     assert promised.headline().startswith("For each patient: ")
-    assert "gradients per patient, of up to 5 rows together, clipped to norm 2" in promised.statement()
+    assert (
+        "gradients per patient, of up to 5 rows together, clipped to norm 2" in promised.statement()
+    )
     assert "a patient with all rows is the privacy unit" in " ".join(fitted.data["declarations"])
     assert "Here, a record is one patient with all rows." in promised.statement()
     assert type(promised).from_dict(promised.to_dict()) == promised
@@ -72,7 +89,9 @@ def test_other_samplers_draw_patients_too(sampler):
 
 @pytest.mark.thorough
 def test_one_row_each_is_what_it_was():
-    """Where every patient has one row, the steps are those of rows, up to the order in which they lie."""
+    """Where every patient has one row, the steps are those of rows, up to the order in which they
+    lie.
+    """
     frame = visits().drop_duplicates("patient_id")
     second = frame.iloc[:1]
     twice = pd.concat([frame, second], ignore_index=True)  # or the column would say nothing
@@ -97,9 +116,17 @@ def test_a_stopped_fit_ends_where_it_would_have_ended(fitted):
 
 @pytest.mark.thorough
 def test_lanes_of_a_sweep_are_fits():
-    settings = {"delta": SETTINGS["delta"], "iterations": 60, "sampling_rates": 0.2, "clips": 2.0, "baselines": ()}
+    settings = {
+        "delta": SETTINGS["delta"],
+        "iterations": 60,
+        "sampling_rates": 0.2,
+        "clips": 2.0,
+        "baselines": (),
+    }
     public = dataclasses.replace(patients(), is_public=True)
-    swept = wb.sweep("logistic", public, epsilons=[1, 2], seeds=[3], **grouped(settings, direct=LISTS))
+    swept = wb.sweep(
+        "logistic", public, epsilons=[1, 2], seeds=[3], **grouped(settings, direct=LISTS)
+    )
     for epsilon in (1.0, 2.0):
         (number,) = swept.numbers(epsilon=epsilon)
         alone = fit(patients(), epsilon=epsilon)
@@ -118,7 +145,9 @@ def test_units_that_differ_have_no_common_total(tmp_path):
     row_level, by_patient = rows(), patients()
     fit(row_level, ledger=book)
     fit(by_patient, ledger=book, seed=4)
-    status = book.budget_status(by_patient.name) if len(book.datasets()) == 1 else book.budget_status(2)
+    status = (
+        book.budget_status(by_patient.name) if len(book.datasets()) == 1 else book.budget_status(2)
+    )
     assert status.units == ("row", "patient")
     assert status.total.epsilon == np.inf
     assert [each.epsilon < 3 for each in status.totals] == [True, True]
@@ -126,7 +155,9 @@ def test_units_that_differ_have_no_common_total(tmp_path):
     assert "under adding or removing any one patient" in status.statement()
     assert "under adding or removing any one row" in status.statement()
     book.set_cap(2, 10.0, 1e-4, why="a test")
-    with pytest.raises(CapError, match="unit_id='patient': cannot be counted under one cap") as caught:
+    with pytest.raises(
+        CapError, match="unit_id='patient': cannot be counted under one cap"
+    ) as caught:
         fit(by_patient, ledger=book, seed=5)
     assert caught.value.code == "cap unit"
     assert fit(by_patient, ledger=book, seed=5, over_cap="the patients agreed").status == "done"
@@ -135,21 +166,29 @@ def test_units_that_differ_have_no_common_total(tmp_path):
 @pytest.mark.thorough
 def test_fingerprints_tell_units_apart():
     data = (rows(), patients(), patients(max_rows=4), patients(unit_mean=True))
-    fingerprints = {fits.prepare("logistic", each, ledger=False, **SETTINGS).spec.fingerprint for each in data}
+    fingerprints = {
+        fits.prepare("logistic", each, ledger=False, **SETTINGS).spec.fingerprint for each in data
+    }
     assert len(fingerprints) == 4
 
 
 @pytest.mark.thorough
 def test_a_saved_result_keeps_its_unit(fitted, tmp_path):
     fitted.save(tmp_path / "result")
-    again = wb.load(tmp_path / "result") if hasattr(wb, "load") else wb.results.load(tmp_path / "result")
+    again = (
+        wb.load(tmp_path / "result")
+        if hasattr(wb, "load")
+        else wb.results.load(tmp_path / "result")
+    )
     assert again.guarantee.max_rows == 5
     assert "patient" in again.guarantee.headline()
 
 
 @pytest.mark.parametrize("sampler", ["poisson", "without_replacement"])
 def test_units_that_may_be_replaced_keep_their_places(sampler):
-    spec = fits.prepare("logistic", patients(), ledger=False, **SETTINGS, privacy=wb.Privacy(sampler=sampler)).spec
+    spec = fits.prepare(
+        "logistic", patients(), ledger=False, **SETTINGS, privacy=wb.Privacy(sampler=sampler)
+    ).spec
     expected = spec.data.units.index if sampler == "poisson" else spec.data.units.in_place
     assert all(np.array_equal(a, b) for a, b in zip(spec.records[-2:], expected, strict=True))
     assert spec.record_source.widths == ((5, 2, 1) if sampler == "poisson" else (5,))
@@ -162,14 +201,20 @@ def test_a_padded_data_set_is_refused_for_the_data_set_itself():
 
 def test_an_audit_refuses_units():
     with pytest.raises(ArgumentError, match="give max_rows without data"):
-        wb.audit("logistic", dataclasses.replace(patients(), is_public=True), parts=("sensitivity",))
+        wb.audit(
+            "logistic", dataclasses.replace(patients(), is_public=True), parts=("sensitivity",)
+        )
 
 
 @pytest.mark.thorough
 def test_clipping_grows_with_the_root_of_the_rows():
     one, several, mean = (
         fits.prepare("logistic", data, ledger=False, epsilon=1.0).privacy.clip
-        for data in (patients(max_rows=1), patients(max_rows=4), patients(max_rows=4, unit_mean=True))
+        for data in (
+            patients(max_rows=1),
+            patients(max_rows=4),
+            patients(max_rows=4, unit_mean=True),
+        )
     )
     assert several == pytest.approx(2 * one)
     assert mean == pytest.approx(one)
@@ -180,7 +225,7 @@ def test_subsets_are_refused_by_name():
         patients().subset(10)
 
 
-# --- a latent of each person --------------------------------------------------------------------------------------------
+# --- a latent of each person ----------------------------------------------------------------------
 
 
 def own_intercepts(x, present, y=None, num_records=None):
@@ -198,13 +243,24 @@ def own_intercepts_guide(x, present, y=None, num_records=None):
     for name, link in (("weights", dist.Normal), ("spread", dist.LogNormal)):
         shape = [x.shape[-1]] if name == "weights" else []
         loc = numpyro.param(f"{name}_loc", jnp.zeros(shape))
-        scale = numpyro.param(f"{name}_scale", 0.1 * jnp.ones(shape), constraint=dist.constraints.positive)
+        scale = numpyro.param(
+            f"{name}_scale", 0.1 * jnp.ones(shape), constraint=dist.constraints.positive
+        )
         numpyro.sample(name, link(loc, scale).to_event(len(shape)))
-    slopes, log_scale = numpyro.param("slopes", jnp.zeros(3)), numpyro.param("log_scale", jnp.zeros(2))
-    ones, rows = jnp.sum(present * y, axis=1, keepdims=True), jnp.sum(present, axis=1, keepdims=True)
+    slopes, log_scale = (
+        numpyro.param("slopes", jnp.zeros(3)),
+        numpyro.param("log_scale", jnp.zeros(2)),
+    )
+    ones, rows = (
+        jnp.sum(present * y, axis=1, keepdims=True),
+        jnp.sum(present, axis=1, keepdims=True),
+    )
     loc = (slopes[0] + slopes[1] * ones + slopes[2] * (rows - ones)) / jnp.sqrt(1 + rows)
     with numpyro.plate("people", num_records or len(x), subsample_size=len(x), dim=-2):
-        numpyro.sample("own", dist.Normal(loc, jnp.exp(log_scale[0] - jnp.exp(log_scale[1]) * jnp.log1p(rows) / 2)))
+        numpyro.sample(
+            "own",
+            dist.Normal(loc, jnp.exp(log_scale[0] - jnp.exp(log_scale[1]) * jnp.log1p(rows) / 2)),
+        )
 
 
 def of_people(spread, people=2000):
@@ -212,7 +268,13 @@ def of_people(spread, people=2000):
     ids = np.repeat(np.arange(people), rng.integers(3, 9, people))
     a = rng.uniform(-1, 1, len(ids))
     logits = 2 * a + rng.normal(0, spread, people)[ids]
-    frame = pd.DataFrame({"person": ids, "a": a, "ill": (rng.random(len(ids)) < 1 / (1 + np.exp(-logits))).astype(int)})
+    frame = pd.DataFrame(
+        {
+            "person": ids,
+            "a": a,
+            "ill": (rng.random(len(ids)) < 1 / (1 + np.exp(-logits))).astype(int),
+        }
+    )
     return wb.data.from_frame(frame, unit_id="person", max_rows=8, **BOUNDS)
 
 
@@ -241,21 +303,39 @@ def test_dpvi_protects_whole_persons():
     """Their arrays have an entry for each person; nothing but N and the shapes tells so."""
     data = patients()
     planned = {"epsilon": 2.0, "delta": 1e-4, "iterations": 60, "sampling_rate": 0.2, "clip": 2.0}
-    dpvi = wb.inference.DPVI(own_intercepts, own_intercepts_guide, numpyro.optim.Adam(0.05), **planned)
+    dpvi = wb.inference.DPVI(
+        own_intercepts, own_intercepts_guide, numpyro.optim.Adam(0.05), **planned
+    )
     state = dpvi.init(wb.noise.new_key(), *data.select(("x", "present", "y")).train)
     promised = dpvi.guarantee(state, unit="patient")
-    assert (promised.num_records, dpvi.private_step.sampler.num_records) == (data.num_train, data.num_train)
+    assert (promised.num_records, dpvi.private_step.sampler.num_records) == (
+        data.num_train,
+        data.num_train,
+    )
     assert dpvi.private_step.model.blank_record[0].shape == (5, 2)
 
 
 @pytest.mark.thorough
 def test_a_latent_of_each_person_is_learnt():
     """How far people differ, which rows alone cannot tell."""
-    model = wb.models.Model("own", "Own intercepts.", own_intercepts, own_intercepts_guide, arrays=("x", "present", "y"))
+    model = wb.models.Model(
+        "own", "Own intercepts.", own_intercepts, own_intercepts_guide, arrays=("x", "present", "y")
+    )
     found = {}
     for spread in (0.3, 2.0):
-        result = wb.fit(model, of_people(spread), epsilon=8.0, iterations=1500, learning_rate=0.03, ledger=False, seed=1)
+        result = wb.fit(
+            model,
+            of_people(spread),
+            epsilon=8.0,
+            iterations=1500,
+            learning_rate=0.03,
+            ledger=False,
+            seed=1,
+        )
         assert (result.guarantee.unit, result.guarantee.max_rows) == ("person", 8)
-        found[spread] = float(np.median(result.draws["spread"])), float(np.mean(result.draws["weights"]))
+        found[spread] = (
+            float(np.median(result.draws["spread"])),
+            float(np.mean(result.draws["weights"])),
+        )
     assert found[0.3][0] < 0.8 < 1.2 < found[2.0][0] < 3
     assert abs(found[2.0][1] - 2) < 0.5

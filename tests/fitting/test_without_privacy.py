@@ -1,4 +1,6 @@
-"""``private=False``: the same fit without clipping and noise, which nobody can take for a private one."""
+"""``private=False``: the same fit without clipping and noise, which nobody can take for a private
+one.
+"""
 
 import json
 import math
@@ -23,7 +25,11 @@ from workbench.widgets.workbench.result_panel import guarantee_card
 
 SCHEMA = {"x": (0, 1), "z": (-2, 2), "linear": (-6, 8), "logistic": bool, "poisson": (0, 40)}
 FAMILIES = {"linear": "gaussian", "logistic": "bernoulli", "poisson": "poisson"}
-OF_STATSMODELS = {"linear": None, "logistic": sm.families.Binomial(), "poisson": sm.families.Poisson()}
+OF_STATSMODELS = {
+    "linear": None,
+    "logistic": sm.families.Binomial(),
+    "poisson": sm.families.Poisson(),
+}
 
 
 def made(seed, count):
@@ -32,14 +38,24 @@ def made(seed, count):
     mean = 0.5 + x - 0.5 * z
     return pd.DataFrame(
         {
-            "x": x, "z": z, "linear": random.normal(mean, 0.8), "poisson": random.poisson(np.exp(mean)),
+            "x": x,
+            "z": z,
+            "linear": random.normal(mean, 0.8),
+            "poisson": random.poisson(np.exp(mean)),
             "logistic": random.uniform(size=count) < 1 / (1 + np.exp(-mean)),
         }
-    ).astype({"logistic": int})  # fmt: skip
+    ).astype({"logistic": int})
 
 
 def fitted(kind, frame, **options):
-    return wb.fit(f"{kind} ~ x + z", frame, family=FAMILIES[kind], schema=SCHEMA, private=False, **grouped(options))
+    return wb.fit(
+        f"{kind} ~ x + z",
+        frame,
+        family=FAMILIES[kind],
+        schema=SCHEMA,
+        private=False,
+        **grouped(options),
+    )
 
 
 @pytest.fixture(scope="module")
@@ -52,8 +68,11 @@ def test_estimates_and_their_errors_are_those_of_statsmodels(kind):
     frame = made(1, 800)
     table = fitted(kind, frame, seed=1).coefficients().loc[["intercept", "x", "z"]]
     expected = smf.glm(f"{kind} ~ x + z", frame, family=OF_STATSMODELS[kind]).fit()
-    # 1000 draws know a mean to 0.03 and a deviation to 0.023 of it; four of these, and the weak prior
-    np.testing.assert_allclose(table["mean"], expected.params, atol=0.15 * float(expected.bse.max()))
+    # 1000 draws know a mean to 0.03 and a deviation to 0.023 of it; four of these, and the weak
+    # prior
+    np.testing.assert_allclose(
+        table["mean"], expected.params, atol=0.15 * float(expected.bse.max())
+    )
     np.testing.assert_allclose(table["sd"], expected.bse, rtol=0.12)
 
 
@@ -65,7 +84,11 @@ def test_intervals_of_ninety_per_cent_hold_the_truth(kind):
     for seed in range(repetitions):
         table = fitted(kind, made(seed, 300), seed=seed, iterations=300).coefficients()
         table = table.loc[["intercept", "x", "z"]]
-        low, high = (table[name].to_numpy(float) for name in table.columns if re.search("%_(low|high)$", str(name)))
+        low, high = (
+            table[name].to_numpy(float)
+            for name in table.columns
+            if re.search("%_(low|high)$", str(name))
+        )
         held += int(np.sum((low <= truth) & (truth <= high)))
     low, high = stats.binom.interval(0.999, repetitions, 0.9)  # as if the three of a fit were one
     assert 3 * low <= held <= 3 * high
@@ -80,15 +103,24 @@ def test_it_says_everywhere_that_there_is_no_privacy(public):
     assert "differentially private" not in page
     assert "<title>logistic on breast_cancer, NO PRIVACY</title>" in page
     shown = [
-        guarantee.headline(), guarantee.statement(), repr(public), public._repr_html_(), public.interval_words, page,
-        public.posterior["posterior"].attrs["guarantee"], public.coefficients()._repr_html_(), str(public.coefficients()),
+        guarantee.headline(),
+        guarantee.statement(),
+        repr(public),
+        public._repr_html_(),
+        public.interval_words,
+        page,
+        public.posterior["posterior"].attrs["guarantee"],
+        public.coefficients()._repr_html_(),
+        str(public.coefficients()),
         guarantee_card(public, ()),
-    ]  # fmt: skip
+    ]
     for words in shown:
         assert "NO PRIVACY" in words
         assert not re.search(r"epsilon.{0,3} [0-9]", words)
     assert public.settings["private"] is False
-    assert [public.settings[name] for name in ("epsilon", "delta", "clip", "relation")] == [None] * 4
+    assert [public.settings[name] for name in ("epsilon", "delta", "clip", "relation")] == [
+        None
+    ] * 4
     assert "private=False" in code_of(public)
     assert "epsilon" not in code_of(public)
     assert "NO PRIVACY" in public.plot().axes[0].figure.get_suptitle() + "".join(
@@ -119,10 +151,17 @@ def test_its_records_are_labelled_by_whose_they_are(public):
 @pytest.mark.parametrize(
     "terms",
     [
-        {"epsilon": 1.0}, {"delta": 1e-5}, {"clip": 1.0}, {"clip": "auto"}, {"clipping": "automatic"}, {"over_cap": "why"},
-        {"relation": "add_or_remove_one"}, {"ledger": "own.sqlite"}, {"checkpoint": "folder"},
+        {"epsilon": 1.0},
+        {"delta": 1e-5},
+        {"clip": 1.0},
+        {"clip": "auto"},
+        {"clipping": "automatic"},
+        {"over_cap": "why"},
+        {"relation": "add_or_remove_one"},
+        {"ledger": "own.sqlite"},
+        {"checkpoint": "folder"},
     ],
-)  # fmt: skip
+)
 def test_terms_of_privacy_beside_it_are_refused(terms):
     (name,) = terms
     with pytest.raises(ArgumentError, match=rf"^{name}=.*: must be left out, .* private=False"):
@@ -131,8 +170,16 @@ def test_terms_of_privacy_beside_it_are_refused(terms):
 
 def test_no_ledger_and_no_checkpoint_may_be_said_too():
     """They are what it does anyway."""
-    prepared = wb.prepare("logistic", "breast_cancer", private=False, ledger=False, execution=wb.Execution(checkpoint=False))
-    assert not prepared.plan.guarantee(steps_taken=0, unit="record", dimension=1, caveats=()).is_private
+    prepared = wb.prepare(
+        "logistic",
+        "breast_cancer",
+        private=False,
+        ledger=False,
+        execution=wb.Execution(checkpoint=False),
+    )
+    assert not prepared.plan.guarantee(
+        steps_taken=0, unit="record", dimension=1, caveats=()
+    ).is_private
 
 
 @pytest.mark.parametrize("value", [0, None, "no", np.bool_(False)])
@@ -157,7 +204,9 @@ def test_records_with_a_cap_are_refused():
     wb.fit("logistic ~ x + z", frame, epsilon=0.1, **grouped(options))
     Ledger().set_cap(1, 1.0, 1e-2, why="rules")
     for ledger in (None, False):
-        with pytest.raises(ArgumentError, match=r"^private=False: cannot be used: the ledger has a cap"):
+        with pytest.raises(
+            ArgumentError, match=r"^private=False: cannot be used: the ledger has a cap"
+        ):
             wb.fit("logistic ~ x + z", frame, private=False, ledger=ledger, **grouped(options))
 
 

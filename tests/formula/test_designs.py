@@ -1,4 +1,6 @@
-"""Designs: the columns are those of patsy, another program, up to the scaling; and nothing but declarations is looked at."""
+"""Designs: the columns are those of patsy, another program, up to the scaling; and nothing but
+declarations is looked at.
+"""
 
 import re
 import warnings
@@ -17,9 +19,17 @@ from workbench.formula.parsing import Group, parse
 from workbench.formula.records import columns_of_formula
 
 DECLARED = {
-    "age": (0, 120), "bmi": (10, 50), "ward": ["a", "b", "c"], "sex": ["f", "m"], "smoker": bool, "year": (2018, 2021, int),
-    "site": ["u", "v", "w"], "one": ["only"], "income": (1, 1e6), "my column": (-1, 1),
-}  # fmt: skip
+    "age": (0, 120),
+    "bmi": (10, 50),
+    "ward": ["a", "b", "c"],
+    "sex": ["f", "m"],
+    "smoker": bool,
+    "year": (2018, 2021, int),
+    "site": ["u", "v", "w"],
+    "one": ["only"],
+    "income": (1, 1e6),
+    "my column": (-1, 1),
+}
 SCHEMA = Schema.from_declaration(DECLARED)
 
 
@@ -52,19 +62,49 @@ def whole(design, frame, **options):
 
 
 AS_PATSY = [
-    "age + ward", "age * ward", "age:ward", "0 + ward + age", "0 + ward:sex", "ward * sex * age", "age + age:ward",
-    "0 + age", "0 + age:ward", "age:bmi", "age * bmi", "ward:sex", "I(age**2) + age", "np.log(bmi) + np.sqrt(bmi)",
+    "age + ward",
+    "age * ward",
+    "age:ward",
+    "0 + ward + age",
+    "0 + ward:sex",
+    "ward * sex * age",
+    "age + age:ward",
+    "0 + age",
+    "0 + age:ward",
+    "age:bmi",
+    "age * bmi",
+    "ward:sex",
+    "I(age**2) + age",
+    "np.log(bmi) + np.sqrt(bmi)",
     "0 + ward + sex",
-    "ward + ward:sex", "C(year) + age", "smoker * age", "C(ward, Treatment('b')) + sex", "age * bmi * ward", "0 + smoker",
-    "smoker:age:ward", "I(age / 10):ward + bmi", "0 + C(year):age", "age:bmi:ward + bmi", "(age + ward + sex)**2 - age:sex",
-    "ward / age", "bs(age, knots=[30, 50], lower_bound=0, upper_bound=120)", "1", "year + C(year):age", "age + I(age > 65)",
+    "ward + ward:sex",
+    "C(year) + age",
+    "smoker * age",
+    "C(ward, Treatment('b')) + sex",
+    "age * bmi * ward",
+    "0 + smoker",
+    "smoker:age:ward",
+    "I(age / 10):ward + bmi",
+    "0 + C(year):age",
+    "age:bmi:ward + bmi",
+    "(age + ward + sex)**2 - age:sex",
+    "ward / age",
+    "bs(age, knots=[30, 50], lower_bound=0, upper_bound=120)",
+    "1",
+    "year + C(year):age",
+    "age + I(age > 65)",
     "bs(bmi, df=4, degree=1, lower_bound=10, upper_bound=50, knots=[20, 30, 40]):sex",
-]  # fmt: skip
+]
 
 
 @pytest.mark.parametrize("right", AS_PATSY)
 def test_columns_are_those_of_patsy(right):
-    frame, ours = made(), re.sub(r", (lower|upper)_bound=\d+", "", right).replace("df=4, degree=1, knots", "degree=1, knots")
+    frame, ours = (
+        made(),
+        re.sub(r", (lower|upper)_bound=\d+", "", right).replace(
+            "df=4, degree=1, knots", "degree=1, knots"
+        ),
+    )
     found = design(ours)
     known = np.asarray(patsy.dmatrix(right, frame), float)
     own, scaled = whole(found, frame, form="own"), whole(found, frame)
@@ -73,7 +113,9 @@ def test_columns_are_those_of_patsy(right):
     assert np.abs(scaled).max() <= 1
     # the scaled columns are combinations of those in their own units, which own_units says
     np.testing.assert_allclose(own @ found.own_units, scaled, atol=1e-9)
-    assert np.linalg.matrix_rank(scaled) == np.linalg.matrix_rank(known / np.maximum(np.abs(known).max(axis=0), 1e-9))
+    assert np.linalg.matrix_rank(scaled) == np.linalg.matrix_rank(
+        known / np.maximum(np.abs(known).max(axis=0), 1e-9)
+    )
 
 
 def test_a_line_through_the_origin_stays_one():
@@ -84,12 +126,17 @@ def test_a_line_through_the_origin_stays_one():
 
 
 def test_a_planted_shift_without_its_margin_is_found():
-    """The test above can fail: a product of two columns moved to their middles is no combination of the raw product."""
+    """The test above can fail: a product of two columns moved to their middles is no combination of
+    the raw product.
+    """
     frame = made()
     age, bmi = frame["age"], frame["bmi"]
     moved = np.column_stack([np.ones(len(frame)), (age - 60) * (bmi - 30)])
     assert np.linalg.matrix_rank(np.column_stack([moved, age * bmi]) / 1000) == 3
-    assert np.linalg.matrix_rank(np.column_stack([whole(design("age:bmi"), frame), age * bmi / 1000])) == 2
+    assert (
+        np.linalg.matrix_rank(np.column_stack([whole(design("age:bmi"), frame), age * bmi / 1000]))
+        == 2
+    )
 
 
 def test_scaling_takes_declared_bounds():
@@ -110,7 +157,9 @@ def test_polynomials_are_orthogonal_over_the_declared_range():
     x = whole(design("poly(age, 4)"), made(len(ages)).assign(age=ages))
     weights = np.full(len(ages), 1 / (len(ages) - 1))
     weights[[0, -1]] /= 2
-    np.testing.assert_allclose(x.T @ (weights[:, None] * x), np.diag(1 / (2 * np.arange(5) + 1)), atol=1e-9)
+    np.testing.assert_allclose(
+        x.T @ (weights[:, None] * x), np.diag(1 / (2 * np.arange(5) + 1)), atol=1e-9
+    )
     np.testing.assert_allclose(x[:, 3], legendre.Legendre([0, 0, 0, 1])(ages / 60 - 1), atol=1e-12)
 
 
@@ -128,16 +177,37 @@ def test_values_beyond_the_bounds_are_cut():
 
 
 BOUNDED = [
-    "I(age - bmi)", "I(age * bmi - 3)", "I((age - 60) ** 2)", "I((age - 60) ** 3)", "I(bmi / (age + 1))", "abs(age - 60)",
-    "log(income)", "log1p(age)", "exp(age / 60)", "sqrt(age)", "I(age ** 0.5)", "I(bmi ** -2)", "I(-age)", "log2(bmi)",
-    "I(2 ** 3 * age)", "expm1(bmi / 50)", "log10(bmi)", "I(1 / bmi)", "poly(bmi, 3, raw=True)", "I(center(age) ** 2)",
-]  # fmt: skip
+    "I(age - bmi)",
+    "I(age * bmi - 3)",
+    "I((age - 60) ** 2)",
+    "I((age - 60) ** 3)",
+    "I(bmi / (age + 1))",
+    "abs(age - 60)",
+    "log(income)",
+    "log1p(age)",
+    "exp(age / 60)",
+    "sqrt(age)",
+    "I(age ** 0.5)",
+    "I(bmi ** -2)",
+    "I(-age)",
+    "log2(bmi)",
+    "I(2 ** 3 * age)",
+    "expm1(bmi / 50)",
+    "log10(bmi)",
+    "I(1 / bmi)",
+    "poly(bmi, 3, raw=True)",
+    "I(center(age) ** 2)",
+]
 
 
 @pytest.mark.parametrize("right", BOUNDED)
 def test_derived_bounds_hold_everywhere(right):
-    """All corners of the declared box and many points inside: no value is beyond the bounds, and so none is cut."""
-    corners = [(age, bmi, income) for age in (0, 60, 120) for bmi in (10, 50) for income in (1, 1e6)]
+    """All corners of the declared box and many points inside: no value is beyond the bounds, and so
+    none is cut.
+    """
+    corners = [
+        (age, bmi, income) for age in (0, 60, 120) for bmi in (10, 50) for income in (1, 1e6)
+    ]
     inside = made(500)
     inside[["age", "bmi"]] = np.random.default_rng(1).uniform([0, 10], [120, 50], (500, 2))
     outside = made(len(corners))
@@ -214,7 +284,8 @@ def test_what_cannot_be_is_refused_with_what_to_write(right):
 
 
 @pytest.mark.parametrize(
-    "text", ["age", "~ age", "y ~ age ~ ward", "log(y) ~ age", "y + z ~ age", "y[yes] ~ age", "", None, 3]
+    "text",
+    ["age", "~ age", "y ~ age ~ ward", "log(y) ~ age", "y + z ~ age", "y[yes] ~ age", "", None, 3],
 )
 def test_what_is_no_formula_is_refused(text):
     with pytest.raises(ArgumentError, match="formula="):
@@ -222,7 +293,10 @@ def test_what_is_no_formula_is_refused(text):
 
 
 def test_terms_of_groups():
-    assert parse("y ~ (1 | a / b) + x").groups == (Group(True, (), ("a",)), Group(True, (), ("a", "b")))
+    assert parse("y ~ (1 | a / b) + x").groups == (
+        Group(True, (), ("a",)),
+        Group(True, (), ("a", "b")),
+    )
     assert parse("y ~ x + (0 + x || g) + (1 | g)").groups == (Group(True, (("x",),), ("g",)),)
     assert parse("y ~ (x | g) - 1").groups == (Group(True, (("x",),), ("g",)),)
     assert parse("y ~ (x | g) - 1").intercept is False
@@ -258,17 +332,24 @@ def test_names_in_backticks():
     np.testing.assert_allclose(whole(found, frame, form="own")[:, 3], frame["my column"] ** 2)
 
 
-@pytest.mark.parametrize("name", ["100 %", "{a}", "a ~ b", "class", "None", "log.radon", "a | b", "x y"])
+@pytest.mark.parametrize(
+    "name", ["100 %", "{a}", "a ~ b", "class", "None", "log.radon", "a | b", "x y"]
+)
 def test_any_name_can_stand_in_backticks(name):
     schema = Schema.from_declaration({"y": (0, 1), name: (0, 1)})
-    assert design_of(parse(f"y ~ `{name}` + I(`{name}` ** 2)"), schema).block.names == (name, f"I({name} ** 2)")
+    assert design_of(parse(f"y ~ `{name}` + I(`{name}` ** 2)"), schema).block.names == (
+        name,
+        f"I({name} ** 2)",
+    )
     assert parse(f"`{name}` ~ 1").response == name
 
 
 @pytest.mark.parametrize("name", ["class", "None", "log.radon"])
 def test_a_column_that_needs_backticks_is_told_so(name):
     schema = Schema.from_declaration({"y": (0, 1), name: (0, 1)})
-    with pytest.raises(ArgumentError, match=f"without backticks, which a name like this needs: `{name}`"):
+    with pytest.raises(
+        ArgumentError, match=f"without backticks, which a name like this needs: `{name}`"
+    ):
         design_of(parse(f"y ~ {name}"), schema)
 
 
@@ -281,11 +362,14 @@ def test_indices_and_slopes_of_groups():
     assert effects.columns == ("Intercept", "age")
     names = np.array(effects.labels)[arrays["site:sex"]]
     np.testing.assert_array_equal(names, frame["site"] + ":" + frame["sex"])
-    np.testing.assert_allclose(arrays["site:sex_x"][:, 0], (frame["age"] - 60) / 60, rtol=1e-6, atol=1e-6)
+    np.testing.assert_allclose(
+        arrays["site:sex_x"][:, 0], (frame["age"] - 60) / 60, rtol=1e-6, atol=1e-6
+    )
     unmoved = design("(0 + age | site)")
+    # no intercept to take up a shift
     np.testing.assert_allclose(
         unmoved.encode(unmoved.values(frame))["site_x"][:, 0], frame["age"] / 120, rtol=1e-6
-    )  # no intercept to take up a shift
+    )
 
 
 @pytest.mark.parametrize(
@@ -306,7 +390,9 @@ def test_columns_that_add_nothing_are_announced(right, words):
 
 
 def test_all_levels_beside_cutpoints_are_announced():
-    schema = Schema.from_declaration({"grade": ["low", "mid", "high"], "ward": ["a", "b"], "age": (0, 120)})
+    schema = Schema.from_declaration(
+        {"grade": ["low", "mid", "high"], "ward": ["a", "b"], "age": (0, 120)}
+    )
     with pytest.warns(DesignWarning, match="add nothing to the cutpoints"):
         columns_of_formula(parse("grade ~ 0 + ward"), get("cumulative"), schema, {})
     with warnings.catch_warnings():
@@ -323,10 +409,13 @@ def test_others_are_not_announced():
 
 
 def test_a_row_is_encoded_by_itself():
-    """Rows of a table and each row alone give the same bits: nothing of another row is looked at."""
+    """Rows of a table and each row alone give the same bits: nothing of another row is
+    looked at.
+    """
     frame = made(40)
     found = design(
-        "ward * poly(age, 3) + bs(bmi, df=5) + log(income) + scale(age):sex + C(year) + smoker + (1 + age | site)"
+        "ward * poly(age, 3) + bs(bmi, df=5) + log(income) + scale(age):sex + C(year) + smoker + "
+        "(1 + age | site)"
     )
     together = found.encode(found.values(frame))
     for row in range(0, 40, 7):
@@ -336,7 +425,8 @@ def test_a_row_is_encoded_by_itself():
 
 
 @pytest.mark.parametrize(
-    ("column", "value"), [("age", "secret"), ("ward", "secret"), ("smoker", 7), ("site", None), ("age", np.nan)]
+    ("column", "value"),
+    [("age", "secret"), ("ward", "secret"), ("smoker", 7), ("site", None), ("age", np.nan)],
 )
 def test_errors_quote_no_cell(column, value):
     frame = made(5)

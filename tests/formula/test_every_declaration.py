@@ -1,5 +1,7 @@
-"""Every declaration that is accepted ends in a fit whose tables, predictions and synthetic records can be had, and every
-other one in an error that names an argument. With the fewest levels, without covariates, and with groups alone."""
+"""Every declaration that is accepted ends in a fit whose tables, predictions and synthetic records
+can be had, and every other one in an error that names an argument. With the fewest levels, without
+covariates, and with groups alone.
+"""
 
 import itertools
 import warnings
@@ -48,7 +50,18 @@ RESPONSES = {
     "all seen": (np.full(ROWS, "none"), ["none"]),
     "other": (np.where(YES, "a", "?"), wb.data.Categorical(["a"], other=True)),
 }
-RIGHTS = ["1", "x", "(1 | g)", "0 + (1 | g)", "0 + x", "0 + g", "x + g", "x + (1 + x | g)", "0 + (0 + x | g)", "0"]
+RIGHTS = [
+    "1",
+    "x",
+    "(1 | g)",
+    "0 + (1 | g)",
+    "0 + x",
+    "0 + g",
+    "x + g",
+    "x + (1 + x | g)",
+    "0 + (0 + x | g)",
+    "0",
+]
 FRAME = pd.DataFrame({name: values for name, (values, _) in (COLUMNS | RESPONSES).items()})
 SCHEMA = {name: declared for name, (_, declared) in (COLUMNS | RESPONSES).items()}
 QUICK = {
@@ -66,14 +79,20 @@ def lefts():
     quoted = [f"`{name}`" if " " in name else name for name in RESPONSES]
     plain = [(name, family) for name in quoted for family in FAMILIES]
     counts = [(f"p({name}, n)", "binomial") for name in ("count", "whole", "number")]
-    rates = [(f"{name} | rate(e)", family) for name in ("count", "whole") for family in ("poisson", "negative_binomial")]
+    rates = [
+        (f"{name} | rate(e)", family)
+        for name in ("count", "whole")
+        for family in ("poisson", "negative_binomial")
+    ]
     status = [f"{call}(positive, {name})" for call in ("Surv", "censored") for name in quoted]
     times = [(name, family) for name in status for family in ("exponential", "weibull")]
     return plain + counts + rates + times
 
 
 def declared(formula, family):
-    """(model, data set, view) of a declaration; the name of the argument for which it is refused."""
+    """(model, data set, view) of a declaration; the name of the argument for which it
+    is refused.
+    """
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DesignWarning)
         try:
@@ -86,14 +105,19 @@ def declared(formula, family):
 
 def check_model(model, view):
     """Every record has a density, and the table of priors and the summary say what is modelled."""
-    trace = handlers.trace(handlers.seed(model.model, 0)).get_trace(*view.train, num_records=ROWS, **model.options)
+    trace = handlers.trace(handlers.seed(model.model, 0)).get_trace(
+        *view.train, num_records=ROWS, **model.options
+    )
     density = trace["y"]["fn"].log_prob(trace["y"]["value"])
     assert density.shape == (ROWS,)
     assert np.isfinite(density).all()
     assert model.target_words in model.summary
     assert model.columns.response.name in model.target_words
     if "Intercept" in model.priors.index:
-        assert model.columns.family.target_words(model.columns.response) in model.priors.loc["Intercept", "of"]
+        assert (
+            model.columns.family.target_words(model.columns.response)
+            in model.priors.loc["Intercept", "of"]
+        )
 
 
 def check_fit(model, data):
@@ -119,7 +143,8 @@ def check_fit(model, data):
         drawn = result.sample(given=inputs, seed=1)
         assert len(result.intervals(inputs)) in (ROWS, ROWS * several)
     made = model.dataset(drawn)
-    assert made.num_train + made.num_evaluation == ROWS  # every synthetic row is one that the declaration has
+    # every synthetic row is one that the declaration has
+    assert made.num_train + made.num_evaluation == ROWS
     kept = model.columns.schema.columns[response.name]
     if isinstance(kept, Numeric):
         assert drawn[response.name].astype(float).between(kept.low, kept.high).all()
@@ -127,16 +152,31 @@ def check_fit(model, data):
         assert len(result.effects("x", [0, 1]).table) in (2, 2 * several)
 
 
-CASES = [(f"{left} ~ {right}", family) for (left, family), right in itertools.product(lefts(), RIGHTS)]
+CASES = [
+    (f"{left} ~ {right}", family) for (left, family), right in itertools.product(lefts(), RIGHTS)
+]
 SMALLEST = [
-    ("number ~ 1", "gaussian"), ("number ~ 0 + (1 | g)", "gaussian"), ("two ~ x", "categorical"),
-    ("Surv(positive, two) ~ (1 | g)", "weibull"), ("count | rate(e) ~ 1", "poisson"), ("number ~ (1 | g)", "student_t"),
-    ("p(count, n) ~ 1", "binomial"), ("codes ~ 0 + (1 | g)", "bernoulli"), ("two ~ 1", "cumulative"),
-    ("codes ~ (1 | g)", "categorical"), ("three ~ (1 | g)", "categorical"), ("three ~ 1", "cumulative"),
-    ("share ~ 1", "beta"), ("positive ~ (1 | g)", "gamma"), ("`zero or one` ~ 1", "bernoulli"),
-    ("`1 or 2` ~ 1", "bernoulli"), ("censored(positive, censoring) ~ 1", "exponential"), ("positive ~ 1", "exponential"),
-    ("Surv(positive, `1 or 2`) ~ 0 + x", "weibull"), ("whole ~ (1 | g)", "negative_binomial"),
-]  # fmt: skip
+    ("number ~ 1", "gaussian"),
+    ("number ~ 0 + (1 | g)", "gaussian"),
+    ("two ~ x", "categorical"),
+    ("Surv(positive, two) ~ (1 | g)", "weibull"),
+    ("count | rate(e) ~ 1", "poisson"),
+    ("number ~ (1 | g)", "student_t"),
+    ("p(count, n) ~ 1", "binomial"),
+    ("codes ~ 0 + (1 | g)", "bernoulli"),
+    ("two ~ 1", "cumulative"),
+    ("codes ~ (1 | g)", "categorical"),
+    ("three ~ (1 | g)", "categorical"),
+    ("three ~ 1", "cumulative"),
+    ("share ~ 1", "beta"),
+    ("positive ~ (1 | g)", "gamma"),
+    ("`zero or one` ~ 1", "bernoulli"),
+    ("`1 or 2` ~ 1", "bernoulli"),
+    ("censored(positive, censoring) ~ 1", "exponential"),
+    ("positive ~ 1", "exponential"),
+    ("Surv(positive, `1 or 2`) ~ 0 + x", "weibull"),
+    ("whole ~ (1 | g)", "negative_binomial"),
+]
 
 
 @given(st.sampled_from(CASES))
@@ -170,18 +210,28 @@ def test_an_accepted_declaration_ends_in_a_fit(case):
 @pytest.mark.usefixtures("made_up_steps")
 def test_synthetic_values_are_cut_as_those_of_a_table_are():
     """The made-up posterior is wide: without a cut, most values would be outside."""
-    options = {"epsilon": 1.0, "iterations": 8, "draws": 20, "seed": 1, "ledger": False, "checkpoint": False}
+    options = {
+        "epsilon": 1.0,
+        "iterations": 8,
+        "draws": 20,
+        "seed": 1,
+        "ledger": False,
+        "checkpoint": False,
+    }
     result = wb.fit("number ~ x", FRAME, schema=SCHEMA, **grouped(options))
     drawn = result.sample(given=FRAME.assign(x=np.clip(FRAME["x"], -2, 2)), seed=1)["number"]
     assert drawn.between(-4, 4).all()
     assert {-4.0, 4.0} & set(drawn)
     inside = FRAME.assign(x=np.clip(FRAME["x"], -2, 2), two="yes")
-    timed = wb.fit("Surv(positive, two) ~ x", FRAME, family="weibull", schema=SCHEMA, **grouped(options))
+    timed = wb.fit(
+        "Surv(positive, two) ~ x", FRAME, family="weibull", schema=SCHEMA, **grouped(options)
+    )
     made = timed.sample(given=pd.concat([inside] * 10), seed=1)
     is_late = made["positive"] >= 5
     assert 0 < is_late.sum() < len(made)
     assert made["positive"].between(0.1, 5).all()
-    assert made["two"].tolist() == np.where(is_late, "yes", "no").tolist()  # the second level is the event
+    # the second level is the event
+    assert made["two"].tolist() == np.where(is_late, "yes", "no").tolist()
 
 
 @pytest.mark.usefixtures("made_up_steps")
@@ -204,9 +254,17 @@ def test_a_prediction_for_twice_the_exposure_is_twice_as_large():
     [
         ("two ~ x", "bernoulli", "probability of two = no"),
         ("two ~ x", "categorical", "odds of two = no against yes"),
-        ("three ~ x", "cumulative", "probability of later levels of three, in the order low, mid, high"),
+        (
+            "three ~ x",
+            "cumulative",
+            "probability of later levels of three, in the order low, mid, high",
+        ),
         ("ill ~ x", "bernoulli", "probability of ill = 1 or True"),
-        ("Surv(positive, two) ~ x", "weibull", "mean of positive, a time of an event where two = no"),
+        (
+            "Surv(positive, two) ~ x",
+            "weibull",
+            "mean of positive, a time of an event where two = no",
+        ),
         ("count | rate(e) ~ x", "poisson", "mean of count per unit of exposure"),
     ],
 )
@@ -218,7 +276,10 @@ def test_a_model_says_what_it_is_of(formula, family, words):
 
 
 def test_a_status_or_a_yes_that_is_neither_of_two_is_refused_and_not_cut():
-    for formula, family in (("`zero or one` ~ x", "bernoulli"), ("Surv(positive, `zero or one`) ~ x", "weibull")):
+    for formula, family in (
+        ("`zero or one` ~ x", "bernoulli"),
+        ("Surv(positive, `zero or one`) ~ x", "weibull"),
+    ):
         model = wb.models.formula(formula, family, SCHEMA)
         with pytest.raises(wb.ArgumentError) as caught:
             model.dataset(FRAME.assign(**{"zero or one": YES + 1}))
@@ -228,19 +289,37 @@ def test_a_status_or_a_yes_that_is_neither_of_two_is_refused_and_not_cut():
 @pytest.mark.parametrize(
     ("declared", "event", "censored"),
     [
-        (bool, True, False), (bool, 1, 0), (bool, "yes", "no"), (bool, "True", "False"), (bool, "1", "0"),
-        ((1, 2, int), 2, 1), (["alive", "dead"], "dead", "alive"), (["alive", "dead"], " dead", "alive "),
+        (bool, True, False),
+        (bool, 1, 0),
+        (bool, "yes", "no"),
+        (bool, "True", "False"),
+        (bool, "1", "0"),
+        ((1, 2, int), 2, 1),
+        (["alive", "dead"], "dead", "alive"),
+        (["alive", "dead"], " dead", "alive "),
     ],
-)  # fmt: skip
+)
 def test_a_time_above_its_bound_is_censored_however_its_event_is_written(declared, event, censored):
-    frame = pd.DataFrame({"t": [0.5, 9.0, 0.7, 8.0], "s": [event, event, censored, censored], "x": [0.1, 0.2, 0.3, 0.4]})
-    model = wb.models.formula("Surv(t, s) ~ x", "weibull", {"t": (0.1, 2), "s": declared, "x": (0, 1)})
-    arrays = dict(zip(model.arrays, model.view(model.dataset(frame, evaluation=False)).train, strict=True))
+    frame = pd.DataFrame(
+        {
+            "t": [0.5, 9.0, 0.7, 8.0],
+            "s": [event, event, censored, censored],
+            "x": [0.1, 0.2, 0.3, 0.4],
+        }
+    )
+    model = wb.models.formula(
+        "Surv(t, s) ~ x", "weibull", {"t": (0.1, 2), "s": declared, "x": (0, 1)}
+    )
+    arrays = dict(
+        zip(model.arrays, model.view(model.dataset(frame, evaluation=False)).train, strict=True)
+    )
     rows = sorted(zip(arrays["y"].tolist(), arrays["observed"].tolist(), strict=True))
     assert rows == [(0.5, 1.0), (pytest.approx(0.7), 0.0), (2.0, 0.0), (2.0, 0.0)]
 
 
 def test_bounds_of_an_exposure_that_float32_cannot_tell_apart_are_refused():
     schema = {"n": (0, 9, int), "e": (0.01, 1e6), "x": (0, 1)}
-    with pytest.raises(wb.ArgumentError, match=r"^exposure=\(0\.01, 1000000\.0\): has bounds too far apart"):
+    with pytest.raises(
+        wb.ArgumentError, match=r"^exposure=\(0\.01, 1000000\.0\): has bounds too far apart"
+    ):
         wb.models.formula("n ~ x", "poisson", schema, exposure="e")

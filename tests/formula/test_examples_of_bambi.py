@@ -13,7 +13,10 @@ from tests.formula.noiseless import without_privacy
 from tests.formula.references import row_name
 from workbench.fitting.groups import grouped
 
-QUICK = [pytest.param(name, marks=() if each.quick else pytest.mark.thorough) for name, each in EXAMPLES.items()]
+QUICK = [
+    pytest.param(name, marks=() if each.quick else pytest.mark.thorough)
+    for name, each in EXAMPLES.items()
+]
 
 
 def fitted(example, frame):
@@ -22,7 +25,9 @@ def fitted(example, frame):
 
 
 def far(table, known):
-    """Standard errors of the reference between its estimates and those of a table: (of coefficients, of further ones)."""
+    """Standard errors of the reference between its estimates and those of a table: (of
+    coefficients, of further ones).
+    """
     known = pd.DataFrame(known, index=["estimate", "error"]).T
     is_coefficient = table["share above 0"].notna()
     parts = [table["mean"][is_coefficient], table["mean"][~is_coefficient]]
@@ -42,14 +47,23 @@ def test_estimates_without_privacy_are_those_of_another_program(name):
 
 
 @pytest.mark.thorough
-@pytest.mark.parametrize("name", some_of(list(EXAMPLES), len(EXAMPLES), first=list(EXAMPLES).index("roaches")))
+@pytest.mark.parametrize(
+    "name", some_of(list(EXAMPLES), len(EXAMPLES), first=list(EXAMPLES).index("roaches"))
+)
 @pytest.mark.usefixtures("made_up_steps")
 def test_with_privacy_nothing_changes_but_bounds_and_epsilon(name):
     """The formula and the family as bambi has them, bounds and levels, and epsilon."""
     example = EXAMPLES[name]
     frame = example.frame()
     link = {each: value for each, value in example.options.items() if each == "link"}
-    result = wb.fit(example.formula, frame, family=example.family, schema=example.schema, epsilon=1, **grouped(link))
+    result = wb.fit(
+        example.formula,
+        frame,
+        family=example.family,
+        schema=example.schema,
+        epsilon=1,
+        **grouped(link),
+    )
     assert result.guarantee.epsilon == 1
     assert example.formula in str(result.coefficients())
 
@@ -71,7 +85,17 @@ def test_the_page_of_the_documentation_has_these_examples():
 
 
 def test_names_of_rows():
-    names = ["Intercept", "C(ward)[T.b]", "ward[b]:age", "age:C(sex)[T.m]", "bs(year, knots=[3, 4])[0]"]
+    names = [
+        "Intercept",
+        "C(ward)[T.b]",
+        "ward[b]:age",
+        "age:C(sex)[T.m]",
+        "bs(year, knots=[3, 4])[0]",
+    ]
     assert [row_name(name) for name in names] == [
-        "intercept", "ward=b", "ward=b:age", "age:sex=m", "bs(year, knots=[3, 4])[0]"
-    ]  # fmt: skip
+        "intercept",
+        "ward=b",
+        "ward=b:age",
+        "age:sex=m",
+        "bs(year, knots=[3, 4])[0]",
+    ]

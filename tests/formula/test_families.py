@@ -1,4 +1,6 @@
-"""Families of responses: densities, means and draws against scipy and sums by brute force, and what they refuse."""
+"""Families of responses: densities, means and draws against scipy and sums by brute force, and what
+they refuse.
+"""
 
 import itertools
 
@@ -61,7 +63,11 @@ Y = {
     "weibull": [0.5, 20.0, 365.0],
 }
 EVERY = [(name, link) for name, family in FAMILIES.items() for link in family.links]
-PROBABILITY = {"logit": special.expit, "probit": stats.norm.cdf, "cloglog": lambda z: -np.expm1(-np.exp(z))}
+PROBABILITY = {
+    "logit": special.expit,
+    "probit": stats.norm.cdf,
+    "cloglog": lambda z: -np.expm1(-np.exp(z)),
+}
 
 
 def inputs(name):
@@ -72,7 +78,9 @@ def inputs(name):
 def predictors(name, values):
     """[B], or [B, K - 1] for a family with several."""
     values = np.asarray(values, np.float32)
-    return jnp.asarray(np.stack([values, 0.3 - values, 0.5 * values], 1) if name == "categorical" else values)
+    return jnp.asarray(
+        np.stack([values, 0.3 - values, 0.5 * values], 1) if name == "categorical" else values
+    )
 
 
 def mean_of(family, response, predictor):
@@ -87,12 +95,18 @@ def mean_of(family, response, predictor):
 
 def known(family, response, predictor, parameters, extras):
     """scipy's frozen distribution; for levels their probabilities."""
-    mean = mean_of(family, response, predictor) * (extras.get("exposure", 1) if family.name != "binomial" else 1)
+    mean = mean_of(family, response, predictor) * (
+        extras.get("exposure", 1) if family.name != "binomial" else 1
+    )
     reach = (response.high - response.low) / 2 if response.high is not None else None
     if family.name == "categorical":
-        return special.softmax(np.concatenate([np.zeros((len(mean), 1)), predictor], axis=1).astype(np.float64), axis=1)
+        return special.softmax(
+            np.concatenate([np.zeros((len(mean), 1)), predictor], axis=1).astype(np.float64), axis=1
+        )
     if family.name == "cumulative":
-        below = PROBABILITY[family.link](parameters["cutpoints"] - np.asarray(predictor, np.float64)[:, None])
+        below = PROBABILITY[family.link](
+            parameters["cutpoints"] - np.asarray(predictor, np.float64)[:, None]
+        )
         ends = np.zeros((len(below), 1))
         return np.diff(np.concatenate([ends, below, ends + 1], axis=1), axis=1)
     shape = parameters.get("shape")
@@ -103,7 +117,9 @@ def known(family, response, predictor, parameters, extras):
         "bernoulli": lambda: stats.bernoulli(mean),
         "binomial": lambda: stats.binom(extras["trials"], mean),
         "poisson": lambda: stats.poisson(mean),
-        "negative_binomial": lambda: stats.nbinom(concentration, concentration / (concentration + mean)),
+        "negative_binomial": lambda: stats.nbinom(
+            concentration, concentration / (concentration + mean)
+        ),
         "gamma": lambda: stats.gamma(shape, scale=mean / shape),
         "beta": lambda: stats.beta(concentration * mean, concentration * (1 - mean)),
         "exponential": lambda: stats.expon(scale=mean),
@@ -115,7 +131,7 @@ def log_density(family, response, predictor, parameters, extras, y):
     return family.likelihood(response, predictor, parameters, **extras).log_prob(jnp.asarray(y))
 
 
-# ---- densities -------------------------------------------------------------------------------------------------------
+# ---- densities -----------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(("name", "link"), some_of(EVERY, 5))
@@ -143,10 +159,15 @@ def test_censored_times_have_the_survival_function(name):
         family = get(name, link)
         reference = known(family, response, predictor, parameters, {})
         for y in Y[name]:
-            found = log_density(family, response, predictor, parameters, {"observed": jnp.zeros(7)}, y)
+            found = log_density(
+                family, response, predictor, parameters, {"observed": jnp.zeros(7)}, y
+            )
             np.testing.assert_allclose(found, reference.logsf(y), rtol=1e-4, atol=1e-6)
             np.testing.assert_allclose(
-                family.survival(response, predictor, parameters, y), reference.sf(y), rtol=1e-4, atol=1e-7
+                family.survival(response, predictor, parameters, y),
+                reference.sf(y),
+                rtol=1e-4,
+                atol=1e-7,
             )
 
 
@@ -160,8 +181,16 @@ def test_without_observed_every_time_is_that_of_an_event():
 @pytest.mark.parametrize(
     ("name", "parameters", "reference"),
     [
-        ("negative_binomial", {"concentration": 2e5}, lambda y, m: stats.nbinom.logpmf(y, 2e5, 2e5 / (2e5 + m))),
-        ("negative_binomial", {"concentration": 1e-3}, lambda y, m: stats.nbinom.logpmf(y, 1e-3, 1e-3 / (1e-3 + m))),
+        (
+            "negative_binomial",
+            {"concentration": 2e5},
+            lambda y, m: stats.nbinom.logpmf(y, 2e5, 2e5 / (2e5 + m)),
+        ),
+        (
+            "negative_binomial",
+            {"concentration": 1e-3},
+            lambda y, m: stats.nbinom.logpmf(y, 1e-3, 1e-3 / (1e-3 + m)),
+        ),
         ("gamma", {"shape": 3e4}, lambda y, m: stats.gamma.logpdf(y, 3e4, scale=m / 3e4)),
         ("gamma", {"shape": 0.01}, lambda y, m: stats.gamma.logpdf(y, 0.01, scale=m / 0.01)),
     ],
@@ -174,7 +203,7 @@ def test_large_and_small_parameters_are_not_rounded_away(name, parameters, refer
         assert found == pytest.approx(reference(y, mean), rel=3e-4, abs=3e-4)
 
 
-# ---- extremes --------------------------------------------------------------------------------------------------------
+# ---- extremes ------------------------------------------------------------------------------------
 
 
 @pytest.mark.thorough
@@ -182,7 +211,8 @@ def test_large_and_small_parameters_are_not_rounded_away(name, parameters, refer
 def test_values_and_gradients_are_finite_at_extremes(name, link):
     family, (response, parameters, extras) = get(name, link), inputs(name)
     ends = {
-        role: response.extras.get(role, (0.0, 1.0) if role == "observed" else (value,)) for role, value in extras.items()
+        role: response.extras.get(role, (0.0, 1.0) if role == "observed" else (value,))
+        for role, value in extras.items()
     }
     rows = jnp.asarray([-200.0, -50, -20, -1, 0, 1, 20, 50, 200], jnp.float32)
 
@@ -190,10 +220,16 @@ def test_values_and_gradients_are_finite_at_extremes(name, link):
         predictor = jnp.stack([row, -row, 0 * row]) if name == "categorical" else row
         return log_density(family, response, predictor, parameters, extra, y)
 
-    at_all = jax.jit(jax.vmap(jax.value_and_grad(of, (0, 1)), (0, None, None, None)))  # by row: a sum would hide which
-    for factor, y, place in itertools.product((0.02, 1.0, 50.0), (Y[name][0], Y[name][-1]), (0, -1)):
+    # by row: a sum would hide which
+    at_all = jax.jit(jax.vmap(jax.value_and_grad(of, (0, 1)), (0, None, None, None)))
+    for factor, y, place in itertools.product(
+        (0.02, 1.0, 50.0), (Y[name][0], Y[name][-1]), (0, -1)
+    ):
         extra = {role: jnp.asarray(pair[place]) for role, pair in ends.items()}
-        scaled = {site: value if site == "cutpoints" else factor * value for site, value in parameters.items()}
+        scaled = {
+            site: value if site == "cutpoints" else factor * value
+            for site, value in parameters.items()
+        }
         scaled = {site: jnp.asarray(value, jnp.float32) for site, value in scaled.items()}
         y = jnp.asarray(min(y, int(extra["trials"])) if name == "binomial" else y)
         for found in jax.tree.leaves(at_all(rows, scaled, extra, y)):
@@ -203,7 +239,9 @@ def test_values_and_gradients_are_finite_at_extremes(name, link):
 @pytest.mark.thorough
 @pytest.mark.parametrize(("name", "link"), some_of(EVERY, 6, 1))
 def test_the_gradient_leads_back_from_far_away(name, link):
-    """Where no density is 0 in float32 the predictor that a response is unlikely under has a gradient."""
+    """Where no density is 0 in float32 the predictor that a response is unlikely under has a
+    gradient.
+    """
     family, (response, parameters, extras) = get(name, link), inputs(name)
 
     def of(predictor, y):
@@ -219,7 +257,8 @@ def test_the_gradient_leads_back_from_far_away(name, link):
 
 
 @pytest.mark.parametrize(
-    ("name", "link"), some_of([(name, link) for name, link in EVERY if get(name, link).gradient(RESPONSES[name])[1]])
+    ("name", "link"),
+    some_of([(name, link) for name, link in EVERY if get(name, link).gradient(RESPONSES[name])[1]]),
 )
 def test_a_bound_on_the_gradient_is_one_and_is_reached(name, link):
     family, (response, _, _) = get(name, link), inputs(name)
@@ -247,17 +286,21 @@ def test_a_typical_gradient_is_of_that_size(name, link):
     if is_bound or name == "cumulative":
         return
     medians = {"gaussian": {"sigma": 0.3}, "student_t": {"sigma": 0.3, "nu": 17.0}}
-    parameters = medians.get(name) or {site: float(np.exp(prior.loc)) for site, prior in family.parameters(response).items()}
+    parameters = medians.get(name) or {
+        site: float(np.exp(prior.loc)) for site, prior in family.parameters(response).items()
+    }
     extras = {"trials": 20.0} if name == "binomial" else {}
     if "exposure" in response.extras:
         extras = {"exposure": np.float32(np.sqrt(0.5 * 4))}
     middle = jnp.zeros(4000)
     y = family.sample(jax.random.key(1), response, middle, parameters, **extras)
-    gradients = jax.vmap(jax.grad(lambda e, y: log_density(family, response, e, parameters, extras, y)))(middle, y)
+    gradients = jax.vmap(
+        jax.grad(lambda e, y: log_density(family, response, e, parameters, extras, y))
+    )(middle, y)
     assert size / 2 < np.sqrt(np.mean(gradients**2)) < 2 * size
 
 
-# ---- means and draws -------------------------------------------------------------------------------------------------
+# ---- means and draws -----------------------------------------------------------------------------
 
 
 @pytest.mark.thorough
@@ -266,7 +309,9 @@ def test_means_are_expectations_of_the_density(name, link):
     family, (response, parameters, extras) = get(name, link), inputs(name)
     predictor = predictors(name, [-0.6, 0.1, 0.7])
     found = np.asarray(family.mean(response, predictor, parameters, **extras), np.float64)
-    density = jax.jit(lambda y: jnp.exp(log_density(family, response, predictor, parameters, extras, y)))
+    density = jax.jit(
+        lambda y: jnp.exp(log_density(family, response, predictor, parameters, extras, y))
+    )
     if family.kind == "class":
         probabilities = np.stack([density(y) for y in range(len(response.levels))], axis=1)
         expected = probabilities if name != "bernoulli" else probabilities[:, 1]
@@ -275,8 +320,16 @@ def test_means_are_expectations_of_the_density(name, link):
         counts = np.arange(10 if name == "binomial" else 1500)
         expected = sum(y * np.asarray(density(int(y)), np.float64) for y in counts)
     else:
-        low, high = {"beta": (1e-6, 1 - 1e-6), "gaussian": (-4e5, 5e5), "student_t": (-1e6, 1.1e6)}.get(name, (1e-6, 3e5))
-        grid = np.linspace(low, high, 200_001) if low < 0 or high < 1 else np.geomspace(low, high, 200_001)
+        low, high = {
+            "beta": (1e-6, 1 - 1e-6),
+            "gaussian": (-4e5, 5e5),
+            "student_t": (-1e6, 1.1e6),
+        }.get(name, (1e-6, 3e5))
+        grid = (
+            np.linspace(low, high, 200_001)
+            if low < 0 or high < 1
+            else np.geomspace(low, high, 200_001)
+        )
         values = np.stack([density(y) for y in grid[::50]], axis=1).astype(np.float64)
         expected = integrate.simpson(values * grid[::50], x=grid[::50], axis=1)
     np.testing.assert_allclose(found, expected, rtol=4e-3)
@@ -285,11 +338,15 @@ def test_means_are_expectations_of_the_density(name, link):
 @pytest.mark.thorough
 @pytest.mark.parametrize(("name", "link"), some_of(EVERY, 12, 1))
 def test_draws_have_the_mean_and_the_variance(name, link):
-    """Each within five standard errors: a false alarm in about a million comparisons; there are about 90."""
+    """Each within five standard errors: a false alarm in about a million comparisons; there are
+    about 90.
+    """
     family, (response, parameters, extras) = get(name, link), inputs(name)
     draws = 20_000
     predictor = predictors(name, np.full(draws, 0.4))
-    y = np.asarray(family.sample(jax.random.key(0), response, predictor, parameters, **extras), np.float64)
+    y = np.asarray(
+        family.sample(jax.random.key(0), response, predictor, parameters, **extras), np.float64
+    )
     assert y.shape == (draws,)
     reference = known(family, response, predictor[:1], parameters, extras)
     if name in ("categorical", "cumulative"):
@@ -306,9 +363,9 @@ def test_a_mean_without_trials_or_exposure_is_that_of_one():
     for name, extra in (("binomial", "trials"), ("poisson", "exposure")):
         family, response = get(name), RESPONSES[name]
         one = family.mean(response, jnp.float32(0.3), {})
-        assert family.mean(response, jnp.float32(0.3), {}, **{extra: jnp.float32(3)}) == pytest.approx(
-            3 * float(one), rel=1e-5
-        )
+        assert family.mean(
+            response, jnp.float32(0.3), {}, **{extra: jnp.float32(3)}
+        ) == pytest.approx(3 * float(one), rel=1e-5)
 
 
 @pytest.mark.thorough
@@ -317,7 +374,9 @@ def test_ordinal_probabilities_sum_to_one(link):
     family, response = get("cumulative", link), RESPONSES["cumulative"]
     for cutpoints in ([-1.3, 0.2, 1.1], [-0.001, 0, 0.001], [-20, -5, 30]):
         rows = jnp.linspace(-12, 12, 49)
-        probabilities = np.asarray(family.mean(response, rows, {"cutpoints": jnp.asarray(cutpoints)}), np.float64)
+        probabilities = np.asarray(
+            family.mean(response, rows, {"cutpoints": jnp.asarray(cutpoints)}), np.float64
+        )
         assert probabilities.shape == (49, 4)
         np.testing.assert_allclose(probabilities.sum(axis=1), 1, atol=3e-6)
         reference = known(family, response, rows, {"cutpoints": np.asarray(cutpoints)}, {})
@@ -326,11 +385,13 @@ def test_ordinal_probabilities_sum_to_one(link):
 
 def test_two_ordered_levels_are_a_logistic_regression():
     response = Response("y", levels=("no", "yes"))
-    found = get("cumulative").mean(response, jnp.float32([0.3, -2]), {"cutpoints": jnp.zeros(1)})[:, 1]
+    found = get("cumulative").mean(response, jnp.float32([0.3, -2]), {"cutpoints": jnp.zeros(1)})[
+        :, 1
+    ]
     np.testing.assert_allclose(found, special.expit([0.3, -2]), rtol=1e-5)
 
 
-# ---- units and priors ------------------------------------------------------------------------------------------------
+# ---- units and priors ----------------------------------------------------------------------------
 
 
 def test_the_declared_range_is_minus_one_to_one_of_the_predictor():
@@ -363,7 +424,12 @@ def test_priors_are_those_of_the_documentation(name, link):
     family, response = get(name, link), RESPONSES[name]
     intercept = family.intercept_prior(response)
     assert intercept.loc == 0
-    table = {"logit": (2.5, 2.5, 1), "probit": (1.5, 1.5, 0.6), "cloglog": (2.5, 2.5, 1), "log": (None, 2.5, 1)}
+    table = {
+        "logit": (2.5, 2.5, 1),
+        "probit": (1.5, 1.5, 0.6),
+        "cloglog": (2.5, 2.5, 1),
+        "log": (None, 2.5, 1),
+    }
     wide, slope, group = table.get(link, (1, 2, 0.5))
     assert wide is None or intercept.scale == wide
     assert (family.slope_scale(response), family.group_scale(response)) == (slope, group)
@@ -387,7 +453,7 @@ def test_prior_cutpoints_lie_around_equally_likely_levels(link):
     np.testing.assert_allclose(PROBABILITY[link](cutpoints), [0.25, 0.5, 0.75], rtol=1e-5)
 
 
-# ---- records ---------------------------------------------------------------------------------------------------------
+# ---- records -------------------------------------------------------------------------------------
 
 
 def test_values_are_cut_to_the_declared_bounds_row_by_row():
@@ -398,19 +464,27 @@ def test_values_are_cut_to_the_declared_bounds_row_by_row():
 
 
 def test_values_that_belong_together_are_cut_together():
-    """The rate of a count and the proportion of successes stay, and a time above its bound is censored."""
+    """The rate of a count and the proportion of successes stay, and a time above its bound is
+    censored.
+    """
     rates = get("poisson").encode(
-        Response("y", 0, 9, extras={"exposure": (1, 3)}), {"y": [1, 5, 8, 50], "exposure": [0.5, 2, 6.0, 9.0]}
+        Response("y", 0, 9, extras={"exposure": (1, 3)}),
+        {"y": [1, 5, 8, 50], "exposure": [0.5, 2, 6.0, 9.0]},
     )
     np.testing.assert_allclose(rates["y"], [2, 5, 4, 9], rtol=1e-6)
     np.testing.assert_allclose(rates["exposure"], [1, 2, 3, 1.62], rtol=1e-6)
-    successes = get("binomial").encode(RESPONSES["binomial"], {"y": [3, 28, 7], "trials": [5, 30, 40]})
+    successes = get("binomial").encode(
+        RESPONSES["binomial"], {"y": [3, 28, 7], "trials": [5, 30, 40]}
+    )
     np.testing.assert_allclose(successes["y"], [3, 28 * 20 / 30, 3.5], rtol=1e-6)
     assert successes["trials"].tolist() == [5, 20, 20]
-    few = Response("y", 0, 6, extras={"trials": (1, 20)})  # successes have a smaller bound than trials
+    # successes have a smaller bound than trials
+    few = Response("y", 0, 6, extras={"trials": (1, 20)})
     both = get("binomial").encode(few, {"y": [12, 3], "trials": [20, 20]})
     assert (both["y"].tolist(), both["trials"].tolist()) == ([6, 3], [10, 20])
-    times = get("weibull").encode(Response("t", 0.5, 9), {"y": [0, 20, 9, 20], "observed": [True, True, True, False]})
+    times = get("weibull").encode(
+        Response("t", 0.5, 9), {"y": [0, 20, 9, 20], "observed": [True, True, True, False]}
+    )
     np.testing.assert_allclose(times["y"], [0.5, 9, 9, 9])
     assert times["observed"].tolist() == [1, 0, 1, 0]
 
@@ -420,7 +494,11 @@ def test_values_that_belong_together_are_cut_together():
     [
         ("binomial", RESPONSES["binomial"], {"y": [0.0, 3, 28, 7], "trials": [3.0, 5, 30, 41]}),
         ("poisson", RESPONSES["poisson"], {"y": [0.0, 3, 90, 200], "exposure": [0.01, 2, 30, 3]}),
-        ("negative_binomial", RESPONSES["poisson"], {"y": [0.0, 3, 90, 200], "exposure": [0.01, 2, 30, 3]}),
+        (
+            "negative_binomial",
+            RESPONSES["poisson"],
+            {"y": [0.0, 3, 90, 200], "exposure": [0.01, 2, 30, 3]},
+        ),
         ("weibull", RESPONSES["weibull"], {"y": [0.1, 30, 365, 900], "observed": [1.0, 1, 1, 1]}),
     ],
 )
@@ -432,7 +510,9 @@ def test_what_was_cut_together_stays_as_it_is(name, response, values):
     for role, encoded in family.encode(response, once).items():
         np.testing.assert_allclose(encoded, family.encode(response, before)[role], rtol=1e-6)
     (role,) = family.extras
-    nothing = family.cut_together(response, {"y": np.array([np.nan, 3.0]), role: np.array([1.0, np.nan])})
+    nothing = family.cut_together(
+        response, {"y": np.array([np.nan, 3.0]), role: np.array([1.0, np.nan])}
+    )
     assert np.isnan(nothing["y"][0])
     assert np.isnan(nothing[role][1])
 
@@ -441,14 +521,21 @@ def test_a_time_at_its_bound_without_a_status_is_censored():
     """It may have been cut to it."""
     family, response = get("exponential"), RESPONSES["exponential"]
     reference = known(family, response, np.float32([0.3]), {}, {})
-    assert log_density(family, response, 0.3, {}, {}, 365.0) == pytest.approx(reference.logsf(365.0)[0], rel=1e-5)
-    assert log_density(family, response, 0.3, {}, {}, 364.0) == pytest.approx(reference.logpdf(364.0)[0], rel=1e-5)
+    assert log_density(family, response, 0.3, {}, {}, 365.0) == pytest.approx(
+        reference.logsf(365.0)[0], rel=1e-5
+    )
+    assert log_density(family, response, 0.3, {}, {}, 364.0) == pytest.approx(
+        reference.logpdf(364.0)[0], rel=1e-5
+    )
 
 
 def test_levels_are_codes_in_the_declared_order():
     family, response = get("cumulative"), RESPONSES["cumulative"]
     assert family.encode(response, {"y": ["top", "low", "middle"]})["y"].tolist() == [3, 0, 1]
-    assert get("bernoulli").encode(RESPONSES["bernoulli"], {"y": ["yes", "no"]})["y"].tolist() == [1, 0]
+    assert get("bernoulli").encode(RESPONSES["bernoulli"], {"y": ["yes", "no"]})["y"].tolist() == [
+        1,
+        0,
+    ]
     assert get("bernoulli").encode(Response("y"), {"y": [True, False]})["y"].tolist() == [1, 0]
     whole = Response("y", levels=(1, 2.0, "3"))
     assert get("categorical").encode(whole, {"y": pd.Series([3.0, 1.0])})["y"].tolist() == [2, 0]
@@ -503,7 +590,13 @@ WRONG = [
     ("poisson", None, Response("y", 0, 10, extras={"exposure": (0, 1)}), "exposure", "above 0"),
     ("negative_binomial", None, Response("y", 0.2, 0.8), "response", "bounds of counts"),
     ("binomial", None, Response("y", 0, 10), "trials", "declared bounds"),
-    ("binomial", None, Response("y", 0, 10, extras={"trials": (0, 0.5)}), "trials", "bounds of counts"),
+    (
+        "binomial",
+        None,
+        Response("y", 0, 10, extras={"trials": (0, 0.5)}),
+        "trials",
+        "bounds of counts",
+    ),
     ("bernoulli", None, Response("y", 0, 10), "response", "2 levels"),
     ("bernoulli", None, Response("y", levels=("a", "b", "c")), "response", "2 levels"),
     ("categorical", None, Response("y", 0, 3), "response", "2 to 200 levels"),
@@ -548,7 +641,9 @@ def test_families_and_links_are_found_by_name():
     with pytest.raises(wb.ArgumentError, match="did you mean 'poisson'") as refused:
         get("poison")
     assert refused.value.argument == "family"
-    with pytest.raises(wb.ArgumentError, match="must be one of logit, probit, cloglog for bernoulli") as refused:
+    with pytest.raises(
+        wb.ArgumentError, match="must be one of logit, probit, cloglog for bernoulli"
+    ) as refused:
         get("bernoulli", "log")
     assert refused.value.argument == "link"
     for name, family in FAMILIES.items():
@@ -558,7 +653,7 @@ def test_families_and_links_are_found_by_name():
     assert families.__all__
 
 
-# ---- scores ----------------------------------------------------------------------------------------------------------
+# ---- scores --------------------------------------------------------------------------------------
 
 
 def test_scores_of_numbers_are_those_of_scikit_learn():
@@ -570,30 +665,48 @@ def test_scores_of_numbers_are_those_of_scikit_learn():
     assert scores["rmse"] == pytest.approx(metrics.root_mean_squared_error(y, predictions))
     assert scores["mae"] == pytest.approx(metrics.mean_absolute_error(y, predictions))
     assert scores["r2"] == pytest.approx(metrics.r2_score(y, predictions))
-    assert set(get("poisson").scores(RESPONSES["poisson"], np.full(3, 2), np.ones(3))) == {"rmse", "mae"}
+    assert set(get("poisson").scores(RESPONSES["poisson"], np.full(3, 2), np.ones(3))) == {
+        "rmse",
+        "mae",
+    }
 
 
 def test_scores_of_levels_are_those_of_classes():
-    y, probabilities = np.array([0, 2, 1]), np.array([[0.6, 0.2, 0.2, 0], [0.1, 0.2, 0.7, 0], [0.5, 0.3, 0.2, 0]])
+    y, probabilities = (
+        np.array([0, 2, 1]),
+        np.array([[0.6, 0.2, 0.2, 0], [0.1, 0.2, 0.7, 0], [0.5, 0.3, 0.2, 0]]),
+    )
     found = get("cumulative").scores(RESPONSES["cumulative"], y, probabilities)
     assert found["accuracy"] == pytest.approx(2 / 3)
     assert found["log_likelihood"] == pytest.approx(np.mean(np.log([0.6, 0.7, 0.3])))
-    assert get("bernoulli").scores(RESPONSES["bernoulli"], np.array([0, 1]), np.array([0.2, 0.9]))["auc"] == 1
+    assert (
+        get("bernoulli").scores(RESPONSES["bernoulli"], np.array([0, 1]), np.array([0.2, 0.9]))[
+            "auc"
+        ]
+        == 1
+    )
 
 
 @pytest.mark.parametrize("seed", range(5))
 def test_the_concordance_is_that_of_all_pairs(seed):
     random = np.random.default_rng(seed)
-    times, predictions = random.integers(1, 9, 40) / 2, random.integers(0, 6, 40) / 4  # with ties of both
+    # with ties of both
+    times, predictions = (random.integers(1, 9, 40) / 2, random.integers(0, 6, 40) / 4)
     observed = random.random(40) < 0.6
     right = pairs = 0.0
     for one in range(40):
         for other in range(40):
-            later = times[other] > times[one] or (times[other] == times[one] and not observed[other])
+            later = times[other] > times[one] or (
+                times[other] == times[one] and not observed[other]
+            )
             if observed[one] and later:
                 pairs += 1
-                right += (predictions[other] > predictions[one]) + 0.5 * (predictions[other] == predictions[one])
+                right += (predictions[other] > predictions[one]) + 0.5 * (
+                    predictions[other] == predictions[one]
+                )
     family, response = get("weibull"), RESPONSES["weibull"]
-    assert family.scores(response, times, predictions, observed=observed) == {"concordance": pytest.approx(right / pairs)}
+    assert family.scores(response, times, predictions, observed=observed) == {
+        "concordance": pytest.approx(right / pairs)
+    }
     assert family.scores(response, times, predictions) == {}
     assert family.scores(response, times, predictions, observed=np.zeros(40)) == {}

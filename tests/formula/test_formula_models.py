@@ -27,21 +27,42 @@ PLAIN = {"formula": "ill ~ age + ward", "family": "bernoulli", "schema": SCHEMA}
 def test_priors_are_listed_and_replaced_by_name():
     formula = "cost ~ age + ward + poly(bmi, 2) + (1 + age | site)"
     priors = {
-        "age": dist.StudentT(3, 0, 1.5), "ward": "Normal(0, 0.5)", "poly(bmi, 2)[1]": dist.Laplace(0, 1.0),
-        "Intercept": dist.Normal(0.25, 3), "site_sd": dist.HalfNormal(0.2), "site_sd[age]": "HalfCauchy(0.1)",
+        "age": dist.StudentT(3, 0, 1.5),
+        "ward": "Normal(0, 0.5)",
+        "poly(bmi, 2)[1]": dist.Laplace(0, 1.0),
+        "Intercept": dist.Normal(0.25, 3),
+        "site_sd": dist.HalfNormal(0.2),
+        "site_sd[age]": "HalfCauchy(0.1)",
         "sigma": dist.Exponential(2.0),
-    }  # fmt: skip
+    }
     model = wb.models.formula(formula, family="gaussian", schema=SCHEMA, priors=priors)
     assert model.priors["prior"].to_dict() == {
-        "Intercept": "Normal(0.25, 3)", "age": "StudentT(3, 0, 1.5)", "ward=b": "Normal(0, 0.5)", "ward=c": "Normal(0, 0.5)",
-        "poly(bmi, 2)[1]": "Laplace(0, 1)", "poly(bmi, 2)[2]": "Normal(0, 2)", "site_sd[Intercept]": "HalfNormal(0.2)",
-        "site_sd[age]": "HalfCauchy(0.1)", "sigma": "Exponential(2)",
-    }  # fmt: skip
+        "Intercept": "Normal(0.25, 3)",
+        "age": "StudentT(3, 0, 1.5)",
+        "ward=b": "Normal(0, 0.5)",
+        "ward=c": "Normal(0, 0.5)",
+        "poly(bmi, 2)[1]": "Laplace(0, 1)",
+        "poly(bmi, 2)[2]": "Normal(0, 2)",
+        "site_sd[Intercept]": "HalfNormal(0.2)",
+        "site_sd[age]": "HalfCauchy(0.1)",
+        "sigma": "Exponential(2)",
+    }
     data = model.view(model.dataset(made(50)))
-    trace = handlers.trace(handlers.seed(model.model, 0)).get_trace(*data.train, num_records=100, **model.options)
+    trace = handlers.trace(handlers.seed(model.model, 0)).get_trace(
+        *data.train, num_records=100, **model.options
+    )
     weights = trace["weights"]
-    expected = [dist.StudentT(3, 0, 1.5), dist.Normal(0, 0.5), dist.Normal(0, 0.5), dist.Laplace(0, 1.0), dist.Normal(0, 2)]
-    density = sum(float(prior.log_prob(value)) for prior, value in zip(expected, weights["value"], strict=True))
+    expected = [
+        dist.StudentT(3, 0, 1.5),
+        dist.Normal(0, 0.5),
+        dist.Normal(0, 0.5),
+        dist.Laplace(0, 1.0),
+        dist.Normal(0, 2),
+    ]
+    density = sum(
+        float(prior.log_prob(value))
+        for prior, value in zip(expected, weights["value"], strict=True)
+    )
     assert float(weights["fn"].log_prob(weights["value"])) == pytest.approx(density, rel=1e-5)
     sd, z = trace["site_sd"]["value"], trace["site_z"]["value"]
     np.testing.assert_allclose(trace["site"]["value"], np.asarray(z) * np.asarray(sd), rtol=1e-6)
@@ -68,7 +89,12 @@ def test_priors_that_cannot_be(priors, words):
 
 
 def test_priors_as_text_and_back():
-    for prior in (dist.Normal(0, 2), dist.StudentT(3.0, 0.1, 1 / 3), dist.HalfCauchy(0.7), dist.Gamma(2, 0.5)):
+    for prior in (
+        dist.Normal(0, 2),
+        dist.StudentT(3.0, 0.1, 1 / 3),
+        dist.HalfCauchy(0.7),
+        dist.Gamma(2, 0.5),
+    ):
         again = prior_of("priors", text_of(prior))
         assert type(again) is type(prior)
         assert float(again.log_prob(0.3)) == pytest.approx(float(prior.log_prob(0.3)), rel=1e-6)
@@ -89,7 +115,7 @@ def test_distributions_side_by_side():
     )
 
 
-# ---- one way of fitting ---------------------------------------------------------------------------------------------------
+# ---- one way of fitting --------------------------------------------------------------------------
 
 
 @pytest.mark.usefixtures("made_up_steps")
@@ -102,7 +128,9 @@ def test_a_formula_and_a_table_are_a_model_and_a_data_set():
     three = wb.fit(model, model.dataset(frame), **grouped(settings))
     declared = wb.Schema if hasattr(wb, "Schema") else wb.data.Schema
     plain = wb.data.from_frame(
-        frame, target="ill", schema=declared.from_declaration({k: SCHEMA[k] for k in ("age", "ward")})
+        frame,
+        target="ill",
+        schema=declared.from_declaration({k: SCHEMA[k] for k in ("age", "ward")}),
     )
     four = wb.fit(model, plain, **grouped(settings))
     five = wb.fit("ill ~ age + ward", plain, family="bernoulli", **grouped(settings))
@@ -113,7 +141,9 @@ def test_a_formula_and_a_table_are_a_model_and_a_data_set():
 
 
 def test_the_same_columns_are_the_same_records_whatever_the_formula():
-    """The ledger counts what several formulas spend on one table, and no formula moves a row to the other side."""
+    """The ledger counts what several formulas spend on one table, and no formula moves a row to the
+    other side.
+    """
     from workbench.ledger.fingerprint import fingerprint
 
     frame = made(200)
@@ -141,7 +171,11 @@ def test_the_same_columns_are_the_same_records_whatever_the_formula():
         ({"model": "ill ~ nothing"}, "formula"),
         ({"model": "ill ~ ill"}, "formula"),
         (
-            {"model": "days ~ (1 | weights)", "schema": {"days": (0, 9), "weights": ["a", "b"]}, "family": "poisson"},
+            {
+                "model": "days ~ (1 | weights)",
+                "schema": {"days": (0, 9), "weights": ["a", "b"]},
+                "family": "poisson",
+            },
             "formula",
         ),
         (
@@ -163,7 +197,14 @@ def test_the_same_columns_are_the_same_records_whatever_the_formula():
         ({"data": made(60).assign(ill="Zorblax")}, "ill"),
         ({"data": made(60).drop(columns="ill")}, "frame"),
         ({"data": [1, 2]}, "data"),
-        ({"model": "grade ~ age", "data": made(60).assign(grade="Zorblax"), "family": "cumulative"}, "grade"),
+        (
+            {
+                "model": "grade ~ age",
+                "data": made(60).assign(grade="Zorblax"),
+                "family": "cumulative",
+            },
+            "grade",
+        ),
         (
             {
                 "model": "cost ~ sigma",
@@ -179,7 +220,14 @@ def test_the_same_columns_are_the_same_records_whatever_the_formula():
     ],
 )
 def test_what_does_not_fit_is_refused_by_name(changes, argument):
-    given = {"model": "ill ~ age", "data": made(60), "family": "bernoulli", "schema": SCHEMA, "epsilon": 1.0, **changes}
+    given = {
+        "model": "ill ~ age",
+        "data": made(60),
+        "family": "bernoulli",
+        "schema": SCHEMA,
+        "epsilon": 1.0,
+        **changes,
+    }
     with pytest.raises(ArgumentError) as caught:
         wb.prepare(**grouped({name: value for name, value in given.items() if value is not None}))
     assert caught.value.argument == argument
@@ -208,7 +256,11 @@ def test_a_saved_result_predicts_again(tmp_path):
     pd.testing.assert_frame_equal(loaded.coefficients(), result.coefficients())
     assert loaded.predictor.model.priors.equals(result.definition.priors)
     # twice the exposure, twice the count
-    np.testing.assert_allclose(loaded.predict(frame.assign(risk=1.0)), loaded.predict(frame.assign(risk=2.0)) / 2, rtol=1e-4)
+    np.testing.assert_allclose(
+        loaded.predict(frame.assign(risk=1.0)),
+        loaded.predict(frame.assign(risk=2.0)) / 2,
+        rtol=1e-4,
+    )
     drawn = loaded.sample(given=frame.head(7), seed=1)
     assert list(drawn.columns) == [*frame.columns]
     assert drawn["days"].dtype.kind == "i" or (drawn["days"] % 1 == 0).all()
@@ -219,8 +271,19 @@ def test_a_saved_result_predicts_again(tmp_path):
 @pytest.mark.usefixtures("made_up_steps")
 def test_an_interrupted_fit_is_resumed_from_the_table(tmp_path):
     frame = made(300)
-    options = {"family": "bernoulli", "schema": SCHEMA, "unit_id": "person", "max_rows": 3, "epsilon": 1.0, "iterations": 20}
-    stopped = wb.fit("ill ~ age + ward", frame, **grouped(checkpoint=tmp_path / "run", stop=lambda: True, **options))
+    options = {
+        "family": "bernoulli",
+        "schema": SCHEMA,
+        "unit_id": "person",
+        "max_rows": 3,
+        "epsilon": 1.0,
+        "iterations": 20,
+    }
+    stopped = wb.fit(
+        "ill ~ age + ward",
+        frame,
+        **grouped(checkpoint=tmp_path / "run", stop=lambda: True, **options),
+    )
     assert stopped.status == "cancelled"
     assert stopped.guarantee.max_rows == 3
     assert wb.resume(tmp_path / "run", data=frame).status == "done"
@@ -252,7 +315,13 @@ def test_units_and_public_evaluation_records_reach_the_fit():
 def test_a_sweep_takes_a_model_and_its_data_set():
     model = wb.models.formula(**PLAIN)
     sweep = wb.sweep(
-        model, model.dataset(made(200)), epsilons=[1, 2], iterations=10, accept_total_epsilon=10, store=None, ledger=False
+        model,
+        model.dataset(made(200)),
+        epsilons=[1, 2],
+        iterations=10,
+        accept_total_epsilon=10,
+        store=None,
+        ledger=False,
     )
     assert sweep.table["status"].tolist() == ["done", "done"]
 
@@ -274,17 +343,25 @@ SHAPES = [
 
 @pytest.mark.parametrize(("formula", "family", "options", "shape"), some_of(SHAPES, 16))
 def test_families_and_shapes(formula, family, options, shape):
-    """Every record has a likelihood and an expected response, and the core finds the records' part of the model."""
+    """Every record has a likelihood and an expected response, and the core finds the records' part
+    of the model.
+    """
     frame = made(60)
     model = wb.models.formula(formula, family=family, schema=SCHEMA, **options)
     data = model.view(model.dataset(frame))
     data.check()
     assert data.arrays == model.arrays
-    trace = handlers.trace(handlers.seed(model.model, 0)).get_trace(*data.train, num_records=100, **model.options)
+    trace = handlers.trace(handlers.seed(model.model, 0)).get_trace(
+        *data.train, num_records=100, **model.options
+    )
     observed = trace["y"]["fn"].log_prob(trace["y"]["value"])
     assert observed.shape == (data.num_train,)
     assert np.isfinite(observed).all()
-    values = {name: site["value"] for name, site in trace.items() if site["type"] in ("sample", "deterministic")}
+    values = {
+        name: site["value"]
+        for name, site in trace.items()
+        if site["type"] in ("sample", "deterministic")
+    }
     inputs = model.arrays_of(frame.drop(columns=model.columns.response.name))
     assert tuple(inputs) == model.arrays[:-1]
     assert model.predict(values, *inputs.values()).shape == (60, *shape)
@@ -293,38 +370,63 @@ def test_families_and_shapes(formula, family, options, shape):
 
 
 def test_the_largest_gradient_is_not_exceeded():
-    """The advice on C for yes or no: no record within the bounds has a longer gradient than ``largest_clip``."""
-    model = wb.models.formula("ill ~ age * sex + poly(bmi, 2) + ward", family="bernoulli", schema=SCHEMA)
-    frame = pd.concat([made(200), made(200).assign(age=120.0, bmi=50.0), made(200).assign(age=0.0, bmi=10.0)])
+    """The advice on C for yes or no: no record within the bounds has a longer gradient than
+    ``largest_clip``.
+    """
+    model = wb.models.formula(
+        "ill ~ age * sex + poly(bmi, 2) + ward", family="bernoulli", schema=SCHEMA
+    )
+    frame = pd.concat(
+        [made(200), made(200).assign(age=120.0, bmi=50.0), made(200).assign(age=0.0, bmi=10.0)]
+    )
     data = model.view(model.dataset(frame))
     largest = model.advice(data, 1000, 1.0)["largest_clip"]
     x = data.train[0]
-    norms = np.sqrt(1 + np.square(x).sum(axis=1))  # of one whose response is the opposite of what is predicted
+    # of one whose response is the opposite of what is predicted
+    norms = np.sqrt(1 + np.square(x).sum(axis=1))
     assert norms.max() <= largest * (1 + 1e-6)
     assert norms.max() > 0.8 * largest
 
 
 RESPONSES = {
-    "gaussian": "cost", "student_t": "cost", "gamma": "cost", "exponential": "cost", "weibull": "cost", "beta": "share",
-    "bernoulli": "ill", "binomial": "successes", "poisson": "visits", "negative_binomial": "visits", "categorical": "grade",
+    "gaussian": "cost",
+    "student_t": "cost",
+    "gamma": "cost",
+    "exponential": "cost",
+    "weibull": "cost",
+    "beta": "share",
+    "bernoulli": "ill",
+    "binomial": "successes",
+    "poisson": "visits",
+    "negative_binomial": "visits",
+    "categorical": "grade",
     "cumulative": "grade",
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-def test_c_is_adapted_by_default_where_gradients_have_no_bound_and_noise_leaves_them_visible(family):
+def test_c_is_adapted_by_default_where_gradients_have_no_bound_and_noise_leaves_them_visible(
+    family,
+):
     """Only for the logit families does the declaration bound every gradient."""
     schema = {
-        **SCHEMA, "cost": (1, 50), "share": (0.01, 0.99), "visits": (0, 30), "successes": (0, 8), "trials": (1, 8),
-        "grade": ["a", "b", "c"], "ill": bool,
-    }  # fmt: skip
+        **SCHEMA,
+        "cost": (1, 50),
+        "share": (0.01, 0.99),
+        "visits": (0, 30),
+        "successes": (0, 8),
+        "trials": (1, 8),
+        "grade": ["a", "b", "c"],
+        "ill": bool,
+    }
     response = RESPONSES[family]
     trials = {"trials": "trials"} if family == "binomial" else {}
     is_bound = family in ("bernoulli", "binomial", "categorical", "cumulative")
     for link in FAMILIES[family].links:
         model = wb.models.formula(f"{response} ~ age + bmi", family, schema, link=link, **trials)
         for num_records, epsilon in ((1000, 0.1), (1000, 1.0), (20_000, 0.1), (1000, 8.0)):
-            needed = 2 * (1000 if family in ("gaussian", "student_t") else 100)  # |x|^2 is at most 2
+            # |x|^2 is at most 2
+            needed = 2 * (1000 if family in ("gaussian", "student_t") else 100)
             expected = not (is_bound and link == "logit") and num_records * epsilon >= needed
             assert model.advice(None, num_records, epsilon)["adapts_clip"] == expected
 
@@ -334,7 +436,8 @@ def test_a_c_that_is_given_is_not_adapted():
     data = model.dataset(made(60).assign(visits=3), evaluation=False)
     some = {"epsilon": 8.0, "iterations": 10, "ledger": False, "delta": 1e-3}
     chosen = [
-        wb.prepare(model, data, **grouped(**some, **more)).privacy for more in ({}, {"clip": 2.0}, {"clipping": "automatic"})
+        wb.prepare(model, data, **grouped(**some, **more)).privacy
+        for more in ({}, {"clip": 2.0}, {"clipping": "automatic"})
     ]
     assert [privacy.adapts_clip for privacy in chosen] == [True, False, False]
 
@@ -342,10 +445,17 @@ def test_a_c_that_is_given_is_not_adapted():
 @pytest.mark.parametrize(
     ("right", "largest"),
     [
-        ("age * bmi", 3), ("poly(age, 3) * ward", 7), ("bs(age, df=6):ward", 1), ("0 + ward:sex", 1), ("ward:sex", 2),
-        ("ward:sex:smoker", 4), ("ward * sex", 3), ("0 + bs(age, df=5):poly(bmi, 2)", 2), ("age:ward", 1),
+        ("age * bmi", 3),
+        ("poly(age, 3) * ward", 7),
+        ("bs(age, df=6):ward", 1),
+        ("0 + ward:sex", 1),
+        ("ward:sex", 2),
+        ("ward:sex:smoker", 4),
+        ("ward * sex", 3),
+        ("0 + bs(age, df=5):poly(bmi, 2)", 2),
+        ("age:ward", 1),
     ],
-)  # fmt: skip
+)
 def test_the_largest_sum_of_squares_is_reached_and_not_exceeded(right, largest):
     """Which the norm of the one release and the largest gradient take it to be."""
     schema = {**SCHEMA, "smoker": bool, "cost": (-40, 40)}
@@ -362,7 +472,13 @@ def test_missing_numbers_get_a_column_of_the_design():
     frame = made(200)
     frame.loc[::10, "age"] = np.nan
     frame.loc[3, "ward"] = None
-    given = {"model": "ill ~ age * ward + log(bmi)", "data": frame, "family": "bernoulli", "schema": SCHEMA, "epsilon": 1.0}
+    given = {
+        "model": "ill ~ age * ward + log(bmi)",
+        "data": frame,
+        "family": "bernoulli",
+        "schema": SCHEMA,
+        "epsilon": 1.0,
+    }
     with pytest.raises(ArgumentError, match=r"^age=") as caught:
         wb.prepare(**grouped(given))
     assert caught.value.code == "missing"
@@ -370,7 +486,10 @@ def test_missing_numbers_get_a_column_of_the_design():
     assert dropped.num_train + dropped.num_evaluation == 179
     prepared = wb.prepare(**grouped(missing="indicator", **given))
     names = prepared.data.feature_names
-    assert [name for name in names if name.startswith("missing")] == ["missing(age)", "missing(bmi)"]
+    assert [name for name in names if name.startswith("missing")] == [
+        "missing(age)",
+        "missing(bmi)",
+    ]
     x = np.concatenate([prepared.data.train[0], prepared.data.evaluation[0]])
     assert len(x) == 199
     is_missing = x[:, names.index("missing(age)")]
@@ -386,10 +505,14 @@ def test_missing_numbers_get_a_column_of_the_design():
 def test_comparisons_see_numbers_as_they_were_given(bounds):
     """A number that was scaled to float32 and back is on the same side of a public limit."""
     low, high = bounds
-    limits = np.array([float(f"{low + share * (high - low):.5g}") for share in (0.1, 0.31, 0.5, 0.77, 0.99)])
+    limits = np.array(
+        [float(f"{low + share * (high - low):.5g}") for share in (0.1, 0.31, 0.5, 0.77, 0.99)]
+    )
     frame = pd.DataFrame({"a": np.repeat(limits, 12), "ill": [0, 1] * 30})
     for limit in limits.tolist():
-        model = wb.models.formula(f"ill ~ I(a >= {limit!r})", "bernoulli", {"a": bounds, "ill": bool})
+        model = wb.models.formula(
+            f"ill ~ I(a >= {limit!r})", "bernoulli", {"a": bounds, "ill": bool}
+        )
         data = model.view(model.dataset(frame))
         seen = np.concatenate([data.train[0], data.evaluation[0]])[:, 0]
         assert seen.sum() == (frame["a"] >= limit).sum()
@@ -433,8 +556,10 @@ TOGETHER = [
 @pytest.mark.parametrize("missing", ["refuse", "drop"])
 @pytest.mark.parametrize(("formula", "family", "bounds"), TOGETHER)
 def test_a_row_is_cut_by_itself_as_a_whole(formula, family, bounds, missing):
-    """A rate and a proportion stay, and a time that is cut is censored: in all rows, also those that are held out. Each row
-    of a table becomes what it becomes alone, so neighbouring tables stay neighbours."""
+    """A rate and a proportion stay, and a time that is cut is censored: in all rows, also those
+    that are held out. Each row of a table becomes what it becomes alone, so neighbouring tables
+    stay neighbours.
+    """
     frame = made(60).assign(why=lambda table: np.where(table["ill"], "none", "right"))
     model = wb.models.formula(formula, family, {**SCHEMA, **bounds})
     kept = frame
@@ -450,7 +575,9 @@ def test_a_row_is_cut_by_itself_as_a_whole(formula, family, bounds, missing):
     train, held_out = arrays(frame, frame.head(3))
     for name, whole in train.items():
         np.testing.assert_array_equal(whole[:3], held_out[name])
-        halves = [arrays(part, frame.head(3))[0][name] for part in (frame.iloc[:30], frame.iloc[30:])]
+        halves = [
+            arrays(part, frame.head(3))[0][name] for part in (frame.iloc[:30], frame.iloc[30:])
+        ]
         np.testing.assert_array_equal(np.concatenate(halves), whole)
     role = model.arrays[-2]
     if role == "observed":
@@ -461,8 +588,12 @@ def test_a_row_is_cut_by_itself_as_a_whole(formula, family, bounds, missing):
         assert late.any()
         assert (train["y"][late] == 2).all()
     else:
-        before = (kept[model.columns.response.name] / kept[model.columns.extras[role]]).to_numpy(float)
-        np.testing.assert_allclose(train["y"] / train[role], before, rtol=1e-5, atol=0.12 if role == "trials" else 0)
+        before = (kept[model.columns.response.name] / kept[model.columns.extras[role]]).to_numpy(
+            float
+        )
+        np.testing.assert_allclose(
+            train["y"] / train[role], before, rtol=1e-5, atol=0.12 if role == "trials" else 0
+        )
         assert (train["y"] <= model.columns.response.high).all()
 
 
@@ -470,18 +601,28 @@ def test_a_data_set_whose_columns_were_cut_one_by_one_says_so():
     """Of a time at its bound it is not known any more whether it was cut, so it is censored."""
     frame = made(60)
     plain = wb.data.from_frame(
-        frame, target="risk", target_bounds=(0.5, 2), schema={"age": (0, 120), "ill": bool}, evaluation=frame.head(2)
+        frame,
+        target="risk",
+        target_bounds=(0.5, 2),
+        schema={"age": (0, 120), "ill": bool},
+        evaluation=frame.head(2),
     )
     model = wb.models.formula("Surv(risk, ill) ~ age", "weibull", {**SCHEMA, "risk": (0.5, 2)})
     with pytest.warns(CutWarning, match="risk, ill belong together"):
         view = model.view(plain)
-    for one, other in zip(view.train, model.view(model.dataset(frame, evaluation=frame.head(2))).train, strict=True):
+    for one, other in zip(
+        view.train, model.view(model.dataset(frame, evaluation=frame.head(2))).train, strict=True
+    ):
         np.testing.assert_array_equal(one, other)
     without = wb.models.formula("risk ~ age", "weibull", {**SCHEMA, "risk": (0.5, 2)})
-    assert without.view(plain).arrays == ("x", "y")  # nothing belongs together: a time at its bound is censored
+    # nothing belongs together: a time at its bound is censored
+    assert without.view(plain).arrays == ("x", "y")
 
 
-@pytest.mark.parametrize("column", [["alive"], ["a", "b", "c"], (0, 3, int), (0, 2), wb.data.Categorical(["a"], other=True)])
+@pytest.mark.parametrize(
+    "column",
+    [["alive"], ["a", "b", "c"], (0, 3, int), (0, 2), wb.data.Categorical(["a"], other=True)],
+)
 def test_a_status_has_two_values(column):
     with pytest.raises(ArgumentError, match="of which the second is the event"):
         wb.models.formula("Surv(risk, s) ~ age", "weibull", {**SCHEMA, "s": column})
@@ -490,15 +631,23 @@ def test_a_status_has_two_values(column):
 @pytest.mark.parametrize(
     ("column", "values"),
     [
-        (["alive", "dead"], ("alive", "dead")), (wb.data.Categorical([1, 2]), (1, 2)), ((1, 2, int), (1, 2)), (bool, (0, 1)),
-        ((0, 1), (0.0, 1.0)), ((0, 1, int), (0, 1)), (["yes", "no"], ("yes", "no")), (bool, (False, True)),
+        (["alive", "dead"], ("alive", "dead")),
+        (wb.data.Categorical([1, 2]), (1, 2)),
+        ((1, 2, int), (1, 2)),
+        (bool, (0, 1)),
+        ((0, 1), (0.0, 1.0)),
+        ((0, 1, int), (0, 1)),
+        (["yes", "no"], ("yes", "no")),
+        (bool, (False, True)),
     ],
-)  # fmt: skip
+)
 def test_the_second_value_of_a_status_is_the_event(column, values):
     frame = made(60)
     status = np.asarray(values, object)[frame["ill"].to_numpy(int)]
     model = wb.models.formula("Surv(risk, s) ~ age", "weibull", {**SCHEMA, "s": column})
-    data = model.view(model.dataset(frame.assign(s=status), evaluation=frame.assign(s=status).head(2)))
+    data = model.view(
+        model.dataset(frame.assign(s=status), evaluation=frame.assign(s=status).head(2))
+    )
     np.testing.assert_array_equal(data.train[1], frame["ill"])
     for other in (3, None, "unheard of"):
         with pytest.raises(ArgumentError):
@@ -513,7 +662,9 @@ def test_indicators_are_declared_for_a_model():
 
 def test_a_model_can_be_sent_to_another_process():
     cloudpickle = pytest.importorskip("cloudpickle")
-    model = wb.models.formula("ill ~ age + bs(bmi, df=5) + (1 | site)", family="bernoulli", schema=SCHEMA)
+    model = wb.models.formula(
+        "ill ~ age + bs(bmi, df=5) + (1 | site)", family="bernoulli", schema=SCHEMA
+    )
     again = pickle.loads(cloudpickle.dumps(model))
     frame = made(30)
     for name, array in model.arrays_of(frame).items():
@@ -531,18 +682,39 @@ def test_a_model_can_be_sent_to_another_process():
     ],
 )
 def test_rows_of_a_table_are_held_out_only_where_they_can_be_used(options, held_out):
-    asked = {"family": "bernoulli", "schema": SCHEMA, "epsilon": 1.0, "iterations": 5, "ledger": False, "checkpoint": False}
+    asked = {
+        "family": "bernoulli",
+        "schema": SCHEMA,
+        "epsilon": 1.0,
+        "iterations": 5,
+        "ledger": False,
+        "checkpoint": False,
+    }
     data = wb.prepare("ill ~ age", made(400), **grouped(**asked, **options)).data
     assert data.num_train + data.num_evaluation == 400
     assert data.num_evaluation == pytest.approx(400 * held_out, abs=40 * bool(held_out))
 
 
 def test_without_evaluation_records_all_that_would_use_them_says_what_to_do():
-    asked = {"family": "bernoulli", "schema": SCHEMA, "epsilon": 1.0, "iterations": 5, "ledger": False, "checkpoint": False}
-    with pytest.raises(ArgumentError, match=r"^evaluate_private=True: needs evaluation records.*evaluation_fraction=0\.2"):
-        wb.prepare("ill ~ age", made(400), **grouped(evaluation_fraction=0, evaluate_private=True, **asked))
+    asked = {
+        "family": "bernoulli",
+        "schema": SCHEMA,
+        "epsilon": 1.0,
+        "iterations": 5,
+        "ledger": False,
+        "checkpoint": False,
+    }
+    with pytest.raises(
+        ArgumentError,
+        match=r"^evaluate_private=True: needs evaluation records.*evaluation_fraction=0\.2",
+    ):
+        wb.prepare(
+            "ill ~ age", made(400), **grouped(evaluation_fraction=0, evaluate_private=True, **asked)
+        )
     result = wb.fit("ill ~ age", made(400), **grouped(asked))
-    data = wb.models.formula("ill ~ age", family="bernoulli", schema=SCHEMA).dataset(made(40), evaluation_fraction=0)
+    data = wb.models.formula("ill ~ age", family="bernoulli", schema=SCHEMA).dataset(
+        made(40), evaluation_fraction=0
+    )
     for use in (result.predict, result.score, result.sample):
         with pytest.raises(ArgumentError, match="none were held out"):
             use()
@@ -550,9 +722,14 @@ def test_without_evaluation_records_all_that_would_use_them_says_what_to_do():
         result.sample(5)
     assert len(result.sample(given=made(40))) == 40
     for use in (result.predict, result.score):
-        with pytest.raises(ArgumentError, match=r"^records=.* has no evaluation records: .* evaluation_fraction=0\.2"):
+        with pytest.raises(
+            ArgumentError,
+            match=r"^records=.* has no evaluation records: .* evaluation_fraction=0\.2",
+        ):
             use(data)
-    with pytest.raises(ArgumentError, match=r"^data=None: .* pass a Dataset that has evaluation records"):
+    with pytest.raises(
+        ArgumentError, match=r"^data=None: .* pass a Dataset that has evaluation records"
+    ):
         result.plot("check")
     assert result.predict(made(3)).shape == (3,)
     assert result.history == ()

@@ -1,4 +1,6 @@
-"""Columns that are nearly the same within the declared bounds: the same space, other columns, coefficients as written."""
+"""Columns that are nearly the same within the declared bounds: the same space, other columns,
+coefficients as written.
+"""
 
 import warnings
 
@@ -57,7 +59,11 @@ def columns(design, frame, form="fitted"):
 
 def replaced(design):
     """The columns that are replaced, of the design and of the effects of groups."""
-    return [place for block in (design.block, *(groups.block for groups in design.groups)) for place in block.residuals]
+    return [
+        place
+        for block in (design.block, *(groups.block for groups in design.groups))
+        for place in block.residuals
+    ]
 
 
 def condition(x):
@@ -78,20 +84,28 @@ def test_the_space_stays_and_its_columns_are_far_from_each_other(right, bounds):
 
 
 @pytest.mark.parametrize("right", RIGHTS)
-@pytest.mark.parametrize(("bounds", "within"), [(each, None) for each in BOUNDS] + [(WIDE, (1990, 2020))])
+@pytest.mark.parametrize(
+    ("bounds", "within"), [(each, None) for each in BOUNDS] + [(WIDE, (1990, 2020))]
+)
 def test_least_squares_on_fitted_columns_is_that_of_statsmodels(right, bounds, within):
-    """The conversion is exact, also where declared bounds are far too wide. Other programs compute in own units."""
+    """The conversion is exact, also where declared bounds are far too wide. Other programs compute
+    in own units.
+    """
     if "bs" in right and bounds != (1990, 2020):
         return
     frame, schema = made(bounds, within)
     centred = (frame[["x", "z"]] - np.mean(within or bounds)) / 15
-    frame["y"] = 3 + centred["x"] - 2 * centred["z"] + (frame["g"] == "b") + np.sin(np.arange(len(frame)))
+    frame["y"] = (
+        3 + centred["x"] - 2 * centred["z"] + (frame["g"] == "b") + np.sin(np.arange(len(frame)))
+    )
     design = designs(right, schema)[1]
     fitted = columns(design, frame)
     own = design.own_units @ np.linalg.lstsq(fitted, frame["y"], rcond=None)[0]
     known = smf.ols(f"y ~ {RIGHTS[right] or right}", frame).fit(method="qr")
     size = np.ptp(known.fittedvalues)
-    np.testing.assert_allclose(columns(design, frame, "own") @ own, known.fittedvalues, atol=1e-5 * size)
+    np.testing.assert_allclose(
+        columns(design, frame, "own") @ own, known.fittedvalues, atol=1e-5 * size
+    )
     names = (["Intercept"] if design.block.intercept else []) + list(design.block.names)
     if set(names) == set(known.params.index) and condition(known.model.exog) < 1e8:
         errors = known.bse[names].to_numpy()
@@ -99,7 +113,9 @@ def test_least_squares_on_fitted_columns_is_that_of_statsmodels(right, bounds, w
 
 
 def test_a_planted_error_of_the_conversion_would_be_seen():
-    """The tests above can fail: without the columns that a residual takes off, the curve is another one."""
+    """The tests above can fail: without the columns that a residual takes off, the curve is another
+    one.
+    """
     frame, schema = made((1990, 2020))
     as_written, design = designs("x + I(x**2)", schema)
     fitted, own = columns(design, frame), columns(design, frame, "own")
@@ -108,9 +124,17 @@ def test_a_planted_error_of_the_conversion_would_be_seen():
 
 
 SIMPLE = [
-    "x", "x + z + g", "x*z", "x*g", "0 + x", "g", "poly(x, 3)", "bs(x, df=5)", "I(x > 65) + x",
+    "x",
+    "x + z + g",
+    "x*z",
+    "x*g",
+    "0 + x",
+    "g",
+    "poly(x, 3)",
+    "bs(x, df=5)",
+    "I(x > 65) + x",
     "center(x) + I(center(x)**2)",
-]  # fmt: skip
+]
 
 
 @pytest.mark.parametrize("right", SIMPLE)
@@ -121,7 +145,9 @@ def test_simple_designs_stay_as_they_are(right):
 
 
 def _map(model, frame, sigma):
-    """The weights of the largest posterior density at a known sigma, in own units; priors are normal."""
+    """The weights of the largest posterior density at a known sigma, in own units; priors are
+    normal.
+    """
     response, design = model.columns.response, model.columns.design
     x = columns(design, frame)
     priors = [line.prior for line in model.lines if line.site in ("intercept", "weights")]
@@ -152,11 +178,17 @@ def test_default_priors_allow_what_is_plausible(right, truth, basis):
 
 
 @pytest.mark.thorough
-@pytest.mark.parametrize("right", some_of(["x + I(x**2)", "poly(x, 2, raw=True)", "x + I(x**2) + I(x**3)"], 1))
+@pytest.mark.parametrize(
+    "right", some_of(["x + I(x**2)", "poly(x, 2, raw=True)", "x + I(x**2) + I(x**3)"], 1)
+)
 def test_a_fit_of_years_is_that_of_statsmodels(right):
     frame, schema = made((1990, 2020), rows=2000)
-    frame["y"] = 10 + 5 * ((frame["x"] - 2005) / 15) ** 2 + np.random.default_rng(2).normal(0, 1, 2000)
-    result = without_privacy(f"y ~ {right}", frame, family="gaussian", schema=schema | {"y": (0, 20)})
+    frame["y"] = (
+        10 + 5 * ((frame["x"] - 2005) / 15) ** 2 + np.random.default_rng(2).normal(0, 1, 2000)
+    )
+    result = without_privacy(
+        f"y ~ {right}", frame, family="gaussian", schema=schema | {"y": (0, 20)}
+    )
     known = smf.ols(f"y ~ {RIGHTS[right] or right}", frame).fit(method="qr")
     at = pd.DataFrame({"x": [1990.0, 2005.0, 2020.0]})
     error = known.get_prediction(at).se_mean
@@ -167,18 +199,24 @@ def test_a_fit_of_years_is_that_of_statsmodels(right):
 
 def test_powers_that_double_precision_cannot_tell_apart_are_announced():
     schema = made((1990, 2020))[1]
-    with pytest.warns(DesignWarning, match=r"raw=True\)\[4\] adds nothing to .* I\(center\(x\)\*\*4\)"):
+    with pytest.warns(
+        DesignWarning, match=r"raw=True\)\[4\] adds nothing to .* I\(center\(x\)\*\*4\)"
+    ):
         wb.models.formula("y ~ poly(x, 4, raw=True) + poly(z, 3, raw=True)", schema=schema)
 
 
-# ---- priors of the user ---------------------------------------------------------------------------------------------------
+# ---- priors of the user --------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("named", ["x", "I(x ** 2)"])
 def test_columns_with_priors_stay_as_they_are_written_and_that_is_said(named):
     schema = made((1990, 2020))[1]
-    with pytest.warns(DesignWarning, match=r"x, I\(x \*\* 2\) say nearly the same .* number 1e\+03.*center\(x\)"):
-        model = wb.models.formula("y ~ x + I(x**2) + z", schema=schema, priors={named: "Normal(0, 1)"})
+    with pytest.warns(
+        DesignWarning, match=r"x, I\(x \*\* 2\) say nearly the same .* number 1e\+03.*center\(x\)"
+    ):
+        model = wb.models.formula(
+            "y ~ x + I(x**2) + z", schema=schema, priors={named: "Normal(0, 1)"}
+        )
     assert not replaced(model.columns.design)
     (caution,) = model.cautions
     assert "leave out these priors" in caution
@@ -187,7 +225,9 @@ def test_columns_with_priors_stay_as_they_are_written_and_that_is_said(named):
 def test_priors_of_other_columns_do_not_matter():
     schema = made((1990, 2020))[1]
     model = wb.models.formula(
-        "y ~ x + I(x**2) + z", schema=schema, priors={"z": "Normal(0, 1)", "Intercept": "Normal(0, 3)"}
+        "y ~ x + I(x**2) + z",
+        schema=schema,
+        priors={"z": "Normal(0, 1)", "Intercept": "Normal(0, 3)"},
     )
     assert list(model.columns.design.block.residuals) == [1]
     assert model.priors.loc["I(x ** 2)", "of"] == "the most that it adds to x"
@@ -199,7 +239,11 @@ def test_powers_of_a_centred_column_take_priors():
     schema = made((1990, 2020))[1]
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        wb.models.formula("y ~ center(x) + I(center(x)**2)", schema=schema, priors={"I(center(x) ** 2)": "Normal(0, 1)"})
+        wb.models.formula(
+            "y ~ center(x) + I(center(x)**2)",
+            schema=schema,
+            priors={"I(center(x) ** 2)": "Normal(0, 1)"},
+        )
 
 
 def test_priors_of_deviations_between_groups():
@@ -208,7 +252,9 @@ def test_priors_of_deviations_between_groups():
     design = wb.models.formula(formula, schema=schema).columns.design
     assert list(design.groups[0].block.residuals) == [1]
     with pytest.warns(DesignWarning, match="In the effects of g: "):
-        fixed = wb.models.formula(formula, schema=schema, priors={"g_sd": "HalfNormal(1)"}).columns.design
+        fixed = wb.models.formula(
+            formula, schema=schema, priors={"g_sd": "HalfNormal(1)"}
+        ).columns.design
     assert not replaced(fixed)
 
 
@@ -223,7 +269,7 @@ def test_deviations_between_groups_are_those_of_effects_in_own_units():
     np.testing.assert_array_equal(effects.deviations(fitted)[:, 0], fitted[:, 0])
 
 
-# ---- records and files ----------------------------------------------------------------------------------------------------
+# ---- records and files ---------------------------------------------------------------------------
 
 
 def test_rows_are_encoded_one_by_one():
@@ -232,7 +278,9 @@ def test_rows_are_encoded_one_by_one():
     together = design.encode(design.values(frame))["x"]
     assert together.dtype == np.float32
     for row in range(0, 600, 97):
-        np.testing.assert_array_equal(design.encode(design.values(frame.iloc[[row]]))["x"][0], together[row])
+        np.testing.assert_array_equal(
+            design.encode(design.values(frame.iloc[[row]]))["x"][0], together[row]
+        )
 
 
 @pytest.mark.usefixtures("made_up_steps")
@@ -245,5 +293,7 @@ def test_a_saved_result_keeps_its_basis(tmp_path):
     result = wb.fit(model, frame, epsilon=1, iterations=10, seed=0)
     path = result.save(tmp_path / "now")
     again = wb.load(path)
-    pd.testing.assert_frame_equal(pd.DataFrame(again.coefficients()), pd.DataFrame(result.coefficients()))
+    pd.testing.assert_frame_equal(
+        pd.DataFrame(again.coefficients()), pd.DataFrame(result.coefficients())
+    )
     np.testing.assert_allclose(again.predict(frame), result.predict(frame), rtol=1e-5)

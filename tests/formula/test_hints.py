@@ -1,4 +1,6 @@
-"""Spellings of other programs either work or say what to write here; limits are refused before a parser sees them."""
+"""Spellings of other programs either work or say what to write here; limits are refused before a
+parser sees them.
+"""
 
 import time
 import unicodedata
@@ -21,17 +23,24 @@ from workbench.formula.parsing import Group, parse, term_name
 COMPOSED, DECOMPOSED = (unicodedata.normalize(form, "âge") for form in ("NFC", "NFD"))
 SCHEMA = Schema.from_declaration(
     {
-        "y": (0, 50), "x": (1, 9), "z": (1, 9), "k": (1, 5, int), "my col": (0, 1), "Length (cm)": (0, 9), " age": (0, 90),
-        **{f"g{number}": ["a", "b", "c"] for number in range(12)}, **{f"v{number}": (0, 1) for number in range(40)},
+        "y": (0, 50),
+        "x": (1, 9),
+        "z": (1, 9),
+        "k": (1, 5, int),
+        "my col": (0, 1),
+        "Length (cm)": (0, 9),
+        " age": (0, 90),
+        **{f"g{number}": ["a", "b", "c"] for number in range(12)},
+        **{f"v{number}": (0, 1) for number in range(40)},
     }
-)  # fmt: skip
+)
 
 
 def design(right):
     return design_of(parse(f"y ~ {right}"), SCHEMA)
 
 
-# ---- what works -----------------------------------------------------------------------------------------------------------
+# ---- what works ----------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -57,7 +66,9 @@ def test_groups_are_columns_of_categories_in_any_spelling(by):
 @pytest.mark.parametrize("of_schema", [COMPOSED, DECOMPOSED])
 @pytest.mark.parametrize("of_formula", [COMPOSED, DECOMPOSED])
 def test_names_with_accents_match_in_any_form(of_schema, of_formula):
-    """Tables and declarations name a column in its composed form (``wb.data``), whatever form was typed."""
+    """Tables and declarations name a column in its composed form (``wb.data``), whatever form was
+    typed.
+    """
     group = unicodedata.normalize(("NFC", "NFD")[of_schema == DECOMPOSED], "hôpital")
     schema = {"y": (0, 9), of_schema: (0, 90), group: ["a", "b"]}
     for left, name in (
@@ -74,16 +85,20 @@ def test_names_with_accents_match_in_any_form(of_schema, of_formula):
 
 @pytest.mark.parametrize(
     ("name", "family"),
-    [("Gamma", "gamma"), ("Negative Binomial", "negative_binomial"),
-     ("negative-binomial", "negative_binomial"), ("POISSON", "poisson")],
-)  # fmt: skip
+    [
+        ("Gamma", "gamma"),
+        ("Negative Binomial", "negative_binomial"),
+        ("negative-binomial", "negative_binomial"),
+        ("POISSON", "poisson"),
+    ],
+)
 def test_families_are_named_in_any_case(name, family):
     assert get(name) is FAMILIES[family]
     assert wb.models.formula("y ~ x", name, {"y": (1, 9), "x": (0, 1)}).options["family"] == family
     assert get("bernoulli", "Probit").link == "probit"
 
 
-# ---- what is told ---------------------------------------------------------------------------------------------------------
+# ---- what is told --------------------------------------------------------------------------------
 
 
 def refusal(function, *arguments):
@@ -119,7 +134,12 @@ def test_each_link_of_other_programs_has_its_hint(name):
 
 
 def test_hints_name_what_there_is():
-    families = {word for text in hints.FAMILIES.values() for word in text.split("'")[1::2]} - {"a", "b", "c", "y"}
+    families = {word for text in hints.FAMILIES.values() for word in text.split("'")[1::2]} - {
+        "a",
+        "b",
+        "c",
+        "y",
+    }
     assert families <= {*FAMILIES, ": [", ", "}
     links = {word for text in hints.LINKS.values() for word in text.split("'")[1::2]}
     assert links <= {link for family in FAMILIES.values() for link in family.links}
@@ -172,14 +192,25 @@ def test_what_is_near_is_told(right, words):
 @pytest.mark.parametrize(
     ("written", "name"),
     [
-        ("I(x**2)", "I(x ** 2)"), ("I( x **2 )", "I(x ** 2)"), ("log( x )", "log(x)"), ("x:log( x)", "x:log(x)"),
-        ("I(`my col`**2)", "I(my col ** 2)"), ("bs(z,df=5)", "bs(z, df=5)"),
+        ("I(x**2)", "I(x ** 2)"),
+        ("I( x **2 )", "I(x ** 2)"),
+        ("log( x )", "log(x)"),
+        ("x:log( x)", "x:log(x)"),
+        ("I(`my col`**2)", "I(my col ** 2)"),
+        ("bs(z,df=5)", "bs(z, df=5)"),
     ],
-)  # fmt: skip
+)
 def test_priors_are_named_as_the_formula_writes_their_terms(written, name):
-    right = "x + I(x**2) + log(x) + x:log(x) + I(`my col`**2) + bs(z,df=5) + `Length (cm)` + (1 + x | g1)"
-    model = wb.models.formula(f"y ~ {right}", schema=SCHEMA, basis="scaled", priors={written: "Normal(0, 9)"})
-    plain = wb.models.formula(f"y ~ {right}", schema=SCHEMA, basis="scaled", priors={name: "Normal(0, 9)"})
+    right = (
+        "x + I(x**2) + log(x) + x:log(x) + I(`my col`**2) + bs(z,df=5) + `Length (cm)` + (1 + x "
+        "| g1)"
+    )
+    model = wb.models.formula(
+        f"y ~ {right}", schema=SCHEMA, basis="scaled", priors={written: "Normal(0, 9)"}
+    )
+    plain = wb.models.formula(
+        f"y ~ {right}", schema=SCHEMA, basis="scaled", priors={name: "Normal(0, 9)"}
+    )
     pd.testing.assert_frame_equal(model.priors, plain.priors)
     assert (model.priors["prior"] == "Normal(0, 9)").any()
     assert model.options == plain.options
@@ -187,7 +218,9 @@ def test_priors_are_named_as_the_formula_writes_their_terms(written, name):
         for known in line.names:
             assert known in SCHEMA.columns or term_name(known) == known
     with pytest.raises(ArgumentError, match="two spellings of"):
-        wb.models.formula(f"y ~ {right}", schema=SCHEMA, priors={name: "Normal(0, 9)", written: "Normal(0, 8)"})
+        wb.models.formula(
+            f"y ~ {right}", schema=SCHEMA, priors={name: "Normal(0, 9)", written: "Normal(0, 8)"}
+        )
 
 
 def test_an_offset_of_a_gaussian_is_told():
@@ -197,7 +230,7 @@ def test_an_offset_of_a_gaussian_is_told():
         wb.models.formula("p(y, k) ~ x", schema=SCHEMA)
 
 
-# ---- limits ---------------------------------------------------------------------------------------------------------------
+# ---- limits --------------------------------------------------------------------------------------
 
 TOO_MUCH = {
     "(x + z)**18": "power 18 of terms; at most 10",
@@ -207,13 +240,21 @@ TOO_MUCH = {
     "(" + " + ".join(f"v{place}" for place in range(40)) + ")**6": "multiplies out to 34400 terms",
     "*".join(f"g{place}" for place in range(12)) + "*v1*v2": "multiplies out to",
     "*".join(f"v{place}" for place in range(20)): "multiplies out to 16369 terms; at most 10000",
-    " + ".join("*".join(f"v{at}{place}" for place in range(8)) for at in range(300)): "multiplies out to",
-    "(1 + " + " * ".join(f"v{place}" for place in range(15)) + " | g0)": "multiplies out to 16369 terms",
+    " + ".join(
+        "*".join(f"v{at}{place}" for place in range(8)) for at in range(300)
+    ): "multiplies out to",
+    "(1 + "
+    + " * ".join(f"v{place}" for place in range(15))
+    + " | g0)": "multiplies out to 16369 terms",
     "/".join(f"v{place}" for place in range(2000)): "interaction of more than 100 columns",
     ":".join(f"v{place}" for place in range(3000)): "interaction of more than 100 columns",
     ":".join(f"g{place}" for place in range(12)): "interaction of 12 columns; at most 8",
-    " + ".join(f"{one}:g2:g3:g4:g5:g6:g7" for one in ("g0:g1", "g0:g8", "g1:g9", "g9:g10")): "26244 columns",
-    "(1 | g0:g1:g2:g3:g4:g5:g6:g7) + (1 | " + ":".join(f"g{place}" for place in range(12)) + ")": "at most 8",
+    " + ".join(
+        f"{one}:g2:g3:g4:g5:g6:g7" for one in ("g0:g1", "g0:g8", "g1:g9", "g9:g10")
+    ): "26244 columns",
+    "(1 | g0:g1:g2:g3:g4:g5:g6:g7) + (1 | "
+    + ":".join(f"g{place}" for place in range(12))
+    + ")": "at most 8",
     "(" * 5000 + "x" + ")" * 5000: "5000 brackets in brackets; at most 40",
     "(" * 50_000 + "x" + ")" * 50_000: "characters; at most 20000",
     "I(" + "-" * 4000 + "x)": "operations in operations",
@@ -231,7 +272,7 @@ TOO_MUCH = {
     "x + \ud800": r"U\+D800",
     "x + \N{GRINNING FACE}": "cannot be read",
     "a" * 100_000: "characters",
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("right", TOO_MUCH, ids=range(len(TOO_MUCH)))
@@ -245,19 +286,72 @@ def test_limits_are_said_at_once(right):
 
 
 def test_what_is_within_the_limits_works():
-    assert len(design("(v0 + v1 + v2 + v3 + v4 + v5 + v6 + v7)**5").block.columns) == 8 + 28 + 56 + 70 + 56
+    assert (
+        len(design("(v0 + v1 + v2 + v3 + v4 + v5 + v6 + v7)**5").block.columns)
+        == 8 + 28 + 56 + 70 + 56
+    )
     assert design("(x + z)**9").block.names == ("x", "z", "x:z")
     assert design("((x + z)**2)**2").block.names == ("x", "z", "x:z")
-    assert len(design("I((" + " + ".join(f"v{place}" for place in range(40)) + ") / 40)").block.columns) == 1
+    assert (
+        len(
+            design("I((" + " + ".join(f"v{place}" for place in range(40)) + ") / 40)").block.columns
+        )
+        == 1
+    )
     assert design("(" * 30 + "x" + ")" * 30).block.names == ("x",)
     assert design("I(x * 123456789012345678901234567890)").block.names
 
 
 PIECES = [
-    "x", "z", "g1", "g2", "k", "my col", "`my col`", "+", "-", "*", ":", "/", "**", "^", "|", "||", "~", "(", ")", "[",
-    "]", "I(", "C(", "poly(", "bs(", "log(", "offset(", "1", "0", "2", "3.5", "1e999", ",", "'", '"', "%in%", "`", ".",
-    "{", "=", ">", "df=5", "é", "\N{GRINNING FACE}", "\u202e", "as.factor(", "Q('x')", " ",
-]  # fmt: skip
+    "x",
+    "z",
+    "g1",
+    "g2",
+    "k",
+    "my col",
+    "`my col`",
+    "+",
+    "-",
+    "*",
+    ":",
+    "/",
+    "**",
+    "^",
+    "|",
+    "||",
+    "~",
+    "(",
+    ")",
+    "[",
+    "]",
+    "I(",
+    "C(",
+    "poly(",
+    "bs(",
+    "log(",
+    "offset(",
+    "1",
+    "0",
+    "2",
+    "3.5",
+    "1e999",
+    ",",
+    "'",
+    '"',
+    "%in%",
+    "`",
+    ".",
+    "{",
+    "=",
+    ">",
+    "df=5",
+    "é",
+    "\N{GRINNING FACE}",
+    "\u202e",
+    "as.factor(",
+    "Q('x')",
+    " ",
+]
 
 
 @given(st.lists(st.sampled_from(PIECES), max_size=14))
@@ -269,12 +363,15 @@ def test_any_text_is_a_design_or_an_argument_error(pieces):
     except ArgumentError:
         return
     columns = SCHEMA.columns.items()
-    cells = {name: [column.labels[0] if hasattr(column, "labels") else column.low] for name, column in columns}
+    cells = {
+        name: [column.labels[0] if hasattr(column, "labels") else column.low]
+        for name, column in columns
+    }
     arrays = found.encode(found.values(pd.DataFrame(cells)))
     assert all(np.isfinite(array).all() for array in arrays.values())
 
 
-# ---- tables that do not fit their declaration -----------------------------------------------------------------------------
+# ---- tables that do not fit their declaration ----------------------------------------------------
 
 
 @pytest.mark.parametrize("cells", [(1, 2), (-1, 1), ("nein", "ja")])
@@ -283,21 +380,34 @@ def test_two_values_other_than_those_of_bool_are_told_how_to_be_declared(cells):
     bounds = {"x": (0, 1)}
     declared_bool = wb.models.formula("y ~ x", "bernoulli", {"y": bool, **bounds})
     error = refusal(declared_bool.dataset, frame)
-    assert "Declare its two values as text, first the one that counts as 0: schema={'y': ['1', '2']}" in error.expectation
-    as_told = wb.models.formula("y ~ x", "bernoulli", {"y": [str(cell) for cell in cells], **bounds})
+    assert (
+        "Declare its two values as text, first the one that counts as 0: schema={'y': ['1', '2']}"
+        in error.expectation
+    )
+    as_told = wb.models.formula(
+        "y ~ x", "bernoulli", {"y": [str(cell) for cell in cells], **bounds}
+    )
     assert as_told.dataset(frame).classes == tuple(map(str, cells))
 
 
-@pytest.mark.parametrize("cells", [(0, 1), (False, True), ("F", "T"), ("No", "yes"), ("False", "True"), ("0", "1")])
+@pytest.mark.parametrize(
+    "cells", [(0, 1), (False, True), ("F", "T"), ("No", "yes"), ("False", "True"), ("0", "1")]
+)
 def test_a_boolean_response_takes_the_words_that_a_boolean_column_takes(cells):
     frame = pd.DataFrame({"y": [*cells] * 30, "x": np.linspace(0, 1, 60)})
     model = wb.models.formula("y ~ x", "bernoulli", {"y": bool, "x": (0, 1)})
     assert wb.data.Schema({"y": wb.data.Boolean()}).encode(frame[:2]).tolist() == [[-1], [1]]
     for table in (frame, frame.set_index("y")):
         made = model.dataset(table, evaluation=table.head(2))
-        assert [array.tolist() for array in (made.train[-1][:2], made.evaluation[-1])] == [[0, 1], [0, 1]]
+        assert [array.tolist() for array in (made.train[-1][:2], made.evaluation[-1])] == [
+            [0, 1],
+            [0, 1],
+        ]
     for word in ("maybe", ""):
-        assert "Declare its two values" in refusal(model.dataset, frame.assign(y=[word, *frame["y"][1:]])).expectation
+        assert (
+            "Declare its two values"
+            in refusal(model.dataset, frame.assign(y=[word, *frame["y"][1:]])).expectation
+        )
     assert refusal(model.dataset, frame.assign(y=[None, *frame["y"][1:]])).code == "missing"
 
 

@@ -32,18 +32,30 @@ def stepping(size):
 
     def step(rung, counts, norms, noise, number, adaptive, clip, sigma):
         now = adaptive_clip.clip_of(rung, clip, adaptive)
-        seen = norm_counts.counts_of(norms, jnp.ones(len(norms), bool), now) * jnp.float32(EXPECTED / len(norms)) + noise
-        return *adaptive_clip.with_counts(rung, counts, seen, number, adaptive, clip, sigma, size, EXPECTED), now
+        seen = (
+            norm_counts.counts_of(norms, jnp.ones(len(norms), bool), now)
+            * jnp.float32(EXPECTED / len(norms))
+            + noise
+        )
+        return *adaptive_clip.with_counts(
+            rung, counts, seen, number, adaptive, clip, sigma, size, EXPECTED
+        ), now
 
     return quick_jit(step)
 
 
 def adapted(norms, *, clip=1.0, sigma=1e-3, adaptive=ADAPTIVE, noise=None, size=6):
-    """C in each step of a run whose gradients have these norms. :param noise: NumPy's generator, for noise on counts."""
+    """C in each step of a run whose gradients have these norms. :param noise: NumPy's generator,
+    for noise on counts.
+    """
     rung, counts, found = jnp.int32(0), jnp.zeros(1 + norm_counts.RANGES), []
     facts = adaptive, jnp.float32(clip), jnp.float32(sigma)
     for number in range(UNTIL + 5):
-        own = np.zeros(norm_counts.RANGES) if noise is None else noise.normal(size=norm_counts.RANGES) * sigma / 0.2**0.5
+        own = (
+            np.zeros(norm_counts.RANGES)
+            if noise is None
+            else noise.normal(size=norm_counts.RANGES) * sigma / 0.2**0.5
+        )
         drawn = jnp.asarray(norms, jnp.float32), jnp.asarray(own, jnp.float32)
         rung, counts, now = stepping(size)(rung, counts, *drawn, jnp.int32(number), *facts)
         found.append(float(now))
@@ -71,7 +83,9 @@ def test_c_changes_only_when_it_is_decided_on():
 
 
 def test_where_noise_hides_the_norms_c_stays():
-    """Each of 7 shares is beyond three standard errors once in 740 decisions, of which there are 200, and not all move C."""
+    """Each of 7 shares is beyond three standard errors once in 740 decisions, of which there are
+    200, and not all move C.
+    """
     moved = 0
     for seed in range(40):
         found = adapted(np.linspace(0.1, 1.3, 100), sigma=400.0, noise=np.random.default_rng(seed))
@@ -83,7 +97,10 @@ def test_c_is_never_above_the_largest_gradient_nor_out_of_range():
     bounded = adaptive_clip.of(STEPS, 1.2)
     assert max(adapted(np.full(10, 1.2), clip=0.2, adaptive=bounded)) == pytest.approx(1.2)
     assert adapted(np.full(10, 1.2), clip=2.0, adaptive=bounded)[0] == pytest.approx(1.2)
-    low, high = (adaptive_clip.clip_of(jnp.int32(rung), jnp.float32(1e-12), ADAPTIVE) for rung in (-(2**31), 2**31 - 1))
+    low, high = (
+        adaptive_clip.clip_of(jnp.int32(rung), jnp.float32(1e-12), ADAPTIVE)
+        for rung in (-(2**31), 2**31 - 1)
+    )
     assert float(low) == pytest.approx(SMALLEST_CLIP)
     assert np.isfinite(float(high))
 
@@ -96,7 +113,15 @@ def test_numbers_that_are_not_finite_count_as_long():
 def test_a_short_run_keeps_c():
     assert int(adaptive_clip.of(4).until) == 0
     rung, _ = adaptive_clip.with_counts(
-        jnp.int32(0), jnp.zeros(9), jnp.full(8, 100.0), jnp.int32(0), adaptive_clip.of(4), 1.0, jnp.float32(0.1), 1, 1.0
+        jnp.int32(0),
+        jnp.zeros(9),
+        jnp.full(8, 100.0),
+        jnp.int32(0),
+        adaptive_clip.of(4),
+        1.0,
+        jnp.float32(0.1),
+        1,
+        1.0,
     )
     assert int(rung) == 0
 
@@ -113,7 +138,12 @@ def test_shares_of_the_noise_add_up_to_one_in_each_step():
 def trainer_of(mechanism, optimizer=None):
     """DP-VI of the mean of a normal, all records in every minibatch."""
     optimizer = SGD(0.1) if optimizer is None else optimizer
-    trainer = DPVI(zoo.normal_mean, zoo.normal_mean_guide, optimizer, privacy=(PoissonSampler(SIZE, 1.0, SIZE), mechanism))
+    trainer = DPVI(
+        zoo.normal_mean,
+        zoo.normal_mean_guide,
+        optimizer,
+        privacy=(PoissonSampler(SIZE, 1.0, SIZE), mechanism),
+    )
     trainer.init(key_from_seed(0), *zoo.normal_mean_data(SIZE))
     return trainer
 
@@ -133,7 +163,10 @@ def test_at_every_c_a_record_moves_sum_and_counts_by_no_more_than_the_noise_cove
         draws = Draws(Minibatch(jnp.arange(SIZE, dtype=jnp.int32), mask), noise, jax.random.key(1))
         state = start._replace(step=number, moments=start.moments._replace(rung=rung))
         step.step(state, (x,), draws, hyper)
-        units = [jnp.concatenate([jnp.ravel(leaf) for leaf in jax.tree.leaves(units)]) for units, _ in mechanism.seen]
+        units = [
+            jnp.concatenate([jnp.ravel(leaf) for leaf in jax.tree.leaves(units)])
+            for units, _ in mechanism.seen
+        ]
         return units, mechanism.seen[0][1]
 
     everyone = jnp.ones(SIZE, bool)
@@ -141,11 +174,17 @@ def test_at_every_c_a_record_moves_sum_and_counts_by_no_more_than_the_noise_cove
         ratios = []
         for rung in (-24, -5, 0, 1, 20):
             for scale in (1e-3, 1.0, 1e4):
-                x = jnp.asarray(scale * np.random.default_rng(rung % 7).normal(size=SIZE), jnp.float32)
-                (with_it, spacing), (without, _) = (
-                    moved(jnp.int32(rung), jnp.int32(number), x, mask) for mask in (everyone, everyone.at[3].set(False))
+                x = jnp.asarray(
+                    scale * np.random.default_rng(rung % 7).normal(size=SIZE), jnp.float32
                 )
-                apart = [np.float64(one) - np.float64(other) for one, other in zip(with_it, without, strict=True)]
+                (with_it, spacing), (without, _) = (
+                    moved(jnp.int32(rung), jnp.int32(number), x, mask)
+                    for mask in (everyone, everyone.at[3].set(False))
+                )
+                apart = [
+                    np.float64(one) - np.float64(other)
+                    for one, other in zip(with_it, without, strict=True)
+                ]
                 ratios.append(np.linalg.norm(np.concatenate(apart)) * SIGMA / DEVIATION)
                 clip = float(adaptive_clip.clip_of(jnp.int32(rung), jnp.float32(0.5), ADAPTIVE))
                 of_sum = float(adaptive_clip.shares(jnp.int32(number), ADAPTIVE)[0])
@@ -159,7 +198,11 @@ def test_a_run_adapts_c_and_counts_moments_after_it():
     hyper = trainer.hyper._replace(moments_from=jnp.int32(6), adaptive=adaptive_clip.of(20))
     state = step.init(key_from_seed(2), hyper)
     clips = []
-    take = quick_jit(lambda state, records: step.step(state, records, step.draw(state.key, state.step, hyper), hyper))
+    take = quick_jit(
+        lambda state, records: step.step(
+            state, records, step.draw(state.key, state.step, hyper), hyper
+        )
+    )
     for _ in range(8):
         clips.append(float(step.clip(state, hyper)))
         state = take(state, zoo.normal_mean_data(SIZE))
@@ -167,7 +210,9 @@ def test_a_run_adapts_c_and_counts_moments_after_it():
     assert clips[4] > 0.02
     assert len(set(clips[4:])) == 1
     assert float(state.moments.norms[0]) == 2
-    kept, others = running_moments.moments_in(running_moments.arrays_of(state.moments) | {"loc": np.zeros(1)})
+    kept, others = running_moments.moments_in(
+        running_moments.arrays_of(state.moments) | {"loc": np.zeros(1)}
+    )
     assert int(kept.rung) == int(state.moments.rung)
     assert list(others) == ["loc"]
 

@@ -1,4 +1,6 @@
-"""Calls that numpyro's SVI takes, with one meaning, give the same run; the others are refused in one sentence."""
+"""Calls that numpyro's SVI takes, with one meaning, give the same run; the others are refused in
+one sentence.
+"""
 
 import jax
 import jax.numpy as jnp
@@ -82,7 +84,9 @@ def test_run_and_evaluate_take_records_by_keyword():
     few, more = (dpvi.evaluate(result.state, X[:n], y=Y[:n], public=True) for n in (4, 12))
     assert np.isfinite([float(few), float(more)]).all()
     svi = SVI(model, guide, Adam(0.05), Trace_ELBO())  # whose result is read alike
-    assert set(svi.run(jax.random.key(0), 2, X, y=Y, progress_bar=False).params) == set(result.params)
+    assert set(svi.run(jax.random.key(0), 2, X, y=Y, progress_bar=False).params) == set(
+        result.params
+    )
 
 
 def test_stable_update_is_an_update_that_keeps_finite_parameters():
@@ -91,7 +95,9 @@ def test_stable_update_is_an_update_that_keeps_finite_parameters():
     after, loss = stable.stable_update(before, X, Y)
     assert loss is None
     assert int(after.step) == 1
-    assert not np.array_equal(stable.get_params(after)["weights_loc"], stable.get_params(before)["weights_loc"])
+    assert not np.array_equal(
+        stable.get_params(after)["weights_loc"], stable.get_params(before)["weights_loc"]
+    )
 
 
 @pytest.mark.parametrize("loss", [TraceMeanField_ELBO(), Trace_ELBO(num_particles=3), "elbo"])
@@ -119,9 +125,21 @@ REFUSED = {
     "other lengths": ((X, Y, X[:5]), {}, r"by keyword"),
     "nothing": ((), {"scale": 1.0}, r"first axis is records"),
     "numbers of records by keyword": ((X, Y), {"label": Y.tolist()}, r"^label=.*number of records"),
-    "numbers of records in a dictionary": ((X, Y), {"label": dict(enumerate(Y.tolist()))}, r"^label=.*number of records"),
-    "numbers of records by position": ((X, Y, dict(enumerate(Y.tolist()))), {}, r"^argument 2=.*one for each record"),
-    "a tuple of numbers of records": ((X, Y, tuple(Y.tolist())), {}, r"^argument 2=.*one for each record"),
+    "numbers of records in a dictionary": (
+        (X, Y),
+        {"label": dict(enumerate(Y.tolist()))},
+        r"^label=.*number of records",
+    ),
+    "numbers of records by position": (
+        (X, Y, dict(enumerate(Y.tolist()))),
+        {},
+        r"^argument 2=.*one for each record",
+    ),
+    "a tuple of numbers of records": (
+        (X, Y, tuple(Y.tolist())),
+        {},
+        r"^argument 2=.*one for each record",
+    ),
     "an object": ((X, Y, Holder()), {}, r"^argument 2='Holder': is not an array, number or string"),
 }
 
@@ -135,7 +153,11 @@ def test_what_has_no_one_meaning_is_refused(name):
 
 def held_by(arguments):
     """What an ``Arguments`` holds, which must not be records."""
-    return [leaf for value in vars(arguments).values() for leaf in (value if isinstance(value, list) else [value])]
+    return [
+        leaf
+        for value in vars(arguments).values()
+        for leaf in (value if isinstance(value, list) else [value])
+    ]
 
 
 def test_a_later_call_must_be_like_the_first():
@@ -146,12 +168,18 @@ def test_a_later_call_must_be_like_the_first():
     assert arguments.static == {"scale": 2.0}
     assert not any(isinstance(value, np.ndarray) for value in held_by(arguments))
     arguments.arrays((X,), {"y": Y, "scale": 2.0})
-    for args, kwargs in [((X, Y), {}), ((X,), {"y": Y, "scale": 3.0}), ((X,), {"y": Y, "width": 3.0})]:
+    for args, kwargs in [
+        ((X, Y), {}),
+        ((X,), {"y": Y, "scale": 3.0}),
+        ((X,), {"y": Y, "width": 3.0}),
+    ]:
         with pytest.raises(ArgumentError):
             arguments.arrays(args, kwargs)
 
 
-@pytest.mark.parametrize(("first", "later"), [((X, 1.0), (X, 100.0)), ((X, None), (X, Y)), ((X, Y), (X, None))])
+@pytest.mark.parametrize(
+    ("first", "later"), [((X, 1.0), (X, 100.0)), ((X, None), (X, Y)), ((X, Y), (X, None))]
+)
 def test_a_later_call_has_the_constants_of_the_first(first, later):
     arguments = Arguments(first, {})
     arguments.arrays(first, {})

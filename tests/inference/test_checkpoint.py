@@ -41,7 +41,9 @@ def test_a_restored_state_goes_on_bit_for_bit(tmp_path, optim):
     whole = first.run(key_from_seed(4), 5, *RECORDS, progress_bar=False, init_state=half).state
     second = trainer(optim, average_from=1)
     restored = load_state(tmp_path / "half.npz", second.init(key_from_seed(99), *RECORDS))
-    resumed = second.run(key_from_seed(99), 5, *RECORDS, progress_bar=False, init_state=restored).state
+    resumed = second.run(
+        key_from_seed(99), 5, *RECORDS, progress_bar=False, init_state=restored
+    ).state
     jax.tree.map(np.testing.assert_array_equal, plain(resumed), plain(whole))
 
 

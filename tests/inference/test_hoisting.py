@@ -9,12 +9,17 @@ KEY = jax.random.key(3)
 
 
 def step(key, rest):
-    """Draws from a key, from a key that is split in a nested call, and from state; a constant; an unused draw."""
+    """Draws from a key, from a key that is split in a nested call, and from state; a constant; an
+    unused draw.
+    """
     state, data = rest
     first, second = jax.random.split(key)
     draw = jax.jit(lambda k: jax.random.normal(k, (3,)))(first)
     jax.random.normal(second, (1000,))
-    return {"state": state * draw + jnp.arange(3.0), "sum": jnp.sum(jax.vmap(lambda x: x @ draw)(data))}
+    return {
+        "state": state * draw + jnp.arange(3.0),
+        "sum": jnp.sum(jax.vmap(lambda x: x @ draw)(data)),
+    }
 
 
 REST = (jnp.ones(3), jnp.arange(12.0).reshape(4, 3))
@@ -53,4 +58,8 @@ def test_many_keys_at_once():
     keys = jax.random.split(KEY, 4)
     drawn = jax.vmap(early)(keys)
     third = late([value[2] for value in drawn], REST)
-    jax.tree.map(lambda ours, theirs: np.testing.assert_allclose(ours, theirs, rtol=1e-6), third, step(keys[2], REST))
+    jax.tree.map(
+        lambda ours, theirs: np.testing.assert_allclose(ours, theirs, rtol=1e-6),
+        third,
+        step(keys[2], REST),
+    )

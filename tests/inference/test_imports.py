@@ -46,7 +46,8 @@ def guide(x, num_records=None):
 
 x = np.ones(20, np.float32)
 dpvi = inference.DPVI(
-    model, guide, numpyro.optim.Adam(0.1), privacy=(PoissonSampler(20, 0.5, 20), GaussianMechanism(1.0, 1.0))
+    model, guide, numpyro.optim.Adam(0.1), privacy=(PoissonSampler(20, 0.5, 20),
+    GaussianMechanism(1.0, 1.0))
 )
 state = dpvi.init(new_key(), x)
 *_, last = inference.run(dpvi.private_step, dpvi.hyper, state, (x,), 5)
@@ -63,12 +64,17 @@ def python(code):
 
 def imported_by(code):
     """Top-level names of all modules in memory after ``code``."""
-    listing = python(f"{code}\nimport json, sys\nprint(json.dumps(sorted({{name.split('.')[0] for name in sys.modules}})))")
+    listing = python(
+        f"{code}\nimport json, sys\nprint(json.dumps(sorted({{name.split('.')[0] for name in "
+        "sys.modules})))"
+    )
     return set(json.loads(listing.splitlines()[-1]))
 
 
 def test_blocker_blocks():
-    output = python(BLOCKER + "try:\n    import pandas\nexcept ModuleNotFoundError as error:\n    print(error)")
+    output = python(
+        BLOCKER + "try:\n    import pandas\nexcept ModuleNotFoundError as error:\n    print(error)"
+    )
     assert output == "No module named 'pandas' (blocked)"
 
 

@@ -11,9 +11,12 @@ from workbench.inference.batched import stacked
 from workbench.inference.compiling import chunk_of
 
 CASES = [
-    ("logistic", "breast_cancer"), ("gmm", "mixture"), ("vae", "digits"), ("hierarchical_logistic", "hierarchical"),
+    ("logistic", "breast_cancer"),
+    ("gmm", "mixture"),
+    ("vae", "digits"),
+    ("hierarchical_logistic", "hierarchical"),
     ("neural_classifier", "digits"),
-]  # fmt: skip
+]
 
 
 def lowered(function, platform, *arguments):
@@ -28,8 +31,15 @@ def test_steps_and_lanes_lower_elsewhere(model, data, platform):
     records, state = prepared.on_device
     arguments = state, records, jnp.int32(4), prepared.hyper
     assert "stablehlo" in lowered(chunk_of(prepared.step, 4), platform, *arguments)
-    lanes = stacked([state, state]), records, jnp.int32(4), stacked([prepared.hyper, prepared.hyper])
-    assert "stablehlo" in lowered(jax.vmap(chunk_of(prepared.step, 4, 2), in_axes=(0, None, None, 0)), platform, *lanes)
+    lanes = (
+        stacked([state, state]),
+        records,
+        jnp.int32(4),
+        stacked([prepared.hyper, prepared.hyper]),
+    )
+    assert "stablehlo" in lowered(
+        jax.vmap(chunk_of(prepared.step, 4, 2), in_axes=(0, None, None, 0)), platform, *lanes
+    )
 
 
 def test_what_has_no_such_lowering_is_seen():

@@ -25,14 +25,20 @@ DEVIATION = 2.0 ** (11 + int(LEVEL))  # of the noise, in whole numbers
 
 
 def step_of(clip=0.5, *, clipping="flat", strategy="auto", size=SIZE, counts=True):
-    """``step(x, mask)`` -> ({sum, counts} in whole numbers, next state) of normal_mean with all records in the minibatch."""
+    """``step(x, mask)`` -> ({sum, counts} in whole numbers, next state) of normal_mean with all
+    records in the minibatch.
+    """
     mechanism = Watched(clip, SIGMA, clipping)
     trainer = DPVI(
-        zoo.normal_mean, zoo.normal_mean_guide, SGD(0.1), privacy=(PoissonSampler(SIZE, 1.0, SIZE), mechanism)
-    )  # fmt: skip
+        zoo.normal_mean,
+        zoo.normal_mean_guide,
+        SGD(0.1),
+        privacy=(PoissonSampler(SIZE, 1.0, SIZE), mechanism),
+    )
     start = trainer.init(key_from_seed(0), *zoo.normal_mean_data(SIZE))
     private_step = dataclasses.replace(
-        trainer.private_step.with_options(counts_norms=counts), performance=Performance(strategy, None, size)
+        trainer.private_step.with_options(counts_norms=counts),
+        performance=Performance(strategy, None, size),
     )
     hyper = trainer.hyper._replace(moments_from=jnp.int32(0))
     start = start._replace(moments=running_moments.empty(private_step.noise_size, counts))
@@ -43,7 +49,10 @@ def step_of(clip=0.5, *, clipping="flat", strategy="auto", size=SIZE, counts=Tru
         noise = Noise(jnp.zeros(private_step.noised_coordinates, jnp.int32), LEVEL)
         draws = Draws(Minibatch(ALL.indices, mask), noise, jax.random.key(1))
         state = private_step.step(start, (x,), draws, hyper)
-        return [jnp.concatenate([jnp.ravel(leaf) for leaf in jax.tree.leaves(seen.units)]) for seen in mechanism.seen], state
+        return [
+            jnp.concatenate([jnp.ravel(leaf) for leaf in jax.tree.leaves(seen.units)])
+            for seen in mechanism.seen
+        ], state
 
     return step
 
@@ -58,15 +67,23 @@ def test_a_record_moves_sum_and_counts_by_no_more_than_the_noise_covers(clipping
     step, everyone = step_of(clipping=clipping, strategy=strategy), ALL.mask
     for seed in range(20):
         x = records(seed, scale=10.0 ** (seed % 4 - 2))
-        both = [np.concatenate(step(x, mask)[0]).astype(float) for mask in (everyone, everyone.at[3].set(False))]
+        both = [
+            np.concatenate(step(x, mask)[0]).astype(float)
+            for mask in (everyone, everyone.at[3].set(False))
+        ]
         assert np.linalg.norm(both[0] - both[1]) <= DEVIATION / SIGMA
 
 
 def test_a_record_that_is_clipped_uses_all_that_the_noise_covers():
     """Or else the bound above would be loose, or the counts without weight."""
     step = step_of()
-    (total, counts), (rest, others) = (step(records(1, 1e3), mask)[0] for mask in (ALL.mask, ALL.mask.at[3].set(False)))
-    of_sum, of_counts = np.linalg.norm(np.float64(total - rest)), np.linalg.norm(np.float64(counts - others))
+    (total, counts), (rest, others) = (
+        step(records(1, 1e3), mask)[0] for mask in (ALL.mask, ALL.mask.at[3].set(False))
+    )
+    of_sum, of_counts = (
+        np.linalg.norm(np.float64(total - rest)),
+        np.linalg.norm(np.float64(counts - others)),
+    )
     assert of_sum == pytest.approx(norm_counts.OF_SUM * DEVIATION / SIGMA, rel=1e-3)
     assert of_counts == pytest.approx(norm_counts.OF_NORMS * DEVIATION / SIGMA, rel=1e-3)
     assert np.hypot(of_sum, of_counts) <= DEVIATION / SIGMA
@@ -101,9 +118,13 @@ def test_sum_and_counts_get_noise_of_their_own():
     units = jnp.arange(1, 3 + norm_counts.RANGES + 1, dtype=jnp.int32) * 1000
     mechanism, sigma = GaussianMechanism(0.5, SIGMA), jnp.float32(4.0)
     total = OnGrid(jnp.zeros(3, jnp.int32), jnp.float32(0.25))
-    summed, counted = noised(mechanism, 3, total, jnp.zeros(norm_counts.RANGES, jnp.int32), Noise(units, LEVEL), sigma)
+    summed, counted = noised(
+        mechanism, 3, total, jnp.zeros(norm_counts.RANGES, jnp.int32), Noise(units, LEVEL), sigma
+    )
     np.testing.assert_array_equal(summed, 0.25 * units[:3])
-    np.testing.assert_allclose(counted * mechanism.whole_spacings(sigma, LEVEL), units[3:], rtol=1e-6)
+    np.testing.assert_allclose(
+        counted * mechanism.whole_spacings(sigma, LEVEL), units[3:], rtol=1e-6
+    )
 
 
 def test_without_noise_nothing_is_counted():
@@ -114,7 +135,10 @@ def test_without_noise_nothing_is_counted():
 
 def test_a_step_says_how_many_coordinates_get_noise():
     trainer = DPVI(
-        zoo.normal_mean, zoo.normal_mean_guide, SGD(0.1), privacy=(PoissonSampler(SIZE, 1.0, SIZE), GaussianMechanism(1, 1))
+        zoo.normal_mean,
+        zoo.normal_mean_guide,
+        SGD(0.1),
+        privacy=(PoissonSampler(SIZE, 1.0, SIZE), GaussianMechanism(1, 1)),
     )
     trainer.init(key_from_seed(0), *zoo.normal_mean_data(SIZE))
     step = trainer.private_step

@@ -13,7 +13,9 @@ GRADIENT = jax.tree.map(lambda leaf: 0.1 + leaf**2, PARAMS)
 
 
 def assert_same(ours, theirs):
-    jax.tree.map(lambda left, right: np.testing.assert_allclose(left, right, rtol=1e-6), ours, theirs)
+    jax.tree.map(
+        lambda left, right: np.testing.assert_allclose(left, right, rtol=1e-6), ours, theirs
+    )
 
 
 def after(optimizer, steps=3):
@@ -45,9 +47,15 @@ def test_the_steps_are_those_of_numpyro(rule):
 
 
 def test_a_rule_that_looks_at_whole_arrays_sees_them():
-    """Clipping each array's own norm is another rule than clipping the norm of one vector of all."""
-    clipped = after(optimizer_for(PARAMS, optax.chain(optax.clip_by_block_rms(0.1), optax.sgd(1.0))), steps=1)
-    moved = jax.tree.map(lambda new, old: float(jnp.sqrt(jnp.mean((new - old) ** 2))), clipped, PARAMS)
+    """Clipping each array's own norm is another rule than clipping the norm of one vector
+    of all.
+    """
+    clipped = after(
+        optimizer_for(PARAMS, optax.chain(optax.clip_by_block_rms(0.1), optax.sgd(1.0))), steps=1
+    )
+    moved = jax.tree.map(
+        lambda new, old: float(jnp.sqrt(jnp.mean((new - old) ** 2))), clipped, PARAMS
+    )
     assert jax.tree.leaves(moved) == pytest.approx([0.1, 0.1, 0.1], rel=1e-5)
 
 
@@ -60,12 +68,20 @@ def test_parameters_of_several_types_stay_apart():
 
 
 def test_a_rule_that_uses_the_loss_gets_none():
-    """It sees NaN, so its parameters are NaN and the run fails, rather than a loss leaving the core."""
+    """It sees NaN, so its parameters are NaN and the run fails, rather than a loss leaving the
+    core.
+    """
     scaled = optax.GradientTransformationExtraArgs(
         lambda params: (),
-        lambda updates, state, params=None, *, value, **_: (jax.tree.map(lambda u: u * value, updates), state),
+        lambda updates, state, params=None, *, value, **_: (
+            jax.tree.map(lambda u: u * value, updates),
+            state,
+        ),
     )
-    assert all(np.all(np.isnan(leaf)) for leaf in jax.tree.leaves(after(optimizer_for(PARAMS, scaled), steps=1)))
+    assert all(
+        np.all(np.isnan(leaf))
+        for leaf in jax.tree.leaves(after(optimizer_for(PARAMS, scaled), steps=1))
+    )
 
 
 @pytest.mark.parametrize("rule", [optim.Minimize(), optim.SM3(0.1), "adam", 0.1])
@@ -80,5 +96,7 @@ def test_a_learning_rate_that_is_given_later_is_the_one_that_counts(make):
     state = optimizer.update(GRADIENT, optimizer.init(PARAMS), jnp.float32(0.1))
     expected = after(optimizer_for(PARAMS, make(0.1)), steps=1)
     jax.tree.map(
-        lambda ours, theirs: np.testing.assert_allclose(ours, theirs, rtol=1e-6), optimizer.get_params(state), expected
+        lambda ours, theirs: np.testing.assert_allclose(ours, theirs, rtol=1e-6),
+        optimizer.get_params(state),
+        expected,
     )

@@ -1,4 +1,6 @@
-"""Randomness, clipping and noise of a step; compiled as users' are, unlike the tests of DPVI's surface."""
+"""Randomness, clipping and noise of a step; compiled as users' are, unlike the tests of DPVI's
+surface.
+"""
 
 import math
 
@@ -11,7 +13,17 @@ from numpyro.optim import SGD, Adam
 from scipy import stats
 
 from tests.conftest import some_of
-from tests.inference.test_svi import NUM_RECORDS, RARE, RECORDS, USUAL, after, assert_same, compiled, logistic, without_key
+from tests.inference.test_svi import (
+    NUM_RECORDS,
+    RARE,
+    RECORDS,
+    USUAL,
+    after,
+    assert_same,
+    compiled,
+    logistic,
+    without_key,
+)
 from workbench._validate import ArgumentError
 from workbench.inference import DPVI, run
 from workbench.inference.state import Hyperparameters
@@ -21,8 +33,14 @@ from workbench.sampling import Minibatch, PoissonSampler
 
 
 def in_floats(noise, deviation):
-    """``noise`` in the units of the sum, but for the share that pays for rounding. :param deviation: sigma C."""
-    return np.asarray(noise.units, np.float64) * deviation / np.exp2(11.0 + np.asarray(noise.level))[..., None]
+    """``noise`` in the units of the sum, but for the share that pays for rounding. :param
+    deviation: sigma C.
+    """
+    return (
+        np.asarray(noise.units, np.float64)
+        * deviation
+        / np.exp2(11.0 + np.asarray(noise.level))[..., None]
+    )
 
 
 def times(factor, noise):
@@ -41,10 +59,13 @@ def test_records_reach_the_state_through_the_released_sum_alone(monkeypatch):
     start = USUAL.init(key_from_seed(4), *RECORDS)
     exposed = [compiled(USUAL)(start, *records)[0] for records in (RECORDS, others)]
     monkeypatch.setattr(GaussianMechanism, "add", staticmethod(only_noise))
-    shielding = jax.jit(lambda *arguments: USUAL.update(*arguments))  # traced anew, unlike compiled(USUAL)
+    # traced anew, unlike compiled(USUAL)
+    shielding = jax.jit(lambda *arguments: USUAL.update(*arguments))
     shielded = [shielding(start, *records)[0] for records in (RECORDS, others)]
     assert_same(without_key(shielded[0]), without_key(shielded[1]))
-    assert not np.array_equal(USUAL.get_params(exposed[0])["weights_loc"], USUAL.get_params(exposed[1])["weights_loc"])
+    assert not np.array_equal(
+        USUAL.get_params(exposed[0])["weights_loc"], USUAL.get_params(exposed[1])["weights_loc"]
+    )
 
 
 def test_an_empty_minibatch_takes_a_step_on_noise():
@@ -58,7 +79,9 @@ def test_an_empty_minibatch_takes_a_step_on_noise():
     twice = step(state, RECORDS, draws._replace(minibatch=empty, noise=times(2, draws.noise)))
     assert once.step == 1
     moved = trainer.get_params(twice)["weights_loc"] - trainer.get_params(once)["weights_loc"]
-    np.testing.assert_allclose(moved, -in_floats(draws.noise, 1.0)[1:] / 0.5 / NUM_RECORDS, rtol=2e-3, atol=1e-7)
+    np.testing.assert_allclose(
+        moved, -in_floats(draws.noise, 1.0)[1:] / 0.5 / NUM_RECORDS, rtol=2e-3, atol=1e-7
+    )
     assert np.all(moved != 0)
 
 
@@ -80,7 +103,8 @@ def test_a_record_of_nan_does_not_spoil_the_run():
 
 def test_initial_state_depends_on_no_record():
     states = [
-        USUAL.init(key_from_seed(7), *records) for records in (RECORDS, (np.full_like(RECORDS[0], math.nan), RECORDS[1] * 0))
+        USUAL.init(key_from_seed(7), *records)
+        for records in (RECORDS, (np.full_like(RECORDS[0], math.nan), RECORDS[1] * 0))
     ]
     assert_same(*map(without_key, states))
 
@@ -97,7 +121,9 @@ def draws():
     trainer = logistic(clip=0.5, noise_multiplier=3.0)
     state = trainer.init(key_from_seed(8), *RECORDS)
     drawn = jax.jit(jax.vmap(trainer.draw, (None, 0)))(state.key, jnp.arange(5000, dtype=jnp.int32))
-    return drawn._replace(base_noise=jax.random.key_data(drawn.base_noise), noise=in_floats(drawn.noise, 1.5))
+    return drawn._replace(
+        base_noise=jax.random.key_data(drawn.base_noise), noise=in_floats(drawn.noise, 1.5)
+    )
 
 
 def test_every_step_has_randomness_of_its_own(draws):
@@ -109,7 +135,9 @@ def test_every_step_has_randomness_of_its_own(draws):
 
 
 def test_noise_of_a_run_has_standard_deviation_sigma_times_clip(draws):
-    """Chi-square over 5000 steps and four coordinates; false alarms one seed in a million; 2/3 and 3/2 are rejected."""
+    """Chi-square over 5000 steps and four coordinates; false alarms one seed in a million; 2/3 and
+    3/2 are rejected.
+    """
     noise = np.asarray(draws.noise, np.float64)
 
     def plausible(scale):
@@ -146,7 +174,10 @@ def test_a_clip_schedule_far_below_c_keeps_its_noise():
     state = trainer.init(key_from_seed(5), *RECORDS)
     draws = trainer.draw(state.key, state.step)
     step = jax.jit(trainer.step)
-    once, without = step(state, RECORDS, draws), step(state, RECORDS, draws._replace(noise=times(0, draws.noise)))
+    once, without = (
+        step(state, RECORDS, draws),
+        step(state, RECORDS, draws._replace(noise=times(0, draws.noise))),
+    )
     moved = trainer.get_params(once)["weights_loc"] - trainer.get_params(without)["weights_loc"]
     noise = in_floats(draws.noise, 1e-3)
     np.testing.assert_allclose(moved, -noise[1:] / 0.5 / NUM_RECORDS, rtol=0.01)
@@ -178,20 +209,28 @@ def test_vanilla_runs_with_noise_in_all_parameters():
 @pytest.mark.parametrize("kind", some_of([jnp.bfloat16, jnp.float16]))
 @pytest.mark.parametrize("estimator", some_of(["aligned", "vanilla"]))
 def test_parameters_of_half_precision_keep_it(estimator, kind):
-    """Noise is drawn and added in whole numbers all the same, and small steps add up: optimiser and average are single."""
+    """Noise is drawn and added in whole numbers all the same, and small steps add up: optimiser and
+    average are single.
+    """
 
     def model(x, num_records):
         mean = numpyro.param("mean", jnp.zeros(3, kind))
         numpyro.param("nothing", jnp.zeros((0, 2)))
         with numpyro.plate("records", num_records, subsample_size=len(x)):
-            numpyro.sample("x", numpyro.distributions.Normal(mean.astype(x.dtype), 1.0).to_event(1), obs=x)
+            numpyro.sample(
+                "x", numpyro.distributions.Normal(mean.astype(x.dtype), 1.0).to_event(1), obs=x
+            )
 
     x = np.random.default_rng(0).normal(2, 1, (50, 3)).astype(np.float32)
     noise = PoissonSampler(50, 0.5, 50), GaussianMechanism(1.0, 0.5)
     adam = Adam(jnp.float32(0.1))  # as of a fit whose learning rate is an argument
-    dpvi = DPVI(model, lambda *_, **__: None, adam, privacy=noise, estimator=estimator, average_from=1)
+    dpvi = DPVI(
+        model, lambda *_, **__: None, adam, privacy=noise, estimator=estimator, average_from=1
+    )
     dpvi.init(key_from_seed(0), x)
-    state = dpvi.run(key_from_seed(0), 3, x, progress_bar=False).state  # a loop, which needs the same kinds again
+    state = dpvi.run(
+        key_from_seed(0), 3, x, progress_bar=False
+    ).state  # a loop, which needs the same kinds again
     for averaged in (False, True):
         mean = dpvi.get_params(state, averaged=averaged)["mean"]
         assert mean.dtype == kind

@@ -56,11 +56,17 @@ WORDS = jnp.zeros(4, jnp.uint32)
 ALIKE = {
     "constants": ((lambda a: a + 1, (ONE,)), (lambda a: a + 2, (ONE,))),
     "which argument is used": ((lambda a, b: a + 1, (ONE, TWO)), (lambda a, b: b + 1, (ONE, TWO))),
-    "names of arguments": ((lambda a: a["x"] + 1, ({"x": ONE},)), (lambda a: a["y"] + 1, ({"y": ONE},))),
+    "names of arguments": (
+        (lambda a: a["x"] + 1, ({"x": ONE},)),
+        (lambda a: a["y"] + 1, ({"y": ONE},)),
+    ),
     "names of results": ((lambda a: {"x": a}, (ONE,)), (lambda a: {"y": a}, (ONE,))),
     "trees of results": ((lambda a: (a, a), (ONE,)), (lambda a: [a, a], (ONE,))),
     "an empty result": ((lambda a: (a, None), (ONE,)), (lambda a: (a,), (ONE,))),
-    "a key or its words": ((lambda a: jax.random.wrap_key_data(a, impl="rbg"), (WORDS,)), (lambda a: a, (WORDS,))),
+    "a key or its words": (
+        (lambda a: jax.random.wrap_key_data(a, impl="rbg"), (WORDS,)),
+        (lambda a: a, (WORDS,)),
+    ),
     "generators of keys": (
         (lambda a: jax.random.wrap_key_data(a, impl="rbg"), (WORDS,)),
         (lambda a: jax.random.wrap_key_data(a, impl="unsafe_rbg"), (WORDS,)),
@@ -97,7 +103,9 @@ def test_static_arguments_and_options_of_the_compiler_decide(compiled):
 def test_donated_memory_decides():
     for donated in ((), 0):
         traced = jax.jit(lambda a: a + 1, donate_argnums=donated).trace(ONE)
-        program_cache.compiled("same", program_cache.identity_of(traced, (ONE,)), traced.lower().compile)
+        program_cache.compiled(
+            "same", program_cache.identity_of(traced, (ONE,)), traced.lower().compile
+        )
     assert len(program_cache._kept) == 2
 
 
@@ -133,10 +141,14 @@ def test_what_calls_python_is_never_kept():
     for number in (1, 2):
 
         def called(a, number=number):
-            return jax.pure_callback(lambda a: np.float32(number), jax.ShapeDtypeStruct((), jnp.float32), a)
+            return jax.pure_callback(
+                lambda a: np.float32(number), jax.ShapeDtypeStruct((), jnp.float32), a
+            )
 
         assert ran(called, ONE) == number
-        assert ran(lambda a, called=called: jax.lax.cond(a > 0, called, lambda a: a, a), ONE) == number
+        assert (
+            ran(lambda a, called=called: jax.lax.cond(a > 0, called, lambda a: a, a), ONE) == number
+        )
     assert not program_cache._kept
 
 
@@ -196,7 +208,9 @@ class Odd:
         self.value, self.own = value, Own()
 
 
-jax.tree_util.register_pytree_node(Odd, lambda odd: ((odd.value,), odd.own), lambda _, leaves: Odd(*leaves))
+jax.tree_util.register_pytree_node(
+    Odd, lambda odd: ((odd.value,), odd.own), lambda _, leaves: Odd(*leaves)
+)
 
 
 def test_trees_that_cannot_be_compared_are_not_the_same():
@@ -240,7 +254,10 @@ def test_nothing_that_was_traced_is_held():
 def test_threads_may_use_one_program():
     function, found = program_cache.jit(lambda a: a + 1), []
     threads = [
-        threading.Thread(target=lambda number=number: found.append(int(function(jnp.int32(number))))) for number in range(8)
+        threading.Thread(
+            target=lambda number=number: found.append(int(function(jnp.int32(number))))
+        )
+        for number in range(8)
     ]
     for thread in threads:
         thread.start()

@@ -1,4 +1,6 @@
-"""Runs whose records are allocated to the steps of epochs: what the compiled loop does with them."""
+"""Runs whose records are allocated to the steps of epochs: what the compiled loop does
+with them.
+"""
 
 from types import SimpleNamespace
 
@@ -24,11 +26,15 @@ STEPS = 45
 
 
 def trainer(sampler):
-    return DPVI(zoo.logistic, zoo.logistic_guide, Adam(0.05), privacy=(sampler, GaussianMechanism(1.0, 1.0)))
+    return DPVI(
+        zoo.logistic, zoo.logistic_guide, Adam(0.05), privacy=(sampler, GaussianMechanism(1.0, 1.0))
+    )
 
 
 def counting(sampler, epochs):
-    """A step for ``chunk_of`` that counts how often each record enters each epoch, int32[epochs, N], and does no more."""
+    """A step for ``chunk_of`` that counts how often each record enters each epoch, int32[epochs,
+    N], and does no more.
+    """
 
     def draw(key, number, hyper, minibatch=None):
         assert minibatch is not None
@@ -41,14 +47,20 @@ def counting(sampler, epochs):
 
     counts = jnp.zeros((epochs, sampler.num_records), jnp.int32)
     mechanism = SimpleNamespace(words_for=lambda size: size)
-    return SimpleNamespace(sampler=sampler, mechanism=mechanism, noise_size=1, parts=None, draw=draw, step=step), counts
+    return SimpleNamespace(
+        sampler=sampler, mechanism=mechanism, noise_size=1, parts=None, draw=draw, step=step
+    ), counts
 
 
 @pytest.mark.parametrize("steps_per_epoch", some_of([1, 3, 7, 10, 64]))
 @pytest.mark.parametrize("stops", some_of([[], [1], [13, 14, 40], [21]]))
 @pytest.mark.parametrize("ahead", some_of([1, 5, 200], 3, 1))
-def test_every_record_enters_every_epoch_of_a_run_exactly_once(steps_per_epoch, stops, ahead, monkeypatch):
-    """Also where the run is stopped within an epoch, and where blocks of steps end within it or hold several."""
+def test_every_record_enters_every_epoch_of_a_run_exactly_once(
+    steps_per_epoch, stops, ahead, monkeypatch
+):
+    """Also where the run is stopped within an epoch, and where blocks of steps end within it or
+    hold several.
+    """
     monkeypatch.setattr(compiling, "_STEPS_AHEAD", ahead)
     sampler = RandomAllocationSampler(NUM_RECORDS, steps_per_epoch, NUM_RECORDS)
     total = max(2 * steps_per_epoch, STEPS // steps_per_epoch * steps_per_epoch)
@@ -65,7 +77,9 @@ class TwiceAnEpoch(RandomAllocationSampler):
     """PLANTED BUG: records of a step are in the next one too."""
 
     def draw_prepared(self, prepared, number):
-        (one, two) = (super(TwiceAnEpoch, self).draw_prepared(prepared, each) for each in (number, number + 1))
+        (one, two) = (
+            super(TwiceAnEpoch, self).draw_prepared(prepared, each) for each in (number, number + 1)
+        )
         return jax.tree.map(lambda left, right: jnp.concatenate([left, right]), one, two)
 
 
@@ -79,7 +93,9 @@ class StaleEpoch(RandomAllocationSampler):
 @pytest.mark.thorough
 @pytest.mark.parametrize("kind", some_of([TwiceAnEpoch, StaleEpoch], first=1))
 def test_a_broken_sampler_is_seen(kind, monkeypatch):
-    """By what is checked of sound ones: uses an epoch, and that a loop which prepares nothing draws the same."""
+    """By what is checked of sound ones: uses an epoch, and that a loop which prepares nothing draws
+    the same.
+    """
     sampler = kind(NUM_RECORDS, 5, NUM_RECORDS)
     step, counts = counting(sampler, 4)
     monkeypatch.setattr(compiling, "_STEPS_AHEAD", 5)
@@ -87,10 +103,16 @@ def test_a_broken_sampler_is_seen(kind, monkeypatch):
     found = np.asarray(jax.jit(chunk_of(step, 20))(state, (), jnp.int32(20), None).optim_state)
     key, numbers = key_from_seed(1), jnp.arange(20, dtype=jnp.int32)
     epochs = [sampler.prepare(key, number // 5) for number in numbers]
-    drawn = [sampler.draw_prepared(epoch, number) for epoch, number in zip(epochs, numbers, strict=True)]
-    anew = [RandomAllocationSampler.draw_from(sampler, jnp.zeros(0, jnp.uint32), key, number) for number in numbers]
+    drawn = [
+        sampler.draw_prepared(epoch, number) for epoch, number in zip(epochs, numbers, strict=True)
+    ]
+    anew = [
+        RandomAllocationSampler.draw_from(sampler, jnp.zeros(0, jnp.uint32), key, number)
+        for number in numbers
+    ]
     same = all(
-        np.array_equal(one.members(NUM_RECORDS), other.members(NUM_RECORDS)) for one, other in zip(drawn, anew, strict=True)
+        np.array_equal(one.members(NUM_RECORDS), other.members(NUM_RECORDS))
+        for one, other in zip(drawn, anew, strict=True)
     )
     assert not (same and np.all(found == 1))
 
@@ -98,7 +120,9 @@ def test_a_broken_sampler_is_seen(kind, monkeypatch):
 def test_epochs_of_a_run_differ_and_depend_on_its_key():
     sampler = RandomAllocationSampler(NUM_RECORDS, 5, NUM_RECORDS)
     assigned = [
-        np.asarray(sampler.assignment(key_from_seed(seed), jnp.uint32(epoch))) for seed in (1, 2) for epoch in (0, 1, 2)
+        np.asarray(sampler.assignment(key_from_seed(seed), jnp.uint32(epoch)))
+        for seed in (1, 2)
+        for epoch in (0, 1, 2)
     ]
     assert len({tuple(each) for each in assigned}) == 6
 
@@ -120,12 +144,16 @@ def end_of(dpvi, state, steps):
 
 
 def assert_same(left, right, **tolerance):
-    for one, other in zip(jax.tree.leaves(left.optim_state), jax.tree.leaves(right.optim_state), strict=True):
+    for one, other in zip(
+        jax.tree.leaves(left.optim_state), jax.tree.leaves(right.optim_state), strict=True
+    ):
         np.testing.assert_allclose(one, other, **tolerance)
 
 
 @pytest.mark.parametrize("stop", some_of([1, 7, 10, 44], 4, first=1))
-def test_a_run_that_is_stopped_within_an_epoch_and_continued_ends_at_the_same_bits(uninterrupted, stop):
+def test_a_run_that_is_stopped_within_an_epoch_and_continued_ends_at_the_same_bits(
+    uninterrupted, stop
+):
     dpvi, end = uninterrupted
     program = jax.jit(chunk_of(dpvi.private_step, STEPS))
     half = program(dpvi.init(key_from_seed(0), *RECORDS), RECORDS, jnp.int32(stop), dpvi.hyper)
@@ -149,7 +177,9 @@ def test_lanes_end_where_single_fits_do(uninterrupted):
     dpvi, _ = uninterrupted
     step = dpvi.private_step
     keys = [key_from_seed(seed) for seed in (0, 1, 2)]
-    hyper = stacked([Hyperparameters.of(GaussianMechanism(1.0, sigma)) for sigma in (1.0, 2.0, 0.5)])
+    hyper = stacked(
+        [Hyperparameters.of(GaussianMechanism(1.0, sigma)) for sigma in (1.0, 2.0, 0.5)]
+    )
     program = BatchedProgram(step, 3, shared=True, devices=jax.devices()[:1])
     together = program.run(starting_states(step, keys, hyper), RECORDS, hyper, STEPS)
     assert together.finished
@@ -158,14 +188,17 @@ def test_lanes_end_where_single_fits_do(uninterrupted):
         own = Hyperparameters.of(GaussianMechanism(1.0, sigma))
         end = single(step.init(key, own), RECORDS, jnp.int32(STEPS), own)
         of_lane = DPVIState(
-            jax.tree.map(lambda leaf, lane=lane: leaf[lane] if leaf.ndim else leaf, together.state.optim_state),
+            jax.tree.map(
+                lambda leaf, lane=lane: leaf[lane] if leaf.ndim else leaf,
+                together.state.optim_state,
+            ),
             end.step,
             key,
         )
         assert_same(of_lane, end, rtol=1e-4, atol=1e-6)
 
 
-# --- many records, whose epochs are prepared by a program of their own -----------------------------------------------------
+# --- many records, whose epochs are prepared by a program of their own ----------------------------
 
 
 @pytest.fixture
@@ -178,14 +211,18 @@ def as_if_many(monkeypatch):
         compiled = prepare(function, *arguments)
         if getattr(function, "__name__", "") != "prepare":
             return compiled
-        return lambda key, epoch: prepared.append((key_data(key), int(epoch))) or compiled(key, epoch)
+        return lambda key, epoch: (
+            prepared.append((key_data(key), int(epoch))) or compiled(key, epoch)
+        )
 
     monkeypatch.setattr(program_cache, "jit", watched)
     return prepared
 
 
 def compiled(dpvi, state):
-    lowered = compiling.lower(dpvi.private_step, dpvi.hyper, state, tuple(map(jnp.asarray, RECORDS)), 2)
+    lowered = compiling.lower(
+        dpvi.private_step, dpvi.hyper, state, tuple(map(jnp.asarray, RECORDS)), 2
+    )
     assert lowered.sampler is dpvi.private_step.sampler
     return lowered.compile()
 
@@ -213,11 +250,16 @@ def test_two_runs_in_turn_prepare_epochs_of_their_own(uninterrupted, as_if_many)
     dpvi, _ = uninterrupted
     states = [dpvi.init(key_from_seed(seed), *RECORDS) for seed in (0, 1)]
     chunk = compiled(dpvi, states[0])
-    alone = [chunk(dpvi.init(key_from_seed(seed), *RECORDS), RECORDS, jnp.int32(20), dpvi.hyper) for seed in (0, 1)]
+    alone = [
+        chunk(dpvi.init(key_from_seed(seed), *RECORDS), RECORDS, jnp.int32(20), dpvi.hyper)
+        for seed in (0, 1)
+    ]
     as_if_many.clear()
     for limit in range(1, 21):
         states = [chunk(state, RECORDS, jnp.int32(limit), dpvi.hyper) for state in states]
-    assert as_if_many == [(key_data(key_from_seed(seed)), limit // 7) for limit in range(20) for seed in (0, 1)]
+    assert as_if_many == [
+        (key_data(key_from_seed(seed)), limit // 7) for limit in range(20) for seed in (0, 1)
+    ]
     for state, own in zip(states, alone, strict=True):
         assert_same(state, own, rtol=0)
 
@@ -225,7 +267,9 @@ def test_two_runs_in_turn_prepare_epochs_of_their_own(uninterrupted, as_if_many)
 @pytest.mark.thorough
 def test_fits_of_many_records_take_the_epochs_that_were_kept(uninterrupted, as_if_many):
     dpvi, end = uninterrupted
-    assert_same(end_of(dpvi, dpvi.init(key_from_seed(0), *RECORDS), STEPS), end, rtol=1e-5, atol=1e-7)
+    assert_same(
+        end_of(dpvi, dpvi.init(key_from_seed(0), *RECORDS), STEPS), end, rtol=1e-5, atol=1e-7
+    )
     assert [epoch for _, epoch in as_if_many] == list(range(7))
 
 
@@ -238,6 +282,8 @@ def test_other_samplers_carry_nothing_more():
     """Their program has no epochs: one loop over blocks, as without this sampler."""
     dpvi = trainer(PoissonSampler(NUM_RECORDS, 0.2, NUM_RECORDS))
     state = dpvi.init(key_from_seed(0), *RECORDS)
-    jaxpr = jax.make_jaxpr(chunk_of(dpvi.private_step, STEPS))(state, RECORDS, jnp.int32(STEPS), dpvi.hyper)
+    jaxpr = jax.make_jaxpr(chunk_of(dpvi.private_step, STEPS))(
+        state, RECORDS, jnp.int32(STEPS), dpvi.hyper
+    )
     (loop,) = [equation for equation in jaxpr.jaxpr.eqns if equation.primitive.name == "while"]
     assert len(loop.outvars) <= len(jax.tree.leaves(state))

@@ -1,7 +1,9 @@
-"""Whatever a step releases is a function of noised whole numbers and of what is public, to the last bit.
+"""Whatever a step releases is a function of noised whole numbers and of what is public, to the last
+bit.
 
-Two sets of records get noise such that the noised whole numbers are the same. Then parameters, the optimiser's state, mean
-and moments have to be the same bits: nothing else of the records comes through.
+Two sets of records get noise such that the noised whole numbers are the same. Then parameters, the
+optimiser's state, mean and moments have to be the same bits: nothing else of the records comes
+through.
 """
 
 from contextlib import nullcontext
@@ -30,10 +32,14 @@ OPTIMISERS = {name: getattr(numpyro.optim, name)(1e-2) for name in SIMPLE} | {
 
 
 def steps_of(optim, precision, estimator):
-    """(state before the first step, ``step(state, x, y, mask, noise)`` -> (whole numbers without noise, next state), d)."""
+    """(state before the first step, ``step(state, x, y, mask, noise)`` -> (whole numbers without
+    noise, next state), d).
+    """
     mechanism = Watched(0.5, 3.0)
     sampler = PoissonSampler(SIZE, 1.0, SIZE)
-    trainer = DPVI(zoo.logistic, zoo.logistic_guide, optim, privacy=(sampler, mechanism), estimator=estimator)
+    trainer = DPVI(
+        zoo.logistic, zoo.logistic_guide, optim, privacy=(sampler, mechanism), estimator=estimator
+    )
     x, y = zoo.logistic_data(SIZE)
     trainer.init(key_from_seed(0), x.astype(precision), y)
     private_step = trainer.private_step.with_options(counts_norms=True)
@@ -43,9 +49,15 @@ def steps_of(optim, precision, estimator):
     def step(state, x, y, mask, noise):
         mechanism.seen.clear()
         level = mechanism.level(SIZE, hyper.noise_multiplier)
-        draws = Draws(Minibatch(jnp.arange(SIZE, dtype=jnp.int32), mask), Noise(noise, level), jax.random.key(1))
+        draws = Draws(
+            Minibatch(jnp.arange(SIZE, dtype=jnp.int32), mask),
+            Noise(noise, level),
+            jax.random.key(1),
+        )
         after = private_step.step(state, (x, y), draws, hyper)
-        return jnp.concatenate([jnp.ravel(leaf) for leaf in jax.tree.leaves([seen.units for seen in mechanism.seen])]), after
+        return jnp.concatenate(
+            [jnp.ravel(leaf) for leaf in jax.tree.leaves([seen.units for seen in mechanism.seen])]
+        ), after
 
     return private_step.init(key_from_seed(1), hyper), step, private_step.noised_coordinates
 

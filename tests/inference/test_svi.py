@@ -33,7 +33,10 @@ def logistic(clip=1.0, noise_multiplier=1.0, rate=0.2, optim=None, **options):
         zoo.logistic,
         zoo.logistic_guide,
         optim or Adam(0.05),
-        privacy=(PoissonSampler(NUM_RECORDS, rate, NUM_RECORDS), GaussianMechanism(clip, noise_multiplier)),
+        privacy=(
+            PoissonSampler(NUM_RECORDS, rate, NUM_RECORDS),
+            GaussianMechanism(clip, noise_multiplier),
+        ),
         **options,
     )
 
@@ -68,7 +71,9 @@ def without_key(state):
 
 
 def test_without_noise_it_finds_the_exact_posterior():
-    """Over 20 seeds the mean is off by at most a twentieth of a posterior standard deviation, the deviation by 2 %."""
+    """Over 20 seeds the mean is off by at most a twentieth of a posterior standard deviation, the
+    deviation by 2 %.
+    """
     (x,) = zoo.normal_mean_data(100)
     trainer = DPVI(
         zoo.normal_mean,
@@ -84,7 +89,9 @@ def test_without_noise_it_finds_the_exact_posterior():
 
 @pytest.mark.thorough
 def test_noise_of_the_right_size_still_comes_near_the_posterior():
-    """Minibatches, clipping and a little noise: the mean is found, within five posterior standard deviations."""
+    """Minibatches, clipping and a little noise: the mean is found, within five posterior standard
+    deviations.
+    """
     (x,) = zoo.normal_mean_data(400)
     trainer = DPVI(
         zoo.normal_mean,
@@ -99,7 +106,9 @@ def test_noise_of_the_right_size_still_comes_near_the_posterior():
 
 @pytest.mark.thorough
 def test_elbo_of_the_exact_posterior_is_the_evidence():
-    """log p(x | mean) + log p(mean) - log q(mean) is then the same at every draw: no Monte Carlo error."""
+    """log p(x | mean) + log p(mean) - log q(mean) is then the same at every draw: no Monte Carlo
+    error.
+    """
     (x,) = zoo.normal_mean_data(50)
     trainer = DPVI(
         zoo.normal_mean,
@@ -109,11 +118,15 @@ def test_elbo_of_the_exact_posterior_is_the_evidence():
     )
     trainer.init(key_from_seed(2), x)
     mean, deviation = zoo.normal_mean_posterior(x)
-    params = trainer.private_step.model.unconstrain({"loc": jnp.array(mean), "scale": jnp.array(deviation)})
+    params = trainer.private_step.model.unconstrain(
+        {"loc": jnp.array(mean), "scale": jnp.array(deviation)}
+    )
 
     @jax.jit
     def elbo_at(params):
-        return elbo_per_record(trainer.private_step.model, params, jax.random.key(0), (jnp.asarray(x),), 20)
+        return elbo_per_record(
+            trainer.private_step.model, params, jax.random.key(0), (jnp.asarray(x),), 20
+        )
 
     covariance = np.eye(50) + zoo.PRIOR_SCALE**2
     evidence = stats.multivariate_normal.logpdf(x, np.zeros(50), covariance)
@@ -146,7 +159,10 @@ def test_params_are_constrained():
 @pytest.mark.thorough
 @pytest.mark.parametrize(
     "optim",
-    [pytest.param(optax.adam(0.05), marks=pytest.mark.thorough), optax.chain(optax.clip(1.0), optax.sgd(0.1))],
+    [
+        pytest.param(optax.adam(0.05), marks=pytest.mark.thorough),
+        optax.chain(optax.clip(1.0), optax.sgd(0.1)),
+    ],
     ids=["adam", "chain"],
 )
 def test_optimisers_of_optax_work(optim):
@@ -159,7 +175,10 @@ def test_optimisers_of_optax_work(optim):
 def test_a_declared_number_of_records_scales_the_gradient():
     """On noise alone sgd steps are in proportion to 1 / N."""
     steps = []
-    for trainer in (RARE, logistic(rate=1e-6, noise_multiplier=1e-3, optim=SGD(1.0), num_records=10 * NUM_RECORDS)):
+    for trainer in (
+        RARE,
+        logistic(rate=1e-6, noise_multiplier=1e-3, optim=SGD(1.0), num_records=10 * NUM_RECORDS),
+    ):
         start = trainer.get_params(trainer.init(key_from_seed(0), *RECORDS))
         steps.append(after(1, trainer)["weights_loc"] - start["weights_loc"])
     np.testing.assert_allclose(steps[0], 10 * steps[1], rtol=1e-3)
@@ -175,7 +194,15 @@ def test_more_records_than_declared_are_refused_before_the_model_is_read():
     def unread(*arguments, **options):
         raise AssertionError("it was called")
 
-    trainer = DPVI(unread, unread, Adam(0.1), epsilon=1.0, iterations=10, sampling_rate=0.2, num_records=NUM_RECORDS - 1)
+    trainer = DPVI(
+        unread,
+        unread,
+        Adam(0.1),
+        epsilon=1.0,
+        iterations=10,
+        sampling_rate=0.2,
+        num_records=NUM_RECORDS - 1,
+    )
     with pytest.raises(ArgumentError, match="upper bound") as refused:
         trainer.init(new_key(), *RECORDS)
     assert (refused.value.argument, refused.value.value) == ("num_records", NUM_RECORDS - 1)
@@ -184,7 +211,13 @@ def test_more_records_than_declared_are_refused_before_the_model_is_read():
 @pytest.mark.parametrize("strategy", ["auto", "loop"])
 def test_the_guarantee_says_whether_sums_depend_on_places(strategy):
     trainer = DPVI(
-        zoo.logistic, zoo.logistic_guide, Adam(0.1), epsilon=1.0, iterations=2, sampling_rate=0.2, strategy=strategy
+        zoo.logistic,
+        zoo.logistic_guide,
+        Adam(0.1),
+        epsilon=1.0,
+        iterations=2,
+        sampling_rate=0.2,
+        strategy=strategy,
     )
     guarantee = trainer.guarantee(trainer.init(new_key(), *RECORDS))
     assert guarantee.covers_deletion == (strategy == "loop")
@@ -225,7 +258,9 @@ def test_reading_the_model_comes_first():
         logistic().private_step  # noqa: B018
 
 
-@pytest.mark.parametrize(("argument", "value"), [("estimator", "sideways"), ("num_records", 1), ("num_records", 2.5)])
+@pytest.mark.parametrize(
+    ("argument", "value"), [("estimator", "sideways"), ("num_records", 1), ("num_records", 2.5)]
+)
 def test_unusable_arguments_are_named(argument, value):
     with pytest.raises(ArgumentError, match=f"^{argument}="):
         logistic(**{argument: value})
@@ -242,7 +277,7 @@ def test_a_model_that_cannot_be_fitted_privately_is_refused_at_init():
         trainer.init(key_from_seed(0), RECORDS[0][:, 0])
 
 
-# --- numpyro's surface -------------------------------------------------------------------------------------------------
+# --- numpyro's surface ----------------------------------------------------------------------------
 
 
 def with_target(**options):
@@ -252,7 +287,9 @@ def with_target(**options):
 
 
 def test_replacing_svi_is_the_whole_change():
-    """The same three calls on SVI and DPVI, and the same parameters in the end but for their values."""
+    """The same three calls on SVI and DPVI, and the same parameters in the end but for their
+    values.
+    """
     x, y = (jnp.asarray(array) for array in RECORDS)
     svi = SVI(zoo.logistic, zoo.logistic_guide, Adam(0.05), Trace_ELBO())
     theirs = svi.run(jax.random.key(0), 20, x, y, num_records=NUM_RECORDS, progress_bar=False)
@@ -260,9 +297,16 @@ def test_replacing_svi_is_the_whole_change():
     ours = private.run(new_key(), 20, x, y, num_records=NUM_RECORDS, progress_bar=False)
     assert jax.tree.map(jnp.shape, ours.params) == jax.tree.map(jnp.shape, theirs.params)
     assert (ours.losses, ours.status) == (None, "done")
-    np.testing.assert_allclose(ours.params["weights_loc"], private.get_params(ours.state)["weights_loc"], rtol=1e-6)
+    np.testing.assert_allclose(
+        ours.params["weights_loc"], private.get_params(ours.state)["weights_loc"], rtol=1e-6
+    )
     promise = private.guarantee(ours.state)
-    assert (promise.epsilon, promise.delta, promise.steps, promise.steps_taken) == (1.0, 1e-3, 20, 20)
+    assert (promise.epsilon, promise.delta, promise.steps, promise.steps_taken) == (
+        1.0,
+        1e-3,
+        20,
+        20,
+    )
     assert promise.secure_randomness
 
 
@@ -367,7 +411,9 @@ def test_evaluate_says_what_its_loss_may_be_used_for():
     assert ours.label == "outside the guarantee"
     assert trainer.evaluate(state, x, y, public=True).label == "public data"
     svi = SVI(zoo.logistic, zoo.logistic_guide, SGD(1.0), Trace_ELBO(num_particles=2000))
-    theirs = svi.evaluate(svi.init(jax.random.key(0), x, y, num_records=NUM_RECORDS), x, y, num_records=NUM_RECORDS)
+    theirs = svi.evaluate(
+        svi.init(jax.random.key(0), x, y, num_records=NUM_RECORDS), x, y, num_records=NUM_RECORDS
+    )
     assert float(ours) == pytest.approx(float(theirs), abs=0.5)
 
 
@@ -382,13 +428,17 @@ def test_record_arrays_among_the_constants_are_refused(name):
 @pytest.mark.thorough
 def test_initial_values_can_be_given():
     trainer = logistic()
-    start = trainer.init(key_from_seed(0), *RECORDS, init_params={"weights_scale": jnp.full(3, 0.7)})
-    np.testing.assert_allclose(trainer.get_params(start)["weights_scale"], np.full(3, 0.7), rtol=1e-6)
+    start = trainer.init(
+        key_from_seed(0), *RECORDS, init_params={"weights_scale": jnp.full(3, 0.7)}
+    )
+    np.testing.assert_allclose(
+        trainer.get_params(start)["weights_scale"], np.full(3, 0.7), rtol=1e-6
+    )
     with pytest.raises(ArgumentError, match=r"^init_params="):
         trainer.init(key_from_seed(0), *RECORDS, init_params={"weight_scale": jnp.ones(3)})
 
 
-# --- schedules, averages, parts ------------------------------------------------------------------------------------------
+# --- schedules, averages, parts -------------------------------------------------------------------
 
 
 def test_a_clip_schedule_gives_one_number():
@@ -445,12 +495,20 @@ def test_the_way_of_clipping_is_that_of_plan_and_promise(clipping):
 
 @pytest.mark.parametrize(
     ("argument", "value"),
-    [("delta", 1e-5), ("iterations", 10), ("sampling_rate", 0.1), ("clip", 2.0), ("clipping", "automatic")],
+    [
+        ("delta", 1e-5),
+        ("iterations", 10),
+        ("sampling_rate", 0.1),
+        ("clip", 2.0),
+        ("clipping", "automatic"),
+    ],
 )
 def test_what_a_mechanism_decides_is_refused_beside_it(argument, value):
     """Ignored, the run would not be what its caller reads in the call."""
     privacy = PoissonSampler(NUM_RECORDS, 0.2, NUM_RECORDS), GaussianMechanism(0.5, 1.0)
-    with pytest.raises(ArgumentError, match=rf"^{argument}={value!r}: cannot be given together with privacy="):
+    with pytest.raises(
+        ArgumentError, match=rf"^{argument}={value!r}: cannot be given together with privacy="
+    ):
         DPVI(zoo.logistic, zoo.logistic_guide, SGD(0.05), privacy=privacy, **{argument: value})
 
 
@@ -485,7 +543,7 @@ def test_small_models_update_as_leaf_by_leaf(optim):
         np.testing.assert_allclose(value, after(4)[name], rtol=1e-4, atol=1e-6)
 
 
-# --- other records than those of init --------------------------------------------------------------------------------------
+# --- other records than those of init -------------------------------------------------------------
 
 
 def others():
@@ -506,14 +564,20 @@ def others():
 @pytest.mark.thorough
 @pytest.mark.parametrize("what", some_of(list(others()), 8))
 def test_other_records_than_init_saw_are_refused_while_the_step_is_traced(what):
-    """JAX would read places beyond the end as the last record, which moved the parameters 443 times as far as 2 C allows."""
+    """JAX would read places beyond the end as the last record, which moved the parameters 443 times
+    as far as 2 C allows.
+    """
     state = USUAL.init(key_from_seed(0), *RECORDS)
     calls = {
         "update": lambda: jax.jit(USUAL.update).lower(state, *others()[what]),
         "step": lambda: USUAL.step(state, others()[what], USUAL.draw(state.key, state.step)),
-        "run": lambda: USUAL.run(key_from_seed(0), 1, *others()[what], init_state=state, progress_bar=False),
+        "run": lambda: USUAL.run(
+            key_from_seed(0), 1, *others()[what], init_state=state, progress_bar=False
+        ),
         "training.run": lambda: next(run_of(USUAL, state, others()[what], 1)),
-        "compile_ahead": lambda: compile_ahead(USUAL.private_step, USUAL.hyper, state, others()[what], 1),
+        "compile_ahead": lambda: compile_ahead(
+            USUAL.private_step, USUAL.hyper, state, others()[what], 1
+        ),
     }
     for call in calls.values():
         with pytest.raises(ArgumentError, match=r"^records="):
@@ -526,7 +590,8 @@ def test_who_gives_update_a_minibatch_reads_what_to_give_instead():
     with pytest.raises(ArgumentError) as refusal:
         USUAL.update(USUAL.init(key_from_seed(0), x, y), x[:12], y[:12])
     assert str(refusal.value) == (
-        "records=12: init was given 60 records; pass the same whole arrays, not a minibatch (each step draws its own)."
+        "records=12: init was given 60 records; pass the same whole arrays, not a minibatch "
+        "(each step draws its own)."
     )
 
 
@@ -549,7 +614,9 @@ def test_evaluate_takes_other_records_of_the_same_shape():
 
 @pytest.mark.thorough
 def test_lanes_take_a_number_of_each_kind_for_every_lane():
-    """Places beyond the end would be read as the last lane's: another fit's records, clip or noise."""
+    """Places beyond the end would be read as the last lane's: another fit's records, clip
+    or noise.
+    """
     x, y = (jnp.asarray(array) for array in RECORDS)
     state = USUAL.init(key_from_seed(0), x, y)
     step, hyper = USUAL.private_step, USUAL.hyper

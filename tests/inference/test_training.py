@@ -43,7 +43,9 @@ def test_options_that_this_jaxlib_does_not_know_are_left_out(monkeypatch):
     assert _compiler._known((unknown, level)) == (level,)
     for calls in (1, math.inf):
         assert compiler_options("cpu", 5, calls=calls)["xla_backend_optimization_level"] == 1
-    monkeypatch.setattr(_compiler, "_known", lambda options: tuple(each for each in options if each != level))
+    monkeypatch.setattr(
+        _compiler, "_known", lambda options: tuple(each for each in options if each != level)
+    )
     assert set(compiler_options("cpu", 5)) == {"xla_cpu_experimental_ynn_fusion_type"}
 
 
@@ -73,7 +75,9 @@ def assert_same_params(left, right, **tolerance):
 
 
 def instead_of_chunks(monkeypatch, error, compiles=True):
-    """Chunks take seconds to compile; these fail when they are called, or when they are compiled."""
+    """Chunks take seconds to compile; these fail when they are called, or when they
+    are compiled.
+    """
 
     def failing(*arguments):
         raise error
@@ -122,7 +126,11 @@ def looped():
 
 @pytest.mark.thorough
 def test_snapshots_lead_from_zero_to_the_last_step(usual):
-    assert [(snapshot.step, snapshot.status) for snapshot in usual] == [(0, "running"), (10, "running"), (STEPS, "done")]
+    assert [(snapshot.step, snapshot.status) for snapshot in usual] == [
+        (0, "running"),
+        (10, "running"),
+        (STEPS, "done"),
+    ]
 
 
 @pytest.mark.thorough
@@ -136,7 +144,9 @@ def test_the_first_snapshot_holds_the_starting_values(usual, looped):
 @pytest.mark.thorough
 def test_params_of_each_snapshot_are_numpy_arrays_of_their_own(usual):
     """Buffers are donated to the next chunk: what a snapshot holds must survive that."""
-    assert all(type(value) is np.ndarray for snapshot in usual for value in snapshot.params.values())
+    assert all(
+        type(value) is np.ndarray for snapshot in usual for value in snapshot.params.values()
+    )
     for earlier, later in pairwise(usual):
         assert np.all(earlier.params["weights_loc"] != later.params["weights_loc"])
 
@@ -147,12 +157,23 @@ def test_times_are_told(usual):
 
 
 def test_epsilon_follows_the_steps(usual):
-    assert [snapshot.epsilon_so_far for snapshot in usual] == [snapshot.step / 10 for snapshot in usual]
+    assert [snapshot.epsilon_so_far for snapshot in usual] == [
+        snapshot.step / 10 for snapshot in usual
+    ]
 
 
 def test_snapshots_have_no_place_for_a_minibatch_loss(usual):
     names = {field.name for field in dataclasses.fields(Snapshot)}
-    released_or_clock = {"status", "step", "params", "message", "details", "seconds", "seconds_per_step", "compile_seconds"}
+    released_or_clock = {
+        "status",
+        "step",
+        "params",
+        "message",
+        "details",
+        "seconds",
+        "seconds_per_step",
+        "compile_seconds",
+    }
     from_the_caller = {"epsilon_so_far", "metrics", "metrics_step"}
     assert names == released_or_clock | from_the_caller
     assert all(snapshot.metrics == {} for snapshot in usual)
@@ -192,7 +213,9 @@ def test_how_many_steps_make_a_chunk_changes_no_result(usual, one_evaluation, mo
     assert_same_params(usual[-1].params, snapshots[-1].params, rtol=0)
 
 
-def test_many_draws_are_made_ahead_for_small_models_and_one_step_of_them_for_large_ones(looped, monkeypatch):
+def test_many_draws_are_made_ahead_for_small_models_and_one_step_of_them_for_large_ones(
+    looped, monkeypatch
+):
     dpvi, *_ = looped
     step = dpvi.private_step
     assert compiling._steps_ahead(step, 10 * compiling._STEPS_AHEAD, 1) == compiling._STEPS_AHEAD
@@ -202,7 +225,10 @@ def test_many_draws_are_made_ahead_for_small_models_and_one_step_of_them_for_lar
 
 
 def test_no_steps_are_done_at_once(without_chunk):
-    assert [(snapshot.step, snapshot.status) for snapshot in snapshots_of(0)] == [(0, "running"), (0, "done")]
+    assert [(snapshot.step, snapshot.status) for snapshot in snapshots_of(0)] == [
+        (0, "running"),
+        (0, "done"),
+    ]
 
 
 def test_without_an_accountant_no_epsilon_is_claimed(without_chunk):
@@ -262,7 +288,11 @@ def test_params_that_leave_the_finite_numbers_end_failed_with_the_last_good_ones
 
 @pytest.mark.parametrize(
     "error",
-    [jax.errors.JaxRuntimeError("RESOURCE_EXHAUSTED: out of memory"), MemoryError("no more"), FloatingPointError("nan")],
+    [
+        jax.errors.JaxRuntimeError("RESOURCE_EXHAUSTED: out of memory"),
+        MemoryError("no more"),
+        FloatingPointError("nan"),
+    ],
 )
 def test_an_error_of_jax_ends_failed_and_counts_the_chunk(error, monkeypatch):
     """The chunk may have released something before it broke, so its steps count as taken."""
@@ -323,12 +353,16 @@ def test_metrics_that_cannot_be_computed_do_not_lose_the_run(one_evaluation):
 def test_evaluation_is_never_long_overdue(one_evaluation, monkeypatch):
     monkeypatch.setattr(training, "_EVALUATION_SECONDS", 0.0)
     snapshots = quick_snapshots_of(30, evaluate=lambda params: {})
-    assert [snapshot.metrics_step for snapshot in snapshots] == [snapshot.step for snapshot in snapshots]
+    assert [snapshot.metrics_step for snapshot in snapshots] == [
+        snapshot.step for snapshot in snapshots
+    ]
     assert len(snapshots) > 2
 
 
 def test_records_reach_snapshots_through_the_released_sum_alone(one_evaluation, monkeypatch):
-    """With the sum put out of action a whole run shows the same for records of any value, losses included."""
+    """With the sum put out of action a whole run shows the same for records of any value, losses
+    included.
+    """
 
     def only_noise(total, noise):
         return adding(total._replace(units=jax.tree.map(jnp.zeros_like, total.units)), noise)
@@ -338,10 +372,14 @@ def test_records_reach_snapshots_through_the_released_sum_alone(one_evaluation, 
     others = tuple(map(jnp.asarray, (np.full_like(RECORDS[0], math.nan), 1 - RECORDS[1])))
     shown = [snapshots_of(20, records=records)[-1] for records in (RECORDS, others)]
     assert_same_params(shown[0].params, shown[1].params, rtol=0)
-    assert (shown[0].status, shown[0].step, shown[0].message) == (shown[1].status, shown[1].step, shown[1].message)
+    assert (shown[0].status, shown[0].step, shown[0].message) == (
+        shown[1].status,
+        shown[1].step,
+        shown[1].message,
+    )
 
 
-# --- convolutions -------------------------------------------------------------------------------------------------------
+# --- convolutions ---------------------------------------------------------------------------------
 
 
 def convolved(image, num_records=None, wide=True):
@@ -350,7 +388,9 @@ def convolved(image, num_records=None, wide=True):
     if wide:
         seen = jax.lax.conv_general_dilated(image[:, None], kernel[None, None], (1,), "VALID")[:, 0]
     else:
-        seen = sum(image[:, place : image.shape[1] - 2 + place] * kernel[place] for place in range(3))
+        seen = sum(
+            image[:, place : image.shape[1] - 2 + place] * kernel[place] for place in range(3)
+        )
     with numpyro.plate("records", num_records, subsample_size=len(image)):
         numpyro.sample("y", dist.Normal(seen.mean(-1), 1), obs=image[:, 0])
 
@@ -373,7 +413,11 @@ def test_convolutions_are_stepped_outside_of_a_loop_and_take_the_same_steps():
             wide=wide,
         )
         state = dpvi.init(key_from_seed(0), images)
-        kinds.append(not compiling.lower(dpvi.private_step, dpvi.hyper, state, (jnp.asarray(images),), 5).is_single)
+        kinds.append(
+            not compiling.lower(
+                dpvi.private_step, dpvi.hyper, state, (jnp.asarray(images),), 5
+            ).is_single
+        )
         ends.append(snapshots_of(25, dpvi, (images,))[-1])
     assert kinds == [False, True]
     assert [end.step for end in ends] == [25, 25]

@@ -27,9 +27,13 @@ RELATIONS = {
 }
 
 
-def fit(epsilon=1.0, sampler="poisson", *, delta=1e-5, steps=500, rate=0.05, records=2000, relation=None):
+def fit(
+    epsilon=1.0, sampler="poisson", *, delta=1e-5, steps=500, rate=0.05, records=2000, relation=None
+):
     """The guarantee of a fit as its plan makes it, without running it."""
-    plan = make_plan(PrivacySettings(epsilon, delta, steps, rate, sampler, 1.0, records, None, relation), records)
+    plan = make_plan(
+        PrivacySettings(epsilon, delta, steps, rate, sampler, 1.0, records, None, relation), records
+    )
     return plan.guarantee(steps_taken=steps, unit="tumour", dimension=50, caveats=())
 
 
@@ -42,7 +46,7 @@ def arguments(guarantee):
     }
 
 
-# --- fits under one relation -----------------------------------------------------------------------------------------------
+# --- fits under one relation ----------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("sampler", RELATIONS)
@@ -67,7 +71,10 @@ def test_total_grows_with_every_fit_and_is_below_the_sum():
     fits = [fit(epsilon) for epsilon in (2.0, 0.5, 1.0, 2.0, 0.5)]
     totals = [total(fits[:count]).epsilon for count in range(1, 6)]
     assert all(earlier < later for earlier, later in pairwise(totals))
-    assert all(value <= sum(each.epsilon for each in fits[: count + 1]) + 1e-4 for count, value in enumerate(totals))
+    assert all(
+        value <= sum(each.epsilon for each in fits[: count + 1]) + 1e-4
+        for count, value in enumerate(totals)
+    )
 
 
 def test_the_order_of_the_fits_hardly_matters():
@@ -94,7 +101,11 @@ def test_without_sampling_the_total_is_the_exact_gaussian_one(sampler):
     mu = sensitivity * math.sqrt(sum(each.steps / each.noise_multiplier**2 for each in fits))
 
     def excess(epsilon):
-        return norm.cdf(mu / 2 - epsilon / mu) - math.exp(epsilon) * norm.cdf(-mu / 2 - epsilon / mu) - 1e-5
+        return (
+            norm.cdf(mu / 2 - epsilon / mu)
+            - math.exp(epsilon) * norm.cdf(-mu / 2 - epsilon / mu)
+            - 1e-5
+        )
 
     exact = brentq(excess, 0.1, 20)
     assert exact <= total(fits).epsilon <= exact * 1.001 + 1e-4
@@ -119,15 +130,20 @@ def test_a_delta_that_the_fits_do_not_have_is_that_of_the_total():
     assert total(fits, 1e-6).delta == 1e-6
 
 
-# --- what the implementation costs -----------------------------------------------------------------------------------------
+# --- what the implementation costs ----------------------------------------------------------------
 
 
 def test_overflow_and_tail_are_taken_from_delta():
     plain = fit()
     costly = dataclasses.replace(
-        plain, overflow_delta=0.1e-5 * (1 + math.e), noise_delta=0.05e-5, arithmetic="floating point"
+        plain,
+        overflow_delta=0.1e-5 * (1 + math.e),
+        noise_delta=0.05e-5,
+        arithmetic="floating point",
     )
-    ideal = accounting.epsilon(**arguments(plain), steps=2 * 500, delta=1e-5 * math.exp(-0.1) - 0.3e-5)
+    ideal = accounting.epsilon(
+        **arguments(plain), steps=2 * 500, delta=1e-5 * math.exp(-0.1) - 0.3e-5
+    )
     found = total([costly] * 2)
     assert (found.delta, found.method) == (1e-5, "pld")
     assert total([plain] * 2).epsilon < ideal <= found.epsilon <= ideal * 1.001 + 1e-4
@@ -144,31 +160,45 @@ def test_where_the_implementation_costs_more_than_half_of_delta_twice_the_cost_i
 
 def test_without_a_delta_for_the_mechanism_the_promises_are_added():
     costly = dataclasses.replace(fit(), noise_delta=0.6e-5, arithmetic="floating point")
-    assert total([costly] * 3) == TotalPrivacy(3.0, 3e-5, "add_or_remove_one", 3, "basic composition")
+    assert total([costly] * 3) == TotalPrivacy(
+        3.0, 3e-5, "add_or_remove_one", 3, "basic composition"
+    )
 
 
 def test_where_no_loss_distribution_reaches_delta_the_promises_are_added():
-    assert total([fit()] * 4, 1e-40) == TotalPrivacy(4.0, 4e-5, "add_or_remove_one", 4, "basic composition")
+    assert total([fit()] * 4, 1e-40) == TotalPrivacy(
+        4.0, 4e-5, "add_or_remove_one", 4, "basic composition"
+    )
 
 
 def test_where_the_sum_of_the_promises_is_less_it_counts():
     assert total([fit(0.5)] * 2, 0.9).epsilon < 1.0
     few = dataclasses.replace(fit(0.5), noise_multiplier=1.0)  # far less than its promise needs
-    assert total([few] * 2, 1e-4) == TotalPrivacy(1.0, 1e-4, "add_or_remove_one", 2, "basic composition")
+    assert total([few] * 2, 1e-4) == TotalPrivacy(
+        1.0, 1e-4, "add_or_remove_one", 2, "basic composition"
+    )
 
 
 def test_rounding_of_a_sampler_is_bounded_for_any_number_of_records():
-    sampler = make_plan(PrivacySettings(1.0, 1e-5, 500, 0.05, "poisson", 1.0, 2000, None), 2000).sampler
+    sampler = make_plan(
+        PrivacySettings(1.0, 1e-5, 500, 0.05, "poisson", 1.0, 2000, None), 2000
+    ).sampler
     assert 0 < sampler.total_variation < composition._poisson_rounding(0.05, 2**30) < 1e-17
     assert composition._poisson_rounding(1.0, 2**30) == 0
 
 
 def test_rounding_costs_what_the_largest_losses_of_its_fit_make_of_it():
     one, share = dataclasses.replace(fit(3.0), noise_delta=0.0), 1e-9
-    reached = accounting.bound(Steps("poisson", "add_or_remove_one", (Phase(0.05, one.noise_multiplier, 500),)), share)
+    reached = accounting.bound(
+        Steps("poisson", "add_or_remove_one", (Phase(0.05, one.noise_multiplier, 500),)), share
+    )
     distance = 500 * composition._poisson_rounding(0.05, 2**30)
     found = composition._rounding(one, share, 1)
-    assert share + (1 + math.exp(reached)) * distance <= found <= share + (1 + math.exp(1.1 * reached)) * distance
+    assert (
+        share + (1 + math.exp(reached)) * distance
+        <= found
+        <= share + (1 + math.exp(1.1 * reached)) * distance
+    )
     for sampler in ("shuffle", "random_allocation"):
         exact = dataclasses.replace(fit(3.0, sampler), noise_delta=0.0)
         assert composition._rounding(exact, share, 1) == 0
@@ -176,7 +206,9 @@ def test_rounding_costs_what_the_largest_losses_of_its_fit_make_of_it():
 
 @pytest.mark.parametrize("changes", [1, 2])
 def test_noise_that_is_not_exact_costs_what_the_largest_losses_of_its_fit_make_of_it(changes):
-    """At a distance p from exact draws, delta grows by p and e^epsilon p, whatever epsilon is asked for."""
+    """At a distance p from exact draws, delta grows by p and e^epsilon p, whatever epsilon is asked
+    for.
+    """
     one, distance = dataclasses.replace(fit(3.0, "shuffle"), overflow_delta=0.0), 1e-12
     rough = dataclasses.replace(one, noise_delta=(1 + math.exp(3.0)) * distance)
     share = 1e-3 * 1e-5
@@ -186,16 +218,26 @@ def test_noise_that_is_not_exact_costs_what_the_largest_losses_of_its_fit_make_o
     assert added <= share + (2 + math.exp(1.2 * reached)) * distance + rough.noise_delta
 
 
-# --- fits under several relations ------------------------------------------------------------------------------------------
+# --- fits under several relations -----------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
-    "others", [("poisson", "without_replacement"), ("poisson", "shuffle"), ("poisson", "without_replacement", "shuffle")]
+    "others",
+    [
+        ("poisson", "without_replacement"),
+        ("poisson", "shuffle"),
+        ("poisson", "without_replacement", "shuffle"),
+    ],
 )
 def test_several_relations_come_to_replacing_a_record(others):
     fits = [fit(0.5, sampler) for sampler in others]
     found = total(fits)
-    assert (found.relation, found.method, found.delta, found.fits) == ("replace_one", "group privacy", 1e-5, len(others))
+    assert (found.relation, found.method, found.delta, found.fits) == (
+        "replace_one",
+        "group privacy",
+        1e-5,
+        len(others),
+    )
     assert found.epsilon >= total(fits[1:]).epsilon
     # more than twice epsilon, for delta grows as well; by how much, Gaussian mechanisms tell
     assert 1.0 + 0.5 < found.epsilon < 1.5 * (1.0 + 0.5 * len(others))
@@ -206,9 +248,14 @@ def test_blanking_and_replacing_come_to_replacing():
     found = total([blanked, replaced])
     assert (found.relation, found.method, found.delta) == ("replace_one", "group privacy", 1e-5)
     # replacing is a Gaussian mechanism too, of twice the mu of blanking
-    mu = {each.relation: SENSITIVITY[each.relation] / each.noise_multiplier for each in (blanked, replaced)}
+    mu = {
+        each.relation: SENSITIVITY[each.relation] / each.noise_multiplier
+        for each in (blanked, replaced)
+    }
     epochs = math.ceil(500 / 20)
-    exact = GaussianLoss(math.sqrt(epochs * ((2 * mu["replace_special"]) ** 2 + mu["replace_one"] ** 2))).epsilon(1e-5)
+    exact = GaussianLoss(
+        math.sqrt(epochs * ((2 * mu["replace_special"]) ** 2 + mu["replace_one"] ** 2))
+    ).epsilon(1e-5)
     assert exact <= found.epsilon <= 1.6 * exact
 
 
@@ -220,23 +267,32 @@ def test_two_changes_of_gaussian_fits_cost_at_least_what_they_truly_do(epsilon):
     mu = 2 * math.sqrt(25) / blanked.noise_multiplier
     assert GaussianLoss(mu).epsilon(1e-5) <= found <= 1.3 * GaussianLoss(mu).epsilon(1e-5)
     half = found / 2
-    assert (1 + math.exp(half)) * accounting.delta(**arguments(blanked), steps=500, epsilon=half) <= 1e-5
+    assert (1 + math.exp(half)) * accounting.delta(
+        **arguments(blanked), steps=500, epsilon=half
+    ) <= 1e-5
 
 
 def test_replacing_a_blanked_record_reaches_further_into_the_tail():
     blanked = fit(4.0, "shuffle", relation="replace_special")
-    doubled = make_plan(PrivacySettings(4.0, 1e-5, 500, 0.05, "shuffle", 1.0, 2000, None, "replace_special"), 2000)
+    doubled = make_plan(
+        PrivacySettings(4.0, 1e-5, 500, 0.05, "shuffle", 1.0, 2000, None, "replace_special"), 2000
+    )
     reach = 1 / blanked.noise_multiplier
     assert doubled.mechanism.noise_multiplier == blanked.noise_multiplier
-    # an earlier version, whose draws ended at B, charged these sums over coordinates for a reach of 1 / sigma or more
-    cut = dataclasses.replace(blanked, noise_delta=500 * tails_beyond_the_bound(reach), arithmetic="floating point")
+    # an earlier version, whose draws ended at B, charged these sums over coordinates for a reach of
+    # 1 / sigma or more
+    cut = dataclasses.replace(
+        blanked, noise_delta=500 * tails_beyond_the_bound(reach), arithmetic="floating point"
+    )
     assert composition._tail(cut, 2) >= 500 * tails_beyond_the_bound(2 * reach)
     assert composition._tail(cut, 1) == cut.noise_delta
     assert composition._tail(blanked, 2) == blanked.noise_delta
 
 
 def tails_beyond_the_bound(reach):
-    """Bound on what 50 coordinates that a record moves by ``reach`` standard deviations in all lose beyond B = 9.15."""
+    """Bound on what 50 coordinates that a record moves by ``reach`` standard deviations in all lose
+    beyond B = 9.15.
+    """
     few = math.e * math.sqrt(50) * reach * norm.pdf(9.15)
     return few + (reach * 9.15) ** 2 * norm.sf(9.15 - 1 / 9.15) + norm.sf(9.15 - reach)
 
@@ -247,22 +303,25 @@ def test_a_hopeless_sum_promises_nothing():
     assert "there is no guarantee" in found.statement("tumour")
 
 
-# --- the rest --------------------------------------------------------------------------------------------------------------
+# --- the rest -------------------------------------------------------------------------------------
 
 
 def test_statement_says_what_holds_for_all():
     assert TotalPrivacy(12.3456, 1e-5, "add_or_remove_one", 60, "pld").statement("tumour") == (
-        "All 60 fits together, on the same records, satisfy (epsilon = 12.3456, delta = 1e-05)-differential privacy under "
-        "adding or removing any one tumour (its place stays empty). Someone who sees several "
-        "of them learns from all of these."
+        "All 60 fits together, on the same records, satisfy (epsilon = 12.3456, delta = "
+        "1e-05)-differential privacy under adding or removing any one tumour (its place stays "
+        "empty). Someone who sees several of them learns from all of these."
     )
     # bounds are never rounded down
     exact = TotalPrivacy(1.0, 1.23456741e-5, "add_or_remove_one", 1, "pld")
     assert "delta = 1.23457e-05)" in exact.statement("house")
     assert spent_words(exact) == "epsilon 1 at delta 1.23457e-05"
-    assert "1.23457e-05)" in TotalPrivacy(1.0, 1.23456141e-5, "replace_one", 1, "pld").statement("house")
+    assert "1.23457e-05)" in TotalPrivacy(1.0, 1.23456141e-5, "replace_one", 1, "pld").statement(
+        "house"
+    )
     assert TotalPrivacy(1.0, 1e-5, "replace_one", 1, "pld").statement("house") == (
-        "The one fit satisfies (epsilon = 1, delta = 1e-05)-differential privacy under replacing any one house by another."
+        "The one fit satisfies (epsilon = 1, delta = 1e-05)-differential privacy under replacing "
+        "any one house by another."
     )
 
 
@@ -278,7 +337,10 @@ def test_an_unusable_delta_is_named(delta):
 
 
 def test_plans_of_several_relations_have_no_common_epsilon():
-    plans = tuple(Steps(sampler, relation, (Phase(0.1, 2.0, 10),)) for sampler, relation in list(RELATIONS.items())[:2])
+    plans = tuple(
+        Steps(sampler, relation, (Phase(0.1, 2.0, 10),))
+        for sampler, relation in list(RELATIONS.items())[:2]
+    )
     for wrong in (plans, ()):
         with pytest.raises(ArgumentError, match=r"^plans="):
             accounting.total_epsilon(wrong, 1e-5)

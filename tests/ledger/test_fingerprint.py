@@ -56,7 +56,9 @@ X, GROUP, Y = small().train
 def test_the_same_records_are_known_again(public):
     first = fingerprint(small(is_public=public))
     assert first == fingerprint(small(is_public=public))
-    assert first == fingerprint(small(is_public=public, name="other", description="", unit="patient", source="elsewhere"))
+    assert first == fingerprint(
+        small(is_public=public, name="other", description="", unit="patient", source="elsewhere")
+    )
     assert len(first) == 32
     assert set(first) <= set("0123456789abcdef")
 
@@ -99,7 +101,10 @@ def test_how_an_array_lies_in_memory_does_not_matter():
 
 
 def test_named_data_sets_have_fingerprints_without_a_key(state):
-    found = {fingerprint(wb.data.load(name)) for name in ("breast_cancer", "hierarchical", "mixture", "digits")}
+    found = {
+        fingerprint(wb.data.load(name))
+        for name in ("breast_cancer", "hierarchical", "mixture", "digits")
+    }
     assert len(found) == 4
     assert not state.exists()
 
@@ -109,7 +114,7 @@ def test_arrays_of_objects_are_refused():
         fingerprint(small(train=(X.astype(object), GROUP, Y)))
 
 
-# --- the secret key --------------------------------------------------------------------------------------------------------
+# --- the secret key -------------------------------------------------------------------------------
 
 
 def test_private_records_cannot_be_recognised_without_the_key(monkeypatch, tmp_path):
@@ -134,7 +139,8 @@ def test_another_process_finds_the_same_key():
 import numpy as np
 from workbench.data.dataset import Dataset
 from workbench.ledger.fingerprint import fingerprint
-print(fingerprint(Dataset("points", "Points.", (np.zeros((3, 1)),), (np.zeros((1, 1)),), arrays=("x",))))
+arrays = (np.zeros((3, 1)),), (np.zeros((1, 1)),)
+print(fingerprint(Dataset("points", "Points.", *arrays, arrays=("x",))))
 """
     other = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
     same = Dataset("points", "Points.", (np.zeros((3, 1)),), (np.zeros((1, 1)),), arrays=("x",))
@@ -152,7 +158,9 @@ def test_of_many_that_make_a_key_at_once_one_succeeds(state):
 def test_a_damaged_key_is_named_and_kept(state, size):
     state.mkdir(parents=True)
     key_file().write_bytes(b"k" * size)
-    with pytest.raises(ArgumentError, match=rf"^key file='.*fingerprint\.key': holds {size} bytes instead of 32"):
+    with pytest.raises(
+        ArgumentError, match=rf"^key file='.*fingerprint\.key': holds {size} bytes instead of 32"
+    ):
         fingerprint(small())
     assert key_file().read_bytes() == b"k" * size
     assert len(fingerprint(small(is_public=True))) == 32
@@ -179,7 +187,9 @@ def test_the_key_lies_where_the_system_keeps_such_files(monkeypatch, platform, v
 
 
 def test_reference_levels_do_not_change_what_a_data_set_is():
-    frame = pd.DataFrame({"age": np.linspace(20, 60, 40), "ward": list("abca") * 10, "y": [0, 1] * 20})
+    frame = pd.DataFrame(
+        {"age": np.linspace(20, 60, 40), "ward": list("abca") * 10, "y": [0, 1] * 20}
+    )
     widths, prints = set(), set()
     for reference in (None, "a", "c"):
         schema = {"age": (0, 100), "ward": Categorical(["a", "b", "c"], reference=reference)}

@@ -1,4 +1,6 @@
-"""The ledger's file: no spend is lost or counted twice, whatever ends a process; caps hold between processes."""
+"""The ledger's file: no spend is lost or counted twice, whatever ends a process; caps hold between
+processes.
+"""
 
 import contextlib
 import errno
@@ -22,7 +24,14 @@ from workbench.ledger import file, ledger
 from workbench.ledger._errors import ledger_error
 from workbench.ledger.composition import total
 from workbench.ledger.entries import RELATED
-from workbench.ledger.ledger import CapError, DatasetId, Ledger, LedgerError, LedgerFileError, LostLedgerError
+from workbench.ledger.ledger import (
+    CapError,
+    DatasetId,
+    Ledger,
+    LedgerError,
+    LedgerFileError,
+    LostLedgerError,
+)
 from workbench.ledger.renyi_filter import Cap
 from workbench.ledger.reservation import LedgerWarning, Reservation, id_of
 from workbench.privacy import events
@@ -44,13 +53,18 @@ def end_of_process(key, book):
         database.execute("UPDATE spends SET owner = 'gone' WHERE key = ?", (key,))
 
 
-# --- spends ----------------------------------------------------------------------------------------------------------------
+# --- spends ---------------------------------------------------------------------------------------
 
 
 def test_a_fit_is_reserved_whole_and_settles_to_what_it_took(book):
     (key,) = book.reserve(records(), [promise()], model="logistic", plan="p", seed=3)
     reserved = book.spend(key)
-    assert (reserved.status, reserved.counted, reserved.reached, reserved.rule) == ("reserved", 500, 0, "no cap")
+    assert (reserved.status, reserved.counted, reserved.reached, reserved.rule) == (
+        "reserved",
+        500,
+        0,
+        "no cap",
+    )
     assert book.budget_status("clinic").total.epsilon >= 1.0
     book.mark([key], 120)
     book.settle(key, 100)
@@ -62,8 +76,12 @@ def test_a_fit_is_reserved_whole_and_settles_to_what_it_took(book):
         3,
         "logistic",
     )
-    assert book.budget_status("clinic").total.epsilon >= 1.0  # an output may have decided when to stop
-    assert "1 fit ended early. Totals count all planned steps" in book.budget_status("clinic").statement()
+    # an output may have decided when to stop
+    assert book.budget_status("clinic").total.epsilon >= 1.0
+    assert (
+        "1 fit ended early. Totals count all planned steps"
+        in book.budget_status("clinic").statement()
+    )
     assert spec.began <= spec.ended
     assert spec.version == wb.__version__
 
@@ -72,7 +90,10 @@ def test_what_nobody_saw_spends_nothing(book):
     (key,) = book.reserve(records(), [promise()], model="logistic")
     book.settle(key, 0)
     assert book.budget_status("clinic").total is None
-    assert book.budget_status("clinic").statement() == "According to this ledger, nothing was spent on these records."
+    assert (
+        book.budget_status("clinic").statement()
+        == "According to this ledger, nothing was spent on these records."
+    )
 
 
 def test_nothing_is_made_by_looking(book):
@@ -104,7 +125,11 @@ def test_events_are_dp_accountings(book):
 def test_a_ledger_without_the_fit_says_so(book, tmp_path):
     (key,) = book.reserve(records(), [promise()], model="logistic")
     other = Ledger(tmp_path / "other.sqlite")
-    for use in (lambda: other.settle(key, 5), lambda: other.mark([key], 5), lambda: other.resume(key)):
+    for use in (
+        lambda: other.settle(key, 5),
+        lambda: other.mark([key], 5),
+        lambda: other.resume(key),
+    ):
         with pytest.raises(LedgerError, match=key):
             use()
 
@@ -142,7 +167,10 @@ def test_a_fit_that_an_older_copy_lacks_is_said_to_be_missing_there(book, tmp_pa
         book.path.with_name(f"{book.path.name}{end}").unlink(missing_ok=True)
     with pytest.raises(LedgerFileError, match="no further step is taken"):
         reservation.mark(200)
-    words = r"took 100 steps.*What the fit spent \(epsilon .*, delta .*\) is not counted there: put the newest copy back"
+    words = (
+        r"took 100 steps.*What the fit spent \(epsilon .*, delta .*\) is not counted there: "
+        r"put the newest copy back"
+    )
     with pytest.warns(LedgerWarning, match=words):
         assert "took 100 steps" in reservation.settle(100)
 
@@ -157,13 +185,15 @@ def test_data_sets_go_by_number_name_or_fingerprint(book, dataset):
 def test_a_data_set_that_is_not_one_is_told_with_those_that_are(book):
     book.add(records())
     book.add(records("clinic", "f" * 32))
-    with pytest.raises(ArgumentError, match=r"dataset='ward': is not in the ledger: 1 \(clinic\), 2 \(clinic\)"):
+    with pytest.raises(
+        ArgumentError, match=r"dataset='ward': is not in the ledger: 1 \(clinic\), 2 \(clinic\)"
+    ):
         book.entry("ward")
     with pytest.raises(ArgumentError, match=r"dataset='clinic': is the name of several"):
         book.entry("clinic")
 
 
-# --- caps ------------------------------------------------------------------------------------------------------------------
+# --- caps -----------------------------------------------------------------------------------------
 
 
 def capped(book, epsilon=3.0, **options):
@@ -175,7 +205,8 @@ def test_a_fit_above_the_cap_is_refused_with_what_would_fit(book):
     for _ in range(book.budget_status("clinic").how_many_more(promise())):
         book.reserve(records(), [promise()], model="logistic")
     with pytest.raises(
-        CapError, match=r"^epsilon=1.0: this fit would raise .* The same with epsilon=(0\.\d+) would fit"
+        CapError,
+        match=r"^epsilon=1.0: this fit would raise .* The same with epsilon=(0\.\d+) would fit",
     ) as caught:
         book.reserve(records(), [promise()], model="logistic")
     assert caught.value.status.used() < 1
@@ -189,7 +220,9 @@ def test_going_over_a_cap_is_recorded_with_the_reason(book):
         book.reserve(records(), [promise()], model="logistic", over_cap=" ")
     (key,) = book.reserve(records(), [promise()], model="logistic", over_cap="the board agreed")
     assert (book.spend(key).rule, book.spend(key).why) == ("override", "the board agreed")
-    assert "went over a cap on purpose: 'the board agreed'" in book.budget_status("clinic").statement()
+    assert (
+        "went over a cap on purpose: 'the board agreed'" in book.budget_status("clinic").statement()
+    )
     assert "in any case" not in book.budget_status("clinic").statement()
     with pytest.raises(CapError, match="Nothing like it would fit"):
         book.reserve(records(), [promise()], model="logistic")
@@ -226,7 +259,10 @@ def test_a_cap_that_runs_out_of_delta_says_so_and_what_helps(book):
     book.reserve(records(), [fit] * many, model="logistic")
     status = book.budget_status("clinic")
     assert status.total.epsilon < 2
-    short = r"It runs short of delta \(9\d % of .* used\), not of epsilon \(\d %\)\. Fits with a smaller delta"
+    short = (
+        r"It runs short of delta \(9\d % of .* used\), not of epsilon \(\d %\)\. Fits with a "
+        r"smaller delta"
+    )
     for refused in ([fit], [promise(0.001)] * 2):
         with pytest.raises(CapError, match=f"of which 9. % is used. {short}"):
             book.reserve(records(), refused, model="logistic")
@@ -239,7 +275,11 @@ def test_a_cap_that_runs_out_of_delta_says_so_and_what_helps(book):
 
 def test_a_cap_that_runs_out_of_epsilon_says_nothing_of_delta(book):
     capped(book, 2.0)
-    book.reserve(records(), [promise(1.0)] * book.budget_status("clinic").how_many_more(promise(1.0)), model="logistic")
+    book.reserve(
+        records(),
+        [promise(1.0)] * book.budget_status("clinic").how_many_more(promise(1.0)),
+        model="logistic",
+    )
     with pytest.raises(CapError) as caught:
         book.reserve(records(), [promise(1.0)], model="logistic")
     assert "of delta" not in str(caught.value)
@@ -258,14 +298,23 @@ def test_a_stop_lowers_what_a_cap_counts_and_no_total(book):
 
 
 def test_where_a_cap_was_kept_from_the_first_fit_on_its_figure_is_the_total_if_that_is_less(book):
-    """The filter holds for any stops, so more fits may run than their plans would have allowed together."""
+    """The filter holds for any stops, so more fits may run than their plans would have allowed
+    together.
+    """
     capped(book, 1.5)
     stopped(book, 4)
     status = book.budget_status("clinic")
     assert {spend.rule for spend in status.spends} == {"filter"}
     assert total(status.parts).epsilon > 1.5
-    assert (status.total.epsilon, status.total.delta, status.total.method) == (1.5, 1e-5, "Renyi filter")
-    assert "All 4 fits together, on the same records, satisfy (epsilon = 1.5, delta = 1e-05)" in status.statement()
+    assert (status.total.epsilon, status.total.delta, status.total.method) == (
+        1.5,
+        1e-5,
+        "Renyi filter",
+    )
+    assert (
+        "All 4 fits together, on the same records, satisfy (epsilon = 1.5, delta = 1e-05)"
+        in status.statement()
+    )
     assert "The cap holds for others too, and however stops were decided." in status.statement()
     # and not where somebody went over it
     book.reserve(records(), [promise(3.0)], model="logistic", over_cap="asked for")
@@ -325,8 +374,12 @@ def test_the_newest_cap_counts_and_can_be_taken_away(book):
     book.set_cap("clinic", 2.0, 1e-6, "replace_one", 9, why="second")
     entry = book.entry("clinic")
     assert (entry.cap.epsilon, entry.cap.delta, entry.cap.relation, entry.cap.order, entry.why) == (
-        2.0, 1e-6, "replace_one", 9, "second",
-    )  # fmt: skip
+        2.0,
+        1e-6,
+        "replace_one",
+        9,
+        "second",
+    )
     with pytest.raises(ArgumentError, match="why="):
         book.remove_cap("clinic", " ")
     assert book.remove_cap("clinic", "the study is over").cap is None
@@ -335,17 +388,21 @@ def test_the_newest_cap_counts_and_can_be_taken_away(book):
 
 def test_one_seed_for_different_fits_promises_nothing(book):
     book.reserve(records(), [promise(0.5)], model="logistic", plan="a", seed=1)
-    book.reserve(records(), [promise(0.5)], model="logistic", plan="a", seed=1)  # the very same release
+    # the very same release
+    book.reserve(records(), [promise(0.5)], model="logistic", plan="a", seed=1)
     assert book.budget_status("clinic").total.epsilon < 2
     book.reserve(records(), [promise(0.5)], model="logistic", plan="b", seed=1)
     assert book.budget_status("clinic").total.epsilon == np.inf
-    assert "from the same seed (1). Together they have no guarantee." in book.budget_status("clinic").statement()
+    assert (
+        "from the same seed (1). Together they have no guarantee."
+        in book.budget_status("clinic").statement()
+    )
     book.set_cap("clinic", 50.0, 1e-5, why="a test")
     with pytest.raises(CapError, match=r"^seed=1: gave the noise of an earlier fit"):
         book.reserve(records(), [promise(0.5)], model="logistic", plan="c", seed=1)
 
 
-# --- relatives -------------------------------------------------------------------------------------------------------------
+# --- relatives ------------------------------------------------------------------------------------
 
 
 def test_relatives_share_what_is_spent(book):
@@ -353,7 +410,9 @@ def test_relatives_share_what_is_spent(book):
         book.reserve(records(name), [promise()], model="logistic")
     assert book.budget_status("ward").total.fits == 1
     book.relate("clinic", "ward", "the same patients")
-    assert [(entry.name, why) for entry, why in book.budget_status("ward").relatives] == [("clinic", RELATED)]
+    assert [(entry.name, why) for entry, why in book.budget_status("ward").relatives] == [
+        ("clinic", RELATED)
+    ]
     for name in ("clinic", "ward"):
         assert book.budget_status(name).total.fits == 2
     book.set_cap("clinic", 1.2, 1e-5, why="a test")
@@ -368,7 +427,10 @@ def test_relatives_share_what_is_spent(book):
 def test_namesakes_that_are_counted_apart_are_named_until_it_is_said_what_they_are(book):
     first, second = records(), records(fingerprint="f" * 32)
     book.reserve(first, [promise()], model="logistic")
-    assert "Data set 1 is also called 'clinic' and is counted separately" in book.budget_status(second).statement()
+    assert (
+        "Data set 1 is also called 'clinic' and is counted separately"
+        in book.budget_status(second).statement()
+    )
     book.reserve(second, [promise()], model="logistic")
     assert "Data set 2 is also called 'clinic'" in book.budget_status(1).statement()
     assert book.budget_status(1).total.fits == 1
@@ -380,7 +442,7 @@ def test_namesakes_that_are_counted_apart_are_named_until_it_is_said_what_they_a
     assert "called" not in book.budget_status(2).statement()
 
 
-# --- crashes and recovery --------------------------------------------------------------------------------------------------
+# --- crashes and recovery -------------------------------------------------------------------------
 
 
 def test_a_reservation_stands_until_it_is_recovered(book):
@@ -396,7 +458,9 @@ def test_a_reservation_stands_until_it_is_recovered(book):
     assert [spend.taken for spend in book.recover()] == [120, 0]
     assert [spend.status for spend in book.spends()] == ["recovered"] * 2
     assert book.recover() == []
-    with pytest.raises(LedgerError, match="no longer has a reservation"):  # whoever is there after all must go no further
+    with pytest.raises(
+        LedgerError, match="no longer has a reservation"
+    ):  # whoever is there after all must go no further
         book.mark(keys[:1], 300)
 
 
@@ -430,7 +494,11 @@ def test_the_rest_of_a_fit_needs_room_under_the_cap(book):
     capped(book, 1.4)
     (key,) = book.reserve(records(), [promise()], model="logistic")
     book.settle(key, 50)
-    book.reserve(records(), [promise(0.2)] * book.budget_status("clinic").how_many_more(promise(0.2)), model="logistic")
+    book.reserve(
+        records(),
+        [promise(0.2)] * book.budget_status("clinic").how_many_more(promise(0.2)),
+        model="logistic",
+    )
     with pytest.raises(CapError):
         book.resume(key)
     assert book.spend(key).counted == 50
@@ -459,7 +527,9 @@ def another_process(script, book):
 
 
 def test_a_fit_that_runs_elsewhere_is_not_resumed(book):
-    script = "print(*book.reserve(clinic, [promise()], model='logistic'), flush=True); sys.stdin.read()"
+    script = (
+        "print(*book.reserve(clinic, [promise()], model='logistic'), flush=True); sys.stdin.read()"
+    )
     with another_process(script, book) as other:
         key = other.stdout.readline().strip()
         with pytest.raises(LedgerError, match="running in another process"):
@@ -482,16 +552,19 @@ if not child:
     os._exit(0)
 os.waitpid(child, 0)
 there = os.read(reader, 100).decode()
-print(there != here, owners.own(folder) == here, owners.is_alive(folder, here), owners.is_alive(folder, there))
+print(there != here, owners.own(folder) == here, owners.is_alive(folder, here),
+      owners.is_alive(folder, there))
 """
 
 
 def test_a_forked_child_is_a_process_of_its_own(tmp_path):
-    done = subprocess.run([sys.executable, "-c", FORKED, tmp_path], capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        [sys.executable, "-c", FORKED, tmp_path], capture_output=True, text=True, check=True
+    )
     assert done.stdout.split() == ["True", "True", "True", "False"]
 
 
-# --- several processes -----------------------------------------------------------------------------------------------------
+# --- several processes ----------------------------------------------------------------------------
 
 
 UNTIL_REFUSED = """
@@ -525,7 +598,7 @@ def test_two_kernels_cannot_both_pass_a_cap(book):
     assert [spend.number for spend in book.spends()] == list(range(1, allowed + 1))
 
 
-# --- files that cannot be used ---------------------------------------------------------------------------------------------
+# --- files that cannot be used --------------------------------------------------------------------
 
 
 def permissions(path):
@@ -538,7 +611,12 @@ def test_the_owner_alone_may_read(book):
         database.execute("BEGIN")
         database.execute("SELECT * FROM spends").fetchall()
         beside = sorted(path.name for path in book.path.parent.iterdir() if path.is_file())
-        assert beside == ["ledger.sqlite", "ledger.sqlite-shm", "ledger.sqlite-wal", "ledger.sqlite.key"]
+        assert beside == [
+            "ledger.sqlite",
+            "ledger.sqlite-shm",
+            "ledger.sqlite-wal",
+            "ledger.sqlite.key",
+        ]
         for name in beside:
             assert permissions(book.path.with_name(name)) == 0o600
     assert permissions(book.path.parent) == 0o700
@@ -579,13 +657,17 @@ def test_a_ledger_of_another_format_is_refused(book, number):
     book.add(records())
     with contextlib.closing(sqlite3.connect(book.path)) as database:
         database.execute(f"PRAGMA user_version = {number}")
-    with pytest.raises(LedgerFileError, match=f"has format {number}, and this version writes") as caught:
+    with pytest.raises(
+        LedgerFileError, match=f"has format {number}, and this version writes"
+    ) as caught:
         book.datasets()
     assert caught.value.code == "another format"
 
 
 def refused_by_disk(use, number, code="disk full"):
-    """``use`` raises an ``OSError`` of the ledger, which is no ``ArgumentError``, with the error number kept."""
+    """``use`` raises an ``OSError`` of the ledger, which is no ``ArgumentError``, with the error
+    number kept.
+    """
     with pytest.raises(LedgerError) as caught:
         use()
     error = caught.value
@@ -608,30 +690,42 @@ def test_a_full_disk_is_an_error_of_the_system_and_loses_nothing(book, monkeypat
 
     with monkeypatch.context() as patched:
         patched.setattr(ledger.sqlite3, "connect", small)
-        refused_by_disk(lambda: book.reserve(records(), [promise()] * 60, model="logistic"), errno.ENOSPC)
+        refused_by_disk(
+            lambda: book.reserve(records(), [promise()] * 60, model="logistic"), errno.ENOSPC
+        )
         assert len(book.spends()) == 1
     book.reserve(records(), [promise()] * 60, model="logistic")
     assert len(book.spends()) == 61
 
 
 @pytest.mark.parametrize(
-    ("number", "code"), [(errno.ENOSPC, "disk full"), (errno.EDQUOT, "disk full"), (errno.EIO, "disk error")]
+    ("number", "code"),
+    [(errno.ENOSPC, "disk full"), (errno.EDQUOT, "disk full"), (errno.EIO, "disk error")],
 )
 @pytest.mark.parametrize("place", ["ledger", "key", "owner"])
-def test_a_file_that_the_disk_does_not_take_leaves_no_part_behind(book, monkeypatch, number, code, place):
+def test_a_file_that_the_disk_does_not_take_leaves_no_part_behind(
+    book, monkeypatch, number, code, place
+):
     """The first reservation makes the ledger, its key and the lock of this process."""
     call = "open" if place == "owner" else "fsync"
-    real, part = getattr(os, call), {"ledger": "/.ledger-", "key": "/tmp", "owner": ".owners"}[place]
+    real, part = (
+        getattr(os, call),
+        {"ledger": "/.ledger-", "key": "/tmp", "owner": ".owners"}[place],
+    )
 
     def failing(*arguments, **options):
-        name = str(arguments[0]) if place == "owner" else os.readlink(f"/proc/self/fd/{arguments[0]}")
+        name = (
+            str(arguments[0]) if place == "owner" else os.readlink(f"/proc/self/fd/{arguments[0]}")
+        )
         if part in name.removeprefix(str(book.path.parent.parent)):
             raise OSError(number, os.strerror(number), name)
         return real(*arguments, **options)
 
     with monkeypatch.context() as patched:
         patched.setattr(os, call, failing)
-        refused_by_disk(lambda: book.reserve(records(), [promise()], model="logistic"), number, code)
+        refused_by_disk(
+            lambda: book.reserve(records(), [promise()], model="logistic"), number, code
+        )
     left = [path.name for path in book.path.parent.iterdir() if path.is_file()]
     assert set(left) <= {"ledger.sqlite", "ledger.sqlite.key"}
     book.reserve(records(), [promise()], model="logistic")
@@ -669,7 +763,8 @@ def test_a_ledger_that_another_process_locks_is_refused_by_its_code(book, monkey
     ],
 )
 def test_errors_of_sqlite_are_known_by_their_codes(tmp_path, number, code):
-    error = sqlite3.OperationalError("the disk is full, locked and readonly")  # words that say nothing
+    # words that say nothing
+    error = sqlite3.OperationalError("the disk is full, locked and readonly")
     if number is not None:
         error.sqlite_errorcode = number
     found = ledger_error(tmp_path / "ledger.sqlite", error)
@@ -681,8 +776,14 @@ def test_a_value_that_sqlite_does_not_take_is_no_damage(book):
     """Or the advice would be to begin an empty ledger."""
     book.reserve(records(), [promise()], model="logistic")
     before = book.export()
-    for use in (lambda: book.settle([], 3), lambda: book.mark([{}], 3), lambda: book.note_result([], "there")):
-        with pytest.raises(LedgerFileError, match=r"could not do what was asked .* Nothing was changed\.") as caught:
+    for use in (
+        lambda: book.settle([], 3),
+        lambda: book.mark([{}], 3),
+        lambda: book.note_result([], "there"),
+    ):
+        with pytest.raises(
+            LedgerFileError, match=r"could not do what was asked .* Nothing was changed\."
+        ) as caught:
             use()
         assert caught.value.code == "not done"
         assert not isinstance(caught.value, LostLedgerError)
@@ -692,7 +793,23 @@ def test_a_value_that_sqlite_does_not_take_is_no_damage(book):
         book.begin_anew()
 
 
-NO_REASONS = [None, "", " ", "\n", "a\0b", -1, 0.5, True, False, [], {}, b"why", "no", "True", "\udc80"]
+NO_REASONS = [
+    None,
+    "",
+    " ",
+    "\n",
+    "a\0b",
+    -1,
+    0.5,
+    True,
+    False,
+    [],
+    {},
+    b"why",
+    "no",
+    "True",
+    "\udc80",
+]
 
 
 @pytest.mark.parametrize("why", NO_REASONS)
@@ -751,13 +868,19 @@ def test_arguments_of_a_wrong_type_are_named(book, argument, use):
 
 def test_a_folder_that_cannot_be_written_is_said(tmp_path):
     (tmp_path / "file").write_text("no folder")
-    with pytest.raises(LedgerFileError, match=r"ledger='.*file/ledger.sqlite': .*ledger=") as caught:
-        Ledger(tmp_path / "file" / "ledger.sqlite").reserve(records(), [promise()], model="logistic")
+    with pytest.raises(
+        LedgerFileError, match=r"ledger='.*file/ledger.sqlite': .*ledger="
+    ) as caught:
+        Ledger(tmp_path / "file" / "ledger.sqlite").reserve(
+            records(), [promise()], model="logistic"
+        )
     assert caught.value.code == "not reachable"
 
 
 def test_a_read_only_file_is_said(book, monkeypatch):
-    """As SQLite says it; to the superuser, who runs these tests in a container, no file is read-only."""
+    """As SQLite says it; to the superuser, who runs these tests in a container, no file is
+    read-only.
+    """
     book.reserve(records(), [promise()], model="logistic")
     connect = sqlite3.connect
 
@@ -776,7 +899,11 @@ def test_a_read_only_file_is_said(book, monkeypatch):
 def test_a_clock_that_jumps_changes_no_order_and_no_spend(book, monkeypatch):
     keys = []
     for moment in (2e9, 0.0, 1e9, -1e9):
-        monkeypatch.setattr(time, "gmtime", lambda moment=moment: time.struct_time((1970 + int(moment // 3e7), *[1] * 8)))
+        monkeypatch.setattr(
+            time,
+            "gmtime",
+            lambda moment=moment: time.struct_time((1970 + int(moment // 3e7), *[1] * 8)),
+        )
         keys += book.reserve(records(), [promise()], model="logistic")
         book.set_cap("clinic", 40.0 + moment / 1e9, 1e-5, why="a test")
         book.settle(keys[-1], 500)
@@ -817,7 +944,9 @@ def test_refusals_of_a_cap_have_codes(book):
 
 def test_a_cap_is_kept_for_records_that_have_none(book):
     def reservation(epsilon=1.0, name="clinic", ledger=book):
-        return Reservation(ledger, lambda: records(name), lambda: [promise(epsilon)], model="logistic")
+        return Reservation(
+            ledger, lambda: records(name), lambda: [promise(epsilon)], model="logistic"
+        )
 
     reservation().keep_cap(3.0, 1e-5, "add_or_remove_one", "the board's")
     entry = book.entry("clinic")
@@ -825,7 +954,11 @@ def test_a_cap_is_kept_for_records_that_have_none(book):
     assert book.spends() == []
     reservation().keep_cap(3.0, 1e-5, "add_or_remove_one", "again")
     assert book.entry("clinic").why == "the board's"
-    for other in ((4.0, 1e-5, "add_or_remove_one"), (3.0, 1e-6, "add_or_remove_one"), (3.0, 1e-5, "replace_one")):
+    for other in (
+        (4.0, 1e-5, "add_or_remove_one"),
+        (3.0, 1e-6, "add_or_remove_one"),
+        (3.0, 1e-5, "replace_one"),
+    ):
         with pytest.raises(ArgumentError, match=r"^cap=\(") as caught:
             reservation().keep_cap(*other, "again")
         assert caught.value.code == "another cap"

@@ -32,7 +32,9 @@ def clinic(seed=0, name="clinic"):
     """Made-up patients, which are taken for private."""
     draws = np.random.default_rng(seed)
     frame = pd.DataFrame({"age": draws.uniform(20, 90, 120), "ill": draws.random(120) < 0.4})
-    return wb.data.from_frame(frame, target="ill", bounds={"age": (0, 120)}, unit="patient", name=name)
+    return wb.data.from_frame(
+        frame, target="ill", bounds={"age": (0, 120)}, unit="patient", name=name
+    )
 
 
 @pytest.fixture
@@ -52,17 +54,23 @@ def content_of(book):
     for spend in exported["spends"]:
         del spend["owner"]
     standings = [book.budget_status(entry.number) for entry in book.datasets()]
-    return json.dumps(exported), [(standing.parts, standing.caps, standing.cautions()) for standing in standings]
+    return json.dumps(exported), [
+        (standing.parts, standing.caps, standing.cautions()) for standing in standings
+    ]
 
 
-# --- accidents -------------------------------------------------------------------------------------------------------------
+# --- accidents ------------------------------------------------------------------------------------
 
 
 @pytest.fixture(scope="module")
 def filled(tmp_path_factory):
     """A ledger with data sets, relatives, a cap and fits; its content is not to be changed."""
     book = Ledger(tmp_path_factory.mktemp("filled") / "ledger.sqlite")
-    for name, fit in (("clinic", promise(0.2)), ("ward", promise(0.1)), ("clinic", promise(0.1, "shuffle"))):
+    for name, fit in (
+        ("clinic", promise(0.2)),
+        ("ward", promise(0.1)),
+        ("clinic", promise(0.1, "shuffle")),
+    ):
         (key,) = book.reserve(records(name), [fit], model="logistic", seed=3, plan="a plan")
         book.mark([key], 100)
         book.settle(key, 60)
@@ -72,14 +80,22 @@ def filled(tmp_path_factory):
 
 
 def refusals(filled, book, count, seed):
-    """What is said of ledgers with one bit changed that are refused; the others say what they said before."""
-    content, expected, chosen, said = filled.path.read_bytes(), content_of(filled), random.Random(seed), []
+    """What is said of ledgers with one bit changed that are refused; the others say what they said
+    before.
+    """
+    content, expected, chosen, said = (
+        filled.path.read_bytes(),
+        content_of(filled),
+        random.Random(seed),
+        [],
+    )
     used = [place for place, byte in enumerate(content) if byte]
     book.path.parent.mkdir()
     shutil.copy(f"{filled.path}.key", f"{book.path}.key")
     for number in range(count):
         damaged = bytearray(content)
-        place = chosen.choice(used) if number % 2 else chosen.randrange(len(content))  # much of a page is empty
+        # much of a page is empty
+        place = chosen.choice(used) if number % 2 else chosen.randrange(len(content))
         damaged[place] ^= 1 << chosen.randrange(8)
         for end in ("-wal", "-shm"):
             Path(f"{book.path}{end}").unlink(missing_ok=True)
@@ -112,7 +128,8 @@ def test_many_bits_that_flipped_change_no_total(filled, book):
         "DELETE FROM relatives",
         "UPDATE relatives SET counted = 0",
         "UPDATE datasets SET fingerprint = 'f' || substr(fingerprint, 2) WHERE number = 1",
-        "INSERT INTO caps SELECT 7, dataset, 9.0, delta, relation, filter_order, after, why, who, time FROM caps",
+        "INSERT INTO caps SELECT 7, dataset, 9.0, delta, relation, filter_order, after, why, "
+        "who, time FROM caps",
         "DELETE FROM facts",
         "DELETE FROM seal",
         "UPDATE seal SET total = 'none'",
@@ -124,7 +141,11 @@ def test_rows_that_changed_on_their_own_are_seen(filled, book, change):
     content_of(book)
     with contextlib.closing(sqlite3.connect(book.path)) as database, database:
         database.execute(change)
-    for use in (book.spends, book.recover, lambda: book.reserve(records(), [FIT], model="logistic")):
+    for use in (
+        book.spends,
+        book.recover,
+        lambda: book.reserve(records(), [FIT], model="logistic"),
+    ):
         with pytest.raises(LostLedgerError) as caught:
             use()
         assert caught.value.code == "damaged"
@@ -150,7 +171,9 @@ def test_the_checksum_is_kept_by_every_change(book):
         assert len(book.spends()) == 2
 
 
-@pytest.mark.parametrize("size", [0, 1, 99, 511, 512, 4095, 4096, 5000, 8192, 0.3, 0.6, 0.9, -4096, -1])
+@pytest.mark.parametrize(
+    "size", [0, 1, 99, 511, 512, 4095, 4096, 5000, 8192, 0.3, 0.6, 0.9, -4096, -1]
+)
 def test_a_file_that_was_cut_off_is_refused(filled, book, size):
     shutil.copytree(filled.path.parent, book.path.parent)
     content = book.path.read_bytes()
@@ -158,7 +181,11 @@ def test_a_file_that_was_cut_off_is_refused(filled, book, size):
     cut = book.path.read_bytes()
     uses = [book.datasets, book.spends, book.export, book.recover, lambda: book.entry(1)]
     uses.append(lambda: book.set_cap(1, 9.0, 1e-5, why="a test"))
-    for use in (*uses, lambda: book.reserve(records(), [FIT], model="logistic"), lambda: book.budget_status(records())):
+    for use in (
+        *uses,
+        lambda: book.reserve(records(), [FIT], model="logistic"),
+        lambda: book.budget_status(records()),
+    ):
         with pytest.raises(LostLedgerError, match=r"Restore a copy.*begin-anew") as caught:
             use()
         assert caught.value.code == "damaged"
@@ -175,7 +202,11 @@ def test_a_ledger_that_was_deleted_is_missed(book):
         lambda: book.mark([key], 3),
         lambda: book.add(records()),
     ]
-    for use in (*uses, lambda: book.reserve(records(), [FIT], model="logistic"), lambda: book.budget_status(records())):
+    for use in (
+        *uses,
+        lambda: book.reserve(records(), [FIT], model="logistic"),
+        lambda: book.budget_status(records()),
+    ):
         with pytest.raises(LostLedgerError, match=r"ledger\.sqlite\.key.*Restore a copy") as caught:
             use()
         assert caught.value.code == "gone"
@@ -271,11 +302,13 @@ def test_no_crash_leaves_a_part_of_a_ledger(book, monkeypatch):
     assert moment > 5
 
 
-# --- the key ---------------------------------------------------------------------------------------------------------------
+# --- the key --------------------------------------------------------------------------------------
 
 
 def test_users_of_one_ledger_share_its_cap(book, user):
-    """They read the same file, each with a folder of one's own; one of them has lost it meanwhile."""
+    """They read the same file, each with a folder of one's own; one of them has lost
+    it meanwhile.
+    """
     allowed = 0
     for name in ("anna", "berta", "carla", "anna"):
         user(name)
@@ -311,8 +344,14 @@ def test_another_key_is_refused_before_anything_is_entered(book):
         (None, "is missing"),
     ):
         kept.unlink() if wrong is None else kept.write_bytes(wrong)
-        for use in (lambda: book.reserve(id_of(clinic()), [FIT], model="logistic"), lambda: book.add(records("ward"))):
-            with pytest.raises(LedgerError, match=f"its key, ledger.sqlite.key beside it, {what}.*workbench ledger new-key"):
+        for use in (
+            lambda: book.reserve(id_of(clinic()), [FIT], model="logistic"),
+            lambda: book.add(records("ward")),
+        ):
+            with pytest.raises(
+                LedgerError,
+                match=f"its key, ledger.sqlite.key beside it, {what}.*workbench ledger new-key",
+            ):
                 use()
         assert len(book.datasets()) == 1  # reading needs no key
     kept.write_bytes(right)
@@ -351,7 +390,8 @@ def test_a_namesake_that_is_counted_apart_is_reported_at_the_fit(book):
     assert begin(clinic(1)) == [line]
     (several,) = begin(clinic(2))
     assert several.startswith(
-        "These data sets are also called 'clinic' and are counted separately, because there is no cap: 1, 2. In the ledger,"
+        "These data sets are also called 'clinic' and are counted separately, because there is "
+        "no cap: 1, 2. In the ledger,"
     )
     book.separate(1, 3, "other people")
     (line,) = begin(clinic(2))

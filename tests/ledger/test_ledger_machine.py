@@ -1,4 +1,6 @@
-"""The ledger against a model of it in plain Python, through any sequence of what processes may do to it."""
+"""The ledger against a model of it in plain Python, through any sequence of what processes may do
+to it.
+"""
 
 import contextlib
 import dataclasses
@@ -55,7 +57,10 @@ class LedgerMachine(RuleBasedStateMachine):
     def before(self, name, without=None):
         own = [fit for key, fit in self.fits.items() if fit.name == name and key != without]
         counting = [fit for fit in own if fit.counted or fit.rule == "plan"]
-        return [fit.guarantee if fit.rule == "plan" else taken_part(fit.guarantee, fit.counted) for fit in counting]
+        return [
+            fit.guarantee if fit.rule == "plan" else taken_part(fit.guarantee, fit.counted)
+            for fit in counting
+        ]
 
     def expected_rule(self, name, guarantee, without=None):
         cap = self.caps.get(name)
@@ -71,7 +76,9 @@ class LedgerMachine(RuleBasedStateMachine):
         expected = self.expected_rule(name, fit)
         records = DatasetId(name, "patient", lambda key: f"{name:0<32}")
         try:
-            (key,) = self.book.reserve(records, [fit], model="logistic", over_cap="because" if over else None)
+            (key,) = self.book.reserve(
+                records, [fit], model="logistic", over_cap="because" if over else None
+            )
         except CapError:
             assert expected is None
             assert not over
@@ -148,7 +155,11 @@ class LedgerMachine(RuleBasedStateMachine):
         """Of data sets whose cap was there from the beginning."""
         for entry in self.book.datasets():
             spends = [spend for spend in self.book.spends() if spend.dataset == entry.number]
-            if entry.cap is None or entry.after or any(spend.rule == "override" for spend in spends):
+            if (
+                entry.cap is None
+                or entry.after
+                or any(spend.rule == "override" for spend in spends)
+            ):
                 continue
             parts = [spend.under_filter for spend in spends if spend.under_filter is not None]
             if any(spend.rule == "plan" for spend in spends):

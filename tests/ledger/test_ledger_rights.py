@@ -1,4 +1,6 @@
-"""What is said where the disk is full or the state folder may not be used: the cause, and nothing is lost."""
+"""What is said where the disk is full or the state folder may not be used: the cause, and nothing
+is lost.
+"""
 
 import contextlib
 import errno
@@ -24,10 +26,19 @@ def records(name="clinic"):
 
 @pytest.mark.parametrize(
     ("number", "code"),
-    [(errno.ENOSPC, "disk full"), (errno.EDQUOT, "disk full"), (errno.EROFS, "not writable"), (None, "disk error")],
+    [
+        (errno.ENOSPC, "disk full"),
+        (errno.EDQUOT, "disk full"),
+        (errno.EROFS, "not writable"),
+        (None, "disk error"),
+    ],
 )
-@pytest.mark.parametrize("reported", [sqlite3.SQLITE_IOERR_SHMSIZE, sqlite3.SQLITE_IOERR_FSYNC, sqlite3.SQLITE_CANTOPEN])
-def test_the_system_is_asked_for_the_cause_that_sqlite_does_not_say(tmp_path, monkeypatch, reported, number, code):
+@pytest.mark.parametrize(
+    "reported", [sqlite3.SQLITE_IOERR_SHMSIZE, sqlite3.SQLITE_IOERR_FSYNC, sqlite3.SQLITE_CANTOPEN]
+)
+def test_the_system_is_asked_for_the_cause_that_sqlite_does_not_say(
+    tmp_path, monkeypatch, reported, number, code
+):
     """A full disk is an I/O error to SQLite if its index of the write-ahead log does not fit."""
     (tmp_path / "ledger.sqlite").touch()
     error = sqlite3.OperationalError("disk I/O error")
@@ -47,7 +58,11 @@ def test_the_system_is_asked_for_the_cause_that_sqlite_does_not_say(tmp_path, mo
 def small_disk():
     """An empty folder with room for 256 KiB."""
     folder = pathlib.Path(tempfile.mkdtemp())
-    made = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=256k", "tmpfs", folder], capture_output=True, check=False)
+    made = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=256k", "tmpfs", folder],
+        capture_output=True,
+        check=False,
+    )
     if made.returncode:
         folder.rmdir()
         pytest.skip("only the superuser can mount a small disk")
@@ -92,12 +107,14 @@ from workbench.fitting import checkpoints
 from workbench.ledger import Ledger
 state = pathlib.Path(os.environ["WORKBENCH_STATE"])
 doors = [
-    Ledger().exists, Ledger().datasets, checkpoints.saved_runs, lambda: checkpoints.newest(state / "runs" / "one"),
+    Ledger().exists, Ledger().datasets, checkpoints.saved_runs, lambda: checkpoints.newest(state /
+    "runs" / "one"),
     lambda: checkpoints.holds_fit(state / "runs" / "one"), lambda: main.main(["ledger", "list"]),
     lambda: main.main(["resume"]),
 ]
 for door in doors:  # loads what it needs, while it may
-    with contextlib.suppress(ValueError), open(os.devnull, "w") as nowhere, contextlib.redirect_stdout(nowhere):
+    with contextlib.suppress(ValueError), open(os.devnull, "w") as nowhere,
+    contextlib.redirect_stdout(nowhere):
         door()
 state.chmod(0)
 if os.geteuid() == 0:  # who may read and write everything
@@ -120,7 +137,10 @@ def test_a_state_folder_without_rights_is_said_in_a_sentence():
         (state / "runs").mkdir(parents=True)
         Ledger(state / "ledger.sqlite").add(records())
         base.chmod(0o755)
-        environment = os.environ | {"WORKBENCH_STATE": str(state), "XDG_CACHE_HOME": str(base / "cache")}
+        environment = os.environ | {
+            "WORKBENCH_STATE": str(state),
+            "XDG_CACHE_HOME": str(base / "cache"),
+        }
         environment.pop("WORKBENCH_LEDGER", None)
         script = [sys.executable, "-c", SCRIPT]
         done = subprocess.run(script, capture_output=True, text=True, env=environment, check=False)
@@ -133,7 +153,10 @@ def test_a_state_folder_without_rights_is_said_in_a_sentence():
         f"ArgumentError  {name}=" for name in ("state folder", "path", "checkpoint")
     ]
     assert [line.startswith(kind) for line, kind in zip(said, kinds, strict=True)] == [True] * 5
-    assert [line.partition("=")[0] for line in commands] == ["workbench ledger: ledger", "workbench resume: state folder"]
+    assert [line.partition("=")[0] for line in commands] == [
+        "workbench ledger: ledger",
+        "workbench resume: state folder",
+    ]
     assert all("Permission denied" in line for line in (*said, *commands))
     assert "$WORKBENCH_LEDGER, or get the right to read and write it" in said[0]
     assert "Set $WORKBENCH_STATE to a folder that you may read and write." in said[2]

@@ -1,4 +1,6 @@
-"""Which data sets count together: what has one name does so under a cap, however the records were changed."""
+"""Which data sets count together: what has one name does so under a cap, however the records were
+changed.
+"""
 
 import time
 
@@ -33,7 +35,7 @@ def fits(book, number):
     return len(book.budget_status(number).spends)
 
 
-# ---- whole fits -----------------------------------------------------------------------------------------------------
+# ---- whole fits ----------------------------------------------------------------------------------
 
 
 def table(seed=0, size=300):
@@ -52,7 +54,9 @@ CHANGED = {
     "part": lambda frame, seed: frame[: 100 + 10 * seed],
     "shuffled": lambda frame, seed: frame.sample(frac=1.0, random_state=seed, ignore_index=True),
     "one record less": lambda frame, seed: frame.drop(index=seed),
-    "another column": lambda frame, seed: frame.assign(more=np.linspace(0, 1 + seed, len(frame)) / 100),
+    "another column": lambda frame, seed: frame.assign(
+        more=np.linspace(0, 1 + seed, len(frame)) / 100
+    ),
     "a column renamed": lambda frame, seed: frame.rename(columns={"age": f"years{seed}"}),
     "another unit of measure": lambda frame, seed: frame.assign(age=frame["age"] / (seed + 2)),
     "other bounds": lambda frame, seed: frame,
@@ -84,7 +88,7 @@ def test_a_loop_of_fits_with_one_name_stops_at_the_cap(change):
     assert total([spend.guarantee for spend in ledger.spends()], DELTA).epsilon <= cap
 
 
-# ---- the rule -------------------------------------------------------------------------------------------------------
+# ---- the rule ------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("capped", [1, 2, 3])
@@ -99,7 +103,10 @@ def test_a_cap_of_any_data_set_of_a_name_is_for_all_of_them(book, capped):
         assert len(status.spends) == status.total.fits == 3
         assert [entry.number for entry in status.caps] == [capped]
         assert status.namesakes == ()
-    with pytest.raises(CapError, match=r"Counted too, because of the name and the cap: 1 \(clinic\), 2 \(clinic\), 3 \("):
+    with pytest.raises(
+        CapError,
+        match=r"Counted too, because of the name and the cap: 1 \(clinic\), 2 \(clinic\), 3 \(",
+    ):
         book.reserve(records(number=3), [promise(0.9)], model="logistic")
     assert len(book.datasets()) == 3
     book.remove_cap(capped, "the study has ended")
@@ -151,7 +158,8 @@ def test_separated_namesakes_count_apart_and_a_third_joins_them(book):
     book.separate(2, 1, "two hospitals")
     assert [fits(book, number) for number in (1, 2)] == [1, 1]
     assert book.budget_status(2).caps == book.budget_status(2).cautions() == ()
-    book.reserve(records(number=2), [promise(0.1)], model="logistic")  # of either, as far as anybody said
+    # of either, as far as anybody said
+    book.reserve(records(number=2), [promise(0.1)], model="logistic")
     assert [fits(book, number) for number in (1, 2, 3)] == [3, 3, 3]
     book.separate(3, 2, "of the first hospital")
     assert [fits(book, number) for number in (1, 2, 3)] == [2, 1, 2]
@@ -161,7 +169,9 @@ def test_separated_namesakes_count_apart_and_a_third_joins_them(book):
 
 def test_a_cap_that_is_given_with_a_fit_is_not_replaced_by_a_namesakes(book):
     book.keep_cap(records(), Cap.checked(1.0, 1e-5), "the board")
-    with pytest.raises(ArgumentError, match=r"the cap of data set 1 \(clinic\), with which .* give another name=") as caught:
+    with pytest.raises(
+        ArgumentError, match=r"the cap of data set 1 \(clinic\), with which .* give another name="
+    ) as caught:
         book.keep_cap(records(number=1), Cap.checked(2.0, 1e-5), "mine")
     assert caught.value.code == "another cap"
     book.keep_cap(records(number=1), Cap.checked(1.0, 1e-5), "mine")  # it counts already
@@ -188,8 +198,13 @@ def test_ten_thousand_data_sets_of_one_name_are_joined_in_a_moment(book):
     with book._file.open(write=True) as database:
         for number in range(10_000):
             values = ("clinic", f"{number:032}", "patient", "2026-01-01T00:00:00Z", key)
-            database.execute("INSERT INTO datasets (name, fingerprint, unit, time, key) VALUES (?, ?, ?, ?, ?)", values)
-            database.execute("INSERT INTO facts VALUES (?, ?)", (f"fits with token {number}", str(number + 2)))
+            database.execute(
+                "INSERT INTO datasets (name, fingerprint, unit, time, key) VALUES (?, ?, ?, ?, ?)",
+                values,
+            )
+            database.execute(
+                "INSERT INTO facts VALUES (?, ?)", (f"fits with token {number}", str(number + 2))
+            )
     book.set_cap(1, 1.0, 1e-5, why="the board")
     start = time.process_time()
     assert len(book.budget_status(1).relatives) == 10_000

@@ -18,29 +18,52 @@ from workbench.privacy.guarantee import Guarantee
 
 
 def gaussian(mu, delta=1e-5):
-    """One step with all records, whose sum has sensitivity ``mu`` in units of the noise: no implementation costs."""
+    """One step with all records, whose sum has sensitivity ``mu`` in units of the noise: no
+    implementation costs.
+    """
     return Guarantee(
-        epsilon=50.0, delta=delta, relation="add_or_remove_one", unit="record", sampler="poisson", sampling_rate=1.0,
-        noise_multiplier=1 / mu, clip=1.0, steps=1, steps_taken=1, epsilon_taken=50.0, num_records=100, accountant="pld",
-        overflow_delta=0.0, noise_delta=0.0, secure_randomness=True,
-    )  # fmt: skip
+        epsilon=50.0,
+        delta=delta,
+        relation="add_or_remove_one",
+        unit="record",
+        sampler="poisson",
+        sampling_rate=1.0,
+        noise_multiplier=1 / mu,
+        clip=1.0,
+        steps=1,
+        steps_taken=1,
+        epsilon_taken=50.0,
+        num_records=100,
+        accountant="pld",
+        overflow_delta=0.0,
+        noise_delta=0.0,
+        secure_randomness=True,
+    )
 
 
 def gaussian_delta(mu, epsilon):
     return norm.cdf(mu / 2 - epsilon / mu) - math.exp(epsilon) * norm.cdf(-mu / 2 - epsilon / mu)
 
 
-@pytest.mark.parametrize(("epsilon", "delta"), [(0.1, 1e-6), (1.0, 1e-3), (1.0, 1e-5), (8.0, 1e-7), (60.0, 0.01)])
+@pytest.mark.parametrize(
+    ("epsilon", "delta"), [(0.1, 1e-6), (1.0, 1e-3), (1.0, 1e-5), (8.0, 1e-7), (60.0, 0.01)]
+)
 def test_whatever_the_filter_allows_keeps_the_cap(epsilon, delta):
-    """Gaussian mechanisms, for which the exact answer is known: the most that is allowed has no larger delta."""
+    """Gaussian mechanisms, for which the exact answer is known: the most that is allowed has no
+    larger delta.
+    """
     cap = Cap.checked(epsilon, delta)
     low, high = 1e-6, 100.0
     for _ in range(60):
         middle = math.sqrt(low * high)
-        low, high = (middle, high) if cap.allows([cap.loss(gaussian(middle, delta))]) else (low, middle)
+        low, high = (
+            (middle, high) if cap.allows([cap.loss(gaussian(middle, delta))]) else (low, middle)
+        )
     assert gaussian_delta(low, epsilon) <= delta
     # and it is not far below what could be allowed to fits that were settled beforehand
-    exact = next(mu for mu in np.geomspace(low, 10 * low, 4000) if gaussian_delta(mu, epsilon) > delta)
+    exact = next(
+        mu for mu in np.geomspace(low, 10 * low, 4000) if gaussian_delta(mu, epsilon) > delta
+    )
     assert low > 0.75 * exact
 
 
@@ -111,13 +134,17 @@ def test_a_fit_is_charged_what_its_rounding_costs():
     assert cap.loss(fit).delta >= fit.noise_delta
 
 
-@pytest.mark.parametrize("sampler", ["poisson", "without_replacement", "shuffle", "random_allocation"])
+@pytest.mark.parametrize(
+    "sampler", ["poisson", "without_replacement", "shuffle", "random_allocation"]
+)
 @pytest.mark.parametrize("epsilon", [0.01, 1.0, 8.0])
 def test_the_cost_of_rounding_is_one_of_its_bounds(sampler, epsilon):
     """Each share of delta for the largest losses gives a bound, and the smallest is charged."""
     fit = promise(epsilon, sampler)
     cap = Cap.checked(100.0, 1e-5, fit.relation)
-    bounds = [implementation_delta([fit], share * cap.delta, 1) for share in np.geomspace(1e-9, 1, 28)]
+    bounds = [
+        implementation_delta([fit], share * cap.delta, 1) for share in np.geomspace(1e-9, 1, 28)
+    ]
     assert 0.9 * min(bounds) <= cap.loss(fit).delta <= bounds[-4]
 
 
@@ -134,10 +161,14 @@ def test_what_would_fit_does_and_is_the_largest():
 
 def test_relations_are_not_mixed_silently():
     one, replaced = promise(0.5), promise(0.5, "without_replacement")
-    with pytest.raises(RelationError, match=r"^relation='replace_one': cannot be counted under a cap for add_or_remove_one"):
+    with pytest.raises(
+        RelationError,
+        match=r"^relation='replace_one': cannot be counted under a cap for add_or_remove_one",
+    ):
         Cap.checked(3.0, 1e-5).loss(replaced)
     cap = Cap.checked(3.0, 1e-5, "replace_one")
-    assert cap.loss(one).renyi > 2 * Cap(3.0, 1e-5, "add_or_remove_one", cap.order).loss(one).renyi  # two changes
+    # two changes
+    assert cap.loss(one).renyi > 2 * Cap(3.0, 1e-5, "add_or_remove_one", cap.order).loss(one).renyi
     assert cap.loss(replaced).renyi > 0
     special = promise(0.5, "shuffle", relation="replace_special")
     assert cap.loss(special).renyi > 0

@@ -66,12 +66,16 @@ def few_counts():
     random = np.random.default_rng(0)
     frame = pd.DataFrame({"age": random.uniform(0, 1, 60), "visits": random.poisson(2, 60)})
     return wb.data.from_frame(
-        frame, target="visits", bounds={"age": (0, 1)}, target_bounds=(0, 20), evaluation_fraction=0.2,
+        frame,
+        target="visits",
+        bounds={"age": (0, 1)},
+        target_bounds=(0, 20),
+        evaluation_fraction=0.2,
         evaluation_is_public=True,
-    )  # fmt: skip
+    )
 
 
-# ---- what a function takes ----------------------------------------------------------------------------------------------
+# ---- what a function takes -----------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -79,7 +83,12 @@ def few_counts():
     [
         (probit, ("x", "y"), 1, {}),
         (by_group, ("group", "x", "y"), 2, {"num_groups": 3, "prior_scale": 1.0}),
-        (functools.partial(by_group, num_groups=5), ("group", "x", "y"), 2, {"num_groups": 5, "prior_scale": 1.0}),
+        (
+            functools.partial(by_group, num_groups=5),
+            ("group", "x", "y"),
+            2,
+            {"num_groups": 5, "prior_scale": 1.0},
+        ),
         (Wide().model, ("x", "y"), 1, {}),
         (lambda data, num_records=None, scale=None: None, ("data",), 1, {"scale": None}),
         (lambda x, y=None, *, scale=2.0, **rest: None, ("x", "y"), 1, {"scale": 2.0}),
@@ -134,7 +143,7 @@ def test_what_is_no_model_is_refused_by_name(call, model, words):
     assert caught.value.argument.startswith("model")
 
 
-# ---- which arrays it is given -------------------------------------------------------------------------------------------
+# ---- which arrays it is given --------------------------------------------------------------------
 
 
 def test_arrays_are_given_by_name():
@@ -146,16 +155,28 @@ def test_arrays_are_given_by_name():
 
 
 def test_arrays_of_other_names_are_given_in_their_order():
-    assert as_model(lambda features, labels=None: None).view(wb.data.load("breast_cancer")).arrays == ("x", "y")
-    assert as_model(lambda *arrays, num_records: None).view(wb.data.load("hierarchical")).arrays == ("x", "group", "y")
+    assert as_model(lambda features, labels=None: None).view(
+        wb.data.load("breast_cancer")
+    ).arrays == ("x", "y")
+    assert as_model(lambda *arrays, num_records: None).view(
+        wb.data.load("hierarchical")
+    ).arrays == ("x", "group", "y")
 
 
 @pytest.mark.parametrize(
     ("model", "data", "words"),
     [
         (probit, "mixture", "has no array 'y'"),
-        (lambda features, y=None: None, "hierarchical", "has the arrays x, group, y, but model takes features, y: give"),
-        (lambda group, x, y, num_groups: None, "hierarchical", "takes group, x, y, num_groups: give what is no array"),
+        (
+            lambda features, y=None: None,
+            "hierarchical",
+            "has the arrays x, group, y, but model takes features, y: give",
+        ),
+        (
+            lambda group, x, y, num_groups: None,
+            "hierarchical",
+            "takes group, x, y, num_groups: give what is no array",
+        ),
         (lambda y, features: None, "breast_cancer", "so y would be x"),
         (lambda first, x, y=None: None, "hierarchical", "so x would be group"),
     ],
@@ -166,7 +187,7 @@ def test_arrays_that_do_not_fit_are_refused(model, data, words):
     assert caught.value.argument == "data"
 
 
-# ---- fits ---------------------------------------------------------------------------------------------------------------
+# ---- fits ----------------------------------------------------------------------------------------
 
 
 def test_a_function_fits_as_the_registered_model_does():
@@ -180,8 +201,15 @@ def test_a_function_fits_as_the_registered_model_does():
     ("model", "data", "shape"),
     [
         (probit, "breast_cancer", ()),
-        pytest.param(functools.partial(by_group, prior_scale=2.0), "hierarchical", (), marks=pytest.mark.thorough),
-        pytest.param(lambda x, y=None: probit(x, y), "breast_cancer", (), marks=pytest.mark.thorough),
+        pytest.param(
+            functools.partial(by_group, prior_scale=2.0),
+            "hierarchical",
+            (),
+            marks=pytest.mark.thorough,
+        ),
+        pytest.param(
+            lambda x, y=None: probit(x, y), "breast_cancer", (), marks=pytest.mark.thorough
+        ),
         pytest.param(Wide().model, "breast_cancer", (), marks=pytest.mark.thorough),
         pytest.param(classes, "breast_cancer", (2,), marks=pytest.mark.thorough),
     ],
@@ -224,14 +252,21 @@ def test_a_plate_that_does_not_hold_the_records_is_refused():
     def five(x, y=None):
         weights = numpyro.sample("weights", dist.Normal(0, 1).expand([x.shape[-1]]).to_event(1))
         with numpyro.plate("records", 5):
-            numpyro.sample("y", dist.Bernoulli(logits=(x @ weights)[:5]), obs=None if y is None else y[:5])
+            numpyro.sample(
+                "y", dist.Bernoulli(logits=(x @ weights)[:5]), obs=None if y is None else y[:5]
+            )
 
     with pytest.raises(wb.PrivacyModelError, match="plate"):
         wb.prepare(five, "breast_cancer", **FEW)
 
 
 def test_a_stopped_fit_goes_on_with_the_same_function_only(tmp_path):
-    wb.fit(by_group, "hierarchical", **FEW, execution=wb.Execution(checkpoint=tmp_path / "run", stop=lambda: True))
+    wb.fit(
+        by_group,
+        "hierarchical",
+        **FEW,
+        execution=wb.Execution(checkpoint=tmp_path / "run", stop=lambda: True),
+    )
     with pytest.raises(ArgumentError, match="pass the model itself"):
         wb.resume(tmp_path / "run")
     for other in (probit, functools.partial(by_group, prior_scale=3.0)):
@@ -240,7 +275,7 @@ def test_a_stopped_fit_goes_on_with_the_same_function_only(tmp_path):
     assert wb.resume(tmp_path / "run", model=by_group).status == "done"
 
 
-# ---- sweeps and menus ---------------------------------------------------------------------------------------------------
+# ---- sweeps and menus ----------------------------------------------------------------------------
 
 
 def keys(model):

@@ -36,7 +36,9 @@ def imported(path):
     """(module, name) of what a file imports from the workbench."""
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
         if isinstance(node, ast.Import):
-            assert not [alias.name for alias in node.names if alias.name.split(".")[0] == "workbench"]
+            assert not [
+                alias.name for alias in node.names if alias.name.split(".")[0] == "workbench"
+            ]
         elif isinstance(node, ast.ImportFrom) and node.module.split(".")[0] == "workbench":
             yield from ((node.module, alias.name) for alias in node.names)
 
@@ -50,7 +52,11 @@ def copied(request, tmp_path, monkeypatch):
 
 
 def test_the_list_of_built_in_models_is_the_folder():
-    assert {path.stem for path in FOLDER.glob("*.py")} == {*gallery.__all__, "__init__"} == {*DATA, "__init__"}
+    assert (
+        {path.stem for path in FOLDER.glob("*.py")}
+        == {*gallery.__all__, "__init__"}
+        == {*DATA, "__init__"}
+    )
     assert set(gallery.__all__) <= set(wb.models.names()) & set(wb.models.__all__)
     for name in gallery.__all__:
         assert wb.models.origin(name) == "built-in"
@@ -63,10 +69,14 @@ def test_a_gallery_file_imports_public_names_only(name):
     assert found
     for module, public in found:
         assert public in importlib.import_module(module).__all__
-        assert not any(part.startswith("_") or part == "gallery" for part in (*module.split("."), public))
+        assert not any(
+            part.startswith("_") or part == "gallery" for part in (*module.split("."), public)
+        )
         # a module is public where the room lists it
         room, _, rest = module.removeprefix("workbench.").partition(".")
-        assert module in ("workbench", "workbench.models") or (room == "models" and rest in wb.models.__all__)
+        assert module in ("workbench", "workbench.models") or (
+            room == "models" and rest in wb.models.__all__
+        )
 
 
 def test_a_copy_is_found_without_naming_the_function(copied):
@@ -94,7 +104,9 @@ def test_a_copy_takes_options_and_checks_them(copied):
 @pytest.mark.usefixtures("made_up_steps")
 def test_a_copy_is_fitted_by_the_command(copied, command):
     name, _ = copied
-    code, out, err = command("fit", "--model", "./my_copy.py", "--data", DATA[name], *FIT, "--option", OPTION[name])
+    code, out, err = command(
+        "fit", "--model", "./my_copy.py", "--data", DATA[name], *FIT, "--option", OPTION[name]
+    )
     assert (code, err.count("Traceback")) == (0, 0), err
     assert "epsilon" in out
 
@@ -105,14 +117,28 @@ def test_a_copy_runs_alone(copied):
     name, path = copied
     for words in (
         ("-c", "import my_copy"),
-        ("-m", "workbench", "fit", "--model", "./my_copy.py", "--data", DATA[name], *FIT, "--quiet"),
+        (
+            "-m",
+            "workbench",
+            "fit",
+            "--model",
+            "./my_copy.py",
+            "--data",
+            DATA[name],
+            *FIT,
+            "--quiet",
+        ),
     ):
-        ended = subprocess.run([sys.executable, *words], capture_output=True, text=True, check=False, cwd=path.parent)
+        ended = subprocess.run(
+            [sys.executable, *words], capture_output=True, text=True, check=False, cwd=path.parent
+        )
         assert ended.returncode == 0, ended.stderr
 
 
 @pytest.mark.thorough
-@pytest.mark.parametrize("first", ["workbench.gallery.gmm", "workbench.gallery", "workbench.models.registry"])
+@pytest.mark.parametrize(
+    "first", ["workbench.gallery.gmm", "workbench.gallery", "workbench.models.registry"]
+)
 def test_gallery_and_framework_may_be_imported_in_any_order(first):
     code = f"import {first}, workbench.models as models; assert models.gmm().name == 'gmm'"
     subprocess.run([sys.executable, "-c", code], check=True)

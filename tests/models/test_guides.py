@@ -17,24 +17,39 @@ from workbench.record_model.splitting import split
 X = np.zeros((4, 2), np.float32)
 Y, GROUP = np.zeros(4, np.int32), np.zeros(4, np.int32)
 GROUPS = {"group_features": np.ones((3, 1), np.float32)}
-FACTOR = np.tril(np.random.default_rng(0).normal(size=(9, 9)), -1) * 0.2 + np.diag(np.linspace(0.5, 1.5, 9))
+FACTOR = np.tril(np.random.default_rng(0).normal(size=(9, 9)), -1) * 0.2 + np.diag(
+    np.linspace(0.5, 1.5, 9)
+)
 
 
 def traced(guide, *records, **options):
     """The trace of a guide whose covariance is that of ``FACTOR``, and its location."""
     location = np.linspace(-1, 1, 9)
     size = int(jax.eval_shape(lambda: parameter(guide, *records, **options)).shape[0])
-    values = {"joint_loc": jnp.asarray(location[:size]), "joint_scale_tril": jnp.asarray(FACTOR[:size, :size])}
+    values = {
+        "joint_loc": jnp.asarray(location[:size]),
+        "joint_scale_tril": jnp.asarray(FACTOR[:size, :size]),
+    }
     seeded = handlers.seed(handlers.substitute(guide, values), 0)
-    return handlers.trace(seeded).get_trace(*records, **options), location[:size], FACTOR[:size, :size]
+    return (
+        handlers.trace(seeded).get_trace(*records, **options),
+        location[:size],
+        FACTOR[:size, :size],
+    )
 
 
 def parameter(guide, *records, **options):
-    return handlers.trace(handlers.seed(guide, 0)).get_trace(*records, **options)["joint_loc"]["value"]
+    return handlers.trace(handlers.seed(guide, 0)).get_trace(*records, **options)["joint_loc"][
+        "value"
+    ]
 
 
 def log_density(trace):
-    return sum(float(site["fn"].log_prob(site["value"]).sum()) for site in trace.values() if site["type"] == "sample")
+    return sum(
+        float(site["fn"].log_prob(site["value"]).sum())
+        for site in trace.values()
+        if site["type"] == "sample"
+    )
 
 
 def test_the_density_is_that_of_the_normal_distribution():
@@ -60,7 +75,9 @@ def test_a_scale_has_the_density_of_the_exponential_of_a_normal():
 @pytest.mark.parametrize("covariance", ["diagonal", "full"])
 def test_covariances_take_no_more_noised_coordinates(covariance):
     made, records = wb.models.get("logistic", covariance=covariance), shapes_of(X, Y)
-    model = split(made.model, made.guide, key_from_seed(0), records, num_records=4, static=made.options)
+    model = split(
+        made.model, made.guide, key_from_seed(0), records, num_records=4, static=made.options
+    )
     assert (model.shared, model.shared_size) == (("intercept", "weights"), 3)
 
 
@@ -78,7 +95,9 @@ def test_a_fit_has_correlated_weights_and_the_noise_aware_posterior():
 @pytest.mark.thorough
 def test_a_hierarchical_fit_predicts():
     model = wb.models.get("hierarchical_logistic", covariance="full", group_scale="learnt")
-    result = wb.fit(model, wb.data.hierarchical(400, num_evaluation=100), epsilon=8.0, iterations=200, seed=0)
+    result = wb.fit(
+        model, wb.data.hierarchical(400, num_evaluation=100), epsilon=8.0, iterations=200, seed=0
+    )
     assert result.metrics["auc"] > 0.8
 
 

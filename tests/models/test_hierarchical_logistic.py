@@ -46,7 +46,9 @@ def prior(mixing, weights, mixing_scale, group_scale):
 
 def latents_of(function, **options):
     def values():
-        trace = handlers.trace(handlers.seed(function, 0)).get_trace(X, GROUP, Y, **FACTS, **options)
+        trace = handlers.trace(handlers.seed(function, 0)).get_trace(
+            X, GROUP, Y, **FACTS, **options
+        )
         sites = {name: site for name, site in trace.items() if site["type"] == "sample"}
         return {name: site["value"] for name, site in sites.items() if not site["is_observed"]}
 
@@ -66,14 +68,22 @@ def test_log_density_is_prior_plus_likelihood(mixing_scale, group_scale):
 
 
 def test_log_density_with_a_learnt_scale_has_its_half_normal_prior():
-    found, _ = log_density(model, (X, GROUP, Y), {"group_scale": "learnt", **FACTS}, {**VALUES, "group_scale": 0.7})
-    expected = prior(MIXING, WEIGHTS, 4.0, 0.7) + stats.halfnorm.logpdf(0.7) + likelihoods(WEIGHTS).sum()
+    found, _ = log_density(
+        model, (X, GROUP, Y), {"group_scale": "learnt", **FACTS}, {**VALUES, "group_scale": 0.7}
+    )
+    expected = (
+        prior(MIXING, WEIGHTS, 4.0, 0.7) + stats.halfnorm.logpdf(0.7) + likelihoods(WEIGHTS).sum()
+    )
     assert float(found) == pytest.approx(expected, rel=1e-5)
 
 
 def test_likelihood_of_a_minibatch_is_scaled_to_all_records():
-    found, _ = log_density(handlers.seed(model, 0), (X, GROUP, Y), {"num_records": 80, **FACTS}, VALUES)
-    assert float(found) == pytest.approx(prior(MIXING, WEIGHTS, 4.0, 1.0) + 10 * likelihoods(WEIGHTS).sum(), rel=1e-5)
+    found, _ = log_density(
+        handlers.seed(model, 0), (X, GROUP, Y), {"num_records": 80, **FACTS}, VALUES
+    )
+    assert float(found) == pytest.approx(
+        prior(MIXING, WEIGHTS, 4.0, 1.0) + 10 * likelihoods(WEIGHTS).sum(), rel=1e-5
+    )
 
 
 def test_an_intercept_is_the_weight_of_a_constant_feature():
@@ -82,14 +92,20 @@ def test_an_intercept_is_the_weight_of_a_constant_feature():
     values = {"mixing": mixing, "group_weights": weights}
     found, _ = log_density(model, (X, GROUP, Y), {"intercept": True, **FACTS}, values)
     widened = np.column_stack([X, np.ones(len(X))])
-    assert float(found) == pytest.approx(prior(mixing, weights, 4.0, 1.0) + likelihoods(weights, widened).sum(), rel=1e-5)
+    assert float(found) == pytest.approx(
+        prior(mixing, weights, 4.0, 1.0) + likelihoods(weights, widened).sum(), rel=1e-5
+    )
     logits = np.sum(weights[GROUP] * widened, axis=1)
-    assert np.asarray(predict(values, X, GROUP)) == pytest.approx(1 / (1 + np.exp(-logits)), rel=1e-5)
+    assert np.asarray(predict(values, X, GROUP)) == pytest.approx(
+        1 / (1 + np.exp(-logits)), rel=1e-5
+    )
 
 
 def test_predicted_probability_uses_the_weights_of_the_records_group():
     logits = np.sum(WEIGHTS[GROUP] * X, axis=1)
-    assert np.asarray(predict(VALUES, X, GROUP)) == pytest.approx(1 / (1 + np.exp(-logits)), rel=1e-5)
+    assert np.asarray(predict(VALUES, X, GROUP)) == pytest.approx(
+        1 / (1 + np.exp(-logits)), rel=1e-5
+    )
 
 
 @pytest.mark.thorough
@@ -115,7 +131,9 @@ def test_guide_leaves_the_group_weights_out_on_request():
 @pytest.mark.parametrize(("group_scale", "group_guide"), [(1.0, False), ("learnt", True)])
 def test_only_the_group_weights_are_noised(group_scale, group_guide):
     options = {"group_scale": group_scale, "group_guide": group_guide, **FACTS}
-    found = split(model, guide, jax.random.key(0), shapes_of(X, GROUP, Y), num_records=8, static=options)
+    found = split(
+        model, guide, jax.random.key(0), shapes_of(X, GROUP, Y), num_records=8, static=options
+    )
     assert found.shared == ("group_weights",)
     assert found.shared_size == WEIGHTS.size
     draw = jax.eval_shape(found.latents, found.initial, jax.random.key(1))
@@ -134,8 +152,12 @@ def test_a_group_without_records_falls_back_on_its_features():
     y = (rng.random(400) < 1 / (1 + np.exp(-np.sum(weights[group] * x, axis=1)))).astype(np.int32)
     options = {"group_features": features, "group_scale": 0.2}
     dpvi = DPVI(
-        model, guide, Adam(0.05), privacy=(PoissonSampler(400, 0.5, 300), GaussianMechanism(100.0, 0.0)), average_from=400,
-    )  # fmt: skip
+        model,
+        guide,
+        Adam(0.05),
+        privacy=(PoissonSampler(400, 0.5, 300), GaussianMechanism(100.0, 0.0)),
+        average_from=400,
+    )
     state = dpvi.init(key_from_seed(0), x, group, y, **options)
     state = jax.jit(chunk_of(dpvi.private_step, 800), donate_argnums=0)(
         state, (jnp.asarray(x), jnp.asarray(group), jnp.asarray(y)), jnp.int32(800), dpvi.hyper
@@ -151,7 +173,13 @@ def test_a_group_without_records_falls_back_on_its_features():
 def test_a_fit_that_learns_the_scale_stays_finite():
     model_of_gallery = entry(group_scale="learnt", intercept=True)
     result = wb.fit(
-        model_of_gallery, dataset(), epsilon=1.0, delta=1e-3, iterations=30, seed=0, training=wb.Training(draws=20)
+        model_of_gallery,
+        dataset(),
+        epsilon=1.0,
+        delta=1e-3,
+        iterations=30,
+        seed=0,
+        training=wb.Training(draws=20),
     )
     assert result.status == "done"
     assert {"elbo", "auc", "log_likelihood"} <= set(result.metrics)
@@ -163,7 +191,14 @@ def test_a_fit_that_learns_the_scale_stays_finite():
 @pytest.mark.parametrize("group_guide", [True, False])
 def test_a_fit_with_and_without_a_guide_of_the_groups_predicts(group_guide):
     records = wb.data.hierarchical(num_records=500, num_evaluation=500, seed=1)
-    result = wb.fit(entry(group_guide=group_guide), records, epsilon=4.0, delta=1e-3, seed=0, training=wb.Training(draws=50))
+    result = wb.fit(
+        entry(group_guide=group_guide),
+        records,
+        epsilon=4.0,
+        delta=1e-3,
+        seed=0,
+        training=wb.Training(draws=50),
+    )
     assert result.metrics["auc"] > (0.95 if group_guide else 0.85)
 
 
@@ -175,7 +210,10 @@ def test_weights_are_labelled_with_groups_and_features():
         "group_weights": (list(data.groups), features),
         "mixing": (features, list(data.group_feature_names)),
     }
-    assert entry().coordinates(data)["mixing"] == (list(data.feature_names), list(data.group_feature_names))
+    assert entry().coordinates(data)["mixing"] == (
+        list(data.feature_names),
+        list(data.group_feature_names),
+    )
 
 
 def test_groups_without_features_share_a_constant_one():
@@ -195,7 +233,9 @@ def test_data_without_groups_are_refused():
 
 
 def test_a_target_of_three_classes_is_refused():
-    with pytest.raises(ArgumentError, match=r"^data='hierarchical': .*two classes; there are 3: a, b, c") as caught:
+    with pytest.raises(
+        ArgumentError, match=r"^data='hierarchical': .*two classes; there are 3: a, b, c"
+    ) as caught:
         entry().view(dataset(classes=("a", "b", "c")))
     assert caught.value.argument == "data"
 
@@ -216,10 +256,14 @@ def test_groups_that_are_not_declared_are_refused():
 @pytest.mark.parametrize(
     ("option", "value"),
     [
-        ("mixing_scale", 0), ("mixing_scale", "wide"), ("group_scale", -1.0), ("group_scale", "learned"),
-        ("group_guide", 1), ("intercept", "no"),
+        ("mixing_scale", 0),
+        ("mixing_scale", "wide"),
+        ("group_scale", -1.0),
+        ("group_scale", "learned"),
+        ("group_guide", 1),
+        ("intercept", "no"),
     ],
-)  # fmt: skip
+)
 def test_a_bad_option_is_named_with_its_value(option, value):
     with pytest.raises(ArgumentError) as caught:
         entry(**{option: value})

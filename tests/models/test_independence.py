@@ -5,7 +5,12 @@ import dataclasses
 import numpyro
 import numpyro.distributions as dist
 import pytest
-from numpyro.infer.autoguide import AutoBNAFNormal, AutoLowRankMultivariateNormal, AutoMultivariateNormal, AutoNormal
+from numpyro.infer.autoguide import (
+    AutoBNAFNormal,
+    AutoLowRankMultivariateNormal,
+    AutoMultivariateNormal,
+    AutoNormal,
+)
 
 import workbench as wb
 from workbench.models import Model
@@ -37,18 +42,25 @@ def computed(x, num_records=None):
 
 def apart(x, num_records=None):
     numpyro.sample("mean", dist.Normal(numpyro.param("loc", 0.0), 1).expand([2]).to_event(1))
-    numpyro.sample("scale", dist.TransformedDistribution(dist.Normal(0, 1), dist.transforms.ExpTransform()))
+    numpyro.sample(
+        "scale", dist.TransformedDistribution(dist.Normal(0, 1), dist.transforms.ExpTransform())
+    )
 
 
 @pytest.mark.thorough
 @pytest.mark.parametrize(
     ("guide", "expected"),
     [
-        (AutoNormal, True), (AutoMultivariateNormal, False), (AutoLowRankMultivariateNormal, False),
+        (AutoNormal, True),
+        (AutoMultivariateNormal, False),
+        (AutoLowRankMultivariateNormal, False),
         pytest.param(AutoBNAFNormal, False, marks=pytest.mark.thorough),
-        (chained, False), (walking, False), (computed, False), (apart, True),
+        (chained, False),
+        (walking, False),
+        (computed, False),
+        (apart, True),
     ],
-)  # fmt: skip
+)
 def test_guides(guide, expected):
     own = Model("own", "A model.", model, guide=guide)
     assert are_independent(own, [((2,), "float32")], {}, ["mean", "scale"]) is expected
@@ -57,12 +69,18 @@ def test_guides(guide, expected):
 @pytest.mark.parametrize(
     ("name", "data", "options", "expected"),
     [
-        ("logistic", "breast_cancer", {}, True), ("hierarchical_logistic", "hierarchical", {}, True),
+        ("logistic", "breast_cancer", {}, True),
+        ("hierarchical_logistic", "hierarchical", {}, True),
         ("hierarchical_logistic", "hierarchical", {"group_scale": "learnt"}, True),
-        ("hierarchical_logistic", "hierarchical", {"group_guide": False}, False),  # drawn from the model, given mixing
+        (
+            "hierarchical_logistic",
+            "hierarchical",
+            {"group_guide": False},
+            False,
+        ),  # drawn from the model, given mixing
         ("gmm", "mixture", {}, False),  # sorted
     ],
-)  # fmt: skip
+)
 def test_the_gallery(name, data, options, expected):
     known = wb.models.get(name, **options)
     seen = known.view(wb.data.load(data))

@@ -21,7 +21,9 @@ LATENTS = {"weights": np.array([0.5, -2.0, 1.0], np.float32), "intercept": np.fl
 
 
 def normal(values, scale):
-    return np.sum(-0.5 * (np.asarray(values) / scale) ** 2 - np.log(scale) - 0.5 * np.log(2 * np.pi))
+    return np.sum(
+        -0.5 * (np.asarray(values) / scale) ** 2 - np.log(scale) - 0.5 * np.log(2 * np.pi)
+    )
 
 
 def likelihoods():
@@ -37,7 +39,8 @@ def test_log_density_is_prior_plus_likelihood(prior_scale):
 
 
 @pytest.mark.parametrize(
-    ("prior", "density"), [("laplace", stats.laplace), ("student_t", stats.t(3)), ("cauchy", stats.cauchy)]
+    ("prior", "density"),
+    [("laplace", stats.laplace), ("student_t", stats.t(3)), ("cauchy", stats.cauchy)],
 )
 def test_other_priors_have_their_own_density(prior, density):
     found, _ = log_density(model, (FEATURES, TARGET), {"prior": prior, "prior_scale": 2.0}, LATENTS)
@@ -56,14 +59,18 @@ def test_without_an_intercept_the_logit_is_zero_at_the_origin():
 
 
 def test_likelihood_of_a_minibatch_is_scaled_to_all_records():
-    found, _ = log_density(handlers.seed(model, 0), (FEATURES, TARGET), {"num_records": 60}, LATENTS)
+    found, _ = log_density(
+        handlers.seed(model, 0), (FEATURES, TARGET), {"num_records": 60}, LATENTS
+    )
     prior = normal(LATENTS["weights"], 5.0) + normal(LATENTS["intercept"], 5.0)
     assert float(found) == pytest.approx(prior + 10 * likelihoods().sum(), rel=1e-5)
 
 
 def test_predicted_probability_is_the_sigmoid_of_the_logit():
     logits = FEATURES @ LATENTS["weights"] + LATENTS["intercept"]
-    assert np.asarray(predict(LATENTS, FEATURES)) == pytest.approx(1 / (1 + np.exp(-logits)), rel=1e-5)
+    assert np.asarray(predict(LATENTS, FEATURES)) == pytest.approx(
+        1 / (1 + np.exp(-logits)), rel=1e-5
+    )
 
 
 def test_target_is_drawn_where_none_is_observed():
@@ -78,7 +85,11 @@ def test_guide_covers_exactly_the_models_latents(intercept):
         ours = handlers.trace(guide).get_trace(FEATURES, TARGET, intercept=intercept)
         theirs = handlers.trace(model).get_trace(FEATURES, TARGET, intercept=intercept)
     drawn = {name for name, site in ours.items() if site["type"] == "sample"}
-    latent = {name for name, site in theirs.items() if site["type"] == "sample" and not site.get("is_observed")}
+    latent = {
+        name
+        for name, site in theirs.items()
+        if site["type"] == "sample" and not site.get("is_observed")
+    }
     assert drawn == latent - {"records"} == {"weights"} | ({"intercept"} if intercept else set())
     assert ours["weights"]["value"].shape == theirs["weights"]["value"].shape
 
@@ -104,7 +115,10 @@ def test_a_table_is_accepted():
 
 def test_images_are_refused():
     data = wb.data.load("breast_cancer")
-    changes = {side: (x[:, :, None], y) for side, (x, y) in (("train", data.train), ("evaluation", data.evaluation))}
+    changes = {
+        side: (x[:, :, None], y)
+        for side, (x, y) in (("train", data.train), ("evaluation", data.evaluation))
+    }
     with pytest.raises(ArgumentError, match=r"^data='breast_cancer': .*table") as caught:
         entry().view(dataclasses.replace(data, feature_names=(), **changes))
     assert caught.value.argument == "data"
@@ -116,11 +130,17 @@ def test_data_without_a_target_are_refused():
 
 
 @pytest.mark.parametrize(
-    ("classes", "reason"), [(("a", "b", "c"), "there are 3: a, b, c"), (tuple("abcdefg"), "there are 7: a, b, c, d, e, ...")]
+    ("classes", "reason"),
+    [
+        (("a", "b", "c"), "there are 3: a, b, c"),
+        (tuple("abcdefg"), "there are 7: a, b, c, d, e, ..."),
+    ],
 )
 def test_a_target_of_more_than_two_classes_is_refused(classes, reason):
     data = dataclasses.replace(wb.data.load("breast_cancer"), classes=classes)
-    with pytest.raises(ArgumentError, match=rf"^data='breast_cancer': .*two classes; {reason}") as caught:
+    with pytest.raises(
+        ArgumentError, match=rf"^data='breast_cancer': .*two classes; {reason}"
+    ) as caught:
         entry().view(data)
     assert caught.value.argument == "data"
 
@@ -132,7 +152,14 @@ def test_a_target_without_classes_is_refused():
 
 
 @pytest.mark.parametrize(
-    ("option", "value"), [("prior_scale", 0), ("prior", "gauss"), ("prior", None), ("intercept", 1), ("intercept", "yes")]
+    ("option", "value"),
+    [
+        ("prior_scale", 0),
+        ("prior", "gauss"),
+        ("prior", None),
+        ("intercept", 1),
+        ("intercept", "yes"),
+    ],
 )
 def test_a_bad_option_is_named_with_its_value(option, value):
     with pytest.raises(ArgumentError) as caught:

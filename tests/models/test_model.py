@@ -15,9 +15,12 @@ from workbench.models import Model
 from workbench.models.relations import distributions_of, records_of
 
 FITTING_DATA = {
-    "logistic": "breast_cancer", "hierarchical_logistic": "hierarchical", "gmm": "mixture", "vae": "digits",
+    "logistic": "breast_cancer",
+    "hierarchical_logistic": "hierarchical",
+    "gmm": "mixture",
+    "vae": "digits",
     "neural_classifier": "tokens",
-}  # fmt: skip
+}
 
 
 def test_the_gallery_has_the_five_models():
@@ -43,10 +46,13 @@ def test_a_model_sees_the_arrays_that_it_takes(name):
 
 
 @pytest.mark.parametrize(
-    ("name", "data", "missing"), [("logistic", "mixture", "y"), ("hierarchical_logistic", "breast_cancer", "group")]
+    ("name", "data", "missing"),
+    [("logistic", "mixture", "y"), ("hierarchical_logistic", "breast_cancer", "group")],
 )
 def test_data_without_an_array_are_refused(name, data, missing):
-    with pytest.raises(ArgumentError, match=f"^data='{data}': has no array '{missing}', which the model needs"):
+    with pytest.raises(
+        ArgumentError, match=f"^data='{data}': has no array '{missing}', which the model needs"
+    ):
         wb.models.get(name).view(wb.data.load(data))
 
 
@@ -76,8 +82,14 @@ def pooled(x, y=None, num_records=None):
 def test_a_diagram_looks_at_no_record_and_hides_their_number():
     data = wb.data.load("breast_cancer")
     seen = []
-    poisoned = dataclasses.replace(data, train=tuple(np.full_like(array, 77) for array in data.train))
-    model = Model("pooled", "A model.", lambda *records, **options: seen.append(records) or pooled(*records, **options))
+    poisoned = dataclasses.replace(
+        data, train=tuple(np.full_like(array, 77) for array in data.train)
+    )
+    model = Model(
+        "pooled",
+        "A model.",
+        lambda *records, **options: seen.append(records) or pooled(*records, **options),
+    )
     shown = texts(model.diagram(poisoned))
     assert {"features: 30", "pairs", "records"} <= set(shown)
     assert not any(str(number) in text for text in shown for number in (data.num_train, 455, 569))
@@ -98,10 +110,17 @@ def test_a_diagram_shows_inputs_groups_and_sizes():
     words = figure.get_label()
     assert "x, an input, in the plate records;" in words
     assert "group_features, an input, in the plate groups: 3;" in words
-    assert "group_weights ~ Normal, given mixing and group_features, in the plate groups: 3;" in words
+    assert (
+        "group_weights ~ Normal, given mixing and group_features, in the plate groups: 3;" in words
+    )
     assert "y ~ Bernoulli, given group_weights, x and group, observed" in words
     shown = [text.get_text() for text in figure.axes[0].texts]
-    assert {"x [5]", "group_features [3]", "group_weights [5]", "mixing [5 \N{MULTIPLICATION SIGN} 3]"} <= set(shown)
+    assert {
+        "x [5]",
+        "group_features [3]",
+        "group_weights [5]",
+        "mixing [5 \N{MULTIPLICATION SIGN} 3]",
+    } <= set(shown)
     assert {"group", "groups: 3", "input"} <= set(shown)
 
 
@@ -114,7 +133,9 @@ def test_what_a_model_observes_is_no_input():
 def test_distributions_have_their_parameters_or_what_they_depend_on():
     def found(name, data, **options):
         model, seen = wb.models.get(name, **options), wb.data.load(data)
-        return distributions_of(model, records_of(model.view(seen)), model.constants(model.view(seen)))
+        return distributions_of(
+            model, records_of(model.view(seen)), model.constants(model.view(seen))
+        )
 
     assert found("logistic", "breast_cancer", prior="student_t", prior_scale=2.5) == {
         "weights": "StudentT(df 3, loc 0, scale 2.5)",
@@ -123,14 +144,20 @@ def test_distributions_have_their_parameters_or_what_they_depend_on():
     }
     learnt = found("hierarchical_logistic", "hierarchical", group_scale="learnt")
     assert learnt["group_scale"] == "HalfNormal(scale 1)"
-    assert learnt["group_weights"] == "Normal(loc from mixing and group_features, scale from group_scale)"
+    assert (
+        learnt["group_weights"]
+        == "Normal(loc from mixing and group_features, scale from group_scale)"
+    )
     assert found("vae", "digits")["x"] == "Bernoulli(logits from decoder and code)"
     assert found("gmm", "mixture")["x"] == "mixture of Normal, given log_masses, means and scales"
 
 
 def test_a_diagram_follows_the_options():
     data = wb.data.load("hierarchical")
-    fixed, learnt = (wb.models.get("hierarchical_logistic", group_scale=scale).diagram(data) for scale in (1.0, "learnt"))
+    fixed, learnt = (
+        wb.models.get("hierarchical_logistic", group_scale=scale).diagram(data)
+        for scale in (1.0, "learnt")
+    )
     assert "group_scale" not in texts(fixed)
     assert "group_scale" in texts(learnt)
 

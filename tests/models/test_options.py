@@ -25,7 +25,9 @@ def by_name(definition):
     return {option.name: option for option in declared(definition)}
 
 
-def numpyro_model(x, y=None, num_records=None, prior_scale=5.0, layers=2, intercept=True, link="logit", width=None):
+def numpyro_model(
+    x, y=None, num_records=None, prior_scale=5.0, layers=2, intercept=True, link="logit", width=None
+):
     """A model.
 
     :param prior_scale: of the weights. :param layers: how many.
@@ -34,17 +36,24 @@ def numpyro_model(x, y=None, num_records=None, prior_scale=5.0, layers=2, interc
     """
 
 
-# ---- built-in models ----------------------------------------------------------------------------------------------------
+# ---- built-in models -----------------------------------------------------------------------------
 
 
-# options that were added later are among the model's only with another value: stores and results know the model by them
-LATER = {"logistic": {"covariance": "diagonal"}, "hierarchical_logistic": {"covariance": "diagonal"}}
+# options that were added later are among the model's only with another value: stores and results
+# know the model by them
+LATER = {
+    "logistic": {"covariance": "diagonal"},
+    "hierarchical_logistic": {"covariance": "diagonal"},
+}
 
 
 @pytest.mark.parametrize("name", BUILT_IN)
 def test_options_of_built_in_models_are_those_of_the_model_with_its_defaults(name):
     of_model, later = wb.models.get(name).options, LATER.get(name, {})
-    assert {option.name: option.default for option in wb.models.options(name)} == {**of_model, **later}
+    assert {option.name: option.default for option in wb.models.options(name)} == {
+        **of_model,
+        **later,
+    }
     assert not later.keys() & of_model.keys()
 
 
@@ -81,7 +90,9 @@ def test_choices_are_annotated():
 @pytest.mark.parametrize(("name", "option", "choices"), CHOICES)
 def test_each_choice_is_accepted_and_any_other_refused(name, option, choices):
     for choice in choices:
-        assert {**LATER.get(name, {}), **wb.models.get(name, **{option: choice}).options}[option] == choice
+        assert {**LATER.get(name, {}), **wb.models.get(name, **{option: choice}).options}[
+            option
+        ] == choice
     with pytest.raises(ArgumentError) as caught:
         wb.models.get(name, **{option: "another"})
     assert caught.value.argument == option
@@ -104,12 +115,15 @@ def test_options_of_the_mixture():
     assert scale.help.startswith("standard deviation of the normal prior of the means")
 
 
-# ---- models of the user's own -------------------------------------------------------------------------------------------
+# ---- models of the user's own --------------------------------------------------------------------
 
 
 def test_a_bare_model_has_the_options_after_num_records_by_their_defaults():
     wb.models.register("mine", numpyro_model)
-    assert [(option.name, option.default, option.kind, option.optional) for option in wb.models.options("mine")] == [
+    assert [
+        (option.name, option.default, option.kind, option.optional)
+        for option in wb.models.options("mine")
+    ] == [
         ("prior_scale", 5.0, "number", False),
         ("layers", 2, "whole number", False),
         ("intercept", True, "yes or no", False),
@@ -126,8 +140,13 @@ def test_help_is_the_first_two_sentences_of_what_the_docstring_says():
 
 
 def test_a_model_object_has_its_own_values_and_the_help_of_its_model():
-    wb.models.register("mine", Model("mine", "A model.", numpyro_model, options={"prior_scale": 2.0, "table": np.ones(3)}))
-    assert wb.models.options("mine") == (Option("prior_scale", 2.0, "number", help="of the weights."),)
+    wb.models.register(
+        "mine",
+        Model("mine", "A model.", numpyro_model, options={"prior_scale": 2.0, "table": np.ones(3)}),
+    )
+    assert wb.models.options("mine") == (
+        Option("prior_scale", 2.0, "number", help="of the weights."),
+    )
 
 
 def test_a_factory_has_the_options_of_its_signature():
@@ -161,10 +180,13 @@ def test_an_installed_model_is_asked_as_well(monkeypatch):
 
     monkeypatch.setattr(registry, "_installed", lambda: {"installed": Point()})
     monkeypatch.setattr(registry, "_owner", lambda distribution: "somebody")
-    assert [option.name for option in wb.models.options("installed")][:2] == ["prior_scale", "layers"]
+    assert [option.name for option in wb.models.options("installed")][:2] == [
+        "prior_scale",
+        "layers",
+    ]
 
 
-# ---- annotations --------------------------------------------------------------------------------------------------------
+# ---- annotations ---------------------------------------------------------------------------------
 
 
 def annotated(
@@ -221,7 +243,11 @@ def test_an_annotation_that_cannot_be_read_leaves_the_others_alone():
         pass
 
     found = by_name(factory)
-    assert (found["scale"].kind, found["count"].kind, found["kind"].choices) == ("number", "whole number", ("a", "b"))
+    assert (found["scale"].kind, found["count"].kind, found["kind"].choices) == (
+        "number",
+        "whole number",
+        ("a", "b"),
+    )
 
 
 class Maker:
@@ -245,7 +271,9 @@ def wrapped():
     return outer
 
 
-@pytest.mark.parametrize("function", [Maker(), Made, wrapped(), functools.partial(annotated, real=2)])
+@pytest.mark.parametrize(
+    "function", [Maker(), Made, wrapped(), functools.partial(annotated, real=2)]
+)
 def test_annotations_are_found_inside_what_can_be_called(function):
     assert by_name(function)["real" if "real" in by_name(function) else "count"].kind == "number"
 
@@ -255,7 +283,7 @@ def test_without_a_signature_there_are_no_options(function):
     assert declared(function) == ()
 
 
-# ---- values -------------------------------------------------------------------------------------------------------------
+# ---- values --------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(

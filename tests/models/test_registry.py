@@ -1,4 +1,6 @@
-"""The gallery of models by name, and models of the user's own: registered, installed, or in a file."""
+"""The gallery of models by name, and models of the user's own: registered, installed, or in
+a file.
+"""
 
 import dataclasses
 import functools
@@ -25,7 +27,9 @@ def bare(x, y=None, num_records=None, prior_scale=1.0, intercept=True):
 
     Further paragraphs are not part of the summary.
     """
-    weights = numpyro.sample("weights", dist.Normal(0, prior_scale).expand([x.shape[-1]]).to_event(1))
+    weights = numpyro.sample(
+        "weights", dist.Normal(0, prior_scale).expand([x.shape[-1]]).to_event(1)
+    )
     with numpyro.plate("records", num_records, subsample_size=len(x)):
         numpyro.sample("y", dist.Bernoulli(probs=_probability(x @ weights)), obs=y)
 
@@ -80,7 +84,7 @@ def poisson(scale=1.0):
 """
 
 
-# ---- by name ------------------------------------------------------------------------------------------------------------
+# ---- by name -------------------------------------------------------------------------------------
 
 
 def test_gallery_lists_the_logistic_model():
@@ -95,7 +99,9 @@ def test_every_listed_model_can_be_made_and_says_what_it_is():
 
 
 def test_unknown_name_offers_the_nearest():
-    with pytest.raises(ArgumentError, match=r"^model='logistik': unknown name; did you mean 'logistic'") as caught:
+    with pytest.raises(
+        ArgumentError, match=r"^model='logistik': unknown name; did you mean 'logistic'"
+    ) as caught:
         wb.models.get("logistik")
     assert caught.value.argument == "model"
 
@@ -144,7 +150,7 @@ def test_built_in_models_need_no_look_at_what_is_installed(monkeypatch):
     assert wb.models.origin("logistic") == "built-in"
 
 
-# ---- registered in this session -----------------------------------------------------------------------------------------
+# ---- registered in this session ------------------------------------------------------------------
 
 
 def test_a_function_that_returns_a_model_can_be_registered():
@@ -172,7 +178,9 @@ def test_a_bare_numpyro_model_can_be_registered():
 @pytest.mark.parametrize("kind", ["function", "model", "numpyro"])
 def test_an_unknown_option_is_named(kind):
     wb.models.register("mine", {"function": factory, "model": factory(), "numpyro": bare}[kind])
-    with pytest.raises(ArgumentError, match=r"^prior_scael=1\.0: unknown option of 'mine'; known: prior_scale") as caught:
+    with pytest.raises(
+        ArgumentError, match=r"^prior_scael=1\.0: unknown option of 'mine'; known: prior_scale"
+    ) as caught:
         wb.models.get("mine", prior_scael=1.0)
     assert caught.value.argument == "prior_scael"
 
@@ -202,7 +210,8 @@ def test_running_a_cell_with_a_model_object_again_puts_the_new_one_in_place():
 def test_a_name_is_not_taken_over_by_another_function():
     wb.models.register("mine", factory)
     with pytest.raises(
-        ArgumentError, match=r"^name='mine': is the name of another .*model \(.*factory\).*replace=True"
+        ArgumentError,
+        match=r"^name='mine': is the name of another .*model \(.*factory\).*replace=True",
     ) as caught:
         wb.models.register("mine", other_factory)
     assert caught.value.argument == "name"
@@ -228,7 +237,9 @@ def test_a_built_in_name_is_never_taken_over(replace):
     assert wb.models.get("logistic").model is not bare
 
 
-@pytest.mark.parametrize("name", ["", "two words", "a.b", "dir/file", "a:b", "-flag", "1st", "a\n", 3, None, factory])
+@pytest.mark.parametrize(
+    "name", ["", "two words", "a.b", "dir/file", "a:b", "-flag", "1st", "a\n", 3, None, factory]
+)
 def test_a_name_the_command_line_cannot_take_is_refused(name):
     with pytest.raises(ArgumentError) as caught:
         wb.models.register(name, factory)
@@ -250,7 +261,9 @@ def test_what_is_no_function_cannot_be_registered(value):
 
 
 def test_a_function_that_needs_an_option_is_refused_when_registered():
-    with pytest.raises(ArgumentError, match=r"^factory='.*<lambda>': must work without arguments .* needs scale\."):
+    with pytest.raises(
+        ArgumentError, match=r"^factory='.*<lambda>': must work without arguments .* needs scale\."
+    ):
         wb.models.register("mine", lambda *, scale: None)
 
 
@@ -261,17 +274,23 @@ def test_a_function_that_must_be_given_arrays_is_a_numpyro_model():
     wb.models.register("mine", mine)
     model = wb.models.get("mine", scale=3.0)
     assert (model.model, model.options, model.summary) == (mine, {"scale": 3.0}, "Mine.")
-    assert [(option.name, option.kind) for option in wb.models.options("mine")] == [("scale", "number")]
+    assert [(option.name, option.kind) for option in wb.models.options("mine")] == [
+        ("scale", "number")
+    ]
 
 
 def test_a_numpyro_model_whose_option_has_no_default_is_refused():
-    with pytest.raises(ArgumentError, match=r"^factory='.*<lambda>': must have defaults for scale\."):
+    with pytest.raises(
+        ArgumentError, match=r"^factory='.*<lambda>': must have defaults for scale\."
+    ):
         wb.models.register("mine", lambda x, num_records=None, *, scale: None)
 
 
 def test_a_function_that_returns_no_model_is_told_when_asked():
     wb.models.register("mine", lambda: 3)
-    with pytest.raises(ArgumentError, match=r"^model='mine': \(registered here\): its function returned int"):
+    with pytest.raises(
+        ArgumentError, match=r"^model='mine': \(registered here\): its function returned int"
+    ):
         wb.models.get("mine")
 
 
@@ -280,7 +299,9 @@ def test_a_function_that_fails_is_told_with_its_reason():
         raise KeyError("no such thing")
 
     wb.models.register("mine", broken)
-    with pytest.raises(ArgumentError, match=r"^model='mine': .* cannot be made: KeyError: 'no such thing'\.$") as caught:
+    with pytest.raises(
+        ArgumentError, match=r"^model='mine': .* cannot be made: KeyError: 'no such thing'\.$"
+    ) as caught:
         wb.models.get("mine")
     assert isinstance(caught.value.__cause__, KeyError)
 
@@ -294,7 +315,7 @@ def test_an_option_with_a_bad_value_is_told_as_the_function_tells_it():
         wb.models.get("mine", prior_scale=9)
 
 
-# ---- what a model needs not say -----------------------------------------------------------------------------------------
+# ---- what a model needs not say ------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("part", ["model", "guide", "predict", "score", "check", "coordinates"])
@@ -304,7 +325,9 @@ def test_a_part_that_is_no_function_is_refused(part):
     assert caught.value.argument == part
 
 
-@pytest.mark.parametrize("guide", [None, AutoNormal, AutoMultivariateNormal, AutoMultivariateNormal(bare)])
+@pytest.mark.parametrize(
+    "guide", [None, AutoNormal, AutoMultivariateNormal, AutoMultivariateNormal(bare)]
+)
 def test_an_automatic_guide_is_made_anew_for_each_fit(guide):
     kind = AutoNormal if guide is None else guide if isinstance(guide, type) else type(guide)
     model = Model("mine", "A model.", bare, guide=guide)
@@ -319,7 +342,9 @@ def test_a_guide_that_is_a_function_is_taken_as_it_is():
 
 
 @pytest.mark.thorough
-@pytest.mark.parametrize("guide", [pytest.param(None, marks=pytest.mark.thorough), AutoMultivariateNormal(bare)])
+@pytest.mark.parametrize(
+    "guide", [pytest.param(None, marks=pytest.mark.thorough), AutoMultivariateNormal(bare)]
+)
 def test_one_model_fits_data_of_different_shapes(private_data, guide):
     model = Model("mine", "A model.", bare, guide=guide)
     sizes = [
@@ -334,12 +359,15 @@ def test_data_with_another_number_of_arrays_are_refused(private_data, arrays):
     data = dataclasses.replace(private_data, train=arrays(*private_data.train))
     number = len(data.train)
     with pytest.raises(
-        ArgumentError, match=rf"^data='clinic': has {number} array\(s\) per record, but the model takes x, y"
+        ArgumentError,
+        match=rf"^data='clinic': has {number} array\(s\) per record, but the model takes x, y",
     ):
         factory().check(data)
 
 
-@pytest.mark.parametrize("model", [bare, lambda *records, num_records: None, lambda x, y, **options: None])
+@pytest.mark.parametrize(
+    "model", [bare, lambda *records, num_records: None, lambda x, y, **options: None]
+)
 def test_data_that_fit_or_cannot_be_judged_are_accepted(private_data, model):
     Model("mine", "A model.", model).check(private_data)
 
@@ -367,13 +395,15 @@ def test_a_model_that_does_not_predict_is_judged_by_elbo_and_likelihood():
 
 @pytest.mark.thorough
 def test_a_model_that_predicts_is_scored_by_auc():
-    model = dataclasses.replace(factory(), predict=lambda latents, x: _probability(jnp.dot(x, latents["weights"])))
+    model = dataclasses.replace(
+        factory(), predict=lambda latents, x: _probability(jnp.dot(x, latents["weights"]))
+    )
     result = wb.fit(model, "breast_cancer", epsilon=8.0, iterations=300, seed=1)
     assert set(result.metrics) == {"elbo", "auc", "log_likelihood"}
     assert result.metrics["auc"] > 0.9
 
 
-# ---- installed distributions --------------------------------------------------------------------------------------------
+# ---- installed distributions ---------------------------------------------------------------------
 
 
 def test_a_distribution_offers_its_models_by_its_metadata_alone(install):
@@ -387,7 +417,12 @@ def test_a_distribution_offers_its_models_by_its_metadata_alone(install):
 
 @pytest.mark.parametrize("kind", ["model", "made"])
 def test_a_distribution_may_offer_a_model_or_a_numpyro_model(install, kind):
-    install("count-models", f"counts = plugin_kinds:{kind}", "plugin_kinds", SOURCE + "\nmade = poisson()")
+    install(
+        "count-models",
+        f"counts = plugin_kinds:{kind}",
+        "plugin_kinds",
+        SOURCE + "\nmade = poisson()",
+    )
     assert wb.models.get("counts").name == "counts"
     assert wb.models.get("counts", scale=3.0).options == {"scale": 3.0}
 
@@ -402,22 +437,39 @@ def test_a_model_of_another_group_is_none_of_ours(install):
     [
         ("plugin_a:nothing", "", "AttributeError: "),
         ("plugin_missing:poisson", None, "ModuleNotFoundError: No module named 'plugin_missing'"),
-        ("plugin_b:x", "import no_such_dependency", "ModuleNotFoundError: No module named 'no_such_dependency'"),
-        ("plugin_c:x", "raise RuntimeError('first line\\nsecond')", "RuntimeError: first line second"),
+        (
+            "plugin_b:x",
+            "import no_such_dependency",
+            "ModuleNotFoundError: No module named 'no_such_dependency'",
+        ),
+        (
+            "plugin_c:x",
+            "raise RuntimeError('first line\\nsecond')",
+            "RuntimeError: first line second",
+        ),
         ("plugin_d:x", "import sys; sys.exit(3)", "SystemExit: 3"),
         ("plugin_e:x", "x = 3", "must be a Model"),
         ("two words: x", "", ""),
     ],
 )
-def test_a_broken_distribution_is_named_with_its_reason_and_hides_no_other(install, value, source, reason):
-    install("broken-models", f"broken = {value}", None if source is None else value.split(":")[0], source)
+def test_a_broken_distribution_is_named_with_its_reason_and_hides_no_other(
+    install, value, source, reason
+):
+    install(
+        "broken-models",
+        f"broken = {value}",
+        None if source is None else value.split(":")[0],
+        source,
+    )
     install("count-models", "poisson = plugin_counts:poisson", "plugin_counts", SOURCE)
     assert {"broken", "poisson", "logistic"} <= set(wb.models.names())
     assert wb.models.get("poisson").summary == "Counts."
     with pytest.raises(ArgumentError) as caught:
         wb.models.get("broken")
     message = str(caught.value)
-    assert message.startswith(f"model='broken': the distribution 'broken-models' declares it as {value}, which fails: ")
+    assert message.startswith(
+        f"model='broken': the distribution 'broken-models' declares it as {value}, which fails: "
+    )
     assert reason in message
     assert "\n" not in message
     assert wb.models.origin("broken") == "broken-models"
@@ -426,15 +478,23 @@ def test_a_broken_distribution_is_named_with_its_reason_and_hides_no_other(insta
 def test_metadata_that_cannot_be_read_hide_no_other(install):
     install("damaged", "a line without an equals sign")
     install("count-models", "poisson = plugin_counts:poisson", "plugin_counts", SOURCE)
-    with pytest.warns(UserWarning, match="models of damaged are left out: its entry points cannot be read"):
+    with pytest.warns(
+        UserWarning, match="models of damaged are left out: its entry points cannot be read"
+    ):
         assert {"poisson", "logistic"} <= set(wb.models.names())
 
 
 @pytest.mark.parametrize(
     ("points", "text"),
     [
-        ("logistic = plugin_counts:poisson", "'logistic' of greedy is left out: it has the name of a built-in model"),
-        ("two words = plugin_counts:poisson", "'two words' of greedy is left out: its name must be letters"),
+        (
+            "logistic = plugin_counts:poisson",
+            "'logistic' of greedy is left out: it has the name of a built-in model",
+        ),
+        (
+            "two words = plugin_counts:poisson",
+            "'two words' of greedy is left out: its name must be letters",
+        ),
         ("a.b = plugin_counts:poisson", "'a.b' of greedy is left out"),
     ],
 )
@@ -453,7 +513,9 @@ def test_an_unusable_name_is_left_out_with_one_warning(install, points, text):
 def test_of_two_distributions_the_first_on_the_path_has_the_name(install):
     install("second", "poisson = plugin_two:poisson", "plugin_two", SOURCE)
     install("first", "poisson = plugin_one:poisson", "plugin_one", SOURCE)
-    with pytest.warns(UserWarning, match="'poisson' of second is left out: first has one of the same name"):
+    with pytest.warns(
+        UserWarning, match="'poisson' of second is left out: first has one of the same name"
+    ):
         assert wb.models.origin("poisson") == "first"
 
 
@@ -474,7 +536,9 @@ def test_a_distribution_whose_module_registers_too_stays_the_origin(install):
 
 
 def test_a_distribution_that_fails_leaves_no_model_behind(install):
-    install("count-models", "broken = plugin_counts:poisson", "plugin_counts", REGISTERING + "\n1 / 0")
+    install(
+        "count-models", "broken = plugin_counts:poisson", "plugin_counts", REGISTERING + "\n1 / 0"
+    )
     with pytest.raises(ArgumentError, match="ZeroDivisionError"):
         wb.models.get("broken")
     assert "poisson" not in wb.models.names()
@@ -488,7 +552,7 @@ def test_what_is_registered_here_comes_before_what_is_installed(install):
     assert wb.models.names().count("poisson") == 1
 
 
-# ---- files --------------------------------------------------------------------------------------------------------------
+# ---- files ---------------------------------------------------------------------------------------
 
 
 @pytest.fixture
@@ -503,7 +567,10 @@ def file(tmp_path):
 
 def test_a_file_that_registers_its_model(file):
     path = file("from workbench.models import register\nregister('counts', poisson)")
-    assert (wb.models.from_file(path).name, wb.models.from_file(str(path)).summary) == ("counts", "Counts.")
+    assert (wb.models.from_file(path).name, wb.models.from_file(str(path)).summary) == (
+        "counts",
+        "Counts.",
+    )
     assert "counts" in wb.models.names()
 
 
@@ -512,7 +579,9 @@ def test_a_file_that_holds_its_model(file):
     assert "poisson" not in wb.models.names()
 
 
-@pytest.mark.parametrize(("name", "expected"), [("poisson", "poisson"), ("model", "model"), ("mine", "poisson")])
+@pytest.mark.parametrize(
+    ("name", "expected"), [("poisson", "poisson"), ("model", "model"), ("mine", "poisson")]
+)
 def test_anything_in_a_file_can_be_named(file, name, expected):
     path = file("mine = poisson(3.0)\nother = poisson(4.0)")
     made = wb.models.from_file(f"{path}:{name}")
@@ -521,13 +590,18 @@ def test_anything_in_a_file_can_be_named(file, name, expected):
 
 
 def test_a_registered_name_of_a_file_can_be_named(file):
-    path = file("from workbench.models import register\nregister('a-b', poisson)\nregister('c', model)")
+    path = file(
+        "from workbench.models import register\nregister('a-b', poisson)\nregister('c', model)"
+    )
     assert wb.models.from_file(f"{path}:a-b").name == "a-b"
 
 
 def test_a_changed_file_is_read_anew(file):
     for scale in (3.0, 4.0, 3.0):
-        path = file(f"from workbench.models import register\nregister('counts', poisson)\nmine = poisson({scale})")
+        path = file(
+            "from workbench.models import register\nregister('counts', poisson)\nmine = "
+            f"poisson({scale})"
+        )
         assert wb.models.from_file(f"{path}:mine").options == {"scale": scale}
     assert not list(path.parent.glob("__pycache__"))
 
@@ -538,7 +612,12 @@ def test_a_file_may_import_what_lies_beside_it(file, monkeypatch):
         monkeypatch.delitem(sys.modules, module, raising=False)
     file("", "helper_beside.py")
     file("raise AssertionError('a file beside the model hid the standard library')", "colorsys.py")
-    assert wb.models.from_file(file("import helper_beside, colorsys\nmine = helper_beside.poisson()")).name == "poisson"
+    assert (
+        wb.models.from_file(
+            file("import helper_beside, colorsys\nmine = helper_beside.poisson()")
+        ).name
+        == "poisson"
+    )
     sys.modules.pop("helper_beside")
 
 
@@ -548,7 +627,8 @@ def test_a_file_may_import_what_lies_beside_it(file, monkeypatch):
         (
             "",
             "",
-            "the file registers no model and holds none; choose one with {path}:NAME, where NAME is one of model, poisson",
+            "the file registers no model and holds none; choose one with {path}:NAME, where NAME "
+            "is one of model, poisson",
         ),
         (
             "a = poisson(1.0)\nb = poisson(2.0)",
@@ -558,10 +638,22 @@ def test_a_file_may_import_what_lies_beside_it(file, monkeypatch):
         ("", ":poison", "unknown name; did you mean 'poisson'"),
         ("mine = 3", ":mine", "must be a Model, a function that returns one"),
         ("def f(): return 3", ":f", r"\(.*\): its function returned int"),
-        ("raise ValueError('bad\\nluck')", "", "the file fails in line 8: ValueError: bad luck\\.$"),
-        ("def helper():\n    1 / 0\nhelper()", "", "the file fails in line 9: ZeroDivisionError: division by zero"),
+        (
+            "raise ValueError('bad\\nluck')",
+            "",
+            "the file fails in line 8: ValueError: bad luck\\.$",
+        ),
+        (
+            "def helper():\n    1 / 0\nhelper()",
+            "",
+            "the file fails in line 9: ZeroDivisionError: division by zero",
+        ),
         ("def f(:", "", "the file fails in line 8: SyntaxError: "),
-        ("import no_such_thing", "", "the file fails in line 8: ModuleNotFoundError: No module named 'no_such_thing'"),
+        (
+            "import no_such_thing",
+            "",
+            "the file fails in line 8: ModuleNotFoundError: No module named 'no_such_thing'",
+        ),
         ("exit(3)", "", "the file fails.*: SystemExit: 3"),
         ("\0", "", "the file fails.*: "),
         (
@@ -580,7 +672,9 @@ def test_a_file_that_cannot_be_used_is_told_on_one_line(file, source, name, mess
     assert "\n" not in str(caught.value)
 
 
-@pytest.mark.parametrize("path", ["nowhere.py", "nowhere.py:model", "", ".", "my_model.py:", "my_model.py:a b"])
+@pytest.mark.parametrize(
+    "path", ["nowhere.py", "nowhere.py:model", "", ".", "my_model.py:", "my_model.py:a b"]
+)
 def test_a_missing_file_is_refused(file, path):
     folder = file("").parent
     text = os.path.join(folder, path)

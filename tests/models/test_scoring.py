@@ -16,7 +16,9 @@ def test_reversed_ranking_has_an_auc_of_zero():
 
 def test_auc_is_the_share_of_pairs_in_the_right_order():
     # pairs (positive, negative): .4 > .1, .4 < .5, .9 > .1, .9 > .5
-    assert binary_scores(np.array([0, 1, 0, 1]), np.array([0.1, 0.4, 0.5, 0.9]))["auc"] == pytest.approx(3 / 4)
+    assert binary_scores(np.array([0, 1, 0, 1]), np.array([0.1, 0.4, 0.5, 0.9]))[
+        "auc"
+    ] == pytest.approx(3 / 4)
 
 
 def test_a_constant_prediction_is_no_better_than_chance():
@@ -29,7 +31,9 @@ def test_log_likelihood_is_the_mean_over_records():
 
 
 def test_certain_and_wrong_predictions_have_a_finite_log_likelihood():
-    assert binary_scores(np.array([0, 1]), np.array([1.0, 0.0]))["log_likelihood"] == pytest.approx(np.log(1e-7), rel=1e-6)
+    assert binary_scores(np.array([0, 1]), np.array([1.0, 0.0]))["log_likelihood"] == pytest.approx(
+        np.log(1e-7), rel=1e-6
+    )
 
 
 @pytest.mark.parametrize("label", [0, 1])

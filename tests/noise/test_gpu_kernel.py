@@ -23,10 +23,14 @@ def interpreted(monkeypatch):
     compiled = pallas.pallas_call
     chacha20._has_kernel.cache_clear()
     monkeypatch.setattr(
-        pallas, "pallas_call", lambda *given, compiler_params, **how: compiled(*given, interpret=True, **how)
+        pallas,
+        "pallas_call",
+        lambda *given, compiler_params, **how: compiled(*given, interpret=True, **how),
     )
     devices = jax.devices
-    monkeypatch.setattr(jax, "devices", lambda kind=None: devices()[:1] if kind == "gpu" else devices(kind))
+    monkeypatch.setattr(
+        jax, "devices", lambda kind=None: devices()[:1] if kind == "gpu" else devices(kind)
+    )
     yield
     chacha20._has_kernel.cache_clear()
 
@@ -58,13 +62,20 @@ def test_it_is_taken_where_it_is_first_asked_for_on_several_devices(interpreted)
     mesh = jax.sharding.Mesh(np.array(jax.devices()[:1]), ("each",))
     spec = jax.sharding.PartitionSpec("each")
     size = next(SIZES)
-    mapped = jax.shard_map(lambda keys: jax.vmap(lambda key: stream(key, 3, size))(keys), mesh=mesh, in_specs=spec,
-                           out_specs=spec, check_vma=False)  # fmt: skip
+    mapped = jax.shard_map(
+        lambda keys: jax.vmap(lambda key: stream(key, 3, size))(keys),
+        mesh=mesh,
+        in_specs=spec,
+        out_specs=spec,
+        check_vma=False,
+    )
     assert "pallas_call" in primitives(jax.make_jaxpr(mapped)(KEYS).jaxpr)
 
 
 def test_a_draw_of_nothing_takes_no_kernel(interpreted):
-    assert "pallas_call" not in primitives(jax.make_jaxpr(lambda key: stream(key, 3, 0))(KEYS[0]).jaxpr)
+    assert "pallas_call" not in primitives(
+        jax.make_jaxpr(lambda key: stream(key, 3, 0))(KEYS[0]).jaxpr
+    )
 
 
 def wrong(key, counter, nonce):

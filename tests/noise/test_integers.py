@@ -1,6 +1,8 @@
-"""Rounded Gaussian noise against the law that it is said to have, from the integers of the table to draws of a key.
+"""Rounded Gaussian noise against the law that it is said to have, from the integers of the table to
+draws of a key.
 
-The references are mpmath's normal distribution, Fourier integrals, and the definition of a draw in plain Python.
+The references are mpmath's normal distribution, Fourier integrals, and the definition of a draw in
+plain Python.
 """
 
 import functools
@@ -38,7 +40,7 @@ drawn = jax.jit(rounded_gaussian, static_argnums=1)
 drawn_from = jax.jit(rounded_gaussian_from, static_argnums=1)
 
 
-# --- the law -------------------------------------------------------------------------------------------------------------
+# --- the law --------------------------------------------------------------------------------------
 
 
 @functools.cache
@@ -46,12 +48,17 @@ def columns():
     """(threshold of 72 bits, alias) of each column."""
     high, middle, packed = (table.tolist() for table in integers._table())
     parts = zip(high, middle, packed, strict=True)
-    return [(first >> 8 << 48 | second << 16 | third & 0xFFFF, third >> 16) for first, second, third in parts]
+    return [
+        (first >> 8 << 48 | second << 16 | third & 0xFFFF, third >> 16)
+        for first, second, third in parts
+    ]
 
 
 @functools.cache
 def magnitudes():
-    """2^87 P(|A| = a + 1/2) for a = 0, ..., 2^15 - 1, counted over columns and numbers that are compared."""
+    """2^87 P(|A| = a + 1/2) for a = 0, ..., 2^15 - 1, counted over columns and numbers that are
+    compared.
+    """
     counts = [0] * 2**15
     for column, (threshold, alias) in enumerate(columns()):
         counts[column] += threshold
@@ -112,7 +119,9 @@ def wave(p):
 
 
 def magnitude(a):
-    """P(|A| = a + 1/2) by the trapezoidal rule. Its error is the density 2^17 away; the transform ends at 40 deviations."""
+    """P(|A| = a + 1/2) by the trapezoidal rule. Its error is the density 2^17 away; the transform
+    ends at 40 deviations.
+    """
     step = mpmath.pi / 2**16
     terms = (wave(step * n) * mpmath.cos(step * n * (a + mpmath.mpf(1) / 2)) for n in range(1, 420))
     return 2 * step / mpmath.pi * (mpmath.mpf(1) / 2 + sum(terms))
@@ -122,33 +131,52 @@ def magnitude(a):
 def test_table_has_the_fourier_integral_to_the_last_bit(a):
     """The series differs by less than 2^-65; the rest is rounding to multiples of 2^-87."""
     exact = magnitude(a)
-    assert abs(mpmath.mpf(magnitudes()[a]) / 2**87 - exact) < mpmath.mpf(2) ** -87 + exact * mpmath.mpf(2) ** -65
+    assert (
+        abs(mpmath.mpf(magnitudes()[a]) / 2**87 - exact)
+        < mpmath.mpf(2) ** -87 + exact * mpmath.mpf(2) ** -65
+    )
 
 
 def test_rounding_of_the_table_is_within_what_is_charged():
     values, whole = unrounded()
-    wrong = [abs(count * whole - (value << 87)) for count, value in zip(magnitudes(), values, strict=True)]
+    wrong = [
+        abs(count * whole - (value << 87))
+        for count, value in zip(magnitudes(), values, strict=True)
+    ]
     assert max(wrong) <= whole
     assert sum(wrong) / (2 * whole * 2**87) < integers._TABLE
 
 
 def test_squares_of_relative_errors_are_what_is_charged():
-    """E[r^2] over deviations, by the trapezoidal rule, and over residues of y: pairs of 32 that are 32 apart."""
+    """E[r^2] over deviations, by the trapezoidal rule, and over residues of y: pairs of 32 that are
+    32 apart.
+    """
     residues = [32 * n + (0 if n % 2 else 11) for n in range(32)]
     deviations = np.arange(-7, 7.01, 0.5) + 0.1234
     starts = [math.floor(2**21 * z) // 1024 * 1024 for z in deviations]
-    squares = [np.mean([relative_error(start + y, magnitudes(), 2**87) ** 2 for y in residues]) for start in starts]
-    assert 0.97 * integers._SQUARE < 0.5 * np.sum(stats.norm.pdf(deviations) * squares) < integers._SQUARE
+    squares = [
+        np.mean([relative_error(start + y, magnitudes(), 2**87) ** 2 for y in residues])
+        for start in starts
+    ]
+    assert (
+        0.97 * integers._SQUARE
+        < 0.5 * np.sum(stats.norm.pdf(deviations) * squares)
+        < integers._SQUARE
+    )
 
 
 @pytest.mark.parametrize("z", [-10.5, -8.0, -3.0, 0.0, 0.7, 3.0, 5.0, 9.0, 10.5])
 def test_probabilities_of_a_table_without_rounding_have_the_errors_of_the_analysis(z):
-    """To a hundredth of the largest error at such a z, at residues of y of which some are the worst."""
+    """To a hundredth of the largest error at such a z, at residues of y of which some are the
+    worst.
+    """
     start = math.floor(z * 2**21)
     k = np.arange(1, 1024)
     sizes = (2**22 * np.sin(np.pi * k / 1024)) ** -4.0
     for y in range(start // 1024 * 1024, start + 1024, 64):
-        expected = (z**4 - 6 * z**2 + 3) * np.sum((-1.0) ** k * np.cos(2 * np.pi * k * y / 1024) * sizes)
+        expected = (z**4 - 6 * z**2 + 3) * np.sum(
+            (-1.0) ** k * np.cos(2 * np.pi * k * y / 1024) * sizes
+        )
         error = relative_error(y, *unrounded())
         assert abs(error - expected) < 0.01 * (abs(z**4 - 6 * z**2 + 3) + 1) * np.sum(sizes)
         assert abs(error) < 2**-39.95 < integers._LARGEST
@@ -158,7 +186,9 @@ def test_probabilities_of_a_table_without_rounding_have_the_errors_of_the_analys
 def test_probabilities_of_the_finest_level_are_those_of_the_normal_distribution(z):
     """Besides the errors of the analysis there is the rounding of the table."""
     start = math.floor(z * 2**21)
-    worst = max(abs(relative_error(start + step, magnitudes(), 2**87)) for step in range(0, 1100, 37))
+    worst = max(
+        abs(relative_error(start + step, magnitudes(), 2**87)) for step in range(0, 1100, 37)
+    )
     assert worst < (abs(z**4 - 6 * z**2 + 3) + 1) * 2**-53.4 + 1 / magnitudes()[int(abs(z) * 2048)]
 
 
@@ -183,7 +213,10 @@ def test_coarser_levels_are_rounded_and_not_cut_off():
     """round((Z + 1/2) / 2^k) from round(Z)."""
     finest = stretched(FINEST)
     for level in range(COARSEST, FINEST):
-        exact = [math.floor((2 * y + 2 ** (FINEST - level)) / 2 ** (FINEST - level + 1)) for y in finest.tolist()]
+        exact = [
+            math.floor((2 * y + 2 ** (FINEST - level)) / 2 ** (FINEST - level + 1))
+            for y in finest.tolist()
+        ]
         np.testing.assert_array_equal(stretched(level), exact)
 
 
@@ -191,11 +224,13 @@ def stretched(level):
     return np.asarray(drawn(key_from_seed(40), 30_000, level))
 
 
-# --- what it costs -------------------------------------------------------------------------------------------------------
+# --- what it costs --------------------------------------------------------------------------------
 
 
 def test_cost_of_large_epsilon_is_small():
-    """A logistic regression of 31 coordinates and 10 000 steps, a VAE, and both where epsilon is 1."""
+    """A logistic regression of 31 coordinates and 10 000 steps, a VAE, and both where epsilon
+    is 1.
+    """
     assert delta_cost(3e5, 8) < 2e-10
     assert delta_cost(7e9, 8) < 4e-9
     assert delta_cost(31e6, 1) < 1e-11
@@ -227,19 +262,29 @@ def divergence(first, second, epsilon):
 
 
 def binary(draws, chance):
-    """How many of ``draws`` are 1, and the same if each is turned over, as a neighbouring data set would have it."""
+    """How many of ``draws`` are 1, and the same if each is turned over, as a neighbouring data set
+    would have it.
+    """
     counts = np.arange(draws + 1)
     return stats.binom.pmf(counts, draws, chance), stats.binom.pmf(counts, draws, 1 - chance)
 
 
-@pytest.mark.parametrize(("draws", "error"), [(1, 0.1), (10, 0.01), (100, 1e-3), (10_000, 1e-4), (10_000, 1e-2)])
+@pytest.mark.parametrize(
+    ("draws", "error"), [(1, 0.1), (10, 0.01), (100, 1e-3), (10_000, 1e-4), (10_000, 1e-2)]
+)
 @pytest.mark.parametrize("tilt", [0.0, 0.003, 0.1])
 def test_cost_of_a_coin_is_above_that_of_its_divergence(draws, error, tilt):
-    """An exact coin of which the bias is secret, and a real one with an error that is far too large; all draws together."""
+    """An exact coin of which the bias is secret, and a real one with an error that is far too
+    large; all draws together.
+    """
     exact = 0.5 + tilt
     for real in (exact * (1 + error), exact * (1 - error)):
         errors = np.array([real / exact - 1, (1 - real) / (1 - exact) - 1])
-        square = 1.05 * (exact * errors[0] ** 2 + (1 - exact) * errors[1] ** 2) * (1 + np.max(np.abs(errors)))
+        square = (
+            1.05
+            * (exact * errors[0] ** 2 + (1 - exact) * errors[1] ** 2)
+            * (1 + np.max(np.abs(errors)))
+        )
         largest = 1.2 * np.max(np.abs(errors))
         for epsilon in (0.0, 0.1, 1.0, 3.0):
             costs = []
@@ -253,7 +298,9 @@ def test_cost_of_a_coin_is_above_that_of_its_divergence(draws, error, tilt):
 
 
 def test_bounds_of_the_cost_are_not_far_above_what_an_error_can_cost():
-    """An error that moves the bias costs a fifth of the first bound, and more than a thirtieth of the second."""
+    """An error that moves the bias costs a fifth of the first bound, and more than a thirtieth of
+    the second.
+    """
     exact, real = binary(10_000, 0.503), binary(10_000, 0.50305)
     cost = divergence(*real, 0.0) - divergence(*exact, 0.0)
     assert cost > 0.2 * integers._by_distance(10_000, 0.0, 1e-8, 0.0)
@@ -281,7 +328,7 @@ def test_cost_of_products_is_above_that_of_their_divergence(draws):
             assert cost <= integers._by_ratio(draws, epsilon, square, 0.0, largest, 0.0, unlikely)
 
 
-# --- from words to draws -------------------------------------------------------------------------------------------------
+# --- from words to draws --------------------------------------------------------------------------
 
 
 def shared_number(words, groups, lane, group):
@@ -296,7 +343,9 @@ def draw(words, groups, lane, group):
     """One draw of the finest level, as defined."""
     first, second = words[lane * groups + group], words[(32 + lane) * groups + group]
     half = words[(64 + lane % 16) * groups + group] >> (16 if lane >= 16 else 0) & 0xFFFF
-    number = ((first & 0xFFFF) << 8 | half >> 10 << 2 | second & 3) << 48 | shared_number(words, groups, lane, group)
+    number = ((first & 0xFFFF) << 8 | half >> 10 << 2 | second & 3) << 48 | shared_number(
+        words, groups, lane, group
+    )
     column = first >> 16 & 0x7FFF
     threshold, alias = columns()[column]
     a = (column if number < threshold else alias) + 0.5
@@ -355,16 +404,23 @@ def test_draws_that_tie_use_shared_numbers_of_their_own():
         column = int(random.integers(2**15))
         own = columns()[column][0] >> 48
         words[lane * groups + group] = column << 16 | own >> 8
-        words[(32 + lane) * groups + group] = words[(32 + lane) * groups + group] & 0xFFFFFFFC | own & 3
+        words[(32 + lane) * groups + group] = (
+            words[(32 + lane) * groups + group] & 0xFFFFFFFC | own & 3
+        )
         words[(64 + lane % 16) * groups + group] |= (own >> 2 & 63) << (26 if lane >= 16 else 10)
     np.testing.assert_array_equal(ours(words, 32 * groups), draws(words, 32 * groups))
 
 
 def test_any_three_draws_of_a_group_have_independent_shared_numbers():
-    """Each is a sum modulo 2 of words, given by a vector: no sum of one, two or three of them is zero."""
+    """Each is a sum modulo 2 of words, given by a vector: no sum of one, two or three of them is
+    zero.
+    """
     vectors = []
     for lane in range(32):
-        parts = [shared_number([0] * 80 + [int(word == k) for word in range(7)], 1, lane, 0) >> 16 for k in range(6)]
+        parts = [
+            shared_number([0] * 80 + [int(word == k) for word in range(7)], 1, lane, 0) >> 16
+            for k in range(6)
+        ]
         vectors.append(sum(part << k for k, part in enumerate(parts)))
     sums = [one ^ other for one, other in itertools.combinations(vectors, 2)]
     assert 0 not in vectors
@@ -382,7 +438,9 @@ def test_no_draw_is_farther_out_than_eleven_standard_deviations(level):
     assert -10.8 * 2 ** (11 + level) > back.max() == back.min() > -11 * 2 ** (11 + level)
 
 
-@pytest.mark.parametrize(("count", "words"), [(0, 0), (1, 87), (32, 87), (33, 174), (688_884, 21528 * 87)])
+@pytest.mark.parametrize(
+    ("count", "words"), [(0, 0), (1, 87), (32, 87), (33, 174), (688_884, 21528 * 87)]
+)
 def test_words_come_in_groups_of_thirty_two_draws(count, words):
     assert words_for(count) == words
 
@@ -391,11 +449,13 @@ def test_no_draws():
     assert ours([], 0).shape == (0,)
 
 
-# --- draws of keys -------------------------------------------------------------------------------------------------------
+# --- draws of keys --------------------------------------------------------------------------------
 
 
 def p_value(sample, level):
-    """Chi-square of draws in 61 classes of equal width and two tails, against the normal distribution."""
+    """Chi-square of draws in 61 classes of equal width and two tails, against the normal
+    distribution.
+    """
     edges = np.round(np.linspace(-4.5, 4.5, 62) * 2 ** (11 + level)) + 0.5  # of classes of integers
     cumulative = np.concatenate([[0], stats.norm.cdf(edges / 2 ** (11 + level)), [1]])
     counts = np.bincount(np.searchsorted(edges, sample), minlength=63)
@@ -411,12 +471,19 @@ def test_draws_have_the_normal_distribution(level):
 
 @pytest.mark.parametrize("level", [COARSEST, COARSEST + 2])
 def test_whole_numbers_of_coarse_levels_have_their_probabilities(level):
-    """P(k) = Phi((k + 1/2) / s) - Phi((k - 1/2) / s) within 4 s. False alarms one in a million seeds."""
+    """P(k) = Phi((k + 1/2) / s) - Phi((k - 1/2) / s) within 4 s. False alarms one in a million
+    seeds.
+    """
     deviation = 2 ** (11 + level)
     sample = np.asarray(drawn(key_from_seed(44), 300_000, level))
     whole = np.arange(-4 * deviation, 4 * deviation + 1)
-    cumulative = np.concatenate([[0], stats.norm.cdf((np.append(whole, whole[-1] + 1) - 0.5) / deviation), [1]])
-    counts = np.bincount(np.searchsorted(np.append(whole, whole[-1] + 1), sample, side="right"), minlength=len(whole) + 2)
+    cumulative = np.concatenate(
+        [[0], stats.norm.cdf((np.append(whole, whole[-1] + 1) - 0.5) / deviation), [1]]
+    )
+    counts = np.bincount(
+        np.searchsorted(np.append(whole, whole[-1] + 1), sample, side="right"),
+        minlength=len(whole) + 2,
+    )
     assert stats.chisquare(counts, np.diff(cumulative) * len(sample)).pvalue > 1e-6
 
 
@@ -429,8 +496,15 @@ def test_a_scale_that_is_off_by_two_hundredths_would_be_found():
 @pytest.mark.statistical
 @pytest.mark.parametrize("level", LEVELS)
 def test_many_draws_have_the_normal_distribution_and_its_tails(level):
-    """Chi-square of 2^25 draws, and how many are beyond 4.5, 5 and 5.5 deviations. False alarms four in a million seeds."""
-    sample = np.concatenate([np.asarray(drawn(key, 2**22, level)) for key in jax.random.split(key_from_seed(60 + level), 8)])
+    """Chi-square of 2^25 draws, and how many are beyond 4.5, 5 and 5.5 deviations. False alarms
+    four in a million seeds.
+    """
+    sample = np.concatenate(
+        [
+            np.asarray(drawn(key, 2**22, level))
+            for key in jax.random.split(key_from_seed(60 + level), 8)
+        ]
+    )
     assert p_value(sample, level) > 1e-6
     scaled = np.abs(sample / 2 ** (11 + level))
     for far in (4.5, 5.0, 5.5):
@@ -441,14 +515,18 @@ def test_many_draws_have_the_normal_distribution_and_its_tails(level):
 
 
 def test_residues_are_uniform():
-    """Modulo 32 and 1024: nothing of the steps in which a draw is put together is left. False alarms two in a million."""
+    """Modulo 32 and 1024: nothing of the steps in which a draw is put together is left. False
+    alarms two in a million.
+    """
     sample = np.asarray(drawn(key_from_seed(42), 300_000, FINEST))
     for step in (32, 1024):
         assert stats.chisquare(np.bincount(sample % step, minlength=step)).pvalue > 1e-6
 
 
 def test_draws_of_a_group_are_uncorrelated():
-    """The 32 that share words: values, magnitudes and residues. False alarms one in a million seeds."""
+    """The 32 that share words: values, magnitudes and residues. False alarms one in a million
+    seeds.
+    """
     groups = 20_000
     words = stream(key_from_seed(43), 0, 87 * groups)
     sample = np.asarray(drawn_from(words, 32 * groups, FINEST)).reshape(32, groups)
@@ -467,8 +545,12 @@ def test_shared_words_matter_only_for_ties():
 @pytest.mark.parametrize("count", some_of([2 * integers._CHUNK + 5, 1, 100], 3))
 def test_draws_do_not_depend_on_the_device(count):
     """Devices other than CPUs compute all chunks at once."""
-    with mock.patch.object(lax, "platform_dependent", lambda *arguments, cpu, default: default(*arguments)):
-        at_once = np.asarray(jax.jit(lambda key: rounded_gaussian(key, count, 3))(key_from_seed(44)))
+    with mock.patch.object(
+        lax, "platform_dependent", lambda *arguments, cpu, default: default(*arguments)
+    ):
+        at_once = np.asarray(
+            jax.jit(lambda key: rounded_gaussian(key, count, 3))(key_from_seed(44))
+        )
     np.testing.assert_array_equal(at_once, rounded_gaussian(key_from_seed(44), count, 3))
 
 
@@ -479,7 +561,9 @@ def test_jit_scan_and_vmap_with_own_levels_give_the_same_draws():
     np.testing.assert_array_equal(
         jax.jit(jax.vmap(lambda key, level: rounded_gaussian(key, 31, level)))(keys, levels), single
     )
-    _, scanned = lax.scan(lambda carry, each: (carry, rounded_gaussian(each[0], 31, each[1])), 0, (keys, levels))
+    _, scanned = lax.scan(
+        lambda carry, each: (carry, rounded_gaussian(each[0], 31, each[1])), 0, (keys, levels)
+    )
     np.testing.assert_array_equal(scanned, single)
     assert scanned.dtype == jnp.int32
 
@@ -508,15 +592,24 @@ def test_draws_are_the_same_in_64_bit_mode(level):
 def test_a_compiled_program_draws_from_32_bit_integers_alone_in_64_bit_mode():
     with jax.enable_x64(True):
         words = jnp.zeros(words_for(31), jnp.uint32)
-        program = str(jax.make_jaxpr(lambda words, level: rounded_gaussian_from(words, 31, level))(words, jnp.int32(3)))
+        program = str(
+            jax.make_jaxpr(lambda words, level: rounded_gaussian_from(words, 31, level))(
+                words, jnp.int32(3)
+            )
+        )
     for wide in ("i64", "f64", "u64"):
         assert wide not in program
 
 
-@pytest.mark.parametrize("level", [COARSEST - 1, FINEST + 1, 2.5, np.int32(COARSEST - 1), np.float32("nan")])
+@pytest.mark.parametrize(
+    "level", [COARSEST - 1, FINEST + 1, 2.5, np.int32(COARSEST - 1), np.float32("nan")]
+)
 def test_levels_out_of_range_are_refused(level):
     words = jnp.zeros(87, jnp.uint32)
-    for call in (lambda: rounded_gaussian_from(words, 3, level), lambda: rounded_gaussian(key_from_seed(0), 3, level)):
+    for call in (
+        lambda: rounded_gaussian_from(words, 3, level),
+        lambda: rounded_gaussian(key_from_seed(0), 3, level),
+    ):
         with pytest.raises(ArgumentError) as caught:
             call()
         assert caught.value.argument == "level"

@@ -61,7 +61,7 @@ def begun():
     return key, dpvi, dpvi.run(key, 5, *RECORDS, progress_bar=False)
 
 
-# ---- what is shown --------------------------------------------------------------------------------------------------------
+# ---- what is shown -------------------------------------------------------------------------------
 
 
 def test_no_way_of_printing_shows_a_key(begun):
@@ -119,7 +119,14 @@ def test_reading_the_state_of_another_optimiser_shows_no_key(begun, tmp_path):
     key, _, result = begun
     path = save_state(result.state, tmp_path / "state.npz")
     assert not shows(repr(load_arrays(path)), key)
-    other = DPVI(zoo.logistic, zoo.logistic_guide, numpyro.optim.SGD(0.1), epsilon=1.0, iterations=9, sampling_rate=0.2)
+    other = DPVI(
+        zoo.logistic,
+        zoo.logistic_guide,
+        numpyro.optim.SGD(0.1),
+        epsilon=1.0,
+        iterations=9,
+        sampling_rate=0.2,
+    )
     with pytest.raises(ArgumentError) as caught:
         load_state(path, other.init(key_from_seed(0), *RECORDS))
     told = traceback.TracebackException.from_exception(caught.value, capture_locals=True)
@@ -130,13 +137,21 @@ def test_reading_the_state_of_another_optimiser_shows_no_key(begun, tmp_path):
 def test_results_carry_no_key_however_they_are_copied(secret):
     prepared, result = secret
     words = np.asarray(jax.random.key_data(prepared.key))
-    plain = dataclasses.replace(result, released=None, definition=None)  # functions, which pickle takes by name
-    for content in (pickle.dumps(plain), pickle.dumps(copy.copy(plain)), repr(result).encode(), repr(prepared).encode()):
+    # functions, which pickle takes by name
+    plain = dataclasses.replace(result, released=None, definition=None)
+    for content in (
+        pickle.dumps(plain),
+        pickle.dumps(copy.copy(plain)),
+        repr(result).encode(),
+        repr(prepared).encode(),
+    ):
         assert words.tobytes() not in content
         assert not shows(str(content), prepared.key)
     for value in [*vars(result).values(), *jax.tree.leaves(result.params)]:
         assert not isinstance(value, (DPVIState, DPVIRunResult))
-        assert not (isinstance(value, jax.Array) and jnp.issubdtype(value.dtype, jax.dtypes.prng_key))
+        assert not (
+            isinstance(value, jax.Array) and jnp.issubdtype(value.dtype, jax.dtypes.prng_key)
+        )
 
 
 def test_states_are_not_pickled(begun):
@@ -144,7 +159,7 @@ def test_states_are_not_pickled(begun):
         pickle.dumps(begun[2])
 
 
-# ---- one run for a key ----------------------------------------------------------------------------------------------------
+# ---- one run for a key ---------------------------------------------------------------------------
 
 
 def test_a_secret_key_begins_one_run(begun):
@@ -153,9 +168,13 @@ def test_a_secret_key_begins_one_run(begun):
         lambda: dpvi.run(key, 5, *RECORDS),
         lambda: dpvi.init(key, *RECORDS),
         lambda: trainer().run(key, 5, *OTHERS),
-        lambda: DPVI(zoo.logistic, zoo.logistic_guide, Adam(0.1), privacy=dpvi.plan).init(key, *RECORDS),
+        lambda: DPVI(zoo.logistic, zoo.logistic_guide, Adam(0.1), privacy=dpvi.plan).init(
+            key, *RECORDS
+        ),
     ):
-        with pytest.raises(ArgumentError, match=r"^key=<secret key>: has already begun a run in this process"):
+        with pytest.raises(
+            ArgumentError, match=r"^key=<secret key>: has already begun a run in this process"
+        ):
             again()
 
 
@@ -248,7 +267,7 @@ def test_a_forked_child_does_not_call_its_parents_keys_secret():
     assert key_use._secret
 
 
-# ---- the program of a fit -------------------------------------------------------------------------------------------------
+# ---- the program of a fit ------------------------------------------------------------------------
 
 SCALE = 1.0
 WIDTH = np.linspace(0.5, 1.5, 29, dtype=np.float32)  # not as long as there are records
@@ -356,7 +375,10 @@ def a_mean(x, num_records=None):
 def test_a_model_that_takes_other_arrays_of_the_same_data_is_another_plan():
     before = wb.data.from_arrays(np.linspace(-1, 1, 120).reshape(60, 2), bounds=(-1, 1))
     x, held_out = before.train[0], before.evaluation[0]
-    more = {"arrays": ("x", "before", "after"), "evaluation": (held_out, held_out[:, 0], held_out[:, 1])}
+    more = {
+        "arrays": ("x", "before", "after"),
+        "evaluation": (held_out, held_out[:, 0], held_out[:, 1]),
+    }
     data = dataclasses.replace(before, train=(x, x[:, 0], x[::-1, 1].copy()), **more)
     plans = set()
     for which in ("before", "after"):
@@ -369,7 +391,14 @@ def test_a_model_that_takes_other_arrays_of_the_same_data_is_another_plan():
 @pytest.mark.thorough
 def test_a_changed_program_is_neither_resumed_nor_taken_for_the_same(private_data, monkeypatch):
     """The same noise on other sums: their difference would be the clipped sum itself."""
-    settings = {"epsilon": 1.0, "delta": 1e-4, "iterations": 400, "sampling_rate": 0.2, "clip": 1.0, "seed": 3}
+    settings = {
+        "epsilon": 1.0,
+        "delta": 1e-4,
+        "iterations": 400,
+        "sampling_rate": 0.2,
+        "clip": 1.0,
+        "seed": 3,
+    }
     model = wb.models.Model("ill", "Whether somebody is ill.", ill)
 
     def stopped():
@@ -386,7 +415,7 @@ def test_a_changed_program_is_neither_resumed_nor_taken_for_the_same(private_dat
     assert Ledger().budget_status("clinic").repeated_seeds == (3,)
 
 
-# ---- what stays on the disk -----------------------------------------------------------------------------------------------
+# ---- what stays on the disk ----------------------------------------------------------------------
 
 
 def a_state(seed=0):
@@ -397,7 +426,14 @@ def a_run(name="run", *, public=True, finished=False, parent=None, **facts):
     """The folder of a run that left one checkpoint, or its release."""
     keeper = checkpoints.Checkpoints(
         (parent or checkpoints.runs()) / name,
-        {"format": checkpoints.FORMAT, "is_public": public, "spend": None, "ledger": None, "origin": {}, **facts},
+        {
+            "format": checkpoints.FORMAT,
+            "is_public": public,
+            "spend": None,
+            "ledger": None,
+            "origin": {},
+            **facts,
+        },
         9,
         lambda step: None,
     )
@@ -450,7 +486,13 @@ def test_a_kill_amid_writing_leaves_no_key_for_long():
 
 def test_a_fit_does_not_mix_its_checkpoints_with_those_of_another(private_data, tmp_path):
     folder = a_run("mine", public=False, parent=tmp_path)
-    prepared = fits.prepare("logistic", private_data, epsilon=1.0, iterations=40, execution=wb.Execution(checkpoint=folder))
+    prepared = fits.prepare(
+        "logistic",
+        private_data,
+        epsilon=1.0,
+        iterations=40,
+        execution=wb.Execution(checkpoint=folder),
+    )
     with pytest.raises(ArgumentError, match=r"^checkpoint=.*holds another fit"):
         next(prepared.run())
     assert not Ledger().path.exists()
@@ -486,19 +528,26 @@ def test_an_edited_checkpoint_is_not_opened(part, monkeypatch, tmp_path):
         (tmp_path / "state").mkdir()
         folder = folder.rename(tmp_path / "run")
         monkeypatch.setenv("WORKBENCH_STATE", str(tmp_path / "state"))
-    with pytest.raises(ArgumentError, match=r"^path=.*was edited, or was not written with the secret key in"):
+    with pytest.raises(
+        ArgumentError, match=r"^path=.*was edited, or was not written with the secret key in"
+    ):
         checkpoints.newest(folder).arrays()
 
 
 @pytest.mark.parametrize("number", [1, 2, 4, None, "3"])
 def test_a_checkpoint_of_another_format_is_refused_with_what_to_do(number):
     folder = a_run(format=number)
-    with pytest.raises(ArgumentError, match=r"must be a checkpoint of format 3: start a new fit, and forget this one"):
+    with pytest.raises(
+        ArgumentError,
+        match=r"must be a checkpoint of format 3: start a new fit, and forget this one",
+    ):
         wb.resume(folder)
 
 
 def test_a_shell_runs_no_file_that_an_edited_checkpoint_names(command, tmp_path):
-    folder = a_run(origin={"arguments": ["--data", "adult", "--epsilon", "1", "--model", "mine.py:model"]})
+    folder = a_run(
+        origin={"arguments": ["--data", "adult", "--epsilon", "1", "--model", "mine.py:model"]}
+    )
     (path,) = folder.iterdir()
     ran, other = tmp_path / "ran", tmp_path / "other.py"
     other.write_text(f"open({str(ran)!r}, 'w').close()\n")
@@ -517,14 +566,18 @@ def test_a_shell_runs_no_file_that_an_edited_checkpoint_names(command, tmp_path)
 
 @pytest.mark.usefixtures("made_up_steps")
 def test_a_run_is_forgotten_with_its_key_and_counts_what_it_may_have_taken(command, private_data):
-    prepared, chunks = fits.prepare("logistic", private_data, epsilon=1.0, delta=1e-4, iterations=400), iter(range(99))
+    prepared, chunks = (
+        fits.prepare("logistic", private_data, epsilon=1.0, delta=1e-4, iterations=400),
+        iter(range(99)),
+    )
     list(prepared.run(lambda: next(chunks) >= 1))
     folder, taken = prepared.run_log.folder, prepared.result().guarantee.steps_taken
     words = np.asarray(jax.random.key_data(prepared.key)).tobytes()
     assert words in b"".join(file.read_bytes() for file in folder.iterdir())
     said = f"The run's secret key stays in {folder}: "
     assert said in prepared.result().message
-    rewrite(Ledger().path, status="reserved", owner="gone", taken=None, reached=300)  # as after a crash further on
+    # as after a crash further on
+    rewrite(Ledger().path, status="reserved", owner="gone", taken=None, reached=300)
     assert Ledger().spends()[0].counted == 400
     code, out, err = command("resume", "--forget", folder)
     assert (code, err) == (0, "")
@@ -549,14 +602,16 @@ def test_a_run_that_is_going_on_is_not_forgotten(private_data):
     assert checkpoints.holds_key(folder)
 
 
-# ---- the number of records ------------------------------------------------------------------------------------------------
+# ---- the number of records -----------------------------------------------------------------------
 
 
 @pytest.mark.usefixtures("made_up_steps")
 def test_a_run_without_a_ledger_that_is_going_on_is_not_forgotten(private_data):
     prepared = fits.prepare("logistic", private_data, epsilon=1.0, iterations=200, ledger=False)
     steps = prepared.run(stop=lambda: True)
-    running = fits.prepare("logistic", private_data, epsilon=1.0, iterations=200, ledger=False).run()
+    running = fits.prepare(
+        "logistic", private_data, epsilon=1.0, iterations=200, ledger=False
+    ).run()
     for _ in range(2):
         next(running)
     (folder,) = checkpoints.saved_runs()
@@ -570,8 +625,17 @@ def test_a_run_without_a_ledger_that_is_going_on_is_not_forgotten(private_data):
 
 @pytest.mark.usefixtures("made_up_steps")
 def test_no_file_tells_a_private_number_of_records(private_data, monkeypatch, tmp_path):
-    """With the same declared number, all that is written has one size and no digest that a guess can be tried on."""
-    settings = {"epsilon": 1.0, "delta": 1e-4, "iterations": 400, "sampling_rate": 0.2, "num_records": 250, "clip": 1.0}
+    """With the same declared number, all that is written has one size and no digest that a guess
+    can be tried on.
+    """
+    settings = {
+        "epsilon": 1.0,
+        "delta": 1e-4,
+        "iterations": 400,
+        "sampling_rate": 0.2,
+        "num_records": 250,
+        "clip": 1.0,
+    }
     plans, sizes, names = [], [], []
     smaller = private_data.subset(private_data.num_train - 1)
     for place, data in enumerate((private_data, smaller)):
@@ -583,10 +647,13 @@ def test_no_file_tells_a_private_number_of_records(private_data, monkeypatch, tm
         (file,) = prepared.run_log.folder.iterdir()
         facts = checkpoints.newest(prepared.run_log.folder).facts
         plans.append((prepared, facts["plan"]))
-        sizes.append(file.stat().st_size - 4 * len(json.dumps(facts)))  # NumPy takes four bytes for a character
+        # NumPy takes four bytes for a character
+        sizes.append(file.stat().st_size - 4 * len(json.dumps(facts)))
         written = [each for each in (tmp_path / f"cache-{place}").rglob("*") if each.is_file()]
         names.append([(each.name, each.read_bytes()) for each in written])
-        assert str(data.num_train) not in json.dumps({name: facts[name] for name in ("settings", "model", "origin")})
+        assert str(data.num_train) not in json.dumps(
+            {name: facts[name] for name in ("settings", "model", "origin")}
+        )
         assert Ledger().spends()[0].plan == facts["plan"]
     assert names[0] == names[1]
     assert sizes[0] == sizes[1]
@@ -599,9 +666,14 @@ def test_no_file_tells_a_private_number_of_records(private_data, monkeypatch, tm
 
 
 def test_importing_starts_no_device():
-    """Or programs that fork before they fit would hang, and a device could not be chosen after the import."""
+    """Or programs that fork before they fit would hang, and a device could not be chosen after the
+    import.
+    """
     script = (
-        "import workbench.fitting.resuming; from jax._src import xla_bridge; print(xla_bridge.backends_are_initialized())"
+        "import workbench.fitting.resuming; from jax._src import xla_bridge; "
+        "print(xla_bridge.backends_are_initialized())"
     )
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=True
+    )
     assert done.stdout == "False\n"

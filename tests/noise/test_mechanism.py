@@ -24,7 +24,9 @@ def noise_in_a_sum(mechanism, key=None, size=DRAWS, units=0, level=10):
 
 
 def has_standard_deviation(noise, scale):
-    """Two-sided chi-square test of N(0, scale^2) draws; rejects the right scale for one seed in a million."""
+    """Two-sided chi-square test of N(0, scale^2) draws; rejects the right scale for one seed in a
+    million.
+    """
     statistic = np.sum((noise / scale) ** 2)
     return 5e-7 < stats.chi2.sf(statistic, noise.size) < 1 - 5e-7
 
@@ -59,14 +61,20 @@ def test_different_keys_give_independent_noise():
 @pytest.mark.parametrize("units", [0.0, 1e3, 1e5])
 @pytest.mark.parametrize("sigma", [0.3, 1.0, 3.0])
 def test_noise_is_sigma_times_what_a_record_and_rounding_move(sigma, units, level):
-    """s spacings of noise, against C (1 + slack) and sqrt(units) spacings of rounding: worked out in 64 bits."""
+    """s spacings of noise, against C (1 + slack) and sqrt(units) spacings of rounding: worked out
+    in 64 bits.
+    """
     clip, slack = 0.7, 1e-3
-    spacing = float(GaussianMechanism.spacing(jnp.float32(sigma), jnp.float32(clip), jnp.int32(level), slack, units))
+    spacing = float(
+        GaussianMechanism.spacing(
+            jnp.float32(sigma), jnp.float32(clip), jnp.int32(level), slack, units
+        )
+    )
     noise = Fraction(2) ** (11 + level) * Fraction(spacing)
     if not math.isnan(spacing):
-        sensitivity = Fraction(float(jnp.float32(clip))) * (1 + Fraction(slack)) + Fraction(math.sqrt(units)) * Fraction(
-            spacing
-        )
+        sensitivity = Fraction(float(jnp.float32(clip))) * (1 + Fraction(slack)) + Fraction(
+            math.sqrt(units)
+        ) * Fraction(spacing)
         needed = Fraction(float(jnp.float32(sigma))) * sensitivity
         assert 1 <= noise / needed <= 1 + 1e-5
     assert math.isnan(spacing) == (2 * sigma * math.sqrt(units) > 2.0 ** (11 + level))
@@ -88,13 +96,22 @@ def test_a_level_is_as_fine_as_leaves_room_for_the_sum(sigma, capacity):
 @pytest.mark.thorough
 @pytest.mark.parametrize("capacity", [1, 3, 2**14, 10**5, 2**20])
 def test_where_there_is_room_no_step_finds_that_there_is_none(capacity):
-    """At the edges: sigma near powers of two times what sums leave, and as much rounding as there is room for."""
+    """At the edges: sigma near powers of two times what sums leave, and as much rounding as there
+    is room for.
+    """
     powers = 2.0 ** np.arange(-6, 16) * capacity / 2.0**29 * 2.0 ** np.arange(22)[:, None]
     near = np.concatenate([powers.ravel() * (1 + ulps * 2.0**-24) for ulps in (-4, -1, 0, 1, 4)])
     sigmas = near[(near > 1e-3) & (near < 1e6)]
-    spacing = jax.jit(lambda mechanism_sigma, units: GaussianMechanism.spacing(
-        mechanism_sigma, jnp.float32(1), GaussianMechanism(1.0, 1.0).level(capacity, mechanism_sigma), 0.0, units
-    ), static_argnums=1)  # fmt: skip
+    spacing = jax.jit(
+        lambda mechanism_sigma, units: GaussianMechanism.spacing(
+            mechanism_sigma,
+            jnp.float32(1),
+            GaussianMechanism(1.0, 1.0).level(capacity, mechanism_sigma),
+            0.0,
+            units,
+        ),
+        static_argnums=1,
+    )
     for sigma in sigmas[:: max(1, len(sigmas) // 60)].tolist():
         mechanism = GaussianMechanism(1.0, sigma)
         for level in (COARSEST, 0, FINEST):

@@ -16,7 +16,14 @@ from scipy import stats
 
 from tests.conftest import examples, some_of
 from workbench.noise import chacha20, normals
-from workbench.noise.chacha20 import CHACHA20, fast_key, key_from_bytes, key_from_seed, new_key, require_secure
+from workbench.noise.chacha20 import (
+    CHACHA20,
+    fast_key,
+    key_from_bytes,
+    key_from_seed,
+    new_key,
+    require_secure,
+)
 from workbench.noise.normals import NORMAL_BOUND, normal
 
 
@@ -47,8 +54,12 @@ def test_block_of_rfc_8439():
 
 
 def test_consecutive_blocks_of_rfc_8439():
-    """Appendix A.1, vectors 1 and 2: key and nonce zero, counters 0 and 1, computed side by side."""
-    stream = chacha20.block(jnp.zeros(8, jnp.uint32), jnp.arange(2, dtype=jnp.uint32), jnp.zeros(3, jnp.uint32))
+    """Appendix A.1, vectors 1 and 2: key and nonce zero, counters 0 and 1, computed side
+    by side.
+    """
+    stream = chacha20.block(
+        jnp.zeros(8, jnp.uint32), jnp.arange(2, dtype=jnp.uint32), jnp.zeros(3, jnp.uint32)
+    )
     first = "76b8e0ad a0f13d90 405d6ae5 5386bd28 bdd219b8 a08ded1a a836efcc 8b770dc7"
     second = "9f07e7be 5551387a 98ba977c 732d080d cb0f29a0 48e36569 12c6533e 32ee7aed"
     np.testing.assert_array_equal(stream[:8, 0], little_endian(first))
@@ -56,9 +67,15 @@ def test_consecutive_blocks_of_rfc_8439():
 
 
 def cryptography_blocks(secret, first, nonce, count):
-    """``count`` consecutive blocks of ChaCha20 by the cryptography package (OpenSSL), uint32[16, count]."""
+    """``count`` consecutive blocks of ChaCha20 by the cryptography package (OpenSSL), uint32[16,
+    count].
+    """
     initial = first.to_bytes(4, "little") + nonce
-    stream = Cipher(algorithms.ChaCha20(secret, initial), mode=None).encryptor().update(bytes(64 * count))
+    stream = (
+        Cipher(algorithms.ChaCha20(secret, initial), mode=None)
+        .encryptor()
+        .update(bytes(64 * count))
+    )
     return np.frombuffer(stream, "<u4").reshape(count, 16).T
 
 
@@ -66,10 +83,16 @@ WORD = st.integers(0, 2**32 - 1)
 
 
 @examples(200)
-@given(secret=st.binary(min_size=32, max_size=32), counter=WORD, nonce=st.binary(min_size=12, max_size=12))
+@given(
+    secret=st.binary(min_size=32, max_size=32),
+    counter=WORD,
+    nonce=st.binary(min_size=12, max_size=12),
+)
 def test_blocks_are_those_of_the_cryptography_package(secret, counter, nonce):
     """For any key, nonce and counter, the last one 2^32 - 1."""
-    key, words = (jnp.asarray(np.frombuffer(data, "<u4").astype(np.uint32)) for data in (secret, nonce))
+    key, words = (
+        jnp.asarray(np.frombuffer(data, "<u4").astype(np.uint32)) for data in (secret, nonce)
+    )
     ours = jitted_block(key, jnp.array([counter], jnp.uint32), words)
     np.testing.assert_array_equal(ours, cryptography_blocks(secret, counter, nonce, 1))
 
@@ -79,20 +102,28 @@ jitted_block = jax.jit(chacha20.block)
 
 @pytest.mark.parametrize("count", some_of([1, 255, 256, 257, 700, 5000], 3))
 def test_long_keystreams_are_those_of_the_cryptography_package(count):
-    """Computed in tiles, the last of which overlaps the one before: no block is left out, moved or repeated."""
+    """Computed in tiles, the last of which overlaps the one before: no block is left out, moved or
+    repeated.
+    """
     secret, nonce = bytes(range(100, 132)), b"bits" + (32).to_bytes(4, "little") + bytes(4)
     words = jax.random.bits(key_from_bytes(secret), (16 * count,), jnp.uint32)
-    np.testing.assert_array_equal(words.reshape(16, count), cryptography_blocks(secret, 0, nonce, count))
+    np.testing.assert_array_equal(
+        words.reshape(16, count), cryptography_blocks(secret, 0, nonce, count)
+    )
 
 
 def test_keys_and_numbers_of_a_batch_get_the_keystream_of_the_cryptography_package():
     """Batches go through the same tiles with a key and a nonce for each block."""
     secrets = [bytes([first, *range(31)]) for first in range(3)]
     keys = jax.random.wrap_key_data(
-        jnp.stack([jax.random.key_data(key_from_bytes(secret)) for secret in secrets]), impl=CHACHA20
+        jnp.stack([jax.random.key_data(key_from_bytes(secret)) for secret in secrets]),
+        impl=CHACHA20,
     )
     numbers = jnp.arange(200, 204, dtype=jnp.uint32)
-    each = jax.vmap(jax.vmap(lambda key, number: chacha20.stream(key, number, 16 * 70, lane=1), (None, 0)), (0, None))
+    each = jax.vmap(
+        jax.vmap(lambda key, number: chacha20.stream(key, number, 16 * 70, lane=1), (None, 0)),
+        (0, None),
+    )
     words = np.asarray(jax.jit(each)(keys, numbers)).reshape(3, 4, 16, 70)
     for secret, rows in zip(secrets, words, strict=True):
         for number, row in zip(numbers.tolist(), rows, strict=True):
@@ -110,8 +141,14 @@ def test_keystream_is_the_blocks_of_consecutive_counters():
 
 @pytest.mark.skipif(jax.default_backend() != "cpu", reason="tiles are for CPUs")
 def test_a_tile_compiles_to_one_kernel():
-    """Without it the keystream takes twice as long: XLA would cut each double round into fifty small kernels."""
-    compiled = jax.jit(lambda key: jax.random.bits(key, (16 * 700,), jnp.uint32)).lower(key_from_seed(0)).compile()
+    """Without it the keystream takes twice as long: XLA would cut each double round into fifty
+    small kernels.
+    """
+    compiled = (
+        jax.jit(lambda key: jax.random.bits(key, (16 * 700,), jnp.uint32))
+        .lower(key_from_seed(0))
+        .compile()
+    )
     assert 'xla_cpu_small_call="true"' in compiled.as_text()
 
 
@@ -120,7 +157,9 @@ def test_a_large_batch_of_keys_is_cut_into_tiles_as_well():
     keys = jax.random.split(key_from_seed(12), 300)
     batch = jax.jit(jax.vmap(lambda key: jax.random.bits(key, (1600,), jnp.uint32)))(keys)
     for number in (0, 150, 299):
-        np.testing.assert_array_equal(batch[number], jax.random.bits(keys[number], (1600,), jnp.uint32))
+        np.testing.assert_array_equal(
+            batch[number], jax.random.bits(keys[number], (1600,), jnp.uint32)
+        )
 
 
 def test_long_keystreams_repeat_no_word_more_than_chance_allows():
@@ -130,7 +169,9 @@ def test_long_keystreams_repeat_no_word_more_than_chance_allows():
 
 
 def test_bits_split_and_fold_in_share_no_block():
-    """Streams of one key with the same nonce would share words; 320 unrelated words hold two alike for one key in 80 000."""
+    """Streams of one key with the same nonce would share words; 320 unrelated words hold two alike
+    for one key in 80 000.
+    """
     key = key_from_seed(2)
     streams = {
         "bits 32": jax.random.bits(key, (64,), jnp.uint32),
@@ -155,7 +196,9 @@ def test_bits_have_the_shape_and_type_asked_for(dtype, shape):
 
 @pytest.mark.parametrize("dtype", some_of([jnp.uint8, jnp.uint16, jnp.uint32], 3))
 def test_each_bit_is_set_half_of_the_time(dtype):
-    """Chi-square over the positions of a word; false alarms one in a million seeds for each type."""
+    """Chi-square over the positions of a word; false alarms one in a million seeds for
+    each type.
+    """
     draws = 20_000
     values = np.asarray(jax.random.bits(key_from_seed(4), (draws,), dtype))
     width = values.dtype.itemsize * 8
@@ -188,7 +231,9 @@ def test_jit_gives_the_draws_of_eager_mode():
 def test_vmap_gives_the_draws_of_single_keys():
     keys = jax.random.split(key_from_seed(6), 4)
     single = [draw_everything(key) for key in keys]
-    assert_same(jax.vmap(draw_everything)(keys), jax.tree.map(lambda *draws: np.stack(draws), *single))
+    assert_same(
+        jax.vmap(draw_everything)(keys), jax.tree.map(lambda *draws: np.stack(draws), *single)
+    )
 
 
 def test_scan_gives_the_draws_of_single_keys():
@@ -211,7 +256,9 @@ def test_new_keys_differ_in_every_word():
 
 
 def test_key_takes_exactly_32_bytes_and_the_error_hides_them():
-    np.testing.assert_array_equal(jax.random.key_data(key_from_bytes(bytes(range(32))))[0], 0x03020100)
+    np.testing.assert_array_equal(
+        jax.random.key_data(key_from_bytes(bytes(range(32))))[0], 0x03020100
+    )
     with pytest.raises(ValueError, match="takes 32 bytes, not 31") as caught:
         key_from_bytes(b"s" * 31)
     assert "ss" not in str(caught.value)
@@ -276,12 +323,16 @@ CONSTANT_BITS = define_prng_impl(
 
 
 def constant_bits_key(word):
-    """A key of a generator that returns nothing but ``word``: shows where a transform of bits ends."""
+    """A key of a generator that returns nothing but ``word``: shows where a transform of
+    bits ends.
+    """
     return jax.random.wrap_key_data(jnp.asarray(word, jnp.uint32).reshape(1), impl=CONSTANT_BITS)
 
 
 def farthest(draw):
-    return max(abs(float(draw(constant_bits_key(word), ()))) for word in (0, 1, 2**32 - 2, 2**32 - 1))
+    return max(
+        abs(float(draw(constant_bits_key(word), ()))) for word in (0, 1, 2**32 - 2, 2**32 - 1)
+    )
 
 
 def test_noise_reaches_nine_standard_deviations():
@@ -300,7 +351,9 @@ def test_lowest_bit_is_the_sign():
 
 
 def test_normal_draws_are_standard_normal():
-    """Kolmogorov-Smirnov and four moments of 400 000 draws; together, false alarms in five of a million seeds."""
+    """Kolmogorov-Smirnov and four moments of 400 000 draws; together, false alarms in five of a
+    million seeds.
+    """
     draws = np.asarray(normal(key_from_seed(8), (400_000,)), np.float64)
     assert stats.kstest(draws, "norm").pvalue > 1e-6
     variances = {1: 1, 2: 2, 3: 15, 4: 96}  # of x, x^2, x^3, x^4
@@ -327,16 +380,20 @@ def test_normal_has_the_shape_asked_for(shape):
 @pytest.mark.thorough
 def test_jitted_normal_agrees_with_eager():
     key = key_from_seed(11)
-    np.testing.assert_allclose(jax.jit(normal, static_argnums=1)(key, (100,)), normal(key, (100,)), rtol=1e-5)
+    np.testing.assert_allclose(
+        jax.jit(normal, static_argnums=1)(key, (100,)), normal(key, (100,)), rtol=1e-5
+    )
 
 
-# --- tails ---------------------------------------------------------------------------------------------------------------
+# --- tails ----------------------------------------------------------------------------------------
 
 FAR = (4, 5, 6, 7, 8, 9)
 
 
 def share_beyond(draw, num_words, far):
-    """The share of equally likely words whose draw is above ``far``; ``draw(word)`` falls as ``word`` grows."""
+    """The share of equally likely words whose draw is above ``far``; ``draw(word)`` falls as
+    ``word`` grows.
+    """
     low, high = 0, num_words
     while low < high:
         middle = (low + high) // 2
@@ -360,7 +417,9 @@ def noise_by_rank(rank):
     """The ``rank``-th largest draw of our noise: a sign and 63 bits."""
     positive = rank < 2**63
     bits = rank if positive else 2**64 - 1 - rank
-    return float(jitted_normal_from(np.uint32((bits >> 32) << 1 | positive), np.uint32(bits & (2**32 - 1))))
+    return float(
+        jitted_normal_from(np.uint32((bits >> 32) << 1 | positive), np.uint32(bits & (2**32 - 1)))
+    )
 
 
 @jax.jit
@@ -369,7 +428,9 @@ def jax_normal_of_word(word):
 
 
 def jax_normal_by_rank(rank):
-    """The ``rank``-th largest draw of ``jax.random.normal``: one word, of which it looks at 23 bits."""
+    """The ``rank``-th largest draw of ``jax.random.normal``: one word, of which it looks at 23
+    bits.
+    """
     return float(jax_normal_of_word(np.uint32(2**32 - 1 - rank)))
 
 
@@ -388,7 +449,9 @@ def test_tails_of_jax_random_normal_have_not(far):
 
 
 def test_draws_fall_as_their_words_grow():
-    """All 2^64 words in order, looked at on a grid: the bisection above misses no draw beyond. Rounding is allowed for."""
+    """All 2^64 words in order, looked at on a grid: the bisection above misses no draw beyond.
+    Rounding is allowed for.
+    """
     ranks = sorted({round(2**exponent) for exponent in np.linspace(0, 63, 4000)})
     draws = np.array([noise_by_rank(rank) for rank in ranks])
     assert np.all(np.diff(draws) <= 1e-6 * np.maximum(draws[:-1], 0.1))
@@ -400,14 +463,20 @@ THRESHOLDS = (0.0, 0.5, 1.0, 2.0, 3.0, 4.0, 4.5, 5.0, 5.25)
 
 
 def tail_p_values(draw, key, num_draws=2**28):
-    """p-values, exact binomial, of the numbers of draws above t and below -t, for each threshold t."""
+    """p-values, exact binomial, of the numbers of draws above t and below -t, for each
+    threshold t.
+    """
     at_once = 2**20
 
     @jax.jit
     def count(key):
         def more(counts, key):
             draws = draw(key, (at_once,))
-            beyond = [jnp.sum(side * draws > far, dtype=jnp.int32) for side in (1, -1) for far in THRESHOLDS]
+            beyond = [
+                jnp.sum(side * draws > far, dtype=jnp.int32)
+                for side in (1, -1)
+                for far in THRESHOLDS
+            ]
             return counts + jnp.stack(beyond), None
 
         start = jnp.zeros(2 * len(THRESHOLDS), jnp.int32)
@@ -415,7 +484,8 @@ def tail_p_values(draw, key, num_draws=2**28):
 
     counts = np.asarray(count(key)).tolist()
     return [
-        stats.binomtest(seen, num_draws, stats.norm.sf(far)).pvalue for seen, far in zip(counts, 2 * THRESHOLDS, strict=True)
+        stats.binomtest(seen, num_draws, stats.norm.sf(far)).pvalue
+        for seen, far in zip(counts, 2 * THRESHOLDS, strict=True)
     ]
 
 
@@ -431,7 +501,9 @@ def test_draws_beyond_each_threshold_are_as_many_as_a_normal_has():
 @pytest.mark.statistical
 @pytest.mark.parametrize("scale", [0.997, 1.003])
 def test_a_scale_three_in_a_thousand_off_would_be_seen(scale):
-    p_values = tail_p_values(lambda key, shape: scale * normal(key, shape), key_from_seed(40), 2**26)
+    p_values = tail_p_values(
+        lambda key, shape: scale * normal(key, shape), key_from_seed(40), 2**26
+    )
     assert min(p_values) < FALSE_ALARMS
 
 
@@ -442,11 +514,13 @@ def test_draws_of_jax_random_normal_are_not_as_many():
     assert p_values[THRESHOLDS.index(5.25)] < FALSE_ALARMS
 
 
-# --- many draws at once: low bits only where they matter ---------------------------------------------------------------
+# --- many draws at once: low bits only where they matter ------------------------------------------
 
 
 def tail_p_value(draws, start=3.5):
-    """That the draws beyond ``start`` are as a normal's: (p-value of Kolmogorov and Smirnov, how many there are)."""
+    """That the draws beyond ``start`` are as a normal's: (p-value of Kolmogorov and Smirnov, how
+    many there are).
+    """
     beyond = np.abs(draws[np.abs(draws) > start])
     return stats.kstest(stats.norm.sf(beyond) / stats.norm.sf(start), "uniform").pvalue, len(beyond)
 
@@ -454,7 +528,8 @@ def tail_p_value(draws, start=3.5):
 @pytest.mark.parametrize("all_in_tail", some_of([False, True], 2, first=1))
 @pytest.mark.thorough
 def test_many_draws_are_standard_normal_out_to_the_tail(monkeypatch, all_in_tail):
-    """Eight million draws, 3700 of them beyond 3.5; once with low bits drawn for all of them. False alarms: one seed in 1e6.
+    """Eight million draws, 3700 of them beyond 3.5; once with low bits drawn for all of them. False
+    alarms: one seed in 1e6.
 
     A scale of 1.01 would show in the tail (and 2/3 or 3/2 anywhere).
     """
@@ -465,14 +540,18 @@ def test_many_draws_are_standard_normal_out_to_the_tail(monkeypatch, all_in_tail
     p_value, count = tail_p_value(draws)
     assert p_value > 1e-6
     assert abs(count - 2**23 * 2 * stats.norm.sf(3.5)) < 5 * math.sqrt(count)
-    assert tail_p_value(1.03 * draws)[0] < 1e-6 or abs(tail_p_value(1.03 * draws)[1] - count) > 5 * math.sqrt(count)
+    assert tail_p_value(1.03 * draws)[0] < 1e-6 or abs(
+        tail_p_value(1.03 * draws)[1] - count
+    ) > 5 * math.sqrt(count)
 
 
 def chunk_of(high, shared):
     """A chunk of draws whose high words and shared low words are given, float32[groups, 8]."""
     words = jnp.concatenate([jnp.asarray(high).reshape(-1), jnp.asarray(shared)])
     bits = jax.random.bits
-    with mock.patch.object(jax.random, "bits", lambda key, shape, *_: words if len(shape) == 1 else bits(key, shape)):
+    with mock.patch.object(
+        jax.random, "bits", lambda key, shape, *_: words if len(shape) == 1 else bits(key, shape)
+    ):
         return np.asarray(normals._normal_chunk(key_from_seed(22))).reshape(-1, 8)
 
 
@@ -487,7 +566,9 @@ def test_two_draws_in_the_tail_take_low_bits_of_their_own():
 
 
 def test_a_draw_in_the_tail_takes_the_shared_low_bits():
-    """The chunk's words put one draw of each group in the tail; other low bits move it and no other."""
+    """The chunk's words put one draw of each group in the tail; other low bits move it and no
+    other.
+    """
     high = np.full((normals._CHUNK // 8, 8), 2**31, np.uint32)
     high[:, 3] = 7 << 1
     shared = np.arange(normals._CHUNK // 8, dtype=np.uint32) * np.uint32(2**20)
@@ -499,13 +580,15 @@ def test_a_draw_in_the_tail_takes_the_shared_low_bits():
     np.testing.assert_allclose(chunk_of(high, shared)[:, 3], expected, rtol=2e-6)
 
 
-# --- streams -------------------------------------------------------------------------------------------------------------
+# --- streams --------------------------------------------------------------------------------------
 
 
 def test_a_stream_is_the_keystream_under_its_own_nonce():
     key = key_from_seed(30)
     nonce = jnp.array([int.from_bytes(b"strm", "little"), 5, 2], jnp.uint32)
-    blocks = np.asarray(chacha20.block(jax.random.key_data(key), jnp.arange(3, dtype=jnp.uint32), nonce))
+    blocks = np.asarray(
+        chacha20.block(jax.random.key_data(key), jnp.arange(3, dtype=jnp.uint32), nonce)
+    )
     np.testing.assert_array_equal(chacha20.stream(key, 5, 40, lane=2), blocks.reshape(-1)[:40])
 
 
@@ -515,7 +598,9 @@ def test_many_streams_at_once_are_the_streams_one_by_one():
     one_by_one = [chacha20.stream(key, number, 50) for number in range(4)]
     at_once = jax.jit(jax.vmap(lambda number: chacha20.stream(key, number, 50)))(numbers)
     np.testing.assert_array_equal(at_once, one_by_one)
-    nested = jax.vmap(jax.vmap(lambda number: chacha20.stream(key, number, 50)))(numbers.reshape(2, 2))
+    nested = jax.vmap(jax.vmap(lambda number: chacha20.stream(key, number, 50)))(
+        numbers.reshape(2, 2)
+    )
     np.testing.assert_array_equal(nested.reshape(4, 50), one_by_one)
     keys = jax.random.split(key, 3)
     by_key = jax.vmap(lambda key: chacha20.stream(key, 1, 50))(keys)
@@ -526,7 +611,10 @@ def test_many_streams_at_once_are_the_streams_one_by_one():
 def test_lanes_numbers_bits_and_folds_never_share_a_block():
     key = key_from_seed(32)
     rows = [chacha20.stream(key, number, 8, lane) for number in (0, 1, 32) for lane in (0, 1)]
-    rows += [jax.random.bits(key, (8,), jnp.uint32), *(jax.random.key_data(jax.random.fold_in(key, n)) for n in (0, 1))]
+    rows += [
+        jax.random.bits(key, (8,), jnp.uint32),
+        *(jax.random.key_data(jax.random.fold_in(key, n)) for n in (0, 1)),
+    ]
     rows += list(jax.random.key_data(jax.random.split(key)))
     assert len({tuple(np.asarray(row).tolist()) for row in rows}) == len(rows)
 

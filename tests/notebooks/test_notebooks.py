@@ -22,7 +22,8 @@ def test_outputs_are_stripped(path):
             assert cell["execution_count"] is None
 
 
-# nbclient's own event loops warn under "error"; what the notebook itself warns of goes to its outputs, tested below
+# nbclient's own event loops warn under "error"; what the notebook itself warns of goes to its
+# outputs, tested below
 @pytest.mark.integration  # tests/browser opens the first one, in JupyterLab, with every make test
 @pytest.mark.filterwarnings("default")
 @pytest.mark.parametrize(
@@ -36,9 +37,16 @@ def test_runs_from_top_to_bottom(path, tmp_path):
 
     shutil.copy(path, tmp_path)
     notebook = nbformat.read(tmp_path / path.name, as_version=4)
-    client = NotebookClient(notebook, timeout=240, kernel_name="python3", resources={"metadata": {"path": str(tmp_path)}})
+    client = NotebookClient(
+        notebook,
+        timeout=240,
+        kernel_name="python3",
+        resources={"metadata": {"path": str(tmp_path)}},
+    )
     client.execute()
-    shown = [output for cell in notebook.cells if cell.cell_type == "code" for output in cell.outputs]
+    shown = [
+        output for cell in notebook.cells if cell.cell_type == "code" for output in cell.outputs
+    ]
     assert shown
     for output in shown:
         assert output.get("name") != "stderr", output.text

@@ -10,7 +10,10 @@ def summary(count, names=None, scale=1.0):
     """A summary table of ``count`` quantities; the absolute means fall with the row."""
     means = scale * np.linspace(2, 0.1, count) * np.where(np.arange(count) % 2, -1, 1)
     ends = {"hdi_90%_low": means - 0.5, "hdi_90%_high": means + 0.5}
-    return pd.DataFrame({"mean": means, "sd": 0.3, **ends}, index=names or [f"weights[{row}]" for row in range(count)])
+    return pd.DataFrame(
+        {"mean": means, "sd": 0.3, **ends},
+        index=names or [f"weights[{row}]" for row in range(count)],
+    )
 
 
 def small_print(figure):
@@ -31,7 +34,9 @@ def ticks(axes, which="y"):
 
 
 def _boxes(figure, labels):
-    """Names and float[labels, 4] of left, bottom, right, top, in pixels, of all texts that are shown."""
+    """Names and float[labels, 4] of left, bottom, right, top, in pixels, of all texts that are
+    shown.
+    """
     figure.draw_without_rendering()
     shown = [label for label in labels if label.get_text() and label.get_visible()]
     boxes = [label.get_window_extent().extents for label in shown]
@@ -44,12 +49,17 @@ def overlaps(figure, labels):
     left, bottom, right, top = boxes.T
     across = np.minimum.outer(right, right) - np.maximum.outer(left, left)
     up = np.minimum.outer(top, top) - np.maximum.outer(bottom, bottom)
-    return [(names[one], names[other]) for one, other in np.argwhere(np.triu((across > 1) & (up > 1), 1))]
+    return [
+        (names[one], names[other])
+        for one, other in np.argwhere(np.triu((across > 1) & (up > 1), 1))
+    ]
 
 
 def outside(figure, labels):
     """Texts that do not lie inside the figure."""
     names, boxes = _boxes(figure, labels)
     width, height = figure.canvas.get_width_height()
-    inside = (boxes[:, :2] >= -1).all(axis=1) & (boxes[:, 2] <= width + 1) & (boxes[:, 3] <= height + 1)
+    inside = (
+        (boxes[:, :2] >= -1).all(axis=1) & (boxes[:, 2] <= width + 1) & (boxes[:, 3] <= height + 1)
+    )
     return [names[place] for place in np.flatnonzero(~inside)]

@@ -89,7 +89,7 @@ def test_useless_probabilities_are_an_error(observed, chances, message):
         predictive_check_figure(observed, chances, "public data")
 
 
-# --- points ----------------------------------------------------------------------------------------------------------------
+# --- points ---------------------------------------------------------------------------------------
 
 
 def test_points_are_densities_within_bands():

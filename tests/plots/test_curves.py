@@ -13,7 +13,10 @@ from workbench.plots.curves import two_runs_figure
 from workbench.privacy import Guarantee
 from workbench.results import HistoryPoint
 
-HISTORY = [HistoryPoint(step, {"elbo": -1 / (1 + step), "auc": 0.5 + step / 100}) for step in range(0, 50, 10)]
+HISTORY = [
+    HistoryPoint(step, {"elbo": -1 / (1 + step), "auc": 0.5 + step / 100})
+    for step in range(0, 50, 10)
+]
 GUARANTEE = SimpleNamespace(epsilon=1.0, delta=1e-5, steps=50, steps_taken=50)
 
 
@@ -22,7 +25,9 @@ def run(history, label="public data", **facts):
     settings = {"average": facts.pop("average", False)}
     guarantee = SimpleNamespace(**{**vars(GUARANTEE), **facts})
     guarantee.label = functools.partial(Guarantee.label, guarantee)
-    return SimpleNamespace(history=history, metrics_label=label, status="done", guarantee=guarantee, settings=settings)
+    return SimpleNamespace(
+        history=history, metrics_label=label, status="done", guarantee=guarantee, settings=settings
+    )
 
 
 def heading(figure):
@@ -51,7 +56,8 @@ def test_a_larger_dot_marks_the_newest_point():
 
 
 @pytest.mark.parametrize(
-    ("average", "taken", "marked"), [(True, 50, True), (False, 50, False), (True, 26, True), (True, 25, False)]
+    ("average", "taken", "marked"),
+    [(True, 50, True), (False, 50, False), (True, 26, True), (True, 25, False)],
 )
 def test_a_line_marks_where_averaging_begins(average, taken, marked):
     figure = training_figure(run(HISTORY, average=average, steps_taken=taken))
@@ -69,13 +75,22 @@ def test_a_fit_that_averages_has_its_line(done):
 def test_labels_stay_inside_of_the_picture():
     for scale in (1e-4, 1.0, 1e5):
         points = [
-            HistoryPoint(step, {"elbo": -scale * (2 + step), "auc": 0.5 + step / 1e6}) for step in range(0, 50_000, 5000)
+            HistoryPoint(step, {"elbo": -scale * (2 + step), "auc": 0.5 + step / 1e6})
+            for step in range(0, 50_000, 5000)
         ]
-        figure = training_figure(run(points, "outside the guarantee", steps=50_000, steps_taken=50_000, average=True))
+        figure = training_figure(
+            run(points, "outside the guarantee", steps=50_000, steps_taken=50_000, average=True)
+        )
         figure.draw_without_rendering()
         width, height = figure.bbox.size
         for axes in figure.axes:
-            for label in (*axes.get_yticklabels(), *axes.get_xticklabels(), axes.xaxis.label, axes.title, *axes.texts):
+            for label in (
+                *axes.get_yticklabels(),
+                *axes.get_xticklabels(),
+                axes.xaxis.label,
+                axes.title,
+                *axes.texts,
+            ):
                 box = label.get_window_extent()
                 assert min(box.x0, box.y0) >= -1, label.get_text()
                 assert max(box.x1 - width, box.y1 - height) <= 1, label.get_text()
@@ -94,9 +109,11 @@ def test_two_runs_are_told_apart_by_more_than_colour(done, cancelled):
 @pytest.mark.thorough
 def test_runs_with_other_scores_are_compared_by_the_elbo(done):
     other = dataclasses.replace(
-        done, metrics={"elbo": -1.0, "hits": 0.5}, history=(HistoryPoint(0, {"elbo": -1.0, "hits": 0.5}),),
+        done,
+        metrics={"elbo": -1.0, "hits": 0.5},
+        history=(HistoryPoint(0, {"elbo": -1.0, "hits": 0.5}),),
         metrics_label="outside the guarantee",
-    )  # fmt: skip
+    )
     figure = two_runs_figure({"fit 1": done, "fit 2": other})
     assert len(figure.axes) == 1
     assert "outside the guarantee" in figure.get_supxlabel()
@@ -117,8 +134,12 @@ def test_a_bad_start_does_not_flatten_the_rest():
 
 
 def test_a_bad_start_of_an_error_does_not_flatten_the_rest():
-    late = [HistoryPoint(step, {"reconstruction_error": 0.3 - step / 1000}) for step in range(1, 40)]
-    figure = training_figure(run([HistoryPoint(0, {"elbo": 0.0, "reconstruction_error": 1e6}), *late]))
+    late = [
+        HistoryPoint(step, {"reconstruction_error": 0.3 - step / 1000}) for step in range(1, 40)
+    ]
+    figure = training_figure(
+        run([HistoryPoint(0, {"elbo": 0.0, "reconstruction_error": 1e6}), *late])
+    )
     bottom, top = figure.axes[1].get_ylim()
     assert 0.2 < bottom < top < 0.4
 
@@ -155,7 +176,9 @@ def test_figure_of_a_result_shows_its_whole_history(done):
 
 @pytest.mark.thorough
 def test_figure_of_a_stopped_run_says_where_it_stopped(cancelled):
-    assert f"cancelled at step {cancelled.guarantee.steps_taken}" in heading(training_figure(cancelled))
+    assert f"cancelled at step {cancelled.guarantee.steps_taken}" in heading(
+        training_figure(cancelled)
+    )
 
 
 def test_figure_of_a_private_run_is_empty(secret):
@@ -169,7 +192,10 @@ def test_figure_of_a_private_run_is_empty(secret):
     ("metrics", "title"),
     [
         ({"auc": 0.7, "log_likelihood": -0.5}, "evaluation AUC"),
-        ({"log_likelihood": -0.5, "reconstruction_error": 0.2}, "evaluation log-likelihood (nats per record)"),
+        (
+            {"log_likelihood": -0.5, "reconstruction_error": 0.2},
+            "evaluation log-likelihood (nats per record)",
+        ),
         ({"reconstruction_error": 0.2}, "reconstruction error (RMSE per pixel)"),
         ({"squared_error": 0.2}, "evaluation squared error"),
     ],
@@ -182,6 +208,8 @@ def test_the_second_panel_shows_the_score_that_the_model_has(metrics, title):
 
 def test_the_score_is_that_of_the_first_point_that_has_one():
     points = [{"elbo": -1.0}, {"log_likelihood": -0.5}, {"log_likelihood": -0.4, "auc": 0.9}]
-    figure = training_figure(run([HistoryPoint(step, metrics) for step, metrics in enumerate(points)]))
+    figure = training_figure(
+        run([HistoryPoint(step, metrics) for step, metrics in enumerate(points)])
+    )
     assert "log-likelihood" in figure.axes[1].get_title("left")
     assert curve(figure, 1) == [[1, -0.5], [2, -0.4]]

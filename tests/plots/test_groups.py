@@ -13,7 +13,9 @@ LINES = GENERATOR.normal(1, 0.1, size=(400, 1)) * GRID
 
 
 def test_group_effects_stand_at_their_feature():
-    (axes,) = group_effects_figure(DRAWS, FEATURE, "covered", names=["a", "b", "c"], xlabel="size", ylabel="slope").axes
+    (axes,) = group_effects_figure(
+        DRAWS, FEATURE, "covered", names=["a", "b", "c"], xlabel="size", ylabel="slope"
+    ).axes
     assert np.allclose(axes.lines[-1].get_xydata(), np.column_stack([FEATURE, DRAWS.mean(axis=0)]))
     assert texts(axes) == ["a", "b", "c"]
     assert (axes.get_xlabel(), axes.get_ylabel()) == ("size", "slope")

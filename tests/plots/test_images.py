@@ -31,18 +31,25 @@ def test_images_can_have_colours():
 
 
 def test_a_single_colour_is_grey():
-    grey, flat = (mosaic(image_grid_figure(images, "covered").axes[0]) for images in (IMAGES[..., None], IMAGES))
+    grey, flat = (
+        mosaic(image_grid_figure(images, "covered").axes[0])
+        for images in (IMAGES[..., None], IMAGES)
+    )
     assert np.array_equal(grey, flat)
 
 
 def test_brightness_is_not_stretched():
     """Zero is black and one is white, whatever the images contain."""
     assert mosaic(image_grid_figure(np.full((1, 2, 2), 0.3), "covered").axes[0]).max() == 1.0
-    assert np.allclose(mosaic(image_grid_figure(np.full((1, 2, 2), 0.3), "covered").axes[0])[..., :3], 0.3)
+    assert np.allclose(
+        mosaic(image_grid_figure(np.full((1, 2, 2), 0.3), "covered").axes[0])[..., :3], 0.3
+    )
 
 
 def test_a_grid_grows_with_its_rows_and_keeps_its_width():
-    few, many = (image_grid_figure(GENERATOR.uniform(size=(count, 5, 4)), "covered") for count in (8, 64))
+    few, many = (
+        image_grid_figure(GENERATOR.uniform(size=(count, 5, 4)), "covered") for count in (8, 64)
+    )
     assert few.get_figwidth() == many.get_figwidth() <= 7
     assert few.get_figheight() < many.get_figheight()
 
@@ -72,7 +79,9 @@ def test_reconstructions_stand_below_their_originals():
 
 def test_a_latent_grid_names_its_values():
     images = GENERATOR.uniform(size=(3, 4, 5, 5))
-    figure = latent_grid_figure(images, "covered", vertical=[1, 0, -1], horizontal=[-2, -1, 1, 2], names=("a", "b"))
+    figure = latent_grid_figure(
+        images, "covered", vertical=[1, 0, -1], horizontal=[-2, -1, 1, 2], names=("a", "b")
+    )
     (axes,) = figure.axes
     assert ticks(axes) == ["1", "0", "-1"]
     assert ticks(axes, "x") == ["-2", "-1", "1", "2"]
@@ -106,7 +115,9 @@ def test_what_is_no_image_is_an_error(images, message):
 def test_other_useless_arguments_are_errors():
     with pytest.raises(ArgumentError, match="columns=0"):
         image_grid_figure(IMAGES, "covered", columns=0)
-    with pytest.raises(ArgumentError, match=r"reconstructions=.*has 3 images, but originals has 11"):
+    with pytest.raises(
+        ArgumentError, match=r"reconstructions=.*has 3 images, but originals has 11"
+    ):
         reconstructions_figure(IMAGES, IMAGES[:3], "covered")
     with pytest.raises(ArgumentError, match=r"vertical=.*has 2 rows, but images has 3"):
         latent_grid_figure(np.zeros((3, 3, 2, 2)), "covered", vertical=[1, 2])

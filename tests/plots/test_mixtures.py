@@ -38,7 +38,9 @@ def test_areas_of_markers_follow_the_weights():
 def test_points_lie_inside_and_both_labels_are_printed():
     means, scales = mixture(2)
     points = GENERATOR.normal(size=(300, 2)) * 9
-    figure = mixture_figure(WEIGHTS, means, scales, "covered", points=points, points_label="public data")
+    figure = mixture_figure(
+        WEIGHTS, means, scales, "covered", points=points, points_label="public data"
+    )
     (axes,) = figure.axes
     assert small_print(figure) == "mixture: covered · points: public data"
     assert np.allclose(axes.lines[0].get_xydata(), points)
@@ -50,14 +52,18 @@ def test_points_lie_inside_and_both_labels_are_printed():
 def test_many_points_are_thinned():
     means, scales = mixture(2)
     points = GENERATOR.normal(size=(9000, 2))
-    (axes,) = mixture_figure(WEIGHTS, means, scales, "covered", points=points, points_label="public data").axes
+    (axes,) = mixture_figure(
+        WEIGHTS, means, scales, "covered", points=points, points_label="public data"
+    ).axes
     assert len(axes.lines[0].get_xdata()) == 4000
 
 
 def test_one_feature_is_a_density_that_integrates_to_one():
     means, scales = mixture(1)
     points = GENERATOR.normal(size=(300, 1))
-    figure = mixture_figure(WEIGHTS, means, scales, "covered", points=points, points_label="outside the guarantee")
+    figure = mixture_figure(
+        WEIGHTS, means, scales, "covered", points=points, points_label="outside the guarantee"
+    )
     (axes,) = figure.axes
     density = next(line for line in axes.lines if line.get_label() == "mixture")
     assert np.trapezoid(density.get_ydata(), density.get_xdata()) == pytest.approx(1, abs=0.01)
@@ -73,13 +79,17 @@ def test_many_features_are_a_table_of_means():
     axes = mixture_figure(WEIGHTS, means, scales, "covered", names=names).axes[0]
     assert ticks(axes) == names
     assert ticks(axes, "x") == ["1\n60 %", "2\n39 %", "3\n1 %"]
-    assert np.allclose([float(text.replace(MINUS, "-")) for text in texts(axes)], means.T.ravel(), atol=0.005)
+    assert np.allclose(
+        [float(text.replace(MINUS, "-")) for text in texts(axes)], means.T.ravel(), atol=0.005
+    )
 
 
 def test_a_table_compares_with_the_mean_of_the_points():
     means, scales = mixture(3)
     points = np.full((4, 3), 7.0)
-    axes = mixture_figure(WEIGHTS, means, scales, "covered", points=points, points_label="public data").axes[0]
+    axes = mixture_figure(
+        WEIGHTS, means, scales, "covered", points=points, points_label="public data"
+    ).axes[0]
     assert ticks(axes, "x")[-1] == "points\nmean"
     assert float(texts(axes)[3]) == 7
 
@@ -125,7 +135,10 @@ def test_one_component_without_spread_of_means_can_be_drawn():
         ({"means": np.zeros(3)}, r"means=.*\[components, features\]"),
         ({"points": np.zeros((4, 2))}, "points_label=None"),
         ({"points_label": "covered"}, "points_label='covered'"),
-        ({"points": np.zeros((4, 3)), "points_label": "covered"}, "points=.*has 3 features, but means has 2"),
+        (
+            {"points": np.zeros((4, 3)), "points_label": "covered"},
+            "points=.*has 3 features, but means has 2",
+        ),
         ({"names": ["a"]}, "names=.*has 1 features"),
         ({"label": "mine"}, "label='mine'"),
     ],
@@ -133,4 +146,6 @@ def test_one_component_without_spread_of_means_can_be_drawn():
 def test_a_useless_mixture_is_an_error(change, message):
     means, scales = mixture(2)
     with pytest.raises(ArgumentError, match=message):
-        mixture_figure(**({"weights": WEIGHTS, "means": means, "scales": scales, "label": "covered"} | change))
+        mixture_figure(
+            **({"weights": WEIGHTS, "means": means, "scales": scales, "label": "covered"} | change)
+        )

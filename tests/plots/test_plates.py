@@ -13,11 +13,15 @@ from workbench.plots import plate_figure, plate_words
 
 
 def relations(sites, plates=(), observed=("y",), parameters=()):
-    """As NumPyro returns them: ``sites`` is {name: (distribution, what it depends on)}, ``parameters`` {name: used by}."""
+    """As NumPyro returns them: ``sites`` is {name: (distribution, what it depends on)},
+    ``parameters`` {name: used by}.
+    """
     parameters = dict(parameters)
     return {
         "sample_sample": {name: list(before) for name, (_, before) in sites.items()},
-        "sample_param": {name: [p for p, users in parameters.items() if name in users] for name in sites},
+        "sample_param": {
+            name: [p for p, users in parameters.items() if name in users] for name in sites
+        },
         "sample_dist": {name: distribution for name, (distribution, _) in sites.items()},
         "param_constraint": dict.fromkeys(parameters, ""),
         "plate_sample": dict(plates),
@@ -27,7 +31,12 @@ def relations(sites, plates=(), observed=("y",), parameters=()):
 
 NORMAL = "Normal"
 REGRESSION = relations(
-    {"weights": (NORMAL, ()), "intercept": (NORMAL, ()), "y": ("Bernoulli", ("weights", "intercept"))}, {"records": ["y"]}
+    {
+        "weights": (NORMAL, ()),
+        "intercept": (NORMAL, ()),
+        "y": ("Bernoulli", ("weights", "intercept")),
+    },
+    {"records": ["y"]},
 )
 NESTED = relations(
     {
@@ -45,10 +54,16 @@ NETWORK = relations(
     {"code": (NORMAL, ()), "x": ("Bernoulli", ("code",))},
     {"records": ["code", "x"]},
     ["x"],
-    {"offset": ["x"], **{f"decoder_{part}": ["x"] for part in ("a_kernel", "a_bias", "b_kernel", "b_bias")}},
+    {
+        "offset": ["x"],
+        **{f"decoder_{part}": ["x"] for part in ("a_kernel", "a_bias", "b_kernel", "b_bias")},
+    },
 )
 MANY = relations(
-    {**{f"coefficient_{i}": (NORMAL, ()) for i in range(11)}, "y": (NORMAL, [f"coefficient_{i}" for i in range(11)])},
+    {
+        **{f"coefficient_{i}": (NORMAL, ()) for i in range(11)},
+        "y": (NORMAL, [f"coefficient_{i}" for i in range(11)]),
+    },
     {"records": ["y"]},
 )
 
@@ -58,7 +73,8 @@ def random_relations(seed):
     generator = np.random.default_rng(seed)
     names = [f"site_{place}" for place in range(generator.integers(2, 13))]
     sites = {
-        name: (NORMAL, [before for before in names[:place] if generator.random() < 0.3]) for place, name in enumerate(names)
+        name: (NORMAL, [before for before in names[:place] if generator.random() < 0.3])
+        for place, name in enumerate(names)
     }
     split = int(generator.integers(1, len(names)))
     plates = {"late": names[split:], "early": names[: split // 2], "inner": names[split:][:2]}
@@ -103,7 +119,9 @@ def apart(one, other):
 
 
 def holds(outer, inner):
-    return outer[0] < inner[0] and outer[1] < inner[1] and outer[2] > inner[2] and outer[3] > inner[3]
+    return (
+        outer[0] < inner[0] and outer[1] < inner[1] and outer[2] > inner[2] and outer[3] > inner[3]
+    )
 
 
 @pytest.mark.parametrize("case", some_of(list(CASES), 3, 1))
@@ -111,7 +129,10 @@ def test_nothing_lies_over_anything_else(case):
     figure = plate_figure(CASES[case], "model")
     boxes, frames = site_boxes(figure), frame_boxes(figure)
     assert all(apart(one, other) for one, other in itertools.combinations(boxes.values(), 2))
-    assert all(apart(*pair) or holds(*pair) or holds(*pair[::-1]) for pair in itertools.combinations(frames, 2))
+    assert all(
+        apart(*pair) or holds(*pair) or holds(*pair[::-1])
+        for pair in itertools.combinations(frames, 2)
+    )
     assert all(apart(frame, box) or holds(frame, box) for frame in frames for box in boxes.values())
     labels = [text for text in figure.axes[0].texts]
     assert not overlaps(figure, labels)
@@ -121,7 +142,10 @@ def test_nothing_lies_over_anything_else(case):
 @pytest.mark.parametrize("case", CASES)
 def test_frames_hold_what_is_theirs_and_nothing_else(case):
     boxes = site_boxes(figure := plate_figure(CASES[case]))
-    held = {frozenset(name for name, box in boxes.items() if holds(frame, box)) for frame in frame_boxes(figure)}
+    held = {
+        frozenset(name for name, box in boxes.items() if holds(frame, box))
+        for frame in frame_boxes(figure)
+    }
     assert held == {frozenset(inside) for inside in CASES[case]["plate_sample"].values() if inside}
 
 
@@ -129,7 +153,8 @@ def test_frames_hold_what_is_theirs_and_nothing_else(case):
 def test_arrows_go_down_and_pass_by_other_sites(case):
     figure = plate_figure(CASES[case])
     for arrow in parts(figure, FancyArrowPatch):
-        line = arrow._path_original.cleaned(curves=False).vertices[:-1]  # the last is the end marker
+        # the last is the end marker
+        line = arrow._path_original.cleaned(curves=False).vertices[:-1]
         assert line[0][1] > line[-1][1]
         touched = [outline.get_label() for outline in outlines(figure) if passes(line, outline)]
         assert len(touched) == 2, touched
@@ -138,9 +163,14 @@ def test_arrows_go_down_and_pass_by_other_sites(case):
 def passes(line, outline):
     """Whether a line meets the outline of a site, or what is inside."""
     steps = np.linspace(0, 1, 40)[:, None]
-    points = np.concatenate([one + (other - one) * steps for one, other in itertools.pairwise(line)])
+    points = np.concatenate(
+        [one + (other - one) * steps for one, other in itertools.pairwise(line)]
+    )
     left, bottom, right, top = box_of(outline)
-    offsets = (points - [(left + right) / 2, (bottom + top) / 2]) / [(right - left) / 2, (top - bottom) / 2]
+    offsets = (points - [(left + right) / 2, (bottom + top) / 2]) / [
+        (right - left) / 2,
+        (top - bottom) / 2,
+    ]
     far = np.abs(offsets).max(axis=1) if isinstance(outline, Rectangle) else np.hypot(*offsets.T)
     return bool((far < 1 + 1e-6).any())
 
@@ -165,14 +195,18 @@ def test_small_models_have_small_diagrams(case):
 
 
 def test_each_site_shows_its_name_and_distribution():
-    assert {"weights", "intercept", "y", "~ Normal", "~ Bernoulli", "records"} <= set(texts(plate_figure(REGRESSION)))
+    assert {"weights", "intercept", "y", "~ Normal", "~ Bernoulli", "records"} <= set(
+        texts(plate_figure(REGRESSION))
+    )
 
 
 def test_observed_sites_are_shaded_and_computed_ones_dashed_and_the_signs_are_told():
     figure = plate_figure(NESTED)
     faces = {outline.get_label(): outline.get_facecolor() for outline in outlines(figure)}
     assert [name for name, face in faces.items() if face != (1, 1, 1, 1)] == ["y"]
-    assert [outline.get_label() for outline in outlines(figure) if outline.get_linestyle() != "-"] == ["line"]
+    assert [
+        outline.get_label() for outline in outlines(figure) if outline.get_linestyle() != "-"
+    ] == ["line"]
     assert "shaded: observed · dashed: computed" in texts(figure)
 
 

@@ -3,7 +3,16 @@
 import numpy as np
 import pytest
 
-from tests.plots.figures import GENERATOR, legend, outside, overlaps, small_print, summary, texts, ticks
+from tests.plots.figures import (
+    GENERATOR,
+    legend,
+    outside,
+    overlaps,
+    small_print,
+    summary,
+    texts,
+    ticks,
+)
 from workbench._numbers import MINUS
 from workbench._validate import ArgumentError
 from workbench.plots import coefficients_figure, forest_figure, pair_figure, png
@@ -18,7 +27,7 @@ def intervals(axes):
     return [segment[:, 0].tolist() for segment in bars.get_segments()]
 
 
-# --- forest ----------------------------------------------------------------------------------------------------------------
+# --- forest ---------------------------------------------------------------------------------------
 
 
 def test_forest_shows_mean_and_interval_of_each_quantity_in_order():
@@ -33,10 +42,17 @@ def test_forest_shows_mean_and_interval_of_each_quantity_in_order():
 
 
 @pytest.mark.parametrize(
-    ("stem", "words"), [("eti_95%", "95 % equal-tailed interval"), ("hdi_90%", "90 % highest-density"), ("own", "own")]
+    ("stem", "words"),
+    [
+        ("eti_95%", "95 % equal-tailed interval"),
+        ("hdi_90%", "90 % highest-density"),
+        ("own", "own"),
+    ],
 )
 def test_forest_names_the_interval_of_the_table(stem, words):
-    table = summary(2).rename(columns={"hdi_90%_low": f"{stem}_low", "hdi_90%_high": f"{stem}_high"})
+    table = summary(2).rename(
+        columns={"hdi_90%_low": f"{stem}_low", "hdi_90%_high": f"{stem}_high"}
+    )
     assert words in forest_figure(table, "covered").axes[0].get_xlabel()
 
 
@@ -77,15 +93,21 @@ def test_forest_of_a_useless_table_is_an_error():
         forest_figure(summary(3).assign(mean=["a", "b", "c"]), "covered")
 
 
-# --- pairs -----------------------------------------------------------------------------------------------------------------
+# --- pairs ----------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("count", [1, 2, 6])
 def test_pairs_have_histograms_on_the_diagonal_points_below_and_correlations_above(count):
-    figure = pair_figure({f"x[{place}]": GENERATOR.normal(size=50) for place in range(count)}, "covered")
+    figure = pair_figure(
+        {f"x[{place}]": GENERATOR.normal(size=50) for place in range(count)}, "covered"
+    )
     panels = np.array(figure.axes).reshape(count, count)
     for row, column in np.ndindex(panels.shape):
-        bars, lines, words = len(panels[row, column].patches), len(panels[row, column].lines), texts(panels[row, column])
+        bars, lines, words = (
+            len(panels[row, column].patches),
+            len(panels[row, column].lines),
+            texts(panels[row, column]),
+        )
         assert (bars > 0) == (row == column)
         assert (lines == 1) == (row > column)
         assert bool(words) == (column > row)
@@ -125,7 +147,7 @@ def test_pairs_of_too_many_or_unequal_scalars_are_an_error():
         pair_figure({"a": [1.0, np.inf]}, "covered")
 
 
-# --- coefficients ----------------------------------------------------------------------------------------------------------
+# --- coefficients ---------------------------------------------------------------------------------
 
 
 def test_coefficients_are_sorted_and_markers_tell_whether_zero_is_inside():
@@ -135,7 +157,10 @@ def test_coefficients_are_sorted_and_markers_tell_whether_zero_is_inside():
     assert set(zero.get_xdata()) == {0}
     assert filled.get_ydata().tolist() == [0, 1]
     assert hollow.get_ydata().tolist() == [2]
-    assert (filled.get_markerfacecolor() != "white", hollow.get_markerfacecolor()) == (True, "white")
+    assert (filled.get_markerfacecolor() != "white", hollow.get_markerfacecolor()) == (
+        True,
+        "white",
+    )
     assert legend(axes) == ["interval excludes zero (2)", "interval contains zero (1)"]
     assert "logits per unit of the scaled feature" in axes.get_xlabel()
 
@@ -152,7 +177,11 @@ def test_coefficients_of_draws_have_the_narrowest_intervals():
 def test_coefficients_can_be_a_table():
     (axes,) = coefficients_figure(None, summary(3), "covered").axes
     assert ticks(axes) == ["weights[0]", "weights[1]", "weights[2]"]
-    assert ticks(coefficients_figure(["p", "q", "r"], summary(3), "covered").axes[0]) == ["p", "q", "r"]
+    assert ticks(coefficients_figure(["p", "q", "r"], summary(3), "covered").axes[0]) == [
+        "p",
+        "q",
+        "r",
+    ]
 
 
 def test_an_end_that_is_not_zero_is_not_printed_as_zero():
@@ -168,14 +197,17 @@ def test_coefficients_of_groups_keep_their_order():
     assert ticks(axes) == ["a", "b", "c"]
     figure = coefficients_figure(LONG, summary(100)[::-1], "covered", largest_first=False)
     assert "60 of 100" in figure.get_suptitle()
-    assert [int(name.replace("\n", " ").split()[7]) for name in ticks(figure.axes[0])] == list(range(40, 100))
+    assert [int(name.replace("\n", " ").split()[7]) for name in ticks(figure.axes[0])] == list(
+        range(40, 100)
+    )
 
 
 def test_a_long_name_is_shown_in_full_in_its_lines():
     name = "mean concavity of the outline of all nuclei in the picture, in units of the radius"
     for figure in (
-        coefficients_figure(["a", name, "b"], DRAWS, "covered"), forest_figure(summary(3, ["a", name, "b"]), "covered"),
-    ):  # fmt: skip
+        coefficients_figure(["a", name, "b"], DRAWS, "covered"),
+        forest_figure(summary(3, ["a", name, "b"]), "covered"),
+    ):
         (axes,) = figure.axes
         shown = next(label for label in ticks(axes) if "concavity" in label)
         assert shown.replace("\n", " ") == name

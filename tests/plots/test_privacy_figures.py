@@ -14,14 +14,23 @@ from workbench.privacy.outlook import outlook
 from workbench.privacy.plan import PrivacySettings, make_plan
 
 SETTINGS = PrivacySettings(
-    epsilon=1.0, delta=1e-3, iterations=800, sampling_rate=0.1, sampler="poisson", clip=2.0, num_records=455, seed=None
+    epsilon=1.0,
+    delta=1e-3,
+    iterations=800,
+    sampling_rate=0.1,
+    sampler="poisson",
+    clip=2.0,
+    num_records=455,
+    seed=None,
 )
 PLANS = [(0.1, 800), (1.0, 50_000), (8.0, 1), (1.2345, 1_234_567)]
 SHOWN = 320  # pixels, the narrowest
 
 
 def ahead(epsilon=1.0, iterations=800):
-    return outlook(make_plan(dataclasses.replace(SETTINGS, epsilon=epsilon, iterations=iterations), 455), 31)
+    return outlook(
+        make_plan(dataclasses.replace(SETTINGS, epsilon=epsilon, iterations=iterations), 455), 31
+    )
 
 
 def shown_texts(figure):
@@ -30,7 +39,9 @@ def shown_texts(figure):
         yield from (axes.title, axes._left_title, axes.xaxis.label, axes.yaxis.label, *axes.texts)
         for axis in (axes.xaxis, axes.yaxis):  # ticks beyond the end of an axis are not drawn
             low, high = axis.get_view_interval()
-            yield from (tick.label1 for tick in axis.get_major_ticks() if low <= tick.get_loc() <= high)
+            yield from (
+                tick.label1 for tick in axis.get_major_ticks() if low <= tick.get_loc() <= high
+            )
         if axes.get_legend() is not None:
             yield from axes.get_legend().get_texts()
 
@@ -50,7 +61,9 @@ def test_the_point_at_one_percent_has_its_number():
     seen = ahead()
     _, attack = outlook_figure(seen).axes
     point = attack.lines[2]
-    assert point.get_xydata()[0] == pytest.approx([1, 100 * seen.attack_bounds["true_positive_rate_at_1_percent"]])
+    assert point.get_xydata()[0] == pytest.approx(
+        [1, 100 * seen.attack_bounds["true_positive_rate_at_1_percent"]]
+    )
     number, guessing = legend(attack)
     assert number == "2.7 % at 1 %"
     assert number.removesuffix(" at 1 %") in seen.words()[1]
@@ -61,7 +74,9 @@ def test_the_point_at_one_percent_has_its_number():
 
 
 @pytest.mark.parametrize(("epsilon", "iterations"), some_of(PLANS))
-def test_every_text_is_inside_apart_and_large_enough_where_the_picture_is_smallest(epsilon, iterations):
+def test_every_text_is_inside_apart_and_large_enough_where_the_picture_is_smallest(
+    epsilon, iterations
+):
     figure = outlook_figure(ahead(epsilon, iterations))
     labels = list(shown_texts(figure))
     assert outside(figure, labels) == []

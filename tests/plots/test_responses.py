@@ -6,7 +6,12 @@ from scipy import stats
 
 from tests.plots.figures import legend, outside, overlaps, small_print, ticks
 from workbench._validate import ArgumentError
-from workbench.plots import effect_figure, proportions_figure, rootogram_figure, survival_check_figure
+from workbench.plots import (
+    effect_figure,
+    proportions_figure,
+    rootogram_figure,
+    survival_check_figure,
+)
 from workbench.plots.responses import kaplan_meier
 
 RANDOM = np.random.default_rng(3)
@@ -22,13 +27,17 @@ def test_an_effect_is_a_mean_within_its_band():
     band = axes.collections[0].get_paths()[0].vertices
     for place, at in enumerate(GRID):
         low, high = band[band[:, 0] == at, 1].min(), band[band[:, 0] == at, 1].max()
-        assert np.mean((draws[:, place] >= low) & (draws[:, place] <= high)) == pytest.approx(0.9, abs=0.01)
+        assert np.mean((draws[:, place] >= low) & (draws[:, place] <= high)) == pytest.approx(
+            0.9, abs=0.01
+        )
     assert legend(axes) == ["mean and 90 % interval"]
 
 
 def test_levels_are_points_with_names_and_series_have_a_legend():
     draws = RANDOM.normal(size=(100, 3, 2))
-    figure = effect_figure(["a", "b", "a long name of a level $x$"], draws, "covered", series=["yes", "no"])
+    figure = effect_figure(
+        ["a", "b", "a long name of a level $x$"], draws, "covered", series=["yes", "no"]
+    )
     (axes,) = figure.axes
     assert ticks(axes, "x")[:2] == ["a", "b"]
     assert legend(axes) == ["yes", "no"]
@@ -90,7 +99,9 @@ def test_many_counts_are_shown_in_ranges_that_lose_none():
 
 def test_proportions_are_shares_within_those_of_replicated_data():
     codes = RANDOM.integers(0, 3, (51, 100))
-    (axes,) = proportions_figure(codes[0], codes[1:], ["a", "b", "never", "c"], "outside the guarantee").axes
+    (axes,) = proportions_figure(
+        codes[0], codes[1:], ["a", "b", "never", "c"], "outside the guarantee"
+    ).axes
     np.testing.assert_allclose(axes.lines[0].get_ydata(), np.bincount(codes[0], minlength=4) / 100)
     shares = np.mean(codes[1:] == 1, axis=1)
     bar = axes.patches[1]
@@ -112,7 +123,9 @@ def test_a_survival_curve_has_a_band_and_the_records_steps():
     times = RANDOM.exponential(10, 60)
     grid = np.linspace(0, 30, 31)
     curves = np.exp(-grid / RANDOM.normal(10, 1, (200, 1)))
-    (axes,) = survival_check_figure(times, times < 15, grid, curves, "public data", xlabel="days").axes
+    (axes,) = survival_check_figure(
+        times, times < 15, grid, curves, "public data", xlabel="days"
+    ).axes
     mean, steps, censored = axes.lines
     np.testing.assert_allclose(mean.get_ydata(), curves.mean(axis=0))
     assert steps.get_ydata()[0] == 1
@@ -125,12 +138,34 @@ def test_a_survival_curve_has_a_band_and_the_records_steps():
     [
         (lambda: rootogram_figure([1.5, 2], np.ones((3, 2)), "public data"), "whole numbers"),
         (lambda: rootogram_figure([-1, 2], np.ones((3, 2)), "public data"), "observed="),
-        (lambda: rootogram_figure([1, 2], np.ones((3, 3)), "public data"), "replicated=.*3 records"),
-        (lambda: proportions_figure([0, 3], np.ones((3, 2)), ["a", "b"], "public data"), "observed="),
-        (lambda: proportions_figure([0, 1], np.zeros((3, 2)), list(map(str, range(31))), "public data"), "at most 30"),
-        (lambda: survival_check_figure([1, 2], [1, 2], [0, 1], np.ones((3, 2)), "public data"), "observed="),
-        (lambda: survival_check_figure([1, 2], [1, 1], [1, 0], np.ones((3, 2)), "public data"), "must increase"),
-        (lambda: survival_check_figure([1, 2], [1, 1], [0, 1], np.full((3, 2), 1.1), "public data"), "curves="),
+        (
+            lambda: rootogram_figure([1, 2], np.ones((3, 3)), "public data"),
+            "replicated=.*3 records",
+        ),
+        (
+            lambda: proportions_figure([0, 3], np.ones((3, 2)), ["a", "b"], "public data"),
+            "observed=",
+        ),
+        (
+            lambda: proportions_figure(
+                [0, 1], np.zeros((3, 2)), list(map(str, range(31))), "public data"
+            ),
+            "at most 30",
+        ),
+        (
+            lambda: survival_check_figure([1, 2], [1, 2], [0, 1], np.ones((3, 2)), "public data"),
+            "observed=",
+        ),
+        (
+            lambda: survival_check_figure([1, 2], [1, 1], [1, 0], np.ones((3, 2)), "public data"),
+            "must increase",
+        ),
+        (
+            lambda: survival_check_figure(
+                [1, 2], [1, 1], [0, 1], np.full((3, 2), 1.1), "public data"
+            ),
+            "curves=",
+        ),
     ],
 )
 def test_records_that_do_not_fit_are_refused(draw, message):

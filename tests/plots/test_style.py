@@ -32,13 +32,17 @@ def linear(colour):
 
 def contrast(one, other):
     """The contrast of two colours, as WCAG 2 defines it."""
-    light, dark = sorted((linear(colour) @ [0.2126, 0.7152, 0.0722] for colour in (one, other)), reverse=True)
+    light, dark = sorted(
+        (linear(colour) @ [0.2126, 0.7152, 0.0722] for colour in (one, other)), reverse=True
+    )
     return (light + 0.05) / (dark + 0.05)
 
 
 def lightness_and_hue(rgb):
     """CIELAB of linear RGB."""
-    weights = np.array([[0.4124, 0.3576, 0.1805], [0.2126, 0.7152, 0.0722], [0.0193, 0.1192, 0.9505]])
+    weights = np.array(
+        [[0.4124, 0.3576, 0.1805], [0.2126, 0.7152, 0.0722], [0.0193, 0.1192, 0.9505]]
+    )
     x, y, z = np.cbrt(weights @ np.clip(rgb, 0, 1) / [0.9505, 1, 1.089])
     return np.array([116 * y - 16, 500 * (x - y), 200 * (y - z)])
 
@@ -60,7 +64,9 @@ def test_lines_stand_out_from_white():
 
 @pytest.mark.parametrize("kind", BLINDNESS)
 def test_colours_can_be_told_apart(kind):
-    seen = [lightness_and_hue(np.array(BLINDNESS[kind]) @ linear(colour)) for colour in style.COLOURS]
+    seen = [
+        lightness_and_hue(np.array(BLINDNESS[kind]) @ linear(colour)) for colour in style.COLOURS
+    ]
     assert min(np.linalg.norm(one - other) for one, other in itertools.combinations(seen, 2)) > 13
 
 
@@ -84,7 +90,10 @@ def test_what_is_outside_the_guarantee_is_printed_bold():
 
 
 def test_a_mixed_figure_says_both():
-    assert style.use_line("covered", lines="covered", points="public data") == "lines: covered · points: public data"
+    assert (
+        style.use_line("covered", lines="covered", points="public data")
+        == "lines: covered · points: public data"
+    )
     assert style.use_line("covered", lines="covered", points="covered").startswith("covered: ")
 
 
@@ -188,20 +197,25 @@ import numpy as np, pandas as pd
 from workbench import plots
 ones = np.ones((3, 2)) + np.arange(3)[:, None]
 table = pd.DataFrame({"mean": [1.0], "sd": [1.0], "hdi_90%_low": [0.0], "hdi_90%_high": [2.0]})
-runs = pd.DataFrame({"epsilon": [1.0], "method": ["a"], "auc": [0.5], "clip": [1.0], "coverage": [0.9]})
+runs = {"epsilon": [1.0], "method": ["a"], "auc": [0.5], "clip": [1.0], "coverage": [0.9]}
+runs = pd.DataFrame(runs)
 for figure in (
     plots.forest_figure(table, "covered"),
     plots.pair_figure({"a": ones[:, 0], "b": ones[:, 1]}, "covered"),
-    plots.coefficients_figure(None, ones, "covered"), plots.group_effects_figure(ones, [1, 2], "covered"),
+    plots.coefficients_figure(None, ones, "covered"),
+    plots.group_effects_figure(ones, [1, 2], "covered"),
     plots.mixture_figure([1.0], [[0.0, 0.0]], [[1.0, 1.0]], "covered"),
     plots.image_grid_figure(np.ones((2, 3, 3)), "covered"),
     plots.predictive_check_figure([0, 1], ones / 4, "covered"),
     plots.points_check_figure(ones, ones[None], None, "covered"),
-    plots.utility_figure(runs, "auc", "covered"), plots.trend_figure(runs, "epsilon", "auc", "method", "covered"),
+    plots.utility_figure(runs, "auc", "covered"),
+    plots.trend_figure(runs, "epsilon", "auc", "method", "covered"),
     plots.calibration_figure(runs, "covered"),
 ):
     plots.png(figure)
 sys.exit("matplotlib.pyplot" in sys.modules)
 """
-    done = subprocess.run([sys.executable, "-W", "error", "-c", code], check=False, capture_output=True, text=True)
+    done = subprocess.run(
+        [sys.executable, "-W", "error", "-c", code], check=False, capture_output=True, text=True
+    )
     assert done.returncode == 0, done.stderr

@@ -16,7 +16,12 @@ EPSILONS = [10.0, 0.1, 1.0, np.inf]
 
 def runs(seeds=6, methods=("aligned", "vanilla"), epsilons=EPSILONS):
     rows = [
-        {"epsilon": epsilon, "method": method, "auc": 0.6 + 0.02 * seed + 0.1 * min(epsilon, 2), "records": 10 * (1 + seed)}
+        {
+            "epsilon": epsilon,
+            "method": method,
+            "auc": 0.6 + 0.02 * seed + 0.1 * min(epsilon, 2),
+            "records": 10 * (1 + seed),
+        }
         for epsilon, method, seed in itertools.product(epsilons, methods, range(seeds))
     ]
     return pd.DataFrame(rows)
@@ -52,20 +57,36 @@ def test_five_runs_make_a_box(seeds, boxes, words):
 
 
 def test_baselines_are_lines_with_names_and_values():
-    (axes,) = utility_figure(runs(), "auc", "public data", baselines={"without privacy": 0.97, "chance": 0.5}).axes
+    (axes,) = utility_figure(
+        runs(), "auc", "public data", baselines={"without privacy": 0.97, "chance": 0.5}
+    ).axes
     assert legend(axes) == ["aligned", "vanilla", "without privacy (0.97)", "chance (0.5)"]
-    level = [found for found in axes.lines if len(set(found.get_ydata())) == 1 and found.get_ydata()[0] in (0.97, 0.5)]
-    assert len({found.get_linestyle() for found in level} | {found._unscaled_dash_pattern[1] for found in level}) >= 2
+    level = [
+        found
+        for found in axes.lines
+        if len(set(found.get_ydata())) == 1 and found.get_ydata()[0] in (0.97, 0.5)
+    ]
+    assert (
+        len(
+            {found.get_linestyle() for found in level}
+            | {found._unscaled_dash_pattern[1] for found in level}
+        )
+        >= 2
+    )
 
 
 def test_a_legend_of_many_methods_covers_nothing():
     methods = [f"method with a rather long name {number}" for number in range(8)]
-    figure = utility_figure(runs(2, methods), "auc", "public data", baselines={"x" * 50: 0.9}, title="a title")
+    figure = utility_figure(
+        runs(2, methods), "auc", "public data", baselines={"x" * 50: 0.9}, title="a title"
+    )
     (axes,) = figure.axes
     figure.draw_without_rendering()
     box = axes.get_legend().get_window_extent()
     assert not box.overlaps(axes.get_window_extent().padded(-2))
-    assert not overlaps(figure, [*axes.get_legend().get_texts(), figure._suptitle, *axes.get_xticklabels()])
+    assert not overlaps(
+        figure, [*axes.get_legend().get_texts(), figure._suptitle, *axes.get_xticklabels()]
+    )
     assert not outside(figure, axes.get_legend().get_texts())
 
 
@@ -88,7 +109,10 @@ def test_a_method_may_lack_a_level_and_one_run_is_enough():
         ({"table": runs().assign(epsilon=np.nan)}, "column 'epsilon' must be finite"),
         ({"table": runs().assign(method=None)}, "column 'method' must have a value in every row"),
         ({"table": "runs"}, "must be a pandas DataFrame"),
-        ({"table": runs(1, [str(number) for number in range(9)])}, "'method' has 9 values.*at most 8"),
+        (
+            {"table": runs(1, [str(number) for number in range(9)])},
+            "'method' has 9 values.*at most 8",
+        ),
         ({"baselines": {"a": np.nan}}, r"baselines\['a'\]=nan"),
         ({"baselines": dict.fromkeys("abcde", 0.5)}, "at most 4, not 5"),
         ({"logx": False}, "logx=False"),
@@ -100,7 +124,7 @@ def test_useless_runs_are_an_error(change, message):
         utility_figure(**({"table": runs(), "metric": "auc", "label": "public data"} | change))
 
 
-# --- trends ----------------------------------------------------------------------------------------------------------------
+# --- trends ---------------------------------------------------------------------------------------
 
 
 def test_a_trend_shows_mean_and_spread_at_the_values_of_x():
@@ -124,7 +148,9 @@ def test_a_trend_of_single_runs_has_no_band_to_speak_of():
 
 
 def test_lines_of_a_trend_are_sorted_and_differ_in_more_than_colour():
-    (axes,) = trend_figure(runs(2, epsilons=[3.0, 0.5, 1.0]), "records", "auc", "epsilon", "public data").axes
+    (axes,) = trend_figure(
+        runs(2, epsilons=[3.0, 0.5, 1.0]), "records", "auc", "epsilon", "public data"
+    ).axes
     assert legend(axes) == ["epsilon 0.5", "epsilon 1", "epsilon 3"]
     assert len({found.get_marker() for found in axes.lines}) == 3
     assert len({found.get_linestyle() for found in axes.lines}) == 3
@@ -132,12 +158,14 @@ def test_lines_of_a_trend_are_sorted_and_differ_in_more_than_colour():
 
 def test_a_trend_over_nothing_is_an_error():
     with pytest.raises(ArgumentError, match="'n' must be above 0"):
-        trend_figure(pd.DataFrame({"n": [0], "auc": [0.5], "by": ["a"]}), "n", "auc", "by", "public data")
+        trend_figure(
+            pd.DataFrame({"n": [0], "auc": [0.5], "by": ["a"]}), "n", "auc", "by", "public data"
+        )
     with pytest.raises(ArgumentError, match="no column 'by'"):
         trend_figure(pd.DataFrame({"n": [1], "auc": [0.5]}), "n", "auc", "by", "public data")
 
 
-# --- coverage --------------------------------------------------------------------------------------------------------------
+# --- coverage -------------------------------------------------------------------------------------
 
 COVERAGE = pd.DataFrame(
     [
@@ -161,13 +189,17 @@ def test_coverage_has_a_line_an_epsilon_and_the_nominal_one():
 
 
 def test_coverage_without_errors_has_no_bars():
-    (axes,) = calibration_figure(COVERAGE.drop(columns="standard_error"), "public data", nominal=0.8).axes
+    (axes,) = calibration_figure(
+        COVERAGE.drop(columns="standard_error"), "public data", nominal=0.8
+    ).axes
     assert "standard errors" not in axes.get_xlabel()
     assert legend(axes)[-1] == "nominal (0.8)"
     assert "80 %" in axes.get_ylabel()
 
 
-@pytest.mark.parametrize("change", [{"clip": 0.0}, {"coverage": 1.2}, {"coverage": np.nan}, {"standard_error": np.inf}])
+@pytest.mark.parametrize(
+    "change", [{"clip": 0.0}, {"coverage": 1.2}, {"coverage": np.nan}, {"standard_error": np.inf}]
+)
 def test_useless_coverage_is_an_error(change):
     with pytest.raises(ArgumentError, match="table="):
         calibration_figure(COVERAGE.assign(**change), "public data")

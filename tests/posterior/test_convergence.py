@@ -25,7 +25,9 @@ def test_a_mean_beyond_its_noise_is_a_fit_that_still_moves():
 
 
 def test_noise_alone_raises_as_few_alarms_as_stated():
-    """Independent normal directions, 20 000 runs; a count above 40 has a probability below 1e-4 at 20 expected."""
+    """Independent normal directions, 20 000 runs; a count above 40 has a probability below 1e-4 at
+    20 expected.
+    """
     random = np.random.default_rng(1)
     for steps in (FEWEST_STEPS, 300):
         directions = random.normal(size=(20_000, steps, 3))
@@ -49,4 +51,5 @@ def test_directions_without_noise_are_no_division_by_zero():
 def test_a_run_that_kept_no_directions_is_not_tested():
     assert convergence_of(None, {}) is None
     assert convergence_of(running_moments.empty(None), {"weights": 3}) is None
-    assert convergence_of(running_moments.empty(3), {"weights": 3}) is None  # stopped in its first half
+    # stopped in its first half
+    assert convergence_of(running_moments.empty(3), {"weights": 3}) is None

@@ -1,4 +1,6 @@
-"""Draws of a curvature from slopes, against finite differences, the prior drawn directly, and known answers."""
+"""Draws of a curvature from slopes, against finite differences, the prior drawn directly, and known
+answers.
+"""
 
 import math
 
@@ -35,16 +37,28 @@ def test_the_gradient_is_that_of_the_density(size):
 def prior_draws(random, size, level, count):
     """Of the prior that the module's docstring describes, without its chains."""
     module, found = _curvature_chain, []
-    of_common, of_nu = 1 / (1 + module._COMMON**2) ** 2, (1 + module._BEYOND) ** -module._TOWARDS_FEW
+    of_common, of_nu = (
+        1 / (1 + module._COMMON**2) ** 2,
+        (1 + module._BEYOND) ** -module._TOWARDS_FEW,
+    )
     spreads, levels = (part.ravel() for part in np.meshgrid(module._SPREADS, module._LEVELS))
-    of_pairs = np.exp(-0.5 * ((spreads / module._SPREAD_SD) ** 2 + (levels / module._LEVEL_SD) ** 2))
+    of_pairs = np.exp(
+        -0.5 * ((spreads / module._SPREAD_SD) ** 2 + (levels / module._LEVEL_SD) ** 2)
+    )
     for _ in range(count):
         degrees = size - 1 + random.choice(module._BEYOND, p=of_nu / of_nu.sum())
         factor = np.tril(random.normal(size=(size, size)), -1)
         factor[np.diag_indices(size)] = np.sqrt(random.chisquare(degrees - np.arange(size)))
-        common = random.choice(module._COMMON, p=of_common / of_common.sum()) * random.normal(size=size)
+        common = random.choice(module._COMMON, p=of_common / of_common.sum()) * random.normal(
+            size=size
+        )
         pair = random.choice(len(spreads), p=of_pairs / of_pairs.sum())
-        logs = np.log(level) + levels[pair] - spreads[pair] ** 2 / 2 + spreads[pair] * random.normal(size=size)
+        logs = (
+            np.log(level)
+            + levels[pair]
+            - spreads[pair] ** 2 / 2
+            + spreads[pair] * random.normal(size=size)
+        )
         middle = factor @ factor.T / degrees + np.outer(common, common)
         found.append(middle * np.exp(logs / 2)[:, None] * np.exp(logs / 2))
     return np.array(found)
@@ -55,10 +69,16 @@ def prior_draws(random, size, level, count):
 def test_without_information_draws_are_of_the_prior(size):
     nothing = 1e-9 * np.eye(size)
     found = np.concatenate(
-        [curvatures(nothing, 0 * nothing, 1.0, 5.0, np.ones(size), np.random.default_rng(seed)) for seed in range(6)]
+        [
+            curvatures(nothing, 0 * nothing, 1.0, 5.0, np.ones(size), np.random.default_rng(seed))
+            for seed in range(6)
+        ]
     )
     expected = prior_draws(np.random.default_rng(9), size, 5.0, 4000)
-    for of in (lambda h: np.log(np.einsum("sii->s", h)), lambda h: np.linalg.slogdet(h + np.eye(size))[1]):
+    for of in (
+        lambda h: np.log(np.einsum("sii->s", h)),
+        lambda h: np.linalg.slogdet(h + np.eye(size))[1],
+    ):
         mine, theirs = (np.quantile(of(each), [0.25, 0.5, 0.75]) for each in (found, expected))
         np.testing.assert_allclose(mine, theirs, atol=0.3 * (theirs[2] - theirs[0]))
 
@@ -73,18 +93,28 @@ def test_with_some_information_draws_are_of_the_prior_weighed_by_the_likelihood(
     args = points, products, noise, 5.0, np.ones(size)
     found = np.concatenate([curvatures(*args, np.random.default_rng(seed)) for seed in range(8)])
     drawn = prior_draws(random, size, 5.0, 60_000)
-    weights = -0.5 * np.einsum("sij,jk,ski->s", drawn, points, drawn) - np.einsum("ij,sij->s", products, drawn)
+    weights = -0.5 * np.einsum("sij,jk,ski->s", drawn, points, drawn) - np.einsum(
+        "ij,sij->s", products, drawn
+    )
     weights = np.exp((weights - weights.max()) / noise)
     assert weights.sum() ** 2 / np.square(weights).sum() > 2000
-    for of in (lambda h: np.log(np.einsum("sii->s", h)), lambda h: np.linalg.slogdet(h)[1], lambda h: h[:, 0, -1]):
+    for of in (
+        lambda h: np.log(np.einsum("sii->s", h)),
+        lambda h: np.linalg.slogdet(h)[1],
+        lambda h: h[:, 0, -1],
+    ):
         order = np.argsort(of(drawn))
         share = np.cumsum(weights[order]) / weights.sum()
         theirs = of(drawn)[order][np.searchsorted(share, [0.25, 0.5, 0.75])]
-        np.testing.assert_allclose(np.quantile(of(found), [0.25, 0.5, 0.75]), theirs, atol=0.2 * (theirs[2] - theirs[0]))
+        np.testing.assert_allclose(
+            np.quantile(of(found), [0.25, 0.5, 0.75]), theirs, atol=0.2 * (theirs[2] - theirs[0])
+        )
 
 
 def factors(random, size):
-    """A curvature of columns that are three factors and little else, which chains find slowly; its diagonal is 150."""
+    """A curvature of columns that are three factors and little else, which chains find slowly; its
+    diagonal is 150.
+    """
     loadings = random.normal(size=(size, 3))
     found = loadings @ loadings.T + 0.15 * np.eye(size)
     root = np.sqrt(np.diag(found))
@@ -94,20 +124,32 @@ def factors(random, size):
 @pytest.mark.thorough
 @pytest.mark.parametrize(("kind", "size", "noise"), [("alike", 16, 300.0), ("factors", 20, 2250.0)])
 def test_chains_stop_where_many_more_rounds_find_the_same(monkeypatch, kind, size, noise):
-    """Variances that follow from H. They moved by 0.3 without moves of nu together with the factor."""
+    """Variances that follow from H. They moved by 0.3 without moves of nu together with
+    the factor.
+    """
     settled, found = _curvature_chain._settled, {"by itself": [], "late": []}
     for seed in range(4):
         random = np.random.default_rng(10 + seed)
         if kind == "alike":
             points, truth, level = 0.1 * definite(random, size), 50 * np.eye(size), 50.0
         else:
-            points, truth, level = np.diag(random.uniform(5, 15, size)), factors(random, size), 150.0
-        products = -points @ truth + random.normal(size=(size, size)) * np.sqrt(noise * np.diag(points))
+            points, truth, level = (
+                np.diag(random.uniform(5, 15, size)),
+                factors(random, size),
+                150.0,
+            )
+        products = -points @ truth + random.normal(size=(size, size)) * np.sqrt(
+            noise * np.diag(points)
+        )
         for name, variances in found.items():
             more = iter(range(10))
             late = lambda *_, more=more: next(more, None) is None  # noqa: E731
-            monkeypatch.setattr(_curvature_chain, "_settled", settled if name == "by itself" else late)
-            drawn = curvatures(points, products, noise, level, np.ones(size), np.random.default_rng(seed))
+            monkeypatch.setattr(
+                _curvature_chain, "_settled", settled if name == "by itself" else late
+            )
+            drawn = curvatures(
+                points, products, noise, level, np.ones(size), np.random.default_rng(seed)
+            )
             variances.extend(np.log(np.einsum("sii->s", np.linalg.inv(drawn + np.eye(size)))))
     mine, theirs = (np.quantile(variances, [0.25, 0.5, 0.75]) for variances in found.values())
     np.testing.assert_allclose(mine, theirs, atol=0.07)
@@ -128,7 +170,9 @@ def test_medians_that_drift_from_round_to_round_are_not_settled():
 
 @pytest.mark.parametrize("share", [0.0, 0.95])
 def test_with_much_information_draws_are_the_slopes(share):
-    """Also where columns resemble each other, and where their units differ by orders of magnitude."""
+    """Also where columns resemble each other, and where their units differ by orders
+    of magnitude.
+    """
     size, random = 4, np.random.default_rng(1)
     units = np.array([1.0, 3.0, 10.0, 0.3])
     truth = 50 * ((1 - share) * np.eye(size) + share) * units * units[:, None]
@@ -140,11 +184,14 @@ def test_with_much_information_draws_are_the_slopes(share):
 
 @pytest.mark.thorough
 def test_draws_repeat_with_their_generator():
-    once, again = (curvatures(np.eye(2), -3 * np.eye(2), 1.0, 3.0, np.ones(2), np.random.default_rng(4)) for _ in range(2))
+    once, again = (
+        curvatures(np.eye(2), -3 * np.eye(2), 1.0, 3.0, np.ones(2), np.random.default_rng(4))
+        for _ in range(2)
+    )
     np.testing.assert_array_equal(once, again)
 
 
-# ---- dither -----------------------------------------------------------------------------------------------------------
+# ---- dither --------------------------------------------------------------------------------------
 
 
 def test_a_dither_grows_with_the_noise_as_far_as_gradients_are_straight_and_priors_wide():

@@ -25,13 +25,22 @@ RATE, STEPS = 0.1, 700
 
 
 def released(random, curvature, prior, noise, spread):
-    """(theta, moments of a run): theta from the prior, the score of its records, noised gradients at points around it."""
+    """(theta, moments of a run): theta from the prior, the score of its records, noised gradients
+    at points around it.
+    """
     size = len(curvature)
     theta = prior.mean + random.normal(size=size) / np.sqrt(prior.precision)
     score = random.multivariate_normal(np.zeros(size), curvature)  # at theta, of all records
     points = theta + 0.05 * random.normal(size=size) + spread * random.normal(size=(STEPS, size))
-    of_minibatches = random.multivariate_normal(np.zeros(size), (1 - RATE) / RATE * curvature, STEPS)
-    gradients = score - (points - theta) @ curvature + of_minibatches + noise * random.normal(size=points.shape)
+    of_minibatches = random.multivariate_normal(
+        np.zeros(size), (1 - RATE) / RATE * curvature, STEPS
+    )
+    gradients = (
+        score
+        - (points - theta) @ curvature
+        + of_minibatches
+        + noise * random.normal(size=points.shape)
+    )
     return theta, moments_of(points, gradients)
 
 
@@ -42,9 +51,14 @@ def moments_of(points, gradients):
 
 def drawn(moments, prior, spread, noise, seed=0, count=1000):
     return draw(
-        moments, prior, np.full(len(prior.mean), spread), step_noise=noise, sampling_rate=RATE, count=count,
+        moments,
+        prior,
+        np.full(len(prior.mean), spread),
+        step_noise=noise,
+        sampling_rate=RATE,
+        count=count,
         generator=np.random.default_rng(seed),
-    )  # fmt: skip
+    )
 
 
 def shared_curvature(size, level, share):
@@ -53,12 +67,17 @@ def shared_curvature(size, level, share):
 
 @pytest.mark.parametrize("share", [0.0, 0.6])
 def test_with_little_noise_it_is_the_exact_posterior(share):
-    random, prior = np.random.default_rng(1), Prior(np.array([0.5, -1.0, 0.0, 2.0]), np.full(4, 0.25))
+    random, prior = (
+        np.random.default_rng(1),
+        Prior(np.array([0.5, -1.0, 0.0, 2.0]), np.full(4, 0.25)),
+    )
     curvature = shared_curvature(4, 100.0, share)
     theta = prior.mean + random.normal(size=4)
     score = random.multivariate_normal(np.zeros(4), curvature)
     points = theta + 0.1 * random.normal(size=(20_000, 4))
-    found = drawn(moments_of(points, score - (points - theta) @ curvature), prior, 0.1, 0.5, count=4000)
+    found = drawn(
+        moments_of(points, score - (points - theta) @ curvature), prior, 0.1, 0.5, count=4000
+    )
     covariance = np.linalg.inv(curvature + np.diag(prior.precision))
     mean = covariance @ (score + curvature @ theta + prior.precision * prior.mean)
     deviations = np.sqrt(np.diag(covariance))
@@ -74,20 +93,28 @@ def test_intervals_hold_the_truth_about_as_often_as_they_say(noise, share):
     random, prior, inside = np.random.default_rng(2), Prior(np.zeros(5), np.ones(5)), []
     for seed in range(40):
         theta, moments = released(random, shared_curvature(5, 60.0, share), prior, noise, 0.13)
-        low, high = np.quantile(drawn(moments, prior, 0.13, noise, seed, count=400), [0.05, 0.95], axis=0)
+        low, high = np.quantile(
+            drawn(moments, prior, 0.13, noise, seed, count=400), [0.05, 0.95], axis=0
+        )
         inside.append((low < theta) & (theta < high))
     assert 0.85 <= np.mean(inside) <= 0.985
 
 
 def test_more_noise_widens_intervals_and_never_beyond_the_prior():
-    """On average over three runs: the width of one that learnt little is that of the prior give or take one in a hundred."""
+    """On average over three runs: the width of one that learnt little is that of the prior give or
+    take one in a hundred.
+    """
     prior = Prior(np.zeros(3), np.full(3, 4.0))
 
     def width(noise, seed):
-        _, moments = released(np.random.default_rng(seed), np.diag([50.0, 60.0, 70.0]), prior, noise, 0.13)
+        _, moments = released(
+            np.random.default_rng(seed), np.diag([50.0, 60.0, 70.0]), prior, noise, 0.13
+        )
         return drawn(moments, prior, 0.13, noise, seed, count=4000).std(0).mean()
 
-    widths = [np.mean([width(noise, seed) for seed in range(3)]) for noise in (1.0, 100.0, 1e4, 1e8)]
+    widths = [
+        np.mean([width(noise, seed) for seed in range(3)]) for noise in (1.0, 100.0, 1e4, 1e8)
+    ]
     assert np.all(np.diff(widths) > -0.01)
     assert widths[-1] < 1.1 * 0.5
     assert widths[0] == pytest.approx(64**-0.5, rel=0.15)
@@ -95,7 +122,9 @@ def test_more_noise_widens_intervals_and_never_beyond_the_prior():
 
 @pytest.mark.thorough
 def test_the_scale_of_quantities_does_not_matter():
-    """In other units of theta, everything changes by them alone, and by rounding, which chains amplify: so within chance."""
+    """In other units of theta, everything changes by them alone, and by rounding, which chains
+    amplify: so within chance.
+    """
     prior, curvature = Prior(np.zeros(3), np.ones(3)), shared_curvature(3, 60.0, 0.4)
     _, moments = released(np.random.default_rng(4), curvature, prior, 100.0, 0.13)
     unit = 1e-3
@@ -103,7 +132,12 @@ def test_the_scale_of_quantities_does_not_matter():
     other = Moments(moments.origin * unit, moments.sums * np.outer(factors[:4], factors))
     of_other = Prior(prior.mean, prior.precision / unit**2)
     plain = np.concatenate([drawn(moments, prior, 0.13, 100.0, seed) for seed in range(5)])
-    scaled = np.concatenate([drawn(other, of_other, 0.13 * unit, 100.0 / unit, seed) for seed in range(5)]) / unit
+    scaled = (
+        np.concatenate(
+            [drawn(other, of_other, 0.13 * unit, 100.0 / unit, seed) for seed in range(5)]
+        )
+        / unit
+    )
     np.testing.assert_allclose(scaled.mean(0), plain.mean(0), atol=0.1 * plain.std(0).max())
     np.testing.assert_allclose(scaled.std(0), plain.std(0), rtol=0.05)
 
@@ -112,7 +146,10 @@ def test_the_scale_of_quantities_does_not_matter():
 def test_draws_repeat_with_their_generator_and_blocks_do_not_show():
     prior = Prior(np.zeros(2), np.ones(2))
     _, moments = released(np.random.default_rng(5), np.diag([40.0, 80.0]), prior, 100.0, 0.13)
-    few, many = drawn(moments, prior, 0.13, 100.0, count=3), drawn(moments, prior, 0.13, 100.0, count=1201)
+    few, many = (
+        drawn(moments, prior, 0.13, 100.0, count=3),
+        drawn(moments, prior, 0.13, 100.0, count=1201),
+    )
     assert few.shape == (3, 2)
     assert many.shape == (1201, 2)
     np.testing.assert_array_equal(many, drawn(moments, prior, 0.13, 100.0, count=1201))
@@ -122,7 +159,11 @@ def test_draws_repeat_with_their_generator_and_blocks_do_not_show():
 def test_blocks_of_draws_have_one_size(monkeypatch):
     """A Markov chain would be compiled for each size."""
     sizes, of_quadratics = [], noise_aware.of_quadratics
-    spy = lambda prior, known, *rest: (sizes.append(len(known)), of_quadratics(prior, known, *rest))[1]  # noqa: E731
+
+    def spy(prior, known, *rest):
+        sizes.append(len(known))
+        return of_quadratics(prior, known, *rest)
+
     monkeypatch.setattr(noise_aware, "of_quadratics", spy)
     prior = Prior(np.zeros(1), np.ones(1))
     _, moments = released(np.random.default_rng(5), np.diag([40.0]), prior, 100.0, 0.13)
@@ -142,11 +183,26 @@ def test_one_quantity_has_no_correlations():
 @pytest.mark.parametrize(
     ("change", "reason"),
     [
-        (lambda moments: moments_of(np.eye(9, 2), np.eye(9, 2)), "it takes 10 steps after the first three tenths"),
-        (lambda moments: moments._replace(origin=np.full(2, np.nan)), "not finite, or are all of one point"),
-        (lambda moments: moments._replace(sums=moments.sums * np.inf), "not finite, or are all of one point"),
-        (lambda moments: moments_of(np.ones((20, 2)), np.ones((20, 2))), "not finite, or are all of one point"),
-        (lambda moments: running_moments.empty(2), "it takes 10 steps after the first three tenths"),
+        (
+            lambda moments: moments_of(np.eye(9, 2), np.eye(9, 2)),
+            "it takes 10 steps after the first three tenths",
+        ),
+        (
+            lambda moments: moments._replace(origin=np.full(2, np.nan)),
+            "not finite, or are all of one point",
+        ),
+        (
+            lambda moments: moments._replace(sums=moments.sums * np.inf),
+            "not finite, or are all of one point",
+        ),
+        (
+            lambda moments: moments_of(np.ones((20, 2)), np.ones((20, 2))),
+            "not finite, or are all of one point",
+        ),
+        (
+            lambda moments: running_moments.empty(2),
+            "it takes 10 steps after the first three tenths",
+        ),
     ],
 )
 def test_moments_that_say_nothing_are_refused(change, reason):
@@ -174,29 +230,49 @@ def test_guides_and_noise_of_no_size_are_refused(change, reason):
 
 
 def test_minibatches_move_steep_directions_more():
-    """Their noise has the curvature's covariance: at q n = 2 its mean adds half of the data's own to each direction."""
-    random, prior, steps, rate = np.random.default_rng(3), Prior(np.zeros(3), np.full(3, 1e-6)), 20_000, 1e-4
+    """Their noise has the curvature's covariance: at q n = 2 its mean adds half of the data's own
+    to each direction.
+    """
+    random, prior, steps, rate = (
+        np.random.default_rng(3),
+        Prior(np.zeros(3), np.full(3, 1e-6)),
+        20_000,
+        1e-4,
+    )
     curvature = np.array([10.0, 100.0, 1000.0])
     points = 10 * random.normal(size=(steps, 3))
-    gradients = -points * curvature + np.sqrt((1 - rate) / rate * curvature) * random.normal(size=(steps, 3))
+    gradients = -points * curvature + np.sqrt((1 - rate) / rate * curvature) * random.normal(
+        size=(steps, 3)
+    )
     found = draw(
-        moments_of(points, gradients), prior, curvature**-0.5, step_noise=1.0, sampling_rate=rate, count=4000,
+        moments_of(points, gradients),
+        prior,
+        curvature**-0.5,
+        step_noise=1.0,
+        sampling_rate=rate,
+        count=4000,
         generator=random,
-    )  # fmt: skip
-    np.testing.assert_allclose(found.std(0), np.sqrt((1 + (1 - rate) / rate / steps) / curvature), rtol=0.06)
+    )
+    np.testing.assert_allclose(
+        found.std(0), np.sqrt((1 + (1 - rate) / rate / steps) / curvature), rtol=0.06
+    )
 
 
 @pytest.mark.parametrize("singular", ["steps", "one point"])
 def test_hardly_any_information_gives_about_the_prior(singular):
     """Fewer steps than unknowns, and points on a line."""
     random, prior = np.random.default_rng(8), Prior(np.zeros(6), np.ones(6))
-    points = random.normal(size=(12, 6)) * 0.1 if singular == "steps" else 0.1 * random.normal(size=(300, 1)) * np.ones(6)
+    points = (
+        random.normal(size=(12, 6)) * 0.1
+        if singular == "steps"
+        else 0.1 * random.normal(size=(300, 1)) * np.ones(6)
+    )
     found = drawn(moments_of(points, 1e4 * random.normal(size=points.shape)), prior, 0.1, 1e4)
     assert np.all(np.isfinite(found))
     assert 0.7 < found.std(0).mean() < 1.2
 
 
-# ---- the prior of a model ---------------------------------------------------------------------------------------------
+# ---- the prior of a model ------------------------------------------------------------------------
 
 
 def model_with(prior):
@@ -211,9 +287,20 @@ def model_with(prior):
 def split_with(prior, names):
     def guide(x, num_records=None):
         for name, shape in names.items():
-            numpyro.sample(name, dist.Normal(numpyro.param(f"{name}_loc", jnp.zeros(shape)), 0.1).to_event(len(shape)))
+            numpyro.sample(
+                name,
+                dist.Normal(numpyro.param(f"{name}_loc", jnp.zeros(shape)), 0.1).to_event(
+                    len(shape)
+                ),
+            )
 
-    return split(model_with(prior), guide, jax.random.key(0), (jax.ShapeDtypeStruct((), jnp.float32),), num_records=100)
+    return split(
+        model_with(prior),
+        guide,
+        jax.random.key(0),
+        (jax.ShapeDtypeStruct((), jnp.float32),),
+        num_records=100,
+    )
 
 
 def test_the_prior_is_the_models():
@@ -256,8 +343,12 @@ def test_a_function_of_latents_changes_no_prior():
         (of_another, {"a": (), "mu": ()}, ("a", "mu"), 2**0.5, 1.0),
     ],
 )
-def test_other_priors_are_joint_ones_with_their_typical_scale(prior, names, all_names, scale, reach):
-    """And u is dithered by standard deviations at most; not at all where it has bounds or these are infinite."""
+def test_other_priors_are_joint_ones_with_their_typical_scale(
+    prior, names, all_names, scale, reach
+):
+    """And u is dithered by standard deviations at most; not at all where it has bounds or these are
+    infinite.
+    """
     found = prior_of(split_with(prior, names))
     assert isinstance(found, JointPrior)
     assert found.names == all_names
@@ -271,9 +362,14 @@ def test_with_hardly_any_noise_another_prior_is_multiplied_with_the_likelihood()
     prior = prior_of(split_with(lambda: numpyro.sample("a", dist.Laplace(0, 1)), {"a": ()}))
     points = 0.5 + 0.2 * np.random.default_rng(1).normal(size=(20_000, 1))
     found = draw(
-        moments_of(points, 2 * (1 - points)), prior, np.array([0.7]), step_noise=0.01, sampling_rate=1.0, count=1001,
+        moments_of(points, 2 * (1 - points)),
+        prior,
+        np.array([0.7]),
+        step_noise=0.01,
+        sampling_rate=1.0,
+        count=1001,
         generator=np.random.default_rng(2),
-    )  # fmt: skip
+    )
     grid = np.linspace(-8, 8, 4001)
     density = np.exp(-np.abs(grid) - (grid - 1) ** 2)
     mean = np.sum(grid * density) / density.sum()
@@ -298,7 +394,9 @@ def guide_of_all(x, num_records=None):
 def test_records_with_latents_of_their_own_are_refused():
     record = (jax.ShapeDtypeStruct((), jnp.float32),)
     with pytest.raises(NoNoiseAwarePosterior, match="records have latents of their own"):
-        prior_of(split(records_with_latents, guide_of_all, jax.random.key(0), record, num_records=100))
+        prior_of(
+            split(records_with_latents, guide_of_all, jax.random.key(0), record, num_records=100)
+        )
 
 
 def around_a_parameter():
@@ -306,7 +404,9 @@ def around_a_parameter():
 
 
 def around_many():
-    return numpyro.sample("a", dist.Normal(numpyro.sample("b", dist.Normal(0, 1).expand([100]).to_event(1)).sum(), 1))
+    return numpyro.sample(
+        "a", dist.Normal(numpyro.sample("b", dist.Normal(0, 1).expand([100]).to_event(1)).sum(), 1)
+    )
 
 
 @pytest.mark.parametrize(
@@ -315,35 +415,49 @@ def around_many():
         (of_parameter, {"a": ()}, "m is a parameter without a prior"),
         (around_a_parameter, {"a": ()}, "m is a parameter without a prior"),
         (of_another, {"a": ()}, "the guide does not draw mu"),
-        (lambda: numpyro.sample("a", dist.Dirichlet(jnp.ones(2)))[0], {"a": (2,)}, "not free of each other"),
         (
-            lambda: numpyro.sample("a", dist.Normal(0, 1).expand([41]).to_event(1)).sum(), {"a": (41,)},
+            lambda: numpyro.sample("a", dist.Dirichlet(jnp.ones(2)))[0],
+            {"a": (2,)},
+            "not free of each other",
+        ),
+        (
+            lambda: numpyro.sample("a", dist.Normal(0, 1).expand([41]).to_event(1)).sum(),
+            {"a": (41,)},
             "more than 40 quantities",
         ),
         (
-            around_many, {"a": (), "b": (100,)}, "more than 100 quantities",
+            around_many,
+            {"a": (), "b": (100,)},
+            "more than 100 quantities",
         ),
     ],
-)  # fmt: skip
+)
 def test_what_cannot_be_drawn_is_refused_with_the_reason(prior, names, reason):
     with pytest.raises(NoNoiseAwarePosterior, match=reason):
         prior_of(split_with(prior, names))
 
 
-# ---- moments ----------------------------------------------------------------------------------------------------------
+# ---- moments -------------------------------------------------------------------------------------
 
 
 def test_moments_are_those_of_all_steps_that_count():
     random = np.random.default_rng(9)
-    points, gradients = 40 + 0.01 * random.normal(size=(30_000, 2)), 1e3 * random.normal(size=(30_000, 2))
+    points, gradients = (
+        40 + 0.01 * random.normal(size=(30_000, 2)),
+        1e3 * random.normal(size=(30_000, 2)),
+    )
 
     def body(moments, step):
         number, point, gradient = step
-        return running_moments.with_release(moments, {"a": point}, {"a": gradient}, None, number >= 5000), None
+        return running_moments.with_release(
+            moments, {"a": point}, {"a": gradient}, None, number >= 5000
+        ), None
 
     steps = jnp.arange(30_000), jnp.float32(points), jnp.float32(gradients)
     found, _ = jax.lax.scan(body, running_moments.empty(2), steps)
-    expected = moments_of(np.float32(points[5000:]).astype(float), np.float32(gradients[5000:]).astype(float))
+    expected = moments_of(
+        np.float32(points[5000:]).astype(float), np.float32(gradients[5000:]).astype(float)
+    )
     assert found.steps == 25_000
     for mine, theirs in zip(found.centred(), expected.centred(), strict=True):
         np.testing.assert_allclose(mine, theirs, rtol=0.02, atol=0.02 * np.abs(theirs).mean())
@@ -358,7 +472,7 @@ def test_moments_are_kept_beside_arrays():
     assert running_moments.arrays_of(None) == {}
 
 
-# ---- in a run ---------------------------------------------------------------------------------------------------------
+# ---- in a run ------------------------------------------------------------------------------------
 
 COUNT = 60
 RECORDS = zoo.logistic_data(COUNT)
@@ -366,7 +480,12 @@ RECORDS = zoo.logistic_data(COUNT)
 
 def runner(noise_multiplier=0.0, rate=1.0, clip=1e6):
     sampler = PoissonSampler(COUNT, rate, COUNT)
-    return DPVI(zoo.logistic, zoo.logistic_guide, Adam(0.05), privacy=(sampler, GaussianMechanism(clip, noise_multiplier)))
+    return DPVI(
+        zoo.logistic,
+        zoo.logistic_guide,
+        Adam(0.05),
+        privacy=(sampler, GaussianMechanism(clip, noise_multiplier)),
+    )
 
 
 def steps_of(dpvi, key, count, moments_from):
@@ -378,7 +497,9 @@ def steps_of(dpvi, key, count, moments_from):
     def taken(state):
         draws = step.draw(key, state.step, hyper)
         params = step.optimizer.get_params(state.optim_state)
-        return step.step(state, RECORDS, draws, hyper), step.model.release_point(params, draws.base_noise)[0]
+        return step.step(state, RECORDS, draws, hyper), step.model.release_point(
+            params, draws.base_noise
+        )[0]
 
     state, points = step.init(key, hyper), []
     for _ in range(count):
@@ -391,7 +512,10 @@ def test_a_run_keeps_the_moments_of_points_and_gradients():
     """Of all records without noise: gradients by the formula of logistic regression."""
     step, state, points = steps_of(runner(), key_from_seed(1), 6, 2)
     x, y = (np.asarray(array, float) for array in RECORDS)
-    flat = np.array([np.concatenate([np.ravel(point[name]) for name in step.model.shared]) for point in points], float)
+    flat = np.array(
+        [np.concatenate([np.ravel(point[name]) for name in step.model.shared]) for point in points],
+        float,
+    )
     gradients = []
     for point in points:
         logits = x @ np.asarray(point["weights"], float) + float(point.get("intercept", 0.0))
@@ -414,7 +538,9 @@ def test_moments_hold_the_noise_of_the_release():
 
 @pytest.mark.thorough
 def test_points_are_dithered_between_the_starts_of_moments_and_average():
-    """By the given sizes, up and down, and by nothing before and after; moments are of the points where gradients are."""
+    """By the given sizes, up and down, and by nothing before and after; moments are of the points
+    where gradients are.
+    """
     dpvi = runner()
     dpvi.init(key_from_seed(99), *RECORDS)
     step, key = dpvi.private_step, key_from_seed(5)
@@ -423,8 +549,13 @@ def test_points_are_dithered_between_the_starts_of_moments_and_average():
     state = step.init(key, hyper)
     for number in range(5):
         draws = step.draw(key, state.step, hyper)
-        u = step.model.release_point(step.optimizer.get_params(state.optim_state), draws.base_noise)[0]
-        flat, moved = (jax.flatten_util.ravel_pytree(each)[0] for each in (u, step.dithered(u, state, draws, hyper)))
+        u = step.model.release_point(
+            step.optimizer.get_params(state.optim_state), draws.base_noise
+        )[0]
+        flat, moved = (
+            jax.flatten_util.ravel_pytree(each)[0]
+            for each in (u, step.dithered(u, state, draws, hyper))
+        )
         expected = np.where(number in (1, 2), size, 0.0)
         np.testing.assert_allclose(np.abs(moved - flat), expected, atol=1e-6)
         state = step.step(state, RECORDS, draws, hyper)
@@ -445,20 +576,26 @@ def test_moments_are_of_single_precision_whatever_is_released(kind):
     """A loop of steps needs one type; with x64 the ones would be of another."""
     with jax.enable_x64(True):
         release = {"a": jnp.ones(2, kind), "b": jnp.ones((), kind)}
-        found = running_moments.with_release(running_moments.empty(3), release, release, None, jnp.bool_(True))
+        found = running_moments.with_release(
+            running_moments.empty(3), release, release, None, jnp.bool_(True)
+        )
         assert {leaf.dtype for leaf in jax.tree.leaves(found)} == {jnp.dtype("float32")}
 
 
-# ---- found by an attack ------------------------------------------------------------------------------------------------
+# ---- found by an attack --------------------------------------------------------------------------
 
 
 def split_of(model, guide=None):
     from numpyro.infer.autoguide import AutoNormal
 
     return split(
-        model, AutoNormal(model) if guide is None else guide, jax.random.key(0), (jax.ShapeDtypeStruct((2,), jnp.float32),),
-        num_records=50, static={},
-    )  # fmt: skip
+        model,
+        AutoNormal(model) if guide is None else guide,
+        jax.random.key(0),
+        (jax.ShapeDtypeStruct((2,), jnp.float32),),
+        num_records=50,
+        static={},
+    )
 
 
 def test_a_factor_outside_the_plate_counts():
@@ -470,7 +607,9 @@ def test_a_factor_outside_the_plate_counts():
 
     prior = prior_of(split_of(model))
     assert not isinstance(prior, Prior)
-    low, high = (float(prior.log_density(jnp.array([place]), jnp.zeros(1))) for place in (0.5, -0.5))
+    low, high = (
+        float(prior.log_density(jnp.array([place]), jnp.zeros(1))) for place in (0.5, -0.5)
+    )
     assert high - low > 1000
 
 
@@ -489,7 +628,9 @@ def test_a_prior_over_many_powers_of_ten_is_refused(wide):
 @pytest.mark.thorough
 def test_a_prior_with_two_modes_is_refused():
     def model(x, num_records=None):
-        modes = dist.MixtureSameFamily(dist.Categorical(jnp.ones(2) / 2), dist.Normal(jnp.array([-1.0, 1.0]), 0.1))
+        modes = dist.MixtureSameFamily(
+            dist.Categorical(jnp.ones(2) / 2), dist.Normal(jnp.array([-1.0, 1.0]), 0.1)
+        )
         mean = numpyro.sample("mean", modes)
         with numpyro.plate("records", num_records, subsample_size=x.shape[0]):
             numpyro.sample("x", dist.Normal(mean, 1.0).expand([2]).to_event(1), obs=x)

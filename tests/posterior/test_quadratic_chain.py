@@ -25,7 +25,9 @@ class OfPrior:
         self.prior, self.shared = prior, shared
 
     def model_trace(self, values, key, changed=lambda prior: prior):
-        return handlers.trace(handlers.substitute(handlers.seed(changed(self.prior), key), data=values)).get_trace()
+        return handlers.trace(
+            handlers.substitute(handlers.seed(changed(self.prior), key), data=values)
+        ).get_trace()
 
 
 def one_site(prior):
@@ -44,13 +46,15 @@ def drawn(prior, precision, linear, seed=0, count=COUNT):
 
 
 def distance(draws, points, log_density):
-    """Kolmogorov's distance between draws and an unnormalised density on points of a grid of any steps."""
+    """Kolmogorov's distance between draws and an unnormalised density on points of a grid of any
+    steps.
+    """
     density = np.exp(log_density - log_density.max())
     mass = np.concatenate([[0.0], np.cumsum((density[1:] + density[:-1]) / 2 * np.diff(points))])
     return stats.kstest(draws, lambda where: np.interp(where, points, mass / mass[-1])).statistic
 
 
-# ---- against closed forms ---------------------------------------------------------------------------------------------
+# ---- against closed forms ------------------------------------------------------------------------
 
 
 def groups_with_known_scale():
@@ -61,8 +65,13 @@ def groups_with_known_scale():
 
 @pytest.mark.thorough
 def test_of_normal_priors_it_is_the_normal_posterior():
-    """Effects and their common mean, of which the quadratic knows the effects alone, with correlations."""
-    random, prior = np.random.default_rng(1), JointPrior(OfPrior(groups_with_known_scale, "effects"))
+    """Effects and their common mean, of which the quadratic knows the effects alone, with
+    correlations.
+    """
+    random, prior = (
+        np.random.default_rng(1),
+        JointPrior(OfPrior(groups_with_known_scale, "effects")),
+    )
     root = random.normal(size=(3, 3))
     of_prior = np.array([[4.0, 0, 0, -4], [0, 4, 0, -4], [0, 0, 4, -4], [-4, -4, -4, 12.25]])
     for weight in (0.0, 0.3, 30.0, 1e4):
@@ -75,7 +84,7 @@ def test_of_normal_priors_it_is_the_normal_posterior():
         np.testing.assert_allclose(np.cov(whitened.T), np.eye(4), atol=6.5 / np.sqrt(COUNT))
 
 
-# ---- against numerical integration ------------------------------------------------------------------------------------
+# ---- against numerical integration ---------------------------------------------------------------
 
 REAL = np.sinh(np.linspace(-12, 12, 20_001))
 POSITIVE = np.exp(np.linspace(-16, 12, 20_001))
@@ -100,7 +109,9 @@ def test_of_one_quantity_it_is_the_posterior_by_integration(prior, points):
     joint, center = one_site(prior), 1.7
     for weight in (0.0, 0.1, 2.0, 300.0):
         found = drawn(joint, [[weight]], [weight * center])
-        log_density = np.asarray(prior.log_prob(points), float) - weight * (points - center) ** 2 / 2
+        log_density = (
+            np.asarray(prior.log_prob(points), float) - weight * (points - center) ** 2 / 2
+        )
         assert distance(found[:, 0], points, log_density) < FURTHEST
 
 
@@ -116,7 +127,9 @@ def groups(size):
 
 @pytest.mark.thorough
 def test_group_effects_and_their_scale_are_those_of_integration():
-    """From effects that are open to effects that are known to a thousandth: the funnel and its opposite."""
+    """From effects that are open to effects that are known to a thousandth: the funnel and its
+    opposite.
+    """
     effects, prior = np.array([1.1, -0.4, 1.9, 1.3, 0.6, 2.2, 1.0, 0.3]), groups(8)
     logs, commons = np.linspace(-9, 3, 1201), np.linspace(-9, 9, 721)
     scale, common = np.exp(logs)[:, None], commons[None]
@@ -125,7 +138,10 @@ def test_group_effects_and_their_scale_are_those_of_integration():
         log_density = -(common**2) / 8 - scale**2 / 2 + logs[:, None]
         if weight:
             variance = scale[..., None] ** 2 + 1 / weight
-            log_density = log_density - (np.log(variance) + (effects - common[..., None]) ** 2 / variance).sum(-1) / 2
+            log_density = (
+                log_density
+                - (np.log(variance) + (effects - common[..., None]) ** 2 / variance).sum(-1) / 2
+            )
         density = np.exp(log_density - log_density.max())
         assert distance(found[:, 8], commons, np.log(density.sum(0) + 1e-300)) < FURTHEST
         assert distance(np.log(found[:, 9]), logs, np.log(density.sum(1) + 1e-300)) < FURTHEST
@@ -145,7 +161,10 @@ def test_bounds_and_tails_of_a_prior_of_a_scale_that_is_released():
     found = drawn(JointPrior(OfPrior(prior, "effect", "scale")), known, linear)
     points = np.exp(np.linspace(-9, 3, 3001))
     effects = np.linspace(-8, 8, 1601)
-    joint = np.asarray(dist.StudentT(3.0, 0, points[:, None]).log_prob(effects), float) - points[:, None] ** 2 / 2
+    joint = (
+        np.asarray(dist.StudentT(3.0, 0, points[:, None]).log_prob(effects), float)
+        - points[:, None] ** 2 / 2
+    )
     joint = joint - 2 * effects**2 + 3 * effects + (5 * points - 12.5 * points**2)[:, None]
     density = np.exp(joint - joint.max())
     assert distance(found[:, 1], points, np.log(density.sum(1) + 1e-300)) < FURTHEST
@@ -160,14 +179,16 @@ def test_a_wrong_quadratic_would_be_seen():
     assert distance(found[:, 0], REAL, density - REAL**2 + 0.5 * REAL) > FURTHEST
 
 
-# ---- extremes ---------------------------------------------------------------------------------------------------------
+# ---- extremes ------------------------------------------------------------------------------------
 
 
 @pytest.mark.thorough
 def test_what_is_not_known_has_its_prior_where_the_quadratic_is_singular():
     direction = np.array([1.0, 1.0, 0.0]) / np.sqrt(2)
     found = drawn(
-        one_site(dist.Laplace(0, 1).expand([3]).to_event(1)), 1e4 * np.outer(direction, direction), 1e4 * direction
+        one_site(dist.Laplace(0, 1).expand([3]).to_event(1)),
+        1e4 * np.outer(direction, direction),
+        1e4 * direction,
     )
     np.testing.assert_allclose(found @ direction, 1, atol=0.06)
     assert distance(found[:, 2], REAL, -np.abs(REAL)) < FURTHEST
@@ -189,7 +210,9 @@ def test_many_quantities():
 
 
 @pytest.mark.thorough
-@pytest.mark.parametrize("prior", some_of([dist.Cauchy(0.0, 1.0), dist.StudentT(3.0, 0, 1), dist.Laplace(0.0, 1.0)], 3))
+@pytest.mark.parametrize(
+    "prior", some_of([dist.Cauchy(0.0, 1.0), dist.StudentT(3.0, 0, 1), dist.Laplace(0.0, 1.0)], 3)
+)
 def test_a_quadratic_far_outside_of_the_prior(prior):
     joint = one_site(prior)
     for weight in (1e-8, 1.0):
@@ -206,15 +229,20 @@ def test_quadratics_of_their_own():
     """Each draw has the curvature that it was given, also where they differ by orders."""
     weights = np.exp(np.random.default_rng(3).uniform(-3, 8, 3000))
     prior = one_site(dist.Laplace(0.0, 1.0))
-    found = _quadratic_chain.draws(prior, weights[:, None, None], 5 * weights[:, None], np.random.default_rng(4))[:, 0]
-    scores = (found - (5 - 1 / weights)) * np.sqrt(weights)  # the prior falls by 1 for each unit there
+    found = _quadratic_chain.draws(
+        prior, weights[:, None, None], 5 * weights[:, None], np.random.default_rng(4)
+    )[:, 0]
+    # the prior falls by 1 for each unit there
+    scores = (found - (5 - 1 / weights)) * np.sqrt(weights)
     assert stats.kstest(scores[weights > 1], "norm").statistic < 0.05
 
 
 @pytest.mark.thorough
 def test_draws_repeat_with_their_generator():
     prior = groups(3)
-    one, same, other = (drawn(prior, np.eye(3), np.ones(3), seed=seed, count=40) for seed in (5, 5, 6))
+    one, same, other = (
+        drawn(prior, np.eye(3), np.ones(3), seed=seed, count=40) for seed in (5, 5, 6)
+    )
     np.testing.assert_array_equal(one, same)
     assert not np.any(one == other)
 
@@ -224,7 +252,7 @@ def test_numbers_that_say_nothing_are_refused():
         drawn(one_site(dist.Laplace(0, 1)), [[1.0]], [np.nan], count=10)
 
 
-# ---- which priors -----------------------------------------------------------------------------------------------------
+# ---- which priors --------------------------------------------------------------------------------
 
 
 def dependent_bounds():
@@ -235,15 +263,24 @@ def dependent_bounds():
     ("prior", "shared", "reason"),
     [
         (lambda: numpyro.sample("a", dist.Poisson(3.0)), "a", "a is discrete"),
-        (lambda: numpyro.sample("a", dist.Dirichlet(jnp.ones(3))), "a", "the entries of a are not free of each other"),
+        (
+            lambda: numpyro.sample("a", dist.Dirichlet(jnp.ones(3))),
+            "a",
+            "the entries of a are not free of each other",
+        ),
         (dependent_bounds, "b", "the bounds of a depend on other quantities"),
         (
-            lambda: numpyro.sample("a", dist.ImproperUniform(dist.constraints.real, (), ())), "a",
+            lambda: numpyro.sample("a", dist.ImproperUniform(dist.constraints.real, (), ())),
+            "a",
             "the prior cannot be drawn from",
         ),
-        (lambda: numpyro.sample("a", dist.Delta(1.0)), "a", "the prior's draws are not finite, or do not vary"),
+        (
+            lambda: numpyro.sample("a", dist.Delta(1.0)),
+            "a",
+            "the prior's draws are not finite, or do not vary",
+        ),
     ],
-)  # fmt: skip
+)
 def test_priors_that_it_cannot_use(prior, shared, reason):
     with pytest.raises(NoNoiseAwarePosterior, match=reason):
         drawn(JointPrior(OfPrior(prior, shared)), [[1.0]], [0.0])

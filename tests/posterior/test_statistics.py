@@ -33,17 +33,21 @@ def table(size, features, seed=0, slopes=None, scale=0.2, spread=1.0):
     random = np.random.default_rng(seed)
     theta = random.normal(size=features + 1) * 0.2 if slopes is None else np.asarray(slopes)
     x = random.uniform(-spread, spread, (size, features)).astype(np.float32)
-    y = np.clip(x @ theta[:-1] + theta[-1] + scale * random.normal(size=size), -1, 1).astype(np.float32)
+    y = np.clip(x @ theta[:-1] + theta[-1] + scale * random.normal(size=size), -1, 1).astype(
+        np.float32
+    )
     return x, y, theta
 
 
 def released(x, y, clip, noise=0.0, seed=0):
     """The noised sums. :param noise: their standard deviation."""
     exact = np.asarray(statistic(jnp.asarray(x), jnp.asarray(y), clip), float).sum(0)
-    return sums_in(exact + noise * np.random.default_rng(seed).normal(size=exact.shape), clip, noise)
+    return sums_in(
+        exact + noise * np.random.default_rng(seed).normal(size=exact.shape), clip, noise
+    )
 
 
-# ---- what a record adds ---------------------------------------------------------------------------------------------------
+# ---- what a record adds --------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("clip", [statistics.SMALLEST_NORM, 2.5, CLIP, 40.0])
@@ -51,9 +55,12 @@ def test_no_corner_of_the_bounds_adds_more_than_the_norm(clip):
     for y in ENDS:
         added = np.asarray(statistic(CORNERS, np.full(len(CORNERS), y, np.float32), clip), float)
         assert np.linalg.norm(added, axis=1).max() <= clip * (1 + 1e-6)
-    # and the bound is met, where a record just keeps its weight: a larger one would be noise for nothing
+    # and the bound is met, where a record just keeps its weight: a larger one would be noise for
+    # nothing
     at_most = np.full((1, 40), math.sqrt((Scales.of(clip).squares - 1) / 40), np.float32)
-    assert np.linalg.norm(np.asarray(statistic(at_most, np.ones(1), clip), float)) == pytest.approx(clip, rel=1e-5)
+    assert np.linalg.norm(np.asarray(statistic(at_most, np.ones(1), clip), float)) == pytest.approx(
+        clip, rel=1e-5
+    )
 
 
 @pytest.mark.parametrize("value", [3.0, -1e30, np.inf, -np.inf, np.nan])
@@ -79,11 +86,16 @@ def test_a_record_beyond_its_bounds_moves_the_clipped_sum_no_further(value, plac
 def test_the_gradient_of_a_record_is_minus_its_statistic_wherever_it_is_taken():
     x, y, _ = table(4, 2)
     shapes = (jax.ShapeDtypeStruct((2,), jnp.float32), jax.ShapeDtypeStruct((), jnp.float32))
-    by_record = split(statistics.model_of(2, CLIP), statistics.guide, jax.random.key(0), shapes, num_records=4)
+    by_record = split(
+        statistics.model_of(2, CLIP), statistics.guide, jax.random.key(0), shapes, num_records=4
+    )
     expected = np.asarray(statistic(x, y, CLIP))
     for point in (0.0, 1.0):
         u = {"sums": jnp.full(expected.shape[1], point)}
-        found = [jax.grad(by_record.record_loss)(u, record, jax.random.key(0))["sums"] for record in zip(x, y, strict=True)]
+        found = [
+            jax.grad(by_record.record_loss)(u, record, jax.random.key(0))["sums"]
+            for record in zip(x, y, strict=True)
+        ]
         np.testing.assert_allclose(-np.stack(found), expected, rtol=1e-5, atol=1e-6)
 
 
@@ -96,7 +108,9 @@ def test_sums_are_those_of_weighted_least_squares(clip):
     assert (clip < 10) == np.any(weight < 1)
     np.testing.assert_allclose(found.products, (z * weight[:, None]).T @ z, rtol=1e-5, atol=1e-4)
     np.testing.assert_allclose(found.with_target, (z * weight[:, None]).T @ y, rtol=1e-5, atol=1e-4)
-    np.testing.assert_allclose([found.of_target, found.squared_weights], [weight @ y**2, weight @ weight], rtol=1e-5)
+    np.testing.assert_allclose(
+        [found.of_target, found.squared_weights], [weight @ y**2, weight @ weight], rtol=1e-5
+    )
 
 
 @pytest.mark.parametrize("squares", [1.0, 3.0, 17.0])
@@ -105,14 +119,16 @@ def test_the_norm_and_the_scales_are_each_others_inverse(squares):
 
 
 def test_the_factor_of_the_target_is_the_best():
-    """Of all with one R + b^2 for the bound, it makes the variance that it is chosen for smallest."""
+    """Of all with one R + b^2 for the bound, it makes the variance that it is chosen
+    for smallest.
+    """
     squares, target = Scales.of(7.0)
     factors = np.linspace(0.2, 6, 4000)
     variance = (squares + factors**2) ** 2 * (1 / factors**2 + 0.5)
     assert factors[np.argmin(variance)] == pytest.approx(target, rel=0.01)
 
 
-# ---- the noise ------------------------------------------------------------------------------------------------------------
+# ---- the noise -----------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(("epsilon", "delta"), [(0.1, 1e-5), (1.0, 1e-4), (8.0, 1e-6)])
@@ -121,7 +137,9 @@ def test_the_noise_of_one_release_is_that_of_the_analytic_gaussian_mechanism(eps
     sigma = noise_multiplier(epsilon=epsilon, delta=delta, sampling_rate=1.0, steps=1)
 
     def exact(sigma):
-        return norm.cdf(0.5 / sigma - epsilon * sigma) - math.exp(epsilon) * norm.cdf(-0.5 / sigma - epsilon * sigma)
+        return norm.cdf(0.5 / sigma - epsilon * sigma) - math.exp(epsilon) * norm.cdf(
+            -0.5 / sigma - epsilon * sigma
+        )
 
     assert exact(sigma) <= delta < exact(sigma * (1 - 2e-3))
 
@@ -131,21 +149,35 @@ def test_the_noise_of_one_release_is_that_of_the_analytic_gaussian_mechanism(eps
 def test_an_attack_on_the_release_finds_no_more_than_was_promised(bug):
     """The canary is at the corner of its bounds, in the real step."""
     x, y, _ = table(9, 2)
-    mechanism = GaussianMechanism(CLIP, noise_multiplier(epsilon=1.0, delta=1e-2, sampling_rate=1.0, steps=1))
+    mechanism = GaussianMechanism(
+        CLIP, noise_multiplier(epsilon=1.0, delta=1e-2, sampling_rate=1.0, steps=1)
+    )
     result = audit_release(
-        statistics.model_of(2, CLIP / 4 if bug else CLIP), statistics.guide, (x, y),
-        (np.ones((1, 2), np.float32), np.ones(1, np.float32)), relation="add_or_remove_one",
-        sampler=PoissonSampler(10, 1.0, 10), mechanism=mechanism, epsilon=1.0, delta=1e-2, iterations=1, trials=2000,
-        confidence=0.999, seed=0, parts=("attack",),
-    )  # fmt: skip
+        statistics.model_of(2, CLIP / 4 if bug else CLIP),
+        statistics.guide,
+        (x, y),
+        (np.ones((1, 2), np.float32), np.ones(1, np.float32)),
+        relation="add_or_remove_one",
+        sampler=PoissonSampler(10, 1.0, 10),
+        mechanism=mechanism,
+        epsilon=1.0,
+        delta=1e-2,
+        iterations=1,
+        trials=2000,
+        confidence=0.999,
+        seed=0,
+        parts=("attack",),
+    )
     assert result.lower_bound <= 1.0
 
 
-# ---- the posterior --------------------------------------------------------------------------------------------------------
+# ---- the posterior -------------------------------------------------------------------------------
 
 
 def known(size, deviation=0.5, scale=0.3):
-    return LinearGaussian(Prior(np.zeros(size), np.full(size, deviation**-2.0)), dist.HalfNormal(scale))
+    return LinearGaussian(
+        Prior(np.zeros(size), np.full(size, deviation**-2.0)), dist.HalfNormal(scale)
+    )
 
 
 def drawn(sums, prior, count=4000, seed=0):
@@ -163,14 +195,21 @@ def test_without_noise_the_posterior_is_that_of_the_normal_linear_model():
     logs, means, covariances = [], [], []
     for scale in scales:
         total = scale**2 * np.eye(300) + z @ np.diag(1 / prior.prior.precision) @ z.T
-        logs.append(-0.5 * (np.linalg.slogdet(total)[1] + y @ np.linalg.solve(total, y)) - 0.5 * (scale / 0.3) ** 2)
+        logs.append(
+            -0.5 * (np.linalg.slogdet(total)[1] + y @ np.linalg.solve(total, y))
+            - 0.5 * (scale / 0.3) ** 2
+        )
         covariances.append(np.linalg.inv(z.T @ z / scale**2 + np.diag(prior.prior.precision)))
         means.append(covariances[-1] @ z.T @ y / scale**2)
     share = np.exp(np.array(logs) - max(logs))
     share /= share.sum()
     mean = share @ np.array(means)
-    deviation = np.sqrt(np.einsum("s,sii->i", share, covariances) + share @ np.square(np.array(means) - mean))
-    np.testing.assert_allclose(found.coefficients.mean(0), mean, atol=5 * deviation.max() / math.sqrt(4000))
+    deviation = np.sqrt(
+        np.einsum("s,sii->i", share, covariances) + share @ np.square(np.array(means) - mean)
+    )
+    np.testing.assert_allclose(
+        found.coefficients.mean(0), mean, atol=5 * deviation.max() / math.sqrt(4000)
+    )
     np.testing.assert_allclose(found.coefficients.std(0), deviation, rtol=0.06)
     of_scale = share @ scales
     assert found.scale.mean() == pytest.approx(of_scale, rel=0.005)
@@ -179,7 +218,9 @@ def test_without_noise_the_posterior_is_that_of_the_normal_linear_model():
 
 @pytest.mark.thorough
 def test_without_noise_and_prior_it_is_least_squares():
-    """Against NumPy's least squares and its standard errors, with weights for records near their bounds too."""
+    """Against NumPy's least squares and its standard errors, with weights for records near their
+    bounds too.
+    """
     x, y, _ = table(2000, 5, scale=0.1)
     z = np.column_stack([x, np.ones(2000)]).astype(float)
     for squares in (6.0, 2.5):
@@ -196,10 +237,12 @@ def test_without_noise_and_prior_it_is_least_squares():
 
 
 def weighted_draws(sums, prior, count, seed):
-    """(draws of theta, of one feature without intercept, of s, weights): the same posterior by importance sampling.
+    """(draws of theta, of one feature without intercept, of s, weights): the same posterior by
+    importance sampling.
 
-    Possible sums of x^2, x and 1 are drawn from those that were released, theta and s from the prior, and the sums with the
-    target as records would make them. The weights are densities of what was released of these.
+    Possible sums of x^2, x and 1 are drawn from those that were released, theta and s from the
+    prior, and the sums with the target as records would make them. The weights are densities of
+    what was released of these.
     """
     random = np.random.default_rng(seed)
     noise, target = sums.noise, sums.target
@@ -250,7 +293,7 @@ def test_sums_that_nobody_can_have_give_draws_all_the_same():
     assert found.coefficients.shape == (200, 5)
 
 
-# ---- which models ---------------------------------------------------------------------------------------------------------
+# ---- which models --------------------------------------------------------------------------------
 
 
 def line(x, y, num_records=None, family=dist.Normal, slope=1.0, width=None, prior=None):
@@ -263,7 +306,9 @@ def line(x, y, num_records=None, family=dist.Normal, slope=1.0, width=None, prio
 
 def read(**options):
     shapes = (jax.ShapeDtypeStruct((2,), jnp.float32), jax.ShapeDtypeStruct((), jnp.float32))
-    by_record = split(line, statistics.guide, jax.random.key(0), shapes, num_records=10, static=options)
+    by_record = split(
+        line, statistics.guide, jax.random.key(0), shapes, num_records=10, static=options
+    )
     return statistics.linear_gaussian(by_record, "weights", "", "scale")
 
 
@@ -271,7 +316,9 @@ def test_priors_are_those_of_the_model():
     found = read(prior=lambda scale: dist.Normal(0.5, 2.0), width=dist.Gamma(2.0, 5.0))
     np.testing.assert_array_equal(found.prior, [[0.5, 0.5], [0.25, 0.25]])
     logs = np.log([0.1, 0.5])
-    np.testing.assert_allclose(found.log_prior(logs), dist.Gamma(2.0, 5.0).log_prob(np.exp(logs)) + logs, rtol=1e-5)
+    np.testing.assert_allclose(
+        found.log_prior(logs), dist.Gamma(2.0, 5.0).log_prob(np.exp(logs)) + logs, rtol=1e-5
+    )
 
 
 @pytest.mark.parametrize(
@@ -280,8 +327,14 @@ def test_priors_are_those_of_the_model():
         ({"family": dist.Laplace}, "its likelihood is not normal around features . weights"),
         ({"slope": 1.01}, "its likelihood is not normal around features . weights"),
         ({"prior": lambda scale: dist.Laplace(0.0, 1.0)}, "the prior of weights is not normal"),
-        ({"prior": lambda scale: dist.Normal(0.0, scale)}, "the prior of weights is not normal with fixed mean and scale"),
-        ({"width": dist.Uniform(0.1, 1.0)}, "the prior of scale must be a distribution on positive numbers"),
+        (
+            {"prior": lambda scale: dist.Normal(0.0, scale)},
+            "the prior of weights is not normal with fixed mean and scale",
+        ),
+        (
+            {"width": dist.Uniform(0.1, 1.0)},
+            "the prior of scale must be a distribution on positive numbers",
+        ),
     ],
 )
 def test_another_model_than_it_declares_is_refused(options, words):

@@ -7,7 +7,9 @@ from scipy.special import ndtr
 
 
 def expected_excess(mu, strike):
-    """E[(Y - strike)_+] of one likelihood ratio Y = exp(mu X - mu^2 / 2), X ~ N(0, 1): the formula of an option's price."""
+    """E[(Y - strike)_+] of one likelihood ratio Y = exp(mu X - mu^2 / 2), X ~ N(0, 1): the formula
+    of an option's price.
+    """
     strike = np.asarray(strike, float)
     safe = np.where(strike > 0, strike, 1.0)
     at = -np.log(safe) / mu
@@ -15,7 +17,8 @@ def expected_excess(mu, strike):
 
 
 def excess_of_the_mean(mu, steps, strike):
-    """E[(S - strike)_+] of the mean S of 1, 2 or 3 ratios, by integration over all but one of them; float[...].
+    """E[(S - strike)_+] of the mean S of 1, 2 or 3 ratios, by integration over all but one of them;
+    float[...].
 
     By the rule of rectangles, which converges fast for smooth integrands that vanish at the ends.
     """
@@ -32,7 +35,9 @@ def excess_of_the_mean(mu, steps, strike):
 
 
 def deltas_of_an_epoch(mu, steps, epsilon):
-    """{direction: delta at ``epsilon``}. (1 - e^epsilon S)_+ = e^epsilon ((S - e^-epsilon)_+ - S + e^-epsilon)."""
+    """{direction: delta at ``epsilon``}. (1 - e^epsilon S)_+ = e^epsilon ((S - e^-epsilon)_+ - S +
+    e^-epsilon).
+    """
     grow = math.exp(epsilon)
     return {
         "remove": excess_of_the_mean(mu, steps, grow),
@@ -41,7 +46,9 @@ def deltas_of_an_epoch(mu, steps, epsilon):
 
 
 def simulated_losses(generator, mu, steps, epochs, direction, trials, released=None):
-    """Privacy losses of ``trials`` runs; of each epoch the first ``released`` of its steps are seen."""
+    """Privacy losses of ``trials`` runs; of each epoch the first ``released`` of its steps are
+    seen.
+    """
     released = steps if released is None else released
     losses = np.zeros(trials)
     for _ in range(epochs):
@@ -56,8 +63,12 @@ def simulated_losses(generator, mu, steps, epochs, direction, trials, released=N
 
 
 def confident_delta(losses, epsilon, false_alarm):
-    """(low, high) that contain delta at ``epsilon`` but for ``false_alarm`` (Maurer and Pontil's Bernstein bound)."""
+    """(low, high) that contain delta at ``epsilon`` but for ``false_alarm`` (Maurer and Pontil's
+    Bernstein bound).
+    """
     values = -np.expm1(np.minimum(epsilon - losses, 0.0))
     logarithm = math.log(4 / false_alarm)
-    off = math.sqrt(2 * values.var(ddof=1) * logarithm / len(values)) + 7 * logarithm / (3 * (len(values) - 1))
+    off = math.sqrt(2 * values.var(ddof=1) * logarithm / len(values)) + 7 * logarithm / (
+        3 * (len(values) - 1)
+    )
     return values.mean() - off, values.mean() + off

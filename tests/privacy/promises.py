@@ -3,6 +3,10 @@
 from workbench.privacy.plan import PrivacySettings, make_plan
 
 
-def promise(epsilon=1.0, sampler="poisson", *, delta=1e-5, steps=500, rate=0.05, records=2000, relation=None):
-    plan = make_plan(PrivacySettings(epsilon, delta, steps, rate, sampler, 1.0, records, None, relation), records)
+def promise(
+    epsilon=1.0, sampler="poisson", *, delta=1e-5, steps=500, rate=0.05, records=2000, relation=None
+):
+    plan = make_plan(
+        PrivacySettings(epsilon, delta, steps, rate, sampler, 1.0, records, None, relation), records
+    )
     return plan.guarantee(steps_taken=steps, unit="tumour", dimension=50, caveats=())

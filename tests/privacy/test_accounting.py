@@ -17,8 +17,8 @@ from workbench.privacy.rdp import renyi_loss
 from workbench.privacy.sampled_gaussian import SampledGaussian
 from workbench.privacy.steps import SAMPLERS, SENSITIVITY, Steps, steps_per_epoch
 
-# Poisson, add_or_remove_one: (sigma, q, T, delta), epsilon by dp-accounting's PLD, by RDP, and the lower end of what
-# Microsoft's PRV accountant allows (eps_error .01) where it was run.
+# Poisson, add_or_remove_one: (sigma, q, T, delta), epsilon by dp-accounting's PLD, by RDP, and the
+# lower end of what Microsoft's PRV accountant allows (eps_error .01) where it was run.
 REFERENCES = [
     ((4.0, 0.01, 10_000, 1e-5), 0.947, 1.03549, 0.9368),
     ((1.1, 0.004266666666666667, 14_062, 1e-5), 2.38169, 2.59656, 2.3715),
@@ -44,16 +44,21 @@ def test_epsilon_agrees_with_other_accountants(settings, reference, rdp, prv_low
 
 
 def gaussian_delta(epsilon, sigma, steps):
-    """Exact delta of T Gaussian mechanisms without sampling: mu = sqrt(T) / sigma (Balle and Wang 2018, Theorem 8)."""
+    """Exact delta of T Gaussian mechanisms without sampling: mu = sqrt(T) / sigma (Balle and Wang
+    2018, Theorem 8).
+    """
     mu = math.sqrt(steps) / sigma
     return norm.cdf(mu / 2 - epsilon / mu) - math.exp(epsilon + norm.logcdf(-mu / 2 - epsilon / mu))
 
 
 @pytest.mark.parametrize(
-    ("sigma", "steps", "delta"), [(1.0, 1, 1e-5), (5.0, 30, 1e-3), (20.0, 1000, 1e-6), (60.0, 200, 1e-5)]
+    ("sigma", "steps", "delta"),
+    [(1.0, 1, 1e-5), (5.0, 30, 1e-3), (20.0, 1000, 1e-6), (60.0, 200, 1e-5)],
 )
 def test_without_sampling_the_bound_is_the_exact_gaussian_one(sigma, steps, delta):
-    exact = brentq(lambda epsilon: gaussian_delta(epsilon, sigma, steps) - delta, 1e-9, 100, xtol=1e-12)
+    exact = brentq(
+        lambda epsilon: gaussian_delta(epsilon, sigma, steps) - delta, 1e-9, 100, xtol=1e-12
+    )
     epsilon = accounting.epsilon(**plan(sigma, 1.0, steps), delta=delta)
     assert exact * (1 - 1e-9) <= epsilon <= exact * (1 + 1e-6)
 
@@ -64,20 +69,29 @@ def test_without_sampling_delta_is_the_exact_gaussian_one(epsilon):
     assert exact <= accounting.delta(**plan(5.0, 1.0, 10), epsilon=epsilon) <= exact * (1 + 1e-2)
 
 
-@pytest.mark.parametrize(("sigma", "q", "steps", "delta"), [(1.0, 0.01, 500, 1e-5), (2.0, 0.1, 200, 1e-3)])
+@pytest.mark.parametrize(
+    ("sigma", "q", "steps", "delta"), [(1.0, 0.01, 500, 1e-5), (2.0, 0.1, 200, 1e-3)]
+)
 def test_delta_is_the_inverse_of_epsilon(sigma, q, steps, delta):
     epsilon = accounting.epsilon(**plan(sigma, q, steps), delta=delta)
-    assert accounting.delta(**plan(sigma, q, steps), epsilon=epsilon) == pytest.approx(delta, rel=1e-2)
+    assert accounting.delta(**plan(sigma, q, steps), epsilon=epsilon) == pytest.approx(
+        delta, rel=1e-2
+    )
 
 
 def test_epsilon_grows_with_steps():
-    values = [accounting.epsilon(**plan(1.0, 0.05, steps), delta=1e-5) for steps in (0, 1, 2, 5, 10, 100, 1000)]
+    values = [
+        accounting.epsilon(**plan(1.0, 0.05, steps), delta=1e-5)
+        for steps in (0, 1, 2, 5, 10, 100, 1000)
+    ]
     assert values[0] == 0
     assert all(earlier < later for earlier, later in pairwise(values))
 
 
 def test_epsilon_falls_with_noise_and_grows_with_the_sampling_rate():
-    by_noise = [accounting.epsilon(**plan(sigma, 0.05, 100), delta=1e-5) for sigma in (0.5, 1.0, 2.0, 8.0)]
+    by_noise = [
+        accounting.epsilon(**plan(sigma, 0.05, 100), delta=1e-5) for sigma in (0.5, 1.0, 2.0, 8.0)
+    ]
     by_rate = [accounting.epsilon(**plan(1.0, q, 100), delta=1e-5) for q in (0.01, 0.05, 0.5, 1.0)]
     assert by_noise == sorted(by_noise, reverse=True)
     assert by_rate == sorted(by_rate)
@@ -130,9 +144,10 @@ def test_short_curves(steps, points):
     assert curve == ([(steps, expected)] if steps else [])
 
 
-# ---- samplers and relations ---------------------------------------------------------------------------------------
+# ---- samplers and relations ----------------------------------------------------------------------
 
-# (sigma, q, T, delta): epsilon by dp-accounting's own composition of the same profile, the directed lower bound, and RDP
+# (sigma, q, T, delta): epsilon by dp-accounting's own composition of the same profile, the directed
+# lower bound, and RDP
 WITHOUT_REPLACEMENT = [
     ((2.3647, 0.01, 1000, 1e-5), 1.6056, 1.3319, 2.974),
     ((1.5, 0.0021333333333333334, 9360, 1.6666666666666667e-05), 2.5018, 1.9832, 3.5106),
@@ -151,17 +166,22 @@ def test_without_replacement_agrees_with_references(settings, reference, never_b
 @pytest.mark.parametrize("q", [0.001, 0.1, 0.9])
 @pytest.mark.parametrize("steps", [1, 300])
 def test_without_replacement_is_never_under_the_directed_lower_bound(sigma, q, steps):
-    """Where all others pull the other way, the sums are (1 - q) N(0, 1) + q N(2 / sigma, 1) and N(0, 1)."""
+    """Where all others pull the other way, the sums are (1 - q) N(0, 1) + q N(2 / sigma, 1) and
+    N(0, 1).
+    """
     above = accounting.epsilon(sampler="without_replacement", **plan(sigma, q, steps), delta=1e-5)
     directed = ComposedLoss(((SampledGaussian(q, 2 / sigma, "remove"), steps),)).epsilon(1e-5)
     assert directed <= above * (1 + 1e-6)
 
 
 @pytest.mark.parametrize(
-    ("relation", "reference"), [("replace_one", 19.13077), ("replace_special", 8.00369), (None, 19.13077)]
+    ("relation", "reference"),
+    [("replace_one", 19.13077), ("replace_special", 8.00369), (None, 19.13077)],
 )
 def test_shuffled_epochs_are_gaussian_mechanisms(relation, reference):
-    epsilon = accounting.epsilon(sampler="shuffle", relation=relation, **plan(6.0, 0.01, 10_000), delta=1e-5)
+    epsilon = accounting.epsilon(
+        sampler="shuffle", relation=relation, **plan(6.0, 0.01, 10_000), delta=1e-5
+    )
     assert epsilon == pytest.approx(reference, abs=5e-6)
 
 
@@ -173,7 +193,9 @@ def test_a_begun_epoch_counts_as_a_whole_one():
 
 
 def uses_by_counting(phases):
-    """Sum of 1 / sigma^2 of the steps that can hold a record at worst: step by step, an epoch at a time."""
+    """Sum of 1 / sigma^2 of the steps that can hold a record at worst: step by step, an epoch at a
+    time.
+    """
     total, epoch, rate = 0.0, [], None
     for q, sigma, count in phases:
         for _ in range(count):
@@ -197,17 +219,29 @@ def uses_by_counting(phases):
 @pytest.mark.parametrize("relation", ["replace_one", "replace_special"])
 def test_shuffled_epochs_go_on_from_phase_to_phase(phases, relation):
     rates, sigmas, steps = (list(column) for column in zip(*phases, strict=True))
-    settings = {"sampler": "shuffle", "relation": relation, **plan(sigmas, rates, steps), "delta": 1e-5}
+    settings = {
+        "sampler": "shuffle",
+        "relation": relation,
+        **plan(sigmas, rates, steps),
+        "delta": 1e-5,
+    }
     mu = SENSITIVITY[relation] * math.sqrt(uses_by_counting(phases))
     assert accounting.epsilon(**settings) == pytest.approx(GaussianLoss(mu).epsilon(1e-5), rel=1e-9)
     for accountant in ("rdp", "rdp_classic"):
-        assert accounting.epsilon(**settings, accountant=accountant) >= accounting.epsilon(**settings)
+        assert accounting.epsilon(**settings, accountant=accountant) >= accounting.epsilon(
+            **settings
+        )
     steps_of_one = Steps.checked("shuffle", relation, rates, sigmas, steps)
     assert renyi_loss(steps_of_one, 8) == pytest.approx(8 * mu**2 / 2, rel=1e-8)
 
 
 def test_less_noise_from_mid_epoch_on_costs_what_it_is_worth():
-    settings = {"sampler": "shuffle", "relation": "replace_special", **plan([10.0, 1.0], 0.1, [5, 10]), "delta": 1e-5}
+    settings = {
+        "sampler": "shuffle",
+        "relation": "replace_special",
+        **plan([10.0, 1.0], 0.1, [5, 10]),
+        "delta": 1e-5,
+    }
     assert accounting.epsilon(**settings) == pytest.approx(6.57, abs=0.01)
 
 
@@ -220,11 +254,13 @@ def test_epochs_have_as_many_steps_as_whole_minibatches(size):
 
 def test_at_q_one_the_samplers_of_replace_one_agree():
     settings = plan(30.0, 1.0, 50)
-    values = {sampler: accounting.epsilon(sampler=sampler, **settings, delta=1e-5) for sampler in SAMPLERS}
+    values = {
+        sampler: accounting.epsilon(sampler=sampler, **settings, delta=1e-5) for sampler in SAMPLERS
+    }
     assert values["without_replacement"] == values["shuffle"] > values["poisson"]
 
 
-# ---- schedules ----------------------------------------------------------------------------------------------------
+# ---- schedules -----------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("sampler", ["poisson", "without_replacement", "shuffle"])
@@ -243,7 +279,9 @@ def test_schedules_agree_with_dp_accounting():
     parts = [(1.2, 0.02, 300), (2.0, 0.1, 100), (50.0, 1.0, 5)]
     composed = None
     for sigma, q, count in parts:
-        part = privacy_loss_distribution.from_gaussian_mechanism(sigma, sampling_prob=q).self_compose(count)
+        part = privacy_loss_distribution.from_gaussian_mechanism(
+            sigma, sampling_prob=q
+        ).self_compose(count)
         composed = part if composed is None else composed.compose(part)
     sigmas, rates, counts = (list(column) for column in zip(*parts, strict=True))
     assert accounting.epsilon(**plan(sigmas, rates, counts), delta=1e-6) == pytest.approx(
@@ -264,7 +302,7 @@ def test_unusable_schedules_are_named(argument, changes):
         accounting.epsilon(**{**plan(1.0, 0.1, 10), "delta": 1e-5, **changes})
 
 
-# ---- extremes -----------------------------------------------------------------------------------------------------
+# ---- extremes ------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("sampler", ["poisson", "without_replacement"])
@@ -275,7 +313,9 @@ def test_plans_that_hide_nothing_have_a_delta(sampler, sigma, steps):
     assert accounting.trade_off(**plan, false_positive_rates=[0.1]) == pytest.approx(1.0)
 
 
-@pytest.mark.parametrize(("q", "sigma", "delta"), [(1e-6, 300.0, 1e-12), (0.5, 1e5, 1e-12), (1e-3, 1e4, 1e-14)])
+@pytest.mark.parametrize(
+    ("q", "sigma", "delta"), [(1e-6, 300.0, 1e-12), (0.5, 1e5, 1e-12), (1e-3, 1e4, 1e-14)]
+)
 def test_tiny_epsilons_are_found_and_confirmed(q, sigma, delta):
     found = accounting.epsilon(**plan(sigma, q, 1000), delta=delta)
     assert 0 < found < 0.01
@@ -283,21 +323,29 @@ def test_tiny_epsilons_are_found_and_confirmed(q, sigma, delta):
 
 
 def test_next_to_no_noise_is_refused():
-    with pytest.raises(ArgumentError, match=r"^noise_multiplier=0.1: .*no epsilon up to 100000 holds"):
+    with pytest.raises(
+        ArgumentError, match=r"^noise_multiplier=0.1: .*no epsilon up to 100000 holds"
+    ):
         accounting.epsilon(**plan(0.1, 0.1, 10**6), delta=1e-5)
 
 
 @pytest.mark.parametrize("sigma", [0.3, pytest.param(3.0, marks=pytest.mark.thorough), 300.0])
-@pytest.mark.parametrize(("q", "steps"), [(1.0, 1), (1.0, 10**6), (0.01, 1), (0.01, 10**6), (1e-6, 1000)])
+@pytest.mark.parametrize(
+    ("q", "steps"), [(1.0, 1), (1.0, 10**6), (0.01, 1), (0.01, 10**6), (1e-6, 1000)]
+)
 @pytest.mark.parametrize("delta", [1e-12, 1e-3])
 def test_extreme_plans_have_an_answer(sigma, q, steps, delta):
-    """Within 10 s each: the whole suite's time limit is the test of that, ``tests/benchmarks`` measures it."""
+    """Within 10 s each: the whole suite's time limit is the test of that, ``tests/benchmarks``
+    measures it.
+    """
     assert 0 <= accounting.epsilon(**plan(sigma, q, steps), delta=delta) < math.inf
 
 
 @pytest.mark.parametrize("target", [1e-3, 1.0, 100.0])
 def test_tiny_and_huge_epsilons_are_resolved(target):
-    """At q = 1 the exact answer is known; composed from the loss distributions of single steps it must be found again."""
+    """At q = 1 the exact answer is known; composed from the loss distributions of single steps it
+    must be found again.
+    """
     mu = brentq(lambda mu: GaussianLoss(mu).epsilon(1e-12) - target, 1e-6, 50)
     steps = 10**4
     loss = ComposedLoss(((SampledGaussian(1.0, mu / math.sqrt(steps), "remove"), steps),))
@@ -314,7 +362,7 @@ def test_a_delta_beyond_reach_is_refused():
         accounting.epsilon(**plan(1.0, 0.1, 10), delta=1e-40)
 
 
-# ---- trade-off curves ---------------------------------------------------------------------------------------------
+# ---- trade-off curves ----------------------------------------------------------------------------
 
 
 def test_trade_off_without_sampling_is_that_of_gaussians():
@@ -342,7 +390,9 @@ def test_extra_delta_moves_the_trade_off_curve():
     alone = accounting.trade_off(**settings)[0]
     assert alone + 0.0099 < accounting.trade_off(**settings, extra_delta=0.01)[0]
     only_zero = accounting.trade_off(**settings, extra_delta=0.01, largest_epsilon=0.0)[0]
-    assert only_zero == pytest.approx(0.02 + accounting.delta(**plan(8.0, 0.1, 200), epsilon=0.0), rel=1e-3)
+    assert only_zero == pytest.approx(
+        0.02 + accounting.delta(**plan(8.0, 0.1, 200), epsilon=0.0), rel=1e-3
+    )
 
 
 @pytest.mark.parametrize("rate", [-0.1, 1.1, math.nan])
@@ -353,7 +403,13 @@ def test_unusable_false_positive_rates_are_named(rate):
 
 @pytest.mark.parametrize(
     ("value", "digits", "rounded"),
-    [(1.0001, 3, 1.001), (1.0, 3, 1.0), (0.0, 2, 0.0), (1.41474, 4, 1.4148), (math.inf, 3, math.inf)],
+    [
+        (1.0001, 3, 1.001),
+        (1.0, 3, 1.0),
+        (0.0, 2, 0.0),
+        (1.41474, 4, 1.4148),
+        (math.inf, 3, math.inf),
+    ],
 )
 def test_round_up(value, digits, rounded):
     assert accounting.round_up(value, digits) == pytest.approx(rounded, rel=1e-12)
@@ -394,7 +450,9 @@ def test_delta_refuses_a_negative_epsilon():
         accounting.delta(**plan(1.0, 0.1, 10), epsilon=-1)
 
 
-@pytest.mark.parametrize("rates", ["no", ["no"], None, [[0.1, "x"]], [float("nan")], 1.5, [-0.1], {"a": 1}])
+@pytest.mark.parametrize(
+    "rates", ["no", ["no"], None, [[0.1, "x"]], [float("nan")], 1.5, [-0.1], {"a": 1}]
+)
 def test_rates_that_are_no_shares_are_refused_by_name(rates):
     with pytest.raises(ArgumentError) as caught:
         accounting.trade_off(**plan(20.0, 1.0, 100), false_positive_rates=rates)
@@ -403,4 +461,7 @@ def test_rates_that_are_no_shares_are_refused_by_name(rates):
 
 def test_one_rate_may_be_given_without_a_list():
     (alone,) = accounting.trade_off(**plan(20.0, 1.0, 100), false_positive_rates=0.1)
-    assert alone == accounting.trade_off(**plan(20.0, 1.0, 100), false_positive_rates=np.array([0.1]))[0]
+    assert (
+        alone
+        == accounting.trade_off(**plan(20.0, 1.0, 100), false_positive_rates=np.array([0.1]))[0]
+    )

@@ -65,7 +65,9 @@ def test_a_shorter_reach_and_a_floor_only_raise_delta():
     whole = AllocatedGaussian(20, 1.5, "add", 20)
     for changed in (replace(whole, reach=5.0), replace(whole, floor=-1.0)):
         for epsilon in (0.0, 0.5, 1.0):
-            assert delta_on_a_grid(changed, 0.01, epsilon) >= delta_on_a_grid(whole, 0.01, epsilon) * (1 - 1e-12)
+            assert delta_on_a_grid(changed, 0.01, epsilon) >= delta_on_a_grid(
+                whole, 0.01, epsilon
+            ) * (1 - 1e-12)
     assert replace(whole, floor=-1.0).loss_limits()[0] == -1.0
     assert replace(whole, reach=5.0).loss_limits()[1] < whole.loss_limits()[1]
 

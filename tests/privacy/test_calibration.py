@@ -35,7 +35,9 @@ def forward(sigma, delta, q, steps):
 
 @pytest.mark.parametrize(("settings", "reference"), REFERENCES)
 def test_sigma_agrees_with_references(settings, reference):
-    """The references' buckets of 1e-4 overstate epsilon by up to .03 %; narrower ones confirm the smaller sigma."""
+    """The references' buckets of 1e-4 overstate epsilon by up to .03 %; narrower ones confirm the
+    smaller sigma.
+    """
     target, delta, q, steps = settings
     sigma = calibrated(*settings)
     assert sigma == pytest.approx(reference, rel=3e-4)
@@ -63,7 +65,11 @@ def test_sigma_is_never_below_a_fifth():
 
 
 def test_a_smaller_epsilon_needs_more_noise():
-    assert calibrated(0.5, 1e-3, 0.1, 100) > calibrated(1.0, 1e-3, 0.1, 100) > calibrated(2.0, 1e-3, 0.1, 100)
+    assert (
+        calibrated(0.5, 1e-3, 0.1, 100)
+        > calibrated(1.0, 1e-3, 0.1, 100)
+        > calibrated(2.0, 1e-3, 0.1, 100)
+    )
 
 
 def test_a_target_out_of_reach_is_refused_with_advice():
@@ -89,13 +95,17 @@ def test_unusable_arguments_are_named(argument, value):
         noise_multiplier(**settings)
 
 
-# ---- other samplers -----------------------------------------------------------------------------------------------
+# ---- other samplers ------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("sampler", ["without_replacement", "shuffle"])
-@pytest.mark.parametrize(("target", "rate", "steps"), [(1.0, 0.1, 100), (0.2, 0.01, 1000), (30.0, 0.5, 20)])
+@pytest.mark.parametrize(
+    ("target", "rate", "steps"), [(1.0, 0.1, 100), (0.2, 0.01, 1000), (30.0, 0.5, 20)]
+)
 def test_every_sampler_keeps_its_own_promise(sampler, target, rate, steps):
-    sigma = noise_multiplier(sampler=sampler, epsilon=target, delta=1e-5, sampling_rate=rate, steps=steps)
+    sigma = noise_multiplier(
+        sampler=sampler, epsilon=target, delta=1e-5, sampling_rate=rate, steps=steps
+    )
     plan = {"sampler": sampler, "sampling_rate": rate, "steps": steps, "delta": 1e-5}
     assert epsilon(noise_multiplier=sigma, **plan) <= target
     assert epsilon(noise_multiplier=0.999 * sigma, **plan) > target
@@ -103,7 +113,10 @@ def test_every_sampler_keeps_its_own_promise(sampler, target, rate, steps):
 
 def test_a_blanked_record_needs_half_the_noise_of_a_replaced_one():
     plan = {"sampler": "shuffle", "epsilon": 1.0, "delta": 1e-5, "sampling_rate": 0.1, "steps": 100}
-    blanked, replaced = (noise_multiplier(relation=relation, **plan) for relation in ("replace_special", "replace_one"))
+    blanked, replaced = (
+        noise_multiplier(relation=relation, **plan)
+        for relation in ("replace_special", "replace_one")
+    )
     assert blanked == pytest.approx(replaced / 2, rel=1e-4)
 
 
@@ -114,12 +127,16 @@ def test_extreme_targets_are_calibrated(target, steps):
     assert epsilon(noise_multiplier=sigma, sampling_rate=0.01, steps=steps, delta=1e-9) <= target
 
 
-# ---- the most steps, the largest sampling rate --------------------------------------------------------------------
+# ---- the most steps, the largest sampling rate ---------------------------------------------------
 
 
 @pytest.mark.parametrize(
     ("sampler", "sigma", "rate", "target"),
-    [("poisson", 1.5, 0.01, 1.0), ("without_replacement", 4.0, 0.05, 3.0), ("shuffle", 30.0, 0.1, 2.0)],
+    [
+        ("poisson", 1.5, 0.01, 1.0),
+        ("without_replacement", 4.0, 0.05, 3.0),
+        ("shuffle", 30.0, 0.1, 2.0),
+    ],
 )
 def test_one_step_more_would_break_the_promise(sampler, sigma, rate, target):
     plan = {"sampler": sampler, "noise_multiplier": sigma, "sampling_rate": rate, "delta": 1e-5}
@@ -139,7 +156,9 @@ def test_steps_without_end_stop_at_a_hundred_million():
 
 
 def test_a_single_step_that_costs_too_much_is_refused():
-    with pytest.raises(ArgumentError, match=r"^epsilon=0.01: .*one step alone costs, 0\.\d+ .*more noise"):
+    with pytest.raises(
+        ArgumentError, match=r"^epsilon=0.01: .*one step alone costs, 0\.\d+ .*more noise"
+    ):
         max_steps(epsilon=0.01, delta=1e-5, noise_multiplier=1.0, sampling_rate=0.01)
 
 
@@ -159,7 +178,7 @@ def test_a_sampling_rate_out_of_reach_is_refused():
         max_sampling_rate(epsilon=1e-12, delta=1e-12, noise_multiplier=0.5, steps=1000)
 
 
-# ---- what is kept on disk -----------------------------------------------------------------------------------------
+# ---- what is kept on disk ------------------------------------------------------------------------
 
 
 @pytest.fixture
@@ -209,8 +228,16 @@ def test_a_forged_number_on_disk_is_not_believed(searches, tmp_path, forged):
 
 
 def test_what_a_wrong_accountant_stored_is_found_out(searches, tmp_path):
-    plan = {"sampler": "without_replacement", "epsilon": 1.0, "delta": 1e-5, "sampling_rate": 0.1, "steps": 100_000}
-    _cache.write(["noise_multiplier", 1.0, 1e-5, "without_replacement", "replace_one", 0.1, 100_000], 102.25)
+    plan = {
+        "sampler": "without_replacement",
+        "epsilon": 1.0,
+        "delta": 1e-5,
+        "sampling_rate": 0.1,
+        "steps": 100_000,
+    }
+    _cache.write(
+        ["noise_multiplier", 1.0, 1e-5, "without_replacement", "replace_one", 0.1, 100_000], 102.25
+    )
     sigma = noise_multiplier(**plan)
     assert 225 < sigma < 245
     forget()
@@ -250,8 +277,20 @@ def test_the_cache_lies_where_the_system_keeps_such_files(monkeypatch, tmp_path)
     ],
 )
 def test_a_schedule_is_refused_and_not_read_as_its_first_phase(search, argument, value):
-    plan = {"epsilon": 1.0, "delta": 1e-5, "sampling_rate": 0.1, "noise_multiplier": 1.0, "steps": 100}
-    plan.pop({max_steps: "steps", max_sampling_rate: "sampling_rate", noise_multiplier: "noise_multiplier"}[search])
+    plan = {
+        "epsilon": 1.0,
+        "delta": 1e-5,
+        "sampling_rate": 0.1,
+        "noise_multiplier": 1.0,
+        "steps": 100,
+    }
+    plan.pop(
+        {
+            max_steps: "steps",
+            max_sampling_rate: "sampling_rate",
+            noise_multiplier: "noise_multiplier",
+        }[search]
+    )
     with pytest.raises(ArgumentError) as caught:
         search(**{**plan, argument: value})
     assert caught.value.argument == argument

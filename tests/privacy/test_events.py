@@ -1,4 +1,6 @@
-"""Exported events, accounted for anew by dp-accounting: nobody may read a smaller epsilon than is promised."""
+"""Exported events, accounted for anew by dp-accounting: nobody may read a smaller epsilon than is
+promised.
+"""
 
 import pytest
 from dp_accounting import NeighboringRelation
@@ -8,7 +10,9 @@ from dp_accounting.rdp import RdpAccountant
 from tests.privacy.promises import promise
 from workbench.privacy import events
 
-ADD, REPLACE, BLANK = (NeighboringRelation[name] for name in ("ADD_OR_REMOVE_ONE", "REPLACE_ONE", "REPLACE_SPECIAL"))
+ADD, REPLACE, BLANK = (
+    NeighboringRelation[name] for name in ("ADD_OR_REMOVE_ONE", "REPLACE_ONE", "REPLACE_SPECIAL")
+)
 
 
 def read(fit, accountant, relation):
@@ -19,7 +23,11 @@ def read(fit, accountant, relation):
 
 @pytest.mark.parametrize(
     ("sampler", "relation", "understood"),
-    [("poisson", None, ADD), ("shuffle", "replace_one", BLANK), ("shuffle", "replace_special", BLANK)],
+    [
+        ("poisson", None, ADD),
+        ("shuffle", "replace_one", BLANK),
+        ("shuffle", "replace_special", BLANK),
+    ],
 )
 def test_the_pld_accountant_reads_what_is_promised(sampler, relation, understood):
     fit = promise(2.0, sampler, steps=100, relation=relation)
@@ -36,7 +44,11 @@ def test_the_pld_accountant_reads_what_is_promised(sampler, relation, understood
     ],
 )
 def test_the_renyi_accountant_reads_no_less(sampler, relation, understood, most):
-    assert 2.0 <= read(promise(2.0, sampler, steps=100, relation=relation), RdpAccountant, understood) <= most
+    assert (
+        2.0
+        <= read(promise(2.0, sampler, steps=100, relation=relation), RdpAccountant, understood)
+        <= most
+    )
 
 
 def test_replacing_is_read_as_more_where_sensitivities_are_doubled_once_more():

@@ -39,7 +39,9 @@ def test_survives_json(guarantee):
 
 def test_a_promise_with_many_digits_is_read_as_it_was_written():
     settings = PrivacySettings(1 / 3, 1e-5, 2000, 0.1, "without_replacement", 1.0, 2000, None)
-    made = make_plan(settings, 2000).guarantee(steps_taken=2000, unit="record", dimension=50, caveats=())
+    made = make_plan(settings, 2000).guarantee(
+        steps_taken=2000, unit="record", dimension=50, caveats=()
+    )
     assert Guarantee.from_dict(json.loads(json.dumps(made.to_dict()))) == made
 
 
@@ -49,7 +51,9 @@ def test_headline_states_epsilon_delta_and_the_unit():
     assert "0.001 (delta)" in headline
     assert "adding or removing any one patient" in headline
     assert "(its place stays empty) changes any outcome's probability" in headline
-    assert headline.startswith("For each patient: there is a limit to how confidently anyone who sees this result can tell")
+    assert headline.startswith(
+        "For each patient: there is a limit to how confidently anyone who sees this result can tell"
+    )
 
 
 def test_a_deleted_row_is_covered_only_where_records_are_rounded_one_by_one():
@@ -62,16 +66,26 @@ def test_a_deleted_row_is_covered_only_where_records_are_rounded_one_by_one():
     assert "grows without limit" in DONE.statement()
 
 
-@pytest.mark.parametrize(("epsilon", "hardly"), [(0.1, True), (1.0, True), (1.1, False), (30.0, False)])
+@pytest.mark.parametrize(
+    ("epsilon", "hardly"), [(0.1, True), (1.0, True), (1.1, False), (30.0, False)]
+)
 def test_only_a_small_epsilon_hides_well(epsilon, hardly):
     headline = dataclasses.replace(DONE, epsilon=epsilon).headline()
-    told = "For each patient: somebody who sees this result can hardly tell whether that patient was in"
+    told = (
+        "For each patient: somebody who sees this result can hardly tell whether that patient "
+        "was in"
+    )
     assert headline.startswith(told) == hardly
-    assert ("there is a limit to how confidently anyone who sees this result can tell whether" in headline) == (not hardly)
+    assert (
+        "there is a limit to how confidently anyone who sees this result can tell whether"
+        in headline
+    ) == (not hardly)
 
 
 def test_bounds_in_the_statement_are_never_rounded_down():
-    exact = dataclasses.replace(STOPPED, epsilon=1.2345671, delta=1.2345671e-5, epsilon_taken=0.12345671)
+    exact = dataclasses.replace(
+        STOPPED, epsilon=1.2345671, delta=1.2345671e-5, epsilon_taken=0.12345671
+    )
     statement = exact.statement()
     for bound in ("(epsilon = 1.23457)", "1.23457e-05 (delta)", "it is epsilon = 0.123457 "):
         assert bound in statement
@@ -95,7 +109,15 @@ def test_headline_survives_an_enormous_epsilon():
 def test_statement_says_how_it_was_kept_and_on_what_conditions():
     statement = DONE.statement()
     assert statement.startswith(DONE.headline())
-    for part in ("2 000 planned steps", "Poisson", "rate 0.1", "norm 0.7", "noise of 2.5 times", "PLD", "add or remove one"):
+    for part in (
+        "2 000 planned steps",
+        "Poisson",
+        "rate 0.1",
+        "norm 0.7",
+        "noise of 2.5 times",
+        "PLD",
+        "add or remove one",
+    ):
         assert part in statement
     assert all(caveat in statement for caveat in DONE.caveats)
     assert "stopped" not in statement
@@ -134,15 +156,23 @@ def test_a_blanked_record_is_said_in_its_own_words():
 @pytest.mark.parametrize(
     ("sampler", "words"),
     [
-        ("without_replacement", "minibatches without replacement, each with a share of 0.1 of the records"),
+        (
+            "without_replacement",
+            "minibatches without replacement, each with a share of 0.1 of the records",
+        ),
         ("shuffle", "shuffled minibatches, each with a share of 0.1 of the records"),
     ],
 )
 def test_other_samplers_are_named_in_the_statement(sampler, words):
-    assert words in dataclasses.replace(DONE, sampler=sampler, relation="replace_one", noise_multiplier=9.0).statement()
+    assert (
+        words
+        in dataclasses.replace(
+            DONE, sampler=sampler, relation="replace_one", noise_multiplier=9.0
+        ).statement()
+    )
 
 
-# ---- what an attacker can do --------------------------------------------------------------------------------------
+# ---- what an attacker can do ---------------------------------------------------------------------
 
 
 def made(epsilon, delta, sampler="poisson", steps=50, sampling_rate=0.1):
@@ -187,14 +217,20 @@ def test_the_trade_off_curve_says_more_than_epsilon_and_delta(sampler, epsilon, 
 
 def test_where_only_epsilon_and_delta_help_they_count():
     """Noise that would not keep the promise by itself: the smaller of both bounds stands."""
-    bounds = dataclasses.replace(DONE, noise_multiplier=0.5, epsilon=1.0, delta=1e-3).attack_bounds()
-    assert bounds["true_positive_rate_at_1_percent"] == pytest.approx(math.e * 0.01 + 1e-3, abs=1.01e-4)
+    bounds = dataclasses.replace(
+        DONE, noise_multiplier=0.5, epsilon=1.0, delta=1e-3
+    ).attack_bounds()
+    assert bounds["true_positive_rate_at_1_percent"] == pytest.approx(
+        math.e * 0.01 + 1e-3, abs=1.01e-4
+    )
 
 
 def test_what_the_implementation_costs_is_added():
     guarantee = made(1.0, 1e-4)
     costly = dataclasses.replace(guarantee, overflow_delta=1e-3)
-    plain, added = (each.attack_bounds()["true_positive_rate_at_1_percent"] for each in (guarantee, costly))
+    plain, added = (
+        each.attack_bounds()["true_positive_rate_at_1_percent"] for each in (guarantee, costly)
+    )
     assert added == pytest.approx(plain + 1e-3, abs=2.1e-4)
 
 

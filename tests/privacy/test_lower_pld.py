@@ -14,9 +14,13 @@ def lower(steps, mu, epochs, direction):
 
 
 @pytest.mark.parametrize("direction", ["remove", "add"])
-@pytest.mark.parametrize(("sigma", "epochs"), [(300.0, 1), (50.0, 10_000), (1.0, 1), (2.0, 30), (0.3, 100)])
+@pytest.mark.parametrize(
+    ("sigma", "epochs"), [(300.0, 1), (50.0, 10_000), (1.0, 1), (2.0, 30), (0.3, 100)]
+)
 @pytest.mark.parametrize("delta", [1e-3, 1e-7, 1e-12])
-def test_one_step_an_epoch_is_bounded_below_the_gaussian_mechanism_and_tightly(sigma, epochs, delta, direction):
+def test_one_step_an_epoch_is_bounded_below_the_gaussian_mechanism_and_tightly(
+    sigma, epochs, delta, direction
+):
     exact = GaussianLoss(math.sqrt(epochs) / sigma).epsilon(delta)
     assert exact * (1 - 5e-3) <= lower(1, 1 / sigma, epochs, direction).epsilon(delta) <= exact
 

@@ -52,10 +52,14 @@ def test_the_variance_is_that_of_independent_ratios_from_both_sides(mu):
 
 
 def test_more_ratios_are_smaller_in_the_convex_order():
-    """The mean of n + 1 is the conditional mean of that of n, so upper laws of more never fall below lower ones of fewer."""
+    """The mean of n + 1 is the conditional mean of that of n, so upper laws of more never fall
+    below lower ones of fewer.
+    """
     for fewer, more in ((1, 2), (10, 11), (100, 128)):
         for strike in (0.8, 1.0, 1.3):
-            assert excess(mean_ratio(more, 0.8, False), strike) <= excess(mean_ratio(fewer, 0.8, True), strike)
+            assert excess(mean_ratio(more, 0.8, False), strike) <= excess(
+                mean_ratio(fewer, 0.8, True), strike
+            )
 
 
 def test_a_ratio_of_zero_has_a_loss_of_minus_infinity():
@@ -66,7 +70,9 @@ def test_a_ratio_of_zero_has_a_loss_of_minus_infinity():
 
 @pytest.mark.parametrize("steps", [2, 181])
 def test_rare_large_ratios_do_not_make_small_ones(steps):
-    """Otherwise the mean of many ratios near 1 would have outliers, 1 / n below them, that are as likely as the tail."""
+    """Otherwise the mean of many ratios near 1 would have outliers, 1 / n below them, that are as
+    likely as the tail.
+    """
     law = mean_ratio(steps, 1e-4, True)
     likely = law.masses > 1e-35
     assert abs(law.values[likely]).max() < 15e-4

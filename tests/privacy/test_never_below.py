@@ -1,4 +1,6 @@
-"""Epsilon is never too small: its own delta, and attacks that need no accountant, say the same of random plans."""
+"""Epsilon is never too small: its own delta, and attacks that need no accountant, say the same of
+random plans.
+"""
 
 import math
 from itertools import pairwise
@@ -25,14 +27,20 @@ def some_phase(random, sampler, most_steps=6.0):
 
 
 def check(plans, delta, coarse=False):
-    """What is returned has a delta of at most ``delta``, and no attack on one or on all of the plans achieves more."""
+    """What is returned has a delta of at most ``delta``, and no attack on one or on all of the
+    plans achieves more.
+    """
     epsilon = accounting.total_epsilon(tuple(plans), delta, coarse)
     shown = max(loss.delta(epsilon) for loss in accounting._losses(plans, coarse))
     assert min(shown, accounting._participation(plans)) <= delta
     sensitivity = SENSITIVITY[plans[0].relation]
-    phases = [(rate, sensitivity / sigma, steps) for plan in plans for rate, sigma, steps in plan.phases]
+    phases = [
+        (rate, sensitivity / sigma, steps) for plan in plans for rate, sigma, steps in plan.phases
+    ]
     for direction in DIRECTIONS[plans[0].relation]:
-        assert Attack(phases, direction, 10).delta(min(epsilon, 20.0)) <= (delta if epsilon < 20 else 1)
+        assert Attack(phases, direction, 10).delta(min(epsilon, 20.0)) <= (
+            delta if epsilon < 20 else 1
+        )
     return epsilon
 
 
@@ -44,7 +52,11 @@ def check_random(seed, fits=1):
     louder = phase._replace(noise_multiplier=phase.noise_multiplier * random.uniform(1, 2))
     phases = [phase, louder, phase._replace(steps=phase.steps // 3 + 1)]
     delta = 10 ** random.uniform(-9, math.log10(0.5))
-    check([Steps(sampler, relation, (phases[place % len(phases)],)) for place in range(fits)], delta, bool(seed % 3 == 0))
+    check(
+        [Steps(sampler, relation, (phases[place % len(phases)],)) for place in range(fits)],
+        delta,
+        bool(seed % 3 == 0),
+    )
 
 
 @pytest.mark.parametrize("seed", some_of(list(range(12)), 3))
@@ -95,10 +107,15 @@ def test_a_hundred_fits_cost_more_than_one():
 @pytest.mark.parametrize("rate", [1e-6, 0.0021, 1.0])
 def test_delta_has_an_answer_everywhere(sampler, rate, sigma, steps):
     plan = {"sampler": sampler, "sampling_rate": rate, "noise_multiplier": sigma, "steps": steps}
-    values = [accounting.delta(epsilon=epsilon, **plan) for epsilon in (0.0, 1e-6, 0.149, 30.0, 1e4)]
+    values = [
+        accounting.delta(epsilon=epsilon, **plan) for epsilon in (0.0, 1e-6, 0.149, 30.0, 1e4)
+    ]
     assert all(0 <= value <= 1 for value in values)
     assert all(later <= earlier * (1 + 1e-3) + 1e-25 for earlier, later in pairwise(values))
 
 
 def test_delta_beyond_all_losses_within_reach_is_next_to_nothing():
-    assert accounting.delta(sampling_rate=0.0021, noise_multiplier=10.9, steps=1, epsilon=0.149) < 1e-30
+    assert (
+        accounting.delta(sampling_rate=0.0021, noise_multiplier=10.9, steps=1, epsilon=0.149)
+        < 1e-30
+    )

@@ -15,9 +15,13 @@ def epsilon(accountant, sigma, q, steps, delta, **options):
 
 
 def test_orders_that_are_left_out_are_no_news(caplog, capfd):
-    """dp-accounting warns of each, which in a notebook looks like a fault; without them the bound is only larger."""
+    """dp-accounting warns of each, which in a notebook looks like a fault; without them the bound
+    is only larger.
+    """
     with caplog.at_level("WARNING"):
-        accounting.epsilon(sampling_rate=0.1, noise_multiplier=0.7, steps=10, delta=1e-5, accountant="rdp")
+        accounting.epsilon(
+            sampling_rate=0.1, noise_multiplier=0.7, steps=10, delta=1e-5, accountant="rdp"
+        )
     assert caplog.records == []
     assert capfd.readouterr().err == ""
 
@@ -40,21 +44,30 @@ def test_rdp_of_poisson_minibatches(settings, reference):
     [((2.3647, 0.01, 1000, 1e-5), 2.974), ((1.5, 128 / 60_000, 9360, 1 / 60_000), 3.5106)],
 )
 def test_rdp_without_replacement_has_twice_the_sensitivity(settings, reference):
-    assert epsilon("rdp", *settings, sampler="without_replacement") == pytest.approx(reference, rel=1e-4)
+    assert epsilon("rdp", *settings, sampler="without_replacement") == pytest.approx(
+        reference, rel=1e-4
+    )
 
 
 def test_the_conversion_of_2017_gives_the_numbers_of_its_time():
-    """Poisson .82273; shuffled epochs by the formula of zero-concentrated privacy, rho + 2 sqrt(rho log 1/delta)."""
+    """Poisson .82273; shuffled epochs by the formula of zero-concentrated privacy, rho + 2 sqrt(rho
+    log 1/delta).
+    """
     assert epsilon("rdp_classic", 6.0, 0.01, 10_000, 1e-5) == pytest.approx(0.82273, abs=1e-5)
-    shuffled = epsilon("rdp_classic", 6.0, 0.01, 10_000, 1e-5, sampler="shuffle", relation="replace_special")
+    shuffled = epsilon(
+        "rdp_classic", 6.0, 0.01, 10_000, 1e-5, sampler="shuffle", relation="replace_special"
+    )
     assert shuffled == pytest.approx(9.38643, abs=1e-5)
 
 
 @pytest.mark.parametrize("sampler", ["poisson", "without_replacement", "shuffle"])
-@pytest.mark.parametrize(("sigma", "q", "steps"), [(2.0, 0.05, 300), (30.0, 1.0, 100), (0.9, 0.002, 2000)])
+@pytest.mark.parametrize(
+    ("sigma", "q", "steps"), [(2.0, 0.05, 300), (30.0, 1.0, 100), (0.9, 0.002, 2000)]
+)
 def test_every_upper_bound_is_above_the_tight_one(sampler, sigma, q, steps):
     tight, today, classic = (
-        epsilon(accountant, sigma, q, steps, 1e-5, sampler=sampler) for accountant in ("pld", "rdp", "rdp_classic")
+        epsilon(accountant, sigma, q, steps, 1e-5, sampler=sampler)
+        for accountant in ("pld", "rdp", "rdp_classic")
     )
     assert tight <= today <= classic
 
@@ -68,10 +81,12 @@ def test_schedules_are_composed():
     assert split == pytest.approx(epsilon("rdp", 2.0, 0.05, 300, 1e-5), rel=1e-9)
 
 
-# ---- the Fourier accountant ---------------------------------------------------------------------------------------
+# ---- the Fourier accountant ----------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("relation", "reference"), some_of([("add_or_remove_one", 2.446734), ("replace_one", 4.907398)]))
+@pytest.mark.parametrize(
+    ("relation", "reference"), some_of([("add_or_remove_one", 2.446734), ("replace_one", 4.907398)])
+)
 def test_fourier_gives_its_published_values(relation, reference):
     value = epsilon("fourier", 2.0, 0.01, 10_000, 1e-6, relation=relation)
     assert value == pytest.approx(reference, abs=2e-6)
@@ -79,7 +94,9 @@ def test_fourier_gives_its_published_values(relation, reference):
 
 def test_fourier_is_not_believed_where_it_is_wrong():
     """By itself it says .22 here, where the truth is .468."""
-    with pytest.raises(ArgumentError, match=r"^accountant='fourier': not reliable here: .*miss 1 by"):
+    with pytest.raises(
+        ArgumentError, match=r"^accountant='fourier': not reliable here: .*miss 1 by"
+    ):
         epsilon("fourier", 0.8, 0.001, 1000, 1e-6)
 
 
@@ -106,10 +123,22 @@ def test_fourier_that_hangs_is_ended(monkeypatch):
 @pytest.mark.parametrize(
     ("answer", "reason"),
     [
-        ({"epsilon": 1.0, "epsilon_on_twice_the_points": 1.5, "mass_defect": 0.0}, "1.5 on twice the points"),
-        ({"epsilon": np.nan, "epsilon_on_twice_the_points": np.nan, "mass_defect": 0.0}, "nan on twice the points"),
-        ({"epsilon": 0.01, "epsilon_on_twice_the_points": 0.01, "mass_defect": 0.0}, "loss distributions give"),
-        ({"epsilon": 1.0, "epsilon_on_twice_the_points": 1.0, "mass_defect": 1e-3}, "miss 1 by 1.0e-03"),
+        (
+            {"epsilon": 1.0, "epsilon_on_twice_the_points": 1.5, "mass_defect": 0.0},
+            "1.5 on twice the points",
+        ),
+        (
+            {"epsilon": np.nan, "epsilon_on_twice_the_points": np.nan, "mass_defect": 0.0},
+            "nan on twice the points",
+        ),
+        (
+            {"epsilon": 0.01, "epsilon_on_twice_the_points": 0.01, "mass_defect": 0.0},
+            "loss distributions give",
+        ),
+        (
+            {"epsilon": 1.0, "epsilon_on_twice_the_points": 1.0, "mass_defect": 1e-3},
+            "miss 1 by 1.0e-03",
+        ),
     ],
 )
 def test_an_answer_that_contradicts_itself_is_not_believed(monkeypatch, answer, reason):
@@ -120,7 +149,9 @@ def test_an_answer_that_contradicts_itself_is_not_believed(monkeypatch, answer, 
 
 
 def test_an_error_of_its_own_is_told(monkeypatch):
-    done = subprocess.CompletedProcess([], 1, stdout="", stderr="Traceback\nEpsilon out of [-L,L] window")
+    done = subprocess.CompletedProcess(
+        [], 1, stdout="", stderr="Traceback\nEpsilon out of [-L,L] window"
+    )
     monkeypatch.setattr(other_accountants.subprocess, "run", lambda *_, **__: done)
     with pytest.raises(ArgumentError, match="not reliable here: Epsilon out of"):
         epsilon("fourier", 2.0, 0.01, 100, 1e-6)

@@ -14,7 +14,14 @@ from workbench.privacy.plan import PrivacySettings, make_plan
 from workbench.privacy.steps import SAMPLERS
 
 SETTINGS = PrivacySettings(
-    epsilon=1.0, delta=1e-3, iterations=800, sampling_rate=0.1, sampler="poisson", clip=2.0, num_records=455, seed=None
+    epsilon=1.0,
+    delta=1e-3,
+    iterations=800,
+    sampling_rate=0.1,
+    sampler="poisson",
+    clip=2.0,
+    num_records=455,
+    seed=None,
 )
 CASES = [(sampler, relation) for sampler, relations in SAMPLERS.items() for relation in relations]
 
@@ -67,20 +74,33 @@ def test_what_is_told_is_the_same_whatever_the_private_number_of_records(seen):
 
 @pytest.mark.parametrize(
     ("sampler", "num_train", "size"),
-    [("poisson", 441, 45.5), ("without_replacement", 455, 46), ("shuffle", 455, 46), ("shuffle", 500, 50)],
+    [
+        ("poisson", 441, 45.5),
+        ("without_replacement", 455, 46),
+        ("shuffle", 455, 46),
+        ("shuffle", 500, 50),
+    ],
 )
 def test_the_minibatch_is_that_of_the_declared_records_or_the_samplers(sampler, num_train, size):
-    assert outlook(plan_of(num_train, sampler=sampler), 31).minibatch_size == pytest.approx(size, rel=1e-12)
+    assert outlook(plan_of(num_train, sampler=sampler), 31).minibatch_size == pytest.approx(
+        size, rel=1e-12
+    )
 
 
 def test_the_signal_is_at_most_the_minibatchs_against_noise_in_all_coordinates(seen):
-    """Gradients of norm C that all point the same way, and Gaussian noise, drawn: their ratio is the limit."""
+    """Gradients of norm C that all point the same way, and Gaussian noise, drawn: their ratio is
+    the limit.
+    """
     clip, random = SETTINGS.clip, np.random.default_rng(5)
     noise = random.normal(scale=seen.noise_multiplier * clip, size=(4000, 31))
     signal = 45.5 * clip
-    assert seen.signal_to_noise == pytest.approx(signal / math.sqrt(np.mean(np.sum(noise**2, axis=1))), rel=0.02)
+    assert seen.signal_to_noise == pytest.approx(
+        signal / math.sqrt(np.mean(np.sum(noise**2, axis=1))), rel=0.02
+    )
     means = noise.reshape(5, 800, 31).mean(axis=1)
-    assert seen.mean_signal_to_noise == pytest.approx(signal / math.sqrt(np.mean(np.sum(means**2, axis=1))), rel=0.3)
+    assert seen.mean_signal_to_noise == pytest.approx(
+        signal / math.sqrt(np.mean(np.sum(means**2, axis=1))), rel=0.3
+    )
     assert seen.mean_signal_to_noise == pytest.approx(math.sqrt(800) * seen.signal_to_noise)
 
 
@@ -94,37 +114,54 @@ def test_more_coordinates_mean_more_noise_and_the_same_privacy(seen):
 @pytest.mark.parametrize("seed", range(5))
 @pytest.mark.parametrize("shared", [0.3, 0.6])
 def test_the_noise_leaves_room_for_no_more_quantities_than_told(seed, shared):
-    """Of logistic models of made-up records: how many directions of the parameters the mean of the steps determines."""
-    random, (records, features, clip, sigma, rate, steps) = np.random.default_rng(seed), (300, 20, 0.4, 17.0, 0.1, 400)
-    x = (1 - shared) * random.uniform(-1, 1, (records, features)) + shared * random.uniform(-1, 1, (records, 1))
+    """Of logistic models of made-up records: how many directions of the parameters the mean of the
+    steps determines.
+    """
+    random, (records, features, clip, sigma, rate, steps) = (
+        np.random.default_rng(seed),
+        (300, 20, 0.4, 17.0, 0.1, 400),
+    )
+    x = (1 - shared) * random.uniform(-1, 1, (records, features)) + shared * random.uniform(
+        -1, 1, (records, 1)
+    )
     probability = 1 / (1 + np.exp(-x @ random.normal(size=features)))
     gradients = ((random.random(records) < probability) - probability)[:, None] * x
     norms = np.linalg.norm(gradients, axis=1, keepdims=True)
     gradients *= np.minimum(1, clip / norms)
     curvatures = np.linalg.eigvalsh(gradients.T @ gradients)
     deviations = sigma * clip / rate / math.sqrt(steps) / curvatures
-    settings = dataclasses.replace(SETTINGS, num_records=records, iterations=steps, sampling_rate=rate, clip=clip)
+    settings = dataclasses.replace(
+        SETTINGS, num_records=records, iterations=steps, sampling_rate=rate, clip=clip
+    )
     told = Outlook(settings, features, sigma, rate * records, tuple, {}, ())
     assert 0 < np.sum(deviations <= 0.5 / clip) <= told.room < features
     # one direction may take it all: the limit is reached
     together = clip * np.ones((records, 1))
     (all_of_it,) = np.linalg.eigvalsh(together.T @ together)
-    assert sigma * clip / rate / math.sqrt(steps) / all_of_it == pytest.approx(0.5 / clip / told.room)
+    assert sigma * clip / rate / math.sqrt(steps) / all_of_it == pytest.approx(
+        0.5 / clip / told.room
+    )
 
 
 def test_the_verdict_names_what_would_leave_room_for_all():
     assert outlook(plan_of(), 31).verdict == (
-        "Little may show through this noise: the signal is at most 2.8 times the bare minimum for 31 quantities, and trials "
-        "took 30 times to show most."
+        "Little may show through this noise: the signal is at most 2.8 times the bare minimum "
+        "for 31 quantities, and trials took 30 times to show most."
     )
     middle = outlook(plan_of(), 1)
     assert middle.verdict.startswith("Most may show through this noise: the signal is at most 8")
-    assert middle.verdict.endswith("times the bare minimum for 1 quantity, and trials took 100 times to show all.")
+    assert middle.verdict.endswith(
+        "times the bare minimum for 1 quantity, and trials took 100 times to show all."
+    )
     little = outlook(plan_of(epsilon=0.1), 31)
     assert f"at most {math.floor(little.room)} of the model's 31" in little.verdict
-    least, records = re.search(r"at least epsilon ([\d.]+) or ([\d ,]+) records", little.verdict).groups()
+    least, records = re.search(
+        r"at least epsilon ([\d.]+) or ([\d ,]+) records", little.verdict
+    ).groups()
     assert outlook(plan_of(epsilon=float(least)), 31).room == pytest.approx(31, rel=0.1)
-    assert float(records.replace(" ", "").replace(",", "")) == pytest.approx(455 * 31 / little.room, rel=0.1)
+    assert float(records.replace(" ", "").replace(",", "")) == pytest.approx(
+        455 * 31 / little.room, rel=0.1
+    )
     assert outlook(plan_of(), 456).verdict == ""
     assert len(outlook(plan_of(), 456).words()) == 3
 
@@ -186,7 +223,8 @@ def test_words_name_the_numbers_rounded_to_the_safe_side(seen):
 
 
 @pytest.mark.parametrize(
-    ("dimension", "once", "mean"), [(1, "46", "1 300"), (10**4, "0.46", "13"), (10**8, "0.0046", "0.13")]
+    ("dimension", "once", "mean"),
+    [(1, "46", "1 300"), (10**4, "0.46", "13"), (10**8, "0.0046", "0.13")],
 )
 def test_ratios_of_any_size_are_readable(seen, dimension, once, mean):
     words = dataclasses.replace(seen, noise_multiplier=1.0, dimension=dimension).words()[2]

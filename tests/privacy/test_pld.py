@@ -19,7 +19,9 @@ def composed(q, mu, steps, direction, coarse=False):
 
 
 def exact_delta(q, mu, epsilon, direction):
-    """The hockey-stick divergence of one step: of mixture and N(0, 1) where the likelihood ratio crosses e^epsilon."""
+    """The hockey-stick divergence of one step: of mixture and N(0, 1) where the likelihood ratio
+    crosses e^epsilon.
+    """
     if direction == "replace":
         return max(exact_delta(q, mu, epsilon, "remove"), exact_delta(q, mu, epsilon, "add"))
     loss = epsilon if direction == "remove" else -epsilon
@@ -57,13 +59,25 @@ def test_a_step_keeps_the_mass_of_the_other_distribution_too(direction):
 
 
 @pytest.mark.parametrize("direction", ["remove", "add"])
-@pytest.mark.parametrize(("sigma", "steps"), [(300.0, 1), (50.0, 10_000), (100.0, 10**6), (1.0, 1), (0.3, 100)])
+@pytest.mark.parametrize(
+    ("sigma", "steps"), [(300.0, 1), (50.0, 10_000), (100.0, 10**6), (1.0, 1), (0.3, 100)]
+)
 @pytest.mark.parametrize("delta", [1e-3, 1e-12])
 def test_composed_gaussians_bound_the_exact_answer_tightly(sigma, steps, delta, direction):
-    """At sigma 50, T = 10 000, delta 1e-12 dp-accounting 0.6 is .08 % under the truth, by the rounding of its transforms."""
+    """At sigma 50, T = 10 000, delta 1e-12 dp-accounting 0.6 is .08 % under the truth, by the
+    rounding of its transforms.
+    """
     exact = GaussianLoss(math.sqrt(steps) / sigma).epsilon(delta)
-    assert exact * (1 - 1e-9) <= composed(1.0, 1 / sigma, steps, direction).epsilon(delta) <= exact * (1 + 2e-4)
-    assert exact * (1 - 1e-9) <= composed(1.0, 1 / sigma, steps, direction, True).epsilon(delta) <= exact * (1 + 1e-2)
+    assert (
+        exact * (1 - 1e-9)
+        <= composed(1.0, 1 / sigma, steps, direction).epsilon(delta)
+        <= exact * (1 + 2e-4)
+    )
+    assert (
+        exact * (1 - 1e-9)
+        <= composed(1.0, 1 / sigma, steps, direction, True).epsilon(delta)
+        <= exact * (1 + 1e-2)
+    )
 
 
 @pytest.mark.parametrize("steps", [1, 100, 10_000])
@@ -71,7 +85,11 @@ def test_composed_gaussians_bound_the_exact_answer_tightly(sigma, steps, delta, 
 def test_delta_of_composed_gaussians_is_bounded_tightly(steps, epsilon):
     mu = 1.0 / math.sqrt(steps)
     exact = GaussianLoss(1.0).delta(epsilon)
-    assert exact * (1 - 1e-8) <= composed(1.0, mu, steps, "remove").delta(epsilon) <= exact * (1 + 2e-3)
+    assert (
+        exact * (1 - 1e-8)
+        <= composed(1.0, mu, steps, "remove").delta(epsilon)
+        <= exact * (1 + 2e-3)
+    )
 
 
 def bracketed(log_sigma, log_q, steps, log_delta):
@@ -90,7 +108,9 @@ def bracketed(log_sigma, log_q, steps, log_delta):
         .get_epsilon_for_delta(delta)
         for pessimistic in (False, True)
     )
-    ours = max(composed(q, 1 / sigma, steps, direction).epsilon(delta) for direction in ("remove", "add"))
+    ours = max(
+        composed(q, 1 / sigma, steps, direction).epsilon(delta) for direction in ("remove", "add")
+    )
     assert below * (1 - 1e-9) <= ours <= above * 1.01 + 1e-6
 
 
@@ -106,14 +126,18 @@ def test_epsilon_is_above_what_cannot_be_undercut_and_below_another_upper_bound(
     settings(max_examples=examples, deadline=None, derandomize=True)(plans(bracketed))()
 
 
-@pytest.mark.parametrize(("q", "mu", "steps"), [(0.01, 0.8, 1000), (0.1, 0.2, 200), (0.002, 1.3, 2000), (0.1, 10.0, 500)])
+@pytest.mark.parametrize(
+    ("q", "mu", "steps"), [(0.01, 0.8, 1000), (0.1, 0.2, 200), (0.002, 1.3, 2000), (0.1, 10.0, 500)]
+)
 def test_coarse_bounds_are_bounds_too(q, mu, steps):
     for direction in DIRECTIONS:
         fine = composed(q, mu, steps, direction).epsilon(1e-5)
         assert fine <= composed(q, mu, steps, direction, True).epsilon(1e-5) <= 1.05 * fine
 
 
-@pytest.mark.parametrize(("q", "mu", "steps"), [(0.1, 0.5, 100), (0.001, 1.25, 1000), (0.9, 0.1, 50)])
+@pytest.mark.parametrize(
+    ("q", "mu", "steps"), [(0.1, 0.5, 100), (0.001, 1.25, 1000), (0.9, 0.1, 50)]
+)
 @pytest.mark.parametrize("direction", DIRECTIONS)
 def test_delta_and_epsilon_are_inverse(q, mu, steps, direction):
     loss = composed(q, mu, steps, direction)
@@ -153,13 +177,15 @@ def test_the_quadrature_that_places_windows_counts_every_node_once(q, mu, direct
     step = SampledGaussian(q, mu, direction)
     _, weights = step._quadrature
     assert np.exp(weights).sum() == pytest.approx(1, abs=1e-12)
-    # where nearly all losses are the same, no grid that fits into memory is as fine as their deviation
+    # where nearly all losses are the same, no grid that fits into memory is as fine as their
+    # deviation
     width = max(math.sqrt(step.cumulant(0.0)[2]) / 100, sum(map(abs, step.loss_limits())) / 2**20)
     first, probabilities, _ = step.on_grid(width)
     points = (first + np.arange(len(probabilities))) * width
     _, mean, variance = step.cumulant(0.0)
     assert mean == pytest.approx(probabilities @ points, rel=1e-2)
-    assert variance == pytest.approx(probabilities @ (points - mean) ** 2, rel=1e-2, abs=width**2)  # splitting a cell adds
+    # splitting a cell adds
+    assert variance == pytest.approx(probabilities @ (points - mean) ** 2, rel=1e-2, abs=width**2)
 
 
 def test_one_step_is_bounded_where_few_transforms_are_large():
@@ -167,5 +193,7 @@ def test_one_step_is_bounded_where_few_transforms_are_large():
     for q, mu in ((0.5, 1.0), (0.01, 3.0)):
         for epsilon in (0.1, 1.0, 3.0):
             exact = max(exact_delta(q, mu, epsilon, direction) for direction in ("remove", "add"))
-            bound = max(composed(q, mu, 1, direction).delta(epsilon) for direction in ("remove", "add"))
+            bound = max(
+                composed(q, mu, 1, direction).delta(epsilon) for direction in ("remove", "add")
+            )
             assert exact <= bound <= exact * 1.01 + 1e-12

@@ -6,7 +6,12 @@ import numpy as np
 import pytest
 
 from tests.conftest import some_of
-from tests.privacy.allocations import confident_delta, excess_of_the_mean, expected_excess, simulated_losses
+from tests.privacy.allocations import (
+    confident_delta,
+    excess_of_the_mean,
+    expected_excess,
+    simulated_losses,
+)
 from workbench._validate import ArgumentError
 from workbench.privacy import accounting, calibration, lower_pld, rdp
 from workbench.privacy._gaussian import GaussianLoss
@@ -16,7 +21,8 @@ from workbench.privacy.lower_pld import ComposedLowerBound
 from workbench.privacy.pld import ComposedLoss
 from workbench.privacy.steps import Steps, steps_per_epoch
 
-# (t, sigma, epochs, delta), and upper and lower bounds on epsilon by Feldman and Shenfeld's package PLD_accounting 2.0
+# (t, sigma, epochs, delta), and upper and lower bounds on epsilon by Feldman and Shenfeld's package
+# PLD_accounting 2.0
 REFERENCES = [
     ((100, 1.41, 10, 1e-5), 0.981, 0.938),
     ((10, 2.0, 10, 1e-5), 2.185, 2.098),
@@ -26,7 +32,12 @@ REFERENCES = [
 
 
 def plan(t, sigma, steps):
-    return {"sampler": "random_allocation", "sampling_rate": 1 / t, "noise_multiplier": sigma, "steps": steps}
+    return {
+        "sampler": "random_allocation",
+        "sampling_rate": 1 / t,
+        "noise_multiplier": sigma,
+        "steps": steps,
+    }
 
 
 def steps_of(t, sigma, steps):
@@ -70,7 +81,9 @@ def test_one_step_an_epoch_is_the_gaussian_mechanism(sigma, epochs, delta):
 
 @pytest.mark.parametrize("direction", ["remove", "add"])
 def test_two_epochs_of_two_steps_agree_with_numerical_integration(direction):
-    """The second epoch's delta, at what the first epoch's loss leaves of epsilon, is averaged over the first epoch."""
+    """The second epoch's delta, at what the first epoch's loss leaves of epsilon, is averaged over
+    the first epoch.
+    """
     mu, epsilon = 1.0, 1.5
     strikes = np.exp(np.linspace(-12, 12, 2401))
     of_the_second = excess_of_the_mean(mu, 2, strikes)
@@ -92,7 +105,9 @@ def test_two_epochs_of_two_steps_agree_with_numerical_integration(direction):
 
 
 def is_inside(generator, t, sigma, epochs, direction, false_alarm, trials, used_sigma=None):
-    """Whether delta by simulation can be between the bounds, at an epsilon where it is about .01."""
+    """Whether delta by simulation can be between the bounds, at an epsilon where it is
+    about .01.
+    """
     upper, lower = bounds(t, sigma, epochs, direction)
     epsilon = upper.epsilon(0.01)
     losses = simulated_losses(generator, 1 / (used_sigma or sigma), t, epochs, direction, trials)
@@ -113,7 +128,9 @@ def test_a_simulation_lies_between_the_bounds(settings, direction):
 @pytest.mark.parametrize("factor", [2 / 3, 3 / 2])
 def test_a_simulation_with_another_noise_lies_outside(factor):
     for settings in PLANS:
-        inside = is_inside(np.random.default_rng(2), *settings, "remove", 1e-9, 40_000, settings[1] * factor)
+        inside = is_inside(
+            np.random.default_rng(2), *settings, "remove", 1e-9, 40_000, settings[1] * factor
+        )
         assert not inside, settings
 
 
@@ -125,7 +142,12 @@ def test_simulations_of_random_plans_lie_between_the_bounds(seed):
     t, epochs = int(2 ** generator.uniform(0, 8)), int(2 ** generator.uniform(0, 4))
     sigma = float(2 ** generator.uniform(-1, 2))
     for direction in ("remove", "add"):
-        assert is_inside(generator, t, sigma, epochs, direction, 1e-9, 200_000), (t, sigma, epochs, direction)
+        assert is_inside(generator, t, sigma, epochs, direction, 1e-9, 200_000), (
+            t,
+            sigma,
+            epochs,
+            direction,
+        )
 
 
 def test_an_epoch_that_is_not_finished_costs_less():
@@ -178,7 +200,9 @@ def test_extreme_plans_have_finite_bounds_in_order(settings):
     assert high >= GaussianLoss(math.sqrt(epochs / t) / sigma).epsilon(delta) * (1 - 1e-6)
 
 
-@pytest.mark.parametrize(("sigma", "epsilon"), [(0.1, 60.0), (1.0, 60.0), (1.0, 1e4), (1e5, 0.0), (0.1, 0.0)])
+@pytest.mark.parametrize(
+    ("sigma", "epsilon"), [(0.1, 60.0), (1.0, 60.0), (1.0, 1e4), (1e5, 0.0), (0.1, 0.0)]
+)
 def test_extreme_deltas_are_probabilities_in_order(sigma, epsilon):
     low = lower_pld.allocation_delta(steps_of(100, sigma, 1000), epsilon)
     assert 0 <= low <= accounting.delta(epsilon=epsilon, **plan(100, sigma, 1000)) <= 1
@@ -198,12 +222,22 @@ def test_delta_and_epsilon_agree():
     assert accounting.delta(epsilon=epsilon, **settings) == pytest.approx(1e-6, rel=2e-3)
 
 
-# ---- as a sampler of accountants ------------------------------------------------------------------------------------------
+# ---- as a sampler of accountants -----------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
     ("rate", "t"),
-    [(1.0, 1), (0.7, 1), (2 / 3, 2), (0.4, 3), (0.333, 3), (0.12, 8), (1 / 49, 49), (1e-7, 10**7), (1 / 9e6, 9 * 10**6)],
+    [
+        (1.0, 1),
+        (0.7, 1),
+        (2 / 3, 2),
+        (0.4, 3),
+        (0.333, 3),
+        (0.12, 8),
+        (1 / 49, 49),
+        (1e-7, 10**7),
+        (1 / 9e6, 9 * 10**6),
+    ],
 )
 def test_an_epoch_has_the_nearest_whole_number_of_steps(rate, t):
     assert steps_per_epoch("random_allocation", rate) == t
@@ -232,12 +266,21 @@ def test_fits_by_allocation_and_by_poisson_add_up():
     allocated = Steps.checked("random_allocation", None, 0.1, 4.0, 100)
     poisson = Steps.checked("poisson", None, 0.1, 4.0, 100)
     both = accounting.total_epsilon((allocated, poisson), 1e-5)
-    assert accounting.total_epsilon((allocated, allocated), 1e-5) < both < accounting.total_epsilon((poisson, poisson), 1e-5)
+    assert (
+        accounting.total_epsilon((allocated, allocated), 1e-5)
+        < both
+        < accounting.total_epsilon((poisson, poisson), 1e-5)
+    )
 
 
 def test_epsilon_grows_within_an_epoch_and_never_jumps_over_its_end():
     curve = accounting.epsilon_curve(
-        sampler="random_allocation", sampling_rate=0.02, noise_multiplier=1.0, steps=125, delta=1e-5, points=30
+        sampler="random_allocation",
+        sampling_rate=0.02,
+        noise_multiplier=1.0,
+        steps=125,
+        delta=1e-5,
+        points=30,
     )
     assert all(first[1] <= second[1] for first, second in pairwise(curve))
 
@@ -246,13 +289,22 @@ def test_epsilon_grows_within_an_epoch_and_never_jumps_over_its_end():
     ("settings", "message"),
     [
         ({"relation": "replace_one"}, "^relation='replace_one'"),
-        ({"sampling_rate": 9e-8}, r"^sampling_rate=9e-08: makes epochs of more than 10,000,000 steps"),
+        (
+            {"sampling_rate": 9e-8},
+            r"^sampling_rate=9e-08: makes epochs of more than 10,000,000 steps",
+        ),
         ({"sampling_rate": 0.0}, "^sampling_rate=0.0"),
         ({"accountant": "fourier"}, "^accountant='fourier': is for Poisson minibatches only"),
     ],
 )
 def test_bad_settings_of_accountants_are_named(settings, message):
-    plan = {"sampler": "random_allocation", "sampling_rate": 0.1, "noise_multiplier": 2.0, "steps": 100, "delta": 1e-5}
+    plan = {
+        "sampler": "random_allocation",
+        "sampling_rate": 0.1,
+        "noise_multiplier": 2.0,
+        "steps": 100,
+        "delta": 1e-5,
+    }
     with pytest.raises(ArgumentError, match=message):
         accounting.epsilon(**plan | settings)
 
@@ -287,15 +339,24 @@ def test_renyi_bounds_are_those_of_numerical_integration(t, mu, order):
         total = total[..., None] + ratios
         density = density[..., None] * weights
     mean = total / t
-    exact = max(math.log(float((density * mean**order).sum())), math.log(float((density * mean ** (1.0 - order)).sum()))) / (
-        order - 1
-    )
+    exact = max(
+        math.log(float((density * mean**order).sum())),
+        math.log(float((density * mean ** (1.0 - order)).sum())),
+    ) / (order - 1)
     bound = rdp.renyi_loss(Steps.checked("random_allocation", None, 1 / t, 1 / mu, t), order)
     assert exact * (1 - 1e-6) <= bound <= exact * 1.01
 
 
 @pytest.mark.thorough
 def test_renyi_bounds_give_an_epsilon_above_that_of_loss_distributions():
-    plan = {"sampler": "random_allocation", "sampling_rate": 0.01, "noise_multiplier": 1.41, "steps": 1000, "delta": 1e-5}
-    pld, renyi, classic = (accounting.epsilon(**plan, accountant=name) for name in ("pld", "rdp", "rdp_classic"))
+    plan = {
+        "sampler": "random_allocation",
+        "sampling_rate": 0.01,
+        "noise_multiplier": 1.41,
+        "steps": 1000,
+        "delta": 1e-5,
+    }
+    pld, renyi, classic = (
+        accounting.epsilon(**plan, accountant=name) for name in ("pld", "rdp", "rdp_classic")
+    )
     assert pld < renyi < classic < 2 * pld

@@ -14,7 +14,13 @@ from workbench.privacy.rdp import MAX_ORDER, renyi_loss
 from workbench.privacy.steps import Steps
 
 GRID = some_of(
-    [(rate, sigma, order) for rate in (0.001, 0.1, 0.6) for sigma in (0.6, 1.0, 5.0) for order in (2, 3, 12, 64)], 5
+    [
+        (rate, sigma, order)
+        for rate in (0.001, 0.1, 0.6)
+        for sigma in (0.6, 1.0, 5.0)
+        for order in (2, 3, 12, 64)
+    ],
+    5,
 )
 
 
@@ -23,7 +29,9 @@ def loss(sampler, rate, sigma, steps, order, relation=None, **options):
 
 
 def divergence(first, second, order):
-    """D_order of two densities given by their logarithms, by quadrature in logarithms around the integrand's peak."""
+    """D_order of two densities given by their logarithms, by quadrature in logarithms around the
+    integrand's peak.
+    """
 
     def exponent(x):
         return order * first(x) + (1 - order) * second(x)
@@ -35,7 +43,9 @@ def divergence(first, second, order):
 
 
 def mixture(rate, mean, sigma):
-    return lambda x: np.logaddexp(math.log1p(-rate) + norm.logpdf(x, 0, sigma), math.log(rate) + norm.logpdf(x, mean, sigma))
+    return lambda x: np.logaddexp(
+        math.log1p(-rate) + norm.logpdf(x, 0, sigma), math.log(rate) + norm.logpdf(x, mean, sigma)
+    )
 
 
 @pytest.mark.parametrize(("rate", "sigma", "order"), GRID)
@@ -51,12 +61,16 @@ def test_poisson_is_the_larger_of_both_directions(rate, sigma, order):
 def test_poisson_agrees_with_dp_accounting(rate, sigma, order):
     known = RdpAccountant([order], NeighboringRelation.ADD_OR_REMOVE_ONE)
     known.compose(dp_event.PoissonSampledDpEvent(rate, dp_event.GaussianDpEvent(sigma)), 300)
-    assert loss("poisson", rate, sigma, 300, order) == pytest.approx(known._rdp[0], rel=1e-6, abs=1e-9)
+    assert loss("poisson", rate, sigma, 300, order) == pytest.approx(
+        known._rdp[0], rel=1e-6, abs=1e-9
+    )
 
 
 @pytest.mark.parametrize(("rate", "sigma", "order"), GRID)
 def test_without_replacement_bounds_a_replaced_record(rate, sigma, order):
-    """A record at C replaced by one at -C: two mixtures, of which neither is the other's worst case in all of its range."""
+    """A record at C replaced by one at -C: two mixtures, of which neither is the other's worst case
+    in all of its range.
+    """
     one, other = mixture(rate, 2.0, sigma), mixture(rate, 0.0, sigma)
     found = loss("without_replacement", rate, sigma, 1, order)
     assert divergence(one, other, order) <= found * (1 + 1e-6) + 1e-12
@@ -65,9 +79,13 @@ def test_without_replacement_bounds_a_replaced_record(rate, sigma, order):
 
 @pytest.mark.parametrize("order", [2, 5, 40])
 def test_without_replacement_is_no_looser_than_what_was_known(order):
-    """Wang, Balle and Kasiviswanathan 2019, as dp-accounting has it; noise in units of the sensitivity 2."""
+    """Wang, Balle and Kasiviswanathan 2019, as dp-accounting has it; noise in units of the
+    sensitivity 2.
+    """
     known = RdpAccountant([order], NeighboringRelation.REPLACE_ONE)
-    known.compose(dp_event.SampledWithoutReplacementDpEvent(1000, 50, dp_event.GaussianDpEvent(4.0 / 2)))
+    known.compose(
+        dp_event.SampledWithoutReplacementDpEvent(1000, 50, dp_event.GaussianDpEvent(4.0 / 2))
+    )
     assert loss("without_replacement", 0.05, 4.0, 1, order) <= known._rdp[0]
 
 
@@ -80,15 +98,21 @@ def test_the_integral_of_the_profile_is_that_of_adaptive_quadrature():
         profile = rate * (norm.cdf(mu / 2 - s / mu) - math.exp(s) * norm.cdf(-mu / 2 - s / mu))
         return (math.exp((order - 1) * epsilon) + math.exp(-order * epsilon)) * profile
 
-    whole = sum(quad(integrand, low, low + 0.5, epsabs=0, epsrel=1e-10)[0] for low in np.arange(0, 14, 0.5))
+    whole = sum(
+        quad(integrand, low, low + 0.5, epsabs=0, epsrel=1e-10)[0] for low in np.arange(0, 14, 0.5)
+    )
     expected = math.log1p(order * (order - 1) * whole) / (order - 1)
     assert loss("without_replacement", rate, sigma, 1, order) == pytest.approx(expected, rel=1e-5)
 
 
-@pytest.mark.parametrize(("relation", "sensitivity"), [("replace_one", 2.0), ("replace_special", 1.0)])
+@pytest.mark.parametrize(
+    ("relation", "sensitivity"), [("replace_one", 2.0), ("replace_special", 1.0)]
+)
 def test_shuffled_epochs_are_gaussian_mechanisms(relation, sensitivity):
     """Ten steps of a fifth of the records are two epochs."""
-    assert loss("shuffle", 0.2, 3.0, 10, 7, relation) == pytest.approx(2 * 7 * (sensitivity / 3.0) ** 2 / 2)
+    assert loss("shuffle", 0.2, 3.0, 10, 7, relation) == pytest.approx(
+        2 * 7 * (sensitivity / 3.0) ** 2 / 2
+    )
 
 
 @pytest.mark.parametrize("order", [2, 10])

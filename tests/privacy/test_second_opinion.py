@@ -77,14 +77,24 @@ def test_a_guarantee_names_both_numbers(sampler):
     promise = {"steps_taken": 100, "unit": "patient", "dimension": 3, "caveats": ()}
     assert plan.guarantee(**promise).second_opinion == ""
     guarantee = plan.confirmed().guarantee(**promise)
-    words = "confirmed by dp-accounting: " if sampler in ("poisson", "shuffle") else "no epsilon below "
+    words = (
+        "confirmed by dp-accounting: " if sampler in ("poisson", "shuffle") else "no epsilon below "
+    )
     assert guarantee.second_opinion.startswith(words)
-    assert f"(accountant: PLD, an upper bound; {guarantee.second_opinion}; relation: " in guarantee.statement()
+    assert (
+        f"(accountant: PLD, an upper bound; {guarantee.second_opinion}; relation: "
+        in guarantee.statement()
+    )
     assert type(guarantee).from_dict(guarantee.to_dict()) == guarantee
 
 
 def test_a_plan_that_is_contradicted_is_not_confirmed(monkeypatch):
-    monkeypatch.setattr(second_opinion, "second_opinion", lambda plan, delta: SecondOpinion(1.01, "lower bound"))
+    monkeypatch.setattr(
+        second_opinion, "second_opinion", lambda plan, delta: SecondOpinion(1.01, "lower bound")
+    )
     plan = make_plan(PrivacySettings(1.0, 1e-4, 100, 0.1, "poisson", 1.0, 455, None), 455)
-    with pytest.raises(DisagreementError, match=r"^epsilon = 1 is not promised: by lower bound it is 1\.01 at delta"):
+    with pytest.raises(
+        DisagreementError,
+        match=r"^epsilon = 1 is not promised: by lower bound it is 1\.01 at delta",
+    ):
         plan.confirmed()

@@ -1,6 +1,8 @@
-"""Models of NumPyro's examples and of textbooks, rewritten for made-up records, as SVI's users write them.
+"""Models of NumPyro's examples and of textbooks, rewritten for made-up records, as SVI's users
+write them.
 
-``EXAMPLES`` are fitted, and their gradients agree with numpyro's own. ``REFUSED`` are not, each with the words that say why.
+``EXAMPLES`` are fitted, and their gradients agree with numpyro's own. ``REFUSED`` are not, each
+with the words that say why.
 """
 
 from __future__ import annotations
@@ -35,14 +37,17 @@ N = 11
 Normal = functools.partial(AutoNormal, init_loc_fn=init_to_feasible, init_scale=0.3)
 Diagonal = functools.partial(AutoDiagonalNormal, init_loc_fn=init_to_feasible, init_scale=0.3)
 Full = functools.partial(AutoMultivariateNormal, init_loc_fn=init_to_feasible, init_scale=0.3)
-LowRank = functools.partial(AutoLowRankMultivariateNormal, init_loc_fn=init_to_feasible, init_scale=0.3)
+LowRank = functools.partial(
+    AutoLowRankMultivariateNormal, init_loc_fn=init_to_feasible, init_scale=0.3
+)
 Mode = functools.partial(AutoDelta, init_loc_fn=init_to_feasible)
 Laplace = functools.partial(AutoLaplaceApproximation, init_loc_fn=init_to_feasible)
 
 
 @dataclasses.dataclass(frozen=True)
 class Example:
-    """:param source: where a model of this kind is found. :param guide: a guide, or what makes one of the model.
+    """:param source: where a model of this kind is found. :param guide: a guide, or what makes one
+    of the model.
     :param why: words of the refusal. :param quick: whether it is in the default run.
     """
 
@@ -91,7 +96,9 @@ def example(source: str, guide: Any, *records: Any, quick: bool = False, **stati
     return add
 
 
-def refused(source: str, why: str, guide: Any, *records: Any, quick: bool = False, **static: Any) -> Callable:
+def refused(
+    source: str, why: str, guide: Any, *records: Any, quick: bool = False, **static: Any
+) -> Callable:
     def add(model: Callable) -> Callable:
         REFUSED[model.__name__] = Example(source, model, guide, records, static, why, quick)
         return model
@@ -107,23 +114,31 @@ def mean_field(*sites: tuple[str, tuple[int, ...], Any]) -> None:
     """Global latents of a guide: name, shape and support."""
     for name, shape, support in sites:
         loc = numpyro.param(f"{name}_loc", jnp.full(shape, 0.1))
-        scale = numpyro.param(f"{name}_scale", jnp.full(shape, 0.4), constraint=constraints.positive)
+        scale = numpyro.param(
+            f"{name}_scale", jnp.full(shape, 0.4), constraint=constraints.positive
+        )
         base = dist.Normal(loc, scale).to_event(len(shape))
-        drawn = base if support is constraints.real else dist.LogNormal(loc, scale).to_event(len(shape))
+        drawn = (
+            base if support is constraints.real else dist.LogNormal(loc, scale).to_event(len(shape))
+        )
         numpyro.sample(name, drawn)
 
 
 def amortised(x: jax.Array, name: str, outputs: int) -> tuple[jax.Array, jax.Array]:
     """Location and scale of each record's latents, a linear function of what is known of it."""
     features = jnp.concatenate([x.reshape(len(x), -1), jnp.ones((len(x), 1))], axis=1)
-    start = 0.1 * jnp.arange(2.0 * features.shape[1] * outputs).reshape(2, features.shape[1], outputs) % 0.7
+    start = (
+        0.1
+        * jnp.arange(2.0 * features.shape[1] * outputs).reshape(2, features.shape[1], outputs)
+        % 0.7
+    )
     weights = numpyro.param(f"{name}_weights", start)
     return features @ weights[0], jnp.exp(0.3 * features @ weights[1] - 1)
 
 
 REAL, POSITIVE = constraints.real, constraints.positive
 
-# --- regressions ------------------------------------------------------------------------------------------------------
+# --- regressions ----------------------------------------------------------------------------------
 
 
 @example("notebooks/logistic_regression", Full, reals(3), codes(2), quick=True)
@@ -150,7 +165,14 @@ def divorce_with_errors(marriage, divorce, divorce_sd):
     numpyro.sample("obs", dist.Normal(mu, jnp.sqrt(sigma**2 + divorce_sd**2)), obs=divorce)
 
 
-@example("notebooks/bayesian_hierarchical_linear_regression", Normal, codes(3), reals(), reals(), patients=3)
+@example(
+    "notebooks/bayesian_hierarchical_linear_regression",
+    Normal,
+    codes(3),
+    reals(),
+    reals(),
+    patients=3,
+)
 def lung_function(code, weeks, fvc, patients):
     means = [numpyro.sample(f"mean_{name}", dist.Normal(0.0, 5.0)) for name in "ab"]
     sds = [numpyro.sample(f"sd_{name}", dist.HalfNormal(5.0)) for name in "ab"]
@@ -207,7 +229,9 @@ def fishing(x, y):
     b1, b2 = normals("b1", 2), normals("b2", 2)
     with numpyro.plate("obs", x.shape[0]):
         gate = jax.nn.sigmoid(x @ b2)
-        numpyro.sample("Y", dist.ZeroInflatedDistribution(dist.Poisson(jnp.exp(x @ b1)), gate=gate), obs=y)
+        numpyro.sample(
+            "Y", dist.ZeroInflatedDistribution(dist.Poisson(jnp.exp(x @ b1)), gate=gate), obs=y
+        )
 
 
 @example("examples/ucbadmit", Normal, codes(3), codes(2), codes(9) + 9, codes(9), depts=3)
@@ -218,7 +242,9 @@ def admissions(dept, male, applications, admit, depts):
         effect = numpyro.sample("v", dist.Normal(v_mu, sigma))
     slope = normals("b")
     with numpyro.plate("obs", len(dept)):
-        numpyro.sample("admit", dist.Binomial(applications, logits=effect[dept] + slope * male), obs=admit)
+        numpyro.sample(
+            "admit", dist.Binomial(applications, logits=effect[dept] + slope * male), obs=admit
+        )
 
 
 @example("examples/proportion_test", Normal, codes(2), codes(2))
@@ -232,7 +258,9 @@ def proportion_test(design, churn):
 @example("notebooks/ordinal_regression", Normal, codes(3), reals())
 def ordinal_regression(y, x):
     slope = normals("b_X_eta")
-    cutpoints = numpyro.sample("c_y", dist.ImproperUniform(constraints.ordered_vector, (), event_shape=(2,)))
+    cutpoints = numpyro.sample(
+        "c_y", dist.ImproperUniform(constraints.ordered_vector, (), event_shape=(2,))
+    )
     numpyro.sample("c_y_prior", dist.Normal(0, 1).expand([2]).to_event(1), obs=cutpoints)
     with numpyro.plate("obs", len(x)):
         numpyro.sample("Y", dist.OrderedLogistic(x * slope, cutpoints), obs=y)
@@ -241,7 +269,9 @@ def ordinal_regression(y, x):
 @example("notebooks/ordinal_regression, transformed", Normal, codes(3), reals())
 def ordinal_by_transform(y, x):
     slope = normals("b_X_eta")
-    prior = dist.TransformedDistribution(dist.Normal(0, 1).expand([2]).to_event(1), OrderedTransform())
+    prior = dist.TransformedDistribution(
+        dist.Normal(0, 1).expand([2]).to_event(1), OrderedTransform()
+    )
     with numpyro.handlers.reparam(config={"c_y": TransformReparam()}):
         cutpoints = numpyro.sample("c_y", prior)
     with numpyro.plate("obs", len(x)):
@@ -302,7 +332,9 @@ def cuped(before, after, treated):
     both = jnp.stack([before, after], axis=-1)
     loc = means + jnp.stack([jnp.zeros_like(before), effect * treated], axis=-1)
     with numpyro.plate("units", len(before)):
-        numpyro.sample("both", dist.MultivariateNormal(loc, scale_tril=scales[:, None] * correlation), obs=both)
+        numpyro.sample(
+            "both", dist.MultivariateNormal(loc, scale_tril=scales[:, None] * correlation), obs=both
+        )
 
 
 @example("notebooks/tbip", Normal, codes(3), codes(4, 5), authors=3)
@@ -319,11 +351,16 @@ def ideal_points(author, counts, authors):
 @example("examples/mortality", Normal, codes(3), codes(2), codes(20) + 20, codes(5), areas=3)
 def mortality(area, age, population, deaths, areas):
     sigma = numpyro.sample("sigma", dist.HalfNormal(1.0))
-    with numpyro.plate("areas", areas), numpyro.handlers.reparam(config={"area": LocScaleReparam(0)}):
+    with (
+        numpyro.plate("areas", areas),
+        numpyro.handlers.reparam(config={"area": LocScaleReparam(0)}),
+    ):
         effect = numpyro.sample("area", dist.Normal(0, sigma))
     walk = numpyro.sample("age", dist.GaussianRandomWalk(0.5, num_steps=2))
     with numpyro.plate("N", len(area)):
-        numpyro.sample("deaths", dist.Binomial(population, logits=effect[area] + walk[age] - 2), obs=deaths)
+        numpyro.sample(
+            "deaths", dist.Binomial(population, logits=effect[area] + walk[age] - 2), obs=deaths
+        )
 
 
 @example("textbook: robust regression", Normal, reals(2), reals())
@@ -382,7 +419,9 @@ def varying_slopes(group, x, y, groups):
     scales = numpyro.sample("scales", dist.Exponential(1).expand([2]).to_event(1))
     correlation = numpyro.sample("corr", dist.LKJCholesky(2, 2.0))
     with numpyro.plate("groups", groups):
-        effects = numpyro.sample("effects", dist.MultivariateNormal(0, scale_tril=scales[:, None] * correlation))
+        effects = numpyro.sample(
+            "effects", dist.MultivariateNormal(0, scale_tril=scales[:, None] * correlation)
+        )
     with numpyro.plate("N", len(x)):
         numpyro.sample("y", dist.Normal(effects[group, 0] + effects[group, 1] * x, 1), obs=y)
 
@@ -396,7 +435,9 @@ def soft_sum_to_zero(item, y, items):
         numpyro.sample("y", dist.Normal(effect[item], 1), obs=y)
 
 
-@example("textbook: Bradley and Terry", Normal, codes(4), codes(4)[::-1].copy(), codes(2), players=4)
+@example(
+    "textbook: Bradley and Terry", Normal, codes(4), codes(4)[::-1].copy(), codes(2), players=4
+)
 def bradley_terry(one, other, won, players):
     skill = normals("skill", players)
     with numpyro.plate("matches", len(won)):
@@ -407,7 +448,11 @@ def bradley_terry(one, other, won, players):
 def matrix_factorisation(user, item, rating, users, items):
     user_factors, item_factors = normals("u", users, 2), normals("v", items, 2)
     with numpyro.plate("ratings", len(rating)):
-        numpyro.sample("rating", dist.Normal(jnp.sum(user_factors[user] * item_factors[item], -1), 0.5), obs=rating)
+        numpyro.sample(
+            "rating",
+            dist.Normal(jnp.sum(user_factors[user] * item_factors[item], -1), 0.5),
+            obs=rating,
+        )
 
 
 @example("textbook: change point", Normal, shares(), codes(5))
@@ -419,7 +464,7 @@ def change_point(time, y):
         numpyro.sample("y", dist.Poisson(rates[0] * (1 - late) + rates[1] * late), obs=y)
 
 
-# --- mixtures and factors ---------------------------------------------------------------------------------------------
+# --- mixtures and factors -------------------------------------------------------------------------
 
 
 @example("notebooks/gmm", Normal, reals(), components=3)
@@ -429,14 +474,19 @@ def gmm(data, components):
     with numpyro.plate("components", components):
         locs = numpyro.sample("locs", dist.Normal(0.0, 10.0))
     with numpyro.plate("data", len(data)):
-        numpyro.sample("obs", dist.MixtureSameFamily(dist.Categorical(weights), dist.Normal(locs, scale)), obs=data)
+        numpyro.sample(
+            "obs",
+            dist.MixtureSameFamily(dist.Categorical(weights), dist.Normal(locs, scale)),
+            obs=data,
+        )
 
 
 @example("examples/annotation, classes summed out", Normal, codes(3, 4), annotators=4, classes=3)
 def annotation(votes, annotators, classes):
     prevalence = numpyro.sample("pi", dist.Dirichlet(jnp.ones(classes)))
     with numpyro.plate("annotator", annotators), numpyro.plate("class", classes):
-        confusion = numpyro.sample("beta", dist.Dirichlet(jnp.ones(classes) + 2))  # [class, annotator, vote]
+        # [class, annotator, vote]
+        confusion = numpyro.sample("beta", dist.Dirichlet(jnp.ones(classes) + 2))
     given = jnp.log(confusion)[:, jnp.arange(annotators), votes].sum(-1)  # [class, item]
     with numpyro.plate("item", len(votes)):
         numpyro.factor("votes", logsumexp(jnp.log(prevalence)[:, None] + given, axis=0))
@@ -445,10 +495,16 @@ def annotation(votes, annotators, classes):
 @example("textbook: stick-breaking mixture", Normal, reals())
 def stick_breaking(x):
     sticks = numpyro.sample("sticks", dist.Beta(1, 2).expand([2]).to_event(1))
-    weights = jnp.concatenate([sticks, jnp.ones(1)]) * jnp.concatenate([jnp.ones(1), jnp.cumprod(1 - sticks)])
+    weights = jnp.concatenate([sticks, jnp.ones(1)]) * jnp.concatenate(
+        [jnp.ones(1), jnp.cumprod(1 - sticks)]
+    )
     locs = normals("locs", 3, scale=3)
     with numpyro.plate("N", len(x)):
-        numpyro.sample("x", dist.MixtureSameFamily(dist.Categorical(probs=weights), dist.Normal(locs, 1)), obs=x)
+        numpyro.sample(
+            "x",
+            dist.MixtureSameFamily(dist.Categorical(probs=weights), dist.Normal(locs, 1)),
+            obs=x,
+        )
 
 
 @example("textbook: factor analysis", LowRank, reals(4))
@@ -463,7 +519,9 @@ def factor_analysis(x):
 def dirichlet_multinomial(counts):
     alpha = numpyro.sample("alpha", dist.LogNormal(0, 1).expand([3]).to_event(1))
     with numpyro.plate("N", len(counts)):
-        numpyro.sample("counts", dist.DirichletMultinomial(alpha, total_count=counts.sum(-1)), obs=counts)
+        numpyro.sample(
+            "counts", dist.DirichletMultinomial(alpha, total_count=counts.sum(-1)), obs=counts
+        )
 
 
 @example("examples/minipyro", Mode, reals())
@@ -487,7 +545,7 @@ def missing_outcomes(y, seen):
         numpyro.sample("y", dist.Normal(loc, 1.0), obs=y, obs_mask=seen == 1)
 
 
-# --- series, one a record ---------------------------------------------------------------------------------------------
+# --- series, one a record -------------------------------------------------------------------------
 
 
 @example("examples/ar2, a panel of series", Normal, reals(6))
@@ -530,10 +588,12 @@ def predator_and_prey(y):
 
     _, path = jax.lax.scan(euler, y[:, 0], None, length=4)
     with numpyro.plate("farms", len(y)):
-        numpyro.sample("y", dist.LogNormal(jnp.log(jnp.moveaxis(path, 0, 1)), sigma).to_event(2), obs=y)
+        numpyro.sample(
+            "y", dist.LogNormal(jnp.log(jnp.moveaxis(path, 0, 1)), sigma).to_event(2), obs=y
+        )
 
 
-# --- latents of each record, with amortised guides --------------------------------------------------------------------
+# --- latents of each record, with amortised guides ------------------------------------------------
 
 
 def schools_guide(y, sigma):
@@ -567,7 +627,10 @@ def baseball_guide(at_bats, hits):
 
 @example("examples/baseball, partially pooled with logits", baseball_guide, codes(5) + 5, codes(4))
 def baseball_partially_pooled(at_bats, hits):
-    loc, scale = numpyro.sample("loc", dist.Normal(-1, 1)), numpyro.sample("scale", dist.HalfCauchy(1))
+    loc, scale = (
+        numpyro.sample("loc", dist.Normal(-1, 1)),
+        numpyro.sample("scale", dist.HalfCauchy(1)),
+    )
     with numpyro.plate("num_players", len(hits)):
         alpha = numpyro.sample("alpha", dist.Normal(loc, scale))
         numpyro.sample("obs", dist.Binomial(at_bats, logits=alpha), obs=hits)
@@ -598,11 +661,17 @@ def item_response_guide(answers):
 @example("textbook: item response", item_response_guide, codes(2, 4))
 def item_response(answers):
     difficulty = normals("difficulty", 4)
-    discrimination = numpyro.sample("discrimination", dist.LogNormal(0, 0.5).expand([4]).to_event(1))
+    discrimination = numpyro.sample(
+        "discrimination", dist.LogNormal(0, 0.5).expand([4]).to_event(1)
+    )
     with numpyro.plate("persons", len(answers), dim=-2):
         ability = numpyro.sample("ability", dist.Normal(0, 1))
         with numpyro.plate("items", 4, dim=-1):
-            numpyro.sample("answers", dist.Bernoulli(logits=discrimination * (ability - difficulty)), obs=answers)
+            numpyro.sample(
+                "answers",
+                dist.Bernoulli(logits=discrimination * (ability - difficulty)),
+                obs=answers,
+            )
 
 
 def imputation_guide(age, seen, y):
@@ -653,10 +722,14 @@ def prodlda(docs):
     with numpyro.plate("documents", len(docs)):
         logits = numpyro.sample("logits", dist.Normal(jnp.zeros((len(docs), 2)), 1).to_event(1))
         words = jax.nn.softmax(logits) @ topics
-        numpyro.sample("obs", dist.Multinomial(total_count=docs.sum(-1), logits=words, total_count_max=16), obs=docs)
+        numpyro.sample(
+            "obs",
+            dist.Multinomial(total_count=docs.sum(-1), logits=words, total_count_max=16),
+            obs=docs,
+        )
 
 
-# --- tutorials --------------------------------------------------------------------------------------------------------
+# --- tutorials ------------------------------------------------------------------------------------
 
 _NODES, _WEIGHTS = np.polynomial.hermite_e.hermegauss(7)
 _WEIGHTS = (_WEIGHTS / _WEIGHTS.sum()).astype(np.float32)
@@ -667,9 +740,14 @@ _TAUGHT[::3, 1] = np.nan
 @example("textbook: item response, missing answers, abilities summed out", Normal, _TAUGHT)
 def answers_missing(answers):
     with numpyro.plate("items", answers.shape[1]):
-        slope, difficulty = numpyro.sample("slope", dist.LogNormal(0, 0.5)), numpyro.sample("difficulty", dist.Normal(0, 1))
+        slope, difficulty = (
+            numpyro.sample("slope", dist.LogNormal(0, 0.5)),
+            numpyro.sample("difficulty", dist.Normal(0, 1)),
+        )
     seen = ~jnp.isnan(answers)
-    terms = dist.Bernoulli(logits=slope * (_NODES[:, None, None] - difficulty)).log_prob(jnp.where(seen, answers, 0))
+    terms = dist.Bernoulli(logits=slope * (_NODES[:, None, None] - difficulty)).log_prob(
+        jnp.where(seen, answers, 0)
+    )
     with numpyro.plate("people", len(answers)):
         by_ability = jnp.where(seen, terms, 0).sum(-1) + jnp.log(_WEIGHTS)[:, None]
         numpyro.factor("answers", logsumexp(by_ability, axis=0))
@@ -702,26 +780,35 @@ def rates_by_interval(time, event):
     starts = jnp.concatenate([jnp.zeros(1), ends[:-1]])
     exposure = jnp.clip(time[:, None] - starts, 0, ends - starts)
     with numpyro.plate("N", len(time)):
-        numpyro.factor("survival", event * jnp.log(rate[jnp.searchsorted(ends, time)]) - exposure @ rate)
+        numpyro.factor(
+            "survival", event * jnp.log(rate[jnp.searchsorted(ends, time)]) - exposure @ rate
+        )
 
 
 @example("textbook: sparse Gaussian process, fixed inducing points", Full, reals(1), reals())
 def inducing_points(x, y):
     points = jnp.linspace(-2, 2, 4)[:, None]
-    length, noise = numpyro.sample("length", dist.LogNormal(0, 0.3)), numpyro.sample("noise", dist.HalfNormal(1))
+    length, noise = (
+        numpyro.sample("length", dist.LogNormal(0, 0.3)),
+        numpyro.sample("noise", dist.HalfNormal(1)),
+    )
 
     def kernel(a, b):
         return jnp.exp(-0.5 * jnp.square(a[:, None] - b).sum(-1) / length**2)
 
     root = jnp.linalg.cholesky(kernel(points, points) + 1e-4 * jnp.eye(4))
-    mean = jax.scipy.linalg.solve_triangular(root, kernel(points, x), lower=True).T @ normals("whitened", 4)
+    mean = jax.scipy.linalg.solve_triangular(root, kernel(points, x), lower=True).T @ normals(
+        "whitened", 4
+    )
     with numpyro.plate("N", len(x)):
         numpyro.sample("y", dist.Normal(mean, noise), obs=y)
 
 
 @example("textbook: GARCH, a panel of series", Normal, reals(5))
 def garch(returns):
-    start, shock, keep = (numpyro.sample(name, dist.Uniform(0, 1)) for name in ("start", "shock", "keep"))
+    start, shock, keep = (
+        numpyro.sample(name, dist.Uniform(0, 1)) for name in ("start", "shock", "keep")
+    )
 
     def step(carried, now):
         variance, before = carried
@@ -730,7 +817,10 @@ def garch(returns):
 
     ones = jnp.ones(len(returns))
     _, variances = jax.lax.scan(step, (ones, 0 * ones), returns.T)
-    with numpyro.plate("series", len(returns), dim=-2), numpyro.plate("times", returns.shape[1], dim=-1):
+    with (
+        numpyro.plate("series", len(returns), dim=-2),
+        numpyro.plate("times", returns.shape[1], dim=-1),
+    ):
         numpyro.sample("returns", dist.Normal(0, jnp.sqrt(variances.T)), obs=returns)
 
 
@@ -744,10 +834,15 @@ def random_walk(week, y, weeks):
 
 @example("textbook: mixture of regressions", Normal, reals(2), reals())
 def mixture_of_regressions(x, y):
-    shares, noise = numpyro.sample("shares", dist.Dirichlet(jnp.ones(3))), numpyro.sample("noise", dist.HalfNormal(1))
+    shares, noise = (
+        numpyro.sample("shares", dist.Dirichlet(jnp.ones(3))),
+        numpyro.sample("noise", dist.HalfNormal(1)),
+    )
     weights = normals("weights", 2, 3)
     with numpyro.plate("N", len(x)):
-        mixture = dist.MixtureSameFamily(dist.Categorical(probs=shares), dist.Normal(x @ weights, noise))
+        mixture = dist.MixtureSameFamily(
+            dist.Categorical(probs=shares), dist.Normal(x @ weights, noise)
+        )
         numpyro.sample("y", mixture, obs=y)
 
 
@@ -763,15 +858,29 @@ def answers_by_quadrature(answers):
         numpyro.factor("answers", logsumexp(of_nodes + np.log(weights / weights.sum()), axis=-1))
 
 
-@example("textbook: BG/NBD, customers who may have left", Normal, codes(5), positives(), positives())
+@example(
+    "textbook: BG/NBD, customers who may have left", Normal, codes(5), positives(), positives()
+)
 def customers(purchases, latest, since):
     r, alpha, a, b = (numpyro.sample(name, dist.HalfNormal(3)) for name in ("r", "alpha", "a", "b"))
     age = latest + since
     here = -(r + purchases) * jnp.log(alpha + age)
-    left = jnp.log(a) - jnp.log(b + jnp.maximum(purchases, 1) - 1) - (r + purchases) * jnp.log(alpha + latest)
-    common = gammaln(r + purchases) - gammaln(r) + r * jnp.log(alpha) + betaln(a, b + purchases) - betaln(a, b)
+    left = (
+        jnp.log(a)
+        - jnp.log(b + jnp.maximum(purchases, 1) - 1)
+        - (r + purchases) * jnp.log(alpha + latest)
+    )
+    common = (
+        gammaln(r + purchases)
+        - gammaln(r)
+        + r * jnp.log(alpha)
+        + betaln(a, b + purchases)
+        - betaln(a, b)
+    )
     with numpyro.plate("customers", len(purchases)):
-        numpyro.factor("purchases", common + jnp.logaddexp(here, jnp.where(purchases > 0, left, -jnp.inf)))
+        numpyro.factor(
+            "purchases", common + jnp.logaddexp(here, jnp.where(purchases > 0, left, -jnp.inf))
+        )
 
 
 @example(
@@ -782,7 +891,10 @@ def customers(purchases, latest, since):
     draws=_random.normal(size=(16, 2)),
 )
 def mixed_logit(alternatives, choices, draws):
-    mean, scale = normals("mean", 2), numpyro.sample("scale", dist.HalfNormal(1).expand([2]).to_event(1))
+    mean, scale = (
+        normals("mean", 2),
+        numpyro.sample("scale", dist.HalfNormal(1).expand([2]).to_event(1)),
+    )
     lower = numpyro.sample("lower", dist.LKJCholesky(2, 1.0))
     tastes = mean + draws @ (scale[:, None] * lower).T
     logs = jax.nn.log_softmax(jnp.einsum("ntak,rk->nrta", alternatives, tastes), axis=-1)
@@ -793,7 +905,10 @@ def mixed_logit(alternatives, choices, draws):
 
 @example("textbook: Q-learning, a subject a record", Normal, codes(2, 10), reals(10))
 def q_learning(actions, rewards):
-    rate, inverse = numpyro.sample("rate", dist.Beta(2, 2)), numpyro.sample("inverse", dist.HalfNormal(3))
+    rate, inverse = (
+        numpyro.sample("rate", dist.Beta(2, 2)),
+        numpyro.sample("inverse", dist.HalfNormal(3)),
+    )
 
     def of_subject(actions, rewards):
         def trial(values, seen):
@@ -815,9 +930,13 @@ def rankings(ranks):
 
 
 @example(
-    "textbook: conditional autoregression over public areas", Normal, codes(4), positives(), codes(6),
+    "textbook: conditional autoregression over public areas",
+    Normal,
+    codes(4),
+    positives(),
+    codes(6),
     neighbours=np.eye(4, k=1) + np.eye(4, k=-1),
-)  # fmt: skip
+)
 def disease_map(area, expected, cases, neighbours):
     precision, correlation = (
         numpyro.sample("precision", dist.Gamma(3, 1)),
@@ -828,7 +947,7 @@ def disease_map(area, expected, cases, neighbours):
     numpyro.sample("cases", dist.Poisson(expected * jnp.exp(mean + effect[area])), obs=cases)
 
 
-# --- refused ----------------------------------------------------------------------------------------------------------
+# --- refused --------------------------------------------------------------------------------------
 
 ACROSS = "has no term for each record"
 MANY = f"the log density of {N} made-up records"
@@ -892,7 +1011,14 @@ def enumerated_mixture(x):
         numpyro.sample("x", dist.Normal(locs[which], 1), obs=x)
 
 
-@refused("documentation: eight schools, automatic guide", "amortised guide", Normal, reals(), positives(), quick=True)
+@refused(
+    "documentation: eight schools, automatic guide",
+    "amortised guide",
+    Normal,
+    reals(),
+    positives(),
+    quick=True,
+)
 def eight_schools_by_itself(y, sigma):
     mu, tau = numpyro.sample("mu", dist.Normal(0, 5)), numpyro.sample("tau", dist.HalfCauchy(5))
     with numpyro.plate("J", len(y)):
@@ -900,7 +1026,14 @@ def eight_schools_by_itself(y, sigma):
         numpyro.sample("obs", dist.Normal(theta, sigma), obs=y)
 
 
-@refused("notebooks/bayesian_imputation, indices", "needs the values of records", Normal, reals(), reals(), quick=True)
+@refused(
+    "notebooks/bayesian_imputation, indices",
+    "needs the values of records",
+    Normal,
+    reals(),
+    reals(),
+    quick=True,
+)
 def imputation_by_index(age, y):
     mean, slope = normals("mean"), normals("slope")
     missing = np.nonzero(np.isnan(age))[0]
@@ -915,7 +1048,14 @@ def standardised(x, y):
         numpyro.sample("y", dist.Normal((x - x.mean(0)) / x.std(0) @ weights, 1), obs=y)
 
 
-@refused("textbook: groups counted inside the model", "needs the values of records", Normal, codes(3), reals(), quick=True)
+@refused(
+    "textbook: groups counted inside the model",
+    "needs the values of records",
+    Normal,
+    codes(3),
+    reals(),
+    quick=True,
+)
 def groups_counted(group, y):
     with numpyro.plate("groups", len(np.unique(group))):
         effect = numpyro.sample("effect", dist.Normal(0, 1))
@@ -923,7 +1063,13 @@ def groups_counted(group, y):
         numpyro.sample("y", dist.Normal(effect[group], 1), obs=y)
 
 
-@refused("textbook: whole numbers as parameters", "no gradient can change", lambda x: None, reals(), quick=True)
+@refused(
+    "textbook: whole numbers as parameters",
+    "no gradient can change",
+    lambda x: None,
+    reals(),
+    quick=True,
+)
 def whole_parameter(x):
     loc = numpyro.param("loc", jnp.array([1, 2]))
     numpyro.sample("x", dist.Normal(loc.sum(), 1), obs=x)
@@ -944,7 +1090,13 @@ def another_for_many(x, y):
         numpyro.sample("y", dist.Normal(x @ weights, noise), obs=y)
 
 
-@refused("textbook: groups by the index of a record", "uses the index of the record plate", Normal, reals(2), reals())
+@refused(
+    "textbook: groups by the index of a record",
+    "uses the index of the record plate",
+    Normal,
+    reals(2),
+    reals(),
+)
 def groups_by_index(x, y):
     with numpyro.plate("groups", 3):
         effect = numpyro.sample("effect", dist.Normal(0, 1))
@@ -952,13 +1104,18 @@ def groups_by_index(x, y):
         numpyro.sample("y", dist.Normal(effect[index // 4], 1), obs=y)
 
 
-@refused("textbook: bounds of a parameter from the data", "the bounds of parameter", lambda x: None, reals())
+@refused(
+    "textbook: bounds of a parameter from the data",
+    "the bounds of parameter",
+    lambda x: None,
+    reals(),
+)
 def bounds_of_data(x):
     loc = numpyro.param("loc", 0.0, constraint=constraints.interval(x.min(), x.max()))
     numpyro.sample("x", dist.Normal(loc, 1), obs=x)
 
 
-# --- the page of the documentation ------------------------------------------------------------------------------------
+# --- the page of the documentation ----------------------------------------------------------------
 
 _WORDS = {
     ACROSS: "its likelihood mixes records",
@@ -978,22 +1135,36 @@ _WORDS = {
 
 _HEAD = """# Examples of NumPyro
 
-These are models of NumPyro's examples and notebooks and of textbooks, rewritten for made-up records, as users of `SVI`
-write them. The tests (`tests/record_model/examples_of_numpyro.py`) fit each with this guide. They compare the gradient
-of a step without noise on all records with that of numpyro's own `Trace_ELBO`, for the same draws of the latents."""
+These are models of NumPyro's examples and notebooks and of textbooks, rewritten for made-up
+records, as users of `SVI`
+write them. The tests (`tests/record_model/examples_of_numpyro.py`) fit each with this guide. They
+compare the gradient
+of a step without noise on all records with that of numpyro's own `Trace_ELBO`, for the same draws
+of the latents."""
 
 
 def page() -> str:
     """docs/examples_of_numpyro.md."""
     lines = [*_HEAD.splitlines(), "", "| model | from | guide |", "| --- | --- | --- |"]
     for name, each in EXAMPLES.items():
-        guide = each.guide.func.__name__ if isinstance(each.guide, functools.partial) else "amortised"
+        guide = (
+            each.guide.func.__name__ if isinstance(each.guide, functools.partial) else "amortised"
+        )
         lines.append(f"| `{name}` | {each.source} | {guide} |")
-    lines += ["", "These are refused before any step:", "", "| model | from | why, and what to do |", "| --- | --- | --- |"]
-    lines += [f"| `{name}` | {each.source} | {_WORDS[each.why]} |" for name, each in REFUSED.items()]
     lines += [
         "",
-        "[Writing a model](writing_a_model.md) goes from three of NumPyro's examples to a private fit.",
+        "These are refused before any step:",
+        "",
+        "| model | from | why, and what to do |",
+        "| --- | --- | --- |",
+    ]
+    lines += [
+        f"| `{name}` | {each.source} | {_WORDS[each.why]} |" for name, each in REFUSED.items()
+    ]
+    lines += [
+        "",
+        "[Writing a model](writing_a_model.md) goes from three of NumPyro's examples to a "
+        "private fit.",
     ]
     return "\n".join(lines) + "\n"
 
@@ -1001,4 +1172,6 @@ def page() -> str:
 if __name__ == "__main__":
     import pathlib
 
-    pathlib.Path(__file__).parents[2].joinpath("docs/examples_of_numpyro.md").write_text(page(), encoding="utf-8")
+    pathlib.Path(__file__).parents[2].joinpath("docs/examples_of_numpyro.md").write_text(
+        page(), encoding="utf-8"
+    )

@@ -1,4 +1,6 @@
-"""Models that are other models when one record is all there is are refused before any step; the others are not."""
+"""Models that are other models when one record is all there is are refused before any step; the
+others are not.
+"""
 
 import jax
 import jax.numpy as jnp
@@ -30,7 +32,9 @@ def weights_of(prior_scale=1.0):
 
 
 def checked(model, guide=WEIGHTS, records=(X, Y), num_records=20):
-    require_additive(split(model, guide, KEY, zoo.shapes_of(*records), num_records=num_records), KEY)
+    require_additive(
+        split(model, guide, KEY, zoo.shapes_of(*records), num_records=num_records), KEY
+    )
 
 
 def refusal(model, *arguments, **options):
@@ -39,7 +43,7 @@ def refusal(model, *arguments, **options):
     return str(caught.value)
 
 
-# --- a term that looks across records ---------------------------------------------------------------------------------
+# --- a term that looks across records -------------------------------------------------------------
 
 
 def regression(look):
@@ -92,7 +96,7 @@ def test_a_site_that_depends_on_the_number_of_records_is_refused(model):
     assert "not there for every number of records" in refusal(model)
 
 
-# --- another model for more than three records --------------------------------------------------------------------------
+# --- another model for more than three records ----------------------------------------------------
 
 
 def branching(look=lambda x: x, scale=lambda x: 1.0, index=lambda index: 0.0 * index):
@@ -102,16 +106,27 @@ def branching(look=lambda x: x, scale=lambda x: 1.0, index=lambda index: 0.0 * i
             group = numpyro.sample("group", dist.Normal(0, 1))
         with numpyro.plate("N", 20, subsample_size=len(x) if look(x) is x else 10) as places:
             logits = look(x) @ weights
-            numpyro.sample("y", dist.Bernoulli(logits=logits + group[index(places).astype(int)]), obs=y)
+            numpyro.sample(
+                "y", dist.Bernoulli(logits=logits + group[index(places).astype(int)]), obs=y
+            )
 
     return model
 
 
 MANY = {
-    "likelihood": (regression(lambda x: 2 * x if len(x) > 5 else x), "the log density of 20 made-up records"),
+    "likelihood": (
+        regression(lambda x: 2 * x if len(x) > 5 else x),
+        "the log density of 20 made-up records",
+    ),
     "prior": (branching(scale=lambda x: 1 / max(len(x), 5)), "changes with the number of records"),
-    "index": (branching(index=lambda places: places // 4), "uses the index of the record plate 'N'"),
-    "index of all": (regression(lambda x: x[jnp.arange(len(x)) // 7 * 7]), "the log density of 3 made-up records"),
+    "index": (
+        branching(index=lambda places: places // 4),
+        "uses the index of the record plate 'N'",
+    ),
+    "index of all": (
+        regression(lambda x: x[jnp.arange(len(x)) // 7 * 7]),
+        "the log density of 3 made-up records",
+    ),
 }
 
 
@@ -131,7 +146,9 @@ def test_a_factor_of_the_first_five_records_is_refused():
 
 def test_another_model_for_more_records_than_are_compared_is_refused():
     model = regression(lambda x: 2 * x if len(x) > 500_000 else x)
-    assert "does something else with 1000000 records than with" in refusal(model, num_records=1_000_000)
+    assert "does something else with 1000000 records than with" in refusal(
+        model, num_records=1_000_000
+    )
 
 
 @pytest.mark.thorough
@@ -140,7 +157,9 @@ def test_a_model_of_minibatches_is_compared_for_a_minibatch():
         assert len(x) < 15
         weights = weights_of()
         with numpyro.plate("N", num_records, subsample_size=len(x)):
-            numpyro.sample("y", dist.Bernoulli(logits=x @ weights * (2 if len(x) > 9 else 1)), obs=y)
+            numpyro.sample(
+                "y", dist.Bernoulli(logits=x @ weights * (2 if len(x) > 9 else 1)), obs=y
+            )
 
     seen = split(model, lambda x, y: WEIGHTS(x), KEY, zoo.shapes_of(X, Y), num_records=20)
     require_additive(seen, KEY, minibatch=8)
@@ -159,7 +178,9 @@ def in_parts(x, y):
 @pytest.mark.thorough
 def test_records_in_parts_of_eight_are_the_same_model(monkeypatch):
     compared = []
-    monkeypatch.setattr(additivity, "_require_sums", lambda model, key, traced: compared.append(traced.records))
+    monkeypatch.setattr(
+        additivity, "_require_sums", lambda model, key, traced: compared.append(traced.records)
+    )
     checked(in_parts)
     checked(regression(lambda x: x))
     assert compared == [3, 20, 3]
@@ -177,13 +198,17 @@ def cox(time, x, event):
 
 def test_cox_partial_likelihood_is_refused():
     time = np.random.default_rng(0).uniform(1, 2, 20).astype(np.float32)
-    assert "site 'partial' of the model has no term for each record" in refusal(cox, records=(time, X, Y))
+    assert "site 'partial' of the model has no term for each record" in refusal(
+        cox, records=(time, X, Y)
+    )
 
 
 def gaussian_process(x, y):
     length = numpyro.sample("weights", dist.Normal(jnp.zeros(3), 1).to_event(1))
     distance = ((x[:, None] - x) / jnp.exp(length)) ** 2
-    numpyro.sample("y", dist.MultivariateNormal(0, jnp.exp(-distance.sum(-1)) + jnp.eye(len(x))), obs=y / 1.0)
+    numpyro.sample(
+        "y", dist.MultivariateNormal(0, jnp.exp(-distance.sum(-1)) + jnp.eye(len(x))), obs=y / 1.0
+    )
 
 
 @pytest.mark.thorough
@@ -197,7 +222,9 @@ def test_a_guide_that_mixes_records_is_refused():
         with numpyro.plate("records", num_records, subsample_size=len(x)):
             numpyro.sample("hidden", dist.Normal(numpyro.param("slope", 0.7) * (x - x.mean()), 0.3))
 
-    assert "site 'hidden' of the guide has no term for each record" in refusal(zoo.noisy_means, guide, records=(X[:, 0],))
+    assert "site 'hidden' of the guide has no term for each record" in refusal(
+        zoo.noisy_means, guide, records=(X[:, 0],)
+    )
 
 
 def test_latents_of_records_that_meet_are_refused():
@@ -212,10 +239,12 @@ def test_latents_of_records_that_meet_are_refused():
         with numpyro.plate("N", len(x)):
             numpyro.sample("hidden", dist.Normal(numpyro.param("slope", 0.7) * x, 0.3))
 
-    assert "site 'x' of the model has no term for each record" in refusal(model, guide, records=(X[:, 0],))
+    assert "site 'x' of the model has no term for each record" in refusal(
+        model, guide, records=(X[:, 0],)
+    )
 
 
-# --- a global part that depends on their number -----------------------------------------------------------------------
+# --- a global part that depends on their number ---------------------------------------------------
 
 
 def test_a_prior_whose_scale_uses_the_number_of_records_is_refused():
@@ -225,7 +254,9 @@ def test_a_prior_whose_scale_uses_the_number_of_records_is_refused():
             numpyro.sample("y", dist.Bernoulli(logits=x @ weights), obs=y)
 
     message = refusal(model)
-    assert "site 'weights' of the model is global, but changes with the number of records" in message
+    assert (
+        "site 'weights' of the model is global, but changes with the number of records" in message
+    )
     assert "num_records" in message
 
 
@@ -244,7 +275,9 @@ def test_a_guide_whose_width_uses_the_number_of_records_is_refused():
         loc = numpyro.param("loc", jnp.zeros(3))
         numpyro.sample("weights", dist.Normal(loc, 1 / np.sqrt(len(x))).to_event(1))
 
-    assert "site 'weights' of the guide is global, but changes" in refusal(regression(lambda x: x), guide)
+    assert "site 'weights' of the guide is global, but changes" in refusal(
+        regression(lambda x: x), guide
+    )
 
 
 @pytest.mark.parametrize("kind", ["parameter", "latent"])
@@ -265,9 +298,11 @@ def test_one_number_for_each_record_outside_of_their_plate_is_refused(kind):
 def test_init_checks_before_any_step():
     def begun(look):
         trainer = DPVI(
-            regression(look), WEIGHTS, numpyro.optim.Adam(0.1),
+            regression(look),
+            WEIGHTS,
+            numpyro.optim.Adam(0.1),
             privacy=(PoissonSampler(20, 0.5, 20), GaussianMechanism(1.0, 1.0)),
-        )  # fmt: skip
+        )
         trainer.init(key_from_seed(1), X, Y)
 
     with pytest.raises(PrivacyModelError, match="has no term for each record"):
@@ -275,7 +310,7 @@ def test_init_checks_before_any_step():
     begun(lambda x: x)
 
 
-# --- what is not refused ----------------------------------------------------------------------------------------------
+# --- what is not refused --------------------------------------------------------------------------
 
 
 @pytest.mark.thorough
@@ -297,7 +332,9 @@ def half(x):
 LIKELIHOODS = {
     "survival": (survival, (np.ones(20, np.float32), X, Y)),
     "proportions": (
-        lambda x, y: numpyro.sample("y", dist.Beta(*jnp.exp(jnp.stack([x @ weights_of(), x[:, 0]]))), obs=y),
+        lambda x, y: numpyro.sample(
+            "y", dist.Beta(*jnp.exp(jnp.stack([x @ weights_of(), x[:, 0]]))), obs=y
+        ),
         (X, np.full(20, 0.5, np.float32)),
     ),
     "simplices": (
@@ -309,11 +346,15 @@ LIKELIHOODS = {
         (X, np.full(20, 0.5, np.float32)),
     ),
     "above ten": (
-        lambda x, y: numpyro.sample("y", dist.Pareto(7 + 0 * x[:, 0], jnp.exp(x @ weights_of())), obs=y),
+        lambda x, y: numpyro.sample(
+            "y", dist.Pareto(7 + 0 * x[:, 0], jnp.exp(x @ weights_of())), obs=y
+        ),
         (X, np.full(20, 10.5, np.float32)),
     ),
     "counts in half precision": (
-        lambda x, y: numpyro.sample("y", dist.Poisson(jnp.exp(half(x) @ half(weights_of()))), obs=y),
+        lambda x, y: numpyro.sample(
+            "y", dist.Poisson(jnp.exp(half(x) @ half(weights_of()))), obs=y
+        ),
         (X, Y),
     ),
 }
@@ -326,7 +367,9 @@ def attentive(x, weights):
     x = jnp.einsum("nij,nj->ni", scores, x)
     x = jax.lax.cond(weights[0] > 0, jnp.tanh, lambda x: jax.nn.relu(x) + half(jnp.ones(3)), x)
     x, _ = jax.lax.scan(lambda x, _: (jax.nn.gelu(x + 1), None), x, length=2)
-    x = jax.lax.fori_loop(0, jnp.int32(weights[1] > 0) + 1, lambda _, x: x * half(jnp.float32(0.5)), x)
+    x = jax.lax.fori_loop(
+        0, jnp.int32(weights[1] > 0) + 1, lambda _, x: x * half(jnp.float32(0.5)), x
+    )
     return x.at[:, 0].add(1) @ weights
 
 
@@ -335,7 +378,11 @@ def test_nothing_hides_in_half_precision(mixed):
     def model(x, y):
         weights = weights_of()
         with numpyro.plate("N", len(x)):
-            numpyro.sample("y", dist.Bernoulli(logits=attentive(x + mixed * x.mean(0), weights).astype(float)), obs=y)
+            numpyro.sample(
+                "y",
+                dist.Bernoulli(logits=attentive(x + mixed * x.mean(0), weights).astype(float)),
+                obs=y,
+            )
 
     if mixed:
         assert "site 'y' of the model has no term for each record" in refusal(model)
@@ -381,7 +428,10 @@ def autoencoder(look):
     """NumPyro's example, with stax; (model, guide). The model decodes ``look(z)``."""
     pixels, latent = 400, 20
     decode = stax.serial(
-        stax.Dense(40, W_init=stax.randn()), stax.Softplus, stax.Dense(pixels, W_init=stax.randn()), stax.Sigmoid
+        stax.Dense(40, W_init=stax.randn()),
+        stax.Softplus,
+        stax.Dense(pixels, W_init=stax.randn()),
+        stax.Sigmoid,
     )
     scales = stax.serial(stax.Dense(latent, W_init=stax.randn()), stax.Exp)
     heads = stax.FanOut(2), stax.parallel(stax.Dense(latent, W_init=stax.randn()), scales)
@@ -409,7 +459,9 @@ def autoencoded(look, width):
 
 @pytest.mark.parametrize("width", [np.float32, np.float64])
 def test_what_only_rounding_tells_apart_passes(width):
-    """Made-up weights give scales of 1e-30: a latent is then its location, of which each rounding is 1e20 scales off."""
+    """Made-up weights give scales of 1e-30: a latent is then its location, of which each rounding
+    is 1e20 scales off.
+    """
     autoencoded(lambda z: z, width)
 
 

@@ -1,4 +1,6 @@
-"""The examples of NumPyro, fitted: a step's gradient is that of numpyro's own ELBO for the same draws of the latents."""
+"""The examples of NumPyro, fitted: a step's gradient is that of numpyro's own ELBO for the same
+draws of the latents.
+"""
 
 import pathlib
 
@@ -26,14 +28,23 @@ CLIP = 1e6
 
 
 def thorough_unless_quick(examples):
-    return [pytest.param(name, marks=[] if each.quick else pytest.mark.thorough) for name, each in examples.items()]
+    return [
+        pytest.param(name, marks=[] if each.quick else pytest.mark.thorough)
+        for name, each in examples.items()
+    ]
 
 
 def step_of(example):
     return assemble(
-        example.model, example.made_guide(), SGD(1.0), key_from_seed(0), example.records,
-        sampler=PoissonSampler(N, 1.0, N), mechanism=GaussianMechanism(CLIP, 0.0), static=example.static,
-    )  # fmt: skip
+        example.model,
+        example.made_guide(),
+        SGD(1.0),
+        key_from_seed(0),
+        example.records,
+        sampler=PoissonSampler(N, 1.0, N),
+        mechanism=GaussianMechanism(CLIP, 0.0),
+        static=example.static,
+    )
 
 
 def gradients(step, example):
@@ -64,16 +75,28 @@ def gradients(step, example):
                 site = guide_trace[name]
                 axis = site["value"].ndim - site["fn"].event_dim + model.frames_of(site)[0].dim
                 local[name] = jnp.moveaxis(jnp.squeeze(value, axis + 1), 0, axis)
-        values = {name: value for name, value in shared_draws.values.items() if name not in model.of_records}
-        if "_auto_latent" in values:  # the others follow from it, and the guide has them as point masses
+        values = {
+            name: value
+            for name, value in shared_draws.values.items()
+            if name not in model.of_records
+        }
+        if (
+            "_auto_latent" in values
+        ):  # the others follow from it, and the guide has them as point masses
             values = {"_auto_latent": values["_auto_latent"]}
         guide = handlers.substitute(model.guide, data=values | local)
         # plates that draw their own minibatch take all records, as the step does
-        whole = handlers.substitute(model.model, data=dict.fromkeys(model.plates.names, jnp.arange(N)))
-        return Trace_ELBO().loss(KEY, model.constrain(params), whole, guide, *records, **example.static)
+        whole = handlers.substitute(
+            model.model, data=dict.fromkeys(model.plates.names, jnp.arange(N))
+        )
+        return Trace_ELBO().loss(
+            KEY, model.constrain(params), whole, guide, *records, **example.static
+        )
 
     def both(params):
-        return step.estimator.gradient(model, params, KEY, 1.0, release), jax.grad(negative_elbo)(params)
+        return step.estimator.gradient(model, params, KEY, 1.0, release), jax.grad(negative_elbo)(
+            params
+        )
 
     return quick_jit(both)(model.initial)
 
@@ -81,7 +104,8 @@ def gradients(step, example):
 @pytest.mark.filterwarnings(
     "ignore:Site .*:UserWarning",
     "ignore:subsample_size does not match:UserWarning",
-    "ignore:Found vars in model but not guide:UserWarning",  # missing values, which numpyro counts with a gradient of zero
+    # missing values, which numpyro counts with a gradient of zero
+    "ignore:Found vars in model but not guide:UserWarning",
     "ignore:Found plate statements in guide but not model:UserWarning",  # the model's are in a scan
 )
 @pytest.mark.parametrize("name", thorough_unless_quick(EXAMPLES))
@@ -92,7 +116,11 @@ def test_the_gradient_is_that_of_svi(name):
     size = max(float(jnp.abs(leaf).max()) for leaf in jax.tree.leaves(theirs))
     assert np.isfinite(size)
     assert size > 0
-    jax.tree.map(lambda one, other: np.testing.assert_allclose(one, other, rtol=2e-4, atol=2e-5 * size), ours, theirs)
+    jax.tree.map(
+        lambda one, other: np.testing.assert_allclose(one, other, rtol=2e-4, atol=2e-5 * size),
+        ours,
+        theirs,
+    )
 
 
 @pytest.mark.parametrize("name", thorough_unless_quick(REFUSED))

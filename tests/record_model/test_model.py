@@ -8,7 +8,12 @@ import numpyro
 import numpyro.distributions as dist
 import pytest
 from numpyro.distributions import constraints
-from numpyro.infer.autoguide import AutoDelta, AutoLaplaceApproximation, AutoMultivariateNormal, AutoNormal
+from numpyro.infer.autoguide import (
+    AutoDelta,
+    AutoLaplaceApproximation,
+    AutoMultivariateNormal,
+    AutoNormal,
+)
 from scipy import stats
 
 from tests import zoo
@@ -31,15 +36,19 @@ def split_logistic(num_records=20):
 
 def refusal(model, guide=zoo.normal_mean_guide, num_records=20, **options):
     with pytest.raises(PrivacyModelError) as caught:
-        require_additive(split(model, guide, KEY, ONLY_X_SHAPES, num_records=num_records, **options), KEY)
+        require_additive(
+            split(model, guide, KEY, ONLY_X_SHAPES, num_records=num_records, **options), KEY
+        )
     return str(caught.value)
 
 
-# --- what is refused, and the words it is refused with ---------------------------------------------------------------
+# --- what is refused, and the words it is refused with --------------------------------------------
 
 
 def same_losses_as_normal_mean(model, num_records=20):
-    """Whether split and check accept ``model``, and each record's loss is that of the zoo's model."""
+    """Whether split and check accept ``model``, and each record's loss is that of the
+    zoo's model.
+    """
     guide = zoo.mean_field(mean=())
     losses = []
     for each in (model, zoo.normal_mean):
@@ -103,13 +112,18 @@ def test_bounds_of_a_parameter_may_be_arrays():
     low, high = jnp.array([-1.0, 0.0]), jnp.array([0.0, 2.0])
 
     def model(x):
-        width = numpyro.param("width", jnp.array([-0.5, 0.5]), constraint=constraints.interval(low, high))
+        width = numpyro.param(
+            "width", jnp.array([-0.5, 0.5]), constraint=constraints.interval(low, high)
+        )
         theta = numpyro.sample("theta", dist.Uniform(low, high).to_event(1))
         with numpyro.plate("records", len(x)):
             numpyro.sample("x", dist.Normal(theta + width, 1).to_event(1), obs=x)
 
-    seen = split(model, AutoDelta(model), jax.random.key(0), (np.zeros(2, np.float32),), num_records=8)
-    require_additive(seen, jax.random.key(1))  # compiles the transforms again, outside of the trace they were made in
+    seen = split(
+        model, AutoDelta(model), jax.random.key(0), (np.zeros(2, np.float32),), num_records=8
+    )
+    # compiles the transforms again, outside of the trace they were made in
+    require_additive(seen, jax.random.key(1))
     found = seen.constrain({name: jnp.array([0.0, 3.0]) for name in seen.initial})
     expected = np.array([-1, 0]) + np.array([1, 2]) / (1 + np.exp([0.0, -3.0]))
     np.testing.assert_allclose([found["width"], found["theta_auto_loc"]], [expected] * 2, rtol=1e-6)
@@ -122,12 +136,20 @@ def test_a_plate_inside_and_one_outside_of_that_of_the_records():
             with numpyro.plate("N", len(x), dim=-3), numpyro.plate("times", 4, dim=-1):
                 numpyro.sample("x", dist.Normal(mean, 1), obs=x.reshape(-1, 2, 4))
 
-    seen = split(model, zoo.mean_field(mean=(2, 1)), KEY, (jax.ShapeDtypeStruct((8,), jnp.float32),), num_records=20)
+    seen = split(
+        model,
+        zoo.mean_field(mean=(2, 1)),
+        KEY,
+        (jax.ShapeDtypeStruct((8,), jnp.float32),),
+        num_records=20,
+    )
     require_additive(seen, KEY)
     mean = np.array([[0.2], [0.7]])
     x = np.random.default_rng(0).normal(size=8)
     loss = seen.record_loss({"mean": jnp.asarray(mean, jnp.float32)}, (x.astype(np.float32),), KEY)
-    assert float(loss) == pytest.approx(-stats.norm.logpdf(x.reshape(2, 4), mean, 1).sum(), rel=1e-5)
+    assert float(loss) == pytest.approx(
+        -stats.norm.logpdf(x.reshape(2, 4), mean, 1).sum(), rel=1e-5
+    )
 
 
 def test_two_subsampling_plates_are_refused():
@@ -203,12 +225,16 @@ def test_no_record_shares_base_noise_with_the_global_draws_or_with_another_recor
     for half in two_of(record_keys(KEY, jnp.arange(50))):
         for own in jax.vmap(of_a_record, [RecordKey(None, 0)])(half):
             shared += list(own)
-    assert len({tuple(np.asarray(jax.random.key_data(key)).tolist()) for key in shared}) == 2 * 3 * (1 + 50)
+    assert len(
+        {tuple(np.asarray(jax.random.key_data(key)).tolist()) for key in shared}
+    ) == 2 * 3 * (1 + 50)
 
 
 def test_a_record_draws_the_same_alone_and_in_a_minibatch():
     def model():
-        return numpyro.sample("one", dist.Normal(0, 1)), numpyro.sample("two", dist.Gamma(2.0).expand([3]).to_event(1))
+        return numpyro.sample("one", dist.Normal(0, 1)), numpyro.sample(
+            "two", dist.Gamma(2.0).expand([3]).to_event(1)
+        )
 
     own = record_keys(KEY, jnp.arange(20))
     together = jax.vmap(lambda key: seeded(model, key)(), [RecordKey(None, 0)])(own)
@@ -231,7 +257,10 @@ def test_a_local_latent_whose_guide_stands_outside_the_plate_is_refused():
         numpyro.sample("hidden", dist.Normal(x, 1).to_event(1))
 
     message = refusal(local_mean, guide)
-    assert "site 'hidden' is inside the record plate 'records' in the model, but outside it in the guide" in message
+    assert (
+        "site 'hidden' is inside the record plate 'records' in the model, but outside it in the "
+        "guide" in message
+    )
 
 
 def test_automatic_guides_of_local_latents_are_refused():
@@ -242,9 +271,13 @@ def test_automatic_guides_of_local_latents_are_refused():
 
 
 @pytest.mark.thorough
-@pytest.mark.parametrize("model", some_of([local_mean, zoo.levels], first=1), ids=["scalar", "with an inner plate"])
+@pytest.mark.parametrize(
+    "model", some_of([local_mean, zoo.levels], first=1), ids=["scalar", "with an inner plate"]
+)
 def test_the_refusal_has_a_guide_to_paste(model):
-    """Its record plate may be the second axis from the right, and some latents have an axis inside of it."""
+    """Its record plate may be the second axis from the right, and some latents have an axis inside
+    of it.
+    """
     record = ONLY_X_SHAPES if model is local_mean else (jax.ShapeDtypeStruct((3,), jnp.float32),)
     with pytest.raises(PrivacyModelError) as caught:
         split(model, AutoNormal(model), KEY, record, num_records=20)
@@ -303,14 +336,24 @@ def test_a_model_that_observes_nothing_is_told_so(forgets, guide):
     def global_guide(x, y=None):
         numpyro.sample("w", dist.Normal(numpyro.param("loc", 0.0), 1))
 
-    with pytest.raises(PrivacyModelError, match=r"^no site of the model is observed \('w', 'obs'\)"):
+    with pytest.raises(
+        PrivacyModelError, match=r"^no site of the model is observed \('w', 'obs'\)"
+    ):
         split(model, global_guide if guide is None else guide(model), KEY, arguments, num_records=9)
 
 
 def test_an_observed_column_is_told_from_values_of_one_record():
     model = functools.partial(linear, observe=lambda y: y[:, None])
-    with pytest.raises(PrivacyModelError, match=r"observes a column of shape \(N, 1\).*give it y\[:, 0\]"):
-        split(model, AutoNormal(model), KEY, (jax.ShapeDtypeStruct((), jnp.float32),) * 2, num_records=9)
+    with pytest.raises(
+        PrivacyModelError, match=r"observes a column of shape \(N, 1\).*give it y\[:, 0\]"
+    ):
+        split(
+            model,
+            AutoNormal(model),
+            KEY,
+            (jax.ShapeDtypeStruct((), jnp.float32),) * 2,
+            num_records=9,
+        )
 
 
 def test_a_guide_that_is_not_reparametrised_is_refused():
@@ -320,7 +363,9 @@ def test_a_guide_that_is_not_reparametrised_is_refused():
             numpyro.sample("x", dist.Normal(count, 1), obs=x)
 
     def guide(x, num_records=None):
-        numpyro.sample("mean", dist.Poisson(numpyro.param("rate", 3.0, constraint=constraints.positive)))
+        numpyro.sample(
+            "mean", dist.Poisson(numpyro.param("rate", 3.0, constraint=constraints.positive))
+        )
 
     assert "site 'mean' of the guide is not reparametrised (Poisson)" in refusal(model, guide)
 
@@ -330,7 +375,10 @@ def test_a_latent_missing_from_the_guide_must_be_reparametrised():
         zoo.normal_mean(x, num_records)
         numpyro.sample("class", dist.Bernoulli(0.5))
 
-    assert "site 'class' is missing from the guide and BernoulliProbs cannot be reparametrised" in refusal(model)
+    assert (
+        "site 'class' is missing from the guide and BernoulliProbs cannot be reparametrised"
+        in refusal(model)
+    )
 
 
 def test_a_discrete_latent_is_refused_for_an_automatic_guide():
@@ -342,15 +390,23 @@ def test_a_discrete_latent_is_refused_for_an_automatic_guide():
             component = numpyro.sample("component", dist.Bernoulli(0.5))
             numpyro.sample("x", dist.Normal(means[component], 1), obs=x)
 
-    assert "site 'component' is a discrete latent (BernoulliProbs)" in refusal(model, AutoNormal(model))
+    assert "site 'component' is a discrete latent (BernoulliProbs)" in refusal(
+        model, AutoNormal(model)
+    )
 
 
 @pytest.mark.parametrize("part", ["value", "density"])
 def test_a_guide_that_looks_at_records_is_refused(part):
     def guide(x, num_records=None):
-        loc, scale = numpyro.param("loc", 0.0), numpyro.param("scale", 1.0, constraint=constraints.positive)
+        loc, scale = (
+            numpyro.param("loc", 0.0),
+            numpyro.param("scale", 1.0, constraint=constraints.positive),
+        )
         numpyro.sample(
-            "mean", dist.Normal(loc + jnp.mean(x), 1.0) if part == "value" else dist.Normal(loc, scale + x[0] ** 2)
+            "mean",
+            dist.Normal(loc + jnp.mean(x), 1.0)
+            if part == "value"
+            else dist.Normal(loc, scale + x[0] ** 2),
         )
 
     assert "site 'mean' is global, but depends on the records" in refusal(zoo.normal_mean, guide)
@@ -421,8 +477,9 @@ def test_another_subsampling_plate_in_the_guide_is_refused():
         with numpyro.plate("rows", num_records, subsample_size=x.shape[0]):
             pass
 
-    assert "the guide subsamples in plate 'rows', but the model's record plate is 'records'" in refusal(
-        zoo.normal_mean, guide
+    assert (
+        "the guide subsamples in plate 'rows', but the model's record plate is 'records'"
+        in refusal(zoo.normal_mean, guide)
     )
 
 
@@ -445,7 +502,9 @@ def test_keyword_arguments_may_stand_for_num_records():
     def model(x, **kwargs):
         zoo.normal_mean(x, **kwargs)
 
-    assert split(model, zoo.normal_mean_guide, KEY, ONLY_X_SHAPES, num_records=20).plates.names == ("records",)
+    assert split(model, zoo.normal_mean_guide, KEY, ONLY_X_SHAPES, num_records=20).plates.names == (
+        "records",
+    )
 
 
 def test_a_plate_of_another_size_is_refused():
@@ -464,20 +523,26 @@ def test_a_model_that_ignores_its_records_is_refused():
     assert "nothing to learn from records" in refusal(model)
 
 
-# --- what it looks at --------------------------------------------------------------------------------------------
+# --- what it looks at -----------------------------------------------------------------------------
 
 
 def test_shapes_and_types_are_all_it_takes():
     by_shapes = split_logistic()
     by_records = split(
-        zoo.logistic, zoo.logistic_guide, KEY, (np.full(3, np.nan, np.float32), np.int32(-(2**31))), num_records=20
+        zoo.logistic,
+        zoo.logistic_guide,
+        KEY,
+        (np.full(3, np.nan, np.float32), np.int32(-(2**31))),
+        num_records=20,
     )
     jax.tree.map(np.testing.assert_array_equal, by_shapes.initial, by_records.initial)
     assert by_shapes.shared == by_records.shared
 
 
 def test_starting_values_of_an_automatic_guide_come_from_no_record():
-    """AutoNormal rejects starting points by their likelihood, which is not finite for records of NaN."""
+    """AutoNormal rejects starting points by their likelihood, which is not finite for records of
+    NaN.
+    """
     parts = [
         split(zoo.logistic, AutoNormal(zoo.logistic), KEY, record, num_records=20)
         for record in (SHAPES, (np.full(3, np.nan, np.float32), np.int32(7)))
@@ -520,11 +585,13 @@ def test_bounds_of_a_parameter_may_be_made_inside_the_model():
 
 
 def test_bounds_of_a_parameter_made_of_records_are_refused():
-    with pytest.raises(PrivacyModelError, match=r"the bounds of parameter 'loc' .* are made of records"):
+    with pytest.raises(
+        PrivacyModelError, match=r"the bounds of parameter 'loc' .* are made of records"
+    ):
         bounded_by(lambda x: (0.0, 1 + jnp.max(x)))
 
 
-# --- as many columns as records ------------------------------------------------------------------------------------------
+# --- as many columns as records -------------------------------------------------------------------
 
 
 def columns_and(plate_of_records):
@@ -556,12 +623,15 @@ def test_as_many_columns_as_records_are_no_records(plate_of_records):
 
 def test_other_keys_start_an_automatic_guide_elsewhere():
     starts = [
-        split(zoo.logistic, AutoNormal(zoo.logistic), jax.random.key(n), SHAPES, num_records=20).initial for n in (0, 1)
+        split(
+            zoo.logistic, AutoNormal(zoo.logistic), jax.random.key(n), SHAPES, num_records=20
+        ).initial
+        for n in (0, 1)
     ]
     assert not np.array_equal(starts[0]["weights_auto_loc"], starts[1]["weights_auto_loc"])
 
 
-# --- what comes out ------------------------------------------------------------------------------------------------
+# --- what comes out -------------------------------------------------------------------------------
 
 
 def test_u_holds_what_the_records_meet():
@@ -591,7 +661,9 @@ def test_u_keeps_a_hyper_parameter_that_scales_the_weights_inside_the_model():
     seen = split(model, AutoNormal(model), KEY, SHAPES, num_records=20)
     assert seen.shared == ("scale", "standard")
     latents = seen.latents(seen.initial, KEY)
-    np.testing.assert_allclose(latents["weights"], latents["scale"] * latents["standard"], rtol=1e-6)
+    np.testing.assert_allclose(
+        latents["weights"], latents["scale"] * latents["standard"], rtol=1e-6
+    )
 
 
 def test_u_holds_parameters_of_the_model():
@@ -613,13 +685,18 @@ def test_record_loss_is_the_logistic_loss():
     weights, intercept = np.array([1.5, -0.5, 3.0], np.float32), np.float32(0.7)
     shared = {"weights": weights, "intercept": intercept}
     losses = jax.vmap(lambda x, y: seen.record_loss(shared, (x, y), KEY))(X, Y)
-    np.testing.assert_allclose(losses, zoo.logistic_losses(weights, intercept, X, Y), rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(
+        losses, zoo.logistic_losses(weights, intercept, X, Y), rtol=1e-5, atol=1e-6
+    )
 
 
 def test_record_loss_does_not_depend_on_the_number_of_records():
     """The plate's scale belongs to the estimator, which divides by q instead."""
     shared = {"weights": jnp.ones(3), "intercept": jnp.ones(())}
-    losses = [float(split_logistic(size).record_loss(shared, (X[0], Y[0]), KEY)) for size in (2, 20, 10**6)]
+    losses = [
+        float(split_logistic(size).record_loss(shared, (X[0], Y[0]), KEY))
+        for size in (2, 20, 10**6)
+    ]
     np.testing.assert_allclose(losses, losses[0], rtol=1e-6)
 
 
@@ -629,11 +706,14 @@ def test_record_loss_keeps_scales_of_the_model_itself():
             zoo.normal_mean(x, num_records)
 
     plain, scaled = (
-        split(model, zoo.normal_mean_guide, KEY, ONLY_X_SHAPES, num_records=20) for model in (zoo.normal_mean, tempered)
+        split(model, zoo.normal_mean_guide, KEY, ONLY_X_SHAPES, num_records=20)
+        for model in (zoo.normal_mean, tempered)
     )
     shared = {"mean": jnp.array(0.3)}
     expected = 0.25 * plain.record_loss(shared, (ONLY_X[0],), KEY)
-    assert float(scaled.record_loss(shared, (ONLY_X[0],), KEY)) == pytest.approx(float(expected), rel=1e-6)
+    assert float(scaled.record_loss(shared, (ONLY_X[0],), KEY)) == pytest.approx(
+        float(expected), rel=1e-6
+    )
 
 
 def test_global_loss_is_log_q_minus_log_p():
@@ -660,8 +740,13 @@ def test_terms_of_a_latent_missing_from_the_guide_cancel():
         numpyro.sample("unused", dist.Normal(0, 1))
         zoo.normal_mean(x, num_records)
 
-    plain, more = (split(fn, zoo.normal_mean_guide, KEY, ONLY_X_SHAPES, num_records=20) for fn in (zoo.normal_mean, model))
-    assert float(more.release_point(more.initial, KEY)[1]) == float(plain.release_point(plain.initial, KEY)[1])
+    plain, more = (
+        split(fn, zoo.normal_mean_guide, KEY, ONLY_X_SHAPES, num_records=20)
+        for fn in (zoo.normal_mean, model)
+    )
+    assert float(more.release_point(more.initial, KEY)[1]) == float(
+        plain.release_point(plain.initial, KEY)[1]
+    )
     assert more.shared == ("mean",)
 
 
@@ -670,13 +755,16 @@ def test_constrain_and_unconstrain_are_inverse():
     constrained = seen.constrain(seen.initial)
     np.testing.assert_allclose(constrained["weights_scale"], np.full(3, 0.1), rtol=1e-6)
     back = seen.unconstrain(constrained)
-    jax.tree.map(lambda one, other: np.testing.assert_allclose(one, other, rtol=1e-5), back, seen.initial)
+    jax.tree.map(
+        lambda one, other: np.testing.assert_allclose(one, other, rtol=1e-5), back, seen.initial
+    )
 
 
 def test_release_point_is_the_guide_drawn_once():
     seen = split_logistic()
     first, second, again = (
-        seen.release_point(seen.initial, key)[0] for key in (*jax.random.split(KEY), jax.random.split(KEY)[0])
+        seen.release_point(seen.initial, key)[0]
+        for key in (*jax.random.split(KEY), jax.random.split(KEY)[0])
     )
     assert not np.array_equal(first["weights"], second["weights"])
     np.testing.assert_array_equal(first["weights"], again["weights"])

@@ -37,28 +37,42 @@ def test_split_finds_what_records_meet(name):
 
 @functools.cache
 def evaluated(name):
-    """(our negative ELBO, numpyro's for the same draws, record losses, record losses for another key), float64.
+    """(our negative ELBO, numpyro's for the same draws, record losses, record losses for another
+    key), float64.
 
-    numpyro counts the prior of latents that a guide leaves out, and warns: there its number is None.
+    numpyro counts the prior of latents that a guide leaves out, and warns: there its number is
+    None.
     """
     case = zoo.ZOO[name]
     with jax.enable_x64(True):
         seen = zoo.split_case_in_double_precision(name)
         # an automatic guide remembers the plate of its first call, which has one record
-        guide = handlers.block(seen.guide, hide=["records"]) if isinstance(seen.guide, AutoGuide) else seen.guide
+        guide = (
+            handlers.block(seen.guide, hide=["records"])
+            if isinstance(seen.guide, AutoGuide)
+            else seen.guide
+        )
 
         @quick_jit
         def evaluate(params, records, key):
             with zoo.Drawn() as drawn:
                 shared, global_loss = seen.release_point(params, key)
-            global_draws = {name: value for name, value in drawn.values.items() if name not in seen.local_latents}
-            if "_auto_latent" in global_draws:  # the others follow from it, and the guide has them as point masses
+            global_draws = {
+                name: value
+                for name, value in drawn.values.items()
+                if name not in seen.local_latents
+            }
+            if (
+                "_auto_latent" in global_draws
+            ):  # the others follow from it, and the guide has them as point masses
                 global_draws = {"_auto_latent": global_draws["_auto_latent"]}
 
             def one(record, own_key):
                 with zoo.Drawn() as drawn:
                     loss = seen.record_loss(shared, record, own_key)
-                return loss, {name: jnp.squeeze(drawn.values[name], 0) for name in seen.local_latents}
+                return loss, {
+                    name: jnp.squeeze(drawn.values[name], 0) for name in seen.local_latents
+                }
 
             keys = jax.random.split(key, (2, zoo.NUM_RECORDS))
             losses, local_draws = jax.vmap(one)(records, keys[0])
@@ -80,7 +94,10 @@ def evaluated(name):
         return jax.tree.map(np.asarray, evaluate(seen.initial, case.records(np.float64), KEY))
 
 
-@pytest.mark.parametrize("name", some_of([name for name, case in zoo.ZOO.items() if case.covers_all_latents], 20, first=2))
+@pytest.mark.parametrize(
+    "name",
+    some_of([name for name, case in zoo.ZOO.items() if case.covers_all_latents], 20, first=2),
+)
 def test_record_losses_and_global_loss_add_up_to_the_negative_elbo_of_numpyro(name):
     """numpyro sees all records in one call, and the very draws that went into our losses."""
     ours, expected, *_ = evaluated(name)
@@ -107,7 +124,10 @@ def trainer_of(name):
         seen.model,
         seen.guide,
         Adam(0.01),
-        privacy=(PoissonSampler(zoo.NUM_RECORDS, 0.5, zoo.NUM_RECORDS), GaussianMechanism(1.0, 1.0)),
+        privacy=(
+            PoissonSampler(zoo.NUM_RECORDS, 0.5, zoo.NUM_RECORDS),
+            GaussianMechanism(1.0, 1.0),
+        ),
         **zoo.ZOO[name].static,
     )
 
@@ -127,7 +147,11 @@ def test_one_step_under_jit_moves_every_parameter_and_leaves_it_finite(name):
     state = trainer.init(key_from_seed(0), *records)
     before = trainer.get_params(state)
     minibatch = Minibatch(jnp.array([4, 0, 2, 0, 0, 0], jnp.int32), jnp.arange(zoo.NUM_RECORDS) < 3)
-    noise = np.random.default_rng(0).normal(0, 2.0**21, trainer.private_step.noise_size).astype(np.int32)
+    noise = (
+        np.random.default_rng(0)
+        .normal(0, 2.0**21, trainer.private_step.noise_size)
+        .astype(np.int32)
+    )
     draws = Draws(minibatch, Noise(jnp.asarray(noise), jnp.int32(10)), KEY)
     state = quick_jit(trainer.step)(state, records, draws)
     assert int(state.step) == 1

@@ -1,4 +1,6 @@
-"""Networks of equinox and flax that keep state are refused by name; dropout with a key of the record is not."""
+"""Networks of equinox and flax that keep state are refused by name; dropout with a key of the
+record is not.
+"""
 
 import subprocess
 import sys
@@ -45,7 +47,7 @@ def refusal(logits):
     return str(caught.value)
 
 
-# ---- equinox -------------------------------------------------------------------------------------------------------------
+# ---- equinox -------------------------------------------------------------------------------------
 
 
 def equinox_network(*middle):
@@ -53,9 +55,13 @@ def equinox_network(*middle):
 
 
 def with_statistics(inference=False):
-    network, state = eqx.nn.make_with_state(lambda: equinox_network(eqx.nn.BatchNorm(4, "batch", mode="batch")))()
+    network, state = eqx.nn.make_with_state(
+        lambda: equinox_network(eqx.nn.BatchNorm(4, "batch", mode="batch"))
+    )()
     network = eqx.nn.inference_mode(network, inference)
-    return lambda x: jax.vmap(lambda one: eqx_module("net", network)(one, state)[0], axis_name="batch")(x)
+    return lambda x: jax.vmap(
+        lambda one: eqx_module("net", network)(one, state)[0], axis_name="batch"
+    )(x)
 
 
 def test_batch_statistics_of_equinox_are_refused_with_their_place():
@@ -71,7 +77,9 @@ def test_statistics_that_stand_still_are_taken():
 
 def test_state_of_equinox_is_refused_with_its_place():
     def make():
-        return eqx.nn.Sequential([eqx.nn.SpectralNorm(eqx.nn.Linear(3, 1, key=KEY), "weight", key=KEY)])
+        return eqx.nn.Sequential(
+            [eqx.nn.SpectralNorm(eqx.nn.Linear(3, 1, key=KEY), "weight", key=KEY)]
+        )
 
     network, state = eqx.nn.make_with_state(make)()
     message = refusal(lambda x: jax.vmap(lambda one: eqx_module("net", network)(one, state)[0])(x))
@@ -91,13 +99,15 @@ def equinox_dropout(x):
     return jax.vmap(lambda one: network(one, key=key))(x)
 
 
-@pytest.mark.parametrize("norm", [eqx.nn.LayerNorm(4), eqx.nn.GroupNorm(2, 4), eqx.nn.Dropout(0.5, inference=True)])
+@pytest.mark.parametrize(
+    "norm", [eqx.nn.LayerNorm(4), eqx.nn.GroupNorm(2, 4), eqx.nn.Dropout(0.5, inference=True)]
+)
 def test_layers_of_equinox_without_state_are_taken(norm):
     found = split_of(lambda x: jax.vmap(eqx_module("net", equinox_network(norm)))(x))
     assert (found.shared, found.uses_base_noise) == (("net$params",), False)
 
 
-# ---- flax's linen --------------------------------------------------------------------------------------------------------
+# ---- flax's linen --------------------------------------------------------------------------------
 
 
 class Linen(linen.Module):
@@ -117,7 +127,8 @@ def statistics(**options):
 def test_batch_statistics_of_linen_are_refused_with_their_place():
     message = refusal(lambda x: statistics()(x, mutable=["batch_stats"]))
     assert "network 'net' has batch statistics (BatchNorm_0: BatchNorm)" in message
-    assert "(calm: BatchNorm)" in refusal(statistics(name="calm"))  # flax itself would stumble over the missing statistics
+    # flax itself would stumble over the missing statistics
+    assert "(calm: BatchNorm)" in refusal(statistics(name="calm"))
 
 
 def test_state_of_linen_is_refused_with_its_name():
@@ -128,7 +139,9 @@ def test_state_of_linen_is_refused_with_its_name():
             count.value = count.value + 1
             return linen.Dense(1)(x)
 
-    message = refusal(lambda x: flax_module("net", Counting(), input_shape=(1, 3), mutable=["seen"])(x))
+    message = refusal(
+        lambda x: flax_module("net", Counting(), input_shape=(1, 3), mutable=["seen"])(x)
+    )
     assert "network 'net' keeps mutable state (seen.count)" in message
 
 
@@ -146,7 +159,7 @@ def linen_dropout(x):
     return network(x, rngs={"dropout": numpyro.prng_key()})
 
 
-# ---- flax's nnx ----------------------------------------------------------------------------------------------------------
+# ---- flax's nnx ----------------------------------------------------------------------------------
 
 
 class NNX(nnx.Module):
@@ -172,7 +185,10 @@ class Counting(nnx.Module):
         (nnx.BatchNorm(4, rngs=nnx.Rngs(0)), "has batch statistics (middle: BatchNorm)"),
         (Counting(), "keeps mutable state (middle: Counting)"),
         (nnx.Dropout(0.5), "without a per-record random key (middle: Dropout)"),
-        (nnx.Dropout(0.5, rngs=nnx.Rngs(0)), "without a per-record random key (middle: Dropout)"),  # it counts its draws
+        (
+            nnx.Dropout(0.5, rngs=nnx.Rngs(0)),
+            "without a per-record random key (middle: Dropout)",
+        ),  # it counts its draws
     ],
 )
 def test_state_of_nnx_is_refused_with_its_place(middle, words):
@@ -182,7 +198,9 @@ def test_state_of_nnx_is_refused_with_its_place(middle, words):
     assert words in message
 
 
-@pytest.mark.parametrize("middle", [nnx.LayerNorm(4, rngs=nnx.Rngs(0)), nnx.Dropout(0.5, deterministic=True)])
+@pytest.mark.parametrize(
+    "middle", [nnx.LayerNorm(4, rngs=nnx.Rngs(0)), nnx.Dropout(0.5, deterministic=True)]
+)
 def test_layers_of_nnx_without_state_are_taken(middle):
     network = NNX(middle)
     assert not split_of(lambda x: nnx_module("net", network)(x)).uses_base_noise
@@ -195,7 +213,7 @@ def nnx_dropout(x):
     return nnx_module("net", NNX_DROPOUT)(x, rngs=numpyro.prng_key())
 
 
-# ---- dropout as base noise -----------------------------------------------------------------------------------------------
+# ---- dropout as base noise -----------------------------------------------------------------------
 
 
 @pytest.mark.thorough
@@ -206,7 +224,9 @@ def test_each_record_drops_units_of_its_own(logits):
     assert found.uses_base_noise
     shared, _ = found.release_point(found.initial, KEY)
     records = (jnp.ones((16, 3)), jnp.ones(16, jnp.int32))
-    losses, again, other = (np.asarray(found.record_losses(shared, records, jax.random.key(n))) for n in (1, 1, 2))
+    losses, again, other = (
+        np.asarray(found.record_losses(shared, records, jax.random.key(n))) for n in (1, 1, 2)
+    )
     assert len(np.unique(losses)) > 4
     assert np.array_equal(losses, again)
     assert not np.array_equal(losses, other)
@@ -228,6 +248,11 @@ def test_an_automatic_guide_meets_the_refusal_too():
 
 @pytest.mark.thorough
 def test_neither_library_is_asked_for_until_a_network_needs_it():
-    code = "import sys, workbench.record_model.model, workbench.models; print({'equinox', 'flax'} & set(sys.modules))"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=True)
+    code = (
+        "import sys, workbench.record_model.model, workbench.models; print({'equinox', 'flax'} & "
+        "set(sys.modules))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=True
+    )
     assert done.stdout.strip() == "set()"

@@ -75,7 +75,11 @@ def test_separating_twice_changes_nothing():
 def test_a_handler_around_a_thread_does_not_reach_into_it():
     with handlers.trace() as outer, handlers.seed(rng_seed=0), ThreadPoolExecutor(1) as pool:
         inner = pool.submit(
-            lambda: list(handlers.trace(handlers.seed(lambda: numpyro.sample("x", dist.Normal()), 0)).get_trace())
+            lambda: list(
+                handlers.trace(
+                    handlers.seed(lambda: numpyro.sample("x", dist.Normal()), 0)
+                ).get_trace()
+            )
         )
         assert inner.result() == ["x"]
     assert list(outer) == []
@@ -97,8 +101,12 @@ def test_models_are_split_in_several_threads_at_once():
     def read(number):
         key = jax.random.key(number)
         if number % 2:
-            return split(zoo.normal_mean, zoo.normal_mean_guide, key, zoo.shapes_of(x), num_records=20).shared
-        return split(zoo.logistic, zoo.logistic_guide, key, zoo.shapes_of(*logistic), num_records=20).shared
+            return split(
+                zoo.normal_mean, zoo.normal_mean_guide, key, zoo.shapes_of(x), num_records=20
+            ).shared
+        return split(
+            zoo.logistic, zoo.logistic_guide, key, zoo.shapes_of(*logistic), num_records=20
+        ).shared
 
     with ThreadPoolExecutor(4) as pool:
         shared = list(pool.map(read, range(8)))

@@ -12,12 +12,17 @@ LABELS = ["age", "dose <mg>", "a, b [c]"]
 def draws():
     random = np.random.default_rng(5)
     skewed = random.gamma(1.5, 2.0, (4000, 3))
-    return {"weights": skewed.astype(np.float32), "intercept": random.normal(-1, 3, 4000).astype(np.float32)}
+    return {
+        "weights": skewed.astype(np.float32),
+        "intercept": random.normal(-1, 3, 4000).astype(np.float32),
+    }
 
 
 @pytest.fixture(scope="module")
 def posterior(draws):
-    return arviz_adapter.to_posterior(draws, {"weights": LABELS, "absent": ["x"]}, {"label": "covered"})
+    return arviz_adapter.to_posterior(
+        draws, {"weights": LABELS, "absent": ["x"]}, {"label": "covered"}
+    )
 
 
 @pytest.fixture(scope="module")
@@ -102,7 +107,9 @@ def test_arviz_reads_the_file(posterior, draws, tmp_path, kind):
         import xarray
 
         group = posterior["posterior"]
-        data = xarray.DataTree.from_dict({"posterior": getattr(group, "to_dataset", lambda: group)()})
+        data = xarray.DataTree.from_dict(
+            {"posterior": getattr(group, "to_dataset", lambda: group)()}
+        )
     arviz_adapter.save_draws(data, tmp_path / "draws.nc")
     loaded = arviz_adapter._arviz().from_netcdf(tmp_path / "draws.nc")["posterior"]
     assert loaded.attrs["label"] == "covered"
@@ -114,6 +121,8 @@ def test_long_tails_are_told_from_those_of_a_normal_distribution():
     generator = np.random.default_rng(5)
     normal, long = generator.normal(size=(1000, 3)), generator.normal(size=(1000, 3))
     long[:10, 1] *= 20  # one draw in a hundred is as far out as a wide prior lets it
-    assert not arviz_adapter.words_on_tails({"weights": normal, "intercept": normal[:, 0], "none": np.zeros((1000, 0))})
+    assert not arviz_adapter.words_on_tails(
+        {"weights": normal, "intercept": normal[:, 0], "none": np.zeros((1000, 0))}
+    )
     assert "Some have longer tails" in arviz_adapter.words_on_tails({"weights": long})
     assert not arviz_adapter.words_on_tails({"constant": np.ones(1000)})

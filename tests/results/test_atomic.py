@@ -1,4 +1,6 @@
-"""Saving over an older result: loading returns the old one, the new one or an error, wherever a process died."""
+"""Saving over an older result: loading returns the old one, the new one or an error, wherever a
+process died.
+"""
 
 import contextlib
 import dataclasses
@@ -17,7 +19,16 @@ import workbench as wb
 from workbench import plots
 from workbench.results import FitResult, _atomic
 
-FOLLOWED = {"open", "os.rename", "os.remove", "os.rmdir", "os.mkdir", "os.truncate", "os.link", "os.symlink"}
+FOLLOWED = {
+    "open",
+    "os.rename",
+    "os.remove",
+    "os.rmdir",
+    "os.mkdir",
+    "os.truncate",
+    "os.link",
+    "os.symlink",
+}
 
 
 class Died(BaseException):
@@ -25,14 +36,20 @@ class Died(BaseException):
 
 
 class Disk:
-    """Counts what Python does to the files of a folder, by its audit events, and does nothing from number ``last`` on."""
+    """Counts what Python does to the files of a folder, by its audit events, and does nothing from
+    number ``last`` on.
+    """
 
     def __init__(self):
         self.folder, self.count, self.last = None, 0, None
         sys.addaudithook(self.hear)  # for ever: hooks cannot be taken away
 
     def hear(self, event, arguments):
-        if self.folder is None or event not in FOLLOWED or not str(arguments[0]).startswith(self.folder):
+        if (
+            self.folder is None
+            or event not in FOLLOWED
+            or not str(arguments[0]).startswith(self.folder)
+        ):
             return
         self.count += 1
         if self.last is not None and self.count > self.last:
@@ -80,14 +97,21 @@ def result_of(done):
 def epsilon_of(folder):
     """The one epsilon in a saved result, its parameters, draws and report."""
     loaded = wb.load(folder)
-    numbers = {float(each) for part in (loaded.params, loaded.draws) for value in part.values() for each in np.unique(value)}
+    numbers = {
+        float(each)
+        for part in (loaded.params, loaded.draws)
+        for value in part.values()
+        for each in np.unique(value)
+    }
     assert numbers == {loaded.guarantee.epsilon}
     with contextlib.suppress(FileNotFoundError):
         assert (folder / "report.html").read_text() == f"epsilon = {loaded.guarantee.epsilon}"
     return loaded.guarantee.epsilon
 
 
-def test_a_load_after_a_death_at_any_file_operation_gives_one_result(disk, quick, result_of, tmp_path):
+def test_a_load_after_a_death_at_any_file_operation_gives_one_result(
+    disk, quick, result_of, tmp_path
+):
     found, before, new = [], tmp_path / "before", result_of(8.0)
     result_of(0.5).save(before)
     (before / "mine.txt").write_text("mine")
@@ -127,8 +151,12 @@ def test_two_writers_and_a_reader_never_make_a_mixture(quick, result_of, tmp_pat
         try:
             while not stop.is_set():
                 loaded = wb.load(tmp_path)
-                numbers = {float(each) for value in loaded.params.values() for each in np.unique(value)}
-                numbers |= {float(each) for value in loaded.draws.values() for each in np.unique(value)}
+                numbers = {
+                    float(each) for value in loaded.params.values() for each in np.unique(value)
+                }
+                numbers |= {
+                    float(each) for value in loaded.draws.values() for each in np.unique(value)
+                }
                 seen.append((loaded.guarantee.epsilon, numbers))
         except BaseException as error:
             problems.append(error)
@@ -154,7 +182,9 @@ def test_a_file_of_another_result_is_found_by_its_digest(quick, result_of, tmp_p
         result_of(epsilon).save(tmp_path / str(epsilon))
     content = (tmp_path / "8.0" / name).read_bytes()
     (tmp_path / "0.5" / name).write_bytes(content + b" ")
-    with pytest.raises(wb.ArgumentError, match=f"{name} is damaged, or not the file that was saved"):
+    with pytest.raises(
+        wb.ArgumentError, match=f"{name} is damaged, or not the file that was saved"
+    ):
         wb.load(tmp_path / "0.5")
 
 
@@ -165,7 +195,10 @@ def test_a_result_without_its_pictures_is_still_one(quick, result_of, tmp_path, 
     assert wb.load(tmp_path).guarantee.epsilon == 0.5
 
 
-@pytest.mark.parametrize("change", [("0.5", "0.4"), ('"digest": "', '"digest": "0'), ('"files": {', '"files": {"x": "y", ')])
+@pytest.mark.parametrize(
+    "change",
+    [("0.5", "0.4"), ('"digest": "', '"digest": "0'), ('"files": {', '"files": {"x": "y", ')],
+)
 def test_a_result_file_that_was_changed_is_refused(quick, result_of, tmp_path, change):
     result_of(0.5).save(tmp_path)
     file = tmp_path / "result.json"
@@ -176,23 +209,31 @@ def test_a_result_file_that_was_changed_is_refused(quick, result_of, tmp_path, c
 
 @pytest.mark.parametrize("name", sorted(FILES))
 @pytest.mark.parametrize("operation", ["replace", "open"])
-def test_a_full_disk_leaves_the_old_result_or_the_new_one(quick, result_of, tmp_path, monkeypatch, operation, name):
+def test_a_full_disk_leaves_the_old_result_or_the_new_one(
+    quick, result_of, tmp_path, monkeypatch, operation, name
+):
     result_of(0.5).save(tmp_path)
     whole = {"replace": os.replace, "open": Path.open}[operation]
 
     def full(path, *rest, **options):
         target = rest[0] if operation == "replace" else path
-        if os.path.basename(target) == name and (operation == "replace" or "w" in str((rest, options))):
+        if os.path.basename(target) == name and (
+            operation == "replace" or "w" in str((rest, options))
+        ):
             raise OSError(28, "No space left on device")
         return whole(path, *rest, **options)
 
     monkeypatch.setattr(*((os, "replace") if operation == "replace" else (Path, "open")), full)
     with contextlib.ExitStack() as expected:
-        is_refused = name == "result.json" or (operation == "open" and name in ("params.npz", "posterior.nc"))
+        is_refused = name == "result.json" or (
+            operation == "open" and name in ("params.npz", "posterior.nc")
+        )
         if is_refused:
             expected.enter_context(pytest.raises(OSError, match="No space left"))
         else:
-            expected.enter_context(pytest.warns(wb.results.storage.SaveWarning, match="No space left"))
+            expected.enter_context(
+                pytest.warns(wb.results.storage.SaveWarning, match="No space left")
+            )
         result_of(8.0).save(tmp_path)
     monkeypatch.undo()
     assert wb.load(tmp_path).guarantee.epsilon == (0.5 if is_refused else 8.0)
@@ -218,13 +259,22 @@ def test_a_disk_that_is_full_is_an_error_and_not_the_end_of_the_process(tmp_path
         for size in ("8k", "16k", "20k", "60k"):
             (tmp_path / size).mkdir()
             mount = ["mount", "-t", "tmpfs", "-o", f"size={size}", "none", str(tmp_path / size)]
-            if shutil.which("mount") is None or subprocess.run(mount, capture_output=True).returncode:
+            if (
+                shutil.which("mount") is None
+                or subprocess.run(mount, capture_output=True).returncode
+            ):
                 pytest.skip("no small file system can be mounted here")
             mounted.callback(subprocess.run, ["umount", str(tmp_path / size)], check=True)
         folders = [str(tmp_path / size / "run") for size in ("8k", "16k", "20k", "60k")]
         program = [sys.executable, "-W", "ignore", "-c", ON_A_FULL_DISK, *folders]
-        found = {"PYTHONPATH": os.pathsep.join([str(Path(__file__).parent), *filter(None, [os.getenv("PYTHONPATH")])])}
-        answer = subprocess.run(program, capture_output=True, text=True, timeout=300, env={**os.environ, **found})
+        found = {
+            "PYTHONPATH": os.pathsep.join(
+                [str(Path(__file__).parent), *filter(None, [os.getenv("PYTHONPATH")])]
+            )
+        }
+        answer = subprocess.run(
+            program, capture_output=True, text=True, timeout=300, env={**os.environ, **found}
+        )
     assert answer.returncode == 0, answer.stderr[-3000:]
     *lines, last = answer.stdout.splitlines()
     assert last == "alive"
@@ -253,7 +303,9 @@ def test_without_locks_saving_goes_on(quick, result_of, tmp_path, monkeypatch):
 @pytest.mark.integration
 def test_processes_that_are_killed_and_race_leave_whole_results():
     program = Path(__file__).parent / "killed_saves.py"
-    answer = subprocess.run([sys.executable, str(program), "40", "1"], capture_output=True, text=True, timeout=900)
+    answer = subprocess.run(
+        [sys.executable, str(program), "40", "1"], capture_output=True, text=True, timeout=900
+    )
     assert answer.returncode == 0, answer.stderr[-3000:]
     report = json.loads(answer.stdout)
     assert report["killed"] >= 20

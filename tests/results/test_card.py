@@ -1,4 +1,6 @@
-"""How a notebook shows results, guarantees and data sets: escaped, labelled, in the page's colours, and with no record."""
+"""How a notebook shows results, guarantees and data sets: escaped, labelled, in the page's colours,
+and with no record.
+"""
 
 import dataclasses
 import re
@@ -15,7 +17,13 @@ from workbench.fitting.groups import grouped
 
 HOSTILE = "</b><script>alert(1)</script>&\"'"
 TAGS = {"div", "b", "i", "span", "code", "table", "thead", "tbody", "tr", "th", "td", "ul", "li"}
-COLOURS = ("inherit", _html.INK, _html.QUIET, "var(--dpvi-alert, currentColor)", "var(--dpvi-accent, currentColor)")
+COLOURS = (
+    "inherit",
+    _html.INK,
+    _html.QUIET,
+    "var(--dpvi-alert, currentColor)",
+    "var(--dpvi-accent, currentColor)",
+)
 
 
 class Reader(Page):
@@ -49,10 +57,18 @@ def hostile_data(private_frame):
 
 @pytest.fixture(scope="module")
 def hostile(hostile_data):
-    settings = {"epsilon": 2.0, "iterations": 10, "ledger": False, "checkpoint": False, "evaluate_private": True}
+    settings = {
+        "epsilon": 2.0,
+        "iterations": 10,
+        "ledger": False,
+        "checkpoint": False,
+        "evaluate_private": True,
+    }
     model = dataclasses.replace(wb.models.get("logistic"), name=HOSTILE)
     result = wb.fit(model, hostile_data, **grouped(settings))
-    return dataclasses.replace(result, message=HOSTILE, metrics=result.metrics | {HOSTILE: 1.0, "own": HOSTILE})
+    return dataclasses.replace(
+        result, message=HOSTILE, metrics=result.metrics | {HOSTILE: 1.0, "own": HOSTILE}
+    )
 
 
 def test_a_result_says_what_was_promised_how_well_it_did_and_how_to_go_on(done):
@@ -68,13 +84,20 @@ def test_a_result_says_what_was_promised_how_well_it_did_and_how_to_go_on(done):
 def test_the_first_rows_are_those_of_the_summary(done):
     table = done.summary_table().head(5)
     text = shown(done)
-    for digits, (name, row) in zip(_numbers.places_for(table["sd"].tolist()), table.iterrows(), strict=True):
-        assert f"{name} {_numbers.fixed(row['mean'], digits)} {_numbers.fixed(row['sd'], digits)}" in text
+    for digits, (name, row) in zip(
+        _numbers.places_for(table["sd"].tolist()), table.iterrows(), strict=True
+    ):
+        assert (
+            f"{name} {_numbers.fixed(row['mean'], digits)} {_numbers.fixed(row['sd'], digits)}"
+            in text
+        )
 
 
 def test_matrices_and_sites_without_labels_are_numbered_or_named(done):
     draws = {"m": np.arange(12.0).reshape(3, 2, 2), "s": np.arange(3.0)}
-    changed = dataclasses.replace(done, draws=draws, definition=None, model="unknown", coordinates={})
+    changed = dataclasses.replace(
+        done, draws=draws, definition=None, model="unknown", coordinates={}
+    )
     assert "m[0, 0] 4" in shown(changed)
     named = dataclasses.replace(changed, coordinates={"m": (["a", "b"], ["c", "d"])})
     assert "m[a, d] 5" in shown(named)

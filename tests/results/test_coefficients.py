@@ -12,10 +12,20 @@ from workbench.data.schema import Schema
 from workbench.results.report import coefficient_rows
 
 SCHEMA = Schema(
-    {"age": Numeric(20, 80), "ward": Categorical(["a", "b"], other=True), "smoker": Boolean(), "one": Categorical(["x"])}
+    {
+        "age": Numeric(20, 80),
+        "ward": Categorical(["a", "b"], other=True),
+        "smoker": Boolean(),
+        "one": Categorical(["x"]),
+    }
 )
 ROWS = pd.DataFrame(
-    {"age": [20.0, 37.0, 80.0], "ward": ["a", "b", "?"], "smoker": [True, False, True], "one": ["x", "x", "x"]}
+    {
+        "age": [20.0, 37.0, 80.0],
+        "ward": ["a", "b", "?"],
+        "smoker": [True, False, True],
+        "one": ["x", "x", "x"],
+    }
 )
 
 
@@ -39,7 +49,11 @@ def test_coefficients_predict_what_the_model_predicts(tabled):
     by_hand = [
         mean["intercept"] + 20 * mean["age"] + mean["smoker"] + mean["one=x"],
         mean["intercept"] + 37 * mean["age"] + mean["ward=b"] + mean["one=x"],
-        mean["intercept"] + 80 * mean["age"] + mean["ward=(other)"] + mean["smoker"] + mean["one=x"],
+        mean["intercept"]
+        + 80 * mean["age"]
+        + mean["ward=(other)"]
+        + mean["smoker"]
+        + mean["one=x"],
     ]
     draws = tabled.draws
     wanted = (draws["weights"] @ SCHEMA.encode(ROWS).T + draws["intercept"][:, None]).mean(0)
@@ -61,9 +75,18 @@ def test_rows_say_what_they_compare(tabled):
 def test_ratios_are_exponents_and_shares_count_draws(tabled):
     table = tabled.coefficients(0.5, "eti")
     assert list(table.columns) == [
-        "contrast", "mean", "sd", "eti_50%_low", "eti_50%_high", "odds ratio", "odds ratio low", "odds ratio high",
-        "share above 0", "scaled mean", "scaled sd",
-    ]  # fmt: skip
+        "contrast",
+        "mean",
+        "sd",
+        "eti_50%_low",
+        "eti_50%_high",
+        "odds ratio",
+        "odds ratio low",
+        "odds ratio high",
+        "share above 0",
+        "scaled mean",
+        "scaled sd",
+    ]
     smoker = 2 * tabled.draws["weights"][:, -2]
     row = table.loc["smoker"]
     assert row["mean"] == pytest.approx(smoker.mean())
@@ -80,7 +103,9 @@ def test_without_declared_columns_units_are_those_of_the_model(done):
 
 def test_a_model_without_intercept_has_no_row_for_it(tabled):
     without = wb.models.get("logistic", intercept=False)
-    other = dataclasses.replace(tabled, draws={"weights": tabled.draws["weights"]}, definition=without)
+    other = dataclasses.replace(
+        tabled, draws={"weights": tabled.draws["weights"]}, definition=without
+    )
     assert list(other.coefficients().index) == list(SCHEMA.feature_names)
 
 
@@ -88,7 +113,10 @@ def test_a_column_called_intercept_does_not_hide_the_intercept(tabled):
     schema = Schema({"intercept": Numeric(0, 5), "age": Numeric(20, 80)})
     draws = {"weights": tabled.draws["weights"][:, :2], "intercept": tabled.draws["intercept"]}
     other = dataclasses.replace(
-        tabled, draws=draws, coordinates={"weights": ["intercept", "age"]}, data={**tabled.data, "schema": schema.to_dict()}
+        tabled,
+        draws=draws,
+        coordinates={"weights": ["intercept", "age"]},
+        data={**tabled.data, "schema": schema.to_dict()},
     )
     assert list(other.coefficients().index) == ["intercept", "intercept", "age"]
 
@@ -98,9 +126,14 @@ def test_features_without_names_are_numbered(tabled):
     assert list(other.coefficients().index)[1:3] == ["feature 0", "feature 1"]
 
 
-@pytest.mark.parametrize("linear", [("gone", "intercept"), ("weights", "gone"), ("intercept", ""), ("weights", "weights")])
+@pytest.mark.parametrize(
+    "linear",
+    [("gone", "intercept"), ("weights", "gone"), ("intercept", ""), ("weights", "weights")],
+)
 def test_wrong_sites_are_refused_and_the_report_is_made_without_them(tabled, linear):
-    model = dataclasses.replace(wb.models.get("logistic"), linear=wb.models.LinearPredictor(*linear))
+    model = dataclasses.replace(
+        wb.models.get("logistic"), linear=wb.models.LinearPredictor(*linear)
+    )
     other = dataclasses.replace(tabled, definition=model)
     with pytest.raises(wb.ArgumentError, match=r"linear=.*must be a latent site"):
         other.coefficients()

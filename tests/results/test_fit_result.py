@@ -21,19 +21,25 @@ def test_parameters_are_named_finite_arrays(done):
 def test_draws_come_from_the_fitted_guide(done):
     draws = done.guide_draws["weights"]
     assert draws.shape == (1000, 30)
-    # thirty means and thirty spreads at five standard errors: false alarms below 1e-4, and the seed is fixed
+    # thirty means and thirty spreads at five standard errors: false alarms below 1e-4, and the seed
+    # is fixed
     error = done.params["weights_scale"] / np.sqrt(1000)
     assert np.all(np.abs(draws.mean(0) - done.params["weights_loc"]) < 5 * error)
     assert draws.std(0) == pytest.approx(done.params["weights_scale"], rel=5 / np.sqrt(2000))
 
 
 def test_intervals_count_the_noise_and_predictions_are_the_guides(done, guided):
-    assert (done.posterior_kind, done.posterior_note, done.interval_warning) == ("noise-aware", "", "")
+    assert (done.posterior_kind, done.posterior_note, done.interval_warning) == (
+        "noise-aware",
+        "",
+        "",
+    )
     assert "counts the privacy noise" in done.posterior["posterior"].attrs["inference"]
     assert "variational" in done.variational_posterior["posterior"].attrs["inference"]
     assert done.draws["weights"].shape == done.guide_draws["weights"].shape == (1000, 30)
     wide, narrow = (np.median(draws["weights"].std(0)) for draws in (done.draws, done.guide_draws))
-    assert wide > 3 * narrow  # most of what is known of 30 columns that are alike comes from the prior
+    # most of what is known of 30 columns that are alike comes from the prior
+    assert wide > 3 * narrow
     assert np.array_equal(done.predict(), guided.predict())
     assert "intervals count the privacy noise" in done.interval_words
     assert "the guide's own (a test)" in guided.interval_words
@@ -71,7 +77,9 @@ def test_interval_and_its_kind_may_be_chosen(done, kind):
     assert np.all(narrow[f"{kind}_50%_low"] > wide[f"{kind}_90%_low"])
 
 
-@pytest.mark.parametrize(("options", "argument"), [({"interval": 1.5}, "interval"), ({"kind": "sd"}, "kind")])
+@pytest.mark.parametrize(
+    ("options", "argument"), [({"interval": 1.5}, "interval"), ({"kind": "sd"}, "kind")]
+)
 def test_a_bad_interval_is_refused(done, options, argument):
     with pytest.raises(wb.ArgumentError, match=f"^{argument}="):
         done.summary(**options)
@@ -97,10 +105,26 @@ def test_training_improves_on_the_start(done):
 def test_data_facts_are_public_facts(done, secret):
     for result in (done, secret[1]):
         assert set(result.data) == {
-            "name", "description", "unit", "num_evaluation", "target", "classes", "declarations", "licence", "source",
-            "arrays", "record_shapes", "record_types", "schema", "feature_names", "group", "groups", "image_shape",
-            "vocabulary_size", "target_bounds",
-        }  # fmt: skip
+            "name",
+            "description",
+            "unit",
+            "num_evaluation",
+            "target",
+            "classes",
+            "declarations",
+            "licence",
+            "source",
+            "arrays",
+            "record_shapes",
+            "record_types",
+            "schema",
+            "feature_names",
+            "group",
+            "groups",
+            "image_shape",
+            "vocabulary_size",
+            "target_bounds",
+        }
 
 
 def test_plot_is_a_figure(done):

@@ -1,4 +1,6 @@
-"""The form of result.json: every field, edited by somebody who brings the digests up to date, is refused or read."""
+"""The form of result.json: every field, edited by somebody who brings the digests up to date, is
+refused or read.
+"""
 
 import contextlib
 import copy
@@ -35,7 +37,9 @@ def table():
     )
 
 
-@pytest.fixture(scope="module", params=["done", "table", pytest.param("open", marks=pytest.mark.thorough)])
+@pytest.fixture(
+    scope="module", params=["done", "table", pytest.param("open", marks=pytest.mark.thorough)]
+)
 def folder(request, tmp_path_factory):
     """A saved result, and another one to edit."""
     if request.param == "open":
@@ -48,9 +52,17 @@ def folder(request, tmp_path_factory):
 
 
 def leaves(value, place=()):
-    """The places of all values in JSON, those of objects and lists too; of long lists the first two and the last."""
+    """The places of all values in JSON, those of objects and lists too; of long lists the first two
+    and the last.
+    """
     yield place
-    inside = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    inside = (
+        value.items()
+        if isinstance(value, dict)
+        else enumerate(value)
+        if isinstance(value, list)
+        else ()
+    )
     for name, entry in inside:
         if not isinstance(value, list) or name < 2 or name == len(value) - 1:
             yield from leaves(entry, (*place, name))
@@ -76,7 +88,13 @@ def write(folder, values):
 
 def use(result):
     """Everything that is read from a result without fitting anything."""
-    repr(result), result.summary_table(), result._repr_html_(), result.labels, result.guarantee.statement()
+    (
+        repr(result),
+        result.summary_table(),
+        result._repr_html_(),
+        result.labels,
+        result.guarantee.statement(),
+    )
     result.interval_warning, result.interval_words, storage._encode(result)
 
 
@@ -89,7 +107,9 @@ def test_an_edited_field_is_named_or_harmless(folder, monkeypatch):
     places = [place for place in leaves(values) if place and place[0] != "digest"]
     refusals, used = [], 0
     for number, place in enumerate(places):
-        some = WRONG if len(place) == 1 else [WRONG[(number + turn) % len(WRONG)] for turn in range(4)]
+        some = (
+            WRONG if len(place) == 1 else [WRONG[(number + turn) % len(WRONG)] for turn in range(4)]
+        )
         for wrong in (..., *some):
             write(folder, edited(values, place, wrong))
             try:
@@ -109,7 +129,11 @@ def test_an_edited_field_is_named_or_harmless(folder, monkeypatch):
     for field, argument, message in refusals:
         assert (argument, "\n" in message) == ("folder", False)
         said = (
-            "" if field in ("arrays", "files") else f"is damaged: {field}" if field != "format" else "does not have format"
+            ""
+            if field in ("arrays", "files")
+            else f"is damaged: {field}"
+            if field != "format"
+            else "does not have format"
         )
         assert f"result.json {said}".strip() in message
 
@@ -133,13 +157,19 @@ def test_arrays_that_are_not_those_of_the_result_are_refused(done, tmp_path, cha
     np.savez(tmp_path / "params.npz", **params)
     values = json.loads((tmp_path / "result.json").read_text())
     if change == "draws":
-        cut = {name: draws[:, :1] if draws.ndim > 1 else draws for name, draws in done.draws.items()}
+        cut = {
+            name: draws[:, :1] if draws.ndim > 1 else draws for name, draws in done.draws.items()
+        }
         arviz_adapter.save_draws(arviz_adapter.to_posterior(cut, {}, {}), tmp_path / "posterior.nc")
     if change == "labels":
         values["coordinates"] = {name: labels[1:] for name, labels in values["coordinates"].items()}
-    values["files"] = {file: _atomic.digest((tmp_path / file).read_bytes()) for file in values["files"]}
+    values["files"] = {
+        file: _atomic.digest((tmp_path / file).read_bytes()) for file in values["files"]
+    }
     write(tmp_path, values)
-    with pytest.raises(ArgumentError, match=r"result\.json describes|coordinates\.weights must be labels") as error:
+    with pytest.raises(
+        ArgumentError, match=r"result\.json describes|coordinates\.weights must be labels"
+    ) as error:
         wb.load(tmp_path)
     assert "\n" not in str(error.value)
 
@@ -149,7 +179,9 @@ def test_a_result_without_privacy_is_not_covered(tmp_path):
     result.save(tmp_path)
     values = json.loads((tmp_path / "result.json").read_text())
     write(tmp_path, {**values, "release_label": "covered"})
-    with pytest.raises(ArgumentError, match="release_label must be that of a fit with this guarantee"):
+    with pytest.raises(
+        ArgumentError, match="release_label must be that of a fit with this guarantee"
+    ):
         wb.load(tmp_path)
 
 

@@ -31,7 +31,9 @@ def test_a_saved_result_keeps_them(done, tmp_path):
 def test_the_clipped_share_uses_all_ranges_and_its_deviation_is_right():
     """Against many draws of noise on known shares."""
     random, truth = np.random.default_rng(0), np.array([0.4, 0.3, 0.2, 0.1])
-    found = [norms(*(truth + 0.02 * random.normal(size=4)), deviation=0.02).clipped for _ in range(4000)]
+    found = [
+        norms(*(truth + 0.02 * random.normal(size=4)), deviation=0.02).clipped for _ in range(4000)
+    ]
     shares = np.array([share for share, _ in found])
     assert shares.mean() == pytest.approx(0.3, abs=0.001)
     assert shares.std() == pytest.approx(found[0][1], rel=0.05)
@@ -41,11 +43,27 @@ def test_the_clipped_share_uses_all_ranges_and_its_deviation_is_right():
 @pytest.mark.parametrize(
     ("shares", "deviation", "words"),
     [
-        ((0.5, 0.3, 0.1, 0.1), 0.01, "About 18 to 22 % of the gradients were longer than C and were clipped."),
-        ((0.6, 0.39, 0.02, -0.01), 0.01, "At most about 3 % of the gradients were longer than C and were clipped."),
-        ((0.0, 0.0, 0.1, 0.9), 1e-4, "About 100 % of the gradients were longer than C and were clipped. That can shift"),
+        (
+            (0.5, 0.3, 0.1, 0.1),
+            0.01,
+            "About 18 to 22 % of the gradients were longer than C and were clipped.",
+        ),
+        (
+            (0.6, 0.39, 0.02, -0.01),
+            0.01,
+            "At most about 3 % of the gradients were longer than C and were clipped.",
+        ),
+        (
+            (0.0, 0.0, 0.1, 0.9),
+            1e-4,
+            "About 100 % of the gradients were longer than C and were clipped. That can shift",
+        ),
         ((0.9, 0.3, 0.1, -0.1), 0.5, "The noise hides how many gradients were clipped."),
-        ((1.0, 0.0, 0.0, 0.0), 1e-3, "Hardly any was longer than 0.5 C: a smaller C would need less noise."),
+        (
+            (1.0, 0.0, 0.0, 0.0),
+            1e-3,
+            "Hardly any was longer than 0.5 C: a smaller C would need less noise.",
+        ),
     ],
 )
 def test_words(shares, deviation, words):
@@ -60,7 +78,9 @@ def test_noise_beyond_the_range_of_shares_is_cut():
 def test_its_picture_has_a_bar_for_each_range_and_says_its_label(done):
     figure = done.plot("clipping")
     axes = figure.axes[0]
-    assert len([bar for bar in axes.patches if bar.get_width() > 0.5]) == len(done.gradient_norms.shares)
+    assert len([bar for bar in axes.patches if bar.get_width() > 0.5]) == len(
+        done.gradient_norms.shares
+    )
     assert "clipped" in [text.get_text() for text in axes.texts]
     assert any("covered" in text.get_text() for text in figure.texts)
     older = dataclasses.replace(done, gradient_norms=None)
@@ -70,23 +90,35 @@ def test_its_picture_has_a_bar_for_each_range_and_says_its_label(done):
 @pytest.mark.parametrize("clipping", ["automatic", "per_leaf"])
 def test_norms_are_counted_where_they_say_what_was_clipped(clipping):
     """Of the other ways a norm above C does not say what happened to a gradient."""
-    prepared = wb.prepare("logistic", "breast_cancer", epsilon=1.0, iterations=10, privacy=wb.Privacy(clipping=clipping))
+    prepared = wb.prepare(
+        "logistic",
+        "breast_cancer",
+        epsilon=1.0,
+        iterations=10,
+        privacy=wb.Privacy(clipping=clipping),
+    )
     assert not prepared.step.options.counts_norms
     assert prepared.step.noised_coordinates == prepared.step.noise_size
 
 
 def test_the_excess_is_the_mean_length_that_clipping_takes_off():
-    """Exponential norms of mean m, in units of C: E (norm - 1)+ = m exp(-1 / m); straight lines between edges add to it."""
+    """Exponential norms of mean m, in units of C: E (norm - 1)+ = m exp(-1 / m); straight lines
+    between edges add to it.
+    """
     edges = (0.125, 0.25, 0.5, 0.75, 1.0, 2.0, 4.0)
     for mean in (0.3, 1.0):
         longer = [1.0, *(np.exp(-edge / mean) for edge in edges), 0.0]
         found = GradientNorms(edges, tuple(-np.diff(longer)), 1e-9, 1.0)
         assert mean * np.exp(-1 / mean) <= found.excess <= 2.0 * mean * np.exp(-1 / mean)
-    assert GradientNorms(edges, tuple(-np.diff(longer)), 0.5, 1.0).excess == 0.0  # the noise hides it
+    # the noise hides it
+    assert GradientNorms(edges, tuple(-np.diff(longer)), 0.5, 1.0).excess == 0.0
 
 
 def test_the_caution_grows_as_intervals_shrink():
-    wide, narrow = (dataclasses.replace(norms(0.4, 0.3, 0.2, 0.1), clip=2.0).caution([sd] * 3) for sd in (5.0, 0.01))
+    wide, narrow = (
+        dataclasses.replace(norms(0.4, 0.3, 0.2, 0.1), clip=2.0).caution([sd] * 3)
+        for sd in (5.0, 0.01)
+    )
     assert wide == ""
     assert narrow.startswith("Clipping may have moved some estimates by up to")
     assert "about 30 % of the gradients were longer than C = 2" in narrow

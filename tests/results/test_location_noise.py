@@ -1,4 +1,6 @@
-"""The estimate of how far privacy noise moves a location, against runs of Adam on a noisy quadratic."""
+"""The estimate of how far privacy noise moves a location, against runs of Adam on a noisy
+quadratic.
+"""
 
 import numpy as np
 import pytest
@@ -44,7 +46,9 @@ def test_more_noise_moves_further_and_averaging_less():
 
 
 def test_works_on_arrays_and_at_both_ends():
-    found = location_noise(np.array([1e-3, 1.0, 1e3]), step_noise=10, learning_rate=0.03, iterations=100, averaged=True)
+    found = location_noise(
+        np.array([1e-3, 1.0, 1e3]), step_noise=10, learning_rate=0.03, iterations=100, averaged=True
+    )
     assert found.shape == (3,)
     assert np.all(np.isfinite(found))
     assert np.all(np.diff(found) > 0)

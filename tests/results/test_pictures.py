@@ -24,7 +24,10 @@ LONG = ("hierarchical_logistic", "gmm", "vae")
 
 
 @pytest.fixture(
-    scope="module", params=[pytest.param(name, marks=pytest.mark.thorough) if name in LONG else name for name in FITS]
+    scope="module",
+    params=[
+        pytest.param(name, marks=pytest.mark.thorough) if name in LONG else name for name in FITS
+    ],
 )
 def fitted(request):
     data, own = FITS[request.param]
@@ -42,7 +45,9 @@ def test_every_picture_is_a_figure_with_its_label(fitted):
     expected = {"curves", "clipping", *own}
     if result.draws and "coefficients" not in own:  # the coefficients are a forest
         expected.add("forest")
-    if result.model == "gmm" or result.posterior_kind == "noise-aware":  # sorted components, unknown curvature
+    if (
+        result.model == "gmm" or result.posterior_kind == "noise-aware"
+    ):  # sorted components, unknown curvature
         expected.add("pairs")
     assert set(result.pictures) == expected
     for name in result.pictures:
@@ -82,13 +87,17 @@ def test_a_release_made_with_private_statistics_is_outside_in_every_picture(fitt
 
 def test_an_unknown_picture_is_named_with_the_nearest(fitted):
     result, _ = fitted
-    with pytest.raises(ArgumentError, match=r"picture='curve': unknown name; did you mean 'curves'"):
+    with pytest.raises(
+        ArgumentError, match=r"picture='curve': unknown name; did you mean 'curves'"
+    ):
         result.plot("curve")
 
 
 def test_correlations_that_are_zero_by_construction_are_not_drawn(guided):
     assert guided.quantities_are_independent
-    with pytest.raises(ArgumentError, match=r"^picture='pairs': .*independent, .* zero by construction") as caught:
+    with pytest.raises(
+        ArgumentError, match=r"^picture='pairs': .*independent, .* zero by construction"
+    ) as caught:
         guided.plot("pairs")
     assert caught.value.argument == "picture"
 

@@ -20,15 +20,28 @@ SCHEMA = {"age": (0, 100, int), "sex": ["f", "m"], "smoker": bool}
 @pytest.fixture(scope="module")
 def patients():
     random = np.random.default_rng(3)
-    age, sex, smoker = random.integers(20, 90, 400), random.choice(["f", "m"], 400), random.random(400) < 0.3
+    age, sex, smoker = (
+        random.integers(20, 90, 400),
+        random.choice(["f", "m"], 400),
+        random.random(400) < 0.3,
+    )
     ill = random.random(400) < 1 / (1 + np.exp(-(age - 55) / 8 - 2 * smoker + 1))
-    return pd.DataFrame({"age": age, "sex": sex, "smoker": smoker, "ill": np.where(ill, "yes", "no")})
+    return pd.DataFrame(
+        {"age": age, "sex": sex, "smoker": smoker, "ill": np.where(ill, "yes", "no")}
+    )
 
 
 @pytest.fixture(scope="module")
 def table(patients):
     classes = ["no", "yes"]
-    return wb.data.from_frame(patients, target="ill", classes=classes, schema=SCHEMA, evaluation_is_public=True, name="ward")
+    return wb.data.from_frame(
+        patients,
+        target="ill",
+        classes=classes,
+        schema=SCHEMA,
+        evaluation_is_public=True,
+        name="ward",
+    )
 
 
 @pytest.fixture(scope="module")
@@ -47,7 +60,7 @@ def grouped():
         return wb.fit("hierarchical_logistic", "hierarchical", epsilon=8.0, iterations=100, seed=1)
 
 
-# ---- predict -------------------------------------------------------------------------------------------------------------
+# ---- predict -------------------------------------------------------------------------------------
 
 
 def test_a_table_in_its_own_units_is_encoded_by_the_declared_schema(fitted, table):
@@ -59,7 +72,9 @@ def test_a_table_in_its_own_units_is_encoded_by_the_declared_schema(fitted, tabl
 
 def test_a_table_with_values_outside_the_bounds_is_told_so(fitted):
     """Their share is a number about the rows that are passed; a cell is not quoted."""
-    people = pd.DataFrame({"age": [25, 50, 123456, -999], "sex": ["f", "m", "f", "m"], "smoker": False})
+    people = pd.DataFrame(
+        {"age": [25, 50, 123456, -999], "sex": ["f", "m", "f", "m"], "smoker": False}
+    )
     with pytest.warns(BoundsWarning, match=r"age \(50\.?0? % of these rows\)") as said:
         predicted = fitted.predict(people)
     assert not {"123456", "999"} & set(str(said[0].message).replace(",", " ").split())
@@ -87,22 +102,30 @@ def test_a_loaded_result_predicts_the_same(fitted, loaded, table):
 
 
 def test_a_loaded_result_keeps_no_records(loaded):
-    with pytest.raises(ArgumentError, match=r"^records=None: give the records.* loaded from a folder") as caught:
+    with pytest.raises(
+        ArgumentError, match=r"^records=None: give the records.* loaded from a folder"
+    ) as caught:
         loaded.predict()
     assert caught.value.argument == "records"
 
 
 def test_a_result_says_why_it_keeps_no_records(fitted):
-    private = dataclasses.replace(fitted, public_records=None, metrics_label="outside the guarantee")
+    private = dataclasses.replace(
+        fitted, public_records=None, metrics_label="outside the guarantee"
+    )
     with pytest.raises(ArgumentError, match="those that were held out are private"):
         private.predict()
-    without = dataclasses.replace(fitted, public_records=None, data={**fitted.data, "num_evaluation": None})
+    without = dataclasses.replace(
+        fitted, public_records=None, data={**fitted.data, "num_evaluation": None}
+    )
     with pytest.raises(ArgumentError, match="none were held out that are declared public"):
         without.predict()
 
 
 def test_what_samples_are_given_is_called_so(loaded):
-    with pytest.raises(ArgumentError, match=r"^given=None: give the records: this result keeps none"):
+    with pytest.raises(
+        ArgumentError, match=r"^given=None: give the records: this result keeps none"
+    ):
         loaded.sample()
     with pytest.raises(ArgumentError, match=r"^given=.*must hold at least one record"):
         loaded.sample(given=pd.DataFrame())
@@ -143,7 +166,9 @@ def test_a_model_without_predict_predicts_the_mean_of_its_target(table):
         with numpyro.plate("records", num_records, subsample_size=x.shape[0]):
             numpyro.sample("y", dist.Bernoulli(logits=x @ weights), obs=y)
 
-    result = wb.fit(wb.models.Model("bare", "Bare.", model), table, epsilon=8.0, iterations=5, seed=1)
+    result = wb.fit(
+        wb.models.Model("bare", "Bare.", model), table, epsilon=8.0, iterations=5, seed=1
+    )
     features = np.eye(3, dtype=np.float32)
     places = np.unique(np.linspace(0, len(result.draws["weights"]) - 1, 200).round().astype(int))
     expected = 1 / (1 + np.exp(-features @ result.draws["weights"][places].T))
@@ -162,11 +187,13 @@ def test_a_result_of_a_model_that_is_gone_names_it(loaded):
 
 def test_parameters_of_another_model_are_refused(loaded):
     other = dataclasses.replace(loaded, params={"weights_loc": loaded.params["weights_loc"]})
-    with pytest.raises(ArgumentError, match=r"is not the model that was fitted: it has a parameter"):
+    with pytest.raises(
+        ArgumentError, match=r"is not the model that was fitted: it has a parameter"
+    ):
         other.sample(3, given=np.zeros((3, 3)))
 
 
-# ---- score ---------------------------------------------------------------------------------------------------------------
+# ---- score ---------------------------------------------------------------------------------------
 
 
 @pytest.mark.thorough
@@ -179,13 +206,19 @@ def test_scores_are_those_of_the_run_up_to_draws(fitted):
 
 def test_scores_of_other_records(fitted, table):
     x, y = table.evaluation
-    assert fitted.score((x, 1 - y))["auc"] == pytest.approx(1 - fitted.score((x, y))["auc"], abs=1e-6)
+    assert fitted.score((x, 1 - y))["auc"] == pytest.approx(
+        1 - fitted.score((x, y))["auc"], abs=1e-6
+    )
 
 
 def test_scores_are_labelled_by_the_records_they_are_computed_on(fitted, table):
     private = dataclasses.replace(table, evaluation_is_public=False)
     assert fitted.score().label == fitted.score(table).label == "public data"
-    assert fitted.score(private).label == fitted.score(table.evaluation).label == "outside the guarantee"
+    assert (
+        fitted.score(private).label
+        == fitted.score(table.evaluation).label
+        == "outside the guarantee"
+    )
     assert fitted.score(table.evaluation, public=True).label == "public data"
     assert repr(fitted.score(private)).endswith("(outside the guarantee)")
 
@@ -193,14 +226,19 @@ def test_scores_are_labelled_by_the_records_they_are_computed_on(fitted, table):
 def test_scores_of_a_data_set_with_other_reference_levels_are_refused(fitted, patients):
     schema = {**SCHEMA, "sex": wb.data.Categorical(SCHEMA["sex"], reference="m")}
     other = wb.data.from_frame(patients, target="ill", classes=["no", "yes"], schema=schema)
-    with pytest.raises(ArgumentError, match=r"^records=.*reference levels \{'sex': 'm'\}, and the fit had \{'sex': 'f'\}"):
+    with pytest.raises(
+        ArgumentError,
+        match=r"^records=.*reference levels \{'sex': 'm'\}, and the fit had \{'sex': 'f'\}",
+    ):
         fitted.score(other)
 
 
 @pytest.mark.parametrize("label", [2, -1, 0.5])
 def test_a_label_out_of_range_is_refused(fitted, table, label):
     x, y = table.evaluation
-    with pytest.raises(ArgumentError, match=r"^y='(int|float)(32|64)': must be whole numbers from 0 to 1"):
+    with pytest.raises(
+        ArgumentError, match=r"^y='(int|float)(32|64)': must be whole numbers from 0 to 1"
+    ):
         fitted.score((x, np.where(np.arange(len(y)) == 3, label, y)))
 
 
@@ -209,7 +247,7 @@ def test_scores_need_the_target(fitted, table):
         fitted.score(table.evaluation[0])
 
 
-# ---- sample --------------------------------------------------------------------------------------------------------------
+# ---- sample --------------------------------------------------------------------------------------
 
 
 def test_synthetic_records_are_a_table_in_its_own_units(fitted, patients):
@@ -266,7 +304,10 @@ def test_images_come_back_as_images():
     assert result.predict().shape == (wb.data.load("digits").num_evaluation, 8, 8)
     assert set(result.metrics) == {"elbo", "reconstruction_error"}
     assert len(result.summary()) == 0
-    with pytest.raises(ArgumentError, match=r"^x=ndarray of shape \(2, 28, 28\): must have the shape \(records, 8, 8\)"):
+    with pytest.raises(
+        ArgumentError,
+        match=r"^x=ndarray of shape \(2, 28, 28\): must have the shape \(records, 8, 8\)",
+    ):
         result.predict(np.zeros((2, 28, 28)))
 
 
@@ -284,6 +325,7 @@ def test_components_keep_their_order_in_a_file(tmp_path):
     data = wb.data.mixture(seed=1)
     result = wb.fit("gmm", data, epsilon=8.0, iterations=100, seed=1)
     again = wb.load(result.save(tmp_path / "gmm"))
-    assert not np.array_equal(result.sorted_draws["means"], result.draws["means"])  # or the test would show nothing
+    # or the test would show nothing
+    assert not np.array_equal(result.sorted_draws["means"], result.draws["means"])
     assert again.predict(data.evaluation[0]) == pytest.approx(result.predict(), abs=1e-6)
     assert again.summary_table().equals(result.summary_table())

@@ -43,11 +43,17 @@ def test_page_holds_every_sentence_of_the_guarantee(done, page):
 
 
 def test_guarantee_comes_before_every_number_of_the_fit(page):
-    assert page.text.index("What is promised") < page.text.index("How well it predicts") < page.text.index("What was learnt")
+    assert (
+        page.text.index("What is promised")
+        < page.text.index("How well it predicts")
+        < page.text.index("What was learnt")
+    )
 
 
 def test_metrics_stand_under_their_label(done, page):
-    section = page.text[page.text.index("How well it predicts") : page.text.index("What was learnt covered")]
+    section = page.text[
+        page.text.index("How well it predicts") : page.text.index("What was learnt covered")
+    ]
     assert section.startswith("How well it predicts public data")
     assert f"AUC {shown(done.metrics['auc'])}" in section
     assert f"log-likelihood (nats per record) {shown(done.metrics['log_likelihood'])}" in section
@@ -57,14 +63,19 @@ def test_posterior_is_labelled_covered_and_complete(done, page):
     section = page.text[page.text.index("What was learnt covered") :]
     table = done.summary_table()
     for name, row in table.iterrows():
-        assert f"{name} {' '.join(fixed(value, 1) for value in row)}" in section  # whose sd are some units
+        # whose sd are some units
+        assert f"{name} {' '.join(fixed(value, 1) for value in row)}" in section
     assert "The intervals count the privacy noise as well as what the data leave open." in section
 
 
 def test_page_needs_no_other_file(page):
     sources = [attributes["src"] for _, attributes in page.tags if "src" in attributes]
     assert [source.partition(",")[0] for source in sources] == ["data:image/svg+xml;base64"] * 4
-    assert alternatives(page)[1:] == ["Metrics over the steps of the fit", "logistic: the fitted model", NORMS]
+    assert alternatives(page)[1:] == [
+        "Metrics over the steps of the fit",
+        "logistic: the fitted model",
+        NORMS,
+    ]
     assert not any("href" in attributes for _, attributes in page.tags)
     assert "script" not in [tag for tag, _ in page.tags]
 
@@ -75,7 +86,10 @@ def test_picture_has_a_text_alternative(page):
 
 def test_the_model_is_drawn_and_told(page):
     (words,) = [words for words in alternatives(page) if words.startswith("Plate diagram")]
-    assert "y ~ Bernoulli, given weights, intercept and x, observed, in the plate records: 458." in words
+    assert (
+        "y ~ Bernoulli, given weights, intercept and x, observed, in the plate records: 458."
+        in words
+    )
     assert "weights Normal(loc 0, scale 5)" in page.text
     assert "y Bernoulli(logits from weights, intercept and x)" in page.text
 
@@ -84,7 +98,10 @@ def test_declared_bounds_categories_and_the_positive_class_are_listed(page, priv
     for name, column in done.data["schema"].items():
         low, high = (f"{column[end]:,.10g}".replace(",", " ") for end in ("low", "high"))
         assert f"{name} from {low} to {high}" in page.text
-    positive = '"malignant" counts as positive, and predictions are its probability. The other class is "benign".'
+    positive = (
+        '"malignant" counts as positive, and predictions are its probability. The other class is '
+        '"benign".'
+    )
     assert f'The target is "diagnosis": {positive}' in page.text
     assert "dose from 0 to 200" in private_page.text
 
@@ -95,7 +112,12 @@ def test_columns_are_told_by_their_kind(done):
         "ward": {"kind": "categorical", "categories": ["a", "b"], "other": True, "reference": "a"},
         "age": {"kind": "numeric", "low": 0, "high": 12000, "whole": True},
         "smokes": {"kind": "boolean"},
-        "place": {"kind": "categorical", "categories": [f"p{n}" for n in range(40)], "other": False, "reference": None},
+        "place": {
+            "kind": "categorical",
+            "categories": [f"p{n}" for n in range(40)],
+            "other": False,
+            "reference": None,
+        },
     }
     text = Page(dataclasses.replace(done, data={**done.data, "schema": schema}).report()).text
     assert "ward a, b, or any other; reference: a" in text
@@ -105,18 +127,34 @@ def test_columns_are_told_by_their_kind(done):
 
 
 def test_nothing_looks_like_python_but_the_code(done):
-    odd = {**done.settings, "tags": {"a": None, "b": [1, 2.5]}, "flag": np.False_, "shape": np.array([8, 8]), "empty": ()}
+    odd = {
+        **done.settings,
+        "tags": {"a": None, "b": [1, 2.5]},
+        "flag": np.False_,
+        "shape": np.array([8, 8]),
+        "empty": (),
+    }
     page = Page(dataclasses.replace(done, settings=odd).report())
-    text = page.text[page.text.index("What is promised") :].replace(" ".join(code_of(done).split()), "")
+    text = page.text[page.text.index("What is promised") :].replace(
+        " ".join(code_of(done).split()), ""
+    )
     assert not re.search(r"\b(None|True|False|nan|array)\b|[{}]|'(?!s )", text)
-    words = ["average yes", "evaluate private no", "microbatch size automatic", "tags a: automatic, b: 1, 2.5"]
+    words = [
+        "average yes",
+        "evaluate private no",
+        "microbatch size automatic",
+        "tags a: automatic, b: 1, 2.5",
+    ]
     for row in (*words, "shape 8, 8", "flag no", "empty none"):
         assert row in page.text
 
 
 def test_the_code_and_the_versions_stand_in_the_page(done, page):
     assert " ".join(code_of(done).split()) in page.text
-    assert f"workbench {wb.__version__} · python {platform.python_version()} · jax {jax.__version__}" in page.text
+    assert (
+        f"workbench {wb.__version__} · python {platform.python_version()} · jax {jax.__version__}"
+        in page.text
+    )
     assert f"numpyro {numpyro.__version__}" in page.text
 
 
@@ -140,7 +178,9 @@ def test_a_model_that_is_not_there_leaves_its_parts_out(done):
 def test_images_stand_on_paper_and_other_figures_follow_the_theme(done, monkeypatch):
     kinds = [attributes["class"] for tag, attributes in Page(done.report()).tags if tag == "img"]
     assert kinds == ["dpvi-figure"] * 4
-    monkeypatch.setattr(type(done), "plot", lambda *_: image_grid_figure(np.zeros((2, 3, 3)), "covered"))
+    monkeypatch.setattr(
+        type(done), "plot", lambda *_: image_grid_figure(np.zeros((2, 3, 3)), "covered")
+    )
     kinds = [attributes["class"] for tag, attributes in Page(done.report()).tags if tag == "img"]
     assert kinds == ["dpvi-figure", "dpvi-paper", "dpvi-paper", "dpvi-paper"]
 
@@ -161,7 +201,8 @@ def test_settings_and_declarations_are_listed(done, page):
 
 def test_private_evaluation_records_leave_no_metrics_and_no_curves(private_page):
     assert "No metrics: the evaluation records are private and were not used." in private_page.text
-    assert alternatives(private_page)[1:] == ["logistic: the fitted model", NORMS]  # after the diagram
+    # after the diagram
+    assert alternatives(private_page)[1:] == ["logistic: the fitted model", NORMS]
 
 
 def test_what_is_undeclared_is_said_before_the_promise(done):
@@ -169,13 +210,24 @@ def test_what_is_undeclared_is_said_before_the_promise(done):
     guarantee = dataclasses.replace(done.guarantee, caveats=(caveat,))
     result = dataclasses.replace(done, release_label="outside the guarantee", guarantee=guarantee)
     page = result.report()
-    assert 0 < page.index(f"The release is outside the guarantee. {caveat}") < page.index("somebody who sees this result")
+    assert (
+        0
+        < page.index(f"The release is outside the guarantee. {caveat}")
+        < page.index("somebody who sees this result")
+    )
 
 
 def test_private_scaling_is_said_before_the_promise(done):
     scaled = dataclasses.replace(done, release_label="outside the guarantee")
-    first = "The release is outside the guarantee: the records were scaled by their own mean and standard deviation"
-    for page in (scaled.report(), scaled._repr_html_(), scaled.posterior["posterior"].attrs["guarantee"]):
+    first = (
+        "The release is outside the guarantee: the records were scaled by their own mean and "
+        "standard deviation"
+    )
+    for page in (
+        scaled.report(),
+        scaled._repr_html_(),
+        scaled.posterior["posterior"].attrs["guarantee"],
+    ):
         text = Page(page).text
         assert text.index(first) < text.index(done.guarantee.headline())
     assert first not in Page(done.report()).text
@@ -198,7 +250,9 @@ def test_too_narrow_intervals_are_said_to_be(guided):
 
 @pytest.mark.thorough
 def test_intervals_that_noise_hardly_touches_come_without_a_warning(guided):
-    quiet = dataclasses.replace(guided, guarantee=dataclasses.replace(guided.guarantee, noise_multiplier=0.1))
+    quiet = dataclasses.replace(
+        guided, guarantee=dataclasses.replace(guided.guarantee, noise_multiplier=0.1)
+    )
     assert quiet.interval_warning == ""
     assert "too narrow" not in Page(quiet.report()).text
 
@@ -207,13 +261,18 @@ def test_metrics_of_private_records_are_marked_as_not_covered(done):
     page = Page(dataclasses.replace(done, metrics_label="outside the guarantee").report())
     assert "How well it predicts outside the guarantee" in page.text
     assert "are not covered by the guarantee" in page.text
-    assert "declared public" not in page.text[: page.text.index("What was learnt covered")].split("How well")[1]
+    assert (
+        "declared public"
+        not in page.text[: page.text.index("What was learnt covered")].split("How well")[1]
+    )
 
 
 @pytest.mark.thorough
 def test_a_stopped_run_is_marked(done, cancelled):
     text = Page(cancelled.report()).text
-    assert f"This run was stopped early after {cancelled.guarantee.steps_taken} of 300 steps" in text
+    assert (
+        f"This run was stopped early after {cancelled.guarantee.steps_taken} of 300 steps" in text
+    )
     assert "stopped early" not in Page(done.report()).text
 
 

@@ -45,7 +45,9 @@ def test_saving_again_leaves_the_same_files(done, cancelled, tmp_path):
 
 
 def test_saved_files_can_be_read_by_others(saved):
-    assert {name: (saved / name).stat().st_mode & 0o444 for name in FILES} == dict.fromkeys(FILES, 0o444)
+    assert {name: (saved / name).stat().st_mode & 0o444 for name in FILES} == dict.fromkeys(
+        FILES, 0o444
+    )
 
 
 def test_a_loaded_result_equals_the_saved_one(done, saved):
@@ -57,7 +59,10 @@ def test_a_loaded_result_equals_the_saved_one(done, saved):
             for name in before:
                 assert np.array_equal(before[name], after[name])
                 assert before[name].dtype == after[name].dtype
-        elif field.name in ("definition", "public_records"):  # the model is looked up again, records are not kept
+        elif field.name in (
+            "definition",
+            "public_records",
+        ):  # the model is looked up again, records are not kept
             assert after is None
         else:
             assert before == after, field.name
@@ -67,7 +72,11 @@ def test_a_loaded_result_equals_the_saved_one(done, saved):
 def test_a_cancelled_and_a_private_result_come_back_too(cancelled, secret, tmp_path):
     for name, result in (("cancelled", cancelled), ("secret", secret[1])):
         loaded = wb.load(result.save(tmp_path / name))
-        assert (loaded.status, loaded.guarantee, loaded.history) == (result.status, result.guarantee, result.history)
+        assert (loaded.status, loaded.guarantee, loaded.history) == (
+            result.status,
+            result.guarantee,
+            result.history,
+        )
 
 
 @pytest.mark.thorough
@@ -89,7 +98,9 @@ def test_result_file_is_plain_json(done, saved):
 @pytest.mark.thorough
 def test_a_metric_that_is_not_finite_is_null_in_json_and_comes_back_as_nan(done, tmp_path):
     metrics = {**done.metrics, "elbo": float("nan")}
-    result = dataclasses.replace(done, metrics=metrics, history=(*done.history[:-1], HistoryPoint(300, metrics)))
+    result = dataclasses.replace(
+        done, metrics=metrics, history=(*done.history[:-1], HistoryPoint(300, metrics))
+    )
     result.save(tmp_path)
     values = json.loads((tmp_path / "result.json").read_text(), parse_constant=refuse_constant)
     assert values["metrics"]["elbo"] is None
@@ -101,7 +112,9 @@ def test_a_metric_that_is_not_finite_is_null_in_json_and_comes_back_as_nan(done,
 @pytest.mark.thorough
 @pytest.mark.parametrize("value", [float("nan"), -float("inf")])
 def test_a_run_whose_metrics_were_never_finite_can_be_saved(done, tmp_path, value):
-    result = dataclasses.replace(done, history=(HistoryPoint(0, {"elbo": value}),), metrics={"elbo": value})
+    result = dataclasses.replace(
+        done, history=(HistoryPoint(0, {"elbo": value}),), metrics={"elbo": value}
+    )
     result.save(tmp_path)
 
 
@@ -139,14 +152,19 @@ def test_checking_a_folder_leaves_no_trace(tmp_path):
     (tmp_path / "old" / "file").write_text("mine")
     for folder in (tmp_path / "old", tmp_path / "old" / "a" / "b"):
         assert storage.check_folder(folder) == folder
-    assert [file.relative_to(tmp_path).as_posix() for file in tmp_path.rglob("*")] == ["old", "old/file"]
+    assert [file.relative_to(tmp_path).as_posix() for file in tmp_path.rglob("*")] == [
+        "old",
+        "old/file",
+    ]
 
 
 @pytest.mark.parametrize("missing", ["result.json", "params.npz", "posterior.nc"])
 def test_a_folder_without_a_result_says_which_file_is_missing(saved, tmp_path, missing):
     for name in FILES - {missing}:
         (tmp_path / name).write_bytes((saved / name).read_bytes())
-    with pytest.raises(ArgumentError, match=f"holds no saved result \\({missing} is missing\\)") as caught:
+    with pytest.raises(
+        ArgumentError, match=f"holds no saved result \\({missing} is missing\\)"
+    ) as caught:
         wb.load(tmp_path)
     assert caught.value.argument == "folder"
     assert repr(str(tmp_path)) in str(caught.value)
@@ -198,12 +216,18 @@ def test_a_result_that_reads_other_files_is_refused(saved, tmp_path, kind):
         elif kind == "link":
             own["posterior/secret"] = h5py.ExternalLink("elsewhere.h5", "/posterior/secret")
         elif kind == "storage":
-            own["posterior"].create_dataset("secret", (1, 4), "f8", external=str(tmp_path / "elsewhere.raw"))
+            own["posterior"].create_dataset(
+                "secret", (1, 4), "f8", external=str(tmp_path / "elsewhere.raw")
+            )
         else:
             layout = h5py.VirtualLayout((1, 4), "f8")
-            layout[:] = h5py.VirtualSource(str(tmp_path / "elsewhere.h5"), "posterior/secret", (1, 4))
+            layout[:] = h5py.VirtualSource(
+                str(tmp_path / "elsewhere.h5"), "posterior/secret", (1, 4)
+            )
             own["posterior"].create_virtual_dataset("secret", layout)
-    with pytest.raises(ArgumentError, match=r"^folder=.*posterior\.nc is damaged, or not the file that was saved"):
+    with pytest.raises(
+        ArgumentError, match=r"^folder=.*posterior\.nc is damaged, or not the file that was saved"
+    ):
         wb.load(tmp_path)
 
 
@@ -213,16 +237,24 @@ def test_constants_and_labels_of_matrices_come_back(tmp_path):
     loaded = wb.load(result.save(tmp_path))
     assert np.array_equal(loaded.constants["group_features"], result.constants["group_features"])
     assert loaded.constants["group_features"].dtype == np.float32
-    assert loaded.coordinates == {name: (list(rows), list(columns)) for name, (rows, columns) in result.coordinates.items()}
+    assert loaded.coordinates == {
+        name: (list(rows), list(columns)) for name, (rows, columns) in result.coordinates.items()
+    }
     assert loaded.released == ("group_weights",)
     assert list(loaded.summary_table().index) == list(result.summary_table().index)
 
 
 def holds(folder, number):
-    """Names of the files in which ``number`` stands: as text cut to six digits, as bytes, or among the saved draws."""
+    """Names of the files in which ``number`` stands: as text cut to six digits, as bytes, or among
+    the saved draws.
+    """
     digits = str(number)[:8].encode()
     patterns = [np.array(number, kind).tobytes() for kind in (np.float32, np.float64)]
-    found = [file.name for file in folder.iterdir() if any(bits in file.read_bytes() for bits in patterns)]
+    found = [
+        file.name
+        for file in folder.iterdir()
+        if any(bits in file.read_bytes() for bits in patterns)
+    ]
     found += [name for name in TEXTS if digits in (folder / name).read_bytes()]
     draws = arviz_adapter.load_draws(folder / "posterior.nc") | dict(np.load(folder / "params.npz"))
     return found + [name for name, value in draws.items() if np.any(value == np.float32(number))]
@@ -250,12 +282,22 @@ def test_the_key_made_from_a_seed_is_not_in_the_files(saved):
 
 
 def files_with_key(folder, key):
-    """Names of the files that hold a word of ``key``, as decimal or hexadecimal digits or as bytes."""
+    """Names of the files that hold a word of ``key``, as decimal or hexadecimal digits or
+    as bytes.
+    """
     words = np.asarray(jax.random.key_data(key)).ravel()
     assert len(words) >= 8
     spellings = [f"{word}" for word in words] + [f"{word:08x}" for word in words]
-    found = {name for name in TEXTS if any(re.search(rf"(?i)\b{text}\b", (folder / name).read_text()) for text in spellings)}
-    return found | {file.name for file in folder.iterdir() if any(word.tobytes() in file.read_bytes() for word in words)}
+    found = {
+        name
+        for name in TEXTS
+        if any(re.search(rf"(?i)\b{text}\b", (folder / name).read_text()) for text in spellings)
+    }
+    return found | {
+        file.name
+        for file in folder.iterdir()
+        if any(word.tobytes() in file.read_bytes() for word in words)
+    }
 
 
 @pytest.mark.parametrize("name", ["result.json", "params.npz", "report.html"])
@@ -268,7 +310,9 @@ def test_a_folder_that_holds_a_folder_of_a_files_name_is_found_before_the_fit(tm
 
 @pytest.mark.parametrize("name", ["a\0b", "a" * 300])
 def test_a_folder_that_cannot_have_its_name_is_found(tmp_path, name):
-    with pytest.raises(ArgumentError, match=r"^out=.*(must be the path of a folder|cannot be a path)"):
+    with pytest.raises(
+        ArgumentError, match=r"^out=.*(must be the path of a folder|cannot be a path)"
+    ):
         storage.check_folder(tmp_path / name)
 
 
@@ -278,9 +322,13 @@ def copied(saved, folder):
 
 
 def sealed(folder, change=lambda values: None):
-    """Change result.json, and bring all digests up to date, as somebody who knows the format can."""
+    """Change result.json, and bring all digests up to date, as somebody who knows the
+    format can.
+    """
     values = json.loads((folder / "result.json").read_text())
-    values["files"] = {name: _atomic.digest((folder / name).read_bytes()) for name in values["files"]}
+    values["files"] = {
+        name: _atomic.digest((folder / name).read_bytes()) for name in values["files"]
+    }
     change(values)
     values.pop("digest", None)
     (folder / "result.json").write_text(json.dumps({**values, "digest": storage.digest_of(values)}))
@@ -331,7 +379,9 @@ def test_draws_in_other_files_are_not_read(saved, tmp_path, kind):
 
 
 @pytest.mark.thorough
-def test_a_picture_that_cannot_be_drawn_takes_neither_the_numbers_nor_the_report(done, tmp_path, monkeypatch):
+def test_a_picture_that_cannot_be_drawn_takes_neither_the_numbers_nor_the_report(
+    done, tmp_path, monkeypatch
+):
     def breaks(*_):
         raise ValueError("ParseFatalException:\n  Expected end of text")
 

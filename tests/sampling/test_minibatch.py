@@ -13,7 +13,13 @@ from jax import lax
 from tests.conftest import some_of
 from workbench._validate import ArgumentError
 from workbench.noise.chacha20 import key_from_seed, stream
-from workbench.sampling import FeistelSampler, PoissonSampler, Sampler, ShuffleSampler, WithoutReplacementSampler
+from workbench.sampling import (
+    FeistelSampler,
+    PoissonSampler,
+    Sampler,
+    ShuffleSampler,
+    WithoutReplacementSampler,
+)
 from workbench.sampling.random_allocation import RandomAllocationSampler
 
 FIXED_SIZE = [WithoutReplacementSampler, ShuffleSampler, FeistelSampler]
@@ -37,7 +43,9 @@ jitted_step = jax.jit(step_of, static_argnums=0)
 
 def assert_same(left, right):
     jax.tree.map(np.testing.assert_array_equal, left, right)
-    assert jax.tree.map(lambda leaf: leaf.dtype, left) == jax.tree.map(lambda leaf: leaf.dtype, right)
+    assert jax.tree.map(lambda leaf: leaf.dtype, left) == jax.tree.map(
+        lambda leaf: leaf.dtype, right
+    )
 
 
 @pytest.mark.parametrize("sampler", SAMPLERS, ids=str)
@@ -54,17 +62,28 @@ def test_samplers_are_values_that_have_every_property(sampler):
 @pytest.mark.thorough
 @pytest.mark.parametrize(  # for Poisson minibatches see test_poisson.py
     "sampler",
-    [pytest.param(each, marks=pytest.mark.thorough if place % 2 else ()) for place, each in enumerate(SAMPLERS[1:])],
+    [
+        pytest.param(each, marks=pytest.mark.thorough if place % 2 else ())
+        for place, each in enumerate(SAMPLERS[1:])
+    ],
     ids=str,
 )
 def test_jit_vmap_and_scan_draw_what_eager_steps_draw(sampler):
-    keys, numbers = jnp.stack([key_from_seed(20), key_from_seed(21)]), jnp.arange(3, dtype=jnp.int32)
+    keys, numbers = (
+        jnp.stack([key_from_seed(20), key_from_seed(21)]),
+        jnp.arange(3, dtype=jnp.int32),
+    )
     one = functools.partial(step_of, sampler)
     mapped = jax.jit(jax.vmap(jax.vmap(one, in_axes=(None, 0)), in_axes=(0, None)))(keys, numbers)
-    _, scanned = jax.jit(lambda key: lax.scan(lambda carry, number: (carry, one(key, number)), 0, numbers))(keys[1])
+    _, scanned = jax.jit(
+        lambda key: lax.scan(lambda carry, number: (carry, one(key, number)), 0, numbers)
+    )(keys[1])
     assert_same(scanned, jax.tree.map(lambda leaf: leaf[1], mapped))
     for number in range(3):
-        assert_same(jitted_step(sampler, keys[0], number), jax.tree.map(lambda leaf, number=number: leaf[0, number], mapped))
+        assert_same(
+            jitted_step(sampler, keys[0], number),
+            jax.tree.map(lambda leaf, number=number: leaf[0, number], mapped),
+        )
     first = sampler.draw(keys[0])
     assert_same(first, jax.tree.map(lambda leaf: leaf[0, 0], mapped))
     assert first.indices.dtype == jnp.int32
@@ -73,7 +92,11 @@ def test_jit_vmap_and_scan_draw_what_eager_steps_draw(sampler):
 
 @pytest.mark.parametrize("sampler", some_of(list(SAMPLERS), 3), ids=str)
 def test_keys_and_steps_change_the_minibatch_and_64_bit_mode_does_not(sampler):
-    drawn = {tuple(np.asarray(jitted_step(sampler, key_from_seed(seed), n).indices)) for seed in (22, 23) for n in (0, 1)}
+    drawn = {
+        tuple(np.asarray(jitted_step(sampler, key_from_seed(seed), n).indices))
+        for seed in (22, 23)
+        for n in (0, 1)
+    }
     assert len(drawn) == 4
     with jax.enable_x64(True):
         wide = jitted_step(sampler, key_from_seed(23), 1)
@@ -144,6 +167,8 @@ def test_any_minibatch_holds_distinct_records(sampler, data):
 
 
 @pytest.mark.parametrize("sampler", FIXED_SIZE)
-@pytest.mark.parametrize(("num_records", "batch_size"), some_of([(1, 1), (65, 33), (64, 64), (2**30 - 1, 999)], 2))
+@pytest.mark.parametrize(
+    ("num_records", "batch_size"), some_of([(1, 1), (65, 33), (64, 64), (2**30 - 1, 999)], 2)
+)
 def test_edges_of_the_sizes(sampler, num_records, batch_size):
     assert_distinct(sampler(num_records, batch_size), 0, 1)

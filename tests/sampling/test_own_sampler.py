@@ -1,4 +1,6 @@
-"""Samplers that are written outside the package, by the protocol alone: nothing in it asks which sampler a run has."""
+"""Samplers that are written outside the package, by the protocol alone: nothing in it asks which
+sampler a run has.
+"""
 
 import dataclasses
 import re
@@ -91,7 +93,9 @@ class Tabulated(RandomSize):
         return 2 * self.steps_per_epoch * self.capacity + self.num_records
 
     def _members(self, key, number):
-        epoch, step = jnp.divmod(jnp.asarray(number).astype(jnp.uint32), np.uint32(self.steps_per_epoch))
+        epoch, step = jnp.divmod(
+            jnp.asarray(number).astype(jnp.uint32), np.uint32(self.steps_per_epoch)
+        )
         known = RandomAllocationSampler(self.num_records, self.steps_per_epoch, self.capacity)
         chosen = known.assignment(key, epoch) == step
         (places,) = jnp.nonzero(chosen, size=self.capacity, fill_value=0)
@@ -122,7 +126,7 @@ def same_bits(one, other):
     return all(np.array_equal(left, right) for left, right in leaves)
 
 
-# ---- another implementation of Poisson sampling ---------------------------------------------------------------------------
+# ---- another implementation of Poisson sampling --------------------------------------------------
 
 
 def test_a_sampler_of_the_users_is_fitted_with_the_guarantee_of_its_law():
@@ -131,10 +135,19 @@ def test_a_sampler_of_the_users_is_fitted_with_the_guarantee_of_its_law():
     (trainer, state), (known, _) = fitted(own), fitted(plan)
     assert isinstance(trainer.private_step.sampler, CoinFlips)
     guarantee, other = trainer.guarantee(state), known.guarantee(state)
-    assert (guarantee.epsilon, guarantee.noise_multiplier) == (other.epsilon, other.noise_multiplier)
-    assert (guarantee.sampler, guarantee.sampling_rate, guarantee.relation) == ("poisson", 1 / 8, "add_or_remove_one")
+    assert (guarantee.epsilon, guarantee.noise_multiplier) == (
+        other.epsilon,
+        other.noise_multiplier,
+    )
+    assert (guarantee.sampler, guarantee.sampling_rate, guarantee.relation) == (
+        "poisson",
+        1 / 8,
+        "add_or_remove_one",
+    )
     sigma = guarantee.noise_multiplier
-    spent = accounting.epsilon(noise_multiplier=sigma, sampling_rate=1 / 8, steps=STEPS, delta=SETTINGS.delta)
+    spent = accounting.epsilon(
+        noise_multiplier=sigma, sampling_rate=1 / 8, steps=STEPS, delta=SETTINGS.delta
+    )
     assert spent <= guarantee.epsilon == 2.0
     assert "Minibatches are drawn by coins." in guarantee.statement()
     assert np.all(np.isfinite(jax.tree.leaves(trainer.get_params(state))[0]))
@@ -176,7 +189,9 @@ def test_a_sampler_that_the_plan_does_not_account_for_is_refused(sampler, words)
 def test_a_sampler_that_strays_from_its_law_is_charged():
     plan = make_plan(SETTINGS, N)
     for distance, is_taken in ((1e-12, True), (1e-6, False)):
-        kind = dataclasses.make_dataclass("Stray", [("total_variation", float, distance)], bases=(CoinFlips,), frozen=True)
+        kind = dataclasses.make_dataclass(
+            "Stray", [("total_variation", float, distance)], bases=(CoinFlips,), frozen=True
+        )
         sampler = kind(N, N)
         if is_taken:
             assert plan.with_sampler(sampler).overflow_delta == plan.overflow_delta
@@ -185,7 +200,7 @@ def test_a_sampler_that_strays_from_its_law_is_charged():
                 plan.with_sampler(sampler)
 
 
-# ---- another preparation of epochs ----------------------------------------------------------------------------------------
+# ---- another preparation of epochs ---------------------------------------------------------------
 
 MECHANISM = GaussianMechanism(1.0, 1.0)
 BOTH = Tabulated(N, 7, N), RandomAllocationSampler(N, 7, N)
@@ -193,11 +208,15 @@ BOTH = Tabulated(N, 7, N), RandomAllocationSampler(N, 7, N)
 
 @pytest.mark.parametrize("keeps_epochs", [False, True])
 def test_a_preparation_of_the_users_ends_at_the_same_bits(monkeypatch, keeps_epochs):
-    """In a loop that prepares a few epochs at once, and in one that keeps an epoch between its chunks."""
+    """In a loop that prepares a few epochs at once, and in one that keeps an epoch between its
+    chunks.
+    """
     if keeps_epochs:
         monkeypatch.setattr(compiling, "_WORDS_AHEAD", N // 2)
     ends = [fitted((sampler, MECHANISM)) for sampler in BOTH]
-    assert [compiling.epochs_kept(trainer.private_step) is not None for trainer, _ in ends] == [keeps_epochs] * 2
+    assert [compiling.epochs_kept(trainer.private_step) is not None for trainer, _ in ends] == [
+        keeps_epochs
+    ] * 2
     assert same_bits(*(state.optim_state for _, state in ends))
 
 
@@ -206,7 +225,9 @@ def test_a_loop_that_prepares_nothing_ends_there_too():
     alone, update = trainer.init(key_from_seed(1), *RECORDS), jax.jit(trainer.update)
     for _ in range(STEPS):
         alone, _ = update(alone, *RECORDS)
-    for one, other in zip(jax.tree.leaves(alone.optim_state), jax.tree.leaves(state.optim_state), strict=True):
+    for one, other in zip(
+        jax.tree.leaves(alone.optim_state), jax.tree.leaves(state.optim_state), strict=True
+    ):
         np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-6)
 
 

@@ -45,7 +45,9 @@ def right_inclusion_counts(counts, draws, rate):
 
 
 def right_sizes(sizes, num_records, rate):
-    """Chi-square of the minibatch sizes against Binomial(N, q), sizes expected less than 20 times pooled."""
+    """Chi-square of the minibatch sizes against Binomial(N, q), sizes expected less than 20 times
+    pooled.
+    """
     draws = len(sizes)
     expected = draws * stats.binom.pmf(np.arange(num_records + 1), num_records, rate)
     common = expected >= 20
@@ -58,19 +60,25 @@ def right_sizes(sizes, num_records, rate):
 
 @pytest.mark.parametrize(("num_records", "expected"), some_of(SETTINGS, 3))
 def test_records_are_included_independently_at_the_sampling_rate(num_records, expected):
-    """Poisson sampling is a binomial size and, given the size, an even subset: sizes, records and pairs are tested."""
+    """Poisson sampling is a binomial size and, given the size, an even subset: sizes, records and
+    pairs are tested.
+    """
     rate = expected / num_records
     counted = tally(memberships(sampler_for(num_records, rate), key_from_seed(0), np.arange(DRAWS)))
     assert right_inclusion_counts(counted.counts, DRAWS, rate)
     assert right_sizes(counted.sizes, num_records, rate)
     assert even_inclusion(counted)
     assert even_pairs(counted)
-    assert not right_inclusion_counts(counted.counts, DRAWS, 1.02 * rate), "a rate 2 % too high would go unnoticed"
+    assert not right_inclusion_counts(counted.counts, DRAWS, 1.02 * rate), (
+        "a rate 2 % too high would go unnoticed"
+    )
 
 
 def test_every_subset_of_records_is_equally_likely_at_one_half():
     """Chi-square over all 2^10 minibatches, so independence beyond pairs as well."""
-    assert even_outcomes(subset_codes(memberships(sampler_for(10, 0.5), key_from_seed(2), np.arange(DRAWS))), 1024)
+    assert even_outcomes(
+        subset_codes(memberships(sampler_for(10, 0.5), key_from_seed(2), np.arange(DRAWS))), 1024
+    )
 
 
 @pytest.mark.thorough
@@ -84,12 +92,16 @@ def test_tiny_rates_use_two_tables_and_keep_mean_variance_and_places():
     assert abs(sizes.mean() - mean) < stats.norm.isf(FALSE_ALARMS / 2) * math.sqrt(variance / draws)
     spread_of_variance = variance * math.sqrt((2 + 1 / variance) / draws)
     assert abs(sizes.var() - variance) < stats.norm.isf(FALSE_ALARMS / 2) * spread_of_variance
-    hundredths = np.bincount(np.asarray(batches.indices)[np.asarray(batches.mask)] * 100 // num_records, minlength=100)
+    hundredths = np.bincount(
+        np.asarray(batches.indices)[np.asarray(batches.mask)] * 100 // num_records, minlength=100
+    )
     assert right_inclusion_counts(hundredths / 1.0, draws * num_records // 100, rate)
 
 
 def test_neighbouring_records_are_as_independent_as_distant_ones_at_tiny_rates():
-    """The first gap is geometric, also where the two tables meet: Kolmogorov-Smirnov on its survival function."""
+    """The first gap is geometric, also where the two tables meet: Kolmogorov-Smirnov on its
+    survival function.
+    """
     num_records, rate, draws = 1_000_000, 1e-4, 50_000
     batches = draw_many(PoissonSampler(num_records, rate, 2), key_from_seed(4), draws)
     first = np.asarray(batches.indices)[np.asarray(batches.mask)[:, 0], 0]
@@ -135,17 +147,27 @@ def test_overflow_fills_the_capacity_and_no_more():
 def exact_overflow(num_records, rate, capacity):
     """P(K > M) for K ~ Binomial(N + 1, q), added up in rational numbers."""
     trials, rate = num_records + 1, Fraction(rate)
-    terms = (math.comb(trials, k) * rate**k * (1 - rate) ** (trials - k) for k in range(capacity + 1, trials + 1))
+    terms = (
+        math.comb(trials, k) * rate**k * (1 - rate) ** (trials - k)
+        for k in range(capacity + 1, trials + 1)
+    )
     return float(sum(terms, Fraction(0)))
 
 
-@pytest.mark.parametrize(("num_records", "rate", "capacity"), [(10, 0.3, 5), (100, 0.1, 30), (100, 0.5, 50), (9, 0.25, 9)])
+@pytest.mark.parametrize(
+    ("num_records", "rate", "capacity"),
+    [(10, 0.3, 5), (100, 0.1, 30), (100, 0.5, 50), (9, 0.25, 9)],
+)
 def test_overflow_probability_is_that_of_one_record_more(num_records, rate, capacity):
     exact = exact_overflow(num_records, rate, capacity)
-    assert math.exp(log_overflow_probability(num_records, rate, capacity)) == pytest.approx(exact, rel=1e-9)
+    assert math.exp(log_overflow_probability(num_records, rate, capacity)) == pytest.approx(
+        exact, rel=1e-9
+    )
 
 
-@pytest.mark.parametrize(("num_records", "rate"), [(10, 0.3), (500, 0.1), (1000, 0.004), (60_000, 0.002)])
+@pytest.mark.parametrize(
+    ("num_records", "rate"), [(10, 0.3), (500, 0.1), (1000, 0.004), (60_000, 0.002)]
+)
 @pytest.mark.parametrize("tolerance", [1e-3, 1e-12, 1e-40])
 def test_capacity_is_the_smallest_that_overflows_rarely_enough(num_records, rate, tolerance):
     capacity = overflow_capacity(num_records, rate, math.log(tolerance))
@@ -163,12 +185,18 @@ def test_capacity_is_at_least_one_and_no_more_than_everybody():
 
 @pytest.mark.parametrize("size", [1, 2, 7, 100])
 def test_outcome_counts_the_thresholds_up_to_a_number(size):
-    """At, just below and just above thresholds that differ in the high, the middle or the low word only."""
+    """At, just below and just above thresholds that differ in the high, the middle or the low word
+    only.
+    """
     random = np.random.default_rng(1)
     high, middle, low = random.integers(0, 3, (3, size)).astype(object)
     table = sorted(set((high << 64) + (middle << 32) + low + 1))
-    numbers = [number for entry in table for number in (entry - 1, entry, entry + 1) if 0 <= number < 2**96] + [0, 2**96 - 1]
-    words = np.array([[number >> shift & 0xFFFFFFFF for number in numbers] for shift in (64, 32, 0)], np.uint32)
+    numbers = [
+        number for entry in table for number in (entry - 1, entry, entry + 1) if 0 <= number < 2**96
+    ] + [0, 2**96 - 1]
+    words = np.array(
+        [[number >> shift & 0xFFFFFFFF for number in numbers] for shift in (64, 32, 0)], np.uint32
+    )
     expected = [bisect.bisect_right(table, number) for number in numbers]
     np.testing.assert_array_equal(poisson._search(jnp.asarray(words), table), expected)
 
@@ -179,7 +207,10 @@ ONE = 1 << 400  # probabilities as whole multiples of 2^-400: the errors looked 
 def gap_probabilities(rate):
     """P(gap = g) by the tables, in units of 2^-400."""
     base, tables = poisson._gap_tables(rate)
-    outcomes = [[high - low for low, high in zip([0, *table], [*table, 2**96], strict=True)] for table in tables]
+    outcomes = [
+        [high - low for low, high in zip([0, *table], [*table, 2**96], strict=True)]
+        for table in tables
+    ]
     if len(tables) == 1:
         return [weight << 304 for weight in outcomes[0]]
     remainders, multiples = outcomes
@@ -210,7 +241,9 @@ def assert_gaps_are_within_the_bound(rate):
         survival -= exact[-1]
     exact.append(survival)  # the last outcome stands for all longer gaps
     assert sum(probabilities) == sum(exact) == ONE
-    distance = sum(abs(ours - theirs) for ours, theirs in zip(probabilities, exact, strict=True)) / 2 / ONE
+    distance = (
+        sum(abs(ours - theirs) for ours, theirs in zip(probabilities, exact, strict=True)) / 2 / ONE
+    )
     assert 0 < distance <= PoissonSampler(10, rate, 1).total_variation
 
 
@@ -251,23 +284,34 @@ def test_words_are_those_that_a_draw_takes():
         key = key_from_seed(11)
         words = stream(key, 0, sampler.words)
         expected = sampler.draw(key)
-        jax.tree.map(np.testing.assert_array_equal, sampler.draw_from(words, key, jnp.uint32(0)), expected)
+        jax.tree.map(
+            np.testing.assert_array_equal, sampler.draw_from(words, key, jnp.uint32(0)), expected
+        )
         with pytest.raises(ArgumentError, match=r"^words="):
             sampler.draw_from(words[:-1], key, jnp.uint32(0))
 
 
 @pytest.mark.parametrize("rate", some_of([0.9, 0.3, 0.05, 0.0021]))
 def test_high_words_settle_an_outcome_only_where_the_search_agrees(rate):
-    """Around every threshold and at random: a settled guess holds for all low words, and few are unsettled."""
+    """Around every threshold and at random: a settled guess holds for all low words, and few are
+    unsettled.
+    """
     _, (table,) = poisson._gap_tables(rate)
     near = np.array([entry >> 64 for entry in table], np.uint64)
     high = np.unique(
-        np.concatenate([np.clip(near + shift, 1, 2**32) - 1 for shift in (np.uint64(0), np.uint64(1), np.uint64(2))])
+        np.concatenate(
+            [
+                np.clip(near + shift, 1, 2**32) - 1
+                for shift in (np.uint64(0), np.uint64(1), np.uint64(2))
+            ]
+        )
     )
-    high = np.concatenate([high, np.random.default_rng(0).integers(0, 2**32, 20_000, np.uint64), [0, 2**32 - 1]]).astype(
-        np.uint32
+    high = np.concatenate(
+        [high, np.random.default_rng(0).integers(0, 2**32, 20_000, np.uint64), [0, 2**32 - 1]]
+    ).astype(np.uint32)
+    found, spec = (
+        np.asarray(array) for array in poisson._guess(jnp.asarray(high), table, math.log1p(-rate))
     )
-    found, spec = (np.asarray(array) for array in poisson._guess(jnp.asarray(high), table, math.log1p(-rate)))
     for low in (0, 2**32 - 1):
         words = np.stack([high, np.full_like(high, low), np.full_like(high, low)])
         exact = np.asarray(poisson._search(jnp.asarray(words), table))
@@ -279,9 +323,13 @@ def test_high_words_settle_an_outcome_only_where_the_search_agrees(rate):
 
 @pytest.mark.thorough
 def test_unsettled_gaps_take_their_low_words(monkeypatch):
-    """With nothing settled the minibatches are still those of the tables: uniform inclusion at rate q."""
+    """With nothing settled the minibatches are still those of the tables: uniform inclusion at rate
+    q.
+    """
     guess = poisson._guess
-    monkeypatch.setattr(poisson, "_guess", lambda *args: (0 * guess(*args)[0], jnp.zeros_like(guess(*args)[1])))
+    monkeypatch.setattr(
+        poisson, "_guess", lambda *args: (0 * guess(*args)[0], jnp.zeros_like(guess(*args)[1]))
+    )
     poisson._single_outcomes.cache_clear()
     try:
         sampler = PoissonSampler(40, 0.2, 40)

@@ -7,7 +7,15 @@ import pytest
 from scipy import stats
 
 from tests.conftest import some_of
-from tests.sampling.uniformity import DRAWS, FALSE_ALARMS, even_inclusion, even_outcomes, even_pairs, memberships, tally
+from tests.sampling.uniformity import (
+    DRAWS,
+    FALSE_ALARMS,
+    even_inclusion,
+    even_outcomes,
+    even_pairs,
+    memberships,
+    tally,
+)
 from workbench._validate import ArgumentError
 from workbench.noise.chacha20 import key_from_seed, stream
 from workbench.sampling import PoissonSampler
@@ -17,7 +25,9 @@ NO_WORDS = jnp.zeros(0, jnp.uint32)
 
 
 def one_step_of_each_epoch(sampler, draws):
-    """Numbers of steps: first, second, ... of their epochs in turn. Steps of one epoch are not independent."""
+    """Numbers of steps: first, second, ... of their epochs in turn. Steps of one epoch are not
+    independent.
+    """
     epochs = np.arange(draws, dtype=np.uint32)
     return epochs * np.uint32(sampler.steps_per_epoch) + epochs % np.uint32(sampler.steps_per_epoch)
 
@@ -37,31 +47,44 @@ def test_records_and_pairs_of_a_step_are_drawn_evenly(num_records, steps):
 def test_sizes_are_binomial():
     """False alarms: 1e-6."""
     sampler = RandomAllocationSampler(30, 4, 30)
-    sizes = tally(memberships(sampler, key_from_seed(1), one_step_of_each_epoch(sampler, DRAWS)), pairs=False).sizes
+    sizes = tally(
+        memberships(sampler, key_from_seed(1), one_step_of_each_epoch(sampler, DRAWS)), pairs=False
+    ).sizes
     expected = DRAWS * stats.binom.pmf(np.arange(31), 30, 1 / 4)
     usual = expected > 10
     observed = np.bincount(sizes, minlength=31)
     observed, expected = (np.append(row[usual], row[~usual].sum()) for row in (observed, expected))
-    assert stats.chi2.sf(np.sum((observed - expected) ** 2 / expected), len(expected) - 1) > FALSE_ALARMS
+    assert (
+        stats.chi2.sf(np.sum((observed - expected) ** 2 / expected), len(expected) - 1)
+        > FALSE_ALARMS
+    )
 
 
 @pytest.mark.thorough
 def test_every_assignment_of_three_records_is_equally_likely_whatever_the_epoch_before():
     sampler = RandomAllocationSampler(3, 3, 3)
-    assigned = np.asarray(jax.vmap(lambda epoch: sampler.assignment(key_from_seed(2), epoch))(jnp.arange(DRAWS)))
+    assigned = np.asarray(
+        jax.vmap(lambda epoch: sampler.assignment(key_from_seed(2), epoch))(jnp.arange(DRAWS))
+    )
     codes = assigned @ 3 ** np.arange(3)
     assert even_outcomes(codes, 27)
     assert even_outcomes(codes[::2] * 27 + codes[1::2], 27**2)
 
 
-@pytest.mark.parametrize(("num_records", "steps"), some_of([(1, 5), (40, 7), (1000, 100), (33, 1)], 4, 1))
+@pytest.mark.parametrize(
+    ("num_records", "steps"), some_of([(1, 5), (40, 7), (1000, 100), (33, 1)], 4, 1)
+)
 def test_each_record_enters_exactly_one_step_of_an_epoch(num_records, steps):
     sampler = RandomAllocationSampler(num_records, steps, num_records)
     for epoch in (0, 3):
         found = []
         numbers = jnp.arange(epoch * steps, (epoch + 1) * steps, dtype=jnp.uint32)
-        minibatches = jax.vmap(lambda number: sampler.draw_from(NO_WORDS, key_from_seed(3), number))(numbers)
-        for row, mask in zip(np.asarray(minibatches.indices), np.asarray(minibatches.mask), strict=True):
+        minibatches = jax.vmap(
+            lambda number: sampler.draw_from(NO_WORDS, key_from_seed(3), number)
+        )(numbers)
+        for row, mask in zip(
+            np.asarray(minibatches.indices), np.asarray(minibatches.mask), strict=True
+        ):
             indices = row[mask]
             assert np.all(np.diff(indices) > 0)
             found.append(indices)
@@ -94,7 +117,8 @@ def test_more_records_than_places_lose_the_last():
 
 @pytest.mark.thorough
 def test_words_that_favour_some_steps_are_drawn_again():
-    """At t = 3 2^29 a fourth of the words is left over. It would make two thirds of the steps likelier.
+    """At t = 3 2^29 a fourth of the words is left over. It would make two thirds of the steps
+    likelier.
 
     False alarms: 1e-6.
     """
@@ -115,7 +139,9 @@ def test_draws_are_functions_of_key_and_number_under_jit_and_vmap():
     both = jax.jit(jax.vmap(jax.vmap(sampler.assignment, (None, 0)), (0, None)))(keys, numbers)
     for lane in range(2):
         for epoch in range(3):
-            np.testing.assert_array_equal(both[lane, epoch], sampler.assignment(keys[lane], numbers[epoch]))
+            np.testing.assert_array_equal(
+                both[lane, epoch], sampler.assignment(keys[lane], numbers[epoch])
+            )
     small = RandomAllocationSampler(50, 5, 30)
     prepared = jax.vmap(small.prepare, (0, None))(keys, jnp.uint32(1))
     drawn = jax.vmap(small.draw_prepared, (0, None))(prepared, jnp.uint32(7))
@@ -126,7 +152,9 @@ def test_an_epoch_takes_words_of_its_own_lane():
     """Lane 0 of stream ``number`` belongs to the step's noise."""
     key, sampler = key_from_seed(9), RandomAllocationSampler(64, 16, 64)
     for epoch in (0, 5):
-        np.testing.assert_array_equal(sampler.assignment(key, epoch), stream(key, epoch, 64, 3) % np.uint32(16))
+        np.testing.assert_array_equal(
+            sampler.assignment(key, epoch), stream(key, epoch, 64, 3) % np.uint32(16)
+        )
 
 
 def test_usual_sizes_are_those_of_poisson_minibatches():
@@ -138,16 +166,26 @@ def test_usual_sizes_are_those_of_poisson_minibatches():
 
 
 def test_places_without_a_record_stay_empty():
-    """An epoch is drawn for as many as are declared, so neither its words nor its arrays tell how many there are."""
+    """An epoch is drawn for as many as are declared, so neither its words nor its arrays tell how
+    many there are.
+    """
     key, no_words = key_from_seed(3), jnp.zeros(0, jnp.uint32)
-    whole, fewer = RandomAllocationSampler(64, 4, 40), RandomAllocationSampler(40, 4, 40, declared=64)
+    whole, fewer = (
+        RandomAllocationSampler(64, 4, 40),
+        RandomAllocationSampler(40, 4, 40, declared=64),
+    )
     prepared = fewer.prepare(key, jnp.uint32(2), 2)
     assert prepared.order.shape == whole.prepare(key, jnp.uint32(2), 2).order.shape
     for step in range(8, 16):
         drawn = np.asarray(whole.draw_from(no_words, key, step).indices)
-        for minibatch in (fewer.draw_prepared(prepared, step - 8), fewer.draw_from(no_words, key, step)):
+        for minibatch in (
+            fewer.draw_prepared(prepared, step - 8),
+            fewer.draw_from(no_words, key, step),
+        ):
             np.testing.assert_array_equal(minibatch.indices, np.where(drawn < 40, drawn, 0))
-            np.testing.assert_array_equal(minibatch.members(40)[1:], np.isin(np.arange(1, 40), drawn))
+            np.testing.assert_array_equal(
+                minibatch.members(40)[1:], np.isin(np.arange(1, 40), drawn)
+            )
 
 
 @pytest.mark.parametrize(

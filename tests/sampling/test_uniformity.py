@@ -1,4 +1,6 @@
-"""The statistics of ``uniformity``: right for a fair sampler of NumPy's, and failing for deliberately biased ones."""
+"""The statistics of ``uniformity``: right for a fair sampler of NumPy's, and failing for
+deliberately biased ones.
+"""
 
 import itertools
 
@@ -7,13 +9,23 @@ import pytest
 from scipy import stats
 
 from tests.sampling import uniformity
-from tests.sampling.uniformity import DRAWS, even_inclusion, even_outcomes, even_pairs, fair, subset_codes, tally
+from tests.sampling.uniformity import (
+    DRAWS,
+    even_inclusion,
+    even_outcomes,
+    even_pairs,
+    fair,
+    subset_codes,
+    tally,
+)
 
-SLOW = pytest.param(1000, 100, marks=pytest.mark.statistical)  # the statistics are the same for any N
+# the statistics are the same for any N
+SLOW = pytest.param(1000, 100, marks=pytest.mark.statistical)
 
 
 def exchange(member, random, share, entering, leaving):
-    """In a ``share`` of the minibatches let one record of those that may enter take the place of one that may leave.
+    """In a ``share`` of the minibatches let one record of those that may enter take the place of
+    one that may leave.
 
     ``entering(member)`` and ``leaving(member, entered)`` give the records that may, bool[rows, N].
     """
@@ -34,28 +46,38 @@ def first_is_likelier(num_records, batch_size, excess):
     """Record 0 is in ``excess`` times more minibatches than it should."""
     share = excess * batch_size / (num_records - batch_size)
     first = np.arange(num_records) == 0
-    return lambda member, random: exchange(member, random, share, lambda m: first & ~m, lambda m, _: m)
+    return lambda member, random: exchange(
+        member, random, share, lambda m: first & ~m, lambda m, _: m
+    )
 
 
 def half_is_likelier(num_records, batch_size, excess):
     """The first half of the records is in ``excess`` times more minibatches than the second."""
     half = np.arange(num_records) < num_records // 2
     share = excess * batch_size / 4
-    return lambda member, random: exchange(member, random, share, lambda m: half & ~m, lambda m, _: ~half & m)
+    return lambda member, random: exchange(
+        member, random, share, lambda m: half & ~m, lambda m, _: ~half & m
+    )
 
 
 def partners_attract(num_records, batch_size, excess):
-    """Records 2 k and 2 k + 1 are ``excess`` times more often together, while all are included equally often.
+    """Records 2 k and 2 k + 1 are ``excess`` times more often together, while all are included
+    equally often.
 
-    Less where minibatches are large: of ten records and five, about half of it is lost to pairs that are parted instead.
+    Less where minibatches are large: of ten records and five, about half of it is lost to pairs
+    that are parted instead.
     """
     partner = np.arange(num_records) ^ 1
-    share = excess * num_records / 2 * batch_size * (batch_size - 1) / (num_records * (num_records - 1))
+    share = (
+        excess * num_records / 2 * batch_size * (batch_size - 1) / (num_records * (num_records - 1))
+    )
 
     def leaving(member, entered):
         return member & (np.arange(num_records) != partner[entered][:, None])
 
-    return lambda member, random: exchange(member, random, share, lambda m: m[:, partner] & ~m, leaving)
+    return lambda member, random: exchange(
+        member, random, share, lambda m: m[:, partner] & ~m, leaving
+    )
 
 
 def biased(num_records, batch_size, bias, seed):
@@ -78,7 +100,9 @@ def test_one_half_that_is_2_percent_likelier_is_noticed(num_records, batch_size)
 
 
 def test_one_of_ten_records_that_is_3_percent_likelier_is_noticed():
-    assert not even_inclusion(tally(biased(10, 5, first_is_likelier(10, 5, 0.03), seed=2), pairs=False))
+    assert not even_inclusion(
+        tally(biased(10, 5, first_is_likelier(10, 5, 0.03), seed=2), pairs=False)
+    )
 
 
 @pytest.mark.parametrize(
@@ -86,7 +110,9 @@ def test_one_of_ten_records_that_is_3_percent_likelier_is_noticed():
     [(10, 5, 0.06), (500, 50, 0.15), pytest.param(1000, 100, 0.15, marks=pytest.mark.statistical)],
 )
 def test_records_that_attract_each_other_are_noticed_by_pairs_only(num_records, batch_size, excess):
-    counted = tally(biased(num_records, batch_size, partners_attract(num_records, batch_size, excess), seed=3))
+    counted = tally(
+        biased(num_records, batch_size, partners_attract(num_records, batch_size, excess), seed=3)
+    )
     assert even_inclusion(counted)
     assert not even_pairs(counted)
 
@@ -100,7 +126,9 @@ def test_a_likelier_subset_is_noticed():
 
 @pytest.mark.parametrize(("num_records", "size"), [(4, 2), (6, 3), (7, 5), (8, 2)])
 def test_statistics_have_their_exact_mean_over_all_subsets(num_records, size):
-    """A single minibatch has each statistic's mean exactly, by symmetry; one for each subset cancel out."""
+    """A single minibatch has each statistic's mean exactly, by symmetry; one for each subset cancel
+    out.
+    """
     subsets = np.zeros((0, num_records), bool)
     for chosen in itertools.combinations(range(num_records), size):
         member = np.isin(np.arange(num_records), chosen)[None]
@@ -110,12 +138,17 @@ def test_statistics_have_their_exact_mean_over_all_subsets(num_records, size):
             uniformity.pair_statistic(tally([member])),
         ):
             assert statistic == pytest.approx(degrees)
-    for statistic, _ in (uniformity.inclusion_statistic(tally([subsets])), uniformity.pair_statistic(tally([subsets]))):
+    for statistic, _ in (
+        uniformity.inclusion_statistic(tally([subsets])),
+        uniformity.pair_statistic(tally([subsets])),
+    ):
         assert statistic == pytest.approx(0, abs=1e-9)
 
 
 def test_statistics_of_varying_sizes_are_chi_square():
-    """Kolmogorov-Smirnov on 1000 repetitions with minibatches of 2 to 8 records; false alarm 1e-6 each."""
+    """Kolmogorov-Smirnov on 1000 repetitions with minibatches of 2 to 8 records; false alarm 1e-6
+    each.
+    """
     random = np.random.default_rng(5)
     inclusion, pairs = [], []
     for _ in range(1000):

@@ -23,8 +23,13 @@ from workbench.noise.chacha20 import key_from_seed
 from workbench.sampling import WithoutReplacementSampler, without_replacement
 from workbench.sampling.without_replacement import _words_for
 
-# N = 6 rejects words from 2^32 - 4 on; N = 5000 has more indices than buckets; 5 of 6 draws the one that is left out
-SMALL = [WithoutReplacementSampler(6, 3), WithoutReplacementSampler(6, 5), WithoutReplacementSampler(5000, 8)]
+# N = 6 rejects words from 2^32 - 4 on; N = 5000 has more indices than buckets; 5 of 6 draws the one
+# that is left out
+SMALL = [
+    WithoutReplacementSampler(6, 3),
+    WithoutReplacementSampler(6, 5),
+    WithoutReplacementSampler(5000, 8),
+]
 
 
 @pytest.mark.parametrize(("num_records", "batch_size"), some_of(SETTINGS, 3))
@@ -36,7 +41,10 @@ def test_records_and_pairs_are_drawn_evenly(num_records, batch_size):
     assert even_pairs(counted)
 
 
-@pytest.mark.parametrize(("batch_size", "draws"), [pytest.param(2, 10 * DRAWS, marks=pytest.mark.statistical), (7, DRAWS)])
+@pytest.mark.parametrize(
+    ("batch_size", "draws"),
+    [pytest.param(2, 10 * DRAWS, marks=pytest.mark.statistical), (7, DRAWS)],
+)
 def test_every_subset_is_equally_likely(batch_size, draws):
     sampler = WithoutReplacementSampler(10, batch_size)
     codes = subset_codes(memberships(sampler, key_from_seed(1), np.arange(draws)))
@@ -57,7 +65,9 @@ def expected(sampler, words):
     size, total = sampler.batch_size, sampler.num_records
     if size <= total / 2:
         found = first_distinct(words, total, size)
-        return found + [0] * (size - len(found)), [True] * len(found) + [False] * (size - len(found))
+        return found + [0] * (size - len(found)), [True] * len(found) + [False] * (
+            size - len(found)
+        )
     left_out = first_distinct(words, total, total - size)
     return [index for index in range(total) if index not in left_out][:size], [True] * size
 
@@ -77,7 +87,9 @@ def test_a_minibatch_is_the_first_distinct_indices_of_its_words(sampler, data):
         st.integers(0, 2**32 - 1),
     )
     words = data.draw(st.lists(word, min_size=sampler.words, max_size=sampler.words))
-    batch = DRAWERS[sampler](jnp.asarray(np.array(words, np.uint32)), key_from_seed(2), jnp.uint32(0))
+    batch = DRAWERS[sampler](
+        jnp.asarray(np.array(words, np.uint32)), key_from_seed(2), jnp.uint32(0)
+    )
     indices, mask = expected(sampler, words)
     assert batch.indices.tolist() == indices
     assert batch.mask.tolist() == mask
@@ -85,13 +97,17 @@ def test_a_minibatch_is_the_first_distinct_indices_of_its_words(sampler, data):
 
 @pytest.mark.parametrize("sampler", SMALL, ids=str)
 def test_words_that_do_not_suffice_leave_a_short_or_an_uneven_minibatch(sampler):
-    """All words the same: one index is drawn, the other places are masked or filled with the first of those left."""
+    """All words the same: one index is drawn, the other places are masked or filled with the first
+    of those left.
+    """
     words = np.full(sampler.words, 4, np.uint32)
     batch = DRAWERS[sampler](jnp.asarray(words), key_from_seed(3), jnp.uint32(0))
     indices, mask = expected(sampler, words.tolist())
     assert batch.indices.tolist() == indices
     assert batch.mask.tolist() == mask
-    assert batch.mask.sum() == (1 if sampler.batch_size <= sampler.num_records / 2 else sampler.batch_size)
+    assert batch.mask.sum() == (
+        1 if sampler.batch_size <= sampler.num_records / 2 else sampler.batch_size
+    )
 
 
 @pytest.mark.parametrize("size", [3, 40, 200])
@@ -101,7 +117,9 @@ def test_first_occurrences_are_found_in_few_buckets_too(size, monkeypatch):
     indices = np.random.default_rng(0).integers(0, size, size).astype(np.uint32)
     first = np.zeros(size, bool)
     first[np.unique(indices, return_index=True)[1]] = True
-    np.testing.assert_array_equal(without_replacement._first_drawn(jnp.asarray(indices), size), first)
+    np.testing.assert_array_equal(
+        without_replacement._first_drawn(jnp.asarray(indices), size), first
+    )
 
 
 @pytest.mark.parametrize("size", [1, 32, 33, 1000])
@@ -111,7 +129,9 @@ def test_ranks_count_what_stands_before(size):
 
 
 def exact_failure(num_records, count, words):
-    """P(fewer than ``count`` distinct indices among so many words), by adding up in whole numbers."""
+    """P(fewer than ``count`` distinct indices among so many words), by adding up in
+    whole numbers.
+    """
     limit = 2**32 - 2**32 % num_records
     share = limit // num_records  # words for one index
     ways = [1] + [0] * (count - 1)  # ways[i]: sequences of words with i distinct indices so far
@@ -125,7 +145,8 @@ def exact_failure(num_records, count, words):
 
 
 @pytest.mark.parametrize(
-    ("num_records", "count"), [(10, 1), (10, 2), (10, 5), (100, 10), (500, 50), (60_000, 128), (3 * 2**28, 20)]
+    ("num_records", "count"),
+    [(10, 1), (10, 2), (10, 5), (100, 10), (500, 50), (60_000, 128), (3 * 2**28, 20)],
 )
 def test_words_suffice_but_with_probability_below_the_bound(num_records, count):
     """The bound holds, is below 2^-110, and hardly more words are drawn than that takes."""
@@ -144,7 +165,10 @@ def test_one_index_of_a_power_of_two_takes_one_word_and_cannot_fail(num_records,
     assert sampler.total_variation == 0
 
 
-@pytest.mark.parametrize(("num_records", "batch_size"), [(500, 50), (60_000, 128), (1_000_000, 10_000), (2**30 - 1, 2**29)])
+@pytest.mark.parametrize(
+    ("num_records", "batch_size"),
+    [(500, 50), (60_000, 128), (1_000_000, 10_000), (2**30 - 1, 2**29)],
+)
 def test_few_words_are_needed_and_failure_is_negligible(num_records, batch_size):
     sampler = WithoutReplacementSampler(num_records, batch_size)
     assert sampler.words <= 1.4 * batch_size + 80

@@ -1,22 +1,26 @@
-"""Chi-square statistics that are right where, given its size, every subset of the records is an equally likely minibatch.
+"""Chi-square statistics that are right where, given its size, every subset of the records is an
+equally likely minibatch.
 
-That holds of Poisson sampling, of sampling without replacement and of a step of a shuffled epoch. Given the size k of a
-minibatch, x_i says whether record i is in it, and
+That holds of Poisson sampling, of sampling without replacement and of a step of a shuffled epoch.
+Given the size k of a minibatch, x_i says whether record i is in it, and
 
     Cov(x_i, x_j) = v(k) (1[i = j] - 1 / N),                      v(k) = k (N - k) / (N (N - 1)).
 
-So over all minibatches, sum_i (count_i - mean)^2 / sum_t v(k_t) is chi-square with N - 1 degrees of freedom. Pair counts
-c_ij = sum_t x_i x_j have a covariance that permutations of the records leave alone, so it has three eigenspaces (Johnson
-scheme): constants, whose value k fixes; what the inclusion counts determine (row sums of c); and matrices with row sums 0,
-of dimension N (N - 3) / 2, on which it is E[x_1 x_2] - 2 E[x_1 x_2 x_3] + E[x_1 x_2 x_3 x_4] times the identity, that is
+So over all minibatches, sum_i (count_i - mean)^2 / sum_t v(k_t) is chi-square with N - 1 degrees of
+freedom. Pair counts c_ij = sum_t x_i x_j have a covariance that permutations of the records leave
+alone, so it has three eigenspaces (Johnson scheme): constants, whose value k fixes; what the
+inclusion counts determine (row sums of c); and matrices with row sums 0, of dimension N (N - 3) /
+2, on which it is E[x_1 x_2] - 2 E[x_1 x_2 x_3] + E[x_1 x_2 x_3 x_4] times the identity, that is
 
     w(k) = k (k - 1) (N - k) (N - k - 1) / (N (N - 1) (N - 2) (N - 3)).
 
-The pair statistic is the squared length of c's part there over sum_t w(k_t): it has N (N - 3) / 2 degrees of freedom and
-sees what the inclusion statistic does not. Both have exactly the chi-square mean, and twice that as their variance but
-for terms of 1 / draws, even where there are more pairs than draws.
+The pair statistic is the squared length of c's part there over sum_t w(k_t): it has N (N - 3) / 2
+degrees of freedom and sees what the inclusion statistic does not. Both have exactly the chi-square
+mean, and twice that as their variance but for terms of 1 / draws, even where there are more pairs
+than draws.
 
-Not a test file: tests/sampling/test_uniformity.py holds these statistics to a NumPy sampler, fair and biased.
+Not a test file: tests/sampling/test_uniformity.py holds these statistics to a NumPy sampler, fair
+and biased.
 """
 
 import functools
@@ -37,7 +41,9 @@ _CHUNK = 10_000
 
 
 class Tally(NamedTuple):
-    """Of many minibatches: ``sizes``, int[draws]; ``counts``, by record; ``together``, by pair (or None)."""
+    """Of many minibatches: ``sizes``, int[draws]; ``counts``, by record; ``together``, by pair (or
+    None).
+    """
 
     sizes: np.ndarray
     counts: np.ndarray
@@ -56,7 +62,8 @@ def minibatches(sampler, key, numbers):
 
 def members_of(batches, num_records):
     """bool[draws, N]: which record is in which minibatch."""
-    places = np.where(batches.mask, batches.indices, num_records)  # padding goes to a column of its own
+    # padding goes to a column of its own
+    places = np.where(batches.mask, batches.indices, num_records)
     member = np.zeros((len(places), num_records + 1), bool)
     member[np.arange(len(places))[:, None], places] = True
     return member[:, :-1]
@@ -70,12 +77,16 @@ def memberships(sampler, key, numbers):
 
 
 def fair(num_records, batch_size, draws, seed):
-    """Parts of bool[draws, N] that NumPy drew without replacement: the places of the b smallest of N uniform numbers."""
+    """Parts of bool[draws, N] that NumPy drew without replacement: the places of the b smallest of
+    N uniform numbers.
+    """
     random = np.random.default_rng(seed)
     for start in range(0, draws, _CHUNK):
         uniform = random.random((min(_CHUNK, draws - start), num_records), np.float32)
         member = np.zeros(uniform.shape, bool)
-        np.put_along_axis(member, np.argpartition(uniform, batch_size, axis=1)[:, :batch_size], True, axis=1)
+        np.put_along_axis(
+            member, np.argpartition(uniform, batch_size, axis=1)[:, :batch_size], True, axis=1
+        )
         yield member
 
 
@@ -86,7 +97,8 @@ def tally(parts, pairs=True):
         sizes.append(member.sum(axis=1))
         counts = counts + member.sum(axis=0)
         if pairs:
-            floats = member.astype(np.float32)  # whole numbers below 2^24: exact, and a fast matrix product
+            # whole numbers below 2^24: exact, and a fast matrix product
+            floats = member.astype(np.float32)
             together = together + (floats.T @ floats).astype(np.float64)
     return Tally(np.concatenate(sizes), counts, together if pairs else None)
 
@@ -104,13 +116,17 @@ def inclusion_statistic(tally):
 
 
 def pair_statistic(tally):
-    """The statistic of pairs, apart from what the inclusion counts say, and its degrees of freedom."""
+    """The statistic of pairs, apart from what the inclusion counts say, and its degrees
+    of freedom.
+    """
     size, k = len(tally.counts), tally.sizes.astype(float)
     pairs = tally.together - np.diag(np.diag(tally.together))
     rows = pairs.sum(axis=1)
     rest = pairs - (rows[:, None] + rows) / (size - 2) + rows.sum() / ((size - 1) * (size - 2))
     np.fill_diagonal(rest, 0)
-    variance = np.sum(k * (k - 1) * (size - k) * (size - k - 1)) / (size * (size - 1) * (size - 2) * (size - 3))
+    variance = np.sum(k * (k - 1) * (size - k) * (size - k - 1)) / (
+        size * (size - 1) * (size - 2) * (size - 3)
+    )
     return np.sum(rest**2) / 2 / variance, size * (size - 3) // 2
 
 
@@ -125,11 +141,16 @@ def even_pairs(tally):
 
 
 def even_outcomes(codes, outcomes):
-    """Whether ``codes``, whole numbers, are spread evenly over so many possible values (whichever they are)."""
+    """Whether ``codes``, whole numbers, are spread evenly over so many possible values (whichever
+    they are).
+    """
     values, observed = np.unique(codes, return_counts=True)
     assert len(values) <= outcomes
     expected = len(codes) / outcomes
-    return fits(np.sum((observed - expected) ** 2) / expected + (outcomes - len(values)) * expected, outcomes - 1)
+    return fits(
+        np.sum((observed - expected) ** 2) / expected + (outcomes - len(values)) * expected,
+        outcomes - 1,
+    )
 
 
 def subset_codes(parts):

@@ -1,4 +1,6 @@
-"""Copies of one estimator spend under one cap, whatever they are fitted to, and whoever makes or fits them."""
+"""Copies of one estimator spend under one cap, whatever they are fitted to, and whoever makes or
+fits them.
+"""
 
 import copy
 import pickle
@@ -11,7 +13,12 @@ import numpy as np
 import pytest
 from sklearn.base import clone
 from sklearn.calibration import CalibratedClassifierCV
-from sklearn.ensemble import AdaBoostClassifier, BaggingClassifier, StackingClassifier, VotingClassifier
+from sklearn.ensemble import (
+    AdaBoostClassifier,
+    BaggingClassifier,
+    StackingClassifier,
+    VotingClassifier,
+)
 from sklearn.experimental import enable_halving_search_cv  # noqa: F401
 from sklearn.feature_selection import SequentialFeatureSelector
 from sklearn.linear_model import LogisticRegression
@@ -65,13 +72,17 @@ def records(count=240, seed=1):
 
 
 def spent():
-    """Epsilon of somebody whose record is in all fits of the ledger, whatever the ledger relates."""
+    """Epsilon of somebody whose record is in all fits of the ledger, whatever the
+    ledger relates.
+    """
     fits = [spend.guarantee for spend in Ledger().spends()]
     return total(fits, CAP[1]).epsilon if fits else 0.0
 
 
 def refusals(call):
-    """How often ``call`` runs into the cap: it ends there, or scikit-learn warns of each fit that failed."""
+    """How often ``call`` runs into the cap: it ends there, or scikit-learn warns of each fit that
+    failed.
+    """
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         try:
@@ -84,8 +95,13 @@ def refusals(call):
 @pytest.mark.parametrize("table", some_of(list(TABLES), 3))
 def test_cross_validation_keeps_the_cap_of_every_table(table):
     x = TABLES[table].astype(float)
-    with pytest.raises(CapError, match=r"^epsilon=1.0: this fit would raise what is spent on 'arrays' above its cap"):
-        cross_val_score(classifier(epsilon=1.0, cap=(1.2, 1e-3)), x, target(x), cv=5, error_score="raise")
+    with pytest.raises(
+        CapError,
+        match=r"^epsilon=1.0: this fit would raise what is spent on 'arrays' above its cap",
+    ):
+        cross_val_score(
+            classifier(epsilon=1.0, cap=(1.2, 1e-3)), x, target(x), cv=5, error_score="raise"
+        )
     assert len(Ledger().spends()) == 1
 
 
@@ -99,27 +115,50 @@ REPEATED = {
     "grid over names and plans": lambda one, x: GridSearchCV(
         one, {"name": ["a", "b"], "bounds": [(0, 1), (0, 2)]}, cv=3
     ).fit(x, target(x)),
-    "random search": lambda one, x: RandomizedSearchCV(one, {"clip": [0.5, 1.0, 2.0]}, n_iter=3, cv=2).fit(x, target(x)),
-    "halving": lambda one, x: HalvingGridSearchCV(one, {"clip": [0.5, 1.0, 2.0]}, cv=2, min_resources=60).fit(x, target(x)),
-    "bagging": lambda one, x: BaggingClassifier(one, n_estimators=5, bootstrap=False, max_samples=0.5).fit(x, target(x)),
-    "bagging of columns": lambda one, x: BaggingClassifier(one, n_estimators=5, bootstrap=False, max_features=2).fit(
+    "random search": lambda one, x: RandomizedSearchCV(
+        one, {"clip": [0.5, 1.0, 2.0]}, n_iter=3, cv=2
+    ).fit(x, target(x)),
+    "halving": lambda one, x: HalvingGridSearchCV(
+        one, {"clip": [0.5, 1.0, 2.0]}, cv=2, min_resources=60
+    ).fit(x, target(x)),
+    "bagging": lambda one, x: BaggingClassifier(
+        one, n_estimators=5, bootstrap=False, max_samples=0.5
+    ).fit(x, target(x)),
+    "bagging of columns": lambda one, x: BaggingClassifier(
+        one, n_estimators=5, bootstrap=False, max_features=2
+    ).fit(x, target(x)),
+    "bagging of a pipeline": lambda one, x: BaggingClassifier(
+        make_pipeline(PolynomialFeatures(), one), n_estimators=5
+    ).fit(x, target(x)),
+    "stacking": lambda one, x: StackingClassifier(
+        [("a", one), ("b", LogisticRegression())], cv=5
+    ).fit(x, target(x)),
+    "voting for one": lambda one, x: VotingClassifier([(str(k), one) for k in range(5)]).fit(
         x, target(x)
     ),
-    "bagging of a pipeline": lambda one, x: BaggingClassifier(make_pipeline(PolynomialFeatures(), one), n_estimators=5).fit(
-        x, target(x)
-    ),
-    "stacking": lambda one, x: StackingClassifier([("a", one), ("b", LogisticRegression())], cv=5).fit(x, target(x)),
-    "voting for one": lambda one, x: VotingClassifier([(str(k), one) for k in range(5)]).fit(x, target(x)),
     "calibration": lambda one, x: CalibratedClassifierCV(one, cv=5).fit(x, target(x)),
     "several targets": lambda one, x: MultiOutputClassifier(one).fit(x, np.tile(two_targets(x), 3)),
-    "one class at a time": lambda one, x: OneVsRestClassifier(one).fit(x, (x @ [1, 2, 1]).astype(int)),
-    "choice of columns": lambda one, x: SequentialFeatureSelector(one, n_features_to_select=1, cv=2).fit(x, target(x)),
-    "a pipeline": lambda one, x: cross_val_score(make_pipeline(PolynomialFeatures(), one), x, target(x), cv=5),
-    "nested searches": lambda one, x: cross_val_score(GridSearchCV(one, {"clip": [0.5, 1.0]}, cv=2), x, target(x), cv=3),
-    "parts of growing size": lambda one, x: learning_curve(one, x, target(x), train_sizes=[0.3, 0.6, 1.0], cv=3),
-    "deep copies": lambda one, x: [copy.deepcopy(one).fit(x[k::7], target(x)[k::7]) for k in range(7)],
+    "one class at a time": lambda one, x: OneVsRestClassifier(one).fit(
+        x, (x @ [1, 2, 1]).astype(int)
+    ),
+    "choice of columns": lambda one, x: SequentialFeatureSelector(
+        one, n_features_to_select=1, cv=2
+    ).fit(x, target(x)),
+    "a pipeline": lambda one, x: cross_val_score(
+        make_pipeline(PolynomialFeatures(), one), x, target(x), cv=5
+    ),
+    "nested searches": lambda one, x: cross_val_score(
+        GridSearchCV(one, {"clip": [0.5, 1.0]}, cv=2), x, target(x), cv=3
+    ),
+    "parts of growing size": lambda one, x: learning_curve(
+        one, x, target(x), train_sizes=[0.3, 0.6, 1.0], cv=3
+    ),
+    "deep copies": lambda one, x: [
+        copy.deepcopy(one).fit(x[k::7], target(x)[k::7]) for k in range(7)
+    ],
     "shallow copies with other settings": lambda one, x: [
-        copy.copy(one).set_params(clip=1.0 + k, name=str(k)).fit(x[k::7], target(x)[k::7]) for k in range(7)
+        copy.copy(one).set_params(clip=1.0 + k, name=str(k)).fit(x[k::7], target(x)[k::7])
+        for k in range(7)
     ],
     "pickled copies": lambda one, x: [
         pickle.loads(pickle.dumps(one)).fit(x[k::7], target(x)[k::7]) for k in range(7)
@@ -128,7 +167,7 @@ REPEATED = {
     "clones of what was fitted": lambda one, x: [
         clone(one.fit(x[:80], target(x)[:80])).fit(x[k::7], target(x)[k::7]) for k in range(7)
     ],
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("way", some_of(list(REPEATED), 6, 1))
@@ -149,10 +188,13 @@ def test_threads_share_the_cap():
 @pytest.mark.parametrize("way", ["cross_validate", "bagging"])
 def test_workers_in_other_processes_share_the_cap(way):
     """Copies are made here or there: bagging sends one estimator, and each worker clones it."""
-    (x, y), one = records(), classifier(ledger=Ledger().path)  # workers keep the environment of the first test
+    # workers keep the environment of the first test
+    (x, y), one = (records(), classifier(ledger=Ledger().path))
     several = {
         "cross_validate": lambda: cross_val_score(one, x, y, cv=6, n_jobs=2),
-        "bagging": lambda: BaggingClassifier(one, n_estimators=6, bootstrap=False, n_jobs=2).fit(x, y),
+        "bagging": lambda: BaggingClassifier(one, n_estimators=6, bootstrap=False, n_jobs=2).fit(
+            x, y
+        ),
     }
     with joblib.parallel_backend("loky"):
         assert refusals(several[way]) > 0
@@ -167,7 +209,10 @@ def test_the_ledger_says_what_counts_together_and_why(command):
     assert [(entry.cap.epsilon, entry.cap.delta) for entry in status.caps] == [CAP]
     assert status.mix_ups() == ()  # data sets of one name that count together need no decision
     _, shown, _ = command("ledger", "show", "1")
-    assert "Fits on 2 (arrays), 3 (arrays) count too: copies of one estimator were fitted there and here" in shown
+    assert (
+        "Fits on 2 (arrays), 3 (arrays) count too: copies of one estimator were fitted there and "
+        "here" in shown
+    )
 
 
 def test_estimators_that_were_constructed_apart_share_a_cap_for_one_name():
@@ -175,13 +220,19 @@ def test_estimators_that_were_constructed_apart_share_a_cap_for_one_name():
     classifier(cap=None).fit(x, y)
     with pytest.raises(ArgumentError, match="were fitted before"):
         classifier(cap=None).fit(x, y)
-    with pytest.warns(UserWarning, match="is also called 'arrays' and is counted separately, because there is no cap"):
+    with pytest.warns(
+        UserWarning,
+        match="is also called 'arrays' and is counted separately, because there is no cap",
+    ):
         classifier(cap=None).fit(x[:100], y[:100])
     assert [len(Ledger().budget_status(number).spends) for number in (1, 2)] == [1, 1]
     with pytest.raises(CapError):  # two fits of .5 were there before
         classifier(epsilon=0.5).fit(x[:50], y[:50])
     classifier(epsilon=0.01).fit(x[:50], y[:50])
-    assert {entry.number: why for entry, why in Ledger().budget_status(3).relatives} == {1: NAMESAKES, 2: NAMESAKES}
+    assert {entry.number: why for entry, why in Ledger().budget_status(3).relatives} == {
+        1: NAMESAKES,
+        2: NAMESAKES,
+    }
     classifier(cap=None, name="ward").fit(*records(seed=2))
     assert len(Ledger().budget_status("ward").spends) == 1
 
@@ -216,7 +267,8 @@ def test_one_estimator_that_is_fitted_to_other_records_needs_a_cap():
     one.fit(x, y)
     for again in (one, copy.deepcopy(one)):
         with pytest.raises(
-            ArgumentError, match=r"^cap=None: .*a copy of it, was fitted before.* construct another estimator"
+            ArgumentError,
+            match=r"^cap=None: .*a copy of it, was fitted before.* construct another estimator",
         ):
             again.fit(other_x, other_y)
     assert len(Ledger().spends()) == 1
@@ -226,7 +278,9 @@ def test_of_copies_without_a_cap_that_begin_at_once_one_is_fitted(monkeypatch):
     """Each saw that nothing was spent, if it looks before it reserves."""
     one, (x, y), all_ready = classifier(cap=None), records(), threading.Barrier(3, timeout=60)
     reserve = Reservation.reserve
-    monkeypatch.setattr(Reservation, "reserve", lambda self, keys=None: (all_ready.wait(), reserve(self, keys))[1])
+    monkeypatch.setattr(
+        Reservation, "reserve", lambda self, keys=None: (all_ready.wait(), reserve(self, keys))[1]
+    )
 
     def code_of(part):
         try:
@@ -247,7 +301,9 @@ def test_a_copy_that_lost_its_token_is_refused():
     other = type(one).__new__(type(one))
     other.__setstate__(state)
     for again in (other, clone(other), copy.copy(other), pickle.loads(pickle.dumps(other))):
-        with pytest.raises(ArgumentError, match=r"^estimator=.*cannot tell which others are copies") as caught:
+        with pytest.raises(
+            ArgumentError, match=r"^estimator=.*cannot tell which others are copies"
+        ) as caught:
             again.fit(*records())
         assert caught.value.code == "no token"
     assert not Ledger().exists()
@@ -259,13 +315,15 @@ def test_an_empty_token_is_none():
     emptied._token = ""
     del deleted._token
     for one in (emptied, deleted, clone(emptied), copy.deepcopy(deleted)):
-        with pytest.raises(ArgumentError, match=r"^estimator=.*cannot tell which others are copies") as caught:
+        with pytest.raises(
+            ArgumentError, match=r"^estimator=.*cannot tell which others are copies"
+        ) as caught:
             one.fit(*records())
         assert caught.value.code == "no token"
     assert not Ledger().exists()
 
 
-# ---- rows that are drawn --------------------------------------------------------------------------------------------
+# ---- rows that are drawn -------------------------------------------------------------------------
 
 
 def test_a_bagged_estimator_is_refused_once_its_cap_is_spent():
@@ -287,7 +345,9 @@ def test_a_bootstrap_is_refused_before_anything_is_spent(table):
     if table == "continuous":
         x = np.random.default_rng(1).uniform(0, 1, x.shape)
     one = classifier(epsilon=0.3, delta=1e-5, cap=(1.0, 1e-4), name="clinic")
-    with pytest.raises(ArgumentError, match=r"^sample_weight=.*group privacy.*bootstrap=False, max_samples=0.5") as caught:
+    with pytest.raises(
+        ArgumentError, match=r"^sample_weight=.*group privacy.*bootstrap=False, max_samples=0.5"
+    ) as caught:
         BaggingClassifier(one, n_estimators=20).fit(x, y)
     assert caught.value.code == "repeated rows"
     assert not Ledger().exists()
@@ -300,7 +360,9 @@ def test_an_ensemble_that_weighs_rows_is_refused():
 
 
 def test_equal_rows_are_no_bootstrap():
-    """Of two people, as far as anybody knows: whether rows are equal is private, and decides nothing."""
+    """Of two people, as far as anybody knows: whether rows are equal is private, and decides
+    nothing.
+    """
     x, y = np.tile(records(20)[0], (10, 1)), np.tile(records(20)[1], 10)
     clone(classifier()).fit(x, y)
     clone(classifier(name="weighted")).fit(x, y, sample_weight=np.ones(200))
@@ -336,7 +398,10 @@ def test_other_weights_are_refused(weights, words):
 
 def test_the_ledger_says_what_a_cap_of_copies_does_not_count():
     cross_val_score(classifier(epsilon=0.1), *records(), cv=2, error_score="raise")
-    assert "where rows were drawn with replacement, it promises less" in Ledger().budget_status(1).statement()
+    assert (
+        "where rows were drawn with replacement, it promises less"
+        in Ledger().budget_status(1).statement()
+    )
 
 
 def test_a_search_over_one_column_keeps_the_cap():
@@ -352,7 +417,9 @@ def test_a_search_over_one_column_keeps_the_cap():
 
 
 def test_a_cap_without_a_ledger_is_refused():
-    with pytest.raises(ArgumentError, match=r"^cap=\(0.8, 0.001\): cannot be kept, because ledger=False"):
+    with pytest.raises(
+        ArgumentError, match=r"^cap=\(0.8, 0.001\): cannot be kept, because ledger=False"
+    ):
         classifier(ledger=False).fit(*records())
 
 
@@ -373,5 +440,8 @@ def test_scikit_learn_sees_nothing_of_a_token():
     assert repr(one) == repr(classifier())
     assert one.get_params() == classifier().get_params() == clone(one).get_params()
     assert one._token not in repr(vars(type(one)))
-    tokens = {copied._token for copied in (one, clone(one), copy.copy(one), clone(clone(one)), classifier())}
+    tokens = {
+        copied._token
+        for copied in (one, clone(one), copy.copy(one), clone(clone(one)), classifier())
+    }
     assert len(tokens) == 2

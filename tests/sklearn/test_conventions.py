@@ -1,8 +1,10 @@
-"""The estimators keep scikit-learn's conventions, as its own checks find them, apart from the exceptions that are named.
+"""The estimators keep scikit-learn's conventions, as its own checks find them, apart from the
+exceptions that are named.
 
-Most checks are about interfaces and look at fits whose steps are made up. In the long run all steps are real, also for the
-checks that ask for accuracy. Declarations are read off the checks' data, of which scikit-learn declares nothing, and epsilon
-is 20, because some checks ask for accuracy on fifty rows.
+Most checks are about interfaces and look at fits whose steps are made up. In the long run all steps
+are real, also for the checks that ask for accuracy. Declarations are read off the checks' data, of
+which scikit-learn declares nothing, and epsilon is 20, because some checks ask for accuracy on
+fifty rows.
 """
 
 import warnings
@@ -13,16 +15,29 @@ from sklearn.utils.estimator_checks import check_estimator
 import workbench as wb
 
 PLAN = {
-    "bounds": "data", "epsilon": 20.0, "delta": 0.01, "sampling_rate": 1.0, "clip": 100.0, "iterations": 60,
-    "learning_rate": 0.1, "ledger": False, "seed": 1,
-}  # fmt: skip
+    "bounds": "data",
+    "epsilon": 20.0,
+    "delta": 0.01,
+    "sampling_rate": 1.0,
+    "clip": 100.0,
+    "iterations": 60,
+    "learning_rate": 0.1,
+    "ledger": False,
+    "seed": 1,
+}
 ESTIMATORS = {
     "PrivateClassifier": lambda: wb.sklearn.PrivateClassifier(classes="data", **PLAN),
     "PrivateRegressor": lambda: wb.sklearn.PrivateRegressor(y_bounds="data", **PLAN),
     "PrivateClusterer": lambda: wb.sklearn.PrivateClusterer(n_clusters=3, **PLAN),
 }
-_NO_LABELS = "asks for labels_: they are exact functions of the private rows, which a fitted estimator does not hold"
-_NO_WEIGHTS = "gives weights above 1: a weight would multiply what one row can change, so rows count once or not at all"
+_NO_LABELS = (
+    "asks for labels_: they are exact functions of the private rows, which a fitted estimator "
+    "does not hold"
+)
+_NO_WEIGHTS = (
+    "gives weights above 1: a weight would multiply what one row can change, so rows count once "
+    "or not at all"
+)
 _WEIGHTED = (
     "check_sample_weights_list",
     "check_sample_weights_not_overwritten",
@@ -36,12 +51,17 @@ EXCEPTIONS = {  # docs/scikit_learn.md has the same
 
 
 def unexpected(name, expected):
-    """What did not come out as it should: {check: how}. Checks that need an optional package are skipped."""
+    """What did not come out as it should: {check: how}. Checks that need an optional package are
+    skipped.
+    """
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         found = check_estimator(ESTIMATORS[name](), expected_failed_checks=expected, on_fail=None)
     assert len(found) > 40
-    wanted = {each["check_name"]: {"xfail"} if each["check_name"] in expected else {"passed", "skipped"} for each in found}
+    wanted = {
+        each["check_name"]: {"xfail"} if each["check_name"] in expected else {"passed", "skipped"}
+        for each in found
+    }
     assert set(expected) <= set(wanted)
     return {
         each["check_name"]: f"{each['status']}: {each['exception']}"

@@ -1,4 +1,6 @@
-"""Private estimators: what they learn beside scikit-learn's, what they are told, what they hold and what they say."""
+"""Private estimators: what they learn beside scikit-learn's, what they are told, what they hold and
+what they say.
+"""
 
 import inspect
 import pickle
@@ -25,7 +27,14 @@ from workbench.results.fit_result import IntervalWarning
 LOW, HIGH = np.array([0.0, -50.0]), np.array([100.0, 10.0])
 BOUNDS = list(zip(LOW.tolist(), HIGH.tolist(), strict=True))
 SHORT = {"iterations": 20, "ledger": False, "delta": 0.001}
-PRECISE = {"epsilon": 8.0, "delta": 1e-4, "sampling_rate": 0.5, "iterations": 800, "learning_rate": 0.02, "ledger": False}
+PRECISE = {
+    "epsilon": 8.0,
+    "delta": 1e-4,
+    "sampling_rate": 0.5,
+    "iterations": 800,
+    "learning_rate": 0.02,
+    "ledger": False,
+}
 PLANTED = 41.2345678901
 
 
@@ -37,12 +46,16 @@ def two_classes(count=200, seed=0):
     """Rows and labels of a logistic regression with weights .05 and -.08 and intercept -4."""
     x = rows(count, seed)
     logits = x @ [0.05, -0.08] - 4.0
-    return x, (np.random.default_rng(seed + 1).random(count) < 1 / (1 + np.exp(-logits))).astype(int)
+    return x, (np.random.default_rng(seed + 1).random(count) < 1 / (1 + np.exp(-logits))).astype(
+        int
+    )
 
 
 def of(kind, **options):
     """An estimator with what it needs declared."""
-    needed = {"PrivateRegressor": {"y_bounds": (0, 1)}, "PrivateClusterer": {"n_clusters": 2}}.get(kind, {})
+    needed = {"PrivateRegressor": {"y_bounds": (0, 1)}, "PrivateClusterer": {"n_clusters": 2}}.get(
+        kind, {}
+    )
     return getattr(wb.sklearn, kind)(**{"bounds": BOUNDS, **SHORT, **needed, **options})
 
 
@@ -52,21 +65,26 @@ KINDS = ["PrivateClassifier", "PrivateRegressor", "PrivateClusterer"]
 @pytest.mark.parametrize("kind", KINDS)
 def test_an_estimator_without_epsilon_is_told_to_give_one(kind):
     """Not to give an argument that estimators do not take."""
-    with pytest.raises(ArgumentError, match=r"^epsilon=None: .* Give epsilon; .* wb.fit\(\.\.\., private=False\)"):
+    with pytest.raises(
+        ArgumentError, match=r"^epsilon=None: .* Give epsilon; .* wb.fit\(\.\.\., private=False\)"
+    ):
         of(kind, epsilon=None).fit(*two_classes())
 
 
 @pytest.mark.thorough
 def test_scikit_learn_is_still_scikit_learn_and_loads_late():
     script = (
-        "import sys, workbench as wb; wb.sklearn; assert 'sklearn' not in sys.modules; wb.sklearn.PrivateClassifier; "
-        "import sklearn; print(sklearn.__name__, hasattr(sklearn, 'PrivateClassifier'), wb.sklearn is sklearn)"
+        "import sys, workbench as wb; wb.sklearn; assert 'sklearn' not in sys.modules; "
+        "wb.sklearn.PrivateClassifier; import sklearn; print(sklearn.__name__, hasattr(sklearn, "
+        "'PrivateClassifier'), wb.sklearn is sklearn)"
     )
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=True
+    )
     assert done.stdout.split() == ["sklearn", "False", "False"]
 
 
-# ---- what they learn ------------------------------------------------------------------------------------------------
+# ---- what they learn -----------------------------------------------------------------------------
 
 
 @pytest.mark.thorough
@@ -90,7 +108,9 @@ def test_three_classes_are_one_softmax_regression():
     gumbel = np.random.default_rng(5).gumbel(size=scores.shape)
     y = labels[np.argmax(scores + gumbel, axis=1)]
     plan = PRECISE | {"iterations": 1500}
-    fitted = wb.sklearn.PrivateClassifier(bounds=BOUNDS, classes=["top", "low", "middle"], seed=3, **plan).fit(x, y)
+    fitted = wb.sklearn.PrivateClassifier(
+        bounds=BOUNDS, classes=["top", "low", "middle"], seed=3, **plan
+    ).fit(x, y)
     known = LogisticRegression(C=np.inf, tol=1e-8, max_iter=5000).fit(x, y)
     assert fitted.classes_.tolist() == known.classes_.tolist()
     assert fitted.coef_.shape == known.coef_.shape == (3, 2)
@@ -104,7 +124,9 @@ def test_a_regressor_learns_what_linear_regression_learns():
     x = rows(8000)
     y = x @ [0.3, -0.2] + 7.0 + np.random.default_rng(2).normal(0, 3.0, len(x))
     plan = PRECISE | {"clip": 60.0}  # a smaller C cuts long gradients, and the noise looks smaller
-    fitted = wb.sklearn.PrivateRegressor(bounds=BOUNDS, y_bounds=(-10, 70), seed=3, **plan).fit(x, y)
+    fitted = wb.sklearn.PrivateRegressor(bounds=BOUNDS, y_bounds=(-10, 70), seed=3, **plan).fit(
+        x, y
+    )
     known = LinearRegression().fit(x, y)
     # the weights' standard errors are .0012 and .0019
     np.testing.assert_allclose(fitted.coef_, known.coef_, atol=0.005)
@@ -121,37 +143,61 @@ def test_a_clusterer_finds_clusters():
     which = (random.random(4000) < 0.3).astype(int)
     x = centres[which] + random.normal(0, 3.0, (4000, 2))
     plan = PRECISE | {"iterations": 1500, "clip": 10.0}  # a smaller C makes weights more alike
-    fitted = wb.sklearn.PrivateClusterer(n_clusters=2, covariance="diagonal", bounds=BOUNDS, seed=3, **plan).fit(x)
+    fitted = wb.sklearn.PrivateClusterer(
+        n_clusters=2, covariance="diagonal", bounds=BOUNDS, seed=3, **plan
+    ).fit(x)
     np.testing.assert_allclose(fitted.cluster_centers_, centres, atol=2.0)
     np.testing.assert_allclose(fitted.weights_, [0.7, 0.3], atol=0.03)
     assert np.mean(fitted.predict(x) == which) > 0.99
     assert fitted.score(x) > fitted.score(rows(500))
 
 
-# ---- what they are told -----------------------------------------------------------------------------------------------
+# ---- what they are told --------------------------------------------------------------------------
 
 
 def test_the_settings_are_those_of_fit():
     shown = (inspect.signature(each).parameters.items() for each in (prepare, *GROUPS.values()))
     table = {name: parameter.default for parameters in shown for name, parameter in parameters}
-    shared = {"delta", "iterations", "sampling_rate", "sampler", "clip", "learning_rate", "seed", "ledger", "over_cap"}
+    shared = {
+        "delta",
+        "iterations",
+        "sampling_rate",
+        "sampler",
+        "clip",
+        "learning_rate",
+        "seed",
+        "ledger",
+        "over_cap",
+    }
     for kind in KINDS:
         own = inspect.signature(getattr(wb.sklearn, kind)).parameters
         assert own.keys() & table.keys() == shared | {"epsilon"}
-        assert {name: own[name].default for name in shared} == {name: table[name] for name in shared}
-        assert "random_state" not in own  # one that is set by habit would make the noise predictable
+        assert {name: own[name].default for name in shared} == {
+            name: table[name] for name in shared
+        }
+        # one that is set by habit would make the noise predictable
+        assert "random_state" not in own
 
 
 @pytest.mark.thorough
 @pytest.mark.parametrize("kind", some_of(KINDS, 3))
 def test_settings_reach_the_guarantee(kind, made_up_steps):
     x, y = two_classes(100)
-    options = {"epsilon": 0.7, "sampler": "without_replacement", "sampling_rate": 0.2, "clip": 2.0, "unit": "patient"}
+    options = {
+        "epsilon": 0.7,
+        "sampler": "without_replacement",
+        "sampling_rate": 0.2,
+        "clip": 2.0,
+        "unit": "patient",
+    }
     found = of(kind, **options).fit(x, y).guarantee_
     assert (found.epsilon, found.delta, found.steps, found.num_records) == (0.7, 0.001, 20, 100)
     assert (found.sampler, found.relation, found.sampling_rate, found.clip) == (
-        "without_replacement", "replace_one", 0.2, 2.0,
-    )  # fmt: skip
+        "without_replacement",
+        "replace_one",
+        0.2,
+        2.0,
+    )
     assert found.unit == "patient"
     assert found.secure_randomness
     seeded = of(kind, seed=1).fit(x, y)
@@ -175,7 +221,14 @@ def test_bounds_must_be_declared(kind, made_up_steps):
     with pytest.raises(ArgumentError, match=r"^bounds=None: .*bounds='data'") as caught:
         of(kind, bounds=None).fit(x, y)
     assert caught.value.code == "no bounds"
-    for wrong in ((1, 0), [(0, 1)] * 3, "no", {"x1": (0, 1)}, {"x1": (0, 1), "x2": (0, 1), "x3": (0, 1)}, 3):
+    for wrong in (
+        (1, 0),
+        [(0, 1)] * 3,
+        "no",
+        {"x1": (0, 1)},
+        {"x1": (0, 1), "x2": (0, 1), "x3": (0, 1)},
+        3,
+    ):
         with pytest.raises(ArgumentError, match=r"^bounds="):
             of(kind, bounds=wrong).fit(x, y)
 
@@ -205,7 +258,10 @@ def test_what_is_read_off_the_data_is_outside_the_guarantee(kind, made_up_steps)
     x, y = two_classes(100)
     fitted = of(kind, bounds="data").fit(x, y)
     assert fitted.result_.labels["params"] == "outside the guarantee"
-    assert "mean and standard deviation of the private training records" in fitted.guarantee_.caveats[0]
+    assert (
+        "mean and standard deviation of the private training records"
+        in fitted.guarantee_.caveats[0]
+    )
     declared = of(kind).fit(x, y)
     assert declared.result_.labels["params"] == "covered"
     assert not any("read off" in caveat for caveat in declared.guarantee_.caveats)
@@ -213,7 +269,10 @@ def test_what_is_read_off_the_data_is_outside_the_guarantee(kind, made_up_steps)
 
 def test_classes_and_the_range_of_the_target_that_are_read_off_the_data_too(made_up_steps):
     x, y = two_classes(100)
-    for fitted in (of("PrivateClassifier", classes="data").fit(x, y), of("PrivateRegressor", y_bounds="data").fit(x, y)):
+    for fitted in (
+        of("PrivateClassifier", classes="data").fit(x, y),
+        of("PrivateRegressor", y_bounds="data").fit(x, y),
+    ):
         assert fitted.result_.labels["params"] == "outside the guarantee"
         assert "read off the private training records" in fitted.guarantee_.caveats[0]
         assert "read off the private training records" in fitted.result_._repr_html_()
@@ -240,7 +299,9 @@ def test_two_classes_need_no_declaration_and_none_is_read(made_up_steps, y, expe
     assert fitted.predict(rows(5)).dtype == fitted.classes_.dtype
 
 
-@pytest.mark.parametrize("classes", [None, ["a"], "a", ["a", "a", "b"], {"a": 1}, 3, [["a", "b"]], ["a", 1, None], []])
+@pytest.mark.parametrize(
+    "classes", [None, ["a"], "a", ["a", "a", "b"], {"a": 1}, 3, [["a", "b"]], ["a", 1, None], []]
+)
 def test_other_classes_must_be_declared(classes):
     y = np.array(["a", "b"] * 30)
     with pytest.raises(ArgumentError, match=r"^classes="):
@@ -250,7 +311,9 @@ def test_other_classes_must_be_declared(classes):
 def test_a_label_that_is_not_declared_is_refused_and_not_quoted():
     y = np.array(["a", "b"] * 30, object)
     y[7] = "SECRET"
-    with pytest.raises(ArgumentError, match=r"^classes=\['a', 'b'\]: lacks the label of some record") as caught:
+    with pytest.raises(
+        ArgumentError, match=r"^classes=\['a', 'b'\]: lacks the label of some record"
+    ) as caught:
         of("PrivateClassifier", classes=["b", "a"]).fit(rows(60), y)
     assert "SECRET" not in str(caught.value)
     with pytest.raises(ArgumentError, match=r"^classes=") as caught:
@@ -280,11 +343,23 @@ def test_labels_of_several_kinds_are_refused_by_name(made_up_steps):
 def test_settings_are_refused_by_name_before_anything_is_fitted(kind):
     x, y = two_classes(60)
     wrong = {
-        "epsilon": (-1, "no"), "delta": (2,), "iterations": (0,), "sampling_rate": (1.5,), "sampler": ("no",),
-        "clip": (0,), "learning_rate": (-1,), "seed": (-1, "no"), "ledger": ("no", 3), "over_cap": ("no", " "),
-        "unit": ("", 3), "name": ("", None), "cap": ("no", 3, (1,), (-1, 1e-5), (1, 2)), "prior_scale": (0, "no"),
-        "n_clusters": (0, 2.5), "covariance": ("full",),
-    }  # fmt: skip
+        "epsilon": (-1, "no"),
+        "delta": (2,),
+        "iterations": (0,),
+        "sampling_rate": (1.5,),
+        "sampler": ("no",),
+        "clip": (0,),
+        "learning_rate": (-1,),
+        "seed": (-1, "no"),
+        "ledger": ("no", 3),
+        "over_cap": ("no", " "),
+        "unit": ("", 3),
+        "name": ("", None),
+        "cap": ("no", 3, (1,), (-1, 1e-5), (1, 2)),
+        "prior_scale": (0, "no"),
+        "n_clusters": (0, 2.5),
+        "covariance": ("full",),
+    }
     for name in wrong.keys() & inspect.signature(getattr(wb.sklearn, kind)).parameters.keys():
         for value in wrong[name]:
             with pytest.raises(ArgumentError, match=f"^{name}="):
@@ -305,33 +380,48 @@ def test_hidden_values_of_masked_arrays_are_refused(kind):
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_what_only_other_estimators_take_is_refused_with_what_to_do(kind):
-    """By habit, from scikit-learn's own estimators: a bare TypeError would not say why, and what is to be done."""
+    """By habit, from scikit-learn's own estimators: a bare TypeError would not say why, and what is
+    to be done.
+    """
     x, y = two_classes(60)
-    with pytest.raises(ArgumentError, match=r"^sample_weight=ndarray of shape \(60,\): .*multiply what one row can change"):
+    with pytest.raises(
+        ArgumentError,
+        match=r"^sample_weight=ndarray of shape \(60,\): .*multiply what one row can change",
+    ):
         of(kind).fit(x, y, sample_weight=np.full(60, 0.5))
     with pytest.raises(TypeError, match="unexpected keyword argument 'weights'"):
         of(kind).fit(x, y, weights=np.ones(60))
-    for name, said in {"random_state": "seed=", "class_weight": "threshold", "max_iter": "iterations="}.items():
-        for construct in (lambda name=name: of(kind, **{name: 0}), lambda name=name: of(kind).set_params(**{name: 0})):
+    for name, said in {
+        "random_state": "seed=",
+        "class_weight": "threshold",
+        "max_iter": "iterations=",
+    }.items():
+        for construct in (
+            lambda name=name: of(kind, **{name: 0}),
+            lambda name=name: of(kind).set_params(**{name: 0}),
+        ):
             with pytest.raises(ArgumentError, match=f"^{name}=0: is not taken: .*{said}"):
                 construct()
     with pytest.raises(TypeError, match="unexpected keyword argument 'weights'"):
         of(kind, weights=1)
-    # by it ensembles say how often they draw each row; without it they would repeat rows and not say so
+    # by it ensembles say how often they draw each row; without it they would repeat rows and not
+    # say so
     assert has_fit_parameter(of(kind), "sample_weight") == (kind != "PrivateClusterer")
 
 
 def test_tables_keep_the_names_of_their_columns(made_up_steps):
     x, y = two_classes(60)
     frame = pd.DataFrame(x, columns=["age", "y"])  # as the target is called elsewhere
-    fitted = of("PrivateClassifier", bounds={"y": BOUNDS[1], "age": BOUNDS[0]}).fit(frame, pd.Series(y, name="ill"))
+    fitted = of("PrivateClassifier", bounds={"y": BOUNDS[1], "age": BOUNDS[0]}).fit(
+        frame, pd.Series(y, name="ill")
+    )
     assert fitted.feature_names_in_.tolist() == ["age", "y"]
     assert fitted.result_.coordinates["weights"] == ["age", "y"]
     with pytest.raises(ValueError, match="feature names"):
         fitted.predict(frame[["y", "age"]])
 
 
-# ---- what they hold and say -----------------------------------------------------------------------------------------------
+# ---- what they hold and say ----------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -343,8 +433,16 @@ def test_a_fitted_estimator_holds_no_record_and_can_be_sent(kind, made_up_steps)
     fitted = of(kind).fit(x, target if kind == "PrivateRegressor" else y)
     fitted.predict(x)  # whatever this keeps
     sent = pickle.dumps(fitted)
-    as_seen = wb.data.from_arrays(x, bounds=dict(zip(("x1", "x2"), BOUNDS, strict=True)), evaluation=False).train[0][3, 0]
-    secrets = [np.float64(PLANTED), np.float32(PLANTED), as_seen, np.float64(PLANTED / 100), np.float32(PLANTED / 50 - 1)]
+    as_seen = wb.data.from_arrays(
+        x, bounds=dict(zip(("x1", "x2"), BOUNDS, strict=True)), evaluation=False
+    ).train[0][3, 0]
+    secrets = [
+        np.float64(PLANTED),
+        np.float32(PLANTED),
+        as_seen,
+        np.float64(PLANTED / 100),
+        np.float32(PLANTED / 50 - 1),
+    ]
     for secret in secrets:
         assert secret.tobytes() not in sent
     assert np.float64(PLANTED).tobytes() in pickle.dumps(x)  # where it would be found
@@ -357,13 +455,17 @@ def test_a_fitted_estimator_holds_no_record_and_can_be_sent(kind, made_up_steps)
 QUOTABLE = {
     "text": lambda x: np.where(np.arange(len(x))[:, None] == 3, "SECRET", x.astype(str)),
     "objects": lambda x: np.where(np.arange(len(x))[:, None] == 3, "SECRET", x.astype(object)),
-    "a table": lambda x: pd.DataFrame(np.where(np.arange(len(x))[:, None] == 3, "SECRET", x.astype(object))),
+    "a table": lambda x: pd.DataFrame(
+        np.where(np.arange(len(x))[:, None] == 3, "SECRET", x.astype(object))
+    ),
     "complex": lambda x: x.astype(complex),
     "one axis": lambda x: x[:, 0],
     "ragged": lambda x: [*x.tolist(), [PLANTED]],
     "dates": lambda x: np.full(x.shape, "2003-04-05", "datetime64[D]"),
     "missing": lambda x: np.where(np.arange(len(x))[:, None] == 3, np.nan, x),
-    "dictionaries": lambda x: np.where(np.arange(len(x))[:, None] == 3, {"SECRET": 1}, x.astype(object)),
+    "dictionaries": lambda x: np.where(
+        np.arange(len(x))[:, None] == 3, {"SECRET": 1}, x.astype(object)
+    ),
     "three axes": lambda x: x[..., None],
 }
 
@@ -385,7 +487,12 @@ def test_no_error_quotes_a_target(made_up_steps):
     x, y = two_classes(60)
     text = y.astype(object)
     text[3] = "SECRET"
-    for target in (text, text.astype(str), y + 1j * PLANTED, np.where(np.arange(60) == 3, np.inf, PLANTED)):
+    for target in (
+        text,
+        text.astype(str),
+        y + 1j * PLANTED,
+        np.where(np.arange(60) == 3, np.inf, PLANTED),
+    ):
         with pytest.raises((ValueError, TypeError)) as caught:
             of("PrivateRegressor").fit(x, target)
         assert not re.search(r"SECRET|41\.2", str(caught.value))
@@ -393,7 +500,10 @@ def test_no_error_quotes_a_target(made_up_steps):
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_what_is_not_fitted_says_so(kind):
-    methods = {"PrivateClassifier": ["predict_proba"], "PrivateClusterer": ["predict_proba", "score"]}.get(kind, [])
+    methods = {
+        "PrivateClassifier": ["predict_proba"],
+        "PrivateClusterer": ["predict_proba", "score"],
+    }.get(kind, [])
     for method in ["predict", *methods]:
         with pytest.raises(NotFittedError):
             getattr(of(kind), method)(rows(5))

@@ -1,4 +1,6 @@
-"""Several fits on the same records: cross-validation, searches and pipelines, with the ledger that counts them."""
+"""Several fits on the same records: cross-validation, searches and pipelines, with the ledger that
+counts them.
+"""
 
 import numpy as np
 import pytest
@@ -32,12 +34,19 @@ def spends():
 
 
 def test_cross_validation_without_a_cap_is_refused_before_anything_is_spent():
-    for estimator in (classifier(), make_pipeline(PolynomialFeatures(include_bias=False), classifier())):
-        with pytest.raises(ArgumentError, match=r"^cap=None: .*this is a clone, as cross-validation makes them") as caught:
+    for estimator in (
+        classifier(),
+        make_pipeline(PolynomialFeatures(include_bias=False), classifier()),
+    ):
+        with pytest.raises(
+            ArgumentError, match=r"^cap=None: .*this is a clone, as cross-validation makes them"
+        ) as caught:
             cross_val_score(estimator, *records(), cv=3, error_score="raise")
         assert caught.value.code == "no cap"
     with pytest.raises(ArgumentError, match=r"^cap="):
-        GridSearchCV(classifier(), {"epsilon": [0.1, 0.5]}, cv=3, error_score="raise").fit(*records())
+        GridSearchCV(classifier(), {"epsilon": [0.1, 0.5]}, cv=3, error_score="raise").fit(
+            *records()
+        )
     with pytest.raises(ArgumentError, match=r"^cap="):
         BaggingClassifier(classifier(), n_estimators=2, bootstrap=False).fit(*records())
     assert spends() == []
@@ -58,7 +67,10 @@ def test_cross_validation_under_a_cap_counts_each_fit():
 
 
 def test_the_fit_that_would_exceed_the_cap_is_refused():
-    with pytest.raises(CapError, match=r"^epsilon=0.5: this fit would raise what is spent on 'clinic' above its cap"):
+    with pytest.raises(
+        CapError,
+        match=r"^epsilon=0.5: this fit would raise what is spent on 'clinic' above its cap",
+    ):
         cross_val_score(classifier(cap=(1.0, DELTA)), *records(), cv=5, error_score="raise")
     taken = len(spends())
     assert 1 <= taken < 5
@@ -70,7 +82,9 @@ def test_the_fit_that_would_exceed_the_cap_is_refused():
 
 @pytest.mark.thorough
 def test_a_search_counts_its_last_fit_too():
-    search = GridSearchCV(classifier(cap=(9.0, DELTA)), {"clip": [0.5, 1.0]}, cv=3, error_score="raise").fit(*records())
+    search = GridSearchCV(
+        classifier(cap=(9.0, DELTA)), {"clip": [0.5, 1.0]}, cv=3, error_score="raise"
+    ).fit(*records())
     assert len(spends()) == 2 * 3 + 1
     assert len(Ledger().budget_status(1).parts) == 7
     assert search.best_estimator_.guarantee_.epsilon == 0.5
@@ -80,7 +94,9 @@ def test_a_search_counts_its_last_fit_too():
 def test_rows_that_were_fitted_before_need_a_cap():
     x, y = records()
     classifier().fit(x, y)
-    with pytest.raises(ArgumentError, match=r"^cap=None: .*these records were fitted before") as caught:
+    with pytest.raises(
+        ArgumentError, match=r"^cap=None: .*these records were fitted before"
+    ) as caught:
         classifier().fit(x, y)
     assert caught.value.code == "no cap"
     assert len(spends()) == 1
@@ -106,7 +122,9 @@ def test_other_rows_need_no_cap():
 def test_a_cap_in_the_ledger_is_kept_and_no_other_takes_its_place():
     x, y = records()
     classifier(cap=(1.0, DELTA)).fit(x, y)
-    with pytest.raises(ArgumentError, match=r"^cap=\(9.0, 0.001\): is not the cap of these records") as caught:
+    with pytest.raises(
+        ArgumentError, match=r"^cap=\(9.0, 0.001\): is not the cap of these records"
+    ) as caught:
         classifier(cap=(9.0, DELTA)).fit(x, y)
     assert caught.value.code == "another cap"
     assert len(spends()) == 1
@@ -129,8 +147,13 @@ def test_a_cap_is_of_the_samplers_relation():
 def test_of_caps_with_equal_numbers_the_relations_are_named(first, second, remedy):
     samplers = {"replace_one": "without_replacement", "add_or_remove_one": "poisson"}
     one = classifier(cap=(2.0, DELTA), sampler=samplers[first]).fit(*records())
-    reason = rf"^cap=\(2.0, 0.001\): is under {second}, and the cap of these records in the ledger is under {first}: "
-    with pytest.raises(ArgumentError, match=rf"{reason}epsilon = 2 at delta = 0.001. {remedy}, or change"):
+    reason = (
+        rf"^cap=\(2.0, 0.001\): is under {second}, and the cap of these records in the "
+        rf"ledger is under {first}: "
+    )
+    with pytest.raises(
+        ArgumentError, match=rf"{reason}epsilon = 2 at delta = 0.001. {remedy}, or change"
+    ):
         clone(one).set_params(sampler=samplers[second]).fit(*records())
 
 
@@ -164,6 +187,8 @@ def test_the_other_estimators_too(kind):
     estimator = getattr(wb.sklearn, kind)(**PLAN, **own)
     with pytest.raises(ArgumentError, match=r"^cap="):
         cross_val_score(estimator, *records(), cv=3, error_score="raise")
-    scores = cross_val_score(estimator.set_params(cap=(3.0, DELTA)), *records(), cv=3, error_score="raise")
+    scores = cross_val_score(
+        estimator.set_params(cap=(3.0, DELTA)), *records(), cv=3, error_score="raise"
+    )
     assert np.all(np.isfinite(scores))
     assert len(spends()) == 3

@@ -24,7 +24,9 @@ def place(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("WORKBENCH_STATE", str(tmp_path / "state"))
     rng = np.random.default_rng(0)
-    frame = pd.DataFrame({"id": np.arange(900) // 3, "a": rng.uniform(0, 1, 900), "b": rng.uniform(0, 1, 900)})
+    frame = pd.DataFrame(
+        {"id": np.arange(900) // 3, "a": rng.uniform(0, 1, 900), "b": rng.uniform(0, 1, 900)}
+    )
     frame.assign(ill=rng.random(900) < frame["a"]).to_parquet("t.parquet")
 
 
@@ -57,9 +59,16 @@ def test_fits_of_a_sweep_are_single_fits_bit_for_bit(reading, units):
 
 @pytest.mark.thorough
 def test_baselines_of_records_in_a_file_are_those_of_memory():
-    asked = {"baselines": ["non-private", "scikit-learn"], "epsilons": 1.0, "seeds": [1], "model": "logistic"}
+    asked = {
+        "baselines": ["non-private", "scikit-learn"],
+        "epsilons": 1.0,
+        "seeds": [1],
+        "model": "logistic",
+    }
     tables = [
-        wb.sweep(data=opened(reading, public=True), **PLAN, **grouped(asked, direct=LISTS)).table.set_index("method")
+        wb.sweep(
+            data=opened(reading, public=True), **PLAN, **grouped(asked, direct=LISTS)
+        ).table.set_index("method")
         for reading in ("memory", "direct")
     ]
     for method in ("dp-vi", "non-private", "scikit-learn"):
@@ -75,14 +84,17 @@ def test_a_stopped_sweep_goes_on_and_the_ledger_counts_each_fit_once():
         ended.extend(progress.newest)
 
     part = wb.sweep(
-        data=opened("direct"), on_progress=note, **grouped({"stop": lambda: len(ended) > 0, **asked}, direct=LISTS)
+        data=opened("direct"),
+        on_progress=note,
+        **grouped({"stop": lambda: len(ended) > 0, **asked}, direct=LISTS),
     )
     assert part.status == "stopped"
     assert list(part.table["status"]) == ["done"]
     whole = wb.sweep(data=opened("oblivious"), **grouped(asked, direct=LISTS))
     assert list(whole.table["status"]) == ["done"] * 4
     promised = [whole.fit(number).guarantee.against_storage for number in range(4)]
-    assert sorted(promised) == [False, True, True, True]  # the first one's reads were seen, whoever asks for it
+    # the first one's reads were seen, whoever asks for it
+    assert sorted(promised) == [False, True, True, True]
     spends = wb.ledger.Ledger("ledger.db").spends()
     assert [spend.reached for spend in spends if spend.reached] == [40] * 4
 
@@ -101,7 +113,10 @@ def test_evaluation_records_that_do_not_fit_into_memory_are_refused_before_a_ste
 @pytest.mark.thorough
 def test_what_other_processes_or_devices_would_need_is_refused():
     asked = {"data": opened("direct"), **ASKED, **PLAN}
-    with ThreadPoolExecutor(1) as pool, pytest.raises(ArgumentError, match=r"^executor=.*stay in a file of this process"):
+    with (
+        ThreadPoolExecutor(1) as pool,
+        pytest.raises(ArgumentError, match=r"^executor=.*stay in a file of this process"),
+    ):
         wb.sweep(executor=pool, **grouped(asked, direct=LISTS))
     with pytest.raises(ArgumentError, match=r"^devices=.*one fit after another"):
         wb.sweep(**grouped({"devices": "all", **asked}, direct=LISTS))
@@ -111,7 +126,17 @@ def test_what_other_processes_or_devices_would_need_is_refused():
 def test_the_command_names_a_file_for_a_plan_without_data(capsys):
     opened("direct")
     Path("plan.yaml").write_text("model: logistic\nepsilons: [1, 2]\niterations: 20\n")
-    words = ["sweep", "plan.yaml", "--data", "t.wbr", "--key-file", "k", "--reading", "oblivious", "--dry-run"]
+    words = [
+        "sweep",
+        "plan.yaml",
+        "--data",
+        "t.wbr",
+        "--key-file",
+        "k",
+        "--reading",
+        "oblivious",
+        "--dry-run",
+    ]
     assert main(words) == 0
     assert capsys.readouterr().out.startswith("2 fits: 0 in the store, 2 to run")
     Path("plan.yaml").write_text("model: logistic\nepsilons: [1, 2]\ndata: breast_cancer\n")
@@ -128,7 +153,10 @@ def test_a_plan_names_a_file_and_how_it_is_read():
     for name in ("t.wbr", "k"):
         Path(name).rename(folder / name)
     plan = folder / "plan.yaml"
-    words = "model: logistic\nepsilons: [1, 2]\ndata: {file: t.wbr, key_file: k, reading: oblivious, memory: 0.25"
+    words = (
+        "model: logistic\nepsilons: [1, 2]\ndata: {file: t.wbr, key_file: k, reading: oblivious, "
+        "memory: 0.25"
+    )
     plan.write_text(f"{words}}}\n")
     data = plan_file.read(plan)["data"]
     assert data.stored.reading == "oblivious"

@@ -1,4 +1,6 @@
-"""Sweeps on other processes: a worker that dies loses nothing, an executor that is lost keeps what had finished."""
+"""Sweeps on other processes: a worker that dies loses nothing, an executor that is lost keeps what
+had finished.
+"""
 
 import concurrent.futures
 import dataclasses
@@ -100,14 +102,18 @@ def test_what_had_finished_is_kept_when_the_executor_is_lost(here, tmp_path):
         def submit(self, function, *arguments):
             future = super().submit(function, *arguments)
             if self.outcomes:
-                concurrent.futures.wait([future])  # so that the first one is over before the pool breaks
+                # so that the first one is over before the pool breaks
+                concurrent.futures.wait([future])
             return future
 
     pool = Fragile(None, BrokenProcessPool("a process died"))
     pool.outcomes.append(BrokenProcessPool("a process died"))
     result = prepared.run(executor=pool, max_lanes=2)
     assert (result.status, len(result.table)) == ("interrupted", 2)
-    assert "the executor was lost after 2 of 4 fits (BrokenProcessPool: a process died)" in result.message
+    assert (
+        "the executor was lost after 2 of 4 fits (BrokenProcessPool: a process died)"
+        in result.message
+    )
     again = sweeping.prepare("logistic", "breast_cancer", store=tmp_path / "fits.sqlite", **PLAN)
     assert len(again.runs) == 2
     assert scores(again.run().table) == scores(here)
@@ -161,7 +167,9 @@ def test_a_model_in_a_file_of_its_own_is_run_where_the_work_is_done(tmp_path, mo
     ran = []
     monkeypatch.setattr(executors.files, "run_source", ran.append)
     with concurrent.futures.ThreadPoolExecutor(1) as pool:
-        result = sweeping.prepare(model, "breast_cancer", **{**PLAN, "epsilons": 1.0}).run(executor=pool)
+        result = sweeping.prepare(model, "breast_cancer", **{**PLAN, "epsilons": 1.0}).run(
+            executor=pool
+        )
     assert set(result.table["status"]) == {"done"}
     assert ran == [file.resolve()]
 
@@ -171,7 +179,9 @@ def test_a_model_in_a_file_goes_to_another_process(tmp_path):
     file = tmp_path / "mine.py"
     file.write_text(FILE)
     with concurrent.futures.ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as pool:
-        result = sweeping.prepare(wb.models.from_file(f"{file}:mine"), "breast_cancer", **PLAN).run(executor=pool)
+        result = sweeping.prepare(wb.models.from_file(f"{file}:mine"), "breast_cancer", **PLAN).run(
+            executor=pool
+        )
     assert set(result.table["status"]) == {"done"}
 
 
@@ -182,7 +192,9 @@ def test_only_executors_and_clients_are_taken():
 
 @pytest.mark.integration
 def test_a_pool_of_processes_that_loses_one_keeps_the_rest(tmp_path):
-    prepared = sweeping.prepare(scored_by(dies), "breast_cancer", store=tmp_path / "fits.sqlite", **PLAN)
+    prepared = sweeping.prepare(
+        scored_by(dies), "breast_cancer", store=tmp_path / "fits.sqlite", **PLAN
+    )
     with concurrent.futures.ProcessPoolExecutor(2, multiprocessing.get_context("spawn")) as pool:
         result = prepared.run(executor=pool)
     assert result.status == "interrupted"
@@ -205,13 +217,19 @@ def test_a_cluster_of_two_processes_of_which_one_is_killed(tmp_path, here):
     model = scored_by(dies_once)
     with (
         distributed.LocalCluster(
-            n_workers=2, threads_per_worker=1, processes=True, dashboard_address=None, local_directory=str(tmp_path)
+            n_workers=2,
+            threads_per_worker=1,
+            processes=True,
+            dashboard_address=None,
+            local_directory=str(tmp_path),
         ) as cluster,
         distributed.Client(cluster) as client,
     ):
         fits = []
         prepared = sweeping.prepare(model, "breast_cancer", store=tmp_path / "fits.sqlite", **PLAN)
-        result = prepared.run(on_progress=lambda progress: fits.append(progress.fits), executor=client)
+        result = prepared.run(
+            on_progress=lambda progress: fits.append(progress.fits), executor=client
+        )
     assert flag.exists()
     assert result.status == "done"
     assert fits[-1] == 4

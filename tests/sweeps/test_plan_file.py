@@ -37,10 +37,16 @@ evaluate_private = false
 clipping = "automatic"
 """
 READ = {
-    "model": "logistic", "epsilons": [1, 0.5], "seeds": [3, 4], "delta": 1e-5,
+    "model": "logistic",
+    "epsilons": [1, 0.5],
+    "seeds": [3, 4],
+    "delta": 1e-5,
     "privacy": {"evaluate_private": False, "clipping": "automatic"},
-}  # fmt: skip
-SCHEMA = {"dose": {"kind": "numeric", "low": 0, "high": 200}, "age": {"kind": "numeric", "low": 0, "high": 100}}
+}
+SCHEMA = {
+    "dose": {"kind": "numeric", "low": 0, "high": 200},
+    "age": {"kind": "numeric", "low": 0, "high": 100},
+}
 MODELS = '''
 import numpyro.distributions as dist, numpyro
 from workbench.models import Model
@@ -59,7 +65,12 @@ def plan(tmp_path):
 
     def read(text="", suffix="yaml", **arguments):
         file = tmp_path / f"plan.{suffix}"
-        file.write_text(text or json.dumps({"data": "breast_cancer", "model": "logistic", "epsilons": 1, **arguments}))
+        file.write_text(
+            text
+            or json.dumps(
+                {"data": "breast_cancer", "model": "logistic", "epsilons": 1, **arguments}
+            )
+        )
         return plan_file.read(file)
 
     return read
@@ -96,25 +107,47 @@ def test_all_formats_say_the_same(plan, text, suffix, clips):
 
 
 def test_groups_of_settings_are_mappings(plan):
-    prepared = sweeping.prepare(**plan(iterations=5, privacy={"clipping": "automatic"}, execution={"device": "cpu"}))
+    prepared = sweeping.prepare(
+        **plan(iterations=5, privacy={"clipping": "automatic"}, execution={"device": "cpu"})
+    )
     (run,) = prepared.runs
     assert (run.spec.privacy.clipping, run.spec.settings.device) == ("automatic", "cpu:0")
-    assert "clipping='flat': belongs to a group of settings: write privacy: {clipping: ...}." in refused(
-        plan, clipping="flat"
+    assert (
+        "clipping='flat': belongs to a group of settings: write privacy: {clipping: ...}."
+        in refused(plan, clipping="flat")
     )
-    with pytest.raises(ArgumentError, match=r"^privacy='cliping': unknown name; did you mean 'clipping'"):
+    with pytest.raises(
+        ArgumentError, match=r"^privacy='cliping': unknown name; did you mean 'clipping'"
+    ):
         sweeping.prepare(**plan(privacy={"cliping": "flat"}))
 
 
 def test_plain_yaml_is_what_it_looks_like(plan):
-    text = "{model: logistic, data: breast_cancer, epsilons: [1, -2, +.5e1, 3e2, .inf, 007, 12:30, no, true, ~, 2024-01-01]}"
-    assert plan(text)["epsilons"] == [1, -2, 5.0, 300.0, np.inf, "007", "12:30", "no", True, None, "2024-01-01"]
+    text = (
+        "{model: logistic, data: breast_cancer, epsilons: [1, -2, +.5e1, 3e2, .inf, 007, 12:30, "
+        "no, true, ~, 2024-01-01]}"
+    )
+    assert plan(text)["epsilons"] == [
+        1,
+        -2,
+        5.0,
+        300.0,
+        np.inf,
+        "007",
+        "12:30",
+        "no",
+        True,
+        None,
+        "2024-01-01",
+    ]
 
 
 def test_models_are_names_files_and_mappings_with_options(plan, tmp_path):
     (tmp_path / "mine.py").write_text(MODELS)
     assert plan(model="gmm")["model"] == "gmm"
-    found = plan(models=["logistic", "mine.py:others", {"name": "mine.py:counts", "scale": 3}])["models"]
+    found = plan(models=["logistic", "mine.py:others", {"name": "mine.py:counts", "scale": 3}])[
+        "models"
+    ]
     assert found[0] == "logistic"
     assert [model.name for model in found[1:]] == ["others", "counts"]
     assert found[2].options == {"scale": 3}
@@ -139,15 +172,20 @@ def test_the_path_of_named_data_begins_at_the_plan(plan, tmp_path):
     assert f"{tmp_path}/no/adult.csv" in message
 
 
-@pytest.mark.parametrize("form", ["mapping", "pair", "file", "schema", "schema file", "private scaling"])
+@pytest.mark.parametrize(
+    "form", ["mapping", "pair", "file", "schema", "schema file", "private scaling"]
+)
 def test_a_table_is_declared_in_several_forms(plan, table, tmp_path, form):
     (tmp_path / "bounds.toml").write_text("age = [0, 100]\ndose = [0, 200]")
     (tmp_path / "schema.json").write_text(json.dumps(SCHEMA))
     declared = {
-        "mapping": {"bounds": {"dose": [0, 200], "age": [0, 100]}}, "pair": {"bounds": [0, 200]},
-        "file": {"bounds": "bounds.toml"}, "schema": {"schema": SCHEMA}, "schema file": {"schema": "schema.json"},
+        "mapping": {"bounds": {"dose": [0, 200], "age": [0, 100]}},
+        "pair": {"bounds": [0, 200]},
+        "file": {"bounds": "bounds.toml"},
+        "schema": {"schema": SCHEMA},
+        "schema file": {"schema": "schema.json"},
         "private scaling": {"private_scaling": True},
-    }[form]  # fmt: skip
+    }[form]
     data = plan(data={**table, **declared, "unit": "patient", "evaluation_fraction": 0.5})["data"]
     assert (data.name, data.unit, data.is_public) == ("clinic", "patient", False)
     assert data.feature_names == ("dose", "age")
@@ -159,7 +197,13 @@ def test_a_table_is_declared_in_several_forms(plan, table, tmp_path, form):
 def test_public_facts_about_groups_come_from_a_file(plan, private_frame, tmp_path):
     private_frame.assign(ward=["a", "b"] * 120).to_csv(tmp_path / "wards.csv", index=False)
     (tmp_path / "facts.csv").write_text("ward,beds\na,3\nb,1\n")
-    grouped = {"file": "wards.csv", "target": "ill", "bounds": [0, 200], "group": "ward", "features": ["age", "dose"]}
+    grouped = {
+        "file": "wards.csv",
+        "target": "ill",
+        "bounds": [0, 200],
+        "group": "ward",
+        "features": ["age", "dose"],
+    }
     data = plan(data={**grouped, "group_features": "facts.csv"})["data"]
     assert data.groups == ("a", "b")
     assert data.group_feature_names == ("beds",)
@@ -174,7 +218,9 @@ def test_arrays_of_an_npz_file_are_tables_or_images(plan, tmp_path):
     data = plan(data={"file": "table.npz", "bounds": [0, 1], "feature_names": ["a", "b"]})["data"]
     assert data.bounds == {"a": (0.0, 1.0), "b": (0.0, 1.0)}
     assert plan(data={"file": "images.npz", "unit": "face"})["data"].image_shape == (4, 4)
-    assert "unexpected keyword argument 'bounds'" in refused(plan, data={"file": "images.npz", "bounds": [0, 1]})
+    assert "unexpected keyword argument 'bounds'" in refused(
+        plan, data={"file": "images.npz", "bounds": [0, 1]}
+    )
 
 
 def test_made_up_data_wait_for_their_seed(plan):
@@ -190,14 +236,30 @@ def test_made_up_data_wait_for_their_seed(plan):
         ("epsilons: [1\nseeds: 2", "yaml", "cannot be read as YAML: "),
         ("model: a\ndata: b: c", "yaml", "mapping values are not allowed here (line 2)."),
         ("a: 1\n\tb: 2", "yml", "(line 2)."),
-        ("epsilons: [1]\nseeds: 2\nepsilons: [8]", "yaml", "the key 'epsilons' occurs twice (line 3)."),
-        ("data: {file: a.csv, bounds: {age: [0, 1], age: [0, 9]}}", "yaml", "the key 'age' occurs twice (line 1)."),
+        (
+            "epsilons: [1]\nseeds: 2\nepsilons: [8]",
+            "yaml",
+            "the key 'epsilons' occurs twice (line 3).",
+        ),
+        (
+            "data: {file: a.csv, bounds: {age: [0, 1], age: [0, 9]}}",
+            "yaml",
+            "the key 'age' occurs twice (line 1).",
+        ),
         ("a: 1\nb: \x07", "yaml", "(line 2)."),
         ("a: 1\nb: !!python/object/apply:os.getcwd []", "yaml", "(line 2)."),
         ("a = 1\nb = nothing", "toml", "cannot be read as TOML: Invalid value (at line 2"),
         ('{\n"a": }', "json", "cannot be read as JSON: Expecting value: line 2"),
-        ('{"epsilons": [1], "seeds": 2, "epsilons": [8]}', "json", "the key 'epsilons' occurs twice."),
-        ('{"data": {"bounds": {"age": [0, 1], "age": [0, 9]}}}', "json", "the key 'age' occurs twice."),
+        (
+            '{"epsilons": [1], "seeds": 2, "epsilons": [8]}',
+            "json",
+            "the key 'epsilons' occurs twice.",
+        ),
+        (
+            '{"data": {"bounds": {"age": [0, 1], "age": [0, 9]}}}',
+            "json",
+            "the key 'age' occurs twice.",
+        ),
         ("- 1", "yaml", "must be a mapping"),
         ("\n", "yaml", "must be a mapping"),
         ("a", "ini", "the suffix must be one of .yaml, .yml, .toml, .json."),
@@ -234,21 +296,45 @@ def test_epsilons_are_asked_for(plan):
         ({"model": {"name": "logistic", "colour": 2}}, "colour=2: unknown option of 'logistic'"),
         ({"model": "none.py"}, "none.py': no such file."),
         ({"store": 3}, "store=3: must be the path of a file."),
-        ({"data": 3}, "data=3: must be a name or a file, or a mapping with name, file or generate."),
+        (
+            {"data": 3},
+            "data=3: must be a name or a file, or a mapping with name, file or generate.",
+        ),
         ({"data": {"target": "ill"}}, "data={'target': 'ill'}: must be a name"),
-        ({"data": "brest_cancer"}, "data='brest_cancer': unknown name; did you mean 'breast_cancer'"),
+        (
+            {"data": "brest_cancer"},
+            "data='brest_cancer': unknown name; did you mean 'breast_cancer'",
+        ),
         ({"data": {"name": "adult", "pth": "x"}}, "data='pth': unknown name; did you mean 'path'"),
         ({"data": {"name": "adult", "path": 3}}, "path=3: must be the path of a file."),
         ({"data": "none.csv"}, "none.csv': no such file."),
         ({"data": {"file": 3}}, "file=3: must be the path of a file."),
-        ({"data": {"file": "tables/clinic.csv", "taget": "ill"}}, "data='taget': unknown name; did you mean 'target'"),
-        ({"data": {"file": "tables/clinic.csv", "evaluation": "x"}}, "data='evaluation': unknown name; "),
+        (
+            {"data": {"file": "tables/clinic.csv", "taget": "ill"}},
+            "data='taget': unknown name; did you mean 'target'",
+        ),
+        (
+            {"data": {"file": "tables/clinic.csv", "evaluation": "x"}},
+            "data='evaluation': unknown name; ",
+        ),
         ({"data": {"file": "tables/clinic.csv", "frame": "x"}}, "data='frame': unknown name; "),
-        ({"data": "tables/clinic.csv"}, "bounds=None: must declare the public range of every feature"),
-        ({"data": {"file": "tables/clinic.csv", "schema": "none.json"}}, "none.json': no such file."),
-        ({"data": {"file": "tables/clinic.csv", "group_features": "none.csv"}}, "none.csv': no such file."),
+        (
+            {"data": "tables/clinic.csv"},
+            "bounds=None: must declare the public range of every feature",
+        ),
+        (
+            {"data": {"file": "tables/clinic.csv", "schema": "none.json"}},
+            "none.json': no such file.",
+        ),
+        (
+            {"data": {"file": "tables/clinic.csv", "group_features": "none.csv"}},
+            "none.csv': no such file.",
+        ),
         ({"data": {"file": "x.npz", "target": "ill"}}, "data='target': unknown name; "),
-        ({"data": {"generate": "mixtur"}}, "generate='mixtur': unknown name; did you mean 'mixture'"),
+        (
+            {"data": {"generate": "mixtur"}},
+            "generate='mixtur': unknown name; did you mean 'mixture'",
+        ),
         ({"data": {"generate": "mixture", "seed": 1}}, "data='seed': unknown name; "),
         (
             {"data": {"generate": "hierarchical", "features": 1}},
@@ -260,7 +346,7 @@ def test_what_cannot_be_used_is_named_with_what_is_nearest(plan, table, argument
     assert line in refused(plan, **arguments)
 
 
-# --- sizes -----------------------------------------------------------------------------------------------------------------
+# --- sizes ----------------------------------------------------------------------------------------
 
 
 @pytest.mark.thorough
@@ -276,14 +362,19 @@ def test_what_cannot_be_used_is_named_with_what_is_nearest(plan, table, argument
 )
 def test_a_plan_that_is_nested_too_deep_is_one_sentence(tmp_path, name, text):
     (tmp_path / name).write_text(text)
-    with pytest.raises(ArgumentError, match=r"^plan=.*: (is nested more than 50 levels deep\.|cannot be read as)") as error:
+    with pytest.raises(
+        ArgumentError, match=r"^plan=.*: (is nested more than 50 levels deep\.|cannot be read as)"
+    ) as error:
         plan_file.read(tmp_path / name)
     assert len(str(error.value)) < 1000
 
 
 def test_a_few_lines_that_stand_for_thousands_of_millions_of_values_are_refused(tmp_path):
     lines = ["a: &a [0, 1, 2, 3, 4, 5, 6, 7, 8, 9]"]
-    lines += [f"{new}: &{new} [{', '.join([f'*{old}'] * 10)}]" for old, new in itertools.pairwise("abcdefghij")]
+    lines += [
+        f"{new}: &{new} [{', '.join([f'*{old}'] * 10)}]"
+        for old, new in itertools.pairwise("abcdefghij")
+    ]
     (tmp_path / "plan.yaml").write_text("\n".join([*lines, "epsilons: *j"]))
     began = time.monotonic()
     with pytest.raises(ArgumentError, match="it holds more than 1,000,000 values"):
@@ -301,7 +392,10 @@ def test_a_plan_as_large_as_a_data_set_is_not_read(tmp_path):
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"seeds": 10**9}, r"^seeds=1000000000: must be a whole number of at least 1 and at most 20000"),
+        (
+            {"seeds": 10**9},
+            r"^seeds=1000000000: must be a whole number of at least 1 and at most 20000",
+        ),
         ({"seeds": range(10**9)}, r"^seeds='range': holds more than 20,000 values"),
         ({"seeds": itertools.count()}, r"^seeds='count': holds more than 20,000 values"),
         (
@@ -312,21 +406,42 @@ def test_a_plan_as_large_as_a_data_set_is_not_read(tmp_path):
             {"epsilons": range(1, 101), "iterations": range(1, 1001)},
             r"^seeds=1: the lists make 100,000 fits; a sweep has at most 20,000\.",
         ),
-        ({"seeds": 20_000, "baselines": ["non-private"]}, r"^seeds=20000: the lists make 40,000 fits"),
+        (
+            {"seeds": 20_000, "baselines": ["non-private"]},
+            r"^seeds=20000: the lists make 40,000 fits",
+        ),
     ],
 )
 def test_the_number_of_fits_is_found_before_any_is_made(settings, message, monkeypatch):
     monkeypatch.setattr(Grid, "cells", lambda self: pytest.fail("made the fits"))
     began = time.process_time()
     with pytest.raises(ArgumentError, match=message):
-        sweeping.prepare("logistic", "breast_cancer", **grouped({"epsilons": [1.0], **settings}, direct=LISTS))
+        sweeping.prepare(
+            "logistic", "breast_cancer", **grouped({"epsilons": [1.0], **settings}, direct=LISTS)
+        )
     assert time.process_time() - began < 10
 
 
 @pytest.mark.parametrize("data", ["breast_cancer", wb.data.hierarchical])
-@pytest.mark.parametrize("baselines", [[], ["non-private"], ["scikit-learn"], ["non-private", "scikit-learn"]])
+@pytest.mark.parametrize(
+    "baselines", [[], ["non-private"], ["scikit-learn"], ["non-private", "scikit-learn"]]
+)
 @pytest.mark.parametrize("seeds", [3, [4, 5]])
 def test_fits_are_counted_as_they_are_made(data, baselines, seeds):
-    axes = {"iterations": [10, 20], "clips": [1, 2, 3], "num_records": [50, None], "estimators": ["aligned", "vanilla"]}
-    grid = Grid(SweepRequest("hierarchical_logistic", data, epsilons=[1.0, 2.0], seeds=seeds, baselines=baselines, **axes))
+    axes = {
+        "iterations": [10, 20],
+        "clips": [1, 2, 3],
+        "num_records": [50, None],
+        "estimators": ["aligned", "vanilla"],
+    }
+    grid = Grid(
+        SweepRequest(
+            "hierarchical_logistic",
+            data,
+            epsilons=[1.0, 2.0],
+            seeds=seeds,
+            baselines=baselines,
+            **axes,
+        )
+    )
     assert grid.number == len(grid.cells())

@@ -1,4 +1,6 @@
-"""A store knows private records by its own key: another user, or one who lost theirs, does not pay twice."""
+"""A store knows private records by its own key: another user, or one who lost theirs, does not pay
+twice.
+"""
 
 import contextlib
 import hashlib
@@ -18,7 +20,14 @@ PLAN = {"epsilons": [1.0, 2.0], "seeds": 2, "iterations": 5, "delta": 1e-3, "led
 def records(name="clinic", shift=0.0):
     x = np.random.default_rng(0).uniform(-1, 1, (40, 2)).astype(np.float32) + np.float32(shift)
     y = (x[:, 0] > shift).astype(np.int32)
-    return Dataset(name, "Patients.", (x[:30], y[:30]), (x[30:], y[30:]), arrays=("x", "y"), classes=("no", "yes"))
+    return Dataset(
+        name,
+        "Patients.",
+        (x[:30], y[:30]),
+        (x[30:], y[30:]),
+        arrays=("x", "y"),
+        classes=("no", "yes"),
+    )
 
 
 @pytest.fixture
@@ -35,7 +44,9 @@ def fill(store, data=None):
     """Rows of finished fits, without the time that the fits would take."""
     plan = prepared(store, data)
     done = {"message": "", "status": "done", "metrics": {}, "parameters": None, "seconds": 0.0}
-    plan.store.add([{**plan._facts[run.key], **done, "attempts": 1, "finished": ""} for run in plan.runs])
+    plan.store.add(
+        [{**plan._facts[run.key], **done, "attempts": 1, "finished": ""} for run in plan.runs]
+    )
     plan.store.close()
     return plan.total
 
@@ -75,7 +86,9 @@ def test_without_its_key_a_store_is_refused_for_private_records_alone(tmp_path, 
     store = tmp_path / "s.sqlite"
     fill(store)
     harm(tmp_path / "s.sqlite.key")
-    with pytest.raises(ArgumentError, match=f"^store=.*s.sqlite.key beside it, .*{says}.*name another store") as error:
+    with pytest.raises(
+        ArgumentError, match=f"^store=.*s.sqlite.key beside it, .*{says}.*name another store"
+    ) as error:
         prepared(store)
     assert "\n" not in str(error.value)
     sweeping.prepare("logistic", "breast_cancer", store=store, **{**PLAN, "seeds": [0]})
@@ -88,12 +101,16 @@ def test_a_store_of_public_records_has_no_key_and_takes_private_ones_later(tmp_p
     assert len(prepared(store).runs) == 4
 
 
-@pytest.mark.parametrize("harm", [lambda store: store.unlink(), lambda store: store.write_bytes(b"")])
+@pytest.mark.parametrize(
+    "harm", [lambda store: store.unlink(), lambda store: store.write_bytes(b"")]
+)
 def test_a_store_that_is_gone_or_empty_is_not_taken_for_a_new_one(tmp_path, harm):
     store = tmp_path / "s.sqlite"
     fill(store)
     harm(store)
-    with pytest.raises(ArgumentError, match=r"gone or empty, but s\.sqlite\.key beside it.*restore a copy"):
+    with pytest.raises(
+        ArgumentError, match=r"gone or empty, but s\.sqlite\.key beside it.*restore a copy"
+    ):
         prepared(store)
 
 

@@ -1,4 +1,6 @@
-"""Sweeps: every fit is the one that ``workbench.fit`` would give, finished ones are kept, nothing is spent unasked."""
+"""Sweeps: every fit is the one that ``workbench.fit`` would give, finished ones are kept, nothing
+is spent unasked.
+"""
 
 import dataclasses
 import functools
@@ -34,11 +36,19 @@ from workbench.sweeps.store import COLUMNS
 pytestmark = pytest.mark.usefixtures("made_up_steps")
 
 STEPS = 60
-HIERARCHICAL = {"epsilons": [0.5, 2.0], "seeds": [3, 4], "iterations": STEPS, "num_records": 120, "delta": 1e-3}
+HIERARCHICAL = {
+    "epsilons": [0.5, 2.0],
+    "seeds": [3, 4],
+    "iterations": STEPS,
+    "num_records": 120,
+    "delta": 1e-3,
+}
 
 
 def quietly(function, *arguments, **settings):
-    return function(*arguments, on_progress=lambda progress: None, **grouped(settings, direct=LISTS))
+    return function(
+        *arguments, on_progress=lambda progress: None, **grouped(settings, direct=LISTS)
+    )
 
 
 def single(model, data, **settings):
@@ -81,7 +91,10 @@ def test_a_fit_of_the_sweep_is_the_single_fit_with_its_seed(hierarchical, epsilo
 
 
 def test_the_two_seeds_give_different_fits(hierarchical):
-    one, other = (hierarchical.fit(hierarchical.numbers(epsilon=2.0, seed=seed, method="dp-vi")[0]) for seed in (3, 4))
+    one, other = (
+        hierarchical.fit(hierarchical.numbers(epsilon=2.0, seed=seed, method="dp-vi")[0])
+        for seed in (3, 4)
+    )
     assert np.abs(one.params["mixing_loc"] - other.params["mixing_loc"]).max() > 0.01
 
 
@@ -89,9 +102,18 @@ def test_the_table_is_tidy(hierarchical):
     table = hierarchical.table
     assert len(table) == 2 * 2 + 2 + 2
     assert set(table["status"]) == {"done"}
-    assert table.groupby("method").size().to_dict() == {"dp-vi": 4, "non-private": 2, "scikit-learn": 2}
+    assert table.groupby("method").size().to_dict() == {
+        "dp-vi": 4,
+        "non-private": 2,
+        "scikit-learn": 2,
+    }
     private = table[table["method"] == "dp-vi"]
-    assert private[["auc", "elbo", "log_likelihood", "noise_multiplier", "seconds"]].notna().all().all()
+    assert (
+        private[["auc", "elbo", "log_likelihood", "noise_multiplier", "seconds"]]
+        .notna()
+        .all()
+        .all()
+    )
     assert set(private["iterations"]) == {STEPS}
     assert set(private["num_records"]) == {120}
     assert set(private["label"]) == {"public data"}
@@ -122,7 +144,9 @@ def test_a_default_that_follows_epsilon_is_no_axis():
 @pytest.mark.thorough
 def test_models_that_differ_in_an_option_are_told_apart():
     models = [wb.models.get("logistic", prior_scale=scale) for scale in (0.1, 10.0)]
-    result = quietly(wb.sweep, models=models, data="breast_cancer", epsilons=1.0, seeds=[0], iterations=STEPS)
+    result = quietly(
+        wb.sweep, models=models, data="breast_cancer", epsilons=1.0, seeds=[0], iterations=STEPS
+    )
     assert result.table["options"].nunique() == 2
     words = [text.get_text() for text in result.plot().axes[0].get_legend().get_texts()]
     assert len(set(words)) == 2
@@ -132,8 +156,16 @@ def test_models_that_differ_in_an_option_are_told_apart():
 def test_how_a_fit_is_run_does_not_make_it_another(tmp_path, monkeypatch):
     plan = {"epsilons": 1.0, "seeds": [0], "iterations": STEPS, "store": tmp_path / "fits.sqlite"}
     quietly(wb.sweep, "logistic", "breast_cancer", baselines="non-private", **plan)
-    again = {**plan, "epsilons": [1.0, 2.0], "strategy": "vmap", "microbatch_size": 7, "device": "cpu"}
-    prepared = sweeping.prepare("logistic", "breast_cancer", baselines="non-private", **grouped(again, direct=LISTS))
+    again = {
+        **plan,
+        "epsilons": [1.0, 2.0],
+        "strategy": "vmap",
+        "microbatch_size": 7,
+        "device": "cpu",
+    }
+    prepared = sweeping.prepare(
+        "logistic", "breast_cancer", baselines="non-private", **grouped(again, direct=LISTS)
+    )
     assert [run.spec.privacy.epsilon for run in prepared.runs] == [2.0]
 
 
@@ -143,7 +175,9 @@ def test_another_reference_level_is_another_fit_of_the_same_records():
     keys, records = set(), set()
     for level in (None, "a", "b"):
         schema = {"ward": wb.data.Categorical(["a", "b"], reference=level)}
-        data = dataclasses.replace(wb.data.from_frame(frame, target="y", schema=schema), is_public=True)
+        data = dataclasses.replace(
+            wb.data.from_frame(frame, target="y", schema=schema), is_public=True
+        )
         prepared = sweeping.prepare("logistic", data, epsilons=1.0, seeds=[0], iterations=STEPS)
         keys |= set(prepared.cells)
         records |= {prepared.grid.fingerprint_of(cell) for cell in prepared.cells.values()}
@@ -152,7 +186,10 @@ def test_another_reference_level_is_another_fit_of_the_same_records():
 
 def test_figures_are_drawn_for_every_axis(hierarchical):
     assert hierarchical.plot().axes[0].get_xlabel().startswith("epsilon")
-    words = [text.get_text() for text in hierarchical.plot("log_likelihood").axes[0].get_legend().get_texts()]
+    words = [
+        text.get_text()
+        for text in hierarchical.plot("log_likelihood").axes[0].get_legend().get_texts()
+    ]
     assert any(word.startswith("non-private") for word in words)
     assert "<img" in hierarchical._repr_html_()
     with pytest.raises(ArgumentError, match="x='seed'"):
@@ -184,15 +221,25 @@ def test_clips_rates_and_an_automatic_guide_go_together_too():
 
     own = Model("own", "A model of the user's.", model, AutoNormal)
     sizes = {"epsilons": 1.0, "seeds": [1, 2], "iterations": STEPS}
-    result = quietly(wb.sweep, own, "breast_cancer", clips=[0.1, 1.0], learning_rates=[0.01, 0.1], **sizes)
+    result = quietly(
+        wb.sweep, own, "breast_cancer", clips=[0.1, 1.0], learning_rates=[0.01, 0.1], **sizes
+    )
     assert len(result.table) == 8
     assert (
-        len(running.groups_of(sweeping.prepare(own, "breast_cancer", clips=[0.1, 1.0], **grouped(sizes, direct=LISTS)).runs))
+        len(
+            running.groups_of(
+                sweeping.prepare(
+                    own, "breast_cancer", clips=[0.1, 1.0], **grouped(sizes, direct=LISTS)
+                ).runs
+            )
+        )
         == 1
     )
     (number,) = result.numbers(clip=0.1, learning_rate=0.1, seed=2)
     assert_same_fit(result.fit(number), single(own, "breast_cancer", **result.settings_of(number)))
-    assert {line.get_label() for line in result.plot(x="clip").axes[0].get_lines()} >= {"learning rate 0.01"}
+    assert {line.get_label() for line in result.plot(x="clip").axes[0].get_lines()} >= {
+        "learning rate 0.01"
+    }
 
 
 @pytest.mark.thorough
@@ -202,13 +249,17 @@ def test_other_samplers_go_together_too(sampler):
     sizes = {"epsilons": [2.0, 20.0], "seeds": [5], "iterations": STEPS}
     result = quietly(wb.sweep, "logistic", "breast_cancer", samplers=sampler, **sizes)
     (number,) = result.numbers(epsilon=2.0)
-    assert_same_fit(result.fit(number), single("logistic", "breast_cancer", **result.settings_of(number)))
+    assert_same_fit(
+        result.fit(number), single("logistic", "breast_cancer", **result.settings_of(number))
+    )
 
 
 @pytest.mark.thorough
 def test_every_epsilon_below_ten_shares_one_program():
     """Their padding is that of epsilon 10."""
-    prepared = sweeping.prepare("logistic", "breast_cancer", epsilons=[0.1, 1, 9.9], seeds=2, iterations=STEPS)
+    prepared = sweeping.prepare(
+        "logistic", "breast_cancer", epsilons=[0.1, 1, 9.9], seeds=2, iterations=STEPS
+    )
     assert [len(group) for group in running.groups_of(prepared.runs)] == [6]
 
 
@@ -216,23 +267,31 @@ def test_every_epsilon_below_ten_shares_one_program():
 @pytest.mark.thorough
 def test_lanes_take_no_step_where_the_noise_of_one_has_no_room(monkeypatch):
     """One program asks for one amount of noise: the largest, which is not that of the first run."""
-    prepared = sweeping.prepare("logistic", "breast_cancer", epsilons=[8.0, 0.5], seeds=1, iterations=STEPS)
+    prepared = sweeping.prepare(
+        "logistic", "breast_cancer", epsilons=[8.0, 0.5], seeds=1, iterations=STEPS
+    )
     (group,) = running.groups_of(prepared.runs)
     rooms = [run.plan.mechanism.room(run.plan.sampler.capacity) for run in group]
     assert rooms[0] > rooms[1]
-    monkeypatch.setattr(GaussianMechanism, "has_room", lambda noise, capacity, units: noise.room(capacity) > rooms[1])
+    monkeypatch.setattr(
+        GaussianMechanism,
+        "has_room",
+        lambda noise, capacity, units: noise.room(capacity) > rooms[1],
+    )
     (outcomes,) = running.run_group(group)
     assert [outcome.status for outcome in outcomes] == ["failed", "failed"]
     assert all("does not fit into 32-bit integers" in outcome.message for outcome in outcomes)
 
 
-# --- memory, stopping, failing -----------------------------------------------------------------------------------------
+# --- memory, stopping, failing --------------------------------------------------------------------
 
 
 @pytest.fixture
 def six():
     """Six fits that take a moment."""
-    return sweeping.prepare("logistic", "breast_cancer", epsilons=[1.0, 2.0, 4.0], seeds=[0, 1], iterations=STEPS)
+    return sweeping.prepare(
+        "logistic", "breast_cancer", epsilons=[1.0, 2.0, 4.0], seeds=[0, 1], iterations=STEPS
+    )
 
 
 @pytest.mark.thorough
@@ -243,7 +302,9 @@ def test_where_memory_does_not_suffice_the_batch_is_halved(six, monkeypatch):
     def scarce(self, state, *arguments, **settings):
         sizes.append(state.key.shape[0])
         if state.key.shape[0] > 2:
-            raise jax.errors.JaxRuntimeError("RESOURCE_EXHAUSTED: Out of memory allocating 9 bytes.")
+            raise jax.errors.JaxRuntimeError(
+                "RESOURCE_EXHAUSTED: Out of memory allocating 9 bytes."
+            )
         return run(self, state, *arguments, **settings)
 
     monkeypatch.setattr(BatchedProgram, "run", scarce)
@@ -290,9 +351,13 @@ def test_a_stop_keeps_what_is_finished_and_the_rest_goes_on(six):
 @pytest.mark.thorough
 @pytest.mark.whole_fit
 def test_a_stop_within_a_batch_forgets_it():
-    prepared = sweeping.prepare("logistic", "breast_cancer", epsilons=1.0, seeds=[0], iterations=2_000_000)
+    prepared = sweeping.prepare(
+        "logistic", "breast_cancer", epsilons=1.0, seeds=[0], iterations=2_000_000
+    )
     steps = []
-    result = prepared.run(lambda: bool(steps) and steps[-1] > 0, lambda progress: steps.append(progress.step))
+    result = prepared.run(
+        lambda: bool(steps) and steps[-1] > 0, lambda progress: steps.append(progress.step)
+    )
     assert (result.status, len(result.table)) == ("stopped", 0)
     assert repr(result) == "SweepResult(0 of 1 fits done, stopped)"
     with pytest.raises(ArgumentError, match="no finished fit has metrics"):
@@ -309,12 +374,20 @@ def test_an_interrupt_is_a_stop(six, monkeypatch):
 
 @pytest.mark.thorough
 def test_a_cell_that_cannot_be_calibrated_says_why_and_the_others_run():
-    # at epsilon 100 in one step the noise would have to be smaller than what 64-bit draws can promise
+    # at epsilon 100 in one step the noise would have to be smaller than what 64-bit draws can
+    # promise
     result = quietly(
-        wb.sweep, "logistic", "breast_cancer", epsilons=[1.0, 100.0], seeds=[0], iterations=1, baselines=["non-private"]
+        wb.sweep,
+        "logistic",
+        "breast_cancer",
+        epsilons=[1.0, 100.0],
+        seeds=[0],
+        iterations=1,
+        baselines=["non-private"],
     )
     rows = result.table.set_index("epsilon")
-    # a baseline has no noise, and takes its other settings from the largest epsilon that can be kept
+    # a baseline has no noise, and takes its other settings from the largest epsilon that can be
+    # kept
     assert rows["status"].to_dict() == {1.0: "done", 100.0: "refused", math.inf: "done"}
     assert rows.loc[100.0, "message"].startswith("epsilon=100.0")
 
@@ -333,7 +406,7 @@ def test_a_score_that_fails_keeps_the_fit():
     assert result.fit(0).params
 
 
-# --- the store ---------------------------------------------------------------------------------------------------------
+# --- the store ------------------------------------------------------------------------------------
 
 
 def test_a_repeated_sweep_does_no_work_and_a_changed_one_adds_rows(tmp_path, monkeypatch):
@@ -346,7 +419,11 @@ def test_a_repeated_sweep_does_no_work_and_a_changed_one_adds_rows(tmp_path, mon
     pd.testing.assert_frame_equal(first.table, again.table)
     ran = []
     run = BatchedProgram.run
-    monkeypatch.setattr(BatchedProgram, "run", lambda self, *a, **k: ran.append(a[0].key.shape[0]) or run(self, *a, **k))
+    monkeypatch.setattr(
+        BatchedProgram,
+        "run",
+        lambda self, *a, **k: ran.append(a[0].key.shape[0]) or run(self, *a, **k),
+    )
     more = quietly(wb.sweep, "logistic", "breast_cancer", **{**plan, "epsilons": [1.0, 2.0]})
     assert ran == [2]
     assert len(more.table) == 4
@@ -374,7 +451,9 @@ def test_one_key_is_of_one_fit_and_defaults_may_be_written_out():
     }
     fits_of = {}
     for values in itertools.product(*choices.values()):
-        written = {name: value for name, value in zip(choices, values, strict=True) if value is not None}
+        written = {
+            name: value for name, value in zip(choices, values, strict=True) if value is not None
+        }
         one, cell = cells_of(**written)
         try:
             spec = resolve(one.models[0], one.records_of(cell), **one.settings_of(cell))
@@ -382,36 +461,55 @@ def test_one_key_is_of_one_fit_and_defaults_may_be_written_out():
             continue
         fits_of.setdefault(one.key_of(cell), []).append((spec.privacy, spec.run_settings()))
     assert all(fit == fits[0] for fits in fits_of.values() for fit in fits)  # one key, one fit
-    # 5 pairs of sampler and relation, 2 clippings, 3 of average (the model's advice is another), 2 and 2
+    # 5 pairs of sampler and relation, 2 clippings, 3 of average (the model's advice is another), 2
+    # and 2
     assert len(fits_of) == 5 * 2 * 3 * 2 * 2
 
 
 def test_defaults_that_are_left_out_are_those_of_the_table():
     defaults = {name: default_of(name, Shared) for name in grid._LEFT_OUT}
-    assert defaults == grid._LEFT_OUT  # otherwise a key stands for another fit than before: leave _LEFT_OUT, drop this line
+    # otherwise a key stands for another fit than before: leave _LEFT_OUT, drop this line
+    assert defaults == grid._LEFT_OUT
     assert {name: relations[0] for name, relations in SAMPLERS.items()} == grid._USUAL_RELATIONS
 
 
 @pytest.mark.thorough
-@pytest.mark.parametrize("written", [{}, {"clipping": "flat", "evaluate_private": False, "relation": "add_or_remove_one"}])
+@pytest.mark.parametrize(
+    "written",
+    [{}, {"clipping": "flat", "evaluate_private": False, "relation": "add_or_remove_one"}],
+)
 def test_a_rerun_with_defaults_written_out_is_found(tmp_path, written):
     plan = {"epsilons": 1.0, "seeds": [0], "iterations": STEPS, "store": tmp_path / "fits.sqlite"}
     quietly(wb.sweep, "logistic", "breast_cancer", **plan, **written)
     again = sweeping.prepare("logistic", "breast_cancer", **grouped(plan, direct=LISTS))
     assert (len(again.runs), len(again.result().table)) == (0, 1)
     assert not sweeping.prepare(
-        "logistic", "breast_cancer", **grouped({"clipping": "flat", "relation": "add_or_remove_one", **plan}, direct=LISTS)
+        "logistic",
+        "breast_cancer",
+        **grouped({"clipping": "flat", "relation": "add_or_remove_one", **plan}, direct=LISTS),
     ).runs
-    assert sweeping.prepare("logistic", "breast_cancer", **grouped({"clipping": "automatic", **plan}, direct=LISTS)).runs
+    assert sweeping.prepare(
+        "logistic", "breast_cancer", **grouped({"clipping": "automatic", **plan}, direct=LISTS)
+    ).runs
 
 
 def test_a_delta_that_allows_publishing_a_record_is_warned_of(monkeypatch):
-    prepared = sweeping.prepare("logistic", "breast_cancer", epsilons=1.0, seeds=3, iterations=STEPS, delta=0.01)
+    prepared = sweeping.prepare(
+        "logistic", "breast_cancer", epsilons=1.0, seeds=3, iterations=STEPS, delta=0.01
+    )
     (caution,) = prepared.cautions
     assert "not below 1/N" in caution
     monkeypatch.setattr(sweeping.PreparedSweep, "run", lambda *_, **__: None)
     with pytest.warns(fits.DeltaWarning, match="not below 1/N"):
-        quietly(wb.sweep, "logistic", "breast_cancer", epsilons=1.0, seeds=[0], iterations=STEPS, delta=0.01)
+        quietly(
+            wb.sweep,
+            "logistic",
+            "breast_cancer",
+            epsilons=1.0,
+            seeds=[0],
+            iterations=STEPS,
+            delta=0.01,
+        )
 
 
 @pytest.mark.thorough
@@ -423,10 +521,16 @@ def test_other_records_options_and_models_are_other_fits():
     here = keys()
     assert keys() == here
     others = [
-        keys(wb.models.get("logistic", prior_scale=3.0)), keys(data=wb.data.load("breast_cancer", split_seed=1)),
-        keys(epsilons=[2.0]), keys(seeds=[1]), keys(seeds=1), keys(iterations=STEPS + 1), keys(clips=0.5),
-        keys(delta=1e-4), keys(estimators="vanilla"),
-    ]  # fmt: skip
+        keys(wb.models.get("logistic", prior_scale=3.0)),
+        keys(data=wb.data.load("breast_cancer", split_seed=1)),
+        keys(epsilons=[2.0]),
+        keys(seeds=[1]),
+        keys(seeds=1),
+        keys(iterations=STEPS + 1),
+        keys(clips=0.5),
+        keys(delta=1e-4),
+        keys(estimators="vanilla"),
+    ]
     found = {key for cells in (here, *others) for key in cells}
     assert len(found) == 1 + len(others)
 
@@ -458,12 +562,14 @@ def test_the_file_documents_its_columns(tmp_path):
     assert list(said) == there == list(COLUMNS)
 
 
-# --- what is spent -----------------------------------------------------------------------------------------------------
+# --- what is spent --------------------------------------------------------------------------------
 
 
 def test_private_records_need_the_total_to_be_accepted(private_data):
     plan = {"epsilons": [0.5, 1.0], "seeds": 2, "iterations": STEPS, "delta": 1e-3}
-    with pytest.raises(BudgetError, match="All 4 fits together, on the same records, satisfy") as refused:
+    with pytest.raises(
+        BudgetError, match="All 4 fits together, on the same records, satisfy"
+    ) as refused:
         quietly(wb.sweep, "logistic", private_data, **plan)
     spent = refused.value.total
     assert 1.0 < spent.epsilon < 3.0
@@ -490,7 +596,9 @@ def test_what_is_spent_is_told_also_when_nothing_is_left_to_run(private_data, tm
 def test_a_fit_that_failed_and_is_run_again_counts_twice(private_data, tmp_path, monkeypatch):
     plan = {"epsilons": 1.0, "seeds": 1, "iterations": STEPS, "store": tmp_path / "fits.sqlite"}
     with monkeypatch.context() as patch:
-        patch.setattr(BatchedProgram, "run", lambda *_, **__: (_ for _ in ()).throw(MemoryError("no more")))
+        patch.setattr(
+            BatchedProgram, "run", lambda *_, **__: (_ for _ in ()).throw(MemoryError("no more"))
+        )
         failed = quietly(wb.sweep, "logistic", private_data, accept_total_epsilon=2, **plan)
     assert failed.table["status"].tolist() == ["failed"]
     again = sweeping.prepare("logistic", private_data, **grouped(plan, direct=LISTS))
@@ -504,8 +612,12 @@ def test_a_fit_that_failed_and_is_run_again_counts_twice(private_data, tmp_path,
 def test_batches_of_a_group_share_one_program(monkeypatch):
     compiled = []
     compile_steps = BatchedProgram._compiled
-    monkeypatch.setattr(BatchedProgram, "_compiled", lambda self, *a: compiled.append(1) or compile_steps(self, *a))
-    prepared = sweeping.prepare("logistic", "breast_cancer", epsilons=[1.0, 2.0, 4.0, 8.0, 9.0], seeds=[0], iterations=20)
+    monkeypatch.setattr(
+        BatchedProgram, "_compiled", lambda self, *a: compiled.append(1) or compile_steps(self, *a)
+    )
+    prepared = sweeping.prepare(
+        "logistic", "breast_cancer", epsilons=[1.0, 2.0, 4.0, 8.0, 9.0], seeds=[0], iterations=20
+    )
     assert set(prepared.run(max_lanes=2).table["status"]) == {"done"}
     assert compiled == [1]
 
@@ -517,15 +629,23 @@ def test_fits_that_the_file_has_of_the_same_records_count(private_data, tmp_path
     assert more.total.fits == 2
     assert (
         more.total.epsilon
-        > sweeping.prepare("logistic", private_data, epsilons=2.0, seeds=1, iterations=STEPS).total.epsilon
+        > sweeping.prepare(
+            "logistic", private_data, epsilons=2.0, seeds=1, iterations=STEPS
+        ).total.epsilon
     )
 
 
 def test_repetitions_of_a_private_fit_have_randomness_of_their_own(private_data):
     result = quietly(
-        wb.sweep, "logistic", private_data, epsilons=1.0, seeds=2, iterations=STEPS, accept_total_epsilon=5,
+        wb.sweep,
+        "logistic",
+        private_data,
+        epsilons=1.0,
+        seeds=2,
+        iterations=STEPS,
+        accept_total_epsilon=5,
         evaluate_private=True,
-    )  # fmt: skip
+    )
     one, other = result.fit(0), result.fit(1)
     assert (one.params["weights_loc"] != other.params["weights_loc"]).all()
     assert set(result.table["label"]) == {"outside the guarantee"}
@@ -561,14 +681,22 @@ def test_repetitions_of_a_private_fit_have_randomness_of_their_own(private_data)
     ],
 )
 def test_bad_input_names_the_argument_and_the_value(settings, argument):
-    given = {"model": "logistic", "data": "breast_cancer", "epsilons": [1.0], "iterations": STEPS, **settings}
+    given = {
+        "model": "logistic",
+        "data": "breast_cancer",
+        "epsilons": [1.0],
+        "iterations": STEPS,
+        **settings,
+    }
     with pytest.raises(ArgumentError) as error:
         quietly(wb.sweep, **given)
     assert argument in str(error.value)
     assert "\n" not in str(error.value)
 
 
-@pytest.mark.parametrize("settings", [{"seeds": [1, 2]}, {"num_records": 50}, {"baselines": ["scikit-learn"]}])
+@pytest.mark.parametrize(
+    "settings", [{"seeds": [1, 2]}, {"num_records": 50}, {"baselines": ["scikit-learn"]}]
+)
 def test_what_no_guarantee_covers_is_refused_on_private_records(private_data, settings):
     (name,) = settings
     with pytest.raises(ArgumentError, match=name):
@@ -590,7 +718,10 @@ def closed_over(scale):
 
 def without_source():
     names = {"scaled": scaled}
-    text = "def model(x, y=None, num_records=None):\n    def inner(): return 1.0\n    scaled(x, y, num_records, inner())"
+    text = (
+        "def model(x, y=None, num_records=None):\n    def inner(): return 1.0\n    scaled(x, y, "
+        "num_records, inner())"
+    )
     exec(text, names)
     return names["model"]
 
@@ -600,12 +731,23 @@ def without_source():
     [
         (functools.partial(scaled, scale=1.0), functools.partial(scaled, scale=2.0), False),
         (functools.partial(scaled, scale=1.0), functools.partial(scaled, scale=1.0), True),
-        (functools.partial(scaled, scale=np.ones(3)), functools.partial(scaled, scale=np.arange(3.0)), False),
+        (
+            functools.partial(scaled, scale=np.ones(3)),
+            functools.partial(scaled, scale=np.arange(3.0)),
+            False,
+        ),
         (closed_over(1.0), closed_over(2.0), False),
         (closed_over(np.ones(2)), closed_over(np.ones(2)), True),
         (without_source(), without_source(), True),
     ],
-    ids=["partials", "equal partials", "arrays", "closures", "equal closures", "nested functions without source"],
+    ids=[
+        "partials",
+        "equal partials",
+        "arrays",
+        "closures",
+        "equal closures",
+        "nested functions without source",
+    ],
 )
 def test_models_of_one_name_are_told_apart_by_what_they_do(one, other, same):
     """A store would give the other model's fit, or pay for the same one again."""

@@ -1,4 +1,6 @@
-"""Sweeps that share a store: no fit runs twice, what a process that is gone had begun counts, totals are what was spent."""
+"""Sweeps that share a store: no fit runs twice, what a process that is gone had begun counts,
+totals are what was spent.
+"""
 
 import concurrent.futures
 import contextlib
@@ -36,10 +38,17 @@ def by_sqlite(file, statement, *values):
 
 @pytest.fixture
 def make(private_data, tmp_path):
-    """Prepares the sweep of four private fits, or another one, with a store and a ledger in the test's folder."""
+    """Prepares the sweep of four private fits, or another one, with a store and a ledger in the
+    test's folder.
+    """
 
     def prepare(**settings):
-        given = {**PLAN, "store": tmp_path / "fits.sqlite", "ledger": tmp_path / "book.sqlite", **settings}
+        given = {
+            **PLAN,
+            "store": tmp_path / "fits.sqlite",
+            "ledger": tmp_path / "book.sqlite",
+            **settings,
+        }
         return sweeping.prepare("logistic", private_data, **given)
 
     return prepare
@@ -47,7 +56,9 @@ def make(private_data, tmp_path):
 
 @pytest.fixture
 def quick(monkeypatch):
-    """Fits without steps: ``quick.hold`` is waited for within each batch; ``quick.ran`` has the keys."""
+    """Fits without steps: ``quick.hold`` is waited for within each batch; ``quick.ran`` has the
+    keys.
+    """
 
     class Quick:
         hold = threading.Event()
@@ -73,7 +84,7 @@ def quick(monkeypatch):
     return quick
 
 
-# --- two sweeps, one store -------------------------------------------------------------------------------------------------
+# --- two sweeps, one store ------------------------------------------------------------------------
 
 
 def test_two_sweeps_pay_once_and_both_report_what_was_spent(make, quick, tmp_path):
@@ -138,11 +149,13 @@ def test_waiting_for_another_sweep_ends_with_a_stop(make, quick, tmp_path):
     assert Ledger(tmp_path / "book.sqlite").spends() == []
 
 
-# --- a sweep that is gone ------------------------------------------------------------------------------------------------
+# --- a sweep that is gone -------------------------------------------------------------------------
 
 
 def leave(prepared, tmp_path, begun):
-    """What a process leaves that was killed when ``begun`` of its four fits had begun and the first was done."""
+    """What a process leaves that was killed when ``begun`` of its four fits had begun and the first
+    was done.
+    """
     runs = list(prepared.runs)
     prepared._claim({}, prepared_sweeps._Report(lambda progress: None, 4, 4))
     prepared._reserve(runs)
@@ -185,7 +198,9 @@ def test_a_fit_that_a_killed_sweep_had_begun_counts_also_where_nobody_runs_it_ag
 def test_under_a_cap_what_a_killed_sweep_had_reserved_and_not_begun_is_not_reserved_again(
     make, quick, tmp_path, private_data, begun
 ):
-    """The cap allows the sweep as a whole: the three that are left may run, but not one more than was planned."""
+    """The cap allows the sweep as a whole: the three that are left may run, but not one more than
+    was planned.
+    """
     from workbench.ledger.reservation import id_of
 
     book, prepared = Ledger(tmp_path / "book.sqlite"), make()
@@ -210,11 +225,13 @@ def test_a_sweep_whose_claims_were_taken_over_takes_no_further_step(make, quick,
         prepared._mark(prepared.runs)
 
 
-# --- workers ------------------------------------------------------------------------------------------------------------
+# --- workers --------------------------------------------------------------------------------------
 
 
 class Fragile(concurrent.futures.Executor):
-    """Ends tasks as a process that was killed does, where ``deaths`` says so by number of the task."""
+    """Ends tasks as a process that was killed does, where ``deaths`` says so by number of
+    the task.
+    """
 
     def __init__(self, deaths):
         self.deaths, self.submitted = set(deaths), 0
@@ -229,10 +246,16 @@ class Fragile(concurrent.futures.Executor):
         return future
 
 
-@pytest.mark.parametrize(("deaths", "fits", "states"), [([0], 5, {"done"}), ([0, 4, 5], 6, {"done", "failed"})])
-def test_a_task_that_was_lost_with_its_worker_is_run_again_and_counts(make, monkeypatch, tmp_path, deaths, fits, states):
+@pytest.mark.parametrize(
+    ("deaths", "fits", "states"), [([0], 5, {"done"}), ([0, 4, 5], 6, {"done", "failed"})]
+)
+def test_a_task_that_was_lost_with_its_worker_is_run_again_and_counts(
+    make, monkeypatch, tmp_path, deaths, fits, states
+):
     pool = Fragile(deaths)
-    monkeypatch.setattr(executors, "as_workers", lambda executor: Workers(executor, lambda: 2, heals=True))
+    monkeypatch.setattr(
+        executors, "as_workers", lambda executor: Workers(executor, lambda: 2, heals=True)
+    )
     result = make().run(executor=pool, max_lanes=1)
     assert result.status == "done"
     assert set(result.table["status"]) == states
@@ -241,13 +264,17 @@ def test_a_task_that_was_lost_with_its_worker_is_run_again_and_counts(make, monk
     assert [spend.counted for spend in spends if spend.counted] == [30] * pool.submitted
 
 
-def test_a_cap_that_does_not_allow_a_lost_fit_again_says_so_in_its_row(make, monkeypatch, tmp_path, private_data):
+def test_a_cap_that_does_not_allow_a_lost_fit_again_says_so_in_its_row(
+    make, monkeypatch, tmp_path, private_data
+):
     from workbench.ledger.reservation import id_of
 
     book = Ledger(tmp_path / "book.sqlite")
     prepared = make()
     book.set_cap(book.add(id_of(private_data)).number, prepared.total.epsilon, 1e-3, why="a test")
-    monkeypatch.setattr(executors, "as_workers", lambda executor: Workers(executor, lambda: 1, heals=True))
+    monkeypatch.setattr(
+        executors, "as_workers", lambda executor: Workers(executor, lambda: 1, heals=True)
+    )
     result = prepared.run(executor=Fragile([0]), max_lanes=1)
     assert result.status == "done"
     assert sorted(result.table["status"]) == ["done", "done", "done", "refused"]
@@ -313,7 +340,9 @@ if __name__ == "__main__":
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="looks into /proc")
 def test_processes_end_with_a_parent_that_is_killed(tmp_path):
     (tmp_path / "parent.py").write_text(PARENT)
-    parent = subprocess.Popen([sys.executable, tmp_path / "parent.py"], stdout=subprocess.PIPE, text=True, cwd=ROOT)
+    parent = subprocess.Popen(
+        [sys.executable, tmp_path / "parent.py"], stdout=subprocess.PIPE, text=True, cwd=ROOT
+    )
     try:
         children = [int(text) for text in parent.stdout.readline().split()]
         assert children
@@ -326,24 +355,47 @@ def test_processes_end_with_a_parent_that_is_killed(tmp_path):
 
 @pytest.mark.integration
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="looks into /proc")
-def test_a_sweep_that_is_killed_leaves_no_worker_and_another_one_finishes_it(private_frame, tmp_path):
-    """With -9 amid its fits; then one worker of the second sweep is killed, which goes on and counts."""
+def test_a_sweep_that_is_killed_leaves_no_worker_and_another_one_finishes_it(
+    private_frame, tmp_path
+):
+    """With -9 amid its fits; then one worker of the second sweep is killed, which goes on and
+    counts.
+    """
     private_frame.to_csv(tmp_path / "clinic.csv", index=False)
     (tmp_path / "plan.yaml").write_text(
-        "model: logistic\nepsilons: [0.5, 1]\nseeds: 2\niterations: 200000\nledger: book.sqlite\nstore: fits.sqlite\n"
-        "data: {file: clinic.csv, target: ill, bounds: {dose: [0, 200], age: [0, 100]}}\n"
+        "model: logistic\nepsilons: [0.5, 1]\nseeds: 2\niterations: 200000\nledger: "
+        "book.sqlite\nstore: fits.sqlite\ndata: {file: clinic.csv, target: ill, bounds: {dose: "
+        "[0, 200], age: [0, 100]}}\n"
     )
-    words = [sys.executable, "-m", "workbench", "sweep", tmp_path / "plan.yaml", "--workers", "2", "--max-lanes", "1"]
+    words = [
+        sys.executable,
+        "-m",
+        "workbench",
+        "sweep",
+        tmp_path / "plan.yaml",
+        "--workers",
+        "2",
+        "--max-lanes",
+        "1",
+    ]
     words += ["--accept-total-epsilon", "90", "--quiet"]
 
     def begin():
-        process = subprocess.Popen(words, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+        process = subprocess.Popen(
+            words, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+        )
         deadline = time.monotonic() + 300
         while True:  # until both workers are at steps
             assert process.poll() is None, process.stdout.read()
             assert time.monotonic() < deadline
-            children = pathlib.Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
-            busy = [int(child) for child in children if "spawn_main" in pathlib.Path(f"/proc/{child}/cmdline").read_text()]
+            children = (
+                pathlib.Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
+            )
+            busy = [
+                int(child)
+                for child in children
+                if "spawn_main" in pathlib.Path(f"/proc/{child}/cmdline").read_text()
+            ]
             if len(busy) == 2 and all(seconds_of(child) > 4 for child in busy):
                 return process, busy
             time.sleep(0.1)
@@ -372,7 +424,7 @@ def seconds_of(process):
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
-# --- damage --------------------------------------------------------------------------------------------------------------
+# --- damage ---------------------------------------------------------------------------------------
 
 
 @pytest.fixture
@@ -383,12 +435,27 @@ def kept(make, quick, tmp_path):
 
 @pytest.mark.parametrize(
     ("column", "value"),
-    some_of([
-        ("metrics", "{"), ("metrics", "[1]"), ("metrics", None), ("options", "}{"), ("guarantee", "{}"),
-        ("guarantee", '{"epsilon": 1}'), ("attempts", "many"), ("attempts", -1), ("attempts", 10**15), ("epsilon", "high"),
-        ("status", b"done"), ("seconds", "long"), ("fingerprint", b"x"), ("guarantee", "[" * 100_000), ("metrics", 3),
-    ], 8),
-)  # fmt: skip
+    some_of(
+        [
+            ("metrics", "{"),
+            ("metrics", "[1]"),
+            ("metrics", None),
+            ("options", "}{"),
+            ("guarantee", "{}"),
+            ("guarantee", '{"epsilon": 1}'),
+            ("attempts", "many"),
+            ("attempts", -1),
+            ("attempts", 10**15),
+            ("epsilon", "high"),
+            ("status", b"done"),
+            ("seconds", "long"),
+            ("fingerprint", b"x"),
+            ("guarantee", "[" * 100_000),
+            ("metrics", 3),
+        ],
+        8,
+    ),
+)
 def test_a_damaged_row_is_one_sentence(make, kept, column, value):
     by_sqlite(kept, "CREATE TABLE copy AS SELECT * FROM fits")  # which has no constraints
     by_sqlite(kept, "DROP TABLE fits")

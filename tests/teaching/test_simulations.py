@@ -27,7 +27,7 @@ PLAN = {"epsilon": 1.0, "delta": 1e-5, "sampling_rate": 0.1, "steps": 1000}
 STEP = {"clip": 1.0, "noise_multiplier": 2.0, "learning_rate": 0.3, "sampling_rate": 0.5}
 
 
-# ---- one record in or out ---------------------------------------------------------------------------------------------
+# ---- one record in or out ------------------------------------------------------------------------
 
 
 def test_the_attacker_is_bounded_by_the_fit_that_keeps_the_promise():
@@ -61,22 +61,28 @@ def test_the_promise_has_its_corner_where_both_errors_are_equal():
     assert seen.promised[place] == pytest.approx(1 - seen.rates[place])
 
 
-# ---- several fits -----------------------------------------------------------------------------------------------------
+# ---- several fits --------------------------------------------------------------------------------
 
 
 def exact_composition(epsilon, count, slack):
-    """Kairouz, Oh and Viswanath 2015, Theorem 3.3: the least epsilon that k pure mechanisms keep with delta = slack."""
+    """Kairouz, Oh and Viswanath 2015, Theorem 3.3: the least epsilon that k pure mechanisms keep
+    with delta = slack.
+    """
     total = (1 + math.exp(epsilon)) ** count
     for i in range(count // 2, -1, -1):
         terms = (
-            comb(count, j) * (math.exp((count - j) * epsilon) - math.exp((count - 2 * i + j) * epsilon)) for j in range(i)
+            comb(count, j)
+            * (math.exp((count - j) * epsilon) - math.exp((count - 2 * i + j) * epsilon))
+            for j in range(i)
         )
         if sum(terms) / total <= slack:
             return (count - 2 * i) * epsilon
     raise AssertionError
 
 
-@pytest.mark.parametrize(("epsilon", "count", "slack"), [(0.1, 50, 1e-5), (0.5, 30, 1e-6), (0.02, 200, 1e-3)])
+@pytest.mark.parametrize(
+    ("epsilon", "count", "slack"), [(0.1, 50, 1e-5), (0.5, 30, 1e-6), (0.02, 200, 1e-3)]
+)
 def test_advanced_composition_is_a_bound_and_not_far_from_the_best_one(epsilon, count, slack):
     best = exact_composition(epsilon, count, slack)
     found = simulations._advanced(epsilon, count, slack)
@@ -95,13 +101,18 @@ def test_several_fits_are_counted_three_ways_at_the_same_delta():
         tight = wb.privacy.epsilon(**plan, steps=count * 1000, delta=count * 1e-6)
         assert tight <= composed * (1 + 1e-9) <= 1.03 * tight
     assert seen.of(50) == tuple(
-        accounting.round_up(float(line[-1]), 3) for line in (seen.added, seen.advanced, seen.composed)
+        accounting.round_up(float(line[-1]), 3)
+        for line in (seen.added, seen.advanced, seen.composed)
     )
 
 
 @pytest.mark.parametrize(
     ("changed", "named"),
-    [({"delta": 0.0}, "delta"), ({"counts": (0,)}, "counts"), ({"delta": 0.1, "counts": (10,)}, "counts")],
+    [
+        ({"delta": 0.0}, "delta"),
+        ({"counts": (0,)}, "counts"),
+        ({"delta": 0.1, "counts": (10,)}, "counts"),
+    ],
 )
 def test_what_promises_nothing_is_refused(changed, named):
     with pytest.raises(ArgumentError) as caught:
@@ -109,7 +120,7 @@ def test_what_promises_nothing_is_refused(changed, named):
     assert caught.value.argument == named
 
 
-# ---- minibatches ------------------------------------------------------------------------------------------------------
+# ---- minibatches ---------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("sampler", SAMPLERS)
@@ -138,27 +149,38 @@ def test_minibatches_need_a_secure_key_and_a_size():
 def test_epsilon_over_steps_is_that_of_the_accountants():
     plan = {"sampling_rate": 0.1, "noise_multiplier": 1.0, "steps": 50, "delta": 1e-5}
     pld, rdp = (spent("poisson", "add_or_remove_one", name, **plan) for name in ("pld", "rdp"))
-    assert [list(point) for point in pld.curve] == [list(point) for point in wb.privacy.epsilon_curve(**plan, points=8)]
+    assert [list(point) for point in pld.curve] == [
+        list(point) for point in wb.privacy.epsilon_curve(**plan, points=8)
+    ]
     assert pld.epsilon == pld.curve[-1][1] < rdp.epsilon
     assert 0 <= rdp.epsilon - wb.privacy.epsilon(**plan, accountant="rdp") <= 1e-3
-    lost = spent("without_replacement", "replace_one", "pld", **{**plan, "noise_multiplier": 0.1, "steps": 100_000})
+    lost = spent(
+        "without_replacement",
+        "replace_one",
+        "pld",
+        **{**plan, "noise_multiplier": 0.1, "steps": 100_000},
+    )
     assert lost.epsilon == math.inf
     assert all(math.isfinite(value) for _, value in lost.curve)
 
 
 def test_steps_of_several_kinds_are_composed():
     phases = ((0.5, 4.0, 10), (0.25, 2.0, 20))
-    tight = wb.privacy.epsilon(sampling_rate=[0.5, 0.25], noise_multiplier=[4.0, 2.0], steps=[10, 20], delta=1e-5)
+    tight = wb.privacy.epsilon(
+        sampling_rate=[0.5, 0.25], noise_multiplier=[4.0, 2.0], steps=[10, 20], delta=1e-5
+    )
     assert tight <= simulations.spent_by_steps(phases, 1e-5) <= 1.03 * tight + 0.01
     assert simulations.spent_by_steps(((0.5, 0.0, 1),), 1e-5) == math.inf
 
 
-# ---- a fit in the plane -----------------------------------------------------------------------------------------------
+# ---- a fit in the plane --------------------------------------------------------------------------
 
 
 def test_a_step_is_the_clipped_sum_the_noise_and_the_public_size():
     seen = Descent(seed=1).step((2.0, -1.0), 3, **STEP)
-    np.testing.assert_allclose(seen.pulls, np.where(seen.drawn[:, None], CLOUD - seen.before, 0), atol=1e-6)
+    np.testing.assert_allclose(
+        seen.pulls, np.where(seen.drawn[:, None], CLOUD - seen.before, 0), atol=1e-6
+    )
     lengths = np.linalg.norm(seen.pulls, axis=1)
     factors = np.minimum(1, 1 / np.maximum(lengths, 1e-9))
     np.testing.assert_allclose(seen.clipped, factors[:, None] * seen.pulls, atol=1e-4)
@@ -174,10 +196,16 @@ def test_a_step_is_the_clipped_sum_the_noise_and_the_public_size():
 def test_noise_has_standard_deviation_sigma_c_and_scales_with_the_sliders():
     descent = Descent(seed=2)
     numbers = {**STEP, "clip": 0.5, "noise_multiplier": 3.0}
-    noise = np.concatenate([descent.step((0.0, 0.0), number, **numbers).noise for number in range(1000)])
-    # 2000 draws: the estimate is within 8 % with probability 1 - 4e-7, and 3/2 of sigma C would be far outside
+    noise = np.concatenate(
+        [descent.step((0.0, 0.0), number, **numbers).noise for number in range(1000)]
+    )
+    # 2000 draws: the estimate is within 8 % with probability 1 - 4e-7, and 3/2 of sigma C would be
+    # far outside
     assert np.std(noise) == pytest.approx(1.5, rel=0.08)
-    once, twice = (descent.step((0.0, 0.0), 7, **{**numbers, "noise_multiplier": sigma}).noise for sigma in (3.0, 6.0))
+    once, twice = (
+        descent.step((0.0, 0.0), 7, **{**numbers, "noise_multiplier": sigma}).noise
+        for sigma in (3.0, 6.0)
+    )
     np.testing.assert_allclose(twice, 2 * once, rtol=1e-5)
 
 
@@ -188,7 +216,9 @@ def test_the_same_step_has_the_same_draws_but_for_fresh_noise():
     np.testing.assert_array_equal(first.drawn, fresh.drawn)
     assert not np.allclose(first.noise, fresh.noise)
     assert not np.array_equal(first.drawn, descent.step((1.0, 1.0), 5, **STEP).drawn)
-    assert not np.allclose(Descent().step((1.0, 1.0), 4, **STEP).noise, Descent().step((1.0, 1.0), 4, **STEP).noise)
+    assert not np.allclose(
+        Descent().step((1.0, 1.0), 4, **STEP).noise, Descent().step((1.0, 1.0), 4, **STEP).noise
+    )
 
 
 @pytest.mark.thorough
@@ -204,7 +234,9 @@ def test_a_run_is_its_steps():
 
 @pytest.mark.parametrize("clip", [0.2, 1.0, 5.0])
 def test_without_noise_the_descent_rests_where_clipping_leads(clip):
-    path = Descent(seed=0).run((2.0, -1.0), 400, clip=clip, noise_multiplier=0, learning_rate=1.0, sampling_rate=1.0)
+    path = Descent(seed=0).run(
+        (2.0, -1.0), 400, clip=clip, noise_multiplier=0, learning_rate=1.0, sampling_rate=1.0
+    )
     assert path.shape == (401, 2)
     np.testing.assert_allclose(path[-1], clipped_location(CLOUD, clip), atol=2e-3)
 
@@ -219,16 +251,22 @@ def test_a_large_ball_leads_to_the_mean_and_a_small_one_away_from_it():
 
 @pytest.mark.parametrize(
     ("changed", "named"),
-    [({"clip": 0.0}, "clip"), ({"noise_multiplier": -1}, "noise_multiplier"), ({"sampling_rate": 2}, "sampling_rate"),
-     ({"learning_rate": math.nan}, "learning_rate")],
-)  # fmt: skip
+    [
+        ({"clip": 0.0}, "clip"),
+        ({"noise_multiplier": -1}, "noise_multiplier"),
+        ({"sampling_rate": 2}, "sampling_rate"),
+        ({"learning_rate": math.nan}, "learning_rate"),
+    ],
+)
 def test_a_step_names_the_argument_it_cannot_use(changed, named):
     with pytest.raises(ArgumentError) as caught:
         Descent(seed=0).step((0.0, 0.0), 0, **{**STEP, **changed})
     assert caught.value.argument == named
 
 
-@pytest.mark.parametrize("records", [np.zeros((3, 4)), np.zeros((0, 2)), [[np.nan, 0.0]], np.zeros(2)])
+@pytest.mark.parametrize(
+    "records", [np.zeros((3, 4)), np.zeros((0, 2)), [[np.nan, 0.0]], np.zeros(2)]
+)
 def test_records_are_points_in_the_plane(records):
     with pytest.raises(ArgumentError, match="records"):
         Descent(records)

@@ -1,4 +1,6 @@
-"""The teaching pieces through their traits, without a browser: numbers follow the sliders, and everything is freed."""
+"""The teaching pieces through their traits, without a browser: numbers follow the sliders, and
+everything is freed.
+"""
 
 import html
 import re
@@ -74,7 +76,9 @@ def test_every_slider_changes_picture_and_words(pieces, name):
     for each in PIECES[name]:
         control = getattr(piece, each)
         before = seen(piece), text(piece)
-        control.index = control.index + 1 if control.index + 1 < len(control.options) else control.index - 1
+        control.index = (
+            control.index + 1 if control.index + 1 < len(control.options) else control.index - 1
+        )
         settled(piece)
         assert seen(piece) != before[0]
         assert text(piece) != before[1]
@@ -83,8 +87,12 @@ def test_every_slider_changes_picture_and_words(pieces, name):
 @pytest.mark.thorough
 @pytest.mark.parametrize("name", PIECES)
 def test_starting_values_are_taken_and_bad_ones_named(pieces, name):
-    values = {"privacy": {"epsilon": 1.25, "steps": 500}, "clipping": {"clip": 0.6}, "samplers": {"batch_size": 10},
-              "composition": {"fits": 7}}[name]  # fmt: skip
+    values = {
+        "privacy": {"epsilon": 1.25, "steps": 500},
+        "clipping": {"clip": 0.6},
+        "samplers": {"batch_size": 10},
+        "composition": {"fits": 7},
+    }[name]
     piece = pieces(name, **values)
     assert all(getattr(piece, each).value == value for each, value in values.items())
     for each in PIECES[name]:
@@ -99,8 +107,13 @@ def test_privacy_shows_the_accountants_numbers(pieces):
     best = attack(epsilon=2.0, delta=1e-6, sampling_rate=0.25, steps=300)
     promised, kept = best.found(0.05)
     found = percent(kept).removesuffix(" %")
-    assert f"Of 100 members, an attacker who wrongly accuses 5 % of non-members finds at most {found}." in text(piece)
-    assert f"(epsilon, delta) alone would allow {percent(promised).removesuffix(' %')}" in text(piece)
+    assert (
+        f"Of 100 members, an attacker who wrongly accuses 5 % of non-members finds at most {found}."
+        in text(piece)
+    )
+    assert f"(epsilon, delta) alone would allow {percent(promised).removesuffix(' %')}" in text(
+        piece
+    )
     assert f"sigma = {best.noise_multiplier:g}" in text(piece)
     assert "one record is added or removed" in text(piece)
 
@@ -122,10 +135,16 @@ def test_composition_shows_three_bounds(pieces):
 def test_samplers_show_each_sampler_under_its_own_relation(pieces):
     piece = pieces("samplers", batch_size=8, noise_multiplier=5.0, steps=100)
     plan = {"sampling_rate": 0.2, "noise_multiplier": 5.0, "steps": 100, "delta": 1e-5}
-    for sampler, relation in [("poisson", "add_or_remove_one"), ("without_replacement", "replace_one"),
-                              ("shuffle", "replace_one"), ("shuffle", "replace_special"),
-                              ("random_allocation", "add_or_remove_one")]:  # fmt: skip
-        assert f"epsilon {upper(spent(sampler, relation, 'pld', **plan).epsilon, 3)} for" in text(piece)
+    for sampler, relation in [
+        ("poisson", "add_or_remove_one"),
+        ("without_replacement", "replace_one"),
+        ("shuffle", "replace_one"),
+        ("shuffle", "replace_special"),
+        ("random_allocation", "add_or_remove_one"),
+    ]:
+        assert f"epsilon {upper(spent(sampler, relation, 'pld', **plan).epsilon, 3)} for" in text(
+            piece
+        )
     assert "20 epochs" in text(piece)
     before = seen(piece)[0]
     piece.again.click()
@@ -138,8 +157,12 @@ def test_samplers_show_each_sampler_under_its_own_relation(pieces):
     columns = re.findall(r"<th[^>]*>([^<]*)</th>", piece.table.value)
     assert columns == ["sampler, neighbours", "PLD", "RDP", "RDP, classic", "Fourier, no bound"]
     rows = re.findall(r"<tr[^>]*>(<td.*?)</tr>", piece.table.value)
-    cells = {each[0]: each[1:] for each in (re.findall(r"<td[^>]*>([^<]*)</td>", row) for row in rows)}
-    assert cells["shuffle, replace"][0] == upper(spent("shuffle", "replace_one", "pld", **plan).epsilon, 3)
+    cells = {
+        each[0]: each[1:] for each in (re.findall(r"<td[^>]*>([^<]*)</td>", row) for row in rows)
+    }
+    assert cells["shuffle, replace"][0] == upper(
+        spent("shuffle", "replace_one", "pld", **plan).epsilon, 3
+    )
 
 
 def test_steps_are_taken_and_counted(pieces):
@@ -264,7 +287,9 @@ def test_in_voila_a_piece_is_displayed_when_it_is_complete(monkeypatch, voila):
     shown, may_draw = [], threading.Event()
     piece = settled(teaching.composition())
     draw = piece._figure.draw
-    monkeypatch.setattr(piece._figure, "draw", lambda *given: may_draw.wait(PATIENCE) and draw(*given))
+    monkeypatch.setattr(
+        piece._figure, "draw", lambda *given: may_draw.wait(PATIENCE) and draw(*given)
+    )
     monkeypatch.setattr(base, "display", lambda _: shown.append(piece._newest.wait(0)))
     if voila:
         monkeypatch.setenv("VOILA_REQUEST_URL", "http://localhost")

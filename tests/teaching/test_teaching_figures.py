@@ -1,4 +1,6 @@
-"""Figures of the teaching screens: they show the numbers, stay inside their frame, and are redrawn quickly."""
+"""Figures of the teaching screens: they show the numbers, stay inside their frame, and are redrawn
+quickly.
+"""
 
 import re
 
@@ -9,7 +11,13 @@ from tests.conftest import some_of
 from tests.plots.figures import outside, overlaps
 from workbench.noise.chacha20 import key_from_seed
 from workbench.privacy.steps import SAMPLERS as RELATIONS
-from workbench.teaching.figures import AttackFigure, CompositionFigure, DescentFigure, MinibatchFigure, SpendingFigure
+from workbench.teaching.figures import (
+    AttackFigure,
+    CompositionFigure,
+    DescentFigure,
+    MinibatchFigure,
+    SpendingFigure,
+)
 from workbench.teaching.simulations import (
     CLOUD,
     SAMPLERS,
@@ -32,7 +40,9 @@ def shown(figure):
         texts += [axes._left_title, axes.xaxis.label, axes.yaxis.label, *axes.texts]
         for axis in (axes.xaxis, axes.yaxis):
             low, high = sorted(axis.get_view_interval())
-            texts += [tick.label1 for tick in axis.get_major_ticks() if low <= tick.get_loc() <= high]
+            texts += [
+                tick.label1 for tick in axis.get_major_ticks() if low <= tick.get_loc() <= high
+            ]
     return texts
 
 
@@ -47,11 +57,18 @@ def check(kept):
 
 
 def across(kept):
-    """What is drawn across the place where the figure is cut in two; a pixel of blank must be left on each side."""
+    """What is drawn across the place where the figure is cut in two; a pixel of blank must be left
+    on each side.
+    """
     figure = kept.figure
     place, renderer = kept.cut * figure.bbox.width, figure.canvas.get_renderer()
     texts = [text for text in shown(figure) if text.get_visible() and text.get_text().strip()]
-    parts = [*texts, *figure.axes, *figure.artists, *(h for legend in figure.legends for h in legend.legend_handles)]
+    parts = [
+        *texts,
+        *figure.axes,
+        *figure.artists,
+        *(h for legend in figure.legends for h in legend.legend_handles),
+    ]
     boxes = [(part, part.get_window_extent(renderer)) for part in parts]
     return [str(part) for part, box in boxes if box.x0 < place + 1 and box.x1 > place - 1]
 
@@ -85,10 +102,15 @@ def test_composition_marks_the_fits_that_are_chosen(count):
 
 
 def test_minibatches_are_cells_with_their_counts():
-    members = [minibatches(name, num_records=40, batch_size=8, steps=40, key=key_from_seed(1)) for name in SAMPLERS]
+    members = [
+        minibatches(name, num_records=40, batch_size=8, steps=40, key=key_from_seed(1))
+        for name in SAMPLERS
+    ]
     kept = MinibatchFigure(40, 40)
     kept.draw(members)
-    for (picture, counts), member in zip(np.reshape(kept.figure.axes, (len(SAMPLERS), 2)), members, strict=True):
+    for (picture, counts), member in zip(
+        np.reshape(kept.figure.axes, (len(SAMPLERS), 2)), members, strict=True
+    ):
         np.testing.assert_array_equal(picture.images[0].get_array(), member.T)
         np.testing.assert_array_equal(counts.lines[0].get_xdata(), member.sum(axis=0))
     assert "minibatches of 8\ndrawn 8 times each" in kept.figure.texts[2].get_text()
@@ -98,7 +120,9 @@ def test_minibatches_are_cells_with_their_counts():
 @pytest.mark.thorough
 def test_epsilon_over_steps_has_a_line_a_sampler_and_relation_and_a_number():
     plan = {"sampling_rate": 0.1, "noise_multiplier": 3.0, "steps": 100, "delta": 1e-5}
-    cases = [(sampler, relation) for sampler, relations in RELATIONS.items() for relation in relations]
+    cases = [
+        (sampler, relation) for sampler, relations in RELATIONS.items() for relation in relations
+    ]
     found = [spent(*case, name, **plan) for name in ("pld", "rdp") for case in cases]
     kept = SpendingFigure()
     kept.draw(found, 100)
@@ -107,10 +131,20 @@ def test_epsilon_over_steps_has_a_line_a_sampler_and_relation_and_a_number():
     assert len({(line.get_linestyle(), line.get_marker()) for line in curves}) == len(cases) == 5
     for line, each in zip(curves, found[:5], strict=True):
         assert line.get_xydata().tolist() == [list(point) for point in each.curve]
-    said = [float(number) for each in kept.figure.texts for number in re.findall(r"(?:PLD|RDP) ([\d.]+)", each.get_text())]
-    bounds = [each.epsilon for pair in zip(found[:5], found[5:], strict=True) for each in pair if np.isfinite(each.epsilon)]
+    said = [
+        float(number)
+        for each in kept.figure.texts
+        for number in re.findall(r"(?:PLD|RDP) ([\d.]+)", each.get_text())
+    ]
+    bounds = [
+        each.epsilon
+        for pair in zip(found[:5], found[5:], strict=True)
+        for each in pair
+        if np.isfinite(each.epsilon)
+    ]
     assert len(said) == len(bounds) > 5
-    assert all(bound <= number <= 1.01 * bound for number, bound in zip(said, bounds, strict=True))  # rounded up
+    # rounded up
+    assert all(bound <= number <= 1.01 * bound for number, bound in zip(said, bounds, strict=True))
     check(kept)
     kept.draw([each._replace(curve=(), epsilon=np.inf) for each in found[:5]], 100)
     assert "PLD no bound" in kept.figure.texts[0].get_text()

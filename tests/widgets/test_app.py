@@ -61,11 +61,15 @@ def settle(screen):
 
 def text(screen):
     """The HTML of the screen as text."""
-    return html.unescape("".join(part.value for part in inside(screen.view) if isinstance(part, ipywidgets.HTML)))
+    return html.unescape(
+        "".join(part.value for part in inside(screen.view) if isinstance(part, ipywidgets.HTML))
+    )
 
 
 def fits_running():
-    return [thread for thread in threading.enumerate() if thread.name in ("dpvi-fit", "dpvi-presenter")]
+    return [
+        thread for thread in threading.enumerate() if thread.name in ("dpvi-fit", "dpvi-presenter")
+    ]
 
 
 class Output:
@@ -100,8 +104,12 @@ def run_to_the_end(screen, monkeypatch):
     settle(screen)
     run = Run(screen, text(screen), [], [], output)
     for name in ("fit", "stop"):
-        getattr(screen.run, name).observe(lambda change, name=name: run.buttons.append((name, change.new)), names="disabled")
-    screen.live.status.observe(lambda change: run.statuses.append(html.unescape(change.new)), names="value")
+        getattr(screen.run, name).observe(
+            lambda change, name=name: run.buttons.append((name, change.new)), names="disabled"
+        )
+    screen.live.status.observe(
+        lambda change: run.statuses.append(html.unescape(change.new)), names="value"
+    )
     screen.run.fit.click()
     assert screen.wait(PATIENCE)
     return run
@@ -120,12 +128,14 @@ def ended():
 def ended_private(private_data):
     """A fit on private evaluation records, with a delta that is too large for them."""
     with fakes.installed() as monkeypatch:
-        run = run_to_the_end(seen_by_a_user(Workbench(data=private_data, delta=0.1, iterations=20)), monkeypatch)
+        run = run_to_the_end(
+            seen_by_a_user(Workbench(data=private_data, delta=0.1, iterations=20)), monkeypatch
+        )
         yield run
         run.screen.close()
 
 
-# ---- before a fit ---------------------------------------------------------------------------------------------------
+# ---- before a fit --------------------------------------------------------------------------------
 
 
 def test_a_new_screen_starts_no_fit(screens):
@@ -133,7 +143,11 @@ def test_a_new_screen_starts_no_fit(screens):
     assert fits_running() == []
     assert screen.result is None
     assert screen.results == []
-    assert [button.disabled for button in (screen.run.fit, screen.run.stop, screen.run.resume)] == [False, True, True]
+    assert [button.disabled for button in (screen.run.fit, screen.run.stop, screen.run.resume)] == [
+        False,
+        True,
+        True,
+    ]
     assert "Curves appear here" in screen.live.curves.value
 
 
@@ -149,7 +163,9 @@ def test_a_part_is_sent_when_it_is_first_opened_as_it_is_then():
     screen.privacy.epsilon.value = "3.21"  # seen by the code, which is in a closed part
     settle(screen)
     seen_by_a_user(screen)
-    assert all(each.comm is not None and each.layout.comm is not None for each in inside(screen.view))
+    assert all(
+        each.comm is not None and each.layout.comm is not None for each in inside(screen.view)
+    )
     assert "epsilon=3.21" in screen.outcome.code.get_state()["value"]
     assert [part for part in parts if part not in inside(screen.view)] == []
     shown = screen.tabs.view.children
@@ -161,7 +177,14 @@ def test_a_part_is_sent_when_it_is_first_opened_as_it_is_then():
 
 @pytest.mark.parametrize(
     ("argument", "value"),
-    [("data", "brest_cancer"), ("model", "logistik"), ("epsilon", -1), ("delta", 2), ("iterations", 0), ("iterations", 2.5)],
+    [
+        ("data", "brest_cancer"),
+        ("model", "logistik"),
+        ("epsilon", -1),
+        ("delta", 2),
+        ("iterations", 0),
+        ("iterations", 2.5),
+    ],
 )
 def test_a_screen_cannot_begin_with_a_bad_value(argument, value):
     with pytest.raises(ArgumentError) as caught:
@@ -176,7 +199,12 @@ def test_data_that_are_no_data_set_are_refused():
 
 
 def test_the_consequences_are_there_before_any_fit(ended):
-    for words in ("What this plan means:", "sigma = ", "An attacker who wrongly accuses 1 % of outsiders", "300 steps"):
+    for words in (
+        "What this plan means:",
+        "sigma = ",
+        "An attacker who wrongly accuses 1 % of outsiders",
+        "300 steps",
+    ):
         assert words in ended.before
     assert "The training records are private" in ended.before
 
@@ -224,7 +252,8 @@ def test_a_model_brings_data_that_it_can_fit_and_marks_what_it_cannot(screens, p
     # the page tells a choice by its place, perhaps before it has these labels
     assert [value for _, value in screen.data.named.control.options] == before
     assert "digits" in labels
-    assert "breast_cancer" in screen.data.named.view.children[0].children[1].value  # the mark with the reasons
+    # the mark with the reasons
+    assert "breast_cancer" in screen.data.named.view.children[0].children[1].value
     assert "must be images" in screen.data.named.view.children[0].children[1].value
     screen.model.model.value = "logistic"
     assert screen._suits.wait(PATIENCE)
@@ -245,7 +274,8 @@ def test_data_bring_a_model_that_can_fit_them_and_mark_what_cannot(screens, priv
     labels = {name: label for label, name in screen.model.model.control.options}
     assert labels["vae"] == "vae (not for these data)"
     assert labels["gmm"] == "gmm"
-    assert "must be images" in screen.model.model.view.children[0].children[1].value  # the mark with the reasons
+    # the mark with the reasons
+    assert "must be images" in screen.model.model.view.children[0].children[1].value
     screen.data.named.value = "hierarchical"
     assert screen._suits.wait(PATIENCE)
     assert screen.model.name == "gmm"  # which fits them too: a choice that can stay does
@@ -257,9 +287,14 @@ def test_data_bring_a_model_that_can_fit_them_and_mark_what_cannot(screens, priv
 
 @pytest.mark.parametrize(
     ("data", "model"),
-    [("breast_cancer", "logistic"), ("hierarchical", "hierarchical_logistic"), ("mixture", "gmm"),
-     ("digits", "neural_classifier"), ("tokens", "neural_classifier")],
-)  # fmt: skip
+    [
+        ("breast_cancer", "logistic"),
+        ("hierarchical", "hierarchical_logistic"),
+        ("mixture", "gmm"),
+        ("digits", "neural_classifier"),
+        ("tokens", "neural_classifier"),
+    ],
+)
 def test_what_data_refuse_is_what_the_models_refuse(data, model):
     refused = suitability.unsuitable_models(data)
     assert suitability.first_model(refused) == model
@@ -269,11 +304,15 @@ def test_what_data_refuse_is_what_the_models_refuse(data, model):
 
 
 BAD = [
-    ("epsilon", "-1", "epsilon = -1: must be a finite number"), ("epsilon", "", "epsilon = : must be a"),
-    ("delta", "abc", "delta = abc: must be a number"), ("delta", "1.5", "delta = 1.5: must be a number"),
-    ("iterations", "0", "iterations = 0: must be a whole"), ("iterations", "<script>", "iterations = <script>: must"),
-    ("clip", "0", "clip = 0: must be"), ("learning_rate", "fast", "learning_rate = fast: must be"),
-]  # fmt: skip
+    ("epsilon", "-1", "epsilon = -1: must be a finite number"),
+    ("epsilon", "", "epsilon = : must be a"),
+    ("delta", "abc", "delta = abc: must be a number"),
+    ("delta", "1.5", "delta = 1.5: must be a number"),
+    ("iterations", "0", "iterations = 0: must be a whole"),
+    ("iterations", "<script>", "iterations = <script>: must"),
+    ("clip", "0", "clip = 0: must be"),
+    ("learning_rate", "fast", "learning_rate = fast: must be"),
+]
 
 
 @pytest.mark.thorough
@@ -333,7 +372,9 @@ def test_a_plan_is_told_before_the_model_is_read_again(screens, monkeypatch):
 
 
 @pytest.mark.parametrize(("control", "value", "shown"), some_of(BAD, 4))
-def test_a_bad_value_is_explained_beside_its_field_and_stops_the_fit(screens, control, value, shown):
+def test_a_bad_value_is_explained_beside_its_field_and_stops_the_fit(
+    screens, control, value, shown
+):
     screen = screens()
     field = getattr(screen.privacy, control)
     field.value = value
@@ -355,7 +396,11 @@ def test_an_empty_delta_means_the_default(screens):
 
 def test_code_follows_the_controls(screens):
     screen = screens()
-    screen.privacy.epsilon.value, screen.privacy.delta.value, screen.privacy.iterations.value = "0.5", "1e-4", "123"
+    screen.privacy.epsilon.value, screen.privacy.delta.value, screen.privacy.iterations.value = (
+        "0.5",
+        "1e-4",
+        "123",
+    )
     code = html.unescape(screen.outcome.code.value)
     assert "import workbench as wb" in code
     assert "wb.fit('logistic', 'breast_cancer', epsilon=0.5, delta=0.0001, iterations=123)" in code
@@ -373,7 +418,9 @@ def mean_only(x, y=None, num_records=None, concentration=1.0):
 
 
 @pytest.mark.thorough
-def test_a_model_registered_later_is_offered_with_its_form_and_can_be_fitted(screens, gallery, monkeypatch):
+def test_a_model_registered_later_is_offered_with_its_form_and_can_be_fitted(
+    screens, gallery, monkeypatch
+):
     monkeypatch.setattr(run_screen, "display", Output())
     screen = screens(iterations=20)
     assert "mean_only" not in dict(screen.model.model.control.options).values()
@@ -389,8 +436,10 @@ def test_a_model_registered_later_is_offered_with_its_form_and_can_be_fitted(scr
     screen.fit()
     assert screen.wait(PATIENCE)
     assert (screen.result.status, screen.result.model, screen.result.model_options) == (
-        "done", "mean_only", {"concentration": 2}
-    )  # fmt: skip
+        "done",
+        "mean_only",
+        {"concentration": 2},
+    )
     assert list(screen.result.metrics) == ["elbo", "log_likelihood"]
     assert "rate" in screen.outcome.posterior.value
 
@@ -440,20 +489,26 @@ def test_a_cell_that_defines_the_model_again_is_what_is_fitted(screens, gallery,
 def test_every_control_is_described(screens):
     screen = screens()
     controls = [
-        part for part in inside(screen.view) if hasattr(part, "description") and not isinstance(part, ipywidgets.HTML)
+        part
+        for part in inside(screen.view)
+        if hasattr(part, "description") and not isinstance(part, ipywidgets.HTML)
     ]
     assert len(controls) > 20
     assert all(control.description for control in controls)
     assert all(part.tooltip for part in controls if isinstance(part, ipywidgets.Button))
 
 
-# ---- a fit ----------------------------------------------------------------------------------------------------------
+# ---- a fit ---------------------------------------------------------------------------------------
 
 
 def test_a_fit_ends_with_its_result(ended):
     guarantee = ended.screen.result.guarantee
     assert ended.screen.result.status == "done"
-    assert (guarantee.epsilon, guarantee.steps_taken, guarantee.secure_randomness) == (2.0, 300, True)
+    assert (guarantee.epsilon, guarantee.steps_taken, guarantee.secure_randomness) == (
+        2.0,
+        300,
+        True,
+    )
     assert ended.screen.results == [ended.screen.result]
 
 
@@ -489,11 +544,16 @@ def test_three_sentences_say_what_was_learnt_what_is_promised_and_what_is_next(e
     assert "on the evaluation records: public data." in told
     assert ended.screen.result.guarantee.headline() in told
     assert "tick “compare with a fit without privacy”" in told
-    assert "Guarantee of fit 1: logistic on breast_cancer, epsilon 2" in ended.screen.outcome.guarantee.value
+    assert (
+        "Guarantee of fit 1: logistic on breast_cancer, epsilon 2"
+        in ended.screen.outcome.guarantee.value
+    )
 
 
 @pytest.mark.parametrize("data", ["breast_cancer", "private"])
-def test_score_and_promise_are_shown_before_the_posterior_is_drawn(screens, private_data, monkeypatch, data):
+def test_score_and_promise_are_shown_before_the_posterior_is_drawn(
+    screens, private_data, monkeypatch, data
+):
     drawn = threading.Event()
     posterior = prepared.PreparedFit._posterior
 
@@ -539,7 +599,10 @@ def test_the_promise_of_the_next_plan_is_shown_once_it_differs(screens, private_
 @pytest.mark.thorough
 def test_the_screen_plans_what_a_call_without_steps_plans(screens, private_data):
     screen = settle(screens(data=private_data))
-    assert screen._ready.prepared.privacy.iterations == wb.prepare("logistic", private_data, epsilon=1.0).privacy.iterations
+    assert (
+        screen._ready.prepared.privacy.iterations
+        == wb.prepare("logistic", private_data, epsilon=1.0).privacy.iterations
+    )
     assert "iterations" not in screen.outcome.code.value
 
 
@@ -617,7 +680,11 @@ def test_stop_keeps_what_there_is_and_resume_goes_on(screens, private_data):
     assert 0 < partial.guarantee.steps_taken < 40_000
     assert "Stopped." in screen.live.status.value
     assert "The run stopped after" in screen.outcome.guarantee.value
-    assert [button.disabled for button in (screen.run.fit, screen.run.stop, screen.run.resume)] == [False, True, False]
+    assert [button.disabled for button in (screen.run.fit, screen.run.stop, screen.run.resume)] == [
+        False,
+        True,
+        False,
+    ]
     screen.run.resume.click()
     assert screen.wait(PATIENCE)
     whole = screen.result
@@ -629,7 +696,10 @@ def test_stop_keeps_what_there_is_and_resume_goes_on(screens, private_data):
 
 @pytest.mark.thorough
 def test_two_screens_do_not_disturb_each_other(screens, private_data):
-    pair = [screens(iterations=40, epsilon=2.0), screens(data=private_data, iterations=40, epsilon=3.0)]
+    pair = [
+        screens(iterations=40, epsilon=2.0),
+        screens(data=private_data, iterations=40, epsilon=3.0),
+    ]
     for screen in pair:
         screen.fit()
     assert all(screen.wait(PATIENCE) for screen in pair)
@@ -654,7 +724,9 @@ def test_a_fit_without_privacy_is_shown_as_outside_the_guarantee(screens):
 
 def in_cell(monkeypatch, cell, execution):
     """:param cell: "" where the front end does not name cells, and all have the same code."""
-    monkeypatch.setattr(notebook, "running_cell", lambda: notebook.Cell(cell or "the code", bool(cell), execution))
+    monkeypatch.setattr(
+        notebook, "running_cell", lambda: notebook.Cell(cell or "the code", bool(cell), execution)
+    )
 
 
 def test_a_cell_without_a_name_is_known_by_its_code(monkeypatch):
@@ -684,13 +756,19 @@ def test_where_cells_have_no_names_a_screen_is_replaced_when_no_page_shows_it(sc
     assert not third._closed
 
 
-def test_a_run_with_nothing_new_to_show_still_tells_that_the_kernel_is_at_work(screens, private_data, monkeypatch):
+def test_a_run_with_nothing_new_to_show_still_tells_that_the_kernel_is_at_work(
+    screens, private_data, monkeypatch
+):
     drawn, told = threading.Event(), []
     result = prepared.PreparedFit.result
-    monkeypatch.setattr(prepared.PreparedFit, "result", lambda fit: (drawn.wait(PATIENCE), result(fit))[1])
+    monkeypatch.setattr(
+        prepared.PreparedFit, "result", lambda fit: (drawn.wait(PATIENCE), result(fit))[1]
+    )
     monkeypatch.setattr(run_screen, "_ACTIVE_SECONDS", 0.0)
     screen = settle(screens(data=private_data, iterations=20))
-    monkeypatch.setattr(screen.run.stop, "_send", lambda message, buffers=None: told.append(message["method"]))
+    monkeypatch.setattr(
+        screen.run.stop, "_send", lambda message, buffers=None: told.append(message["method"])
+    )
     screen.fit()
     assert screen._session.steps_ended.wait(PATIENCE)
     time.sleep(1.0)
@@ -750,7 +828,7 @@ def test_screens_of_one_execution_and_of_other_cells_stay(screens, monkeypatch):
     assert not any(screen._closed for screen in after)
 
 
-# ---- what may be shown ----------------------------------------------------------------------------------------------
+# ---- what may be shown ---------------------------------------------------------------------------
 
 
 def test_the_box_for_private_curves_is_there_for_private_data_only(screens, private_data):
@@ -826,7 +904,7 @@ def test_a_fit_without_curves_shows_none_of_an_earlier_one(screens, private_data
     assert "outside the guarantee" in screen.history.table.value
 
 
-# ---- what goes wrong, and the end ------------------------------------------------------------------------------------
+# ---- what goes wrong, and the end ----------------------------------------------------------------
 
 
 @pytest.mark.thorough
@@ -877,7 +955,9 @@ def test_a_result_that_cannot_be_shown_does_not_lock_the_screen(screens, private
 
 
 @pytest.mark.thorough
-@pytest.mark.parametrize("score", [lambda target, predictions: 1 / 0, lambda target, predictions: {"f1": None}])
+@pytest.mark.parametrize(
+    "score", [lambda target, predictions: 1 / 0, lambda target, predictions: {"f1": None}]
+)
 def test_a_score_that_fails_loses_nothing(screens, gallery, score):
     model = dataclasses.replace(wb.models.get("logistic"), score=score)
     wb.models.register("badly_scored", model)
@@ -926,9 +1006,15 @@ def test_closing_a_screen_gives_memory_back(monkeypatch):
 def test_closing_a_screen_ends_its_threads():
     before = set(threading.enumerate())
     screen = settle(Workbench())
-    assert {"dpvi-outlook", "dpvi-ahead"} <= {thread.name for thread in set(threading.enumerate()) - before}
+    assert {"dpvi-outlook", "dpvi-ahead"} <= {
+        thread.name for thread in set(threading.enumerate()) - before
+    }
     screen.close()
     deadline = time.monotonic() + PATIENCE
-    while left := [thread.name for thread in set(threading.enumerate()) - before if thread.name.startswith("dpvi-")]:
+    while left := [
+        thread.name
+        for thread in set(threading.enumerate()) - before
+        if thread.name.startswith("dpvi-")
+    ]:
         assert time.monotonic() < deadline, left
         time.sleep(0.02)

@@ -21,7 +21,9 @@ NUMBER_OF_ROWS = 8317
 
 
 def private_table(rows=NUMBER_OF_ROWS):
-    """A table whose every private value is easy to find: doses, one kind of animal, a target of two odd values."""
+    """A table whose every private value is easy to find: doses, one kind of animal, a target of two
+    odd values.
+    """
     random = np.random.default_rng(3)
     return pd.DataFrame(
         {
@@ -54,29 +56,49 @@ class Screen:
     def send(self, name, content):
         """Do what a browser does when a file is chosen."""
         self.panel.named.value = FILE
-        entry = {"name": name, "type": "text/csv", "size": len(content), "content": memoryview(content), "last_modified": 0}
+        entry = {
+            "name": name,
+            "type": "text/csv",
+            "size": len(content),
+            "content": memoryview(content),
+            "last_modified": 0,
+        }
         self.panel.upload.set_state({"value": [entry]})
 
     def declare(self, **columns):
-        """Fill in the rows of columns by the labels of their controls: {"lowest": "0", "role": "number"}."""
+        """Fill in the rows of columns by the labels of their controls: {"lowest": "0", "role":
+        "number"}.
+        """
         for column, values in columns.items():
             for description, value in values.items():
                 self.control(column if description == "role" else description, column).value = value
 
     def control(self, description, column=None):
         box = self.panel.view if column is None else self.panel._editor.row(column)
-        return next(widget for widget in widgets_of(box) if getattr(widget, "description", None) == description)
+        return next(
+            widget
+            for widget in widgets_of(box)
+            if getattr(widget, "description", None) == description
+        )
 
     def texts(self):
         """The text on the screen, without hidden parts."""
         return html.unescape(
-            " ".join(str(widget.value) for widget in displayed(self.panel.view) if hasattr(widget, "value"))
+            " ".join(
+                str(widget.value)
+                for widget in displayed(self.panel.view)
+                if hasattr(widget, "value")
+            )
         )
 
     def state(self):
         """The state of all widgets in this process, sent to the browser or not."""
-        held = [repr(widget.get_state()) + repr(widget.trait_values()) for widget in list(_instances.values())]
-        return re.sub(r"[0-9a-f]{32}|0x[0-9a-f]+", "", html.unescape("".join(held)))  # without ids and addresses
+        held = [
+            repr(widget.get_state()) + repr(widget.trait_values())
+            for widget in list(_instances.values())
+        ]
+        # without ids and addresses
+        return re.sub(r"[0-9a-f]{32}|0x[0-9a-f]+", "", html.unescape("".join(held)))
 
 
 def widgets_of(box):
@@ -116,7 +138,10 @@ def same(one, other):
         left, right = getattr(one, field.name), getattr(other, field.name)
         if field.name in ("train", "evaluation"):
             assert len(left) == len(right)
-            assert all(np.array_equal(a, b) and a.dtype == b.dtype for a, b in zip(left, right, strict=True))
+            assert all(
+                np.array_equal(a, b) and a.dtype == b.dtype
+                for a, b in zip(left, right, strict=True)
+            )
         elif isinstance(left, np.ndarray):
             assert np.array_equal(left, right)
         else:
@@ -130,10 +155,13 @@ DECLARED = {
     "tank": {"role": "group", "all groups": "north, south, west"},
     "ill": {"role": "target", "positive value": "7742"},
 }
-DECLARED = {column: dict(sorted(values.items(), key=lambda item: item[0] != "role")) for column, values in DECLARED.items()}
+DECLARED = {
+    column: dict(sorted(values.items(), key=lambda item: item[0] != "role"))
+    for column, values in DECLARED.items()
+}
 
 
-# ---- sources ----------------------------------------------------------------------------------------------------------
+# ---- sources -------------------------------------------------------------------------------------
 
 
 def test_named_set_is_told_and_loaded_by_its_name(screen):
@@ -168,8 +196,14 @@ def test_a_given_data_set_stands_first_among_the_named(screen, private_data):
 
 
 def test_variables_are_offered_without_their_numbers_of_rows(screen, private_data):
-    arrays = {"x": np.zeros((NUMBER_OF_ROWS, 2)), "y": np.zeros(NUMBER_OF_ROWS), "cube": np.zeros((4, 4, 4))}
-    shown = screen(frame=private_table(), d=private_data, _hidden=private_table(), text="a", **arrays)
+    arrays = {
+        "x": np.zeros((NUMBER_OF_ROWS, 2)),
+        "y": np.zeros(NUMBER_OF_ROWS),
+        "cube": np.zeros((4, 4, 4)),
+    }
+    shown = screen(
+        frame=private_table(), d=private_data, _hidden=private_table(), text="a", **arrays
+    )
     shown.choose("frame")
     labels = [label for label, _ in shown.panel.variable.control.options]
     assert labels == ["d (data set)", "frame (table, 5 columns)", "x (array, 2 columns)"]
@@ -196,13 +230,18 @@ def test_a_frame_is_declared_and_its_code_makes_the_same(screen):
     shown.control("share of evaluation records (0 to 1)").value = "0.25"
     source = shown.panel.source()
     assert source.code == (
-        "wb.data.from_frame(frame, target='ill', positive=7742, schema={'dose': (0, 200), 'animal': "
-        "wb.data.Categorical(['zebrafish', 'goldfish'], other=True), 'alive': bool}, group='tank', groups=['north', "
-        "'south', 'west'], evaluation_fraction=0.25, unit='fish', name='frame')"
+        "wb.data.from_frame(frame, target='ill', positive=7742, schema={'dose': (0, 200), "
+        "'animal': wb.data.Categorical(['zebrafish', 'goldfish'], other=True), 'alive': bool}, "
+        "group='tank', groups=['north', 'south', 'west'], evaluation_fraction=0.25, unit='fish', "
+        "name='frame')"
     )
     loaded = source.load()
     assert same(loaded, run(source.code, shown.variables))
-    assert (loaded.unit, loaded.groups, loaded.classes) == ("fish", ("north", "south", "west"), ("(other)", "7742"))
+    assert (loaded.unit, loaded.groups, loaded.classes) == (
+        "fish",
+        ("north", "south", "west"),
+        ("(other)", "7742"),
+    )
 
 
 def test_a_frame_with_numbers_for_names_of_columns(screen):
@@ -215,7 +254,9 @@ def test_a_frame_with_numbers_for_names_of_columns(screen):
 
 
 def test_common_bounds_and_private_scaling(screen):
-    shown = screen(frame=private_table()[["dose", "alive", "ill"]].assign(weight=np.arange(NUMBER_OF_ROWS)))
+    shown = screen(
+        frame=private_table()[["dose", "alive", "ill"]].assign(weight=np.arange(NUMBER_OF_ROWS))
+    )
     shown.choose("frame")
     shown.declare(ill={"role": "target", "positive value": "7741"}, alive={"role": "leave out"})
     shown.control("same bounds for all numbers").value = True
@@ -232,7 +273,11 @@ def test_common_bounds_and_private_scaling(screen):
 
 
 def test_wide_table_by_one_pair_of_bounds(screen):
-    frame = pd.DataFrame(np.random.default_rng(1).uniform(size=(60, 100))).add_prefix("pixel ").assign(ill=[0, 1] * 30)
+    frame = (
+        pd.DataFrame(np.random.default_rng(1).uniform(size=(60, 100)))
+        .add_prefix("pixel ")
+        .assign(ill=[0, 1] * 30)
+    )
     shown = screen(frame=frame)
     shown.choose("frame")
     shown.control("What do you want to predict?").value = "ill"
@@ -248,10 +293,17 @@ def test_arrays(screen, target):
     shown = screen(x=random.uniform(size=(80, 3)), y=random.integers(0, 2, 80))
     shown.choose("x")
     shown.panel.target.value = target
-    shown.declare(x1={"lowest": "0", "highest": "1"}, x2={"lowest": "0", "highest": "1"}, x3={"role": "leave out"})
+    shown.declare(
+        x1={"lowest": "0", "highest": "1"},
+        x2={"lowest": "0", "highest": "1"},
+        x3={"role": "leave out"},
+    )
     source = shown.panel.source()
     arrays = "x, y" if target else "x"
-    assert source.code == f"wb.data.from_arrays({arrays}, schema={{'x1': (0, 1), 'x2': (0, 1)}}, name='x')"
+    assert (
+        source.code
+        == f"wb.data.from_arrays({arrays}, schema={{'x1': (0, 1), 'x2': (0, 1)}}, name='x')"
+    )
     assert same(source.load(), run(source.code, shown.variables))
 
 
@@ -268,7 +320,9 @@ def test_files(screen, tmp_path, name):
     shown.open(file)
     shown.declare(**DECLARED)
     source = shown.panel.source()
-    assert source.code.startswith(f"wb.data.from_{'parquet' if 'parquet' in name else 'csv'}({str(file)!r}, target='ill'")
+    assert source.code.startswith(
+        f"wb.data.from_{'parquet' if 'parquet' in name else 'csv'}({str(file)!r}, target='ill'"
+    )
     loaded = source.load()
     assert loaded.name == "fish"
     assert same(loaded, run(source.code))
@@ -297,7 +351,12 @@ def test_npz_files(screen, tmp_path, shape):
 
 def test_npz_file_with_groups(screen, tmp_path):
     file = tmp_path / "schools.npz"
-    np.savez(file, x=np.random.default_rng(1).uniform(size=(60, 1)), y=[0, 1] * 30, group=["a", "b", "c"] * 20)
+    np.savez(
+        file,
+        x=np.random.default_rng(1).uniform(size=(60, 1)),
+        y=[0, 1] * 30,
+        group=["a", "b", "c"] * 20,
+    )
     shown = screen()
     shown.open(file)
     shown.declare(x1={"lowest": "0", "highest": "1"}, group={"all groups": "a, b, c"})
@@ -309,7 +368,9 @@ def test_npz_file_with_groups(screen, tmp_path):
 def test_npz_file_with_identifiers(screen, tmp_path):
     file = tmp_path / "visits.npz"
     x, patients = np.random.default_rng(1).uniform(size=(60, 1)), np.repeat(np.arange(20), 3)
-    np.savez(file, x=x, y=[0, 1] * 30, patient_id=patients, weight=patients / 7, scans=np.zeros((60, 2)))
+    np.savez(
+        file, x=x, y=[0, 1] * 30, patient_id=patients, weight=patients / 7, scans=np.zeros((60, 2))
+    )
     shown = screen()
     shown.open(file)
     shown.declare(x1={"lowest": "0", "highest": "1"})
@@ -337,10 +398,11 @@ def test_an_upload_gives_what_its_file_would(screen, tmp_path, monkeypatch):
     assert "Uploaded" not in shown.texts()
 
 
-# ---- a file of one's own -----------------------------------------------------------------------------------------------
+# ---- a file of one's own -------------------------------------------------------------------------
 
 CLINIC = "patient_id;visit;age;dose;sex;smoker;notes;ill\n" + "".join(
-    f"{number};2024-03-{1 + number % 28:02};{20 + number % 60 if number % 7 else ''};{number % 5},5;{'fm'[number % 2]};"
+    f"{number};2024-03-{1 + number % 28:02};{20 + number % 60 if number % 7 else ''};"
+    f"{number % 5},5;{'fm'[number % 2]};"
     f"{('True', 'False', '')[number % 3]};said {number};{('yes', 'no')[number % 2]}\n"
     for number in range(NUMBER_OF_ROWS)
 )
@@ -366,10 +428,19 @@ def test_a_file_with_semicolons_dates_ids_and_missing_values(screen, tmp_path, m
     assert "Still needed: lowest and highest of age, dose; all values of sex, ill." in shown.texts()
     roles = {column.name: column.role for column in shown.panel._editor.declaration().columns}
     assert roles == {
-        "patient_id": "leave out", "visit": "leave out", "age": "number", "dose": "number", "sex": "category",
-        "smoker": "yes / no", "notes": "leave out", "ill": "category",
-    }  # fmt: skip
-    assert all(words in shown.texts() for words in ("name is that of an id", "Left out: dates", "free text"))
+        "patient_id": "leave out",
+        "visit": "leave out",
+        "age": "number",
+        "dose": "number",
+        "sex": "category",
+        "smoker": "yes / no",
+        "notes": "leave out",
+        "ill": "category",
+    }
+    assert all(
+        words in shown.texts()
+        for words in ("name is that of an id", "Left out: dates", "free text")
+    )
     shown.control("What do you want to predict?").value = "ill"
     assert marks() == 0
     assert "positive value, or all classes, of ill" in shown.texts()
@@ -379,8 +450,9 @@ def test_a_file_with_semicolons_dates_ids_and_missing_values(screen, tmp_path, m
     assert "Still needed" not in shown.texts()
     source = shown.panel.source()
     assert source.code == (
-        "wb.data.from_csv('clinic.csv', separator=';', decimal=',', target='ill', positive='yes', schema={'age': (0, 120), "
-        "'dose': (0, 10), 'sex': ['f', 'm'], 'smoker': bool}, missing='drop')"
+        "wb.data.from_csv('clinic.csv', separator=';', decimal=',', target='ill', "
+        "positive='yes', schema={'age': (0, 120), 'dose': (0, 10), 'sex': ['f', 'm'], 'smoker': "
+        "bool}, missing='drop')"
     )
     loaded = source.load()
     assert same(loaded, run(source.code))
@@ -412,7 +484,12 @@ def test_the_separator_can_be_chosen(screen):
     assert "Commas between the columns, 3 columns." in shown.texts()
     shown.panel.separator.value = ";"
     assert "Semicolons between the columns, decimal commas, 2 columns." in shown.texts()
-    shown.declare(**{"age, in years": {"lowest": "0", "highest": "120"}, "dose, in grams": {"role": "leave out"}})
+    shown.declare(
+        **{
+            "age, in years": {"lowest": "0", "highest": "120"},
+            "dose, in grams": {"role": "leave out"},
+        }
+    )
     assert shown.panel.source().load().feature_names == ("age, in years",)
     shown.send("others.csv", b"a,b\n1,2\n")
     assert shown.panel.separator.value == ""
@@ -426,7 +503,9 @@ def test_missing_values_of_a_variable_have_a_remedy_for_all_columns(screen):
     shown = screen(frame=frame)
     shown.choose("frame")
     shown.declare(**DECLARED)
-    with pytest.raises(ArgumentError, match="All rows with missing values can be left out at once") as caught:
+    with pytest.raises(
+        ArgumentError, match="All rows with missing values can be left out at once"
+    ) as caught:
         shown.panel.source().load()
     assert caught.value.argument == "schema['dose']"
     for way, records in (("drop", 199), ("middle", 200)):
@@ -438,7 +517,7 @@ def test_missing_values_of_a_variable_have_a_remedy_for_all_columns(screen):
         assert loaded.num_train + loaded.num_evaluation == records
 
 
-# ---- keys -------------------------------------------------------------------------------------------------------------
+# ---- keys ----------------------------------------------------------------------------------------
 
 
 def test_key_changes_with_the_records_and_what_is_declared_alone(screen, tmp_path):
@@ -473,7 +552,7 @@ def test_key_changes_with_the_records_and_what_is_declared_alone(screen, tmp_pat
     assert key() != first
 
 
-# ---- what may be seen -------------------------------------------------------------------------------------------------
+# ---- what may be seen ----------------------------------------------------------------------------
 
 
 def leaks(shown):
@@ -497,7 +576,11 @@ def test_no_widget_holds_anything_of_private_rows_before_the_box_is_ticked(scree
     else:
         shown.send("fish.csv", content)
     assert leaks(shown) == []
-    shown.declare(dose={"lowest": "0", "highest": "200"}, animal={"role": "leave out"}, tank={"role": "leave out"})
+    shown.declare(
+        dose={"lowest": "0", "highest": "200"},
+        animal={"role": "leave out"},
+        tank={"role": "leave out"},
+    )
     shown.declare(ill={"role": "target", "positive value": "yes"})
     dataset = shown.panel.source().load()
     shown.panel.show_dataset(dataset)
@@ -576,7 +659,7 @@ def test_a_broken_upload_is_told_beside_its_field(screen):
     assert "zebra" not in shown.state()
 
 
-# ---- problems ---------------------------------------------------------------------------------------------------------
+# ---- problems ------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -595,7 +678,10 @@ def test_errors_of_the_records_do_not_quote_them(screen, spoil, argument):
     shown = screen(frame=private_table(300))
     shown.choose("frame")
     shown.declare(dose={"lowest": "0", "highest": "200"}, animal={"all values": TEXT})
-    shown.declare(tank={"role": "group", "all groups": "north, south"}, ill={"role": "target", "positive value": "7742"})
+    shown.declare(
+        tank={"role": "group", "all groups": "north, south"},
+        ill={"role": "target", "positive value": "7742"},
+    )
     shown.variables["frame"] = spoil(shown.variables["frame"])
     with pytest.raises(ArgumentError) as caught:
         shown.panel.source().load()
@@ -606,7 +692,9 @@ def test_errors_of_the_records_do_not_quote_them(screen, spoil, argument):
     shown.panel.show({caught.value.argument: caught.value.expectation})
     column = {"target": "ill", "positive": "ill"}.get(argument, argument[8:-2])
     box = shown.panel._editor.row(column)
-    assert caught.value.expectation in html.unescape(" ".join(str(getattr(each, "value", "")) for each in widgets_of(box)))
+    assert caught.value.expectation in html.unescape(
+        " ".join(str(getattr(each, "value", "")) for each in widgets_of(box))
+    )
 
 
 def test_too_few_records_are_told_without_their_number(screen):
@@ -624,14 +712,22 @@ def test_missing_declarations_are_told_in_one_line(screen):
     shown = screen(frame=private_table(50))
     shown.choose("frame")
     problems = shown.panel.problems()
-    assert set(problems) == {"schema['dose']", "schema['animal']", "schema['tank']", "schema['ill']"}
+    assert set(problems) == {
+        "schema['dose']",
+        "schema['animal']",
+        "schema['tank']",
+        "schema['ill']",
+    }
     assert "type the lowest and the highest value" in problems["schema['dose']"]
     assert shown.control("lowest", "dose").value == ""
     with pytest.raises(ArgumentError, match="dose"):
         shown.panel.source()
     shown.panel.show(problems)
     assert 'role="alert"' not in shown.texts()
-    assert "Still needed: lowest and highest of dose, ill; all values of animal, tank." in shown.texts()
+    assert (
+        "Still needed: lowest and highest of dose, ill; all values of animal, tank."
+        in shown.texts()
+    )
     shown.panel.show(problems | {"epsilon": "must be positive."})
     assert "epsilon: must be positive." in shown.panel._problem.value
     shown.panel.show({"ill": "look here"})
@@ -649,7 +745,11 @@ def test_file_problems_stand_beside_the_path(screen, tmp_path):
     shown.panel.named.value = FILE
     assert "upload one" in shown.panel.problems()["path"]
     (tmp_path / "broken.parquet").write_bytes(b"zebra")
-    for name, words in (("nowhere.csv", "no such file"), ("fish.txt", "must end in"), ("broken.parquet", "as Parquet.")):
+    for name, words in (
+        ("nowhere.csv", "no such file"),
+        ("fish.txt", "must end in"),
+        ("broken.parquet", "as Parquet."),
+    ):
         shown.open(tmp_path / name)
         problems = shown.panel.problems()
         assert list(problems) == ["path"]
@@ -688,12 +788,14 @@ def test_names_are_escaped(screen):
     shown = screen(frame=pd.DataFrame({evil: [1.0, 2.0], "b": [1.0, 2.0]}))
     shown.choose("frame")
     shown.panel.show(shown.panel.problems())
-    values = [widget.value for widget in widgets_of(shown.panel.view) if type(widget).__name__ == "HTML"]
+    values = [
+        widget.value for widget in widgets_of(shown.panel.view) if type(widget).__name__ == "HTML"
+    ]
     assert any("&lt;img" in value for value in values)
     assert not any("<img" in value for value in values)
 
 
-# ---- the session ------------------------------------------------------------------------------------------------------
+# ---- the session ---------------------------------------------------------------------------------
 
 
 def test_declarations_survive_a_look_at_something_else(screen):

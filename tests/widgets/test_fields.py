@@ -11,11 +11,25 @@ from workbench.widgets.kit import fields
 @pytest.mark.parametrize(
     ("text", "value"),
     [
-        ("", None), ("  ", None), ("3", 3), (" 3 ", 3), ("50_000", 50_000), ("50 000", 50_000), ("5 0", "5 0"),
-        ("50,000", "50,000"), ("1e4", 10_000), ("-2", -2), ("\N{MINUS SIGN}2", -2), ("12\u202f500", 12_500),
-        ("0.5", 0.5), ("1e-5", 1e-5), ("2.0", 2.0), ("abc", "abc"), ("1,5", "1,5"),
+        ("", None),
+        ("  ", None),
+        ("3", 3),
+        (" 3 ", 3),
+        ("50_000", 50_000),
+        ("50 000", 50_000),
+        ("5 0", "5 0"),
+        ("50,000", "50,000"),
+        ("1e4", 10_000),
+        ("-2", -2),
+        ("\N{MINUS SIGN}2", -2),
+        ("12\u202f500", 12_500),
+        ("0.5", 0.5),
+        ("1e-5", 1e-5),
+        ("2.0", 2.0),
+        ("abc", "abc"),
+        ("1,5", "1,5"),
     ],
-)  # fmt: skip
+)
 def test_numbers_are_read_and_other_text_stays_text(text, value):
     found = fields.number_in(text)
     assert found == value
@@ -23,13 +37,16 @@ def test_numbers_are_read_and_other_text_stays_text(text, value):
 
 
 @pytest.mark.parametrize(
-    ("text", "value"), [("50,000", 50_000), ("1,600,000", 1_600_000), ("1,5", "1,5"), ("12,5000", "12,5000")]
+    ("text", "value"),
+    [("50,000", 50_000), ("1,600,000", 1_600_000), ("1,5", "1,5"), ("12,5000", "12,5000")],
 )
 def test_commas_group_digits_only_where_a_whole_number_is_expected(text, value):
     assert fields.number_in(text, whole=True) == value
 
 
-@pytest.mark.parametrize(("text", "value"), [("inf", math.inf), ("1e999", math.inf), ("-1e999", -math.inf)])
+@pytest.mark.parametrize(
+    ("text", "value"), [("inf", math.inf), ("1e999", math.inf), ("-1e999", -math.inf)]
+)
 def test_endless_numbers_are_left_to_the_validators(text, value):
     assert fields.number_in(text) == value
     assert math.isnan(fields.number_in("nan"))
@@ -58,7 +75,11 @@ def test_help_can_change():
 
 @pytest.mark.parametrize(
     ("field", "new"),
-    [(fields.text("a", "label"), "x"), (fields.choice("a", "label", [1, 2], 1), 2), (fields.check("a", "label"), True)],
+    [
+        (fields.text("a", "label"), "x"),
+        (fields.choice("a", "label", [1, 2], 1), 2),
+        (fields.check("a", "label"), True),
+    ],
 )
 def test_every_control_is_described_and_tells_of_changes(field, new):
     heard = []
@@ -90,7 +111,11 @@ def test_another_menu_keeps_the_choice_and_tells_of_one_change_at_most():
 
 def test_another_menu_reaches_the_page_together_with_its_choice(monkeypatch):
     field, sent = fields.choice("a", "label", ["x", "y"], "y"), []
-    monkeypatch.setattr(field.control, "send_state", lambda key: sent.append({key} if isinstance(key, str) else set(key)))
+    monkeypatch.setattr(
+        field.control,
+        "send_state",
+        lambda key: sent.append({key} if isinstance(key, str) else set(key)),
+    )
     field.offer(["p", "q"], "q")
     assert [{"_options_labels", "index"} <= keys for keys in sent] == [True]
 
@@ -98,11 +123,19 @@ def test_another_menu_reaches_the_page_together_with_its_choice(monkeypatch):
 def test_a_fold_opens_and_closes_and_says_so():
     opened = []
     fold = fields.Fold("more", [ipywidgets.Text()], on_open=lambda: opened.append(1))
-    assert (fold.is_open, fold.box.layout.display, fold.button.description) == (False, "none", "more")
+    assert (fold.is_open, fold.box.layout.display, fold.button.description) == (
+        False,
+        "none",
+        "more",
+    )
     fold.is_open = True
     assert (fold.box.layout.display, fold.button.icon, opened) == (None, "chevron-down", [1])
     fold.button.value = False
-    assert (fold.is_open, fold.box.layout.display, fold.button.icon) == (False, "none", "chevron-right")
+    assert (fold.is_open, fold.box.layout.display, fold.button.icon) == (
+        False,
+        "none",
+        "chevron-right",
+    )
 
 
 def test_closed_widgets_are_forgotten_with_their_layouts_and_styles():

@@ -29,7 +29,9 @@ def settle(screen):
 
 
 def text(screen):
-    return html.unescape("".join(part.value for part in inside(screen.view) if isinstance(part, ipywidgets.HTML)))
+    return html.unescape(
+        "".join(part.value for part in inside(screen.view) if isinstance(part, ipywidgets.HTML))
+    )
 
 
 def write(screen, formula, family="bernoulli"):
@@ -50,10 +52,12 @@ def test_the_entry_asks_for_a_formula_and_opens_the_form(screen):
 @pytest.mark.parametrize(
     ("formula", "family", "field", "reason"),
     [
-        ("ill ~ ~ dose", "bernoulli", "formula", "one ~"), ("ill ~ mean(dose)", "bernoulli", "formula", "mean"),
-        ("ill ~ nowhere", "bernoulli", "formula", "nowhere"), ("ill ~ dose", "binomial", "trials", "trials"),
+        ("ill ~ ~ dose", "bernoulli", "formula", "one ~"),
+        ("ill ~ mean(dose)", "bernoulli", "formula", "mean"),
+        ("ill ~ nowhere", "bernoulli", "formula", "nowhere"),
+        ("ill ~ dose", "binomial", "trials", "trials"),
     ],
-)  # fmt: skip
+)
 def test_an_error_stands_beside_its_field(screen, formula, family, field, reason):
     write(screen, formula, family)
     assert reason in html.unescape(screen.model.fields[field].error)
@@ -76,7 +80,10 @@ def test_a_fit_is_that_of_the_code_below_it(screen):
 @pytest.mark.thorough
 def test_a_screen_may_begin_with_one(private_data):
     made = Workbench(
-        model="formula", data=private_data, options={"formula": "ill ~ age", "family": "bernoulli"}, iterations=20
+        model="formula",
+        data=private_data,
+        options={"formula": "ill ~ age", "family": "bernoulli"},
+        iterations=20,
     )
     try:
         assert settle(made).model.fields["formula"].value == "ill ~ age"

@@ -69,11 +69,18 @@ def test_a_saved_fit_is_opened_and_compared_like_any_other(done, other, tmp_path
 
 def test_epsilon_is_never_shown_below_what_was_promised(done, other):
     guarantee = dataclasses.replace(done.guarantee, epsilon=1.23456749)  # which %g rounds down
-    result = dataclasses.replace(done, guarantee=guarantee, settings={**done.settings, "epsilon": 1.23456749})
+    result = dataclasses.replace(
+        done, guarantee=guarantee, settings={**done.settings, "epsilon": 1.23456749}
+    )
     panel = HistoryPanel()
     panel.add(result)
     panel.add(other)
-    shown = [panel.table.value, panel.comparison.value, str(panel.first.control.options), repr(result)]
+    shown = [
+        panel.table.value,
+        panel.comparison.value,
+        str(panel.first.control.options),
+        repr(result),
+    ]
     shown.append(guarantee_card(result, ()))
     for text in shown:
         assert "1.23457" in text
@@ -167,7 +174,9 @@ def test_a_choice_made_earlier_stays(done, other, cancelled):
 
 
 def test_private_scores_are_marked(secret):
-    outside = dataclasses.replace(secret[1], metrics={"elbo": -1.0}, metrics_label="outside the guarantee")
+    outside = dataclasses.replace(
+        secret[1], metrics={"elbo": -1.0}, metrics_label="outside the guarantee"
+    )
     panel = HistoryPanel()
     panel.add(outside)
     panel.add(dataclasses.replace(outside, metrics={"elbo": -2.0}))

@@ -12,7 +12,9 @@ HOSTILE = '<script>alert("x")</script>'
 
 def luminance(colour):
     parts = [int(colour[place : place + 2], 16) / 255 for place in (1, 3, 5)]
-    red, green, blue = (part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in parts)
+    red, green, blue = (
+        part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in parts
+    )
     return 0.2126 * red + 0.7152 * green + 0.0722 * blue
 
 
@@ -30,14 +32,17 @@ LIGHT, DARK = (
     dict(re.findall(r"--dpvi-(\w+): (#\w{6});", block))
     for block in re.findall(r"dpvi-kept\)? \{(.*?)\}", markup.STYLE_SHEET, re.S)[:2]
 )
-GROUNDS = {"light": ("#ffffff", "#f6f8fa", "#eeeeee"), "dark": ("#111111", "#212121")}  # of JupyterLab's themes
+# of JupyterLab's themes
+GROUNDS = {"light": ("#ffffff", "#f6f8fa", "#eeeeee"), "dark": ("#111111", "#212121")}
 
 
 @pytest.mark.parametrize(("theme", "colours"), [("light", LIGHT), ("dark", DARK)])
 def test_text_is_readable(theme, colours):
     assert set(colours) == {"quiet", "accent", "alert", "second", "third"}
     for ground in GROUNDS[theme]:
-        assert {name: colour for name, colour in colours.items() if contrast(colour, ground) < 4.5} == {}
+        assert {
+            name: colour for name, colour in colours.items() if contrast(colour, ground) < 4.5
+        } == {}
 
 
 @pytest.mark.parametrize("colour", [markup.ALERT, markup.ACCENT])
@@ -49,13 +54,22 @@ def test_text_outside_a_screen_is_readable_on_light_and_on_dark(colour):
 @pytest.mark.parametrize(
     "made",
     [
-        markup.quiet(HOSTILE), markup.problem(HOSTILE), markup.heading(HOSTILE), markup.note(HOSTILE, HOSTILE),
-        markup.badge(HOSTILE), markup.fold(HOSTILE, ""), markup.card(HOSTILE, [HOSTILE, HOSTILE], [HOSTILE]),
-        markup.code_box(HOSTILE), markup.download(HOSTILE, HOSTILE, b"", "text/html"), markup.image(b"", HOSTILE),
-        markup.sentence(HOSTILE), markup.help_mark(HOSTILE), markup.bar([(HOSTILE, 1.0, "solid")]),
+        markup.quiet(HOSTILE),
+        markup.problem(HOSTILE),
+        markup.heading(HOSTILE),
+        markup.note(HOSTILE, HOSTILE),
+        markup.badge(HOSTILE),
+        markup.fold(HOSTILE, ""),
+        markup.card(HOSTILE, [HOSTILE, HOSTILE], [HOSTILE]),
+        markup.code_box(HOSTILE),
+        markup.download(HOSTILE, HOSTILE, b"", "text/html"),
+        markup.image(b"", HOSTILE),
+        markup.sentence(HOSTILE),
+        markup.help_mark(HOSTILE),
+        markup.bar([(HOSTILE, 1.0, "solid")]),
         markup.table([HOSTILE, "x"], [[HOSTILE, HOSTILE]]),
     ],
-)  # fmt: skip
+)
 def test_text_is_escaped(made):
     assert "<script" not in made
     assert '"x"' not in made
@@ -71,7 +85,13 @@ def test_a_problem_is_told_by_more_than_its_colour():
 
 
 def test_a_bar_is_told_in_words_and_by_patterns():
-    bar = markup.bar([("spent 40 %", 0.4, "solid"), ("reserved 10 %", 0.1, "striped"), ("left 50 %", 0.5, "empty")])
+    bar = markup.bar(
+        [
+            ("spent 40 %", 0.4, "solid"),
+            ("reserved 10 %", 0.1, "striped"),
+            ("left 50 %", 0.5, "empty"),
+        ]
+    )
     assert "aria-label='spent 40 %, reserved 10 %, left 50 %'" in bar
     assert all(f"0 0 {width:.2f}%" in bar for width in (40, 10, 50))
     assert "repeating-linear-gradient" in bar

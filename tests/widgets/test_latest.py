@@ -37,7 +37,10 @@ def fail():
 def test_the_outcome_is_handed_over_in_one_daemon_thread(latest):
     seen = []
     for number in range(2):
-        latest.ask(lambda number=number: number, lambda outcome: seen.append((outcome, threading.current_thread())))
+        latest.ask(
+            lambda number=number: number,
+            lambda outcome: seen.append((outcome, threading.current_thread())),
+        )
         assert latest.wait(PATIENCE)
     assert [outcome for outcome, _ in seen] == [0, 1]
     (thread,) = {thread for _, thread in seen}
@@ -54,7 +57,9 @@ def test_of_many_requests_only_the_newest_starts(latest):
 
 
 def test_asking_again_starts_the_pause_anew():
-    """Together they take longer than one pause: if it ran from the first request on, one before the last would start."""
+    """Together they take longer than one pause: if it ran from the first request on, one before the
+    last would start.
+    """
     runner, started = Latest(pause=0.3), []
     gap = threading.Event()
     for number in range(6):

@@ -30,7 +30,9 @@ def test_a_screen_of_any_kind_is_closed_when_its_cell_runs_again(make, book, mon
     before = set(ipywidgets.widgets.widget._instances)
     screens = []
     for execution in (1, 2, 3):
-        monkeypatch.setattr(notebook, "running_cell", lambda now=execution: notebook.Cell("cell", True, now))
+        monkeypatch.setattr(
+            notebook, "running_cell", lambda now=execution: notebook.Cell("cell", True, now)
+        )
         screens.append(make())
         screens[-1]._ipython_display_()
     assert [screen._closed for screen in screens] == [True, True, False]
@@ -88,7 +90,11 @@ def press(screen, name):
 
 def text(screen):
     """The visible HTML as text."""
-    parts = [part for part in inside(screen.view) if isinstance(part, ipywidgets.HTML) and part.layout.display != "none"]
+    parts = [
+        part
+        for part in inside(screen.view)
+        if isinstance(part, ipywidgets.HTML) and part.layout.display != "none"
+    ]
     return html.unescape(re.sub("<[^>]*>", " ", "".join(part.value for part in parts)))
 
 
@@ -112,7 +118,8 @@ def test_an_empty_ledger_says_so_and_is_not_made(book, screens):
 def test_data_sets_are_listed_with_what_is_spent_on_them(spent, screens):
     screen = screens()
     row = re.findall(r"<td[^>]*>([^<]*)</td>", screen.table.value)
-    assert row == ["1", "clinic", "1", "1", "0.001"]  # nothing is reserved, and there is no cap and no relative
+    # nothing is reserved, and there is no cap and no relative
+    assert row == ["1", "clinic", "1", "1", "0.001"]
     assert "Spent on clinic: epsilon 1 at delta 0.001" in text(screen)
     assert "The one fit satisfies (epsilon = 1, delta = 0.001)-differential privacy" in text(screen)
     assert "There is no cap" in screen.spent.value
@@ -129,7 +136,15 @@ def test_a_cap_is_set_and_its_use_drawn_with_numbers(spent, screens, promise, pr
     assert (entry.cap.epsilon, entry.cap.delta, entry.why) == (2.0, 0.001, "agreed")
     assert "The cap of clinic is epsilon 2 at delta 0.001" in text(screen)
     row = re.findall(r"<td[^>]*>([^<]*)</td>", screen.table.value)
-    assert row == ["1", "clinic", "1", "1", "0.001", "2", words.percent(spent.budget_status(1).used())]
+    assert row == [
+        "1",
+        "clinic",
+        "1",
+        "1",
+        "0.001",
+        "2",
+        words.percent(spent.budget_status(1).used()),
+    ]
     assert "set or changed after fits had begun" in text(screen)
     used = round(100 * spent.budget_status(1).used())
     assert f"spent {used} %" in text(screen)
@@ -186,9 +201,17 @@ def test_interrupted_fits_are_recovered(spent, screens, private_data, promise):
     press(screen, "refresh")
     assert "1 fit was interrupted" in text(screen)
     assert "at most 10 of 40" in screen.fits.value
-    assert [word in screen.fits.value for word in ("settled", "interrupted", "recovered")] == [True, True, False]
+    assert [word in screen.fits.value for word in ("settled", "interrupted", "recovered")] == [
+        True,
+        True,
+        False,
+    ]
     press(screen, "recover")
-    assert [word in screen.fits.value for word in ("settled", "interrupted", "recovered")] == [True, False, True]
+    assert [word in screen.fits.value for word in ("settled", "interrupted", "recovered")] == [
+        True,
+        False,
+        True,
+    ]
     assert "1 fit recovered" in text(screen)
     assert [spend.status for spend in spent.spends()] == ["settled", "recovered"]
     assert screen.recover.disabled
@@ -202,7 +225,11 @@ def test_everything_can_be_taken_away_as_a_file(spent, screens):
 
 def test_relatives_are_named_and_their_fits_shown(spent, screens, private_frame, promise):
     part = wb.data.from_frame(
-        private_frame[:200], target="ill", bounds={"dose": (0, 200), "age": (0, 100)}, unit="patient", name="part"
+        private_frame[:200],
+        target="ill",
+        bounds={"dose": (0, 200), "age": (0, 100)},
+        unit="patient",
+        name="part",
     )
     spent.reserve(id_of(part), [promise], model="gmm")
     spent.relate("clinic", "part", "200 of them")
@@ -257,7 +284,9 @@ def test_every_control_is_described(spent, screens):
     screen.tabs.open = "Cap"
     screen.tabs.open = "Export"
     controls = [
-        part for part in inside(screen.view) if hasattr(part, "description") and not isinstance(part, ipywidgets.HTML)
+        part
+        for part in inside(screen.view)
+        if hasattr(part, "description") and not isinstance(part, ipywidgets.HTML)
     ]
     assert len(controls) == 13
     assert all(control.description for control in controls)
@@ -270,7 +299,11 @@ def test_closing_leaves_no_widget_and_no_thread(spent):
     screen.close()
     assert set(ipywidgets.widgets.widget._instances) - widgets == set()
     deadline = time.monotonic() + PATIENCE
-    while left := [thread.name for thread in set(threading.enumerate()) - threads if thread.name.startswith("dpvi-")]:
+    while left := [
+        thread.name
+        for thread in set(threading.enumerate()) - threads
+        if thread.name.startswith("dpvi-")
+    ]:
         assert time.monotonic() < deadline, left
         time.sleep(0.02)
     screen.look()

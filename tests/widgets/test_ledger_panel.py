@@ -63,7 +63,11 @@ def looked(fit, *arguments, **options):
 
 
 def text(widget):
-    parts = [part for part in inside(widget) if isinstance(part, ipywidgets.HTML) and part.layout.display != "none"]
+    parts = [
+        part
+        for part in inside(widget)
+        if isinstance(part, ipywidgets.HTML) and part.layout.display != "none"
+    ]
     return html.unescape(re.sub("<[^>]*>", " ", "".join(part.value for part in parts)))
 
 
@@ -83,7 +87,9 @@ def fitted(screen):
 def spend(book, data, *epsilons):
     """Enter fits that have ended."""
     for epsilon in epsilons:
-        (key,) = book.reserve(id_of(data), [prepared(data, epsilon).guarantee(40)], model="logistic")
+        (key,) = book.reserve(
+            id_of(data), [prepared(data, epsilon).guarantee(40)], model="logistic"
+        )
         book.settle(key, 40)
 
 
@@ -97,7 +103,7 @@ def stopped(data, iterations=4000, **options):
     return fit
 
 
-# ---- what is said ---------------------------------------------------------------------------------------------------
+# ---- what is said --------------------------------------------------------------------------------
 
 
 def test_of_records_never_seen_nothing_is_spent(book, private_data):
@@ -130,7 +136,10 @@ def test_what_is_spent_reserved_and_left_is_said(book, private_data):
     standing = book.budget_status(1)
     more = standing.how_many_more(fit.guarantee(40))
     assert more > 1
-    assert f"Spent on these records: epsilon {number(standing.total.epsilon)} at delta 0.001 in 2 fits" in seen.said
+    assert (
+        f"Spent on these records: epsilon {number(standing.total.epsilon)} at delta 0.001 in 2 fits"
+        in seen.said
+    )
     assert f"{percent(1 - standing.used())} of it is left, in what it counts" in seen.said
     assert f"(Rényi divergence, not epsilon): {more} more fits like this." in seen.said
     assert "set or changed after fits had begun" in seen.said
@@ -172,14 +181,18 @@ def test_a_fit_that_no_cap_can_count_is_told_beside_its_relation(book, private_d
 def test_data_sets_that_count_too_are_named_with_the_reason(book, private_data, private_frame):
     bounds = {"dose": (0, 200), "age": (0, 100)}
     for rows in (200, 150):
-        part = wb.data.from_frame(private_frame[:rows], target="ill", bounds=bounds, unit="patient", name="clinic")
+        part = wb.data.from_frame(
+            private_frame[:rows], target="ill", bounds=bounds, unit="patient", name="clinic"
+        )
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             spend(book, part, 0.1)
     assert "count too" not in looked(prepared(private_data))[0].said
     book.set_cap(1, 3.0, 1e-3, why="a test")
     said = looked(prepared(private_data))[0].said
-    assert "Fits on 1 (clinic), 2 (clinic) count too: they have one name, and there is a cap." in said
+    assert (
+        "Fits on 1 (clinic), 2 (clinic) count too: they have one name, and there is a cap." in said
+    )
     book.relate(1, book.add(id_of(private_data)).number, "the same people")
     said = looked(prepared(private_data))[0].said
     assert "Fits on 1 (clinic) count too: they were related in the ledger." in said
@@ -203,20 +216,29 @@ def test_the_table_of_fits_is_there_when_it_is_unfolded(book, private_data):
 
 def test_shares_and_epsilons_are_not_rounded_to_what_they_are_not():
     assert [percent(share) for share in (0, 1e-18, 0.001, 0.614, 0.999, 1)] == [
-        "0 %", "0 %", "less than 1 %", "61 %", "99 %", "100 %",
-    ]  # fmt: skip
+        "0 %",
+        "0 %",
+        "less than 1 %",
+        "61 %",
+        "99 %",
+        "100 %",
+    ]
     assert [number(epsilon) for epsilon in (1.0, 5.1591, 0.0001)] == ["1", "5.1591", "0.0001"]
 
 
-# ---- fits that go on ------------------------------------------------------------------------------------------------
+# ---- fits that go on -----------------------------------------------------------------------------
 
 
 @pytest.mark.thorough
-def test_a_stopped_fit_of_the_same_records_is_offered_and_others_are_not(book, private_data, private_frame):
+def test_a_stopped_fit_of_the_same_records_is_offered_and_others_are_not(
+    book, private_data, private_frame
+):
     fit = stopped(private_data)
     list(fit.again().run())  # a finished one
     bounds = {"dose": (0, 200), "age": (0, 100)}
-    split = wb.data.from_frame(private_frame, target="ill", bounds=bounds, unit="patient", name="clinic", split_seed=5)
+    split = wb.data.from_frame(
+        private_frame, target="ill", bounds=bounds, unit="patient", name="clinic", split_seed=5
+    )
     assert looked(prepared(split))[0].runs == ()
     seen, panel = looked(prepared(private_data))
     assert [run.path for run in seen.runs] == [fit.run_log.folder]
@@ -261,7 +283,9 @@ def test_the_rest_of_a_fit_that_would_go_over_the_cap_asks_for_a_reason(book, pr
 
 def test_of_many_stopped_fits_the_newest_are_offered(book, private_data):
     seen, panel = looked(prepared(private_data))
-    run = resuming.SavedRun(book.path, "logistic", "clinic", 1.0, 10, 40, "2026-01-01 10:00:00", "", None, False)
+    run = resuming.SavedRun(
+        book.path, "logistic", "clinic", 1.0, 10, 40, "2026-01-01 10:00:00", "", None, False
+    )
     panel.show(seen._replace(runs=tuple(dataclasses.replace(run, step=step) for step in range(5))))
     assert [len(row.children) for row in panel.runs.children[:3]] == [2, 2, 2]
     assert "And 2 older fits" in text(panel.runs)
@@ -271,7 +295,9 @@ def test_of_many_stopped_fits_the_newest_are_offered(book, private_data):
 
 @pytest.mark.thorough
 @pytest.mark.whole_fit  # its end is compared with the real one
-def test_the_button_goes_on_with_the_fit_to_the_end_it_would_have_come_to(book, screens, private_data):
+def test_the_button_goes_on_with_the_fit_to_the_end_it_would_have_come_to(
+    book, screens, private_data
+):
     left = stopped(private_data, evaluate_private=True)
     before = [point.step for point in left.result().history]
     screen = screens(data=private_data, iterations=40)
@@ -294,7 +320,9 @@ def test_the_button_goes_on_with_the_fit_to_the_end_it_would_have_come_to(book, 
 
 
 @pytest.mark.thorough
-def test_a_fit_of_another_program_is_told_and_does_not_lock_the_screen(book, screens, private_data, monkeypatch):
+def test_a_fit_of_another_program_is_told_and_does_not_lock_the_screen(
+    book, screens, private_data, monkeypatch
+):
     stopped(private_data)
     screen = screens(data=private_data, iterations=40)
     for name in ("of_steps", "anywhere"):
@@ -307,18 +335,24 @@ def test_a_fit_of_another_program_is_told_and_does_not_lock_the_screen(book, scr
     assert not screen.run.fit.disabled
 
 
-# ---- in the Workbench -----------------------------------------------------------------------------------------------
+# ---- in the Workbench ----------------------------------------------------------------------------
 
 
-def test_a_fit_is_entered_and_the_guarantee_says_what_the_ledger_counts(book, screens, private_data):
+def test_a_fit_is_entered_and_the_guarantee_says_what_the_ledger_counts(
+    book, screens, private_data
+):
     screen = screens(data=private_data, iterations=40)
     assert "Spent on these records: nothing." in text(screen.ledger.view)
     screen.fit()
-    assert "Spent on these records: nothing." not in text(screen.ledger.view)  # from now on it would be false
+    # from now on it would be false
+    assert "Spent on these records: nothing." not in text(screen.ledger.view)
     settled(screen)
     assert "Spent on these records: epsilon 1 at delta 0.001 in 1 fit." in text(screen.ledger.view)
     words = result_words(screen.result)
-    assert words == "According to the ledger, epsilon 1 at delta 0.001 was spent on these records in 1 fit."
+    assert (
+        words
+        == "According to the ledger, epsilon 1 at delta 0.001 was spent on these records in 1 fit."
+    )
     assert words in html.unescape(screen.outcome.guarantee.value)
 
 
@@ -337,7 +371,10 @@ def test_a_cap_refuses_beforehand_and_a_reason_holds_for_one_fit(book, screens, 
     assert screen.privacy.epsilon.error == ""
     fitted(screen)
     assert screen.result.status == "done"
-    assert [(each.rule, each.why) for each in book.spends()] == [("no cap", ""), ("override", "the board says so")]
+    assert [(each.rule, each.why) for each in book.spends()] == [
+        ("no cap", ""),
+        ("override", "the board says so"),
+    ]
     assert screen.ledger.reason.value == ""
     assert "over_cap" not in screen.outcome.code.value
     assert "this fit would raise" in html.unescape(screen.privacy.epsilon.error)
@@ -353,7 +390,9 @@ def test_what_fits_in_the_place_of_a_refused_fit_does(book, screens, private_dat
     spend(book, private_data, 1.0)
     book.set_cap(1, 2.0, 1e-3, why="a test")
     screen = screens(data=private_data, epsilon=5.0, iterations=40)
-    (epsilon,) = re.findall(r"The same with epsilon=([\d.]+) would fit", screen.privacy.epsilon.error)
+    (epsilon,) = re.findall(
+        r"The same with epsilon=([\d.]+) would fit", screen.privacy.epsilon.error
+    )
     screen.privacy.epsilon.value = epsilon
     assert "1 more fit like this" in text(settled(screen).ledger.view)
     assert fitted(screen).result.status == "done"

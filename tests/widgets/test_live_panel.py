@@ -24,7 +24,8 @@ PREPARED = types.SimpleNamespace(
 )
 
 
-OUTLOOK = types.SimpleNamespace(noise_near=((0.5, 3.5), (1.0, 1.9), (2.0, 1.0), (4.0, 0.55)))  # no sigma for 8
+# no sigma for 8
+OUTLOOK = types.SimpleNamespace(noise_near=((0.5, 3.5), (1.0, 1.9), (2.0, 1.0), (4.0, 0.55)))
 
 
 class Session:
@@ -43,11 +44,17 @@ class Session:
 
 def moment(step, stage="fitting", history=(), **parts):
     metrics = history[-1].metrics if history else {}
-    snapshot = Snapshot("running", step, {}, step / 100, metrics, step, step / 10, compile_seconds=2.25)
-    return Progress(stage, snapshot, history, parts.get("left"), parts.get("speed"), parts.get("lasted", 3.0))
+    snapshot = Snapshot(
+        "running", step, {}, step / 100, metrics, step, step / 10, compile_seconds=2.25
+    )
+    return Progress(
+        stage, snapshot, history, parts.get("left"), parts.get("speed"), parts.get("lasted", 3.0)
+    )
 
 
-HISTORY = tuple(HistoryPoint(step, {"elbo": -1 / (1 + step), "auc": 0.5 + step / 400}) for step in (0, 50, 100))
+HISTORY = tuple(
+    HistoryPoint(step, {"elbo": -1 / (1 + step), "auc": 0.5 + step / 400}) for step in (0, 50, 100)
+)
 
 
 def test_a_running_fit_tells_steps_speed_time_left_and_privacy_spent():
@@ -55,7 +62,13 @@ def test_a_running_fit_tells_steps_speed_time_left_and_privacy_spent():
     panel.begin(resumed=False)
     panel.show(Session(), moment(100, history=HISTORY, left=7.0, speed=1234.4))
     shown = html.unescape(panel.status.value)
-    for fact in ("Fitting…", "step 100 of 200", "1\u202f234 steps/s", "7.0 s left", "epsilon spent: at most 1.00 of 2"):
+    for fact in (
+        "Fitting…",
+        "step 100 of 200",
+        "1\u202f234 steps/s",
+        "7.0 s left",
+        "epsilon spent: at most 1.00 of 2",
+    ):
         assert fact in shown
     assert "width:50%" in panel.status.value
     curves = html.unescape(panel.curves.value)
@@ -117,7 +130,10 @@ def test_before_the_first_fit_the_planned_epsilon_is_shown_and_nothing_that_is_n
     panel.show_plan(types.SimpleNamespace(**{**vars(PREPARED), "shows_metrics": False}), OUTLOOK)
     told = html.unescape(panel.curves.value)
     assert "times that of this plan · known from the plan alone" in told
-    assert "3.50 times at epsilon 0.5, 1.90 times at epsilon 1, 1.00 times at epsilon 2, 0.550 times at epsilon 4" in told
+    assert (
+        "3.50 times at epsilon 0.5, 1.90 times at epsilon 1, 1.00 times at epsilon 2, 0.550 "
+        "times at epsilon 4" in told
+    )
     assert 'left:62.5%">this plan' in told
     assert "evaluation records" not in told
     panel.ready("Complete the fields.")
@@ -133,13 +149,18 @@ def test_only_lines_of_private_records_are_to_be_kept_to_oneself():
         data = types.SimpleNamespace(evaluation_label="public data", is_public=is_public)
         prepared = types.SimpleNamespace(**{**vars(PREPARED), "data": data})
         panel = LivePanel()
-        panel.show(Session(prepared=prepared, baseline={"elbo": -0.1}), moment(100, history=HISTORY))
+        panel.show(
+            Session(prepared=prepared, baseline={"elbo": -0.1}), moment(100, history=HISTORY)
+        )
         assert ("keep them to yourself" in panel.curves.value) != is_public
 
 
 def test_curves_of_private_records_are_marked():
     private = types.SimpleNamespace(
-        **{**vars(PREPARED), "data": types.SimpleNamespace(evaluation_label="outside the guarantee")}
+        **{
+            **vars(PREPARED),
+            "data": types.SimpleNamespace(evaluation_label="outside the guarantee"),
+        }
     )
     panel = LivePanel()
     panel.show(Session(prepared=private), moment(100, history=HISTORY))
@@ -190,10 +211,18 @@ def test_a_fit_without_curves_shows_how_the_release_forms():
     assert "AUC" not in curves
 
 
-@pytest.mark.parametrize(("status", "words"), [("done", "Done."), ("cancelled", "Stopped."), ("failed", "Failed.")])
+@pytest.mark.parametrize(
+    ("status", "words"), [("done", "Done."), ("cancelled", "Stopped."), ("failed", "Failed.")]
+)
 def test_an_end_is_told_in_words_with_its_numbers(done, status, words):
     panel = LivePanel()
-    panel.finish(Session(dataclasses.replace(done, status=status, message="too <b>large" if status == "failed" else "")))
+    panel.finish(
+        Session(
+            dataclasses.replace(
+                done, status=status, message="too <b>large" if status == "failed" else ""
+            )
+        )
+    )
     assert words in panel.status.value
     assert "300 of 300 steps" in panel.status.value
     assert f"AUC {shown(done.metrics['auc'])}" in panel.status.value
@@ -216,7 +245,8 @@ def test_an_error_is_a_sentence_with_its_traceback_folded():
     assert "Failed." in told
     assert "It broke (&lt;b&gt;)." in told
     assert "Traceback &lt;i&gt;" in folded
-    panel.finish(Session(problem="epsilon=5: too much", argument="epsilon"))  # which stands beside its field
+    # which stands beside its field
+    panel.finish(Session(problem="epsilon=5: too much", argument="epsilon"))
     assert "Refused.</b> The reason stands above." in panel.status.value
     panel.finish(Session(problem="data=1: too few", argument="data"))
     assert "data=1: too few" in panel.status.value
@@ -224,17 +254,37 @@ def test_an_error_is_a_sentence_with_its_traceback_folded():
 
 def test_a_partial_result_is_shown_beside_the_error(cancelled):
     panel = LivePanel()
-    panel.finish(Session(dataclasses.replace(cancelled, status="failed"), problem="It broke.", details="Traceback"))
-    for part in ("Failed.", "It broke.", "traceback", f"{cancelled.guarantee.steps_taken:,} of 300 steps"):
+    panel.finish(
+        Session(
+            dataclasses.replace(cancelled, status="failed"),
+            problem="It broke.",
+            details="Traceback",
+        )
+    )
+    for part in (
+        "Failed.",
+        "It broke.",
+        "traceback",
+        f"{cancelled.guarantee.steps_taken:,} of 300 steps",
+    ):
         assert part in panel.status.value
 
 
 @pytest.mark.parametrize(
     ("metrics", "texts"),
     [
-        ({"elbo": -0.5, "log_likelihood": -0.25, "auc": 0.75}, ["ELBO \N{MINUS SIGN}0.500", "AUC 0.750"]),
-        ({"elbo": -4.0, "log_likelihood": -3.75}, ["ELBO \N{MINUS SIGN}4.00", "log-likelihood \N{MINUS SIGN}3.75"]),
-        ({"elbo": -27.5, "reconstruction_error": 0.2}, ["ELBO \N{MINUS SIGN}27.5", "reconstruction error 0.200"]),
+        (
+            {"elbo": -0.5, "log_likelihood": -0.25, "auc": 0.75},
+            ["ELBO \N{MINUS SIGN}0.500", "AUC 0.750"],
+        ),
+        (
+            {"elbo": -4.0, "log_likelihood": -3.75},
+            ["ELBO \N{MINUS SIGN}4.00", "log-likelihood \N{MINUS SIGN}3.75"],
+        ),
+        (
+            {"elbo": -27.5, "reconstruction_error": 0.2},
+            ["ELBO \N{MINUS SIGN}27.5", "reconstruction error 0.200"],
+        ),
         ({"elbo": -1.0, "hit_rate": 0.5}, ["ELBO \N{MINUS SIGN}1.00", "hit rate 0.500"]),
         ({}, []),
         ({"elbo": -1.0, "own": "good"}, ["ELBO \N{MINUS SIGN}1.00", "own good"]),
@@ -246,7 +296,12 @@ def test_the_numbers_beside_the_curves_are_those_that_they_show(metrics, texts):
 
 @pytest.mark.parametrize(
     ("name", "value", "text"),
-    [("auc", 0.99970, "over 0.999"), ("auc", 1.0, "1.00"), ("accuracy", 0.9994, "0.999"), ("elbo", 0.9999, "1.000")],
+    [
+        ("auc", 0.99970, "over 0.999"),
+        ("auc", 1.0, "1.00"),
+        ("accuracy", 0.9994, "0.999"),
+        ("elbo", 0.9999, "1.000"),
+    ],
 )
 def test_a_score_below_a_perfect_one_is_not_rounded_up_to_it(name, value, text):
     assert of_score(name, value) == text
@@ -255,7 +310,10 @@ def test_a_score_below_a_perfect_one_is_not_rounded_up_to_it(name, value, text):
 def test_curves_do_not_round_a_score_up_to_a_perfect_one(done):
     panel = LivePanel()
     panel.begin(resumed=False)
-    nearly = (HistoryPoint(0, {"elbo": -1.0, "auc": 0.5}), HistoryPoint(100, {"elbo": -0.5, "auc": 0.99998}))
+    nearly = (
+        HistoryPoint(0, {"elbo": -1.0, "auc": 0.5}),
+        HistoryPoint(100, {"elbo": -0.5, "auc": 0.99998}),
+    )
     panel.show(Session(), moment(100, history=nearly))
     assert "over 0.999" in panel.curves.value
     assert "1.000" not in panel.curves.value.replace("over 0.999", "")

@@ -55,7 +55,9 @@ def shown(widget):
 
 
 def fold(panel, title):
-    (found,) = [each for each in (panel._settings, panel._gallery) if each.button.description == title]
+    (found,) = [
+        each for each in (panel._settings, panel._gallery) if each.button.description == title
+    ]
     return found
 
 
@@ -63,7 +65,7 @@ def gallery_threads():
     return [thread for thread in threading.enumerate() if thread.name == "dpvi-gallery"]
 
 
-# ---- the form -----------------------------------------------------------------------------------------------------------
+# ---- the form ------------------------------------------------------------------------------------
 
 
 def test_models_of_this_session_are_marked_in_the_menu(panels):
@@ -79,13 +81,20 @@ def test_a_panel_shows_its_model_and_asks_nothing(panels):
     assert [name for _, name in panel.model.control.options] == wb.models.names()
     assert wb.models.get("logistic").summary in html.unescape(shown(panel.view))
     assert wb.models.get("logistic").reference in html.unescape(shown(panel.view))
-    assert [fold(panel, title).is_open for title in ("settings of this model", "gallery")] == [False, False]
+    assert [fold(panel, title).is_open for title in ("settings of this model", "gallery")] == [
+        False,
+        False,
+    ]
 
 
 def test_every_option_has_a_control_of_its_kind_with_help(panels):
     panel, _ = panels()
     kinds = {name: type(field.control) for name, field in panel.fields.items()}
-    of_logistic = {"prior_scale": ipywidgets.Text, "prior": ipywidgets.Dropdown, "intercept": ipywidgets.Checkbox}
+    of_logistic = {
+        "prior_scale": ipywidgets.Text,
+        "prior": ipywidgets.Dropdown,
+        "intercept": ipywidgets.Checkbox,
+    }
     assert kinds == {**of_logistic, "covariance": ipywidgets.Dropdown}
     assert panel.fields["prior_scale"].control.placeholder == "default: 5.0"
     assert "scale of the priors" in shown(panel.fields["prior_scale"].view)
@@ -98,7 +107,9 @@ def test_every_control_is_described(panels, name):
     panel, _ = panels(name)
     fold(panel, "gallery")
     controls = [
-        part for part in inside(panel.view) if isinstance(part, (ipywidgets.Text, ipywidgets.Dropdown, ipywidgets.Checkbox))
+        part
+        for part in inside(panel.view)
+        if isinstance(part, (ipywidgets.Text, ipywidgets.Dropdown, ipywidgets.Checkbox))
     ]
     assert len(controls) == 1 + len(wb.models.options(name))
     assert all(control.description for control in controls)
@@ -131,12 +142,19 @@ def test_a_panel_begins_with_the_given_options(panels):
     options = {"prior_scale": 2.0, "prior": "cauchy", "intercept": False}
     panel, calls = panels("logistic", **options)
     assert (panel.options(), calls) == (options, [])
-    assert panels("hierarchical_logistic", group_scale="learnt")[0].options() == {"group_scale": "learnt"}
+    assert panels("hierarchical_logistic", group_scale="learnt")[0].options() == {
+        "group_scale": "learnt"
+    }
 
 
-@pytest.mark.parametrize(("start", "options", "argument"), [
-    ("logistik", {}, "model"), ("logistic", {"prior_scale": -1}, "prior_scale"), ("logistic", {"width": 1}, "width"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("start", "options", "argument"),
+    [
+        ("logistik", {}, "model"),
+        ("logistic", {"prior_scale": -1}, "prior_scale"),
+        ("logistic", {"width": 1}, "width"),
+    ],
+)
 def test_a_panel_cannot_begin_with_what_no_model_takes(start, options, argument):
     with pytest.raises(ArgumentError) as caught:
         ModelPanel(start, options, lambda: None)
@@ -144,7 +162,9 @@ def test_a_panel_cannot_begin_with_what_no_model_takes(start, options, argument)
 
 
 def test_an_option_without_a_field_is_kept_until_the_model_changes(panels):
-    wb.models.register("mine", Model("mine", "A model.", mine, options={"scale": 1.0, "table": [1]}))
+    wb.models.register(
+        "mine", Model("mine", "A model.", mine, options={"scale": 1.0, "table": [1]})
+    )
     panel, _ = panels("mine", table=[2])
     assert (list(panel.fields), panel.options()) == (["scale"], {"table": [2]})
     panel.model.value = "logistic"
@@ -174,7 +194,7 @@ def test_a_model_of_the_users_has_a_form_and_its_words_are_escaped(panels):
     assert panel.options() == {"link": "7", "width": 7}
 
 
-# ---- problems -----------------------------------------------------------------------------------------------------------
+# ---- problems ------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -219,7 +239,7 @@ def test_a_model_that_cannot_be_made_is_a_problem_of_the_menu(panels):
     assert panel.model.error == ""
 
 
-# ---- changing the model -------------------------------------------------------------------------------------------------
+# ---- changing the model --------------------------------------------------------------------------
 
 
 def test_another_model_has_another_form_and_leaves_no_widget_behind(panels):
@@ -263,7 +283,9 @@ def test_refreshing_finds_new_models_and_keeps_choice_and_settings(panels):
 def test_refreshing_follows_a_cell_that_ran_again(panels):
     wb.models.register("mine", Model("mine", "First.", mine, options={"scale": 1.0}))
     panel, calls = panels("mine", scale=3.0)
-    wb.models.register("mine", Model("mine", "Second.", mine, options={"scale": 2.0, "link": "log"}))
+    wb.models.register(
+        "mine", Model("mine", "Second.", mine, options={"scale": 2.0, "link": "log"})
+    )
     panel.refresh()
     assert (list(panel.fields), panel.options()) == (["scale", "link"], {"scale": 3})
     assert "Second." in shown(panel.view)
@@ -280,7 +302,7 @@ def test_a_model_that_is_gone_is_left(panels):
     assert len(calls) == 1
 
 
-# ---- pictures -----------------------------------------------------------------------------------------------------------
+# ---- pictures ------------------------------------------------------------------------------------
 
 
 def test_a_diagram_is_shown_with_its_words_and_goes_with_its_model(panels):
@@ -288,7 +310,11 @@ def test_a_diagram_is_shown_with_its_words_and_goes_with_its_model(panels):
     (picture,) = [part for part in inside(panel.view) if isinstance(part, ipywidgets.Image)]
     assert picture.layout.display == "none"
     panel.show_diagram(PNG, "w ~ <Normal>.")
-    assert (bytes(picture.value), picture.layout.display, picture.layout.max_width) == (PNG, None, "100%")
+    assert (bytes(picture.value), picture.layout.display, picture.layout.max_width) == (
+        PNG,
+        None,
+        "100%",
+    )
     assert "w ~ &lt;Normal&gt;." in shown(panel.view)
     panel.model.value = "vae"
     assert (bytes(picture.value), picture.layout.display) == (b"", "none")
@@ -306,10 +332,15 @@ def test_the_gallery_is_drawn_when_it_is_first_opened(panels, monkeypatch):
     gallery.is_open = True
     panel._gallery_thread.join(60)
     cards = gallery.box.children
-    assert [button.description for card in cards for button in inside(card) if isinstance(button, ipywidgets.Button)] == [
-        "Use gmm", "Use logistic", "Use mine", "Use vae"
-    ]  # fmt: skip
-    for card, data in zip(cards, ("breast_cancer", "breast_cancer", "breast_cancer", "digits"), strict=True):
+    assert [
+        button.description
+        for card in cards
+        for button in inside(card)
+        if isinstance(button, ipywidgets.Button)
+    ] == ["Use gmm", "Use logistic", "Use mine", "Use vae"]
+    for card, data in zip(
+        cards, ("breast_cancer", "breast_cancer", "breast_cancer", "digits"), strict=True
+    ):
         assert f"drawn for the data set {data}" in shown(card)
         assert 'alt="Plate diagram. ' in shown(card)
     gallery.is_open = False
@@ -322,7 +353,9 @@ def test_a_button_of_the_gallery_chooses_its_model(panels, monkeypatch):
     panel, calls = panels()
     gallery = fold(panel, "gallery")
     gallery.is_open = True
-    (button,) = [part for part in inside(gallery.box) if getattr(part, "description", "") == "Use vae"]
+    (button,) = [
+        part for part in inside(gallery.box) if getattr(part, "description", "") == "Use vae"
+    ]
     button.click()
     assert (panel.name, calls, gallery.is_open) == ("vae", [{}], False)
 
@@ -338,7 +371,9 @@ def test_a_model_that_fits_no_data_has_a_card_without_a_picture(broken):
 
 def test_closing_ends_the_drawing_of_the_gallery(monkeypatch):
     go, drawn = threading.Event(), []
-    monkeypatch.setattr(model_panel._Card, "draw", lambda card: (go.wait(60), drawn.append(card.name)))
+    monkeypatch.setattr(
+        model_panel._Card, "draw", lambda card: (go.wait(60), drawn.append(card.name))
+    )
     panel = ModelPanel("logistic", {}, lambda: None)
     fold(panel, "gallery").is_open = True
     panel.close()

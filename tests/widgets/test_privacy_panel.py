@@ -19,11 +19,23 @@ from workbench.widgets.kit.late import unsent
 from workbench.widgets.workbench.privacy_panel import PrivacyPanel
 
 SETTINGS = PrivacySettings(
-    epsilon=1.0, delta=1e-3, iterations=800, sampling_rate=0.1, sampler="poisson", clip=2.0, num_records=455, seed=None
+    epsilon=1.0,
+    delta=1e-3,
+    iterations=800,
+    sampling_rate=0.1,
+    sampler="poisson",
+    clip=2.0,
+    num_records=455,
+    seed=None,
 )
 AUTOMATIC = {
-    "delta": 0.001, "clip": 2.7834921, "sampling_rate": 0.1, "iterations": 800, "learning_rate": 0.0353553, "average": True,
-}  # fmt: skip
+    "delta": 0.001,
+    "clip": 2.7834921,
+    "sampling_rate": 0.1,
+    "iterations": 800,
+    "learning_rate": 0.0353553,
+    "average": True,
+}
 
 
 class Changes:
@@ -64,7 +76,9 @@ def whole(panel):
     """All parts of a panel, which the screen shows in several places."""
     boxes = [field.box for field in (panel.epsilon, panel.delta, panel.iterations)]
     with unsent():  # or it would outlive them
-        return ipywidgets.VBox([*boxes, panel.slider, panel.errors, panel.promise, panel.settings, panel.consequences])
+        return ipywidgets.VBox(
+            [*boxes, panel.slider, panel.errors, panel.promise, panel.settings, panel.consequences]
+        )
 
 
 @pytest.fixture(scope="module")
@@ -88,7 +102,7 @@ def set_to(control, value):
     return lambda: setattr(control, "value", value)
 
 
-# ---- values -----------------------------------------------------------------------------------------------------------
+# ---- values --------------------------------------------------------------------------------------
 
 
 def test_values_are_arguments_of_a_fit(panel):
@@ -103,7 +117,11 @@ def test_values_are_arguments_of_a_fit(panel):
 
 def test_what_it_starts_with_is_what_is_given():
     panel = PrivacyPanel(epsilon=0.3, delta=2e-5, iterations=50_000, on_change=lambda: None)
-    assert [panel.values()[name] for name in ("epsilon", "delta", "iterations")] == [0.3, 2e-5, 50_000]
+    assert [panel.values()[name] for name in ("epsilon", "delta", "iterations")] == [
+        0.3,
+        2e-5,
+        50_000,
+    ]
     assert panel.epsilon.value == "0.3"
     assert panel.slider.value == 0.3
     assert panel.problems() == {}
@@ -137,7 +155,8 @@ def test_the_size_is_a_rate_or_a_number_of_records(panel, changes, seen):
     assert changes.of(set_to(panel.size_kind, "batch_size")) == 1
     assert (panel.values()["sampling_rate"], panel.values()["batch_size"]) == (None, None)
     assert "records" in panel.size.control.description
-    assert panel.size.control.placeholder == "automatic: 46"  # a rate of .2 typed before the outlook would have hidden it
+    # a rate of .2 typed before the outlook would have hidden it
+    assert panel.size.control.placeholder == "automatic: 46"
     panel.size.value = "91"
     assert (panel.values()["sampling_rate"], panel.values()["batch_size"]) == (None, 91)
 
@@ -163,11 +182,12 @@ def test_averaging_is_automatic_yes_or_no(panel, shown, value):
     assert panel.values()["average"] is value
 
 
-# ---- epsilon and its slider -------------------------------------------------------------------------------------------
+# ---- epsilon and its slider ----------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
-    ("text", "place"), [("0.3", 0.3), ("3", 3), ("250", 100), ("0.0001", 0.01), ("0.123456789", 0.123456789)]
+    ("text", "place"),
+    [("0.3", 0.3), ("3", 3), ("250", 100), ("0.0001", 0.01), ("0.123456789", 0.123456789)],
 )
 def test_the_slider_follows_what_is_typed_and_leaves_it_as_it_is(panel, changes, text, place):
     assert changes.of(set_to(panel.epsilon, text)) == 1
@@ -183,7 +203,8 @@ def test_what_is_no_epsilon_leaves_the_slider(panel, text):
 
 
 @pytest.mark.parametrize(
-    ("place", "text"), [(10**0.1, "1.3"), (2.0, "2"), (100.0, "100"), (0.01, "0.01"), (10**-0.5, "0.32")]
+    ("place", "text"),
+    [(10**0.1, "1.3"), (2.0, "2"), (100.0, "100"), (0.01, "0.01"), (10**-0.5, "0.32")],
 )
 def test_sliding_writes_two_digits(panel, changes, place, text):
     assert changes.of(set_to(panel.slider, place)) == 1
@@ -200,7 +221,7 @@ def test_typing_after_sliding_and_sliding_after_typing(panel):
     assert panel.epsilon.value == "1"
 
 
-# ---- problems ---------------------------------------------------------------------------------------------------------
+# ---- problems ------------------------------------------------------------------------------------
 
 UNUSABLE = [
     ("epsilon", "101"),
@@ -238,12 +259,17 @@ def test_a_size_of_no_records_is_explained(panel):
 
 
 @pytest.mark.parametrize(
-    ("name", "hidden"), [("delta", False), ("clip", True), ("batch_size", True), ("num_records", False)]
+    ("name", "hidden"),
+    [("delta", False), ("clip", True), ("batch_size", True), ("num_records", False)],
 )
 def test_a_problem_of_the_other_settings_asks_to_show_them(name, hidden):
     asked = []
     panel = PrivacyPanel(
-        epsilon=1.0, delta=None, iterations=None, on_change=lambda: None, on_hidden_problem=lambda: asked.append(1)
+        epsilon=1.0,
+        delta=None,
+        iterations=None,
+        on_change=lambda: None,
+        on_hidden_problem=lambda: asked.append(1),
     )
     panel.show({name: "must be smaller."})
     assert bool(asked) is hidden
@@ -271,7 +297,7 @@ def test_problems_are_found_without_an_account(panel, monkeypatch):
     assert panel.problems() == {}
 
 
-# ---- consequences -----------------------------------------------------------------------------------------------------
+# ---- consequences --------------------------------------------------------------------------------
 
 
 def test_the_consequences_are_the_outlooks(panel, seen):
@@ -287,7 +313,8 @@ def test_the_promise_is_shown_until_the_plan_is_unknown(panel, seen):
     panel.show_outlook(seen, AUTOMATIC, "For each <b>: a promise.")
     assert "What a fit promises." in panel.promise.value
     assert "For each &lt;b&gt;: a promise." in panel.promise.value
-    panel.show_outlook(seen, AUTOMATIC, "For each <b>: a promise.", another=True)  # beside a fit that has ended
+    # beside a fit that has ended
+    panel.show_outlook(seen, AUTOMATIC, "For each <b>: a promise.", another=True)
     assert "What another fit would promise." in panel.promise.value
     panel.show_unknown("There is <none>.")
     assert "promise" not in panel.promise.value
@@ -351,7 +378,7 @@ def test_a_delta_that_is_too_large_is_told_beside_it(panel, seen):
     assert is_hidden(place)
 
 
-# ---- the screen -------------------------------------------------------------------------------------------------------
+# ---- the screen ----------------------------------------------------------------------------------
 
 
 def test_every_control_says_what_it_is(panel):
@@ -360,5 +387,6 @@ def test_every_control_says_what_it_is(panel):
     assert len(controls) == 12
     descriptions = [control.description for control in controls]
     assert all(descriptions)
-    assert descriptions[:4] == ["epsilon", "delta", "steps", "epsilon"]  # the slider is the second epsilon
+    # the slider is the second epsilon
+    assert descriptions[:4] == ["epsilon", "delta", "steps", "epsilon"]
     assert len(set(descriptions)) == len(descriptions) - 1

@@ -35,7 +35,9 @@ def made(panel, kind):
     panel.kind.value = kind
     panel.make.click()
     assert panel._files.wait(PATIENCE)
-    name, encoded = re.search(r'download="([^"]+)" href="data:[^;]+;base64,([^"]*)"', panel.link.value).groups()
+    name, encoded = re.search(
+        r'download="([^"]+)" href="data:[^;]+;base64,([^"]*)"', panel.link.value
+    ).groups()
     assert f"Download {name}" in panel.link.value
     return name, base64.b64decode(encoded)
 
@@ -60,7 +62,9 @@ def test_a_release_that_is_not_covered_is_said_to_be_so_before_the_promise(done)
     scaled = dataclasses.replace(done, release_label="outside the guarantee")
     for text in (guarantee_card(scaled, ()), promise(scaled.guarantee, scaled.release_label)):
         said = html.unescape(text)
-        assert said.index("The release is outside the guarantee") < said.index(done.guarantee.headline())
+        assert said.index("The release is outside the guarantee") < said.index(
+            done.guarantee.headline()
+        )
 
 
 def test_the_models_own_picture_comes_first_and_every_other_can_be_chosen(panel, done):
@@ -97,9 +101,9 @@ def test_private_records_are_not_drawn_without_the_box(secret):
 def test_files_are_those_that_save_writes(panel, done):
     name, report = made(panel, "report (HTML page)")
     assert name == "report.html"
-    assert html.escape(done.guarantee.headline()) in report.decode() or done.guarantee.headline() in html.unescape(
-        report.decode()
-    )
+    assert html.escape(
+        done.guarantee.headline()
+    ) in report.decode() or done.guarantee.headline() in html.unescape(report.decode())
     name, settings = made(panel, "settings and guarantee (JSON)")
     assert json.loads(settings)["guarantee"]["epsilon"] == 1.0
     name, params = made(panel, "parameters (NumPy .npz)")
@@ -111,7 +115,9 @@ def test_files_are_those_that_save_writes(panel, done):
     )
 
 
-@pytest.mark.parametrize(("kind", "begins"), some_of([("PNG", b"\x89PNG"), ("SVG", b"<?xml"), ("PDF", b"%PDF")], 3))
+@pytest.mark.parametrize(
+    ("kind", "begins"), some_of([("PNG", b"\x89PNG"), ("SVG", b"<?xml"), ("PDF", b"%PDF")], 3)
+)
 def test_the_chosen_picture_can_be_taken_away(panel, kind, begins):
     panel.picture.value = "coefficients"
     name, content = made(panel, f"picture ({kind})")
@@ -148,7 +154,10 @@ def test_a_result_is_saved_where_the_user_says(panel, tmp_path, done):
 @pytest.mark.thorough
 def test_a_folder_that_cannot_be_written_is_told_beside_its_field(panel, tmp_path):
     (tmp_path / "file").write_text("")
-    for text, words in ((str(tmp_path / "file/below"), "cannot write there"), (" ", "name of a folder")):
+    for text, words in (
+        (str(tmp_path / "file/below"), "cannot write there"),
+        (" ", "name of a folder"),
+    ):
         panel.folder.value = text
         panel.save.click()
         assert words in panel.folder.error
@@ -161,7 +170,12 @@ def test_a_new_fit_takes_everything_away(panel):
     panel.make.click()
     assert panel._files.wait(PATIENCE)
     panel.clear()
-    assert (panel.link.value, panel.saved.value, panel.image.value, panel.sentences.value) == ("", "", "", "")
+    assert (panel.link.value, panel.saved.value, panel.image.value, panel.sentences.value) == (
+        "",
+        "",
+        "",
+        "",
+    )
     assert panel.make.disabled
     assert panel.save.disabled
     assert "Guarantee" not in panel.guarantee.value
@@ -188,7 +202,9 @@ def test_coefficients_that_are_clear_of_zero_are_named_where_no_score_may_be(sec
         assert "Posterior shows" in said  # after the cautions
     else:
         which = f"{len(clear)} {'has' if len(clear) == 1 else 'have'}" if clear else "none has"
-        assert said.startswith(f"Of {len(table)} coefficients, {which} a 90 % interval that excludes zero")
+        assert said.startswith(
+            f"Of {len(table)} coefficients, {which} a 90 % interval that excludes zero"
+        )
         assert f"{': ' if clear else ''}{', '.join(clear)} (covered by the guarantee)" in said
     assert "The evaluation records are private, so no score is shown." in said
     scaled = dataclasses.replace(secret[1], release_label="outside the guarantee")

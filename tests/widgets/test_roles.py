@@ -66,12 +66,18 @@ def test_types_of_columns_in_files(cells, role, separator):
 
 
 def test_roles_do_not_depend_on_values():
-    """Tables of the same names and types, one with values that are all different, one with a single value."""
+    """Tables of the same names and types, one with values that are all different, one with a single
+    value.
+    """
     random = np.random.default_rng(1)
     one = pd.DataFrame({"a": ["x"] * 50, "b": [1.5] * 50, "visit": ["2020-01-01"] * 50})
-    other = pd.DataFrame({
-        "a": [f"a long text of its own, {number}" for number in range(50)], "b": random.normal(size=50), "visit": ["x"] * 50,
-    })  # fmt: skip
+    other = pd.DataFrame(
+        {
+            "a": [f"a long text of its own, {number}" for number in range(50)],
+            "b": random.normal(size=50),
+            "visit": ["x"] * 50,
+        }
+    )
     assert frame_table("t", one).columns == frame_table("t", other).columns
     files = [frame[["a", "b"]].to_csv(index=False).encode() for frame in (one, other)]
     assert upload_table("t.csv", files[0]).columns == upload_table("t.csv", files[1]).columns

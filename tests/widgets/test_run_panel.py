@@ -20,8 +20,10 @@ def panel(monkeypatch):
 
 def test_every_device_is_offered_with_its_memory(panel):
     assert [text for text, _ in panel.device.control.options] == [
-        "automatic: gpu:0 (NVIDIA H200, 128.0 GiB)", "gpu:0 (NVIDIA H200, 128.0 GiB)", "cpu:0 (cpu, 16.0 GiB)"
-    ]  # fmt: skip
+        "automatic: gpu:0 (NVIDIA H200, 128.0 GiB)",
+        "gpu:0 (NVIDIA H200, 128.0 GiB)",
+        "cpu:0 (cpu, 16.0 GiB)",
+    ]
     assert [value for _, value in panel.device.control.options] == ["", "gpu:0", "cpu:0"]
     assert panel.device.value == ""
 

@@ -61,7 +61,7 @@ def errors(box):
     return value if isinstance(value, str) and 'role="alert"' in value else ""
 
 
-# ---- declarations -----------------------------------------------------------------------------------------------------
+# ---- declarations --------------------------------------------------------------------------------
 
 
 def test_options_are_those_of_from_frame():
@@ -73,7 +73,9 @@ def test_options_are_those_of_from_frame():
         SCHOOL,
         ColumnDeclaration("notes", "leave out"),
     )
-    declared = table(*columns, unit=" patient ", evaluation_fraction="0.3", evaluation_is_public=True)
+    declared = table(
+        *columns, unit=" patient ", evaluation_fraction="0.3", evaluation_is_public=True
+    )
     assert declared.problems() == {}
     assert declared.options(names_columns=True) == {
         "target": "ill",
@@ -103,13 +105,16 @@ def test_columns_that_are_left_out_are_not_among_the_features():
     assert declared.options(names_columns=True) == {"private_scaling": True, "features": ["age"]}
 
 
-@pytest.mark.parametrize(("text", "value"), [("a, b", ["a", "b"]), ("10", 10), ("1, 0", ["1", "0"])])
+@pytest.mark.parametrize(
+    ("text", "value"), [("a, b", ["a", "b"]), ("10", 10), ("1, 0", ["1", "0"])]
+)
 def test_classes_are_names_or_their_number(text, value):
     assert changed(ILL, classes=text).target_options() == {"classes": value}
 
 
 @pytest.mark.parametrize(
-    ("text", "value"), [("1", 1), ("1.0", 1.0), ("01", "01"), ("yes", "yes"), ("1e4", "1e4"), (" b ", "b")]
+    ("text", "value"),
+    [("1", 1), ("1.0", 1.0), ("01", "01"), ("yes", "yes"), ("1e4", "1e4"), (" b ", "b")],
 )
 def test_positive_value_is_a_number_only_as_it_is_spelled(text, value):
     given = changed(ILL, positive=text).target_options()["positive"]
@@ -129,7 +134,11 @@ def test_positive_value_is_a_number_only_as_it_is_spelled(text, value):
         (table(changed(SEX, values=" , ")), "schema['sex']", "all values"),
         (table(changed(SEX, values="f, f")), "schema['sex']", "is repeated"),
         (table(AGE, changed(ILL, positive="a", threshold="1")), "threshold", "not both"),
-        (table(AGE, changed(ILL, positive="a", classes="a, b")), "classes", "one of positive value"),
+        (
+            table(AGE, changed(ILL, positive="a", classes="a, b")),
+            "classes",
+            "one of positive value",
+        ),
         (table(AGE, changed(ILL, classes="a")), "classes", "two or more"),
         (table(AGE, changed(ILL, threshold="many")), "threshold", "finite number"),
         (table(AGE, ILL, changed(ILL, name="dead")), "schema['dead']", "only one column"),
@@ -157,9 +166,13 @@ def test_each_problem_names_its_field_and_what_to_do(declared, argument, words):
 
 def test_empty_fields_are_needs_and_wrong_ones_are_not():
     declared = table(
-        changed(AGE, low="", high=""), changed(AGE, name="dose", low="1", high=""), changed(AGE, name="x", low="a", high=""),
-        changed(SEX, values=""), changed(ILL, is_text=True), changed(SCHOOL, groups=""),
-    )  # fmt: skip
+        changed(AGE, low="", high=""),
+        changed(AGE, name="dose", low="1", high=""),
+        changed(AGE, name="x", low="a", high=""),
+        changed(SEX, values=""),
+        changed(ILL, is_text=True),
+        changed(SCHOOL, groups=""),
+    )
     assert declared.needs() == {
         "schema['age']": ("lowest and highest", "age"),
         "schema['dose']": ("highest", "dose"),
@@ -173,16 +186,21 @@ def test_empty_fields_are_needs_and_wrong_ones_are_not():
 
 
 def test_a_way_with_missing_values_is_an_option_unless_it_is_the_default():
-    assert table(AGE, missing="drop").options(names_columns=True) == {"schema": {"age": (0, 120)}, "missing": "drop"}
+    assert table(AGE, missing="drop").options(names_columns=True) == {
+        "schema": {"age": (0, 120)},
+        "missing": "drop",
+    }
     assert "missing" not in table(AGE).options(names_columns=True)
 
 
 def test_images_need_no_columns():
     assert table().problems() == {}
-    assert table(unit="scan", evaluation_fraction=" 0.20").options(names_columns=False) == {"unit": "scan"}
+    assert table(unit="scan", evaluation_fraction=" 0.20").options(names_columns=False) == {
+        "unit": "scan"
+    }
 
 
-# ---- controls ---------------------------------------------------------------------------------------------------------
+# ---- controls ------------------------------------------------------------------------------------
 
 
 def test_declarations_begin_empty_and_follow_the_controls(make, changes):
@@ -242,7 +260,9 @@ def test_problems_stand_beside_their_rows_and_go_away(make):
 
 
 def test_what_is_needed_stands_in_one_line_until_it_is_typed(make):
-    editor = make(ColumnDeclaration("age"), ColumnDeclaration("dose"), ColumnDeclaration("sex", "category"))
+    editor = make(
+        ColumnDeclaration("age"), ColumnDeclaration("dose"), ColumnDeclaration("sex", "category")
+    )
 
     def needed():
         assert editor.show(editor.declaration().problems()) == {}
@@ -261,7 +281,11 @@ def test_what_is_needed_stands_in_one_line_until_it_is_typed(make):
     assert editor.leave_out.layout.display == "none" or needed()
     assert editor.leave_out.layout.display is None
     editor.leave_out.click()
-    assert [column.role for column in editor.declaration().columns] == ["number", "leave out", "leave out"]
+    assert [column.role for column in editor.declaration().columns] == [
+        "number",
+        "leave out",
+        "leave out",
+    ]
     assert controls(editor.row("sex"))["sex"].value == "leave out"
     assert needed() == ""
     assert editor.leave_out.layout.display == "none"
@@ -274,7 +298,11 @@ def test_many_needs_are_counted(make):
 
 
 def test_the_first_question_is_what_to_predict(make, changes):
-    editor = make(ColumnDeclaration("age"), ColumnDeclaration("sex", "category"), ColumnDeclaration("name", "leave out"))
+    editor = make(
+        ColumnDeclaration("age"),
+        ColumnDeclaration("sex", "category"),
+        ColumnDeclaration("name", "leave out"),
+    )
     question = editor.view.children[0].children[0].children[0]
     assert (question.description, question.value) == ("What do you want to predict?", "")
     assert [value for _, value in question.options] == ["", "age", "sex", "name"]
@@ -300,8 +328,14 @@ def test_the_first_question_is_what_to_predict(make, changes):
 
 
 def test_long_tables_scroll_and_short_ones_do_not(make):
-    assert "dpvi-schema-long" not in make(*(ColumnDeclaration(f"c{number}") for number in range(12))).table._dom_classes
-    assert "dpvi-schema-long" in make(*(ColumnDeclaration(f"c{number}") for number in range(13))).table._dom_classes
+    assert (
+        "dpvi-schema-long"
+        not in make(*(ColumnDeclaration(f"c{number}") for number in range(12))).table._dom_classes
+    )
+    assert (
+        "dpvi-schema-long"
+        in make(*(ColumnDeclaration(f"c{number}") for number in range(13))).table._dom_classes
+    )
 
 
 def test_notes_say_why_a_column_is_left_out(make):
@@ -330,7 +364,11 @@ def test_scaling_by_private_records_is_off_and_labelled(make):
     editor = make(AGE)
 
     def shown():
-        return [child.value for child in editor.view.children if child.layout.display != "none" and hasattr(child, "value")]
+        return [
+            child.value
+            for child in editor.view.children
+            if child.layout.display != "none" and hasattr(child, "value")
+        ]
 
     assert not editor.private_scaling.value
     assert not any("border-radius" in text for text in shown())
@@ -360,7 +398,12 @@ def test_sixty_columns_have_rows_and_more_have_menus(make):
     shown["group column"].value = "name"
     controls(wide.row("name"))["all groups"].value = "a, b"
     options = wide.declaration().options(names_columns=True)
-    assert (options["target"], options["threshold"], options["group"], options["groups"]) == ("c7", 0.5, "name", ["a", "b"])
+    assert (options["target"], options["threshold"], options["group"], options["groups"]) == (
+        "c7",
+        0.5,
+        "name",
+        ["a", "b"],
+    )
     assert "features" not in options
     shown["What do you want to predict?"].value = "name"
     assert shown["group column"].value == ""

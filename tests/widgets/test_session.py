@@ -44,7 +44,13 @@ class FakeFit:
 
 def snapshot(step, seconds, compiled=2.5, **metrics):
     return Snapshot(
-        status="running", step=step, params={}, metrics=metrics, metrics_step=step, seconds=seconds, compile_seconds=compiled
+        status="running",
+        step=step,
+        params={},
+        metrics=metrics,
+        metrics_step=step,
+        seconds=seconds,
+        compile_seconds=compiled,
     )
 
 
@@ -65,11 +71,18 @@ def started(fit, **options):
 
 def test_a_new_session_is_preparing():
     progress = Session(lambda: None).progress()
-    assert (progress.stage, progress.snapshot, progress.history, progress.seconds_left) == ("preparing", None, (), None)
+    assert (progress.stage, progress.snapshot, progress.history, progress.seconds_left) == (
+        "preparing",
+        None,
+        (),
+        None,
+    )
 
 
 def test_stages_speed_and_time_left():
-    fit = FakeFit([snapshot(0, 0.0, None), snapshot(10, 0.5), snapshot(30, 1.5), snapshot(100, 5.0)])
+    fit = FakeFit(
+        [snapshot(0, 0.0, None), snapshot(10, 0.5), snapshot(30, 1.5), snapshot(100, 5.0)]
+    )
     compiling, compiled = threading.Event(), threading.Event()
 
     def compile():
@@ -105,7 +118,10 @@ def test_each_evaluation_enters_the_history_once():
     session = started(fit)
     fit.go.release(3)
     assert session.wait(PATIENCE)
-    assert [(point.step, point.metrics) for point in session.progress().history] == [(0, {"auc": 0.5}), (10, {"auc": 0.7})]
+    assert [(point.step, point.metrics) for point in session.progress().history] == [
+        (0, {"auc": 0.5}),
+        (10, {"auc": 0.7}),
+    ]
 
 
 def test_cautions_are_those_of_the_prepared_fit():
@@ -145,7 +161,13 @@ def test_an_error_after_the_first_steps_says_that_epsilon_is_spent():
 
 
 def test_a_traceback_of_the_run_itself_is_kept():
-    fit = FakeFit([dataclasses.replace(snapshot(10, 1.0), status="failed", details="Traceback: out of memory")])
+    fit = FakeFit(
+        [
+            dataclasses.replace(
+                snapshot(10, 1.0), status="failed", details="Traceback: out of memory"
+            )
+        ]
+    )
     session = started(fit)
     fit.go.release()
     assert session.wait(PATIENCE)
@@ -180,11 +202,18 @@ def test_the_comparison_comes_after_a_whole_fit_alone(monkeypatch, status):
 
 
 def test_a_fit_without_metrics_is_followed_by_the_names_of_its_parameters():
-    labels = {"weights": ["age", "dose"], "matrix": (["a", "b"], ["c"]), "other": ["one", "two", "three"]}
+    labels = {
+        "weights": ["age", "dose"],
+        "matrix": (["a", "b"], ["c"]),
+        "other": ["one", "two", "three"],
+    }
     params = {
-        "intercept_loc": np.float32(1), "weights_loc": np.array([2.0, 3.0]), "matrix_scale": np.array([[4.0], [5.0]]),
-        "other_loc": np.zeros(2), "net": {"kernel": np.ones(1)},
-    }  # fmt: skip
+        "intercept_loc": np.float32(1),
+        "weights_loc": np.array([2.0, 3.0]),
+        "matrix_scale": np.array([[4.0], [5.0]]),
+        "other_loc": np.zeros(2),
+        "net": {"kernel": np.ones(1)},
+    }
     fit = FakeFit([dataclasses.replace(snapshot(10, 3.0), params=params)])
     fit.model, fit.data = types.SimpleNamespace(coordinates=lambda data: labels), None
     session = started(fit)
@@ -192,10 +221,18 @@ def test_a_fit_without_metrics_is_followed_by_the_names_of_its_parameters():
     session.wait()
     now = session.progress()
     assert now.followed_names == (
-        "intercept_loc", "weights_loc[age]", "weights_loc[dose]", "matrix_scale[a, c]", "matrix_scale[b, c]", "other_loc[0]",
-        "other_loc[1]", "net['kernel'][0]",
-    )  # fmt: skip
-    assert [(step, values.tolist()) for step, values in now.followed] == [(10, [1, 2, 3, 4, 5, 0, 0, 1])]
+        "intercept_loc",
+        "weights_loc[age]",
+        "weights_loc[dose]",
+        "matrix_scale[a, c]",
+        "matrix_scale[b, c]",
+        "other_loc[0]",
+        "other_loc[1]",
+        "net['kernel'][0]",
+    )
+    assert [(step, values.tolist()) for step, values in now.followed] == [
+        (10, [1, 2, 3, 4, 5, 0, 0, 1])
+    ]
 
 
 def test_a_comparison_that_breaks_leaves_the_private_fit(monkeypatch):

@@ -10,14 +10,22 @@ from workbench.models import registry
 from workbench.widgets.workbench.data_source import DataSource
 from workbench.widgets.workbench.settings import PRIVACY_FIELDS, Settings, problems_of
 
-EMBEDDED = DataSource("breast_cancer", "'breast_cancer'", lambda: wb.data.load("breast_cancer"), "breast_cancer", True)
+EMBEDDED = DataSource(
+    "breast_cancer", "'breast_cancer'", lambda: wb.data.load("breast_cancer"), "breast_cancer", True
+)
 
 
-def settings(*, data=EMBEDDED, model="logistic", options=None, device=None, evaluate_private=False, **privacy):
+def settings(
+    *, data=EMBEDDED, model="logistic", options=None, device=None, evaluate_private=False, **privacy
+):
     return Settings(
-        model=model, data=data, options=options or {}, device=device, evaluate_private=evaluate_private,
+        model=model,
+        data=data,
+        options=options or {},
+        device=device,
+        evaluate_private=evaluate_private,
         privacy={"epsilon": 1.0, **privacy},
-    )  # fmt: skip
+    )
 
 
 @pytest.fixture
@@ -59,11 +67,17 @@ def test_what_is_a_problem_here_is_refused_by_the_fit(field, value, clinic, priv
 
 def test_the_relation_may_be_any_of_the_sampler():
     assert problems_of({"epsilon": 1, "sampler": "shuffle", "relation": "replace_special"}) == {}
-    assert list(problems_of({"epsilon": 1, "sampler": "poisson", "relation": "replace_special"})) == ["relation"]
+    assert list(
+        problems_of({"epsilon": 1, "sampler": "poisson", "relation": "replace_special"})
+    ) == ["relation"]
 
 
 def test_all_bad_fields_are_told_at_once():
-    assert set(problems_of({"epsilon": -1, "delta": 2, "iterations": 0})) == {"epsilon", "delta", "iterations"}
+    assert set(problems_of({"epsilon": -1, "delta": 2, "iterations": 0})) == {
+        "epsilon",
+        "delta",
+        "iterations",
+    }
 
 
 def test_what_is_left_out_is_automatic(clinic, private_data):
@@ -78,12 +92,19 @@ def test_what_is_left_out_is_automatic(clinic, private_data):
 
 def test_settings_reach_the_fit(clinic, private_data):
     given = {
-        "epsilon": 3.0, "delta": 1e-4, "iterations": 50, "batch_size": 5, "sampler": "shuffle", "clip": 0.5,
-        "relation": "replace_special", "learning_rate": 0.01, "average": False,
-    }  # fmt: skip
-    prepared = settings(data=clinic, evaluate_private=True, device="cpu:0", options={"prior_scale": 2.0}, **given).prepare(
-        private_data
-    )
+        "epsilon": 3.0,
+        "delta": 1e-4,
+        "iterations": 50,
+        "batch_size": 5,
+        "sampler": "shuffle",
+        "clip": 0.5,
+        "relation": "replace_special",
+        "learning_rate": 0.01,
+        "average": False,
+    }
+    prepared = settings(
+        data=clinic, evaluate_private=True, device="cpu:0", options={"prior_scale": 2.0}, **given
+    ).prepare(private_data)
     for name in ("epsilon", "delta", "iterations", "sampler", "clip", "relation"):
         assert getattr(prepared.privacy, name) == given[name]
     assert prepared.privacy.sampling_rate == 5 / private_data.num_train
@@ -98,10 +119,13 @@ def test_keys_tell_fits_apart_and_nothing_else():
     usual = settings()
     assert usual.key == settings().key == dataclasses.replace(usual, baseline=True).key
     others = [
-        settings(options={"prior_scale": 2.0}), settings(model="gmm"), settings(device="cpu:0"),
-        settings(evaluate_private=True), settings(data=dataclasses.replace(EMBEDDED, key="other")),
+        settings(options={"prior_scale": 2.0}),
+        settings(model="gmm"),
+        settings(device="cpu:0"),
+        settings(evaluate_private=True),
+        settings(data=dataclasses.replace(EMBEDDED, key="other")),
         *(settings(**{name: 0.25}) for name in PRIVACY_FIELDS),
-    ]  # fmt: skip
+    ]
     assert len({usual.key, *(other.key for other in others)}) == 1 + len(others)
 
 
@@ -128,7 +152,10 @@ def test_a_note_stands_above_the_code():
 
 def test_code_names_an_embedded_data_set():
     code = settings(epsilon=2.0, delta=1e-4, iterations=100, sampler="poisson").as_code()
-    assert code == "result = wb.fit('logistic', 'breast_cancer', epsilon=2.0, delta=0.0001, iterations=100)"
+    assert (
+        code
+        == "result = wb.fit('logistic', 'breast_cancer', epsilon=2.0, delta=0.0001, iterations=100)"
+    )
 
 
 def test_code_refers_to_the_users_own_data_by_a_variable(clinic):
@@ -145,14 +172,24 @@ def test_code_says_so_where_private_records_are_evaluated():
 def test_code_repeats_the_run(private_data):
     source = DataSource("clinic", "wb.data.remembered()", lambda: private_data, "clinic", False)
     chosen = settings(
-        data=source, options={"prior": "laplace", "prior_scale": 2.0}, epsilon=2.0, delta=1e-4, iterations=20, device="cpu:0"
+        data=source,
+        options={"prior": "laplace", "prior_scale": 2.0},
+        epsilon=2.0,
+        delta=1e-4,
+        iterations=20,
+        device="cpu:0",
     )
     names = {"wb": wb, "data": private_data}
     code = chosen.as_code().replace("wb.data.remembered()", "data")
     exec(code, names)
     result = names["result"]
     guarantee = result.guarantee
-    assert (guarantee.epsilon, guarantee.delta, guarantee.steps, guarantee.steps_taken) == (2.0, 1e-4, 20, 20)
+    assert (guarantee.epsilon, guarantee.delta, guarantee.steps, guarantee.steps_taken) == (
+        2.0,
+        1e-4,
+        20,
+        20,
+    )
     assert (result.model_options["prior"], result.model_options["prior_scale"]) == ("laplace", 2.0)
 
 
@@ -171,14 +208,21 @@ def test_cells_are_code_that_runs(private_data, tmp_path, monkeypatch):
     assert (tmp_path / "runs/mine/report.html").is_file()
 
 
-def test_ledger_and_reason_are_passed_on_and_printed_where_they_are_not_the_default(clinic, private_data, tmp_path):
+def test_ledger_and_reason_are_passed_on_and_printed_where_they_are_not_the_default(
+    clinic, private_data, tmp_path
+):
     chosen = settings(data=clinic, iterations=10)
     assert "ledger" not in chosen.as_code()
-    elsewhere = dataclasses.replace(chosen, ledger=str(tmp_path / "ledger.sqlite"), over_cap="agreed")
+    elsewhere = dataclasses.replace(
+        chosen, ledger=str(tmp_path / "ledger.sqlite"), over_cap="agreed"
+    )
     assert elsewhere.key != chosen.key
     account = elsewhere.prepare(private_data).run_log.reservation
     assert str(account.ledger.path) == elsewhere.ledger
-    assert f"ledger={elsewhere.ledger!r}, privacy=wb.Privacy(over_cap='agreed'))" in elsewhere.as_code()
+    assert (
+        f"ledger={elsewhere.ledger!r}, privacy=wb.Privacy(over_cap='agreed'))"
+        in elsewhere.as_code()
+    )
     nowhere = dataclasses.replace(chosen, ledger=False)
     assert nowhere.prepare(private_data).run_log.reservation.ledger is None
     assert "ledger=False" in nowhere.as_code()

@@ -61,14 +61,20 @@ def open_chosen(screen):
     """Open the chosen fit, and wait until it is complete."""
     screen.outcome.open.click()
     assert screen._openings.wait(PATIENCE)
-    for worker in (screen.opened._outlooks, screen.opened._compilations, screen.opened.outcome._latest):
+    for worker in (
+        screen.opened._outlooks,
+        screen.opened._compilations,
+        screen.opened.outcome._latest,
+    ):
         assert worker.wait(PATIENCE)
     return screen.opened
 
 
 def text(part):
     """The HTML inside as text."""
-    return html.unescape("".join(each.value for each in inside(part) if isinstance(each, ipywidgets.HTML)))
+    return html.unescape(
+        "".join(each.value for each in inside(part) if isinstance(each, ipywidgets.HTML))
+    )
 
 
 def buttons(screen):
@@ -92,17 +98,23 @@ class Output:
 
 @pytest.fixture(scope="module")
 def ended():
-    """A screen after a sweep of public records: (screen, shown figures, arguments of ``display``)."""
+    """A screen after a sweep of public records: (screen, shown figures, arguments
+    of ``display``).
+    """
     with pytest.MonkeyPatch.context() as monkeypatch:
         output = Output()
         monkeypatch.setattr(run_screen, "display", output)
-        monkeypatch.setattr(sweep_screen, "FRAME_SECONDS", 0.01)  # a fast sweep would be over before the second picture
+        # a fast sweep would be over before the second picture
+        monkeypatch.setattr(sweep_screen, "FRAME_SECONDS", 0.01)
         screen = Sweep(epsilons=(1, 4), seeds=6, iterations=(20,))
         screen._ipython_display_()
         figures = []
         screen.outcome.curves.observe(lambda change: figures.append(change.new), names="value")
         screen.ranges.baselines["scikit-learn"].value = True
-        screen.ranges.fields["clips"].value, screen.ranges.fields["learning_rates"].value = "0.5", "0.01"
+        screen.ranges.fields["clips"].value, screen.ranges.fields["learning_rates"].value = (
+            "0.5",
+            "0.01",
+        )
         run(screen)
         assert screen.outcome._drawing.wait(PATIENCE)
         yield types.SimpleNamespace(screen=screen, figures=figures, output=output)
@@ -119,7 +131,7 @@ def ended_private(private_data, request):
     screen.close()
 
 
-# ---- before a sweep -------------------------------------------------------------------------------------------------
+# ---- before a sweep ------------------------------------------------------------------------------
 
 
 def plain(x, y=None):
@@ -158,11 +170,17 @@ def test_nothing_starts_before_the_plan_is_there(screens):
 
 
 BAD = [
-    ("epsilons", "1, -1", "epsilons = 1, -1: “-1” must be a finite number"), ("epsilons", "one", "“one” must be"),
-    ("epsilons", " ", "must have at least one value"), ("seeds", "2.5", "seeds = 2.5: must be a whole number"),
-    ("seeds", "1001", "at most 1000"), ("iterations", "10, 0", "“0” must be a whole"), ("num_records", "1", "“1” must be a"),
-    ("clips", "0", "“0” must be"), ("learning_rates", "fast", "“fast” must be"), ("delta", "2", "delta = 2: must be a"),
-]  # fmt: skip
+    ("epsilons", "1, -1", "epsilons = 1, -1: “-1” must be a finite number"),
+    ("epsilons", "one", "“one” must be"),
+    ("epsilons", " ", "must have at least one value"),
+    ("seeds", "2.5", "seeds = 2.5: must be a whole number"),
+    ("seeds", "1001", "at most 1000"),
+    ("iterations", "10, 0", "“0” must be a whole"),
+    ("num_records", "1", "“1” must be a"),
+    ("clips", "0", "“0” must be"),
+    ("learning_rates", "fast", "“fast” must be"),
+    ("delta", "2", "delta = 2: must be a"),
+]
 
 
 def test_a_bad_value_is_explained_beside_its_field(screens):
@@ -188,7 +206,9 @@ def test_what_only_the_records_tell_is_explained_too(screens, private_data, tmp_
     screen.ranges.fields["num_records"].value = ""
     screen.ranges.fields["store"].value = str(tmp_path)
     settle(screen)
-    assert "cannot be used as the file of a sweep" in html.unescape(screen.ranges.fields["store"].error)
+    assert "cannot be used as the file of a sweep" in html.unescape(
+        screen.ranges.fields["store"].error
+    )
     assert buttons(screen) == [False, False, False]
 
 
@@ -208,7 +228,13 @@ def test_values_of_a_list_may_stand_between_commas_or_spaces(screens):
 
 @pytest.mark.parametrize(
     ("argument", "value"),
-    [("data", "brest_cancer"), ("model", "logistik"), ("epsilons", (1, -1)), ("seeds", 0), ("iterations", (0.5,))],
+    [
+        ("data", "brest_cancer"),
+        ("model", "logistik"),
+        ("epsilons", (1, -1)),
+        ("seeds", 0),
+        ("iterations", (0.5,)),
+    ],
 )
 def test_a_screen_cannot_begin_with_a_bad_value(argument, value):
     with pytest.raises(ArgumentError) as caught:
@@ -221,14 +247,18 @@ def test_every_control_is_described(screens):
     for part in ("Model", "Data", "Settings", "Table", "Fits", "Export"):
         screen.tabs.open = part
     controls = [
-        part for part in inside(screen.view) if hasattr(part, "description") and not isinstance(part, ipywidgets.HTML)
+        part
+        for part in inside(screen.view)
+        if hasattr(part, "description") and not isinstance(part, ipywidgets.HTML)
     ]
     assert len(controls) > 20
-    assert all(control.description for control in controls if control is not screen.spending.accept.control)
+    assert all(
+        control.description for control in controls if control is not screen.spending.accept.control
+    )
     assert all(part.tooltip for part in controls if isinstance(part, ipywidgets.Button))
 
 
-# ---- a sweep of public records --------------------------------------------------------------------------------------
+# ---- a sweep of public records -------------------------------------------------------------------
 
 
 def test_a_sweep_ends_with_its_result(ended):
@@ -241,7 +271,10 @@ def test_a_sweep_ends_with_its_result(ended):
 
 def dots(figure):
     """The number of fits in each panel of a figure."""
-    return [len(re.findall("M", path)) for path in re.findall(r'<path class="dots[^"]*" d="([^"]*)"', figure)]
+    return [
+        len(re.findall("M", path))
+        for path in re.findall(r'<path class="dots[^"]*" d="([^"]*)"', figure)
+    ]
 
 
 def test_the_figure_fills_while_the_sweep_runs(ended):
@@ -255,17 +288,26 @@ def test_the_figure_fills_while_the_sweep_runs(ended):
 def test_the_figure_has_means_baselines_and_the_values_under_the_mouse(ended):
     figure, table = ended.screen.outcome.curves.value, ended.screen.result.table
     assert [title in figure for title in ("<b>AUC</b>", "<b>ELBO</b>", "public data")] == [True] * 3
-    strips = [html.unescape(strip).split("\n") for strip in re.findall(r'<div class="strip[^>]*><span>([^<]*)', figure)]
+    strips = [
+        html.unescape(strip).split("\n")
+        for strip in re.findall(r'<div class="strip[^>]*><span>([^<]*)', figure)
+    ]
     means = table[table["method"] == "dp-vi"].groupby("epsilon")[["auc", "elbo"]].mean()
     other = table.loc[table["method"] == "scikit-learn", "auc"].item()
     assert strips == [
-        [f"epsilon {epsilon:g}", f"AUC DP-VI {_numbers.shown(row.auc)}", f"AUC scikit-learn {_numbers.shown(other)}",
-         f"ELBO {_numbers.shown(row.elbo)}"]
+        [
+            f"epsilon {epsilon:g}",
+            f"AUC DP-VI {_numbers.shown(row.auc)}",
+            f"AUC scikit-learn {_numbers.shown(other)}",
+            f"ELBO {_numbers.shown(row.elbo)}",
+        ]
         for epsilon, row in means.iterrows()
-    ]  # fmt: skip
+    ]
     values = to_their_error(means["auc"], table)
     ends = [f"{value} at epsilon {epsilon}" for epsilon, value in zip((1, 4), values, strict=True)]
-    assert f"Mean AUC is {' and '.join(ends)}, over 12 fits in all" in text(ended.screen.outcome.sentences)
+    assert f"Mean AUC is {' and '.join(ends)}, over 12 fits in all" in text(
+        ended.screen.outcome.sentences
+    )
 
 
 def to_their_error(means, table):
@@ -282,7 +324,9 @@ def test_what_is_there_is_not_run_again_and_gives_the_time(ended):
     assert buttons(screen) == [False, False, False]
     screen.ranges.fields["seeds"].value = "7"
     settle(screen)
-    assert "2 of 15 fits remain. About 1.0 s of steps" in re.sub("<.*?>", "", text(screen.spending.view))
+    assert "2 of 15 fits remain. About 1.0 s of steps" in re.sub(
+        "<.*?>", "", text(screen.spending.view)
+    )
     assert buttons(screen) == [True, False, False]
     screen.ranges.fields["seeds"].value = "6"
     settle(screen)
@@ -296,7 +340,11 @@ def test_the_table_has_what_varies_and_the_scores(ended):
 
 
 def test_table_and_figure_can_be_taken_away(ended):
-    links = dict(re.findall(r'download="(.*?)" href="data:.*?;base64,(.*?)"', ended.screen.outcome.files.value))
+    links = dict(
+        re.findall(
+            r'download="(.*?)" href="data:.*?;base64,(.*?)"', ended.screen.outcome.files.value
+        )
+    )
     assert len(base64.b64decode(links["sweep.csv"]).splitlines()) == 14
     assert base64.b64decode(links["sweep-auc.png"]).startswith(PNG)
     assert base64.b64decode(links["sweep-auc.pdf"]).startswith(b"%PDF")
@@ -327,9 +375,18 @@ def test_a_fit_opens_in_the_workbench_without_being_fitted_again(ended):
     assert len(menu) == 12
     screen.outcome.fit.value = menu["epsilon 4, seed 3"]
     opened = open_chosen(screen)
-    assert (opened.result.guarantee.epsilon, opened.result.settings["seed"], opened.results) == (4.0, 3, [opened.result])
+    assert (opened.result.guarantee.epsilon, opened.result.settings["seed"], opened.results) == (
+        4.0,
+        3,
+        [opened.result],
+    )
     privacy = opened.settings().privacy
-    assert [privacy[name] for name in ("epsilon", "iterations", "clip", "learning_rate")] == [4, 20, 0.5, 0.01]
+    assert [privacy[name] for name in ("epsilon", "iterations", "clip", "learning_rate")] == [
+        4,
+        20,
+        0.5,
+        0.01,
+    ]
     assert opened.settings().data.code == "'breast_cancer'"
     assert opened.view in inside(screen.view)
     assert opened.result.guarantee.headline() in text(opened.view)
@@ -396,7 +453,9 @@ def test_a_fit_of_fewer_records_opens_with_these(screens):
     screen = screens()
     screen.ranges.fields["num_records"].value = "200, 300"
     run(screen)
-    screen.outcome.fit.value = dict(screen.outcome.fit.control.options)["epsilon 4, seed 1, num records 200"]
+    screen.outcome.fit.value = dict(screen.outcome.fit.control.options)[
+        "epsilon 4, seed 1, num records 200"
+    ]
     assert open_chosen(screen).data.source().load().num_train == 200
 
 
@@ -409,7 +468,7 @@ def test_what_cannot_be_shown_does_not_lock_the_screen(screens, monkeypatch):
     assert len(screen.result.table) == 4
 
 
-# ---- private records ------------------------------------------------------------------------------------------------
+# ---- private records -----------------------------------------------------------------------------
 
 
 def test_private_records_are_spent_on_only_when_that_is_accepted(screens, private_data):
@@ -435,12 +494,16 @@ def test_fits_of_private_records_have_secret_randomness_and_no_scores(ended_priv
     result = ended_private.result
     assert (result.status, result.metrics, len(result.table)) == ("done", (), 4)
     assert result.table["seed"].isna().all()
-    assert "The evaluation records are private, and their scores were not requested" in text(ended_private.outcome.sentences)
+    assert "The evaluation records are private, and their scores were not requested" in text(
+        ended_private.outcome.sentences
+    )
     assert "noise sigma" in ended_private.outcome.curves.value
     assert dict(ended_private.outcome.fit.control.options) == {
-        "epsilon 1, repetition 0": 0, "epsilon 2, repetition 0": 1,
-        "epsilon 1, repetition 1": 2, "epsilon 2, repetition 1": 3,
-    }  # fmt: skip
+        "epsilon 1, repetition 0": 0,
+        "epsilon 2, repetition 0": 1,
+        "epsilon 1, repetition 1": 2,
+        "epsilon 2, repetition 1": 3,
+    }
 
 
 def test_what_was_spent_on_the_same_records_counts_for_the_next_plan(ended_private, shared_state):
@@ -460,7 +523,9 @@ def test_a_private_score_is_computed_only_on_request_and_explained_as_a_leak(scr
     assert screen.ranges._baseline_box.layout.display == "none"
     screen.run.evaluate_private.value = True
     settle(screen)
-    assert "Choosing the fit with the best score on private evaluation records leaks" in text(screen.spending.view)
+    assert "Choosing the fit with the best score on private evaluation records leaks" in text(
+        screen.spending.view
+    )
     assert "leaks as well, because" in text(screen.run.options)
     screen.spending.accept.value = True
     run(screen)
@@ -479,7 +544,7 @@ def test_no_private_value_is_on_the_screen(ended_private, planted):
     assert all(str(value) not in states for value in planted)
 
 
-# ---- the end --------------------------------------------------------------------------------------------------------
+# ---- the end -------------------------------------------------------------------------------------
 
 
 @pytest.mark.thorough
@@ -495,7 +560,11 @@ def test_closing_stops_the_sweep_and_ends_its_threads():
     assert screen.wait(PATIENCE)
     assert screen.result.status == "stopped"
     screen.start()
-    while left := [thread.name for thread in set(threading.enumerate()) - threads if thread.name.startswith("dpvi-")]:
+    while left := [
+        thread.name
+        for thread in set(threading.enumerate()) - threads
+        if thread.name.startswith("dpvi-")
+    ]:
         assert time.monotonic() < deadline, left
         time.sleep(0.02)
     assert set(ipywidgets.widgets.widget._instances) - instances == set()

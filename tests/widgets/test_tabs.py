@@ -40,7 +40,11 @@ def test_a_late_part_is_sent_when_it_is_first_opened():
         parts = {title: ipywidgets.VBox([ipywidgets.HTML()]) for title in ("Plan", "Model")}
     send(parts["Plan"])
     tabs = Tabs(parts, late=["Model"])
-    assert (parts["Plan"].comm is not None, parts["Model"].comm, parts["Model"].children[0].comm) == (True, None, None)
+    assert (
+        parts["Plan"].comm is not None,
+        parts["Model"].comm,
+        parts["Model"].children[0].comm,
+    ) == (True, None, None)
     for _ in range(2):
         tabs.open = "Model"
         assert tabs.view.children[1:] == (parts["Plan"], parts["Model"])
@@ -52,7 +56,9 @@ def test_a_late_part_is_sent_when_it_is_first_opened():
 def test_a_change_while_a_widget_is_sent_is_sent_too(monkeypatch):
     with unsent():
         widget, sent = ipywidgets.HTML("before"), []
-    monkeypatch.setattr(ipywidgets.HTML, "send_state", lambda self, key=None: sent.append(self.value))
+    monkeypatch.setattr(
+        ipywidgets.HTML, "send_state", lambda self, key=None: sent.append(self.value)
+    )
     created = ipywidgets.widgets.widget.comm.create_comm
 
     def changes_it(**arguments):

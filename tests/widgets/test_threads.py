@@ -40,6 +40,11 @@ def test_the_end_of_the_interpreter_stops_and_waits_for_them():
 
 @pytest.mark.integration
 def test_a_program_may_end_while_a_screen_compiles():
-    program = "import workbench as wb; screen = wb.widgets.Workbench(iterations=20); screen._outlooks.wait(60); screen.fit()"
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=120)
+    program = (
+        "import workbench as wb; screen = wb.widgets.Workbench(iterations=20); "
+        "screen._outlooks.wait(60); screen.fit()"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, timeout=120
+    )
     assert (done.returncode, done.stderr) == (0, "")

@@ -1,7 +1,7 @@
 """The attack: runs with and without canaries, and what each step's noised sum reveals about them.
 
-Runs go through ``PrivateStep.draw`` and ``PrivateStep.step``, with a mechanism that also keeps what it returns.
-tests/auditing/test_paths.py shows that fits release the same.
+Runs go through ``PrivateStep.draw`` and ``PrivateStep.step``, with a mechanism that also keeps what
+it returns. tests/auditing/test_paths.py shows that fits release the same.
 """
 
 from __future__ import annotations
@@ -33,21 +33,26 @@ __all__ = ["SCORES", "Attack", "clipped_gradients", "evidence_of"]
 
 SCORES = ("alignment of the noised sums with the canary's gradient", "smallness of the noised sums")
 
-_AT_ONCE, _NUMBERS_AT_ONCE = 500, 2**24  # runs in one vectorised run, and numbers in their per-record gradients
+# runs in one vectorised run, and numbers in their per-record gradients
+_AT_ONCE, _NUMBERS_AT_ONCE = (500, 2**24)
 _OWN_DRAWS = 8  # draws of a record's own base noise, for its mean gradient
 
 
 def clipped_gradients(
     step: PrivateStep, clip: float | jax.Array, params: Any, draws: Draws, canaries: Canaries
 ) -> tuple[jax.Array, jax.Array, jax.Array]:
-    """Clipped gradients at this step's release point: of ``present``, of ``absent`` and the sum of those of ``others``.
+    """Clipped gradients at this step's release point: of ``present``, of ``absent`` and the sum of
+    those of ``others``.
 
-    The first two are float[m, d], with zeros where there is no record; the sum is float[d]. Where the step counts norms, d
-    is followed by the ranges of norms. If a record's loss has its own
-    base noise, that noise is as secret as the minibatch, so the attacker averages over independent draws of it.
+    The first two are float[m, d], with zeros where there is no record; the sum is float[d]. Where
+    the step counts norms, d is followed by the ranges of norms. If a record's loss has its own base
+    noise, that noise is as secret as the minibatch, so the attacker averages over independent draws
+    of it.
     """
     caught: list[tuple[jax.Array, jax.Array, jax.Array]] = []
-    keys = jax.random.split(jax.random.key(0), _OWN_DRAWS if step.estimator.needs_own_keys(step.model) else 1)
+    keys = jax.random.split(
+        jax.random.key(0), _OWN_DRAWS if step.estimator.needs_own_keys(step.model) else 1
+    )
 
     def release(loss: RecordLoss, u: Any) -> Any:
         def total(records: Any) -> jax.Array:
@@ -56,7 +61,9 @@ def clipped_gradients(
             def with_own(key: jax.Array) -> jax.Array:
                 of_record = lambda u, record: loss(u, (record, key))  # noqa: E731
                 clipping = step.mechanism.clipping
-                clipped, norms = clipped_sum(of_record, u, whole(step, records), mask, clip, clipping=clipping)
+                clipped, norms = clipped_sum(
+                    of_record, u, whole(step, records), mask, clip, clipping=clipping
+                )
                 counts = [
                     norm_counts.counts_of(norms, mask, jnp.float32(clip)).astype(jnp.float32)
                 ] * step.options.counts_norms
@@ -72,19 +79,27 @@ def clipped_gradients(
         caught.append((present, absent, total(canaries.others)))
         return jax.tree.map(jnp.zeros_like, u)
 
-    # the estimator chooses the loss and where it is differentiated, so the audit works for every estimator
-    step.estimator.gradient(step.model, params, draws.base_noise, step.sampler.sampling_rate, release)
+    # the estimator chooses the loss and where it is differentiated, so the audit works for every
+    # estimator
+    step.estimator.gradient(
+        step.model, params, draws.base_noise, step.sampler.sampling_rate, release
+    )
     return caught[0]
 
 
 def evidence_of(
-    noised: jax.Array, gradients: tuple[jax.Array, jax.Array, jax.Array], rate: float, deviation: float | jax.Array
+    noised: jax.Array,
+    gradients: tuple[jax.Array, jax.Array, jax.Array],
+    rate: float,
+    deviation: float | jax.Array,
 ) -> tuple[jax.Array, jax.Array]:
-    """Each canary's log-likelihood ratio of presence in one step, float[m], and the step's log mean square.
+    """Each canary's log-likelihood ratio of presence in one step, float[m], and the step's log mean
+    square.
 
-    The contribution of all other records, including other canaries, is replaced by its mean. A row is in the minibatch with
-    probability q, so what remains has the density (1 - q) N(0, s^2) + q N(g, s^2), and the ratio is that of two such
-    mixtures. Where this is an approximation (several rows, other samplers) the attack is weaker but valid: any score is.
+    The contribution of all other records, including other canaries, is replaced by its mean. A row
+    is in the minibatch with probability q, so what remains has the density (1 - q) N(0, s^2) + q
+    N(g, s^2), and the ratio is that of two such mixtures. Where this is an approximation (several
+    rows, other samplers) the attack is weaker but valid: any score is.
     """
     present, absent, others = gradients
     means = rate * (present + absent) / 2
@@ -106,7 +121,8 @@ class Attack:
     :param make_step: ``make_step(mechanism, key, records)`` is the step for these records.
     :param claimed: the mechanism of the claim.
     :param expected: public expected size of a minibatch.
-    :param adapts_clip: whether runs adapt C, as fits with clip="auto" do, and release counts of norms for it.
+    :param adapts_clip: whether runs adapt C, as fits with clip="auto" do, and release counts of
+        norms for it.
     """
 
     make_step: Callable[[GaussianMechanism, jax.Array, Rows], PrivateStep]
@@ -118,11 +134,14 @@ class Attack:
     start_key: jax.Array
     adapts_clip: bool = False
 
-    def scorer(self, rows: Rows) -> tuple[Callable[[jax.Array, Rows], tuple[jax.Array, jax.Array]], int]:
-        """A function that trains on records and attacks what the run releases, and how many such runs fit into memory.
+    def scorer(
+        self, rows: Rows
+    ) -> tuple[Callable[[jax.Array, Rows], tuple[jax.Array, jax.Array]], int]:
+        """A function that trains on records and attacks what the run releases, and how many such
+        runs fit into memory.
 
-        The function takes a run's key and records shaped like ``rows``. It returns the scores: the evidence for each canary,
-        float[m], and the smallness of the noised sums, float.
+        The function takes a run's key and records shaped like ``rows``. It returns the scores: the
+        evidence for each canary, float[m], and the smallness of the noised sums, float.
         """
         seen = watched(self.claimed, self.bug, self.expected)
         throw_away(self.start_key)
@@ -130,43 +149,70 @@ class Attack:
         hyper = Hyperparameters.of(seen)
         if self.adapts_clip:
             step = step.with_options(counts_norms=True, keeps_moments=False)
-            hyper = hyper._replace(moments_from=jnp.int32(self.iterations), adaptive=adaptive_clip.of(self.iterations))
+            hyper = hyper._replace(
+                moments_from=jnp.int32(self.iterations), adaptive=adaptive_clip.of(self.iterations)
+            )
         start = step.init(self.start_key, hyper, step.model.initial)
 
         def scores(key: jax.Array, records: Rows) -> tuple[jax.Array, jax.Array]:
             arrays = tuple(jnp.asarray(array) for array in records)
 
-            def one_step(carry: tuple[DPVIState, jax.Array, jax.Array], _: None) -> tuple[Any, None]:
+            def one_step(
+                carry: tuple[DPVIState, jax.Array, jax.Array], _: None
+            ) -> tuple[Any, None]:
                 state, evidence, log_sizes = carry
                 draws = step.draw(state.key, state.step, hyper)
                 seen.begin(draws.minibatch)
                 following = step.step(state, arrays, draws, hyper)
                 # what the claim is about; after a planted bug, the step's own may be other ones
                 clip, deviation = self._claimed_for(step, state, hyper)
-                gradients = clipped_gradients(step, clip, step.unconstrained(state), draws, self.canaries)
+                gradients = clipped_gradients(
+                    step, clip, step.unconstrained(state), draws, self.canaries
+                )
                 noised = jnp.concatenate([seen.noised_sum(), seen.noised_counts()])
-                ratios, log_size = evidence_of(noised, gradients, step.sampler.sampling_rate, deviation)
-                # a step that is not finite gives no evidence; that, too, is a function of the release
-                return (following, evidence + jnp.nan_to_num(ratios), log_sizes + jnp.nan_to_num(log_size)), None
+                ratios, log_size = evidence_of(
+                    noised, gradients, step.sampler.sampling_rate, deviation
+                )
+                # a step that is not finite gives no evidence; that, too, is a function of the
+                # release
+                return (
+                    following,
+                    evidence + jnp.nan_to_num(ratios),
+                    log_sizes + jnp.nan_to_num(log_size),
+                ), None
 
             first = (start._replace(key=key), jnp.zeros(self.canaries.count), jnp.zeros(()))
             (_, evidence, log_sizes), _ = lax.scan(one_step, first, length=self.iterations)
             return evidence, -log_sizes / self.iterations
 
-        numbers = step.noise_size * (len(rows[0]) + self.canaries.count)  # of a run's per-record gradients
+        # of a run's per-record gradients
+        numbers = step.noise_size * (len(rows[0]) + self.canaries.count)
         return scores, max(1, min(_AT_ONCE, _NUMBERS_AT_ONCE // numbers))
 
-    def _claimed_for(self, step: PrivateStep, state: DPVIState, hyper: Hyperparameters) -> tuple[Any, Any]:
-        """C of the step after ``state``, and standard deviations of the noise in each coordinate of what it releases."""
+    def _claimed_for(
+        self, step: PrivateStep, state: DPVIState, hyper: Hyperparameters
+    ) -> tuple[Any, Any]:
+        """C of the step after ``state``, and standard deviations of the noise in each coordinate of
+        what it releases.
+        """
         if not self.adapts_clip:
             return self.claimed.clip, self.claimed.standard_deviation
-        clip, sigma = step.clip(state, hyper._replace(clip=jnp.float32(self.claimed.clip))), self.claimed.noise_multiplier
+        clip, sigma = (
+            step.clip(state, hyper._replace(clip=jnp.float32(self.claimed.clip))),
+            self.claimed.noise_multiplier,
+        )
         of_sum, of_norms = step.shares(state.step, hyper)
         sizes = np.array([step.noise_size, step.noised_coordinates - step.noise_size])
-        return clip, jnp.repeat(jnp.stack([clip * sigma / of_sum, sigma / of_norms]), sizes, total_repeat_length=sizes.sum())
+        return clip, jnp.repeat(
+            jnp.stack([clip * sigma / of_sum, sigma / of_norms]),
+            sizes,
+            total_repeat_length=sizes.sum(),
+        )
 
     def many_runs(self, keys: dict[bool, jax.Array]) -> dict[bool, np.ndarray]:
-        """Scores of independent runs with (True) and without (False) the canary, float[number of keys, 2]."""
+        """Scores of independent runs with (True) and without (False) the canary, float[number of
+        keys, 2].
+        """
         compiled: dict[int, Callable[..., tuple[jax.Array, jax.Array]]] = {}
         found = {}
         for present, own in keys.items():

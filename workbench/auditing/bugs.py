@@ -1,4 +1,6 @@
-"""Bugs that an audit plants to show that it can fail, and a mechanism that keeps what it releases."""
+"""Bugs that an audit plants to show that it can fail, and a mechanism that keeps what
+it releases.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +29,8 @@ PLANTED_BUGS = {
     "no_clipping": "gradients are not clipped to C",
     "realised_size": "the sum is divided by the realised size of the minibatch",
     "short_norms": "norms are computed a fifth too small, so that gradients of norm 1.25 C pass",
-    "clip_by_row": "the gradient of each row is clipped to C, where a person with several rows is the unit",
+    "clip_by_row": "the gradient of each row is clipped to C, where a person with several rows is "
+    "the unit",
     "lenient_accountant": "an accountant undercounts 100 000 steps and so adds too little noise",
 }
 
@@ -36,7 +39,8 @@ PLANTED_BUGS = {
 class Watched(GaussianMechanism):
     """The mechanism, which also keeps the noised sum while a step is traced.
 
-    ``add`` is called once per step and outside inner loops, so its result may be used outside the step's trace.
+    ``add`` is called once per step and outside inner loops, so its result may be used outside the
+    step's trace.
     """
 
     seen: list[Any] = field(default_factory=list)
@@ -65,7 +69,9 @@ class Watched(GaussianMechanism):
 
 @dataclass(frozen=True, eq=False)
 class _DividesByRealisedSize(Watched):
-    """PLANTED BUG: the noised sum is rescaled from the realised to the expected minibatch size, as a mean would be."""
+    """PLANTED BUG: the noised sum is rescaled from the realised to the expected minibatch size, as
+    a mean would be.
+    """
 
     expected: float = math.nan
     realised: list[jax.Array] = field(default_factory=list)
@@ -78,7 +84,9 @@ class _DividesByRealisedSize(Watched):
     def add(self, total: Any, noise: Noise | None) -> Any:  # type: ignore[override]
         """Add noise, then multiply by expected / realised size."""
         factor = self.expected / jnp.maximum(self.realised[0], 1)
-        return self.kept(jax.tree.map(lambda leaf: leaf * factor, GaussianMechanism.add(total, noise)))
+        return self.kept(
+            jax.tree.map(lambda leaf: leaf * factor, GaussianMechanism.add(total, noise))
+        )
 
 
 def silent(draws: Draws) -> Draws:
@@ -96,9 +104,13 @@ def watched(claimed: GaussianMechanism, bug: str | None, expected: float) -> Wat
     clip, sigma, clipping = claimed.clip, claimed.noise_multiplier, claimed.clipping
     if bug == "half_noise":
         return Watched(clip, sigma / 2, clipping)
-    if bug == "no_clipping":  # the noise is for C, but every gradient is below the bound it is clipped to
+    if (
+        bug == "no_clipping"
+    ):  # the noise is for C, but every gradient is below the bound it is clipped to
         return Watched(clip * 1e9, sigma / 1e9, "flat")
-    if bug == "short_norms":  # a gradient whose norm is computed as 4/5 of itself is clipped to 5/4 of C
+    if (
+        bug == "short_norms"
+    ):  # a gradient whose norm is computed as 4/5 of itself is clipped to 5/4 of C
         return Watched(clip * 1.25, sigma / 1.25, clipping)
     if bug == "realised_size":
         return _DividesByRealisedSize(clip, sigma, clipping, expected=expected)
@@ -114,12 +126,16 @@ def clipping_by_row(sound: PrivateStep) -> PrivateStep:
 class _RowByRow(UnitRows):
     """PLANTED BUG: each row of a unit is a stratum of its own, so that it is clipped alone."""
 
-    def strata(self, minibatch: Minibatch, records: Record, *others: Any, **options: Any) -> list[Stratum]:
+    def strata(
+        self, minibatch: Minibatch, records: Record, *others: Any, **options: Any
+    ) -> list[Stratum]:
         """A stratum for the first row of each unit, one for the second, and so on."""
         *rows, firsts, counts = records
         all_strata: list[Stratum] = []
         for number in range(self.widths[0]):
             alone = (*rows, firsts + jnp.minimum(number, counts - 1), jnp.minimum(counts, 1))
             (stratum,) = UnitRows((1,)).strata(minibatch, alone, *others, **options)
-            all_strata.append(stratum._replace(mask=stratum.mask & (counts[minibatch.indices] > number)))
+            all_strata.append(
+                stratum._replace(mask=stratum.mask & (counts[minibatch.indices] > number))
+            )
         return all_strata

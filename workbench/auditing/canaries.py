@@ -14,12 +14,14 @@ __all__ = ["Canaries", "Rows", "arrays_of", "blank", "made_table", "table_canari
 
 Rows = tuple[np.ndarray, ...]  # record arrays, first axis: records
 
-_FEATURES, _LENGTH = 10, 10.0  # features of records made for the audit, and the canary's value in one of them
+# features of records made for the audit, and the canary's value in one of them
+_FEATURES, _LENGTH = (10, 10.0)
 
 
 @dataclass(frozen=True)
 class Canaries:
-    """m pairs of records. A coin for each pair decides whether ``present`` or ``absent`` is in the data set.
+    """m pairs of records. A coin for each pair decides whether ``present`` or ``absent`` is in the
+    data set.
 
     ``absent`` is None if an absent canary leaves no row. ``others`` are in every data set.
     """
@@ -49,7 +51,9 @@ def arrays_of(name: str, records: Any) -> Rows:
     arrays = tuple(np.asarray(array) for array in records)
     sizes = [array.shape[0] if array.ndim else 0 for array in arrays]
     if not sizes or min(sizes) < 1 or min(sizes) != max(sizes):
-        raise _validate.ArgumentError(name, tuple(sizes), "must be record arrays of the same length, at least 1.")
+        raise _validate.ArgumentError(
+            name, tuple(sizes), "must be record arrays of the same length, at least 1."
+        )
     return arrays
 
 
@@ -57,14 +61,20 @@ def blank(records: Rows) -> Rows:
     """Records that contribute nothing to a clipped sum."""
     kinds = [str(array.dtype) for array in records]
     if not any(np.issubdtype(array.dtype, np.floating) for array in records):
-        raise _validate.ArgumentError("present", kinds, "must include floating-point numbers: NaN marks a blank record.")
-    return tuple(np.full_like(array, np.nan) if np.issubdtype(array.dtype, np.floating) else array for array in records)
+        raise _validate.ArgumentError(
+            "present", kinds, "must include floating-point numbers: NaN marks a blank record."
+        )
+    return tuple(
+        np.full_like(array, np.nan) if np.issubdtype(array.dtype, np.floating) else array
+        for array in records
+    )
 
 
 def made_table(num_others: int, num_canaries: int) -> tuple[Dataset, Rows]:
     """A table whose features are all 0, and canaries that each have one long feature of their own.
 
-    The gradients of the other records and canaries are then nearly orthogonal to a canary's and hide little of it.
+    The gradients of the other records and canaries are then nearly orthogonal to a canary's and
+    hide little of it.
     """
     width = max(num_canaries, _FEATURES)
     target = (np.arange(max(num_canaries, num_others)) % 2).astype(np.int32)
@@ -86,11 +96,16 @@ def made_table(num_others: int, num_canaries: int) -> tuple[Dataset, Rows]:
 
 
 def table_canaries(data: Dataset, num_canaries: int) -> Rows:
-    """Canaries for a table with a binary target: each feature is at one of its bounds, chosen by a coin."""
+    """Canaries for a table with a binary target: each feature is at one of its bounds, chosen by a
+    coin.
+    """
     train = data.train
     if len(train) != 2 or train[0].ndim != 2 or not np.isin(train[1], (0, 1)).all():
         raise _validate.ArgumentError(
-            "canaries", None, f"{data.name} is not a table with a binary target: pass canaries, a tuple of record arrays."
+            "canaries",
+            None,
+            f"{data.name} is not a table with a binary target: pass canaries, a tuple of record "
+            "arrays.",
         )
     signs = np.random.default_rng(0).choice([-1, 1], (num_canaries, train[0].shape[1]))
     return signs.astype(train[0].dtype), (np.arange(num_canaries) % 2).astype(train[1].dtype)

@@ -1,4 +1,6 @@
-"""The part "accountant": claims as fits make them, compared with lower bounds that share no code with the accountant."""
+"""The part "accountant": claims as fits make them, compared with lower bounds that share no code
+with the accountant.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +13,8 @@ from workbench.privacy.steps import SAMPLERS
 
 __all__ = ["LARGE", "Claim", "applies", "check"]
 
-LARGE = (10**5, 10**6)  # further numbers of steps that are checked, because accountants err most easily at many steps
+# further numbers of steps that are checked, because accountants err most easily at many steps
+LARGE = (10**5, 10**6)
 
 
 class Claim(NamedTuple):
@@ -27,10 +30,16 @@ class Claim(NamedTuple):
 
     @property
     def _plan(self) -> dict:
-        return {name: value for name, value in self._asdict().items() if name not in ("epsilon", "delta")}
+        return {
+            name: value
+            for name, value in self._asdict().items()
+            if name not in ("epsilon", "delta")
+        }
 
     def excess(self) -> float:
-        """A lower bound on the plan's delta at the claimed epsilon, relative to the claimed delta: above 1 refutes it."""
+        """A lower bound on the plan's delta at the claimed epsilon, relative to the claimed delta:
+        above 1 refutes it.
+        """
         return attacker.delta_lower_bound(**self._plan, epsilon=self.epsilon) / self.delta
 
     def least_epsilon(self) -> float:
@@ -40,8 +49,8 @@ class Claim(NamedTuple):
     def __str__(self) -> str:
         """The claim in words."""
         return (
-            f"epsilon = {self.epsilon:g} at delta = {self.delta:g} for {self.steps:,} steps ({self.sampler}, "
-            f"q = {self.sampling_rate:g}, sigma = {self.noise_multiplier:g})"
+            f"epsilon = {self.epsilon:g} at delta = {self.delta:g} for {self.steps:,} steps "
+            f"({self.sampler}, q = {self.sampling_rate:g}, sigma = {self.noise_multiplier:g})"
         )
 
 
@@ -50,13 +59,17 @@ _LENIENT = Claim("without_replacement", "replace_one", 0.1, 102.25, 10**5, 1.0, 
 
 
 def check(claim: Claim, bug: str | None = None, large: tuple[int, ...] = LARGE) -> Check:
-    """Check that the claim, and those that calibration makes for many steps, are above the lower bounds.
+    """Check that the claim, and those that calibration makes for many steps, are above the lower
+    bounds.
 
     :param large: these numbers of steps.
     """
     claims, left_out = [claim], []
     for steps in large:
-        wanted = {name: getattr(claim, name) for name in ("sampler", "relation", "sampling_rate", "epsilon", "delta")}
+        wanted = {
+            name: getattr(claim, name)
+            for name in ("sampler", "relation", "sampling_rate", "epsilon", "delta")
+        }
         try:
             sigma = calibration.noise_multiplier(**wanted, steps=steps)
         except _validate.ArgumentError:  # no noise is enough, so there is no claim
@@ -69,10 +82,20 @@ def check(claim: Claim, bug: str | None = None, large: tuple[int, ...] = LARGE) 
     worst = float(max(excesses))
     if worst > 1:
         refuted = claims[excesses.index(worst)]
-        return Check("accountant", False, f"{refuted} is refuted: it is at least {refuted.least_epsilon():.4g}.", worst)
+        return Check(
+            "accountant",
+            False,
+            f"{refuted} is refuted: it is at least {refuted.least_epsilon():.4g}.",
+            worst,
+        )
     counts = ", ".join(f"{each.steps:,}" for each in claims)
     note = f" (no noise is enough for {', '.join(left_out)} steps)" if left_out else ""
-    return Check("accountant", True, f"at {counts} steps, no lower bound on delta is above the promised one{note}.", worst)
+    return Check(
+        "accountant",
+        True,
+        f"at {counts} steps, no lower bound on delta is above the promised one{note}.",
+        worst,
+    )
 
 
 def applies(sampler: str, relation: str) -> bool:

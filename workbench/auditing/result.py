@@ -18,7 +18,8 @@ class Check:
     :param part: its name in ``PARTS``.
     :param passed: whether it found no violation.
     :param finding: what it found, in one sentence.
-    :param worst: the largest ratio of what was found to what is allowed; None where there is no such number.
+    :param worst: the largest ratio of what was found to what is allowed; None where there is no
+        such number.
     """
 
     part: str
@@ -42,7 +43,8 @@ class AuditResult:
     :param iterations: T.
     :param mode: "many_runs" or "one_run".
     :param canaries: number of canaries in a run.
-    :param trials: number of runs on each side; 1 in the mode "one_run", 0 without the part "attack".
+    :param trials: number of runs on each side; 1 in the mode "one_run", 0 without the part
+        "attack".
     :param lower_bound: on epsilon; it holds with ``confidence``.
     :param confidence: of the lower bound.
     :param score: the score that gave the lower bound.
@@ -72,19 +74,30 @@ class AuditResult:
 
     def __post_init__(self) -> None:
         # JSON returns them as dicts
-        checks = tuple(Check(**check) if isinstance(check, dict) else check for check in self.checks)
+        checks = tuple(
+            Check(**check) if isinstance(check, dict) else check for check in self.checks
+        )
         object.__setattr__(self, "checks", checks)
 
     @property
     def passed(self) -> bool:
         """Whether the lower bound is not above the claim and every other part passed."""
-        return self.lower_bound <= self.claimed_epsilon and all(check.passed for check in self.checks)
+        return self.lower_bound <= self.claimed_epsilon and all(
+            check.passed for check in self.checks
+        )
 
     def statement(self) -> str:
         """The result in plain words."""
         planted = f" The bug {self.bug!r} was planted." if self.bug else ""
-        sentences = [self._of_the_attack(planted)] if self.trials else [f"{self.model} was not attacked.{planted}"]
-        sentences += [f"{check.part}, {'passed' if check.passed else 'FAILED'}: {check.finding}" for check in self.checks]
+        sentences = (
+            [self._of_the_attack(planted)]
+            if self.trials
+            else [f"{self.model} was not attacked.{planted}"]
+        )
+        sentences += [
+            f"{check.part}, {'passed' if check.passed else 'FAILED'}: {check.finding}"
+            for check in self.checks
+        ]
         return "\n".join(sentences)
 
     def _of_the_attack(self, planted: str) -> str:
@@ -94,15 +107,18 @@ class AuditResult:
             else f"One run with {self.canaries} canaries, each in or out by a coin flip,"
         )
         finding = (
-            f"The audit found no violation of epsilon = {self.claimed_epsilon:g}. This proves nothing: other records or a "
-            "better attack may leak more, and some bugs are out of this attack's reach."
+            f"The audit found no violation of epsilon = {self.claimed_epsilon:g}. This proves "
+            "nothing: other records or a better attack may leak more, and some bugs are out of "
+            "this attack's reach."
             if self.lower_bound <= self.claimed_epsilon
-            else f"The claim is refuted: epsilon = {self.claimed_epsilon:g} at delta = {self.delta:g} does not hold."
+            else f"The claim is refuted: epsilon = {self.claimed_epsilon:g} at delta = "
+            f"{self.delta:g} does not hold."
         )
         return (
-            f"{runs} of {self.model} ({self.iterations} steps, sampler {self.sampler}, relation {self.relation}).{planted} "
-            f"With {self.confidence:.4g} confidence, epsilon is at least {self.lower_bound:.3g} at delta = {self.delta:g} "
-            f"({self.score}: {self.evidence}). {finding}"
+            f"{runs} of {self.model} ({self.iterations} steps, sampler {self.sampler}, relation "
+            f"{self.relation}).{planted} With {self.confidence:.4g} confidence, epsilon is at "
+            f"least {self.lower_bound:.3g} at delta = {self.delta:g} ({self.score}: "
+            f"{self.evidence}). {finding}"
         )
 
     def to_dict(self) -> dict[str, Any]:

@@ -49,7 +49,9 @@ _FIRST_CLIP = 1.0  # of runs that adapt it
 
 @dataclass(frozen=True)
 class _Training:
-    """The audited training, for data sets of any size. ``num_records`` is the number that the model is given."""
+    """The audited training, for data sets of any size. ``num_records`` is the number that the model
+    is given.
+    """
 
     model: Callable
     guide: Callable
@@ -70,7 +72,11 @@ class _Training:
         sizes = {"num_records": size}
         if getattr(self.sampler, "batch_size", 0) > size:
             sizes["batch_size"] = size
-        source = source_on(self.devices) if self.max_rows is None else UnitRows(strata_widths(self.max_rows))
+        source = (
+            source_on(self.devices)
+            if self.max_rows is None
+            else UnitRows(strata_widths(self.max_rows))
+        )
         step = assemble(
             self.model,
             copy.deepcopy(self.guide) if isinstance(self.guide, AutoGuide) else self.guide,
@@ -89,8 +95,12 @@ class _Training:
             return step
         return EqualRows(**vars(clipping_by_row(step) if self.bug == "clip_by_row" else step))
 
-    def watched_step(self, mechanism: GaussianMechanism, key: jax.Array, records: Rows) -> tuple[PrivateStep, Watched]:
-        """The step for ``records`` with the claimed mechanism or the planted bug's, and that mechanism."""
+    def watched_step(
+        self, mechanism: GaussianMechanism, key: jax.Array, records: Rows
+    ) -> tuple[PrivateStep, Watched]:
+        """The step for ``records`` with the claimed mechanism or the planted bug's, and that
+        mechanism.
+        """
         seen = watched(mechanism, self.bug, self.sampler.sampling_rate * self.num_records)
         return self.step(seen, key, records), seen
 
@@ -109,17 +119,36 @@ def _attacked(
     """Run the part "attack"."""
     start_key, coin_key, first_key, second_key = jax.random.split(key, 4)
     expected = claim.sampling_rate * training.num_records
-    attack = Attack(training.step, canaries, mechanism, training.bug, expected, claim.steps, start_key, adapts_clip)
+    attack = Attack(
+        training.step,
+        canaries,
+        mechanism,
+        training.bug,
+        expected,
+        claim.steps,
+        start_key,
+        adapts_clip,
+    )
     if mode == "many_runs":
-        keys = {present: jax.random.split(own, trials) for present, own in ((True, first_key), (False, second_key))}
+        keys = {
+            present: jax.random.split(own, trials)
+            for present, own in ((True, first_key), (False, second_key))
+        }
         scores = attack.many_runs(keys)
         return epsilon_lower_bound(scores[True], scores[False], claim.delta, confidence)
     coins = np.asarray(jax.random.bernoulli(coin_key, shape=(canaries.count,)))
-    return one_run_epsilon_lower_bound(attack.one_run(coins, first_key), coins, claim.delta, confidence)
+    return one_run_epsilon_lower_bound(
+        attack.one_run(coins, first_key), coins, claim.delta, confidence
+    )
 
 
 def _checks(
-    parts: Sequence[str], training: _Training, canaries: Canaries, mechanism: GaussianMechanism, claim: Claim, key: jax.Array
+    parts: Sequence[str],
+    training: _Training,
+    canaries: Canaries,
+    mechanism: GaussianMechanism,
+    claim: Claim,
+    key: jax.Array,
 ) -> tuple[Check, ...]:
     """Run the deterministic ones of ``parts``."""
     checks = []
@@ -135,38 +164,50 @@ def _checked_canaries(present: Any, absent: Any, others: Any, relation: str, mod
     """The records that ``audit_release`` was given, as arrays that fit together."""
     if (absent is not None) != (relation == "replace_one"):
         value = None if absent is None else "records"
-        expectation = f"must be records under replace_one and None otherwise; the relation is {relation}."
+        expectation = (
+            f"must be records under replace_one and None otherwise; the relation is {relation}."
+        )
         raise _validate.ArgumentError("absent", value, expectation)
     present, others = arrays_of("present", present), arrays_of("others", others)
     if absent is not None:
         absent = arrays_of("absent", absent)
         if [array.shape for array in absent] != [array.shape for array in present]:
-            raise _validate.ArgumentError("absent", len(absent[0]), "must be arrays of the same shapes as present.")
+            raise _validate.ArgumentError(
+                "absent", len(absent[0]), "must be arrays of the same shapes as present."
+            )
     elif relation == "replace_special":
         absent = blank(present)
     canaries = Canaries(present, absent, others)
     if mode == "many_runs" and canaries.count != 1:
-        raise _validate.ArgumentError("present", canaries.count, "canaries: the mode many_runs takes one.")
+        raise _validate.ArgumentError(
+            "present", canaries.count, "canaries: the mode many_runs takes one."
+        )
     return canaries
 
 
 @takes(ReleaseRequest)
 def audit_release(asked: ReleaseRequest) -> AuditResult:
-    """Audit the claim that T steps of DP-VI with this sampler and mechanism are (epsilon, delta)-private.
+    """Audit the claim that T steps of DP-VI with this sampler and mechanism are (epsilon,
+    delta)-private.
 
-    Both sides of a comparison run the same code. Only their records differ, and under add_or_remove_one how many there are.
+    Both sides of a comparison run the same code. Only their records differ, and under
+    add_or_remove_one how many there are.
 
-    "many_runs": one canary; ``trials`` runs with it and ``trials`` without, each with its own key. Each run gets two scores:
-    the log-likelihood ratio of presence, summed over steps, and the smallness of the noised sums, which reveals a division
-    by the realised minibatch size. "one_run": m canaries in a single run, each in or out by a fair coin, and only the first
-    score. It is cheap and proves less: about log(m / 10) at best, nothing unless 2 m delta is small, and nothing about a bug
-    that no single canary shows.
+    "many_runs": one canary; ``trials`` runs with it and ``trials`` without, each with its own key.
+    Each run gets two scores: the log-likelihood ratio of presence, summed over steps, and the
+    smallness of the noised sums, which reveals a division by the realised minibatch size.
+    "one_run": m canaries in a single run, each in or out by a fair coin, and only the first score.
+    It is cheap and proves less: about log(m / 10) at best, nothing unless 2 m delta is small, and
+    nothing about a bug that no single canary shows.
 
-    The result is an exact function of the records, without noise. Audit on public or made-up records.
+    The result is an exact function of the records, without noise. Audit on public or made-up
+    records.
 
     :raises ArgumentError: naming the argument and its value.
     """
-    canaries = _checked_canaries(asked.present, asked.absent, asked.others, asked.relation, asked.mode)
+    canaries = _checked_canaries(
+        asked.present, asked.absent, asked.others, asked.relation, asked.mode
+    )
     num_records = len(canaries.others[0]) + canaries.count
     devices = devices_named(asked.devices)
     source_on(devices).processes.require_one("an audit")
@@ -175,33 +216,70 @@ def audit_release(asked: ReleaseRequest) -> AuditResult:
             "devices", asked.devices, "cannot be used when a record has several rows; leave it out."
         )
     training = _Training(
-        asked.model, asked.guide, asked.sampler, num_records, asked.estimator, asked.strategy, asked.microbatch_size,
-        dict(asked.static or {}), asked.bug, numpyro.optim.Adam(_LEARNING_RATE) if asked.optim is None else asked.optim,
-        asked.max_rows, devices,
-    )  # fmt: skip
+        asked.model,
+        asked.guide,
+        asked.sampler,
+        num_records,
+        asked.estimator,
+        asked.strategy,
+        asked.microbatch_size,
+        dict(asked.static or {}),
+        asked.bug,
+        numpyro.optim.Adam(_LEARNING_RATE) if asked.optim is None else asked.optim,
+        asked.max_rows,
+        devices,
+    )
     sampler, mechanism = asked.sampler, asked.mechanism
     claim = Claim(
-        sampler.name, asked.relation, sampler.sampling_rate, mechanism.noise_multiplier, asked.iterations, asked.epsilon,
+        sampler.name,
+        asked.relation,
+        sampler.sampling_rate,
+        mechanism.noise_multiplier,
+        asked.iterations,
+        asked.epsilon,
         asked.delta,
-    )  # fmt: skip
+    )
     key = new_key() if asked.seed is None else key_from_seed(asked.seed)
     bound, runs = LowerBound(0.0, 0, "no runs"), 0
     if "attack" in asked.parts:
         bound = _attacked(
-            training, canaries, mechanism, claim, asked.mode, asked.trials, asked.confidence, key, asked.adapts_clip
+            training,
+            canaries,
+            mechanism,
+            claim,
+            asked.mode,
+            asked.trials,
+            asked.confidence,
+            key,
+            asked.adapts_clip,
         )
         runs = asked.trials if asked.mode == "many_runs" else 1
     checks = _checks(asked.parts, training, canaries, mechanism, claim, jax.random.fold_in(key, 0))
     return AuditResult(
-        model=asked.model_name, data=asked.data_name, claimed_epsilon=claim.epsilon, delta=claim.delta,
-        relation=claim.relation, sampler=claim.sampler, sampling_rate=claim.sampling_rate,
-        noise_multiplier=claim.noise_multiplier, iterations=claim.steps, mode=asked.mode, canaries=canaries.count,
-        trials=runs, lower_bound=bound.epsilon, confidence=asked.confidence, score=SCORES[bound.score],
-        evidence=bound.evidence, bug=asked.bug, checks=checks,
-    )  # fmt: skip
+        model=asked.model_name,
+        data=asked.data_name,
+        claimed_epsilon=claim.epsilon,
+        delta=claim.delta,
+        relation=claim.relation,
+        sampler=claim.sampler,
+        sampling_rate=claim.sampling_rate,
+        noise_multiplier=claim.noise_multiplier,
+        iterations=claim.steps,
+        mode=asked.mode,
+        canaries=canaries.count,
+        trials=runs,
+        lower_bound=bound.epsilon,
+        confidence=asked.confidence,
+        score=SCORES[bound.score],
+        evidence=bound.evidence,
+        bug=asked.bug,
+        checks=checks,
+    )
 
 
-def _records(model: Model, data: str | Dataset | None, canaries: Any, count: int, num_others: int) -> tuple[str, Rows, Rows]:
+def _records(
+    model: Model, data: str | Dataset | None, canaries: Any, count: int, num_others: int
+) -> tuple[str, Rows, Rows]:
     """The name of the data that ``audit`` was given, the other records, and the canaries."""
     made = None
     if data is None:
@@ -212,7 +290,8 @@ def _records(model: Model, data: str | Dataset | None, canaries: Any, count: int
             raise _validate.ArgumentError(
                 "data",
                 dataset.name,
-                "has several rows for a unit, which an audit does not take: give max_rows without data.",
+                "has several rows for a unit, which an audit does not take: give max_rows "
+                "without data.",
             )
     model.check(dataset)
     if canaries is not None:
@@ -224,26 +303,40 @@ def _records(model: Model, data: str | Dataset | None, canaries: Any, count: int
 
 @takes(AuditRequest)
 def audit(asked: AuditRequest) -> AuditResult:
-    """Audit what ``fit`` would promise: calibrate the noise as it does, run its steps on canaries, and attack them.
+    """Audit what ``fit`` would promise: calibrate the noise as it does, run its steps on canaries,
+    and attack them.
 
-    See ``audit_release`` for the attack and its modes. A strong audit has a delta of 0.01 or more, because only events that
-    happen in many runs can be counted (clipping, noise and scaling do not depend on delta); an epsilon well below
-    log(trials / 8), the most that the runs can prove; many trials; and a small clip.
+    See ``audit_release`` for the attack and its modes. A strong audit has a delta of 0.01 or more,
+    because only events that happen in many runs can be counted (clipping, noise and scaling do not
+    depend on delta); an epsilon well below log(trials / 8), the most that the runs can prove; many
+    trials; and a small clip.
 
     :raises ArgumentError: naming the argument and its value.
     """
-    count = 1 if asked.mode == "many_runs" else _validate.integer("num_canaries", asked.num_canaries, at_least=20)
+    count = (
+        1
+        if asked.mode == "many_runs"
+        else _validate.integer("num_canaries", asked.num_canaries, at_least=20)
+    )
     model = as_model(asked.model)
-    data_name, others, present = _records(model, asked.data, asked.canaries, count, asked.num_others)
+    data_name, others, present = _records(
+        model, asked.data, asked.canaries, count, asked.num_others
+    )
     num_records = len(others[0]) + len(present[0])
-    plain = {each.name: getattr(asked, each.name) for each in fields(PrivacySettings) if hasattr(asked, each.name)}
+    plain = {
+        each.name: getattr(asked, each.name)
+        for each in fields(PrivacySettings)
+        if hasattr(asked, each.name)
+    }
     if adapts_clip := isinstance(asked.clip, str):
         plain["clip"] = _FIRST_CLIP
     settings = PrivacySettings(**plain, num_records=num_records, adapts_clip=adapts_clip)
     plan = make_plan(settings, num_records)
     absent = None
     if settings.relation == "replace_one":
-        absent = (*present[:-1], 1 - present[-1]) if asked.replacements is None else asked.replacements
+        absent = (
+            (*present[:-1], 1 - present[-1]) if asked.replacements is None else asked.replacements
+        )
     return audit_release(
         model.model,
         model.new_guide(),

@@ -1,8 +1,9 @@
 """The part "sensitivity": how far one record can move the sum that a step releases.
 
-No statistics are needed: minibatch and base noise are fixed and the privacy noise is zero, so two sums differ only because
-their records differ. The claim is an l2 norm of at most C where a record is added or removed, and 2 C where one is replaced,
-for all records. So the audit tries records that are huge, tiny, not finite, constant, or that cancel, in every precision.
+No statistics are needed: minibatch and base noise are fixed and the privacy noise is zero, so two
+sums differ only because their records differ. The claim is an l2 norm of at most C where a record
+is added or removed, and 2 C where one is replaced, for all records. So the audit tries records that
+are huge, tiny, not finite, constant, or that cancel, in every precision.
 """
 
 from __future__ import annotations
@@ -43,19 +44,25 @@ MakeStep = Callable[[jax.Array, Rows], tuple[PrivateStep, Watched]]
 
 
 class Worst(NamedTuple):
-    """The largest move of the sum that was found, relative to what is allowed, and the record that caused it."""
+    """The largest move of the sum that was found, relative to what is allowed, and the record that
+    caused it.
+    """
 
     ratio: float
     what: str
 
 
 def adversarial_records(template: Rows) -> Iterator[tuple[str, Rows]]:
-    """Extreme records made from ``template`` (arrays with first axis 1), by name. Whole numbers are left unchanged."""
+    """Extreme records made from ``template`` (arrays with first axis 1), by name. Whole numbers are
+    left unchanged.
+    """
 
     def changed(change: Callable[[np.ndarray], np.ndarray]) -> Rows:
         with np.errstate(all="ignore"):
             return tuple(
-                np.asarray(change(array), array.dtype) if np.issubdtype(array.dtype, np.floating) else array
+                np.asarray(change(array), array.dtype)
+                if np.issubdtype(array.dtype, np.floating)
+                else array
                 for array in template
             )
 
@@ -73,13 +80,19 @@ def adversarial_records(template: Rows) -> Iterator[tuple[str, Rows]]:
                         return array
                     shape = [1] * array.ndim
                     shape[axis] = -1  # noqa: B023
-                    return np.broadcast_to(signs(array.shape[axis]).reshape(shape) * size, array.shape)  # noqa: B023
+                    values = signs(array.shape[axis]).reshape(shape) * size  # noqa: B023
+                    return np.broadcast_to(values, array.shape)
 
-                yield f"a record of {size:g} that cancels along axis {axis} in {pattern}", changed(cancelling)
+                yield (
+                    f"a record of {size:g} that cancels along axis {axis} in {pattern}",
+                    changed(cancelling),
+                )
 
 
 def _released(step: PrivateStep, watched: Watched, start: DPVIState) -> Callable[..., jax.Array]:
-    """A function ``(params, records, mask bool[N])``: the sum of a real step on the records in the mask, without noise."""
+    """A function ``(params, records, mask bool[N])``: the sum of a real step on the records in the
+    mask, without noise.
+    """
     hyper = Hyperparameters.of(watched)
     drawn = silent(step.draw(start.key, start.step, hyper))
 
@@ -96,7 +109,9 @@ def _released(step: PrivateStep, watched: Watched, start: DPVIState) -> Callable
 def _begun(
     make_step: MakeStep, canaries: Canaries, one: Rows, key: jax.Array, precision: str = "float32"
 ) -> tuple[PrivateStep, Watched, DPVIState]:
-    """A step for the other records and ``one`` more in this precision, with its mechanism and starting state."""
+    """A step for the other records and ``one`` more in this precision, with its mechanism and
+    starting state.
+    """
     throw_away(key)
     rows = tuple(np.concatenate(pair) for pair in zip(canaries.others, one, strict=True))
     step, watched = make_step(key, _in(precision, rows))
@@ -113,10 +128,13 @@ def _in(precision: str, tree: Any) -> Any:
     return jax.tree.map(cast, tree)
 
 
-def worst_ratio(make_step: MakeStep, canaries: Canaries, clip: float, key: jax.Array, precision: str) -> Worst:
+def worst_ratio(
+    make_step: MakeStep, canaries: Canaries, clip: float, key: jax.Array, precision: str
+) -> Worst:
     """The largest move of the sum by one record, relative to C, or to 2 C if it is replaced.
 
-    Each adversarial record is put in the first, middle and last place, among ``canaries.others`` and among copies of itself.
+    Each adversarial record is put in the first, middle and last place, among ``canaries.others``
+    and among copies of itself.
     """
     wide: AbstractContextManager = jax.enable_x64(True) if precision == "float64" else nullcontext()
     with wide:
@@ -129,7 +147,11 @@ def worst_ratio(make_step: MakeStep, canaries: Canaries, clip: float, key: jax.A
         def sum_of(rows: Rows, mask: np.ndarray) -> np.ndarray:
             return np.asarray(release(params, _in(precision, rows), jnp.asarray(mask)), np.float64)
 
-        templates = [one] if canaries.absent is None else [one, tuple(array[:1] for array in canaries.absent)]
+        templates = (
+            [one]
+            if canaries.absent is None
+            else [one, tuple(array[:1] for array in canaries.absent)]
+        )
         records = [named for template in templates for named in adversarial_records(template)]
         places = sorted({0, size // 2, size - 1})
         everyone = np.ones(size, bool)
@@ -153,10 +175,18 @@ def worst_ratio(make_step: MakeStep, canaries: Canaries, clip: float, key: jax.A
                 copies = tuple(np.repeat(array, size, axis=0) for array in record)
                 for rows, company in ((beside, "the others"), (copies, "copies of itself")):
                     there = sum_of(rows, everyone)
-                    note(there - sum_of(rows, without), clip, f"{name} in place {place} beside {company}, removed")
+                    note(
+                        there - sum_of(rows, without),
+                        clip,
+                        f"{name} in place {place} beside {company}, removed",
+                    )
                     if company == "the others":
                         for other, sum_there in found.items():
-                            note(there - sum_there, 2 * clip, f"{name} in place {place} instead of {other}")
+                            note(
+                                there - sum_there,
+                                2 * clip,
+                                f"{name} in place {place} instead of {other}",
+                            )
                         found[name] = there
         return worst
 
@@ -174,5 +204,8 @@ def check(
     """
     found = [worst_ratio(make_step, canaries, clip, key, precision) for precision in precisions]
     worst = max(found, key=lambda each: each.ratio)
-    finding = f"the released sum moves by at most {worst.ratio:.5g} times the allowed distance: {worst.what}."
+    finding = (
+        f"the released sum moves by at most {worst.ratio:.5g} times the allowed distance: "
+        f"{worst.what}."
+    )
     return Check("sensitivity", worst.ratio <= 1 + _TOLERANCE, finding, worst.ratio)

@@ -31,12 +31,16 @@ class EqualRows(PrivateStep):
 
 
 def whole(step: PrivateStep, records: Record) -> Record:
-    """``records`` as the loss of ``step`` takes them: with ``units`` the rows of each, and their weights."""
+    """``records`` as the loss of ``step`` takes them: with ``units`` the rows of each, and their
+    weights.
+    """
     return jax.vmap(step.source.as_unit)(tuple(map(jnp.asarray, records)))
 
 
 def in_rows(records: Sequence[Any], count: int) -> Record:
-    """Records as units with ``count`` rows each, all alike: rows, first rows and numbers of rows."""
+    """Records as units with ``count`` rows each, all alike: rows, first rows and numbers
+    of rows.
+    """
     size = len(records[0])
     rows = tuple(jnp.repeat(jnp.asarray(array), count, axis=0) for array in records)
     return (*rows, jnp.arange(size, dtype=jnp.int32) * count, jnp.full(size, count, jnp.int32))

@@ -24,23 +24,43 @@ def add(commands: Any) -> None:
     account = commands.add_parser(
         "account",
         help="epsilon of a plan; or the noise, the steps or the sampling rate that keep an epsilon",
-        description="Epsilon of a plan, with its curve over steps. With --epsilon, the one of --noise-multiplier, "
-        "--iterations and --sampling-rate that is left out is found.",
+        description="Epsilon of a plan, with its curve over steps. With --epsilon, the one of "
+        "--noise-multiplier, --iterations and --sampling-rate that is left out is found.",
     )
     account.set_defaults(run=_account)
     account.add_argument("--epsilon", type=number, help="the epsilon to keep")
-    account.add_argument("--noise-multiplier", type=number, metavar="SIGMA", help="noise standard deviation / clipping norm")
-    account.add_argument("--delta", type=number, required=True, help="the delta at which epsilon is stated")
+    account.add_argument(
+        "--noise-multiplier",
+        type=number,
+        metavar="SIGMA",
+        help="noise standard deviation / clipping norm",
+    )
+    account.add_argument(
+        "--delta", type=number, required=True, help="the delta at which epsilon is stated"
+    )
     account.add_argument("--iterations", type=number, metavar="T", help="number of steps")
-    account.add_argument("--sampling-rate", type=number, metavar="Q", help="probability with which a record enters a step")
+    account.add_argument(
+        "--sampling-rate",
+        type=number,
+        metavar="Q",
+        help="probability with which a record enters a step",
+    )
     add_settings(account, ["sampler", "relation"])
     add_json(account)
     account.add_argument(
-        "--unit", default="record", help="what is protected, such as a patient with all rows (default: record)"
+        "--unit",
+        default="record",
+        help="what is protected, such as a patient with all rows (default: record)",
     )
-    account.add_argument("--accountant", default="pld", help="pld, rdp, rdp_classic or fourier (default: pld)")
-    account.add_argument("--compare", action="store_true", help="show the plan under every sampler and accountant")
-    account.add_argument("--figure", metavar="FILE.png", help="draw the curve, or the comparison, to this file")
+    account.add_argument(
+        "--accountant", default="pld", help="pld, rdp, rdp_classic or fourier (default: pld)"
+    )
+    account.add_argument(
+        "--compare", action="store_true", help="show the plan under every sampler and accountant"
+    )
+    account.add_argument(
+        "--figure", metavar="FILE.png", help="draw the curve, or the comparison, to this file"
+    )
 
 
 def _account(arguments: argparse.Namespace) -> int:
@@ -56,7 +76,8 @@ def _account(arguments: argparse.Namespace) -> int:
     epsilon = accounting.round_up(accounting.epsilon(**plan, **accountant), 5)
     curve = accounting.epsilon_curve(**plan)
     rates = accounting.trade_off(
-        **{name: value for name, value in plan.items() if name != "delta"}, false_positive_rates=[0.01, 0.1]
+        **{name: value for name, value in plan.items() if name != "delta"},
+        false_positive_rates=[0.01, 0.1],
     )
     answer = {
         "epsilon": epsilon,
@@ -75,12 +96,19 @@ def _account(arguments: argparse.Namespace) -> int:
         print(json.dumps({**answer, "curve": curve}))
     else:
         width = max(map(len, answer))
-        print("\n".join(f"{name.replace('_', ' '):{width}}  {value}" for name, value in answer.items()))
+        print(
+            "\n".join(
+                f"{name.replace('_', ' '):{width}}  {value}" for name, value in answer.items()
+            )
+        )
         print(f"\n{'steps':>12}  epsilon (upper bound)")
         longest = curve[-1][1] if curve else 0.0
         bar = "█" if (sys.stdout.encoding or "").lower().startswith("utf") else "#"
         for count, value in curve:
-            print(f"{count:>12,}  {value:<10.4g} {bar * round(40 * value / longest) if longest > 0 else ''}")
+            print(
+                f"{count:>12,}  {value:<10.4g} "
+                f"{bar * round(40 * value / longest) if longest > 0 else ''}"
+            )
     if figure is not None:
         from workbench.plots import epsilon_figure, png
 
@@ -90,7 +118,9 @@ def _account(arguments: argparse.Namespace) -> int:
 
 
 def _completed_plan(arguments: argparse.Namespace) -> dict[str, Any]:
-    """The plan that is accounted for. The one of noise, steps and sampling rate that is left out follows from epsilon."""
+    """The plan that is accounted for. The one of noise, steps and sampling rate that is left out
+    follows from epsilon.
+    """
     from workbench.privacy import calibration
 
     plan: dict[str, Any] = {
@@ -99,20 +129,36 @@ def _completed_plan(arguments: argparse.Namespace) -> dict[str, Any]:
         "delta": arguments.delta,
         "sampling_rate": arguments.sampling_rate,
         "noise_multiplier": arguments.noise_multiplier,
-        "steps": None if arguments.iterations is None else integer("iterations", arguments.iterations, at_least=1),
+        "steps": None
+        if arguments.iterations is None
+        else integer("iterations", arguments.iterations, at_least=1),
     }
-    missing = [name for name in ("noise_multiplier", "steps", "sampling_rate") if plan[name] is None]
+    missing = [
+        name for name in ("noise_multiplier", "steps", "sampling_rate") if plan[name] is None
+    ]
     if missing[-1:] == ["sampling_rate"] and (arguments.epsilon is None or len(missing) > 1):
         plan["sampling_rate"] = 0.1
         missing.pop()
-    options = {"noise_multiplier": "--noise-multiplier", "steps": "--iterations", "sampling_rate": "--sampling-rate"}
+    options = {
+        "noise_multiplier": "--noise-multiplier",
+        "steps": "--iterations",
+        "sampling_rate": "--sampling-rate",
+    }
     if arguments.epsilon is None:
         if missing:
             raise ArgumentError("epsilon", None, f"give --epsilon, or {options[missing[0]]} too.")
         return plan
     if len(missing) != 1:
-        remedy = "leave out one" if not missing else f"give {options[missing[-1]]}: epsilon determines only one"
-        raise ArgumentError("epsilon", arguments.epsilon, f"{remedy} of --noise-multiplier, --iterations, --sampling-rate.")
+        remedy = (
+            "leave out one"
+            if not missing
+            else f"give {options[missing[-1]]}: epsilon determines only one"
+        )
+        raise ArgumentError(
+            "epsilon",
+            arguments.epsilon,
+            f"{remedy} of --noise-multiplier, --iterations, --sampling-rate.",
+        )
     find: dict[str, Callable[..., float]] = {
         "noise_multiplier": calibration.noise_multiplier,
         "steps": calibration.max_steps,
@@ -142,8 +188,8 @@ def _compare(plan: dict[str, Any], arguments: argparse.Namespace, figure: Path |
         from workbench.plots import comparison_figure, png
 
         title = (
-            f"sigma = {numbers['noise_multiplier']:g}, q = {numbers['sampling_rate']:g}, T = {numbers['steps']:,}, "
-            f"delta = {numbers['delta']:g}"
+            f"sigma = {numbers['noise_multiplier']:g}, q = {numbers['sampling_rate']:g}, T = "
+            f"{numbers['steps']:,}, delta = {numbers['delta']:g}"
         )
         figure.write_bytes(png(comparison_figure(table, title)))
         print(f"Saved: {figure}", file=sys.stderr)

@@ -14,47 +14,89 @@ __all__ = ["add"]
 
 # settings of a fit that an audit takes, in its own words and with its own defaults
 _SETTINGS = (
-    "epsilon", "delta", "relation", "clipping", "iterations", "sampling_rate", "sampler", "clip", "seed", "estimator",
-    "strategy", "devices",
-)  # fmt: skip
+    "epsilon",
+    "delta",
+    "relation",
+    "clipping",
+    "iterations",
+    "sampling_rate",
+    "sampler",
+    "clip",
+    "seed",
+    "estimator",
+    "strategy",
+    "devices",
+)
 _DEFAULTS = {
-    "epsilon": 1.0, "delta": 0.01, "iterations": 20, "sampling_rate": 0.5, "clip": 1.0, "estimator": "aligned",
-}  # fmt: skip
+    "epsilon": 1.0,
+    "delta": 0.01,
+    "iterations": 20,
+    "sampling_rate": 0.5,
+    "clip": 1.0,
+    "estimator": "aligned",
+}
 
 
 def add(commands: Any) -> None:
     """Add ``audit`` to the command."""
     audit = commands.add_parser(
         "audit",
-        help="attack the steps of a fit with canaries: a lower bound on epsilon to compare with the promise",
-        description="Runs the steps of a fit on made-up records and attacks them. Looks for a record that moves the model's "
-        "sum too far, and for a promise below what an independent bound allows. The exit code is 1 if the promise is "
-        "refuted, as it is with a planted bug. Leave attack out of --parts to skip the long runs.",
+        help="attack the steps of a fit with canaries: a lower bound on epsilon to compare with "
+        "the promise",
+        description="Runs the steps of a fit on made-up records and attacks them. Looks for a "
+        "record that moves the model's sum too far, and for a promise below what an "
+        "independent bound allows. The exit code is 1 if the promise is refuted, as it is "
+        "with a planted bug. Leave attack out of --parts to skip the long runs.",
     )
     audit.set_defaults(run=_audit)
-    audit.add_argument("--model", default="logistic", help="a name, or a Python file, as for fit (default: logistic)")
-    audit.add_argument("--data", help="a data set whose training records are public (default: made-up records)")
+    audit.add_argument(
+        "--model",
+        default="logistic",
+        help="a name, or a Python file, as for fit (default: logistic)",
+    )
+    audit.add_argument(
+        "--data", help="a data set whose training records are public (default: made-up records)"
+    )
     add_settings(audit, _SETTINGS, **_DEFAULTS)
     add_json(audit)
     audit.add_argument(
-        "--mode", default="many_runs", help="many_runs, or one_run with many canaries: quicker, weaker (default: many_runs)"
+        "--mode",
+        default="many_runs",
+        help="many_runs, or one_run with many canaries: quicker, weaker (default: many_runs)",
     )
     audit.add_argument(
-        "--trials", type=number, default=10_000, help="runs with and without the canary, for many_runs (default: 10000)"
+        "--trials",
+        type=number,
+        default=10_000,
+        help="runs with and without the canary, for many_runs (default: 10000)",
     )
-    audit.add_argument("--num-canaries", type=number, default=1000, help="canaries in the run, for one_run (default: 1000)")
     audit.add_argument(
-        "--max-rows", type=number, help="rows that each record stands for, to attack people with several (default: one)"
+        "--num-canaries",
+        type=number,
+        default=1000,
+        help="canaries in the run, for one_run (default: 1000)",
     )
-    audit.add_argument("--confidence", type=number, default=0.95, help="confidence of the lower bound (default: 0.95)")
     audit.add_argument(
-        "--parts", nargs="+", metavar="PART",
+        "--max-rows",
+        type=number,
+        help="rows that each record stands for, to attack people with several (default: one)",
+    )
+    audit.add_argument(
+        "--confidence",
+        type=number,
+        default=0.95,
+        help="confidence of the lower bound (default: 0.95)",
+    )
+    audit.add_argument(
+        "--parts",
+        nargs="+",
+        metavar="PART",
         help="parts of the audit: attack sensitivity accountant (default: all)",
-    )  # fmt: skip
+    )
     audit.add_argument(
         "--bug",
-        help="break the audited code on purpose: half_noise, no_clipping, realised_size, short_norms, clip_by_row or "
-        "lenient_accountant",
+        help="break the audited code on purpose: half_noise, no_clipping, realised_size, "
+        "short_norms, clip_by_row or lenient_accountant",
     )
 
 

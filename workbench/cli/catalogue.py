@@ -17,7 +17,10 @@ __all__ = ["add"]
 
 def add(commands: Any) -> None:
     """Add ``models`` and ``data`` to the command."""
-    for name, text, run in (("models", "list the models", _models), ("data", "list the data sets", _data)):
+    for name, text, run in (
+        ("models", "list the models", _models),
+        ("data", "list the data sets", _data),
+    ):
         listing = commands.add_parser(name, help=text)
         add_json(listing)
         listing.set_defaults(run=run)
@@ -42,7 +45,9 @@ def _models(arguments: argparse.Namespace) -> int:
 
 
 def _describe(name: str) -> dict[str, Any]:
-    """What a listing says about a model; of one that cannot be made, the error instead of summary and options."""
+    """What a listing says about a model; of one that cannot be made, the error instead of summary
+    and options.
+    """
     from workbench import models
 
     try:
@@ -56,7 +61,11 @@ def _model_line(entry: dict[str, Any]) -> str:
     if "error" in entry:
         return f"unusable: {entry['error']}"
     options = ", ".join(f"{name}={value}" for name, value in entry["options"].items())
-    return f"{entry['summary']} " + (f"Options: {options}. " if options else "") + f"Origin: {entry['origin']}."
+    return (
+        f"{entry['summary']} "
+        + (f"Options: {options}. " if options else "")
+        + f"Origin: {entry['origin']}."
+    )
 
 
 def _data(arguments: argparse.Namespace) -> int:
@@ -69,5 +78,8 @@ def _data(arguments: argparse.Namespace) -> int:
     else:
         for info in entries.values():
             print(info)
-        print("Your own: --data FILE.csv --target COLUMN --bounds FEATURE=LOW:HIGH ... (or --schema FILE.json)")
+        print(
+            "Your own: --data FILE.csv --target COLUMN --bounds FEATURE=LOW:HIGH ... (or "
+            "--schema FILE.json)"
+        )
     return DONE

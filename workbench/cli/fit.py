@@ -30,8 +30,16 @@ from workbench.cli.shell import (
     model_options,
     schema,
     stopped_by_interrupt,
-)  # fmt: skip
-from workbench.cli.table import add_data, check_used, dataset, declared_privacy, named_dataset, of_tables, split_of
+)
+from workbench.cli.table import (
+    add_data,
+    check_used,
+    dataset,
+    declared_privacy,
+    named_dataset,
+    of_tables,
+    split_of,
+)
 from workbench.fitting import groups, settings, sources
 
 __all__ = ["add", "fit_arguments", "fit_words"]
@@ -40,10 +48,11 @@ _SETTINGS = [name for name in settings.names() if settings.about(name).is_text]
 # options that hold the path of a file or folder
 _PATHS = ("path", "ledger", "schema", "group_features", "out", "key_file", "scratch")
 
-_FILES = ("report.html", "result.json", "posterior.nc", "curves.png")  # of a saved result, as they are named after a fit
+# of a saved result, as they are named after a fit
+_FILES = ("report.html", "result.json", "posterior.nc", "curves.png")
 
 
-# ---- options --------------------------------------------------------------------------------------------------------------
+# ---- options -------------------------------------------------------------------------------------
 
 
 def add(commands: Any) -> None:
@@ -54,15 +63,26 @@ def add(commands: Any) -> None:
     resume = commands.add_parser(
         "resume",
         help="continue a fit that was stopped or interrupted, or list those that can be continued",
-        description="The fit ends where it would have ended without the interruption, and its epsilon is spent once. Its "
-        "records and its model are read again from the same files; a model's file is run again. If the run has "
-        "finished, its result is only saved and printed.",
+        description="The fit ends where it would have ended without the interruption, and its "
+        "epsilon is spent once. Its records and its model are read again from the same "
+        "files; a model's file is run again. If the run has finished, its result is only "
+        "saved and printed.",
     )
-    resume.add_argument("path", nargs="?", metavar="PATH", help="folder of the run; without one, all runs are listed")
     resume.add_argument(
-        "--forget", action="store_true", help="delete the run's checkpoints and its secret key; it cannot be resumed then"
+        "path",
+        nargs="?",
+        metavar="PATH",
+        help="folder of the run; without one, all runs are listed",
     )
-    resume.add_argument("--devices", help="run on different devices: a number or all; after a stop, not after a crash")
+    resume.add_argument(
+        "--forget",
+        action="store_true",
+        help="delete the run's checkpoints and its secret key; it cannot be resumed then",
+    )
+    resume.add_argument(
+        "--devices",
+        help="run on different devices: a number or all; after a stop, not after a crash",
+    )
     processes.add_processes(resume)
     _add_run(resume, resume)
     add_json(resume)
@@ -73,62 +93,97 @@ def _add_fit_options(fit: argparse.ArgumentParser) -> None:
     fit.add_argument(
         "--model",
         default="logistic",
-        help="a name (see workbench models), or a Python file that registers a model, as FILE.py or FILE.py:NAME; "
-        "the file is run, so name only files that you trust (default: logistic)",
+        help="a name (see workbench models), or a Python file that registers a model, as FILE.py "
+        "or FILE.py:NAME; the file is run, so name only files that you trust (default: "
+        "logistic)",
     )
     fit.add_argument(
-        "--option", nargs="+", default=[], metavar="NAME=VALUE", help="options of the model, such as prior_scale=2"
+        "--option",
+        nargs="+",
+        default=[],
+        metavar="NAME=VALUE",
+        help="options of the model, such as prior_scale=2",
     )
-    parts = {argument: fit.add_argument_group(group.title) for argument, group in groups.GROUPS.items()}
+    parts = {
+        argument: fit.add_argument_group(group.title) for argument, group in groups.GROUPS.items()
+    }
     for option, (words, kind) in _OF_A_FORMULA.items():
         part = fit if option in ("--formula", "--family") else parts["table"]
         part.add_argument(option, help=words, **kind)
     fit.add_argument(
-        "--data", required=True, help="a name (see workbench data), or a CSV, Parquet, NumPy (.npz) or packed (.wbr) file"
+        "--data",
+        required=True,
+        help="a name (see workbench data), or a CSV, Parquet, NumPy (.npz) or packed (.wbr) file",
     )
     add_settings(fit, [name for name in _SETTINGS if groups.group_of(name) is None], epsilon=None)
     for argument, part in parts.items():
         add_settings(part, [name for name in _SETTINGS if groups.group_of(name) == argument])
     fit.add_argument(
-        "--no-privacy", dest="privacy", action="store_false", help="instead of --epsilon: fit public or made-up records "
+        "--no-privacy",
+        dest="privacy",
+        action="store_false",
+        help="instead of --epsilon: fit public or made-up records "
         "without clipping and noise, to check a model; everything that comes of it says so",
-    )  # fmt: skip
+    )
     processes.add_processes(fit)
     add_json(fit)
     _add_run(fit, parts["privacy"])
     ledger = fit.add_mutually_exclusive_group()
     ledger.add_argument(
-        "--ledger", metavar="FILE", help="ledger in which fits on private records are recorded (default: your own)"
+        "--ledger",
+        metavar="FILE",
+        help="ledger in which fits on private records are recorded (default: your own)",
     )
     ledger.add_argument(
-        "--no-ledger", dest="ledger", action="store_const", const=False, help="record the fit in no ledger; no cap is kept"
+        "--no-ledger",
+        dest="ledger",
+        action="store_const",
+        const=False,
+        help="record the fit in no ledger; no cap is kept",
     )
     parts["execution"].add_argument(
-        "--no-checkpoint", dest="checkpoint", action="store_false", help="write no checkpoints; the fit cannot be resumed"
+        "--no-checkpoint",
+        dest="checkpoint",
+        action="store_false",
+        help="write no checkpoints; the fit cannot be resumed",
     )
     add_data(fit)
 
 
 _OF_A_FORMULA: dict[str, tuple[str, dict[str, Any]]] = {
-    "--formula": ("a regression instead of --model, such as 'ill ~ age + C(ward) + (1 | hospital)'; needs --schema", {}),
+    "--formula": (
+        "a regression instead of --model, such as 'ill ~ age + C(ward) + (1 | hospital)'; needs "
+        "--schema",
+        {},
+    ),
     "--family": ("family of the response, such as bernoulli or poisson (default: gaussian)", {}),
     "--link": ("link of the mean (default: the family's first)", {}),
-    "--prior": ("priors instead of the default ones, as in 'age=Normal(0, 2)'", {"nargs": "+", "metavar": "NAME=PRIOR"}),
+    "--prior": (
+        "priors instead of the default ones, as in 'age=Normal(0, 2)'",
+        {"nargs": "+", "metavar": "NAME=PRIOR"},
+    ),
     "--trials": ("column with the number of trials", {"metavar": "NAME"}),
     "--exposure": ("column with the exposure of a count", {"metavar": "NAME"}),
-    "--observed": ("column that is 1 where the event was seen, 0 where it was censored", {"metavar": "NAME"}),
-}  # fmt: skip
+    "--observed": (
+        "column that is 1 where the event was seen, 0 where it was censored",
+        {"metavar": "NAME"},
+    ),
+}
 
 
 def _add_run(command: argparse.ArgumentParser, privacy: argparse._ActionsContainer) -> None:
-    command.add_argument("--out", metavar="FOLDER", help="write report, draws, curves and JSON to this folder")
+    command.add_argument(
+        "--out", metavar="FOLDER", help="write report, draws, curves and JSON to this folder"
+    )
     command.add_argument("--quiet", action="store_true", help="show no progress bar")
     reason = settings.about("over_cap", settings.LedgerSettings)
     privacy.add_argument("--over-cap", metavar="REASON", help=reason.help)
 
 
 def fit_words(arguments: argparse.Namespace) -> list[str]:
-    """The words that, after ``fit``, ask for the same fit from any folder: every option that is not at its default."""
+    """The words that, after ``fit``, ask for the same fit from any folder: every option that is not
+    at its default.
+    """
     form, words = _fit_form(), list[str]()
     for name, value in vars(arguments).items():
         if name in ("command", "run") or value == form.get_default(name):
@@ -137,7 +192,10 @@ def fit_words(arguments: argparse.Namespace) -> list[str]:
         if isinstance(value, bool):
             words.append(f"--{option}" if value else f"--no-{option}")
             continue
-        texts = [_from_anywhere(name, str(each)) for each in (value if isinstance(value, list) else [value])]
+        texts = [
+            _from_anywhere(name, str(each))
+            for each in (value if isinstance(value, list) else [value])
+        ]
         words += [f"--{option}={texts[0]}"] if len(texts) == 1 else [f"--{option}", *texts]
     return words
 
@@ -160,10 +218,12 @@ def _from_anywhere(name: str, text: str) -> str:
         "model": sources.is_file(text) or ":" in text,
         "bounds": text.endswith(".json"),
     }
-    return os.path.abspath(os.path.expanduser(text)) if name in _PATHS or is_path.get(name) else text
+    return (
+        os.path.abspath(os.path.expanduser(text)) if name in _PATHS or is_path.get(name) else text
+    )
 
 
-# ---- actions --------------------------------------------------------------------------------------------------------------
+# ---- actions -------------------------------------------------------------------------------------
 
 
 def _fit(arguments: argparse.Namespace) -> int:
@@ -178,7 +238,9 @@ def _fit(arguments: argparse.Namespace) -> int:
     prepared = fits.prepare(
         model,
         data,
-        **groups.grouped({name: getattr(arguments, name) for name in (*_SETTINGS, "over_cap", "checkpoint")}),
+        **groups.grouped(
+            {name: getattr(arguments, name) for name in (*_SETTINGS, "over_cap", "checkpoint")}
+        ),
         ledger=arguments.ledger,
         private=arguments.privacy,
         origin={"arguments": fit_words(arguments)},
@@ -193,9 +255,13 @@ def _resume(arguments: argparse.Namespace) -> int:
 
     if arguments.path is None:
         if arguments.out is not None or arguments.over_cap is not None:
-            raise ArgumentError("path", None, "name the run to resume; workbench resume alone lists all runs.")
+            raise ArgumentError(
+                "path", None, "name the run to resume; workbench resume alone lists all runs."
+            )
         if arguments.forget:
-            raise ArgumentError("path", None, "name the run to forget; workbench resume alone lists all runs.")
+            raise ArgumentError(
+                "path", None, "name the run to forget; workbench resume alone lists all runs."
+            )
         return ledger_commands.saved_runs(as_json=arguments.json)
     if arguments.forget:
         return ledger_commands.forget(arguments.path, as_json=arguments.json)
@@ -216,7 +282,9 @@ def _resume(arguments: argparse.Namespace) -> int:
 
 
 def _model_and_data(arguments: argparse.Namespace) -> tuple[Any, Any]:
-    given = {name: value for name in _FORMULA_ONLY if (value := getattr(arguments, name)) is not None}
+    given = {
+        name: value for name in _FORMULA_ONLY if (value := getattr(arguments, name)) is not None
+    }
     if arguments.formula is not None:
         return _formula_and_data(arguments, given)
     if given:
@@ -240,12 +308,18 @@ def _formula_and_data(arguments: argparse.Namespace, given: dict[str, Any]) -> t
     options = {"schema": written} | sources.unit_in(written)
     declared = options.pop("schema")
     given["priors"] = _priors(given.pop("prior", []))
-    check_used(arguments, "is not for formulas: the file of --schema declares the columns.", _OF_FORMULAS)
+    check_used(
+        arguments, "is not for formulas: the file of --schema declares the columns.", _OF_FORMULAS
+    )
     if not sources.is_file(arguments.data):
         found = named_dataset(arguments)
-        return models.formula(arguments.formula, schema=schema_of(found) if declared is None else declared, **given), found
+        return models.formula(
+            arguments.formula, schema=schema_of(found) if declared is None else declared, **given
+        ), found
     if declared is None:
-        raise ArgumentError("schema", None, "declare the columns of the formula in a file: give --schema FILE.json.")
+        raise ArgumentError(
+            "schema", None, "declare the columns of the formula in a file: give --schema FILE.json."
+        )
     options |= of_tables(arguments)
     declared = data.Schema.from_declaration(declared)
     options["missing"], declared = with_indicators(options.get("missing", "refuse"), declared)
@@ -260,12 +334,16 @@ def _formula_and_data(arguments: argparse.Namespace, given: dict[str, Any]) -> t
 
 
 def _priors(texts: Sequence[str]) -> dict[str, str]:
-    """``{name: text of a prior}`` from ``NAME=PRIOR``. Names of columns may have =, as in "ward=b", priors have none."""
+    """``{name: text of a prior}`` from ``NAME=PRIOR``. Names of columns may have =, as in "ward=b",
+    priors have none.
+    """
     found = {}
     for text in texts:
         name, equals, prior = text.rpartition("=")
         if not equals or not name:
-            raise ArgumentError("prior", text, "write NAME=PRIOR, as in --prior 'age=Normal(0, 2)'.")
+            raise ArgumentError(
+                "prior", text, "write NAME=PRIOR, as in --prior 'age=Normal(0, 2)'."
+            )
         found[name] = prior
     return found
 
@@ -274,7 +352,9 @@ def _finite(values: dict[str, float]) -> dict[str, float | None]:
     return {name: value if math.isfinite(value) else None for name, value in values.items()}
 
 
-def _carry_out(prepared: Any, arguments: argparse.Namespace, folder: Path | None, *, is_finished: bool = False) -> int:
+def _carry_out(
+    prepared: Any, arguments: argparse.Namespace, folder: Path | None, *, is_finished: bool = False
+) -> int:
     """Run a prepared fit to its end, save its result in ``folder`` and print it; the exit code."""
     from workbench.ledger.reservation import LedgerWarning
 
@@ -328,14 +408,26 @@ def _saved(result: Any, folder: Path, run: Path | None) -> str:
         result.save(folder)
         return ""
     except Exception as error:  # whatever it is, the release must not be lost
-        failed = f"cannot save in {folder} ({' '.join(f'{type(error).__name__}: {error}'.split())})."
+        failed = (
+            f"cannot save in {folder} ({' '.join(f'{type(error).__name__}: {error}'.split())})."
+        )
     with contextlib.suppress(ArgumentError):
-        if run is not None and (checkpoints.newest(run).is_finished or result.status == "cancelled"):
-            return f"{failed} The release is kept. To save it: workbench resume {shlex.quote(str(run))} --out FOLDER"
+        if run is not None and (
+            checkpoints.newest(run).is_finished or result.status == "cancelled"
+        ):
+            return (
+                f"{failed} The release is kept. To save it: workbench resume "
+                f"{shlex.quote(str(run))} --out FOLDER"
+            )
     try:
-        return f"{failed} It was saved in {result.save(tempfile.mkdtemp(prefix='workbench-result-'))} instead."
+        return (
+            f"{failed} It was saved in "
+            f"{result.save(tempfile.mkdtemp(prefix='workbench-result-'))} instead."
+        )
     except Exception as error:
-        return f"{failed} Nor can it be saved elsewhere ({error}). It is lost when this process ends."
+        return (
+            f"{failed} Nor can it be saved elsewhere ({error}). It is lost when this process ends."
+        )
 
 
 def _say(result: Any, folder: Path | None, run: Path | None, ledger: Any, *, as_json: bool) -> None:
@@ -369,16 +461,27 @@ def _show_progress(prepared: Any, stop: Callable[[], bool], *, quiet: bool) -> N
             if bar is None:
                 total, first = prepared.privacy.iterations, snapshot.step
                 bar = tqdm(
-                    total=total, initial=first, unit="step", desc="compiling", file=sys.stderr, disable=quiet,
+                    total=total,
+                    initial=first,
+                    unit="step",
+                    desc="compiling",
+                    file=sys.stderr,
+                    disable=quiet,
                     mininterval=0.2 if sys.stderr.isatty() else 10.0,  # few lines in a log file
-                )  # fmt: skip
+                )
                 shown.enter_context(bar)
             if snapshot.step > first:
                 bar.set_description("fitting", refresh=False)
             values = {
-                name: f"{value:.4g}" for name, value in snapshot.metrics.items() if name in ("elbo", "auc", "accuracy")
+                name: f"{value:.4g}"
+                for name, value in snapshot.metrics.items()
+                if name in ("elbo", "auc", "accuracy")
             }
-            spent = {} if snapshot.epsilon_so_far is None else {"epsilon": upper(snapshot.epsilon_so_far, 3)}
+            spent = (
+                {}
+                if snapshot.epsilon_so_far is None
+                else {"epsilon": upper(snapshot.epsilon_so_far, 3)}
+            )
             bar.set_postfix({**spent, **values}, refresh=False)
             bar.update(snapshot.step - bar.n)
 
@@ -387,9 +490,10 @@ def _print_result(result: Any, folder: Path | None, run: Path | None) -> None:
     guarantee = result.guarantee
     if result.status == "cancelled" and guarantee.is_private:
         print(
-            f"Stopped after {guarantee.steps_taken:,} of {guarantee.steps:,} steps. The guarantee is still epsilon = "
-            f"{upper(guarantee.epsilon)}. The steps taken account for epsilon = {upper(guarantee.epsilon_taken)}, "
-            "provided the decision to stop did not depend on the outputs.\n"
+            f"Stopped after {guarantee.steps_taken:,} of {guarantee.steps:,} steps. The "
+            f"guarantee is still epsilon = {upper(guarantee.epsilon)}. The steps taken account "
+            f"for epsilon = {upper(guarantee.epsilon_taken)}, provided the decision to stop did "
+            "not depend on the outputs.\n"
         )
     if run is not None:
         print(f"To continue within the same promise: workbench resume {shlex.quote(str(run))}\n")
@@ -399,14 +503,19 @@ def _print_result(result: Any, folder: Path | None, run: Path | None) -> None:
     for caution in result.cautions:
         print(f"\nCaution: {caution}")
     words = result.predictor.model.target_words if result.model_is_known else ""
-    print(f"\nParameters and posterior{f' of the {words}' if words else ''}: {result.release_label}.")
+    print(
+        f"\nParameters and posterior{f' of the {words}' if words else ''}: {result.release_label}."
+    )
     if result.metrics:
         values = ", ".join(f"{name} {value:.4f}" for name, value in result.metrics.items())
-        print(f"\nHeld-out ({result.data['num_evaluation']} evaluation records, {result.metrics_label}): {values}")
+        print(
+            f"\nHeld-out ({result.data['num_evaluation']} evaluation records, "
+            f"{result.metrics_label}): {values}"
+        )
     else:
         print(
-            "\nNo held-out metrics: the evaluation records are private, so none were held out (--evaluate-private does so "
-            "and computes them, outside the guarantee)."
+            "\nNo held-out metrics: the evaluation records are private, so none were held out "
+            "(--evaluate-private does so and computes them, outside the guarantee)."
         )
     if folder is not None:
         first, *others = [name for name in _FILES if (folder / name).exists()] or [""]

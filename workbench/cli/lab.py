@@ -1,4 +1,6 @@
-"""``workbench lab`` and ``workbench app``: serve the notebooks with JupyterLab, or a screen alone with Voilà."""
+"""``workbench lab`` and ``workbench app``: serve the notebooks with JupyterLab, or a screen alone
+with Voilà.
+"""
 
 from __future__ import annotations
 
@@ -22,30 +24,42 @@ _FAILED = 1
 # the notebooks that ``workbench app`` serves, by page
 PAGES = {"workbench": "app.ipynb", "teaching": "teaching.ipynb"}
 
-_NO_FILE = "(?!)."  # a pattern that matches nothing; traitlets has no empty list on a command line, nor one in brackets
-# Seconds after which the kernel of a page that was left ends; a page whose connection broke tries to come back for four
-# minutes. A screen that runs a fit tells the server that it is active.
+# a pattern that matches nothing; traitlets has no empty list on a command line, nor one in brackets
+_NO_FILE = "(?!)."
+# Seconds after which the kernel of a page that was left ends; a page whose connection broke tries
+# to come back for four minutes. A screen that runs a fit tells the server that it is active.
 _CULLING = {"cull_idle_timeout": 300, "cull_interval": 30}
 
 
 def add(commands: Any) -> None:
     """Add ``lab`` and ``app`` to the command."""
     lab = commands.add_parser("lab", help="open JupyterLab on the quickstart notebook")
-    app = commands.add_parser("app", help="serve the workbench screen or the teaching pieces without a notebook, with Voilà")
-    app.add_argument("page", nargs="?", default="workbench", help="workbench or teaching (default: workbench)")
+    app = commands.add_parser(
+        "app",
+        help="serve the workbench screen or the teaching pieces without a notebook, with Voilà",
+    )
+    app.add_argument(
+        "page", nargs="?", default="workbench", help="workbench or teaching (default: workbench)"
+    )
     for command, run, server in ((lab, _lab, "jupyter"), (app, _app, "voila")):
         command.add_argument(
-            "--no-browser", action="store_true", help="serve without opening a browser; as BROWSER=none or no display does"
+            "--no-browser",
+            action="store_true",
+            help="serve without opening a browser; as BROWSER=none or no display does",
         )
         command.add_argument(
-            server, nargs="*", help=f"further arguments for {'jupyter lab' if run is _lab else server}, after --"
+            server,
+            nargs="*",
+            help=f"further arguments for {'jupyter lab' if run is _lab else server}, after --",
         )
         command.set_defaults(run=run)
 
 
 def _lab(arguments: argparse.Namespace) -> int:
     """``workbench lab``: open JupyterLab in the working folder on the quickstart; its exit code."""
-    if not _is_installed("jupyterlab", "workbench lab: JupyterLab is not installed; pip install jupyterlab."):
+    if not _is_installed(
+        "jupyterlab", "workbench lab: JupyterLab is not installed; pip install jupyterlab."
+    ):
         return _FAILED
     notebook = _notebook("quickstart.ipynb")
     command = [sys.executable, "-m", "jupyter", "lab", "--ServerApp.root_dir=."]
@@ -58,13 +72,16 @@ def _lab(arguments: argparse.Namespace) -> int:
 
 
 def _app(arguments: argparse.Namespace) -> int:
-    """``workbench app``: serve a screen or the teaching pieces without a notebook, with Voilà; its exit code.
+    """``workbench app``: serve a screen or the teaching pieces without a notebook, with Voilà; its
+    exit code.
 
-    Everyone who opens the page acts as the user who serves it, so its address contains a token. By default Voilà serves
-    pictures in its folder without the token; here it serves no file at all. Each page has a kernel of its own, which ends
-    some minutes after the page was left, when no fit runs in it.
+    Everyone who opens the page acts as the user who serves it, so its address contains a token. By
+    default Voilà serves pictures in its folder without the token; here it serves no file at all.
+    Each page has a kernel of its own, which ends some minutes after the page was left, when no fit
+    runs in it.
 
-    :raises ArgumentError: naming ``page``, if it is not in ``PAGES``; or ``token``, if there would be none.
+    :raises ArgumentError: naming ``page``, if it is not in ``PAGES``; or ``token``, if there would
+        be none.
     """
     page, further = _validate.choice("page", arguments.page, PAGES), arguments.voila
     _check_token(further)
@@ -85,21 +102,32 @@ def _app(arguments: argparse.Namespace) -> int:
 
 
 def _given(further: Sequence[str], option: str) -> str | None:
-    """The value of ``--option`` or ``--Class.option``, after = or as the next word; None if there is none."""
+    """The value of ``--option`` or ``--Class.option``, after = or as the next word; None if there
+    is none.
+    """
     found = None
     for place, argument in enumerate(further):
         name, equals, value = argument.partition("=")
         if name.startswith("--") and name.lstrip("-").rpartition(".")[2] == option:
             following = further[place + 1 : place + 2]
-            found = value if equals else next((word for word in following if not word.startswith("--")), None)
+            found = (
+                value
+                if equals
+                else next((word for word in following if not word.startswith("--")), None)
+            )
     return found
 
 
 def _check_token(further: Sequence[str]) -> None:
     token, automatic = _given(further, "token"), _given(further, "auto_token")
-    if (token is not None and not token.strip("'\"")) or (token is None and (automatic or "true").lower() in ("false", "0")):
+    if (token is not None and not token.strip("'\"")) or (
+        token is None and (automatic or "true").lower() in ("false", "0")
+    ):
         raise _validate.ArgumentError(
-            "token", "", "must not be empty, because everyone who opens the page acts as you. Leave it out to get one."
+            "token",
+            "",
+            "must not be empty, because everyone who opens the page acts as you. Leave it out to "
+            "get one.",
         )
 
 
@@ -108,12 +136,15 @@ def _warn_of_exposure(further: Sequence[str]) -> None:
     address = _given(further, "ip")
     if address is not None and not (address in ("localhost", "::1") or address.startswith("127.")):
         sys.stderr.write(
-            f"workbench app: warning: ip={address!r}: other machines can open the page, without encryption. Everyone who "
-            "reads the token on its way can act as you. It is safer to leave ip out and forward the port with ssh -L.\n"
+            f"workbench app: warning: ip={address!r}: other machines can open the page, without "
+            "encryption. Everyone who reads the token on its way can act as you. It is safer to "
+            "leave ip out and forward the port with ssh -L.\n"
         )
     files = _given(further, "file_allowlist")
     if files is not None:
-        sys.stderr.write(f"workbench app: warning: files that match {files} are served without the token.\n")
+        sys.stderr.write(
+            f"workbench app: warning: files that match {files} are served without the token.\n"
+        )
 
 
 def _is_installed(package: str, otherwise: str) -> bool:
@@ -124,7 +155,9 @@ def _is_installed(package: str, otherwise: str) -> bool:
 
 
 def _notebook(name: str) -> Path:
-    """The notebook in this folder, or a new copy of the package's own. Kernels work in the folder of their notebook."""
+    """The notebook in this folder, or a new copy of the package's own. Kernels work in the folder
+    of their notebook.
+    """
     for path in (Path("notebooks", name), Path(name)):
         if path.is_file():
             return path
@@ -138,7 +171,9 @@ def _has_no_display() -> bool:
 
 
 def _become(command: list[str]) -> int:
-    """Run ``command``, if possible instead of this process, so that ending the process ends the server."""
+    """Run ``command``, if possible instead of this process, so that ending the process ends the
+    server.
+    """
     if os.name == "posix":
         os.execv(command[0], command)
     return subprocess.call(command)

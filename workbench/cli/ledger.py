@@ -1,4 +1,6 @@
-"""``workbench ledger``: what was spent on which records, and caps on it; and what ``fit`` and ``resume`` say about it."""
+"""``workbench ledger``: what was spent on which records, and caps on it; and what ``fit`` and
+``resume`` say about it.
+"""
 
 from __future__ import annotations
 
@@ -34,41 +36,70 @@ def add(commands: Any) -> None:
     ledger = commands.add_parser(
         "ledger",
         help="what was spent on which records, and caps on it",
-        description="Every fit on private records is recorded in the ledger before its first step. DATASET is a number, a "
-        "name, or the beginning of a fingerprint.",
+        description="Every fit on private records is recorded in the ledger before its first step. "
+        "DATASET is a number, a name, or the beginning of a fingerprint.",
     )
     ledger.set_defaults(run=_ledger)
-    actions = ledger.add_subparsers(dest="action", required=True, metavar="ACTION", parser_class=Parser)
+    actions = ledger.add_subparsers(
+        dest="action", required=True, metavar="ACTION", parser_class=Parser
+    )
     actions.add_parser("list", help="all data sets, what was spent on them and their caps")
     show = actions.add_parser("show", help="what was spent on a data set, fit by fit")
-    cap = actions.add_parser("cap", help="set, remove or show the cap on what all fits on a data set may spend")
-    relate = actions.add_parser("relate", help="count two data sets together because they share records")
-    separate = actions.add_parser("separate", help="count a data set separately from others because they share no records")
-    actions.add_parser("recover", help="charge interrupted fits only the steps that they may have taken")
-    actions.add_parser("begin-anew", help="begin an empty ledger where the file is lost or damaged and there is no copy")
+    cap = actions.add_parser(
+        "cap", help="set, remove or show the cap on what all fits on a data set may spend"
+    )
+    relate = actions.add_parser(
+        "relate", help="count two data sets together because they share records"
+    )
+    separate = actions.add_parser(
+        "separate", help="count a data set separately from others because they share no records"
+    )
+    actions.add_parser(
+        "recover", help="charge interrupted fits only the steps that they may have taken"
+    )
+    actions.add_parser(
+        "begin-anew",
+        help="begin an empty ledger where the file is lost or damaged and there is no copy",
+    )
     actions.add_parser("new-key", help="make a new recognition key after the old one was lost")
     export = actions.add_parser("export", help="write everything as JSON, or the fits as CSV")
     for action in (show, cap):
         action.add_argument("dataset", metavar="DATASET")
     chosen = cap.add_mutually_exclusive_group()
-    chosen.add_argument("--epsilon", type=number, metavar="E", help="the most that all fits together may spend")
+    chosen.add_argument(
+        "--epsilon", type=number, metavar="E", help="the most that all fits together may spend"
+    )
     chosen.add_argument("--remove", action="store_true", help="remove the cap")
-    cap.add_argument("--delta", type=number, metavar="D", help="the delta at which epsilon is stated")
     cap.add_argument(
-        "--relation", help="add_or_remove_one (default), replace_one, which counts all fits, or replace_special"
+        "--delta", type=number, metavar="D", help="the delta at which epsilon is stated"
     )
     cap.add_argument(
-        "--order", type=number, metavar="A", help="order of the Renyi filter (default: one that suits most fits)"
+        "--relation",
+        help="add_or_remove_one (default), replace_one, which counts all fits, or replace_special",
+    )
+    cap.add_argument(
+        "--order",
+        type=number,
+        metavar="A",
+        help="order of the Renyi filter (default: one that suits most fits)",
     )
     for action in (relate, separate):
         action.add_argument("one", metavar="ONE", help="a data set")
     relate.add_argument("other", metavar="OTHER", help="another data set")
     separate.add_argument("others", metavar="OTHER", nargs="+", help="other data sets")
     for action in (cap, relate, separate):
-        action.add_argument("--why", metavar="TEXT", help="the reason, which the ledger keeps; it must not be empty")
-    export.add_argument("--out", metavar="FILE", help="a file that ends in .json or .csv (default: JSON on standard output)")
+        action.add_argument(
+            "--why", metavar="TEXT", help="the reason, which the ledger keeps; it must not be empty"
+        )
+    export.add_argument(
+        "--out",
+        metavar="FILE",
+        help="a file that ends in .json or .csv (default: JSON on standard output)",
+    )
     for name, action in actions.choices.items():
-        action.add_argument("--ledger", metavar="FILE", help="the ledger's file (default: your own)")
+        action.add_argument(
+            "--ledger", metavar="FILE", help="the ledger's file (default: your own)"
+        )
         if name != "export":
             add_json(action)
 
@@ -82,7 +113,9 @@ def _ledger(arguments: argparse.Namespace) -> int:
         _export(book, arguments.out)
         return DONE
     if arguments.action in ("show", "cap", "relate", "separate") and not book.exists():
-        raise ArgumentError("ledger", str(book.path), "no such file; the first fit on private records creates it.")
+        raise ArgumentError(
+            "ledger", str(book.path), "no such file; the first fit on private records creates it."
+        )
     _say(_ACTIONS[arguments.action](book, arguments), as_json=arguments.json)
     return DONE
 
@@ -94,7 +127,10 @@ def _say(answer: Answer, *, as_json: bool) -> None:
 
 
 def _list(book: Ledger, arguments: argparse.Namespace) -> Answer:
-    found = [_facts(book.budget_status(entry.number)) | {"fingerprint": entry.fingerprint} for entry in book.datasets()]
+    found = [
+        _facts(book.budget_status(entry.number)) | {"fingerprint": entry.fingerprint}
+        for entry in book.datasets()
+    ]
     header = ("number", "name", "fits", "spent", "reserved", "cap", "used", "relatives")
     lines = _table(header, map(_listed, found)) if found else [f"{book.path} has no entries."]
     return {"ledger": str(book.path), "datasets": found}, lines
@@ -107,13 +143,25 @@ def _listed(facts: Mapping[str, Any]) -> tuple[object, ...]:
     caps = ", ".join(_promised(cap["epsilon"], cap["delta"]) for cap in facts["caps"])
     relatives = ", ".join(str(relative["number"]) for relative in facts["relatives"])
     spent = _promised(facts["epsilon"], facts["delta"])
-    return facts["number"], facts["name"], facts["fits"], spent, reserved, caps or "-", _used(facts) or "-", relatives or "-"
+    return (
+        facts["number"],
+        facts["name"],
+        facts["fits"],
+        spent,
+        reserved,
+        caps or "-",
+        _used(facts) or "-",
+        relatives or "-",
+    )
 
 
 def _show(book: Ledger, arguments: argparse.Namespace) -> Answer:
     status = book.budget_status(arguments.dataset)
     facts = _facts(status) | {"fingerprint": book.entry(arguments.dataset).fingerprint}
-    fits = [{**_fit_facts(spend), "interrupted": spend.number in status.interrupted} for spend in status.spends]
+    fits = [
+        {**_fit_facts(spend), "interrupted": spend.number in status.interrupted}
+        for spend in status.spends
+    ]
     lines = [
         f"{_called(facts)}: each record is a {facts['unit']}; first seen {facts['first_seen']}.",
         status.statement(),
@@ -121,15 +169,35 @@ def _show(book: Ledger, arguments: argparse.Namespace) -> Answer:
         *_relative_lines(facts["relatives"]),
     ]
     if fits:
-        header = ("fit", "data", "model", "epsilon", "delta", "steps", "status", "rule", "began", "who", "result")
+        header = (
+            "fit",
+            "data",
+            "model",
+            "epsilon",
+            "delta",
+            "steps",
+            "status",
+            "rule",
+            "began",
+            "who",
+            "result",
+        )
         lines += ["", *_table(header, [_row(spend, status) for spend in status.spends]), ""]
-        lines.append("Epsilon and delta are of all planned steps, so they hold however a stop was decided.")
+        lines.append(
+            "Epsilon and delta are of all planned steps, so they hold however a stop was decided."
+        )
     lines += [
-        f"Fit {fit['number']} was interrupted at step {fit['reached']:,} or earlier. {_remedy(fit['run'])}"
+        f"Fit {fit['number']} was interrupted at step {fit['reached']:,} or earlier. "
+        f"{_remedy(fit['run'])}"
         for fit in fits
         if fit["interrupted"]
     ]
-    return {**facts, "statement": status.statement(), "cautions": status.cautions(), "spends": fits}, lines
+    return {
+        **facts,
+        "statement": status.statement(),
+        "cautions": status.cautions(),
+        "spends": fits,
+    }, lines
 
 
 def _relative_lines(relatives: Sequence[Mapping[str, Any]]) -> list[str]:
@@ -137,15 +205,26 @@ def _relative_lines(relatives: Sequence[Mapping[str, Any]]) -> list[str]:
     called: dict[str, list[str]] = {}
     for other in relatives:
         called.setdefault(other["how"], []).append(_called(other))
-    return [f"Fits on {', '.join(names)} count too: {_shared(how)}." for how, names in called.items()]
+    return [
+        f"Fits on {', '.join(names)} count too: {_shared(how)}." for how, names in called.items()
+    ]
 
 
 def _cap(book: Ledger, arguments: argparse.Namespace) -> Answer:
-    epsilon, delta, relation, order = (getattr(arguments, name) for name in ("epsilon", "delta", "relation", "order"))
+    epsilon, delta, relation, order = (
+        getattr(arguments, name) for name in ("epsilon", "delta", "relation", "order")
+    )
     if arguments.remove:
         book.remove_cap(arguments.dataset, arguments.why)
     elif any(value is not None for value in (epsilon, delta, relation, order, arguments.why)):
-        book.set_cap(arguments.dataset, epsilon, delta, relation or "add_or_remove_one", order, why=arguments.why)
+        book.set_cap(
+            arguments.dataset,
+            epsilon,
+            delta,
+            relation or "add_or_remove_one",
+            order,
+            why=arguments.why,
+        )
     status = book.budget_status(arguments.dataset)
     facts = _facts(status)
     lines = _cap_lines(facts) or [f"{_called(facts)} has no cap."]
@@ -155,34 +234,51 @@ def _cap(book: Ledger, arguments: argparse.Namespace) -> Answer:
 def _cap_lines(facts: Mapping[str, Any]) -> list[str]:
     """What each cap means, its filter's order, and what is used."""
     lines = [
-        f"Cap of {_called(cap)}: all fits on these records, and on those that count together with them, spend at most "
-        f"{_promised(cap['epsilon'], cap['delta'])} under {cap['relation']}, even if each is chosen after seeing the "
-        f"results of the others. A Renyi filter of order {cap['order']} enforces it."
+        f"Cap of {_called(cap)}: all fits on these records, and on those that count together "
+        f"with them, spend at most {_promised(cap['epsilon'], cap['delta'])} under "
+        f"{cap['relation']}, even if each is chosen after seeing the results of the others. A "
+        f"Renyi filter of order {cap['order']} enforces it."
         for cap in facts["caps"]
     ]
-    return [*lines, f"Used: {_used(facts)}{' of the tightest' if len(lines) > 1 else ''}."] if lines else []
+    return (
+        [*lines, f"Used: {_used(facts)}{' of the tightest' if len(lines) > 1 else ''}."]
+        if lines
+        else []
+    )
 
 
 def _separate(book: Ledger, arguments: argparse.Namespace) -> Answer:
-    numbers = [book.entry(other).number for other in arguments.others]  # an unknown one is refused before any is written
+    # an unknown one is refused before any is written
+    numbers = [book.entry(other).number for other in arguments.others]
     for other in arguments.others:
         book.separate(arguments.one, other, arguments.why)
     facts = _facts(book.budget_status(arguments.one))
     others = [_facts(book.budget_status(other)) for other in numbers]
-    still = [other for other in others if other["number"] in [relative["number"] for relative in facts["relatives"]]]
+    still = [
+        other
+        for other in others
+        if other["number"] in [relative["number"] for relative in facts["relatives"]]
+    ]
     lines = [f"{_called(facts)} and {', '.join(map(_called, others))} are counted separately."]
     if still:
         lines.append(
-            f"Fits on {', '.join(map(_called, still))} still count together with {_called(facts)}, because both count "
-            "together with other data sets."
+            f"Fits on {', '.join(map(_called, still))} still count together with "
+            f"{_called(facts)}, because both count together with other data sets."
         )
-    answer = {"number": facts["number"], "separated": numbers, "count_together": [other["number"] for other in still]}
+    answer = {
+        "number": facts["number"],
+        "separated": numbers,
+        "count_together": [other["number"] for other in still],
+    }
     return answer, lines
 
 
 def _relate(book: Ledger, arguments: argparse.Namespace) -> Answer:
     book.relate(arguments.one, arguments.other, arguments.why)
-    facts, other = _facts(book.budget_status(arguments.one)), _facts(book.budget_status(arguments.other))
+    facts, other = (
+        _facts(book.budget_status(arguments.one)),
+        _facts(book.budget_status(arguments.other)),
+    )
     lines = [f"{_called(facts)} and {_called(other)} count together."]
     return {"related": [facts["number"], other["number"]]}, lines
 
@@ -190,10 +286,13 @@ def _relate(book: Ledger, arguments: argparse.Namespace) -> Answer:
 def _recover(book: Ledger, arguments: argparse.Namespace) -> Answer:
     found = book.recover()
     lines = [
-        f"Fit {spend.number} ({spend.model}): {spend.taken:,} of {spend.planned:,} steps may have been taken and count."
+        f"Fit {spend.number} ({spend.model}): {spend.taken:,} of {spend.planned:,} steps may "
+        "have been taken and count."
         for spend in found
     ]
-    return {"recovered": [_fit_facts(spend) for spend in found]}, lines or ["No fit was interrupted."]
+    return {"recovered": [_fit_facts(spend) for spend in found]}, lines or [
+        "No fit was interrupted."
+    ]
 
 
 def _begin_anew(book: Ledger, arguments: argparse.Namespace) -> Answer:
@@ -205,7 +304,10 @@ def _begin_anew(book: Ledger, arguments: argparse.Namespace) -> Answer:
 
 def _new_key(book: Ledger, arguments: argparse.Namespace) -> Answer:
     book.new_key()
-    lines = [f"{book.path} has a new key. Data sets entered before count together with all others until you separate them."]
+    lines = [
+        f"{book.path} has a new key. Data sets entered before count together with all others "
+        "until you separate them."
+    ]
     return {"ledger": str(book.path)}, lines
 
 
@@ -223,9 +325,17 @@ def _as_csv(tables: Mapping[str, Sequence[Mapping[str, Any]]]) -> str:
     names = {row["number"]: row["name"] for row in tables["datasets"]}
     rows = []
     for spend in tables["spends"]:
-        plain = {name: json.dumps(value) if isinstance(value, dict) else value for name, value in spend.items()}
+        plain = {
+            name: json.dumps(value) if isinstance(value, dict) else value
+            for name, value in spend.items()
+        }
         promised = {name: spend["guarantee"][name] for name in ("epsilon", "delta")}
-        rows.append({name: inert(value) for name, value in {**plain, "name": names[spend["dataset"]], **promised}.items()})
+        rows.append(
+            {
+                name: inert(value)
+                for name, value in {**plain, "name": names[spend["dataset"]], **promised}.items()
+            }
+        )
     text = io.StringIO()
     if rows:
         writer = csv.DictWriter(text, list(rows[0]), lineterminator="\n")
@@ -235,16 +345,24 @@ def _as_csv(tables: Mapping[str, Sequence[Mapping[str, Any]]]) -> str:
 
 
 _ACTIONS: dict[str, Callable[[Ledger, argparse.Namespace], Answer]] = {
-    "list": _list, "show": _show, "cap": _cap, "relate": _relate, "separate": _separate,
-    "recover": _recover, "begin-anew": _begin_anew, "new-key": _new_key,
-}  # fmt: skip
+    "list": _list,
+    "show": _show,
+    "cap": _cap,
+    "relate": _relate,
+    "separate": _separate,
+    "recover": _recover,
+    "begin-anew": _begin_anew,
+    "new-key": _new_key,
+}
 
 
-# ---- what fit and resume say ----------------------------------------------------------------------------------------------
+# ---- what fit and resume say ---------------------------------------------------------------------
 
 
 def after_fit(result: FitResult) -> dict[str, Any] | None:
-    """What the ledger says about a fit's records; None if there is no ledger, or, with a warning, if it cannot be read."""
+    """What the ledger says about a fit's records; None if there is no ledger, or, with a warning,
+    if it cannot be read.
+    """
     from workbench.ledger.ledger import LedgerError
     from workbench.ledger.reservation import LedgerWarning
 
@@ -260,11 +378,16 @@ def in_one_line(facts: Mapping[str, Any]) -> str:
     """What ``after_fit`` returned, in one line."""
     many = "one fit" if facts["fits"] == 1 else f"{facts['fits']} fits together"
     spent = "spent " if facts["epsilon"] is not None else ""
-    line = f"Ledger: on {facts['name']!r} {many} {spent}{_promised(facts['epsilon'], facts['delta'])}"
+    line = (
+        f"Ledger: on {facts['name']!r} {many} {spent}{_promised(facts['epsilon'], facts['delta'])}"
+    )
     if facts["epsilon"] and facts["fits"] > 1:
         line += " (if plans did not depend on results)"
     if facts["caps"]:
-        line += f"; {_used(facts)} of the cap is used, which leaves room for {facts['how_many_more']:,} more fits like this"
+        line += (
+            f"; {_used(facts)} of the cap is used, which leaves room for "
+            f"{facts['how_many_more']:,} more fits like this"
+        )
     return printable(f"{line}.")
 
 
@@ -276,12 +399,25 @@ def saved_runs(*, as_json: bool) -> int:
     rows = []
     for run in found:
         steps = "finished" if run["is_finished"] else f"{run['step']:,} of {run['steps']:,}"
-        rows.append((run["model"], run["data"], f"{run['epsilon']:g}", steps, run["written"], shlex.quote(run["path"])))
+        rows.append(
+            (
+                run["model"],
+                run["data"],
+                f"{run['epsilon']:g}",
+                steps,
+                run["written"],
+                shlex.quote(run["path"]),
+            )
+        )
     lines = _table(("model", "data", "epsilon", "steps", "written", "path"), rows)
     unusable = [str(folder) for folder in resuming.unusable_runs()]
     lines = lines if found else ["No run has checkpoints."]
     if unusable:
-        lines += ["", "Damaged, edited or from another version. To delete the keys in them: workbench resume --forget PATH"]
+        lines += [
+            "",
+            "Damaged, edited or from another version. To delete the keys in them: workbench "
+            "resume --forget PATH",
+        ]
         lines += map(shlex.quote, unusable)
     _say(({"runs": found, "unusable": unusable}, lines), as_json=as_json)
     return DONE
@@ -294,18 +430,25 @@ def forget(path: str, *, as_json: bool) -> int:
     spend = resuming.forget(path)
     lines = ["The checkpoints and the secret key in them are deleted. The fit cannot be resumed."]
     if spend is not None:
-        lines.append(f"Ledger: fit {spend.number} counts {spend.counted:,} of {spend.planned:,} planned steps.")
-    _say(({"forgotten": path, "fit": None if spend is None else _fit_facts(spend)}, lines), as_json=as_json)
+        lines.append(
+            f"Ledger: fit {spend.number} counts {spend.counted:,} of {spend.planned:,} planned "
+            "steps."
+        )
+    _say(
+        ({"forgotten": path, "fit": None if spend is None else _fit_facts(spend)}, lines),
+        as_json=as_json,
+    )
     return DONE
 
 
-# ---- facts and words ------------------------------------------------------------------------------------------------------
+# ---- facts and words -----------------------------------------------------------------------------
 
 
 def _facts(status: BudgetStatus, like: Guarantee | None = None) -> dict[str, Any]:
     """What the ledger says about a data set, JSON-ready.
 
-    ``epsilon`` is None if the fits together promise nothing; ``used`` if there is no cap, or none that counts them.
+    ``epsilon`` is None if the fits together promise nothing; ``used`` if there is no cap, or none
+    that counts them.
 
     :param like: a fit, for ``how_many_more``.
     """
@@ -324,22 +467,47 @@ def _facts(status: BudgetStatus, like: Guarantee | None = None) -> dict[str, Any
         "interrupted": list(status.interrupted),
         "stopped": [spend.number for spend in status.spends if 0 < spend.counted < spend.planned],
         "caps": [
-            {"number": owner.number, "name": owner.name, "why": owner.why, **dataclasses.asdict(owner.cap)}
+            {
+                "number": owner.number,
+                "name": owner.name,
+                "why": owner.why,
+                **dataclasses.asdict(owner.cap),
+            }
             for owner in status.caps
             if owner.cap is not None
         ],
         "used": _finite(status.used()),
         "how_many_more": None if like is None else status.how_many_more(like),
-        "relatives": [{"number": other.number, "name": other.name, "how": how} for other, how in status.relatives],
+        "relatives": [
+            {"number": other.number, "name": other.name, "how": how}
+            for other, how in status.relatives
+        ],
     }
 
 
 def _fit_facts(spend: Spend) -> dict[str, Any]:
-    """One fit, JSON-ready; ``epsilon`` and ``delta`` are 0 if nothing was shown, and otherwise of all planned steps."""
+    """One fit, JSON-ready; ``epsilon`` and ``delta`` are 0 if nothing was shown, and otherwise of
+    all planned steps.
+    """
     part = spend.promise
-    plain = ("number", "key", "dataset", "model", "relation", "planned", "reached", "taken", "rule", "why", "seed")
+    plain = (
+        "number",
+        "key",
+        "dataset",
+        "model",
+        "relation",
+        "planned",
+        "reached",
+        "taken",
+        "rule",
+        "why",
+        "seed",
+    )
     return {
-        **{name: getattr(spend, name) for name in (*plain, "began", "ended", "who", "run", "result")},
+        **{
+            name: getattr(spend, name)
+            for name in (*plain, "began", "ended", "who", "run", "result")
+        },
         "status": spend.status,
         "promised_epsilon": spend.guarantee.epsilon,
         "epsilon": 0.0 if part is None else part.epsilon,
@@ -351,14 +519,25 @@ def _row(spend: Spend, status: BudgetStatus) -> tuple[object, ...]:
     part = spend.promise
     numbers = ("0", "0") if part is None else (upper(part.epsilon), upper(part.delta))
     return (
-        spend.number, spend.dataset, spend.model, *numbers, f"{spend.counted:,} of {spend.planned:,}",
-        status.status_of(spend), spend.allowed_by, spend.began, spend.who, spend.result or "-",
-    )  # fmt: skip
+        spend.number,
+        spend.dataset,
+        spend.model,
+        *numbers,
+        f"{spend.counted:,} of {spend.planned:,}",
+        status.status_of(spend),
+        spend.allowed_by,
+        spend.began,
+        spend.who,
+        spend.result or "-",
+    )
 
 
 def _remedy(run: str | None) -> str:
     if run is None or not Path(run).is_dir():
-        return "It has no checkpoint. To charge only the steps that it may have taken: workbench ledger recover"
+        return (
+            "It has no checkpoint. To charge only the steps that it may have taken: workbench "
+            "ledger recover"
+        )
     return f"To continue it: workbench resume {shlex.quote(run)}"
 
 
@@ -397,4 +576,7 @@ def _finite(value: float | None) -> float | None:
 def _table(header: Sequence[str], rows: Iterable[Sequence[object]]) -> list[str]:
     texts = [tuple(header), *(tuple(printable(str(cell)) for cell in row) for row in rows)]
     widths = [max(map(len, column)) for column in zip(*texts, strict=True)]
-    return ["  ".join(f"{text:{width}}" for text, width in zip(row, widths, strict=True)).rstrip() for row in texts]
+    return [
+        "  ".join(f"{text:{width}}" for text, width in zip(row, widths, strict=True)).rstrip()
+        for row in texts
+    ]

@@ -1,7 +1,9 @@
-"""The ``workbench`` command: fit, resume, pack, ledger, sweep, predict, sample, account, audit, models, data, lab, app.
+"""The ``workbench`` command: fit, resume, pack, ledger, sweep, predict, sample, account, audit,
+models, data, lab, app.
 
-Results go to standard output (with ``--json`` as one object), progress and errors to standard error. Exit codes: 0 done,
-1 failed, 2 unusable arguments (one line), 130 stopped with the partial result kept.
+Results go to standard output (with ``--json`` as one object), progress and errors to standard
+error. Exit codes: 0 done, 1 failed, 2 unusable arguments (one line), 130 stopped with the partial
+result kept.
 """
 
 from __future__ import annotations
@@ -15,7 +17,18 @@ from collections.abc import Sequence
 
 from workbench import __version__, _interrupt
 from workbench._validate import ArgumentError, printable
-from workbench.cli import account, audit, catalogue, fit, lab, ledger, pack, processes, release, sweep
+from workbench.cli import (
+    account,
+    audit,
+    catalogue,
+    fit,
+    lab,
+    ledger,
+    pack,
+    processes,
+    release,
+    sweep,
+)
 from workbench.cli.shell import FAILED, STOPPED, UNUSABLE, Parser, in_options
 
 __all__ = ["main", "parser"]
@@ -25,14 +38,18 @@ def parser() -> Parser:
     """The parser of the command line; the action of a command is its argument ``run``."""
     top = Parser(prog="workbench", description="Differentially private variational inference.")
     top.add_argument("--version", action="version", version=f"workbench {__version__}")
-    commands = top.add_subparsers(dest="command", required=True, metavar="COMMAND", parser_class=Parser)
+    commands = top.add_subparsers(
+        dest="command", required=True, metavar="COMMAND", parser_class=Parser
+    )
     for module in (fit, pack, ledger, sweep, account, audit, release, catalogue, lab):
         module.add(commands)
     return top
 
 
 def _apart(words: list[str]) -> tuple[list[str], list[str]]:
-    """The words of ``workbench app``, and those after its --, which argparse would take for the name of a page."""
+    """The words of ``workbench app``, and those after its --, which argparse would take for the
+    name of a page.
+    """
     if words[:1] == ["app"] and "--" in words:
         place = words.index("--")
         return words[:place], words[place + 1 :]
@@ -44,7 +61,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if arguments is None:
         _interrupt.leave_at_once()
     for stream in (sys.stdout, sys.stderr):
-        if hasattr(stream, "reconfigure"):  # a terminal shows the number of a letter that it does not have
+        if hasattr(
+            stream, "reconfigure"
+        ):  # a terminal shows the number of a letter that it does not have
             stream.reconfigure(errors="backslashreplace")
     words, further = _apart(list(sys.argv[1:] if arguments is None else arguments))
     parsed = parser().parse_args(words)
@@ -70,7 +89,9 @@ def _carried_out(parsed: argparse.Namespace) -> int:
 
         if isinstance(error, LedgerError | RecordsError):
             reason = str(error)
-        elif error.filename is not None and error.strerror is not None:  # a file that this user may not use, a full disk
+        elif (
+            error.filename is not None and error.strerror is not None
+        ):  # a file that this user may not use, a full disk
             reason = f"{error.filename}: {error.strerror}."
         elif error.errno in (errno.EPIPE, errno.ENOSPC):  # files have names
             _drop_output()
@@ -98,7 +119,9 @@ def _carried_out(parsed: argparse.Namespace) -> int:
 
 
 def _drop_output() -> None:
-    """Let standard output, which takes nothing more, lose the rest, so that Python can end without an error."""
+    """Let standard output, which takes nothing more, lose the rest, so that Python can end without
+    an error.
+    """
     with contextlib.suppress(OSError):
         nowhere = os.open(os.devnull, os.O_WRONLY)
         os.dup2(nowhere, sys.stdout.fileno())
@@ -113,5 +136,7 @@ def _why_no_device() -> str:
         jax.devices()
     except (RuntimeError, AssertionError) as error:
         reason = str(error).partition("\n")[0].rstrip(".") or "there is none"
-        return f"JAX starts no device of JAX_PLATFORMS={os.environ.get('JAX_PLATFORMS')!r}: {reason}."
+        return (
+            f"JAX starts no device of JAX_PLATFORMS={os.environ.get('JAX_PLATFORMS')!r}: {reason}."
+        )
     return ""

@@ -17,24 +17,50 @@ def add(commands: Any) -> None:
     """Add ``pack`` to the command."""
     pack = commands.add_parser(
         "pack",
-        help="write a table to a file of records, encrypted if asked, that fits need not have in memory",
-        description="The table is read part by part. The file appears when it is complete. Names of columns, bounds and all "
-        "else that is declared stand in it unencrypted.",
+        help="write a table to a file of records, encrypted if asked, that fits need not have in "
+        "memory",
+        description="The table is read part by part. The file appears when it is complete. Names "
+        "of columns, bounds and all else that is declared stand in it unencrypted.",
     )
     pack.add_argument("path", metavar="TABLE", help="a CSV, Parquet or NumPy (.npz) file")
-    pack.add_argument("--out", metavar="FILE", help=f"the file to write (default: beside the table, with suffix {RECORDS})")
-    pack.add_argument("--encrypt", action="store_true", help="encrypt each block by AES-256-GCM (package cryptography)")
+    pack.add_argument(
+        "--out",
+        metavar="FILE",
+        help=f"the file to write (default: beside the table, with suffix {RECORDS})",
+    )
+    pack.add_argument(
+        "--encrypt",
+        action="store_true",
+        help="encrypt each block by AES-256-GCM (package cryptography)",
+    )
     key = pack.add_mutually_exclusive_group()
     key.add_argument(
-        "--key-file", metavar="FILE", help="file with the key, made if there is none; a lost key is a lost file"
+        "--key-file",
+        metavar="FILE",
+        help="file with the key, made if there is none; a lost key is a lost file",
     )
-    key.add_argument("--keyring", metavar="NAME", help="name of the key in the system's keyring (package keyring)")
-    pack.add_argument("--block-size", type=number, default=2**18, metavar="BYTES", help="of a block, 65536 to 1048576")
+    key.add_argument(
+        "--keyring",
+        metavar="NAME",
+        help="name of the key in the system's keyring (package keyring)",
+    )
     pack.add_argument(
-        "--capacity", type=number, metavar="N",
-        help="public number of training records that the file has room for, so that its size does not tell their number",
-    )  # fmt: skip
-    pack.add_argument("--evaluation", metavar="TABLE", help="evaluation records, instead of a share of TABLE")
+        "--block-size",
+        type=number,
+        default=2**18,
+        metavar="BYTES",
+        help="of a block, 65536 to 1048576",
+    )
+    pack.add_argument(
+        "--capacity",
+        type=number,
+        metavar="N",
+        help="public number of training records that the file has room for, so that its size does "
+        "not tell their number",
+    )
+    pack.add_argument(
+        "--evaluation", metavar="TABLE", help="evaluation records, instead of a share of TABLE"
+    )
     pack.add_argument("--name", help="of the data set (default: that of the file)")
     add_table(pack)
     pack.set_defaults(run=_pack)
@@ -49,13 +75,21 @@ def _pack(arguments: argparse.Namespace) -> int:
         fingerprint(dataset)
         return dict(dataset.stored.fingerprints)
 
-    out = f"{os.path.splitext(arguments.path)[0]}{RECORDS}" if arguments.out is None else arguments.out
+    out = (
+        f"{os.path.splitext(arguments.path)[0]}{RECORDS}"
+        if arguments.out is None
+        else arguments.out
+    )
     check_out(out)
     named = {} if arguments.name is None else {"name": arguments.name}
     plain = ("encrypt", "key_file", "keyring", "block_size", "capacity", "evaluation")
     written = data.pack(
-        arguments.path, out, **{name: getattr(arguments, name) for name in plain}, **table_options(arguments), **named,
+        arguments.path,
+        out,
+        **{name: getattr(arguments, name) for name in plain},
+        **table_options(arguments),
+        **named,
         fingerprints=fingerprints,
-    )  # fmt: skip
+    )
     sys.stderr.write(f"Saved: {written}\n")
     return DONE

@@ -1,4 +1,6 @@
-"""A fit in several processes (``--processes``): the command starts itself again, or joins those that a cluster started."""
+"""A fit in several processes (``--processes``): the command starts itself again, or joins those
+that a cluster started.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,8 @@ from workbench.cli.shell import DONE, FAILED, STOPPED
 
 __all__ = ["add_processes", "end", "follows", "join"]
 
-_COORDINATOR, _PLACE = "WORKBENCH_COORDINATOR", "WORKBENCH_PROCESS"  # address of process 0, and which process this is
+# address of process 0, and which process this is
+_COORDINATOR, _PLACE = ("WORKBENCH_COORDINATOR", "WORKBENCH_PROCESS")
 _HERE = "127.0.0.1"
 _SECONDS_TO_START = 120
 _SECONDS_TO_SAVE = 24 * 3600  # that the others wait for the first at the end
@@ -29,7 +32,9 @@ _WITH_PARENT = "WORKBENCH_WITH_PARENT"  # of a process that the command started
 _joined = False
 _code = FAILED  # with which this process ends
 _connected, _here = threading.Event(), threading.Event()
-_started: list[tuple[subprocess.Popen[bytes], IO[bytes]]] = []  # the others on this machine, and their standard error
+_started: list[
+    tuple[subprocess.Popen[bytes], IO[bytes]]
+] = []  # the others on this machine, and their standard error
 
 
 def add_processes(command: argparse.ArgumentParser) -> None:
@@ -38,8 +43,9 @@ def add_processes(command: argparse.ArgumentParser) -> None:
         "--processes",
         type=_count,
         metavar="COUNT",
-        help="spread the records over the devices of COUNT processes: of this machine's CPU, which the command starts; of a "
-        f"cluster, each with ${_COORDINATOR} and ${_PLACE}; or auto, for those that SLURM or Kubernetes started",
+        help="spread the records over the devices of COUNT processes: of this machine's CPU, "
+        f"which the command starts; of a cluster, each with ${_COORDINATOR} and ${_PLACE}; "
+        "or auto, for those that SLURM or Kubernetes started",
     )
 
 
@@ -47,11 +53,14 @@ def _count(text: str) -> int | str:
     try:
         return text if text == "auto" else _validate.integer("processes", int(text), at_least=1)
     except ValueError:
-        raise argparse.ArgumentTypeError(f'{text!r} is neither a number from 1 nor "auto".') from None
+        raise argparse.ArgumentTypeError(
+            f'{text!r} is neither a number from 1 nor "auto".'
+        ) from None
 
 
 def join(arguments: argparse.Namespace, words: Sequence[str]) -> None:
-    """Begin what ``--processes`` asks for, before JAX has started its devices; ``arguments.devices`` are all then.
+    """Begin what ``--processes`` asks for, before JAX has started its devices;
+    ``arguments.devices`` are all then.
 
     :param words: of the same command.
     :raises ArgumentError: naming ``processes``.
@@ -61,7 +70,11 @@ def join(arguments: argparse.Namespace, words: Sequence[str]) -> None:
     if count is None or count == 1:
         return
     if arguments.devices not in (None, "all"):
-        raise ArgumentError("devices", arguments.devices, "cannot be combined with --processes, which uses all devices.")
+        raise ArgumentError(
+            "devices",
+            arguments.devices,
+            "cannot be combined with --processes, which uses all devices.",
+        )
     arguments.devices = "all"
     place, coordinator = os.environ.get(_PLACE), os.environ.get(_COORDINATOR)
     _keep_output_apart()
@@ -73,7 +86,9 @@ def join(arguments: argparse.Namespace, words: Sequence[str]) -> None:
     atexit.register(_leave)  # runs before JAX waits for all other processes
     options: dict[str, Any] = {"shutdown_timeout_seconds": _SECONDS_TO_SAVE}
     if count != "auto" and (place is None) != (coordinator is None):
-        raise ArgumentError("processes", count, f"needs both ${_COORDINATOR} and ${_PLACE}, or neither.")
+        raise ArgumentError(
+            "processes", count, f"needs both ${_COORDINATOR} and ${_PLACE}, or neither."
+        )
     is_local = False
     if count != "auto":
         number = _number(place, count)
@@ -100,7 +115,9 @@ def join(arguments: argparse.Namespace, words: Sequence[str]) -> None:
         raise
     except (RuntimeError, ValueError) as error:
         reason = str(error).partition("\n")[0]
-        raise ArgumentError("processes", count, f"they did not find each other ({reason}).") from error
+        raise ArgumentError(
+            "processes", count, f"they did not find each other ({reason})."
+        ) from error
     _connected.set()
 
 
@@ -119,7 +136,9 @@ def _number(place: str | None, count: int) -> int:
         return 0
     if not place.isdecimal() or int(place) >= count:
         raise ArgumentError(
-            "processes", count, f"${_PLACE} must be a whole number below the number of processes, not {place!r}."
+            "processes",
+            count,
+            f"${_PLACE} must be a whole number below the number of processes, not {place!r}.",
         )
     return int(place)
 
@@ -131,10 +150,12 @@ def _keep_output_apart() -> None:
     nowhere = os.open(os.devnull, os.O_WRONLY)
     os.dup2(nowhere, 1)
     os.close(nowhere)
-    sys.stdout = os.fdopen(own, "w", encoding=sys.stdout.encoding, errors=sys.stdout.errors, closefd=False)
+    sys.stdout = os.fdopen(
+        own, "w", encoding=sys.stdout.encoding, errors=sys.stdout.errors, closefd=False
+    )
 
 
-# ---- on this machine ------------------------------------------------------------------------------------------------------
+# ---- on this machine -----------------------------------------------------------------------------
 
 
 def _free_address() -> str:
@@ -145,12 +166,18 @@ def _free_address() -> str:
 def _start(count: int, coordinator: str, words: Sequence[str]) -> None:
     """Start the other processes, which end with this one."""
     for place in range(1, count):
-        environment = {**os.environ, _COORDINATOR: coordinator, _PLACE: str(place), _WITH_PARENT: "1"}
+        environment = {
+            **os.environ,
+            _COORDINATOR: coordinator,
+            _PLACE: str(place),
+            _WITH_PARENT: "1",
+        }
         errors = tempfile.TemporaryFile()  # noqa: SIM115 - open while the process runs
         process = subprocess.Popen(
             [sys.executable, "-m", "workbench", *words],
             env=environment,
-            stdin=subprocess.PIPE,  # the operating system closes it when this process ends, however it ends
+            # the operating system closes it when this process ends, however it ends
+            stdin=subprocess.PIPE,
             stdout=subprocess.DEVNULL,
             stderr=errors,
             start_new_session=True,  # Ctrl-C is for this process, which tells the others
@@ -171,8 +198,8 @@ def _stay_on_this_machine(jax: Any) -> None:
 def _listen_here() -> None:
     """Make Gloo listen at ``_HERE`` alone, instead of the address of this machine's name.
 
-    This is the only use of JAX's own code: JAX 0.10 has no setting for that address. A test fails when JAX begins Gloo
-    otherwise, and ``_require_here`` then refuses the fit.
+    This is the only use of JAX's own code: JAX 0.10 has no setting for that address. A test fails
+    when JAX begins Gloo otherwise, and ``_require_here`` then refuses the fit.
     """
     from jax._src.lib import _jax
 
@@ -186,9 +213,13 @@ def _listen_here() -> None:
 
 
 def _require_here(count: Any) -> None:
-    """:raises ArgumentError: naming ``processes``, unless Gloo was begun by what ``_listen_here`` put there."""
+    """:raises ArgumentError: naming ``processes``, unless Gloo was begun by what ``_listen_here``
+    put there.
+    """
     if not _here.is_set():
-        raise ArgumentError("processes", count, f"cannot be kept to {_HERE} with this version of JAX.")
+        raise ArgumentError(
+            "processes", count, f"cannot be kept to {_HERE} with this version of JAX."
+        )
 
 
 def _end_with_parent() -> None:
@@ -205,17 +236,22 @@ def _watch_start() -> None:
 
 
 def _ended() -> str:
-    """Which of the processes that this one started have ended, in a sentence for each; "" if none has."""
+    """Which of the processes that this one started have ended, in a sentence for each; "" if none
+    has.
+    """
     sentences = []
     for place, (process, errors) in enumerate(_started, 1):
         if process.poll() is not None:
             errors.seek(0)
             *_, last = errors.read().decode(errors="replace").strip().splitlines() or [""]
-            sentences.append(f"process {place} ended with code {process.returncode}{f': {last}' if last else '.'}")
+            sentences.append(
+                f"process {place} ended with code "
+                f"{process.returncode}{f': {last}' if last else '.'}"
+            )
     return " ".join(sentences)
 
 
-# ---- the end --------------------------------------------------------------------------------------------------------------
+# ---- the end -------------------------------------------------------------------------------------
 
 
 def end(code: int) -> int:

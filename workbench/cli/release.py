@@ -1,4 +1,6 @@
-"""``workbench predict`` and ``workbench sample``: what can be computed from a saved release without the records."""
+"""``workbench predict`` and ``workbench sample``: what can be computed from a saved release without
+the records.
+"""
 
 from __future__ import annotations
 
@@ -21,20 +23,32 @@ def add(commands: Any) -> None:
     """Add ``predict`` and ``sample`` to the command."""
     predict = commands.add_parser("predict", help="predictions of a saved result for new records")
     predict.add_argument("result", help="folder that fit --out wrote")
-    predict.add_argument("records", help="CSV file with the columns of the fitted table, in their own units")
-    predict.add_argument("--out", metavar="FILE.csv", help="file to write (default: standard output)")
+    predict.add_argument(
+        "records", help="CSV file with the columns of the fitted table, in their own units"
+    )
+    predict.add_argument(
+        "--out", metavar="FILE.csv", help="file to write (default: standard output)"
+    )
     predict.set_defaults(run=_predict)
     sample = commands.add_parser(
         "sample",
         help="synthetic records from a saved result: a private twin of the data",
-        description="Draws records from the private posterior predictive. They are computed from the release and cost no "
-        "further privacy.",
+        description="Draws records from the private posterior predictive. They are computed from "
+        "the release and cost no further privacy.",
     )
     sample.add_argument("result", help="folder that fit --out wrote")
-    sample.add_argument("--count", type=number, default=1000, help="number of records (default: 1000)")
-    sample.add_argument("--given", metavar="FILE.csv", help="inputs, for models that predict a target")
+    sample.add_argument(
+        "--count", type=number, default=1000, help="number of records (default: 1000)"
+    )
+    sample.add_argument(
+        "--given", metavar="FILE.csv", help="inputs, for models that predict a target"
+    )
     sample.add_argument("--seed", type=number, help="seed that gives the same records again")
-    sample.add_argument("--out", metavar="FILE", help="file to write, CSV or .npy for images (default: standard output)")
+    sample.add_argument(
+        "--out",
+        metavar="FILE",
+        help="file to write, CSV or .npy for images (default: standard output)",
+    )
     sample.set_defaults(run=_sample)
 
 
@@ -49,7 +63,9 @@ def _predict(arguments: argparse.Namespace) -> int:
     if predictions.ndim == 1:
         table = records.assign(prediction=predictions)
     else:
-        columns = {f"prediction_{place}": predictions[:, place] for place in range(predictions.shape[1])}
+        columns = {
+            f"prediction_{place}": predictions[:, place] for place in range(predictions.shape[1])
+        }
         table = records.assign(**columns)
     written(to_csv(table, index=False), arguments.out)
     return DONE
@@ -68,7 +84,13 @@ def _sample(arguments: argparse.Namespace) -> int:
     total = len(given) if given is not None else integer("count", arguments.count, at_least=1)
     hidden = total < _QUICKLY_DRAWN
     with tqdm(
-        total=total, unit="record", unit_scale=True, desc="drawing", file=sys.stderr, delay=0.1, disable=hidden
+        total=total,
+        unit="record",
+        unit_scale=True,
+        desc="drawing",
+        file=sys.stderr,
+        delay=0.1,
+        disable=hidden,
     ) as bar:
         drawn = synthetic_records(result, arguments.count, given, arguments.seed, bar.update)
     if hasattr(drawn, "to_csv"):

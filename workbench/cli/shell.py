@@ -1,4 +1,6 @@
-"""What all commands share: the parser, forms of values, options for settings of a fit, output and Ctrl-C."""
+"""What all commands share: the parser, forms of values, options for settings of a fit, output and
+Ctrl-C.
+"""
 
 from __future__ import annotations
 
@@ -19,16 +21,30 @@ from workbench._validate import ArgumentError
 from workbench.fitting.settings import AUTO, about, default_of
 
 __all__ = [
-    "DONE", "FAILED", "STOPPED", "UNUSABLE", "Parser", "add_json", "add_settings", "bounds", "check_out",
-    "in_options", "model_options", "number", "schema", "stopped_by_interrupt", "written",
-]  # fmt: skip
+    "DONE",
+    "FAILED",
+    "STOPPED",
+    "UNUSABLE",
+    "Parser",
+    "add_json",
+    "add_settings",
+    "bounds",
+    "check_out",
+    "in_options",
+    "model_options",
+    "number",
+    "schema",
+    "stopped_by_interrupt",
+    "written",
+]
 
 _MOST_BYTES = 2**25  # of a file with declarations
 DONE, FAILED, UNUSABLE, STOPPED = 0, 1, 2, _interrupt.STOPPED  # exit codes
 
 
 class Parser(argparse.ArgumentParser):
-    """A parser whose errors are one line with exit code 2. What begins like a negative number is a value, as in -1:1.
+    """A parser whose errors are one line with exit code 2. What begins like a negative number is a
+    value, as in -1:1.
 
     Options must be spelt out: ``--no-p`` is not ``--no-privacy``.
     """
@@ -41,12 +57,14 @@ class Parser(argparse.ArgumentParser):
         self.exit(UNUSABLE, f"{self.prog}: {message}\n")
 
 
-# ---- forms of values ------------------------------------------------------------------------------------------------------
+# ---- forms of values -----------------------------------------------------------------------------
 
 
 def number(text: str) -> float:
     """A number as people write it: 2000, 1e-5 or 1/569. Whole numbers are exact."""
-    with contextlib.suppress(ValueError):  # also of thousands of digits, which are infinite as a float
+    with contextlib.suppress(
+        ValueError
+    ):  # also of thousands of digits, which are infinite as a float
         return int(text)
     numerator, _, denominator = text.partition("/")
     try:
@@ -58,7 +76,9 @@ def number(text: str) -> float:
 def _json_file(argument: str, text: str) -> Any:
     path = Path(text)
     if not path.is_file():
-        raise ArgumentError(argument, text, "is no regular file." if path.exists() else "no such file.")
+        raise ArgumentError(
+            argument, text, "is no regular file." if path.exists() else "no such file."
+        )
     try:
         return _json.loads(_folders.content(path, _MOST_BYTES))
     except OSError as error:
@@ -70,7 +90,9 @@ def _json_file(argument: str, text: str) -> Any:
 
 
 def bounds(texts: Sequence[str]) -> Any:
-    """Declared bounds from ``LOW:HIGH`` for all features, ``FEATURE=LOW:HIGH`` for each, or one JSON file of pairs."""
+    """Declared bounds from ``LOW:HIGH`` for all features, ``FEATURE=LOW:HIGH`` for each, or one
+    JSON file of pairs.
+    """
     if len(texts) == 1 and texts[0].endswith(".json"):
         return _json_file("bounds", texts[0])
     declared = {}
@@ -83,7 +105,9 @@ def bounds(texts: Sequence[str]) -> Any:
             colon = ""
         if not colon or (not equals and len(texts) > 1):
             raise ArgumentError(
-                "bounds", text, "write FEATURE=LOW:HIGH for each feature, LOW:HIGH for all, or name a .json file."
+                "bounds",
+                text,
+                "write FEATURE=LOW:HIGH for each feature, LOW:HIGH for all, or name a .json file.",
             )
         if not equals:
             return values
@@ -94,12 +118,16 @@ def bounds(texts: Sequence[str]) -> Any:
 
 
 def schema(text: str) -> Any:
-    """A declared schema from a JSON file: ``{"age": {"kind": "numeric", "low": 0, "high": 120}, ...}``."""
+    """A declared schema from a JSON file: ``{"age": {"kind": "numeric", "low": 0, "high": 120},
+    ...}``.
+    """
     return _json_file("schema", text)
 
 
 def model_options(texts: Sequence[str]) -> dict[str, Any]:
-    """Options of a model from ``NAME=VALUE`` items. A value is read as JSON, or else taken as text."""
+    """Options of a model from ``NAME=VALUE`` items. A value is read as JSON, or else taken
+    as text.
+    """
     options: dict[str, Any] = {}
     for text in texts:
         name, equals, value = text.partition("=")
@@ -124,13 +152,15 @@ _REMEDIES = {  # by code of an ``ArgumentError``
     "without privacy": "For a private fit, leave out --no-privacy.",
     "over cap": _OVER_CAP,
     "cap relation": _OVER_CAP,
-    "not writable": f"{_OTHER_LEDGER}, or get the right to read and write it, the files beside it and its folder.",
+    "not writable": f"{_OTHER_LEDGER}, or get the right to read and write it, the files beside it "
+    "and its folder.",
     "not reachable": f"{_OTHER_LEDGER}.",
     "no folder": f"{_OTHER_LEDGER}.",
     "other devices": "Give --devices or --processes.",
-    "declaration": 'A file in JSON declares numbers as {"kind": "numeric", "low": 0, "high": 10}, optionally with '
-    '"whole": true or "missing": true, categories as ["a", "b"] or {"kind": "categorical", "categories": ["0", "10"]}, '
-    'optionally with "other": true, and yes or no as {"kind": "boolean"}.',
+    "declaration": 'A file in JSON declares numbers as {"kind": "numeric", "low": 0, "high": 10}, '
+    'optionally with "whole": true or "missing": true, categories as ["a", "b"] or {"kind": '
+    '"categorical", "categories": ["0", "10"]}, optionally with "other": true, and yes or no '
+    'as {"kind": "boolean"}.',
     "no records": "Name their file, as in --given FILE.csv.",
 }
 
@@ -140,7 +170,7 @@ def in_options(error: ArgumentError) -> str:
     return error.worded(_REMEDIES)
 
 
-# ---- output ---------------------------------------------------------------------------------------------------------------
+# ---- output --------------------------------------------------------------------------------------
 
 
 def check_out(out: str | None) -> None:
@@ -156,7 +186,10 @@ def written(text: str, out: str | None) -> None:
             text.encode(sys.stdout.encoding or "utf-8")
         except UnicodeEncodeError as error:
             letter = text[error.start]
-            reason = f"standard output is {error.encoding}, which has no {letter!a}: set PYTHONIOENCODING=utf-8."
+            reason = (
+                f"standard output is {error.encoding}, which has no {letter!a}: set "
+                "PYTHONIOENCODING=utf-8."
+            )
             raise ArgumentError("out", None, reason) from None
         sys.stdout.write(text)
         return
@@ -167,15 +200,16 @@ def written(text: str, out: str | None) -> None:
     sys.stderr.write(f"Saved: {out}\n")
 
 
-# ---- Ctrl-C ---------------------------------------------------------------------------------------------------------------
+# ---- Ctrl-C --------------------------------------------------------------------------------------
 
 
 @contextlib.contextmanager
 def stopped_by_interrupt(words: str) -> Iterator[Callable[[], bool]]:
-    """Print ``words`` at Ctrl-C instead of ending the process, and yield a function that says whether it was pressed.
+    """Print ``words`` at Ctrl-C instead of ending the process, and yield a function that says
+    whether it was pressed.
 
-    What epsilon is being spent on must be kept. Afterwards the command is at its end and Ctrl-C does nothing, where before
-    it would have ended the process at once (``_interrupt``).
+    What epsilon is being spent on must be kept. Afterwards the command is at its end and Ctrl-C
+    does nothing, where before it would have ended the process at once (``_interrupt``).
     """
     asked = threading.Event()
 
@@ -190,14 +224,16 @@ def stopped_by_interrupt(words: str) -> Iterator[Callable[[], bool]]:
         signal.signal(signal.SIGINT, signal.SIG_IGN if previous is _interrupt.leave else previous)
 
 
-# ---- options --------------------------------------------------------------------------------------------------------------
+# ---- options -------------------------------------------------------------------------------------
 
 
 def _number_or_word(word: str) -> Callable[[str], Any]:
     return lambda text: text if text == word else number(text)
 
 
-def add_settings(command: argparse._ActionsContainer, names: Iterable[str], **defaults: Any) -> None:
+def add_settings(
+    command: argparse._ActionsContainer, names: Iterable[str], **defaults: Any
+) -> None:
     """Options for settings of a fit, as their table has them.
 
     :param defaults: of this command, by setting, where they are other than those of a fit.
@@ -216,11 +252,17 @@ def add_settings(command: argparse._ActionsContainer, names: Iterable[str], **de
             if name == "clip":
                 kind = _number_or_word(AUTO)
             command.add_argument(
-                option, type=kind, default=default, required=required, help=words,
+                option,
+                type=kind,
+                default=default,
+                required=required,
+                help=words,
                 metavar=setting.symbol.upper() or None,
-            )  # fmt: skip
+            )
 
 
 def add_json(command: argparse.ArgumentParser) -> None:
     """The option ``--json``."""
-    command.add_argument("--json", action="store_true", help="print one JSON object on standard output")
+    command.add_argument(
+        "--json", action="store_true", help="print one JSON object on standard output"
+    )

@@ -34,34 +34,62 @@ def add(commands: Any) -> None:
     sweep = commands.add_parser(
         "sweep",
         help="fit a model over a grid of settings, given by a plan in a file",
-        description="The plan is a YAML, TOML or JSON mapping of the arguments of workbench.sweep, such as model, data, "
-        "epsilons, seeds and iterations. Relative paths in it are relative to its folder. Data are a name, or a mapping: "
-        "{name: adult, path: adult.csv}, {file: clinic.csv, target: ill, bounds: {age: [0, 120]}}, {file: clinic.wbr, "
-        "key_file: clinic.key, reading: oblivious} or {generate: hierarchical, num_features: 5}. A sweep over private "
-        "records says what epsilon it spends in total, and asks before it begins.",
+        description="The plan is a YAML, TOML or JSON mapping of the arguments of "
+        "workbench.sweep, such as model, data, epsilons, seeds and iterations. Relative "
+        "paths in it are relative to its folder. Data are a name, or a mapping: {name: "
+        "adult, path: adult.csv}, {file: clinic.csv, target: ill, bounds: {age: [0, 120]}}, "
+        "{file: clinic.wbr, key_file: clinic.key, reading: oblivious} or {generate: "
+        "hierarchical, num_features: 5}. A sweep over private records says what epsilon it "
+        "spends in total, and asks before it begins.",
     )
     sweep.set_defaults(run=_sweep)
-    sweep.add_argument("plan", metavar="PLAN", help="a .yaml, .yml, .toml or .json file; model files that it names are run")
     sweep.add_argument(
-        "--store", metavar="FILE.sqlite", help="file that keeps finished fits; fits that are in it are not run again"
+        "plan",
+        metavar="PLAN",
+        help="a .yaml, .yml, .toml or .json file; model files that it names are run",
     )
-    sweep.add_argument("--out", metavar="FOLDER", help="folder for table.csv, figure.png and a copy of the plan")
     sweep.add_argument(
-        "--accept-total-epsilon", type=number, metavar="X", help="run on private records if all fits spend at most this"
+        "--store",
+        metavar="FILE.sqlite",
+        help="file that keeps finished fits; fits that are in it are not run again",
+    )
+    sweep.add_argument(
+        "--out", metavar="FOLDER", help="folder for table.csv, figure.png and a copy of the plan"
+    )
+    sweep.add_argument(
+        "--accept-total-epsilon",
+        type=number,
+        metavar="X",
+        help="run on private records if all fits spend at most this",
     )
     workers = sweep.add_mutually_exclusive_group()
     workers.add_argument(
-        "--devices", metavar="COUNT", help="spread the fits that are stepped together over this many devices, or all"
+        "--devices",
+        metavar="COUNT",
+        help="spread the fits that are stepped together over this many devices, or all",
     )
-    workers.add_argument("--workers", type=number, metavar="N", help="fit in N processes on this machine's CPUs")
-    workers.add_argument("--scheduler", metavar="ADDRESS", help="fit on a dask cluster, such as tcp://host:8786")
+    workers.add_argument(
+        "--workers", type=number, metavar="N", help="fit in N processes on this machine's CPUs"
+    )
+    workers.add_argument(
+        "--scheduler", metavar="ADDRESS", help="fit on a dask cluster, such as tcp://host:8786"
+    )
     sweep.add_argument(
-        "--max-lanes", type=number, metavar="L", help="most fits stepped together (default: as many as memory allows)"
+        "--max-lanes",
+        type=number,
+        metavar="L",
+        help="most fits stepped together (default: as many as memory allows)",
     )
-    sweep.add_argument("--dry-run", action="store_true", help="only check, calibrate and say what would be spent")
+    sweep.add_argument(
+        "--dry-run", action="store_true", help="only check, calibrate and say what would be spent"
+    )
     add_json(sweep)
     sweep.add_argument("--quiet", action="store_true", help="show no progress bar")
-    sweep.add_argument("--data", metavar=f"FILE{RECORDS}", help="records that workbench pack wrote, for a plan without data")
+    sweep.add_argument(
+        "--data",
+        metavar=f"FILE{RECORDS}",
+        help="records that workbench pack wrote, for a plan without data",
+    )
     add_packed(sweep)
 
 
@@ -73,7 +101,11 @@ def _sweep(arguments: argparse.Namespace) -> int:
 
     # whatever can be refused is refused before a record is read
     folder = None if arguments.out is None else check_folder(arguments.out)
-    lanes = None if arguments.max_lanes is None else integer("max_lanes", arguments.max_lanes, at_least=1)
+    lanes = (
+        None
+        if arguments.max_lanes is None
+        else integer("max_lanes", arguments.max_lanes, at_least=1)
+    )
     plan = plan_file.read(arguments.plan)
     if arguments.devices is not None:
         execution = is_a(Execution)("execution", plan.get("execution", {})).changed()
@@ -110,13 +142,21 @@ def _sweep(arguments: argparse.Namespace) -> int:
 
 
 def _take_data(plan: dict[str, Any], arguments: argparse.Namespace) -> None:
-    """Put the records that ``--data`` names into the plan. :raises ArgumentError: naming ``data`` or what needs it."""
+    """Put the records that ``--data`` names into the plan. :raises ArgumentError: naming ``data``
+    or what needs it.
+    """
     if arguments.data is None:
         for name in ("key_file", "keyring", "reading", "scratch", "unit"):
             if (value := getattr(arguments, name)) is not None:
-                raise ArgumentError(name, value, "is for --data: a plan that names data says itself how they are opened.")
+                raise ArgumentError(
+                    name,
+                    value,
+                    "is for --data: a plan that names data says itself how they are opened.",
+                )
     elif "data" in plan:
-        raise ArgumentError("data", arguments.data, "is given, and the plan names data too: leave one out.")
+        raise ArgumentError(
+            "data", arguments.data, "is given, and the plan names data too: leave one out."
+        )
     else:
         plan["data"] = packed(arguments)
 
@@ -127,7 +167,9 @@ def _executor(arguments: argparse.Namespace) -> Iterator[Any]:
     if arguments.workers is not None:
         from workbench.sweeps.executors import Processes
 
-        with Processes(integer("workers", arguments.workers, at_least=1, at_most=_MOST_WORKERS)) as pool:
+        with Processes(
+            integer("workers", arguments.workers, at_least=1, at_most=_MOST_WORKERS)
+        ) as pool:
             yield pool
     elif arguments.scheduler is not None:
         with _client(arguments.scheduler) as client:
@@ -141,15 +183,20 @@ def _client(address: str) -> Any:
     try:
         from distributed import Client
     except ImportError:
-        raise ArgumentError("scheduler", address, 'dask is not installed: pip install "dpvi-workbench[cluster]".') from None
+        raise ArgumentError(
+            "scheduler", address, 'dask is not installed: pip install "dpvi-workbench[cluster]".'
+        ) from None
     try:
         return Client(address, timeout=_SECONDS)
     except (OSError, ValueError) as error:
-        raise ArgumentError("scheduler", address, f"cannot be reached ({' '.join(str(error).split())}).") from None
+        raise ArgumentError(
+            "scheduler", address, f"cannot be reached ({' '.join(str(error).split())})."
+        ) from None
 
 
 def _accepted(prepared: PreparedSweep, total_epsilon: float | None, *, is_kept: bool) -> bool:
-    """Whether what the sweep spends is accepted, by ``total_epsilon`` or by the user at the terminal.
+    """Whether what the sweep spends is accepted, by ``total_epsilon`` or by the user at the
+    terminal.
 
     :param is_kept: whether a store keeps what the fits release.
     :raises ArgumentError: if it is not accepted and there is no terminal to ask at.
@@ -157,15 +204,28 @@ def _accepted(prepared: PreparedSweep, total_epsilon: float | None, *, is_kept: 
     from workbench.sweeps import BudgetError
 
     if prepared.total is not None and not is_kept:
-        caution = "without --store only the table is kept; the released parameters are lost when the command ends."
+        caution = (
+            "without --store only the table is kept; the released parameters are lost when the "
+            "command ends."
+        )
         print(f"workbench sweep: warning: {caution}", file=sys.stderr)
     try:
         prepared.accept(total_epsilon)
     except BudgetError as error:
         needed = error.total.epsilon
-        if total_epsilon is not None or not math.isfinite(needed) or not (sys.stdin.isatty() and sys.stderr.isatty()):
-            hint = f" To run it, give --accept-total-epsilon {needed}." if math.isfinite(needed) else ""
-            raise ArgumentError("accept_total_epsilon", total_epsilon, f"{prepared.statement()}{hint}") from None
+        if (
+            total_epsilon is not None
+            or not math.isfinite(needed)
+            or not (sys.stdin.isatty() and sys.stderr.isatty())
+        ):
+            hint = (
+                f" To run it, give --accept-total-epsilon {needed}."
+                if math.isfinite(needed)
+                else ""
+            )
+            raise ArgumentError(
+                "accept_total_epsilon", total_epsilon, f"{prepared.statement()}{hint}"
+            ) from None
         print(f"{prepared.statement()}\nSpend this? [y/N] ", end="", file=sys.stderr, flush=True)
         return sys.stdin.readline().strip().lower() in ("y", "yes")
     return True
@@ -177,7 +237,7 @@ def _exit_code(result: SweepResult) -> int:
     return STOPPED if result.status == "stopped" else FAILED
 
 
-# ---- what is shown --------------------------------------------------------------------------------------------------------
+# ---- what is shown -------------------------------------------------------------------------------
 
 
 def _save(result: SweepResult, plan: Path, folder: Path) -> None:
@@ -193,19 +253,31 @@ def _save(result: SweepResult, plan: Path, folder: Path) -> None:
         print(f"Saved: {path}", file=sys.stderr)
 
 
-def _say(result: SweepResult, counts: Mapping[str, int], prepared: PreparedSweep, *, as_json: bool) -> None:
+def _say(
+    result: SweepResult, counts: Mapping[str, int], prepared: PreparedSweep, *, as_json: bool
+) -> None:
     if as_json:
         print(json.dumps(_answer(result, counts), allow_nan=False))
         return
     if result.status == "planned":
         stored, to_run = counts["stored"], len(prepared.runs)
         unusable = counts["planned"] - stored - to_run
-        print(f"{counts['planned']} fits: {stored} in the store, {to_run} to run, {unusable} that cannot be run.")
+        print(
+            f"{counts['planned']} fits: {stored} in the store, {to_run} to run, {unusable} that "
+            "cannot be run."
+        )
     else:
         _print_metrics(result, prepared.grid)
         statuses = result.table["status"]
-        print(f"{(statuses == 'done').sum()} of {counts['planned']} fits are done. {result.message}".rstrip())
-    others = [(row["status"], row["message"]) for row in result.table.to_dict("records") if row["status"] != "done"]
+        print(
+            f"{(statuses == 'done').sum()} of {counts['planned']} fits are "
+            f"done. {result.message}".rstrip()
+        )
+    others = [
+        (row["status"], row["message"])
+        for row in result.table.to_dict("records")
+        if row["status"] != "done"
+    ]
     if result.status == "planned":
         others = [(row["status"], row["message"]) for row in prepared.refused]
     for (status, message), count in Counter(others).items():
@@ -220,7 +292,8 @@ def _answer(result: SweepResult, counts: Mapping[str, int]) -> dict[str, Any]:
         "status": result.status,
         "message": result.message,
         "statement": result.statement,
-        "total": total and {name: None if value == math.inf else value for name, value in total.items()},
+        "total": total
+        and {name: None if value == math.inf else value for name, value in total.items()},
         **counts,
         "fits": table.astype(object).where(table.notna(), None).to_dict(orient="records"),
     }
@@ -232,12 +305,18 @@ def _print_metrics(result: SweepResult, grid: Grid) -> None:
     if not result.metrics:
         if len(table):
             print(
-                "No held-out metrics: the evaluation records are private (evaluate_private: outside the guarantee), or "
-                "there are none.\n"
+                "No held-out metrics: the evaluation records are private (evaluate_private: "
+                "outside the guarantee), or there are none.\n"
             )
         return
     metric = result.metrics[0]
-    by = ["method", *grid.varying, *(["options"] if "model" in grid.varying else []), "epsilon", "label"]
+    by = [
+        "method",
+        *grid.varying,
+        *(["options"] if "model" in grid.varying else []),
+        "epsilon",
+        "label",
+    ]
     groups = table.groupby(by, dropna=False, sort=False)[metric]
     summary = groups.agg(fits="size", mean="mean", deviation="std").reset_index()
     print(f"Held-out {metric}:\n")

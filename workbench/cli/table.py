@@ -14,9 +14,19 @@ from workbench.fitting import sources
 from workbench.fitting.sources import RECORDS
 
 __all__ = [
-    "RECORDS", "add_data", "add_packed", "add_table", "check_used", "dataset", "declared_privacy", "named_dataset",
-    "of_tables", "packed", "split_of", "table_options",
-]  # fmt: skip
+    "RECORDS",
+    "add_data",
+    "add_packed",
+    "add_table",
+    "check_used",
+    "dataset",
+    "declared_privacy",
+    "named_dataset",
+    "of_tables",
+    "packed",
+    "split_of",
+    "table_options",
+]
 
 _MANY: dict[str, Any] = {"nargs": "+", "metavar": "NAME"}
 _FROM_A_FILE: dict[str, tuple[str, dict[str, Any]]] = {
@@ -26,63 +36,112 @@ _FROM_A_FILE: dict[str, tuple[str, dict[str, Any]]] = {
     "--threshold": ("public number above which a numeric target counts as 1", {"type": number}),
     "--features": ("columns to use (default: all but target and group)", _MANY),
     "--bounds": (
-        "public ranges; LOW:HIGH for all features, or a .json file", {"nargs": "+", "metavar": "FEATURE=LOW:HIGH"},
+        "public ranges; LOW:HIGH for all features, or a .json file",
+        {"nargs": "+", "metavar": "FEATURE=LOW:HIGH"},
     ),
-    "--schema": ("types, ranges and categories of the columns, instead of --bounds", {"metavar": "FILE.json"}),
+    "--schema": (
+        "types, ranges and categories of the columns, instead of --bounds",
+        {"metavar": "FILE.json"},
+    ),
     "--group": ("name of the column of groups, for hierarchical models", {}),
     "--groups": ("all groups that there can be, public", _MANY),
     "--group-features": (
-        "public facts about groups: one row per group, its name in the first column", {"metavar": "FILE.csv"},
+        "public facts about groups: one row per group, its name in the first column",
+        {"metavar": "FILE.csv"},
     ),
     "--unit-id": (
-        "column that says whose row it is, such as patient_id: the guarantee then protects patients with all rows",
+        "column that says whose row it is, such as patient_id: the guarantee then protects "
+        "patients with all rows",
         {"metavar": "NAME"},
     ),
-    "--max-rows": ("most rows of one patient that are used, public; needed with --unit-id", {"type": number}),
-    "--unit-mean": ("let the rows of one patient weigh 1 together instead of 1 each", {"action": "store_true"}),
+    "--max-rows": (
+        "most rows of one patient that are used, public; needed with --unit-id",
+        {"type": number},
+    ),
+    "--unit-mean": (
+        "let the rows of one patient weigh 1 together instead of 1 each",
+        {"action": "store_true"},
+    ),
     "--missing": (
-        "rows with a missing value: refuse them (default), leave them out, put the middle of the bounds for a number, or do "
-        "so and add a feature that says which are missing",
+        "rows with a missing value: refuse them (default), leave them out, put the middle of the "
+        "bounds for a number, or do so and add a feature that says which are missing",
         {"choices": ("refuse", "drop", "middle", "indicator"), "default": "refuse"},
     ),
     "--private-scaling": (
-        "scale by the mean and standard deviation of the private records, outside the guarantee, instead of declared bounds",
+        "scale by the mean and standard deviation of the private records, outside the guarantee, "
+        "instead of declared bounds",
         {"action": "store_true"},
     ),
-}  # fmt: skip
+}
 
 
 def add_data(fit: argparse.ArgumentParser) -> None:
-    """Add the options for a fit's records: a named data set's location, a table, or packed records."""
-    fit.add_argument("--name", help="of the data set, in the ledger and in reports (default: that of the file)")
-    fit.add_argument("--path", help="location of a named data set that is not shipped with the package")
+    """Add the options for a fit's records: a named data set's location, a table, or
+    packed records.
+    """
+    fit.add_argument(
+        "--name", help="of the data set, in the ledger and in reports (default: that of the file)"
+    )
+    fit.add_argument(
+        "--path", help="location of a named data set that is not shipped with the package"
+    )
     add_table(fit)
     add_packed(fit)
 
 
 def add_packed(fit: argparse.ArgumentParser) -> None:
-    """Options that say how a file of records is opened, and what is declared about privacy: no file is believed in that."""
-    fit.add_argument("--unit", help="what one record is, such as patient (default: training record)")
-    fit.add_argument("--evaluation-public", action="store_true", help="declare the evaluation records public")
+    """Options that say how a file of records is opened, and what is declared about privacy: no file
+    is believed in that.
+    """
+    fit.add_argument(
+        "--unit", help="what one record is, such as patient (default: training record)"
+    )
+    fit.add_argument(
+        "--evaluation-public", action="store_true", help="declare the evaluation records public"
+    )
     packed = fit.add_argument_group(f"data that workbench pack wrote ({RECORDS})")
-    packed.add_argument("--key-file", metavar="FILE", help="file with the key (default: the key in $WORKBENCH_RECORDS_KEY)")
-    packed.add_argument("--keyring", metavar="NAME", help="name of the key in the system's keyring (package keyring)")
     packed.add_argument(
-        "--reading", choices=("memory", "direct", "oblivious"),
-        help="all into memory at once, each minibatch directly, or obliviously (default: into memory if it fits; otherwise "
-        "obliviously if the file is encrypted, and directly if it is not)",
-    )  # fmt: skip
-    packed.add_argument("--memory", type=number, default=1.0, metavar="GIB", help="memory for records in GiB (default: 1)")
-    packed.add_argument("--scratch", metavar="DIR", help="folder where oblivious reading writes (default: that of the file)")
+        "--key-file",
+        metavar="FILE",
+        help="file with the key (default: the key in $WORKBENCH_RECORDS_KEY)",
+    )
+    packed.add_argument(
+        "--keyring",
+        metavar="NAME",
+        help="name of the key in the system's keyring (package keyring)",
+    )
+    packed.add_argument(
+        "--reading",
+        choices=("memory", "direct", "oblivious"),
+        help="all into memory at once, each minibatch directly, or obliviously (default: into "
+        "memory if it fits; otherwise obliviously if the file is encrypted, and directly if "
+        "it is not)",
+    )
+    packed.add_argument(
+        "--memory",
+        type=number,
+        default=1.0,
+        metavar="GIB",
+        help="memory for records in GiB (default: 1)",
+    )
+    packed.add_argument(
+        "--scratch",
+        metavar="DIR",
+        help="folder where oblivious reading writes (default: that of the file)",
+    )
 
 
 def add_table(fit: argparse.ArgumentParser) -> None:
     """Options that declare what is public about a table in a file."""
     fit.add_argument(
-        "--evaluation-fraction", type=number, help="share of rows held out (default: 0.2; of a file that is fitted, 0 where "
+        "--evaluation-fraction",
+        type=number,
+        help="share of rows held out (default: 0.2; of a file that is fitted, 0 where "
         "the evaluation records are private and not asked for)",
-    )  # fmt: skip
-    fit.add_argument("--split-seed", type=number, default=0, help="public seed of the split (default: 0)")
+    )
+    fit.add_argument(
+        "--split-seed", type=number, default=0, help="public seed of the split (default: 0)"
+    )
     file = fit.add_argument_group("data from a file")
     for option, (words, kind) in _FROM_A_FILE.items():
         file.add_argument(option, help=words, **kind)
@@ -93,14 +152,18 @@ def dataset(arguments: argparse.Namespace) -> Any:
     from workbench import data
 
     if not sources.is_file(arguments.data):
-        check_used(arguments, f"is for tables in files: the columns of {arguments.data} are declared.")
+        check_used(
+            arguments, f"is for tables in files: the columns of {arguments.data} are declared."
+        )
         return named_dataset(arguments)
     if Path(arguments.data).suffix == RECORDS:
         check_used(arguments, f"is for tables: {arguments.data} was declared as it was packed.")
         return _renamed(packed(arguments), arguments)
     options = table_options(arguments) | declared_privacy(arguments)
     options |= {} if arguments.name is None else {"name": arguments.name}
-    if Path(arguments.data).suffix.lower() == ".npz":  # whose arrays are named, and not columns of a table
+    if (
+        Path(arguments.data).suffix.lower() == ".npz"
+    ):  # whose arrays are named, and not columns of a table
         options = {name: value for name, value in options.items() if value is not None}
     return data.from_file(arguments.data, **options)
 
@@ -109,7 +172,10 @@ def named_dataset(arguments: argparse.Namespace) -> Any:
     """The data set that ``--data`` names."""
     from workbench import data
 
-    return _renamed(data.load(arguments.data, path=arguments.path, **split_of(arguments, is_named=True)), arguments)
+    return _renamed(
+        data.load(arguments.data, path=arguments.path, **split_of(arguments, is_named=True)),
+        arguments,
+    )
 
 
 def _renamed(made: Any, arguments: argparse.Namespace) -> Any:
@@ -125,56 +191,92 @@ def check_used(arguments: argparse.Namespace, reason: str, used: Collection[str]
     for option, (_, kind) in _FROM_A_FILE.items():
         name = option[2:].replace("-", "_")
         value = getattr(arguments, name)
-        if name not in used and value is not None and value is not False and value != kind.get("default"):
+        if (
+            name not in used
+            and value is not None
+            and value is not False
+            and value != kind.get("default")
+        ):
             raise ArgumentError(name, value, reason)
 
 
 def packed(arguments: argparse.Namespace) -> Any:
-    """The data set in the file of records that ``--data`` names, opened as the options of ``add_packed`` say."""
+    """The data set in the file of records that ``--data`` names, opened as the options of
+    ``add_packed`` say.
+    """
     from workbench import data
 
     names = ("key_file", "keyring", "reading", "memory", "scratch")
-    return data.open(arguments.data, **{name: getattr(arguments, name) for name in names}, **declared_privacy(arguments))
+    return data.open(
+        arguments.data,
+        **{name: getattr(arguments, name) for name in names},
+        **declared_privacy(arguments),
+    )
 
 
 def declared_privacy(arguments: argparse.Namespace) -> dict[str, Any]:
-    """What the options of ``add_packed`` declare about the privacy of records, whatever file they are in."""
+    """What the options of ``add_packed`` declare about the privacy of records, whatever file they
+    are in.
+    """
     unit = {} if arguments.unit is None else {"unit": arguments.unit}
     return {"evaluation_is_public": arguments.evaluation_public, **unit}
 
 
 def _uses_evaluation(arguments: argparse.Namespace) -> bool:
     """Whether anything reads evaluation records. A packed file keeps them for fits that do."""
-    return getattr(arguments, "evaluation_public", True) or getattr(arguments, "evaluate_private", True)
+    return getattr(arguments, "evaluation_public", True) or getattr(
+        arguments, "evaluate_private", True
+    )
 
 
 def split_of(arguments: argparse.Namespace, *, is_named: bool = False) -> dict[str, Any]:
-    """Share of evaluation records and seed of the split. :param is_named: whether it is of a data set by name."""
+    """Share of evaluation records and seed of the split. :param is_named: whether it is of a data
+    set by name.
+    """
     share = arguments.evaluation_fraction
     usual = 0.2 if is_named or _uses_evaluation(arguments) else 0.0
-    return {"evaluation_fraction": usual if share is None else share, "split_seed": arguments.split_seed}
+    return {
+        "evaluation_fraction": usual if share is None else share,
+        "split_seed": arguments.split_seed,
+    }
 
 
 def of_tables(arguments: argparse.Namespace) -> dict[str, Any]:
     """The options of tables that are not at their defaults; images take none of them."""
     defaults = {"missing": "refuse", "unit_id": None, "max_rows": None, "unit_mean": False}
-    return {name: value for name in defaults if (value := getattr(arguments, name)) != defaults[name]}
+    return {
+        name: value for name in defaults if (value := getattr(arguments, name)) != defaults[name]
+    }
 
 
 def table_options(arguments: argparse.Namespace) -> dict[str, Any]:
-    """What the options of a command declare about the table in a file, as ``from_frame`` takes it."""
+    """What the options of a command declare about the table in a file, as ``from_frame``
+    takes it.
+    """
     if not (arguments.bounds or arguments.schema or arguments.private_scaling):
         raise ArgumentError(
             "bounds",
             None,
-            "declare the public range of each feature, as in --bounds age=0:120 income=0:1e6, or give --schema FILE.json.",
+            "declare the public range of each feature, as in --bounds age=0:120 income=0:1e6, or "
+            "give --schema FILE.json.",
         )
-    plain = ("target", "features", "positive", "classes", "threshold", "group", "groups", "private_scaling")
+    plain = (
+        "target",
+        "features",
+        "positive",
+        "classes",
+        "threshold",
+        "group",
+        "groups",
+        "private_scaling",
+    )
     declared = schema(arguments.schema) if arguments.schema else None
     return {
         **{"schema": declared} | sources.unit_in(declared) | of_tables(arguments),
         **{name: getattr(arguments, name) for name in plain},
         "bounds": bounds(arguments.bounds) if arguments.bounds else None,
-        "group_features": None if arguments.group_features is None else sources.group_features(arguments.group_features),
+        "group_features": None
+        if arguments.group_features is None
+        else sources.group_features(arguments.group_features),
         **split_of(arguments),
     }

@@ -1,4 +1,6 @@
-"""An array as the matrices that meet a record, and one step back to what it was made of; see ``_preparation``."""
+"""An array as the matrices that meet a record, and one step back to what it was made of; see
+``_preparation``.
+"""
 
 from __future__ import annotations
 
@@ -24,8 +26,10 @@ Stage = Callable[[Factors, Leaves], Factors]
 class Frame(NamedTuple):
     """An array as S matrices, p x d, that meet a record at T places; see ``_linear_uses``.
 
-    :param seen: the array as [S, p, d], a linear function: each entry of the result is an entry of the array.
-    :param shape: (S, T, p, d). :param rows: whether a_i is numbers of rows. :param scaled: whether D is there.
+    :param seen: the array as [S, p, d], a linear function: each entry of the result is an entry of
+        the array.
+    :param shape: (S, T, p, d). :param rows: whether a_i is numbers of rows. :param scaled: whether
+        D is there.
     :param stages: how the factors come about, from those of the operation.
     """
 
@@ -42,7 +46,9 @@ class Frame(NamedTuple):
     def numbers(self, shape: Sequence[int]) -> np.ndarray:
         """Which entry of an array of ``shape`` each entry of ``seen`` is."""
         with jax.ensure_compile_time_eval():
-            return np.asarray(self.seen(jnp.arange(math.prod(shape), dtype=jnp.int32).reshape(shape)))
+            return np.asarray(
+                self.seen(jnp.arange(math.prod(shape), dtype=jnp.int32).reshape(shape))
+            )
 
 
 class Step(NamedTuple):
@@ -61,7 +67,9 @@ class Step(NamedTuple):
 
     @property
     def turns(self) -> tuple[int, ...]:
-        return tuple(length for length, apart in zip(self.lengths, self.apart, strict=False) if apart)
+        return tuple(
+            length for length, apart in zip(self.lengths, self.apart, strict=False) if apart
+        )
 
     @property
     def before(self) -> tuple[int, ...]:
@@ -77,17 +85,23 @@ class Step(NamedTuple):
         return math.prod(self.turns)
 
     def each(self, one: Callable[[Array], Array]) -> Callable[[Array], Array]:
-        """``one``, a function of the array in one turn, for the array with an axis for each scan in front."""
+        """``one``, a function of the array in one turn, for the array with an axis for each scan in
+        front.
+        """
         for _ in self.turns:
             one = jax.vmap(one)
         return one
 
     def spread(self, array: Array, value: Value) -> Array:
-        """``array``, of a value that may be the same in some turns, with the leaf's axes of scans."""
+        """``array``, of a value that may be the same in some turns, with the leaf's axes
+        of scans.
+        """
         axis = 0
         for length, own, all_ in zip(self.lengths, value.apart, self.apart, strict=False):
             if all_ and not own:
-                array = jnp.broadcast_to(jnp.expand_dims(array, axis), (*array.shape[:axis], length, *array.shape[axis:]))
+                array = jnp.broadcast_to(
+                    jnp.expand_dims(array, axis), (*array.shape[:axis], length, *array.shape[axis:])
+                )
             axis += all_
         return array
 
@@ -95,7 +109,9 @@ class Step(NamedTuple):
         """``array``, with the leaf's axes of scans, in the shape of the result."""
         count = len(self.turns)
         ones = (1,) * (len(self.after) - array.ndim)
-        return jnp.broadcast_to(array.reshape(*array.shape[:count], *ones, *array.shape[count:]), self.after)
+        return jnp.broadcast_to(
+            array.reshape(*array.shape[:count], *ones, *array.shape[count:]), self.after
+        )
 
 
 def transposed(frame: Frame) -> Frame:
@@ -110,15 +126,26 @@ def one_place(g: Array) -> Factors:
     return Factors(jnp.ones((*g.shape[:2], 1, 1), g.dtype), g[:, :, None])
 
 
-def all_formed(frame: Frame, seen: Callable[[Array], Array], shape: Sequence[int], count: int) -> Frame | None:
-    """Each record's gradient formed, for an array of ``shape`` with ``count`` parts of which ``seen`` makes the matrices."""
+def all_formed(
+    frame: Frame, seen: Callable[[Array], Array], shape: Sequence[int], count: int
+) -> Frame | None:
+    """Each record's gradient formed, for an array of ``shape`` with ``count`` parts of which
+    ``seen`` makes the matrices.
+    """
     if frame.rows:
         return None
 
     def form(factors: Factors, leaves: Leaves) -> Factors:
         formed = factors.formed()
-        (back,) = jax.vmap(jax.linear_transpose(seen, jax.ShapeDtypeStruct(tuple(shape), formed.dtype)))(formed)
+        (back,) = jax.vmap(
+            jax.linear_transpose(seen, jax.ShapeDtypeStruct(tuple(shape), formed.dtype))
+        )(formed)
         return one_place(back.reshape(len(formed), count, -1))
 
     size = math.prod(shape) // count
-    return frame.then(form, seen=lambda array: array.reshape(count, 1, size), shape=(count, 1, 1, size), scaled=False)
+    return frame.then(
+        form,
+        seen=lambda array: array.reshape(count, 1, size),
+        shape=(count, 1, 1, size),
+        scaled=False,
+    )

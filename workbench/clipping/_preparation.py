@@ -1,10 +1,13 @@
-"""From what is made of a leaf back to the leaf: how a record's gradient for the one follows from that for the other.
+"""From what is made of a leaf back to the leaf: how a record's gradient for the one follows from
+that for the other.
 
-Let W be made of a leaf, and W meet a record in a linear operation, so that record i's gradient for W is a_i^T g_i. No
-record enters on the way from the leaf to W, so the gradient for the leaf is that for W times one Jacobian for all records.
-Step by step back it keeps its form: a part of a joined kernel takes its columns of g_i, a scale for each column is a scale
-of g_i, and where W = B A, the gradients for A and B are (a_i B)^T g_i and a_i^T (g_i A^T). A scale for each entry (a mask)
-stays next to the factors: (a_i^T g_i) * D. Where the form is lost, the gradient is formed for each record.
+Let W be made of a leaf, and W meet a record in a linear operation, so that record i's gradient for
+W is a_i^T g_i. No record enters on the way from the leaf to W, so the gradient for the leaf is that
+for W times one Jacobian for all records. Step by step back it keeps its form: a part of a joined
+kernel takes its columns of g_i, a scale for each column is a scale of g_i, and where W = B A, the
+gradients for A and B are (a_i B)^T g_i and a_i^T (g_i A^T). A scale for each entry (a mask) stays
+next to the factors: (a_i^T g_i) * D. Where the form is lost, the gradient is formed for each
+record.
 
 What is done here is done before norms are taken, so norms and sums are of the same numbers.
 """
@@ -32,8 +35,11 @@ __all__ = ["back_to_leaf"]
 Array = jax.Array
 
 
-def back_to_leaf(frame: Frame, steps: Sequence[Any], leaves: Leaves, lengths: tuple[int, ...]) -> Frame | None:
-    """The frame of a leaf, from that of the operand which ``steps`` make of it; None where there is no rule.
+def back_to_leaf(
+    frame: Frame, steps: Sequence[Any], leaves: Leaves, lengths: tuple[int, ...]
+) -> Frame | None:
+    """The frame of a leaf, from that of the operand which ``steps`` make of it; None where there is
+    no rule.
 
     :param lengths: of the scans around the operation.
     """
@@ -59,11 +65,13 @@ def back_to_leaf(frame: Frame, steps: Sequence[Any], leaves: Leaves, lengths: tu
     return frame
 
 
-def _seen_through(seen: Callable[[Array], Array], views: Sequence[Any], depth: int, array: Array) -> Array:
+def _seen_through(
+    seen: Callable[[Array], Array], views: Sequence[Any], depth: int, array: Array
+) -> Array:
     return seen(viewed(array, views, depth))
 
 
-# --- functions of entries -----------------------------------------------------------------------------------------------
+# --- functions of entries -------------------------------------------------------------------------
 
 
 def _slope(step: Step, leaves: Leaves) -> Array:
@@ -99,9 +107,13 @@ def _scaled(frame: Frame, step: Step) -> Frame:
         return frame.then(lambda factors, leaves: factors.times_rows(scale(leaves)))
     same_p, same_d = _same_along(frame, step)
     if same_p:
-        return frame.then(lambda factors, leaves: factors._replace(g=factors.g * scale(leaves)[:, 0][:, None]))
+        return frame.then(
+            lambda factors, leaves: factors._replace(g=factors.g * scale(leaves)[:, 0][:, None])
+        )
     if same_d:
-        return frame.then(lambda factors, leaves: factors._replace(a=factors.a * scale(leaves)[:, :, 0][:, None]))
+        return frame.then(
+            lambda factors, leaves: factors._replace(a=factors.a * scale(leaves)[:, :, 0][:, None])
+        )
     return frame.then(lambda factors, leaves: factors.scaled_by(scale(leaves)), scaled=True)
 
 
@@ -123,9 +135,15 @@ def _same_along(frame: Frame, step: Step) -> tuple[bool, bool]:
 
 
 def _numbers_of(value: Value, step: Step) -> Array:
-    """An int array like ``value``, whose entries are equal where those of ``value`` are one entry of what it was made of."""
+    """An int array like ``value``, whose entries are equal where those of ``value`` are one entry
+    of what it was made of.
+    """
     chain, root = [], value
-    while root.equation is not None and root.equation.primitive.name in _COPIES and len(root.operands) == 1:
+    while (
+        root.equation is not None
+        and root.equation.primitive.name in _COPIES
+        and len(root.operands) == 1
+    ):
         chain.append(root)
         (root,) = root.operands
     shape = jax.eval_shape(root.array, list(step.leaves)).shape
@@ -134,14 +152,25 @@ def _numbers_of(value: Value, step: Step) -> Array:
         for link in reversed(chain):
             assert link.equation is not None
             assert link.jaxpr is not None
-            numbers = viewed(numbers, [View(link.equation, link.jaxpr, link.place)], sum(link.apart))
+            numbers = viewed(
+                numbers, [View(link.equation, link.jaxpr, link.place)], sum(link.apart)
+            )
         return step.spread(numbers, value)
 
 
-_COPIES = {"reshape", "transpose", "squeeze", "broadcast_in_dim", "expand_dims", "copy", "slice", "split"}
+_COPIES = {
+    "reshape",
+    "transpose",
+    "squeeze",
+    "broadcast_in_dim",
+    "expand_dims",
+    "copy",
+    "slice",
+    "split",
+}
 
 
-# --- parts of a joined array --------------------------------------------------------------------------------------------
+# --- parts of a joined array ----------------------------------------------------------------------
 
 
 def _joined(frame: Frame, step: Step) -> Frame | None:
@@ -185,7 +214,7 @@ def _selected(places: np.ndarray) -> Any:
     return places
 
 
-# --- sums and copies along axes -----------------------------------------------------------------------------------------
+# --- sums and copies along axes -------------------------------------------------------------------
 
 
 def _copied(frame: Frame, step: Step, copy: Callable[[Array], Array]) -> Frame | None:
@@ -200,21 +229,27 @@ def _copied(frame: Frame, step: Step, copy: Callable[[Array], Array]) -> Frame |
     for turned in (False, True):
         repeated = numbers.swapaxes(1, 2) if turned else numbers
         s, p, d = repeated.shape
-        copies = int(np.argmax(repeated[0, :, 0] != repeated[0, 0, 0])) or p  # that follow one another along p
+        # that follow one another along p
+        copies = int(np.argmax(repeated[0, :, 0] != repeated[0, 0, 0])) or p
         blocks = repeated.reshape(s, -1, copies, d) if p % copies == 0 else repeated[:, None]
         which = blocks[:, :, 0].reshape(s, -1)
         if not (blocks == blocks[:, :, :1]).all() or len(np.unique(which)) < which.size:
             continue
 
         def summed(
-            factors: Factors, leaves: Leaves, turned: bool = turned, blocks: tuple[int, ...] = blocks.shape
+            factors: Factors,
+            leaves: Leaves,
+            turned: bool = turned,
+            blocks: tuple[int, ...] = blocks.shape,
         ) -> Factors:
             a, g, scale = factors.turned() if turned else factors
             a = a.reshape(*a.shape[:-1], *blocks[1:3])
             if scale is None:
                 lengths = jnp.sum(a, axis=-1, keepdims=True)
             else:
-                lengths = jnp.einsum("mstnb,snbd->mstnd", a, scale.reshape(blocks), precision=PRECISION)
+                lengths = jnp.einsum(
+                    "mstnb,snbd->mstnd", a, scale.reshape(blocks), precision=PRECISION
+                )
             return one_place(jnp.sum(lengths * g[..., None, :], axis=2).reshape(*a.shape[:2], -1))
 
         chosen = lambda array, which=which: jnp.take(array.reshape(-1), which)[:, None]  # noqa: E731
@@ -233,13 +268,22 @@ def _summed(frame: Frame, step: Step) -> Frame | None:
     size = math.prod(step.after) // step.parts
     if not math.prod(step.before):
         return None
-    placed = frame if frame.shape[2] == 1 else transposed(frame) if frame.shape[3] == 1 and not frame.rows else None
+    placed = (
+        frame
+        if frame.shape[2] == 1
+        else transposed(frame)
+        if frame.shape[3] == 1 and not frame.rows
+        else None
+    )
     if placed is None or frame.rows or frame.scaled:
         placed = all_formed(frame, frame.seen, step.after, step.parts)
         if placed is None:
             return None
     numbers = placed.numbers(step.after)[:, 0]
-    if len(numbers) != step.parts or not (numbers == numbers[0] + size * np.arange(step.parts)[:, None]).all():
+    if (
+        len(numbers) != step.parts
+        or not (numbers == numbers[0] + size * np.arange(step.parts)[:, None]).all()
+    ):
         return None
     own = step.before[len(step.turns) :]
     # of one sum of all, the last axis is taken for the columns, as a product takes it
@@ -247,7 +291,9 @@ def _summed(frame: Frame, step: Step) -> Frame | None:
     many = math.prod(own) // size // width
 
     def seen(array: Array) -> Array:
-        ordered = step.each(lambda one: jnp.transpose(one, [*axes, *kept]).reshape(many, size * width))(array)
+        ordered = step.each(
+            lambda one: jnp.transpose(one, [*axes, *kept]).reshape(many, size * width)
+        )(array)
         ordered = ordered.reshape(step.parts, many, size * width)
         return ordered if width > 1 else ordered[:, :, numbers[0]]
 
@@ -260,5 +306,9 @@ def _summed(frame: Frame, step: Step) -> Frame | None:
 
 
 _RULES = {
-    "concatenate": _joined, "stack": _joined, "dot_general": product, "broadcast_in_dim": _broadcast, "reduce_sum": _summed,
-}  # fmt: skip
+    "concatenate": _joined,
+    "stack": _joined,
+    "dot_general": product,
+    "broadcast_in_dim": _broadcast,
+    "reduce_sum": _summed,
+}

@@ -1,4 +1,6 @@
-"""Products of two arrays that no record enters: from what a product meets back to its operands; see ``_preparation``."""
+"""Products of two arrays that no record enters: from what a product meets back to its operands; see
+``_preparation``.
+"""
 
 from __future__ import annotations
 
@@ -33,7 +35,9 @@ def product(frame: Frame, step: Step) -> Frame | None:
 
     def matrix(array: Array, place: int) -> Array:
         sizes = (outer[0], inner) if place == 0 else (inner, outer[1])
-        return step.each(lambda one: jnp.transpose(one, orders[place]).reshape(sizes))(array).reshape(step.parts, *sizes)
+        return step.each(lambda one: jnp.transpose(one, orders[place]).reshape(sizes))(
+            array
+        ).reshape(step.parts, *sizes)
 
     def other(leaves: Leaves) -> Array:
         value = step.made.operands[1 - side]
@@ -56,19 +60,32 @@ def product(frame: Frame, step: Step) -> Frame | None:
 
         def for_left(factors: Factors, leaves: Leaves) -> Factors:
             right = other(leaves)[:, :, columns]
-            return factors._replace(g=jnp.einsum("mstd,scd->mstc", factors.g, right, precision=PRECISION))
+            return factors._replace(
+                g=jnp.einsum("mstd,scd->mstc", factors.g, right, precision=PRECISION)
+            )
 
-        return frame.then(for_left, seen=lambda array: matrix(array, 0)[:, rows], shape=(s, t, len(rows), inner))
+        return frame.then(
+            for_left, seen=lambda array: matrix(array, 0)[:, rows], shape=(s, t, len(rows), inner)
+        )
 
     def for_right(factors: Factors, leaves: Leaves) -> Factors:
         left = other(leaves)[:, rows]
-        return factors._replace(a=jnp.einsum("mstp,spc->mstc", factors.a, left, precision=PRECISION))
+        return factors._replace(
+            a=jnp.einsum("mstp,spc->mstc", factors.a, left, precision=PRECISION)
+        )
 
-    return frame.then(for_right, seen=lambda array: matrix(array, 1)[:, :, columns], shape=(s, t, inner, len(columns)))
+    return frame.then(
+        for_right,
+        seen=lambda array: matrix(array, 1)[:, :, columns],
+        shape=(s, t, inner, len(columns)),
+    )
 
 
-def _combined(frame: Frame, step: Step, outer: Sequence[int], inner: int, matrix: Callable) -> Frame | None:
-    """Of a combination of ``inner`` arrays, sum_k code_k B_k: a record's gradient for B_k is (code_k a)^T g.
+def _combined(
+    frame: Frame, step: Step, outer: Sequence[int], inner: int, matrix: Callable
+) -> Frame | None:
+    """Of a combination of ``inner`` arrays, sum_k code_k B_k: a record's gradient for B_k is
+    (code_k a)^T g.
 
     None where it is none, or where more would be held than for a gradient that is formed.
     """
@@ -89,7 +106,9 @@ def _combined(frame: Frame, step: Step, outer: Sequence[int], inner: int, matrix
         return jax.vmap(frame.seen)((array if code == 0 else array.T).reshape(inner, *step.after))
 
     def for_code(factors: Factors, leaves: Leaves) -> Factors:
-        met = jnp.einsum("mstd,kspd->mstkp", factors.g, all_seen(other(leaves)), precision=PRECISION)
+        met = jnp.einsum(
+            "mstd,kspd->mstkp", factors.g, all_seen(other(leaves)), precision=PRECISION
+        )
         return one_place(jnp.einsum("mstkp,mstp->mk", met, factors.a, precision=PRECISION)[:, None])
 
     def for_all(factors: Factors, leaves: Leaves) -> Factors:
@@ -97,13 +116,20 @@ def _combined(frame: Frame, step: Step, outer: Sequence[int], inner: int, matrix
         return factors._replace(a=a.reshape(*a.shape[:3], inner * p))
 
     if side == code:
-        return frame.then(for_code, seen=lambda array: array.reshape(1, 1, inner), shape=(1, 1, 1, inner))
-    seen = lambda array: jnp.moveaxis(all_seen(matrix(array, side)[0]), 0, 1).reshape(s, inner * p, d)  # noqa: E731
+        return frame.then(
+            for_code, seen=lambda array: array.reshape(1, 1, inner), shape=(1, 1, 1, inner)
+        )
+
+    def seen(array: Array) -> Array:
+        return jnp.moveaxis(all_seen(matrix(array, side)[0]), 0, 1).reshape(s, inner * p, d)
+
     return frame.then(for_all, seen=seen, shape=(s, t, inner * p, d))
 
 
 def _as_matrix(frame: Frame, step: Step, width: int) -> tuple[Frame, np.ndarray, np.ndarray] | None:
-    """(frame, rows, columns) such that its p are these rows of a product with ``width`` columns, and its d these columns."""
+    """(frame, rows, columns) such that its p are these rows of a product with ``width`` columns,
+    and its d these columns.
+    """
     if frame.rows or frame.scaled:
         return None
     size = math.prod(step.after) // step.parts
@@ -121,9 +147,17 @@ def _as_matrix(frame: Frame, step: Step, width: int) -> tuple[Frame, np.ndarray,
 
 
 def _product_of_formed(
-    frame: Frame, step: Step, side: int, outer: Sequence[int], inner: int, matrix: Callable, other: Callable
+    frame: Frame,
+    step: Step,
+    side: int,
+    outer: Sequence[int],
+    inner: int,
+    matrix: Callable,
+    other: Callable,
 ) -> Frame:
-    """Where the gradient of the product was formed for each record: its rows are places that meet the right leaf."""
+    """Where the gradient of the product was formed for each record: its rows are places that meet
+    the right leaf.
+    """
     s, _, _, _ = frame.shape
 
     def for_left(factors: Factors, leaves: Leaves) -> Factors:
@@ -137,5 +171,9 @@ def _product_of_formed(
 
     if side == 0:
         size = outer[0] * inner
-        return frame.then(for_left, seen=lambda array: matrix(array, 0).reshape(s, 1, size), shape=(s, 1, 1, size))
-    return frame.then(for_right, seen=lambda array: matrix(array, 1), shape=(s, outer[0], inner, outer[1]))
+        return frame.then(
+            for_left, seen=lambda array: matrix(array, 0).reshape(s, 1, size), shape=(s, 1, 1, size)
+        )
+    return frame.then(
+        for_right, seen=lambda array: matrix(array, 1), shape=(s, outer[0], inner, outer[1])
+    )

@@ -1,8 +1,9 @@
 """Where leaves enter a jaxpr: each way from a leaf to an operation that a record enters too.
 
-On its way a leaf may be rearranged, and it may be prepared: joined with other leaves, scaled by a mask, multiplied by
-another leaf. Whatever no record enters is the same for all records, so a record's gradient for the leaf follows from that
-for what is made of it (``_preparation``). Any other equation stops the search.
+On its way a leaf may be rearranged, and it may be prepared: joined with other leaves, scaled by a
+mask, multiplied by another leaf. Whatever no record enters is the same for all records, so a
+record's gradient for the leaf follows from that for what is made of it (``_preparation``). Any
+other equation stops the search.
 """
 
 from __future__ import annotations
@@ -22,14 +23,47 @@ __all__ = ["STACKED", "Preparation", "Use", "Value", "View", "over_turns", "uses
 
 Array = jax.Array
 
-_VIEWS = {"reshape", "transpose", "squeeze", "broadcast_in_dim", "expand_dims", "copy", "convert_element_type"}
+_VIEWS = {
+    "reshape",
+    "transpose",
+    "squeeze",
+    "broadcast_in_dim",
+    "expand_dims",
+    "copy",
+    "convert_element_type",
+}
 _PARTS = {"slice", "split"}  # views of some of the entries
 _SUMS = {"add", "add_any"}  # each operand's gradient is the result's
-# Functions of entries whose derivative is made by jax.jvp. None has its own rule of differentiation.
+# Functions of entries whose derivative is made by jax.jvp. None has its own rule of
+# differentiation.
 ENTRYWISE = {
-    "add", "add_any", "mul", "div", "sub", "neg", "exp", "exp2", "log", "log1p", "expm1", "tanh", "logistic", "sin", "cos",
-    "square", "sqrt", "rsqrt", "cbrt", "integer_pow", "pow", "abs", "max", "min", "erf", "select_n",
-}  # fmt: skip
+    "add",
+    "add_any",
+    "mul",
+    "div",
+    "sub",
+    "neg",
+    "exp",
+    "exp2",
+    "log",
+    "log1p",
+    "expm1",
+    "tanh",
+    "logistic",
+    "sin",
+    "cos",
+    "square",
+    "sqrt",
+    "rsqrt",
+    "cbrt",
+    "integer_pow",
+    "pow",
+    "abs",
+    "max",
+    "min",
+    "erf",
+    "select_n",
+}
 _OTHERS = {"concatenate", "stack", "reduce_sum", "broadcast_in_dim"}
 _MOST_WAYS = 6  # of one leaf into one array: a network of kernels can have any number
 STACKED = None  # in a list of steps: from here on, each turn of a scan sees its own part
@@ -38,9 +72,11 @@ STACKED = None  # in a list of steps: from here on, each turn of a scan sees its
 class Value(NamedTuple):
     """An array that no record enters, as an expression of leaves and constants.
 
-    :param apart: of the scans around, which give each turn its own part; the array has an axis for each of them in front.
+    :param apart: of the scans around, which give each turn its own part; the array has an axis for
+        each of them in front.
     :param number: of a leaf. :param constant: an array.
-    :param equation: of ``jaxpr``, whose result ``place`` it is otherwise. :param operands: of the equation.
+    :param equation: of ``jaxpr``, whose result ``place`` it is otherwise. :param operands: of the
+        equation.
     """
 
     apart: tuple[bool, ...]
@@ -92,9 +128,11 @@ class Use(NamedTuple):
 
     :param path: places of the scans around it, outermost first, and of the equation itself.
     :param equation: None where the leaf is a result. :param side: which operand the leaf is.
-    :param steps: views and preparations from leaf to operand, with STACKED where a scan is entered that takes it apart.
+    :param steps: views and preparations from leaf to operand, with STACKED where a scan is entered
+        that takes it apart.
     :param lengths: of the scans. :param stacked: which of the scans take the leaf apart.
-    :param problem: why book-keeping cannot follow it; "" where it can. :param first: its first preparation, in words.
+    :param problem: why book-keeping cannot follow it; "" where it can. :param first: its first
+        preparation, in words.
     """
 
     path: tuple[int, ...]
@@ -124,7 +162,9 @@ def _result(jaxpr: Jaxpr, equation: JaxprEqn, place: int, *operands: Array) -> A
 
 
 def over_turns(one: Any, apart: Sequence[tuple[bool, ...]]) -> Any:
-    """``one``, a function of arrays, for all turns of the scans that take any of its operands apart."""
+    """``one``, a function of arrays, for all turns of the scans that take any of its operands
+    apart.
+    """
     for level in reversed(range(len(apart[0]) if apart else 0)):
         axes = [0 if operand[level] else None for operand in apart]
         if any(axis == 0 for axis in axes):
@@ -146,7 +186,9 @@ def viewed(leaf: Array, steps: Sequence[Any], depth: int = 0) -> Array:
 
 
 def uses_of(closed: ClosedJaxpr, num_leaves: int) -> list[list[Use]]:
-    """The uses of each of the first ``num_leaves`` arguments of a flat jaxpr, through preparations and into scans."""
+    """The uses of each of the first ``num_leaves`` arguments of a flat jaxpr, through preparations
+    and into scans.
+    """
     found: list[list[Use]] = [[] for _ in range(num_leaves)]
     leaves = list(enumerate(closed.jaxpr.invars[:num_leaves]))
     fixed = {variable: Value((), number) for number, variable in leaves}
@@ -162,15 +204,20 @@ def _walk(
     path: tuple[int, ...] = (),
     lengths: tuple[int, ...] = (),
 ) -> None:
-    """:param ways: by which leaves come to a variable. :param fixed: the variables that no record enters."""
+    """:param ways: by which leaves come to a variable. :param fixed: the variables that no record
+    enters.
+    """
     jaxpr, outside = closed.jaxpr, (False,) * len(lengths)
     for variable, constant in zip(jaxpr.constvars, closed.consts, strict=True):
         fixed[variable] = Value(outside, constant=constant)
     for place, equation in enumerate(jaxpr.eqns):
         operands = [
-            Value(outside, constant=atom.val) if isinstance(atom, Literal) else fixed.get(atom) for atom in equation.invars
+            Value(outside, constant=atom.val) if isinstance(atom, Literal) else fixed.get(atom)
+            for atom in equation.invars
         ]
-        known = [() if isinstance(atom, Literal) else ways.get(atom, ()) for atom in equation.invars]
+        known = [
+            () if isinstance(atom, Literal) else ways.get(atom, ()) for atom in equation.invars
+        ]
         passed: Sequence[tuple[_Way, ...]] | None = None
         values = tuple(operand for operand in operands if operand is not None)
         if len(values) == len(operands) and not equation.effects:
@@ -191,25 +238,47 @@ def _walk(
             inner, ambiguous = _entered(equation, known, carried)
             within = {
                 variable: operand._replace(apart=(*operand.apart, side >= constants))
-                for side, (variable, operand) in enumerate(zip(equation.params["jaxpr"].jaxpr.invars, operands, strict=True))
+                for side, (variable, operand) in enumerate(
+                    zip(equation.params["jaxpr"].jaxpr.invars, operands, strict=True)
+                )
                 if operand is not None and side not in carried
             }
             if not ambiguous:
                 if inner:
-                    _walk(equation.params["jaxpr"], inner, within, found, here, (*lengths, equation.params["length"]))
+                    _walk(
+                        equation.params["jaxpr"],
+                        inner,
+                        within,
+                        found,
+                        here,
+                        (*lengths, equation.params["length"]),
+                    )
                 hits = [hit for hit in hits if hit[0] in carried]
         for side, way in hits:
             problem = (
-                "" if equation.primitive is not scan_p else "is what scan carries" if side in carried else "enters scan"
+                ""
+                if equation.primitive is not scan_p
+                else "is what scan carries"
+                if side in carried
+                else "enters scan"
             )
-            others = [other for position, entering in enumerate(known) if position != side for other in entering]
+            others = [
+                other
+                for position, entering in enumerate(known)
+                if position != side
+                for other in entering
+            ]
             if not problem and others:
                 problem = _meeting(way, others)
-            found[way.number].append(Use(here, equation, side, way.steps, lengths, way.stacked, problem, way.first))
+            found[way.number].append(
+                Use(here, equation, side, way.steps, lengths, way.stacked, problem, way.first)
+            )
     for atom in jaxpr.outvars:
         for way in ways.get(atom, ()) if isinstance(atom, Var) else ():
             problem = "leaves scan as it is" if path else "is the loss itself"
-            found[way.number].append(Use(path, None, 0, way.steps, lengths, way.stacked, problem, way.first))
+            found[way.number].append(
+                Use(path, None, 0, way.steps, lengths, way.stacked, problem, way.first)
+            )
 
 
 def _entered(
@@ -219,21 +288,29 @@ def _entered(
     constants, _ = scan_counts(equation)
     inner: dict[Var, tuple[_Way, ...]] = {}
     manners: dict[int, set[bool]] = {}
-    for side, (variable, entering) in enumerate(zip(equation.params["jaxpr"].jaxpr.invars, known, strict=True)):
+    for side, (variable, entering) in enumerate(
+        zip(equation.params["jaxpr"].jaxpr.invars, known, strict=True)
+    ):
         if entering and side not in carried:
             parts = side >= constants
             step = (STACKED,) if parts else ()
-            inner[variable] = tuple(way.after(*step)._replace(stacked=(*way.stacked, parts)) for way in entering)
+            inner[variable] = tuple(
+                way.after(*step)._replace(stacked=(*way.stacked, parts)) for way in entering
+            )
             for way in entering:
                 manners.setdefault(way.number, set()).add(parts)
     return inner, any(len(manner) > 1 for manner in manners.values())
 
 
 def _meeting(way: _Way, others: Sequence[_Way]) -> str:
-    return "meets another leaf" if any(other.number != way.number for other in others) else "meets itself"
+    return (
+        "meets another leaf"
+        if any(other.number != way.number for other in others)
+        else "meets itself"
+    )
 
 
-# --- steps on the way ---------------------------------------------------------------------------------------------------
+# --- steps on the way -----------------------------------------------------------------------------
 
 
 def _is_view(equation: JaxprEqn) -> bool:
@@ -262,9 +339,14 @@ def _passed_on(
         return None
     name, result = equation.primitive.name, aval(equation.outvars[0])
     if _is_view(equation):
-        if name == "convert_element_type":  # its gradient is converted back, which loses nothing here
+        if (
+            name == "convert_element_type"
+        ):  # its gradient is converted back, which loses nothing here
             return [known[0]]
-        return [tuple(way.after(View(equation, jaxpr, place)) for way in known[0]) for place in range(len(equation.outvars))]
+        return [
+            tuple(way.after(View(equation, jaxpr, place)) for way in known[0])
+            for place in range(len(equation.outvars))
+        ]
     entered = [side for side, entering in enumerate(known) if entering]
     # operations on entries take scalars, and repeat what has one entry along an axis
     ranks = {aval(equation.invars[side]).ndim for side in entered}
@@ -279,13 +361,22 @@ def _passed_on(
         or name in _OTHERS
         or (equation.primitive is dot_general_p and len(entered) == 2)
     ):
-        together = [tuple(entered)] if alike and name in ENTRYWISE else [(side,) for side in entered]
-        on = [way.after(Preparation(equation, jaxpr, sides, operands)) for sides in together for way in known[sides[0]]]
+        together = (
+            [tuple(entered)] if alike and name in ENTRYWISE else [(side,) for side in entered]
+        )
+        on = [
+            way.after(Preparation(equation, jaxpr, sides, operands))
+            for sides in together
+            for way in known[sides[0]]
+        ]
     else:
         return None
     if any(sum(other.number == way.number for other in on) > _MOST_WAYS for way in on):
         return None
-    met = [[way for position, entering in enumerate(known) if position != side for way in entering] for side in entered]
+    met = [
+        [way for position, entering in enumerate(known) if position != side for way in entering]
+        for side in entered
+    ]
     words = {}
     for side, others in zip(entered, met, strict=True):
         for way in known[side]:

@@ -23,15 +23,24 @@ from workbench.clipping.whole_sums import Bound, Grid
 from workbench.noise.mechanism import CLIPPINGS
 
 __all__ = [
-    "STRATEGIES", "Explanation", "Way", "check_clipping", "clipped_sum", "is_by_record", "shape_of_one", "way_of",
-]  # fmt: skip
+    "STRATEGIES",
+    "Explanation",
+    "Way",
+    "check_clipping",
+    "clipped_sum",
+    "is_by_record",
+    "shape_of_one",
+    "way_of",
+]
 
 Loss = Callable[[Any, Any], jax.Array]
 
-# float32 rounding of norm, factor and product stays under this, so that a clipped gradient never exceeds C
+# float32 rounding of norm, factor and product stays under this, so that a clipped gradient never
+# exceeds C
 _SAFETY = np.float32(1 - 4e-6)
 
-# Bu, Wang, Zha and Karypis 2023 (arXiv 2206.07136): what automatic clipping adds to the norm that it divides by
+# Bu, Wang, Zha and Karypis 2023 (arXiv 2206.07136): what automatic clipping adds to the norm that
+# it divides by
 _STABILITY = 0.01
 
 
@@ -44,8 +53,8 @@ class _Clipped(NamedTuple):
 class Explanation:
     """How a strategy would treat each leaf of u. Printed, it is a table.
 
-    :param strategy: the strategy that would run. :param num_records: M. :param rows: one ``LeafRule`` a leaf, its bytes
-        those of the whole minibatch.
+    :param strategy: the strategy that would run. :param num_records: M. :param rows: one
+        ``LeafRule`` a leaf, its bytes those of the whole minibatch.
     """
 
     strategy: str
@@ -58,14 +67,25 @@ class Explanation:
         return sum(row.bytes for row in self.rows)
 
     def __str__(self) -> str:
-        """The table, with a line on top, and below it what could be written instead for large leaves."""
+        """The table, with a line on top, and below it what could be written instead for large
+        leaves.
+        """
         cells = [("leaf", "shape", "rule", "bytes", "why")]
-        cells += [(row.leaf, str(row.shape), row.rule, f"{row.bytes:,}", row.reason) for row in self.rows]
+        cells += [
+            (row.leaf, str(row.shape), row.rule, f"{row.bytes:,}", row.reason) for row in self.rows
+        ]
         widths = [max(len(row[column]) for row in cells) for column in range(5)]
-        lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in cells]
+        lines = [
+            "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
+            for row in cells
+        ]
         advice = [f"{row.leaf}: {row.advice}." for row in self.rows if row.advice]
         return "\n".join(
-            [f"strategy {self.strategy}, minibatch of {self.num_records}, {self.bytes:,} bytes", *lines, *advice]
+            [
+                f"strategy {self.strategy}, minibatch of {self.num_records}, {self.bytes:,} bytes",
+                *lines,
+                *advice,
+            ]
         )
 
 
@@ -84,13 +104,15 @@ def clipped_sum(
 ) -> Any:
     """sum_i mask_i clip_C(grad_u loss(u, record_i)) and the norms before clipping.
 
-    Each record's gradient is scaled to an l2 norm (over all leaves of u together) of at most C; shorter ones pass
-    unchanged up to a factor 1 - 4e-6 that keeps floating-point rounding below C. So adding or removing one record moves
-    the sum by at most C, replacing one by at most 2 C, whichever ``clipping`` is chosen, apart from the rounding of the
-    sum itself: its terms are at most C each (64 C in all where a record's terms for one leaf cancel), in float32 at least,
-    whatever the precision of loss and parameters. A step of DP-VI adds up whole numbers instead, and its noise pays for
-    rounding; noise that is added to this sum has holes (Mironov 2012). A record whose gradient has a NaN or infinite entry
-    contributes zero, and so does padding (mask False). An empty minibatch gives zeros.
+    Each record's gradient is scaled to an l2 norm (over all leaves of u together) of at most C;
+    shorter ones pass unchanged up to a factor 1 - 4e-6 that keeps floating-point rounding below C.
+    So adding or removing one record moves the sum by at most C, replacing one by at most 2 C,
+    whichever ``clipping`` is chosen, apart from the rounding of the sum itself: its terms are at
+    most C each (64 C in all where a record's terms for one leaf cancel), in float32 at least,
+    whatever the precision of loss and parameters. A step of DP-VI adds up whole numbers instead,
+    and its noise pays for rounding; noise that is added to this sum has holes (Mironov 2012). A
+    record whose gradient has a NaN or infinite entry contributes zero, and so does padding (mask
+    False). An empty minibatch gives zeros.
 
     >>> loss = lambda u, record: 0.5 * ((u - record) ** 2).sum()
     >>> records, mask = np.array([[3.0, 4.0], [0.3, 0.4]]), np.array([True, True])
@@ -98,35 +120,37 @@ def clipped_sum(
     >>> np.allclose(total, [-0.6 - 0.3, -0.8 - 0.4]), norms.tolist()
     (True, [5.0, 0.5])
 
-    :param loss: ``loss(u, record) -> scalar`` for one record (leaves of ``records`` without their first axis). Any JAX
-        function that calls nothing outside JAX and has no rule for many records at once (custom_vmap, say); it need not come
-        from NumPyro. It must not use other records: the caller answers for what it closes over.
+    :param loss: ``loss(u, record) -> scalar`` for one record (leaves of ``records`` without their
+        first axis). Any JAX function that calls nothing outside JAX and has no rule for many
+        records at once (custom_vmap, say); it need not come from NumPyro. It must not use other
+        records: the caller answers for what it closes over.
     :param u: pytree of float arrays.
     :param records: pytree of arrays with a first axis of length M.
     :param mask: bool[M], False on padding.
     :param clip: C >= 1e-12 (``inf`` switches flat clipping off: no guarantee then).
     :param strategy: how the same result is reached:
-        "bookkeeping" takes norms and sum from one backward pass, without per-record gradients of the leaves that enter
-        linear operations (``bookkeeping``);
-        "vmap" materialises M gradients (Subramani et al. 2021);
-        "loop" goes one record at a time;
-        "auto" is vmap where book-keeping would form M gradients of every leaf too, and no faster, else book-keeping. The
-        choice depends on shapes and types alone, M among them.
+        "bookkeeping" takes norms and sum from one backward pass, without per-record gradients of
+        the leaves that enter linear operations (``bookkeeping``); "vmap" materialises M gradients
+        (Subramani et al. 2021); "loop" goes one record at a time; "auto" is vmap where book-keeping
+        would form M gradients of every leaf too, and no faster, else book-keeping. The choice
+        depends on shapes and types alone, M among them.
     :param clipping: how a record's gradient g is scaled:
         "flat" by ``min(1, C / |g|)`` (Abadi et al. 2016);
-        "automatic" by ``C / (|g| + 0.01)``, which makes nearly all norms C, so that C only scales the learning rate (Bu et
-        al. 2023, arXiv 2206.07136);
-        "per_leaf" each of the L leaves of u by min(1, (C / sqrt(L)) / its own norm), so that together they keep C (McMahan
-        et al. 2018, arXiv 1710.06963).
-    :param rules: ``{leaf: rule}`` for book-keeping, where another than the chosen one is wanted: as ``explain`` names both.
-    :param num_records: how many records there are in all, where ``records`` are some of them; M by default. Arrays with an
-        axis of that length which ``loss`` closes over are refused as records.
-    :param explain: compute nothing and return an ``Explanation``: a table of leaf, shape, rule, bytes. ``u``, ``records``
-        and ``mask`` may then be ``jax.ShapeDtypeStruct``.
-    :return: (pytree like u, in float32 at least, float[M] norms). The norms come from records without noise: never
-        release them.
-    :raises ArgumentError: for an unknown strategy, clipping or rule, a clip out of range, or leaves of u that are not
-        floating-point.
+        "automatic" by ``C / (|g| + 0.01)``, which makes nearly all norms C, so that C only scales
+        the learning rate (Bu et al. 2023, arXiv 2206.07136); "per_leaf" each of the L leaves of u
+        by min(1, (C / sqrt(L)) / its own norm), so that together they keep C (McMahan et al. 2018,
+        arXiv 1710.06963).
+    :param rules: ``{leaf: rule}`` for book-keeping, where another than the chosen one is wanted: as
+        ``explain`` names both.
+    :param num_records: how many records there are in all, where ``records`` are some of them; M by
+        default. Arrays with an axis of that length which ``loss`` closes over are refused as
+        records.
+    :param explain: compute nothing and return an ``Explanation``: a table of leaf, shape, rule,
+        bytes. ``u``, ``records`` and ``mask`` may then be ``jax.ShapeDtypeStruct``.
+    :return: (pytree like u, in float32 at least, float[M] norms). The norms come from records
+        without noise: never release them.
+    :raises ArgumentError: for an unknown strategy, clipping or rule, a clip out of range, or leaves
+        of u that are not floating-point.
     :raises PrivacyModelError: if ``loss`` may see other records or show its own (``separation``).
     """
     check_clipping(clipping, strategy, rules)
@@ -134,11 +158,15 @@ def clipped_sum(
         _validate.number("clip", clip, at_least=SMALLEST_CLIP, at_most=LARGEST_CLIP)
     for path, leaf in jax.tree_util.tree_flatten_with_path(u)[0]:
         if not jnp.issubdtype(jnp.result_type(leaf), jnp.floating):
-            raise _validate.ArgumentError(f"u{jax.tree_util.keystr(path)}", leaf, "must hold floating-point numbers.")
+            raise _validate.ArgumentError(
+                f"u{jax.tree_util.keystr(path)}", leaf, "must hold floating-point numbers."
+            )
     if explain:
         return _explanation(loss, u, records, mask.shape[0], strategy, rules)
     u, records, mask = jax.tree.map(jnp.asarray, (u, records, mask))
-    require_separate(loss, u, shape_of_one(records), mask.shape[0] if num_records is None else num_records)
+    require_separate(
+        loss, u, shape_of_one(records), mask.shape[0] if num_records is None else num_records
+    )
     way = way_of(loss, u, shape_of_one(records), mask.shape[0], strategy, clipping, rules)
     clipped = way.sum_of(records, mask, clip, None)
     return clipped.total, clipped.norms
@@ -147,7 +175,8 @@ def clipped_sum(
 class Way(NamedTuple):
     """A strategy for one loss, minibatch and clipping.
 
-    :param sum_of: ``sum_of(records, mask bool[M], C, grid)`` is the clipped sum; in whole numbers if there is a grid.
+    :param sum_of: ``sum_of(records, mask bool[M], C, grid)`` is the clipped sum; in whole numbers
+        if there is a grid.
     :param bound: how far arithmetic moves it.
     """
 
@@ -155,7 +184,15 @@ class Way(NamedTuple):
     bound: Bound
 
 
-def way_of(loss: Loss, u: Any, record: Any, size: int, strategy: str, clipping: str, rules: Mapping[str, str] | None) -> Way:
+def way_of(
+    loss: Loss,
+    u: Any,
+    record: Any,
+    size: int,
+    strategy: str,
+    clipping: str,
+    rules: Mapping[str, str] | None,
+) -> Way:
     """:param record: shapes and types of one record. :param size: M."""
     plan = None
     if strategy in ("auto", "bookkeeping"):
@@ -166,7 +203,9 @@ def way_of(loss: Loss, u: Any, record: Any, size: int, strategy: str, clipping: 
         of, bound = functools.partial(_bookkeeping, plan), plan.bound(size)
     else:
         of, at_once = (_loop, 1) if strategy == "loop" else (_vmap, size)
-        bound = whole_sums.combined(kernel_factors.bound_of_formed(leaf.size, at_once) for leaf in jax.tree.leaves(u))
+        bound = whole_sums.combined(
+            kernel_factors.bound_of_formed(leaf.size, at_once) for leaf in jax.tree.leaves(u)
+        )
 
     def sum_of(records: Any, mask: jax.Array, clip: Any, grid: Grid | None) -> _Clipped:
         return of(loss, u, records, mask, functools.partial(_WEIGHTS[clipping], clip), grid)
@@ -175,21 +214,27 @@ def way_of(loss: Loss, u: Any, record: Any, size: int, strategy: str, clipping: 
 
 
 def is_by_record(strategy: str) -> bool:
-    """Whether each record is computed and rounded to whole numbers by itself, wherever in a minibatch it is.
+    """Whether each record is computed and rounded to whole numbers by itself, wherever in a
+    minibatch it is.
 
-    Then deleting a row moves the sum as leaving its place empty does. Other strategies compute many records at once, and
-    round sums of blocks of them: which block a record is in follows from how many there are before it.
+    Then deleting a row moves the sum as leaving its place empty does. Other strategies compute many
+    records at once, and round sums of blocks of them: which block a record is in follows from how
+    many there are before it.
     """
     return strategy == "loop"
 
 
 def check_clipping(clipping: str, strategy: str, rules: Mapping[str, str] | None = None) -> None:
-    """:raises ArgumentError: naming ``clipping``, ``strategy`` or ``rules``: no such one, or they do not go together."""
+    """:raises ArgumentError: naming ``clipping``, ``strategy`` or ``rules``: no such one, or they
+    do not go together.
+    """
     if isinstance(strategy, str) and strategy == "two_pass":
         raise _validate.ArgumentError(
-            "strategy", strategy, "was removed: its second backward pass rounded differently from the norms, so it did not "
-            "keep C. Omit strategy, or use 'bookkeeping', which is faster."
-        )  # fmt: skip
+            "strategy",
+            strategy,
+            "was removed: its second backward pass rounded differently from the norms, so it did "
+            "not keep C. Omit strategy, or use 'bookkeeping', which is faster.",
+        )
     _validate.choice("strategy", strategy, STRATEGIES)
     _validate.choice("clipping", clipping, CLIPPINGS)
     if not isinstance(rules, Mapping | None):
@@ -197,7 +242,9 @@ def check_clipping(clipping: str, strategy: str, rules: Mapping[str, str] | None
     for rule in (rules or {}).values():
         _validate.choice("rules", rule, bookkeeping.RULES)
     if rules and strategy in ("vmap", "loop"):
-        raise _validate.ArgumentError("rules", dict(rules), f"apply only to book-keeping, not to strategy {strategy!r}.")
+        raise _validate.ArgumentError(
+            "rules", dict(rules), f"apply only to book-keeping, not to strategy {strategy!r}."
+        )
 
 
 class _Weights(NamedTuple):
@@ -226,7 +273,9 @@ def _shortened(norms: jax.Array, counted: jax.Array, limit: Any) -> jax.Array:
 
 
 def _if_normal(factors: jax.Array) -> jax.Array:
-    """Zero for a factor so small that it may have been rounded far up: its record is 2^100 C long and more."""
+    """Zero for a factor so small that it may have been rounded far up: its record is 2^100 C long
+    and more.
+    """
     return jnp.where(factors < 2.0**-100, 0, factors)
 
 
@@ -264,61 +313,87 @@ def _settled(strategy: str, plan: bookkeeping.Plan) -> str:
     return "vmap" if plan.forms_all else "bookkeeping"
 
 
-def _explanation(loss: Loss, u: Any, records: Any, size: int, strategy: str, given: Mapping[str, str] | None) -> Explanation:
+def _explanation(
+    loss: Loss, u: Any, records: Any, size: int, strategy: str, given: Mapping[str, str] | None
+) -> Explanation:
     plan = bookkeeping.plan(loss, u, shape_of_one(records), given, size)
     strategy = _settled(strategy, plan)
     rows = list(plan.rules)
     if strategy in ("vmap", "loop"):
         leaves = [(row, math.prod(row.shape) * 4) for row in rows]
-        rows = [row._replace(rule="materialised", reason=strategy, bytes=width, advice="") for row, width in leaves]
+        rows = [
+            row._replace(rule="materialised", reason=strategy, bytes=width, advice="")
+            for row, width in leaves
+        ]
     held = 1 if strategy == "loop" else size
     return Explanation(strategy, size, tuple(row._replace(bytes=row.bytes * held) for row in rows))
 
 
 def _bookkeeping(
-    plan: bookkeeping.Plan, loss: Loss, u: Any, records: Any, mask: jax.Array, weigh: Weigh, grid: Grid | None
+    plan: bookkeeping.Plan,
+    loss: Loss,
+    u: Any,
+    records: Any,
+    mask: jax.Array,
+    weigh: Weigh,
+    grid: Grid | None,
 ) -> _Clipped:
     leaves, treedef = jax.tree.flatten(u)
     backward = _computed_once(mask, plan.backward(leaves, records))
     weights = weigh(mask, plan.squared_norms(backward))
     sound = _where_sound(weights.norms, backward, bookkeeping.Backward.without)
-    return _Clipped(jax.tree.unflatten(treedef, plan.weighted_sum(sound, weights.of_leaf, grid)), weights.norms)
+    return _Clipped(
+        jax.tree.unflatten(treedef, plan.weighted_sum(sound, weights.of_leaf, grid)), weights.norms
+    )
 
 
-def _vmap(loss: Loss, u: Any, records: Any, mask: jax.Array, weigh: Weigh, grid: Grid | None) -> _Clipped:
-    gradients = _computed_once(mask, kernel_factors.single(jax.vmap(jax.grad(loss), in_axes=(None, 0))(u, records)))
+def _vmap(
+    loss: Loss, u: Any, records: Any, mask: jax.Array, weigh: Weigh, grid: Grid | None
+) -> _Clipped:
+    gradients = _computed_once(
+        mask, kernel_factors.single(jax.vmap(jax.grad(loss), in_axes=(None, 0))(u, records))
+    )
     leaves, treedef = jax.tree.flatten(gradients)
     weights = weigh(mask, [kernel_factors.squares_of(leaf) for leaf in leaves])
     sound = _where_sound(weights.norms, leaves, kernel_factors.without)
-    total = [kernel_factors.weighted(leaf, own, grid) for leaf, own in zip(sound, weights.of_leaf, strict=True)]
+    total = [
+        kernel_factors.weighted(leaf, own, grid)
+        for leaf, own in zip(sound, weights.of_leaf, strict=True)
+    ]
     return _Clipped(jax.tree.unflatten(treedef, total), weights.norms)
 
 
 def _computed_once(mask: jax.Array, values: Any) -> Any:
-    """``values``, a pytree of arrays, such that all who read it read the same numbers; of no use where mask is False.
+    """``values``, a pytree of arrays, such that all who read it read the same numbers; of no use
+    where mask is False.
 
-    XLA may evaluate an expression again wherever it is used, and join a product and a sum to one operation (FMA) in one of
-    these places only. Where large terms cancel, the gradient that was measured would then be another than the one that is
-    summed, which was seen to move the sum by 417 C. What a loop carries lies in memory, once; this loop takes no turn where
-    a record counts, and the barrier keeps XLA from knowing that beforehand: ``optimization_barrier`` around the gradients
-    themselves does not do it on CPUs. (A branch that computes them does, but its step takes up to three times as long.)
+    XLA may evaluate an expression again wherever it is used, and join a product and a sum to one
+    operation (FMA) in one of these places only. Where large terms cancel, the gradient that was
+    measured would then be another than the one that is summed, which was seen to move the sum by
+    417 C. What a loop carries lies in memory, once; this loop takes no turn where a record counts,
+    and the barrier keeps XLA from knowing that beforehand: ``optimization_barrier`` around the
+    gradients themselves does not do it on CPUs. (A branch that computes them does, but its step
+    takes up to three times as long.)
     """
     no_record_counts = lax.optimization_barrier(~in_any_lane(jnp.any(mask)))
     return _carried(no_record_counts, lambda values: jax.tree.map(jnp.negative, values), values)
 
 
 def _where_sound(norms: jax.Array, values: Any, without: Callable[[Any, jax.Array], Any]) -> Any:
-    """``values`` if all gradients are finite, as they nearly always are, else ``without(values, those that are not)``.
+    """``values`` if all gradients are finite, as they nearly always are, else ``without(values,
+    those that are not)``.
 
-    A loop of one turn at most changes them where they lie. A branch would have to hold all that comes after, for its results
-    are copies otherwise, and that would be compiled twice.
+    A loop of one turn at most changes them where they lie. A branch would have to hold all that
+    comes after, for its results are copies otherwise, and that would be compiled twice.
     """
     broken = ~jnp.isfinite(norms)
     return _carried(in_any_lane(jnp.any(broken)), lambda values: without(values, broken), values)
 
 
 def _carried(needed: jax.Array, change: Callable[[Any], Any], values: Any) -> Any:
-    """``values``, carried by a loop that takes its one turn, ``change(values)``, if ``needed``. Whole numbers stay out."""
+    """``values``, carried by a loop that takes its one turn, ``change(values)``, if ``needed``.
+    Whole numbers stay out.
+    """
     leaves, treedef = jax.tree.flatten(values)
     places: dict[int, int] = {}
     for place, leaf in enumerate(leaves):
@@ -337,11 +412,17 @@ def _carried(needed: jax.Array, change: Callable[[Any], Any], values: Any) -> An
     return assembled(lax.while_loop(lambda carried: carried[0], turn, start)[1])
 
 
-def _loop(loss: Loss, u: Any, records: Any, mask: jax.Array, weigh: Weigh, grid: Grid | None) -> _Clipped:
+def _loop(
+    loss: Loss, u: Any, records: Any, mask: jax.Array, weigh: Weigh, grid: Grid | None
+) -> _Clipped:
     def one(total: list[jax.Array], place: jax.Array) -> tuple[list[jax.Array], jax.Array]:
         record = jax.tree.map(lambda array: array[place], records)
-        gradient = _computed_once(mask[place], jax.tree.leaves(kernel_factors.single(jax.grad(loss)(u, record))))
-        weights = weigh(mask[place][None], [kernel_factors.squares_of(leaf[None]) for leaf in gradient])
+        gradient = _computed_once(
+            mask[place], jax.tree.leaves(kernel_factors.single(jax.grad(loss)(u, record)))
+        )
+        weights = weigh(
+            mask[place][None], [kernel_factors.squares_of(leaf[None]) for leaf in gradient]
+        )
         clipped = [
             jnp.where(own[0] != 0, leaf * own[0].astype(leaf.dtype), 0)
             for leaf, own in zip(gradient, weights.of_leaf, strict=True)
@@ -350,7 +431,10 @@ def _loop(loss: Loss, u: Any, records: Any, mask: jax.Array, weigh: Weigh, grid:
             clipped = [grid.rounded(leaf) for leaf in clipped]
         return [sum_ + leaf for sum_, leaf in zip(total, clipped, strict=True)], weights.norms[0]
 
-    start = [jnp.zeros_like(leaf, None if grid is None else jnp.int32) for leaf in jax.tree.leaves(kernel_factors.single(u))]
+    start = [
+        jnp.zeros_like(leaf, None if grid is None else jnp.int32)
+        for leaf in jax.tree.leaves(kernel_factors.single(u))
+    ]
     total, norms = lax.scan(one, start, jnp.arange(mask.shape[0]))
     return _Clipped(jax.tree.unflatten(jax.tree.structure(u), total), norms)
 

@@ -26,8 +26,18 @@ __all__ = [
     "scan_counts",
 ]
 
-_INLINED = {"jit": "jaxpr", "pjit": "jaxpr", "closed_call": "call_jaxpr", "remat2": "jaxpr", "checkpoint": "jaxpr"}
-_OWN_DERIVATIVES = {"custom_jvp_call": "call_jaxpr", "custom_vjp_call": "call_jaxpr", "custom_vjp_call_jaxpr": "fun_jaxpr"}
+_INLINED = {
+    "jit": "jaxpr",
+    "pjit": "jaxpr",
+    "closed_call": "call_jaxpr",
+    "remat2": "jaxpr",
+    "checkpoint": "jaxpr",
+}
+_OWN_DERIVATIVES = {
+    "custom_jvp_call": "call_jaxpr",
+    "custom_vjp_call": "call_jaxpr",
+    "custom_vjp_call_jaxpr": "fun_jaxpr",
+}
 
 
 def aval(atom: Any) -> Any:
@@ -40,7 +50,9 @@ def is_literal(atom: Any) -> bool:
     return isinstance(atom, Literal)
 
 
-def rebuilt(jaxpr: Jaxpr, invars: Sequence[Var], outvars: Sequence[Any], equations: Sequence[JaxprEqn]) -> Jaxpr:
+def rebuilt(
+    jaxpr: Jaxpr, invars: Sequence[Var], outvars: Sequence[Any], equations: Sequence[JaxprEqn]
+) -> Jaxpr:
     """A jaxpr of some of ``jaxpr``'s equations, with constants as arguments."""
     effects = frozenset().union(*(equation.effects for equation in equations))
     return jaxpr.replace(
@@ -54,8 +66,12 @@ def rebuilt(jaxpr: Jaxpr, invars: Sequence[Var], outvars: Sequence[Any], equatio
 
 
 def evaluate(jaxpr: Jaxpr, equation: JaxprEqn, inputs: Sequence[Any]) -> list[Any]:
-    """One equation of ``jaxpr`` on ``inputs``; JAX's own evaluator, because how a primitive is bound changes by version."""
-    values: dict[Any, Any] = {v: value for v, value in zip(equation.invars, inputs, strict=True) if not is_literal(v)}
+    """One equation of ``jaxpr`` on ``inputs``; JAX's own evaluator, because how a primitive is
+    bound changes by version.
+    """
+    values: dict[Any, Any] = {
+        v: value for v, value in zip(equation.invars, inputs, strict=True) if not is_literal(v)
+    }
     single = rebuilt(jaxpr, list(values), equation.outvars, [equation])
     return jaxpr_as_fun(ClosedJaxpr(single, ()))(*values.values())
 
@@ -77,7 +93,9 @@ class Environment:
 
 
 def scan_counts(equation: JaxprEqn) -> tuple[int, int]:
-    """How many operands of a scan are constants of its body, and how many are carried; the others are scanned."""
+    """How many operands of a scan are constants of its body, and how many are carried; the others
+    are scanned.
+    """
     params = equation.params
     if "num_consts" in params:  # jax 0.10
         return params["num_consts"], params["num_carry"]
@@ -91,17 +109,25 @@ def scan_again(
     body: Callable[[ClosedJaxpr, list[Any], Any], tuple[list[Any], Any]],
     more: Any = None,
 ) -> tuple[list[Any], Any]:
-    """A scan on ``inputs``, its body evaluated by ``body(jaxpr, arguments, part of more) -> (results, what else to stack)``.
+    """A scan on ``inputs``, its body evaluated by ``body(jaxpr, arguments, part of more) ->
+    (results, what else to stack)``.
 
     :param more: pytree that is scanned too. :return: (results of the scan, what else was stacked).
     """
     constants, carries = scan_counts(equation)
 
-    def step(carry: list[Any], given: tuple[list[Any], Any]) -> tuple[list[Any], tuple[list[Any], Any]]:
-        outputs, besides = body(equation.params["jaxpr"], [*inputs[:constants], *carry, *given[0]], given[1])
+    def step(
+        carry: list[Any], given: tuple[list[Any], Any]
+    ) -> tuple[list[Any], tuple[list[Any], Any]]:
+        outputs, besides = body(
+            equation.params["jaxpr"], [*inputs[:constants], *carry, *given[0]], given[1]
+        )
         return outputs[:carries], (outputs[carries:], besides)
 
-    start, steps = list(inputs[constants : constants + carries]), list(inputs[constants + carries :])
+    start, steps = (
+        list(inputs[constants : constants + carries]),
+        list(inputs[constants + carries :]),
+    )
     how = {name: equation.params[name] for name in ("length", "reverse", "unroll")}
     carry, (stacked, besides) = lax.scan(step, start, (steps, more), **how)
     return [*carry, *stacked], besides
@@ -120,12 +146,23 @@ def primitives(jaxpr: Jaxpr) -> set[str]:
 
 
 def constants(closed: ClosedJaxpr) -> list[Any]:
-    """All constants, arrays and scalars, that the results of ``closed`` depend on, also those nested in it."""
+    """All constants, arrays and scalars, that the results of ``closed`` depend on, also those
+    nested in it.
+    """
     needed, _ = dce_jaxpr(closed.jaxpr, [True] * len(closed.jaxpr.outvars), instantiate=True)
     used = {atom for equation in needed.eqns for atom in equation.invars if not is_literal(atom)}
     used.update(atom for atom in needed.outvars if not is_literal(atom))
-    found = [value for variable, value in zip(closed.jaxpr.constvars, closed.consts, strict=True) if variable in used]
-    found += [atom.val for equation in needed.eqns for atom in equation.invars if isinstance(atom, Literal)]
+    found = [
+        value
+        for variable, value in zip(closed.jaxpr.constvars, closed.consts, strict=True)
+        if variable in used
+    ]
+    found += [
+        atom.val
+        for equation in needed.eqns
+        for atom in equation.invars
+        if isinstance(atom, Literal)
+    ]
     return found + [value for inner in _nested(needed) for value in constants(inner)]
 
 
@@ -135,7 +172,9 @@ def _nested(jaxpr: Jaxpr) -> list[ClosedJaxpr]:
     for equation in jaxpr.eqns:
         values = jax.tree.leaves(list(equation.params.values()), is_leaf=_is_jaxpr)
         found += [
-            value if isinstance(value, ClosedJaxpr) else ClosedJaxpr(value, ()) for value in values if _is_jaxpr(value)
+            value if isinstance(value, ClosedJaxpr) else ClosedJaxpr(value, ())
+            for value in values
+            if _is_jaxpr(value)
         ]
     return found
 
@@ -145,14 +184,18 @@ def _is_jaxpr(value: Any) -> bool:
 
 
 def inner_jaxpr(equation: JaxprEqn) -> ClosedJaxpr | None:
-    """What a call does: one of jit or remat, or of a function with its own derivative. None for other operations."""
+    """What a call does: one of jit or remat, or of a function with its own derivative. None for
+    other operations.
+    """
     key = (_INLINED | _OWN_DERIVATIVES).get(equation.primitive.name)
     inner = None if key is None else equation.params[key]
     return inner if inner is None or isinstance(inner, ClosedJaxpr) else ClosedJaxpr(inner, ())
 
 
 def _inlined(closed: ClosedJaxpr, arguments: Sequence[Any]) -> list[Any]:
-    """``closed`` on ``arguments``, its nested jit and remat calls opened: traced again, it gives one flat jaxpr."""
+    """``closed`` on ``arguments``, its nested jit and remat calls opened: traced again, it gives
+    one flat jaxpr.
+    """
     environment = Environment(closed, arguments)
     for equation in closed.jaxpr.eqns:
         inputs = environment.read(equation.invars)
@@ -160,7 +203,9 @@ def _inlined(closed: ClosedJaxpr, arguments: Sequence[Any]) -> list[Any]:
         if inner is not None and equation.primitive.name in _INLINED:
             outputs = _inlined(inner, inputs)
         elif equation.primitive is scan_p:
-            outputs, _ = scan_again(equation, inputs, lambda inner, given, _: (_inlined(inner, given), None))
+            outputs, _ = scan_again(
+                equation, inputs, lambda inner, given, _: (_inlined(inner, given), None)
+            )
         else:
             outputs = evaluate(closed.jaxpr, equation, inputs)
         environment.write(equation.outvars, outputs)
@@ -168,7 +213,9 @@ def _inlined(closed: ClosedJaxpr, arguments: Sequence[Any]) -> list[Any]:
 
 
 def flat_jaxpr(fn: Callable, *arguments: Any) -> ClosedJaxpr:
-    """The jaxpr of ``fn`` (flat arguments and results), without nested calls and without what its results do not need."""
+    """The jaxpr of ``fn`` (flat arguments and results), without nested calls and without what its
+    results do not need.
+    """
     nested = jax.make_jaxpr(fn)(*arguments)
     opened = jax.make_jaxpr(lambda *args: _inlined(nested, args))(*arguments)
     needed, _ = dce_jaxpr(opened.jaxpr, [True] * len(opened.jaxpr.outvars), instantiate=True)

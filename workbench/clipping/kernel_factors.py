@@ -1,8 +1,8 @@
 """Norms and weighted sums of per-record gradients that are known by their factors.
 
-Record i's gradient for a matrix is a_i^T g_i, with a row of a_i and g_i for each of the T places where the record meets it.
-Where the matrix is a table, a_i may be the numbers of the rows that are looked up. Norms are upper bounds: they
-include corrections for underflow and cancellation.
+Record i's gradient for a matrix is a_i^T g_i, with a row of a_i and g_i for each of the T places
+where the record meets it. Where the matrix is a table, a_i may be the numbers of the rows that are
+looked up. Norms are upper bounds: they include corrections for underflow and cancellation.
 """
 
 from __future__ import annotations
@@ -38,14 +38,16 @@ Array = jax.Array
 # a GPU's default precision (TF32) would let a clipped gradient exceed C by one part in a thousand
 PRECISION = lax.Precision.HIGHEST
 
-# Where the places of a record cancel, what they add to a leaf is taken to be no shorter than this part of their lengths
-# together: else its terms, each far longer than C, would round off what others add to the sum. It leaves alone what adds up
-# like a random walk of up to 4096 places.
+# Where the places of a record cancel, what they add to a leaf is taken to be no shorter than this
+# part of their lengths together: else its terms, each far longer than C, would round off what
+# others add to the sum. It leaves alone what adds up like a random walk of up to 4096 places.
 _CANCELS = 64
 
 MOST_SCALED = 4  # places; each two of them take a matrix product
 
-_ROWS_A_MENTION = 100  # up to here a table with a place for each row is quicker than sorting the mentions
+_ROWS_A_MENTION = (
+    100  # up to here a table with a place for each row is quicker than sorting the mentions
+)
 _FEW_ROWS = 64  # up to here a one-hot matrix product sums rows faster than a scatter
 
 
@@ -53,21 +55,28 @@ def without(tree: Any, left_out: Array) -> Any:
     """A pytree of arrays with first axis M, with zeros where ``left_out``, bool[M], says so."""
 
     def emptied(array: Array) -> Array:
-        return jnp.where(left_out.reshape(-1, *[1] * (array.ndim - 1)), jnp.zeros((), array.dtype), array)
+        return jnp.where(
+            left_out.reshape(-1, *[1] * (array.ndim - 1)), jnp.zeros((), array.dtype), array
+        )
 
     return jax.tree.map(emptied, tree)
 
 
 def single(tree: Any) -> Any:
-    """Arrays of half precision in float32: half cannot hold a norm to the accuracy that the bound needs."""
-    return jax.tree.map(lambda array: array.astype(jnp.promote_types(array.dtype, jnp.float32)), tree)
+    """Arrays of half precision in float32: half cannot hold a norm to the accuracy that the bound
+    needs.
+    """
+    return jax.tree.map(
+        lambda array: array.astype(jnp.promote_types(array.dtype, jnp.float32)), tree
+    )
 
 
 class Factors(NamedTuple):
     """What each record's gradient is made of: (a^T g) * scale, for S matrices and T places.
 
     :param a: float[M, S, T, p], or numbers of rows int[M, S, T]. :param g: float[M, S, T, d].
-    :param scale: float[S, p, d], the same for all records; None where it is one everywhere, and for rows.
+    :param scale: float[S, p, d], the same for all records; None where it is one everywhere, and for
+        rows.
     """
 
     a: Array
@@ -76,7 +85,9 @@ class Factors(NamedTuple):
 
     def turned(self) -> Factors:
         """Those of the transposed matrices."""
-        return Factors(self.g, self.a, None if self.scale is None else jnp.swapaxes(self.scale, 1, 2))
+        return Factors(
+            self.g, self.a, None if self.scale is None else jnp.swapaxes(self.scale, 1, 2)
+        )
 
     def scaled_by(self, scale: Array) -> Factors:
         """With each entry scaled. :param scale: float[S, p, d]."""
@@ -88,10 +99,14 @@ class Factors(NamedTuple):
         return self._replace(g=self.g * scale[jnp.arange(len(scale))[:, None], rows])
 
     def part(self, matrices: Any, rows: Any, columns: Any) -> Factors:
-        """Those of some of the S, p and d, each given as a slice or as numbers; of rows that are looked up as a slice."""
+        """Those of some of the S, p and d, each given as a slice or as numbers; of rows that are
+        looked up as a slice.
+        """
         a, g = _along(self.a, 1, matrices), _along(_along(self.g, 1, matrices), 3, columns)
         if _is_rows(a):
-            return Factors(a - rows.start, jnp.where(((a >= rows.start) & (a < rows.stop))[..., None], g, 0))
+            return Factors(
+                a - rows.start, jnp.where(((a >= rows.start) & (a < rows.stop))[..., None], g, 0)
+            )
         scale = None if self.scale is None else self.scale[matrices][:, rows][:, :, columns]
         return Factors(_along(a, 3, rows), g, scale)
 
@@ -106,7 +121,9 @@ class Factors(NamedTuple):
 
 
 def _along(array: Array, axis: int, places: Any) -> Array:
-    """Some of an axis; the array itself, and not a copy that XLA would compute with apart, where it is all of them."""
+    """Some of an axis; the array itself, and not a copy that XLA would compute with apart, where it
+    is all of them.
+    """
     if isinstance(places, slice) and places == slice(0, array.shape[axis]):
         return array
     return array[(*[slice(None)] * axis, places)]
@@ -123,10 +140,13 @@ def _joined(blocks: Sequence[Factors]) -> Factors:
     """a and g of linear uses without scales, places after one another."""
     if len(blocks) == 1:
         return blocks[0]
-    return Factors(jnp.concatenate([block.a for block in blocks], 2), jnp.concatenate([block.g for block in blocks], 2))
+    return Factors(
+        jnp.concatenate([block.a for block in blocks], 2),
+        jnp.concatenate([block.g for block in blocks], 2),
+    )
 
 
-# --- norms ------------------------------------------------------------------------------------------------------------
+# --- norms ----------------------------------------------------------------------------------------
 
 
 # up to here squares are added up one after the other, which may be off by 3e-5 of the norm
@@ -139,7 +159,9 @@ def squares_of(gradients: Array) -> Array:
 
 
 def _sum_of_squares(rows: Array) -> Array:
-    """Over the last axis. Long rows are added up in two stages, which differ less from the true sum than one."""
+    """Over the last axis. Long rows are added up in two stages, which differ less from the true sum
+    than one.
+    """
     size = rows.shape[-1]
     if size <= _FEW_SQUARES:
         return jnp.sum(jnp.square(rows), axis=-1)
@@ -152,7 +174,9 @@ def _sum_of_squares(rows: Array) -> Array:
 
 
 def _apart(sums: Array) -> Array:
-    """``sums``, of which XLA does not know that they are: it would join two sums, one after the other, to one."""
+    """``sums``, of which XLA does not know that they are: it would join two sums, one after the
+    other, to one.
+    """
     return jnp.maximum(sums, jnp.finfo(sums.dtype).min)
 
 
@@ -167,8 +191,8 @@ def _turns_of_squares(size: int) -> int:
 def _length(rows: Array) -> Array:
     """l2 norm over the last axis, never below the true one by underflow.
 
-    It is infinite above 2^64, as the square is, so that such a record does not count. What a factor loses by underflow is
-    then too short to matter, also where places cancel: 2^-126 2^64.
+    It is infinite above 2^64, as the square is, so that such a record does not count. What a factor
+    loses by underflow is then too short to matter, also where places cancel: 2^-126 2^64.
     """
     if rows.shape[-1] == 1:
         length = jnp.abs(rows[..., 0])
@@ -184,13 +208,17 @@ def _is_rows(a: Array) -> bool:
 def squared_norm(blocks: Sequence[Factors], p: int, d: int, *, by_rows: bool) -> Array:
     """|a^T g|^2 of each record over its S matrices, p x d, float[M].
 
-    :param by_rows: sum what a record adds to each row that it looks up, instead of products between its places.
+    :param by_rows: sum what a record adds to each row that it looks up, instead of products between
+        its places.
     """
     if any(block.scale is not None for block in blocks):
         return _squared_norm_of_scaled(blocks, p, d)
     if all(not _is_rows(block.a) for block in blocks):
         blocks = [_joined(blocks)]
-    lengths = [(jnp.ones(a.shape, g.dtype) if _is_rows(a) else _length(a), _length(g)) for a, g, _ in blocks]
+    lengths = [
+        (jnp.ones(a.shape, g.dtype) if _is_rows(a) else _length(a), _length(g))
+        for a, g, _ in blocks
+    ]
     added = jnp.concatenate([of_a * of_g for of_a, of_g in lengths], axis=2)
     if len(blocks) == 1 and added.shape[2] == 1:
         return jnp.sum(jnp.square(added), axis=(1, 2))
@@ -203,24 +231,35 @@ def squared_norm(blocks: Sequence[Factors], p: int, d: int, *, by_rows: bool) ->
             crossing = jnp.sum(_apart(jnp.sum(left * right, axis=3)), axis=(1, 2))
             _, s, t, u = left.shape
             turns = 0 if _is_rows(a) or _is_rows(b) else p, d, u + s * t + len(blocks) ** 2 + 4
-            crossing = crossing + _rounded_off((left, right), lengths[first], lengths[second], turns)
+            crossing = crossing + _rounded_off(
+                (left, right), lengths[first], lengths[second], turns
+            )
             square = square + (crossing if first == second else 2 * crossing)
     return _not_too_small(square, added)
 
 
 def _rounded_off(
-    products: Sequence[Array], of_first: Sequence[Array], of_second: Sequence[Array], turns: Sequence[int]
+    products: Sequence[Array],
+    of_first: Sequence[Array],
+    of_second: Sequence[Array],
+    turns: Sequence[int],
 ) -> Array:
-    """What rounding may have taken from a sum of products of a times those of g, between the places of two uses, float[M].
+    """What rounding may have taken from a sum of products of a times those of g, between the places
+    of two uses, float[M].
 
-    After n turns a product is off by n ROUNDOFF times the lengths of its operands. What that makes of the sum is bounded by
-    Cauchy's inequality: several times closer than by lengths alone, as most products are short.
+    After n turns a product is off by n ROUNDOFF times the lengths of its operands. What that makes
+    of the sum is bounded by Cauchy's inequality: several times closer than by lengths alone, as
+    most products are short.
 
-    :param products: of a and of g, [M, S, T, U]. :param of_first: lengths of a and of g at each place of one use, [M, S, T].
-    :param of_second: of the other one. :param turns: operations that a number goes through in each product and in the sum.
+    :param products: of a and of g, [M, S, T, U]. :param of_first: lengths of a and of g at each
+        place of one use, [M, S, T].
+    :param of_second: of the other one. :param turns: operations that a number goes through in each
+        product and in the sum.
     """
     unit = float(jnp.finfo(products[1].dtype).eps) / 2
-    most = functools.reduce(jnp.multiply, [jnp.sum(x * y, axis=2) for x, y in (of_first, of_second)])
+    most = functools.reduce(
+        jnp.multiply, [jnp.sum(x * y, axis=2) for x, y in (of_first, of_second)]
+    )
     whole = [_length(_length(product)) for product in products]
     factors = [_length(x) * _length(y) for x, y in zip(of_first, of_second, strict=True)]
     # zero times infinity is no bound
@@ -231,13 +270,17 @@ def _rounded_off(
 
 
 def _not_too_small(square: Array, lengths: Array) -> Array:
-    """The squared norm, as if places cancelled no more than they may. :param lengths: of what each place adds, [M, S, T]."""
+    """The squared norm, as if places cancelled no more than they may. :param lengths: of what each
+    place adds, [M, S, T].
+    """
     longest = jnp.sum(jnp.square(jnp.sum(lengths, axis=2)), axis=1)
     return jnp.maximum(square, longest / _CANCELS**2)
 
 
 class _Place(NamedTuple):
-    """One place, (a^T g) * scale times ``size``: nothing is longer than one. a: [M, S, p]; g: [M, S, d]; size: [M, S]."""
+    """One place, (a^T g) * scale times ``size``: nothing is longer than one. a: [M, S, p]; g: [M,
+    S, d]; size: [M, S].
+    """
 
     a: Array
     g: Array
@@ -247,14 +290,20 @@ class _Place(NamedTuple):
 
 def _squared_norm_of_scaled(blocks: Sequence[Factors], p: int, d: int) -> Array:
     """sum over entries of (sum_t a_t g_t scale_t)^2, by a matrix product for each two places."""
-    places = [_place(block.a[:, :, t], block.g[:, :, t], block.scale) for block in blocks for t in range(block.a.shape[2])]
+    places = [
+        _place(block.a[:, :, t], block.g[:, :, t], block.scale)
+        for block in blocks
+        for t in range(block.a.shape[2])
+    ]
     square, lengths = jnp.zeros(()), []
     for first, one in enumerate(places):
         for other in places[:first]:
             square = square + 2 * jnp.sum(_crossing(one, other) * one.size * other.size, axis=1)
         # products that are flushed to zero add up to less than this
         flushed = 4 * p * d * float(jnp.finfo(one.g.dtype).tiny)
-        own = (_crossing(one, one) + flushed) * (1 + (p + d + 8) * float(jnp.finfo(one.g.dtype).eps))
+        own = (_crossing(one, one) + flushed) * (
+            1 + (p + d + 8) * float(jnp.finfo(one.g.dtype).eps)
+        )
         lengths.append(jnp.sqrt(own) * one.size)
         square = square + jnp.sum(jnp.square(lengths[-1]), axis=1)
     if len(places) == 1:
@@ -269,12 +318,17 @@ def _squared_norm_of_scaled(blocks: Sequence[Factors], p: int, d: int) -> Array:
 def _place(a: Array, g: Array, scale: Array | None) -> _Place:
     left, right = _length(a), _length(g)
     largest = jnp.ones(()) if scale is None else jnp.max(jnp.abs(scale))
-    a, g = (array / jnp.where(length > 0, length, 1)[..., None] for array, length in ((a, left), (g, right)))
+    a, g = (
+        array / jnp.where(length > 0, length, 1)[..., None]
+        for array, length in ((a, left), (g, right))
+    )
     scale = None if scale is None else scale / jnp.where(largest == 0, 1, largest)
     shortest, longest = jnp.minimum(left, right), jnp.maximum(left, right)
     # the smallest times the largest of three numbers first: another order may be flushed to zero
     between = jnp.maximum(shortest, jnp.minimum(longest, largest))
-    return _Place(a, g, scale, jnp.minimum(shortest, largest) * jnp.maximum(longest, largest) * between)
+    return _Place(
+        a, g, scale, jnp.minimum(shortest, largest) * jnp.maximum(longest, largest) * between
+    )
 
 
 def _crossing(one: _Place, other: _Place) -> Array:
@@ -283,11 +337,17 @@ def _crossing(one: _Place, other: _Place) -> Array:
     scales = [place.scale for place in (one, other) if place.scale is not None]
     if not scales:
         return jnp.sum(a, axis=-1) * jnp.sum(g, axis=-1)
-    return jnp.sum(jnp.einsum("msp,spd->msd", a, functools.reduce(jnp.multiply, scales), precision=PRECISION) * g, axis=-1)
+    return jnp.sum(
+        jnp.einsum("msp,spd->msd", a, functools.reduce(jnp.multiply, scales), precision=PRECISION)
+        * g,
+        axis=-1,
+    )
 
 
 def _overlap(a: Array, b: Array) -> Array:
-    """Products between the rows of a and b, [M, S, T, U]; a row number stands for the row with a single one there."""
+    """Products between the rows of a and b, [M, S, T, U]; a row number stands for the row with a
+    single one there.
+    """
     if _is_rows(a) and _is_rows(b):
         return (a[..., :, None] == b[..., None, :]).astype(jnp.float32)
     if _is_rows(a):
@@ -301,7 +361,8 @@ def _overlap(a: Array, b: Array) -> Array:
 def _squared_norm_of_rows(rows: Array, g: Array, num_rows: int) -> Array:
     """What a record adds to each row that it looks up, summed row by row, squared and summed.
 
-    A sum of n terms may be off by (n - 1) eps times the sum of their lengths, which is much where they cancel: it is added.
+    A sum of n terms may be off by (n - 1) eps times the sum of their lengths, which is much where
+    they cancel: it is added.
     """
     size, s, t, d = g.shape
     places, order = _places_of_rows(rows.reshape(size * s, t), num_rows)
@@ -314,7 +375,8 @@ def _squared_norm_of_rows(rows: Array, g: Array, num_rows: int) -> Array:
 
 
 def _places_of_rows(rows: Array, num_rows: int) -> tuple[Array, Any]:
-    """(place, order): mention order[k] of all B T mentions goes to place[k], the same one for equal rows of a record.
+    """(place, order): mention order[k] of all B T mentions goes to place[k], the same one for equal
+    rows of a record.
 
     :param rows: int[B, T]. A record's places are T consecutive ones.
     """
@@ -323,68 +385,104 @@ def _places_of_rows(rows: Array, num_rows: int) -> tuple[Array, Any]:
     if num_rows <= _ROWS_A_MENTION * t:  # the first mention of each, in a table of all rows
         mentions = starts + jnp.arange(t)
         inside = jnp.clip(rows, 0, num_rows - 1)  # those outside add zeros, wherever it is
-        table = jnp.full((count, num_rows), count * t).at[jnp.arange(count)[:, None], inside].min(mentions)
+        table = (
+            jnp.full((count, num_rows), count * t)
+            .at[jnp.arange(count)[:, None], inside]
+            .min(mentions)
+        )
         return jnp.take_along_axis(table, inside, axis=1).reshape(-1), slice(None)
-    found, order = lax.sort((rows, jnp.broadcast_to(jnp.arange(t), rows.shape)), dimension=1, num_keys=1)
+    found, order = lax.sort(
+        (rows, jnp.broadcast_to(jnp.arange(t), rows.shape)), dimension=1, num_keys=1
+    )
     another = jnp.concatenate([jnp.zeros((count, 1), bool), found[:, 1:] != found[:, :-1]], axis=1)
     return (starts + jnp.cumsum(another, axis=1)).reshape(-1), (starts + order).reshape(-1)
 
 
-# --- sums -------------------------------------------------------------------------------------------------------------
+# --- sums -----------------------------------------------------------------------------------------
 
 
 def weighted(gradients: Array, weights: Array, grid: Grid | None) -> Array:
-    """sum_i weights_i gradients_i, over the first axis; whole numbers on ``grid``, if there is one."""
+    """sum_i weights_i gradients_i, over the first axis; whole numbers on ``grid``, if there
+    is one.
+    """
 
     def of(weights: Array, rows: Array) -> Array:
         return jnp.matmul(weights, rows, precision=PRECISION)
 
     rows = gradients.reshape(gradients.shape[0], -1)
-    return whole_sums.total(of, [weights.astype(rows.dtype), rows], grid).reshape(gradients.shape[1:])
+    return whole_sums.total(of, [weights.astype(rows.dtype), rows], grid).reshape(
+        gradients.shape[1:]
+    )
 
 
 def bound_of_formed(entries: int, size: int) -> Bound:
-    """Of ``weighted`` with norms by ``squares_of``, for ``size`` records whose gradients have ``entries`` entries."""
+    """Of ``weighted`` with norms by ``squares_of``, for ``size`` records whose gradients have
+    ``entries`` entries.
+    """
     return whole_sums.of_block(size, entries, _half(_turns_of_squares(entries)))
 
 
 def _half(turns: int) -> float:
-    """Relative error of the root of a sum, and of what follows it. :param turns: operations that a number goes through."""
+    """Relative error of the root of a sum, and of what follows it. :param turns: operations that a
+    number goes through.
+    """
     return (turns / 2 + 8) * ROUNDOFF
 
 
 def weighted_product(blocks: Sequence[Factors], weights: Array, p: int, grid: Grid | None) -> Array:
     """sum_i weights_i a_i^T g_i * scale, [S, p, d]; whole numbers on ``grid``, if there is one."""
-    blocks = [block._replace(g=block.g * weights[:, None, None, None].astype(block.g.dtype)) for block in blocks]
-    one_by_one = [_is_rows(block.a) and not _are_few(block.a.shape[1], block.a.shape[2], p) for block in blocks]
-    parts = [_sum_of_rows(block.a, block.g, p, grid) for block, apart in zip(blocks, one_by_one, strict=True) if apart]
+    blocks = [
+        block._replace(g=block.g * weights[:, None, None, None].astype(block.g.dtype))
+        for block in blocks
+    ]
+    one_by_one = [
+        _is_rows(block.a) and not _are_few(block.a.shape[1], block.a.shape[2], p)
+        for block in blocks
+    ]
+    parts = [
+        _sum_of_rows(block.a, block.g, p, grid)
+        for block, apart in zip(blocks, one_by_one, strict=True)
+        if apart
+    ]
     if others := [block for block, apart in zip(blocks, one_by_one, strict=True) if not apart]:
-        parts.append(_sum_of_others(others, p, grid, _spread(sum(block.a.shape[2] for block in blocks))))
+        parts.append(
+            _sum_of_others(others, p, grid, _spread(sum(block.a.shape[2] for block in blocks)))
+        )
     return functools.reduce(jnp.add, parts)
 
 
 def _are_few(s: int, t: int, p: int) -> bool:
-    """Whether rows are so few, each met once, that a one-hot matrix product sums them faster than a scatter."""
+    """Whether rows are so few, each met once, that a one-hot matrix product sums them faster than a
+    scatter.
+    """
     return t == 1 and s * p <= _FEW_ROWS
 
 
 def _spread(places: int) -> float:
-    """How long the terms of a record's places are together, in units of C: where there are several they may cancel."""
+    """How long the terms of a record's places are together, in units of C: where there are several
+    they may cancel.
+    """
     return 1.0 if places == 1 else float(_CANCELS)
 
 
 def _sum_of_others(blocks: Sequence[Factors], p: int, grid: Grid | None, spread: float) -> Array:
-    """``weighted_product`` by matrix products. :param spread: as of ``whole_sums.total``; other uses may cancel these."""
+    """``weighted_product`` by matrix products. :param spread: as of ``whole_sums.total``; other
+    uses may cancel these.
+    """
     places = sum(block.a.shape[2] for block in blocks)
 
     def of(*arrays: Array) -> Array:
-        pairs = [Factors(arrays[2 * k], arrays[2 * k + 1], block.scale) for k, block in enumerate(blocks)]
+        pairs = [
+            Factors(arrays[2 * k], arrays[2 * k + 1], block.scale) for k, block in enumerate(blocks)
+        ]
         parts = [_sum_of_few_rows(a, g, p) for a, g, _ in pairs if _is_rows(a)]
         plain = [pair for pair in pairs if pair.scale is None and not _is_rows(pair.a)]
         if plain:
             parts.append(_sum_of_products(*_joined(plain)[:2]))
         for a, g, scale in pairs:
-            if scale is not None:  # where it is not finite no record counts, and zero times infinity is not zero
+            if (
+                scale is not None
+            ):  # where it is not finite no record counts, and zero times infinity is not zero
                 parts.append(_sum_of_products(a, g) * jnp.where(jnp.isfinite(scale), scale, 0))
         return functools.reduce(jnp.add, parts)
 
@@ -393,16 +491,29 @@ def _sum_of_others(blocks: Sequence[Factors], p: int, grid: Grid | None, spread:
 
 
 def bound_of_product(
-    size: int, s: int, p: int, d: int, met: Sequence[int], looked_up: Sequence[int], *, by_rows: bool
+    size: int,
+    s: int,
+    p: int,
+    d: int,
+    met: Sequence[int],
+    looked_up: Sequence[int],
+    *,
+    by_rows: bool,
 ) -> Bound:
     """Of ``weighted_product`` with norms by ``squared_norm``, for ``size`` records.
 
-    :param met: places of each use that meets a matrix. :param looked_up: of each use that looks up rows.
+    :param met: places of each use that meets a matrix. :param looked_up: of each use that looks up
+        rows.
     """
     one_by_one = sum(t for t in looked_up if not _are_few(s, t, p))
     places = sum(met) + sum(looked_up)
     spread, uses = _spread(places), len(met) + len(looked_up)
-    lengths = _turns_of_squares(d) + (0 if by_rows or not met else _turns_of_squares(p)) + s * places + uses**2
+    lengths = (
+        _turns_of_squares(d)
+        + (0 if by_rows or not met else _turns_of_squares(p))
+        + s * places
+        + uses**2
+    )
     blocks, units = dict[int, float](), 0.0
     if places > one_by_one:
         of_block = whole_sums.of_block(size, s * p * d, 0.0, places - one_by_one, spread)

@@ -1,4 +1,6 @@
-"""Decisions that all lanes of a vmapped step take together: plain vmap would take both branches in every lane."""
+"""Decisions that all lanes of a vmapped step take together: plain vmap would take both branches in
+every lane.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +13,9 @@ __all__ = ["in_any_lane", "largest_in_any_lane"]
 
 @custom_vmap
 def largest_in_any_lane(number: jax.Array) -> jax.Array:
-    """The largest ``number``, a scalar or bool, over all lanes under vmap, so that all run the same number of iterations."""
+    """The largest ``number``, a scalar or bool, over all lanes under vmap, so that all run the same
+    number of iterations.
+    """
     return number
 
 
@@ -21,7 +25,8 @@ def _largest_of(size: int, in_batched: list[bool], number: jax.Array) -> tuple[j
 
 
 def in_any_lane(needed: jax.Array) -> jax.Array:
-    """``needed``, a bool scalar; under vmap whether any lane needs it, so that a rare branch stays rare.
+    """``needed``, a bool scalar; under vmap whether any lane needs it, so that a rare branch stays
+    rare.
 
     For branches that lanes may take needlessly. Otherwise vmap computes both and selects.
     """

@@ -1,23 +1,28 @@
-"""Sums of clipped gradients as whole multiples of a spacing g, and how far one record can move such a sum.
+"""Sums of clipped gradients as whole multiples of a spacing g, and how far one record can move such
+a sum.
 
-The mechanism adds whole numbers to whole numbers, which is exact. What floating-point arithmetic does before, which may move
-a sum by far more than one record's term (Casacuberta et al. 2022, arXiv 2207.10635), is bounded here, and the noise pays for
-it (``GaussianMechanism.spacing``). A record that is left out leaves its place empty, so all that is computed for other
-records alone stays the same to the last bit. With u = 2^-24, the unit roundoff of float32:
+The mechanism adds whole numbers to whole numbers, which is exact. What floating-point arithmetic
+does before, which may move a sum by far more than one record's term (Casacuberta et al. 2022, arXiv
+2207.10635), is bounded here, and the noise pays for it (``GaussianMechanism.spacing``). A record
+that is left out leaves its place empty, so all that is computed for other records alone stays the
+same to the last bit. With u = 2^-24, the unit roundoff of float32:
 
-* What a record gives is a function of this record alone. Its norm, computed in float32, is below that of the numbers that
-  are added up by a part ``norm`` at most.
-* Records are added up in blocks. A block's sum of k products in float32, in any order, is off by at most (k + 4) u times
-  the lengths of its terms together (Higham 2002, section 4.2). These are at most ``spread`` C for each of its records. Only
-  one block changes with a record, but its sum may be off in both data sets: ``block``, twice.
-* Each block's sum is rounded to whole numbers, which are added up without error (modulo 2^32; where a sum reaches that, it
-  begins again, whatever the noise). So two sums differ by another g at most in each coordinate. Rows of a table that are
-  looked up are rounded one by one, by g / 2 at most. In all this is sqrt(``units``) g.
+* What a record gives is a function of this record alone. Its norm, computed in float32, is below
+  that of the numbers that are added up by a part ``norm`` at most.
+* Records are added up in blocks. A block's sum of k products in float32, in any order, is off by at
+  most (k + 4) u times the lengths of its terms together (Higham 2002, section 4.2). These are at
+  most ``spread`` C for each of its records. Only one block changes with a record, but its sum may
+  be off in both data sets: ``block``, twice.
+* Each block's sum is rounded to whole numbers, which are added up without error (modulo 2^32; where
+  a sum reaches that, it begins again, whatever the noise). So two sums differ by another g at most
+  in each coordinate. Rows of a table that are looked up are rounded one by one, by g / 2 at most.
+  In all this is sqrt(``units``) g.
 
 The sensitivity is C (1 + norm + 2 block) + sqrt(units) g, with numbers that depend on shapes alone.
 
-This holds for places that stay empty. Where later records move up instead, all B blocks change, by 2 block C + sqrt(units) g
-each, and that has no limit. Sums of single records have no blocks (``clipping.is_by_record``).
+This holds for places that stay empty. Where later records move up instead, all B blocks change, by
+2 block C + sqrt(units) g each, and that has no limit. Sums of single records have no blocks
+(``clipping.is_by_record``).
 """
 
 from __future__ import annotations
@@ -29,7 +34,16 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
-__all__ = ["ROUNDOFF", "Bound", "Grid", "combined", "in_whole_blocks", "of_block", "records_in_block", "total"]
+__all__ = [
+    "ROUNDOFF",
+    "Bound",
+    "Grid",
+    "combined",
+    "in_whole_blocks",
+    "of_block",
+    "records_in_block",
+    "total",
+]
 
 Array = jax.Array
 
@@ -49,7 +63,8 @@ class Grid(NamedTuple):
         Nothing is cut off: terms of one record may be far longer than what they add up to.
         """
         whole = jnp.round(sums * self.per_unit.astype(sums.dtype))
-        whole = whole - 2.0**32 * jnp.round(whole * 2.0**-32)  # without rounding, from -2^31 to 2^31
+        # without rounding, from -2^31 to 2^31
+        whole = whole - 2.0**32 * jnp.round(whole * 2.0**-32)
         return jnp.where(whole < 2.0**31, whole, -(2.0**31)).astype(jnp.int32)
 
 
@@ -74,8 +89,8 @@ class Bound(NamedTuple):
 def combined(bounds: Iterable[Bound]) -> Bound:
     """Of several leaves together.
 
-    A record's terms of all leaves keep C together. So errors of blocks of the same records are those of one leaf
-    (Minkowski's inequality), and those of blocks of other records are added.
+    A record's terms of all leaves keep C together. So errors of blocks of the same records are
+    those of one leaf (Minkowski's inequality), and those of blocks of other records are added.
     """
     norm, blocks, units = 0.0, dict[int, float](), 0.0
     for number, bound in enumerate(bounds):
@@ -121,7 +136,8 @@ def total(
     places: int = 1,
     spread: float = 1.0,
 ) -> Array:
-    """``of(*arrays)``, a sum over their first axis: as whole numbers int32 if there is a grid, block by block.
+    """``of(*arrays)``, a sum over their first axis: as whole numbers int32 if there is a grid,
+    block by block.
 
     :param arrays: with a first axis of M.
     :param places: terms of a record. :param spread: their lengths together, in units of C.

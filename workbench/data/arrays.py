@@ -42,13 +42,15 @@ def from_arrays(
     Dataset('arrays', 2 features, target 'y')
 
     :param x: array[N, D], one row per record, in the features' own units.
-    :param y: array[N], the target (of 0 and 1, or with ``positive=``, ``classes=`` or ``threshold=``), or None.
+    :param y: array[N], the target (of 0 and 1, or with ``positive=``, ``classes=`` or
+        ``threshold=``), or None.
     :param feature_names: D names of the columns; "x1", "x2", ... by default.
     :param group: array[N] of group labels, together with ``groups`` or ``group_features``.
     :param unit_id: array[N] that says whose row each is, together with ``max_rows``.
-    :param evaluation: arrays of evaluation records in the order x, group, unit_id, y, as far as given; False for none;
-        otherwise ``x`` is split.
-    :raises ArgumentError: naming ``x``, ``y``, ``group``, ``evaluation`` or ``feature_names`` and their shapes; ``target``.
+    :param evaluation: arrays of evaluation records in the order x, group, unit_id, y, as far as
+        given; False for none; otherwise ``x`` is split.
+    :raises ArgumentError: naming ``x``, ``y``, ``group``, ``evaluation`` or ``feature_names`` and
+        their shapes; ``target``.
     """
     if (target := options.pop("target", None)) is not None and (y is None or target != target_name):
         raise _validate.ArgumentError("target", target, "is the array y of arrays: leave it out.")
@@ -56,14 +58,24 @@ def from_arrays(
     given = {"x": x, "group": group, "unit": unit_id, "y": y}
     present = [each for each in given if given[each] is not None]
     width = np.shape(x)[1] if np.ndim(x) == 2 else 0
-    if feature_names is not None and (isinstance(feature_names, (str, bytes)) or not np.ndim(feature_names)):
-        raise _validate.ArgumentError("feature_names", feature_names, "must be a list of names, one for each column of x.")
-    feature_names = [f"x{number + 1}" for number in range(width)] if feature_names is None else list(feature_names)
+    if feature_names is not None and (
+        isinstance(feature_names, (str, bytes)) or not np.ndim(feature_names)
+    ):
+        raise _validate.ArgumentError(
+            "feature_names", feature_names, "must be a list of names, one for each column of x."
+        )
+    feature_names = (
+        [f"x{number + 1}" for number in range(width)]
+        if feature_names is None
+        else list(feature_names)
+    )
     _validate.text("target_name", target_name)
     frame = _frame_of({each: given[each] for each in present}, feature_names, target_name)
     held_out = evaluation
     if evaluation is not None and evaluation is not False:
-        held_out = _frame_of(evaluation_arrays(evaluation, present), feature_names, target_name, "evaluation ")
+        held_out = _frame_of(
+            evaluation_arrays(evaluation, present), feature_names, target_name, "evaluation "
+        )
     return from_frame(
         frame,
         target=None if y is None else target_name,
@@ -77,13 +89,19 @@ def from_arrays(
     )
 
 
-def _frame_of(arrays: dict[str, Any], feature_names: list[str], target_name: str, prefix: str = "") -> pd.DataFrame:
+def _frame_of(
+    arrays: dict[str, Any], feature_names: list[str], target_name: str, prefix: str = ""
+) -> pd.DataFrame:
     x = preprocessing.unmasked(f"{prefix}x", arrays["x"])
     if x.ndim != 2 or x.shape[1] < 1:
-        raise _validate.ArgumentError(f"{prefix}x", x, "must have shape (records, features); for images use from_images.")
+        raise _validate.ArgumentError(
+            f"{prefix}x", x, "must have shape (records, features); for images use from_images."
+        )
     if len(feature_names) != x.shape[1]:
         raise _validate.ArgumentError(
-            "feature_names", feature_names, f"must be {x.shape[1]} names, one for each column of {prefix}x."
+            "feature_names",
+            feature_names,
+            f"must be {x.shape[1]} names, one for each column of {prefix}x.",
         )
     frame = pd.DataFrame(x, columns=feature_names)
     for which, label in (("group", "group"), ("unit", "unit"), ("y", target_name)):
@@ -92,17 +110,25 @@ def _frame_of(arrays: dict[str, Any], feature_names: list[str], target_name: str
         values = preprocessing.unmasked(f"{prefix}{which}", arrays[which])
         if values.shape != (len(x),):
             raise _validate.ArgumentError(
-                f"{prefix}{which}", values, f"must have shape ({len(x)},), one entry for each row of x."
+                f"{prefix}{which}",
+                values,
+                f"must have shape ({len(x)},), one entry for each row of x.",
             )
         if label in frame.columns:
-            raise _validate.ArgumentError("feature_names", label, f"is already the name of {which}.")
+            raise _validate.ArgumentError(
+                "feature_names", label, f"is already the name of {which}."
+            )
         frame[label] = values
     return frame
 
 
 def evaluation_arrays(evaluation: Any, names: Sequence[str]) -> dict[str, Any]:
-    """``{name: array}`` of evaluation records given as a tuple of arrays, which must be complete."""
+    """``{name: array}`` of evaluation records given as a tuple of arrays, which must
+    be complete.
+    """
     if not isinstance(evaluation, (tuple, list)) or len(evaluation) != len(names):
         expected = f"({', '.join(names)}{',' if len(names) == 1 else ''})"
-        raise _validate.ArgumentError("evaluation", type(evaluation).__name__, f"must be a tuple of arrays {expected}.")
+        raise _validate.ArgumentError(
+            "evaluation", type(evaluation).__name__, f"must be a tuple of arrays {expected}."
+        )
     return dict(zip(names, evaluation, strict=True))

@@ -1,4 +1,6 @@
-"""Kinds of columns: what is publicly declared about each, and how its values are encoded, row by row."""
+"""Kinds of columns: what is publicly declared about each, and how its values are encoded, row by
+row.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,8 @@ _LARGEST_WHOLE = 2.0**53  # float64 does not have all whole numbers above it
 class Contrast(NamedTuple):
     """What a feature's weight compares, in the column's own units.
 
-    :param slope: of the feature in the column. :param shift: the feature where the column is 0, no or at its reference.
+    :param slope: of the feature in the column. :param shift: the feature where the column is 0, no
+        or at its reference.
     :param words: the comparison of which the weight times the slope is the effect.
     """
 
@@ -34,9 +37,11 @@ class Contrast(NamedTuple):
 
 @dataclass(frozen=True)
 class Numeric:
-    """A column of numbers with a public range. It becomes one feature, cut to the range and mapped linearly to [-1, 1].
+    """A column of numbers with a public range. It becomes one feature, cut to the range and mapped
+    linearly to [-1, 1].
 
-    A value outside becomes the nearest bound, also a code such as -999 for a missing value: replace it by NaN before.
+    A value outside becomes the nearest bound, also a code such as -999 for a missing value: replace
+    it by NaN before.
 
     >>> schema = wb.data.Schema({"age": wb.data.Numeric(0, 120, whole=True)})
     >>> schema.encode(pd.DataFrame({"age": [0, 60, 150]})).tolist()
@@ -45,10 +50,11 @@ class Numeric:
     :param low: lower bound, in the column's own units.
     :param high: upper bound.
     :param whole: True to round decoded values to whole numbers.
-    :param missing: True where values may be missing, a public fact. The middle of the range then stands for them, and one
-        more feature, "age is missing", is 1 for them and 0 for others. Each row is encoded from its own value.
-    :raises ArgumentError: unless both are finite with low < high, at most 9e18 in size and at least 1e-18 apart and, if
-        ``whole``, contain a whole number.
+    :param missing: True where values may be missing, a public fact. The middle of the range then
+        stands for them, and one more feature, "age is missing", is 1 for them and 0 for others.
+        Each row is encoded from its own value.
+    :raises ArgumentError: unless both are finite with low < high, at most 9e18 in size and at least
+        1e-18 apart and, if ``whole``, contain a whole number.
     """
 
     kind: ClassVar[str] = "numeric"
@@ -84,10 +90,14 @@ class Numeric:
         """What the weight of each feature compares."""
         reach = self.high / 2 - self.low / 2
         own = Contrast(1 / reach, -self.middle / reach, "1 more")
-        return [own, Contrast(1.0, 0.0, f"missing against {self.middle:g}")] if self.missing else [own]
+        return (
+            [own, Contrast(1.0, 0.0, f"missing against {self.middle:g}")] if self.missing else [own]
+        )
 
     def numbers(self, column: pd.Series) -> tuple[np.ndarray, np.ndarray]:
-        """(float64[B] cut to the range, bool[B] which are missing). Other than numbers and declared gaps is refused."""
+        """(float64[B] cut to the range, bool[B] which are missing). Other than numbers and declared
+        gaps is refused.
+        """
         absent = np.zeros(len(column), bool)
         if self.missing and preprocessing.may_hold_numbers(column.dtype):
             absent = preprocessing.is_absent(column, of_numbers=True)
@@ -96,9 +106,13 @@ class Numeric:
         return np.clip(preprocessing.finite_numbers(column), self.low, self.high), absent
 
     def encode(self, column: pd.Series) -> np.ndarray:
-        """float32[B, 1] in [-1, 1], with ``missing`` float32[B, 2]. Infinite and non-numeric values are refused."""
+        """float32[B, 1] in [-1, 1], with ``missing`` float32[B, 2]. Infinite and non-numeric values
+        are refused.
+        """
         values, absent = self.numbers(column)
-        encoded = preprocessing.scale_to_bounds(values[:, None], {str(column.name): (self.low, self.high)})
+        encoded = preprocessing.scale_to_bounds(
+            values[:, None], {str(column.name): (self.low, self.high)}
+        )
         return np.column_stack([encoded, absent.astype(np.float32)]) if self.missing else encoded
 
     def decode(self, encoded: np.ndarray) -> np.ndarray:
@@ -112,7 +126,9 @@ class Numeric:
         middle, reach = self.middle, self.high / 2 - self.low / 2
         values = np.clip(middle + np.clip(encoded[:, 0], -1, 1) * reach, self.low, self.high)
         if self.whole:
-            return np.clip(np.rint(values), math.ceil(self.low), math.floor(self.high)).astype(np.int64)
+            return np.clip(np.rint(values), math.ceil(self.low), math.floor(self.high)).astype(
+                np.int64
+            )
         return values
 
 
@@ -126,10 +142,12 @@ _FIRST = object()  # the default reference
 
 @dataclass(frozen=True)
 class Categorical:
-    """A column with a public list of values. It becomes one feature of 0 and 1 for each value but the reference.
+    """A column with a public list of values. It becomes one feature of 0 and 1 for each value but
+    the reference.
 
-    A weight is then the difference to the reference level. With a feature for every level and an intercept, a constant
-    could be moved from all weights of the column to the intercept without a change of the likelihood.
+    A weight is then the difference to the reference level. With a feature for every level and an
+    intercept, a constant could be moved from all weights of the column to the intercept without a
+    change of the likelihood.
 
     Values are compared as text, so 1, 1.0, "1" and "1.0" are the same category.
 
@@ -138,9 +156,10 @@ class Categorical:
     ('sex=m', 'sex=(other)')
 
     :param categories: the values; at least one, each once.
-    :param other: True accepts undeclared and missing values as one more level, "(other)". Otherwise they are an error.
-    :param reference: the level that has no feature; the first of ``categories`` by default. None gives each level a
-        feature, as for a column with one level.
+    :param other: True accepts undeclared and missing values as one more level, "(other)". Otherwise
+        they are an error.
+    :param reference: the level that has no feature; the first of ``categories`` by default. None
+        gives each level a feature, as for a column with one level.
     """
 
     kind: ClassVar[str] = "categorical"
@@ -153,15 +172,25 @@ class Categorical:
         if isinstance(given, (str, Mapping, set, frozenset)) or not isinstance(given, Iterable):
             raise _validate.ArgumentError("categories", given, "must be a list of values.")
         values = list(given)
-        if not values or not all(isinstance(value, str) or (_is_scalar(value) and not pd.isna(value)) for value in values):
-            raise _validate.ArgumentError("categories", values, "must have at least one value, and no missing ones.")
+        if not values or not all(
+            isinstance(value, str) or (_is_scalar(value) and not pd.isna(value)) for value in values
+        ):
+            raise _validate.ArgumentError(
+                "categories", values, "must have at least one value, and no missing ones."
+            )
         categories = tuple(text_of(value) for value in values)
-        repeated = [category for category, times in collections.Counter(categories).items() if times > 1]
+        repeated = [
+            category for category, times in collections.Counter(categories).items() if times > 1
+        ]
         if repeated:
-            raise _validate.ArgumentError("categories", repeated[0], "is repeated (values are compared as text).")
+            raise _validate.ArgumentError(
+                "categories", repeated[0], "is repeated (values are compared as text)."
+            )
         other = _validate.flag("other", self.other)
         if other and OTHER in categories:
-            raise _validate.ArgumentError("categories", OTHER, "is the name of undeclared values, because other=True.")
+            raise _validate.ArgumentError(
+                "categories", OTHER, "is the name of undeclared values, because other=True."
+            )
         object.__setattr__(self, "categories", categories)
         object.__setattr__(self, "other", other)
         object.__setattr__(self, "reference", self._checked_reference())
@@ -172,7 +201,9 @@ class Categorical:
         reference = None if self.reference is None else text_of(self.reference)
         if reference is not None and (reference not in self.labels or len(self.labels) == 1):
             raise _validate.ArgumentError(
-                "reference", self.reference, f"must be one of at least two levels ({listed(self.labels)}), or None."
+                "reference",
+                self.reference,
+                f"must be one of at least two levels ({listed(self.labels)}), or None.",
             )
         return reference
 
@@ -182,45 +213,62 @@ class Categorical:
         return (*self.categories, OTHER) if self.other else self.categories
 
     def feature_names(self, name: str) -> tuple[str, ...]:
-        """Names of the encoded columns, such as "sex=m" where "f" is the reference, given that of the column itself."""
+        """Names of the encoded columns, such as "sex=m" where "f" is the reference, given that of
+        the column itself.
+        """
         return tuple(f"{name}={label}" for label in self.labels if label != self.reference)
 
     def contrasts(self) -> list[Contrast]:
         """What the weight of each feature compares."""
         other = "none of them" if self.reference is None else self.reference
-        return [Contrast(1.0, 0.0, f"{label} against {other}") for label in self.labels if label != self.reference]
+        return [
+            Contrast(1.0, 0.0, f"{label} against {other}")
+            for label in self.labels
+            if label != self.reference
+        ]
 
     def codes(self, column: pd.Series) -> np.ndarray:
-        """int64[B]: the place of each value among ``labels``. A value of none of them is refused."""
+        """int64[B]: the place of each value among ``labels``. A value of none of them
+        is refused.
+        """
         place_of = {category: place for place, category in enumerate(self.categories)}
-        places = np.array([-1 if text is None else place_of.get(text, -1) for text in texts_of(column)], np.int64)
+        places = np.array(
+            [-1 if text is None else place_of.get(text, -1) for text in texts_of(column)], np.int64
+        )
         unknown = places < 0
         if unknown.any() and not self.other:
             raise preprocessing.unfit(
                 column,
-                f"has none of the declared categories ({listed(self.categories)}) in some row; declare all possible values, "
-                "or make undeclared and missing values one more category with Categorical(..., other=True).",
+                f"has none of the declared categories ({listed(self.categories)}) in some row; "
+                "declare all possible values, or make undeclared and missing values one more "
+                "category with Categorical(..., other=True).",
                 preprocessing.DECLARATION,
             )
         places[unknown] = len(self.categories)
         return places
 
     def encode(self, column: pd.Series) -> np.ndarray:
-        """float32[B, number of features] of 0 and 1, with a single 1 in each row that is not the reference."""
+        """float32[B, number of features] of 0 and 1, with a single 1 in each row that is not the
+        reference.
+        """
         features = np.eye(len(self.labels), dtype=np.float32)
         if self.reference is not None:
             features = np.delete(features, self.labels.index(self.reference), axis=1)
         return features[self.codes(column)]
 
     def all_levels(self, encoded: np.ndarray) -> np.ndarray:
-        """[B, number of levels] from [B, number of features]: that of the reference is 1 less the others."""
+        """[B, number of levels] from [B, number of features]: that of the reference is 1 less the
+        others.
+        """
         if self.reference is None:
             return encoded
         rest = 1 - np.sum(np.clip(encoded, 0, 1), axis=1)
         return np.insert(encoded, self.labels.index(self.reference), rest, axis=1)
 
     def decode(self, encoded: np.ndarray) -> np.ndarray:
-        """object[B]: the level with the largest feature in each row of float64[B, number of features]."""
+        """object[B]: the level with the largest feature in each row of float64[B, number of
+        features].
+        """
         return np.array(self.labels, object)[np.argmax(self.all_levels(encoded), axis=1)]
 
 
@@ -251,8 +299,8 @@ class Boolean:
         if not np.all(np.isin(values, (0, 1))):
             raise preprocessing.unfit(
                 column,
-                "is a boolean column, but some row has neither 0 nor 1, False nor True, yes nor no. "
-                f"{preprocessing.two_values(column)}",
+                "is a boolean column, but some row has neither 0 nor 1, False nor True, yes nor "
+                f"no. {preprocessing.two_values(column)}",
             )
         return (2 * values - 1).astype(np.float32)
 

@@ -1,4 +1,6 @@
-"""CSV files: what separates their columns, how their text is decoded, and cells that become numbers one by one."""
+"""CSV files: what separates their columns, how their text is decoded, and cells that become numbers
+one by one.
+"""
 
 from __future__ import annotations
 
@@ -22,17 +24,36 @@ from workbench.data.unreadable import UnreadableFileError, existing, read_or_ref
 
 __all__ = ["EXCEL", "SEPARATORS", "csv_parts", "csv_separator", "read_csv"]
 
-SEPARATORS = {",": "commas", ";": "semicolons", "\t": "tabs", "|": "vertical bars"}  # the first wins a tie
+# the first wins a tie
+SEPARATORS = {",": "commas", ";": "semicolons", "\t": "tabs", "|": "vertical bars"}
 _DECIMALS = (".", ",")
 _NUMBER = re.compile(r"\s*[-+]?(\d+([.,]\d*)?|[.,]\d+)([eE][-+]?\d+)?\s*")
 _WHOLE = re.compile(r"\s*[-+]?\d{1,15}\s*")  # float64 has them all
 _TRUTH = {"true": True, "false": False}
-_DECLARED_SEPARATOR = re.compile(r'"?sep=([,;\t|])"?\s*', re.IGNORECASE)  # a line before the names, as Excel reads it
+# a line before the names, as Excel reads it
+_DECLARED_SEPARATOR = re.compile(r'"?sep=([,;\t|])"?\s*', re.IGNORECASE)
 _QUOTED = re.compile(r'"[^"]*"')
 _MISSING = {
-    "", "#N/A", "#N/A N/A", "#NA", "-1.#IND", "-1.#QNAN", "-NaN", "-nan", "1.#IND", "1.#QNAN", "<NA>", "N/A", "NA", "NULL",
-    "NaN", "None", "n/a", "nan", "null",
-}  # fmt: skip
+    "",
+    "#N/A",
+    "#N/A N/A",
+    "#NA",
+    "-1.#IND",
+    "-1.#QNAN",
+    "-NaN",
+    "-nan",
+    "1.#IND",
+    "1.#QNAN",
+    "<NA>",
+    "N/A",
+    "NA",
+    "NULL",
+    "NaN",
+    "None",
+    "n/a",
+    "nan",
+    "null",
+}
 _UTF_16 = ("ÿþ", "þÿ")  # how such a file begins, read as Windows' text
 
 
@@ -48,7 +69,9 @@ _PACKED = (".gz", ".bz2", ".zip", ".xz", ".zst", ".tar")  # which pandas unpacks
 
 
 def _as_windows_text(error: UnicodeError) -> tuple[str, int]:
-    """Characters of the bytes that are not UTF-8. A byte counts for itself, so no record changes how another is read."""
+    """Characters of the bytes that are not UTF-8. A byte counts for itself, so no record changes
+    how another is read.
+    """
     if not isinstance(error, UnicodeDecodeError):
         raise error
     bad = error.object[error.start : error.end]
@@ -68,12 +91,14 @@ def read_csv(
 ) -> pd.DataFrame:
     """The table of a CSV file or of an open binary file.
 
-    :param text: the columns to read as text, each with words that are values in it although they mean missing elsewhere.
+    :param text: the columns to read as text, each with words that are values in it although they
+        mean missing elsewhere.
     :param rows: number of rows to read, from the first; None for all.
     :param separator: as in ``from_csv``.
     :param decimal: as in ``from_csv``.
-    :raises ArgumentError: naming ``path``, if the file is missing or not a table, two columns have the same name or one has
-        none, or the first line seems to be a record instead of names; naming ``separator`` or ``decimal``.
+    :raises ArgumentError: naming ``path``, if the file is missing or not a table, two columns have
+        the same name or one has none, or the first line seems to be a record instead of names;
+        naming ``separator`` or ``decimal``.
     """
     separator, decimal = _checked_separator(separator), _checked_decimal(decimal)
     file = existing(path) if isinstance(path, (str, Path)) else path
@@ -95,7 +120,9 @@ def csv_parts(
     separator: str | None = None,
     decimal: str | None = None,
 ) -> Iterator[pd.DataFrame]:
-    """The table of ``read_csv`` in parts of ``rows`` rows. :raises ArgumentError: as ``read_csv``."""
+    """The table of ``read_csv`` in parts of ``rows`` rows. :raises ArgumentError:
+    as ``read_csv``.
+    """
     separator, decimal = _checked_separator(separator), _checked_decimal(decimal)
     file = existing(path)
 
@@ -134,7 +161,9 @@ def _how_to_read(
     between = separator or _separator_of(file)
     commas = (decimal or _usual_decimal(between)) == ","
     if commas and between == ",":
-        raise _validate.ArgumentError("decimal", decimal, "is already the separator of the columns.")
+        raise _validate.ArgumentError(
+            "decimal", decimal, "is already the separator of the columns."
+        )
     # pandas would rename columns with the same name, or without one
     _refuse_other_formats(file, shown)
     encoding = _encoding_of(file)
@@ -153,10 +182,15 @@ def _how_to_read(
 
 
 def _checked(
-    table: pd.DataFrame, shown: str | Path, text: Mapping[str, Collection[str]], how: Mapping[str, Any]
+    table: pd.DataFrame,
+    shown: str | Path,
+    text: Mapping[str, Collection[str]],
+    how: Mapping[str, Any],
 ) -> pd.DataFrame:
     if how["dtype"] is str:  # commas are decimal marks
-        table = table.assign(**{label: _typed(table[label]) for label in table.columns if label not in text})
+        table = table.assign(
+            **{label: _typed(table[label]) for label in table.columns if label not in text}
+        )
     _check_header(shown, table)
     return table
 
@@ -172,7 +206,8 @@ def csv_separator(path: str | Path | BinaryIO) -> str:
 
 
 def _separator_of(file: Path | BinaryIO) -> str:
-    """The one that a first line "sep=;" declares, or else the one that occurs most often in it, outside quotation marks.
+    """The one that a first line "sep=;" declares, or else the one that occurs most often in it,
+    outside quotation marks.
 
     A comma if there is none.
     """
@@ -202,7 +237,14 @@ def _refuse_other_formats(file: Path | BinaryIO, shown: str | Path) -> None:
 
 def _first_line(file: Path | BinaryIO, **encoding: str) -> str:
     # a separator that no text has, so that the whole line is one cell
-    how: Any = {"sep": "\x1f", "header": None, "nrows": 1, "dtype": str, "quoting": csv.QUOTE_NONE, **encoding}
+    how: Any = {
+        "sep": "\x1f",
+        "header": None,
+        "nrows": 1,
+        "dtype": str,
+        "quoting": csv.QUOTE_NONE,
+        **encoding,
+    }
     line = pd.read_csv(file, keep_default_na=False, **how)
     _rewind(file)
     return str(line.iloc[0, 0])
@@ -216,26 +258,33 @@ def _rewind(file: Path | BinaryIO) -> None:
 def _checked_separator(separator: Any) -> str | None:
     if separator is not None and not (isinstance(separator, str) and separator in SEPARATORS):
         known = ", ".join(map(repr, SEPARATORS))
-        raise _validate.ArgumentError("separator", separator, f"must be one of {known}, or None to find it.")
+        raise _validate.ArgumentError(
+            "separator", separator, f"must be one of {known}, or None to find it."
+        )
     return separator
 
 
 def _checked_decimal(decimal: Any) -> str | None:
     if decimal is not None and not (isinstance(decimal, str) and decimal in _DECIMALS):
-        raise _validate.ArgumentError("decimal", decimal, "must be '.' or ',', or None for the usual one.")
+        raise _validate.ArgumentError(
+            "decimal", decimal, "must be '.' or ',', or None for the usual one."
+        )
     return decimal
 
 
 def _usual_decimal(separator: str) -> str:
-    """The decimal mark of a file with this separator. Files with semicolons have them because commas are taken."""
+    """The decimal mark of a file with this separator. Files with semicolons have them because
+    commas are taken.
+    """
     return "," if separator == ";" else "."
 
 
 def _typed(column: pd.Series) -> pd.Series:
-    """A column of text as numbers or as False and True, if all its cells are, and otherwise as it is.
+    """A column of text as numbers or as False and True, if all its cells are, and otherwise as it
+    is.
 
-    pandas takes either the comma or the point, and rounds numbers in text differently from those in columns of numbers. Here
-    each cell becomes the same number whatever is in the others.
+    pandas takes either the comma or the point, and rounds numbers in text differently from those in
+    columns of numbers. Here each cell becomes the same number whatever is in the others.
     """
     is_given = column.notna().to_numpy()
     given = column.to_numpy(object)[is_given]
@@ -252,10 +301,15 @@ def _typed(column: pd.Series) -> pd.Series:
 
 
 def _refuse_comments(path: str | Path, labels: list[str]) -> None:
-    """Refuse a file that begins with a comment. A column may be called "#", and names may begin with it."""
+    """Refuse a file that begins with a comment. A column may be called "#", and names may begin
+    with it.
+    """
     if re.match(r"#\s+\S", labels[0]) or (len(labels) == 1 and re.match(r"#.|%|//", labels[0])):
         raise _validate.ArgumentError(
-            "path", str(path), "begins with a comment: the first line must hold the column names, and no # before them."
+            "path",
+            str(path),
+            "begins with a comment: the first line must hold the column names, and no # before "
+            "them.",
         )
 
 
@@ -265,23 +319,34 @@ def _check_names(path: str | Path, labels: list[str]) -> None:
     unnamed = [place for place, label in enumerate(labels, 1) if not label.strip()]
     if unnamed:
         raise _validate.ArgumentError(
-            "path", str(path), f"has no name for column {unnamed[0]} in the first line (in pandas: save with index=False)."
+            "path",
+            str(path),
+            f"has no name for column {unnamed[0]} in the first line (in pandas: save with "
+            "index=False).",
         )
     repeated = [label for label, times in collections.Counter(labels).items() if times > 1]
     if repeated:
         withheld = names_withheld(labels)
         shown = f"the same name, {withheld}" if withheld else f"the name {repeated[0]!r}"
-        raise _validate.ArgumentError("path", str(path), f"has two columns with {shown}: rename one.")
+        raise _validate.ArgumentError(
+            "path", str(path), f"has two columns with {shown}: rename one."
+        )
 
 
 def _check_header(path: str | Path, table: pd.DataFrame) -> None:
-    """Refuse a table whose names are values of their own columns: they would be a record, and names are public."""
-    texts = [label for label in table.columns if not pd.api.types.is_numeric_dtype(table[label].dtype)]
-    if sum(bool((table[label] == label).any()) for label in texts) >= 2:  # one may be by chance, as "female" in "female"
+    """Refuse a table whose names are values of their own columns: they would be a record, and names
+    are public.
+    """
+    texts = [
+        label for label in table.columns if not pd.api.types.is_numeric_dtype(table[label].dtype)
+    ]
+    if (
+        sum(bool((table[label] == label).any()) for label in texts) >= 2
+    ):  # one may be by chance, as "female" in "female"
         raise _validate.ArgumentError(
             "path",
             str(path),
-            "the first line seems to be a record, because some of its fields occur below it in the same columns. Add a line "
-            "with the names of the columns.",
+            "the first line seems to be a record, because some of its fields occur below it in "
+            "the same columns. Add a line with the names of the columns.",
             code="no header",
         )

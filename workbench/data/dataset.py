@@ -33,12 +33,14 @@ _HINTS = {
 _NO_LETTERS = ("Cc", "Cs")  # Unicode's control characters and surrogates
 
 SCALED = (
-    "The features were scaled with the exact mean and standard deviation of the private training records. One record "
-    "changes these, and with them every scaled record. What they reveal is outside the guarantee, here and in all else "
-    "computed from this data set: epsilon and delta hold only as if these statistics were public."
+    "The features were scaled with the exact mean and standard deviation of the private training "
+    "records. One record changes these, and with them every scaled record. What they reveal is "
+    "outside the guarantee, here and in all else computed from this data set: epsilon and delta "
+    "hold only as if these statistics were public."
 )
 
-# what may have been read off the private training records instead of declared, besides SCALED, in words
+# what may have been read off the private training records instead of declared, besides SCALED, in
+# words
 UNDECLARED = {"classes": "The classes", "target": "The mean and standard deviation of the target"}
 
 _SUBSET_SEED = 20_260_101  # public
@@ -53,7 +55,8 @@ def is_at_rest(array: Any) -> bool:
 
 @dataclass(frozen=True, repr=False)
 class Dataset:
-    """Records, split into training (private) and evaluation, with the public facts that the guarantee takes as given.
+    """Records, split into training (private) and evaluation, with the public facts that the
+    guarantee takes as given.
 
     >>> data = wb.data.load("breast_cancer")
     >>> data
@@ -63,37 +66,44 @@ class Dataset:
 
     :param name: short name.
     :param description: one sentence.
-    :param train: arrays with first axis N, named by ``arrays``; with ``units`` rows, the rows of a unit one after another.
+    :param train: arrays with first axis N, named by ``arrays``; with ``units`` rows, the rows of a
+        unit one after another.
     :param evaluation: the same for the evaluation records.
     :param feature_names: D names of the columns of ``x``; none for images.
     :param target_name: name of the target; "" if there is none.
     :param classes: labels of the target's values 0, 1, ...; none if there is no target.
-    :param target_bounds: public range of a target of numbers, in its own units; None for classes, and if there is no target.
-    :param schema: public declaration of the table's columns, which encoded ``x``; ``schema.decode`` is the inverse. None
-        with ``private_scaling``, for images, and if ``x`` was not encoded.
+    :param target_bounds: public range of a target of numbers, in its own units; None for classes,
+        and if there is no target.
+    :param schema: public declaration of the table's columns, which encoded ``x``; ``schema.decode``
+        is the inverse. None with ``private_scaling``, for images, and if ``x`` was not encoded.
     :param unit: what one record is, the privacy unit, in words.
-    :param evaluation_is_public: True if the owner declared the evaluation records public, or they are synthetic. Numbers
-        computed on them are then labelled "public data", otherwise "outside the guarantee".
+    :param evaluation_is_public: True if the owner declared the evaluation records public, or they
+        are synthetic. Numbers computed on them are then labelled "public data", otherwise "outside
+        the guarantee".
     :param licence: of the data.
     :param source: origin of the data.
-    :param private_scaling: True if features were scaled with the training records' own mean and standard deviation.
-    :param arrays: names of the arrays of a record, in order: "x" (features float32[N, D], or an image, float32 in
-        [0, 1]), "group" (int32[N], in 0 .. L - 1), "y" (target, int32[N], or float32[N] of numbers). Models select arrays by
-        these names.
+    :param private_scaling: True if features were scaled with the training records' own mean and
+        standard deviation.
+    :param arrays: names of the arrays of a record, in order: "x" (features float32[N, D], or an
+        image, float32 in [0, 1]), "group" (int32[N], in 0 .. L - 1), "y" (target, int32[N], or
+        float32[N] of numbers). Models select arrays by these names.
     :param group_name: what a group is, such as "school".
     :param groups: L names of groups, public.
     :param group_features: float32[L, K], public facts about the groups.
     :param group_feature_names: K names.
-    :param image_shape: (height, width) or (height, width, channels) if ``x`` has images, otherwise ().
-    :param vocabulary_size: V, public, if ``x`` has token sequences, int32[N, T] in 0 .. V - 1, whose columns are the places
-        in a sequence; otherwise 0.
-    :param is_public: True if the training records are public too, published or made up. Fits of them spend no privacy.
+    :param image_shape: (height, width) or (height, width, channels) if ``x`` has images, otherwise
+        ().
+    :param vocabulary_size: V, public, if ``x`` has token sequences, int32[N, T] in 0 .. V - 1,
+        whose columns are the places in a sequence; otherwise 0.
+    :param is_public: True if the training records are public too, published or made up. Fits of
+        them spend no privacy.
     :param units: which rows belong to one person or other unit; None where each row is one.
-    :param undeclared: what was read off the private training records instead of declared, besides the scaling:
-        keys of ``UNDECLARED``.
-    :param cut_together: columns that were cut to their bounds together with the target, such as the exposure of counts.
-    :param stored: the file that ``open`` read or reads; None for records that are in memory. Arrays of records that stay in
-        the file have shape, type and rows as NumPy's have.
+    :param undeclared: what was read off the private training records instead of declared, besides
+        the scaling: keys of ``UNDECLARED``.
+    :param cut_together: columns that were cut to their bounds together with the target, such as the
+        exposure of counts.
+    :param stored: the file that ``open`` read or reads; None for records that are in memory. Arrays
+        of records that stay in the file have shape, type and rows as NumPy's have.
     """
 
     name: str
@@ -126,18 +136,33 @@ class Dataset:
     def __post_init__(self) -> None:
         """Check flags, and names, which files and pictures must be able to hold.
 
-        :raises ArgumentError: naming the flag or the name, and its value. A class may be a private value and is not quoted.
+        :raises ArgumentError: naming the flag or the name, and its value. A class may be a private
+            value and is not quoted.
         """
         for flag in ("evaluation_is_public", "private_scaling", "is_public"):
             object.__setattr__(self, flag, _validate.flag(flag, getattr(self, flag)))
         for word in ("name", "unit"):
-            _validate.text(word, getattr(self, word), "must be text that is not empty; it must not have control characters.")
-        for place in ("name", "target_name", "group_name", "feature_names", "group_feature_names", "groups", "classes"):
+            _validate.text(
+                word,
+                getattr(self, word),
+                "must be text that is not empty; it must not have control characters.",
+            )
+        for place in (
+            "name",
+            "target_name",
+            "group_name",
+            "feature_names",
+            "group_feature_names",
+            "groups",
+            "classes",
+        ):
             names = getattr(self, place)
             for name in (names,) if isinstance(names, str) else names:
                 if any(unicodedata.category(letter) in _NO_LETTERS for letter in str(name)):
                     raise _validate.ArgumentError(
-                        place, None if place == "classes" else name, "must not have control characters, such as a null."
+                        place,
+                        None if place == "classes" else name,
+                        "must not have control characters, such as a null.",
                     )
 
     def __repr__(self) -> str:
@@ -147,7 +172,9 @@ class Dataset:
         elif self.vocabulary_size:
             parts = [f"{len(self.feature_names)} tokens of {self.vocabulary_size}"]
         else:
-            parts = [f"{len(self.feature_names)} feature{'s' if len(self.feature_names) != 1 else ''}"]
+            parts = [
+                f"{len(self.feature_names)} feature{'s' if len(self.feature_names) != 1 else ''}"
+            ]
         if self.groups:
             parts.append(f"{len(self.groups)} groups")
         if self.target_name:
@@ -165,19 +192,25 @@ class Dataset:
         )
 
     def check(self) -> None:
-        """Check that the arrays fit together and fit their description. Data sets from this package's loaders do.
+        """Check that the arrays fit together and fit their description. Data sets from this
+        package's loaders do.
 
-        :raises ArgumentError: naming ``data``, for a wrong number of arrays or records, a wrong shape, or a group or target
-            value without a name.
+        :raises ArgumentError: naming ``data``, for a wrong number of arrays or records, a wrong
+            shape, or a group or target value without a name.
         """
         for side, arrays in (("train", self.train), ("evaluation", self.evaluation)):
             reason = self._misfit(arrays)
             if reason:
-                raise _validate.ArgumentError("data", self.name, f"its {side} records do not fit: {reason}.")
+                raise _validate.ArgumentError(
+                    "data", self.name, f"its {side} records do not fit: {reason}."
+                )
         shape = (len(self.groups), len(self.group_feature_names))
         if self.group_features is not None and np.shape(self.group_features) != shape:
             raise _validate.ArgumentError(
-                "data", self.name, f"its group_features have shape {np.shape(self.group_features)} instead of {shape}."
+                "data",
+                self.name,
+                f"its group_features have shape {np.shape(self.group_features)} instead of "
+                f"{shape}.",
             )
 
     def _misfit(self, arrays: tuple[np.ndarray, ...]) -> str:
@@ -187,7 +220,11 @@ class Dataset:
         shapes = [np.shape(array) for array in arrays]
         if len(arrays) != len(self.arrays) or () in shapes:
             return f"they must be {len(self.arrays)} array(s), {', '.join(self.arrays)}"
-        in_memory = {name: array for name, array in zip(self.arrays, arrays, strict=True) if not is_at_rest(array)}
+        in_memory = {
+            name: array
+            for name, array in zip(self.arrays, arrays, strict=True)
+            if not is_at_rest(array)
+        }
         if any(np.asarray(array).dtype.kind not in "biuf" for array in in_memory.values()):
             return "they must be arrays of real numbers"
         if len({shape[0] for shape in shapes}) > 1:
@@ -198,11 +235,19 @@ class Dataset:
         for name, array, shape in zip(self.arrays, arrays, shapes, strict=True):
             if name == "x" and self.image_shape and shape[1:] != self.image_shape:
                 return f"x has shape {shape}, but image_shape is {self.image_shape}"
-            if name == "x" and self.feature_names and shape[1 + are_padded :] != (len(self.feature_names),):
+            if (
+                name == "x"
+                and self.feature_names
+                and shape[1 + are_padded :] != (len(self.feature_names),)
+            ):
                 return f"x has shape {shape}, but there are {len(self.feature_names)} feature names"
             if name not in in_memory:  # its values were checked before they were packed
                 continue
-            if name == "x" and self.vocabulary_size and not _are_tokens(array, self.vocabulary_size):
+            if (
+                name == "x"
+                and self.vocabulary_size
+                and not _are_tokens(array, self.vocabulary_size)
+            ):
                 return f"x must have tokens, whole numbers in 0 .. {self.vocabulary_size - 1}"
             if rows is not None and arrays is self.train and shape[0] != rows:
                 return f"{name} has {shape[0]} rows, but the units have {rows}"
@@ -214,27 +259,35 @@ class Dataset:
     def _padded(self) -> Dataset:
         assert self.units is not None
         if self.units.mean:
-            raise _validate.ArgumentError("unit_mean", True, "weighs rows, which a model of whole persons does itself.")
+            raise _validate.ArgumentError(
+                "unit_mean", True, "weighs rows, which a model of whole persons does itself."
+            )
         most = self.units.max_rows
         counts = np.asarray(self.units.evaluation_counts)
         evaluation = padded(tuple(map(np.asarray, self.evaluation)), counts[counts > 0], most)
         is_in_file = any(map(is_at_rest, self.train))
         train = self.units_at_rest() if is_in_file else padded(self.train, self.units.counts, most)
         known = replace(self.units, are_padded=True)
-        return replace(self, train=train, evaluation=evaluation, arrays=(*self.arrays, PRESENT), units=known)
+        return replace(
+            self, train=train, evaluation=evaluation, arrays=(*self.arrays, PRESENT), units=known
+        )
 
     def units_at_rest(self) -> tuple[Any, ...]:
-        """Arrays [N, max_rows, ...] of whole units that stay in a file, and which rows are there, as from ``padded``."""
+        """Arrays [N, max_rows, ...] of whole units that stay in a file, and which rows are there,
+        as from ``padded``.
+        """
         stored: Any = self.stored
         return tuple(stored.units(self.arrays))
 
     def select(self, arrays: Iterable[str]) -> Dataset:
         """The same records with only these of their arrays, in this order.
 
-        With ``units`` there is one more, "present": a record is then a unit, arrays have an axis of ``max_rows`` rows after
-        the first, and "present", float32[N, max_rows], is 1 for rows that are there and 0 for those that repeat the last.
+        With ``units`` there is one more, "present": a record is then a unit, arrays have an axis of
+        ``max_rows`` rows after the first, and "present", float32[N, max_rows], is 1 for rows that
+        are there and 0 for those that repeat the last.
 
-        :raises ArgumentError: naming ``data``, if one of them is missing; naming ``unit_mean``, which "present" has not.
+        :raises ArgumentError: naming ``data``, if one of them is missing; naming ``unit_mean``,
+            which "present" has not.
         """
         wanted = tuple(arrays)
         if PRESENT in wanted and self.units is not None and not self.units.are_padded:
@@ -242,7 +295,9 @@ class Dataset:
         missing = [name for name in wanted if name not in self.arrays]
         if missing:
             needed = f"{missing[0]!r}, which the model needs{_HINTS.get(missing[0], '')}"
-            raise _validate.ArgumentError("data", self.name, f"has no array {needed}; it has {', '.join(self.arrays)}.")
+            raise _validate.ArgumentError(
+                "data", self.name, f"has no array {needed}; it has {', '.join(self.arrays)}."
+            )
         places = [self.arrays.index(name) for name in wanted]
         return replace(
             self,
@@ -252,12 +307,15 @@ class Dataset:
         )
 
     def subset(self, num_records: int) -> Dataset:
-        """``num_records`` of the training records, in their order; the evaluation records stay as they are.
+        """``num_records`` of the training records, in their order; the evaluation records stay as
+        they are.
 
-        A public seed decides which, together with each private record's own content (``splits.coins``): a record that is
-        added or removed moves at most one other record into or out of the subset. For public records their positions decide.
-        A smaller subset is part of every larger one. The guarantee of a fit on the subset is for the chosen records, and
-        treats their number as public: under add_or_remove_one, one record of the whole set counts as two of them.
+        A public seed decides which, together with each private record's own content
+        (``splits.coins``): a record that is added or removed moves at most one other record into or
+        out of the subset. For public records their positions decide. A smaller subset is part of
+        every larger one. The guarantee of a fit on the subset is for the chosen records, and treats
+        their number as public: under add_or_remove_one, one record of the whole set counts as two
+        of them.
 
         :param num_records: in 2 .. N.
         :raises ArgumentError: naming ``num_records``.
@@ -265,12 +323,18 @@ class Dataset:
         size = _validate.integer("num_records", num_records, at_least=2)
         if self.units is not None:
             raise _validate.ArgumentError(
-                "num_records", size, f"cannot be reduced for a table with several rows per {self.unit}."
+                "num_records",
+                size,
+                f"cannot be reduced for a table with several rows per {self.unit}.",
             )
         if size > self.num_train:
-            raise _validate.ArgumentError("num_records", size, "is more than the number of training records.")
+            raise _validate.ArgumentError(
+                "num_records", size, "is more than the number of training records."
+            )
         if any(map(is_at_rest, self.train)):
-            raise _validate.ArgumentError("num_records", size, "cannot be reduced for records that stay in a file.")
+            raise _validate.ArgumentError(
+                "num_records", size, "cannot be reduced for records that stay in a file."
+            )
         if self.is_public:
             drawn = np.random.Generator(np.random.PCG64(_SUBSET_SEED)).random(self.num_train)
         else:
@@ -286,7 +350,8 @@ class Dataset:
     def with_all_levels(self) -> Dataset:
         """The data set as it is encoded without reference levels.
 
-        Splits, subsets and fingerprints are made of these features, so another reference leaves them as they are.
+        Splits, subsets and fingerprints are made of these features, so another reference leaves
+        them as they are.
         """
         schema = self.schema
         if schema is None or not self.references or "x" not in self.arrays:
@@ -309,7 +374,8 @@ class Dataset:
 
     @property
     def bounds(self) -> dict[str, tuple[float, float]]:
-        """Public (low, high) of each numeric column in its own units, from which it is scaled to [-1, 1].
+        """Public (low, high) of each numeric column in its own units, from which it is scaled to
+        [-1, 1].
 
         Empty without a schema.
         """
@@ -328,16 +394,23 @@ class Dataset:
     @property
     def public_evaluation(self) -> tuple[np.ndarray, ...] | None:
         """The evaluation records, in memory, where they are declared public and there are any."""
-        return tuple(map(np.asarray, self.evaluation)) if self.evaluation_is_public and self.num_evaluation else None
+        return (
+            tuple(map(np.asarray, self.evaluation))
+            if self.evaluation_is_public and self.num_evaluation
+            else None
+        )
 
     @property
     def evaluation_label(self) -> Visibility:
-        """The label of numbers computed on the evaluation records: "public data" or "outside the guarantee"."""
+        """The label of numbers computed on the evaluation records: "public data" or "outside the
+        guarantee".
+        """
         return EVALUATION_LABELS[self.evaluation_is_public]
 
     @property
     def release_label(self) -> str:
-        """The label of a private fit's parameters: "covered", or "outside the guarantee" where declarations were not public.
+        """The label of a private fit's parameters: "covered", or "outside the guarantee" where
+        declarations were not public.
 
         That is after ``private_scaling``, and where anything is ``undeclared``.
         """
@@ -349,38 +422,52 @@ class Dataset:
         return (*([SCALED] if self.private_scaling else []), *map(caveat_of, self.undeclared))
 
     def declarations(self) -> list[str]:
-        """What the guarantee treats as public about this data set, a sentence each. Private counts are left out."""
+        """What the guarantee treats as public about this data set, a sentence each. Private counts
+        are left out.
+        """
         lines = ["The training records are private; one of them is the privacy unit."]
         if self.units is not None:
-            weigh = ", and the rows of each weigh as much as one row together" if self.units.mean else ""
+            weigh = (
+                ", and the rows of each weigh as much as one row together"
+                if self.units.mean
+                else ""
+            )
             lines = [
-                f"The training records are private, and a {self.unit} with all rows is the privacy unit. At most "
-                f"{self.units.max_rows} rows of each are used, a public number{weigh}."
+                f"The training records are private, and a {self.unit} with all rows is the "
+                f"privacy unit. At most {self.units.max_rows} rows of each are used, a public "
+                f"number{weigh}."
             ]
         lines.append(self._declared())
         if self.bounds or self.target_bounds is not None:
             lines.append(
-                "Numbers outside their bounds are set to the nearest bound, also codes that stand for a missing value."
+                "Numbers outside their bounds are set to the nearest bound, also codes that "
+                "stand for a missing value."
             )
         if OTHER in self.classes:
-            lines.append(f"All values of the target but {self.classes[1]!r} are one class, also misspelt ones.")
+            lines.append(
+                f"All values of the target but {self.classes[1]!r} are one class, also misspelt "
+                "ones."
+            )
         if self.references:
             levels = ", ".join(f"{name}={level}" for name, level in self.references.items())
             lines.append(f"Reference levels, which have no feature: {levels}.")
         if self.private_scaling:
             lines.append(
-                "The exact mean and standard deviation of each feature over the training records are used as if they were "
-                "public, and the guarantee does not protect them."
+                "The exact mean and standard deviation of each feature over the training records "
+                "are used as if they were public, and the guarantee does not protect them."
             )
-        lines += [f"{UNDECLARED[part]} were read off the private training records." for part in self.undeclared]
+        lines += [
+            f"{UNDECLARED[part]} were read off the private training records."
+            for part in self.undeclared
+        ]
         if not self.num_evaluation:
             lines.append("There are no evaluation records.")
         elif self.evaluation_is_public:
             lines.append(f"The {self.num_evaluation} evaluation records are declared public.")
         else:
             lines.append(
-                "The evaluation records are private, and the guarantee does not protect them. Numbers computed on them are "
-                "shown only on request."
+                "The evaluation records are private, and the guarantee does not protect them. "
+                "Numbers computed on them are shown only on request."
             )
         return lines
 
@@ -406,10 +493,13 @@ class Dataset:
 
 
 def caveat_of(part: str) -> str:
-    """The caveat of a guarantee where ``part``, a key of ``UNDECLARED``, was read off the records."""
+    """The caveat of a guarantee where ``part``, a key of ``UNDECLARED``, was read off
+    the records.
+    """
     return (
-        f"{UNDECLARED[part]} were read off the private training records, and one record can change them. What they reveal "
-        "is outside the guarantee: epsilon and delta hold only as if they were public."
+        f"{UNDECLARED[part]} were read off the private training records, and one record can "
+        "change them. What they reveal is outside the guarantee: epsilon and delta hold only as "
+        "if they were public."
     )
 
 

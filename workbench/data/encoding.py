@@ -30,7 +30,8 @@ class Encoding:
     :param declared: their schema; None where they are scaled by the private records.
     :param target: column, as ``group`` and ``unit_id``; None where there is none.
     :param of_target: the arguments that declare the classes. :param groups: names.
-    :param filled: public values for missing ones, by column; None to refuse rows with missing values.
+    :param filled: public values for missing ones, by column; None to refuse rows with missing
+        values.
     """
 
     chosen: list[str]
@@ -68,13 +69,19 @@ class Encoding:
         unit_mean: bool = False,
         missing: Any = "refuse",
     ) -> Encoding:
-        """Check the arguments of ``from_frame`` against the columns of ``frame``, whose rows are not read.
+        """Check the arguments of ``from_frame`` against the columns of ``frame``, whose rows are
+        not read.
 
         :param names: ``{label: text}`` of the columns.
         :raises ArgumentError: naming the argument.
         """
         _check_scaling(bounds, schema, private_scaling)
-        of_target = {"positive": positive, "classes": classes, "threshold": threshold, "target_bounds": target_bounds}
+        of_target = {
+            "positive": positive,
+            "classes": classes,
+            "threshold": threshold,
+            "target_bounds": target_bounds,
+        }
         target, group = _checked_roles(
             frame,
             names,
@@ -83,7 +90,9 @@ class Encoding:
         )
         if target_bounds is not None:
             of_target["target_bounds"] = preprocessing.checked_pair("target_bounds", target_bounds)
-        unit_id = _checked_unit(frame, names, unit_id, {"max_rows": max_rows, "unit_mean": unit_mean}, (target, group))
+        unit_id = _checked_unit(
+            frame, names, unit_id, {"max_rows": max_rows, "unit_mean": unit_mean}, (target, group)
+        )
         declared = None if schema is None else _declared_schema(schema, features, names)
         chosen = _chosen_columns(frame, names, features, declared, (target, group, unit_id))
         if declared is None and not private_scaling:
@@ -99,23 +108,45 @@ class Encoding:
             all_groups = checked_groups(groups, group_features)
             facts, fact_names = checked_group_features(group_features, all_groups)
         return cls(
-            chosen=chosen, declared=declared, target=target, group=group, unit_id=unit_id, of_target=of_target,
-            groups=all_groups, group_features=facts, group_feature_names=fact_names, filled=filled, missing=missing,
-        )  # fmt: skip
+            chosen=chosen,
+            declared=declared,
+            target=target,
+            group=group,
+            unit_id=unit_id,
+            of_target=of_target,
+            groups=all_groups,
+            group_features=facts,
+            group_feature_names=fact_names,
+            filled=filled,
+            missing=missing,
+        )
 
     def complete(self, frame: pd.DataFrame) -> tuple[pd.DataFrame, np.ndarray]:
-        """(the rows that are used, with public values for missing ones; bool[rows], which they are)."""
+        """(the rows that are used, with public values for missing ones; bool[rows], which they
+        are).
+        """
         if self.filled is None:
             return frame, np.ones(len(frame), bool)
         roles, numbers = (self.target, self.group, self.unit_id), list(self.chosen)
         if self.declared is not None:
-            numbers = [name for name, column in self.declared.columns.items() if isinstance(column, Numeric)]
-        if self.target is not None and self.of_target["classes"] is None and self.of_target["positive"] is None:
+            numbers = [
+                name
+                for name, column in self.declared.columns.items()
+                if isinstance(column, Numeric)
+            ]
+        if (
+            self.target is not None
+            and self.of_target["classes"] is None
+            and self.of_target["positive"] is None
+        ):
             numbers.append(self.target)
-        return missing_values.without_missing(frame, self.filled, self.declared, self.chosen, roles, numbers)
+        return missing_values.without_missing(
+            frame, self.filled, self.declared, self.chosen, roles, numbers
+        )
 
     def arrays(self, frame: pd.DataFrame) -> tuple[dict[str, np.ndarray], tuple[str, ...]]:
-        """(arrays "x", "group", "y" as far as there are any; labels of the target) of complete rows.
+        """(arrays "x", "group", "y" as far as there are any; labels of the target) of complete
+        rows.
 
         :raises ArgumentError: naming a column and its type, never a cell.
         """
@@ -127,20 +158,30 @@ class Encoding:
             if self.target is not None:
                 arrays["y"], labels = _target(frame[self.target], self.of_target)
             declared = self.declared
-            x = preprocessing.numeric_features(frame, self.chosen) if declared is None else declared.encode(frame)
+            x = (
+                preprocessing.numeric_features(frame, self.chosen)
+                if declared is None
+                else declared.encode(frame)
+            )
         return {"x": x, **arrays}, labels
 
     def content(self, arrays: Mapping[str, np.ndarray]) -> list[np.ndarray]:
-        """What decides on which side of the split a record is: another reference level does not move it."""
+        """What decides on which side of the split a record is: another reference level does not
+        move it.
+        """
         x = arrays["x"]
         levels = x if self.declared is None else self.declared.all_levels(x)
         return [levels, *(array for name, array in arrays.items() if name != "x")]
 
     def facts(self, arrays: Iterable[str], labels: tuple[str, ...]) -> dict[str, Any]:
-        """The public facts of a ``Dataset`` of such rows. :param arrays: their names. :param labels: of the target."""
+        """The public facts of a ``Dataset`` of such rows. :param arrays: their names. :param
+        labels: of the target.
+        """
         return {
             "description": _description(self.chosen, self.target, self.missing),
-            "feature_names": tuple(self.chosen) if self.declared is None else self.declared.feature_names,
+            "feature_names": tuple(self.chosen)
+            if self.declared is None
+            else self.declared.feature_names,
             "target_name": self.target or "",
             "classes": labels,
             "target_bounds": self.of_target["target_bounds"],
@@ -155,16 +196,24 @@ class Encoding:
 
 
 def _description(chosen: list[str], target: str | None, missing: Any) -> str:
-    words = f"{len(chosen)} features, " + (f"target {target!r}." if target is not None else "no target.")
+    words = f"{len(chosen)} features, " + (
+        f"target {target!r}." if target is not None else "no target."
+    )
     if isinstance(missing, str) and missing == "refuse":
         return words
     if isinstance(missing, str) and missing == "drop":
         return f"{words} Rows with a missing value are left out."
-    return f"{words} Some missing values are replaced by public ones; other rows with a missing value are left out."
+    return (
+        f"{words} Some missing values are replaced by public ones; other rows with a missing "
+        "value are left out."
+    )
 
 
 def _checked_roles(
-    frame: pd.DataFrame, names: Mapping[Any, str], of_target: Mapping[str, Any], of_group: Mapping[str, Any]
+    frame: pd.DataFrame,
+    names: Mapping[Any, str],
+    of_target: Mapping[str, Any],
+    of_group: Mapping[str, Any],
 ) -> tuple[str | None, str | None]:
     """The columns of target and group, None for those that are not given.
 
@@ -177,7 +226,9 @@ def _checked_roles(
     if group is not None:
         group = _known("group", _column(group, names), columns)
         if group == target:
-            raise _validate.ArgumentError("group", group, "is the target column; the group must be another.")
+            raise _validate.ArgumentError(
+                "group", group, "is the target column; the group must be another."
+            )
     for arguments, role, needs in (
         (of_group, "group", "needs group=, the name of the column of group labels."),
         (of_target, "target", "needs target=, the name of the target column."),
@@ -189,39 +240,61 @@ def _checked_roles(
 
 
 def _checked_unit(
-    frame: pd.DataFrame, names: Mapping[Any, str], unit_id: Any, needing: Mapping[str, Any], roles: tuple[str | None, ...]
+    frame: pd.DataFrame,
+    names: Mapping[Any, str],
+    unit_id: Any,
+    needing: Mapping[str, Any],
+    roles: tuple[str | None, ...],
 ) -> str | None:
-    """The column of units, None if it is not given. :param needing: arguments that need it. :param roles: other columns."""
+    """The column of units, None if it is not given. :param needing: arguments that need it. :param
+    roles: other columns.
+    """
     _validate.flag("unit_mean", needing["unit_mean"])
     if unit_id is None:
         for argument, value in needing.items():
             if value is not None and value is not False:
                 raise _validate.ArgumentError(
-                    argument, value, "needs unit_id=, the name of the column that says whose row it is."
+                    argument,
+                    value,
+                    "needs unit_id=, the name of the column that says whose row it is.",
                 )
         return None
     found = _known("unit_id", _column(unit_id, names), list(frame.columns))
     if found in roles:
-        raise _validate.ArgumentError("unit_id", found, "is the target or group column; it must be another.")
+        raise _validate.ArgumentError(
+            "unit_id", found, "is the target or group column; it must be another."
+        )
     checked_max_rows(needing["max_rows"])
     return found
 
 
 def _chosen_columns(
-    frame: pd.DataFrame, names: Mapping[Any, str], features: Any, declared: Schema | None, roles: tuple[str | None, ...]
+    frame: pd.DataFrame,
+    names: Mapping[Any, str],
+    features: Any,
+    declared: Schema | None,
+    roles: tuple[str | None, ...],
 ) -> list[str]:
-    """The columns that become features: those of the schema, ``features``, or all but target and group (``roles``)."""
+    """The columns that become features: those of the schema, ``features``, or all but target and
+    group (``roles``).
+    """
     columns, argument = list(frame.columns), "features" if declared is None else "schema"
     if declared is not None:
         chosen = list(declared.columns)
     else:
-        chosen = [column for column in columns if column not in roles] if features is None else _columns(features, names)
+        chosen = (
+            [column for column in columns if column not in roles]
+            if features is None
+            else _columns(features, names)
+        )
     known = dict.fromkeys(columns)
     for column in chosen:
         _known(argument, column, known)
     if not chosen or set(roles).intersection(chosen) or len(set(chosen)) < len(chosen):
         raise _validate.ArgumentError(
-            argument, chosen, "must name at least one column, each once, without target, group and unit_id."
+            argument,
+            chosen,
+            "must name at least one column, each once, without target, group and unit_id.",
         )
     return chosen
 
@@ -237,23 +310,31 @@ def _check_scaling(bounds: Any, schema: Any, private_scaling: Any) -> None:
     """Check that the user chose exactly one way of scaling."""
     _validate.flag("private_scaling", private_scaling)
     if bounds is not None and schema is not None:
-        raise _validate.ArgumentError("schema", schema, "must be left out if bounds is given: use one of the two.")
+        raise _validate.ArgumentError(
+            "schema", schema, "must be left out if bounds is given: use one of the two."
+        )
     for argument, value in (("bounds", bounds), ("schema", schema)):
         if private_scaling and value is not None:
             raise _validate.ArgumentError(
-                argument, value, "must be left out if private_scaling=True, which scales by the private records instead."
+                argument,
+                value,
+                "must be left out if private_scaling=True, which scales by the private records "
+                "instead.",
             )
     if not private_scaling and bounds is None and schema is None:
         raise _validate.ArgumentError(
             "bounds",
             None,
-            "must declare the public range of every feature, such as bounds={'age': (0, 100)}. For categories use schema=. "
-            "private_scaling=True scales without a declaration, but no guarantee covers it.",
+            "must declare the public range of every feature, such as bounds={'age': (0, 100)}. "
+            "For categories use schema=. private_scaling=True scales without a declaration, but "
+            "no guarantee covers it.",
         )
 
 
 def _declared_schema(schema: Any, features: Any, names: Mapping[Any, str]) -> Schema:
-    """The schema with the text of labels as column names; only the columns ``features``, if given."""
+    """The schema with the text of labels as column names; only the columns ``features``,
+    if given.
+    """
     if not isinstance(schema, Schema):
         if isinstance(schema, Mapping):
             schema = {_column(label, names): given for label, given in schema.items()}
@@ -264,16 +345,26 @@ def _declared_schema(schema: Any, features: Any, names: Mapping[Any, str]) -> Sc
     for column in chosen:
         _known("features", column, schema.columns)
     if not chosen or len(set(chosen)) < len(chosen):
-        raise _validate.ArgumentError("features", chosen, "must name at least one column, each once.")
+        raise _validate.ArgumentError(
+            "features", chosen, "must name at least one column, each once."
+        )
     return Schema({column: schema.columns[column] for column in chosen})
 
 
 def _target(column: pd.Series, how: Mapping[str, Any]) -> tuple[np.ndarray, tuple[str, ...]]:
-    """(the target, its classes). :param how: the arguments that say what its values are; one of them at most is given."""
-    several = [name for name in ("threshold", "classes", "positive", "target_bounds") if how[name] is not None]
+    """(the target, its classes). :param how: the arguments that say what its values are; one of
+    them at most is given.
+    """
+    several = [
+        name
+        for name in ("threshold", "classes", "positive", "target_bounds")
+        if how[name] is not None
+    ]
     if len(several) > 1:
         raise _validate.ArgumentError(
-            several[1], how[several[1]], f"must be left out if {several[0]} is given, which says what the target is."
+            several[1],
+            how[several[1]],
+            f"must be left out if {several[0]} is given, which says what the target is.",
         )
     if how["target_bounds"] is not None:
         return targets.numeric_target(column, how["target_bounds"]), ()
@@ -286,13 +377,17 @@ def _target(column: pd.Series, how: Mapping[str, Any]) -> tuple[np.ndarray, tupl
 
 def _known(argument: str, column: Any, columns: Collection[str]) -> str:
     """``column``, checked to be the name of one of ``columns``."""
-    if not isinstance(column, str) or column not in columns:  # an array would compare entry by entry
+    if (
+        not isinstance(column, str) or column not in columns
+    ):  # an array would compare entry by entry
         raise preprocessing.unknown_column(argument, column, columns)
     return str(column)
 
 
 def _column(given: Any, names: Mapping[Any, str]) -> Any:
-    """The text of a column label, if ``given`` is a label of the frame or a whole number; otherwise ``given``."""
+    """The text of a column label, if ``given`` is a label of the frame or a whole number; otherwise
+    ``given``.
+    """
     try:
         if given in names:
             return names[given]

@@ -24,9 +24,16 @@ from workbench.data.units import named_array, unit_called
 from workbench.data.unreadable import UnreadableFileError, existing, read_or_refuse
 
 __all__ = [
-    "UnreadableFileError", "empty_parquet", "from_csv", "from_file", "from_npz", "from_parquet", "read_npz", "read_table",
+    "UnreadableFileError",
+    "empty_parquet",
+    "from_csv",
+    "from_file",
+    "from_npz",
+    "from_parquet",
+    "read_npz",
+    "read_table",
     "text_columns",
-]  # fmt: skip
+]
 
 _SUFFIXES = {
     **dict.fromkeys((".xlsx", ".xlsm", ".xls", ".ods"), EXCEL),
@@ -35,7 +42,8 @@ _SUFFIXES = {
 
 
 def from_file(path: str | Path, **options: Any) -> Dataset:
-    """A data set from a file, by its suffix: .csv (also packed, such as .csv.gz), .parquet or .pq, .npz.
+    """A data set from a file, by its suffix: .csv (also packed, such as .csv.gz), .parquet or .pq,
+    .npz.
 
     >>> frame = pd.DataFrame({"age": np.arange(50), "ill": [0, 1] * 25})
     >>> frame.to_csv("patients.csv.gz", index=False)
@@ -50,21 +58,31 @@ def from_file(path: str | Path, **options: Any) -> Dataset:
         if suffix in suffixes[-1:] or (suffix == ".csv" and suffix in suffixes[-2:]):
             return read(path, **options)
     reason = f"; {_SUFFIXES[suffixes[-1]]}" if suffixes[-1:] and suffixes[-1] in _SUFFIXES else ""
-    raise _validate.ArgumentError("path", str(path), f"must have one of the suffixes {', '.join(_READERS)}{reason}.")
+    raise _validate.ArgumentError(
+        "path", str(path), f"must have one of the suffixes {', '.join(_READERS)}{reason}."
+    )
 
 
 def from_csv(
-    path: str | Path | BinaryIO, *, separator: str | None = None, decimal: str | None = None, **options: Any
+    path: str | Path | BinaryIO,
+    *,
+    separator: str | None = None,
+    decimal: str | None = None,
+    **options: Any,
 ) -> Dataset:
-    """A data set from a CSV file (packed files such as ``.gz`` too). The other arguments are those of ``from_frame``.
+    """A data set from a CSV file (packed files such as ``.gz`` too). The other arguments are those
+    of ``from_frame``.
 
-    The separator is found in the first line, whose names are public, and never in the records below it.
+    The separator is found in the first line, whose names are public, and never in the records below
+    it.
 
-    Columns that are declared categorical, those of groups and ``unit_id``, and a target with ``positive`` or ``classes`` are
-    read as text, so that "01" and "True" are unchanged, whatever is in the other rows. Empty cells are missing, and so are
-    "NA", "None" and the like, unless they are declared: as a category, a class, ``positive`` or a group. The first line
-    names the columns, each once. A row with more fields than names is an error. The text is UTF-8, or UTF-16 with a mark at
-    its beginning; whatever is not UTF-8 is read as the text of Windows in Western Europe (cp1252).
+    Columns that are declared categorical, those of groups and ``unit_id``, and a target with
+    ``positive`` or ``classes`` are read as text, so that "01" and "True" are unchanged, whatever is
+    in the other rows. Empty cells are missing, and so are "NA", "None" and the like, unless they
+    are declared: as a category, a class, ``positive`` or a group. The first line names the columns,
+    each once. A row with more fields than names is an error. The text is UTF-8, or UTF-16 with a
+    mark at its beginning; whatever is not UTF-8 is read as the text of Windows in Western Europe
+    (cp1252).
 
     >>> frame = pd.DataFrame({"age": np.arange(50), "ill": [0, 1] * 25})
     >>> frame.to_csv("patients.csv", index=False)
@@ -75,13 +93,16 @@ def from_csv(
     >>> wb.data.from_csv("patients.csv", target="ill", bounds={"age": (0, 120)})
     Dataset('patients', 1 feature, target 'ill')
 
-    :param path: or an open binary file that is not packed, whose data set is named "table" unless ``name`` is given.
-    :param separator: what is between two columns: "," or ";" or a tab or "|". By default the one that occurs most often
-        between the names in the first line, or what a line "sep=;" before them says, as spreadsheets write it.
-    :param decimal: "," reads 3,5 as a number, as well as 3.5; "." only the latter. By default "," in files with semicolons,
-        otherwise ".". Each cell is read by itself, so no record changes how another is read.
-    :raises ArgumentError: if the file is missing or not a table, naming ``path``; naming ``separator`` or ``decimal``, if it
-        is none of these.
+    :param path: or an open binary file that is not packed, whose data set is named "table" unless
+        ``name`` is given.
+    :param separator: what is between two columns: "," or ";" or a tab or "|". By default the one
+        that occurs most often between the names in the first line, or what a line "sep=;" before
+        them says, as spreadsheets write it.
+    :param decimal: "," reads 3,5 as a number, as well as 3.5; "." only the latter. By default ","
+        in files with semicolons, otherwise ".". Each cell is read by itself, so no record changes
+        how another is read.
+    :raises ArgumentError: if the file is missing or not a table, naming ``path``; naming
+        ``separator`` or ``decimal``, if it is none of these.
     """
     frame = read_csv(path, text=text_columns(options), separator=separator, decimal=decimal)
     name = _folders.title_of(path) if isinstance(path, (str, Path)) else "table"
@@ -89,14 +110,16 @@ def from_csv(
 
 
 def from_parquet(path: str | Path, **options: Any) -> Dataset:
-    """A data set from a Parquet file. The other arguments are those of ``from_frame``. It needs the package pyarrow.
+    """A data set from a Parquet file. The other arguments are those of ``from_frame``. It needs the
+    package pyarrow.
 
     >>> frame = pd.DataFrame({"age": np.arange(50), "ill": [0, 1] * 25})
     >>> frame.to_parquet("patients.parquet")
     >>> wb.data.from_parquet("patients.parquet", target="ill", bounds={"age": (0, 120)})
     Dataset('patients', 1 feature, target 'ill')
 
-    :raises ArgumentError: if the file is missing or not a table, or pyarrow is not installed, naming ``path``.
+    :raises ArgumentError: if the file is missing or not a table, or pyarrow is not installed,
+        naming ``path``.
     """
     frame = _parquet(path, lambda file: pd.read_parquet(file, engine="pyarrow"))
     return from_frame(frame, **{"name": _folders.title_of(path), **options})
@@ -105,22 +128,26 @@ def from_parquet(path: str | Path, **options: Any) -> Dataset:
 def read_table(path: str | Path, schema: Schema) -> pd.DataFrame:
     """The table in a CSV or Parquet file. Declared categories are read as text.
 
-    :raises ArgumentError: as ``from_csv`` and ``from_parquet``; naming ``path``, for other kinds of files.
+    :raises ArgumentError: as ``from_csv`` and ``from_parquet``; naming ``path``, for other kinds of
+        files.
     """
     suffixes = [suffix.lower() for suffix in Path(path).suffixes]
     if suffixes[-1:] in ([".parquet"], [".pq"]):
         return _parquet(path, lambda file: pd.read_parquet(file, engine="pyarrow"))
     if ".csv" in suffixes[-2:]:
         return read_csv(path, text=text_columns({"schema": schema}))
-    raise _validate.ArgumentError("path", str(path), "must be a table, with one of the suffixes .csv, .parquet, .pq.")
+    raise _validate.ArgumentError(
+        "path", str(path), "must be a table, with one of the suffixes .csv, .parquet, .pq."
+    )
 
 
 def from_npz(path: str | Path, **options: Any) -> Dataset:
     """A data set from NumPy's .npz, with an array "x", and "y" and "group" if there are any.
 
-    "x_train", "y_train", "x_test" and "y_test" are a table or images with their own evaluation records. A table is passed to
-    ``from_arrays``, images (more than two axes) to ``from_images``, and x with ``vocabulary_size`` to ``from_tokens``. The
-    other arguments are theirs. Of a table, ``unit_id`` is the name of the array that says whose row each is.
+    "x_train", "y_train", "x_test" and "y_test" are a table or images with their own evaluation
+    records. A table is passed to ``from_arrays``, images (more than two axes) to ``from_images``,
+    and x with ``vocabulary_size`` to ``from_tokens``. The other arguments are theirs. Of a table,
+    ``unit_id`` is the name of the array that says whose row each is.
 
     >>> np.savez(
     ...     "patients.npz", x=np.random.uniform(0, 100, (50, 2)), y=np.arange(50) % 2
@@ -128,15 +155,23 @@ def from_npz(path: str | Path, **options: Any) -> Dataset:
     >>> wb.data.from_npz("patients.npz", bounds=(0, 100))
     Dataset('patients', 2 features, target 'y')
 
-    :raises ArgumentError: if the file is missing or has no such arrays, naming ``path``; naming ``unit_id``.
+    :raises ArgumentError: if the file is missing or has no such arrays, naming ``path``; naming
+        ``unit_id``.
     """
     arrays = read_npz(path)
     unit_id = options.pop("unit_id", None)
     names = ("x", "group", *([] if unit_id is None else [named_array(unit_id, arrays)]), "y")
-    held = {name: arrays[label] for name in names for label in (name, f"{name}_train") if label in arrays}
+    held = {
+        name: arrays[label]
+        for name in names
+        for label in (name, f"{name}_train")
+        if label in arrays
+    }
     if "x" not in held:
         raise _validate.ArgumentError(
-            "path", str(path), f"must have an array 'x' or 'x_train'; it has {', '.join(sorted(arrays)) or 'none'}."
+            "path",
+            str(path),
+            f"must have an array 'x' or 'x_train'; it has {', '.join(sorted(arrays)) or 'none'}.",
         )
     settings: dict[str, Any] = {"name": _folders.title_of(path)} | (
         {} if unit_id is None else {"unit": unit_called(unit_id)}
@@ -151,14 +186,22 @@ def from_npz(path: str | Path, **options: Any) -> Dataset:
     if tokens or images:
         what = "tokens" if tokens else "images"
         if "group" in held:
-            raise _validate.ArgumentError("path", str(path), f"has {what} with groups, which no model takes.")
+            raise _validate.ArgumentError(
+                "path", str(path), f"has {what} with groups, which no model takes."
+            )
         if unit_id is not None:
-            raise _validate.ArgumentError("unit_id", unit_id, f"is for tables; {str(path)!r} has {what}.")
+            raise _validate.ArgumentError(
+                "unit_id", unit_id, f"is for tables; {str(path)!r} has {what}."
+            )
     if tokens:
         return from_tokens(held["x"], held.get("y"), **settings)
     if images:
         return from_images(held["x"], held.get("y"), **settings)
-    return from_arrays(held["x"], held.get("y"), **{"group": held.get("group"), "unit_id": held.get(unit_id), **settings})
+    return from_arrays(
+        held["x"],
+        held.get("y"),
+        **{"group": held.get("group"), "unit_id": held.get(unit_id), **settings},
+    )
 
 
 _READERS: dict[str, Callable[..., Dataset]] = {
@@ -170,19 +213,23 @@ _READERS: dict[str, Callable[..., Dataset]] = {
 
 
 def empty_parquet(path: str | Path) -> pd.DataFrame:
-    """The table of a Parquet file without its rows, which are not read: the names and types of its columns.
+    """The table of a Parquet file without its rows, which are not read: the names and types of its
+    columns.
 
     :raises ArgumentError: as ``from_parquet``.
     """
 
     def read(file: Path) -> pd.DataFrame:
-        return importlib.import_module("pyarrow.parquet").read_schema(file).empty_table().to_pandas()
+        return (
+            importlib.import_module("pyarrow.parquet").read_schema(file).empty_table().to_pandas()
+        )
 
     return _parquet(path, read)
 
 
 def read_npz(path: str | Path) -> dict[str, np.ndarray]:
-    """The arrays of an .npz file by name. Pickled objects are refused, because reading them would run their code.
+    """The arrays of an .npz file by name. Pickled objects are refused, because reading them would
+    run their code.
 
     :raises ArgumentError: if the file is missing or not of that kind, naming ``path``.
     """
@@ -191,7 +238,9 @@ def read_npz(path: str | Path) -> dict[str, np.ndarray]:
     def read() -> dict[str, np.ndarray]:
         archive = np.load(file, allow_pickle=False)
         if not isinstance(archive, np.lib.npyio.NpzFile):
-            raise UnreadableFileError(path, ".npz", "it has a single array; save several by name with numpy.savez")
+            raise UnreadableFileError(
+                path, ".npz", "it has a single array; save several by name with numpy.savez"
+            )
         with archive:
             return {name: archive[name] for name in archive.files}
 
@@ -214,17 +263,30 @@ def text_columns(options: Mapping[str, Any]) -> dict[str, set[str]]:
     given = {name: value for name, value in options.items() if value is not None}
     columns: dict[str, set[str]] = {}
     if "group" in given:
-        groups = given.get("groups", getattr(given.get("group_features"), "index", given.get("group_features", ())))
+        groups = given.get(
+            "groups", getattr(given.get("group_features"), "index", given.get("group_features", ()))
+        )
         columns[column_name(given["group"])] = _as_text(groups)
-    columns |= {column_name(given[name]): set() for name in ("unit_id",) if name in given}  # 7 and 007 are two people
+    # 7 and 007 are two people
+    columns |= {column_name(given[name]): set() for name in ("unit_id",) if name in given}
     if "target" in given and {"positive", "classes"} & given.keys():
-        columns[column_name(given["target"])] = _as_text(given.get("classes", ())) | _as_text([given.get("positive")])
+        columns[column_name(given["target"])] = _as_text(given.get("classes", ())) | _as_text(
+            [given.get("positive")]
+        )
     if "schema" in given:
         declared = Schema.from_declaration(given["schema"]).columns
-        columns |= {name: set(each.labels) for name, each in declared.items() if isinstance(each, Categorical)}
+        columns |= {
+            name: set(each.labels)
+            for name, each in declared.items()
+            if isinstance(each, Categorical)
+        }
     return columns
 
 
 def _as_text(values: Any) -> set[str]:
     """Those of ``values`` that are text; none for a number of classes, or what is refused later."""
-    return {value for value in values if isinstance(value, str)} if isinstance(values, Iterable) else set()
+    return (
+        {value for value in values if isinstance(value, str)}
+        if isinstance(values, Iterable)
+        else set()
+    )

@@ -52,16 +52,23 @@ def read_image_set(path: str | Path) -> ImageSet:
         if all(_idx_file(place, name) for name in _IDX_NAMES.values()):
             return ImageSet(*(read_idx(_idx_file(place, name)) for name in _IDX_NAMES.values()))  # type: ignore[arg-type]
         raise _validate.ArgumentError(
-            "path", str(path), f"is a folder without {', '.join(_IDX_NAMES.values())} (or the same with .gz)."
+            "path",
+            str(path),
+            f"is a folder without {', '.join(_IDX_NAMES.values())} (or the same with .gz).",
         )
-    what = "must be a folder of IDX files or an .npz file." if place.exists() else "no such file or folder."
+    what = (
+        "must be a folder of IDX files or an .npz file."
+        if place.exists()
+        else "no such file or folder."
+    )
     raise _validate.ArgumentError("path", str(path), what)
 
 
 def read_idx(path: str | Path) -> np.ndarray:
     """The uint8 array of an IDX file, packed (.gz) or not.
 
-    The format is two zero bytes, 8 for uint8, the number of axes, their lengths as big-endian 32-bit numbers, the entries.
+    The format is two zero bytes, 8 for uint8, the number of axes, their lengths as big-endian
+    32-bit numbers, the entries.
 
     :raises ArgumentError: naming ``path``, if the file is not in that format or truncated.
     """
@@ -79,12 +86,16 @@ def read_idx(path: str | Path) -> np.ndarray:
     entries = np.frombuffer(content, np.uint8, offset=4 + 4 * axes)
     expected = int(np.prod(shape, dtype=object))
     if len(entries) != expected:
-        raise _validate.ArgumentError("path", str(path), f"has {len(entries)} bytes instead of {expected}; is it truncated?")
+        raise _validate.ArgumentError(
+            "path", str(path), f"has {len(entries)} bytes instead of {expected}; is it truncated?"
+        )
     return entries.reshape(shape)
 
 
 def _idx_file(folder: Path, name: str) -> Path | None:
     # some distributions write a dot before "idx"
     spellings = (name, name.replace("-idx", ".idx"))
-    candidates = [folder / f"{spelling}{suffix}" for spelling in spellings for suffix in ("", ".gz")]
+    candidates = [
+        folder / f"{spelling}{suffix}" for spelling in spellings for suffix in ("", ".gz")
+    ]
     return next((file for file in candidates if file.is_file()), None)

@@ -28,22 +28,26 @@ def from_images(
     unit: str = "image",
     name: str = "images",
 ) -> Dataset:
-    """A data set of images, one per record: "x", ``float32[N, *image_shape]`` in [0, 1], and "y" with ``labels``.
+    """A data set of images, one per record: "x", ``float32[N, *image_shape]`` in [0, 1], and "y"
+    with ``labels``.
 
     >>> images, labels = np.zeros((50, 8, 8), np.uint8), np.arange(50) % 2
     >>> wb.data.from_images(images, labels, classes=["healthy", "ill"])
     Dataset('images', 8 x 8 images, target 'label')
 
-    :param images: array[N, height, width] or [N, height, width, channels], uint8 (divided by 255) or floating point
-        in [0, 1].
+    :param images: array[N, height, width] or [N, height, width, channels], uint8 (divided by 255)
+        or floating point in [0, 1].
     :param labels: whole numbers[N], 0 .. number of classes - 1, or None.
-    :param classes: names of all labels, public, or their number K for 0 .. K - 1; needed with ``labels``.
+    :param classes: names of all labels, public, or their number K for 0 .. K - 1; needed with
+        ``labels``.
     :param evaluation: ``(images, labels)``, or ``(images,)``, instead of a split of ``images``.
-    :param evaluation_fraction: probability of each image to become an evaluation record, in [0, 1), by its own content.
+    :param evaluation_fraction: probability of each image to become an evaluation record, in [0, 1),
+        by its own content.
     :param split_seed: public seed of the split, >= 0.
     :param evaluation_is_public: True declares the evaluation records public.
     :param unit: what one image is, in words.
-    :raises ArgumentError: naming ``images``, ``labels``, ``classes`` or ``evaluation``, and the type or shape.
+    :raises ArgumentError: naming ``images``, ``labels``, ``classes`` or ``evaluation``, and the
+        type or shape.
     """
     x = unit_interval(images)
     names = () if labels is None else class_names(classes)
@@ -56,15 +60,20 @@ def from_images(
         held = evaluation_arrays(evaluation, ("images",) if y is None else ("images", "labels"))
         both = [(x, _held_out_images(held["images"], x.shape[1:]))]
         if y is not None:
-            both.append((y, _checked_labels("evaluation labels", held["labels"], len(both[0][1]), names)))
+            both.append(
+                (y, _checked_labels("evaluation labels", held["labels"], len(both[0][1]), names))
+            )
         if len(x) < 2 or not len(both[0][1]):
             raise _validate.ArgumentError(
-                "images", type(images).__name__, "must have at least 2 training images and 1 evaluation image."
+                "images",
+                type(images).__name__,
+                "must have at least 2 training images and 1 evaluation image.",
             )
     shape = tuple(int(side) for side in x.shape[1:])
     return Dataset(
         name=name,
-        description=f"{' x '.join(map(str, shape))} images" + (f", {len(names)} classes." if names else "."),
+        description=f"{' x '.join(map(str, shape))} images"
+        + (f", {len(names)} classes." if names else "."),
         train=tuple(training for training, _ in both),
         evaluation=tuple(held for _, held in both),
         target_name="label" if y is not None else "",
@@ -77,7 +86,8 @@ def from_images(
 
 
 def unit_interval(images: Any, argument: str = "images") -> np.ndarray:
-    """float32[N, *image_shape] in [0, 1] from uint8, which is divided by 255, or from floating point in [0, 1].
+    """float32[N, *image_shape] in [0, 1] from uint8, which is divided by 255, or from floating
+    point in [0, 1].
 
     :raises ArgumentError: naming ``argument`` and its shape or type.
     """
@@ -86,21 +96,27 @@ def unit_interval(images: Any, argument: str = "images") -> np.ndarray:
         raise _validate.ArgumentError(
             argument,
             values if values.ndim else type(images).__name__,
-            "must have shape (images, height, width) or (images, height, width, channels); reshape flat rows first.",
+            "must have shape (images, height, width) or (images, height, width, channels); "
+            "reshape flat rows first.",
         )
     if values.ndim == 4 and values.shape[3] not in (1, 3, 4):
-        raise _validate.ArgumentError(argument, values, "must have 1, 3 or 4 channels, on the last axis.")
+        raise _validate.ArgumentError(
+            argument, values, "must have 1, 3 or 4 channels, on the last axis."
+        )
     if values.dtype == np.uint8:
         return np.divide(values, np.float32(255), dtype=np.float32)
     if values.dtype.kind not in "fb":
         raise _validate.ArgumentError(
-            argument, str(values.dtype), "must be uint8 (0 .. 255) or floating point in [0, 1]; divide by the largest value."
+            argument,
+            str(values.dtype),
+            "must be uint8 (0 .. 255) or floating point in [0, 1]; divide by the largest value.",
         )
     if values.size and not (values.min() >= 0 and values.max() <= 1):  # NaN fails too
         raise _validate.ArgumentError(
             argument,
             str(values.dtype),
-            "has floating-point pixels outside [0, 1], or missing ones; divide by the public largest value first.",
+            "has floating-point pixels outside [0, 1], or missing ones; divide by the public "
+            "largest value first.",
         )
     return values.astype(np.float32)
 
@@ -109,20 +125,30 @@ def _held_out_images(images: Any, shape: tuple[int, ...]) -> np.ndarray:
     x = unit_interval(images, "evaluation images")
     if x.shape[1:] != shape:
         raise _validate.ArgumentError(
-            "evaluation images", x, f"must have the same size as the others, {' x '.join(map(str, shape))}."
+            "evaluation images",
+            x,
+            f"must have the same size as the others, {' x '.join(map(str, shape))}.",
         )
     return x
 
 
-def _checked_labels(argument: str, labels: Any, num_images: int, names: tuple[str, ...]) -> np.ndarray:
+def _checked_labels(
+    argument: str, labels: Any, num_images: int, names: tuple[str, ...]
+) -> np.ndarray:
     """int32[N] of whole numbers, positions in ``names``."""
     values = unmasked(argument, labels)
     if values.shape != (num_images,):
-        raise _validate.ArgumentError(argument, values, f"must have shape ({num_images},), one label per image.")
+        raise _validate.ArgumentError(
+            argument, values, f"must have shape ({num_images},), one label per image."
+        )
     if values.dtype.kind not in "iu":
-        raise _validate.ArgumentError(argument, str(values.dtype), "must be whole numbers 0, 1, ... with an integer type.")
+        raise _validate.ArgumentError(
+            argument, str(values.dtype), "must be whole numbers 0, 1, ... with an integer type."
+        )
     if values.size and not (values.min() >= 0 and values.max() < len(names)):
         raise _validate.ArgumentError(
-            argument, str(values.dtype), f"must be in 0 .. {len(names) - 1}; declare all classes in classes=."
+            argument,
+            str(values.dtype),
+            f"must be in 0 .. {len(names) - 1}; declare all classes in classes=.",
         )
     return values.astype(np.int32)

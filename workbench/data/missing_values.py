@@ -15,15 +15,22 @@ from workbench.data.columns import Boolean, Categorical, Numeric
 from workbench.data.schema import Schema
 
 __all__ = [
-    "INDICATOR", "WAYS", "check_left", "public_values", "with_indicators", "with_remedy", "without_missing",
-]  # fmt: skip
+    "INDICATOR",
+    "WAYS",
+    "check_left",
+    "public_values",
+    "with_indicators",
+    "with_remedy",
+    "without_missing",
+]
 
 INDICATOR = "indicator"
 WAYS = ("refuse", "drop", "middle", INDICATOR)
 
 
 def with_indicators(missing: Any, declared: Schema | None) -> tuple[Any, Schema | None]:
-    """(what is left of a ``missing`` of ``from_frame``, the schema with indicators of the columns that have one).
+    """(what is left of a ``missing`` of ``from_frame``, the schema with indicators of the columns
+    that have one).
 
     :raises ArgumentError: naming ``missing``, or the column if it has no declared bounds.
     """
@@ -33,9 +40,14 @@ def with_indicators(missing: Any, declared: Schema | None) -> tuple[Any, Schema 
         return "drop", declared.with_indicators()
     if not isinstance(missing, Mapping):
         return missing, declared
-    names = [str(name) for name, value in missing.items() if isinstance(value, str) and value == INDICATOR]
+    names = [
+        str(name)
+        for name, value in missing.items()
+        if isinstance(value, str) and value == INDICATOR
+    ]
     columns = {} if declared is None else declared.columns
-    names = [name for name in names if not isinstance(columns.get(name), Categorical)]  # of which it may be a level
+    # of which it may be a level
+    names = [name for name in names if not isinstance(columns.get(name), Categorical)]
     for name in names:
         if not isinstance(columns.get(name), Numeric):
             raise _validate.ArgumentError(
@@ -45,29 +57,49 @@ def with_indicators(missing: Any, declared: Schema | None) -> tuple[Any, Schema 
     return left, declared if declared is None else declared.with_indicators(names)
 
 
-def public_values(missing: Any, declared: Schema | None, features: list[str], names: Mapping[Any, str]) -> dict[str, Any]:
-    """``{column: value that stands for a missing one}``, from a ``missing`` of ``from_frame`` other than "refuse".
+def public_values(
+    missing: Any, declared: Schema | None, features: list[str], names: Mapping[Any, str]
+) -> dict[str, Any]:
+    """``{column: value that stands for a missing one}``, from a ``missing`` of ``from_frame`` other
+    than "refuse".
 
     :param declared: the schema of the features; None with ``private_scaling``.
     :param names: ``{label: text}`` of the table's columns.
-    :raises ArgumentError: naming ``missing``, for an unknown way or bounds that are not declared; or ``missing['column']``,
-        for a column that is not a feature or a value that is not declared.
+    :raises ArgumentError: naming ``missing``, for an unknown way or bounds that are not declared;
+        or ``missing['column']``, for a column that is not a feature or a value that is not
+        declared.
     """
     columns = {} if declared is None else declared.columns
     if isinstance(missing, Mapping):
-        given = {names.get(label, preprocessing.column_name(label)): value for label, value in missing.items()}
-        return {name: _checked_value(name, value, columns.get(name), features) for name, value in given.items()}
+        given = {
+            names.get(label, preprocessing.column_name(label)): value
+            for label, value in missing.items()
+        }
+        return {
+            name: _checked_value(name, value, columns.get(name), features)
+            for name, value in given.items()
+        }
     if not isinstance(missing, str) or missing not in WAYS:
         raise _validate.ArgumentError(
-            "missing", missing, f"must be one of {', '.join(map(repr, WAYS))}, or public values by column, {{'age': 50}}."
+            "missing",
+            missing,
+            f"must be one of {', '.join(map(repr, WAYS))}, or public values by column, {{'age': "
+            "50}.",
         )
     if missing == "drop":
         return {}
     if declared is None:
         raise _validate.ArgumentError(
-            "missing", missing, "needs declared bounds or a schema; with private_scaling=True use 'drop' or {column: value}."
+            "missing",
+            missing,
+            "needs declared bounds or a schema; with private_scaling=True use 'drop' or {column: "
+            "value}.",
         )
-    return {name: column.low / 2 + column.high / 2 for name, column in columns.items() if isinstance(column, Numeric)}
+    return {
+        name: column.low / 2 + column.high / 2
+        for name, column in columns.items()
+        if isinstance(column, Numeric)
+    }
 
 
 def _checked_value(name: Any, value: Any, column: Any, features: list[str]) -> Any:
@@ -77,7 +109,9 @@ def _checked_value(name: Any, value: Any, column: Any, features: list[str]) -> A
     if isinstance(column, Categorical):
         if preprocessing.text_or_none(value) not in column.labels:
             raise _validate.ArgumentError(
-                argument, value, f"must be one of the declared categories ({preprocessing.listed(column.labels)})."
+                argument,
+                value,
+                f"must be one of the declared categories ({preprocessing.listed(column.labels)}).",
             )
         return value
     if isinstance(column, Boolean):
@@ -87,7 +121,9 @@ def _checked_value(name: Any, value: Any, column: Any, features: list[str]) -> A
     number = _validate.number(argument, value)
     if column is not None and not column.low <= number <= column.high:
         raise _validate.ArgumentError(
-            argument, value, f"must be within the declared bounds, {column.low:g} to {column.high:g}."
+            argument,
+            value,
+            f"must be within the declared bounds, {column.low:g} to {column.high:g}.",
         )
     return number
 
@@ -102,11 +138,12 @@ def without_missing(
 ) -> tuple[pd.DataFrame, np.ndarray]:
     """(rows without missing values, bool[rows of ``frame``] of which they are).
 
-    Whether a row is left, and what it then holds, depends on that row alone. So a row that is added or removed adds or
-    removes at most one row of the result.
+    Whether a row is left, and what it then holds, depends on that row alone. So a row that is added
+    or removed adds or removes at most one row of the result.
 
     :param filled: as from ``public_values``.
-    :param roles: target and others, None for those that are not given. Their missing values are never replaced.
+    :param roles: target and others, None for those that are not given. Their missing values are
+        never replaced.
     :param numbers: the columns that hold numbers, of which infinite ones are missing.
     """
     columns = {} if declared is None else declared.columns
@@ -114,11 +151,15 @@ def without_missing(
     for name in [*features, *(role for role in roles if role is not None)]:
         column, kind = frame[name], columns.get(name)
         absent = preprocessing.is_absent(column, of_numbers=name in numbers)
-        if not absent.any() or (isinstance(kind, Categorical) and kind.other and name not in filled):
+        if not absent.any() or (
+            isinstance(kind, Categorical) and kind.other and name not in filled
+        ):
             continue
         if isinstance(kind, Numeric) and kind.missing:
             continue  # it has a feature of its own for that
-        if name in filled and not (isinstance(kind, Categorical) or preprocessing.may_hold_numbers(column.dtype)):
+        if name in filled and not (
+            isinstance(kind, Categorical) or preprocessing.may_hold_numbers(column.dtype)
+        ):
             continue  # dates would become objects; their column is refused by its type
         if name in filled:
             # as objects, because a column of whole numbers or of categories may not take the value
@@ -136,13 +177,22 @@ def with_remedy() -> Iterator[None]:
     except _validate.ArgumentError as error:
         if error.code != preprocessing.MISSING:
             raise
-        remedy = "missing='drop' leaves them out; missing='middle' puts the middle of the declared bounds."
+        remedy = (
+            "missing='drop' leaves them out; missing='middle' puts the middle of the declared "
+            "bounds."
+        )
         raise _validate.ArgumentError(
             error.argument, error.value, error.expectation, code=error.code, remedy=remedy
         ) from None
 
 
 def check_left(rows: int, held_out: np.ndarray | None, missing: Any, least: int) -> None:
-    """Check that the rows that are left have 2 training records and ``least`` evaluation records, or can have them."""
-    if rows < 2 + least or (held_out is not None and (np.sum(~held_out) < 2 or np.sum(held_out) < least)):
-        raise _validate.ArgumentError("missing", missing, "leaves fewer than 2 training records or no evaluation record.")
+    """Check that the rows that are left have 2 training records and ``least`` evaluation records,
+    or can have them.
+    """
+    if rows < 2 + least or (
+        held_out is not None and (np.sum(~held_out) < 2 or np.sum(held_out) < least)
+    ):
+        raise _validate.ArgumentError(
+            "missing", missing, "leaves fewer than 2 training records or no evaluation record."
+        )

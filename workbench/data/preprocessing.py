@@ -1,4 +1,6 @@
-"""Preprocessing: record by record from declared public bounds; by statistics of private records only on request."""
+"""Preprocessing: record by record from declared public bounds; by statistics of private records
+only on request.
+"""
 
 from __future__ import annotations
 
@@ -16,21 +18,46 @@ from workbench import _validate
 from workbench._lazy import pd
 
 __all__ = [
-    "MISSING", "OTHER", "as_truth", "checked_bounds", "checked_pair", "column_name", "finite_numbers", "is_absent",
-    "is_value", "listed", "may_hold_numbers", "mean_and_deviation", "names_withheld", "number_or_nan", "numbers_in",
-    "numeric_features", "refuse_masked", "scale_to_bounds", "scaled", "standardise", "text_of", "text_or_none", "texts_of",
-    "unfit", "unknown_column", "unmasked",
-]  # fmt: skip
+    "MISSING",
+    "OTHER",
+    "as_truth",
+    "checked_bounds",
+    "checked_pair",
+    "column_name",
+    "finite_numbers",
+    "is_absent",
+    "is_value",
+    "listed",
+    "may_hold_numbers",
+    "mean_and_deviation",
+    "names_withheld",
+    "number_or_nan",
+    "numbers_in",
+    "numeric_features",
+    "refuse_masked",
+    "scale_to_bounds",
+    "scaled",
+    "standardise",
+    "text_of",
+    "text_or_none",
+    "texts_of",
+    "unfit",
+    "unknown_column",
+    "unmasked",
+]
 
-OTHER = "(other)"  # every undeclared value of a target, and every undeclared or missing value of a category
+# every undeclared value of a target, and every undeclared or missing value of a category
+OTHER = "(other)"
 
 Bounds = dict[str, tuple[float, float]]
 
 
 def checked_bounds(bounds: Any, features: list[str]) -> Bounds:
-    """``{feature: (low, high)}`` for all ``features``, from a mapping or from one pair for all of them.
+    """``{feature: (low, high)}`` for all ``features``, from a mapping or from one pair for all of
+    them.
 
-    :raises ArgumentError: if a feature has no bounds, a name is not a feature, or low < high does not hold.
+    :raises ArgumentError: if a feature has no bounds, a name is not a feature, or low < high does
+        not hold.
     """
     if not isinstance(bounds, Mapping):
         bounds = dict.fromkeys(features, bounds)
@@ -44,19 +71,22 @@ def checked_bounds(bounds: Any, features: list[str]) -> Bounds:
         raise _validate.ArgumentError(
             "bounds",
             sorted(bounds),
-            f"no bounds for {len(missing)} feature(s): {names_withheld(features) or listed(missing, 5)}. Declare the public "
-            f"range of each, such as bounds={{{example!r}: (0, 100)}}, or name the columns to use with features=.",
+            f"no bounds for {len(missing)} feature(s): "
+            f"{names_withheld(features) or listed(missing, 5)}. Declare the public range of "
+            f"each, such as bounds={{{example!r}: (0, 100)}}, or name the columns to use with "
+            "features=.",
         )
     return {name: checked_pair(f"bounds[{name!r}]", bounds[name]) for name in features}
 
 
-# The square of the widest range and that of the inverse of the narrowest one are numbers of float32, in which models
-# compute and their coefficients are converted to the columns' own units.
+# The square of the widest range and that of the inverse of the narrowest one are numbers of
+# float32, in which models compute and their coefficients are converted to the columns' own units.
 _LARGEST_BOUND, _NARROWEST_RANGE = 9e18, 1e-18
 
 
 def checked_pair(argument: str, value: Any) -> tuple[float, float]:
-    """``value`` as (low, high), finite with low < high, at most 9e18 in size and at least 1e-18 apart.
+    """``value`` as (low, high), finite with low < high, at most 9e18 in size and at least 1e-18
+    apart.
 
     :raises ArgumentError: naming ``argument``.
     """
@@ -64,29 +94,34 @@ def checked_pair(argument: str, value: Any) -> tuple[float, float]:
         low, high = value
         low, high = float(low), float(high)
     except (TypeError, ValueError):
-        raise _validate.ArgumentError(argument, value, f"must be a pair of numbers (low, high){_of_dates(value)}.") from None
+        raise _validate.ArgumentError(
+            argument, value, f"must be a pair of numbers (low, high){_of_dates(value)}."
+        ) from None
     if not (np.isfinite(low) and np.isfinite(high) and low < high):
         raise _validate.ArgumentError(argument, value, "must be finite with low < high.")
     if max(-low, high) > _LARGEST_BOUND or high - low < _NARROWEST_RANGE:
         raise _validate.ArgumentError(
             argument,
             value,
-            f"must be within {-_LARGEST_BOUND:g} .. {_LARGEST_BOUND:g} and at least {_NARROWEST_RANGE:g} apart, or squares "
-            "of differences are no numbers of float32: declare the range that the column can have, or use another unit.",
+            f"must be within {-_LARGEST_BOUND:g} .. {_LARGEST_BOUND:g} and at least "
+            f"{_NARROWEST_RANGE:g} apart, or squares of differences are no numbers of float32: "
+            "declare the range that the column can have, or use another unit.",
         )
     return low, high
 
 
 def _of_dates(pair: Any) -> str:
-    is_dates = isinstance(pair, (list, tuple)) and any(isinstance(bound, datetime.date) for bound in pair)
+    is_dates = isinstance(pair, (list, tuple)) and any(
+        isinstance(bound, datetime.date) for bound in pair
+    )
     return ", and dates be converted, for example to days since a public date" if is_dates else ""
 
 
 def names_withheld(names: Iterable[str]) -> str:
     """Why an error does not list the names of a table's columns; "" if it may list them.
 
-    In a file without a line of names, the first record takes their place. If a name begins like a number or a date, it may
-    be a cell of that record, and so may all others.
+    In a file without a line of names, the first record takes their place. If a name begins like a
+    number or a date, it may be a cell of that record, and so may all others.
     """
     if any(_LIKE_A_VALUE.match(name) for name in names):
         return "names not listed, because some look like values (is the header row missing?)"
@@ -103,32 +138,45 @@ def listed(names: Iterable[str], most: int = 8) -> str:
 
 
 def unknown_column(argument: str, value: Any, columns: Iterable[str]) -> _validate.ArgumentError:
-    """The error for an unknown column. A value that is not a scalar is shown by its type, because it may contain cells."""
+    """The error for an unknown column. A value that is not a scalar is shown by its type, because
+    it may contain cells.
+    """
     names = list(columns)
     shown = value if pd.api.types.is_scalar(value) else type(value).__name__
     withheld = names_withheld(names)
     if withheld:
-        return _validate.ArgumentError(argument, shown, f"unknown name; the table has {len(names)} columns, {withheld}.")
+        return _validate.ArgumentError(
+            argument, shown, f"unknown name; the table has {len(names)} columns, {withheld}."
+        )
     return _validate.unknown_name(argument, shown, names)
 
 
-DECLARATION = "declaration"  # code of errors about how a column is declared, which a file in JSON writes in its own way
+# code of errors about how a column is declared, which a file in JSON writes in its own way
+DECLARATION = "declaration"
 TOO_FEW_ROWS = "too few rows"  # code of errors about a table that no split can divide
-MISSING = "missing"  # code of errors about values that ``from_frame(missing=...)`` can leave out or replace
+# code of errors about values that ``from_frame(missing=...)`` can leave out or replace
+MISSING = "missing"
 
 
 def unfit(column: pd.Series, expectation: str, code: str = "") -> _validate.ArgumentError:
-    """The error for a column with unusable cells. It shows name and type, but no cell and no number of rows."""
+    """The error for a column with unusable cells. It shows name and type, but no cell and no number
+    of rows.
+    """
     return _validate.ArgumentError(str(column.name), str(column.dtype), expectation, code=code)
 
 
 def refuse_masked(argument: str, values: Any) -> None:
-    """:raises ArgumentError: if ``values``, an array or a list of some, has masked entries, which NumPy would forget."""
+    """:raises ArgumentError: if ``values``, an array or a list of some, has masked entries, which
+    NumPy would forget.
+    """
     parts = values if isinstance(values, (list, tuple)) else (values,)
-    arrays = np.ma.MaskedArray, pd.api.extensions.ExtensionArray  # a column of a table may be called "_mask"
+    # a column of a table may be called "_mask"
+    arrays = (np.ma.MaskedArray, pd.api.extensions.ExtensionArray)
     if any(isinstance(part, arrays) and np.ma.is_masked(part) for part in parts):
         raise _validate.ArgumentError(
-            argument, type(values).__name__, "has masked entries, which have no value: fill or drop them first."
+            argument,
+            type(values).__name__,
+            "has masked entries, which have no value: fill or drop them first.",
         )
 
 
@@ -140,14 +188,17 @@ def unmasked(argument: str, values: Any) -> np.ndarray:
     refuse_masked(argument, values)
     with contextlib.suppress(TypeError, ValueError, OverflowError):
         return np.asarray(values)
-    raise _validate.ArgumentError(argument, type(values).__name__, "must be an array, with rows of one length.")
+    raise _validate.ArgumentError(
+        argument, type(values).__name__, "must be an array, with rows of one length."
+    )
 
 
 def numeric_features(frame: pd.DataFrame, features: list[str], row: str = "row") -> np.ndarray:
     """float64[rows, features] of ``frame``, finite.
 
     :param row: what an error calls a row.
-    :raises ArgumentError: naming the first column with text, dates or missing values, and its type; never a cell.
+    :raises ArgumentError: naming the first column with text, dates or missing values, and its type;
+        never a cell.
     """
     return np.stack([finite_numbers(frame[name], row) for name in features], axis=1)
 
@@ -164,12 +215,19 @@ def finite_numbers(column: pd.Series, row: str = "row") -> np.ndarray:
     if np.all(np.isfinite(values)):
         return values
     if np.any(np.isnan(values) & column.notna().to_numpy()):
-        raise unfit(column, f"has text, or something else that is not a number, in some {row}; {_advice(column, values)}")
-    raise unfit(column, f"is missing or infinite in some {row}; fill or drop such {row}s first.", MISSING)
+        raise unfit(
+            column,
+            f"has text, or something else that is not a number, in some {row}; "
+            f"{_advice(column, values)}",
+        )
+    raise unfit(
+        column, f"is missing or infinite in some {row}; fill or drop such {row}s first.", MISSING
+    )
 
 
 def is_absent(column: pd.Series, *, of_numbers: bool) -> np.ndarray:
-    """bool[rows]: which values are missing; an infinite number is, because nothing can be computed with it.
+    """bool[rows]: which values are missing; an infinite number is, because nothing can be computed
+    with it.
 
     :param of_numbers: whether the column is declared to hold numbers, and not text.
     """
@@ -180,7 +238,9 @@ def is_absent(column: pd.Series, *, of_numbers: bool) -> np.ndarray:
 
 
 _DATES = "convert dates, for example to days since a public date, or leave the column out."
-_COMPLEX = "complex numbers are not taken: give the real and the imaginary part, or the size, as columns."
+_COMPLEX = (
+    "complex numbers are not taken: give the real and the imaginary part, or the size, as columns."
+)
 _NO_NUMBERS = (
     (
         re.compile(r"n\.?/?a\.?|nan|null|none|missing|[-.?]*", re.IGNORECASE),
@@ -191,23 +251,32 @@ _NO_NUMBERS = (
     (re.compile(r"[-+]?[\d.,\s]+%"), "take off the percent signs, and declare bounds in percent."),
     (
         re.compile(r"[-+]?\d{1,3}([\s.,'\u2019]?\d{3})*([.,]\d*)?"),
-        "numbers are written with commas, or with blanks or points between thousands: decimal=',' of from_csv reads 3,5, "
-        "and what is between thousands must be taken out.",
+        "numbers are written with commas, or with blanks or points between thousands: "
+        "decimal=',' of from_csv reads 3,5, and what is between thousands must be taken out.",
     ),
-    (re.compile(r"yes|no|true|false|y|n|t|f", re.IGNORECASE), "declare it as bool, which takes yes and no."),
+    (
+        re.compile(r"yes|no|true|false|y|n|t|f", re.IGNORECASE),
+        "declare it as bool, which takes yes and no.",
+    ),
 )
 _OTHERWISE = "declare its categories in schema=, encode it as numbers or leave it out."
 
 
 def _advice(column: pd.Series, values: np.ndarray) -> str:
     """What to do about cells that are no numbers, if all of them look alike."""
-    cells = [cell for cell, value in zip(column.tolist(), values, strict=True) if math.isnan(value) and is_value(cell)]
+    cells = [
+        cell
+        for cell, value in zip(column.tolist(), values, strict=True)
+        if math.isnan(value) and is_value(cell)
+    ]
     if all(isinstance(cell, datetime.date) for cell in cells):
         return _DATES
     if all(isinstance(cell, complex) for cell in cells):
         return _COMPLEX
     texts = {cell.strip() if isinstance(cell, str) else "\0" for cell in cells}
-    return next((words for form, words in _NO_NUMBERS if all(map(form.fullmatch, texts))), _OTHERWISE)
+    return next(
+        (words for form, words in _NO_NUMBERS if all(map(form.fullmatch, texts))), _OTHERWISE
+    )
 
 
 def is_value(cell: Any) -> bool:
@@ -219,24 +288,34 @@ _TRUTH = {"true": 1, "t": 1, "yes": 1, "y": 1, "1": 1, "false": 0, "f": 0, "no":
 
 
 def as_truth(column: pd.Series) -> pd.Series:
-    """A column of truth values with 1 and 0 for words such as yes and No; as it is, if it has other words."""
+    """A column of truth values with 1 and 0 for words such as yes and No; as it is, if it has other
+    words.
+    """
     if pd.api.types.is_numeric_dtype(column.dtype):
         return column
-    cells = [_TRUTH.get(cell.strip().lower(), cell) if isinstance(cell, str) else cell for cell in column.tolist()]
+    cells = [
+        _TRUTH.get(cell.strip().lower(), cell) if isinstance(cell, str) else cell
+        for cell in column.tolist()
+    ]
     has_others = any(isinstance(cell, str) for cell in cells)
     return column if has_others else pd.Series(cells, column.index, object, column.name)
 
 
 def two_values(column: pd.Series) -> str:
-    """What to declare for a column of two values that are not those of bool. The values are examples, and no cells."""
+    """What to declare for a column of two values that are not those of bool. The values are
+    examples, and no cells.
+    """
     return (
         "Declare its two values as text, first the one that counts as 0: "
-        f"schema={{{str(column.name)!r}: ['1', '2']}} for 1 and 2, or ['nein', 'ja'] for these words."
+        f"schema={{{str(column.name)!r}: ['1', '2']}} for 1 and 2, or ['nein', 'ja'] for these "
+        "words."
     )
 
 
 def column_name(label: Any) -> str:
-    """The text of a column's label, in Unicode's composed form: "ö" may be one character or two, which look the same."""
+    """The text of a column's label, in Unicode's composed form: "ö" may be one character or two,
+    which look the same.
+    """
     return unicodedata.normalize("NFC", str(label))
 
 
@@ -260,42 +339,57 @@ def number_or_nan(cell: Any) -> float:
 
 
 def may_hold_numbers(kind: Any) -> bool:
-    """Whether a column of this type may have real numbers: numbers, booleans, or text and objects that may be numbers."""
+    """Whether a column of this type may have real numbers: numbers, booleans, or text and objects
+    that may be numbers.
+    """
     types = pd.api.types
     if types.is_numeric_dtype(kind):
         return not types.is_complex_dtype(kind)
-    return types.is_object_dtype(kind) or types.is_string_dtype(kind) or isinstance(kind, pd.CategoricalDtype)
+    return (
+        types.is_object_dtype(kind)
+        or types.is_string_dtype(kind)
+        or isinstance(kind, pd.CategoricalDtype)
+    )
 
 
 def scale_to_bounds(values: np.ndarray, bounds: Bounds) -> np.ndarray:
-    """float32 features in [-1, 1]: each value is cut to its feature's bounds and mapped linearly."""
+    """float32 features in [-1, 1]: each value is cut to its feature's bounds and
+    mapped linearly.
+    """
     low = np.array([pair[0] for pair in bounds.values()])
     high = np.array([pair[1] for pair in bounds.values()])
     return (2 * (np.clip(values, low, high) - low) / (high - low) - 1).astype(np.float32)
 
 
 def standardise(values: np.ndarray, reference: np.ndarray) -> np.ndarray:
-    """float32 ``values`` less the mean of ``reference``, over its standard deviation, column by column.
+    """float32 ``values`` less the mean of ``reference``, over its standard deviation, column by
+    column.
 
-    A column that is constant in ``reference`` is only centred. The result depends on all of ``reference``, so private
-    records are scaled like this only if the user asks for it (``Dataset.private_scaling``).
+    A column that is constant in ``reference`` is only centred. The result depends on all of
+    ``reference``, so private records are scaled like this only if the user asks for it
+    (``Dataset.private_scaling``).
     """
     return scaled(values, *mean_and_deviation(reference))
 
 
 def mean_and_deviation(reference: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """(mean, standard deviation) of each column, float64[D]; the deviation of a constant column is 1."""
+    """(mean, standard deviation) of each column, float64[D]; the deviation of a constant column is
+    1.
+    """
     size = np.max(np.abs(reference), axis=0)
     size[size == 0] = 1.0
     ratio = reference / size  # so that sums and squares do not overflow
     mean, deviation = np.mean(ratio, axis=0) * size, np.std(ratio, axis=0) * size
     constant = (np.min(reference, axis=0) == np.max(reference, axis=0)) | (deviation == 0)
-    mean[constant], deviation[constant] = reference[0, constant], 1.0  # rounding would leave a deviation above 0
+    # rounding would leave a deviation above 0
+    mean[constant], deviation[constant] = (reference[0, constant], 1.0)
     return mean, deviation
 
 
 def scaled(values: np.ndarray, middle: np.ndarray, reach: np.ndarray) -> np.ndarray:
-    """float32: ``values`` less ``middle``, over ``reach``, column by column; the largest number where it would overflow."""
+    """float32: ``values`` less ``middle``, over ``reach``, column by column; the largest number
+    where it would overflow.
+    """
     largest = float(np.finfo(np.float32).max)
     with np.errstate(over="ignore"):  # values may be any number of ``reach`` away
         ratio = 2 * ((values / 2 - middle / 2) / reach)
@@ -303,13 +397,19 @@ def scaled(values: np.ndarray, middle: np.ndarray, reach: np.ndarray) -> np.ndar
 
 
 def text_of(value: Any) -> str:
-    """The text of a category, class or group for comparisons, without blanks around it and in Unicode's composed form.
+    """The text of a category, class or group for comparisons, without blanks around it and in
+    Unicode's composed form.
 
-    A whole number loses its ".0", also in text. A column of whole numbers becomes floating point as soon as one is missing,
-    and must keep the same categories. A CSV file then has them with ".0", and they are read as text. "01.0" and "1.10" are
-    unchanged. Likewise a day is the same with and without "00:00:00", which a column of dates has.
+    A whole number loses its ".0", also in text. A column of whole numbers becomes floating point as
+    soon as one is missing, and must keep the same categories. A CSV file then has them with ".0",
+    and they are read as text. "01.0" and "1.10" are unchanged. Likewise a day is the same with and
+    without "00:00:00", which a column of dates has.
     """
-    if isinstance(value, (float, np.floating)) and math.isfinite(value) and float(value).is_integer():
+    if (
+        isinstance(value, (float, np.floating))
+        and math.isfinite(value)
+        and float(value).is_integer()
+    ):
         return str(int(value))
     text = column_name(value).strip()
     whole = _WHOLE.fullmatch(text) or _MIDNIGHT.fullmatch(text)
@@ -325,7 +425,10 @@ _WHOLE = re.compile(r"(-?(?:0|[1-9][0-9]*))\.0+")  # as floating point would hol
 def texts_of(column: pd.Series) -> list[str | None]:
     """The text of each value, None if it is missing or an object without text."""
     missing = column.isna().to_numpy()
-    return [None if absent else text_or_none(value) for value, absent in zip(column.tolist(), missing, strict=True)]
+    return [
+        None if absent else text_or_none(value)
+        for value, absent in zip(column.tolist(), missing, strict=True)
+    ]
 
 
 def text_or_none(value: Any) -> str | None:

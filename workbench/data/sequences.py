@@ -29,10 +29,12 @@ def from_tokens(
     unit: str = "sequence",
     name: str = "tokens",
 ) -> Dataset:
-    """A data set of token sequences of one length, one per record. Its arrays are "x", int32[N, T], and "y" with ``y``.
+    """A data set of token sequences of one length, one per record. Its arrays are "x", int32[N, T],
+    and "y" with ``y``.
 
-    The vocabulary is public and declared; it must not be read off private texts. Before, cut or pad all sequences to one
-    public length, with a separate token for the padding, and give rare words a common token.
+    The vocabulary is public and declared; it must not be read off private texts. Before, cut or pad
+    all sequences to one public length, with a separate token for the padding, and give rare words a
+    common token.
 
     >>> tokens, labels = np.random.randint(0, 100, (50, 16)), np.arange(50) % 2
     >>> wb.data.from_tokens(tokens, labels, vocabulary_size=100, classes=["spam", "mail"])
@@ -41,16 +43,20 @@ def from_tokens(
     :param x: whole numbers[N, T], ids of tokens in 0 .. V - 1.
     :param y: whole numbers[N], 0 .. number of classes - 1.
     :param vocabulary_size: V >= 2, public.
-    :param classes: names of all classes, public, or their number K for 0 .. K - 1; needed with ``y``.
+    :param classes: names of all classes, public, or their number K for 0 .. K - 1; needed with
+        ``y``.
     :param evaluation: ``(x, y)``, or ``(x,)``, instead of a split of ``x``.
-    :param evaluation_fraction: probability of each sequence to become an evaluation record, in [0, 1), by its own content.
+    :param evaluation_fraction: probability of each sequence to become an evaluation record, in [0,
+        1), by its own content.
     :param split_seed: public seed of the split, >= 0.
     :param evaluation_is_public: True declares the evaluation records public.
     :param unit: what one sequence is, in words.
-    :raises ArgumentError: naming ``x``, ``y``, ``vocabulary_size``, ``classes`` or ``evaluation``, with the shape or type,
-        never with a token or class of a record.
+    :raises ArgumentError: naming ``x``, ``y``, ``vocabulary_size``, ``classes`` or ``evaluation``,
+        with the shape or type, never with a token or class of a record.
     """
-    size = _validate.integer("vocabulary_size", vocabulary_size, at_least=2, at_most=np.iinfo(np.int32).max)
+    size = _validate.integer(
+        "vocabulary_size", vocabulary_size, at_least=2, at_most=np.iinfo(np.int32).max
+    )
     names = () if y is None else class_names(classes)
     given = {"x": x} if y is None else {"x": x, "y": y}
     arrays = _checked(given, size, len(names))
@@ -59,17 +65,24 @@ def from_tokens(
         held_out = by_record(arrays, evaluation_fraction, split_seed)
         both = [(array[~held_out], array[held_out]) for array in arrays]
     else:
-        held = _checked(evaluation_arrays(evaluation, tuple(given)), size, len(names), "evaluation ")
+        held = _checked(
+            evaluation_arrays(evaluation, tuple(given)), size, len(names), "evaluation "
+        )
         if held[0].shape[1] != length:
-            raise _validate.ArgumentError("evaluation x", held[0], f"must have sequences of {length} tokens, as the others.")
+            raise _validate.ArgumentError(
+                "evaluation x", held[0], f"must have sequences of {length} tokens, as the others."
+            )
         if len(arrays[0]) < 2 or not len(held[0]):
             raise _validate.ArgumentError(
-                "x", type(x).__name__, "must have at least 2 training sequences and 1 evaluation sequence."
+                "x",
+                type(x).__name__,
+                "must have at least 2 training sequences and 1 evaluation sequence.",
             )
         both = list(zip(arrays, held, strict=True))
     return Dataset(
         name=name,
-        description=f"Sequences of {length} tokens out of {size}" + (f", {len(names)} classes." if names else "."),
+        description=f"Sequences of {length} tokens out of {size}"
+        + (f", {len(names)} classes." if names else "."),
         train=tuple(training for training, _ in both),
         evaluation=tuple(held for _, held in both),
         feature_names=tuple(f"token {place + 1}" for place in range(length)),
@@ -82,24 +95,37 @@ def from_tokens(
     )
 
 
-def _checked(given: dict[str, Any], vocabulary_size: int, num_classes: int, prefix: str = "") -> list[np.ndarray]:
+def _checked(
+    given: dict[str, Any], vocabulary_size: int, num_classes: int, prefix: str = ""
+) -> list[np.ndarray]:
     """int32 arrays of tokens and of classes. Errors show no value of a record."""
-    limits = {"x": (vocabulary_size, "tokens; declare a larger vocabulary_size, or give other words a common token")}
+    limits = {
+        "x": (
+            vocabulary_size,
+            "tokens; declare a larger vocabulary_size, or give other words a common token",
+        )
+    }
     limits["y"] = (num_classes, "numbers of the classes; declare all of them in classes=")
     checked: list[np.ndarray] = []
     for name, array in given.items():
         argument, (count, what) = f"{prefix}{name}", limits[name]
         values = unmasked(argument, array)
         if name == "x" and (values.ndim != 2 or not values.shape[1]):
-            raise _validate.ArgumentError(argument, _form(values), "must have shape (sequences, tokens), all of one length.")
+            raise _validate.ArgumentError(
+                argument, _form(values), "must have shape (sequences, tokens), all of one length."
+            )
         if name == "y" and values.shape != checked[0].shape[:1]:
             raise _validate.ArgumentError(
                 argument, _form(values), f"must have shape ({len(checked[0])},), one per sequence."
             )
         if values.dtype.kind not in "iu":
-            raise _validate.ArgumentError(argument, str(values.dtype), "must be whole numbers with an integer type.")
+            raise _validate.ArgumentError(
+                argument, str(values.dtype), "must be whole numbers with an integer type."
+            )
         if values.size and not (values.min() >= 0 and values.max() < count):
-            raise _validate.ArgumentError(argument, values, f"has values outside 0 .. {count - 1}, the {what}.")
+            raise _validate.ArgumentError(
+                argument, values, f"has values outside 0 .. {count - 1}, the {what}."
+            )
         checked.append(values.astype(np.int32))
     return checked
 

@@ -1,4 +1,6 @@
-"""Evaluation records and subsets, drawn record by record so that one record does not move another."""
+"""Evaluation records and subsets, drawn record by record so that one record does not
+move another.
+"""
 
 from __future__ import annotations
 
@@ -11,24 +13,37 @@ import numpy as np
 from workbench import _validate
 
 __all__ = [
-    "by_place", "by_record", "by_unit", "checked", "coins", "coins_of", "digests", "evaluation_rows", "numbered_coins",
-    "numbers_of", "require_both_sides",
-]  # fmt: skip
+    "by_place",
+    "by_record",
+    "by_unit",
+    "checked",
+    "coins",
+    "coins_of",
+    "digests",
+    "evaluation_rows",
+    "numbered_coins",
+    "numbers_of",
+    "require_both_sides",
+]
 
 
 def coins(arrays: Sequence[np.ndarray], seed: int) -> np.ndarray:
     """float64[N] in [0, 1], one coin per record: a hash of the record itself and of a public seed.
 
-    Equal records are numbered, and the number is hashed with them. So if a record is added or removed, the collection of
-    pairs (record, coin) gains or loses exactly one pair, whatever the order, and all others are unchanged.
+    Equal records are numbered, and the number is hashed with them. So if a record is added or
+    removed, the collection of pairs (record, coin) gains or loses exactly one pair, whatever the
+    order, and all others are unchanged.
 
-    :param arrays: record i is entry i of each, N >= 0 entries. The encoding of a record must not depend on others.
+    :param arrays: record i is entry i of each, N >= 0 entries. The encoding of a record must not
+        depend on others.
     """
     return coins_of([digest.tobytes() for digest in digests(arrays, seed)], seed)
 
 
 def digests(arrays: Sequence[np.ndarray], seed: int) -> np.ndarray:
-    """A hash of each record itself and of a public seed, two uint64, "high" and "low". :param arrays: as for ``coins``."""
+    """A hash of each record itself and of a public seed, two uint64, "high" and "low". :param
+    arrays: as for ``coins``.
+    """
     rows, key = [_bytes_of(np.asarray(array)) for array in arrays], _key(seed)
     found = bytearray()
     for record in zip(*rows, strict=True):
@@ -52,7 +67,9 @@ def numbered_coins(contents: Sequence[bytes], numbers: np.ndarray, seed: int) ->
     """``coins_of`` records of which ``numbers``, int[N], says how many equal ones precede each."""
     key, drawn = _key(seed), np.empty(len(contents))
     for place, (content, number) in enumerate(zip(contents, numbers.tolist(), strict=True)):
-        coin = hashlib.blake2b(content + number.to_bytes(8, "little"), key=key, digest_size=8).digest()
+        coin = hashlib.blake2b(
+            content + number.to_bytes(8, "little"), key=key, digest_size=8
+        ).digest()
         drawn[place] = int.from_bytes(coin, "little")
     return drawn / 2.0**64
 
@@ -84,7 +101,8 @@ def by_unit(contents: Sequence[bytes], fraction: Any, seed: Any) -> np.ndarray:
 def by_record(arrays: Sequence[np.ndarray], fraction: Any, seed: Any) -> np.ndarray:
     """bool[N], True for evaluation records, by ``coins``.
 
-    :raises ArgumentError: naming ``evaluation_fraction`` or ``split_seed``; also if a side has too few records.
+    :raises ArgumentError: naming ``evaluation_fraction`` or ``split_seed``; also if a side has too
+        few records.
     """
     fraction, seed = checked(fraction, seed)
     return _both_sides(coins(arrays, seed) < fraction, fraction)
@@ -93,7 +111,8 @@ def by_record(arrays: Sequence[np.ndarray], fraction: Any, seed: Any) -> np.ndar
 def by_place(records: Any, fraction: Any, seed: Any) -> tuple[Any, Any]:
     """(training part, evaluation part) of a table or an array by ``evaluation_rows``.
 
-    For published records only. There no record is added or removed, which would move all records after it.
+    For published records only. There no record is added or removed, which would move all records
+    after it.
 
     :raises ArgumentError: as ``by_record``.
     """
@@ -103,12 +122,16 @@ def by_place(records: Any, fraction: Any, seed: Any) -> tuple[Any, Any]:
 
 
 def evaluation_rows(num_rows: int, fraction: float, seed: int) -> np.ndarray:
-    """bool[num_rows], True for evaluation rows: an independent coin for each row, from its position alone."""
+    """bool[num_rows], True for evaluation rows: an independent coin for each row, from its position
+    alone.
+    """
     return np.random.Generator(np.random.PCG64(seed)).random(num_rows) < fraction
 
 
 def checked(fraction: Any, seed: Any) -> tuple[float, int]:
-    """Share of evaluation records and public seed. :raises ArgumentError: naming one that is out of range."""
+    """Share of evaluation records and public seed. :raises ArgumentError: naming one that is out of
+    range.
+    """
     share = _validate.number("evaluation_fraction", fraction, at_least=0, below=1)
     return share, _validate.seed("split_seed", seed)
 
@@ -119,17 +142,24 @@ def _both_sides(held_out: np.ndarray, fraction: float) -> np.ndarray:
 
 
 def require_both_sides(evaluation: int, training: int, fraction: float) -> None:
-    """Check how many records are on each side. :raises ArgumentError: naming ``evaluation_fraction``."""
+    """Check how many records are on each side. :raises ArgumentError: naming
+    ``evaluation_fraction``.
+    """
     if (fraction > 0 and evaluation < 1) or training < 2:
         raise _validate.ArgumentError(
             "evaluation_fraction",
             fraction,
-            "leaves too few records on one side of the split: fewer than 2 to train, or none to evaluate. Choose another "
-            "split_seed, give evaluation=, or hold out none with evaluation_fraction=0.",
+            "leaves too few records on one side of the split: fewer than 2 to train, or none to "
+            "evaluate. Choose another split_seed, give evaluation=, or hold out none with "
+            "evaluation_fraction=0.",
         )
 
 
 def _bytes_of(array: np.ndarray) -> np.ndarray:
     """uint8[N, bytes of a record], the same on every machine."""
     values = np.ascontiguousarray(array, array.dtype.newbyteorder("<"))
-    return values.reshape(len(values), -1).view(np.uint8) if values.size else np.empty((len(values), 0), np.uint8)
+    return (
+        values.reshape(len(values), -1).view(np.uint8)
+        if values.size
+        else np.empty((len(values), 0), np.uint8)
+    )

@@ -1,4 +1,5 @@
-"""Made-up records of known models, from public seeds. They belong to nobody, so everything about them is public.
+"""Made-up records of known models, from public seeds. They belong to nobody, so everything about
+them is public.
 
 No array may have more than 10**8 numbers, training and evaluation records together.
 """
@@ -14,7 +15,8 @@ __all__ = ["hierarchical", "mixture", "tokens"]
 
 _LICENCE = "CC0: synthetic"
 _UNIT = "synthetic record"
-_MOST_NUMBERS = 10**8  # of one array; it is made in float64, together with one or two more of that size
+# of one array; it is made in float64, together with one or two more of that size
+_MOST_NUMBERS = 10**8
 
 
 def hierarchical(
@@ -25,10 +27,12 @@ def hierarchical(
     num_evaluation: int | None = None,
     seed: int = 0,
 ) -> Dataset:
-    """Draws of the hierarchical logistic model: arrays x float32[N, D], group int32[N] and y int32[N].
+    """Draws of the hierarchical logistic model: arrays x float32[N, D], group int32[N] and y
+    int32[N].
 
-    M ~ Normal(0, 4) of shape [D, K], group features g_l ~ Normal(0, 1), weights w_l ~ Normal(M g_l, 1), groups equally
-    likely, x ~ Normal(0, 1), y ~ Bernoulli(sigmoid(w_l . x)). Features are not scaled.
+    M ~ Normal(0, 4) of shape [D, K], group features g_l ~ Normal(0, 1), weights w_l ~ Normal(M g_l,
+    1), groups equally likely, x ~ Normal(0, 1), y ~ Bernoulli(sigmoid(w_l . x)). Features are not
+    scaled.
 
     >>> data = wb.data.hierarchical(num_records=100, num_groups=5)
     >>> data.groups
@@ -38,7 +42,8 @@ def hierarchical(
     :param num_features: D.
     :param num_groups: L.
     :param num_group_features: K.
-    :param num_evaluation: number of evaluation records, by default as many as there are training records.
+    :param num_evaluation: number of evaluation records, by default as many as there are training
+        records.
     :param seed: of the generator, >= 0.
     """
     num_records = _validate.integer("num_records", num_records, at_least=2)
@@ -56,12 +61,14 @@ def hierarchical(
     total = num_records + num_evaluation
     group = rng.integers(0, num_groups, total)
     x = rng.normal(size=(total, num_features))
-    probability = 0.5 * (1 + np.tanh(0.5 * np.sum(x * weights[group], axis=-1)))  # the sigmoid, without overflow
+    # the sigmoid, without overflow
+    probability = 0.5 * (1 + np.tanh(0.5 * np.sum(x * weights[group], axis=-1)))
     y = rng.random(total) < probability
     arrays = (x.astype(np.float32), group.astype(np.int32), y.astype(np.int32))
     return Dataset(
         name="hierarchical",
-        description=f"Made-up records in {num_groups} groups, from the hierarchical logistic model.",
+        description=f"Made-up records in {num_groups} groups, from the hierarchical "
+        "logistic model.",
         train=tuple(array[:num_records] for array in arrays),
         evaluation=tuple(array[num_records:] for array in arrays),
         feature_names=tuple(f"x{number + 1}" for number in range(num_features)),
@@ -122,10 +129,12 @@ def tokens(
     num_evaluation: int = 1000,
     seed: int = 0,
 ) -> Dataset:
-    """Token sequences whose class shows in which tokens follow which: arrays x int32[N, T] and y int32[N].
+    """Token sequences whose class shows in which tokens follow which: arrays x int32[N, T] and y
+    int32[N].
 
-    Classes 1 .. K are equally likely. In class k a token is, with chance 0.5, the one before it plus k (mod V), else any.
-    Every token is equally frequent in all classes, so counting tokens does not help.
+    Classes 1 .. K are equally likely. In class k a token is, with chance 0.5, the one before it
+    plus k (mod V), else any. Every token is equally frequent in all classes, so counting tokens
+    does not help.
 
     >>> data = wb.data.tokens(num_records=100, length=16)
     >>> data.train[0].shape, data.vocabulary_size
@@ -157,7 +166,8 @@ def tokens(
     arrays = (x.astype(np.int32), y.astype(np.int32))
     return Dataset(
         name="tokens",
-        description=f"Made-up sequences of {length} tokens; {num_classes} classes differ in which tokens follow which.",
+        description=f"Made-up sequences of {length} tokens; {num_classes} classes differ in which "
+        "tokens follow which.",
         train=tuple(array[:num_records] for array in arrays),
         evaluation=tuple(array[num_records:] for array in arrays),
         feature_names=tuple(f"token {place + 1}" for place in range(length)),
@@ -176,7 +186,10 @@ def _check_size(argument: str, value: int, count: int, width: int = 1) -> None:
     """Check that an array of count x width numbers fits into the memory of most machines."""
     if count * width > _MOST_NUMBERS:
         raise _validate.ArgumentError(
-            argument, value, f"would make an array of more than {_MOST_NUMBERS:.0e} numbers; at most that many are possible."
+            argument,
+            value,
+            f"would make an array of more than {_MOST_NUMBERS:.0e} numbers; at most that many "
+            "are possible.",
         )
 
 

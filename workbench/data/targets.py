@@ -1,4 +1,6 @@
-"""Targets of records. Their classes follow from declarations and column types, never from the rows."""
+"""Targets of records. Their classes follow from declarations and column types, never from
+the rows.
+"""
 
 from __future__ import annotations
 
@@ -28,12 +30,14 @@ _MOST_CLASSES = 10_000
 
 
 def binary_target(column: pd.Series, positive: Any = None) -> tuple[np.ndarray, tuple[str, str]]:
-    """(int32 target of 0 and 1, labels of the two classes). The labels follow from column type and ``positive`` alone.
+    """(int32 target of 0 and 1, labels of the two classes). The labels follow from column type and
+    ``positive`` alone.
 
-    :param positive: the value that counts as 1, compared as a number if it is one (True is 1), otherwise as text
-        without regard to case and to blanks around it. Every other value is in the other class. It may be left out if all
-        values are 0 and 1, or False and True.
-    :raises ArgumentError: naming ``target`` if a value is missing, or ``positive`` if it is needed or cannot occur.
+    :param positive: the value that counts as 1, compared as a number if it is one (True is 1),
+        otherwise as text without regard to case and to blanks around it. Every other value is in
+        the other class. It may be left out if all values are 0 and 1, or False and True.
+    :raises ArgumentError: naming ``target`` if a value is missing, or ``positive`` if it is needed
+        or cannot occur.
     """
     name = str(column.name)
     _refuse_missing(column)
@@ -44,31 +48,43 @@ def binary_target(column: pd.Series, positive: Any = None) -> tuple[np.ndarray, 
             raise _validate.ArgumentError(
                 "positive",
                 None,
-                f"must name the value of {name!r} that counts as 1, as in positive='yes' (all others are then one class), "
-                "because the column has other values than 0 and 1, and classes are not read off the records. Or declare all "
-                "values, as in classes=['no', 'yes'].",
+                f"must name the value of {name!r} that counts as 1, as in positive='yes' (all "
+                "others are then one class), because the column has other values than 0 and 1, "
+                "and classes are not read off the records. Or declare all values, as in "
+                "classes=['no', 'yes'].",
             )
         return values.astype(np.int32), ("False", "True") if truth_values else ("0", "1")
     if not pd.api.types.is_scalar(positive):
-        raise _validate.ArgumentError("positive", type(positive).__name__, "must be a single value, which counts as 1.")
+        raise _validate.ArgumentError(
+            "positive", type(positive).__name__, "must be a single value, which counts as 1."
+        )
     chosen = _compared(positive)
     if truth_values and chosen not in (0, 1):
-        raise _validate.ArgumentError("positive", positive, f"must be False or True, because {name!r} is a boolean column.")
+        raise _validate.ArgumentError(
+            "positive", positive, f"must be False or True, because {name!r} is a boolean column."
+        )
     cells = [_compared(cell) for cell in column.tolist()]
-    is_numeric = bool(cells) and all(isinstance(cell, float) for cell in cells)  # in a file numbers are text
-    if (is_numeric or pd.api.types.is_numeric_dtype(column.dtype)) and not isinstance(chosen, float):
+    # in a file numbers are text
+    is_numeric = bool(cells) and all(isinstance(cell, float) for cell in cells)
+    if (is_numeric or pd.api.types.is_numeric_dtype(column.dtype)) and not isinstance(
+        chosen, float
+    ):
         kind = "numbers" if not np.isnan(numbers_in(column)).any() else "numbers or truth values"
-        raise _validate.ArgumentError("positive", positive, f"must be a number, because {name!r} is a column of {kind}.")
+        raise _validate.ArgumentError(
+            "positive", positive, f"must be a number, because {name!r} is a column of {kind}."
+        )
     text = text_of(positive)
     same = np.array([cell == chosen for cell in cells], bool)
     return same.astype(np.int32), (f"not {OTHER}" if text == OTHER else OTHER, text)
 
 
 def _compared(cell: Any) -> float | str | None:
-    """The form in which one value is compared: a number, if it is one or the text of one (True is 1); otherwise its text.
+    """The form in which one value is compared: a number, if it is one or the text of one (True is
+    1); otherwise its text.
 
-    Case does not count, because every other value is silently the other class. The form depends on the value alone, because
-    another record may turn a column of booleans or numbers into one of text.
+    Case does not count, because every other value is silently the other class. The form depends on
+    the value alone, because another record may turn a column of booleans or numbers into one of
+    text.
     """
     text = text_or_none(cell)
     number = {"true": 1.0, "false": 0.0}.get((text or "").lower(), number_or_nan(cell))
@@ -78,17 +94,21 @@ def _compared(cell: Any) -> float | str | None:
 def declared_classes(column: pd.Series, classes: Any) -> tuple[np.ndarray, tuple[str, ...]]:
     """(int32 position of each value in ``classes``, compared as text; the labels).
 
-    :raises ArgumentError: naming ``classes`` if they are fewer than two names, or ``target`` for a row with none of them.
+    :raises ArgumentError: naming ``classes`` if they are fewer than two names, or ``target`` for a
+        row with none of them.
     """
     labels = class_names(classes)
     place_of = {label: place for place, label in enumerate(labels)}
-    codes = np.array([place_of.get(text, -1) if text is not None else -1 for text in texts_of(column)], np.int32)
+    codes = np.array(
+        [place_of.get(text, -1) if text is not None else -1 for text in texts_of(column)], np.int32
+    )
     if np.any(codes < 0):
         raise _validate.ArgumentError(
             "target",
             str(column.name),
-            f"has none of the {len(labels)} declared classes, or no value, in some row; declare all possible values in "
-            "classes=[...], or give the one that counts as 1 with positive=.",
+            f"has none of the {len(labels)} declared classes, or no value, in some row; declare "
+            "all possible values in classes=[...], or give the one that counts as 1 with "
+            "positive=.",
         )
     return codes, labels
 
@@ -98,7 +118,11 @@ def class_names(classes: Any) -> tuple[str, ...]:
 
     :raises ArgumentError: naming ``classes``.
     """
-    if isinstance(classes, numbers.Integral) and not isinstance(classes, bool) and 2 <= int(classes) <= _MOST_CLASSES:
+    if (
+        isinstance(classes, numbers.Integral)
+        and not isinstance(classes, bool)
+        and 2 <= int(classes) <= _MOST_CLASSES
+    ):
         return tuple(map(str, range(int(classes))))
     if isinstance(classes, (str, Mapping, set, frozenset)) or not isinstance(classes, Iterable):
         raise _classes_needed(classes)
@@ -107,7 +131,9 @@ def class_names(classes: Any) -> tuple[str, ...]:
         raise _classes_needed(classes)
     names = tuple(text_of(each) for each in given)
     if len(set(names)) < len(names):
-        raise _validate.ArgumentError("classes", given, "must all be different (they are compared as text).")
+        raise _validate.ArgumentError(
+            "classes", given, "must all be different (they are compared as text)."
+        )
     return names
 
 
@@ -115,8 +141,9 @@ def _classes_needed(classes: Any) -> _validate.ArgumentError:
     return _validate.ArgumentError(
         "classes",
         classes,
-        "must declare all possible classes, two or more, as in classes=['cat', 'dog'] or classes=10 for 0 .. 9. Classes "
-        "that are read off private labels could reveal a single record.",
+        "must declare all possible classes, two or more, as in classes=['cat', 'dog'] or "
+        "classes=10 for 0 .. 9. Classes that are read off private labels could reveal a single "
+        "record.",
     )
 
 
@@ -127,7 +154,10 @@ def _refuse_missing(column: pd.Series) -> None:
     """
     if column.isna().any():
         raise _validate.ArgumentError(
-            "target", str(column.name), "is missing in some row; drop such rows first.", code=MISSING
+            "target",
+            str(column.name),
+            "is missing in some row; drop such rows first.",
+            code=MISSING,
         )
 
 
@@ -140,7 +170,8 @@ def numeric_target(column: pd.Series, bounds: tuple[float, float]) -> np.ndarray
 
 
 def thresholded(column: pd.Series, threshold: float) -> tuple[np.ndarray, tuple[str, str]]:
-    """(int32 target, labels of the two classes): whether each number is above the public ``threshold``.
+    """(int32 target, labels of the two classes): whether each number is above the public
+    ``threshold``.
 
     :raises ArgumentError: naming the column, if a value is missing, infinite or not a number.
     """

@@ -32,7 +32,9 @@ class UnreadableFileError(_validate.ArgumentError):
 
 
 def read_or_refuse(path: str | Path, kind: str, read: Callable[[], Any]) -> Any:
-    """What ``read`` returns. Its errors are replaced, because their words quote cells of the file."""
+    """What ``read`` returns. Its errors are replaced, because their words quote cells of
+    the file.
+    """
     try:
         return read()
     except _validate.ArgumentError:
@@ -49,7 +51,10 @@ def _reason(error: Exception) -> str:
     if isinstance(error, pd.errors.EmptyDataError):
         return "it is empty"
     if isinstance(error, (pd.errors.ParserError, pd.errors.ParserWarning)):
-        return "some row has more fields than there are column names, or a quotation mark is not closed"
+        return (
+            "some row has more fields than there are column names, or a quotation mark is not "
+            "closed"
+        )
     if isinstance(error, _DAMAGED):
         return "it is damaged or cut short"
     if isinstance(error, OSError) and error.strerror:
@@ -62,5 +67,7 @@ def existing(path: str | Path) -> Path:
     file = _validate.path("path", path)
     if not file.is_file():  # a pipe would be waited for, and a device read without an end
         is_other = file.exists() and not file.is_dir()
-        raise _validate.ArgumentError("path", str(path), "is no regular file." if is_other else "no such file.")
+        raise _validate.ArgumentError(
+            "path", str(path), "is no regular file." if is_other else "no such file."
+        )
     return file

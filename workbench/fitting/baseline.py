@@ -1,4 +1,6 @@
-"""Fits without privacy: the scores that private curves are compared with, and ``private=False``, which checks a model."""
+"""Fits without privacy: the scores that private curves are compared with, and ``private=False``,
+which checks a model.
+"""
 
 from __future__ import annotations
 
@@ -33,35 +35,56 @@ from workbench.results import FitResult
 from workbench.results.scores import Scores
 
 __all__ = [
-    "FitWithoutPrivacy", "noiseless", "noiseless_hyper", "prepare_without_privacy",
-    "refuse_terms_of_privacy", "without_privacy",
-]  # fmt: skip
+    "FitWithoutPrivacy",
+    "noiseless",
+    "noiseless_hyper",
+    "prepare_without_privacy",
+    "refuse_terms_of_privacy",
+    "without_privacy",
+]
 
 _OF_PRIVACY = (
-    "epsilon", "delta", "relation", "clip", "clipping", "ledger", "over_cap", "checkpoint",
-)  # fmt: skip
+    "epsilon",
+    "delta",
+    "relation",
+    "clip",
+    "clipping",
+    "ledger",
+    "over_cap",
+    "checkpoint",
+)
 
 
 def noiseless(step: PrivateStep) -> PrivateStep:
-    """``step`` without clipping and noise, and without what only a noised release has. Not private."""
-    return dataclasses.replace(step, mechanism=GaussianMechanism(math.inf, 0.0)).with_options(counts_norms=False)
+    """``step`` without clipping and noise, and without what only a noised release has.
+    Not private.
+    """
+    return dataclasses.replace(step, mechanism=GaussianMechanism(math.inf, 0.0)).with_options(
+        counts_norms=False
+    )
 
 
 def noiseless_hyper(hyper: Hyperparameters) -> Hyperparameters:
     """What ``noiseless(step)`` takes instead of ``hyper``."""
     clip, deviation = jnp.float32(math.inf), jnp.float32(0.0)
-    return hyper._replace(clip=clip, standard_deviation=deviation, moments_from=None, adaptive=None, dither=None)
+    return hyper._replace(
+        clip=clip, standard_deviation=deviation, moments_from=None, adaptive=None, dither=None
+    )
 
 
-def without_privacy(prepared: PreparedFit, stop: Callable[[], bool] = lambda: False) -> Scores | None:
-    """Compute the metrics of the same fit without clipping and noise: same model, optimiser, minibatch sizes and steps.
+def without_privacy(
+    prepared: PreparedFit, stop: Callable[[], bool] = lambda: False
+) -> Scores | None:
+    """Compute the metrics of the same fit without clipping and noise: same model, optimiser,
+    minibatch sizes and steps.
 
-    The numbers are exact functions of the private training records and labelled "outside the guarantee". Do not publish
-    them unless the records are public.
+    The numbers are exact functions of the private training records and labelled "outside the
+    guarantee". Do not publish them unless the records are public.
 
     :param stop: called between chunks of steps; True ends the run.
     :raises ArgumentError: naming ``devices``, if they are of several processes.
-    :return: None if the run was stopped or failed, or if no metrics may be computed on the evaluation records.
+    :return: None if the run was stopped or failed, or if no metrics may be computed on the
+        evaluation records.
     """
     prepared.spec.processes.require_one("a fit without privacy")
     evaluate = prepared.evaluator
@@ -76,17 +99,23 @@ def without_privacy(prepared: PreparedFit, stop: Callable[[], bool] = lambda: Fa
     last, state = to_the_end(steps)
     if last.status != "done":
         return None
-    return Scores(evaluate(free.unconstrained(state, prepared.spec.averages)), "outside the guarantee")
+    return Scores(
+        evaluate(free.unconstrained(state, prepared.spec.averages)), "outside the guarantee"
+    )
 
 
 class FitWithoutPrivacy(PreparedFit):
-    """A fit without clipping and noise, for public and made-up records. Its guarantee says that there is none."""
+    """A fit without clipping and noise, for public and made-up records. Its guarantee says that
+    there is none.
+    """
 
     def result(self, *, last_iterate: bool = False) -> FitResult:
         """As of ``PreparedFit``, with labels that say what it is."""
         found = super().result(last_iterate=last_iterate)
         label = "public data" if self.data.is_public else "outside the guarantee"
-        kind = "normal likelihood" if found.posterior_kind == "noise-aware" else found.posterior_kind
+        kind = (
+            "normal likelihood" if found.posterior_kind == "noise-aware" else found.posterior_kind
+        )
         return dataclasses.replace(found, release_label=label, posterior_kind=kind)
 
     def _posterior(self, last: Snapshot) -> Inferred:
@@ -97,16 +126,24 @@ class FitWithoutPrivacy(PreparedFit):
         kept = {name: values[: self.settings.draws] for name, values in guide.items()}
         try:
             prior = spec.prior(model)
-            if are_at_rest(self.data.train) or (self.data.units is not None and self.data.units.mean):
-                raise NoNoiseAwarePosterior("its records stay in a file, or weigh as much as their persons")
+            if are_at_rest(self.data.train) or (
+                self.data.units is not None and self.data.units.mean
+            ):
+                raise NoNoiseAwarePosterior(
+                    "its records stay in a file, or weigh as much as their persons"
+                )
             flat = [np.reshape(guide[name], (count, -1)) for name in model.shared]
             middle = np.concatenate(flat, axis=1).mean(axis=0, dtype=float)
             seed = np.asarray(jax.random.key_data(fast_child(self.key, Purpose.INTERVALS)))
             with one_thread():
                 generator = np.random.default_rng(seed)
-                drawn = normal_likelihood(model, prior, middle, self.data.train, self.settings.draws, generator)
+                drawn = normal_likelihood(
+                    model, prior, middle, self.data.train, self.settings.draws, generator
+                )
         except NoNoiseAwarePosterior as reason:
-            doubt = f"The intervals are the guide's own ({reason}) and may be several times too narrow."
+            doubt = (
+                f"The intervals are the guide's own ({reason}) and may be several times too narrow."
+            )
             return Inferred(kept, None, str(reason), cautions=(doubt,))
         return Inferred(kept, by_site(model, prior, drawn, guide), "")
 
@@ -114,12 +151,17 @@ class FitWithoutPrivacy(PreparedFit):
 def prepare_without_privacy(spec: FitSpec) -> FitWithoutPrivacy:
     """The fit of ``spec`` without clipping and noise, in no ledger and without checkpoints.
 
-    :raises ArgumentError: naming ``private``, if the ledger has a cap on what may be spent on the records.
+    :raises ArgumentError: naming ``private``, if the ledger has a cap on what may be spent on the
+        records.
     """
     spec.processes.require_one("a fit without privacy")
     ledger = ledger_for(spec.source, None)
     if ledger is not None and ledger.budget_status(id_of(spec.source)).caps:
-        raise _beside("private", False, "cannot be used: the ledger has a cap on what is spent on these records.")
+        raise _beside(
+            "private",
+            False,
+            "cannot be used: the ledger has a cap on what is spent on these records.",
+        )
     plan = NoPrivacyPlan.of(spec.plan())
     spec = dataclasses.replace(spec, privacy=plan.settings)
     key = spec.new_key()
@@ -131,7 +173,9 @@ def prepare_without_privacy(spec: FitSpec) -> FitWithoutPrivacy:
 
 
 def refuse_terms_of_privacy(asked: Any) -> None:
-    """:raises ArgumentError: naming the first setting that means nothing without privacy and is not at its default."""
+    """:raises ArgumentError: naming the first setting that means nothing without privacy and is not
+    at its default.
+    """
     for name in _OF_PRIVACY:
         value = getattr(asked, name)
         is_so = value is False and name in ("ledger", "checkpoint")  # there is none anyway

@@ -1,17 +1,20 @@
 """Checkpoints of fits: written while a fit runs, so that a crash does not lose it.
 
-Each fit has its own folder under ``runs()``. Every few seconds a file is written there with the state (parameters,
-optimiser, key, step), the plan's digest, and the step up to which the fit may go before the next file. The two newest are
-kept. After all steps the released parameters replace them, without the key.
+Each fit has its own folder under ``runs()``. Every few seconds a file is written there with the
+state (parameters, optimiser, key, step), the plan's digest, and the step up to which the fit may go
+before the next file. The two newest are kept. After all steps the released parameters replace them,
+without the key.
 
-*Noise is never added to other data.* The noise of a step follows from the run's key and the step's number alone, and steps
-between the last checkpoint and a crash may have been seen. Repeating them bit for bit shows nothing new, but adding the same
-noise to other sums would: the difference of the two releases cancels the noise. So a run is resumed only with the same
-records (by their keyed fingerprint), the same plan and the same program on the same kind of machine (``digests``), and
-after a crash only on a processor that repeats exactly. After a stop no step is repeated, so the run may go on with another
-number of devices, which round differently.
+*Noise is never added to other data.* The noise of a step follows from the run's key and the step's
+number alone, and steps between the last checkpoint and a crash may have been seen. Repeating them
+bit for bit shows nothing new, but adding the same noise to other sums would: the difference of the
+two releases cancels the noise. So a run is resumed only with the same records (by their keyed
+fingerprint), the same plan and the same program on the same kind of machine (``digests``), and
+after a crash only on a processor that repeats exactly. After a stop no step is repeated, so the run
+may go on with another number of devices, which round differently.
 
-Files are sealed with this user's secret key. A file that was edited is not opened, so what a file says can be trusted.
+Files are sealed with this user's secret key. A file that was edited is not opened, so what a file
+says can be trusted.
 """
 
 from __future__ import annotations
@@ -38,9 +41,19 @@ from workbench.ledger import owners
 from workbench.ledger.fingerprint import key_file, secret_key
 
 __all__ = [
-    "Checkpoint", "Checkpoints", "forget", "holds_fit", "holds_key", "is_running", "make_runs", "new_folder", "newest",
-    "runs", "saved_runs", "spend_of",
-]  # fmt: skip
+    "Checkpoint",
+    "Checkpoints",
+    "forget",
+    "holds_fit",
+    "holds_key",
+    "is_running",
+    "make_runs",
+    "new_folder",
+    "newest",
+    "runs",
+    "saved_runs",
+    "spend_of",
+]
 
 SECONDS = 10.0  # between two checkpoints,
 _SHARE = 0.02  # or more, so that writing takes at most this share of the time
@@ -66,7 +79,7 @@ def make_runs() -> None:
     owners.own(_owners_folder())
 
 
-# ---- writing ------------------------------------------------------------------------------------------------------------
+# ---- writing -------------------------------------------------------------------------------------
 
 
 class Checkpoints:
@@ -75,13 +88,20 @@ class Checkpoints:
     :param folder: of the run.
     :param facts: JSON-ready facts that ``resuming`` needs besides the state.
     :param iterations: number of planned steps.
-    :param mark: called with the step up to which the run may go now, when a checkpoint is on the disk.
-    :param moved: whether the run's earlier checkpoints were written on other devices. They are deleted when there is a new
-        one: the steps after them, taken there again, would have the same noise and other sums.
+    :param mark: called with the step up to which the run may go now, when a checkpoint is on the
+        disk.
+    :param moved: whether the run's earlier checkpoints were written on other devices. They are
+        deleted when there is a new one: the steps after them, taken there again, would have the
+        same noise and other sums.
     """
 
     def __init__(
-        self, folder: Path, facts: Mapping[str, Any], iterations: int, mark: Callable[[int], None], moved: bool = False
+        self,
+        folder: Path,
+        facts: Mapping[str, Any],
+        iterations: int,
+        mark: Callable[[int], None],
+        moved: bool = False,
     ) -> None:
         self.folder = folder
         self._former = set(folder.glob(_STATES)) if moved else set[Path]()
@@ -91,7 +111,9 @@ class Checkpoints:
         self._began: tuple[int, float] | None = None
         self._due = -math.inf
 
-    def before(self, state: DPVIState, limit: int, progress: Callable[[], Mapping[str, Any]]) -> None:
+    def before(
+        self, state: DPVIState, limit: int, progress: Callable[[], Mapping[str, Any]]
+    ) -> None:
         """Write a checkpoint if one is due before the chunk that goes to step ``limit``.
 
         :param progress: returns JSON-ready facts about the run so far.
@@ -116,16 +138,24 @@ class Checkpoints:
         self._due = after + max(SECONDS, (after - now) / _SHARE)
 
     def write(self, state: DPVIState, reached: int, progress: Mapping[str, Any]) -> None:
-        """Write a checkpoint of ``state``, from which the run goes no further than step ``reached``."""
+        """Write a checkpoint of ``state``, from which the run goes no further than step
+        ``reached``.
+        """
         step = int(state.step)
         name = f"step-{step:012d}.npz"
         facts = {**progress, "step": step, "reached": max(reached, self._seen)}
         try:
             self._save(name, arrays_of(state), {**facts, "owner": owners.own(_owners_folder())})
         except OSError as error:
-            raise OSError(f"no checkpoint could be written in {self.folder} ({error.strerror or error}).") from error
+            raise OSError(
+                f"no checkpoint could be written in {self.folder} ({error.strerror or error})."
+            ) from error
         former, self._former = self._former - {self.folder / name}, set()
-        for old in (*former, *sorted(self.folder.glob(_STATES))[:-_KEPT], *self.folder.glob(_PARTIAL)):
+        for old in (
+            *former,
+            *sorted(self.folder.glob(_STATES))[:-_KEPT],
+            *self.folder.glob(_PARTIAL),
+        ):
             old.unlink(missing_ok=True)
 
     def close(self) -> None:
@@ -146,10 +176,13 @@ class Checkpoints:
     def _save(self, name: str, arrays: Mapping[str, np.ndarray], facts: Mapping[str, Any]) -> None:
         self.folder.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         self.folder.mkdir(mode=0o700, exist_ok=True)
+        # as it will be read
         plain = json.loads(
             json.dumps({**self._facts, **facts, "arrays": content(arrays, secret_key())})
-        )  # as it will be read
-        save_arrays(self.folder / name, arrays, {**plain, "seal": keyed(plain, b"checkpoint", secret_key())})
+        )
+        save_arrays(
+            self.folder / name, arrays, {**plain, "seal": keyed(plain, b"checkpoint", secret_key())}
+        )
 
 
 _running: set[Path] = set()  # folders of runs of this process
@@ -188,16 +221,19 @@ def _files(run: Path) -> list[Path]:
 
 
 def _order(facts: Mapping[str, Any]) -> int | None:
-    """The place of a finished run among those in ``runs()``, which needs no clock; None if the run is unfinished."""
+    """The place of a finished run among those in ``runs()``, which needs no clock; None if the run
+    is unfinished.
+    """
     order = facts.get("order")
     return order if isinstance(order, int) else None
 
 
 def _prune(newest: Path) -> None:
-    """Delete all but the newest finished runs in ``runs()``, and old unfinished ones of public records.
+    """Delete all but the newest finished runs in ``runs()``, and old unfinished ones of public
+    records.
 
-    Unfinished runs of private records have spent epsilon, so they stay until they are resumed or forgotten. Folders that
-    users chose are left as they are.
+    Unfinished runs of private records have spent epsilon, so they stay until they are resumed or
+    forgotten. Folders that users chose are left as they are.
     """
     if newest.parent != runs():
         return
@@ -227,7 +263,7 @@ def new_folder(key: str | None = None) -> Path:
     return runs() / (key or uuid.uuid4().hex)
 
 
-# ---- reading ------------------------------------------------------------------------------------------------------------
+# ---- reading -------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -265,7 +301,8 @@ class Checkpoint:
 def newest(path: str | Path) -> Checkpoint:
     """Read the newest intact checkpoint in a run's folder, or the one in the file ``path``.
 
-    :raises ArgumentError: naming ``path``, if there is none, it cannot be read, it was edited, or another version wrote it.
+    :raises ArgumentError: naming ``path``, if there is none, it cannot be read, it was edited, or
+        another version wrote it.
     """
     place = _validate.path("path", path)
     problem: _validate.ArgumentError | None = None
@@ -281,7 +318,8 @@ def newest(path: str | Path) -> Checkpoint:
             raise _validate.ArgumentError(
                 "path",
                 str(path),
-                f"must be a checkpoint of format {FORMAT}: start a new fit, and forget this one, which deletes its key.",
+                f"must be a checkpoint of format {FORMAT}: start a new fit, and forget this one, "
+                "which deletes its key.",
             )
         seal = facts.pop("seal", None)
         if seal != keyed(facts, b"checkpoint", secret_key()):
@@ -292,7 +330,9 @@ def newest(path: str | Path) -> Checkpoint:
 
 def _edited(path: Path) -> _validate.ArgumentError:
     return _validate.ArgumentError(
-        "path", str(path), f"was edited, or was not written with the secret key in {key_file()}: start a new fit."
+        "path",
+        str(path),
+        f"was edited, or was not written with the secret key in {key_file()}: start a new fit.",
     )
 
 
@@ -302,7 +342,11 @@ def saved_runs() -> list[Path]:
     :raises ArgumentError: naming ``state folder``, if they may not be read.
     """
     found = []
-    with _reading("state folder", _folders.state(), "Set $WORKBENCH_STATE to a folder that you may read and write."):
+    with _reading(
+        "state folder",
+        _folders.state(),
+        "Set $WORKBENCH_STATE to a folder that you may read and write.",
+    ):
         for folder in runs().iterdir() if runs().is_dir() else ():
             with contextlib.suppress(FileNotFoundError):  # another process may delete old ones
                 found.append((folder.stat().st_mtime, folder))
@@ -320,11 +364,15 @@ def holds_fit(run: Path) -> bool:
 
 @contextlib.contextmanager
 def _reading(argument: str, place: str | Path, remedy: str = "") -> Iterator[None]:
-    """Say what cannot be read, and why. :raises ArgumentError: naming ``argument``, for an error of the file system."""
+    """Say what cannot be read, and why. :raises ArgumentError: naming ``argument``, for an error of
+    the file system.
+    """
     try:
         yield
     except OSError as error:
-        raise _validate.ArgumentError(argument, str(place), f"cannot be read ({error}).", remedy=remedy) from error
+        raise _validate.ArgumentError(
+            argument, str(place), f"cannot be read ({error}).", remedy=remedy
+        ) from error
 
 
 def holds_key(run: Path) -> bool:
@@ -333,7 +381,9 @@ def holds_key(run: Path) -> bool:
 
 
 def spend_of(run: Path) -> tuple[str, str] | None:
-    """(path of the ledger, key in it) of a run, from any of its files that can be read; None if it is in no ledger."""
+    """(path of the ledger, key in it) of a run, from any of its files that can be read; None if it
+    is in no ledger.
+    """
     facts = _facts_in(run)
     spend, ledger = facts.get("spend"), facts.get("ledger")
     return (ledger, spend) if isinstance(ledger, str) and isinstance(spend, str) else None

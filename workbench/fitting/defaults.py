@@ -1,18 +1,24 @@
 """Default values of the settings that a caller leaves out, by one rule for all data sets.
 
-1. The advice of the model's file (``Model.defaults``) comes first: a model knows the scale of its gradients.
-2. T is 100 times the cube root of N, rounded up to hundreds: 1000 steps for 1000 records, 3400 for 39 000. More steps need
-   more noise, which about cancels their progress. Large data sets tolerate more noise, and have rare features that need
-   more steps.
-3. A minibatch is a tenth of the records, but at most 1000. The noise for a given epsilon hardly depends on its size.
-4. The clipping norm C is 1. Where up to R rows of a person are clipped together, it is sqrt(R) times that of one row: as
-   rows that differ at random add up. (One person's rows are more alike, but larger C adds noise.)
-5. The learning rate of Adam is 1 / sqrt(T): calibrated noise grows as sqrt(T), and what matters is their product.
-6. The result is the mean of the iterates of the second half, which averages noise away. Where intervals can count the noise,
-   the fifth of the steps before them is taken at points that are moved apart for these (``noise_aware.dither``).
+1. The advice of the model's file (``Model.defaults``) comes first: a model knows the scale of its
+  gradients.
+2. T is 100 times the cube root of N, rounded up to hundreds: 1000 steps for 1000 records, 3400 for
+   39 000. More steps need more noise, which about cancels their progress. Large data sets tolerate
+   more noise, and have rare features that need more steps.
+3. A minibatch is a tenth of the records, but at most 1000. The noise for a given epsilon hardly
+  depends on its size.
+4. The clipping norm C is 1. Where up to R rows of a person are clipped together, it is sqrt(R)
+   times that of one row: as rows that differ at random add up. (One person's rows are more alike,
+   but larger C adds noise.)
+5. The learning rate of Adam is 1 / sqrt(T): calibrated noise grows as sqrt(T), and what matters is
+  their product.
+6. The result is the mean of the iterates of the second half, which averages noise away. Where
+   intervals can count the noise, the fifth of the steps before them is taken at points that are
+   moved apart for these (``noise_aware.dither``).
 
-The rule uses N, which is a public constant, and the public shape of the data. It was chosen on synthetic tables
-(tests/experiments/rule.py), and T also on Adult, which is public. So it costs no privacy.
+The rule uses N, which is a public constant, and the public shape of the data. It was chosen on
+synthetic tables (tests/experiments/rule.py), and T also on Adult, which is public. So it costs no
+privacy.
 """
 
 from __future__ import annotations
@@ -29,8 +35,11 @@ _SHARE, _LARGEST = 0.1, 1000  # of the records, and records
 _RULE = {"clip": 1.0, "average": True}
 
 
-def complete(given: Mapping[str, Any], advice: Mapping[str, Any], num_records: int, rows: int = 1) -> dict[str, Any]:
-    """Choose iterations, sampling_rate or batch_size, clip, learning_rate and average where ``given`` has None.
+def complete(
+    given: Mapping[str, Any], advice: Mapping[str, Any], num_records: int, rows: int = 1
+) -> dict[str, Any]:
+    """Choose iterations, sampling_rate or batch_size, clip, learning_rate and average where
+    ``given`` has None.
 
     :param given: these settings, and any others, which are returned as they are.
     :param advice: the model's advice: the same names, or ``epochs`` instead of ``iterations``.
@@ -42,18 +51,25 @@ def complete(given: Mapping[str, Any], advice: Mapping[str, Any], num_records: i
     if settings["sampling_rate"] is None and settings["batch_size"] is None:
         settings["batch_size"] = advice.get("batch_size")
         if settings["batch_size"] is None:
-            settings["sampling_rate"] = advice.get("sampling_rate", min(_SHARE, _LARGEST / num_records))
+            settings["sampling_rate"] = advice.get(
+                "sampling_rate", min(_SHARE, _LARGEST / num_records)
+            )
         else:
             settings["batch_size"] = min(settings["batch_size"], num_records)
     if settings["iterations"] is None and "epochs" in advice:
         rate = settings["sampling_rate"] or settings["batch_size"] / num_records
         settings["iterations"] = math.ceil(advice["epochs"] / rate)
-    rule = {**_RULE, "iterations": 100 * math.ceil(_STEPS * num_records ** (1 / 3) / 100 - _ROUNDING)}
+    rule = {
+        **_RULE,
+        "iterations": 100 * math.ceil(_STEPS * num_records ** (1 / 3) / 100 - _ROUNDING),
+    }
     for name in ("iterations", "clip", "average"):
         if settings[name] is None:
             settings[name] = advice.get(name, rule[name])
     if given["clip"] is None:
         settings["clip"] *= math.sqrt(rows)
     if settings["learning_rate"] is None:
-        settings["learning_rate"] = advice.get("learning_rate", 1 / math.sqrt(settings["iterations"]))
+        settings["learning_rate"] = advice.get(
+            "learning_rate", 1 / math.sqrt(settings["iterations"])
+        )
     return settings

@@ -12,7 +12,14 @@ from workbench._validate import ArgumentError
 if TYPE_CHECKING:
     import jax
 
-__all__ = ["DeviceInfo", "check_device", "check_devices", "device_named", "devices", "devices_named"]
+__all__ = [
+    "DeviceInfo",
+    "check_device",
+    "check_devices",
+    "device_named",
+    "devices",
+    "devices_named",
+]
 
 
 def device_named(name: Any) -> jax.Device:
@@ -44,8 +51,9 @@ def check_device(argument: str, name: Any) -> None:
 def devices_named(devices: Any, first: Any = None, axis: str = "records") -> tuple[jax.Device, ...]:
     """The devices among which records, or lanes, are spread.
 
-    :param devices: how many of the kind of ``first``, or "all" of them, those of other processes too; or a list of names or
-        devices, or a mesh of JAX's with one axis, ``axis``; or None for ``first`` alone.
+    :param devices: how many of the kind of ``first``, or "all" of them, those of other processes
+        too; or a list of names or devices, or a mesh of JAX's with one axis, ``axis``; or None for
+        ``first`` alone.
     :param first: as of ``device_named``. :param axis: what they are devices of.
     :raises ArgumentError: naming ``devices``.
     """
@@ -64,17 +72,24 @@ def _found(devices: Any, first: Any, axis: str) -> tuple[jax.Device, ...]:
     if devices is None:
         if first is None and jax.process_count() > 1:
             raise ArgumentError(
-                "devices", None, f'must be given with {jax.process_count()} processes: "all" for one fit of them all, or '
-                "one device for each process's own fit."
-            )  # fmt: skip
+                "devices",
+                None,
+                f'must be given with {jax.process_count()} processes: "all" for one fit of them '
+                "all, or "
+                "one device for each process's own fit.",
+            )
         return (device_named(first),)
     if isinstance(devices, jax.sharding.Mesh):
         if devices.axis_names != (axis,):
-            raise ArgumentError("devices", devices.axis_names, f'must be a mesh with exactly one axis, "{axis}".')
+            raise ArgumentError(
+                "devices", devices.axis_names, f'must be a mesh with exactly one axis, "{axis}".'
+            )
         devices = list(devices.devices)
     if isinstance(devices, (list, tuple)):
         if first is not None:
-            raise ArgumentError("devices", devices, f"names devices, and so does device={first!r}: leave one out.")
+            raise ArgumentError(
+                "devices", devices, f"names devices, and so does device={first!r}: leave one out."
+            )
         try:
             found = tuple(map(device_named, devices))
         except ArgumentError as error:
@@ -89,14 +104,20 @@ def _found(devices: Any, first: Any, axis: str) -> tuple[jax.Device, ...]:
         number = _validate.integer("devices", _as_number(devices), at_least=1)
     except ArgumentError:
         raise ArgumentError(
-            "devices", devices, 'must be a whole number of at least 1, "all", or a list of device names.'
+            "devices",
+            devices,
+            'must be a whole number of at least 1, "all", or a list of device names.',
         ) from None
     if jax.process_count() > 1:
         raise ArgumentError(
-            "devices", number, f'does not say which of {jax.process_count()} processes: name them, or "all".'
+            "devices",
+            number,
+            f'does not say which of {jax.process_count()} processes: name them, or "all".',
         )
     if number > len(known):
-        raise ArgumentError("devices", number, f"is more than there are: JAX sees {len(known)} of that kind.")
+        raise ArgumentError(
+            "devices", number, f"is more than there are: JAX sees {len(known)} of that kind."
+        )
     return tuple(known[:number])
 
 
@@ -137,7 +158,9 @@ def _system_memory() -> int | None:
 
 
 def devices() -> list[DeviceInfo]:
-    """List all devices, JAX's default first and the CPU last. The first call starts JAX: a second or more with GPUs."""
+    """List all devices, JAX's default first and the CPU last. The first call starts JAX: a second
+    or more with GPUs.
+    """
     import jax
 
     found = list(jax.devices())

@@ -1,4 +1,6 @@
-"""Digests of what decides a fit, by which processes recognise that they are about to take the same steps."""
+"""Digests of what decides a fit, by which processes recognise that they are about to take the same
+steps.
+"""
 
 from __future__ import annotations
 
@@ -53,24 +55,30 @@ class Digests:
     def of_steps(self, program: str) -> str:
         """Equal for fits that give the same numbers bit for bit from the same key and records.
 
-        It covers the program, which results from model, guide, optimiser and sampler with every constant that they read; the
-        records as the model sees them, which may be some of the data set's arrays; the settings and the calibrated noise,
-        which the program takes as arguments; the versions of the libraries that compute; and the kind of machine. The state
-        before the first step counts only if there is a seed, with which other fits may begin; a secret key and what followed
-        from it are in the checkpoint.
+        It covers the program, which results from model, guide, optimiser and sampler with every
+        constant that they read; the records as the model sees them, which may be some of the data
+        set's arrays; the settings and the calibrated noise, which the program takes as arguments;
+        the versions of the libraries that compute; and the kind of machine. The state before the
+        first step counts only if there is a seed, with which other fits may begin; a secret key and
+        what followed from it are in the checkpoint.
 
         :param program: ``compiling.Lowered.digest``.
         """
         return keyed(self._facts(program, secret_key()), b"plan", secret_key())
 
     def anywhere(self, program: str) -> str:
-        """As ``of_steps``, but equal on any number of devices, and so of fits that may round differently.
+        """As ``of_steps``, but equal on any number of devices, and so of fits that may round
+        differently.
 
         :param program: that of one device.
         """
         facts = self._facts(program, secret_key())
-        facts["settings"] = {name: value for name, value in facts["settings"].items() if name not in _OF_DEVICES}
-        return keyed({**facts, "machine": self.spec.device.platform, "flags": ""}, b"anywhere", secret_key())
+        facts["settings"] = {
+            name: value for name, value in facts["settings"].items() if name not in _OF_DEVICES
+        }
+        return keyed(
+            {**facts, "machine": self.spec.device.platform, "flags": ""}, b"anywhere", secret_key()
+        )
 
     def by_part(self, program: str, secret: bytes) -> dict[str, str]:
         """What processes that take steps together must agree in, by name.
@@ -87,27 +95,47 @@ class Digests:
             "model": ("model", "program"),
             "start": ("start",),
         }
-        return {part: keyed([facts[name] for name in names], b"process", secret) for part, names in parts.items()}
+        return {
+            part: keyed([facts[name] for name in names], b"process", secret)
+            for part, names in parts.items()
+        }
 
     def _facts(self, program: str, secret: bytes) -> dict[str, Any]:
         spec, plan = self.spec, self.plan
         return {
             "format": FORMAT,
-            "versions": {name: version(name) for name in ("jax", "jaxlib", "numpyro", "numpy", "optax")},
+            "versions": {
+                name: version(name) for name in ("jax", "jaxlib", "numpyro", "numpy", "optax")
+            },
             "workbench": __version__,
             "python": sys.version.split()[0],
-            "machine": [spec.device.platform, spec.device.device_kind, platform.machine(), _processor(), cores()],
+            "machine": [
+                spec.device.platform,
+                spec.device.device_kind,
+                platform.machine(),
+                _processor(),
+                cores(),
+            ],
             "flags": os.environ.get("XLA_FLAGS", ""),
-            "precision": [str(getattr(jax.config, name)) for name in ("jax_enable_x64", "jax_default_matmul_precision")],
+            "precision": [
+                str(getattr(jax.config, name))
+                for name in ("jax_enable_x64", "jax_default_matmul_precision")
+            ],
             "model": spec.model.name,
             "program": program,
-            "records": content({str(number): array for number, array in enumerate(spec.records)}, secret),
+            "records": content(
+                {str(number): array for number, array in enumerate(spec.records)}, secret
+            ),
             "start": None if plan.settings.seed is None else content(arrays_of(self.start), secret),
             "privacy": asdict(plan.settings),
             "sampler": repr(plan.sampler),
             "mechanism": repr(plan.mechanism),
             "noise_size": self.noise_size,
-            "settings": {name: value for name, value in spec.run_settings().items() if name not in _NOT_OF_THE_STEPS},
+            "settings": {
+                name: value
+                for name, value in spec.run_settings().items()
+                if name not in _NOT_OF_THE_STEPS
+            },
         }
 
 
@@ -139,5 +167,7 @@ def _processor() -> str:
 
 
 def repeats_exactly(device: jax.Device) -> bool:
-    """Whether the same program gives the same bits in another process. GPUs do not: they choose kernels by speed."""
+    """Whether the same program gives the same bits in another process. GPUs do not: they choose
+    kernels by speed.
+    """
     return bool(device.platform == "cpu")

@@ -1,4 +1,6 @@
-"""Metrics of a fit on the evaluation records: one definition for single fits and for the lanes of a sweep."""
+"""Metrics of a fit on the evaluation records: one definition for single fits and for the lanes of a
+sweep.
+"""
 
 from __future__ import annotations
 
@@ -31,15 +33,21 @@ def evaluation_key(key: jax.Array) -> jax.Array:
 def evaluation_of(step: PrivateStep, model: Model, num_evaluation: int) -> Callable[..., Outputs]:
     """``outputs(params, records, key, constants)``, a function for jit and vmap.
 
-    ``params``: unconstrained parameters; ``records``: the evaluation records; ``key``: of ``evaluation_key``; ``constants``:
-    arrays instead of those that the model was split with, if any differ.
+    ``params``: unconstrained parameters; ``records``: the evaluation records; ``key``: of
+    ``evaluation_key``; ``constants``: arrays instead of those that the model was split with, if any
+    differ.
 
     :param step: of the fit. :param num_evaluation: number of evaluation records.
     """
     affordable = _WORK / (num_evaluation * max(1000, step.noise_size))
     num_draws = int(np.clip(affordable, 1, _DRAWS))
 
-    def outputs(params: dict[str, Any], records: tuple[jax.Array, ...], key: jax.Array, constants: Any = None) -> Outputs:
+    def outputs(
+        params: dict[str, Any],
+        records: tuple[jax.Array, ...],
+        key: jax.Array,
+        constants: Any = None,
+    ) -> Outputs:
         by_record = step.model.with_static(constants) if constants else step.model
         elbo, log_likelihood = held_out(by_record, params, key, records, num_draws)
         predict = model.predict
@@ -48,7 +56,9 @@ def evaluation_of(step: PrivateStep, model: Model, num_evaluation: int) -> Calla
         inputs = inputs_of(records)
         keys = jax.random.split(key, num_draws)
         fitted = by_record.constrain(params)
-        predictions = jax.vmap(lambda draw: predict(fitted | by_record.latents(params, draw), *inputs))(keys)
+        predictions = jax.vmap(
+            lambda draw: predict(fitted | by_record.latents(params, draw), *inputs)
+        )(keys)
         return elbo, log_likelihood, jnp.mean(predictions, axis=0)
 
     return outputs
@@ -63,5 +73,7 @@ def metrics_of(model: Model, target: np.ndarray, outputs: Outputs) -> dict[str, 
     found = {"elbo": float(elbo)}
     if log_likelihood is not None:
         found["log_likelihood"] = float(log_likelihood)
-    scores: Mapping[str, float] = {} if predictions is None else model.score(target, np.asarray(predictions))
+    scores: Mapping[str, float] = (
+        {} if predictions is None else model.score(target, np.asarray(predictions))
+    )
     return found | dict(scores)

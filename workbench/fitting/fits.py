@@ -1,6 +1,7 @@
 """One private fit: ``prepare`` checks and calibrates it, ``fit`` also trains.
 
-The command line, the screens and notebooks all come through here, so a privacy number has one origin.
+The command line, the screens and notebooks all come through here, so a privacy number has one
+origin.
 """
 
 from __future__ import annotations
@@ -41,7 +42,9 @@ __all__ = ["DeltaWarning", "fit", "planned", "prepare"]
 
 
 class DeltaWarning(UserWarning):
-    """delta is so large that the guarantee allows one record in the data set to be published outright."""
+    """delta is so large that the guarantee allows one record in the data set to be published
+    outright.
+    """
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
@@ -49,15 +52,22 @@ class _Flat(FormulaSettings, RunSettings, LedgerSettings, FitRequest):
     """All settings of a fit, each under its own name."""
 
     epsilon: float | None = setting(  # type: ignore[assignment]
-        None, about("epsilon").help, about("epsilon").check, otherwise="none: it must be given, or private=False",
+        None,
+        about("epsilon").help,
+        about("epsilon").check,
+        otherwise="none: it must be given, or private=False",
         changes_guarantee=True,
-    )  # fmt: skip
+    )
     private: bool = setting(
-        True, "False fits public or made-up records without clipping and noise, to check a model; the result says so",
-        _validate.flag, changes_guarantee=True,
-    )  # fmt: skip
+        True,
+        "False fits public or made-up records without clipping and noise, to check a model; the "
+        "result says so",
+        _validate.flag,
+        changes_guarantee=True,
+    )
     origin: Mapping[str, Any] | None = setting(
-        None, "JSON-ready facts that checkpoints keep, by which the caller can ask for the fit again"
+        None,
+        "JSON-ready facts that checkpoints keep, by which the caller can ask for the fit again",
     )
 
 
@@ -74,7 +84,9 @@ class FitArguments(Noted):
     """The arguments of ``fit``: those that a user of the screen meets, and the others in groups."""
 
     model: AnyModel = field(metadata=described(about("model", FitRequest).help))
-    data: str | Dataset | Frame = field(metadata=described(f"{about('data', FitRequest).help}; for a formula also a table"))
+    data: str | Dataset | Frame = field(
+        metadata=described(f"{about('data', FitRequest).help}; for a formula also a table")
+    )
     _: KW_ONLY
     epsilon: float | None = of("epsilon", _Flat)
     delta: float | None = of("delta")
@@ -114,7 +126,8 @@ def _flat(arguments: FitArguments, function: str) -> _Flat:
 
 @takes(PrepareArguments)
 def prepare(arguments: PrepareArguments) -> PreparedFit:
-    """Check every setting, calibrate the noise and read the model, before any private record is touched.
+    """Check every setting, calibrate the noise and read the model, before any private record is
+    touched.
 
     ``workbench.fit`` does the same and then trains.
 
@@ -128,14 +141,18 @@ def prepare(arguments: PrepareArguments) -> PreparedFit:
     """
     for name, value in arguments.execution.changed().items():
         if name in _OF_RUNS:
-            raise _validate.ArgumentError(name, value, "follows a run, which prepare does not begin: give it to wb.fit.")
+            raise _validate.ArgumentError(
+                name, value, "follows a run, which prepare does not begin: give it to wb.fit."
+            )
     return _prepare(_flat(arguments, "prepare"))
 
 
 def _prepare(asked: _Flat) -> PreparedFit:
     if not asked.private:
         refuse_terms_of_privacy(asked)
-        asked = dataclasses.replace(asked, epsilon=MAX_EPSILON, estimator=asked.estimator or "aligned")
+        asked = dataclasses.replace(
+            asked, epsilon=MAX_EPSILON, estimator=asked.estimator or "aligned"
+        )
         return prepare_without_privacy(_resolved(asked)[0])
     spec, plan, again = _planned(asked)
     with _compiled.kept(spec.data.is_public and spec.data.evaluation_is_public):
@@ -152,16 +169,20 @@ def _prepare(asked: _Flat) -> PreparedFit:
         ledger=asked.ledger if writes else False,
         over_cap=asked.over_cap,
         checkpoint=asked.checkpoint if writes else False,
-        origin={**asked.origin, **again} if isinstance(asked.origin, Mapping) else asked.origin or again,
+        origin={**asked.origin, **again}
+        if isinstance(asked.origin, Mapping)
+        else asked.origin or again,
     )
-    plan.noise_delta(step.noised_coordinates)  # refuses what the noise cannot promise, before it is drawn
+    # refuses what the noise cannot promise, before it is drawn
+    plan.noise_delta(step.noised_coordinates)
     program = CompiledFunctions(step, spec.model, spec.data.num_evaluation, spec.device)
     return PreparedFit(spec, plan, step, state, key, run_log, program)
 
 
 @takes(PrepareArguments)
 def planned(arguments: PrepareArguments) -> tuple[FitSpec, PrivacyPlan]:
-    """Check every setting and calibrate the noise, as ``prepare`` does before it reads the model, which takes longer.
+    """Check every setting and calibrate the noise, as ``prepare`` does before it reads the model,
+    which takes longer.
 
     :raises ArgumentError: naming the argument and its value.
     """
@@ -172,10 +193,13 @@ def _planned(asked: _Flat) -> tuple[FitSpec, PrivacyPlan, Mapping[str, Any]]:
     """What a fit is made of, and facts by which it can be asked for again."""
     if asked.epsilon is None:
         raise _validate.ArgumentError(
-            "epsilon", None, "must say how much privacy loss the whole run may have, as in epsilon=1.0.",
-            remedy="Give epsilon; for public or made-up data, wb.fit(..., private=False) fits without noise.",
+            "epsilon",
+            None,
+            "must say how much privacy loss the whole run may have, as in epsilon=1.0.",
+            remedy="Give epsilon; for public or made-up data, wb.fit(..., private=False) fits "
+            "without noise.",
             code="no epsilon",
-        )  # fmt: skip
+        )
     spec, again = _resolved(asked)
     return spec, spec.plan(), again
 
@@ -190,10 +214,11 @@ def _resolved(asked: _Flat) -> tuple[FitSpec, Mapping[str, Any]]:
 def fit(arguments: FitArguments) -> FitResult:
     """Fit a model by differentially private variational inference.
 
-    The release (parameters, posterior draws and everything computed from them and from public data) is
-    (epsilon, delta)-differentially private for training records under the sampler's neighbouring relation:
-    "add_or_remove_one" for "poisson" and "random_allocation", "replace_one" for the others. ``result.guarantee`` states it
-    with its conditions. A ``DeltaWarning`` explains what is wrong with delta >= 1/N.
+    The release (parameters, posterior draws and everything computed from them and from public data)
+    is (epsilon, delta)-differentially private for training records under the sampler's neighbouring
+    relation: "add_or_remove_one" for "poisson" and "random_allocation", "replace_one" for the
+    others. ``result.guarantee`` states it with its conditions. A ``DeltaWarning`` explains what is
+    wrong with delta >= 1/N.
 
     >>> result = wb.fit("logistic", "breast_cancer", epsilon=1.0)
     >>> result.status, result.guarantee.epsilon, result.guarantee.delta
@@ -208,7 +233,8 @@ def fit(arguments: FitArguments) -> FitResult:
     ['intercept', 'age']
 
     :return: ``FitResult``, whose ``status`` is "done", "cancelled" or "failed".
-    :raises ArgumentError: naming the argument and its value; ``CapError`` where a cap does not allow the fit.
+    :raises ArgumentError: naming the argument and its value; ``CapError`` where a cap does not
+        allow the fit.
     :raises PrivacyModelError: naming the site of the model that cannot be fitted.
     """
     asked = _flat(arguments, "fit")

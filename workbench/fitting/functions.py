@@ -19,15 +19,19 @@ __all__ = ["CompiledFunctions"]
 
 
 class CompiledFunctions:
-    """The compiled functions of a fit and of its repetitions (``again``). The fit that needs one first compiles it.
+    """The compiled functions of a fit and of its repetitions (``again``). The fit that needs one
+    first compiles it.
 
-    Fits that differ only in epsilon, delta, C, learning rate or randomness have the same programs, which
-    ``inference.program_cache`` keeps for a while: the later ones are only traced.
+    Fits that differ only in epsilon, delta, C, learning rate or randomness have the same programs,
+    which ``inference.program_cache`` keeps for a while: the later ones are only traced.
 
-    ``steps`` come from ``compiling.compile_ahead``; they are None until the holder of ``lock`` compiles them.
+    ``steps`` come from ``compiling.compile_ahead``; they are None until the holder of ``lock``
+    compiles them.
     """
 
-    def __init__(self, step: PrivateStep, model: Model, num_evaluation: int, device: jax.Device) -> None:
+    def __init__(
+        self, step: PrivateStep, model: Model, num_evaluation: int, device: jax.Device
+    ) -> None:
         self._step, self._model, self._num_evaluation = step, model, num_evaluation
         self._jit = functools.partial(jit_seldom_called, device=device, noise_size=step.noise_size)
         self.steps: Compiling | None = None
@@ -35,7 +39,9 @@ class CompiledFunctions:
 
     @functools.cached_property
     def compute(self) -> Callable[..., Outputs]:
-        """The jitted part of ``PreparedFit.evaluator``, of unconstrained parameters, evaluation records and a key."""
+        """The jitted part of ``PreparedFit.evaluator``, of unconstrained parameters, evaluation
+        records and a key.
+        """
         return self._jit(evaluation_of(self._step, self._model, self._num_evaluation))
 
     @functools.cached_property

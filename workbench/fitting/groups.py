@@ -1,7 +1,9 @@
-"""Settings in groups, by what they change: what ``fit``, ``prepare`` and ``sweep`` take besides what a screen shows.
+"""Settings in groups, by what they change: what ``fit``, ``prepare`` and ``sweep`` take besides
+what a screen shows.
 
-A setting is declared in ``settings`` alone: ``of`` makes the field of a group from there, and type checkers read its type
-here. Inside the workbench settings are flat; ``flattened`` and ``grouped`` go from one form to the other.
+A setting is declared in ``settings`` alone: ``of`` makes the field of a group from there, and type
+checkers read its type here. Inside the workbench settings are flat; ``flattened`` and ``grouped``
+go from one form to the other.
 """
 
 from __future__ import annotations
@@ -30,9 +32,19 @@ if TYPE_CHECKING:
     from workbench.inference.training import Snapshot
 
 __all__ = [
-    "GROUPS", "Execution", "Group", "Privacy", "Table", "Training", "as_code", "flattened", "group_of", "grouped", "is_a",
+    "GROUPS",
+    "Execution",
+    "Group",
+    "Privacy",
+    "Table",
+    "Training",
+    "as_code",
+    "flattened",
+    "group_of",
+    "grouped",
+    "is_a",
     "of",
-]  # fmt: skip
+]
 
 _TABLES: tuple[type, ...] = (Settings, LedgerSettings, RunSettings, FormulaSettings)
 T = TypeVar("T")
@@ -40,7 +52,9 @@ T = TypeVar("T")
 
 def of(name: str, *tables: type) -> Any:
     """The field of a setting. :param tables: where it is declared; by default in ``settings``."""
-    found: Field[Any] = next(each for table in tables or _TABLES for each in fields(table) if each.name == name)
+    found: Field[Any] = next(
+        each for table in tables or _TABLES for each in fields(table) if each.name == name
+    )
     return field(default=found.default, metadata=found.metadata)
 
 
@@ -52,7 +66,10 @@ class Group:
     @classmethod
     def help(cls) -> str:
         """What the group has, for the argument that takes it."""
-        return f"{cls.title}: {', '.join(each.name for each in _fields(cls))} (``workbench.{cls.__name__}``)"
+        return (
+            f"{cls.title}: {', '.join(each.name for each in _fields(cls))} "
+            f"(``workbench.{cls.__name__}``)"
+        )
 
     def __post_init__(self) -> None:
         """Check every value. :raises ArgumentError: naming the setting and its value."""
@@ -60,8 +77,12 @@ class Group:
 
     def changed(self) -> dict[str, Any]:
         """The settings that are not at their default."""
-        values = {each.name: (getattr(self, each.name), each.default) for each in _fields(type(self))}
-        return {name: value for name, (value, default) in values.items() if not _same(value, default)}
+        values = {
+            each.name: (getattr(self, each.name), each.default) for each in _fields(type(self))
+        }
+        return {
+            name: value for name, (value, default) in values.items() if not _same(value, default)
+        }
 
     def __repr__(self) -> str:
         shown = ", ".join(f"{name}={value!r}" for name, value in self.changed().items())
@@ -73,7 +94,9 @@ def _fields(group: Any) -> tuple[Field[Any], ...]:
 
 
 def _same(value: Any, default: Any) -> bool:
-    return value is default or (type(value) is type(default) and isinstance(value, (bool, int, str)) and value == default)
+    return value is default or (
+        type(value) is type(default) and isinstance(value, (bool, int, str)) and value == default
+    )
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
@@ -96,7 +119,9 @@ class Privacy(Group):
     over_cap: str | None = of("over_cap")
 
     def __post_init__(self) -> None:
-        """Check every value, and the relation with the sampler. :raises ArgumentError: naming the setting and its value."""
+        """Check every value, and the relation with the sampler. :raises ArgumentError: naming the
+        setting and its value.
+        """
         super().__post_init__()
         check_relation(self.relation, self.sampler)
 
@@ -121,7 +146,8 @@ class Training(Group):
 
 @dataclass(frozen=True, kw_only=True, repr=False)
 class Execution(Group):
-    """Where and how fast a fit runs, who follows it and what it keeps of itself; the result is the same up to rounding.
+    """Where and how fast a fit runs, who follows it and what it keeps of itself; the result is the
+    same up to rounding.
 
     >>> execution = wb.Execution(checkpoint=False, microbatch_size=32)
     >>> result = wb.fit("logistic", "breast_cancer", epsilon=1, execution=execution)
@@ -143,7 +169,8 @@ class Execution(Group):
 
 @dataclass(frozen=True, kw_only=True, repr=False)
 class Table(Group):
-    """What a formula and a table need besides family and schema; ``wb.models.formula`` and ``from_frame`` say more.
+    """What a formula and a table need besides family and schema; ``wb.models.formula`` and
+    ``from_frame`` say more.
 
     >>> frame = pd.DataFrame({"age": np.arange(80), "ill": [0, 1] * 40})
     >>> table = wb.Table(priors={"age": "Normal(0, 2)"})
@@ -168,7 +195,12 @@ class Table(Group):
     evaluation_is_public: bool | None = of("evaluation_is_public")
 
 
-GROUPS: dict[str, type[Group]] = {"privacy": Privacy, "training": Training, "execution": Execution, "table": Table}
+GROUPS: dict[str, type[Group]] = {
+    "privacy": Privacy,
+    "training": Training,
+    "execution": Execution,
+    "table": Table,
+}
 for _group in GROUPS.values():  # a decorator would hide the classes' signatures from editors
     _lines = [documented(each, _group) for each in names(_group)]
     _group.__doc__ = "\n".join([textwrap.dedent(_group.__doc__ or "").strip(), "", *_lines])
@@ -191,7 +223,9 @@ def is_a(group: type[T]) -> Callable[[str, Any], T]:
             return group(**value)
         if not isinstance(value, group):
             raise ArgumentError(
-                name, value, f"must be a workbench.{group.__name__}, such as {group.__name__}({_first(group)})."
+                name,
+                value,
+                f"must be a workbench.{group.__name__}, such as {group.__name__}({_first(group)}).",
             )
         return value
 
@@ -203,7 +237,9 @@ def _first(group: Any) -> str:
     return f"{first.name}={first.default!r}"
 
 
-def grouped(settings: Mapping[str, Any] | None = None, /, direct: Collection[str] = (), **more: Any) -> dict[str, Any]:
+def grouped(
+    settings: Mapping[str, Any] | None = None, /, direct: Collection[str] = (), **more: Any
+) -> dict[str, Any]:
     """Flat settings as arguments of ``fit``, ``prepare`` and ``sweep``.
 
     :param direct: names that are arguments themselves, such as the lists of a sweep.
@@ -220,12 +256,17 @@ def grouped(settings: Mapping[str, Any] | None = None, /, direct: Collection[str
 
 
 def flattened(arguments: Any, table: Any, function: str) -> dict[str, Any]:
-    """The arguments of a call as settings of ``table``, those of groups too where they are not at their default.
+    """The arguments of a call as settings of ``table``, those of groups too where they are not at
+    their default.
 
     :param arguments: a dataclass of settings and groups.
     :raises ArgumentError: naming a setting of a group that ``function`` does not take.
     """
-    flat = {name: value for name in arguments.given if not isinstance(value := getattr(arguments, name), Group)}
+    flat = {
+        name: value
+        for name in arguments.given
+        if not isinstance(value := getattr(arguments, name), Group)
+    }
     lists = {about(each.name, table).values_of: each.name for each in fields(table)}
     direct = {each.name for each in fields(arguments)}
     taken = {each.name for each in fields(table)} - direct
@@ -233,12 +274,18 @@ def flattened(arguments: Any, table: Any, function: str) -> dict[str, Any]:
         for name, value in getattr(arguments, argument).changed().items():
             if name not in taken:
                 hint = f": give {lists[name]}=" if name in lists else ""
-                raise ArgumentError(name, value, f"is not taken from {argument}= by {function}{hint}.")
+                raise ArgumentError(
+                    name, value, f"is not taken from {argument}= by {function}{hint}."
+                )
             flat[name] = value
     return flat
 
 
 def as_code(settings: Mapping[str, Any], direct: Collection[str] = ()) -> str:
-    """Flat settings as further arguments of a call after ``import workbench as wb``. :param direct: as of ``grouped``."""
+    """Flat settings as further arguments of a call after ``import workbench as wb``. :param direct:
+    as of ``grouped``.
+    """
     arguments = grouped(settings, direct)
-    return "".join(f", {name}={'wb.' * isinstance(value, Group)}{value!r}" for name, value in arguments.items())
+    return "".join(
+        f", {name}={'wb.' * isinstance(value, Group)}{value!r}" for name, value in arguments.items()
+    )

@@ -1,8 +1,9 @@
-"""A linear regression from one release of noised sums: which fits have it, its step, its posterior and its metrics.
+"""A linear regression from one release of noised sums: which fits have it, its step, its posterior
+and its metrics.
 
 It is chosen by default where a model declares that it is a linear regression with normal residuals
-(``LinearPredictor.residuals``), each record is a unit, no setting of DP-VI's steps is given, and there is little noise
-(``is_better``). docs/one_shot.md says why.
+(``LinearPredictor.residuals``), each record is a unit, no setting of DP-VI's steps is given, and
+there is little noise (``is_better``). docs/one_shot.md says why.
 """
 
 from __future__ import annotations
@@ -44,26 +45,38 @@ __all__ = ["ESTIMATORS", "STATISTICS", "OneShot", "one_shot_for"]
 STATISTICS = "statistics"
 ESTIMATORS = (*estimators.ESTIMATORS, STATISTICS)
 
-_SQUARE = 0.4  # of one column on average, from which on records weigh less: 1 / 3 if it is uniform within its bounds
-_ENOUGH = 20.0  # N epsilon / columns, its cube root, from which on there is so little noise that all weights are 1
+# of one column on average, from which on records weigh less: 1 / 3 if it is uniform within its
+# bounds
+_SQUARE = 0.4
+# N epsilon / columns, its cube root, from which on there is so little noise that all weights are 1
+_ENOUGH = 20.0
 _RESIDUAL = 0.1  # residual size that the default rule assumes, in halves of the target's range
 _AT_ONCE = 4096  # records
 _PREDICTIONS = 200  # draws that a metric averages over
 
-Facts = tuple[jax.Array, int, float, float]  # of a fit: its key, how many draws to keep, C, standard deviation of the noise
+# of a fit: its key, how many draws to keep, C, standard deviation of the noise
+Facts = tuple[jax.Array, int, float, float]
 
 # what a caller gives for DP-VI; the values that the one step has
 _STEP = {
-    "iterations": 1, "sampling_rate": 1.0, "batch_size": None, "sampler": "poisson", "relation": "add_or_remove_one",
-    "clipping": "flat", "average": False, "learning_rate": None, "optimizer": None,
-}  # fmt: skip
+    "iterations": 1,
+    "sampling_rate": 1.0,
+    "batch_size": None,
+    "sampler": "poisson",
+    "relation": "add_or_remove_one",
+    "clipping": "flat",
+    "average": False,
+    "learning_rate": None,
+    "optimizer": None,
+}
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class OneShot:
     """A model that is fitted from noised sums.
 
-    :param model: the user's, split by records. :param of_site: the sites of weights, intercept (or "") and scale.
+    :param model: the user's, split by records. :param of_site: the sites of weights, intercept (or
+        "") and scale.
     :param residuals: as the model declares them.
     :param known: its priors. :param predict: of the ``Model``. :param score: of the ``Model``.
     """
@@ -82,9 +95,16 @@ class OneShot:
         return int(self.model.blank_record[0].shape[0])
 
     def private_step(
-        self, plan: PrivacyPlan, key: jax.Array, records: tuple[Any, ...], strategy: str, microbatch_size: int | None
+        self,
+        plan: PrivacyPlan,
+        key: jax.Array,
+        records: tuple[Any, ...],
+        strategy: str,
+        microbatch_size: int | None,
     ) -> PrivateStep:
-        """The step whose noised sum is the release. One step of gradient descent makes it the parameter, divided by N."""
+        """The step whose noised sum is the release. One step of gradient descent makes it the
+        parameter, divided by N.
+        """
         return assemble(
             statistics.model_of(self.features, plan.mechanism.clip, self.residuals.bounds),
             statistics.guide,
@@ -94,13 +114,16 @@ class OneShot:
             sampler=plan.sampler,
             mechanism=plan.mechanism,
             num_records=plan.settings.num_records,
-            performance=Performance(strategy, None, _AT_ONCE if microbatch_size is None else microbatch_size),
+            performance=Performance(
+                strategy, None, _AT_ONCE if microbatch_size is None else microbatch_size
+            ),
         )
 
     def draws(self, facts: Facts, params: Mapping[str, Any]) -> tuple[dict[str, np.ndarray], str]:
         """Draws from the posterior by site, and "" or what is wrong with them.
 
-        :param params: what the step left. Before the step there is no release, and the draws are the prior's.
+        :param params: what the step left. Before the step there is no release, and the draws are
+            the prior's.
         """
         key, count, clip, deviation = facts
         own = fast_child(key, Purpose.INTERVALS)
@@ -109,11 +132,18 @@ class OneShot:
         prior, note = self.known.prior, ""
         if not np.any(released):
             normals = generator.standard_normal((count, len(prior.mean)))
-            coefficients, scale = prior.mean + normals / np.sqrt(prior.precision), self.known.scale.sample(own, (count,))
+            coefficients, scale = (
+                prior.mean + normals / np.sqrt(prior.precision),
+                self.known.scale.sample(own, (count,)),
+            )
         else:
             found = self._posterior(statistics.sums_in(released, clip, deviation), count, generator)
             coefficients, scale = found.coefficients, found.scale
-            note = "" if found.have_settled else f"its Markov chains have not settled (R-hat {found.spread:.2f})"
+            note = (
+                ""
+                if found.have_settled
+                else f"its Markov chains have not settled (R-hat {found.spread:.2f})"
+            )
         weights, intercept, width = self.of_site
         parts = {weights: coefficients[:, : self.features], width: np.asarray(scale)}
         if intercept:
@@ -121,7 +151,9 @@ class OneShot:
         return {name: np.asarray(parts[name], np.float32) for name in sorted(parts)}, note
 
     def _posterior(self, sums: NoisedSums, count: int, generator: np.random.Generator) -> Draws:
-        """Draws given the release; those of the newest are kept, because metrics and the result take the same."""
+        """Draws given the release; those of the newest are kept, because metrics and the result
+        take the same.
+        """
         place = (sums.products.tobytes(), sums.noise, count)
         if place not in self._newest:
             self._newest.clear()
@@ -129,7 +161,9 @@ class OneShot:
                 self._newest[place] = draw(sums, self.known, count, generator)
         return self._newest[place]
 
-    def evaluate(self, facts: Facts, records: tuple[Any, ...], params: Mapping[str, Any]) -> dict[str, float]:
+    def evaluate(
+        self, facts: Facts, records: tuple[Any, ...], params: Mapping[str, Any]
+    ) -> dict[str, float]:
         """Log-likelihood per record in nats, and the model's own scores; none before the step.
 
         :param records: to evaluate on. :param params: as of ``draws``.
@@ -140,31 +174,48 @@ class OneShot:
         count = len(next(iter(draws.values())))
         places = np.unique(np.linspace(0, count - 1, min(count, _PREDICTIONS)).round().astype(int))
         values = {name: jnp.asarray(array[places]) for name, array in draws.items()}
-        found = {"log_likelihood": float(jax.jit(functools.partial(predictive, self.model))(values, records))}
+        found = {
+            "log_likelihood": float(
+                jax.jit(functools.partial(predictive, self.model))(values, records)
+            )
+        }
         if self.predict is None:
             return found
         inputs, predict = inputs_of(records), self.predict
-        predictions = jax.jit(lambda values: jnp.mean(jax.vmap(lambda drawn: predict(drawn, *inputs))(values), axis=0))
+        predictions = jax.jit(
+            lambda values: jnp.mean(jax.vmap(lambda drawn: predict(drawn, *inputs))(values), axis=0)
+        )
         return found | dict(self.score(np.asarray(records[-1]), np.asarray(predictions(values))))
 
     def settings(self, asked: Any, data: Dataset, num_records: int) -> dict[str, Any]:
         """The settings of the one step.
 
-        :param asked: what the caller gave, as ``fitting.settings.Settings``. :param num_records: N, which is public.
+        :param asked: what the caller gave, as ``fitting.settings.Settings``. :param num_records: N,
+            which is public.
         :raises ArgumentError: naming the one that is another.
         """
         for name, value in _STEP.items():
             given = getattr(asked, name)
             if given is not None and given != value:
                 raise _validate.ArgumentError(
-                    name, given, f'is a setting of DP-VI steps; estimator="{STATISTICS}" makes one release from all records.'
+                    name,
+                    given,
+                    f'is a setting of DP-VI steps; estimator="{STATISTICS}" makes one release '
+                    "from all records.",
                 )
         clip = asked.clip
         if isinstance(clip, str) or (clip is not None and clip < statistics.SMALLEST_NORM):
             raise _validate.ArgumentError(
-                "clip", clip, f'must be a number of at least {statistics.SMALLEST_NORM} for estimator="{STATISTICS}".'
+                "clip",
+                clip,
+                f"must be a number of at least {statistics.SMALLEST_NORM} for "
+                f'estimator="{STATISTICS}".',
             )
-        return _STEP | {"clip": usual_norm(self.squares(data), num_records, asked.epsilon) if clip is None else clip}
+        return _STEP | {
+            "clip": usual_norm(self.squares(data), num_records, asked.epsilon)
+            if clip is None
+            else clip
+        }
 
     def squares(self, data: Dataset) -> float:
         """The largest |x|^2 of a record, by declared bounds."""
@@ -174,7 +225,8 @@ class OneShot:
 
 
 def usual_norm(squares: float, num_records: int, epsilon: float) -> float:
-    """C, from public facts: for R a little above |z|^2 of uniform columns, up to its largest where there is hardly noise.
+    """C, from public facts: for R a little above |z|^2 of uniform columns, up to its largest where
+    there is hardly noise.
 
     :param squares: the largest |x|^2.
     """
@@ -183,10 +235,12 @@ def usual_norm(squares: float, num_records: int, epsilon: float) -> float:
 
 
 def is_better(squares: float, num_records: int, epsilon: float, delta: float) -> bool:
-    """The rule of the default, from public facts: the noise of the sums moves a weight no further than the records do.
+    """The rule of the default, from public facts: the noise of the sums moves a weight no further
+    than the records do.
 
-    For uniform columns the noise has a standard deviation of 3 sigma C / (sqrt(2) b N) in a weight, and least squares one of
-    sqrt(3 / N) times the residuals', which are taken to be a tenth of half the target's range.
+    For uniform columns the noise has a standard deviation of 3 sigma C / (sqrt(2) b N) in a weight,
+    and least squares one of sqrt(3 / N) times the residuals', which are taken to be a tenth of half
+    the target's range.
     """
     clip = usual_norm(squares, num_records, epsilon)
     sigma = noise_multiplier(epsilon=epsilon, delta=delta, sampling_rate=1.0, steps=1)
@@ -194,33 +248,51 @@ def is_better(squares: float, num_records: int, epsilon: float, delta: float) ->
     return noise <= _RESIDUAL * math.sqrt(3 / num_records)
 
 
-def one_shot_for(asked: Any, model: Model, data: Dataset, constants: Mapping[str, Any], num_records: int) -> OneShot | None:
-    """The model as it is fitted from noised sums, if it is asked for or chosen by default; else None.
+def one_shot_for(
+    asked: Any, model: Model, data: Dataset, constants: Mapping[str, Any], num_records: int
+) -> OneShot | None:
+    """The model as it is fitted from noised sums, if it is asked for or chosen by default; else
+    None.
 
-    :param asked: what the caller gave, as ``fitting.settings.Settings``. :param num_records: N, which is public.
+    :param asked: what the caller gave, as ``fitting.settings.Settings``. :param num_records: N,
+        which is public.
     :raises ArgumentError: naming ``estimator``, if it is asked for and impossible.
     """
     is_asked = asked.estimator == STATISTICS
-    others = {name for name in (*_STEP, "clip") if getattr(asked, name) != type(asked).__dataclass_fields__[name].default}
+    others = {
+        name
+        for name in (*_STEP, "clip")
+        if getattr(asked, name) != type(asked).__dataclass_fields__[name].default
+    }
     if not is_asked and (asked.estimator is not None or others):
         return None
     try:
         found = _split(model, data, constants, num_records)
         delta = default_delta(num_records) if asked.delta is None else asked.delta
-        return found if is_asked or is_better(found.squares(data), num_records, asked.epsilon, delta) else None
+        return (
+            found
+            if is_asked or is_better(found.squares(data), num_records, asked.epsilon, delta)
+            else None
+        )
     except PrivacyModelError as error:
         if is_asked:
             raise _validate.ArgumentError(
-                "estimator", asked.estimator, f"cannot be used with {model.name} and {data.name}: {error}."
+                "estimator",
+                asked.estimator,
+                f"cannot be used with {model.name} and {data.name}: {error}.",
             ) from None
         return None
 
 
 def _split(model: Model, data: Dataset, constants: Mapping[str, Any], num_records: int) -> OneShot:
-    """:raises PrivacyModelError: if the model is no such regression, or the data have other records."""
+    """:raises PrivacyModelError: if the model is no such regression, or the data have other
+    records.
+    """
     linear = model.linear
     if linear is None or linear.residuals is None:
-        raise PrivacyModelError("the model declares no linear predictor with normal residuals (Model.linear)")
+        raise PrivacyModelError(
+            "the model declares no linear predictor with normal residuals (Model.linear)"
+        )
     if data.units is not None:
         raise PrivacyModelError(f"a {data.unit} may have several rows")
     if any(map(is_at_rest, data.train)):
@@ -230,7 +302,9 @@ def _split(model: Model, data: Dataset, constants: Mapping[str, Any], num_record
     record = tuple(jax.ShapeDtypeStruct(array.shape[1:], array.dtype) for array in data.train)
     static = {**model.options, **constants}
     key = fast_key(key_from_seed(0))
-    by_record = split(model.model, statistics.guide, key, record, num_records=num_records, static=static)
+    by_record = split(
+        model.model, statistics.guide, key, record, num_records=num_records, static=static
+    )
     sites = linear.weights, linear.intercept, linear.residuals.scale
     known = statistics.linear_gaussian(by_record, *sites, linear.residuals.bounds)
     return OneShot(by_record, sites, linear.residuals, known, model.predict, model.score)

@@ -1,4 +1,6 @@
-"""What can be inferred from a fit's moments: draws from a posterior that counts the privacy noise, and gradient norms."""
+"""What can be inferred from a fit's moments: draws from a posterior that counts the privacy noise,
+and gradient norms.
+"""
 
 from __future__ import annotations
 
@@ -23,8 +25,15 @@ from workbench.privacy.gradient_norms import GradientNorms
 from workbench.record_model.model import RecordModel
 
 __all__ = [
-    "FEWEST_DRAWS", "Inferred", "by_site", "cautions", "final_clip", "gradient_norms", "inferred", "noise_aware_draws",
-]  # fmt: skip
+    "FEWEST_DRAWS",
+    "Inferred",
+    "by_site",
+    "cautions",
+    "final_clip",
+    "gradient_norms",
+    "inferred",
+    "noise_aware_draws",
+]
 
 FEWEST_DRAWS = 200  # from the guide, whose spread is needed
 _LARGEST_RATE = 0.5  # the default is 1 / sqrt(steps); parameters are of order 1
@@ -40,11 +49,13 @@ def noise_aware_draws(
 ) -> tuple[dict[str, np.ndarray] | None, str]:
     """Draws of the noise-aware posterior, by site, and ""; or None and why there are none.
 
-    :param moments: of the run. :param guide: at least ``FEWEST_DRAWS`` draws from the guide. :param key: of the run.
+    :param moments: of the run. :param guide: at least ``FEWEST_DRAWS`` draws from the guide. :param
+        key: of the run.
     """
     model, rate = step.model, step.sampler.sampling_rate
     sigma = float(hyper.standard_deviation) / float(hyper.clip)
-    own = fast_child(key, Purpose.INTERVALS)  # for these draws alone, of a fast generator: they protect nobody
+    # for these draws alone, of a fast generator: they protect nobody
+    own = fast_child(key, Purpose.INTERVALS)
     try:
         prior = spec.prior(model)
         if moments is None:
@@ -66,9 +77,14 @@ def noise_aware_draws(
 
 
 def by_site(
-    model: RecordModel, prior: Prior | JointPrior, drawn: np.ndarray, guide: Mapping[str, np.ndarray]
+    model: RecordModel,
+    prior: Prior | JointPrior,
+    drawn: np.ndarray,
+    guide: Mapping[str, np.ndarray],
 ) -> dict[str, np.ndarray]:
-    """Draws of ``noise_aware``, float[draws, k], by site as the guide's, with the model's deterministic sites."""
+    """Draws of ``noise_aware``, float[draws, k], by site as the guide's, with the model's
+    deterministic sites.
+    """
     names = prior.names if isinstance(prior, JointPrior) else model.shared
     widths = [int(np.prod(guide[name].shape[1:])) for name in names]
     found = {}
@@ -81,7 +97,9 @@ def by_site(
     return {name: found[name] for name in guide}
 
 
-def _functions(model: RecordModel, names: list[str], latents: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+def _functions(
+    model: RecordModel, names: list[str], latents: dict[str, np.ndarray]
+) -> dict[str, np.ndarray]:
     """Deterministic sites of ``model``, for draws of its latents."""
 
     def one(values: dict[str, jax.Array]) -> dict[str, jax.Array]:
@@ -98,24 +116,38 @@ def final_clip(hyper: Hyperparameters, moments: Moments | None) -> float:
     return float(adaptive_clip.clip_of(moments.rung, hyper.clip, hyper.adaptive))
 
 
-def gradient_norms(step: PrivateStep, hyper: Hyperparameters, moments: Moments | None) -> GradientNorms | None:
-    """How long the records' gradients were; None where no step counted them. :param moments: of the run."""
+def gradient_norms(
+    step: PrivateStep, hyper: Hyperparameters, moments: Moments | None
+) -> GradientNorms | None:
+    """How long the records' gradients were; None where no step counted them. :param moments: of the
+    run.
+    """
     if moments is None or moments.norms is None or not np.asarray(moments.norms)[0]:
         return None
     steps, *counts = np.asarray(moments.norms, float)
-    expected = steps * step.sampler.sampling_rate * step.model.num_records  # gradients, by public numbers
-    deviation = float(hyper.standard_deviation) / float(hyper.clip) / norm_counts.OF_NORMS * math.sqrt(steps)
+    # gradients, by public numbers
+    expected = steps * step.sampler.sampling_rate * step.model.num_records
+    deviation = (
+        float(hyper.standard_deviation)
+        / float(hyper.clip)
+        / norm_counts.OF_NORMS
+        * math.sqrt(steps)
+    )
     shares = tuple(float(count / expected) for count in counts)
     first = None if hyper.adaptive is None else float(hyper.clip)
-    return GradientNorms(norm_counts.EDGES, shares, float(deviation / expected), final_clip(hyper, moments), first)
+    return GradientNorms(
+        norm_counts.EDGES, shares, float(deviation / expected), final_clip(hyper, moments), first
+    )
 
 
 class Inferred(NamedTuple):
     """What a result says about a posterior.
 
-    :param guide: draws from the guide; none where there is none. :param draws: noise-aware ones, else None.
+    :param guide: draws from the guide; none where there is none. :param draws: noise-aware ones,
+        else None.
     :param note: why there are no noise-aware draws, or what is wrong with them.
-    :param norms: how long the records' gradients were. :param cautions: what makes the answer doubtful, worst first.
+    :param norms: how long the records' gradients were. :param cautions: what makes the answer
+        doubtful, worst first.
     """
 
     guide: dict[str, np.ndarray]
@@ -126,10 +158,16 @@ class Inferred(NamedTuple):
 
 
 def inferred(
-    spec: FitSpec, step: PrivateStep, hyper: Hyperparameters, moments: Moments | None, guide: dict[str, np.ndarray],
+    spec: FitSpec,
+    step: PrivateStep,
+    hyper: Hyperparameters,
+    moments: Moments | None,
+    guide: dict[str, np.ndarray],
     key: jax.Array,
-) -> Inferred:  # fmt: skip
-    """All that follows from the release of a run. The arguments are those of ``noise_aware_draws``."""
+) -> Inferred:
+    """All that follows from the release of a run. The arguments are those
+    of ``noise_aware_draws``.
+    """
     draws, note = noise_aware_draws(spec, step, hyper, moments, guide, key)
     norms = gradient_norms(step, hyper, moments)
     doubts = (*_settings_cautions(spec), *cautions(step, moments, norms, guide, draws))
@@ -142,8 +180,9 @@ def _settings_cautions(spec: FitSpec) -> list[str]:
     words, steps, rate = [], spec.privacy.iterations, spec.settings.learning_rate
     if rate is not None and rate > _LARGEST_RATE:
         words.append(
-            f"A learning rate of {rate:g} moves each parameter by about {rate:g} in a step, too far to "
-            "settle. Estimates and intervals may be far off. Leave it out, or use a smaller one."
+            f"A learning rate of {rate:g} moves each parameter by about {rate:g} in a step, too "
+            "far to settle. Estimates and intervals may be far off. Leave it out, or use a "
+            "smaller one."
         )
     if not spec.averages and steps < 2 * FEWEST_STEPS:
         words.append(f"The fit took only {steps} steps, so estimates and intervals may be far off.")
@@ -151,24 +190,32 @@ def _settings_cautions(spec: FitSpec) -> list[str]:
 
 
 def cautions(
-    step: PrivateStep, moments: Moments | None, norms: GradientNorms | None, guide: Mapping[str, np.ndarray],
+    step: PrivateStep,
+    moments: Moments | None,
+    norms: GradientNorms | None,
+    guide: Mapping[str, np.ndarray],
     draws: Mapping[str, np.ndarray] | None,
-) -> tuple[str, ...]:  # fmt: skip
-    """Sentences about what makes a fit's answer doubtful, worst first, from its release alone; none for a fit like others.
+) -> tuple[str, ...]:
+    """Sentences about what makes a fit's answer doubtful, worst first, from its release alone; none
+    for a fit like others.
 
     :param guide: draws from the guide. :param draws: noise-aware ones; None where there are none.
     """
     sites = step.model.shared
-    convergence = convergence_of(moments, {name: math.prod(guide[name].shape[1:]) for name in sites if name in guide})
+    convergence = convergence_of(
+        moments, {name: math.prod(guide[name].shape[1:]) for name in sites if name in guide}
+    )
     words = ["" if convergence is None else convergence.words]
     spreads = [np.std(guide[name], axis=0, dtype=float) for name in sites if name in guide]
     if not all(np.all(np.isfinite(spread) & (spread > 0)) for spread in spreads):
         words.insert(
             0,
-            "Some quantities have no spread, so their intervals say nothing: the guide is a point, or the "
-            "fit broke down, which a smaller learning rate prevents.",
+            "Some quantities have no spread, so their intervals say nothing: the guide is a "
+            "point, or the fit broke down, which a smaller learning rate prevents.",
         )
     if norms is not None and draws is not None:
-        deviations = np.concatenate([np.std(draws[name], axis=0, dtype=float).ravel() for name in sites])
+        deviations = np.concatenate(
+            [np.std(draws[name], axis=0, dtype=float).ravel() for name in sites]
+        )
         words.append(norms.caution(deviations.tolist()))
     return tuple(filter(None, words))

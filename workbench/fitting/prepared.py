@@ -1,4 +1,6 @@
-"""A checked and calibrated fit: it trains step by step, writes checkpoints, evaluates, and gives a result."""
+"""A checked and calibrated fit: it trains step by step, writes checkpoints, evaluates, and gives a
+result.
+"""
 
 from __future__ import annotations
 
@@ -44,7 +46,8 @@ __all__ = ["PreparedFit", "by_name"]
 
 @dataclass(repr=False)
 class PreparedFit:
-    """A checked and calibrated fit. ``run`` trains it, and then ``result`` returns the result, however the run ended.
+    """A checked and calibrated fit. ``run`` trains it, and then ``result`` returns the result,
+    however the run ended.
 
     It holds private records and a secret key: show and store its ``result``, not the object itself.
     """
@@ -64,7 +67,10 @@ class PreparedFit:
     def __repr__(self) -> str:
         """Show neither records nor the secret key, which a notebook would print and keep."""
         words = f" of the {self.model.target_words}" if self.model.target_words else ""
-        return f"PreparedFit({self.model.name}{words} on {self.data.name}, {self.privacy}, {self.plan.mechanism})"
+        return (
+            f"PreparedFit({self.model.name}{words} on {self.data.name}, {self.privacy}, "
+            f"{self.plan.mechanism})"
+        )
 
     @property
     def model(self) -> Model:
@@ -93,7 +99,9 @@ class PreparedFit:
 
     @property
     def cautions(self) -> tuple[str, ...]:
-        """Sentences about settings and a model that are allowed but unwise; ``fit`` shows them as warnings."""
+        """Sentences about settings and a model that are allowed but unwise; ``fit`` shows them as
+        warnings.
+        """
         return (*self.privacy.cautions(), *self.model.cautions)
 
     @property
@@ -103,7 +111,9 @@ class PreparedFit:
 
     def guarantee(self, steps_taken: int) -> Guarantee:
         """The guarantee after ``steps_taken`` of the planned steps."""
-        return self.spec.guarantee(self.plan, steps_taken, self.step.noised_coordinates, self.run_log.hid_reads)
+        return self.spec.guarantee(
+            self.plan, steps_taken, self.step.noised_coordinates, self.run_log.hid_reads
+        )
 
     @functools.cached_property
     def hyper(self) -> Hyperparameters:
@@ -112,7 +122,9 @@ class PreparedFit:
 
     @functools.cached_property
     def evaluator(self) -> Callable[[dict[str, jax.Array]], dict[str, float]] | None:
-        """The function from unconstrained parameters to metrics on the evaluation records; None if they may not be shown."""
+        """The function from unconstrained parameters to metrics on the evaluation records; None if
+        they may not be shown.
+        """
         if not self.shows_metrics:
             return None
         if self.spec.one_shot is not None:
@@ -131,38 +143,55 @@ class PreparedFit:
 
     @functools.cached_property
     def on_device(self) -> tuple[tuple[Any, ...], DPVIState]:
-        """The training records, unless they stay in a file, and the state before the first step, on the device(s)."""
+        """The training records, unless they stay in a file, and the state before the first step, on
+        the device(s).
+        """
         return self.spec.placed_records(), self.spec.placed(self.state)
 
     @_compiled.keeping
     def compile(self) -> None:
-        """Compile what ``run`` needs, so that it can begin at once, and return when everything is compiled.
+        """Compile what ``run`` needs, so that it can begin at once, and return when everything is
+        compiled.
 
-        No step is taken and no privacy is spent: only the shapes of records are used. A second thread that calls it waits.
+        No step is taken and no privacy is spent: only the shapes of records are used. A second
+        thread that calls it waits.
         """
         functions = self._functions
         with functions.lock:
             if functions.steps is not None:
                 return
             records, state = self.on_device
-            steps = compile_ahead(self.step, self.hyper, state, records, self.privacy.iterations, self._kept)
+            steps = compile_ahead(
+                self.step, self.hyper, state, records, self.privacy.iterations, self._kept
+            )
             if self.evaluator is not None:
-                with contextlib.suppress(Exception):  # ``run`` reports a score that fails, and continues without it
+                with contextlib.suppress(
+                    Exception
+                ):  # ``run`` reports a score that fails, and continues without it
                     self.evaluator(self.step.unconstrained(self.state, self.spec.averages))
             steps.compilation.result()
             functions.steps = steps
 
     def again(self) -> PreparedFit:
-        """Prepare another fit of the same plan, with new randomness (a seed gives the same) and everything compiled.
+        """Prepare another fit of the same plan, with new randomness (a seed gives the same) and
+        everything compiled.
 
         It spends its own epsilon.
         """
         key = self.spec.new_key()
-        step, state = self.spec.begin(self.plan, key)  # again: an automatic guide keeps its starting values
+        # again: an automatic guide keeps its starting values
+        step, state = self.spec.begin(self.plan, key)
         other = dataclasses.replace(
-            self, step=step, state=state, key=key, run_log=self.run_log.again(),
-            _last=None, _end=None, _adopted=None, _history=[],
-        )  # fmt: skip
+            self,
+            step=step,
+            state=state,
+            key=key,
+            run_log=self.run_log.again(),
+            _last=None,
+            _end=None,
+            _adopted=None,
+            _history=[],
+        )
         vars(other)["on_device"] = self.on_device[0], self.spec.placed(state)
         return other
 
@@ -185,10 +214,12 @@ class PreparedFit:
     def run(self, stop: Callable[[], bool] = lambda: False) -> Iterator[Snapshot]:
         """Train, and yield snapshots. The last one's status is "done", "cancelled" or "failed".
 
-        A cancelled run that is called again continues where it was, up to the planned steps, and ends exactly where it would
-        have ended without the pause. The guarantee is for all planned steps, so a pause costs nothing.
+        A cancelled run that is called again continues where it was, up to the planned steps, and
+        ends exactly where it would have ended without the pause. The guarantee is for all planned
+        steps, so a pause costs nothing.
 
-        :param stop: called between chunks of steps (about every 0.3 s); True ends the run as "cancelled".
+        :param stop: called between chunks of steps (about every 0.3 s); True ends the run as
+            "cancelled".
         :raises RuntimeError: if the run has ended, or was interrupted within a step.
         :raises CapError: if a cap on what may be spent on the records does not allow it.
         :raises LedgerError: if the ledger cannot be written.
@@ -196,7 +227,9 @@ class PreparedFit:
         """
         _validate.function("stop", stop)
         if self._last is not None and not self.can_resume:
-            raise RuntimeError("this fit has run already: prepare another one (every run spends its own epsilon).")
+            raise RuntimeError(
+                "this fit has run already: prepare another one (every run spends its own epsilon)."
+            )
         records, start = self.on_device
         compiling = self._compiling()
         self.plan = self.plan.confirmed()  # while the steps compile
@@ -219,14 +252,18 @@ class PreparedFit:
                 epsilon_at=self.plan.epsilon_so_far(),
                 averaged=self.spec.averages,
                 compiled=compiling,
-                before_chunk=lambda state, limit: self.run_log.before_chunk(state, limit, self._progress),
+                before_chunk=lambda state, limit: self.run_log.before_chunk(
+                    state, limit, self._progress
+                ),
             )
             while True:
                 try:
                     snapshot = next(snapshots)
                 except StopIteration as ended:
                     # an interrupt within a chunk takes the state with it
-                    leaves = (leaf for leaf in jax.tree.leaves(ended.value) if isinstance(leaf, jax.Array))
+                    leaves = (
+                        leaf for leaf in jax.tree.leaves(ended.value) if isinstance(leaf, jax.Array)
+                    )
                     whole = not any(leaf.is_deleted() for leaf in leaves)
                     self._end = ended.value if whole else None
                     break
@@ -234,12 +271,18 @@ class PreparedFit:
                     taken = None
                     if self._last is not None:
                         message = f"{type(error).__name__}: {error}"
-                        self._last = dataclasses.replace(self._last, status="failed", message=message)
+                        self._last = dataclasses.replace(
+                            self._last, status="failed", message=message
+                        )
                     raise
                 snapshot = dataclasses.replace(snapshot, seconds=before + snapshot.seconds)
                 self._last, taken = snapshot, snapshot.step
-                if snapshot.metrics and (not self._history or self._history[-1].step != snapshot.metrics_step):
-                    self._history.append(HistoryPoint(snapshot.metrics_step, dict(snapshot.metrics)))
+                if snapshot.metrics and (
+                    not self._history or self._history[-1].step != snapshot.metrics_step
+                ):
+                    self._history.append(
+                        HistoryPoint(snapshot.metrics_step, dict(snapshot.metrics))
+                    )
                 yield snapshot
         finally:
             self._write_end(taken)
@@ -251,11 +294,15 @@ class PreparedFit:
         """The steps, whose compilation has begun."""
         if self._functions.steps is None:
             records, start = self.on_device
-            self._functions.steps = compile_ahead(self.step, self.hyper, start, records, self.privacy.iterations, self._kept)
+            self._functions.steps = compile_ahead(
+                self.step, self.hyper, start, records, self.privacy.iterations, self._kept
+            )
         return self._functions.steps
 
     def _begin(self) -> None:
-        """Reserve what the run spends, once in all processes, which must be about to take the same steps."""
+        """Reserve what the run spends, once in all processes, which must be about to take the same
+        steps.
+        """
         processes = self.spec.processes
         if processes.count > 1:
             secret = processes.from_first(os.urandom(32))
@@ -271,7 +318,9 @@ class PreparedFit:
         if to_run:
             return self._compiling().lowered.result().digest
         records, start = self.on_device
-        return lower(self.step, self.hyper, start, records, interval_of(self.privacy.iterations)).digest
+        return lower(
+            self.step, self.hyper, start, records, interval_of(self.privacy.iterations)
+        ).digest
 
     def _digest(self, *, to_run: bool = True) -> str:
         """The digest of everything that decides the result except records and a secret key.
@@ -286,13 +335,20 @@ class PreparedFit:
         """As ``_digest``, but the same on any number of devices."""
         if len(self.spec.devices) == 1:
             return self._digests.anywhere(self._program())
-        step, start = dataclasses.replace(self.step, source=ON_ONE_DEVICE), jax.device_put(self.state, self.device)
+        step, start = (
+            dataclasses.replace(self.step, source=ON_ONE_DEVICE),
+            jax.device_put(self.state, self.device),
+        )
         place = jax.sharding.SingleDeviceSharding(self.device)
         records: Any = tuple(
-            jax.ShapeDtypeStruct(array.shape, jax.dtypes.canonicalize_dtype(array.dtype), sharding=place)
+            jax.ShapeDtypeStruct(
+                array.shape, jax.dtypes.canonicalize_dtype(array.dtype), sharding=place
+            )
             for array in self.spec.records
         )
-        return self._digests.anywhere(lower(step, self.hyper, start, records, interval_of(self.privacy.iterations)).digest)
+        return self._digests.anywhere(
+            lower(step, self.hyper, start, records, interval_of(self.privacy.iterations)).digest
+        )
 
     def _progress(self) -> dict[str, Any]:
         """What checkpoints say about the run so far, with the label of its metrics."""
@@ -308,14 +364,19 @@ class PreparedFit:
         found: dict[str, Any] = {}
         if last is not None and last.status == "done":
             found["params"] = by_name(last.params) | arrays_of(self._moments)
-        elif last is not None and self._end is not None and all_finite(self.step.unconstrained(self._end)):
+        elif (
+            last is not None
+            and self._end is not None
+            and all_finite(self.step.unconstrained(self._end))
+        ):
             found["state"] = self._end
         problem = self.run_log.end(taken, self._progress(), **found)
         if last is not None and problem:
             self._last = dataclasses.replace(last, message=f"{last.message} {problem}".strip())
 
     def resume_from(self, checkpoint: Checkpoint) -> None:
-        """Continue from a checkpoint of this fit when ``run`` is called; if it is finished, ``result`` can be called.
+        """Continue from a checkpoint of this fit when ``run`` is called; if it is finished,
+        ``result`` can be called.
 
         :raises ArgumentError: if the checkpoint belongs to another fit, saying how it differs.
         """
@@ -337,14 +398,23 @@ class PreparedFit:
         step, metrics = int(state.step), history[-1].metrics if history else {}
         self._history = history
         self._last = Snapshot(
-            "cancelled", step, params, self.plan.epsilon_after(step), dict(metrics),
-            history[-1].step if history else 0, facts["seconds"],
-        )  # fmt: skip
+            "cancelled",
+            step,
+            params,
+            self.plan.epsilon_after(step),
+            dict(metrics),
+            history[-1].step if history else 0,
+            facts["seconds"],
+        )
 
-    def adopt(self, params: Mapping[str, np.ndarray], metrics: Mapping[str, float], seconds: float) -> None:
-        """Take the release of a run of this plan elsewhere as the end of the run here, so that ``result`` can be called.
+    def adopt(
+        self, params: Mapping[str, np.ndarray], metrics: Mapping[str, float], seconds: float
+    ) -> None:
+        """Take the release of a run of this plan elsewhere as the end of the run here, so that
+        ``result`` can be called.
 
-        :param params: constrained parameters, named as by ``by_name``, and moments of the release if some were kept.
+        :param params: constrained parameters, named as by ``by_name``, and moments of the release
+            if some were kept.
         :param metrics: of the evaluation records.
         :param seconds: the time that the run took.
         :raises ArgumentError: if the parameters do not belong to this model.
@@ -360,12 +430,17 @@ class PreparedFit:
             raise ArgumentError("params", given, f"must have the names and shapes {shapes}.")
         adopted = {
             name: jax.tree_util.tree_map_with_path(
-                lambda path, leaf, name=name: np.asarray(params[name + jax.tree_util.keystr(path)], leaf.dtype), value
+                lambda path, leaf, name=name: np.asarray(
+                    params[name + jax.tree_util.keystr(path)], leaf.dtype
+                ),
+                value,
             )
             for name, value in like.items()
         }
         taken = self.privacy.iterations
-        self._last = Snapshot("done", taken, adopted, self.plan.epsilon_after(taken), dict(metrics), taken, seconds)
+        self._last = Snapshot(
+            "done", taken, adopted, self.plan.epsilon_after(taken), dict(metrics), taken, seconds
+        )
         if metrics:
             self._history.append(HistoryPoint(taken, dict(metrics)))
 
@@ -373,13 +448,19 @@ class PreparedFit:
     def result(self, *, last_iterate: bool = False) -> FitResult:
         """The result of the run that ended, partial or complete.
 
-        :param last_iterate: return the last iterate instead of the mean, for a run that averages iterates. Both are covered
-            by the guarantee.
+        :param last_iterate: return the last iterate instead of the mean, for a run that averages
+            iterates. Both are covered by the guarantee.
         """
         last = self._last
         if last is None or last.status == "running":
-            raise RuntimeError("there is no result yet: call run() and take all its snapshots first.")
-        if _validate.flag("last_iterate", last_iterate) and self._end is not None and last.status != "failed":
+            raise RuntimeError(
+                "there is no result yet: call run() and take all its snapshots first."
+            )
+        if (
+            _validate.flag("last_iterate", last_iterate)
+            and self._end is not None
+            and last.status != "failed"
+        ):
             evaluate = self.evaluator
             last = dataclasses.replace(
                 last,
@@ -425,10 +506,19 @@ class PreparedFit:
 
     def _posterior(self, last: Snapshot) -> Inferred:
         if self.spec.one_shot is not None:
-            facts = self.key, self.settings.draws, float(self.hyper.clip), float(self.hyper.standard_deviation)
+            facts = (
+                self.key,
+                self.settings.draws,
+                float(self.hyper.clip),
+                float(self.hyper.standard_deviation),
+            )
             draws, note = self.spec.one_shot.draws(facts, last.params)
-            return Inferred({}, draws, note, cautions=(f"Intervals may be wrong: {note}.",) if note else ())
-        guide = jax.device_get(self._functions.draw(last.params, self.key, max(self.settings.draws, FEWEST_DRAWS)))
+            return Inferred(
+                {}, draws, note, cautions=(f"Intervals may be wrong: {note}.",) if note else ()
+            )
+        guide = jax.device_get(
+            self._functions.draw(last.params, self.key, max(self.settings.draws, FEWEST_DRAWS))
+        )
         return inferred(self.spec, self.step, self.hyper, self._moments, guide, self.key)
 
     def _data_facts(self) -> dict[str, Any]:
@@ -451,7 +541,9 @@ class PreparedFit:
 
 
 def by_name(params: dict[str, Any]) -> dict[str, np.ndarray]:
-    """Parameters as ``{name: array}``; those of networks are named after their place in the network."""
+    """Parameters as ``{name: array}``; those of networks are named after their place in the
+    network.
+    """
     return {
         name + jax.tree_util.keystr(path): leaf
         for name, value in params.items()

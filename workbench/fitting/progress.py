@@ -1,4 +1,6 @@
-"""One line in a notebook that follows a fit. It never fails the fit, and says nothing that the fit may not show."""
+"""One line in a notebook that follows a fit. It never fails the fit, and says nothing that the fit
+may not show.
+"""
 
 from __future__ import annotations
 
@@ -20,11 +22,17 @@ _SHELLS = ("ZMQInteractiveShell", "Shell")  # Jupyter's and Colab's
 
 
 def in_notebook() -> bool:
-    """Whether this process is the kernel of a notebook; IPython in a terminal is none. Nothing is imported to find out."""
+    """Whether this process is the kernel of a notebook; IPython in a terminal is none. Nothing is
+    imported to find out.
+    """
     ipython = sys.modules.get("IPython")
     try:
         shell = None if ipython is None else ipython.get_ipython()
-        return shell is not None and type(shell).__name__ in _SHELLS and getattr(shell, "kernel", None) is not None
+        return (
+            shell is not None
+            and type(shell).__name__ in _SHELLS
+            and getattr(shell, "kernel", None) is not None
+        )
     except Exception:  # a fit must not fail because of it
         return False
 
@@ -32,16 +40,24 @@ def in_notebook() -> bool:
 class ProgressLine:
     """Shows how far a fit has come, at most four times a second, and at last how it ended.
 
-    :param prepared: the ``PreparedFit``. Metrics are shown where it may show them, with their label.
+    :param prepared: the ``PreparedFit``. Metrics are shown where it may show them, with their
+        label.
     :param wanted: True to show it, False not to, None to show it in a notebook.
     """
 
-    def __init__(self, prepared: Any, wanted: bool | None = None, clock: Callable[[], float] = time.perf_counter) -> None:
+    def __init__(
+        self,
+        prepared: Any,
+        wanted: bool | None = None,
+        clock: Callable[[], float] = time.perf_counter,
+    ) -> None:
         self._prepared, self._clock = prepared, clock
         self._is_on = in_notebook() if wanted is None else wanted
         self._handle: Any = None
         self._shown = -_SECONDS
-        self._from: tuple[int, float] | None = None  # step and seconds where the compiled steps began
+        self._from: tuple[int, float] | None = (
+            None  # step and seconds where the compiled steps began
+        )
 
     def begin(self) -> None:
         """Show that the fit begins."""
@@ -75,8 +91,12 @@ class ProgressLine:
             parts.append(f"{duration(pace * (steps - snapshot.step), tenths=False)} left")
         if snapshot.epsilon_so_far is not None:
             spent = shown(snapshot.epsilon_so_far, up=True)
-            parts.append(f"epsilon spent: at most {spent} of {upper(self._prepared.privacy.epsilon)}")
-        return parts + self._metrics({name: snapshot.metrics[name] for name in ("elbo",) if name in snapshot.metrics})
+            parts.append(
+                f"epsilon spent: at most {spent} of {upper(self._prepared.privacy.epsilon)}"
+            )
+        return parts + self._metrics(
+            {name: snapshot.metrics[name] for name in ("elbo",) if name in snapshot.metrics}
+        )
 
     def _ended(self, result: Any) -> list[str]:
         guarantee = result.guarantee

@@ -53,7 +53,9 @@ class SavedRun:
 
 
 def saved_runs() -> list[SavedRun]:
-    """List the runs with checkpoints in the workbench's own folder, newest first. Damaged ones are left out."""
+    """List the runs with checkpoints in the workbench's own folder, newest first. Damaged ones are
+    left out.
+    """
     found = []
     for folder in reversed(checkpoints.saved_runs()):
         try:
@@ -63,23 +65,39 @@ def saved_runs() -> list[SavedRun]:
         facts, settings = checkpoint.facts, checkpoint.facts["settings"]
         written = time.strftime("%Y-%m-%d %H:%M:%S", time.gmtime(checkpoint.path.stat().st_mtime))
         run = SavedRun(
-            folder, facts["model"]["name"], facts["data"], settings["epsilon"], facts["step"], settings["iterations"],
-            written, facts["fingerprint"], facts["spend"], checkpoint.is_finished,
-        )  # fmt: skip
+            folder,
+            facts["model"]["name"],
+            facts["data"],
+            settings["epsilon"],
+            facts["step"],
+            settings["iterations"],
+            written,
+            facts["fingerprint"],
+            facts["spend"],
+            checkpoint.is_finished,
+        )
         found.append(run)
     return found
 
 
 def unusable_runs() -> list[Path]:
-    """List folders of runs that may hold a secret key but have no checkpoint that can be resumed."""
+    """List folders of runs that may hold a secret key but have no checkpoint that can
+    be resumed.
+    """
     usable = {run.path for run in saved_runs()}
-    return [folder for folder in checkpoints.saved_runs() if folder not in usable and checkpoints.holds_key(folder)]
+    return [
+        folder
+        for folder in checkpoints.saved_runs()
+        if folder not in usable and checkpoints.holds_key(folder)
+    ]
 
 
 def forget(path: str | Path) -> Spend | None:
-    """Delete the checkpoints and the secret key of a fit that will not be resumed. A finished fit's release stays.
+    """Delete the checkpoints and the secret key of a fit that will not be resumed. A finished fit's
+    release stays.
 
-    The ledger then charges the fit only the steps that it may have taken, instead of all planned steps.
+    The ledger then charges the fit only the steps that it may have taken, instead of all planned
+    steps.
 
     >>> execution = wb.Execution(checkpoint="runs/mine", stop=lambda: True)
     >>> stopped = wb.fit("logistic", "breast_cancer", epsilon=1.0, execution=execution)
@@ -92,17 +110,23 @@ def forget(path: str | Path) -> Spend | None:
     """
     folder = _validate.path("path", path).absolute()
     if not checkpoints.holds_key(folder):
-        raise ArgumentError("path", str(path), "must be the folder of a fit with checkpoints that hold a key.")
+        raise ArgumentError(
+            "path", str(path), "must be the folder of a fit with checkpoints that hold a key."
+        )
     spend = None
     recorded = checkpoints.spend_of(folder)
     if recorded is None and checkpoints.is_running(folder):
-        raise ArgumentError("path", str(path), "belongs to a fit that is running: stop it or end its process first.")
+        raise ArgumentError(
+            "path", str(path), "belongs to a fit that is running: stop it or end its process first."
+        )
     if recorded is not None:
         ledger, key = Ledger(recorded[0]), recorded[1]
         ledger.recover([key])
         spend = ledger.spend(key)
         if spend is not None and spend.status == "reserved":
-            raise ArgumentError("path", str(path), "belongs to a fit that is running: stop it first.")
+            raise ArgumentError(
+                "path", str(path), "belongs to a fit that is running: stop it first."
+            )
     checkpoints.forget(folder)
     return spend
 
@@ -116,13 +140,19 @@ def prepare(
     over_cap: str | None = None,
     devices: Any = None,
 ) -> PreparedFit:
-    """Prepare the fit of a checkpoint to be run to its end. The arguments are those of ``resume``."""
+    """Prepare the fit of a checkpoint to be run to its end. The arguments are those
+    of ``resume``.
+    """
     checkpoint = checkpoints.newest(path)
     facts = checkpoint.facts
     if facts["has_optimizer"] and optimizer is None:
         raise ArgumentError("optimizer", None, "the fit had its own optimiser: give the same one.")
     if data is None and facts["data"] not in data_room.names():
-        raise ArgumentError("data", None, f"checkpoints do not contain the records of {facts['data']!r}: give them again.")
+        raise ArgumentError(
+            "data",
+            None,
+            f"checkpoints do not contain the records of {facts['data']!r}: give them again.",
+        )
     settings = dict(facts["settings"])
     if devices is not None:
         settings |= {"devices": devices, "device": None}
@@ -148,7 +178,11 @@ def _check_devices(names: list[str] | None) -> None:
         check_devices("devices", names)
     except ArgumentError:
         raise ArgumentError(
-            "devices", names, "are those of the fit, and not all here.", code="other devices", remedy="Give devices=."
+            "devices",
+            names,
+            "are those of the fit, and not all here.",
+            code="other devices",
+            remedy="Give devices=.",
         ) from None
 
 
@@ -161,7 +195,9 @@ def _model(checkpoint: Checkpoint) -> Model:
     if not is_known(name):
         file = checkpoint.facts["model"]["file"]
         remedy = f"run {file}, which registered it" if file else "register it again"
-        raise ArgumentError("model", name, f"is not in the gallery: {remedy}, or pass the model itself.")
+        raise ArgumentError(
+            "model", name, f"is not in the gallery: {remedy}, or pass the model itself."
+        )
     return models_room.get(name, **options)
 
 
@@ -176,10 +212,11 @@ def resume(
     on_snapshot: Callable[[Snapshot], None] | None = None,
     stop: Callable[[], bool] = lambda: False,
 ) -> FitResult:
-    """Resume a fit that was stopped or interrupted, and run it to its end; return the result if it is finished already.
+    """Resume a fit that was stopped or interrupted, and run it to its end; return the result if it
+    is finished already.
 
-    It is the same fit, so its epsilon is spent once. Other records, another plan or another program are refused, because
-    the same noise must not be added to other sums.
+    It is the same fit, so its epsilon is spent once. Other records, another plan or another program
+    are refused, because the same noise must not be added to other sums.
 
     >>> execution = wb.Execution(checkpoint="runs/mine", stop=lambda: True)
     >>> stopped = wb.fit("logistic", "breast_cancer", epsilon=1.0, execution=execution)
@@ -190,11 +227,13 @@ def resume(
 
     :param path: the run's folder (``workbench resume`` lists them), or one of its files.
     :param model: the same model, if it is not from the gallery.
-    :param data: the same records, of a formula also as the same table; by default the data set of the same name.
+    :param data: the same records, of a formula also as the same table; by default the data set of
+        the same name.
     :param optimizer: the same optimiser, if the fit had its own.
     :param over_cap: as for ``workbench.fit``.
-    :param devices: other devices than the run had, as for ``workbench.fit``. Sums are rounded differently there, so the same
-        promise is kept with other last digits; after a crash, which may lose steps that were seen, it is refused.
+    :param devices: other devices than the run had, as for ``workbench.fit``. Sums are rounded
+        differently there, so the same promise is kept with other last digits; after a crash, which
+        may lose steps that were seen, it is refused.
     :param on_snapshot: called with every ``Snapshot``.
     :param stop: called between chunks of steps; True ends the run and keeps the partial result.
     :raises ArgumentError: naming the argument; ``path`` if the checkpoint belongs to another fit.
@@ -202,7 +241,9 @@ def resume(
     if on_snapshot is not None:
         _validate.function("on_snapshot", on_snapshot)
     _validate.function("stop", stop)
-    prepared = prepare(path, model=model, data=data, optimizer=optimizer, over_cap=over_cap, devices=devices)
+    prepared = prepare(
+        path, model=model, data=data, optimizer=optimizer, over_cap=over_cap, devices=devices
+    )
     if prepared.can_resume:
         for snapshot in prepared.run(stop):
             if on_snapshot is not None:

@@ -1,4 +1,6 @@
-"""What is written about one fit while it runs: what it spends, in the ledger, and checkpoints to resume from."""
+"""What is written about one fit while it runs: what it spends, in the ledger, and checkpoints to
+resume from.
+"""
 
 from __future__ import annotations
 
@@ -56,11 +58,20 @@ class RunLog:
         self._spec, self._plan = spec, plan
         self._checkpoint, self._origin = checkpoint, dict(origin or {})
         self._keeper: Checkpoints | None = None
-        self.hid_reads = True  # whether all steps so far hid their reads from an observer of the storage
+        self.hid_reads = (
+            True  # whether all steps so far hid their reads from an observer of the storage
+        )
         self._digest = ""  # ``Digests.of_steps``, once ``begin`` or ``continue_from`` was called
         book = ledger_for(spec.source, ledger)
         self._again = functools.partial(
-            RunLog, spec, plan, noise_size, ledger=book or False, over_cap=over_cap, checkpoint=checkpoint, origin=origin
+            RunLog,
+            spec,
+            plan,
+            noise_size,
+            ledger=book or False,
+            over_cap=over_cap,
+            checkpoint=checkpoint,
+            origin=origin,
         )
         self.reservation = Reservation(
             book,
@@ -78,8 +89,14 @@ class RunLog:
         return self._again()
 
     def _digest_in_ledger(self) -> str:
-        """The plan's digest in the ledger, by which fits of one plan and seed count once where they repeat exactly."""
-        return self._digest if repeats_exactly(self._spec.device) else f"{self._digest} {uuid.uuid4().hex}"
+        """The plan's digest in the ledger, by which fits of one plan and seed count once where they
+        repeat exactly.
+        """
+        return (
+            self._digest
+            if repeats_exactly(self._spec.device)
+            else f"{self._digest} {uuid.uuid4().hex}"
+        )
 
     @property
     def folder(self) -> Path | None:
@@ -97,13 +114,19 @@ class RunLog:
         :param anywhere: returns that of any devices; called once, if checkpoints are written.
         :raises CapError: if a cap does not allow it.
         :raises LedgerError: if it could not be written.
-        :raises ArgumentError: naming ``checkpoint``, if the folder holds another fit; or ``key file``, if the key that
-            checkpoints in a chosen folder are sealed with cannot be used.
+        :raises ArgumentError: naming ``checkpoint``, if the folder holds another fit; or ``key
+            file``, if the key that checkpoints in a chosen folder are sealed with cannot be used.
         """
-        if self._keeper is None and not isinstance(self._checkpoint, bool) and checkpoints.holds_fit(self._folder(None)):
+        if (
+            self._keeper is None
+            and not isinstance(self._checkpoint, bool)
+            and checkpoints.holds_fit(self._folder(None))
+        ):
             raise ArgumentError(
-                "checkpoint", str(self._checkpoint), "holds another fit: name another folder, or resume or delete that fit."
-            )  # fmt: skip
+                "checkpoint",
+                str(self._checkpoint),
+                "holds another fit: name another folder, or resume or delete that fit.",
+            )
         if self._keeper is None and self._checkpoint:
             self._check_place()
         if not self._digest and self._checkpoint:
@@ -111,7 +134,9 @@ class RunLog:
         elif not self._digest and self.reservation.ledger is not None:
             try:
                 self._digest = digest()
-            except ArgumentError:  # without the key file there is no digest; a random one never matches another plan's
+            except (
+                ArgumentError
+            ):  # without the key file there is no digest; a random one never matches another plan's
                 self._digest = uuid.uuid4().hex
         self.reservation.reserve()
         if self._keeper is None and self._checkpoint:
@@ -121,7 +146,9 @@ class RunLog:
             self._keeper = Checkpoints(self._folder(key), facts, iterations, self.reservation.mark)
 
     def _check_place(self) -> None:
-        """Disable checkpoints, with a warning, if the default folder is not writable, as in a container."""
+        """Disable checkpoints, with a warning, if the default folder is not writable, as in a
+        container.
+        """
         try:
             secret_key()  # seals them
             if self._checkpoint is True:
@@ -130,10 +157,16 @@ class RunLog:
             if self._checkpoint is not True:
                 raise
             self._checkpoint = False
-            warnings.warn(f"No checkpoints are written, so a crash would lose the fit: {error}", LedgerWarning, stacklevel=4)
+            warnings.warn(
+                f"No checkpoints are written, so a crash would lose the fit: {error}",
+                LedgerWarning,
+                stacklevel=4,
+            )
 
     def _facts(self, key: str | None) -> dict[str, Any]:
-        """What ``resuming`` needs to prepare this fit again. Of the records it holds only the keyed fingerprint."""
+        """What ``resuming`` needs to prepare this fit again. Of the records it holds only the keyed
+        fingerprint.
+        """
         spec, ledger = self._spec, self.reservation.ledger
         file = source_file(spec.model)
         return {
@@ -160,7 +193,9 @@ class RunLog:
             "origin": self._origin,
         }
 
-    def before_chunk(self, state: DPVIState, limit: int, progress: Callable[[], Mapping[str, Any]]) -> None:
+    def before_chunk(
+        self, state: DPVIState, limit: int, progress: Callable[[], Mapping[str, Any]]
+    ) -> None:
         """Write down that the run is about to go from ``state`` to step ``limit``.
 
         :param progress: returns JSON-ready facts about the run so far.
@@ -201,18 +236,27 @@ class RunLog:
         problems.append(self.reservation.settle(taken))
         spec = self._spec
         is_secret = spec.privacy.seed is None and not spec.source.is_public
-        if is_secret and self.folder is not None and params is None and checkpoints.holds_key(self.folder):
+        if (
+            is_secret
+            and self.folder is not None
+            and params is None
+            and checkpoints.holds_key(self.folder)
+        ):
             problems.append(
-                f"The run's secret key stays in {self.folder}: resume the run, or delete it with workbench resume --forget."
+                f"The run's secret key stays in {self.folder}: resume the run, or delete it with "
+                "workbench resume --forget."
             )
         return " ".join(problem for problem in problems if problem)
 
-    def continue_from(self, checkpoint: Checkpoint, digest: Callable[[], str], anywhere: Callable[[], str]) -> None:
+    def continue_from(
+        self, checkpoint: Checkpoint, digest: Callable[[], str], anywhere: Callable[[], str]
+    ) -> None:
         """Continue the run of ``checkpoint``.
 
-        :param digest: as for ``begin``. :param anywhere: as for ``begin``; called on other devices than the run's.
-        :raises ArgumentError: naming ``path``, if it belongs to other records or another plan; ``data``, if the reads of
-            the steps to come would show what those so far did not.
+        :param digest: as for ``begin``. :param anywhere: as for ``begin``; called on other devices
+            than the run's.
+        :raises ArgumentError: naming ``path``, if it belongs to other records or another plan;
+            ``data``, if the reads of the steps to come would show what those so far did not.
         """
         if mismatch := self._mismatch(checkpoint, digest, anywhere):
             raise ArgumentError("path", str(checkpoint.path), f"belongs to {mismatch}.")
@@ -220,42 +264,61 @@ class RunLog:
         self.hid_reads = facts["hides_reads"]
         if self.hid_reads and not self._spec.hides_reads and not checkpoint.is_finished:
             raise ArgumentError(
-                "data", self._spec.source.name, "was read so far so that an observer of the storage does not learn which "
-                "records are in a minibatch; reopen the encrypted file with the same reading=."
-            )  # fmt: skip
+                "data",
+                self._spec.source.name,
+                "was read so far so that an observer of the storage does not learn which "
+                "records are in a minibatch; reopen the encrypted file with the same reading=.",
+            )
         moved = facts["plan"] != self._digest
         if not self._checkpoint:  # another process writes
             return
         if checkpoint.is_finished:
-            checkpoints.forget(checkpoint.path.parent)  # the process may have been killed after the release was written
+            # the process may have been killed after the release was written
+            checkpoints.forget(checkpoint.path.parent)
         if facts["spend"] is not None:
-            self.reservation.continue_fit(facts["spend"], facts["step"] if checkpoint.is_finished else None)
+            self.reservation.continue_fit(
+                facts["spend"], facts["step"] if checkpoint.is_finished else None
+            )
         if moved:
             facts = {**facts, **self._facts(facts["spend"]), "origin": facts["origin"]}
         folder, iterations = checkpoint.path.parent, self._plan.settings.iterations
         self._keeper = Checkpoints(folder, facts, iterations, self.reservation.mark, moved)
 
-    def _mismatch(self, checkpoint: Checkpoint, digest: Callable[[], str], anywhere: Callable[[], str]) -> str:
+    def _mismatch(
+        self, checkpoint: Checkpoint, digest: Callable[[], str], anywhere: Callable[[], str]
+    ) -> str:
         """Why ``checkpoint`` cannot be continued by this fit; "" if it can."""
         facts, spec = checkpoint.facts, self._spec
-        if facts["fingerprint"] != spec.fingerprint or facts["references"] != spec.source.references:
-            return "a fit of other records, to which the same noise must not be added; start a new fit"
+        if (
+            facts["fingerprint"] != spec.fingerprint
+            or facts["references"] != spec.source.references
+        ):
+            return (
+                "a fit of other records, to which the same noise must not be added; start a new fit"
+            )
         self._digest = digest()
         if facts["plan"] != self._digest and facts["anywhere"] != anywhere():
-            return "another plan, version, model or kind of machine, so the result would differ; start a new fit"
+            return (
+                "another plan, version, model or kind of machine, so the result would differ; "
+                "start a new fit"
+            )
         if facts["plan"] != self._digest and checkpoint.repeats:
             return (
-                "a fit that was interrupted on other devices, which round differently, so the same noise could be added to "
-                "other sums: resume it on the original devices"
+                "a fit that was interrupted on other devices, which round differently, so the "
+                "same noise could be added to other sums: resume it on the original devices"
             )
-        if facts["plan"] != self._digest and spec.privacy.seed is not None and self.reservation.ledger is not None:
+        if (
+            facts["plan"] != self._digest
+            and spec.privacy.seed is not None
+            and self.reservation.ledger is not None
+        ):
             return (
-                "a fit on other devices, which its ledger has as one that repeats exactly from its seed: resume it on the "
-                "original devices"
+                "a fit on other devices, which its ledger has as one that repeats exactly from "
+                "its seed: resume it on the original devices"
             )
         if checkpoint.repeats and not repeats_exactly(spec.device):
             return (
-                f"a fit that was interrupted on {spec.device}, which may not repeat steps to the last bit, so the "
-                "same noise could be added to other sums; start a new fit"
+                f"a fit that was interrupted on {spec.device}, which may not repeat steps to the "
+                "last bit, so the same noise could be added to other sums; start a new fit"
             )
         return ""

@@ -1,11 +1,14 @@
-"""The settings of a fit, each in one place: the table that functions, commands, plans and screens are made from.
+"""The settings of a fit, each in one place: the table that functions, commands, plans and screens
+are made from.
 
-A setting is a field of ``Settings``, or of ``Shared`` if all fits of a sweep have the same value. Its type and default are
-the field's, the rest is a ``Setting``. From this table come the signatures and help of ``fit``, ``prepare`` and ``sweep``
-(``takes``), the options of ``workbench fit``, the names in a sweep's plan, and the checks behind the fields of the screen.
-To add a setting, add a field here and read it from ``FitSpec.settings`` where it is used.
+A setting is a field of ``Settings``, or of ``Shared`` if all fits of a sweep have the same value.
+Its type and default are the field's, the rest is a ``Setting``. From this table come the signatures
+and help of ``fit``, ``prepare`` and ``sweep`` (``takes``), the options of ``workbench fit``, the
+names in a sweep's plan, and the checks behind the fields of the screen. To add a setting, add a
+field here and read it from ``FitSpec.settings`` where it is used.
 
-The command line reads this module before JAX and NumPy are imported, so checks import what they need when they run.
+The command line reads this module before JAX and NumPy are imported, so checks import what they
+need when they run.
 """
 
 from __future__ import annotations
@@ -23,11 +26,28 @@ from workbench import _validate
 from workbench._limits import LARGEST_CLIP, MAX_EPSILON, MOST_RECORDS, MOST_STEPS, SMALLEST_CLIP
 
 __all__ = [
-    "AUTO", "FormulaSettings", "LedgerSettings", "Noted", "RunSettings", "Setting", "Settings", "Shared", "about",
-    "check_all", "check_relation", "default_of", "described", "documented", "names", "problems_of", "setting", "takes",
-]  # fmt: skip
+    "AUTO",
+    "FormulaSettings",
+    "LedgerSettings",
+    "Noted",
+    "RunSettings",
+    "Setting",
+    "Settings",
+    "Shared",
+    "about",
+    "check_all",
+    "check_relation",
+    "default_of",
+    "described",
+    "documented",
+    "names",
+    "problems_of",
+    "setting",
+    "takes",
+]
 
-Check = Callable[[str, Any], Any]  # of an argument's name and its value; returns the value as it is used
+# of an argument's name and its value; returns the value as it is used
+Check = Callable[[str, Any], Any]
 
 P = ParamSpec("P")
 S = TypeVar("S")
@@ -35,7 +55,12 @@ R = TypeVar("R")
 
 AUTO = "auto"  # the value of ``clip`` with which a run chooses C itself
 _MOST_DRAWS = 1_000_000  # from the posterior, each as large as all global latents
-_WORDS = {"above": "greater than", "at_least": "at least", "below": "less than", "at_most": "at most"}
+_WORDS = {
+    "above": "greater than",
+    "at_least": "at least",
+    "below": "less than",
+    "at_most": "at most",
+}
 _LARGE = 10**6  # a limit that help need not mention
 
 
@@ -44,12 +69,13 @@ class Setting:
     """What the table says about a setting besides its type and default.
 
     :param help: what it is, as a phrase without a full stop.
-    :param check: returns a value as it is used, or raises ``ArgumentError``. It is not asked about None where that is the
-        default.
+    :param check: returns a value as it is used, or raises ``ArgumentError``. It is not asked about
+        None where that is the default.
     :param otherwise: what is used where the value is left out, in words.
     :param unit: of the value.
     :param symbol: by which formulas call it.
-    :param changes_guarantee: whether the privacy guarantee depends on it; all others change at most the result.
+    :param changes_guarantee: whether the privacy guarantee depends on it; all others change at most
+        the result.
     :param is_text: whether the value can be written down, on the command line or in a file.
     :param values_of: the setting of a fit of which this is a list of values, for a sweep.
     """
@@ -67,17 +93,23 @@ class Setting:
     def range(self) -> str:
         """The limits of a number in words, "" where there are none."""
         limits = getattr(self.check, "keywords", {})
-        return " and ".join(f"{_WORDS[name]} {limit:g}" for name, limit in limits.items() if limit < _LARGE)
+        return " and ".join(
+            f"{_WORDS[name]} {limit:g}" for name, limit in limits.items() if limit < _LARGE
+        )
 
     def phrase(self, default: Any = None) -> str:
-        """Help, range and default in one phrase. :param default: None or False where there is nothing to say about it."""
+        """Help, range and default in one phrase. :param default: None or False where there is
+        nothing to say about it.
+        """
         parts = [self.help, f"; {self.range}" if self.range else ""]
         words = self.otherwise if default is None or default is False else str(default)
         return "".join([*parts, f" (default: {words})" if words else ""])
 
 
 def setting(default: Any, help: str, check: Check | None = None, **facts: Any) -> Any:
-    """A field with a default; one that must be given is ``field(metadata=described(...))``, which mypy understands."""
+    """A field with a default; one that must be given is ``field(metadata=described(...))``, which
+    mypy understands.
+    """
     return field(default=default, metadata=described(help, check, **facts))
 
 
@@ -86,7 +118,7 @@ def described(help: str, check: Check | None = None, **facts: Any) -> dict[str, 
     return {"setting": Setting(help, check, **facts)}
 
 
-# ---- checks ---------------------------------------------------------------------------------------------------------------
+# ---- checks --------------------------------------------------------------------------------------
 
 
 _number = functools.partial(functools.partial, _validate.number)  # with limits
@@ -110,7 +142,11 @@ def _accepted_by(place: str) -> Check:
 
 
 def _clip(name: str, value: Any, **limits: float) -> Any:
-    return value if isinstance(value, str) and value == AUTO else _validate.number(name, value, **limits)
+    return (
+        value
+        if isinstance(value, str) and value == AUTO
+        else _validate.number(name, value, **limits)
+    )
 
 
 def _strategy(name: str, value: Any) -> str:
@@ -124,7 +160,7 @@ def check_relation(relation: str | None, sampler: str) -> None:
         _validate.choice("relation", relation, _imported("privacy.steps:SAMPLERS")[sampler])
 
 
-# ---- the table ------------------------------------------------------------------------------------------------------------
+# ---- the table -----------------------------------------------------------------------------------
 
 
 class Noted:
@@ -143,7 +179,9 @@ class Noted:
     def passed_to(self, table: Callable[..., Any]) -> dict[str, Any]:
         """The given arguments that ``table`` has too."""
         known: Any = table
-        return {each.name: getattr(self, each.name) for each in fields(known) if each.name in self.given}
+        return {
+            each.name: getattr(self, each.name) for each in fields(known) if each.name in self.given
+        }
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -151,34 +189,54 @@ class Shared(Noted):
     """Settings that are the same for all fits of a sweep."""
 
     delta: float | None = setting(
-        None, "allowance for outcomes that reveal more than a factor of e^epsilon", _number(above=0, below=1),
-        otherwise="the largest power of ten below 1/N", unit="probability", changes_guarantee=True,
-    )  # fmt: skip
-    relation: str | None = setting(
-        None, "neighbouring relation of the guarantee: add_or_remove_one (poisson and random_allocation), replace_one "
-        "(without_replacement and shuffle) or replace_special (shuffle only)", _one_of("privacy.steps:SENSITIVITY"),
-        otherwise="the sampler's", changes_guarantee=True,
-    )  # fmt: skip
-    clipping: str = setting(
-        "flat", "how a record's gradient is limited to norm C: flat scales longer gradients down to C, automatic scales all "
-        "to nearly C, per_leaf scales each parameter's part down to its share of C", _one_of("noise.mechanism:CLIPPINGS"),
+        None,
+        "allowance for outcomes that reveal more than a factor of e^epsilon",
+        _number(above=0, below=1),
+        otherwise="the largest power of ten below 1/N",
+        unit="probability",
         changes_guarantee=True,
-    )  # fmt: skip
+    )
+    relation: str | None = setting(
+        None,
+        "neighbouring relation of the guarantee: add_or_remove_one (poisson and "
+        "random_allocation), replace_one (without_replacement and shuffle) or replace_special "
+        "(shuffle only)",
+        _one_of("privacy.steps:SENSITIVITY"),
+        otherwise="the sampler's",
+        changes_guarantee=True,
+    )
+    clipping: str = setting(
+        "flat",
+        "how a record's gradient is limited to norm C: flat scales longer gradients down to C, "
+        "automatic scales all to nearly C, per_leaf scales each parameter's part down to its "
+        "share of C",
+        _one_of("noise.mechanism:CLIPPINGS"),
+        changes_guarantee=True,
+    )
     average: bool | None = setting(
-        None, "return the mean of the iterates of the run's second half instead of the last one; costs no privacy",
-        _validate.flag, otherwise="the model's advice, else yes",
-    )  # fmt: skip
+        None,
+        "return the mean of the iterates of the run's second half instead of the last one; costs "
+        "no privacy",
+        _validate.flag,
+        otherwise="the model's advice, else yes",
+    )
     strategy: str = setting(
         "auto",
-        "how clipped sums are computed: auto, bookkeeping, vmap or loop; the last also covers a deleted row",
+        "how clipped sums are computed: auto, bookkeeping, vmap or loop; the last also covers a "
+        "deleted row",
         _strategy,
     )
     microbatch_size: int | None = setting(
-        None, "records held in memory at once; larger minibatches are summed in parts", _whole(at_least=1), unit="records",
+        None,
+        "records held in memory at once; larger minibatches are summed in parts",
+        _whole(at_least=1),
+        unit="records",
         otherwise="a size that minibatches rarely exceed",
-    )  # fmt: skip
+    )
     evaluate_private: bool = setting(
-        False, "also compute metrics on private evaluation records, outside the guarantee", _validate.flag
+        False,
+        "also compute metrics on private evaluation records, outside the guarantee",
+        _validate.flag,
     )
     device: Any = setting(
         None,
@@ -197,7 +255,9 @@ class Shared(Noted):
 
 @dataclass(frozen=True, kw_only=True)
 class Settings(Shared):
-    """The settings of one fit. None stands for a value that is left out: ``resolve`` chooses it if it has a default rule."""
+    """The settings of one fit. None stands for a value that is left out: ``resolve`` chooses it if
+    it has a default rule.
+    """
 
     epsilon: float = field(
         metadata=described(
@@ -207,54 +267,98 @@ class Settings(Shared):
         )
     )
     iterations: int | None = setting(
-        None, "number of planned steps T; the noise is calibrated to all of them", _whole(at_least=1, at_most=MOST_STEPS),
-        otherwise="the model's advice, else 100 times the cube root of N", unit="steps", symbol="T", changes_guarantee=True,
-    )  # fmt: skip
+        None,
+        "number of planned steps T; the noise is calibrated to all of them",
+        _whole(at_least=1, at_most=MOST_STEPS),
+        otherwise="the model's advice, else 100 times the cube root of N",
+        unit="steps",
+        symbol="T",
+        changes_guarantee=True,
+    )
     sampling_rate: float | None = setting(
-        None, "probability q with which a record enters a step", _number(above=0, at_most=1),
-        otherwise="the model's advice, else 0.1, or less so that the expected minibatch is at most 1000 records",
-        unit="probability", symbol="q", changes_guarantee=True,
-    )  # fmt: skip
+        None,
+        "probability q with which a record enters a step",
+        _number(above=0, at_most=1),
+        otherwise="the model's advice, else 0.1, or less so that the expected minibatch is at most "
+        "1000 records",
+        unit="probability",
+        symbol="q",
+        changes_guarantee=True,
+    )
     batch_size: int | None = setting(
-        None, "records in a minibatch (for poisson and random_allocation: expected number), instead of the sampling rate",
-        _whole(at_least=1), unit="records", symbol="B", changes_guarantee=True,
-    )  # fmt: skip
+        None,
+        "records in a minibatch (for poisson and random_allocation: expected number), instead of "
+        "the sampling rate",
+        _whole(at_least=1),
+        unit="records",
+        symbol="B",
+        changes_guarantee=True,
+    )
     sampler: str = setting(
-        "poisson", "how minibatches are drawn: poisson, without_replacement, shuffle or random_allocation",
+        "poisson",
+        "how minibatches are drawn: poisson, without_replacement, shuffle or random_allocation",
         _one_of("privacy.steps:SAMPLERS"),
         changes_guarantee=True,
-    )  # fmt: skip
+    )
     clip: float | str | None = setting(
-        None, "clipping norm C, the largest norm of one record's gradient; or auto, which adapts C in the first fifth of "
-        "the run, within the same epsilon", functools.partial(_clip, at_least=SMALLEST_CLIP, at_most=LARGEST_CLIP),
-        otherwise="the model's advice, which may be auto, else 1", symbol="C", changes_guarantee=True,
-    )  # fmt: skip
+        None,
+        "clipping norm C, the largest norm of one record's gradient; or auto, which adapts C in "
+        "the first fifth of the run, within the same epsilon",
+        functools.partial(_clip, at_least=SMALLEST_CLIP, at_most=LARGEST_CLIP),
+        otherwise="the model's advice, which may be auto, else 1",
+        symbol="C",
+        changes_guarantee=True,
+    )
     num_records: int | None = setting(
-        None, "a public upper bound N on the number of training records", _whole(at_least=2, at_most=MOST_RECORDS),
-        unit="records", otherwise="the exact number", symbol="N", changes_guarantee=True,
-    )  # fmt: skip
+        None,
+        "a public upper bound N on the number of training records",
+        _whole(at_least=2, at_most=MOST_RECORDS),
+        unit="records",
+        otherwise="the exact number",
+        symbol="N",
+        changes_guarantee=True,
+    )
     seed: int | None = setting(
-        None, "seed of a reproducible run, whose noise can be predicted by anyone who knows it", _validate.seed,
-        otherwise="secret randomness", changes_guarantee=True,
-    )  # fmt: skip
+        None,
+        "seed of a reproducible run, whose noise can be predicted by anyone who knows it",
+        _validate.seed,
+        otherwise="secret randomness",
+        changes_guarantee=True,
+    )
     estimator: str | None = setting(
-        None, "what is released: aligned or vanilla (for comparison) release noised gradients in every step; statistics "
-        "releases the noised sums of a linear regression once", _one_of("fitting.one_shot:ESTIMATORS"),
-        otherwise="statistics for a linear regression with little noise when no step settings are given, else aligned",
-    )  # fmt: skip
+        None,
+        "what is released: aligned or vanilla (for comparison) release noised gradients in every "
+        "step; statistics releases the noised sums of a linear regression once",
+        _one_of("fitting.one_shot:ESTIMATORS"),
+        otherwise="statistics for a linear regression with little noise when no step settings are "
+        "given, else aligned",
+    )
     learning_rate: float | None = setting(
-        None, "learning rate of Adam", _number(above=0), otherwise="the model's advice, else 1 / sqrt(T)"
+        None,
+        "learning rate of Adam",
+        _number(above=0),
+        otherwise="the model's advice, else 1 / sqrt(T)",
     )
     optimizer: Any = setting(
-        None, "optimiser of numpyro.optim or optax", _accepted_by("inference._optimizers:check_optimizer"), otherwise="Adam",
+        None,
+        "optimiser of numpyro.optim or optax",
+        _accepted_by("inference._optimizers:check_optimizer"),
+        otherwise="Adam",
         is_text=False,
-    )  # fmt: skip
+    )
     devices: Any = setting(
-        None, "devices among which the records are spread: a number, all, or a list of names; the guarantee is "
-        "the same",
-        _accepted_by("fitting.devices:check_devices"), otherwise="the one named by device",
-    )  # fmt: skip
-    draws: int = setting(1000, "number of posterior draws to keep", _whole(at_least=2, at_most=_MOST_DRAWS), unit="draws")
+        None,
+        "devices among which the records are spread: a number, all, or a list of names; the "
+        "guarantee is the same",
+        _accepted_by("fitting.devices:check_devices"),
+        otherwise="the one named by device",
+    )
+    draws: int = setting(
+        1000,
+        "number of posterior draws to keep",
+        _whole(at_least=2, at_most=_MOST_DRAWS),
+        unit="draws",
+    )
 
     def __post_init__(self) -> None:
         """Check every value, and those that exclude each other.
@@ -277,23 +381,36 @@ class LedgerSettings:
 
     ledger: Any = setting(
         None,
-        "ledger in which fits on private records are recorded: a path or a ``Ledger``, or False for none",
+        "ledger in which fits on private records are recorded: a path or a ``Ledger``, or False "
+        "for none",
         otherwise="your own",
     )
-    over_cap: str | None = setting(None, "reason to exceed the cap on what may be spent on the records; the ledger keeps it")
+    over_cap: str | None = setting(
+        None, "reason to exceed the cap on what may be spent on the records; the ledger keeps it"
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
 class FormulaSettings:
-    """What a formula and a table need besides a fit's settings; ``wb.models.formula`` and ``from_frame`` say more."""
+    """What a formula and a table need besides a fit's settings; ``wb.models.formula`` and
+    ``from_frame`` say more.
+    """
 
     family: Any = setting(
-        None, "of a formula: the family of the response, such as bernoulli or poisson", otherwise="gaussian"
+        None,
+        "of a formula: the family of the response, such as bernoulli or poisson",
+        otherwise="gaussian",
     )
-    link: str | None = setting(None, "of a formula: the link of the mean", otherwise="the family's first")
-    schema: Any = setting(None, "of a formula: the declaration of its columns, the response among them")
+    link: str | None = setting(
+        None, "of a formula: the link of the mean", otherwise="the family's first"
+    )
+    schema: Any = setting(
+        None, "of a formula: the declaration of its columns, the response among them"
+    )
     priors: Any = setting(
-        None, "of a formula: priors by name, such as {'age': 'Normal(0, 2)'}", otherwise="from declared bounds"
+        None,
+        "of a formula: priors by name, such as {'age': 'Normal(0, 2)'}",
+        otherwise="from declared bounds",
     )
     trials: str | None = setting(None, "of a formula: the column with the number of trials")
     exposure: str | None = setting(None, "of a formula: the column with the exposure")
@@ -304,13 +421,18 @@ class FormulaSettings:
     max_rows: int | None = setting(None, "of a table: how many rows of a unit are used at most")
     missing: Any = setting(
         None,
-        "of a table: what happens to rows with a missing value: refuse, drop, middle, indicator, or public values by column",
+        "of a table: what happens to rows with a missing value: refuse, drop, middle, indicator, "
+        "or public values by column",
     )
-    evaluation: Any = setting(None, "of a table: a table of evaluation records, instead of a share of the rows")
+    evaluation: Any = setting(
+        None, "of a table: a table of evaluation records, instead of a share of the rows"
+    )
     evaluation_fraction: float | None = setting(
-        None, "of a table: the share of rows that are held out as evaluation records", _share,
+        None,
+        "of a table: the share of rows that are held out as evaluation records",
+        _share,
         otherwise="0.2 where they are public or scored on request, else 0",
-    )  # fmt: skip
+    )
     evaluation_is_public: bool | None = setting(
         None, "of a table: True declares the evaluation records public", _validate.flag
     )
@@ -325,18 +447,27 @@ class RunSettings:
     """What a run keeps of itself, and who follows it."""
 
     checkpoint: bool | str | Path = setting(
-        True, "write checkpoints for ``workbench.resume``: True for the workbench's own folder, another folder, or False"
+        True,
+        "write checkpoints for ``workbench.resume``: True for the workbench's own folder, "
+        "another folder, or False",
     )
-    on_snapshot: Callable[[Any], None] | None = setting(None, "called with every ``Snapshot``", _validate.function)
+    on_snapshot: Callable[[Any], None] | None = setting(
+        None, "called with every ``Snapshot``", _validate.function
+    )
     stop: Callable[[], bool] = setting(
-        lambda: False, "called between chunks of steps; True ends the run and keeps the partial result", _validate.function
+        lambda: False,
+        "called between chunks of steps; True ends the run and keeps the partial result",
+        _validate.function,
     )
     progress: bool | None = setting(
-        None, "show a line that follows the fit", _validate.flag, otherwise="in a notebook yes, elsewhere no"
+        None,
+        "show a line that follows the fit",
+        _validate.flag,
+        otherwise="in a notebook yes, elsewhere no",
     )
 
 
-# ---- what is made from it -------------------------------------------------------------------------------------------------
+# ---- what is made from it ------------------------------------------------------------------------
 
 
 def names(table: type = Settings) -> tuple[str, ...]:
@@ -359,7 +490,9 @@ def default_of(name: str, table: type = Settings) -> Any:
 
 
 def problems_of(values: Mapping[str, Any]) -> dict[str, str]:
-    """``{setting: what is wrong with it}`` of some values, as far as is known without model and data."""
+    """``{setting: what is wrong with it}`` of some values, as far as is known without model and
+    data.
+    """
     found = {}
     for name, value in values.items():
         check = about(name).check
@@ -377,7 +510,8 @@ def problems_of(values: Mapping[str, Any]) -> dict[str, str]:
 
 
 def check_all(table: Any) -> None:
-    """Check every value of a new, frozen table of settings, and give it the form in which it is used.
+    """Check every value of a new, frozen table of settings, and give it the form in which it is
+    used.
 
     :raises ArgumentError: naming the argument and its value.
     """
@@ -388,10 +522,11 @@ def check_all(table: Any) -> None:
 
 
 def takes(arguments: Callable[P, S]) -> Callable[[Callable[[S], R]], Callable[P, R]]:
-    """Make a function of ``arguments``, a dataclass of settings, one that takes its fields as arguments.
+    """Make a function of ``arguments``, a dataclass of settings, one that takes its fields as
+    arguments.
 
-    Its signature and the ``:param:`` lines of its docstring are those of the fields. Type checkers see the same signature,
-    because they take it from the dataclass.
+    Its signature and the ``:param:`` lines of its docstring are those of the fields. Type checkers
+    see the same signature, because they take it from the dataclass.
     """
 
     def decorate(function: Callable[[S], R]) -> Callable[P, R]:
@@ -408,7 +543,8 @@ def takes(arguments: Callable[P, S]) -> Callable[[Callable[[S], R]], Callable[P,
         table: Any = arguments
         parameters, types = inspect.signature(arguments).parameters, get_type_hints(table)
         shown = [parameters[name].replace(annotation=types[name]) for name in names(table)]
-        shown.sort(key=lambda parameter: parameter.kind)  # stable: what may be given by place comes first
+        # stable: what may be given by place comes first
+        shown.sort(key=lambda parameter: parameter.kind)
         returned = get_type_hints(function)["return"]
         signature = inspect.Signature(shown, return_annotation=returned)
         call.__signature__ = signature  # type: ignore[attr-defined]
@@ -426,14 +562,18 @@ def _unknown(name: str, value: Any, table: Any) -> _validate.ArgumentError:
     for each in fields(table) if not is_listed else ():
         if is_dataclass(group := each.default) and name in [inner.name for inner in fields(group)]:
             place = f"{each.name}=wb.{type(group).__name__}({name}=...)"
-            return _validate.ArgumentError(name, value, f"belongs to a group of settings: give {place}.", code="group")
+            return _validate.ArgumentError(
+                name, value, f"belongs to a group of settings: give {place}.", code="group"
+            )
     return _validate.unknown_name("settings", name, names(table))
 
 
 def documented(name: str, table: type) -> str:
     """The ``:param:`` line of a setting."""
     default = default_of(name, table)
-    phrase = about(name, table).phrase(default if isinstance(default, (int, str)) and default is not True else None)
+    phrase = about(name, table).phrase(
+        default if isinstance(default, (int, str)) and default is not True else None
+    )
     text = f":param {name}: {phrase[:1].upper()}{phrase[1:]}."
     return textwrap.fill(text, 100, subsequent_indent="    ", break_on_hyphens=False)
 

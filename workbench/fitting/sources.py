@@ -15,12 +15,15 @@ RECORDS = ".wbr"  # suffix of files that workbench pack writes
 
 
 def is_file(text: str) -> bool:
-    """Whether ``text`` names a file. Names of the workbench's data sets have neither dots nor slashes."""
+    """Whether ``text`` names a file. Names of the workbench's data sets have neither dots nor
+    slashes.
+    """
     return "." in text or os.sep in text
 
 
 def model(text: str, options: Mapping[str, Any], folder: str | Path = "") -> Any:
-    """Find a model: a name without options is returned as it is, else the ``Model``. A model's file is run.
+    """Find a model: a name without options is returned as it is, else the ``Model``. A model's file
+    is run.
 
     :param folder: the folder that a relative FILE.py or FILE.py:NAME is relative to.
     :raises ArgumentError: naming ``model``, or the option.
@@ -43,20 +46,27 @@ def table(argument: str, path: str | Path) -> Any:
 
 
 def unit_in(schema: Any) -> dict[str, Any]:
-    """What a schema file with a column that says whose row it is means as options of ``from_frame``; none without one.
+    """What a schema file with a column that says whose row it is means as options of
+    ``from_frame``; none without one.
 
-    :param schema: as the file has it: ``{"patient_id": {"kind": "unit", "max_rows": 10}, "age": ...}``.
+    :param schema: as the file has it: ``{"patient_id": {"kind": "unit", "max_rows": 10}, "age":
+        ...}``.
     :raises ArgumentError: naming ``schema``: several such columns, or other facts about one.
     """
     if not isinstance(schema, Mapping):
         return {}
-    found = {name: facts for name, facts in schema.items() if isinstance(facts, Mapping) and facts.get("kind") == "unit"}
+    found = {
+        name: facts
+        for name, facts in schema.items()
+        if isinstance(facts, Mapping) and facts.get("kind") == "unit"
+    }
     for facts in found.values():
         if len(found) > 1 or not {"kind", "max_rows"} <= set(facts) <= {"kind", "max_rows", "mean"}:
             raise ArgumentError(
                 "schema",
                 dict(facts),
-                'must describe exactly one unit column, as {"kind": "unit", "max_rows": 10}, optionally with "mean".',
+                'must describe exactly one unit column, as {"kind": "unit", "max_rows": 10}, '
+                'optionally with "mean".',
             )
         others = {name: of_column for name, of_column in schema.items() if name not in found}
         unit = {"max_rows": facts["max_rows"], "unit_mean": facts.get("mean", False)}

@@ -56,7 +56,8 @@ from workbench.record_model.model import RecordModel
 
 __all__ = ["FitRequest", "FitSpec", "data_named", "is_array", "resolve"]
 
-# settings that differ between fits of one compiled program: numbers that its steps take, or used after the steps
+# settings that differ between fits of one compiled program: numbers that its steps take, or used
+# after the steps
 _NOT_COMPILED = ("learning_rate", "draws")
 _SETTLED = 0.3  # share of the steps after which a run is taken to be near the posterior
 
@@ -65,7 +66,9 @@ def data_named(data: Any) -> Dataset:
     """The data set of a name, or the one that was given. :raises ArgumentError: naming ``data``."""
     source = load_data(data) if isinstance(data, str) else data
     if not isinstance(source, Dataset):
-        raise _validate.ArgumentError("data", type(data).__name__, "must be a name or a workbench.data.Dataset.")
+        raise _validate.ArgumentError(
+            "data", type(data).__name__, "must be a name or a workbench.data.Dataset."
+        )
     return source
 
 
@@ -75,10 +78,13 @@ class FitRequest(Settings):
 
     model: AnyModel = field(
         metadata=described(
-            "a name from ``workbench.models.names()``, a NumPyro function, a ``workbench.models.Model``, or a formula"
+            "a name from ``workbench.models.names()``, a NumPyro function, a "
+            "``workbench.models.Model``, or a formula"
         )
     )
-    data: str | Dataset = field(metadata=described("a name from ``workbench.data.names()`` or a ``workbench.data.Dataset``"))
+    data: str | Dataset = field(
+        metadata=described("a name from ``workbench.data.names()`` or a ``workbench.data.Dataset``")
+    )
 
 
 @dataclass(frozen=True, repr=False)
@@ -89,8 +95,10 @@ class FitSpec:
     :param source: the data set as it was given.
     :param constants: public facts about this data set that the model takes by keyword.
     :param devices: among which the records are spread; mostly one.
-    :param largest_clip: which an adapted C never exceeds: the largest norm of a gradient, where the model knows it.
-    :param one_shot: how the model is fitted from noised sums, with ``estimator="statistics"``; else None.
+    :param largest_clip: which an adapted C never exceeds: the largest norm of a gradient, where the
+        model knows it.
+    :param one_shot: how the model is fitted from noised sums, with ``estimator="statistics"``; else
+        None.
     """
 
     model: Model
@@ -127,7 +135,9 @@ class FitSpec:
         return self.record_source.placed(tree, self.device)
 
     def placed_records(self) -> tuple[Any, ...]:
-        """``records`` on the device, or spread; those of a file stay there, unless they are spread."""
+        """``records`` on the device, or spread; those of a file stay there, unless they
+        are spread.
+        """
         public_size = self.privacy.num_records if self._may_lack_units else None
         return self.record_source.placed_records(self.records, self.device, public_size)
 
@@ -147,7 +157,9 @@ class FitSpec:
         :raises ArgumentError: if no supported noise does.
         """
         stored = self.source.stored
-        return make_plan(self.privacy, self.data.num_train, stored is not None and stored.reading == "oblivious")
+        return make_plan(
+            self.privacy, self.data.num_train, stored is not None and stored.reading == "oblivious"
+        )
 
     @property
     def _may_lack_units(self) -> bool:
@@ -157,8 +169,9 @@ class FitSpec:
     def records(self) -> tuple[np.ndarray, ...]:
         """What the steps read: the training arrays, and with units where the rows of each are.
 
-        Units are sorted by strata where one may be missing. One that may be replaced by one with more rows keeps its place,
-        and one in a file has its own place there, with room for the largest number of rows.
+        Units are sorted by strata where one may be missing. One that may be replaced by one with
+        more rows keeps its place, and one in a file has its own place there, with room for the
+        largest number of rows.
         """
         units = self.data.units
         if units is None or units.are_padded:
@@ -168,11 +181,17 @@ class FitSpec:
         return (*self.data.train, *(units.index if self._may_lack_units else units.in_place))
 
     def private_step(self, plan: PrivacyPlan, key: jax.Array) -> PrivateStep:
-        """The fit's step, with starting values for the run with ``key``; only shapes and types of records are read."""
+        """The fit's step, with starting values for the run with ``key``; only shapes and types of
+        records are read.
+        """
         settings = self.settings
         if self.one_shot is not None:
-            step = self.one_shot.private_step(plan, key, self.records, settings.strategy, settings.microbatch_size)
-            return dataclasses.replace(step, source=self.record_source).with_options(keeps_moments=False)
+            step = self.one_shot.private_step(
+                plan, key, self.records, settings.strategy, settings.microbatch_size
+            )
+            return dataclasses.replace(step, source=self.record_source).with_options(
+                keeps_moments=False
+            )
         step = assemble(
             self.model.model,
             self.model.new_guide(),
@@ -197,16 +216,27 @@ class FitSpec:
         counts_norms = is_flat and norm_counts.have_room(plan.mechanism, plan.sampler.capacity)
         if self.privacy.adapts_clip and not counts_norms:
             raise _validate.ArgumentError(
-                "clip", AUTO, "needs noised counts of gradient norms, and this much noise leaves no room: give a number."
+                "clip",
+                AUTO,
+                "needs noised counts of gradient norms, and this much noise leaves no room: give "
+                "a number.",
             )
-        return step.with_options(counts_norms=counts_norms, keeps_moments=reach is not None, reach=reach)
+        return step.with_options(
+            counts_norms=counts_norms, keeps_moments=reach is not None, reach=reach
+        )
 
     def prior(self, model: RecordModel) -> Prior | JointPrior:
-        """The prior for a noise-aware posterior. :raises NoNoiseAwarePosterior: if there will be none."""
+        """The prior for a noise-aware posterior. :raises NoNoiseAwarePosterior: if there will be
+        none.
+        """
         if self.settings.estimator != "aligned":
-            raise NoNoiseAwarePosterior("the vanilla estimator does not release the gradient of the likelihood")
+            raise NoNoiseAwarePosterior(
+                "the vanilla estimator does not release the gradient of the likelihood"
+            )
         if self.privacy.clipping != "flat":
-            raise NoNoiseAwarePosterior(f'clipping "{self.privacy.clipping}" changes every gradient')
+            raise NoNoiseAwarePosterior(
+                f'clipping "{self.privacy.clipping}" changes every gradient'
+            )
         return prior_of(model)
 
     def hyper(self, plan: PrivacyPlan, step: PrivateStep) -> Hyperparameters:
@@ -215,17 +245,27 @@ class FitSpec:
         options = step.options
         keeps = options.counts_norms or options.keeps_moments
         moments_from = int(_SETTLED * self.privacy.iterations) if keeps else None
-        hyper = Hyperparameters.of(plan.mechanism, self.settings.learning_rate, average_from, moments_from)
+        hyper = Hyperparameters.of(
+            plan.mechanism, self.settings.learning_rate, average_from, moments_from
+        )
         if options.reach is not None and moments_from is not None and average_from is not None:
-            rate, clip, counted = plan.sampler.sampling_rate, plan.mechanism.clip, self.privacy.iterations - moments_from
+            rate, clip, counted = (
+                plan.sampler.sampling_rate,
+                plan.mechanism.clip,
+                self.privacy.iterations - moments_from,
+            )
             noise = plan.mechanism.standard_deviation / (step.share_of_sum * rate)
-            sizes = noise_aware.dither(options.reach, noise, counted, step.model.num_records, clip, rate)
+            sizes = noise_aware.dither(
+                options.reach, noise, counted, step.model.num_records, clip, rate
+            )
             hyper = hyper._replace(dither=jnp.asarray(sizes))
         if not self.privacy.adapts_clip:
             return hyper
         return hyper._replace(adaptive=adaptive_clip.of(self.privacy.iterations, self.largest_clip))
 
-    def begin(self, plan: PrivacyPlan, key: jax.Array, step: PrivateStep | None = None) -> tuple[PrivateStep, DPVIState]:
+    def begin(
+        self, plan: PrivacyPlan, key: jax.Array, step: PrivateStep | None = None
+    ) -> tuple[PrivateStep, DPVIState]:
         """The fit's step, and the state of the run with ``key`` before the first one.
 
         :param step: of ``private_step`` for the same plan and key, where it has been made.
@@ -235,25 +275,47 @@ class FitSpec:
 
     def run_settings(self) -> dict[str, Any]:
         """The settings that do not change the guarantee, ready for JSON."""
-        shown = (name for name in names() if not about(name).changes_guarantee and about(name).is_text)
+        shown = (
+            name for name in names() if not about(name).changes_guarantee and about(name).is_text
+        )
         values = {name: getattr(self.settings, name) for name in shown}
-        return {**values, "device": f"{', '.join(map(_named, self.devices))} ({self.device.device_kind})"}
+        return {
+            **values,
+            "device": f"{', '.join(map(_named, self.devices))} ({self.device.device_kind})",
+        }
 
     def program_key(self, plan: PrivacyPlan) -> Hashable:
-        """Equal for fits whose steps are one compiled program with other ``inference.state.Hyperparameters``.
+        """Equal for fits whose steps are one compiled program with other
+        ``inference.state.Hyperparameters``.
 
         Of arrays among the constants only the shapes count.
         """
         model = self.model
-        shapes = tuple((array.shape, str(array.dtype)) for array in (*self.records, *self.data.evaluation))
-        compiled = {name: value for name, value in self.run_settings().items() if name not in _NOT_COMPILED}
+        shapes = tuple(
+            (array.shape, str(array.dtype)) for array in (*self.records, *self.data.evaluation)
+        )
+        compiled = {
+            name: value for name, value in self.run_settings().items() if name not in _NOT_COMPILED
+        }
         return (
-            model.model, model.guide, model.predict, repr(sorted(model.options.items())), shapes, self.privacy.num_records,
-            self.record_source, self.privacy.adapts_clip,
-            self.privacy.iterations, self.privacy.clipping, plan.sampler, tuple(compiled.items()),
+            model.model,
+            model.guide,
+            model.predict,
+            repr(sorted(model.options.items())),
+            shapes,
+            self.privacy.num_records,
+            self.record_source,
+            self.privacy.adapts_clip,
+            self.privacy.iterations,
+            self.privacy.clipping,
+            plan.sampler,
+            tuple(compiled.items()),
             id(self.settings.optimizer),
-            tuple((name, np.shape(value) if is_array(value) else repr(value)) for name, value in self.constants.items()),
-        )  # fmt: skip
+            tuple(
+                (name, np.shape(value) if is_array(value) else repr(value))
+                for name, value in self.constants.items()
+            ),
+        )
 
     def new_key(self) -> jax.Array:
         """The key of one run: a secret one, or the seed's; the same in all processes.
@@ -266,22 +328,32 @@ class FitSpec:
 
     @property
     def shows_metrics(self) -> bool:
-        """Whether metrics on the evaluation records are computed: there are some that are public, or the user asked."""
-        return self.data.num_evaluation > 0 and (self.data.evaluation_is_public or self.settings.evaluate_private)
+        """Whether metrics on the evaluation records are computed: there are some that are public,
+        or the user asked.
+        """
+        return self.data.num_evaluation > 0 and (
+            self.data.evaluation_is_public or self.settings.evaluate_private
+        )
 
     @property
     def hides_reads(self) -> bool:
         """Whether reads of the records tell an observer of their storage nothing."""
         return self.source.stored is not None and self.source.stored.hides_reads
 
-    def guarantee(self, plan: PrivacyPlan, steps_taken: int, dimension: int, hid_reads: bool = True) -> Guarantee:
-        """The guarantee after ``steps_taken`` of the planned steps with noise in ``dimension`` coordinates.
+    def guarantee(
+        self, plan: PrivacyPlan, steps_taken: int, dimension: int, hid_reads: bool = True
+    ) -> Guarantee:
+        """The guarantee after ``steps_taken`` of the planned steps with noise in ``dimension``
+        coordinates.
 
         :param hid_reads: whether steps that another process took hid their reads too.
         """
         caveats = self.data.caveats
         if self.shows_metrics and not self.data.evaluation_is_public:
-            caveats += ("Metrics on private evaluation records were computed on request; they are outside the guarantee.",)
+            caveats += (
+                "Metrics on private evaluation records were computed on request; they are "
+                "outside the guarantee.",
+            )
         most = None if self.data.units is None else self.data.units.max_rows
         guarantee = plan.guarantee(
             steps_taken=steps_taken,
@@ -292,12 +364,20 @@ class FitSpec:
             against_storage=self.hides_reads and hid_reads,
             covers_deletion=is_by_record(self.settings.strategy),
         )
-        return guarantee if self.one_shot is None else dataclasses.replace(guarantee, released="sums")
+        return (
+            guarantee if self.one_shot is None else dataclasses.replace(guarantee, released="sums")
+        )
 
 
 def _adapts_by_default(given: Mapping[str, Any], advice: Mapping[str, Any]) -> bool:
-    """Whether a run adapts C where nobody chose one. :param given: settings, None for those that are left out."""
-    return given["clip"] is None and given["clipping"] == "flat" and bool(advice.get("adapts_clip", False))
+    """Whether a run adapts C where nobody chose one. :param given: settings, None for those that
+    are left out.
+    """
+    return (
+        given["clip"] is None
+        and given["clipping"] == "flat"
+        and bool(advice.get("adapts_clip", False))
+    )
 
 
 def is_array(value: Any) -> bool:
@@ -322,29 +402,43 @@ def resolve(asked: FitRequest) -> FitSpec:
         raise _validate.ArgumentError(
             "data",
             source.name,
-            'is padded already: pass the data set itself, with "present" among the arrays of the model.',
+            'is padded already: pass the data set itself, with "present" among the arrays of the '
+            "model.",
         )
-    if source.stored is not None and source.stored.reading == "oblivious" and asked.sampler not in OBLIVIOUS_SAMPLERS:
+    if (
+        source.stored is not None
+        and source.stored.reading == "oblivious"
+        and asked.sampler not in OBLIVIOUS_SAMPLERS
+    ):
         raise _validate.ArgumentError(
-            "sampler", asked.sampler, f"cannot be used with oblivious reading; use one of: {', '.join(OBLIVIOUS_SAMPLERS)}."
+            "sampler",
+            asked.sampler,
+            f"cannot be used with oblivious reading; use one of: {', '.join(OBLIVIOUS_SAMPLERS)}.",
         )
     data = model.view(source)
     if len(devices) > 1 and source.stored is not None and source.stored.reading == "oblivious":
         raise _validate.ArgumentError(
-            "devices", asked.devices, f"cannot spread the records of {source.name!r}, which are read obliviously; open "
-            "it with reading='direct', which hides no reads, or with 'memory'."
-        )  # fmt: skip
+            "devices",
+            asked.devices,
+            f"cannot spread the records of {source.name!r}, which are read obliviously; open "
+            "it with reading='direct', which hides no reads, or with 'memory'.",
+        )
     if len(devices) > 1 and data.units is not None:
         raise _validate.ArgumentError(
-            "devices", asked.devices, f"cannot be used when a {data.unit} has several rows; use one device."
+            "devices",
+            asked.devices,
+            f"cannot be used when a {data.unit} has several rows; use one device.",
         )
     if asked.evaluate_private and not data.num_evaluation:
         raise _validate.ArgumentError(
-            "evaluate_private", True, f"needs evaluation records, and {data.name!r} has none: hold some out, as with "
-            "evaluation_fraction=0.2, or give evaluation=."
-        )  # fmt: skip
+            "evaluate_private",
+            True,
+            f"needs evaluation records, and {data.name!r} has none: hold some out, as with "
+            "evaluation_fraction=0.2, or give evaluation=.",
+        )
     declared = data.num_train if asked.num_records is None else asked.num_records
-    # under "add_or_remove_one" the exact number of records is private, so nothing that is chosen here may follow from it
+    # under "add_or_remove_one" the exact number of records is private, so nothing that is chosen
+    # here may follow from it
     hides_size = "add_or_remove_one" in SAMPLERS.get(asked.sampler, ())
     if hides_size:
         require_declared(declared, data.num_train)
@@ -365,7 +459,9 @@ def resolve(asked: FitRequest) -> FitSpec:
         "num_records": declared,
         "estimator": (asked.estimator or "aligned") if one_shot is None else STATISTICS,
     }
-    chosen["sampling_rate"] = sampling_rate_of(chosen["sampling_rate"], chosen["batch_size"], drawn_from)
+    chosen["sampling_rate"] = sampling_rate_of(
+        chosen["sampling_rate"], chosen["batch_size"], drawn_from
+    )
     if asked.optimizer is not None or one_shot is not None:
         chosen["learning_rate"] = None
     privacy = PrivacySettings(**{each.name: chosen[each.name] for each in fields(PrivacySettings)})
@@ -373,5 +469,8 @@ def resolve(asked: FitRequest) -> FitSpec:
     chosen |= {**privacy.as_arguments(), "batch_size": None, "device": _named(devices[0])}
     if len(devices) > 1:
         chosen |= {"device": None, "devices": [_named(each) for each in devices]}
-    largest = min(rows * float(advice.get("largest_clip", LARGEST_CLIP)), LARGEST_CLIP)  # rows of a person add up
-    return FitSpec(model, data, source, constants, privacy, Settings(**chosen), devices, largest, one_shot)
+    # rows of a person add up
+    largest = min(rows * float(advice.get("largest_clip", LARGEST_CLIP)), LARGEST_CLIP)
+    return FitSpec(
+        model, data, source, constants, privacy, Settings(**chosen), devices, largest, one_shot
+    )

@@ -1,4 +1,6 @@
-"""A formula and a table as a fit takes them: a ``Model`` and a ``Dataset``. There is one way of fitting."""
+"""A formula and a table as a fit takes them: a ``Model`` and a ``Dataset``. There is one way of
+fitting.
+"""
 
 from __future__ import annotations
 
@@ -33,8 +35,11 @@ def is_table(data: Any) -> bool:
     return not isinstance(data, (str, Dataset)) and isinstance(data, pd.DataFrame)
 
 
-def model_and_data(model: Any, data: Any, asked: FormulaSettings) -> tuple[Any, Any, dict[str, Any]]:
-    """(model, data set, how ``resume`` makes the data set of the same table again, JSON-ready) of what a caller gave.
+def model_and_data(
+    model: Any, data: Any, asked: FormulaSettings
+) -> tuple[Any, Any, dict[str, Any]]:
+    """(model, data set, how ``resume`` makes the data set of the same table again, JSON-ready) of
+    what a caller gave.
 
     :param model: a name, a formula, or a ``Model``. :param data: a name, a table, or a ``Dataset``.
     :raises ArgumentError: naming the argument.
@@ -44,11 +49,15 @@ def model_and_data(model: Any, data: Any, asked: FormulaSettings) -> tuple[Any, 
         model, data = _formula(model, data, of_model, of_table)
     elif of_model:
         name, value = next(iter(of_model.items()))
-        raise ArgumentError(name, value, "applies only to a formula such as 'ill ~ age'; a Model already fixes it.")
+        raise ArgumentError(
+            name, value, "applies only to a formula such as 'ill ~ age'; a Model already fixes it."
+        )
     if is_table(data):
         if "evaluation" not in of_table:
             # nobody else has the data set, so private records that are held out would serve nothing
-            is_public = _validate.flag("evaluation_is_public", of_table.get("evaluation_is_public", False))
+            is_public = _validate.flag(
+                "evaluation_is_public", of_table.get("evaluation_is_public", False)
+            )
             is_used = is_public or getattr(asked, "evaluate_private", False)
             of_table = {"evaluation_fraction": _USUAL if is_used else 0.0} | of_table
         again = {} if "evaluation" in of_table else {TABLE: of_table}
@@ -59,8 +68,12 @@ def model_and_data(model: Any, data: Any, asked: FormulaSettings) -> tuple[Any, 
     return model, data, {}
 
 
-def _formula(text: str, data: Any, options: Mapping[str, Any], of_table: dict[str, Any]) -> tuple[Model, Any]:
-    """The model, and the data. Columns that get indicators of missing values are declared so, and taken off ``of_table``."""
+def _formula(
+    text: str, data: Any, options: Mapping[str, Any], of_table: dict[str, Any]
+) -> tuple[Model, Any]:
+    """The model, and the data. Columns that get indicators of missing values are declared so, and
+    taken off ``of_table``.
+    """
     from workbench.data import Schema, load
     from workbench.data.missing_values import with_indicators
     from workbench.formula.model import formula
@@ -72,7 +85,10 @@ def _formula(text: str, data: Any, options: Mapping[str, Any], of_table: dict[st
     if "schema" not in options:
         if not isinstance(data, Dataset):
             raise ArgumentError(
-                "schema", None, "must declare the columns of the formula, as in schema={'ill': bool, 'age': (0, 120)}."
+                "schema",
+                None,
+                "must declare the columns of the formula, as in schema={'ill': bool, 'age': (0, "
+                "120)}.",
             )
         options["schema"] = schema_of(data)
     if "missing" in of_table:
@@ -86,6 +102,8 @@ def _data_set(model: Any, frame: Any, options: Mapping[str, Any]) -> Dataset:
 
     if not isinstance(model, FormulaModel):
         raise ArgumentError(
-            "data", "DataFrame", "is for a formula; for other models make a data set of it with wb.data.from_frame."
+            "data",
+            "DataFrame",
+            "is for a formula; for other models make a data set of it with wb.data.from_frame.",
         )
     return model.dataset(frame, **options)

@@ -1,1 +1,3 @@
-"""Regressions from a formula: families of responses, and what a formula means for declared columns."""
+"""Regressions from a formula: families of responses, and what a formula means for
+declared columns.
+"""

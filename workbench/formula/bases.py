@@ -16,15 +16,17 @@ __all__ = ["BASES", "basis"]
 
 _MOST_DEGREES, _MOST_COLUMNS = 20, 100
 
-Basis = tuple[list[str], Callable[[np.ndarray], np.ndarray], np.ndarray]  # labels, values of columns, (low, high) of each
+# labels, values of columns, (low, high) of each
+Basis = tuple[list[str], Callable[[np.ndarray], np.ndarray], np.ndarray]
 
 
 def basis(formula: str, call: ast.Call, number: Bounded) -> Basis:
     """(labels of the columns, function from float64[N] to float64[N, K], bounds float64[K, 2]).
 
-    ``poly(x, 3)`` has Legendre's polynomials, which are orthogonal over the declared range and lie in [-1, 1];
-    ``poly(x, 3, raw=True)`` has powers. ``bs(x, df=5)`` has B-splines with knots that divide the declared range evenly, or
-    ``knots=[...]``; its other arguments are those of patsy: ``degree=3`` and ``include_intercept=False``.
+    ``poly(x, 3)`` has Legendre's polynomials, which are orthogonal over the declared range and lie
+    in [-1, 1]; ``poly(x, 3, raw=True)`` has powers. ``bs(x, df=5)`` has B-splines with knots that
+    divide the declared range evenly, or ``knots=[...]``; its other arguments are those of patsy:
+    ``degree=3`` and ``include_intercept=False``.
 
     :param number: the first argument, with its bounds.
     :raises ArgumentError: naming ``formula``.
@@ -35,10 +37,15 @@ def basis(formula: str, call: ast.Call, number: Bounded) -> Basis:
         by_place = dict(zip(names, map(constant, call.args[1:]), strict=False))
         given = by_place | {str(each.arg): constant(each.value) for each in call.keywords}
     except ValueError:
-        raise refused(formula, f"must give {name}() numbers after its column, no columns and expressions.") from None
+        raise refused(
+            formula, f"must give {name}() numbers after its column, no columns and expressions."
+        ) from None
     unknown = [each for each in given if each not in signature]
     if unknown or len(call.args) > len(names) + 1:
-        raise refused(formula, f"{name}() takes {', '.join(names)} after its column; knots are public numbers.")
+        raise refused(
+            formula,
+            f"{name}() takes {', '.join(names)} after its column; knots are public numbers.",
+        )
     if not number.high > number.low:
         raise refused(formula, f"{name}() needs a column that is not constant.")
     try:
@@ -62,7 +69,11 @@ def _polynomials(number: Bounded, degree: Any, raw: Any) -> Basis:
         ends = np.array([[low**power, high**power] for power in range(1, degree + 1)])
         if low < 0 < high:
             ends[1::2] = [[0.0, max(pair)] for pair in ends[1::2].tolist()]
-        return labels, lambda values: values[:, None] ** np.arange(1, degree + 1), np.sort(ends, axis=1)
+        return (
+            labels,
+            lambda values: values[:, None] ** np.arange(1, degree + 1),
+            np.sort(ends, axis=1),
+        )
 
     def legendre(values: np.ndarray) -> np.ndarray:
         scaled = (values - (low / 2 + high / 2)) / (high / 2 - low / 2)
@@ -75,15 +86,26 @@ def _splines(number: Bounded, df: Any, knots: Any, degree: Any, include_intercep
     degree = _validate.integer("degree", degree, at_least=0, at_most=5)
     first = 0 if _validate.flag("include_intercept", include_intercept) else 1
     if (df is None) == (knots is None):
-        raise _validate.ArgumentError("df", df, "must be given, or else knots=[...], public numbers.")
+        raise _validate.ArgumentError(
+            "df", df, "must be given, or else knots=[...], public numbers."
+        )
     if knots is None:
-        inner = _validate.integer("df", df, at_least=degree + 1 - first, at_most=_MOST_COLUMNS) - degree - 1 + first
+        inner = (
+            _validate.integer("df", df, at_least=degree + 1 - first, at_most=_MOST_COLUMNS)
+            - degree
+            - 1
+            + first
+        )
         places = np.linspace(number.low, number.high, inner + 2)[1:-1]
     else:
         given = knots if isinstance(knots, (list, tuple)) else [knots]
-        places = np.array([_validate.number("knots", each, above=number.low, below=number.high) for each in given])
+        places = np.array(
+            [_validate.number("knots", each, above=number.low, below=number.high) for each in given]
+        )
         if len(places) > _MOST_COLUMNS or np.any(np.diff(places) <= 0):
-            raise _validate.ArgumentError("knots", knots, f"must be at most {_MOST_COLUMNS} rising numbers.")
+            raise _validate.ArgumentError(
+                "knots", knots, f"must be at most {_MOST_COLUMNS} rising numbers."
+            )
     all_knots = np.concatenate([[number.low] * (degree + 1), places, [number.high] * (degree + 1)])
     count = len(all_knots) - degree - 1
 

@@ -36,18 +36,26 @@ class _Levels(Family):
         """log of the probabilities of the levels, float[B, K]."""
         raise NotImplementedError
 
-    def likelihood(self, response: Response, predictor: Array, parameters: Values, **extras: Array) -> dist.Distribution:
+    def likelihood(
+        self, response: Response, predictor: Array, parameters: Values, **extras: Array
+    ) -> dist.Distribution:
         return dist.Categorical(logits=self.log_probabilities(response, predictor, parameters))
 
-    def mean(self, response: Response, predictor: Array, parameters: Values, **extras: Array) -> Array:
+    def mean(
+        self, response: Response, predictor: Array, parameters: Values, **extras: Array
+    ) -> Array:
         return jnp.exp(self.log_probabilities(response, predictor, parameters))
 
-    def scores(self, response: Response, y: np.ndarray, predictions: np.ndarray, **extras: np.ndarray) -> dict[str, float]:
+    def scores(
+        self, response: Response, y: np.ndarray, predictions: np.ndarray, **extras: np.ndarray
+    ) -> dict[str, float]:
         return scoring.class_scores(np.asarray(y), np.asarray(predictions))
 
 
 class Categorical(_Levels):
-    """Levels without an order. Each but the first has a predictor, the logarithm of its odds against the first."""
+    """Levels without an order. Each but the first has a predictor, the logarithm of its odds
+    against the first.
+    """
 
     name = "categorical"
     summary = "Several levels without an order, compared with the first."
@@ -62,7 +70,8 @@ class Categorical(_Levels):
         return f"odds of {response.name} = {listed(others)} against {first}"
 
     def gradient(self, response: Response) -> Gradient:
-        return Gradient(math.sqrt(2), True)  # an indicator less the probabilities: both have a norm of at most 1
+        # an indicator less the probabilities: both have a norm of at most 1
+        return Gradient(math.sqrt(2), True)
 
     def log_probabilities(self, response: Response, predictor: Array, parameters: Values) -> Array:
         if self.num_predictors(response) == 1:  # which has no axis
@@ -73,7 +82,9 @@ class Categorical(_Levels):
 
 
 class Cumulative(_Levels):
-    """Ordered levels: P(y <= k) = F(``cutpoints``[k] - predictor). The cutpoints take the place of an intercept."""
+    """Ordered levels: P(y <= k) = F(``cutpoints``[k] - predictor). The cutpoints take the place of
+    an intercept.
+    """
 
     name = "cumulative"
     summary = "Ordered levels, such as grades: a larger predictor favours later ones."
@@ -85,10 +96,15 @@ class Cumulative(_Levels):
         return Units(0.0, 1.0)
 
     def target_words(self, response: Response) -> str:
-        return f"probability of later levels of {response.name}, in the order {listed(response.levels)}"
+        return (
+            f"probability of later levels of {response.name}, in the order "
+            f"{listed(response.levels)}"
+        )
 
     def parameters(self, response: Response) -> dict[str, dist.Distribution]:
-        """Cutpoints around those of equally likely levels: the first is normal, distances are log-normal."""
+        """Cutpoints around those of equally likely levels: the first is normal, distances are
+        log-normal.
+        """
         levels = len(response.levels)
         equal = np.array([_quantile(self.link, place / levels) for place in range(1, levels)])
         location = np.concatenate([equal[:1], np.log(np.diff(equal))]).astype(np.float32)
@@ -112,4 +128,8 @@ class Cumulative(_Levels):
 def _quantile(link: str, probability: float) -> float:
     if link == "probit":
         return NormalDist().inv_cdf(probability)
-    return math.log(probability / (1 - probability)) if link == "logit" else math.log(-math.log1p(-probability))
+    return (
+        math.log(probability / (1 - probability))
+        if link == "logit"
+        else math.log(-math.log1p(-probability))
+    )

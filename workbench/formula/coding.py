@@ -1,11 +1,14 @@
-"""From terms to columns: how categories are coded, and which numbers may be moved to the middle of their bounds.
+"""From terms to columns: how categories are coded, and which numbers may be moved to the middle of
+their bounds.
 
-Categories are coded so that the columns of all terms together have full rank and span what the terms mean, by the algorithm
-that patsy documents: every term stands for the interactions of all subsets of its categories; those that earlier terms have
-are left out, and the rest is put together again with as few columns as possible.
+Categories are coded so that the columns of all terms together have full rank and span what the
+terms mean, by the algorithm that patsy documents: every term stands for the interactions of all
+subsets of its categories; those that earlier terms have are left out, and the rest is put together
+again with as few columns as possible.
 
-A number x is scaled to s x + t. If t is not 0, a term with x then contains multiples of the same term without x. So t is
-used only if the columns of that term are present too: "y ~ 0 + x" is a line through the origin of x in its own units.
+A number x is scaled to s x + t. If t is not 0, a term with x then contains multiples of the same
+term without x. So t is used only if the columns of that term are present too: "y ~ 0 + x" is a line
+through the origin of x in its own units.
 """
 
 from __future__ import annotations
@@ -30,7 +33,9 @@ _TIMES = " \N{MULTIPLICATION SIGN} "
 
 
 class Part(NamedTuple):
-    """One column of a factor: its number, or the number of a level. :param scale: s. :param shift: t."""
+    """One column of a factor: its number, or the number of a level. :param scale: s. :param shift:
+    t.
+    """
 
     factor: str
     place: int
@@ -40,12 +45,15 @@ class Part(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Block:
-    """The columns of some terms. Every value is in [-1, 1] and follows from one row and declarations.
+    """The columns of some terms. Every value is in [-1, 1] and follows from one row and
+    declarations.
 
-    Columns have three forms: in their own units; scaled; and as they are fitted, where ``residuals`` replace some.
+    Columns have three forms: in their own units; scaled; and as they are fitted, where
+    ``residuals`` replace some.
 
     :param intercept: whether there is one; it is no column.
-    :param has_constant: whether a constant is an intercept or a combination of columns, as of those of all levels.
+    :param has_constant: whether a constant is an intercept or a combination of columns, as of those
+        of all levels.
     :param columns: each the product of its parts. :param factors: by name.
     :param terms: the numbers of the columns of each term, by its name.
     :param residuals: of scaled columns that those before them nearly give, by their numbers.
@@ -61,9 +69,14 @@ class Block:
     @property
     def numbers(self) -> frozenset[int]:
         """The columns that are not made of zeros and ones alone."""
-        has_numbers = {name: isinstance(factor, Number) and not factor.is_truth for name, factor in self.factors.items()}
+        has_numbers = {
+            name: isinstance(factor, Number) and not factor.is_truth
+            for name, factor in self.factors.items()
+        }
         columns = enumerate(self.columns)
-        return frozenset(place for place, parts in columns if any(has_numbers[part.factor] for part in parts))
+        return frozenset(
+            place for place, parts in columns if any(has_numbers[part.factor] for part in parts)
+        )
 
     @property
     def mixture(self) -> np.ndarray:
@@ -77,7 +90,11 @@ class Block:
 
     def _label(self, part: Part) -> str:
         factor = self.factors[part.factor]
-        return f"{factor.column}={factor.labels[part.place]}" if isinstance(factor, Levels) else factor.labels[part.place]
+        return (
+            f"{factor.column}={factor.labels[part.place]}"
+            if isinstance(factor, Levels)
+            else factor.labels[part.place]
+        )
 
     def contrasts(self) -> list[str]:
         """What a weight in own units compares, in words."""
@@ -102,15 +119,23 @@ class Block:
         words = []
         for part in self.columns[place]:
             factor = self.factors[part.factor]
-            words.append(self._words(part) if isinstance(factor, Levels) else f"{1 / part.scale:g} more")
+            words.append(
+                self._words(part) if isinstance(factor, Levels) else f"{1 / part.scale:g} more"
+            )
         return _TIMES.join(words)
 
-    def encode(self, values: Values, *, form: Form = "fitted", dtype: type = np.float32) -> np.ndarray:
+    def encode(
+        self, values: Values, *, form: Form = "fitted", dtype: type = np.float32
+    ) -> np.ndarray:
         """[N, P]. :param form: of the columns."""
         used = {part.factor for column in self.columns for part in column}
-        made = {name: self._made(self.factors[name], values) for name in self.factors if name in used}
+        made = {
+            name: self._made(self.factors[name], values) for name in self.factors if name in used
+        }
         replaced = self.residuals if form == "fitted" else {}
-        encoded: np.ndarray = np.empty((values.rows, len(self.columns)), np.float64 if replaced else dtype)
+        encoded: np.ndarray = np.empty(
+            (values.rows, len(self.columns)), np.float64 if replaced else dtype
+        )
         for place, column in enumerate(self.columns):
             product = np.ones(values.rows)
             for part in column:
@@ -120,7 +145,9 @@ class Block:
                 elif form == "own":
                     product = product * given[:, part.place]
                 else:
-                    product = product * np.clip(part.scale * given[:, part.place] + part.shift, -1, 1)
+                    product = product * np.clip(
+                        part.scale * given[:, part.place] + part.shift, -1, 1
+                    )
             encoded[:, place] = product
         for place, residual in replaced.items():
             encoded[:, place] = residual.of(encoded, place)
@@ -128,7 +155,9 @@ class Block:
 
     @staticmethod
     def _made(factor: Factor, values: Values) -> np.ndarray:
-        return values.levels[factor.column] if isinstance(factor, Levels) else factor.compute(values)
+        return (
+            values.levels[factor.column] if isinstance(factor, Levels) else factor.compute(values)
+        )
 
 
 def block_of(intercept: bool, terms: Sequence[tuple[Factor, ...]]) -> Block:
@@ -141,7 +170,9 @@ def block_of(intercept: bool, terms: Sequence[tuple[Factor, ...]]) -> Block:
     for term, (news, coded) in zip(terms, codings, strict=True):
         shifted, first = _shifted(term, news, spanned), len(columns)
         for is_full in coded:
-            factors = [factor for factor in term if isinstance(factor, Number) or factor.name in is_full]
+            factors = [
+                factor for factor in term if isinstance(factor, Number) or factor.name in is_full
+            ]
             places = [_parts(factor, is_full.get(factor.name, True), shifted) for factor in factors]
             # the first factor varies fastest, as in R
             columns += [tuple(reversed(parts)) for parts in itertools.product(*reversed(places))]
@@ -153,7 +184,11 @@ def block_of(intercept: bool, terms: Sequence[tuple[Factor, ...]]) -> Block:
 
 def _parts(factor: Factor, is_full: bool, shifted: set[str]) -> list[Part]:
     if isinstance(factor, Levels):
-        return [Part(factor.name, place) for place in range(len(factor.labels)) if is_full or place != factor.reference]
+        return [
+            Part(factor.name, place)
+            for place in range(len(factor.labels))
+            if is_full or place != factor.reference
+        ]
     found = []
     for place, (low, high) in enumerate(factor.bounds.tolist()):
         if factor.name in shifted and high > low:
@@ -164,7 +199,9 @@ def _parts(factor: Factor, is_full: bool, shifted: set[str]) -> list[Part]:
     return found
 
 
-def _shifted(term: tuple[Factor, ...], news: set[_Subset], spanned: Mapping[_Subset, set[_Subset]]) -> set[str]:
+def _shifted(
+    term: tuple[Factor, ...], news: set[_Subset], spanned: Mapping[_Subset, set[_Subset]]
+) -> set[str]:
     """The numbers of a term that may be moved. Polynomials and splines stay as they are."""
     numbers = frozenset(factor.name for factor in term if isinstance(factor, Number))
 
@@ -172,22 +209,34 @@ def _shifted(term: tuple[Factor, ...], news: set[_Subset], spanned: Mapping[_Sub
         """Whether the term without these is there too."""
         return news <= spanned.get(numbers - names, set())
 
-    single = [each.name for each in term if isinstance(each, Number) and len(each.labels) == 1 and not each.is_truth]
+    single = [
+        each.name
+        for each in term
+        if isinstance(each, Number) and len(each.labels) == 1 and not each.is_truth
+    ]
     movable = [name for name in single if without(frozenset([name]))]
-    pairs = itertools.chain.from_iterable(itertools.combinations(movable, size) for size in range(2, len(movable) + 1))
+    pairs = itertools.chain.from_iterable(
+        itertools.combinations(movable, size) for size in range(2, len(movable) + 1)
+    )
     return set(movable) if all(without(frozenset(names)) for names in pairs) else set()
 
 
-def _codings(term: tuple[Factor, ...], spanned: dict[_Subset, set[_Subset]]) -> tuple[set[_Subset], list[dict[str, bool]]]:
-    """(the interactions that the term adds, its codings ``{category: whether all its levels have columns}``).
+def _codings(
+    term: tuple[Factor, ...], spanned: dict[_Subset, set[_Subset]]
+) -> tuple[set[_Subset], list[dict[str, bool]]]:
+    """(the interactions that the term adds, its codings ``{category: whether all its levels have
+    columns}``).
 
-    :param spanned: by the numbers of a term, the interactions of categories that are there; those of ``term`` are added.
+    :param spanned: by the numbers of a term, the interactions of categories that are there; those
+        of ``term`` are added.
     """
     numbers = frozenset(factor.name for factor in term if isinstance(factor, Number))
     categories = [factor.name for factor in term if isinstance(factor, Levels)]
     known = spanned.setdefault(numbers, set())
     subsets = [
-        frozenset(subset) for size in range(len(categories) + 1) for subset in itertools.combinations(categories, size)
+        frozenset(subset)
+        for size in range(len(categories) + 1)
+        for subset in itertools.combinations(categories, size)
     ]
     news = [subset for subset in subsets if subset not in known]
     known.update(news)
@@ -198,11 +247,15 @@ def _codings(term: tuple[Factor, ...], spanned: dict[_Subset, set[_Subset]]) -> 
         long[extra] = True
         coded.remove(short)
     order = {name: place for place, name in enumerate(categories)}
-    return set(news), [dict(sorted(each.items(), key=lambda item: order[item[0]])) for each in coded]
+    return set(news), [
+        dict(sorted(each.items(), key=lambda item: order[item[0]])) for each in coded
+    ]
 
 
 def _absorbing(coded: list[dict[str, bool]]) -> tuple[dict[str, bool], dict[str, bool]] | None:
-    """Two codings of which the second has one more category, with contrasts: with all levels it is both."""
+    """Two codings of which the second has one more category, with contrasts: with all levels it is
+    both.
+    """
     for short, long in itertools.permutations(coded, 2):
         extra = [name for name in long if name not in short]
         same = all(long.get(name) == is_full for name, is_full in short.items())

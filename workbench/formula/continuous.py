@@ -18,7 +18,8 @@ from workbench.formula.response import Response
 __all__ = ["Beta", "Gamma", "Gaussian", "StudentT"]
 
 _TYPICAL = 0.3  # of a residual's standard deviation, as a share of half the declared range
-_FAR = 20.0  # how far above its centre log(mean) goes before it bends: squares of residuals stay within float32
+# how far above its centre log(mean) goes before it bends: squares of residuals stay within float32
+_FAR = 20.0
 _EDGE = 1e-6  # of a declared share
 
 
@@ -34,7 +35,9 @@ class Gaussian(Family):
     def check(self, response: Response) -> None:
         response.require_numbers()
         if self.link != "identity" and response.bounds[1] <= 0:
-            raise _validate.ArgumentError("link", self.link, f"needs an upper bound of {response.name} above 0.")
+            raise _validate.ArgumentError(
+                "link", self.link, f"needs an upper bound of {response.name} above 0."
+            )
 
     def parameters(self, response: Response) -> dict[str, dist.Distribution]:
         return {"sigma": dist.HalfNormal(1.0)}
@@ -44,14 +47,24 @@ class Gaussian(Family):
 
     def gradient(self, response: Response) -> Gradient:
         middle, scale = self._centred_units(response).shift, self.units(response).scale
-        slopes = {"identity": lambda: scale, "log": lambda: np.exp(middle), "inverse": lambda: scale / middle**2}
+        slopes = {
+            "identity": lambda: scale,
+            "log": lambda: np.exp(middle),
+            "inverse": lambda: scale / middle**2,
+        }
         slope = slopes[self.link]()  # of the mean, in the middle of what is declared
         return Gradient(float(slope / (_TYPICAL * _reach(response))), False)
 
-    def likelihood(self, response: Response, predictor: Array, parameters: Values, **extras: Array) -> dist.Distribution:
-        return dist.Normal(self.mean(response, predictor, parameters), _reach(response) * parameters["sigma"])
+    def likelihood(
+        self, response: Response, predictor: Array, parameters: Values, **extras: Array
+    ) -> dist.Distribution:
+        return dist.Normal(
+            self.mean(response, predictor, parameters), _reach(response) * parameters["sigma"]
+        )
 
-    def mean(self, response: Response, predictor: Array, parameters: Values, **extras: Array) -> Array:
+    def mean(
+        self, response: Response, predictor: Array, parameters: Values, **extras: Array
+    ) -> Array:
         if self.link == "identity":
             return self._linear(response, predictor)
         high = response.bounds[1]
@@ -59,7 +72,9 @@ class Gaussian(Family):
 
 
 class StudentT(Gaussian):
-    """Numbers with residuals of Student's t distribution, which outliers pull less than normal ones."""
+    """Numbers with residuals of Student's t distribution, which outliers pull less than normal
+    ones.
+    """
 
     name = "student_t"
     normal_scale = ""
@@ -68,7 +83,9 @@ class StudentT(Gaussian):
     def parameters(self, response: Response) -> dict[str, dist.Distribution]:
         return {**super().parameters(response), "nu": dist.Gamma(2.0, 0.1)}
 
-    def likelihood(self, response: Response, predictor: Array, parameters: Values, **extras: Array) -> dist.Distribution:
+    def likelihood(
+        self, response: Response, predictor: Array, parameters: Values, **extras: Array
+    ) -> dist.Distribution:
         location = self.mean(response, predictor, parameters)
         return dist.StudentT(parameters["nu"], location, _reach(response) * parameters["sigma"])
 
@@ -101,10 +118,14 @@ class Gamma(Family):
     def _encoded(self, response: Response, values: Any) -> np.ndarray:
         return response.numbers(values, at_least=0)
 
-    def likelihood(self, response: Response, predictor: Array, parameters: Values, **extras: Array) -> dist.Distribution:
+    def likelihood(
+        self, response: Response, predictor: Array, parameters: Values, **extras: Array
+    ) -> dist.Distribution:
         return GammaOfMean(self._log_mean(response, predictor), parameters["shape"])
 
-    def mean(self, response: Response, predictor: Array, parameters: Values, **extras: Array) -> Array:
+    def mean(
+        self, response: Response, predictor: Array, parameters: Values, **extras: Array
+    ) -> Array:
         return links.safe_exp(self._log_mean(response, predictor))
 
 
@@ -123,22 +144,29 @@ class Beta(Family):
             raise _validate.ArgumentError(
                 "response",
                 (low, high),
-                f"{response.name} needs bounds between 0 and 1 for this family, such as (0.001, 0.999): shares outside are "
-                "cut to them.",
+                f"{response.name} needs bounds between 0 and 1 for this family, such as (0.001, "
+                "0.999): shares outside are cut to them.",
             )
 
     def parameters(self, response: Response) -> dict[str, dist.Distribution]:
         return {"concentration": dist.LogNormal(float(np.log(10)), 1.5)}
 
     def gradient(self, response: Response) -> Gradient:
-        # at a mean of 1/2: concentration x 1/4 x the deviation of logit(y), which is about 2 / sqrt(concentration)
+        # at a mean of 1/2: concentration x 1/4 x the deviation of logit(y), which is about 2 /
+        # sqrt(concentration)
         return Gradient(0.5 * float(np.sqrt(10)), False)
 
     def _encoded(self, response: Response, values: Any) -> np.ndarray:
         return response.numbers(values, at_least=0, at_most=1)
 
-    def likelihood(self, response: Response, predictor: Array, parameters: Values, **extras: Array) -> dist.Distribution:
-        return BetaOfMean(*links.log_probabilities(self.link, predictor), parameters["concentration"])
+    def likelihood(
+        self, response: Response, predictor: Array, parameters: Values, **extras: Array
+    ) -> dist.Distribution:
+        return BetaOfMean(
+            *links.log_probabilities(self.link, predictor), parameters["concentration"]
+        )
 
-    def mean(self, response: Response, predictor: Array, parameters: Values, **extras: Array) -> Array:
+    def mean(
+        self, response: Response, predictor: Array, parameters: Values, **extras: Array
+    ) -> Array:
         return jnp.exp(links.log_cdf(self.link, predictor))

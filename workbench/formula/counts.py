@@ -19,7 +19,9 @@ from workbench.models import scoring
 
 __all__ = ["EVEN", "Bernoulli", "Binomial", "NegativeBinomial", "Poisson"]
 
-EVEN = 0.8  # the gradient's deviation at about even chances: sqrt(2 / pi) for probit, 0.76 for cloglog
+EVEN = (
+    0.8  # the gradient's deviation at about even chances: sqrt(2 / pi) for probit, 0.76 for cloglog
+)
 
 
 class Bernoulli(Family):
@@ -32,7 +34,10 @@ class Bernoulli(Family):
     kind = "class"
 
     def target_words(self, response: Response) -> str:
-        return f"probability of {response.name} = {response.levels[1] if response.levels else '1 or True'}"
+        return (
+            f"probability of {response.name} = "
+            f"{response.levels[1] if response.levels else '1 or True'}"
+        )
 
     def check(self, response: Response) -> None:
         if response.levels or (response.low, response.high) not in ((None, None), (0, 1)):
@@ -45,15 +50,21 @@ class Bernoulli(Family):
     def _encoded(self, response: Response, values: Any) -> np.ndarray:
         return response.zeros_and_ones(values)
 
-    def likelihood(self, response: Response, predictor: Array, parameters: Values, **extras: Array) -> dist.Distribution:
+    def likelihood(
+        self, response: Response, predictor: Array, parameters: Values, **extras: Array
+    ) -> dist.Distribution:
         if self.link == "logit":
             return dist.Bernoulli(logits=predictor)
         return Successes(*links.log_probabilities(self.link, predictor), 1)
 
-    def mean(self, response: Response, predictor: Array, parameters: Values, **extras: Array) -> Array:
+    def mean(
+        self, response: Response, predictor: Array, parameters: Values, **extras: Array
+    ) -> Array:
         return jnp.exp(links.log_cdf(self.link, predictor))
 
-    def scores(self, response: Response, y: np.ndarray, predictions: np.ndarray, **extras: np.ndarray) -> dict[str, float]:
+    def scores(
+        self, response: Response, y: np.ndarray, predictions: np.ndarray, **extras: np.ndarray
+    ) -> dict[str, float]:
         return scoring.binary_scores(y, predictions)
 
 
@@ -62,7 +73,9 @@ class _Counts(Family):
 
     kind = "count"
 
-    def cut_together(self, response: Response, values: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    def cut_together(
+        self, response: Response, values: Mapping[str, np.ndarray]
+    ) -> dict[str, np.ndarray]:
         (role,) = self.extras
         if role not in values:
             return dict(values)
@@ -98,27 +111,41 @@ class Binomial(_Counts):
 
     def gradient(self, response: Response) -> Gradient:
         trials = math.floor(response.extras["trials"][1])
-        return Gradient(float(trials), True) if self.link == "logit" else Gradient(math.sqrt(trials) * EVEN, False)
+        return (
+            Gradient(float(trials), True)
+            if self.link == "logit"
+            else Gradient(math.sqrt(trials) * EVEN, False)
+        )
 
     def encode(self, response: Response, values: Mapping[str, Any]) -> dict[str, np.ndarray]:
         encoded = super().encode(response, values)
-        successes, trials = (preprocessing.numbers_in(preprocessing.pd.Series(values[name])) for name in ("y", "trials"))
+        successes, trials = (
+            preprocessing.numbers_in(preprocessing.pd.Series(values[name]))
+            for name in ("y", "trials")
+        )
         # trials at their bound may have been cut to it before, without the successes
         if ((successes > trials) & (trials != math.floor(response.extras["trials"][1]))).any():
             raise preprocessing.unfit(
-                preprocessing.pd.Series(values["y"]).rename(response.name), "has more successes than trials in some row."
+                preprocessing.pd.Series(values["y"]).rename(response.name),
+                "has more successes than trials in some row.",
             )
         return {**encoded, "y": np.minimum(encoded["y"], encoded["trials"])}
 
-    def likelihood(self, response: Response, predictor: Array, parameters: Values, **extras: Array) -> dist.Distribution:
+    def likelihood(
+        self, response: Response, predictor: Array, parameters: Values, **extras: Array
+    ) -> dist.Distribution:
         return Successes(*links.log_probabilities(self.link, predictor), extras.get("trials", 1))
 
-    def mean(self, response: Response, predictor: Array, parameters: Values, **extras: Array) -> Array:
+    def mean(
+        self, response: Response, predictor: Array, parameters: Values, **extras: Array
+    ) -> Array:
         return extras.get("trials", 1) * jnp.exp(links.log_cdf(self.link, predictor))
 
 
 class Poisson(_Counts):
-    """Counts, with a variance that is their mean; per unit of ``exposure`` where a formula gives it."""
+    """Counts, with a variance that is their mean; per unit of ``exposure`` where a formula gives
+    it.
+    """
 
     name = "poisson"
     summary = "Counts, such as visits, also per unit of exposure."
@@ -128,7 +155,9 @@ class Poisson(_Counts):
     ratio: ClassVar = {"log": "rate ratio"}
 
     def target_words(self, response: Response) -> str:
-        return super().target_words(response) + (" per unit of exposure" if "exposure" in response.extras else "")
+        return super().target_words(response) + (
+            " per unit of exposure" if "exposure" in response.extras else ""
+        )
 
     def check(self, response: Response) -> None:
         response.require_counts()
@@ -136,27 +165,40 @@ class Poisson(_Counts):
             response.require_extra("exposure")
 
     def _mean_range(self, response: Response) -> tuple[float, float]:
-        """Of the rate: counts of half above the bounds, which are never 0, over the middle of the exposure's logarithm."""
+        """Of the rate: counts of half above the bounds, which are never 0, over the middle of the
+        exposure's logarithm.
+        """
         low, high = (bound + 0.5 for bound in response.bounds)
-        middle = math.sqrt(math.prod(response.extras["exposure"])) if "exposure" in response.extras else 1.0
+        middle = (
+            math.sqrt(math.prod(response.extras["exposure"]))
+            if "exposure" in response.extras
+            else 1.0
+        )
         return low / middle, high / middle
 
     def gradient(self, response: Response) -> Gradient:
-        return Gradient(math.sqrt(self._middle(response)) * self._log_slope(response), False)  # a count's deviation
+        # a count's deviation
+        return Gradient(math.sqrt(self._middle(response)) * self._log_slope(response), False)
 
     def _middle(self, response: Response) -> float:
         """The mean count where the predictor is 0."""
         low, high = (bound + 0.5 for bound in response.bounds)
         return math.sqrt(low * high) if self.link == "log" else low / 2 + high / 2
 
-    def _log_count(self, response: Response, predictor: Array, extras: Mapping[str, Array]) -> Array:
+    def _log_count(
+        self, response: Response, predictor: Array, extras: Mapping[str, Array]
+    ) -> Array:
         log_rate = self._log_mean(response, predictor)
         return log_rate + jnp.log(extras["exposure"]) if "exposure" in extras else log_rate
 
-    def likelihood(self, response: Response, predictor: Array, parameters: Values, **extras: Array) -> dist.Distribution:
+    def likelihood(
+        self, response: Response, predictor: Array, parameters: Values, **extras: Array
+    ) -> dist.Distribution:
         return PoissonOfMean(self._log_count(response, predictor, extras))
 
-    def mean(self, response: Response, predictor: Array, parameters: Values, **extras: Array) -> Array:
+    def mean(
+        self, response: Response, predictor: Array, parameters: Values, **extras: Array
+    ) -> Array:
         return links.safe_exp(self._log_count(response, predictor, extras))
 
 
@@ -172,7 +214,14 @@ class NegativeBinomial(Poisson):
     def gradient(self, response: Response) -> Gradient:
         # for a concentration k and mean m, a deviation of sqrt(m + m^2/k) times 1 / (1 + m/k)
         concentration = math.e  # the prior's median
-        return Gradient(super().gradient(response).size / math.sqrt(1 + self._middle(response) / concentration), False)
+        return Gradient(
+            super().gradient(response).size / math.sqrt(1 + self._middle(response) / concentration),
+            False,
+        )
 
-    def likelihood(self, response: Response, predictor: Array, parameters: Values, **extras: Array) -> dist.Distribution:
-        return NegativeBinomialOfMean(self._log_count(response, predictor, extras), parameters["concentration"])
+    def likelihood(
+        self, response: Response, predictor: Array, parameters: Values, **extras: Array
+    ) -> dist.Distribution:
+        return NegativeBinomialOfMean(
+            self._log_count(response, predictor, extras), parameters["concentration"]
+        )

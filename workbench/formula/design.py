@@ -1,7 +1,8 @@
 """What a formula means for declared columns: the columns of a design matrix, from the schema alone.
 
-A row's columns follow from that row and from declarations, so tables that differ in one row give designs that differ in one.
-Numbers are scaled to [-1, 1] by bounds that are declared or follow from declared ones.
+A row's columns follow from that row and from declarations, so tables that differ in one row give
+designs that differ in one. Numbers are scaled to [-1, 1] by bounds that are declared or follow from
+declared ones.
 """
 
 from __future__ import annotations
@@ -28,7 +29,8 @@ __all__ = ["Design", "DesignWarning", "Effects", "design_of", "sd_of"]
 
 _ROWS = 8  # made-up ones for each column
 _LEAST_ROWS = 2063  # made-up ones for the geometry
-_GENERATOR = 587  # of a lattice: of all below 2063, its first 40 columns have the least to do with each other
+# of a lattice: of all below 2063, its first 40 columns have the least to do with each other
+_GENERATOR = 587
 _BEYOND = 1.25  # a tenth of each number is at its lower bound, and a tenth at its upper bound
 _MOST_COLUMNS = 1000  # whose rank is looked at
 _MOST = 20_000  # columns
@@ -37,7 +39,9 @@ _MOST_GROUPS = 100_000
 
 
 class DesignWarning(UserWarning):
-    """Columns of a design are constant, or add nothing or hardly anything to the others, by what is declared."""
+    """Columns of a design are constant, or add nothing or hardly anything to the others, by what is
+    declared.
+    """
 
 
 def sd_of(group: str) -> str:
@@ -64,9 +68,11 @@ class Effects:
         return (*(("Intercept",) if self.block.intercept else ()), *self.block.names)
 
     def deviations(self, fitted: np.ndarray) -> np.ndarray:
-        """Standard deviations of the effects of 1 more of a column in its own units; the intercept's stay.
+        """Standard deviations of the effects of 1 more of a column in its own units; the
+        intercept's stay.
 
-        :param fitted: [draws, K, ...], those of the effects of the fitted columns, which are independent.
+        :param fitted: [draws, K, ...], those of the effects of the fitted columns, which are
+            independent.
         """
         first = int(self.block.intercept)
         slopes = [math.prod(part.scale for part in column) for column in self.block.columns]
@@ -86,7 +92,8 @@ class Effects:
 class Design:
     """The design of a formula.
 
-    :param parsed: the formula. :param schema: the columns that it uses, without the response and its extras; None if none.
+    :param parsed: the formula. :param schema: the columns that it uses, without the response and
+        its extras; None if none.
     :param block: the columns of x. :param groups: terms of groups.
     :param cautions: sentences about columns that say nearly the same and are fitted all the same.
     """
@@ -127,7 +134,9 @@ class Design:
         return Values(len(frame), numbers, levels)
 
     def encode(self, values: Values) -> dict[str, np.ndarray]:
-        """``{"x": float32[N, P], group: int32[N], group + "_x": float32[N, K]}``, as far as the formula has them."""
+        """``{"x": float32[N, P], group: int32[N], group + "_x": float32[N, K]}``, as far as the
+        formula has them.
+        """
         arrays = {"x": self.block.encode(values)}
         for effects in self.groups:
             arrays[effects.name] = effects.index(values)
@@ -137,25 +146,35 @@ class Design:
 
     @property
     def own_units(self) -> np.ndarray | None:
-        """From scaled weights, the intercept's first if there is one, to those of the columns in their own units.
+        """From scaled weights, the intercept's first if there is one, to those of the columns in
+        their own units.
 
-        float64[1 + P, 1 + P], or float64[P, P] without an intercept; None for a design of too many columns.
+        float64[1 + P, 1 + P], or float64[P, P] without an intercept; None for a design of too many
+        columns.
 
-        The predictor is the same: scaled columns . w = columns in their own units . (this matrix . w).
+        The predictor is the same: scaled columns . w = columns in their own units . (this matrix .
+        w).
         """
         return None if self._in_own_units is None else self._in_own_units[:, :-1]
 
     @property
     def constant(self) -> np.ndarray | None:
-        """The weights of columns in their own units, the intercept's first, with which the predictor is 1 for every row.
+        """The weights of columns in their own units, the intercept's first, with which the
+        predictor is 1 for every row.
 
         None without such weights (``Block.has_constant``), and for a design of too many columns.
         """
-        return None if self._in_own_units is None or not self.block.has_constant else self._in_own_units[:, -1]
+        return (
+            None
+            if self._in_own_units is None or not self.block.has_constant
+            else self._in_own_units[:, -1]
+        )
 
     @functools.cached_property
     def _in_own_units(self) -> np.ndarray | None:
-        """Combinations of columns in their own units that are the scaled ones, and the nearest to a constant."""
+        """Combinations of columns in their own units that are the scaled ones, and the nearest to a
+        constant.
+        """
         if len(self.block.columns) > _MOST_COLUMNS:
             return None
         values = self.made_up()
@@ -175,7 +194,9 @@ class Design:
         return found
 
     def made_up(self) -> Values:
-        """Made-up rows within the declared bounds, evenly spread, in which no column is 0 everywhere. No random numbers."""
+        """Made-up rows within the declared bounds, evenly spread, in which no column is 0
+        everywhere. No random numbers.
+        """
         count = _ROWS * (len(self.block.columns) + 8)
         numbers, levels = self._spread_out(2 * count, _spread)
         for place, parts in enumerate(self.block.columns):
@@ -189,10 +210,12 @@ class Design:
     def _spread_out(
         self, rows: int, spreading: Callable[[int, int], Iterator[np.ndarray]], reach: float = 1.0
     ) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
-        """(numbers by column, places of levels by column) of made-up rows, evenly spread within the declared bounds.
+        """(numbers by column, places of levels by column) of made-up rows, evenly spread within the
+        declared bounds.
 
         :param spreading: of numbers in [0, 1) for each column.
-        :param reach: how far numbers go, cut to the bounds: above 1, some are at the bounds themselves.
+        :param reach: how far numbers go, cut to the bounds: above 1, some are at the bounds
+            themselves.
         """
         columns = {} if self.schema is None else self.schema.columns
         numbers, levels = {}, {}
@@ -201,15 +224,23 @@ class Design:
         for name, column in columns.items():
             names = level_names(column)
             if isinstance(column, Numeric):
-                low, high = (math.ceil(column.low), math.floor(column.high)) if column.whole else (column.low, column.high)
+                low, high = (
+                    (math.ceil(column.low), math.floor(column.high))
+                    if column.whole
+                    else (column.low, column.high)
+                )
                 drawn = low + (high - low) * np.clip(reach * (spread[name] - 0.5) + 0.5, 0.0, 1.0)
                 numbers[name] = np.rint(drawn) if column.whole else drawn
                 numbers[indicator_of(name)] = (others[name] < 0.3).astype(np.float64)
             if names is not None:
-                levels[name] = np.minimum((spread[name] * len(names)).astype(np.int64), len(names) - 1)
+                levels[name] = np.minimum(
+                    (spread[name] * len(names)).astype(np.int64), len(names) - 1
+                )
         return numbers, levels
 
-    def _values_of(self, numbers: dict[str, np.ndarray], levels: dict[str, np.ndarray], rows: int) -> Values:
+    def _values_of(
+        self, numbers: dict[str, np.ndarray], levels: dict[str, np.ndarray], rows: int
+    ) -> Values:
         """Rows in which a column that is used as categories has the numbers of its levels."""
         for name, column in () if self.schema is None else self.schema.columns.items():
             if isinstance(column, Boolean):
@@ -219,53 +250,74 @@ class Design:
         return Values(rows, numbers, levels)
 
     def orthogonal(self, named: Collection[str]) -> Design:
-        """The same design with columns that are fitted in place of those that others nearly give (``geometry``).
+        """The same design with columns that are fitted in place of those that others nearly give
+        (``geometry``).
 
-        :param named: the names of ``priors=``: columns whose weights have them stay as they are written.
+        :param named: the names of ``priors=``: columns whose weights have them stay as they are
+            written.
         """
         geometry = self._geometry(self.block, _named(self.block, named))
         cautions, groups = list(geometry.warnings), []
         block = replace(self.block, residuals=geometry.residuals)
         for effects in self.groups:
             geometry = self._geometry(effects.block, _named_sds(effects, named))
-            cautions += [f"In the effects of {effects.name}: {words}" for words in geometry.warnings]
-            groups.append(replace(effects, block=replace(effects.block, residuals=geometry.residuals)))
+            cautions += [
+                f"In the effects of {effects.name}: {words}" for words in geometry.warnings
+            ]
+            groups.append(
+                replace(effects, block=replace(effects.block, residuals=geometry.residuals))
+            )
         return replace(self, block=block, groups=tuple(groups), cautions=tuple(cautions))
 
     def _geometry(self, block: Block, fixed: frozenset[int]) -> Geometry:
         if not block.numbers or len(block.columns) > _MOST_COLUMNS:
             return Geometry()
         rows = _safe_prime(max(_LEAST_ROWS, _ROWS * len(block.columns)))
-        made_up = (self._values_of(*self._spread_out(rows, _lattice, reach), rows) for reach in (1.0, _BEYOND))
+        made_up = (
+            self._values_of(*self._spread_out(rows, _lattice, reach), rows)
+            for reach in (1.0, _BEYOND)
+        )
         x = [_with_ones(block, values, "scaled") for values in made_up]
         return geometry_of(np.vstack(x), rows, block.names, block.numbers, fixed)
 
     def announce(self, *, has_cutpoints: bool = False) -> None:
-        """Warn of columns that are constant or add nothing to the others. Made-up rows show it: no record is looked at.
+        """Warn of columns that are constant or add nothing to the others. Made-up rows show it: no
+        record is looked at.
 
         :param has_cutpoints: whether the family has cutpoints instead of an intercept.
         """
         if has_cutpoints and self.block.has_constant and not self.block.intercept:
-            words = "columns of all levels add nothing to the cutpoints: the prior alone tells them apart; write no 0 or - 1"
+            words = (
+                "columns of all levels add nothing to the cutpoints: the prior alone tells them "
+                "apart; write no 0 or - 1"
+            )
             warnings.warn(f"{self.parsed.text}: {words}.", DesignWarning, stacklevel=4)
         for words in self.cautions:
             warnings.warn(f"{self.parsed.text}: {words}", DesignWarning, stacklevel=4)
         if len(self.block.columns) > _MOST_COLUMNS:
             return
         values = self.made_up()
-        blocks = {"": self.block, **{f" in the effects of {effects.name}": effects.block for effects in self.groups}}
+        blocks = {
+            "": self.block,
+            **{f" in the effects of {effects.name}": effects.block for effects in self.groups},
+        }
         for where, block in blocks.items():
             for words in _dependent(block, block.encode(values, dtype=np.float64)):
                 warnings.warn(f"{self.parsed.text}: {words}{where}.", DesignWarning, stacklevel=4)
 
 
 def _combinations(columns: np.ndarray, wanted: np.ndarray) -> np.ndarray:
-    """The combinations of ``columns`` nearest to ``wanted``, without the weights that are nothing but rounding."""
+    """The combinations of ``columns`` nearest to ``wanted``, without the weights that are nothing
+    but rounding.
+    """
     weights = np.linalg.lstsq(columns, wanted, rcond=1e-13)[0]
     is_used = np.abs(weights) >= 1e-10
     sparse = np.where(is_used, weights, 0.0)
-    # of columns that are nearly the same, weights of rounding cancel each other: one is not left out without another
-    before, after = (np.abs(columns @ each - wanted).max(axis=0, initial=0) for each in (weights, sparse))
+    # of columns that are nearly the same, weights of rounding cancel each other: one is not left
+    # out without another
+    before, after = (
+        np.abs(columns @ each - wanted).max(axis=0, initial=0) for each in (weights, sparse)
+    )
     for place in np.flatnonzero(after > 10 * before):
         used = is_used[:, place]
         sparse[used, place] = np.linalg.lstsq(columns[:, used], wanted[:, place], rcond=1e-13)[0]
@@ -287,7 +339,9 @@ def _named(block: Block, names: Collection[str]) -> frozenset[int]:
 def _named_sds(effects: Effects, names: Collection[str]) -> frozenset[int]:
     """Columns whose standard deviations between groups are in ``names``."""
     site, columns = sd_of(effects.name), effects.block.names
-    return frozenset(place for place, name in enumerate(columns) if {site, f"{site}[{name}]"} & {*names})
+    return frozenset(
+        place for place, name in enumerate(columns) if {site, f"{site}[{name}]"} & {*names}
+    )
 
 
 def _codes(column: Boolean | Numeric, numbers: np.ndarray) -> np.ndarray:
@@ -299,7 +353,9 @@ def _codes(column: Boolean | Numeric, numbers: np.ndarray) -> np.ndarray:
 
 
 def _spread(columns: int, rows: int) -> Iterator[np.ndarray]:
-    """For each column numbers in [0, 1) that fill the unit cube evenly together: multiples of square roots of primes."""
+    """For each column numbers in [0, 1) that fill the unit cube evenly together: multiples of
+    square roots of primes.
+    """
     primes, number = list[int](), 2
     while len(primes) < columns:
         if all(number % prime for prime in primes):
@@ -309,7 +365,9 @@ def _spread(columns: int, rows: int) -> Iterator[np.ndarray]:
 
 
 def _safe_prime(at_least: int) -> int:
-    """The smallest prime 2 p + 1, where p is prime too: powers of a number repeat after p at the earliest."""
+    """The smallest prime 2 p + 1, where p is prime too: powers of a number repeat after p at the
+    earliest.
+    """
 
     def is_prime(number: int) -> bool:
         return all(number % divisor for divisor in range(2, math.isqrt(number) + 1))
@@ -318,9 +376,11 @@ def _safe_prime(at_least: int) -> int:
 
 
 def _lattice(columns: int, rows: int) -> Iterator[np.ndarray]:
-    """For each column the same numbers in (0, 1), evenly spread, in orders that have little to do with each other.
+    """For each column the same numbers in (0, 1), evenly spread, in orders that have little to do
+    with each other.
 
-    Korobov's lattice rule. Multiples of square roots are correlated where there are hundreds of columns.
+    Korobov's lattice rule. Multiples of square roots are correlated where there are hundreds of
+    columns.
 
     :param rows: a safe prime, above twice the number of columns.
     """
@@ -329,9 +389,13 @@ def _lattice(columns: int, rows: int) -> Iterator[np.ndarray]:
 
 
 def _dependent(block: Block, x: np.ndarray) -> Iterator[str]:
-    """A clause for each term without columns, and each column that is constant or follows from those before it."""
+    """A clause for each term without columns, and each column that is constant or follows from
+    those before it.
+    """
     yield from (
-        f"{name} has no columns, because one level is declared" for name, places in block.terms.items() if not places
+        f"{name} has no columns, because one level is declared"
+        for name, places in block.terms.items()
+        if not places
     )
     names = ["the intercept", *block.names] if block.intercept else list(block.names)
     x = np.hstack([np.ones((len(x), int(block.intercept))), x])
@@ -351,10 +415,19 @@ def _dependent(block: Block, x: np.ndarray) -> Iterator[str]:
             basis, kept = np.column_stack([basis, left / rest]), [*kept, place]
             continue
         weights = np.linalg.lstsq(x[:, kept], column, rcond=None)[0]
-        others = [names[each] for each, weight in zip(kept, weights, strict=True) if abs(weight) > _SURE]
+        others = [
+            names[each] for each, weight in zip(kept, weights, strict=True) if abs(weight) > _SURE
+        ]
         is_power = "**" in names[place] or names[place].startswith("poly(")
-        remedy = "; of powers far from 0 write those of the centred column, as in I(center(x)**4)" if is_power else ""
-        yield f"{names[place]} adds nothing to {listed(others)}: the prior alone tells them apart{remedy}"
+        remedy = (
+            "; of powers far from 0 write those of the centred column, as in I(center(x)**4)"
+            if is_power
+            else ""
+        )
+        yield (
+            f"{names[place]} adds nothing to {listed(others)}: the prior alone tells them "
+            f"apart{remedy}"
+        )
 
 
 def design_of(parsed: Parsed, schema: Schema) -> Design:
@@ -371,20 +444,33 @@ def design_of(parsed: Parsed, schema: Schema) -> Design:
             raise refused(parsed.text, f"may have {count} columns; at most {_MOST} are possible.")
         return block_of(intercept, [tuple(factors[text] for text in term) for term in terms])
 
-    groups = tuple(_effects(parsed, schema, group, block(group.intercept, group.terms)) for group in parsed.groups)
+    groups = tuple(
+        _effects(parsed, schema, group, block(group.intercept, group.terms))
+        for group in parsed.groups
+    )
     names = {factor.column for effects in groups for factor in effects.by}
     names |= {column for factor in factors.values() for column in factor.columns}
     used = {name: column for name, column in schema.columns.items() if name in names}
-    return Design(parsed, Schema(used) if used else None, block(parsed.intercept, parsed.terms), groups)
+    return Design(
+        parsed, Schema(used) if used else None, block(parsed.intercept, parsed.terms), groups
+    )
 
 
 def _with_indicators(parsed: Parsed, schema: Schema) -> Parsed:
-    """The formula with ``missing(x)`` for each column of numbers that it uses and that may be missing, as declared."""
+    """The formula with ``missing(x)`` for each column of numbers that it uses and that may be
+    missing, as declared.
+    """
     used = {text: factor.columns for text, factor in factors_of(parsed, schema).items()}
     names = dict.fromkeys(name for term in parsed.terms for text in term for name in used[text])
     known = {name: identifier for identifier, name in parsed.quoted.items()}
-    texts = [f"missing({known.get(name, name)})" for name in names if getattr(schema.columns[name], "missing", False)]
-    return replace(parsed, terms=tuple(dict.fromkeys((*parsed.terms, *((text,) for text in texts)))))
+    texts = [
+        f"missing({known.get(name, name)})"
+        for name in names
+        if getattr(schema.columns[name], "missing", False)
+    ]
+    return replace(
+        parsed, terms=tuple(dict.fromkeys((*parsed.terms, *((text,) for text in texts))))
+    )
 
 
 def _effects(parsed: Parsed, schema: Schema, group: Group, block: Block) -> Effects:
@@ -395,12 +481,16 @@ def _effects(parsed: Parsed, schema: Schema, group: Group, block: Block) -> Effe
         if levels is None:
             raise refused(
                 parsed.text,
-                f"has groups of {name}, whose names must be public: declare them, as in schema={{{name!r}: ['a', 'b']}}.",
+                f"has groups of {name}, whose names must be public: declare them, as in "
+                f"schema={{{name!r}: ['a', 'b']}}.",
             )
         factors.append(Levels(name, name, levels, 0))
     count = math.prod(len(factor.labels) for factor in factors)
     if count > _MOST_GROUPS:
-        raise refused(parsed.text, f"has {count} groups of {':'.join(names)}; at most {_MOST_GROUPS} are possible.")
+        raise refused(
+            parsed.text,
+            f"has {count} groups of {':'.join(names)}; at most {_MOST_GROUPS} are possible.",
+        )
     labels = factors[0].labels
     for factor in factors[1:]:
         labels = tuple(f"{one}:{other}" for one in labels for other in factor.labels)

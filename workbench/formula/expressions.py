@@ -1,7 +1,9 @@
-"""Numbers made of declared columns, with bounds that follow from the declared ones by interval arithmetic.
+"""Numbers made of declared columns, with bounds that follow from the declared ones by interval
+arithmetic.
 
-An expression such as ``log(income) / 10`` is read as Python and computed here, never evaluated. Whatever is computed for a
-row depends on that row and on declarations. A function that would look at other rows is refused, with what to write instead.
+An expression such as ``log(income) / 10`` is read as Python and computed here, never evaluated.
+Whatever is computed for a row depends on that row and on declarations. A function that would look
+at other rows is refused, with what to write instead.
 """
 
 from __future__ import annotations
@@ -34,16 +36,24 @@ class Bounded(NamedTuple):
 
     def cut(self) -> Bounded:
         """The same, with rounding beyond the bounds taken off."""
-        return self if self.values is None else self._replace(values=np.clip(self.values, self.low, self.high))
+        return (
+            self
+            if self.values is None
+            else self._replace(values=np.clip(self.values, self.low, self.high))
+        )
 
 
 Node = ast.expr
 Columns = Mapping[str, Bounded]
 
 _COMPARED: dict[type, Callable[[Any, Any], Any]] = {
-    ast.Gt: operator.gt, ast.GtE: operator.ge, ast.Lt: operator.lt, ast.LtE: operator.le, ast.Eq: operator.eq,
+    ast.Gt: operator.gt,
+    ast.GtE: operator.ge,
+    ast.Lt: operator.lt,
+    ast.LtE: operator.le,
+    ast.Eq: operator.eq,
     ast.NotEq: operator.ne,
-}  # fmt: skip
+}
 
 
 def constant(node: Node) -> Any:
@@ -61,12 +71,15 @@ def evaluate(formula: str, node: Node, columns: Columns) -> Bounded:
     """The numbers of an expression with their bounds.
 
     :param node: that passed ``check_calls``. :param columns: numeric columns by identifier.
-    :raises ArgumentError: naming ``formula``, for what is no expression of these columns, or has no finite bounds.
+    :raises ArgumentError: naming ``formula``, for what is no expression of these columns, or has no
+        finite bounds.
     """
     found = _value(formula, node, columns)
     if not (math.isfinite(found.low) and math.isfinite(found.high)):
         raise refused(
-            formula, f"{ast.unparse(node)} has no finite bounds within the declared ones: declare narrower bounds."
+            formula,
+            f"{ast.unparse(node)} has no finite bounds within the declared ones: declare "
+            "narrower bounds.",
         )
     return found.cut()
 
@@ -95,33 +108,48 @@ def _value(formula: str, node: Node, columns: Columns) -> Bounded:
         case ast.Call():
             return _called(formula, node, columns)
         case ast.BoolOp() | ast.Compare() | ast.BinOp(op=ast.BitAnd() | ast.BitOr()):
-            words = "write one comparison in each pair of brackets, and * for and, as in I((age > 18) * (age < 65))."
+            words = (
+                "write one comparison in each pair of brackets, and * for and, as in I((age > "
+                "18) * (age < 65))."
+            )
             raise refused(formula, f"has {ast.unparse(node)}: {words}")
     raise refused(formula, f"has {ast.unparse(node)}, which is not arithmetic of columns.")
 
 
 def check_calls(formula: str, node: Node) -> None:
-    """:raises ArgumentError: naming ``formula``, for a function in ``node`` that is unknown, with what to write instead."""
+    """:raises ArgumentError: naming ``formula``, for a function in ``node`` that is unknown, with
+    what to write instead.
+    """
     for call in (each for each in ast.walk(node) if isinstance(each, ast.Call)):
         name = function_name(call)
         if name in CALLS:
             raise refused(formula, f"has {name}(), which {CALLS[name]}.")
         if name not in FUNCTIONS:
-            raise refused(formula, f"has {name}(), which is unknown; known are {', '.join(FUNCTIONS)}, C, poly and bs.")
+            raise refused(
+                formula,
+                f"has {name}(), which is unknown; known are {', '.join(FUNCTIONS)}, C, poly and "
+                "bs.",
+            )
 
 
 def _called(formula: str, node: ast.Call, columns: Columns) -> Bounded:
     name = function_name(node)
     if len(node.args) != 1 or node.keywords:
-        raise refused(formula, f"must give {name}() one argument; it takes what else it needs from the declared bounds.")
-    return FUNCTIONS[name](functools.partial(_unbounded, formula, node), _value(formula, node.args[0], columns))
+        raise refused(
+            formula,
+            f"must give {name}() one argument; it takes what else it needs from the declared "
+            "bounds.",
+        )
+    return FUNCTIONS[name](
+        functools.partial(_unbounded, formula, node), _value(formula, node.args[0], columns)
+    )
 
 
 def _unbounded(formula: str, node: Node, found: Bounded, needs: str) -> Exception:
     return refused(
         formula,
-        f"{ast.unparse(node)} {needs}, but by the declared bounds it may be anything from {found.low:g} to {found.high:g}: "
-        "declare other bounds, or write another expression.",
+        f"{ast.unparse(node)} {needs}, but by the declared bounds it may be anything from "
+        f"{found.low:g} to {found.high:g}: declare other bounds, or write another expression.",
     )
 
 
@@ -133,13 +161,15 @@ def _apply(function: Callable[..., Any], *parts: Bounded) -> Any:
         return function(*(part.values for part in parts))
 
 
-# ---- arithmetic -----------------------------------------------------------------------------------------------------------
+# ---- arithmetic ----------------------------------------------------------------------------------
 
 Refusal = Callable[[Bounded, str], Exception]
 
 
 def _ends(numbers: list[float]) -> tuple[float, float]:
-    """The smallest and the largest; both are NaN if one is, as 0 times infinity, which ``evaluate`` refuses."""
+    """The smallest and the largest; both are NaN if one is, as 0 times infinity, which ``evaluate``
+    refuses.
+    """
     return (math.nan, math.nan) if any(map(math.isnan, numbers)) else (min(numbers), max(numbers))
 
 
@@ -181,14 +211,20 @@ def _power(refusal: Refusal, one: Bounded, other: Bounded) -> Bounded:
 
 
 _ARITHMETIC: dict[type, Callable[[Refusal, Bounded, Bounded], Bounded]] = {
-    ast.Add: _sum, ast.Sub: _difference, ast.Mult: _product, ast.Div: _quotient, ast.Pow: _power,
-}  # fmt: skip
+    ast.Add: _sum,
+    ast.Sub: _difference,
+    ast.Mult: _product,
+    ast.Div: _quotient,
+    ast.Pow: _power,
+}
 
 
-# ---- functions ------------------------------------------------------------------------------------------------------------
+# ---- functions -----------------------------------------------------------------------------------
 
 
-def _rising(function: Callable[..., Any], above: float | None = None, at_least: float | None = None) -> Any:
+def _rising(
+    function: Callable[..., Any], above: float | None = None, at_least: float | None = None
+) -> Any:
     """A rising function of numbers, with the bound below which it does not exist."""
 
     def call(refusal: Refusal, found: Bounded) -> Bounded:

@@ -1,4 +1,6 @@
-"""The factors of a formula's terms: numbers with public bounds, and categories with declared levels."""
+"""The factors of a formula's terms: numbers with public bounds, and categories with declared
+levels.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +31,8 @@ _CONTRASTS = ("Treatment", "contr.treatment")
 class Values(NamedTuple):
     """N rows by column.
 
-    :param numbers: float64[N] within the declared bounds. :param levels: int[N], places among the levels.
+    :param numbers: float64[N] within the declared bounds. :param levels: int[N], places among the
+        levels.
     """
 
     rows: int
@@ -41,8 +44,10 @@ class Values(NamedTuple):
 class Number:
     """A factor of one or several columns of numbers.
 
-    :param name: as in the formula. :param labels: of its columns. :param bounds: float64[K, 2], public.
-    :param compute: float64[N, K] from ``Values``. :param columns: of the table, of which it is made.
+    :param name: as in the formula. :param labels: of its columns. :param bounds: float64[K, 2],
+        public.
+    :param compute: float64[N, K] from ``Values``. :param columns: of the table, of which it is
+        made.
     :param sums_to_one: whether the squares of a row's columns add up to 1 at most, as splines' do.
     :param is_truth: whether values are 0/1 and must not be rescaled, as for categories.
     """
@@ -61,7 +66,8 @@ class Levels:
     """A factor of categories.
 
     :param name: as in the formula; that of the column, unless another level is the reference there.
-    :param column: its name. :param labels: of all levels. :param reference: the place of the reference among them.
+    :param column: its name. :param labels: of all levels. :param reference: the place of the
+        reference among them.
     """
 
     name: str
@@ -79,13 +85,19 @@ Factor = Number | Levels
 
 
 def level_names(column: Column) -> tuple[str, ...] | None:
-    """The levels of a column as categories; None for a column of numbers that are not declared whole, or too many."""
+    """The levels of a column as categories; None for a column of numbers that are not declared
+    whole, or too many.
+    """
     if isinstance(column, Categorical):
         return column.labels
     if isinstance(column, Boolean):
         return ("False", "True")
     low, high = math.ceil(column.low), math.floor(column.high)
-    return tuple(map(str, range(low, high + 1))) if column.whole and high - low < _MOST_LEVELS else None
+    return (
+        tuple(map(str, range(low, high + 1)))
+        if column.whole and high - low < _MOST_LEVELS
+        else None
+    )
 
 
 def factors_of(parsed: Parsed, schema: Schema) -> dict[str, Factor]:
@@ -99,13 +111,20 @@ def factors_of(parsed: Parsed, schema: Schema) -> dict[str, Factor]:
 
 
 def declared_column(parsed: Parsed, columns: Mapping[str, Column], name: str) -> Column:
-    """The declaration of a column that a formula names. :raises ArgumentError: naming ``formula``, if there is none."""
+    """The declaration of a column that a formula names. :raises ArgumentError: naming ``formula``,
+    if there is none.
+    """
     if name in columns:
         return columns[name]
     meant = [known for known in columns if _plain(known) == _plain(name)] or nearest(name, columns)
     quoting = "" if all(map(str.isidentifier, meant)) else ", in backticks"
-    hint = f" Did you mean {' or '.join(f'`{known}`' for known in meant)}{quoting}?" if meant else ""
-    raise refused(parsed.text, f"uses {name!r}, which schema= does not declare; it has {listed(columns)}.{hint}")
+    hint = (
+        f" Did you mean {' or '.join(f'`{known}`' for known in meant)}{quoting}?" if meant else ""
+    )
+    raise refused(
+        parsed.text,
+        f"uses {name!r}, which schema= does not declare; it has {listed(columns)}.{hint}",
+    )
 
 
 def _plain(name: str) -> str:
@@ -116,7 +135,10 @@ def _plain(name: str) -> str:
 def _factor(parsed: Parsed, schema: Schema, text: str) -> Factor:
     node = python_of(parsed.text, text)
     if not isinstance(node, (ast.Name, ast.Call)) and text in schema.columns:
-        raise refused(parsed.text, f"has the column {text} without backticks, which a name like this needs: `{text}`.")
+        raise refused(
+            parsed.text,
+            f"has the column {text} without backticks, which a name like this needs: `{text}`.",
+        )
     if node is None:
         raise refused(parsed.text, f"has {text!r}, which is neither a column nor a call.")
     if isinstance(node, ast.Name):
@@ -145,8 +167,8 @@ def _categories(parsed: Parsed, schema: Schema, call: ast.Call) -> Levels:
     if level_names(column) is None:
         raise refused(
             parsed.text,
-            f"has C({name}), but {name} is declared as numbers: declare its values, as in schema={{{name!r}: ['a', 'b']}}, "
-            "or a range of whole numbers, as in (1, 5, int).",
+            f"has C({name}), but {name} is declared as numbers: declare its values, as in "
+            f"schema={{{name!r}: ['a', 'b']}}, or a range of whole numbers, as in (1, 5, int).",
             DECLARATION,
         )
     others = [*call.args[1:], *(keyword.value for keyword in call.keywords)]
@@ -154,14 +176,23 @@ def _categories(parsed: Parsed, schema: Schema, call: ast.Call) -> Levels:
     if not others:
         return _levels(f"C({name})" if of_numbers else name, column, name, None)
     reference = None
-    if len(others) == 1 and isinstance(others[0], ast.Call) and ast.unparse(others[0].func) in _CONTRASTS:
+    if (
+        len(others) == 1
+        and isinstance(others[0], ast.Call)
+        and ast.unparse(others[0].func) in _CONTRASTS
+    ):
         chosen = [*others[0].args, *(keyword.value for keyword in others[0].keywords)]
-        reference = constant(chosen[0]) if len(chosen) == 1 and isinstance(chosen[0], ast.Constant) else None
+        reference = (
+            constant(chosen[0])
+            if len(chosen) == 1 and isinstance(chosen[0], ast.Constant)
+            else None
+        )
     if reference is None or text_of(reference) not in (level_names(column) or ()):
         raise refused(
             parsed.text,
-            f"has {unquoted(ast.unparse(call), parsed.quoted)}; after the column there may be a reference level, as in "
-            f"C({name}, Treatment({(level_names(column) or ('a',))[-1]!r})). Levels come from schema=.",
+            f"has {unquoted(ast.unparse(call), parsed.quoted)}; after the column there may be a "
+            f"reference level, as in C({name}, "
+            f"Treatment({(level_names(column) or ('a',))[-1]!r})). Levels come from schema=.",
         )
     return _levels(f"C({name}, Treatment({reference!r}))", column, name, text_of(reference))
 
@@ -172,20 +203,24 @@ def _levels(text: str, column: Column, name: str, reference: str | None) -> Leve
     return Levels(text, name, labels, labels.index(chosen) if chosen in labels else 0)
 
 
-# ---- numbers --------------------------------------------------------------------------------------------------------------
+# ---- numbers -------------------------------------------------------------------------------------
 
 
 def _columns_in(parsed: Parsed, schema: Schema, node: ast.expr) -> dict[str, tuple[str, Bounded]]:
     """``{identifier: (column, its bounds)}`` of an expression's columns of numbers."""
     functions = {id(each.func) for each in ast.walk(node) if isinstance(each, ast.Call)}
-    functions |= {id(part) for each in ast.walk(node) if id(each) in functions for part in ast.walk(each)}
+    functions |= {
+        id(part) for each in ast.walk(node) if id(each) in functions for part in ast.walk(each)
+    }
     found = {}
     for each in ast.walk(node):
         if isinstance(each, ast.Name) and id(each) not in functions:
             name = parsed.quoted.get(each.id, each.id)
             column = declared_column(parsed, schema.columns, name)
             if isinstance(column, Categorical):
-                raise refused(parsed.text, f"computes with {name}, which is declared as categories.")
+                raise refused(
+                    parsed.text, f"computes with {name}, which is declared as categories."
+                )
             low, high = (0.0, 1.0) if isinstance(column, Boolean) else (column.low, column.high)
             found[each.id] = name, Bounded(low, high)
     return found
@@ -201,30 +236,47 @@ def _number(parsed: Parsed, schema: Schema, node: ast.expr, name: str) -> Number
     bounds = evaluate(text, node, {each: bounded for each, (_, bounded) in columns.items()})
 
     def compute(values: Values) -> np.ndarray:
-        given = {each: bounded._replace(values=values.numbers[column]) for each, (column, bounded) in columns.items()}
+        given = {
+            each: bounded._replace(values=values.numbers[column])
+            for each, (column, bounded) in columns.items()
+        }
         found = evaluate(text, node, given).values
         assert found is not None
         return np.broadcast_to(found, values.rows)[:, None]
 
     used = tuple(column for column, _ in columns.values())
-    inner = node.args[0] if isinstance(node, ast.Call) and function_name(node) == "I" and node.args else node
+    inner = (
+        node.args[0]
+        if isinstance(node, ast.Call) and function_name(node) == "I" and node.args
+        else node
+    )
     is_truth = isinstance(inner, ast.Compare)
     return Number(name, (name,), np.array([bounds[:2]]), compute, used, is_truth=is_truth)
 
 
 def _missing(parsed: Parsed, schema: Schema, call: ast.Call) -> Number:
     """``missing(x)``: 1 where x is missing."""
-    name = parsed.quoted.get(ast.unparse(call.args[0]), ast.unparse(call.args[0])) if len(call.args) == 1 else ""
+    name = (
+        parsed.quoted.get(ast.unparse(call.args[0]), ast.unparse(call.args[0]))
+        if len(call.args) == 1
+        else ""
+    )
     column = declared_column(parsed, schema.columns, name)
     if not isinstance(column, Numeric) or not column.missing:
         raise refused(
-            parsed.text, f"has missing({name}), but {name} is not declared as Numeric(..., missing=True).", DECLARATION
+            parsed.text,
+            f"has missing({name}), but {name} is not declared as Numeric(..., missing=True).",
+            DECLARATION,
         )
     label = f"missing({name})"
     return Number(
-        label, (label,), np.array([[0.0, 1.0]]), lambda values: values.numbers[indicator_of(name)][:, None], (name,),
+        label,
+        (label,),
+        np.array([[0.0, 1.0]]),
+        lambda values: values.numbers[indicator_of(name)][:, None],
+        (name,),
         is_truth=True,
-    )  # fmt: skip
+    )
 
 
 def _basis(parsed: Parsed, schema: Schema, call: ast.Call, name: str) -> Number:

@@ -19,11 +19,21 @@ FAMILIES = MappingProxyType(
     {
         family.name: family()
         for family in (
-            Gaussian, StudentT, Bernoulli, Binomial, Poisson, NegativeBinomial, Gamma, Beta, Categorical, Cumulative,
-            Exponential, Weibull,
+            Gaussian,
+            StudentT,
+            Bernoulli,
+            Binomial,
+            Poisson,
+            NegativeBinomial,
+            Gamma,
+            Beta,
+            Categorical,
+            Cumulative,
+            Exponential,
+            Weibull,
         )
     }
-)  # fmt: skip
+)
 
 
 def get(name: str | Family, link: str | None = None) -> Family:

@@ -1,4 +1,6 @@
-"""What every family of responses has: a link, priors from declared bounds, a likelihood, means, draws and scores."""
+"""What every family of responses has: a link, priors from declared bounds, a likelihood, means,
+draws and scores.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,8 @@ Values = Mapping[str, Any]
 
 _FLOOR = 1e-3  # in units of the predictor; below it, the link bends so that a mean stays positive
 _LEAST = 0.01  # share of the upper bound that stands for a lower bound of 0 on the log scale
-# (standard deviation of the intercept, of a slope; scale of a group's standard deviation), on the predictor's scale
+# (standard deviation of the intercept, of a slope; scale of a group's standard deviation), on the
+# predictor's scale
 _PRIORS = {
     "identity": (1.0, 2.0, 0.5),
     "inverse": (1.0, 2.0, 0.5),
@@ -47,8 +50,8 @@ class Gradient(NamedTuple):
     """The size of a record's gradient of the log-likelihood in the predictor.
 
     :param size: absolute value, or Euclidean norm of several predictors.
-    :param is_bound: True if no record within the declared bounds has a larger one, whatever the parameters; False for a
-        typical size near the prior's centre.
+    :param is_bound: True if no record within the declared bounds has a larger one, whatever the
+        parameters; False for a typical size near the prior's centre.
     """
 
     size: float
@@ -59,9 +62,10 @@ class Gradient(NamedTuple):
 class Family:
     """A family of responses with one of its links.
 
-    The predictor has units of its own: ``link(mean) = shift + scale * predictor`` with ``units(response)``, so that values
-    of about 1 are ordinary for every response. Predictors are float[B], or float[B, K - 1] where a family has several.
-    A standard deviation among the parameters is a share of half the declared range; ``own_parameters`` undoes this.
+    The predictor has units of its own: ``link(mean) = shift + scale * predictor`` with
+    ``units(response)``, so that values of about 1 are ordinary for every response. Predictors are
+    float[B], or float[B, K - 1] where a family has several. A standard deviation among the
+    parameters is a share of half the declared range; ``own_parameters`` undoes this.
 
     >>> from workbench.formula.families import Response, get
     >>> counts = get("poisson")
@@ -83,19 +87,27 @@ class Family:
     optional: ClassVar[tuple[str, ...]] = ()  # those of them that a formula may leave out
     ratio: ClassVar[Mapping[str, str]] = {}  # what exp of a weight is, by link
     has_intercept: ClassVar[bool] = True
-    normal_scale: ClassVar[str] = ""  # the parameter that is the standard deviation of normal residuals; "" for others
-    cancels_bias: ClassVar[bool] = False  # residuals of both signs are clipped alike, unless they are skewed
+    normal_scale: ClassVar[str] = (
+        ""  # the parameter that is the standard deviation of normal residuals; "" for others
+    )
+    cancels_bias: ClassVar[bool] = (
+        False  # residuals of both signs are clipped alike, unless they are skewed
+    )
     kind: ClassVar[str] = "number"  # of the response: number, count, share, class or time
     link: str = ""
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "link", _validate.choice("link", self.link or self.links[0], self.links))
+        object.__setattr__(
+            self, "link", _validate.choice("link", self.link or self.links[0], self.links)
+        )
 
     def with_link(self, link: str | None) -> Family:
-        """The same family with another link; None for the default. :raises ArgumentError: naming ``link``."""
+        """The same family with another link; None for the default. :raises ArgumentError: naming
+        ``link``.
+        """
         return replace(self, link=self.links[0] if link is None else link)
 
-    # ---- what the declaration says ---------------------------------------------------------------------------------------
+    # ---- what the declaration says ---------------------------------------------------------------
 
     def target_words(self, response: Response) -> str:
         """What the predictor describes, such as "probability of ill = yes"."""
@@ -133,7 +145,9 @@ class Family:
         return (low, high) if self.link == "identity" else (low if low > 0 else _LEAST * high, high)
 
     def intercept_prior(self, response: Response) -> dist.Distribution:
-        """Normal around 0, the middle of what is declared; on the scale of logarithms as wide as half the declared range."""
+        """Normal around 0, the middle of what is declared; on the scale of logarithms as wide as
+        half the declared range.
+        """
         wide = _PRIORS[self.link][0]
         if self.link == "log":
             low, high = self._mean_range(response)
@@ -157,16 +171,22 @@ class Family:
         return dict(values)
 
     def gradient(self, response: Response) -> Gradient:
-        """A bound on a record's gradient in the predictor, or a typical size where there is none."""
+        """A bound on a record's gradient in the predictor, or a typical size where there
+        is none.
+        """
         raise NotImplementedError
 
-    # ---- records ---------------------------------------------------------------------------------------------------------
+    # ---- records ---------------------------------------------------------------------------------
 
-    def cut_together(self, response: Response, values: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-        """Values of a response and its extras of which one is outside its bounds, changed together, row by row.
+    def cut_together(
+        self, response: Response, values: Mapping[str, np.ndarray]
+    ) -> dict[str, np.ndarray]:
+        """Values of a response and its extras of which one is outside its bounds, changed together,
+        row by row.
 
-        A time above its bound is censored there; a count and its trials or exposure are multiplied by one number. What is
-        within its bounds stays, and so does NaN. Bounds that remain to be kept are those of the response alone.
+        A time above its bound is censored there; a count and its trials or exposure are multiplied
+        by one number. What is within its bounds stays, and so does NaN. Bounds that remain to be
+        kept are those of the response alone.
 
         :param values: ``{"y": float64[N], role: float64[N]}``.
         """
@@ -176,37 +196,51 @@ class Family:
         """Private values as arrays of the model, row by row, cut to the declared bounds.
 
         :param values: ``{"y": column, extra: column}``.
-        :raises ArgumentError: naming the column of a value that cannot be; the value is never quoted.
+        :raises ArgumentError: naming the column of a value that cannot be; the value is never
+            quoted.
         """
         for role in self.extras:
             if role not in values and role not in self.optional:
-                raise _validate.ArgumentError(role, None, f"is needed for each record by the family {self.name!r}.")
-        encoded = {role: response.extra(role, values[role]) for role in self.extras if role in values}
+                raise _validate.ArgumentError(
+                    role, None, f"is needed for each record by the family {self.name!r}."
+                )
+        encoded = {
+            role: response.extra(role, values[role]) for role in self.extras if role in values
+        }
         return {**encoded, "y": self._encoded(response, values["y"])}
 
     def _encoded(self, response: Response, values: Any) -> np.ndarray:
         return response.numbers(values)
 
-    def likelihood(self, response: Response, predictor: Array, parameters: Values, **extras: Array) -> dist.Distribution:
+    def likelihood(
+        self, response: Response, predictor: Array, parameters: Values, **extras: Array
+    ) -> dist.Distribution:
         """The distribution of encoded responses, with the batch shape [B]."""
         raise NotImplementedError
 
-    def mean(self, response: Response, predictor: Array, parameters: Values, **extras: Array) -> Array:
-        """The expected response, float[B] in own units, or the probabilities of the levels, float[B, K].
+    def mean(
+        self, response: Response, predictor: Array, parameters: Values, **extras: Array
+    ) -> Array:
+        """The expected response, float[B] in own units, or the probabilities of the levels,
+        float[B, K].
 
         Without ``trials`` or ``exposure`` it is that of one trial or one unit of exposure.
         """
         raise NotImplementedError
 
-    def sample(self, key: Array, response: Response, predictor: Array, parameters: Values, **extras: Array) -> Array:
+    def sample(
+        self, key: Array, response: Response, predictor: Array, parameters: Values, **extras: Array
+    ) -> Array:
         """A draw for each record, [B], in own units; levels as codes, times as those of events."""
         return self.likelihood(response, predictor, parameters, **extras).sample(key)
 
-    def scores(self, response: Response, y: np.ndarray, predictions: np.ndarray, **extras: np.ndarray) -> dict[str, float]:
+    def scores(
+        self, response: Response, y: np.ndarray, predictions: np.ndarray, **extras: np.ndarray
+    ) -> dict[str, float]:
         """``{metric: value}`` of expected responses for encoded ones."""
         return number_scores(y, predictions)
 
-    # ---- for subclasses --------------------------------------------------------------------------------------------------
+    # ---- for subclasses --------------------------------------------------------------------------
 
     def _linear(self, response: Response, predictor: Array) -> Array:
         """link(mean)."""
@@ -214,17 +248,28 @@ class Family:
         return shift + scale * predictor
 
     def _log_slope(self, response: Response) -> float:
-        """How fast log(mean) moves with the predictor in the middle of what is declared: a typical size."""
-        return 1.0 if self.link == "log" else self.units(response).scale / self._centred_units(response).shift
+        """How fast log(mean) moves with the predictor in the middle of what is declared: a typical
+        size.
+        """
+        return (
+            1.0
+            if self.link == "log"
+            else self.units(response).scale / self._centred_units(response).shift
+        )
 
     def _log_mean(self, response: Response, predictor: Array) -> Array:
-        """log of a positive mean. Identity and inverse links bend below a small share of the predictor's unit."""
-        return links.log_mean(self.link, self._linear(response, predictor), _FLOOR * self.units(response).scale)
+        """log of a positive mean. Identity and inverse links bend below a small share of the
+        predictor's unit.
+        """
+        return links.log_mean(
+            self.link, self._linear(response, predictor), _FLOOR * self.units(response).scale
+        )
 
 
 def number_scores(y: np.ndarray, predictions: np.ndarray) -> dict[str, float]:
-    """Root mean squared error, mean absolute error and, unless all ``y`` are equal, R squared: 1 less the share of the
-    variance of ``y`` that the predictions leave."""
+    """Root mean squared error, mean absolute error and, unless all ``y`` are equal, R squared: 1
+    less the share of the variance of ``y`` that the predictions leave.
+    """
     y, predictions = np.asarray(y, np.float64), np.asarray(predictions, np.float64)
     errors = y - predictions
     scores = {"rmse": float(np.sqrt(np.mean(errors**2))), "mae": float(np.mean(np.abs(errors)))}

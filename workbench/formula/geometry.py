@@ -1,12 +1,14 @@
-"""Which columns of a design say nearly the same within the declared bounds, and what is fitted in their place.
+"""Which columns of a design say nearly the same within the declared bounds, and what is fitted in
+their place.
 
-``yr + I(yr**2)`` for years from 1990 to 2020 has two columns that differ by 0.4 %: no optimiser finds the curve, and the
-default prior of a weight forbids it. So a column that the columns before it give to nine tenths is replaced by what they
-leave of it, as Gram and Schmidt do, scaled to [-1, 1]. The space that the columns span stays, so weights of the columns as
-they are written are a linear function of those that are fitted.
+``yr + I(yr**2)`` for years from 1990 to 2020 has two columns that differ by 0.4 %: no optimiser
+finds the curve, and the default prior of a weight forbids it. So a column that the columns before
+it give to nine tenths is replaced by what they leave of it, as Gram and Schmidt do, scaled to [-1,
+1]. The space that the columns span stays, so weights of the columns as they are written are a
+linear function of those that are fitted.
 
-What the others give is computed over made-up rows, in which numbers are uniform within their declared bounds and levels are
-equally likely. No record is looked at.
+What the others give is computed over made-up rows, in which numbers are uniform within their
+declared bounds and levels are equally likely. No record is looked at.
 """
 
 from __future__ import annotations
@@ -26,13 +28,15 @@ SMALLEST = 1e-9  # of a column's size: less than this is rounding, and the colum
 _LEAST = 0.1  # of a column's squares, that the others must leave: a variance inflation factor of 10
 _USED = 0.02  # of what is left: how much a column must take off to count among those that give it
 _ILL = 30.0  # a condition number that is announced (Belsley, Kuh and Welsch 1980)
-_PLAIN = 1e-2  # of a column's size, if the others leave so much of each, products of columns are exact enough
+# of a column's size, if the others leave so much of each, products of columns are exact enough
+_PLAIN = 1e-2
 _DIGITS = 12  # of weights: so they are the same on any machine, whatever its order of sums
 
 
 @dataclass(frozen=True)
 class Residual:
-    """What the columns before it leave of a column: (column - constant - sum of weights x these columns) x scale.
+    """What the columns before it leave of a column: (column - constant - sum of weights x these
+    columns) x scale.
 
     :param weights: by the places of columns, which may be residuals themselves.
     """
@@ -42,9 +46,14 @@ class Residual:
     scale: float
 
     def of(self, columns: np.ndarray, place: int) -> np.ndarray:
-        """float64[N]. :param columns: float64[N, P], replaced up to ``place``. :param place: the number of the column."""
+        """float64[N]. :param columns: float64[N, P], replaced up to ``place``. :param place: the
+        number of the column.
+        """
         left = columns[:, place] - self.constant
-        for other, weight in self.weights.items():  # one by one: a row's bits do not depend on other rows
+        for (
+            other,
+            weight,
+        ) in self.weights.items():  # one by one: a row's bits do not depend on other rows
             left = left - weight * columns[:, other]
         return left * self.scale
 
@@ -61,17 +70,26 @@ class Geometry:
 
 
 def geometry_of(
-    x: np.ndarray, uniform: int, names: tuple[str, ...], numbers: frozenset[int], fixed: frozenset[int]
+    x: np.ndarray,
+    uniform: int,
+    names: tuple[str, ...],
+    numbers: frozenset[int],
+    fixed: frozenset[int],
 ) -> Geometry:
     """The geometry of a design.
 
-    :param x: float64[rows, 1 + P] on made-up rows, the intercept first: ones, or zeros where there is none.
-    :param uniform: how many rows, the first, have the uniform distribution. The others reach the ends of the bounds.
-    :param names: of the columns without the intercept. :param numbers: places of those that may be replaced.
-    :param fixed: places of those whose weights have priors of the user, which are about the columns as written.
+    :param x: float64[rows, 1 + P] on made-up rows, the intercept first: ones, or zeros where there
+        is none.
+    :param uniform: how many rows, the first, have the uniform distribution. The others reach the
+        ends of the bounds.
+    :param names: of the columns without the intercept. :param numbers: places of those that may be
+        replaced.
+    :param fixed: places of those whose weights have priors of the user, which are about the columns
+        as written.
     """
     fitted, residuals, warnings = x.copy(), dict[int, Residual](), list[str]()
-    triangle = _triangle(x[:uniform])  # has the products of columns, which are all that is needed of them
+    # has the products of columns, which are all that is needed of them
+    triangle = _triangle(x[:uniform])
     sizes = np.linalg.norm(triangle, axis=0)
     independent = list[int]()
     for place, (size, left) in enumerate(zip(sizes, np.abs(np.diag(triangle)), strict=True)):
@@ -82,7 +100,9 @@ def geometry_of(
             if fixed & {place - 1, *(other - 1 for other in used)}:
                 warnings += _announced(triangle, [*used, place], names)
             else:
-                residual = Residual(used.get(0, 0.0), {other - 1: used[other] for other in used if other}, 1.0)
+                residual = Residual(
+                    used.get(0, 0.0), {other - 1: used[other] for other in used if other}, 1.0
+                )
                 reached = np.abs(residual.of(fitted[:, 1:], place - 1)).max()
                 residuals[place - 1] = residual = replace(residual, scale=_rounded(1 / reached))
                 fitted[:, place] = residual.of(fitted[:, 1:], place - 1)
@@ -92,8 +112,12 @@ def geometry_of(
     return Geometry(residuals, tuple(warnings))
 
 
-def _givers(triangle: np.ndarray, independent: list[int], place: int, least: float) -> dict[int, float]:
-    """The weights of columns that nearly give the one at ``place``. :param least: the size of what is left out."""
+def _givers(
+    triangle: np.ndarray, independent: list[int], place: int, least: float
+) -> dict[int, float]:
+    """The weights of columns that nearly give the one at ``place``. :param least: the size of what
+    is left out.
+    """
     from scipy.linalg import solve_triangular
 
     others = triangle[np.ix_(independent, independent)]
@@ -107,7 +131,9 @@ def _givers(triangle: np.ndarray, independent: list[int], place: int, least: flo
 
 
 def left_by_others(x: np.ndarray) -> np.ndarray:
-    """float64[P]: the share of each column's squares that the columns before it leave; of a column of zeros 0."""
+    """float64[P]: the share of each column's squares that the columns before it leave; of a column
+    of zeros 0.
+    """
     triangle = _triangle(x)
     sizes = np.square(triangle).sum(axis=0)
     return np.diag(triangle) ** 2 / np.where(sizes > 0, sizes, 1.0)
@@ -125,7 +151,9 @@ def mixture(residuals: Mapping[int, Residual], count: int) -> np.ndarray:
 
 
 def _triangle(x: np.ndarray) -> np.ndarray:
-    """float64[P, P], whose columns have the lengths and products of those of ``x``, the first k of them in k dimensions."""
+    """float64[P, P], whose columns have the lengths and products of those of ``x``, the first k of
+    them in k dimensions.
+    """
     sizes = np.linalg.norm(x, axis=0)
     if sizes.all():
         columns = x / sizes
@@ -148,7 +176,8 @@ def _announced(triangle: np.ndarray, places: list[int], names: tuple[str, ...]) 
         return []
     called = listed([names[place - 1] if place else "the intercept" for place in places])
     return [
-        f"{called} say nearly the same within the declared bounds (condition number {condition:.2g}), and priors= keeps "
-        "them as they are written, so estimates stay near the priors. Write powers and products of centred columns, as "
-        "in center(x) + I(center(x)**2), or leave out these priors."
+        f"{called} say nearly the same within the declared bounds (condition number "
+        f"{condition:.2g}), and priors= keeps them as they are written, so estimates stay near "
+        "the priors. Write powers and products of centred columns, as in center(x) + "
+        "I(center(x)**2), or leave out these priors."
     ]

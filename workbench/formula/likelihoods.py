@@ -1,8 +1,10 @@
-"""Distributions of a response given its mean's logarithm, with finite densities and gradients in float32.
+"""Distributions of a response given its mean's logarithm, with finite densities and gradients in
+float32.
 
-NumPyro's own overflow or round to nothing for predictors that a private step reaches: its gamma and negative binomial have
-no finite gradient where a mean is 1e-20, and its censored densities are flat in the tail. Each class has a NumPyro
-counterpart, which draws its samples. Densities are in natural logarithms.
+NumPyro's own overflow or round to nothing for predictors that a private step reaches: its gamma and
+negative binomial have no finite gradient where a mean is 1e-20, and its censored densities are flat
+in the tail. Each class has a NumPyro counterpart, which draws its samples. Densities are in natural
+logarithms.
 """
 
 from __future__ import annotations
@@ -18,11 +20,19 @@ from numpyro.distributions.util import validate_sample
 
 from workbench.formula.links import safe_exp
 
-__all__ = ["BetaOfMean", "GammaOfMean", "NegativeBinomialOfMean", "PoissonOfMean", "Successes", "TimeToEvent"]
+__all__ = [
+    "BetaOfMean",
+    "GammaOfMean",
+    "NegativeBinomialOfMean",
+    "PoissonOfMean",
+    "Successes",
+    "TimeToEvent",
+]
 
 Array = jax.Array
 
-_SMALLEST = 1e-30  # of a positive value: encoded ones are larger, but made-up records of a check may be anything
+# of a positive value: encoded ones are larger, but made-up records of a check may be anything
+_SMALLEST = 1e-30
 _EDGE = 1e-6  # of a share, likewise
 _MOST_EVENTS = 2.0**30  # a mean that int32 draws may have
 _LARGE = 10.0  # arguments from which Stirling's series is exact to float32
@@ -33,7 +43,9 @@ class _OfMean(dist.Distribution):
 
     def __init__(self, *arguments: Any, validate_args: bool | None = None) -> None:
         names = tuple(self.arg_constraints)
-        arrays = jnp.broadcast_arrays(*(jnp.asarray(argument, jnp.result_type(float)) for argument in arguments))
+        arrays = jnp.broadcast_arrays(
+            *(jnp.asarray(argument, jnp.result_type(float)) for argument in arguments)
+        )
         for name, array in zip(names, arrays, strict=True):
             setattr(self, name, array)
         super().__init__(arrays[0].shape, validate_args=validate_args)
@@ -48,7 +60,9 @@ class _OfMean(dist.Distribution):
 
 
 class _Counts(type(constraints.nonnegative_integer)):  # type: ignore[misc]  # numpyro names no class
-    """Counts that need not be whole where they were multiplied together with their exposure (``Response.rescaled``)."""
+    """Counts that need not be whole where they were multiplied together with their exposure
+    (``Response.rescaled``).
+    """
 
     def __call__(self, x: Any) -> Any:
         return x >= 0
@@ -82,7 +96,9 @@ class NegativeBinomialOfMean(_OfMean):
     support = _Counts()
 
     def relative(self) -> dist.Distribution:
-        return dist.NegativeBinomial2(jnp.minimum(safe_exp(self.log_mean), _MOST_EVENTS), self.concentration)
+        return dist.NegativeBinomial2(
+            jnp.minimum(safe_exp(self.log_mean), _MOST_EVENTS), self.concentration
+        )
 
     @validate_sample
     def log_prob(self, value: Array) -> Array:
@@ -92,10 +108,16 @@ class NegativeBinomialOfMean(_OfMean):
 
 
 def _log_rising(start: Array, count: Array) -> Array:
-    """log(Gamma(start + count) / Gamma(start)); for a large start by Stirling's series, because the difference rounds."""
+    """log(Gamma(start + count) / Gamma(start)); for a large start by Stirling's series, because the
+    difference rounds.
+    """
     large = jnp.maximum(start, _LARGE)
     end = large + count
-    series = (large - 0.5) * jnp.log1p(count / large) + count * (jnp.log(end) - 1) + (1 / end - 1 / large) / 12
+    series = (
+        (large - 0.5) * jnp.log1p(count / large)
+        + count * (jnp.log(end) - 1)
+        + (1 / end - 1 / large) / 12
+    )
     small = jnp.minimum(start, _LARGE)
     return jnp.where(start < _LARGE, gammaln(small + count) - gammaln(small), series)
 
@@ -148,7 +170,9 @@ def _log_peak(shape: Array) -> Array:
 
 
 class BetaOfMean(_OfMean):
-    """Shares in (0, 1) with the mean p and the variance p (1 - p) / (1 + concentration), given log p and log(1 - p)."""
+    """Shares in (0, 1) with the mean p and the variance p (1 - p) / (1 + concentration), given log
+    p and log(1 - p).
+    """
 
     arg_constraints = {  # noqa: RUF012
         "log_p": constraints.real,
@@ -170,7 +194,9 @@ class BetaOfMean(_OfMean):
     def log_prob(self, value: Array) -> Array:
         value = jnp.clip(value, _EDGE, 1 - _EDGE)
         total = gammaln(self.concentration)
-        for log_shape, log_value in zip(self._parts(), (jnp.log(value), jnp.log1p(-value)), strict=True):
+        for log_shape, log_value in zip(
+            self._parts(), (jnp.log(value), jnp.log1p(-value)), strict=True
+        ):
             shape = safe_exp(log_shape)
             # gammaln(a) = gammaln(1 + a) - log a, which is finite where a itself rounds to 0
             total = total - gammaln(1 + shape) + log_shape + (shape - 1) * log_value
@@ -178,10 +204,12 @@ class BetaOfMean(_OfMean):
 
 
 class TimeToEvent(_OfMean):
-    """Weibull times, with the survival function exp(-(t / exp(log_scale))^shape); exponential where the shape is 1.
+    """Weibull times, with the survival function exp(-(t / exp(log_scale))^shape); exponential where
+    the shape is 1.
 
-    ``observed`` is 1 where the event was seen at the time, and 0 where nothing had happened until then: right censoring.
-    Times from ``latest`` on are censored too. Draws are times of events, whatever ``observed`` says.
+    ``observed`` is 1 where the event was seen at the time, and 0 where nothing had happened until
+    then: right censoring. Times from ``latest`` on are censored too. Draws are times of events,
+    whatever ``observed`` says.
     """
 
     arg_constraints = {  # noqa: RUF012
@@ -193,7 +221,9 @@ class TimeToEvent(_OfMean):
     support = constraints.positive
 
     def sample(self, key: Array, sample_shape: tuple[int, ...] = ()) -> Array:
-        """Draws, sample_shape + batch_shape. NumPyro's own are no number where the shape is small."""
+        """Draws, sample_shape + batch_shape. NumPyro's own are no number where the shape
+        is small.
+        """
         waits = jax.random.exponential(key, sample_shape + self.batch_shape)
         return safe_exp(self.log_scale + jnp.log(waits) / self.shape)
 

@@ -1,7 +1,7 @@
 """Limits of a formula's text: what is beyond them is refused before a parser sees it.
 
-A parser takes time and memory that grow with a power of what it reads, or by more: ``(x + z)**20`` multiplies out to a
-million products, and brackets in brackets end a recursion.
+A parser takes time and memory that grow with a power of what it reads, or by more: ``(x + z)**20``
+multiplies out to a million products, and brackets in brackets end a recursion.
 """
 
 from __future__ import annotations
@@ -32,21 +32,30 @@ def refused(formula: Any, expectation: str, code: str = "") -> _validate.Argumen
 
 
 def check_text(formula: str) -> None:
-    """:raises ArgumentError: naming ``formula``, for text that is too long or deep, or has numbers that are too long."""
+    """:raises ArgumentError: naming ``formula``, for text that is too long or deep, or has numbers
+    that are too long.
+    """
     if len(formula) > _LONGEST:
         raise refused(formula, f"has {len(formula)} characters; at most {_LONGEST} are possible.")
     unseen = next((sign for sign in formula if not (sign.isprintable() or sign.isspace())), None)
     if unseen is not None:
         name = unicodedata.name(unseen, "no name").lower()
-        raise refused(formula.replace(unseen, "?"), f"has the invisible character U+{ord(unseen):04X} ({name}): delete it.")
+        raise refused(
+            formula.replace(unseen, "?"),
+            f"has the invisible character U+{ord(unseen):04X} ({name}): delete it.",
+        )
     depth = deepest = 0
     for sign in formula:
         depth += (sign in "([") - (sign in ")]")
         deepest = max(deepest, depth)
     if deepest > _DEEPEST:
-        raise refused(formula, f"has {deepest} brackets in brackets; at most {_DEEPEST} are possible.")
+        raise refused(
+            formula, f"has {deepest} brackets in brackets; at most {_DEEPEST} are possible."
+        )
     for digits in _DIGITS.findall(formula):
-        raise refused(formula, f"has a number of {len(digits)} digits; at most {_MOST_DIGITS} are possible.")
+        raise refused(
+            formula, f"has a number of {len(digits)} digits; at most {_MOST_DIGITS} are possible."
+        )
 
 
 def python_of(formula: str, text: str) -> ast.expr | None:
@@ -55,8 +64,13 @@ def python_of(formula: str, text: str) -> ast.expr | None:
     :raises ArgumentError: naming ``formula``, if it is too long or deep.
     """
     if len(text) > _LONGEST_CALL:
-        raise refused(formula, f"has a call of {len(text)} characters; at most {_LONGEST_CALL} are possible.")
-    too_deep = refused(formula, f"has more than {_DEEPEST_CALL} operations in operations: name the result as a column.")
+        raise refused(
+            formula, f"has a call of {len(text)} characters; at most {_LONGEST_CALL} are possible."
+        )
+    too_deep = refused(
+        formula,
+        f"has more than {_DEEPEST_CALL} operations in operations: name the result as a column.",
+    )
     try:
         node = ast.parse(text, mode="eval").body
     except (SyntaxError, ValueError):

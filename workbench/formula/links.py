@@ -1,8 +1,9 @@
-"""Link functions as logarithms of means and probabilities, with finite values and gradients in float32.
+"""Link functions as logarithms of means and probabilities, with finite values and gradients in
+float32.
 
-A fit's first steps, and every private step, may put the predictor anywhere. So a mean that must be positive stays positive:
-exponentials go on as straight lines where float32 would overflow, and the identity and inverse links bend below a small
-floor.
+A fit's first steps, and every private step, may put the predictor anywhere. So a mean that must be
+positive stays positive: exponentials go on as straight lines where float32 would overflow, and the
+identity and inverse links bend below a small floor.
 """
 
 from __future__ import annotations
@@ -12,17 +13,27 @@ import jax.numpy as jnp
 from jax.scipy.special import log_ndtr
 
 __all__ = [
-    "log_cdf", "log_interval", "log_mean", "log_positive", "log_probabilities", "log_survival", "safe_exp",
-]  # fmt: skip
+    "log_cdf",
+    "log_interval",
+    "log_mean",
+    "log_positive",
+    "log_probabilities",
+    "log_survival",
+    "safe_exp",
+]
 
 Array = jax.Array
 
-_LARGEST = 60.0  # exponents; exp(60) times the largest declared number, and its square root's square, fit into float32
+# exponents; exp(60) times the largest declared number, and its square root's square, fit into
+# float32
+_LARGEST = 60.0
 _TINY = 1e-30
 
 
 def safe_exp(exponent: Array, largest: float = _LARGEST) -> Array:
-    """exp, continued linearly above ``largest``. A density that depends on it is 0 in float32 there anyway."""
+    """exp, continued linearly above ``largest``. A density that depends on it is 0 in float32 there
+    anyway.
+    """
     return jnp.exp(jnp.minimum(exponent, largest)) * (1 + jnp.maximum(exponent - largest, 0))
 
 
@@ -32,7 +43,9 @@ def log_positive(value: Array, floor: float) -> Array:
 
 
 def log_mean(link: str, linear: Array, floor: float) -> Array:
-    """log of a positive mean. ``link`` is "log", "identity" or "inverse"; ``floor`` is of the link's scale."""
+    """log of a positive mean. ``link`` is "log", "identity" or "inverse"; ``floor`` is of the
+    link's scale.
+    """
     if link == "log":
         return linear
     return log_positive(linear, floor) * (1 if link == "identity" else -1)
@@ -69,5 +82,8 @@ def log_interval(link: str, low: Array, high: Array) -> Array:
         low, high = jnp.where(mirrored, -high, low), jnp.where(mirrored, -low, high)
         top = log_ndtr(high)
         return top + _log_of_rest(top - log_ndtr(low))
-    # exp(-exp(low)) - exp(-exp(high)); above 30 the second is negligible next to the first, and nothing overflows
-    return -safe_exp(low) + _log_of_rest(jnp.exp(jnp.minimum(low, 30)) * jnp.expm1(jnp.minimum(high - low, 30)))
+    # exp(-exp(low)) - exp(-exp(high)); above 30 the second is negligible next to the first, and
+    # nothing overflows
+    return -safe_exp(low) + _log_of_rest(
+        jnp.exp(jnp.minimum(low, 30)) * jnp.expm1(jnp.minimum(high - low, 30))
+    )

@@ -31,7 +31,8 @@ __all__ = ["FormulaModel", "formula"]
 _GUIDES = {"diagonal": MeanField, "full": Joint}
 _BASES = (_ORTHOGONAL := "orthogonal", "scaled")
 _OF_GROUPS = (
-    "Intervals of the intercept, of groups' effects and of their standard deviations may be several times too narrow."
+    "Intervals of the intercept, of groups' effects and of their standard deviations may be "
+    "several times too narrow."
 )
 _VISIBLE, _VISIBLE_IF_IT_CANCELS = 100.0, 1000.0  # N epsilon / |x|^2, from which C is adapted
 
@@ -51,8 +52,8 @@ class FormulaModel(Model):
     def priors(self) -> pd.DataFrame:
         """The priors by name, as ``priors=`` takes them: of what, and the distribution.
 
-        Weights are of columns that were scaled to [-1, 1] by declared bounds. On the scale of the link, 1 is what
-        ``Family.units`` says.
+        Weights are of columns that were scaled to [-1, 1] by declared bounds. On the scale of the
+        link, 1 is what ``Family.units`` says.
         """
         rows = [(line.names[0], line.words, text_of(line.prior)) for line in self.lines]
         return pd.DataFrame(rows, columns=["name", "of", "prior"]).set_index("name")
@@ -60,7 +61,8 @@ class FormulaModel(Model):
     def dataset(self, frame: pd.DataFrame, **options: Any) -> Dataset:
         """The data set of a table with the columns that the formula uses.
 
-        :param options: those of ``wb.data.from_frame`` about units, missing values and evaluation records.
+        :param options: those of ``wb.data.from_frame`` about units, missing values and evaluation
+            records.
         :raises ArgumentError: as ``wb.data.from_frame``.
         """
         assert self.columns is not None
@@ -80,7 +82,9 @@ class FormulaModel(Model):
         return True
 
     def beside_target(self, y: np.ndarray) -> dict[str, np.ndarray]:
-        """See ``Model.beside_target``: the status of times, of which those above their bound are censored there."""
+        """See ``Model.beside_target``: the status of times, of which those above their bound are
+        censored there.
+        """
         assert self.columns is not None
         return self.columns.beside_target(y)
 
@@ -92,7 +96,9 @@ class FormulaModel(Model):
 
     @property
     def own_units(self) -> OwnUnits | None:
-        """How weights, the intercept's first if there is one, become those of the columns in their own units."""
+        """How weights, the intercept's first if there is one, become those of the columns in their
+        own units.
+        """
         assert self.columns is not None
         return _own_units(self.columns)
 
@@ -117,8 +123,9 @@ def formula(
 ) -> FormulaModel:
     """A Bayesian regression from a formula, such as "readmitted ~ age + C(ward) + (1 | hospital)".
 
-    What the formula means follows from ``schema`` alone; nothing is learnt from records. Numbers are scaled to [-1, 1] by
-    their declared bounds and cut to them; category weights are differences from the reference level.
+    What the formula means follows from ``schema`` alone; nothing is learnt from records. Numbers
+    are scaled to [-1, 1] by their declared bounds and cut to them; category weights are differences
+    from the reference level.
 
     >>> schema = {"ill": bool, "age": (0, 120), "ward": ["a", "b"]}
     >>> model = wb.models.formula("ill ~ age + ward", family="bernoulli", schema=schema)
@@ -132,19 +139,24 @@ def formula(
 
     :param formula: operators and transforms are those of R and patsy; docs/formulas.md lists them.
     :param family: of the response, a name of ``workbench.formula.families.FAMILIES``.
-    :param schema: ``Schema``, or ``{column: declaration}`` as for ``Schema.from_declaration``, of the columns that the
-        formula uses, the response among them. Columns that it does not use are ignored.
+    :param schema: ``Schema``, or ``{column: declaration}`` as for ``Schema.from_declaration``, of
+        the columns that the formula uses, the response among them. Columns that it does not use are
+        ignored.
     :param link: of the mean; the family's first by default.
-    :param priors: ``{name: prior}`` instead of the default ones: distributions of ``numpyro.distributions`` of one number,
-        or their text, "Normal(0, 2)". A name is that of a column of the design, of a term (all its columns), "Intercept",
-        "hospital_sd" for a group, or of a further parameter, such as "sigma". ``model.priors`` lists them.
+    :param priors: ``{name: prior}`` instead of the default ones: distributions of
+        ``numpyro.distributions`` of one number, or their text, "Normal(0, 2)". A name is that of a
+        column of the design, of a term (all its columns), "Intercept", "hospital_sd" for a group,
+        or of a further parameter, such as "sigma". ``model.priors`` lists them.
     :param trials: column with the number of trials, for binomial responses.
     :param exposure: column with the exposure, such as days at risk, for counts.
-    :param observed: column that is 1 where the event was seen and 0 where it was censored, for times to an event.
-    :param covariance: of the guide, "diagonal" or "full". The full one fits correlated columns, and needs little noise.
-    :param basis: the columns that are fitted. "orthogonal" replaces a column that others nearly give within the declared
-        bounds, as ``I(yr**2)`` beside ``yr``, by what they leave of it; ``coefficients()`` are those of the columns as they
-        are written. "scaled" fits all columns as they are written, scaled to [-1, 1].
+    :param observed: column that is 1 where the event was seen and 0 where it was censored, for
+        times to an event.
+    :param covariance: of the guide, "diagonal" or "full". The full one fits correlated columns, and
+        needs little noise.
+    :param basis: the columns that are fitted. "orthogonal" replaces a column that others nearly
+        give within the declared bounds, as ``I(yr**2)`` beside ``yr``, by what they leave of it;
+        ``coefficients()`` are those of the columns as they are written. "scaled" fits all columns
+        as they are written, scaled to [-1, 1].
     :raises ArgumentError: naming the argument.
     """
     parsed, kind = parse(formula), get(family, link)
@@ -159,7 +171,8 @@ def formula(
     regression = _regression(columns, lines)
     return FormulaModel(
         name="formula",
-        summary=f"Regression {parsed.text}, {kind.name} with the link {kind.link}: {columns.target_words}.",
+        summary=f"Regression {parsed.text}, {kind.name} with the link {kind.link}: "
+        f"{columns.target_words}.",
         model=regression,
         guide=guide,
         predict=regression.predict,
@@ -211,7 +224,9 @@ def _coordinates(regression: Regression, dataset: Any) -> dict[str, Any]:
     response, names = regression.response, list(dataset.feature_names)
     several = regression.family.num_predictors(response) > 1
     others = list(response.levels[1:])
-    found: dict[str, Any] = {WEIGHTS: (names, others) if several else names} if regression.weights else {}
+    found: dict[str, Any] = (
+        {WEIGHTS: (names, others) if several else names} if regression.weights else {}
+    )
     if several:
         found[INTERCEPT] = others
     for effects in regression.groups:
@@ -226,7 +241,9 @@ def _linear(regression: Regression, columns: Columns) -> LinearPredictor | None:
     if not _is_single(regression):
         return None
     ratio = regression.family.ratio.get(regression.family.link, "")
-    return LinearPredictor(WEIGHTS, INTERCEPT if regression.intercept is not None else "", ratio, _own_units(columns))
+    return LinearPredictor(
+        WEIGHTS, INTERCEPT if regression.intercept is not None else "", ratio, _own_units(columns)
+    )
 
 
 def _own_units(columns: Columns) -> OwnUnits | None:
@@ -238,20 +255,34 @@ def _own_units(columns: Columns) -> OwnUnits | None:
     words = design.block.contrasts()
     constant = np.zeros(len(matrix)) if design.constant is None else design.constant
     if design.block.intercept and family.has_intercept:
-        return OwnUnits(matrix * units.scale, ("all columns 0 or at reference", *words), units.shift * constant)
-    start = int(design.block.intercept)  # cutpoints take its place: the columns' own weights do not depend on it
-    return OwnUnits(matrix[start:, start:] * units.scale, tuple(words), units.shift * constant[start:])
+        return OwnUnits(
+            matrix * units.scale, ("all columns 0 or at reference", *words), units.shift * constant
+        )
+    # cutpoints take its place: the columns' own weights do not depend on it
+    start = int(design.block.intercept)
+    return OwnUnits(
+        matrix[start:, start:] * units.scale, tuple(words), units.shift * constant[start:]
+    )
 
 
-def _with_residuals(linear: LinearPredictor | None, regression: Regression, design: Design) -> LinearPredictor | None:
-    """With what a fit from noised sums needs, where the response is normal around the linear predictor alone."""
-    family, bounds = regression.family, regression.response.bounds if regression.family.normal_scale else (-1.0, 1.0)
+def _with_residuals(
+    linear: LinearPredictor | None, regression: Regression, design: Design
+) -> LinearPredictor | None:
+    """With what a fit from noised sums needs, where the response is normal around the linear
+    predictor alone.
+    """
+    family, bounds = (
+        regression.family,
+        regression.response.bounds if regression.family.normal_scale else (-1.0, 1.0),
+    )
     if linear is None or not family.normal_scale or family.link != "identity" or regression.groups:
         return linear
     if regression.response.through_origin:  # the predictor is 0 in the middle of these
         largest = max(map(abs, bounds))
         bounds = (-largest, largest)
-    return linear._replace(residuals=NormalResiduals(family.normal_scale, bounds, float(_size(design))))
+    return linear._replace(
+        residuals=NormalResiduals(family.normal_scale, bounds, float(_size(design)))
+    )
 
 
 def _size(design: Design) -> int:
@@ -260,26 +291,30 @@ def _size(design: Design) -> int:
 
 
 def _advice(columns: Columns, dataset: Any, num_records: int, epsilon: float) -> dict[str, Any]:
-    """C as a share of the largest, or of a typical large, norm of a record's gradient: the rule of the gallery's logistic
-    regression, with the family's gradient in the predictor.
+    """C as a share of the largest, or of a typical large, norm of a record's gradient: the rule of
+    the gallery's logistic regression, with the family's gradient in the predictor.
 
-    Where gradients have no bound, C is a guess, and clipping bias does not shrink with N as intervals do. There the run
-    adapts C if N epsilon / |x|^2 leaves its counts of norms visible (``_VISIBLE``); later where clipping bias cancels out
-    unless residuals are skewed, since a large C then costs noise and gains little.
+    Where gradients have no bound, C is a guess, and clipping bias does not shrink with N as
+    intervals do. There the run adapts C if N epsilon / |x|^2 leaves its counts of norms visible
+    (``_VISIBLE``); later where clipping bias cancels out unless residuals are skewed, since a large
+    C then costs noise and gains little.
 
-    A category adds at most 1 to |x|^2, however many levels it has, and polynomials 1 for each degree. Effects of
-    groups add the squares of a typical standard deviation, and of a typical z.
+    A category adds at most 1 to |x|^2, however many levels it has, and polynomials 1 for each
+    degree. Effects of groups add the squares of a typical standard deviation, and of a typical z.
     """
     gradient, design = columns.family.gradient(columns.response), columns.design
     size = _size(design)
     of_groups = sum(
-        len(effects.columns) * (1 + columns.family.group_scale(columns.response) ** 2) for effects in design.groups
+        len(effects.columns) * (1 + columns.family.group_scale(columns.response) ** 2)
+        for effects in design.groups
     )
     signal = (num_records * epsilon / max(1, size)) ** (1 / 3)
     share = min(1.0, max(min(0.7, 0.1 * signal), 0.05 * signal))
     largest = gradient.size * math.sqrt(size + 1 + of_groups)
     visible = _VISIBLE_IF_IT_CANCELS if columns.family.cancels_bias else _VISIBLE
-    bounded = gradient.is_bound and not design.groups and not columns.family.parameters(columns.response)
+    bounded = (
+        gradient.is_bound and not design.groups and not columns.family.parameters(columns.response)
+    )
     return {
         "clip": share * largest,
         "adapts_clip": not gradient.is_bound and num_records * epsilon >= visible * max(1, size),
@@ -288,16 +323,20 @@ def _advice(columns: Columns, dataset: Any, num_records: int, epsilon: float) ->
 
 
 def _square(block: Block, places: tuple[int, ...]) -> int:
-    """An upper bound of the sum of squares of a term's columns: products of columns that are 1 together count.
+    """An upper bound of the sum of squares of a term's columns: products of columns that are 1
+    together count.
 
     Of the columns with the same factors, such as the levels of a category, one is 1 in a row.
     """
     replaced = sum(place in block.residuals for place in places)
     together = Counter(
-        frozenset(part.factor for part in block.columns[place]) for place in places if place not in block.residuals
+        frozenset(part.factor for part in block.columns[place])
+        for place in places
+        if place not in block.residuals
     )
     return replaced + sum(
-        min(columns, math.prod(_ones(block.factors[name]) for name in names)) for names, columns in together.items()
+        min(columns, math.prod(_ones(block.factors[name]) for name in names))
+        for names, columns in together.items()
     )
 
 

@@ -1,4 +1,6 @@
-"""formulaic's operators with limits: what multiplies out to too many terms is refused before it is expanded."""
+"""formulaic's operators with limits: what multiplies out to too many terms is refused before it is
+expanded.
+"""
 
 from __future__ import annotations
 
@@ -39,9 +41,11 @@ def _parser(formula: str) -> Any:
 
 
 def check_tokens(formula: str, tokens: Sequence[Any], quoted: Mapping[str, str]) -> None:
-    """Refuse arithmetic outside ``I(...)``, and powers written with ^ inside it, with what to write instead.
+    """Refuse arithmetic outside ``I(...)``, and powers written with ^ inside it, with what to write
+    instead.
 
-    :param tokens: formulaic's, of the right-hand side. :param quoted: ``{identifier: name}`` of columns in backticks.
+    :param tokens: formulaic's, of the right-hand side. :param quoted: ``{identifier: name}`` of
+        columns in backticks.
     :raises ArgumentError: naming ``formula``.
     """
     texts = [token.token for token in tokens]
@@ -50,45 +54,73 @@ def check_tokens(formula: str, tokens: Sequence[Any], quoted: Mapping[str, str])
     kinds = [token.kind.value for token in tokens]
 
     def operand(place: int) -> str:
-        return texts[place] if 0 <= place < len(texts) and kinds[place] in ("name", "value", "python") else ""
+        return (
+            texts[place]
+            if 0 <= place < len(texts) and kinds[place] in ("name", "value", "python")
+            else ""
+        )
 
     for place, (text, kind) in enumerate(zip(texts, kinds, strict=True)):
         if kind == "python":
-            node = python_of(formula, tokens[place].token)  # before formulaic reads it, which has no limits
+            # before formulaic reads it, which has no limits
+            node = python_of(formula, tokens[place].token)
             if node is not None and any(isinstance(part, ast.BitXor) for part in ast.walk(node)):
-                raise refused(formula, f"has {text}, in which ^ is not a power: write {text.replace('^', '**')}.")
+                raise refused(
+                    formula,
+                    f"has {text}, in which ^ is not a power: write {text.replace('^', '**')}.",
+                )
         before, after = operand(place - 1), operand(place + 1)
         if kind == "operator" and _COMPARISON.match(text):
             written = f"{before} {text} {after}" if before and after else "age > 65"
-            raise refused(formula, f"has a comparison outside I(...): write I({written}), which is 1 where it is true.")
+            raise refused(
+                formula,
+                f"has a comparison outside I(...): write I({written}), which is 1 where it is "
+                "true.",
+            )
         if kind == "operator" and text[0] == "&":
-            raise refused(formula, f"has &: for an interaction write {before or 'a'}:{after or 'b'}.")
+            raise refused(
+                formula, f"has &: for an interaction write {before or 'a'}:{after or 'b'}."
+            )
         if kind == "value" and re.fullmatch(r"[\d.]+", text):
             _check_number(formula, place, texts, operand)
 
 
-def _check_number(formula: str, place: int, texts: Sequence[str], operand: Callable[[int], str]) -> None:
+def _check_number(
+    formula: str, place: int, texts: Sequence[str], operand: Callable[[int], str]
+) -> None:
     """:raises ArgumentError: for a number that is no exponent of terms."""
     before = texts[place - 1] if place else ""
     after = texts[place + 1] if place + 1 < len(texts) else ""
     if before in _POWERS or (texts[place] in ("0", "1") and not {before, after} & {"*", "/"}):
         return
-    for sign, name, left in ((after, operand(place + 2), False), (before, operand(place - 2), True)):
+    for sign, name, left in (
+        (after, operand(place + 2), False),
+        (before, operand(place - 2), True),
+    ):
         if sign in _ARITHMETIC and name:
             sides = (name, texts[place]) if left else (texts[place], name)
             written = f"I({sides[0]} {_ARITHMETIC[sign]} {sides[1]})"
-            raise refused(formula, f"has a number outside I(...): write {written}, or {name} alone, whose weight learns it.")
-    raise refused(formula, "has a number as a factor: numbers belong inside I(...), and 0 or - 1 leaves out the intercept.")
+            raise refused(
+                formula,
+                f"has a number outside I(...): write {written}, or {name} alone, whose weight "
+                "learns it.",
+            )
+    raise refused(
+        formula,
+        "has a number as a factor: numbers belong inside I(...), and 0 or - 1 leaves out the "
+        "intercept.",
+    )
 
 
-# ---- how much a formula multiplies out to ---------------------------------------------------------------------------------
+# ---- how much a formula multiplies out to --------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class _Size:
     """Upper bounds for a set of terms.
 
-    :param count: of its terms. :param longest: factors of a term. :param factors: a bit for each different factor.
+    :param count: of its terms. :param longest: factors of a term. :param factors: a bit for each
+        different factor.
     """
 
     count: int = 0
@@ -121,7 +153,8 @@ def check_size(formula: str, sources: Iterable[str]) -> None:
     """Count the products of terms that all ``sources`` make, before any is made.
 
     :param formula: the text to which errors refer.
-    :raises ArgumentError: naming ``formula``, for too many products, or an interaction of too many columns.
+    :raises ArgumentError: naming ``formula``, for too many products, or an interaction of too many
+        columns.
     """
     bits: dict[str, int] = {}
     products = 0
@@ -131,7 +164,10 @@ def check_size(formula: str, sources: Iterable[str]) -> None:
         products += one.count * other.count
         made = one.times(other)
         if made.longest > _LONGEST:
-            words = f"has an interaction of more than {_LONGEST} columns; at most {MOST_FACTORS} are possible."
+            words = (
+                f"has an interaction of more than {_LONGEST} columns; at most {MOST_FACTORS} are "
+                "possible."
+            )
             raise refused(formula, words)
         if products > MOST_PRODUCTS:
             words = f"multiplies out to {products} terms; at most {MOST_PRODUCTS} are possible."
@@ -177,7 +213,9 @@ def check_size(formula: str, sources: Iterable[str]) -> None:
 
 @functools.cache
 def _resolver() -> type:
-    """formulaic's resolver of operators with limits; formulaic is imported where a formula is read."""
+    """formulaic's resolver of operators with limits; formulaic is imported where a formula
+    is read.
+    """
     base = importlib.import_module("formulaic.parser.parser").DefaultOperatorResolver
 
     class Limited(base):  # type: ignore[misc, valid-type]
@@ -195,16 +233,25 @@ def _resolver() -> type:
 
 
 def _power(formula: str, base: Any, exponent: Collection[Any]) -> Any:
-    """``base`` multiplied by itself: as many products as there are different ones, and not their power."""
+    """``base`` multiplied by itself: as many products as there are different ones, and not their
+    power.
+    """
     literal = ":".join(str(factor.expr) for term in exponent for factor in term.factors)
     if not literal.isdecimal() or int(literal) < 1:
-        raise refused(formula, f"has a power of terms that is no whole number of at least 1: {literal}.")
+        raise refused(
+            formula, f"has a power of terms that is no whole number of at least 1: {literal}."
+        )
     if int(literal) > MOST_POWER:
-        raise refused(formula, f"has the power {literal} of terms; at most {MOST_POWER} is possible.")
+        raise refused(
+            formula, f"has the power {literal} of terms; at most {MOST_POWER} is possible."
+        )
     if len(base) == 1 and int(literal) > 1:
         (term,) = base
         name = ":".join(str(factor.expr) for factor in term.factors)
-        raise refused(formula, f"has a power of {name}, which is {name} in a formula: write I({name}**{literal}).")
+        raise refused(
+            formula,
+            f"has a power of {name}, which is {name} in a formula: write I({name}**{literal}).",
+        )
     product = base
     for _ in range(min(int(literal), len(base)) - 1):  # more factors give no further terms
         product = type(base)(one * other for one in product for other in base)

@@ -1,9 +1,10 @@
 """The text of a formula as a tree of terms. No table is looked at.
 
-``formulaic`` parses the terms. It refuses what it does not understand, keeps a call's arguments as Python (``bs(x, df=5)``,
-``bs(x, knots=[1, 2])``) and knows R's operators. bambi's ``formulae`` 0.9 knows terms of groups as well, but it reads
-``y ~ x %in% z`` as ``y ~ x`` and does not say so, and takes no lists in calls. So the terms of groups, ``(... | g)``, are
-found here with formulaic's own scanner, and their two sides go to its parser.
+``formulaic`` parses the terms. It refuses what it does not understand, keeps a call's arguments as
+Python (``bs(x, df=5)``, ``bs(x, knots=[1, 2])``) and knows R's operators. bambi's ``formulae`` 0.9
+knows terms of groups as well, but it reads ``y ~ x %in% z`` as ``y ~ x`` and does not say so, and
+takes no lists in calls. So the terms of groups, ``(... | g)``, are found here with formulaic's own
+scanner, and their two sides go to its parser.
 """
 
 from __future__ import annotations
@@ -37,7 +38,10 @@ _UNREAD = {
     r"(^|[~+*:/(|-])\s*\.\s*($|[~+*:/)|-])": "has a . for all columns: name the columns.",
 }
 # other programs' spellings of what there is here
-_SPELLINGS = ((re.compile(r"\bQ\(\s*(['\"])([^'\"`]+)\1\s*\)"), r"`\2`"), (re.compile(r"\bas\.factor\("), "C("))
+_SPELLINGS = (
+    (re.compile(r"\bQ\(\s*(['\"])([^'\"`]+)\1\s*\)"), r"`\2`"),
+    (re.compile(r"\bas\.factor\("), "C("),
+)
 _DOTTED = re.compile(r"\b((?:as|is)\.\w+)\(")  # calls of R that are no Python
 _GROUPED = re.compile(r"(?:C|factor|gr)\(\s*(\w+)\s*\)")
 _OF_THE_RESPONSE = {"trials": "trials", "rate": "exposure"}  # brms's spelling
@@ -62,8 +66,8 @@ class Parsed:
     :param text: the formula on one line.
     :param response: the name of the response's column.
     :param terms: without the intercept, in the order of their degrees.
-    :param extras: ``{"trials", "exposure", "observed" or "status": name of a column}`` from the left-hand side, or from
-        ``offset(log(exposure))``.
+    :param extras: ``{"trials", "exposure", "observed" or "status": name of a column}`` from the
+        left-hand side, or from ``offset(log(exposure))``.
     :param quoted: ``{identifier: name}`` of columns in backticks.
     """
 
@@ -76,19 +80,24 @@ class Parsed:
     quoted: dict[str, str] = field(default_factory=dict)
 
     def matched(self, columns: Iterable[str]) -> Parsed:
-        """With the names of ``columns`` that differ in their Unicode form alone, as accents do between systems."""
+        """With the names of ``columns`` that differ in their Unicode form alone, as accents do
+        between systems.
+        """
         declared = set(columns)
         same = {_normal(name): name for name in declared}
 
         def spelled(name: str) -> str:
             return name if name in declared else same.get(_normal(name), name)
 
-        composed = {form: name for form, name in same.items() if form != name and form not in declared}
+        composed = {
+            form: name for form, name in same.items() if form != name and form not in declared
+        }
         return replace(
             self,
             response=spelled(self.response),
             extras={role: spelled(name) for role, name in self.extras.items()},
-            quoted=composed | {identifier: spelled(name) for identifier, name in self.quoted.items()},
+            quoted=composed
+            | {identifier: spelled(name) for identifier, name in self.quoted.items()},
         )
 
 
@@ -105,7 +114,8 @@ def unquoted(text: str, quoted: dict[str, str]) -> str:
 
 
 def term_name(text: str) -> str:
-    """The name of the term that ``text`` is in a formula; ``text`` itself, if it is no term with a call.
+    """The name of the term that ``text`` is in a formula; ``text`` itself, if it is no term with a
+    call.
 
     >>> from workbench.formula.parsing import term_name
     >>> term_name("I(yr**2)")
@@ -143,7 +153,10 @@ def parse(formula: Any) -> Parsed:
     plain = _spelled(formula) if isinstance(formula, str) else ""
     plain = _QUOTED.sub(hidden, plain)
     if plain.count("~") != 1 or not plain.split("~")[0].strip():
-        raise refused(formula, "must be text such as 'readmitted ~ age + C(ward)', with one response and one ~.")
+        raise refused(
+            formula,
+            "must be text such as 'readmitted ~ age + C(ward)', with one response and one ~.",
+        )
     text, plain = " ".join(formula.split()), " ".join(plain.split())
     check_text(plain)
     for name in _DOTTED.findall(plain):
@@ -163,7 +176,9 @@ def parse(formula: Any) -> Parsed:
         raise refused(text, "has an offset and rate(): one exposure is enough.")
     groups = [group for lhs, rhs in pairs for group in _groups(text, lhs, rhs)]
     named = {role: quoted.get(name, name) for role, name in (extras | offsets).items()}
-    return Parsed(text, quoted.get(response, response), intercept, terms, _merged(groups), named, quoted)
+    return Parsed(
+        text, quoted.get(response, response), intercept, terms, _merged(groups), named, quoted
+    )
 
 
 def _spelled(formula: str) -> str:
@@ -175,7 +190,9 @@ def _spelled(formula: str) -> str:
 
 
 def _merged(groups: list[Group]) -> tuple[Group, ...]:
-    """Terms of the same groups as one: ``(1 | g) + (0 + x | g)`` is ``(1 + x | g)``, because effects are independent."""
+    """Terms of the same groups as one: ``(1 | g) + (0 + x | g)`` is ``(1 + x | g)``, because
+    effects are independent.
+    """
     found: dict[Term, Group] = {}
     for group in groups:
         known = found.get(group.by, Group(False, (), group.by))
@@ -184,7 +201,7 @@ def _merged(groups: list[Group]) -> tuple[Group, ...]:
     return tuple(found.values())
 
 
-# ---- the right-hand side --------------------------------------------------------------------------------------------------
+# ---- the right-hand side -------------------------------------------------------------------------
 
 
 def _formulaic(name: str) -> Any:
@@ -199,11 +216,15 @@ def _split(text: str, right: str, quoted: dict[str, str]) -> tuple[str, list[tup
         raise refused(text, f"cannot be read: {_reason(error)}") from None
     places, opened = [], list[int]()  # of brackets and bars
     for before, token in zip([None, *tokens], tokens, strict=False):
-        if before is not None and {before.kind.value, token.kind.value} <= {"name", "value", "python"}:
+        if before is not None and {before.kind.value, token.kind.value} <= {
+            "name",
+            "value",
+            "python",
+        }:
             raise refused(
                 text,
-                f"has no operator between {before.token} and {token.token}; a name with a blank needs backticks: "
-                f"`{before.token} {token.token}`.",
+                f"has no operator between {before.token} and {token.token}; a name with a blank "
+                f"needs backticks: `{before.token} {token.token}`.",
             )
         if token.token == "(" and token.kind.value == "context":
             opened.append(token.source_start)
@@ -239,9 +260,13 @@ def _terms(text: str, source: str) -> tuple[bool, tuple[Term, ...]]:
         raise refused(text, f"cannot be read: {_reason(error)}") from None
     if any(len(term) > MOST_FACTORS for term in terms):
         most = max(map(len, terms))
-        raise refused(text, f"has an interaction of {most} columns; at most {MOST_FACTORS} are possible.")
+        raise refused(
+            text, f"has an interaction of {most} columns; at most {MOST_FACTORS} are possible."
+        )
     # a:a is a, as in R
-    others = dict.fromkeys(tuple(dict.fromkeys(factor for factor in term if factor != "1")) for term in terms)
+    others = dict.fromkeys(
+        tuple(dict.fromkeys(factor for factor in term if factor != "1")) for term in terms
+    )
     return () in others, tuple(sorted(filter(None, others), key=len))
 
 
@@ -277,27 +302,35 @@ def _grouped(text: str, name: str) -> str:
         return name
     spelled = _GROUPED.fullmatch(name)
     if spelled is None:
-        raise refused(text, f"has groups of {name}: write the name of a column, as in (1 | hospital).")
+        raise refused(
+            text, f"has groups of {name}: write the name of a column, as in (1 | hospital)."
+        )
     return spelled[1]
 
 
-# ---- the left-hand side ---------------------------------------------------------------------------------------------------
+# ---- the left-hand side --------------------------------------------------------------------------
 
 
 def _response(text: str, left: str) -> tuple[str, dict[str, str]]:
-    """(column of the response, its other columns): ``y``, ``p(y, n)``, ``y | trials(n)``, ``Surv(time, event)``, ..."""
+    """(column of the response, its other columns): ``y``, ``p(y, n)``, ``y | trials(n)``,
+    ``Surv(time, event)``, ...
+    """
     node = python_of(text, left.strip())
     match node:
         case ast.Name(id=name):
             return name, {}
-        case ast.Call(func=ast.Name(id=kind), args=[ast.Name(id=name), ast.Name(id=other)], keywords=[]):
+        case ast.Call(
+            func=ast.Name(id=kind), args=[ast.Name(id=name), ast.Name(id=other)], keywords=[]
+        ):
             if kind in _SHARES:
                 return name, {"trials": other}
             if kind == "Surv":
                 return name, {"observed": other}
             if kind == "censored":
                 return name, {"status": other}
-        case ast.BinOp(ast.Name(id=name), ast.BitOr(), ast.Call(ast.Name(id=kind), [ast.Name(id=other)], [])):
+        case ast.BinOp(
+            ast.Name(id=name), ast.BitOr(), ast.Call(ast.Name(id=kind), [ast.Name(id=other)], [])
+        ):
             if kind in _OF_THE_RESPONSE:
                 return name, {_OF_THE_RESPONSE[kind]: other}
     for call in ast.walk(node) if node is not None else ():
@@ -306,7 +339,8 @@ def _response(text: str, left: str) -> tuple[str, dict[str, str]]:
             raise refused(text, f"has {name}() before the ~, which {LEFT[name]}.")
     raise refused(
         text,
-        "must have a column before the ~, or p(successes, trials), y | trials(n), y | rate(exposure), Surv(time, observed) "
-        "or censored(time, status). Names with other signs than letters, digits and _, and words of Python, need backticks. "
-        "Transform a response before you pass the table, and declare the bounds of the result.",
+        "must have a column before the ~, or p(successes, trials), y | trials(n), y | "
+        "rate(exposure), Surv(time, observed) or censored(time, status). Names with other signs "
+        "than letters, digits and _, and words of Python, need backticks. Transform a response "
+        "before you pass the table, and declare the bounds of the result.",
     )

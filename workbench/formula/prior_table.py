@@ -22,7 +22,8 @@ __all__ = ["PriorLine", "checked_priors", "prior_lines"]
 class PriorLine:
     """The prior of one number.
 
-    :param names: by which ``priors=`` may call it, its own first. :param site: of the model. :param words: what it is of.
+    :param names: by which ``priors=`` may call it, its own first. :param site: of the model. :param
+        words: what it is of.
     """
 
     names: tuple[str, ...]
@@ -41,13 +42,17 @@ def checked_priors(priors: Any, columns: Collection[str] = ()) -> dict[str, dist
         return {}
     if not isinstance(priors, Mapping):
         raise _validate.ArgumentError(
-            "priors", priors, "must be a mapping of names to priors, such as {'age': 'Normal(0, 2)'}."
+            "priors",
+            priors,
+            "must be a mapping of names to priors, such as {'age': 'Normal(0, 2)'}.",
         )
     checked: dict[str, dist.Distribution] = {}
     for key, prior in priors.items():
         name = str(key) if str(key) in columns else term_name(str(key))
         if name in checked:
-            raise _validate.ArgumentError("priors", key, f"is given twice, in two spellings of {name}.")
+            raise _validate.ArgumentError(
+                "priors", key, f"is given twice, in two spellings of {name}."
+            )
         checked[name] = prior_of(f"priors[{str(key)!r}]", prior)
     return checked
 
@@ -67,7 +72,9 @@ def prior_lines(
             raise _validate.unknown_name("priors", name, known)
         if len({line.site for line in lines if name in line.names}) > 1:
             raise _validate.ArgumentError(
-                "priors", name, "is the name of a column and of something else of the model: rename the column."
+                "priors",
+                name,
+                "is the name of a column and of something else of the model: rename the column.",
             )
     return tuple(_chosen(line, given) for line in lines)
 
@@ -78,13 +85,16 @@ def _chosen(line: PriorLine, given: Mapping[str, dist.Distribution]) -> PriorLin
         return line
     if line.prior.event_shape:
         raise _validate.ArgumentError(
-            f"priors[{name!r}]", text_of(given[name]), "is a prior on several numbers and cannot be replaced."
+            f"priors[{name!r}]",
+            text_of(given[name]),
+            "is a prior on several numbers and cannot be replaced.",
         )
     if type(given[name].support) is not type(line.prior.support):
         raise _validate.ArgumentError(
             f"priors[{name!r}]",
             text_of(given[name]),
-            f"must be a distribution on {'all real' if line.site in (INTERCEPT, WEIGHTS) else 'positive'} numbers.",
+            "must be a distribution on "
+            f"{'all real' if line.site in (INTERCEPT, WEIGHTS) else 'positive'} numbers.",
         )
     return replace(line, prior=given[name])
 
@@ -92,7 +102,10 @@ def _chosen(line: PriorLine, given: Mapping[str, dist.Distribution]) -> PriorLin
 def _defaults(design: Design, family: Family, response: Response) -> list[PriorLine]:
     block, lines = design.block, []
     if block.intercept and family.has_intercept:
-        words = f"{family.target_words(response)}; in the middle of all numbers, at references of all categories"
+        words = (
+            f"{family.target_words(response)}; in the middle of all numbers, at references of "
+            "all categories"
+        )
         lines.append(PriorLine(("Intercept",), INTERCEPT, words, family.intercept_prior(response)))
     term_of = {place: name for name, places in block.terms.items() for place in places}
     slope = dist.Normal(0.0, family.slope_scale(response))

@@ -19,7 +19,9 @@ __all__ = ["Beside", "prior_of", "side_by_side", "text_of"]
 
 
 def text_of(prior: dist.Distribution) -> str:
-    """A distribution as ``prior_of`` reads it; for one whose arguments are not all numbers only its name."""
+    """A distribution as ``prior_of`` reads it; for one whose arguments are not all numbers only its
+    name.
+    """
     try:
         values = [float(value) for value in _arguments(prior)]
     except (TypeError, ValueError, AttributeError):
@@ -28,7 +30,9 @@ def text_of(prior: dist.Distribution) -> str:
 
 
 def _arguments(prior: dist.Distribution) -> list[Any]:
-    names = [name for name in inspect.signature(type(prior)).parameters if name in prior.arg_constraints]
+    names = [
+        name for name in inspect.signature(type(prior)).parameters if name in prior.arg_constraints
+    ]
     return [getattr(prior, name) for name in names]
 
 
@@ -40,16 +44,21 @@ def prior_of(argument: str, given: Any) -> dist.Distribution:
     'StudentT(3, 0, 2)'
 
     :param argument: its name in errors.
-    :raises ArgumentError: naming ``argument``, for anything but a distribution of ``numpyro.distributions`` of one number,
-        whose arguments are numbers, or its text.
+    :raises ArgumentError: naming ``argument``, for anything but a distribution of
+        ``numpyro.distributions`` of one number, whose arguments are numbers, or its text.
     """
-    rule = "must be a distribution of one number with numbers as arguments, such as dist.Normal(0, 2) or 'Normal(0, 2)'."
+    rule = (
+        "must be a distribution of one number with numbers as arguments, such as dist.Normal(0, "
+        "2) or 'Normal(0, 2)'."
+    )
     prior = given
     if isinstance(given, str):
         try:
             call = ast.parse(given.strip(), mode="eval").body
             assert isinstance(call, ast.Call)
-            name = ast.unparse(call.func).removeprefix("numpyro.distributions.").removeprefix("dist.")
+            name = (
+                ast.unparse(call.func).removeprefix("numpyro.distributions.").removeprefix("dist.")
+            )
             kind = getattr(dist, name, None) if name.isidentifier() else None
             assert isinstance(kind, type)
             assert issubclass(kind, dist.Distribution)
@@ -57,22 +66,40 @@ def prior_of(argument: str, given: Any) -> dist.Distribution:
             named = {str(each.arg): float(ast.literal_eval(each.value)) for each in call.keywords}
             prior = kind(*numbers, **named, validate_args=True)
         except (AssertionError, SyntaxError, ValueError, TypeError, AttributeError) as error:
-            reason = f" ({error})" if isinstance(error, (TypeError, AttributeError)) or "parameter" in str(error) else ""
+            reason = (
+                f" ({error})"
+                if isinstance(error, (TypeError, AttributeError)) or "parameter" in str(error)
+                else ""
+            )
             raise _validate.ArgumentError(argument, given, rule + reason) from None
-    is_one = isinstance(prior, dist.Distribution) and prior.batch_shape == () and prior.event_shape == ()
-    if not is_one or "(" not in text_of(prior) or prior.support is None or prior.support.is_discrete:
+    is_one = (
+        isinstance(prior, dist.Distribution) and prior.batch_shape == () and prior.event_shape == ()
+    )
+    if (
+        not is_one
+        or "(" not in text_of(prior)
+        or prior.support is None
+        or prior.support.is_discrete
+    ):
         raise _validate.ArgumentError(argument, given, rule)
     return prior
 
 
 class Beside(dist.Distribution):
-    """Independent distributions of one number each, as one of a vector, or of a matrix whose rows they are.
+    """Independent distributions of one number each, as one of a vector, or of a matrix whose rows
+    they are.
 
     :param parts: on one support, that of the first.
     :param columns: of the matrix; 0 for a vector.
     """
 
-    def __init__(self, parts: Sequence[dist.Distribution], columns: int = 0, *, validate_args: bool | None = None) -> None:
+    def __init__(
+        self,
+        parts: Sequence[dist.Distribution],
+        columns: int = 0,
+        *,
+        validate_args: bool | None = None,
+    ) -> None:
         self.parts = tuple(parts)
         shape = (len(self.parts), columns) if columns else (len(self.parts),)
         super().__init__(event_shape=shape, validate_args=validate_args)
@@ -85,7 +112,10 @@ class Beside(dist.Distribution):
     def sample(self, key: jax.Array, sample_shape: tuple[int, ...] = ()) -> jax.Array:
         """Draws, sample_shape + event_shape."""
         keys, each = jax.random.split(key, len(self.parts)), self.event_shape[1:]
-        drawn = [part.sample(own, sample_shape + each) for part, own in zip(self.parts, keys, strict=True)]
+        drawn = [
+            part.sample(own, sample_shape + each)
+            for part, own in zip(self.parts, keys, strict=True)
+        ]
         return jnp.stack(drawn, axis=-1 - len(each))
 
     def log_prob(self, value: jax.Array) -> jax.Array:
@@ -97,14 +127,19 @@ class Beside(dist.Distribution):
 
 
 def side_by_side(parts: Sequence[dist.Distribution], columns: int = 0) -> dist.Distribution:
-    """The distribution of a vector whose entries have these, or of a matrix with that many columns whose rows have them.
+    """The distribution of a vector whose entries have these, or of a matrix with that many columns
+    whose rows have them.
 
-    Normal ones make a normal one, which is quicker, and which the noise-aware posterior knows in closed form.
+    Normal ones make a normal one, which is quicker, and which the noise-aware posterior knows in
+    closed form.
     """
     kind = type(parts[0])
     if kind not in (dist.Normal, dist.HalfNormal) or any(type(part) is not kind for part in parts):
         return Beside(parts, columns)
-    values = [np.array([float(value) for value in each], np.float32) for each in zip(*map(_arguments, parts), strict=True)]
+    values = [
+        np.array([float(value) for value in each], np.float32)
+        for each in zip(*map(_arguments, parts), strict=True)
+    ]
     if columns:
         values = [np.repeat(value[:, None], columns, axis=1) for value in values]
     return kind(*values).to_event(1 + bool(columns))

@@ -1,13 +1,14 @@
 """The NumPyro model of a formula.
 
     eta_i = intercept + x_i . weights + sum over groups of effects_group(i) . (1, x of the group)_i
-    y_i   ~ family(link(mean) = shift + scale eta_i, further parameters)          for each record i
+    y_i   ~ family(link(mean) = shift + scale eta_i, further parameters)       for each record i
 
     weights, intercept, further parameters ~ priors from the declared bounds, or the user's
-    effects_l = sd * z_l,   z_l ~ Normal(0, 1),   sd ~ HalfNormal                  for each group l, each column
+    effects_l = sd * z_l,   z_l ~ Normal(0, 1),   sd ~ HalfNormal    for each group and column
 
-Everything but y is global, groups' effects too: a group has many records. They are not centred, so that few records or much
-noise leave no funnel. Effects of one group are independent of each other, as in bambi: ``(1 + x | g)`` is ``(1 + x || g)``.
+Everything but y is global, groups' effects too: a group has many records. They are not centred, so
+that few records or much noise leave no funnel. Effects of one group are independent of each other,
+as in bambi: ``(1 + x | g)`` is ``(1 + x || g)``.
 """
 
 from __future__ import annotations
@@ -54,9 +55,12 @@ class Joint(AutoMultivariateNormal):
 class Regression:
     """The NumPyro model; record arrays first, in the order of ``arrays``, then ``num_records``.
 
-    :param arrays: "x", for each group its index and maybe its own columns, the family's extras, "y".
-    :param weights: the priors of the weights. :param intercept: that of the intercept; None without one.
-    :param sds: those of each group's standard deviations. :param parameters: those of the family's further latents.
+    :param arrays: "x", for each group its index and maybe its own columns, the family's extras,
+        "y".
+    :param weights: the priors of the weights. :param intercept: that of the intercept; None without
+        one.
+    :param sds: those of each group's standard deviations. :param parameters: those of the family's
+        further latents.
     """
 
     family: Family
@@ -71,10 +75,17 @@ class Regression:
     @functools.cached_property
     def __signature__(self) -> inspect.Signature:
         """With the names of the arrays, which diagrams and checks read."""
-        arrays = [inspect.Parameter(_identifier(name), inspect.Parameter.POSITIONAL_OR_KEYWORD) for name in self.arrays]
+        arrays = [
+            inspect.Parameter(_identifier(name), inspect.Parameter.POSITIONAL_OR_KEYWORD)
+            for name in self.arrays
+        ]
         arrays[-1] = arrays[-1].replace(default=None)
-        size = inspect.Parameter("num_records", inspect.Parameter.POSITIONAL_OR_KEYWORD, default=None)
-        return inspect.Signature([*arrays, size, inspect.Parameter("options", inspect.Parameter.VAR_KEYWORD)])
+        size = inspect.Parameter(
+            "num_records", inspect.Parameter.POSITIONAL_OR_KEYWORD, default=None
+        )
+        return inspect.Signature(
+            [*arrays, size, inspect.Parameter("options", inspect.Parameter.VAR_KEYWORD)]
+        )
 
     @functools.cached_property
     def _predictors(self) -> int:
@@ -102,7 +113,9 @@ class Regression:
         for effects in self.groups:
             sd = numpyro.sample(sd_of(effects.name), side_by_side(self.sds[effects.name], several))
             shape = (len(effects.labels), *sd.shape)
-            z = numpyro.sample(f"{effects.name}_z", dist.Normal(0, 1).expand(shape).to_event(len(shape)))
+            z = numpyro.sample(
+                f"{effects.name}_z", dist.Normal(0, 1).expand(shape).to_event(len(shape))
+            )
             values[effects.name] = numpyro.deterministic(effects.name, z * sd)
         return values
 
@@ -117,37 +130,55 @@ class Regression:
         if self.intercept is not None:
             found = found + values[INTERCEPT]
         for effects in self.groups:
-            own = values[effects.name][given[effects.name]]  # [B, K] or [B, K, number of predictors]
+            # [B, K] or [B, K, number of predictors]
+            own = values[effects.name][given[effects.name]]
             if effects.block.columns:
                 columns = given[f"{effects.name}_x"]
                 slopes = own[:, int(effects.block.intercept) :]
                 found = found + (
-                    jnp.einsum("bk,bkm->bm", columns, slopes) if self._predictors else (columns * slopes).sum(-1)
+                    jnp.einsum("bk,bkm->bm", columns, slopes)
+                    if self._predictors
+                    else (columns * slopes).sum(-1)
                 )
             if effects.block.intercept:
                 found = found + own[:, 0]
         return found
 
     def _extras(self, given: Mapping[str, jax.Array]) -> dict[str, jax.Array]:
-        """Not below 0, as encoded ones are; made-up records, with which models are looked at, may be."""
+        """Not below 0, as encoded ones are; made-up records, with which models are looked at, may
+        be.
+        """
         bounds = self.response.extras
         found = {name: given[name] for name in self.family.extras if name in given}
         return {
-            name: jnp.maximum(each, _LEAST * bounds[name][0]) if name in bounds else each for name, each in found.items()
+            name: jnp.maximum(each, _LEAST * bounds[name][0]) if name in bounds else each
+            for name, each in found.items()
         }
 
-    def likelihood(self, values: Mapping[str, Any], given: Mapping[str, jax.Array]) -> dist.Distribution:
+    def likelihood(
+        self, values: Mapping[str, Any], given: Mapping[str, jax.Array]
+    ) -> dist.Distribution:
         """The distribution of the records' responses."""
         parameters = {name: values[name] for name in self.parameters}
-        return self.family.likelihood(self.response, self.predictor(values, given), parameters, **self._extras(given))
+        return self.family.likelihood(
+            self.response, self.predictor(values, given), parameters, **self._extras(given)
+        )
 
     def predict(self, values: Mapping[str, Any], *inputs: jax.Array) -> jax.Array:
-        """The expected response of each record under one draw, in own units; of classes their probabilities."""
+        """The expected response of each record under one draw, in own units; of classes their
+        probabilities.
+        """
         given = dict(zip(self.arrays, inputs, strict=False))
         parameters = {name: values[name] for name in self.parameters}
-        return self.family.mean(self.response, self.predictor(values, given), parameters, **self._extras(given))
+        return self.family.mean(
+            self.response, self.predictor(values, given), parameters, **self._extras(given)
+        )
 
 
 def _identifier(name: str) -> str:
     """A name that a signature may have."""
-    return name if name.isidentifier() else "".join(each if each.isalnum() else "_" for each in f"_{name}")
+    return (
+        name
+        if name.isidentifier()
+        else "".join(each if each.isalnum() else "_" for each in f"_{name}")
+    )

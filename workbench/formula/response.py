@@ -1,4 +1,6 @@
-"""The response of a regression: its public declaration, and the encoding of private values that follows from it."""
+"""The response of a regression: its public declaration, and the encoding of private values that
+follows from it.
+"""
 
 from __future__ import annotations
 
@@ -15,8 +17,12 @@ from workbench.data import preprocessing
 
 __all__ = ["Response"]
 
-_LARGEST = 1e12  # a declared bound: a residual's square fits into float32 even where a mean is far off
-_COARSEST = 1e-3  # of half the range to the largest bound: float32 still has four digits of the range
+_LARGEST = (
+    1e12  # a declared bound: a residual's square fits into float32 even where a mean is far off
+)
+_COARSEST = (
+    1e-3  # of half the range to the largest bound: float32 still has four digits of the range
+)
 _ROUNDED = 1e-6  # of a declared range: what is left of a bound after float32 and back
 _MOST = 2**24  # a count: float32 has all whole numbers up to here
 
@@ -30,12 +36,17 @@ class Response:
     {'exposure': (0.1, 5.0)}
 
     :param name: of the column.
-    :param low: lower bound, in the response's own units. Smaller values are cut to it. None for a response of levels.
+    :param low: lower bound, in the response's own units. Smaller values are cut to it. None for a
+        response of levels.
     :param high: upper bound.
-    :param levels: of a response of levels, in order; for two, the second is the one whose probability is modelled.
-    :param extras: ``{"trials" or "exposure": (low, high)}``, the bounds of further columns that the family takes.
-    :param through_origin: True where link(mean) is 0 if all columns are, as in a formula without a constant.
-    :raises ArgumentError: naming ``response``, unless bounds are finite with low < high, and levels are different texts.
+    :param levels: of a response of levels, in order; for two, the second is the one whose
+        probability is modelled.
+    :param extras: ``{"trials" or "exposure": (low, high)}``, the bounds of further columns that the
+        family takes.
+    :param through_origin: True where link(mean) is 0 if all columns are, as in a formula without a
+        constant.
+    :raises ArgumentError: naming ``response``, unless bounds are finite with low < high, and levels
+        are different texts.
     """
 
     name: str
@@ -55,7 +66,9 @@ class Response:
             object.__setattr__(self, "high", high)
         levels = tuple(preprocessing.text_of(level) for level in self.levels)
         if len(set(levels)) < len(levels):
-            raise _validate.ArgumentError("response", self.name, "must have each level once (levels are compared as text).")
+            raise _validate.ArgumentError(
+                "response", self.name, "must have each level once (levels are compared as text)."
+            )
         object.__setattr__(self, "levels", levels)
         extras = {str(role): _bounds(str(role), pair) for role, pair in self.extras.items()}
         object.__setattr__(self, "extras", extras)
@@ -64,8 +77,8 @@ class Response:
             raise _validate.ArgumentError(
                 "exposure",
                 (low, high),
-                f"has bounds too far apart: beside {high:g}, exposures near {low:g} are rounded to others. Let the upper "
-                f"bound be at most a million times the lower one.",
+                f"has bounds too far apart: beside {high:g}, exposures near {low:g} are rounded "
+                "to others. Let the upper bound be at most a million times the lower one.",
             )
 
     @property
@@ -81,15 +94,17 @@ class Response:
         return self.low, self.high
 
     def require_numbers(self) -> None:
-        """:raises ArgumentError: naming ``response``, unless bounds are declared that float32 resolves."""
+        """:raises ArgumentError: naming ``response``, unless bounds are declared that float32
+        resolves.
+        """
         low, high = self.bounds
         largest = max(-low, high)
         if largest > _LARGEST or high - low < 2 * _COARSEST * largest:
             raise _validate.ArgumentError(
                 "response",
                 (low, high),
-                f"{self.name} needs bounds within {-_LARGEST:g} .. {_LARGEST:g} that are not far from 0 for their width; "
-                "subtract a public number, or divide by one.",
+                f"{self.name} needs bounds within {-_LARGEST:g} .. {_LARGEST:g} that are not far "
+                "from 0 for their width; subtract a public number, or divide by one.",
             )
 
     def require_positive(self) -> None:
@@ -99,11 +114,14 @@ class Response:
             raise _validate.ArgumentError(
                 "response",
                 self.bounds,
-                f"{self.name} must have a lower bound above 0 for this family, such as 0.1: smaller values are cut to it.",
+                f"{self.name} must have a lower bound above 0 for this family, such as 0.1: "
+                "smaller values are cut to it.",
             )
 
     def require_counts(self) -> None:
-        """:raises ArgumentError: naming ``response``, unless the bounds are those of counts, with a whole number above 0."""
+        """:raises ArgumentError: naming ``response``, unless the bounds are those of counts, with a
+        whole number above 0.
+        """
         _counts(self.name, self.bounds)
 
     def require_levels(self, at_least: int, at_most: int) -> None:
@@ -111,13 +129,20 @@ class Response:
         if not at_least <= len(self.levels) <= at_most:
             wanted = f"{at_least}" if at_least == at_most else f"{at_least} to {at_most}"
             raise _validate.ArgumentError(
-                "response", self.name, f"must be declared with {wanted} levels for this family; it has {len(self.levels)}."
+                "response",
+                self.name,
+                f"must be declared with {wanted} levels for this family; it has "
+                f"{len(self.levels)}.",
             )
 
     def require_extra(self, role: str) -> tuple[float, float]:
-        """Bounds of ``trials`` (whole numbers) or ``exposure`` (above 0). :raises ArgumentError: naming ``role``."""
+        """Bounds of ``trials`` (whole numbers) or ``exposure`` (above 0). :raises ArgumentError:
+        naming ``role``.
+        """
         if role not in self.extras:
-            raise _validate.ArgumentError(role, None, f"of the response {self.name} must have declared bounds.")
+            raise _validate.ArgumentError(
+                role, None, f"of the response {self.name} must have declared bounds."
+            )
         low, high = self.extras[role]
         if role == "trials":
             _counts(role, (low, high))
@@ -125,47 +150,62 @@ class Response:
             raise _validate.ArgumentError(
                 role,
                 (low, high),
-                f"must have bounds above 0 and up to {_LARGEST:g}: smaller values are cut to the lower one.",
+                f"must have bounds above 0 and up to {_LARGEST:g}: smaller values are cut to the "
+                "lower one.",
             )
         return low, high
 
-    def numbers(self, values: Any, *, at_least: float = -math.inf, at_most: float = math.inf) -> np.ndarray:
+    def numbers(
+        self, values: Any, *, at_least: float = -math.inf, at_most: float = math.inf
+    ) -> np.ndarray:
         """float32[N], cut to the declared bounds.
 
-        :raises ArgumentError: naming the column, if a value is missing, not a finite number, or outside the limits of what
-            the family has at all. A value is never quoted.
+        :raises ArgumentError: naming the column, if a value is missing, not a finite number, or
+            outside the limits of what the family has at all. A value is never quoted.
         """
         return _cut(_within(self.name, values, at_least, at_most), self.bounds)
 
     def counts(self, values: Any) -> np.ndarray:
-        """int32[N], cut to the declared bounds. :raises ArgumentError: naming the column, if a value is no count."""
+        """int32[N], cut to the declared bounds. :raises ArgumentError: naming the column, if a
+        value is no count.
+        """
         return _whole(self.name, values, self.bounds)
 
     def counts_per(self, role: str, values: Any, sizes: Any) -> tuple[np.ndarray, np.ndarray]:
-        """(Counts, float32[N]; their trials, int32[N], or exposure, float32[N]), cut to the declared bounds together.
+        """(Counts, float32[N]; their trials, int32[N], or exposure, float32[N]), cut to the
+        declared bounds together.
 
         Counts that were rescaled with their trials or exposure need not be whole.
 
-        :raises ArgumentError: naming the column of a value that cannot be; the value is never quoted.
+        :raises ArgumentError: naming the column of a value that cannot be; the value is never
+            quoted.
         """
         counts, size = _within(self.name, values, 0, math.inf), _within(role, sizes, 0, math.inf)
         low, high = self.extras[role]
         edge = _ROUNDED * (high - low)  # a data set's columns were scaled and back
-        is_inside = (low + edge < size) & (size < high - edge) & (counts < math.floor(self.bounds[1]))
+        is_inside = (
+            (low + edge < size) & (size < high - edge) & (counts < math.floor(self.bounds[1]))
+        )
         _require_whole(self.name, values, counts[is_inside])
         if role == "trials":
             _require_whole(role, sizes, size)
         if low > 0 and (size == 0).any():  # nothing that it could be multiplied by
-            raise _refused(role, sizes, "is 0 in some row, which is below its bounds; leave such rows out.")
+            raise _refused(
+                role, sizes, "is 0 in some row, which is below its bounds; leave such rows out."
+            )
         counts, size = self.rescaled(role, counts, size)
         counts = np.clip(counts, math.ceil(self.bounds[0]), math.floor(self.bounds[1]))
         return counts.astype(np.float32), size.astype(np.int32 if role == "trials" else np.float32)
 
-    def rescaled(self, role: str, counts: np.ndarray, sizes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Counts and their trials or exposure, within the upper bounds and the exposure's lower one, each row by itself.
+    def rescaled(
+        self, role: str, counts: np.ndarray, sizes: np.ndarray
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Counts and their trials or exposure, within the upper bounds and the exposure's lower
+        one, each row by itself.
 
-        Both are multiplied by one number where either is outside, so a proportion or a rate stays what it was, and the
-        likelihood of such a row is that of the whole row to the power of this number. NaN stays.
+        Both are multiplied by one number where either is outside, so a proportion or a rate stays
+        what it was, and the likelihood of such a row is that of the whole row to the power of this
+        number. NaN stays.
 
         :param counts: float64[N]. :param sizes: float64[N], of ``role``.
         """
@@ -181,14 +221,18 @@ class Response:
         return np.minimum(counts, most), size
 
     def extra(self, role: str, values: Any) -> np.ndarray:
-        """Values of ``trials`` (int32), ``exposure`` (float32) or ``observed`` (float32, 0 or 1), as they are.
+        """Values of ``trials`` (int32), ``exposure`` (float32) or ``observed`` (float32, 0 or 1),
+        as they are.
 
-        :raises ArgumentError: naming the role, for a value that cannot be; the value is never quoted.
+        :raises ArgumentError: naming the role, for a value that cannot be; the value is never
+            quoted.
         """
         if role == "observed":
             seen = _numbers(role, values)
             if not np.isin(seen, (0, 1)).all():
-                raise _refused(role, values, "must be 1 where the event was seen and 0 where it was censored.")
+                raise _refused(
+                    role, values, "must be 1 where the event was seen and 0 where it was censored."
+                )
             return seen.astype(np.float32)
         numbers = _within(role, values, 0, _LARGEST)
         if role == "exposure":
@@ -204,22 +248,35 @@ class Response:
         column = _column(self.name, values)
         texts = preprocessing.texts_of(column)
         if None in texts:
-            raise preprocessing.unfit(column, "is missing in some row; fill or drop such rows first.", preprocessing.MISSING)
+            raise preprocessing.unfit(
+                column,
+                "is missing in some row; fill or drop such rows first.",
+                preprocessing.MISSING,
+            )
         place_of = {level: place for place, level in enumerate(self.levels)}
         codes = np.array([place_of.get(text, -1) for text in texts if text is not None], np.int32)
         if (codes < 0).any():
             raise _refused(
-                self.name, values, f"has none of the declared levels ({preprocessing.listed(self.levels)}) in some row."
+                self.name,
+                values,
+                f"has none of the declared levels ({preprocessing.listed(self.levels)}) in some "
+                "row.",
             )
         return codes
 
     def zeros_and_ones(self, values: Any) -> np.ndarray:
-        """int32[N] of 0 and 1, from two levels, or from numbers and truth values where no levels are declared."""
+        """int32[N] of 0 and 1, from two levels, or from numbers and truth values where no levels
+        are declared.
+        """
         if self.levels:
             return self.codes(values)
         numbers = _numbers(self.name, values)
         if not np.isin(numbers, (0, 1)).all():
-            raise _refused(self.name, values, "must be 0 or 1, False or True, in every row; or declare its two levels.")
+            raise _refused(
+                self.name,
+                values,
+                "must be 0 or 1, False or True, in every row; or declare its two levels.",
+            )
         return numbers.astype(np.int32)
 
 
@@ -227,7 +284,9 @@ def _bounds(name: str, pair: Any) -> tuple[float, float]:
     try:
         return preprocessing.checked_pair("response", pair)
     except _validate.ArgumentError as error:
-        raise _validate.ArgumentError("response", pair, f"the bounds of {name} {error.expectation}") from None
+        raise _validate.ArgumentError(
+            "response", pair, f"the bounds of {name} {error.expectation}"
+        ) from None
 
 
 def _counts(name: str, bounds: tuple[float, float]) -> None:
@@ -236,12 +295,15 @@ def _counts(name: str, bounds: tuple[float, float]) -> None:
         raise _validate.ArgumentError(
             "response" if name != "trials" else name,
             bounds,
-            f"{name} must have bounds of counts: at least 0, with a whole number above 0, at most {_MOST}.",
+            f"{name} must have bounds of counts: at least 0, with a whole number above 0, at "
+            f"most {_MOST}.",
         )
 
 
 def _column(name: str, values: Any) -> pd.Series:
-    column = values if isinstance(values, pd.Series) else pd.Series(preprocessing.unmasked(name, values))
+    column = (
+        values if isinstance(values, pd.Series) else pd.Series(preprocessing.unmasked(name, values))
+    )
     return column.rename(name)
 
 
@@ -256,8 +318,12 @@ def _refused(name: str, values: Any, expectation: str) -> _validate.ArgumentErro
 def _within(name: str, values: Any, at_least: float, at_most: float) -> np.ndarray:
     numbers = _numbers(name, values)
     if ((numbers < at_least) | (numbers > at_most)).any():
-        limits = f"below {at_least:g}" if at_most == math.inf else f"outside {at_least:g} .. {at_most:g}"
-        raise _refused(name, values, f"has a number {limits} in some row, which this family cannot have.")
+        limits = (
+            f"below {at_least:g}" if at_most == math.inf else f"outside {at_least:g} .. {at_most:g}"
+        )
+        raise _refused(
+            name, values, f"has a number {limits} in some row, which this family cannot have."
+        )
     return numbers
 
 
@@ -267,7 +333,9 @@ def _cut(numbers: np.ndarray, bounds: tuple[float, float]) -> np.ndarray:
 
 def _require_whole(name: str, values: Any, numbers: np.ndarray) -> None:
     if (numbers != np.floor(numbers)).any():
-        raise _refused(name, values, "has a number that is not whole in some row, but counts are whole.")
+        raise _refused(
+            name, values, "has a number that is not whole in some row, but counts are whole."
+        )
 
 
 def _whole(name: str, values: Any, bounds: tuple[float, float]) -> np.ndarray:

@@ -22,7 +22,9 @@ __all__ = ["Exponential", "Weibull"]
 
 
 class Exponential(Family):
-    """Times to an event with a constant hazard. ``observed`` is 0 where a time is censored: no event until then."""
+    """Times to an event with a constant hazard. ``observed`` is 0 where a time is censored: no
+    event until then.
+    """
 
     name = "exponential"
     summary = "Times to an event at a constant hazard, some of them censored."
@@ -39,47 +41,74 @@ class Exponential(Family):
     def gradient(self, response: Response) -> Gradient:
         return Gradient(self._log_slope(response), False)  # the deviation of time / mean is 1
 
-    def cut_together(self, response: Response, values: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    def cut_together(
+        self, response: Response, values: Mapping[str, np.ndarray]
+    ) -> dict[str, np.ndarray]:
         """A time above its upper bound is censored at it."""
         if "observed" not in values:
             return dict(values)
         high = response.bounds[1]
         is_late = values["y"] > high
-        return {"y": np.where(is_late, high, values["y"]), "observed": np.where(is_late, 0.0, values["observed"])}
+        return {
+            "y": np.where(is_late, high, values["y"]),
+            "observed": np.where(is_late, 0.0, values["observed"]),
+        }
 
     def encode(self, response: Response, values: Mapping[str, Any]) -> dict[str, np.ndarray]:
         encoded = super().encode(response, values)
         if "observed" in encoded:
-            times = preprocessing.numbers_in(preprocessing.pd.Series(values["y"])).astype(np.float32)
-            encoded["observed"] = np.where(times > np.float32(response.bounds[1]), np.float32(0), encoded["observed"])
+            times = preprocessing.numbers_in(preprocessing.pd.Series(values["y"])).astype(
+                np.float32
+            )
+            encoded["observed"] = np.where(
+                times > np.float32(response.bounds[1]), np.float32(0), encoded["observed"]
+            )
         return encoded
 
     def _encoded(self, response: Response, values: Any) -> np.ndarray:
         return response.numbers(values, at_least=0)
 
-    def _scale_and_shape(self, response: Response, predictor: Array, parameters: Values) -> tuple[Array, Any]:
+    def _scale_and_shape(
+        self, response: Response, predictor: Array, parameters: Values
+    ) -> tuple[Array, Any]:
         """log of Weibull's scale, and its shape."""
         return self._log_mean(response, predictor), 1.0
 
-    def likelihood(self, response: Response, predictor: Array, parameters: Values, **extras: Array) -> dist.Distribution:
+    def likelihood(
+        self, response: Response, predictor: Array, parameters: Values, **extras: Array
+    ) -> dist.Distribution:
         scale_and_shape = self._scale_and_shape(response, predictor, parameters)
         # without a status, a time at its bound may have been cut to it
-        status = (extras["observed"], jnp.inf) if "observed" in extras else (1.0, np.float32(response.bounds[1]))
+        status = (
+            (extras["observed"], jnp.inf)
+            if "observed" in extras
+            else (1.0, np.float32(response.bounds[1]))
+        )
         return TimeToEvent(*scale_and_shape, *status)
 
-    def mean(self, response: Response, predictor: Array, parameters: Values, **extras: Array) -> Array:
+    def mean(
+        self, response: Response, predictor: Array, parameters: Values, **extras: Array
+    ) -> Array:
         return links.safe_exp(self._log_mean(response, predictor))
 
-    def survival(self, response: Response, predictor: Array, parameters: Values, times: Array) -> Array:
-        """The probability of no event until each of ``times``, which broadcast with the predictors."""
+    def survival(
+        self, response: Response, predictor: Array, parameters: Values, times: Array
+    ) -> Array:
+        """The probability of no event until each of ``times``, which broadcast with
+        the predictors.
+        """
         log_scale, shape = self._scale_and_shape(response, predictor, parameters)
         return jnp.exp(-links.safe_exp(shape * (jnp.log(times) - log_scale)))
 
-    def scores(self, response: Response, y: np.ndarray, predictions: np.ndarray, **extras: np.ndarray) -> dict[str, float]:
+    def scores(
+        self, response: Response, y: np.ndarray, predictions: np.ndarray, **extras: np.ndarray
+    ) -> dict[str, float]:
         """Harrell's concordance, if ``observed`` is given and some pair can be compared."""
         if "observed" not in extras:
             return {}
-        found = _concordance(np.asarray(y), np.asarray(extras["observed"]) > 0, np.asarray(predictions))
+        found = _concordance(
+            np.asarray(y), np.asarray(extras["observed"]) > 0, np.asarray(predictions)
+        )
         return {} if found is None else {"concordance": found}
 
 
@@ -92,15 +121,19 @@ class Weibull(Exponential):
     def parameters(self, response: Response) -> dict[str, dist.Distribution]:
         return {"shape": dist.LogNormal(0.0, 0.75)}
 
-    def _scale_and_shape(self, response: Response, predictor: Array, parameters: Values) -> tuple[Array, Any]:
+    def _scale_and_shape(
+        self, response: Response, predictor: Array, parameters: Values
+    ) -> tuple[Array, Any]:
         shape = parameters["shape"]
         return self._log_mean(response, predictor) - gammaln(1 + 1 / shape), shape
 
 
 def _concordance(times: np.ndarray, observed: np.ndarray, predictions: np.ndarray) -> float | None:
-    """The share of comparable pairs whose later one has the larger prediction, ties by half; None without such a pair.
+    """The share of comparable pairs whose later one has the larger prediction, ties by half; None
+    without such a pair.
 
-    A pair is comparable if the earlier time is that of an event. At equal times a censored one counts as later.
+    A pair is comparable if the earlier time is that of an event. At equal times a censored one
+    counts as later.
     """
     order = np.lexsort((observed, -times))  # from the latest; censored first among equals
     later: list[float] = []
@@ -111,7 +144,10 @@ def _concordance(times: np.ndarray, observed: np.ndarray, predictions: np.ndarra
             bisect.insort(later, float(predictions[place]))
         events = [float(predictions[each]) for each in places if observed[each]]
         for prediction in events:
-            below, upto = bisect.bisect_left(later, prediction), bisect.bisect_right(later, prediction)
+            below, upto = (
+                bisect.bisect_left(later, prediction),
+                bisect.bisect_right(later, prediction),
+            )
             right += len(later) - upto + (upto - below) / 2
         pairs += len(later) * len(events)
         for prediction in events:

@@ -14,14 +14,18 @@ import numpy as np
 __all__ = ["by_epochs"]
 
 
-def by_epochs(steps: Callable[..., Any], prepare: Callable[..., Any], length: int) -> Callable[..., Any]:
-    """``chunk(state, records, limit, hyper)`` as of ``compiling.chunk_of``, which remembers the epoch that it prepared last.
+def by_epochs(
+    steps: Callable[..., Any], prepare: Callable[..., Any], length: int
+) -> Callable[..., Any]:
+    """``chunk(state, records, limit, hyper)`` as of ``compiling.chunk_of``, which remembers the
+    epoch that it prepared last.
 
-    Each thread remembers one of its own, by the epoch's number and a digest of the run's key, from which it follows. The key
-    itself is not kept: a chunk may outlive its run.
+    Each thread remembers one of its own, by the epoch's number and a digest of the run's key, from
+    which it follows. The key itself is not kept: a chunk may outlive its run.
 
     :param steps: ``steps(state, records, limit, hyper, prepared)`` within one epoch.
-    :param prepare: of the sampler: of a key and the number of an epoch. :param length: steps of an epoch.
+    :param prepare: of the sampler: of a key and the number of an epoch. :param length: steps of an
+        epoch.
     """
     kept = threading.local()
 
@@ -31,7 +35,9 @@ def by_epochs(steps: Callable[..., Any], prepare: Callable[..., Any], length: in
         while step < end:
             epoch = step // length
             if getattr(kept, "of", None) != (key, epoch):
-                kept.of = kept.prepared = None  # its memory is free before the next one takes as much
+                kept.of = kept.prepared = (
+                    None  # its memory is free before the next one takes as much
+                )
                 kept.prepared = prepare(state.key, np.uint32(epoch))
                 kept.of = key, epoch
             step = min(end, (epoch + 1) * length)

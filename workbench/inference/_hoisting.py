@@ -1,7 +1,9 @@
-"""Moving random draws out of a loop: what depends on a key alone can be computed for many steps at once.
+"""Moving random draws out of a loop: what depends on a key alone can be computed for many steps at
+once.
 
-A guide draws its base noise wherever its sample sites stand, one small kernel after another. Here the jaxpr of a step is cut
-in two: what depends on the key (and constants) alone, and the rest, which takes the results of the first as arguments.
+A guide draws its base noise wherever its sample sites stand, one small kernel after another. Here
+the jaxpr of a step is cut in two: what depends on the key (and constants) alone, and the rest,
+which takes the results of the first as arguments.
 """
 
 from __future__ import annotations
@@ -18,10 +20,14 @@ from workbench.clipping.jaxprs import flat_jaxpr, is_literal, rebuilt
 __all__ = ["hoist"]
 
 
-def hoist(fn: Callable[[Any, Any], Any], key: Any, rest: Any) -> tuple[Callable[[Any], list[Any]], Callable[..., Any]]:
-    """Cut ``fn(key, rest)`` into ``early(key)`` and ``late(early(key), rest)``, which together compute the same.
+def hoist(
+    fn: Callable[[Any, Any], Any], key: Any, rest: Any
+) -> tuple[Callable[[Any], list[Any]], Callable[..., Any]]:
+    """Cut ``fn(key, rest)`` into ``early(key)`` and ``late(early(key), rest)``, which together
+    compute the same.
 
-    :param key: pytree of arrays (or their shapes and types) that the early part may depend on. :param rest: the others.
+    :param key: pytree of arrays (or their shapes and types) that the early part may depend on.
+        :param rest: the others.
     """
     key_leaves, key_treedef = jax.tree.flatten(key)
     rest_leaves, rest_treedef = jax.tree.flatten(rest)
@@ -52,7 +58,9 @@ def hoist(fn: Callable[[Any, Any], Any], key: Any, rest: Any) -> tuple[Callable[
             early_equations.append(equation)
             late_equations.append(equation)
     met = [atom for equation in late_equations for atom in equation.invars] + list(jaxpr.outvars)
-    handed_over = list(dict.fromkeys(atom for atom in met if not is_literal(atom) and atom in from_key))
+    handed_over = list(
+        dict.fromkeys(atom for atom in met if not is_literal(atom) and atom in from_key)
+    )
 
     def part(invars: list, outvars: list, equations: list) -> Callable[..., list[Any]]:
         whole = rebuilt(jaxpr, [*jaxpr.constvars, *invars], outvars, equations)

@@ -27,17 +27,28 @@ _ELEMENTWISE = (
     numpyro.optim.RMSPropMomentum,
     numpyro.optim.SGD,
 )
-_FEW = 2**14  # entries up to which one vector is quicker: a step of a small model is as slow as it has kernels
+# entries up to which one vector is quicker: a step of a small model is as slow as it has kernels
+_FEW = 2**14
 
 
 def check_optimizer(argument: str, optim: Any) -> None:
-    """:raises ArgumentError: naming ``argument``, unless it is an optimiser that can be compiled and needs no loss."""
+    """:raises ArgumentError: naming ``argument``, unless it is an optimiser that can be compiled
+    and needs no loss.
+    """
     if isinstance(optim, numpyro.optim.Minimize):
-        raise _validate.ArgumentError(argument, type(optim).__name__, "needs the loss, an un-noised function of records.")
+        raise _validate.ArgumentError(
+            argument, type(optim).__name__, "needs the loss, an un-noised function of records."
+        )
     if isinstance(optim, numpyro.optim.SM3):
-        raise _validate.ArgumentError(argument, "SM3", "cannot be compiled: take another, such as Adagrad.")
-    if not isinstance(optim, _NumPyroOptim) and not (hasattr(optim, "init") and hasattr(optim, "update")):
-        raise _validate.ArgumentError(argument, optim, "must be an optimiser of numpyro.optim or optax.")
+        raise _validate.ArgumentError(
+            argument, "SM3", "cannot be compiled: take another, such as Adagrad."
+        )
+    if not isinstance(optim, _NumPyroOptim) and not (
+        hasattr(optim, "init") and hasattr(optim, "update")
+    ):
+        raise _validate.ArgumentError(
+            argument, optim, "must be an optimiser of numpyro.optim or optax."
+        )
 
 
 def _as_numpyro(optim: Any) -> _NumPyroOptim:
@@ -47,12 +58,16 @@ def _as_numpyro(optim: Any) -> _NumPyroOptim:
 
 @dataclass(frozen=True, eq=False)
 class Optimizer:
-    """init / update / get_params of an optimiser, on small models over one vector of all parameters.
+    """init / update / get_params of an optimiser, on small models over one vector of all
+    parameters.
 
-    Parameters of half precision are single to the optimiser, or small steps would be lost: Adam in bfloat16 never moves.
+    Parameters of half precision are single to the optimiser, or small steps would be lost: Adam in
+    bfloat16 never moves.
 
-    :param optim: numpyro's. :param of_rate: makes one like it from a learning rate; None where it has its own.
-    :param vector: structure and shapes of the parameters where they are one vector to ``optim``, else None.
+    :param optim: numpyro's. :param of_rate: makes one like it from a learning rate; None where it
+        has its own.
+    :param vector: structure and shapes of the parameters where they are one vector to ``optim``,
+        else None.
     :param kinds: the parameters' types, a pytree like them.
     """
 
@@ -68,10 +83,12 @@ class Optimizer:
     def update(self, gradient: Any, state: Any, learning_rate: Any = None) -> Any:
         """The state after one step against ``gradient``, a pytree like the parameters.
 
-        :param learning_rate: float scalar, which may be traced; None where the optimiser has its own.
+        :param learning_rate: float scalar, which may be traced; None where the optimiser has its
+            own.
         """
         optim = self.optim if self.of_rate is None else _as_numpyro(self.of_rate(learning_rate))
-        # optax's wrapper asks for the loss, which must not leave the core: a rule that really uses it sees NaN and fails
+        # optax's wrapper asks for the loss, which must not leave the core: a rule that really uses
+        # it sees NaN and fails
         return optim.update(self._flat(gradient), state, value=jnp.nan)
 
     def get_params(self, state: Any) -> Any:
@@ -95,14 +112,20 @@ class Optimizer:
 
     def _flat(self, tree: Any) -> Any:
         tree = single(tree)
-        return tree if self.vector is None else jnp.concatenate([jnp.ravel(leaf) for leaf in jax.tree.leaves(tree)])
+        return (
+            tree
+            if self.vector is None
+            else jnp.concatenate([jnp.ravel(leaf) for leaf in jax.tree.leaves(tree)])
+        )
 
 
 def optimizer_for(params: Any, optim: Any, learning_rate: float | None = None) -> Optimizer:
     """``optim`` over parameters like ``params``, a pytree of float arrays.
 
-    :param optim: of numpyro.optim or optax; with ``learning_rate`` a function that makes one of a learning rate.
-    :raises ArgumentError: naming ``optim``, if it is no optimiser, or needs the loss, which stays in the core.
+    :param optim: of numpyro.optim or optax; with ``learning_rate`` a function that makes one of a
+        learning rate.
+    :raises ArgumentError: naming ``optim``, if it is no optimiser, or needs the loss, which stays
+        in the core.
     """
     base = _as_numpyro(optim if learning_rate is None else optim(learning_rate))
     leaves, treedef = jax.tree.flatten(params)
@@ -114,7 +137,9 @@ def optimizer_for(params: Any, optim: Any, learning_rate: float | None = None) -
 
 
 def averaged(average: Any, newest: Any, count: jax.Array) -> Any:
-    """The mean of iterates with the newest one. :param count: iterates in it, int32 scalar; below 1 it is the newest."""
+    """The mean of iterates with the newest one. :param count: iterates in it, int32 scalar; below 1
+    it is the newest.
+    """
 
     def of_leaf(mean: jax.Array, new: jax.Array) -> jax.Array:
         weight = (1 / jnp.maximum(count, 1).astype(jnp.float32)).astype(mean.dtype)

@@ -1,18 +1,22 @@
-"""Adaptive clipping: the run chooses C during its first fifth from quantities it has already released.
+"""Adaptive clipping: the run chooses C during its first fifth from quantities it has already
+released.
 
-In this warm-up the counts of ``norm_counts`` get a larger share of each step's privacy budget, so the noise on the sum is an
-eighth larger. At five steps, each twice as late as the one before, C_t may move to another value C 2^(k / 2), according to
-the counts since the last such step. After that it stays. The noise is sigma C_t, and sums, spacings and ranges of norms are
-those of clipping norm C_t. So a step, divided by its own C_t, is the same mechanism as with any other C, and C_t is a
-function of what was released before. Accountants allow each step to depend on earlier outcomes, so the guarantee is that of
-one C.
+In this warm-up the counts of ``norm_counts`` get a larger share of each step's privacy budget, so
+the noise on the sum is an eighth larger. At five steps, each twice as late as the one before, C_t
+may move to another value C 2^(k / 2), according to the counts since the last such step. After that
+it stays. The noise is sigma C_t, and sums, spacings and ranges of norms are those of clipping norm
+C_t. So a step, divided by its own C_t, is the same mechanism as with any other C, and C_t is a
+function of what was released before. Accountants allow each step to depend on earlier outcomes, so
+the guarantee is that of one C.
 
-C_t is to minimise the error of the mean gradient in the steps that follow, B(C)^2 + (nu C)^2. Here nu C is the length of the
-noise in the mean of n steps, and B(C) the length of clipping bias, about E (norm - C)+ = integral of P(norm > t) from C on.
-The noise on counts leaves an interval for each P(norm > t). C_t is the best value at or above C if every probability is at
-the lower end of its interval; if that is C itself, it is the best value at or below C with every probability at the upper
-end. Where noise hides the answer, C_t stays C, whatever the gradients of the first steps were like. (A C that followed the
-counts of each step by feedback walked at random at epsilon 1 and 1000 records.)
+C_t is to minimise the error of the mean gradient in the steps that follow, B(C)^2 + (nu C)^2. Here
+nu C is the length of the noise in the mean of n steps, and B(C) the length of clipping bias, about
+E (norm - C)+ = integral of P(norm > t) from C on. The noise on counts leaves an interval for each
+P(norm > t). C_t is the best value at or above C if every probability is at the lower end of its
+interval; if that is C itself, it is the best value at or below C with every probability at the
+upper end. Where noise hides the answer, C_t stays C, whatever the gradients of the first steps were
+like. (A C that followed the counts of each step by feedback walked at random at epsilon 1 and 1000
+records.)
 """
 
 from __future__ import annotations
@@ -34,7 +38,9 @@ _DECISIONS = 5
 _SURE = 3.0  # standard errors by which the counts have to prove a move
 _MOST_CLIPPED = 0.2  # share of the gradients that a C below the first may clip
 _ALIGNED = 0.5  # share of the lengths clipped off that does not cancel out between gradients
-_EXCESS = 0.5  # what clipping takes from a gradient that is longer than C, in units of C and on average
+_EXCESS = (
+    0.5  # what clipping takes from a gradient that is longer than C, in units of C and on average
+)
 _OF_SUM, _OF_NORMS = 0.8**0.5, 0.2**0.5  # in the warm-up: squares add up to 1
 _MOST = 24  # largest |k|: a factor of 4096 up or down
 _LADDER = np.float32(2.0) ** (np.arange(-_MOST, _MOST + 1) / 2).astype(np.float32)
@@ -45,7 +51,8 @@ _FACTORS = 2.0 ** (_RUNGS / 2)
 class Adaptive(NamedTuple):
     """How C is adapted, a part of ``Hyperparameters``.
 
-    :param until: the step at which C is final, int32 scalar. :param largest: C is never above it, float32 scalar.
+    :param until: the step at which C is final, int32 scalar. :param largest: C is never above it,
+        float32 scalar.
     """
 
     until: jax.Array
@@ -60,18 +67,23 @@ def of(steps: int, largest: float = LARGEST_CLIP) -> Adaptive:
 def clip_of(rung: jax.Array, clip: jax.Array, adaptive: Adaptive) -> jax.Array:
     """C_t. :param rung: k, int32 scalar. :param clip: C of the first step."""
     moved = clip * jnp.asarray(_LADDER)[jnp.clip(rung, -_MOST, _MOST) + _MOST]
-    return jnp.clip(moved, SMALLEST_CLIP, jnp.minimum(jnp.maximum(adaptive.largest, SMALLEST_CLIP), LARGEST_CLIP))
+    return jnp.clip(
+        moved,
+        SMALLEST_CLIP,
+        jnp.minimum(jnp.maximum(adaptive.largest, SMALLEST_CLIP), LARGEST_CLIP),
+    )
 
 
-_NODES = np.array(
-    [0.0, *norm_counts.EDGES, 2 * norm_counts.EDGES[-1]]
-)  # norms between which the share of longer ones is linear
+# norms between which the share of longer ones is linear
+_NODES = np.array([0.0, *norm_counts.EDGES, 2 * norm_counts.EDGES[-1]])
 _LONGER = np.arange(norm_counts.RANGES - 1, 0, -1)  # ranges above each edge
 _ABOVE = np.arange(norm_counts.RANGES) >= np.arange(1, norm_counts.RANGES)[:, None]  # edges, ranges
 
 
 def _at_factors() -> tuple[np.ndarray, np.ndarray]:
-    """Weights of the nodes' shares, float[factors, nodes]: for the share at each factor, and its integral from there on."""
+    """Weights of the nodes' shares, float[factors, nodes]: for the share at each factor, and its
+    integral from there on.
+    """
     shares = np.stack([np.interp(_FACTORS, _NODES, unit) for unit in np.eye(len(_NODES))], axis=1)
     points = np.union1d(_NODES, _FACTORS)
     of_points = np.stack([np.interp(points, _NODES, unit) for unit in np.eye(len(_NODES))], axis=1)
@@ -83,10 +95,14 @@ _SHARES, _INTEGRALS = _at_factors()
 
 
 def shares(number: jax.Array, adaptive: Adaptive) -> tuple[jax.Array, jax.Array]:
-    """By what the noise multiplier is divided for sum and counts in step ``number``; squares add up to 1."""
+    """By what the noise multiplier is divided for sum and counts in step ``number``; squares add up
+    to 1.
+    """
     warm = number < adaptive.until
     of_both = (_OF_SUM, norm_counts.OF_SUM), (_OF_NORMS, norm_counts.OF_NORMS)
-    of_sum, of_norms = (jnp.where(warm, jnp.float32(early), jnp.float32(late)) for early, late in of_both)
+    of_sum, of_norms = (
+        jnp.where(warm, jnp.float32(early), jnp.float32(late)) for early, late in of_both
+    )
     return of_sum, of_norms
 
 
@@ -95,12 +111,20 @@ SMALLEST_SHARE = _OF_SUM
 
 
 def with_counts(
-    rung: jax.Array, counts: jax.Array, norms: jax.Array, number: jax.Array, adaptive: Adaptive, clip: jax.Array,
-    sigma: jax.Array, size: int, expected: float,
-) -> tuple[jax.Array, jax.Array]:  # fmt: skip
+    rung: jax.Array,
+    counts: jax.Array,
+    norms: jax.Array,
+    number: jax.Array,
+    adaptive: Adaptive,
+    clip: jax.Array,
+    sigma: jax.Array,
+    size: int,
+    expected: float,
+) -> tuple[jax.Array, jax.Array]:
     """(k, counts) after a step.
 
-    :param rung: k before it. :param counts: steps and noised counts since k was last decided on, float32[1 + RANGES].
+    :param rung: k before it. :param counts: steps and noised counts since k was last decided on,
+        float32[1 + RANGES].
     :param norms: noised counts of the step, float32[RANGES]. :param number: of the step, from 0.
     :param clip: C of the first step. :param sigma: noise multiplier. :param size: d.
     :param expected: records in a minibatch, q N.
@@ -113,21 +137,40 @@ def with_counts(
     deviation = sigma / np.float32(_OF_NORMS) * jnp.sqrt(jnp.maximum(counts[0], 1.0)) / records
     found = counts[1:] / records
     # shares add up to 1, which takes off a part of their noise
-    longer = jnp.sum(jnp.where(_ABOVE, found, 0.0), 1) + np.float32(_LONGER / norm_counts.RANGES) * (1 - jnp.sum(found))
-    error = _SURE * deviation * np.float32(np.sqrt(_LONGER * (norm_counts.RANGES - _LONGER) / norm_counts.RANGES))
-    low, high = (jnp.pad(jnp.clip(end, 0, 1), 1, constant_values=(1, 0)) for end in (longer - error, longer + error))
-    least, most = (jnp.sum(np.float32(weights) * ends, 1) for weights, ends in ((_INTEGRALS, low), (_SHARES, high)))
+    longer = jnp.sum(jnp.where(_ABOVE, found, 0.0), 1) + np.float32(
+        _LONGER / norm_counts.RANGES
+    ) * (1 - jnp.sum(found))
+    error = (
+        _SURE
+        * deviation
+        * np.float32(np.sqrt(_LONGER * (norm_counts.RANGES - _LONGER) / norm_counts.RANGES))
+    )
+    low, high = (
+        jnp.pad(jnp.clip(end, 0, 1), 1, constant_values=(1, 0))
+        for end in (longer - error, longer + error)
+    )
+    least, most = (
+        jnp.sum(np.float32(weights) * ends, 1)
+        for weights, ends in ((_INTEGRALS, low), (_SHARES, high))
+    )
     steps = adaptive.until.astype(jnp.float32) * np.float32(1 / _SHARE - 1)
     noise = (
-        sigma / np.float32(norm_counts.OF_SUM) * np.float32(math.sqrt(size) / expected) / jnp.sqrt(jnp.maximum(steps, 1.0))
+        sigma
+        / np.float32(norm_counts.OF_SUM)
+        * np.float32(math.sqrt(size) / expected)
+        / jnp.sqrt(jnp.maximum(steps, 1.0))
     )
     factors = np.float32(_FACTORS)
-    first, rungs = jnp.clip(-rung, _RUNGS[0], _RUNGS[-1]), jnp.asarray(_RUNGS)  # where C began, seen from where it is
+    # where C began, seen from where it is
+    first, rungs = (jnp.clip(-rung, _RUNGS[0], _RUNGS[-1]), jnp.asarray(_RUNGS))
     up, down = (
         rungs[jnp.argmin(jnp.where(allowed, bias**2 + (noise * factors) ** 2, jnp.inf))]
         for bias, allowed in (
             (_ALIGNED * least, rungs >= first),
-            (_EXCESS * factors * most, (rungs == first) | (rungs < first) & (most <= _MOST_CLIPPED)),
+            (
+                _EXCESS * factors * most,
+                (rungs == first) | (rungs < first) & (most <= _MOST_CLIPPED),
+            ),
         )
     )
     highest = jnp.ceil(jnp.clip(2 * jnp.log2(adaptive.largest / clip), 0, _MOST)).astype(jnp.int32)

@@ -21,7 +21,13 @@ from workbench.clipping.separation import (
 )
 from workbench.inference._optimizers import optimizer_for
 from workbench.inference.sources import ON_ONE_DEVICE, RecordSource
-from workbench.inference.state import DEFAULT_PERFORMANCE, Performance, Purpose, StepOptions, fast_child
+from workbench.inference.state import (
+    DEFAULT_PERFORMANCE,
+    Performance,
+    Purpose,
+    StepOptions,
+    fast_child,
+)
 from workbench.inference.step import PrivateStep
 from workbench.noise.chacha20 import fast_key, require_secure
 from workbench.noise.mechanism import GaussianMechanism
@@ -53,15 +59,21 @@ def assemble(
     layout: Layout = by_position,
     source: RecordSource = ON_ONE_DEVICE,
 ) -> PrivateStep:
-    """The step of DP-VI for a NumPyro model and guide. Only shapes and types of ``records`` (first axis: records) are read.
+    """The step of DP-VI for a NumPyro model and guide. Only shapes and types of ``records`` (first
+    axis: records) are read.
 
-    :param optim: an optimiser, or with ``learning_rate`` a function that makes one of a learning rate.
-    :param key: of the run whose starting values the step's model holds; other runs may begin with other keys.
-    :param num_records: N that scales the likelihood, declared public; that of the sampler by default.
+    :param optim: an optimiser, or with ``learning_rate`` a function that makes one of a learning
+        rate.
+    :param key: of the run whose starting values the step's model holds; other runs may begin with
+        other keys.
+    :param num_records: N that scales the likelihood, declared public; that of the sampler by
+        default.
     :param static: further keyword arguments of model and guide, public constants.
     :param layout: makes arguments of model and guide of record arrays; by position by default.
-    :param source: where records are; with ``UnitRows``, ``records`` are rows, first rows and numbers of rows.
-    :raises PrivacyModelError: if the model cannot be fitted privately (``splitting.split``, ``clipping.separation``).
+    :param source: where records are; with ``UnitRows``, ``records`` are rows, first rows and
+        numbers of rows.
+    :raises PrivacyModelError: if the model cannot be fitted privately (``splitting.split``,
+        ``clipping.separation``).
     :raises ArgumentError: naming the argument and its value.
     :raises TypeError: if ``key`` is no key of ``workbench.noise``.
     """
@@ -77,7 +89,9 @@ def assemble(
         _require_no_record_arrays(static, each, row_sizes)
     if sampler.num_records != size:
         raise _validate.ArgumentError(
-            "records", size, f"does not match the sampler, which draws from {sampler.num_records} records."
+            "records",
+            size,
+            f"does not match the sampler, which draws from {sampler.num_records} records.",
         )
     start_key = fast_child(key, Purpose.STARTING_VALUES)
     by_record = split(
@@ -93,13 +107,19 @@ def assemble(
     by_record = dataclasses.replace(by_record, most_rows=source.rows_of_unit)
     optimizer = optimizer_for(by_record.initial, optim, learning_rate)
     options = StepOptions(clip_schedule)
-    step = PrivateStep(by_record, sampler, mechanism, chosen, optimizer, performance, source, options)
+    step = PrivateStep(
+        by_record, sampler, mechanism, chosen, optimizer, performance, source, options
+    )
     _require_separate_records(step, *sizes)
     return step
 
 
-def _require_no_record_arrays(static: dict[str, Any], size: int, row_sizes: Collection[int]) -> None:
-    """:raises ArgumentError: naming a keyword argument that looks like one entry for each record."""
+def _require_no_record_arrays(
+    static: dict[str, Any], size: int, row_sizes: Collection[int]
+) -> None:
+    """:raises ArgumentError: naming a keyword argument that looks like one entry for
+    each record.
+    """
 
     def is_rows(value: Any) -> bool:
         return has_entry_for_each_record(value, size)
@@ -108,13 +128,19 @@ def _require_no_record_arrays(static: dict[str, Any], size: int, row_sizes: Coll
         for path, value in jax.tree_util.tree_flatten_with_path(given, is_leaf=is_rows)[0]:
             shape = (size,) if is_rows(value) else getattr(value, "shape", ())
             if has_axis_of_records(shape, size, row_sizes):
-                name = ".".join(filter(None, (argument, jax.tree_util.keystr(path, simple=True, separator="."))))
+                name = ".".join(
+                    filter(None, (argument, jax.tree_util.keystr(path, simple=True, separator=".")))
+                )
                 what = "an axis of" if size in shape else "as many entries as rows of"
-                raise _validate.ArgumentError(name, shape, f"has {what} {size}, the number of records. {BY_POSITION}")
+                raise _validate.ArgumentError(
+                    name, shape, f"has {what} {size}, the number of records. {BY_POSITION}"
+                )
 
 
 def _require_separate_records(step: PrivateStep, *num_records: int) -> None:
-    """Trace one step and check that each record's loss depends on that record only, and nothing else on any record."""
+    """Trace one step and check that each record's loss depends on that record only, and nothing
+    else on any record.
+    """
     model = step.model
     unit = step.source.as_unit(tuple(map(jnp.asarray, model.blank_record)))
 
@@ -126,5 +152,8 @@ def _require_separate_records(step: PrivateStep, *num_records: int) -> None:
         return step.estimator.gradient(model, params, key, 1.0, release)
 
     base_noise = jax.eval_shape(fast_key, jax.ShapeDtypeStruct((2,), jnp.uint32))
-    closed, row_sizes = jax.make_jaxpr(without_records)(model.initial, base_noise), row_sizes_of(model.blank_record)
+    closed, row_sizes = (
+        jax.make_jaxpr(without_records)(model.initial, base_noise),
+        row_sizes_of(model.blank_record),
+    )
     require_no_records(closed, *num_records, row_sizes=row_sizes)

@@ -1,9 +1,10 @@
 """Many fits stepped together by one compiled program, which has a lane for each fit.
 
-The fits may differ in ``Hyperparameters``, keys and records. A lane takes the same steps as a fit by itself, with the same
-keys, so it ends at the same parameters up to the rounding of sums that a compiler may order differently. All lanes share the
-cost of compiling and the overhead of each step. On a CPU each core steps a part of the lanes in its own thread. Several
-devices each step an equal part of the lanes, by one program, and exchange nothing.
+The fits may differ in ``Hyperparameters``, keys and records. A lane takes the same steps as a fit
+by itself, with the same keys, so it ends at the same parameters up to the rounding of sums that a
+compiler may order differently. All lanes share the cost of compiling and the overhead of each step.
+On a CPU each core steps a part of the lanes in its own thread. Several devices each step an equal
+part of the lanes, by one program, and exchange nothing.
 """
 
 from __future__ import annotations
@@ -30,7 +31,15 @@ from workbench.inference.state import DPVIState, Hyperparameters
 from workbench.inference.step import PrivateStep
 from workbench.record_model.model import Record
 
-__all__ = ["BatchedProgram", "LanesResult", "bytes_per_lane", "cores", "stacked", "starting_states", "unconstrained"]
+__all__ = [
+    "BatchedProgram",
+    "LanesResult",
+    "bytes_per_lane",
+    "cores",
+    "stacked",
+    "starting_states",
+    "unconstrained",
+]
 
 _CHUNK_SECONDS = 0.5  # how long a request to stop may have to wait
 _FIRST_CHUNK_STEPS = 20  # in the first chunk, which times the steps
@@ -43,8 +52,9 @@ _EACH_ITS_OWN, _ALL_THE_SAME = PartitionSpec("lanes"), PartitionSpec()  # of wha
 class LanesResult(NamedTuple):
     """Where the lanes are in the end.
 
-    :param state: ``DPVIState`` with arrays of lanes on their first axis, ``step`` a scalar. :param finished: whether all
-        steps were taken; False after a stop. :param seconds: that stepping took. :param compile_seconds: before it.
+    :param state: ``DPVIState`` with arrays of lanes on their first axis, ``step`` a scalar. :param
+        finished: whether all steps were taken; False after a stop. :param seconds: that stepping
+        took. :param compile_seconds: before it.
     """
 
     state: DPVIState
@@ -58,8 +68,11 @@ def stacked(trees: Sequence[Any]) -> Any:
     return jax.tree.map(lambda *leaves: jnp.stack(leaves), *trees)
 
 
-def starting_states(private_step: PrivateStep, keys: Sequence[jax.Array], hyper: Hyperparameters) -> DPVIState:
-    """The states from which fits with ``keys`` start, stacked, as ``private_step.init`` would give them one by one.
+def starting_states(
+    private_step: PrivateStep, keys: Sequence[jax.Array], hyper: Hyperparameters
+) -> DPVIState:
+    """The states from which fits with ``keys`` start, stacked, as ``private_step.init`` would give
+    them one by one.
 
     The guide must not be an automatic one, which draws its starting values when the model is split.
 
@@ -68,16 +81,23 @@ def starting_states(private_step: PrivateStep, keys: Sequence[jax.Array], hyper:
     return jax.jit(jax.vmap(private_step.init, out_axes=_AXES))(jnp.stack(list(keys)), hyper)
 
 
-def bytes_per_lane(private_step: PrivateStep, state: DPVIState, records: Sequence[Any], *, shared: bool) -> int:
+def bytes_per_lane(
+    private_step: PrivateStep, state: DPVIState, records: Sequence[Any], *, shared: bool
+) -> int:
     """About how much memory one lane takes, from shapes alone.
 
     :param records: of one fit. :param shared: whether all lanes read the same copy of them.
     """
     kept = sum(
-        leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves((state.optim_state, state.average, state.moments))
+        leaf.size * leaf.dtype.itemsize
+        for leaf in jax.tree.leaves((state.optim_state, state.average, state.moments))
     )
     own = 0 if shared else sum(array.size * array.dtype.itemsize for array in records)
-    size, sampler, noise_size = private_step.performance.microbatch_size, private_step.sampler, private_step.noise_size
+    size, sampler, noise_size = (
+        private_step.performance.microbatch_size,
+        private_step.sampler,
+        private_step.noise_size,
+    )
     # gradients of a minibatch's records, in the worst case one by one, and what is drawn ahead
     held = (sampler.usual_size() if size is None else size) * noise_size * 4
     words = private_step.mechanism.words_for(noise_size) + sampler.words
@@ -87,26 +107,38 @@ def bytes_per_lane(private_step: PrivateStep, state: DPVIState, records: Sequenc
 
 def unconstrained(private_step: PrivateStep, state: DPVIState, averaged: bool) -> dict[str, Any]:
     """``private_step.unconstrained`` of all lanes, stacked."""
-    return jax.jit(jax.vmap(lambda state: private_step.unconstrained(state, averaged), in_axes=(_AXES,)))(state)
+    return jax.jit(
+        jax.vmap(lambda state: private_step.unconstrained(state, averaged), in_axes=(_AXES,))
+    )(state)
 
 
 class BatchedProgram:
     """The compiled steps of up to ``lanes`` fits, for one batch of fits after another.
 
     :param private_step: of any of the fits: sampler, N and structure are common to all.
-    :param lanes: how many at once; a smaller batch is filled up with copies of its last lane, which are thrown away.
-    :param shared: whether all lanes read the same records. :param devices: of this process, where they run.
+    :param lanes: how many at once; a smaller batch is filled up with copies of its last lane, which
+        are thrown away.
+    :param shared: whether all lanes read the same records. :param devices: of this process, where
+        they run.
     """
 
-    def __init__(self, private_step: PrivateStep, lanes: int, *, shared: bool, devices: Sequence[jax.Device]) -> None:
-        self._parts = min(lanes, cores()) if len(devices) == 1 and devices[0].platform == "cpu" else 1
+    def __init__(
+        self, private_step: PrivateStep, lanes: int, *, shared: bool, devices: Sequence[jax.Device]
+    ) -> None:
+        self._parts = (
+            min(lanes, cores()) if len(devices) == 1 and devices[0].platform == "cpu" else 1
+        )
         self._each = -(-lanes // (self._parts * len(devices)))  # lanes of a device, or of a core
         used = -(-lanes // (self._parts * self._each))
         self._mesh, self._width = Mesh(np.array(devices[:used]), ("lanes",)), used * self._each
         self._shared = shared
         performance = private_step.performance
-        if performance.microbatch_size is None:  # the largest minibatch of all lanes decides, wherever they are
-            performance = performance._replace(microbatch_size=private_step.sampler.usual_size(lanes))
+        if (
+            performance.microbatch_size is None
+        ):  # the largest minibatch of all lanes decides, wherever they are
+            performance = performance._replace(
+                microbatch_size=private_step.sampler.usual_size(lanes)
+            )
         self._step = dataclasses.replace(private_step, performance=performance)
         self._chunk: Callable[..., DPVIState] | None = None
 
@@ -122,11 +154,13 @@ class BatchedProgram:
     ) -> LanesResult:
         """Step all lanes until step number ``steps``.
 
-        :param state: stacked, ``step`` a scalar. :param records: [lanes, N, ...], or [N, ...] where shared.
+        :param state: stacked, ``step`` a scalar. :param records: [lanes, N, ...], or [N, ...] where
+            shared.
         :param hyper: stacked. :param stop: asked about every 0.5 s.
         :param on_step: called in this thread, with the number of steps that all lanes have taken.
-        :raises ArgumentError: if there are more lanes than places for them, if ``records`` or ``hyper`` have another
-            number of lanes than ``state``, or if the records are not such as the step was made for.
+        :raises ArgumentError: if there are more lanes than places for them, if ``records`` or
+            ``hyper`` have another number of lanes than ``state``, or if the records are not such as
+            the step was made for.
         :raises jax.errors.JaxRuntimeError: as JAX does, such as RESOURCE_EXHAUSTED.
         """
         began = time.perf_counter()
@@ -144,7 +178,11 @@ class BatchedProgram:
             step, per_step = first_step, math.inf
             try:
                 while step < steps and not halted.is_set():
-                    affordable = max(1, int(_CHUNK_SECONDS / per_step)) if step > first_step else _FIRST_CHUNK_STEPS
+                    affordable = (
+                        max(1, int(_CHUNK_SECONDS / per_step))
+                        if step > first_step
+                        else _FIRST_CHUNK_STEPS
+                    )
                     limit = min(steps, step + affordable)
                     chunk_began = time.perf_counter()
                     state = jax.block_until_ready(chunk(state, mine, jnp.int32(limit), ours))
@@ -168,25 +206,39 @@ class BatchedProgram:
             ends = [future.result() for future in running]
         of_parts = [(end.optim_state, end.key, end.average, end.moments) for end in ends]
         of_lanes = jax.tree.map(
-            lambda *leaves: jnp.concatenate(leaves)[:lanes], *jax.device_put(of_parts, self._mesh.devices[0])
+            lambda *leaves: jnp.concatenate(leaves)[:lanes],
+            *jax.device_put(of_parts, self._mesh.devices[0]),
         )
         end = DPVIState(of_lanes[0], jnp.int32(min(taken)), *of_lanes[1:])
         on_step(min(taken))
-        return LanesResult(end, min(taken) == steps, time.perf_counter() - compiled, compiled - began)
+        return LanesResult(
+            end, min(taken) == steps, time.perf_counter() - compiled, compiled - began
+        )
 
     def _require_lanes(self, lanes: int, records: Record, hyper: Hyperparameters) -> None:
-        """Places beyond the end of an array are read as its last: a lane would have another's records, clip or noise."""
+        """Places beyond the end of an array are read as its last: a lane would have another's
+        records, clip or noise.
+        """
         if lanes > self._parts * self._width:
-            raise _validate.ArgumentError("state", lanes, f"lanes, but there are places for {self._parts * self._width}.")
+            raise _validate.ArgumentError(
+                "state", lanes, f"lanes, but there are places for {self._parts * self._width}."
+            )
         for name, stacked in (("records", () if self._shared else records), ("hyper", hyper)):
             for leaf in jax.tree.leaves(stacked):
                 if leaf.shape[:1] != (lanes,):
-                    raise _validate.ArgumentError(name, leaf.shape, f"must have a first axis of {lanes}, an entry a lane.")
-        each = [jax.ShapeDtypeStruct(array.shape if self._shared else array.shape[1:], array.dtype) for array in records]
+                    raise _validate.ArgumentError(
+                        name, leaf.shape, f"must have a first axis of {lanes}, an entry a lane."
+                    )
+        each = [
+            jax.ShapeDtypeStruct(array.shape if self._shared else array.shape[1:], array.dtype)
+            for array in records
+        ]
         self._step.require_records(tuple(each))
 
     def _part(self, state: DPVIState, records: Record, hyper: Hyperparameters, number: int) -> Any:
-        """(state, records, hyper) of a core's lanes, or of all, on the devices; the state in its own memory."""
+        """(state, records, hyper) of a core's lanes, or of all, on the devices; the state in its
+        own memory.
+        """
         lanes = state.key.shape[0]
         places = np.minimum(np.arange(number * self._width, (number + 1) * self._width), lanes - 1)
 
@@ -194,13 +246,18 @@ class BatchedProgram:
             return jax.device_put(tree, NamedSharding(self._mesh, _ALL_THE_SAME))
 
         def chosen(tree: Any) -> Any:
-            return jax.device_put(jax.tree.map(lambda leaf: leaf[places], tree), NamedSharding(self._mesh, _EACH_ITS_OWN))
+            return jax.device_put(
+                jax.tree.map(lambda leaf: leaf[places], tree),
+                NamedSharding(self._mesh, _EACH_ITS_OWN),
+            )
 
         of_lanes = chosen((state.optim_state, state.key, state.average, state.moments))
         own = DPVIState(of_lanes[0], on_all(jnp.array(state.step, copy=True)), *of_lanes[1:])
         return own, on_all(records) if self._shared else chosen(records), chosen(hyper)
 
-    def _compiled(self, state: DPVIState, records: Record, hyper: Hyperparameters) -> Callable[..., DPVIState]:
+    def _compiled(
+        self, state: DPVIState, records: Record, hyper: Hyperparameters
+    ) -> Callable[..., DPVIState]:
         epochs = epochs_kept(self._step, self._each)
         one: Callable[..., DPVIState] = chunk_of(self._step, _STEPS_AHEAD, self._each)
         prepared: tuple[Any, ...] = ()
@@ -217,7 +274,9 @@ class BatchedProgram:
         compiled = lowered.compile(compiler_options=options)
         return compiled if epochs is None else by_epochs(compiled, prepare, epochs.steps_per_epoch)
 
-    def _spread(self, of_lane: Callable[..., Any], in_axes: tuple[Any, ...], out_axes: Any) -> Callable[..., Any]:
+    def _spread(
+        self, of_lane: Callable[..., Any], in_axes: tuple[Any, ...], out_axes: Any
+    ) -> Callable[..., Any]:
         """``jax.vmap(of_lane, in_axes, out_axes)``, in which each device has its own lanes."""
         of_lanes = jax.vmap(of_lane, in_axes, out_axes)
         if self._mesh.size == 1:
@@ -227,7 +286,9 @@ class BatchedProgram:
             (in_axes, out_axes),
             is_leaf=lambda axis: axis is None,
         )
-        return jax.shard_map(of_lanes, mesh=self._mesh, in_specs=in_specs, out_specs=out_specs, check_vma=False)
+        return jax.shard_map(
+            of_lanes, mesh=self._mesh, in_specs=in_specs, out_specs=out_specs, check_vma=False
+        )
 
 
 def cores() -> int:

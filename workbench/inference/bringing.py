@@ -1,8 +1,10 @@
-"""Records that stay in a file: the rows of each minibatch are brought to the device while others are taken.
+"""Records that stay in a file: the rows of each minibatch are brought to the device while others
+are taken.
 
-A sampler's draws depend on the run's key and on step numbers alone. So they can be made ahead of the steps: a thread draws
-the minibatches of the next steps, has the file's reader gather M rows for each, and puts them on the device. The same step
-code is used as for records on the device. It finds the rows of a minibatch next to one another.
+A sampler's draws depend on the run's key and on step numbers alone. So they can be made ahead of
+the steps: a thread draws the minibatches of the next steps, has the file's reader gather M rows for
+each, and puts them on the device. The same step code is used as for records on the device. It finds
+the rows of a minibatch next to one another.
 """
 
 from __future__ import annotations
@@ -29,12 +31,16 @@ _SHARE = 64  # of the memory for records: there are up to four such blocks
 
 
 def are_at_rest(records: tuple[Any, ...]) -> bool:
-    """Whether records stay in a file. Their arrays then have ``stored``, which brings minibatches."""
+    """Whether records stay in a file. Their arrays then have ``stored``, which
+    brings minibatches.
+    """
     return any(hasattr(array, "stored") for array in records)
 
 
 def steps_at_once(capacity: int, records: tuple[Any, ...], interval: int) -> int:
-    """For how many steps rows are brought at once. :param capacity: M. :param interval: steps between two stops."""
+    """For how many steps rows are brought at once. :param capacity: M. :param interval: steps
+    between two stops.
+    """
     size = capacity * sum(array.dtype.itemsize * int(np.prod(array.shape[1:])) for array in records)
     room = min([_BYTES, *(array.stored.memory // _SHARE for array in records)])
     return max(1, min(_MOST_STEPS, interval, room // max(1, size)))
@@ -43,11 +49,14 @@ def steps_at_once(capacity: int, records: tuple[Any, ...], interval: int) -> int
 def require_room(sampler: Sampler, records: tuple[Any, ...], steps: int, interval: int) -> None:
     """Check that minibatches of a run of ``steps`` can be brought.
 
-    :raises ArgumentError: naming ``memory``, if it is too little; ``records``, for rows of units instead of whole ones.
+    :raises ArgumentError: naming ``memory``, if it is too little; ``records``, for rows of units
+        instead of whole ones.
     """
     if any(array.is_rows for array in records):
         raise _validate.ArgumentError(
-            "records", records[0].shape, 'are the rows of units in a file: take whole ones, data.select(("x", "present")).'
+            "records",
+            records[0].shape,
+            'are the rows of units in a file: take whole ones, data.select(("x", "present")).',
         )
     at_once = steps_at_once(sampler.capacity, records, interval)
     records[0].stored.require_room(sampler.capacity, sampler.sampling_rate, at_once, steps)
@@ -55,9 +64,11 @@ def require_room(sampler: Sampler, records: tuple[Any, ...], steps: int, interva
 
 @dataclass(frozen=True)
 class Brought:
-    """The sampler of a step whose records are the minibatches of a few steps, M rows each, one after another.
+    """The sampler of a step whose records are the minibatches of a few steps, M rows each, one
+    after another.
 
-    :param sampler: which drew them, and for which privacy is accounted. :param steps: how many they are.
+    :param sampler: which drew them, and for which privacy is accounted. :param steps: how many they
+        are.
     """
 
     sampler: Sampler
@@ -122,9 +133,14 @@ class Brought:
         return self.sampler.usual_size(minibatches)
 
     def minibatch(self, mask: jax.Array, number: jax.Array) -> Minibatch:
-        """The minibatch of step ``number``, 0 .. steps - 1. :param mask: bool[steps, M], of ``sampler``'s minibatches."""
+        """The minibatch of step ``number``, 0 .. steps - 1. :param mask: bool[steps, M], of
+        ``sampler``'s minibatches.
+        """
         place = jnp.clip(number, 0, self.steps - 1).astype(jnp.int32)
-        return Minibatch(place * np.int32(self.capacity) + jnp.arange(self.capacity, dtype=jnp.int32), mask[place])
+        return Minibatch(
+            place * np.int32(self.capacity) + jnp.arange(self.capacity, dtype=jnp.int32),
+            mask[place],
+        )
 
     def draw(self, key: jax.Array) -> Minibatch:
         """That of the sampler's records."""
@@ -141,23 +157,32 @@ class DrawnAhead:
     :param draw: ``draw(key, number, hyper)`` of the run's step. :param key: of the run.
     """
 
-    def __init__(self, sampler: Sampler, draw: Callable[..., Any], key: jax.Array, hyper: Any, at_once: int) -> None:
+    def __init__(
+        self, sampler: Sampler, draw: Callable[..., Any], key: jax.Array, hyper: Any, at_once: int
+    ) -> None:
         self.name, self.capacity, self.sampling_rate, self.at_once = (
-            sampler.name, sampler.capacity, sampler.sampling_rate, at_once,
-        )  # fmt: skip
+            sampler.name,
+            sampler.capacity,
+            sampler.sampling_rate,
+            at_once,
+        )
         self._key, self._hyper = key, hyper
         numbers = np.arange(at_once, dtype=np.int32)
         self._preparation = preparation = sampler.preparation
         if preparation is not None:
             self._prepare = jax.jit(preparation.prepare)
             self._of_epoch = jax.jit(
-                lambda prepared, first: jax.vmap(lambda number: preparation.draw_prepared(prepared, number))(first + numbers)
+                lambda prepared, first: jax.vmap(
+                    lambda number: preparation.draw_prepared(prepared, number)
+                )(first + numbers)
             )
             self._epoch: tuple[int, Any] | None = None
         else:
             # noise, which comes from the same words, is not computed, because nothing uses it
             self._at = jax.jit(
-                lambda key, hyper, first: jax.vmap(lambda number: draw(key, number, hyper).minibatch)(first + numbers)
+                lambda key, hyper, first: jax.vmap(
+                    lambda number: draw(key, number, hyper).minibatch
+                )(first + numbers)
             )
 
     def __call__(self, first: int) -> tuple[np.ndarray, np.ndarray]:
@@ -190,18 +215,30 @@ class _Block(NamedTuple):
 
 @contextlib.contextmanager
 def bringing(
-    block: Callable[..., Any], private_step: Any, hyper: Any, state: Any, records: tuple[Any, ...], steps: int, interval: int
+    block: Callable[..., Any],
+    private_step: Any,
+    hyper: Any,
+    state: Any,
+    records: tuple[Any, ...],
+    steps: int,
+    interval: int,
 ) -> Iterator[Callable[..., Any]]:
     """``chunk(state, records, limit, hyper)`` as of ``compiling.chunk_of``, for records at rest.
 
-    :param block: compiled, of ``compiling.block_of`` for ``private_step``. :param state: from which the run goes on.
+    :param block: compiled, of ``compiling.block_of`` for ``private_step``. :param state: from which
+        the run goes on.
     :param steps: where it ends. :param interval: steps between two stops.
     """
     sampler = private_step.sampler
     at_once = steps_at_once(sampler.capacity, records, interval)
-    key = jax.jit(lambda key: jnp.array(key, copy=True))(state.key)  # the steps reuse the memory of the state
+    # the steps reuse the memory of the state
+    key = jax.jit(lambda key: jnp.array(key, copy=True))(state.key)
     thread = _Thread(
-        DrawnAhead(sampler, private_step.draw, key, hyper, at_once), records, int(state.step), steps, state.step.device
+        DrawnAhead(sampler, private_step.draw, key, hyper, at_once),
+        records,
+        int(state.step),
+        steps,
+        state.step.device,
     )
     found: list[_Block] = []
 
@@ -211,7 +248,14 @@ def bringing(
             if not found or step >= found[0].last:
                 found[:] = [thread.next()]
             stop = min(end, found[0].last)
-            state = block(state, found[0].rows, found[0].mask, jnp.int32(found[0].first), jnp.int32(stop), hyper)
+            state = block(
+                state,
+                found[0].rows,
+                found[0].mask,
+                jnp.int32(found[0].first),
+                jnp.int32(stop),
+                hyper,
+            )
             step = stop
         return state
 
@@ -224,20 +268,29 @@ def bringing(
 class _Thread:
     """Brings blocks of minibatches in their order; one is ready while another is taken."""
 
-    def __init__(self, draws: DrawnAhead, records: tuple[Any, ...], first: int, steps: int, device: Any) -> None:
+    def __init__(
+        self, draws: DrawnAhead, records: tuple[Any, ...], first: int, steps: int, device: Any
+    ) -> None:
         self._ready: queue.Queue[_Block | BaseException] = queue.Queue(maxsize=1)
         self._ended = threading.Event()
         self._thread = threading.Thread(
-            target=self._work, args=(draws, records, first, steps, device), name="dpvi-records", daemon=True
+            target=self._work,
+            args=(draws, records, first, steps, device),
+            name="dpvi-records",
+            daemon=True,
         )
         self._thread.start()
 
-    def _work(self, draws: DrawnAhead, records: tuple[Any, ...], first: int, steps: int, device: Any) -> None:
+    def _work(
+        self, draws: DrawnAhead, records: tuple[Any, ...], first: int, steps: int, device: Any
+    ) -> None:
         try:
             names = tuple(array.name for array in records)
             for number, rows, mask in records[0].stored.minibatches(names, draws, first, steps):
                 brought = tuple(jax.device_put(array, device) for array in rows)
-                if not self._put(_Block(number, number + draws.at_once, brought, jax.device_put(mask, device))):
+                if not self._put(
+                    _Block(number, number + draws.at_once, brought, jax.device_put(mask, device))
+                ):
                     return
         except BaseException as error:
             self._put(error)

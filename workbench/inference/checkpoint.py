@@ -20,10 +20,27 @@ from workbench.inference.state import DPVIState
 from workbench.noise import key_use
 from workbench.noise.chacha20 import CHACHA20
 
-__all__ = ["arrays_of", "load_arrays", "load_facts", "load_state", "save_arrays", "save_state", "state_of"]
+__all__ = [
+    "arrays_of",
+    "load_arrays",
+    "load_facts",
+    "load_state",
+    "save_arrays",
+    "save_state",
+    "state_of",
+]
 
 _FACTS = "facts"
-_DAMAGE = (ValueError, TypeError, EOFError, KeyError, RuntimeError, NotImplementedError, SyntaxError, zlib.error)
+_DAMAGE = (
+    ValueError,
+    TypeError,
+    EOFError,
+    KeyError,
+    RuntimeError,
+    NotImplementedError,
+    SyntaxError,
+    zlib.error,
+)
 _KEY = ".key"  # the name under which ``arrays_of`` has the key
 
 
@@ -48,8 +65,11 @@ def _form(array: Any) -> tuple[Any, ...]:
     return tuple(array.shape), np.dtype(array.dtype)
 
 
-def save_arrays(path: str | Path, arrays: Mapping[str, Any], facts: Mapping[str, Any] | None = None) -> Path:
-    """Write arrays and JSON-ready facts to ``path`` (NumPy's npz format): readable for the owner alone, whole or not at all.
+def save_arrays(
+    path: str | Path, arrays: Mapping[str, Any], facts: Mapping[str, Any] | None = None
+) -> Path:
+    """Write arrays and JSON-ready facts to ``path`` (NumPy's npz format): readable for the owner
+    alone, whole or not at all.
 
     What was written is on the disk when this returns.
 
@@ -83,9 +103,16 @@ def _opened(path: str | Path) -> Iterator[Any]:
             with np.load(file, allow_pickle=False) as archive:
                 yield archive
     except OSError as error:
-        raise _validate.ArgumentError("path", str(path), f"holds no saved state ({error.strerror or error}).") from None
-    except (*_DAMAGE, zipfile.BadZipFile):  # whose words may advise to load the file all the same, with the code in it
-        raise _validate.ArgumentError("path", str(path), "holds no saved state: it is damaged, or another file.") from None
+        raise _validate.ArgumentError(
+            "path", str(path), f"holds no saved state ({error.strerror or error})."
+        ) from None
+    except (
+        *_DAMAGE,
+        zipfile.BadZipFile,
+    ):  # whose words may advise to load the file all the same, with the code in it
+        raise _validate.ArgumentError(
+            "path", str(path), "holds no saved state: it is damaged, or another file."
+        ) from None
 
 
 def load_arrays(path: str | Path) -> dict[str, np.ndarray]:
@@ -95,7 +122,9 @@ def load_arrays(path: str | Path) -> dict[str, np.ndarray]:
     """
     with _opened(path) as archive:
         return {
-            name: archive[name].view(_Hidden) if name == _KEY else archive[name] for name in archive.files if name != _FACTS
+            name: archive[name].view(_Hidden) if name == _KEY else archive[name]
+            for name in archive.files
+            if name != _FACTS
         }
 
 
@@ -113,7 +142,9 @@ def arrays_of(state: DPVIState) -> dict[str, np.ndarray]:
     """``state`` as arrays by name, the words of the secret key among them."""
     named, _ = jax.tree_util.tree_flatten_with_path(state)
     return {
-        jax.tree_util.keystr(place): np.asarray(_plain(leaf)).view(_Hidden) if _is_key(leaf) else np.asarray(leaf)
+        jax.tree_util.keystr(place): np.asarray(_plain(leaf)).view(_Hidden)
+        if _is_key(leaf)
+        else np.asarray(leaf)
         for place, leaf in named
     }
 
@@ -127,11 +158,17 @@ def state_of(arrays: Mapping[str, np.ndarray], like: DPVIState, path: str | Path
     wanted = {jax.tree_util.keystr(place): leaf for place, leaf in named}
     for name, leaf in wanted.items():
         if name not in arrays or _form(arrays[name]) != _form(_plain(leaf)):
-            raise _validate.ArgumentError("path", str(path), f"is of another model or optimiser: {name} differs.")
+            raise _validate.ArgumentError(
+                "path", str(path), f"is of another model or optimiser: {name} differs."
+            )
     if len(arrays) != len(wanted):
-        raise _validate.ArgumentError("path", str(path), "is of another model or optimiser, with more in it.")
+        raise _validate.ArgumentError(
+            "path", str(path), "is of another model or optimiser, with more in it."
+        )
     leaves = [
-        jax.random.wrap_key_data(jnp.asarray(arrays[name]), impl=CHACHA20) if _is_key(leaf) else jnp.asarray(arrays[name])
+        jax.random.wrap_key_data(jnp.asarray(arrays[name]), impl=CHACHA20)
+        if _is_key(leaf)
+        else jnp.asarray(arrays[name])
         for name, leaf in wanted.items()
     ]
     state: DPVIState = jax.tree.unflatten(treedef, leaves)
@@ -142,9 +179,10 @@ def state_of(arrays: Mapping[str, np.ndarray], like: DPVIState, path: str | Path
 def save_state(state: DPVIState, path: str | Path, facts: Mapping[str, Any] | None = None) -> Path:
     """Write ``state`` to ``path``, as ``save_arrays`` does.
 
-    The file holds the run's secret key: anyone who has it can compute the noise of every step, past and future, and take it
-    off again. Keep it as you keep the records, and delete it when the run is over. Go on from it once, with the same records
-    and the same model: two runs from one state have the same noise, which only calls in one process can be checked for.
+    The file holds the run's secret key: anyone who has it can compute the noise of every step, past
+    and future, and take it off again. Keep it as you keep the records, and delete it when the run
+    is over. Go on from it once, with the same records and the same model: two runs from one state
+    have the same noise, which only calls in one process can be checked for.
 
     >>> from numpyro.optim import Adam
     >>> data, logistic = wb.data.load("breast_cancer"), wb.models.get("logistic")

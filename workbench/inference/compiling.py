@@ -1,6 +1,7 @@
 """Compiled steps: a chunk of a run as one XLA program, compiled in its own thread.
 
-A chunk draws the randomness of several steps at once, which costs a tenth of drawing it step by step.
+A chunk draws the randomness of several steps at once, which costs a tenth of drawing it step by
+step.
 """
 
 from __future__ import annotations
@@ -54,7 +55,9 @@ Chunk = Callable[..., DPVIState]
 
 
 class Compilation(NamedTuple):
-    """Compiled steps, ``chunk(state, records, limit, hyper)`` as of ``chunk_of``, and the seconds it took."""
+    """Compiled steps, ``chunk(state, records, limit, hyper)`` as of ``chunk_of``, and the seconds
+    it took.
+    """
 
     chunk: Chunk
     seconds: float
@@ -62,10 +65,13 @@ class Compilation(NamedTuple):
 
 @dataclass(frozen=True, repr=False)
 class Lowered:
-    """The steps of a run as XLA is given them, with everything that model, guide and optimiser read while they were traced.
+    """The steps of a run as XLA is given them, with everything that model, guide and optimiser read
+    while they were traced.
 
-    :param program: a chunk, or where ``is_single`` one step. :param constants: arrays that the program closes over.
-    :param options: of the compiler. :param identity: of ``program_cache.identity_of``; None for one that is always compiled.
+    :param program: a chunk, or where ``is_single`` one step. :param constants: arrays that the
+        program closes over.
+    :param options: of the compiler. :param identity: of ``program_cache.identity_of``; None for one
+        that is always compiled.
     :param brings: whether it is a block whose minibatches are brought, ``block_of``.
     :param epochs: of steps that take a prepared epoch, ``steps_of_epoch``; else None.
     """
@@ -80,15 +86,23 @@ class Lowered:
 
     @functools.cached_property
     def digest(self) -> str:
-        """32 hexadecimal digits: equal in all processes for programs that do the same with equal arguments."""
+        """32 hexadecimal digits: equal in all processes for programs that do the same with equal
+        arguments.
+        """
         return program_cache.digest_of(self.program.as_text(), self.constants, self.options)
 
     def compile(self) -> Chunk:
-        """``chunk`` as of ``chunk_of``; compiled only if this process has not kept the very same program."""
+        """``chunk`` as of ``chunk_of``; compiled only if this process has not kept the very same
+        program.
+        """
         digest = "" if self.identity is None else self.digest
-        compiled = program_cache.compiled(digest, self.identity, lambda: self.program.compile(compiler_options=self.options))
+        compiled = program_cache.compiled(
+            digest, self.identity, lambda: self.program.compile(compiler_options=self.options)
+        )
         if self.epochs is not None:
-            return by_epochs(compiled, program_cache.jit(self.epochs.prepare), self.epochs.steps_per_epoch)
+            return by_epochs(
+                compiled, program_cache.jit(self.epochs.prepare), self.epochs.steps_per_epoch
+            )
         if not self.is_single:
             return compiled
 
@@ -111,11 +125,14 @@ class Compiling(NamedTuple):
 def jit_seldom_called(
     function: Callable[..., Any], device: jax.Device, noise_size: int, static: int | None = None
 ) -> Callable[..., Any]:
-    """``jax.jit`` for what is called about 30 times in a fit: with a small model, compiling it is most of its time.
+    """``jax.jit`` for what is called about 30 times in a fit: with a small model, compiling it is
+    most of its time.
 
     :param static: the place of a static argument.
     """
-    return program_cache.jit(function, compiler_options(device.platform, noise_size, calls=1), static)
+    return program_cache.jit(
+        function, compiler_options(device.platform, noise_size, calls=1), static
+    )
 
 
 def interval_of(steps: int) -> int:
@@ -124,11 +141,12 @@ def interval_of(steps: int) -> int:
 
 
 def stepping(private_step: PrivateStep, ahead: int, lanes: int = 1) -> Callable[..., DPVIState]:
-    """``steps_until(limit, state, records, hyper, prepared)`` for jit and vmap, which steps until ``state.step == limit``.
+    """``steps_until(limit, state, records, hyper, prepared)`` for jit and vmap, which steps until
+    ``state.step == limit``.
 
-    Each block draws the randomness of a few steps at once, the guide's base noise included (a pure function of key and
-    step number, so blocks change no result), and loops over it. ``prepared(number)`` gives the minibatch of a step, if it is
-    not drawn with the rest.
+    Each block draws the randomness of a few steps at once, the guide's base noise included (a pure
+    function of key and step number, so blocks change no result), and loops over it.
+    ``prepared(number)`` gives the minibatch of a step, if it is not drawn with the rest.
 
     :param ahead: steps whose draws are made at once, at most. :param lanes: as for ``chunk_of``.
     """
@@ -161,12 +179,16 @@ def stepping(private_step: PrivateStep, ahead: int, lanes: int = 1) -> Callable[
             return lax.while_loop(lambda state: state.step < limit, one_step, state)
         draws = jax.eval_shape(draw, state.step)
         draw_base_noise, step_with = hoist(
-            lambda key, rest: private_step.step(rest[0], records, rest[1]._replace(base_noise=key), hyper),
+            lambda key, rest: private_step.step(
+                rest[0], records, rest[1]._replace(base_noise=key), hyper
+            ),
             draws.base_noise,
             (state, draws._replace(base_noise=None)),
         )
         # local latents take base noise for every record of a minibatch
-        base_noise_size = sum(value.size for value in jax.eval_shape(draw_base_noise, draws.base_noise))
+        base_noise_size = sum(
+            value.size for value in jax.eval_shape(draw_base_noise, draws.base_noise)
+        )
         block_size = max(1, min(ahead, words_ahead // max(1, base_noise_size)))
         return lax.while_loop(lambda state: state.step < limit, block, state)
 
@@ -174,28 +196,36 @@ def stepping(private_step: PrivateStep, ahead: int, lanes: int = 1) -> Callable[
 
 
 def chunk_of(private_step: PrivateStep, interval: int, lanes: int = 1) -> Chunk:
-    """``chunk(state, records, limit, hyper)`` for jit and vmap, which steps until ``state.step == limit``.
+    """``chunk(state, records, limit, hyper)`` for jit and vmap, which steps until ``state.step ==
+    limit``.
 
     If the sampler prepares epochs, each is prepared before its first step here.
 
-    :param interval: steps between two stops. :param lanes: how many fits are stepped together, where it is to be mapped.
+    :param interval: steps between two stops. :param lanes: how many fits are stepped together,
+        where it is to be mapped.
     """
     sampler, ahead = private_step.sampler, _steps_ahead(private_step, interval, lanes)
     preparation = sampler.preparation
     if preparation is None:
         steps_until = stepping(private_step, ahead, lanes)
 
-        def chunk(state: DPVIState, records: Record, limit: jax.Array, hyper: Hyperparameters) -> DPVIState:
+        def chunk(
+            state: DPVIState, records: Record, limit: jax.Array, hyper: Hyperparameters
+        ) -> DPVIState:
             return steps_until(limit, state, records, hyper)
 
         return chunk
 
     # as many short epochs at once as take about one block
-    epochs = max(1, min(ahead // preparation.steps_per_epoch, _WORDS_AHEAD // lanes // sampler.public_size))
+    epochs = max(
+        1, min(ahead // preparation.steps_per_epoch, _WORDS_AHEAD // lanes // sampler.public_size)
+    )
     span = epochs * preparation.steps_per_epoch
     steps_of_span = stepping(private_step, _evenly(span, ahead), lanes)
 
-    def chunk_of_epochs(state: DPVIState, records: Record, limit: jax.Array, hyper: Hyperparameters) -> DPVIState:
+    def chunk_of_epochs(
+        state: DPVIState, records: Record, limit: jax.Array, hyper: Hyperparameters
+    ) -> DPVIState:
         def steps_of_epochs(state: DPVIState) -> DPVIState:
             prepared = preparation.prepare(state.key, state.step // span * epochs, epochs)
             steps = jnp.minimum(limit - state.step, span - state.step % span)
@@ -208,9 +238,11 @@ def chunk_of(private_step: PrivateStep, interval: int, lanes: int = 1) -> Chunk:
 
 
 def epochs_kept(private_step: PrivateStep, lanes: int = 1) -> Preparation | None:
-    """The preparation of epochs that are kept between chunks: to prepare one takes longer than to draw a block's randomness.
+    """The preparation of epochs that are kept between chunks: to prepare one takes longer than to
+    draw a block's randomness.
 
-    ``chunk_of`` prepares the epoch of each chunk again. With millions of records that would take longer than the chunk.
+    ``chunk_of`` prepares the epoch of each chunk again. With millions of records that would take
+    longer than the chunk.
 
     :return: None where chunks are those of ``chunk_of``.
     """
@@ -222,22 +254,32 @@ def epochs_kept(private_step: PrivateStep, lanes: int = 1) -> Preparation | None
 def steps_of_epoch(
     private_step: PrivateStep, epochs: Preparation, interval: int, lanes: int = 1
 ) -> Callable[..., DPVIState]:
-    """``steps(state, records, limit, hyper, prepared)`` for jit and vmap, which steps until ``state.step == limit``.
+    """``steps(state, records, limit, hyper, prepared)`` for jit and vmap, which steps until
+    ``state.step == limit``.
 
-    All of them belong to the epoch that ``epochs`` prepared. The other arguments are as for ``chunk_of``.
+    All of them belong to the epoch that ``epochs`` prepared. The other arguments are as for
+    ``chunk_of``.
     """
     ahead = _evenly(epochs.steps_per_epoch, _steps_ahead(private_step, interval, lanes))
     steps_until = stepping(private_step, ahead, lanes)
 
-    def steps(state: DPVIState, records: Record, limit: jax.Array, hyper: Hyperparameters, prepared: Any) -> DPVIState:
-        return steps_until(limit, state, records, hyper, functools.partial(epochs.draw_prepared, prepared))
+    def steps(
+        state: DPVIState, records: Record, limit: jax.Array, hyper: Hyperparameters, prepared: Any
+    ) -> DPVIState:
+        return steps_until(
+            limit, state, records, hyper, functools.partial(epochs.draw_prepared, prepared)
+        )
 
     return steps
 
 
 def _steps_ahead(private_step: PrivateStep, interval: int, lanes: int = 1) -> int:
-    """How many steps' random draws are made at once: many for small models, one for large ones, none that go unused."""
-    words = (private_step.mechanism.words_for(private_step.noise_size) + private_step.sampler.words + 2) * lanes
+    """How many steps' random draws are made at once: many for small models, one for large ones,
+    none that go unused.
+    """
+    words = (
+        private_step.mechanism.words_for(private_step.noise_size) + private_step.sampler.words + 2
+    ) * lanes
     return _evenly(interval, max(1, min(_STEPS_AHEAD, _WORDS_AHEAD // words)))
 
 
@@ -246,13 +288,21 @@ def _evenly(steps: int, most: int) -> int:
     return math.ceil(steps / math.ceil(steps / most))
 
 
-def lower(private_step: PrivateStep, hyper: Hyperparameters, state: DPVIState, records: Record, interval: int) -> Lowered:
-    """The steps of a run that stops every ``interval`` steps. Only shapes, types and devices of the arrays count.
+def lower(
+    private_step: PrivateStep,
+    hyper: Hyperparameters,
+    state: DPVIState,
+    records: Record,
+    interval: int,
+) -> Lowered:
+    """The steps of a run that stops every ``interval`` steps. Only shapes, types and devices of the
+    arrays count.
 
-    It is a chunk, or a single step where the chunk's loop would slow it down. That is so for convolutions on CPUs: in a
-    loop XLA takes a slower way through them (2.4 times the time of a step of a network for CIFAR-10 on two cores), which is
-    more than what calling each step costs. The memory of ``state`` is reused. For records at rest it is ``block_of`` as many
-    steps as are brought at once, and where ``epochs_kept`` gives a preparation it is ``steps_of_epoch``.
+    It is a chunk, or a single step where the chunk's loop would slow it down. That is so for
+    convolutions on CPUs: in a loop XLA takes a slower way through them (2.4 times the time of a
+    step of a network for CIFAR-10 on two cores), which is more than what calling each step costs.
+    The memory of ``state`` is reused. For records at rest it is ``block_of`` as many steps as are
+    brought at once, and where ``epochs_kept`` gives a preparation it is ``steps_of_epoch``.
     """
     if are_at_rest(records):
         return _lower_block(private_step, hyper, state, records, interval)
@@ -264,7 +314,9 @@ def lower(private_step: PrivateStep, hyper: Hyperparameters, state: DPVIState, r
         prepared = (jax.eval_shape(epochs.prepare, state.key, np.uint32(0)),)
 
     def one_step(state: DPVIState, records: Record, hyper: Hyperparameters) -> DPVIState:
-        return private_step.step(state, records, private_step.draw(state.key, state.step, hyper), hyper)
+        return private_step.step(
+            state, records, private_step.draw(state.key, state.step, hyper), hyper
+        )
 
     calls = interval * _LEAST_STOPS
     arguments = (state, records, jnp.int32(0), hyper, *prepared), (state, records, hyper)
@@ -273,44 +325,69 @@ def lower(private_step: PrivateStep, hyper: Hyperparameters, state: DPVIState, r
 
 
 def block_of(private_step: PrivateStep, interval: int, steps: int) -> Callable[..., DPVIState]:
-    """``block(state, rows, mask, first, limit, hyper)`` for jit, which steps until ``state.step == limit``.
+    """``block(state, rows, mask, first, limit, hyper)`` for jit, which steps until ``state.step ==
+    limit``.
 
-    The minibatches of the steps from ``first`` on were brought: ``rows`` are their rows, M for each of ``steps`` steps, and
-    ``mask``, bool[steps, M], says which are there. They are taken by the same step as those of records on the device.
+    The minibatches of the steps from ``first`` on were brought: ``rows`` are their rows, M for each
+    of ``steps`` steps, and ``mask``, bool[steps, M], says which are there. They are taken by the
+    same step as those of records on the device.
     """
     sampler = Brought(private_step.sampler, steps)
-    steps_until = stepping(replace(private_step, sampler=sampler), _steps_ahead(private_step, interval))
+    steps_until = stepping(
+        replace(private_step, sampler=sampler), _steps_ahead(private_step, interval)
+    )
 
     def block(
-        state: DPVIState, rows: Record, mask: jax.Array, first: jax.Array, limit: jax.Array, hyper: Hyperparameters
+        state: DPVIState,
+        rows: Record,
+        mask: jax.Array,
+        first: jax.Array,
+        limit: jax.Array,
+        hyper: Hyperparameters,
     ) -> DPVIState:
         records = private_step.source.in_rows(rows)
-        return steps_until(limit, state, records, hyper, lambda number: sampler.minibatch(mask, number - first))
+        return steps_until(
+            limit, state, records, hyper, lambda number: sampler.minibatch(mask, number - first)
+        )
 
     return block
 
 
 def _lower_block(
-    private_step: PrivateStep, hyper: Hyperparameters, state: DPVIState, records: Record, interval: int
+    private_step: PrivateStep,
+    hyper: Hyperparameters,
+    state: DPVIState,
+    records: Record,
+    interval: int,
 ) -> Lowered:
     """As ``lower``, of records at rest."""
-    steps, capacity = steps_at_once(private_step.sampler.capacity, records, interval), private_step.sampler.capacity
+    steps, capacity = (
+        steps_at_once(private_step.sampler.capacity, records, interval),
+        private_step.sampler.capacity,
+    )
     block = block_of(private_step, interval, steps)
     sampler = Brought(private_step.sampler, steps)
     brought = replace(private_step, sampler=sampler)
 
-    def one_step(state: DPVIState, rows: Record, mask: jax.Array, first: jax.Array, hyper: Hyperparameters) -> DPVIState:
+    def one_step(
+        state: DPVIState, rows: Record, mask: jax.Array, first: jax.Array, hyper: Hyperparameters
+    ) -> DPVIState:
         minibatch = sampler.minibatch(mask, state.step - first)
         records = private_step.source.in_rows(rows)
-        return brought.step(state, records, brought.draw(state.key, state.step, hyper, minibatch), hyper)
+        return brought.step(
+            state, records, brought.draw(state.key, state.step, hyper, minibatch), hyper
+        )
 
     kinds = [jax.dtypes.canonicalize_dtype(array.dtype) for array in records]
     rows = tuple(
-        jax.ShapeDtypeStruct((steps * capacity, *array.shape[1:]), kind) for array, kind in zip(records, kinds, strict=True)
+        jax.ShapeDtypeStruct((steps * capacity, *array.shape[1:]), kind)
+        for array, kind in zip(records, kinds, strict=True)
     )
     first = (state, rows, jax.ShapeDtypeStruct((steps, capacity), bool), jnp.int32(0))
     arguments = (*first, jnp.int32(0), hyper), (*first, hyper)
-    lowered = _lowered((block, one_step), arguments, state, private_step.noise_size, interval * _LEAST_STOPS)
+    lowered = _lowered(
+        (block, one_step), arguments, state, private_step.noise_size, interval * _LEAST_STOPS
+    )
     return replace(lowered, brings=True)
 
 
@@ -321,13 +398,17 @@ def _lowered(
     noise_size: int,
     calls: int,
 ) -> Lowered:
-    """The first of two programs, many steps, or the second, one step, where the loop of the first would slow it down.
+    """The first of two programs, many steps, or the second, one step, where the loop of the first
+    would slow it down.
 
-    :param arguments: of each, which begin with the state. :param on_device: arrays on the device where they run.
+    :param arguments: of each, which begin with the state. :param on_device: arrays on the device
+        where they run.
     :param noise_size: d. :param calls: about how many steps there will be.
     """
     traced = jax.jit(programs[0], donate_argnums=0).trace(*arguments[0])
-    on_cpu = all(device.platform == "cpu" for leaf in jax.tree.leaves(on_device) for device in leaf.devices())
+    on_cpu = all(
+        device.platform == "cpu" for leaf in jax.tree.leaves(on_device) for device in leaf.devices()
+    )
     is_single = on_cpu and "conv_general_dilated" in primitives(traced.jaxpr.jaxpr)
     if is_single:
         traced = jax.jit(programs[1], donate_argnums=0).trace(*arguments[1])
@@ -347,7 +428,8 @@ def compile_ahead(
     """Begin to compile a run of ``steps`` in its own thread, for ``training.run(compiled=)``.
 
     :param within: a context for that thread.
-    :raises ArgumentError: if ``records`` are not such as ``private_step`` was made for, or take more memory than they may.
+    :raises ArgumentError: if ``records`` are not such as ``private_step`` was made for, or take
+        more memory than they may.
     """
     private_step.require_records(records)
     if are_at_rest(records):

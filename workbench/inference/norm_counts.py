@@ -1,12 +1,16 @@
-"""What a run learns about its own clipping, as a part of its release: how long its records' gradients were.
+"""What a run learns about its own clipping, as a part of its release: how long its records'
+gradients were.
 
-Besides the noised sum of clipped gradients, every step releases noised counts of the minibatch's gradients by ranges of
-their norm. The privacy budget of the step is divided between the two. A record moves the sum by at most C, and one count by
-1. If the sum has noise of standard deviation sigma_1 C and counts of sigma_2, then the step, each part in units of its own
-noise, is one Gaussian mechanism whose sensitivity over noise is the root of 1 / sigma_1^2 + 1 / sigma_2^2. So with sigma_1 =
-sigma / OF_SUM and sigma_2 = sigma / OF_NORMS, shares whose squares add up to 1, the step costs what a step without counts
-costs, and no accountant needs to know. The noise on the sum is larger by less than a hundredth. Andrew, Thakkar, McMahan and
-Ramaswamy 2021 (arXiv 1905.03871) divide the budget between the sum and a count in this way; Zou et al. 2026 learn norms
+Besides the noised sum of clipped gradients, every step releases noised counts of the minibatch's
+gradients by ranges of their norm. The privacy budget of the step is divided between the two. A
+record moves the sum by at most C, and one count by
+1. If the sum has noise of standard deviation sigma_1 C and counts of sigma_2, then the step, each
+  part in units of its own
+noise, is one Gaussian mechanism whose sensitivity over noise is the root of 1 / sigma_1^2 + 1 /
+sigma_2^2. So with sigma_1 = sigma / OF_SUM and sigma_2 = sigma / OF_NORMS, shares whose squares add
+up to 1, the step costs what a step without counts costs, and no accountant needs to know. The noise
+on the sum is larger by less than a hundredth. Andrew, Thakkar, McMahan and Ramaswamy 2021 (arXiv
+1905.03871) divide the budget between the sum and a count in this way; Zou et al. 2026 learn norms
 within the release from the room that short gradients leave.
 """
 
@@ -41,9 +45,12 @@ def have_room(mechanism: GaussianMechanism, capacity: int) -> bool:
 
 
 def counts_of(norms: jax.Array, counted: jax.Array, clip: jax.Array) -> jax.Array:
-    """How many norms lie in each range, int32[RANGES]. A record counts in one range; NaN and infinity in the last one.
+    """How many norms lie in each range, int32[RANGES]. A record counts in one range; NaN and
+    infinity in the last one.
 
     :param norms: float[M]. :param counted: which records count, bool[M]. :param clip: C, scalar.
     """
     places = jnp.sum(~(norms[:, None] <= clip * np.array(EDGES, norms.dtype)), axis=1)
-    return jnp.sum((places[:, None] == jnp.arange(RANGES)) & counted[:, None], axis=0, dtype=jnp.int32)
+    return jnp.sum(
+        (places[:, None] == jnp.arange(RANGES)) & counted[:, None], axis=0, dtype=jnp.int32
+    )

@@ -1,7 +1,8 @@
-"""Processes that take the steps of one fit together, each with its own devices, begun with ``jax.distributed``.
+"""Processes that take the steps of one fit together, each with its own devices, begun with
+``jax.distributed``.
 
-Every process makes the same calls in the same order, because each of them waits for the others. Only the first process
-writes files and the ledger. The others follow what it decides.
+Every process makes the same calls in the same order, because each of them waits for the others.
+Only the first process writes files and the ledger. The others follow what it decides.
 """
 
 from __future__ import annotations
@@ -29,7 +30,8 @@ class ProcessError(RuntimeError):
 class Processes:
     """The processes of a fit.
 
-    :param count: 1 for a fit in one process, in which nothing is exchanged; else all that ``jax.distributed`` began.
+    :param count: 1 for a fit in one process, in which nothing is exchanged; else all that
+        ``jax.distributed`` began.
     """
 
     count: int = 1
@@ -41,22 +43,31 @@ class Processes:
 
     @contextlib.contextmanager
     def exchanging(self) -> Iterator[None]:
-        """Make a ``ProcessError`` of what JAX raises when a process has ended in the middle of an exchange."""
+        """Make a ``ProcessError`` of what JAX raises when a process has ended in the middle of an
+        exchange.
+        """
         try:
             yield
         except (ValueError, RuntimeError) as error:
             if self.count == 1:
                 raise
             reason = str(error).partition("\n")[0]
-            raise ProcessError(f"a process of this fit has ended, or cannot be reached ({reason}).") from error
+            raise ProcessError(
+                f"a process of this fit has ended, or cannot be reached ({reason})."
+            ) from error
 
     def require_one(self, what: str) -> None:
-        """:raises ArgumentError: naming ``devices``, for what does not exchange what its processes draw or decide."""
+        """:raises ArgumentError: naming ``devices``, for what does not exchange what its processes
+        draw or decide.
+        """
         if self.count > 1:
-            raise ArgumentError("devices", f"of {self.count} processes", f"{what} takes one process.")
+            raise ArgumentError(
+                "devices", f"of {self.count} processes", f"{what} takes one process."
+            )
 
     def gathered(self, own: np.ndarray) -> np.ndarray:
-        """``own`` of every process, in their order; equal in all of them. Its type and shape must be the same everywhere.
+        """``own`` of every process, in their order; equal in all of them. Its type and shape must
+        be the same everywhere.
 
         :raises ProcessError: if a process has ended.
         """
@@ -66,14 +77,17 @@ class Processes:
             return np.asarray(multihost_utils.process_allgather(own))
 
     def from_first(self, own: bytes) -> bytes:
-        """``own`` of the first process, in all of them. The others give as many bytes, which do not leave them."""
+        """``own`` of the first process, in all of them. The others give as many bytes, which do not
+        leave them.
+        """
         drawn = np.frombuffer(own if self.is_first else bytes(len(own)), np.uint8)
         return self.gathered(drawn)[0].tobytes()
 
     def by_first(self, action: Callable[[], None]) -> None:
         """Call ``action`` in the first process, while the others wait for it.
 
-        :raises Exception: in the first process what ``action`` raises, in the others a ``ProcessError`` with its words.
+        :raises Exception: in the first process what ``action`` raises, in the others a
+            ``ProcessError`` with its words.
         """
         problem: Exception | None = None
         if self.is_first:
@@ -113,7 +127,9 @@ class Processes:
         of_all = self.gathered(np.stack(rows))
         for process, digest in np.argwhere((of_all != of_all[0]).any(axis=-1)):
             name = list(digests)[digest]
-            raise ArgumentError("processes", self.count, f"process {process} has another {name} than process 0.")
+            raise ArgumentError(
+                "processes", self.count, f"process {process} has another {name} than process 0."
+            )
 
 
 ALONE = Processes()

@@ -1,12 +1,14 @@
 """The compiled programs that this process used last, found by what they do.
 
-A program is looked up by its own text, after it was traced again. So whatever model, guide and optimiser read decides:
-globals, attributes and closures too, which no comparison of functions would see. Tracing takes a fraction of the time that
-XLA takes, and checks that are made while a step is traced are made for every fit.
+A program is looked up by its own text, after it was traced again. So whatever model, guide and
+optimiser read decides: globals, attributes and closures too, which no comparison of functions would
+see. Tracing takes a fraction of the time that XLA takes, and checks that are made while a step is
+traced are made for every fit.
 
-Besides the text everything counts that the text leaves out: which arguments it takes (unused ones are not in it), their
-types and trees, donated memory, the device, compiler options and JAX's configuration. A program that calls Python, has
-effects, closes over much data or spans several devices is never kept.
+Besides the text everything counts that the text leaves out: which arguments it takes (unused ones
+are not in it), their types and trees, donated memory, the device, compiler options and JAX's
+configuration. A program that calls Python, has effects, closes over much data or spans several
+devices is never kept.
 
 Only executables are kept: no records, keys, results, models, nor what was traced.
 """
@@ -41,7 +43,8 @@ _lock = threading.Lock()
 class Identity(NamedTuple):
     """What a program's text leaves out.
 
-    :param facts: in words. :param trees: of arguments and results, which are compared and not written out.
+    :param facts: in words. :param trees: of arguments and results, which are compared and not
+        written out.
     """
 
     facts: str
@@ -49,7 +52,8 @@ class Identity(NamedTuple):
 
 
 def identity_of(traced: Any, arguments: tuple[Any, ...]) -> Identity | None:
-    """The identity of what ``jax.jit(...).trace(*arguments)`` returned; None if it must not be kept.
+    """The identity of what ``jax.jit(...).trace(*arguments)`` returned; None if it must not be
+    kept.
 
     :param arguments: those that were not static.
     """
@@ -57,20 +61,28 @@ def identity_of(traced: Any, arguments: tuple[Any, ...]) -> Identity | None:
     arrays = [leaf for leaf in jax.tree.leaves(arguments) if isinstance(leaf, jax.Array)]
     devices = {device for leaf in arrays for device in leaf.devices()}
     context = _context()
-    in_text = getattr(jax.config, "jax_use_simplified_jaxpr_constants", None) is False  # constants are, not arguments
+    # constants are, not arguments
+    in_text = getattr(jax.config, "jax_use_simplified_jaxpr_constants", None) is False
     if closed.effects or len(devices) > 1 or context is None or not in_text:
         return None
     if any(part in name for name in primitives(closed.jaxpr) for part in _NOT_KEPT):
         return None
-    if sum(np.size(value) * np.dtype(_plain(value)).itemsize for value in constants(closed)) > _MOST_BYTES:
+    if (
+        sum(np.size(value) * np.dtype(_plain(value)).itemsize for value in constants(closed))
+        > _MOST_BYTES
+    ):
         return None
     _, used = dce_jaxpr(closed.jaxpr, [True] * len(closed.jaxpr.outvars))
     facts = (
-        [each.str_short() + str(each.weak_type) for each in (*closed.in_avals, *closed.out_avals)], used,
-        traced.donate_argnums, [(device.platform, device.id) for device in devices],
-        [getattr(leaf, "committed", None) for leaf in arrays], sorted(jax.config.values.items()), context,
+        [each.str_short() + str(each.weak_type) for each in (*closed.in_avals, *closed.out_avals)],
+        used,
+        traced.donate_argnums,
+        [(device.platform, device.id) for device in devices],
+        [getattr(leaf, "committed", None) for leaf in arrays],
+        sorted(jax.config.values.items()),
+        context,
         os.environ.get("XLA_FLAGS", ""),
-    )  # fmt: skip
+    )
     return Identity(repr(facts), (traced.in_tree, traced.out_tree))
 
 
@@ -87,7 +99,8 @@ def _plain(value: Any) -> Any:
 
 
 def digest_of(text: str, held: tuple[Any, ...], options: Mapping[str, Any]) -> str:
-    """32 hexadecimal digits: equal in all processes for programs that do the same with equal arguments.
+    """32 hexadecimal digits: equal in all processes for programs that do the same with equal
+    arguments.
 
     :param held: constants. :param options: of the compiler.
     """
@@ -135,9 +148,12 @@ def forget() -> None:
 
 
 def jit(
-    function: Callable[..., Any], options: Mapping[str, Any] | None = None, static: int | None = None
+    function: Callable[..., Any],
+    options: Mapping[str, Any] | None = None,
+    static: int | None = None,
 ) -> Callable[..., Any]:
-    """``jax.jit`` with compiler options, whose programs are those that are kept; it traces once for each kind of arguments.
+    """``jax.jit`` with compiler options, whose programs are those that are kept; it traces once for
+    each kind of arguments.
 
     :param static: the place of a static argument.
     """
@@ -157,8 +173,14 @@ def jit(
         if key not in programs:
             traced = jitted.trace(*arguments)
             lowered, found = traced.lower(), identity_of(traced, given)
-            digest = "" if found is None else digest_of(lowered.as_text(), tuple(constants(traced.jaxpr)), chosen)
-            programs[key] = compiled(digest, found, lambda: lowered.compile(compiler_options=chosen))
+            digest = (
+                ""
+                if found is None
+                else digest_of(lowered.as_text(), tuple(constants(traced.jaxpr)), chosen)
+            )
+            programs[key] = compiled(
+                digest, found, lambda: lowered.compile(compiler_options=chosen)
+            )
         return programs[key](*given)
 
     return call

@@ -1,16 +1,17 @@
 """One fit on several devices: each holds a part of the records, which never leave it.
 
-The minibatch is drawn from all N records with the run's key, on every device alike, and each takes its own records out of
-it. It adds up their clipped gradients as whole numbers, and one all-reduce adds up those sums, without error in any order.
-Then every device adds the same noise, which follows from the run's key, and takes the same step of the optimiser. So a fit
-on several devices has the sampler, the noise and the guarantee of a fit on one. Only the rounding of a block's sum depends
-on which records are in it, as with another ``microbatch_size``.
+The minibatch is drawn from all N records with the run's key, on every device alike, and each takes
+its own records out of it. It adds up their clipped gradients as whole numbers, and one all-reduce
+adds up those sums, without error in any order. Then every device adds the same noise, which follows
+from the run's key, and takes the same step of the optimiser. So a fit on several devices has the
+sampler, the noise and the guarantee of a fit on one. Only the rounding of a block's sum depends on
+which records are in it, as with another ``microbatch_size``.
 
-The devices may belong to several processes (``processes_of``). Each puts on its devices their parts of the records. Of
-records in a file it has no others in memory.
+The devices may belong to several processes (``processes_of``). Each puts on its devices their parts
+of the records. Of records in a file it has no others in memory.
 
-Drawing a minibatch takes q N random words, a small part of what its gradients take. Random allocation takes N words and a
-sort once an epoch, on every device.
+Drawing a minibatch takes q N random words, a small part of what its gradients take. Random
+allocation takes N words and a sort once an epoch, on every device.
 """
 
 from __future__ import annotations
@@ -40,7 +41,8 @@ _AXIS = "records"  # of the mesh
 
 @dataclass(frozen=True)
 class Shards(RecordSource):
-    """Devices among which records are spread: with n = ceil(N / devices), device d holds records d n to (d + 1) n - 1.
+    """Devices among which records are spread: with n = ceil(N / devices), device d holds records d
+    n to (d + 1) n - 1.
 
     N is the public number of records, of which there may be fewer.
 
@@ -59,17 +61,25 @@ class Shards(RecordSource):
         return Mesh(np.array(self.devices), (_AXIS,))
 
     def held(self, num_records: int) -> int:
-        """Records that a device has room for. The last ones may hold fewer. :param num_records: the public number."""
+        """Records that a device has room for. The last ones may hold fewer. :param num_records: the
+        public number.
+        """
         return -(-num_records // len(self.devices))
 
-    def spread(self, records: Sequence[Any], public_size: int | None = None) -> tuple[jax.Array, ...]:
-        """Each device's part of ``records`` on it. Room that is left is filled up with zeros, which no minibatch has.
+    def spread(
+        self, records: Sequence[Any], public_size: int | None = None
+    ) -> tuple[jax.Array, ...]:
+        """Each device's part of ``records`` on it. Room that is left is filled up with zeros, which
+        no minibatch has.
 
         :param records: in memory, or in a file from which parts are read.
         :param public_size: of the sampler; the number of records by default.
         """
         held = self.held(len(records[0]) if public_size is None else public_size)
-        return tuple(self._spread(array if are_at_rest((array,)) else np.asarray(array), held) for array in records)
+        return tuple(
+            self._spread(array if are_at_rest((array,)) else np.asarray(array), held)
+            for array in records
+        )
 
     def _spread(self, array: Any, held: int) -> jax.Array:
         number = len(array)
@@ -78,12 +88,21 @@ class Shards(RecordSource):
             first, last = min(first, number), min(first + held, number)
             rows = array.rows(first, last) if are_at_rest((array,)) else array[first:last]
             room = held - len(rows)
-            return np.concatenate([rows, np.zeros((room, *array.shape[1:]), array.dtype)]) if room else rows
+            return (
+                np.concatenate([rows, np.zeros((room, *array.shape[1:]), array.dtype)])
+                if room
+                else rows
+            )
 
-        sharding, shape = NamedSharding(self.mesh, PartitionSpec(_AXIS)), (held * len(self.devices), *array.shape[1:])
+        sharding, shape = (
+            NamedSharding(self.mesh, PartitionSpec(_AXIS)),
+            (held * len(self.devices), *array.shape[1:]),
+        )
         places: Any = sharding.addressable_devices_indices_map(shape)
         # one after the other: of records in a file a process has one part in memory at a time
-        parts = [jax.device_put(part(index[0].start or 0), device) for device, index in places.items()]
+        parts = [
+            jax.device_put(part(index[0].start or 0), device) for device, index in places.items()
+        ]
         return jax.make_array_from_single_device_arrays(shape, sharding, parts)
 
     @property
@@ -113,12 +132,16 @@ class Shards(RecordSource):
         return sampler.num_records if is_filled else size
 
     def placed(self, tree: Any, device: jax.Device | None = None) -> Any:
-        """``tree`` with a copy of each array on every device. It must be the same in every process."""
+        """``tree`` with a copy of each array on every device. It must be the same in
+        every process.
+        """
         sharding = NamedSharding(self.mesh, PartitionSpec())
 
         def copied(leaf: Any) -> jax.Array:
             if isinstance(leaf, jax.Array) and jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key):
-                return jax.random.wrap_key_data(copied(jax.random.key_data(leaf)), impl=jax.random.key_impl(leaf))
+                return jax.random.wrap_key_data(
+                    copied(jax.random.key_data(leaf)), impl=jax.random.key_impl(leaf)
+                )
             array = np.asarray(leaf)
             return jax.make_array_from_callback(array.shape, sharding, lambda index: array[index])
 
@@ -127,7 +150,14 @@ class Shards(RecordSource):
     def usual_size(self, sampler: Sampler) -> int:
         """Places that a device's part of a minibatch rarely exceeds."""
         held = self.held(sampler.public_size)
-        return max(1, min(usual_binomial_size(held, sampler.sampling_rate, len(self.devices)), held, sampler.capacity))
+        return max(
+            1,
+            min(
+                usual_binomial_size(held, sampler.sampling_rate, len(self.devices)),
+                held,
+                sampler.capacity,
+            ),
+        )
 
     def sum_of(
         self,
@@ -137,12 +167,14 @@ class Shards(RecordSource):
         records: Record,
         minibatch: Minibatch,
     ) -> tuple[Any, Any]:
-        """What ``sums(u, own records, own minibatch, places)`` gives on each device, added up over all.
+        """What ``sums(u, own records, own minibatch, places)`` gives on each device, added up over
+        all.
 
-        :param sums: gives a sum of gradients, on a grid or not, and one of counts or None. ``places``: where in the whole
-            minibatch the places of its own are, int32[M].
-        :param public_size: of the sampler. :param u: where gradients are taken. (Book-keeping would not recognise what
-            comes from outside of ``shard_map``: each of its uses begins with a ``reshard``.)
+        :param sums: gives a sum of gradients, on a grid or not, and one of counts or None.
+            ``places``: where in the whole minibatch the places of its own are, int32[M].
+        :param public_size: of the sampler. :param u: where gradients are taken. (Book-keeping would
+            not recognise what comes from outside of ``shard_map``: each of its uses begins with a
+            ``reshard``.)
         :param records: as ``spread``; others are spread here. :param minibatch: of all records.
         """
 
@@ -156,17 +188,23 @@ class Shards(RecordSource):
 
         held = self.held(public_size)
         room = held * len(self.devices) - len(records[0])
-        filled = tuple(jnp.pad(array, [(0, room), *[(0, 0)] * (array.ndim - 1)]) if room else array for array in records)
+        filled = tuple(
+            jnp.pad(array, [(0, room), *[(0, 0)] * (array.ndim - 1)]) if room else array
+            for array in records
+        )
         specs = PartitionSpec(), PartitionSpec(_AXIS), PartitionSpec()
-        mapped = jax.shard_map(of_device, mesh=self.mesh, in_specs=specs, out_specs=PartitionSpec(), check_vma=False)
+        mapped = jax.shard_map(
+            of_device, mesh=self.mesh, in_specs=specs, out_specs=PartitionSpec(), check_vma=False
+        )
         return mapped(u, filled, minibatch)
 
 
 def _own(minibatch: Minibatch, first: jax.Array, held: int) -> tuple[Minibatch, jax.Array]:
-    """(the part of a minibatch whose records are ``first`` to ``first + held - 1``, where its places are in the whole).
+    """(the part of a minibatch whose records are ``first`` to ``first + held - 1``, where its
+    places are in the whole).
 
-    Its members come first, in their order. What is drawn decides this, not which records there are: one that is left out
-    leaves its place empty here too.
+    Its members come first, in their order. What is drawn decides this, not which records there are:
+    one that is left out leaves its place empty here too.
     """
     indices, mask = minibatch
     mine = (indices >= first) & (indices < first + held)
@@ -176,5 +214,7 @@ def _own(minibatch: Minibatch, first: jax.Array, held: int) -> tuple[Minibatch, 
 
 
 def source_on(devices: tuple[jax.Device, ...]) -> RecordSource:
-    """Records, each of them a unit, on these devices: on one as they are, among several spread out."""
+    """Records, each of them a unit, on these devices: on one as they are, among several
+    spread out.
+    """
     return Shards(devices) if len(devices) > 1 else ON_ONE_DEVICE

@@ -1,4 +1,6 @@
-"""Where a step reads its records, behind one interface: it does not ask whether they are rows, units or spread out."""
+"""Where a step reads its records, behind one interface: it does not ask whether they are rows,
+units or spread out.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,9 @@ __all__ = ["ON_ONE_DEVICE", "RecordSource"]
 
 @dataclass(frozen=True)
 class RecordSource:
-    """Records on one device, a row for each; ``UnitRows`` has several for a unit, ``Shards`` spreads them out."""
+    """Records on one device, a row for each; ``UnitRows`` has several for a unit, ``Shards``
+    spreads them out.
+    """
 
     @property
     def rows_of_unit(self) -> int | None:
@@ -38,10 +42,14 @@ class RecordSource:
         return ALONE
 
     def placed(self, tree: Any, device: jax.Device) -> Any:
-        """``tree`` on the devices that take the steps. :param device: of this process, where there is one."""
+        """``tree`` on the devices that take the steps. :param device: of this process, where there
+        is one.
+        """
         return jax.device_put(tree, device)
 
-    def placed_records(self, records: tuple[Any, ...], device: jax.Device, public_size: int | None) -> tuple[Any, ...]:
+    def placed_records(
+        self, records: tuple[Any, ...], device: jax.Device, public_size: int | None
+    ) -> tuple[Any, ...]:
         """``records`` on the devices that take the steps; those of a file stay there.
 
         :param public_size: the number of records that is public, where there may be fewer.
@@ -49,11 +57,15 @@ class RecordSource:
         return records if are_at_rest(records) else self.placed(records, device)
 
     def local_copy(self, tree: Any) -> Any:
-        """Of what ``placed`` returned the copy on the first device of this process, to compute with it alone."""
+        """Of what ``placed`` returned the copy on the first device of this process, to compute with
+        it alone.
+        """
         return tree
 
     def parted(self, records: tuple[Any, ...]) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
-        """(arrays of rows, those that find the rows of each unit); the latter are none where each row is a unit."""
+        """(arrays of rows, those that find the rows of each unit); the latter are none where each
+        row is a unit.
+        """
         return records, ()
 
     def in_rows(self, records: Record) -> Record:
@@ -65,7 +77,9 @@ class RecordSource:
         return record
 
     def num_units(self, records: tuple[Any, ...], sampler: Sampler) -> int:
-        """How many records there are, or units. Places that only fill up a device count as the sampler planned them."""
+        """How many records there are, or units. Places that only fill up a device count as the
+        sampler planned them.
+        """
         rows, index = self.parted(records)
         return common_length(index or rows)
 
@@ -86,7 +100,8 @@ class RecordSource:
         """The minibatch by strata: records that are alike in shape.
 
         :param at: places of its members in the whole minibatch; None where this is the whole.
-        :param size: records brought in at once. :param needs_place: whether the loss asks for a record's place.
+        :param size: records brought in at once. :param needs_place: whether the loss asks for a
+            record's place.
         :param ascending: whether the minibatch is in the order of records.
         """
         places = jnp.arange(len(minibatch.mask)) if at is None else at
@@ -100,7 +115,8 @@ class RecordSource:
         records: Record,
         minibatch: Minibatch,
     ) -> tuple[Any, Any]:
-        """(total, counts) of ``sums(u, records, minibatch)``, which adds up the clipped gradients of a minibatch.
+        """(total, counts) of ``sums(u, records, minibatch)``, which adds up the clipped gradients
+        of a minibatch.
 
         :param public_size: of the sampler.
         """

@@ -1,4 +1,6 @@
-"""What goes into a step of DP-VI and comes out of it: state, randomness and the numbers that fits may differ in."""
+"""What goes into a step of DP-VI and comes out of it: state, randomness and the numbers that fits
+may differ in.
+"""
 
 from __future__ import annotations
 
@@ -29,9 +31,11 @@ __all__ = [
 
 
 class Purpose(enum.IntEnum):
-    """What a run's key is used for, besides its steps: each has its own child, fold_in(key, purpose).
+    """What a run's key is used for, besides its steps: each has its own child, fold_in(key,
+    purpose).
 
-    A step's draws come from the key's stream of that step's number. So chunks, stops and resumed runs draw the same.
+    A step's draws come from the key's stream of that step's number. So chunks, stops and resumed
+    runs draw the same.
     """
 
     STARTING_VALUES = 0
@@ -43,7 +47,8 @@ class Purpose(enum.IntEnum):
 
 
 class DPVIState(NamedTuple):
-    """What a run carries, a pytree. Saved (``inference.checkpoint``) and restored, it continues bit for bit.
+    """What a run carries, a pytree. Saved (``inference.checkpoint``) and restored, it continues bit
+    for bit.
 
     >>> from numpyro.optim import Adam
     >>> data, logistic = wb.data.load("breast_cancer"), wb.models.get("logistic")
@@ -56,8 +61,8 @@ class DPVIState(NamedTuple):
     :param optim_state: of the optimiser.
     :param step: steps taken, int32.
     :param key: the run's secret key.
-    :param average: mean of the unconstrained iterates from ``average_from`` on, before that the last iterate; None where
-        none is kept.
+    :param average: mean of the unconstrained iterates from ``average_from`` on, before that the
+        last iterate; None where none is kept.
     :param moments: of the release from ``moments_from`` on; None where none are kept.
     """
 
@@ -72,7 +77,8 @@ class Draws(NamedTuple):
     """The randomness of one step.
 
     :param minibatch: which records.
-    :param noise: the mechanism's, with a draw for each coordinate of u and each range of norms; None without noise.
+    :param noise: the mechanism's, with a draw for each coordinate of u and each range of norms;
+        None without noise.
     :param base_noise: the guide's.
     """
 
@@ -87,12 +93,16 @@ class Hyperparameters(NamedTuple):
     :param clip: C, float32 scalar.
     :param standard_deviation: of the noise in a coordinate, sigma C, float32 scalar.
     :param learning_rate: float32 scalar; None where the optimiser has its own.
-    :param average_from: step from which on iterates are averaged, int32 scalar; None where no average is kept.
-    :param moments_from: step from which on moments of the release are kept, int32 scalar; None where none are kept.
+    :param average_from: step from which on iterates are averaged, int32 scalar; None where no
+        average is kept.
+    :param moments_from: step from which on moments of the release are kept, int32 scalar; None
+        where none are kept.
     :param constants: arrays that the model takes by keyword, instead of those it was split with.
-    :param adaptive: how C is adapted, which begins at ``clip``; None for one C. It takes counts of norms and moments.
-    :param dither: by how much u is moved, up or down by chance, in the steps from ``moments_from`` until ``average_from``,
-        float32[d] (``noise_aware.dither``); None for not at all, or where one of these is None.
+    :param adaptive: how C is adapted, which begins at ``clip``; None for one C. It takes counts of
+        norms and moments.
+    :param dither: by how much u is moved, up or down by chance, in the steps from ``moments_from``
+        until ``average_from``, float32[d] (``noise_aware.dither``); None for not at all, or where
+        one of these is None.
     """
 
     clip: Any
@@ -106,7 +116,9 @@ class Hyperparameters(NamedTuple):
 
     @property
     def noise_multiplier(self) -> jax.Array:
-        """sigma, also of a step whose C changes: sigma C_t is never formed, which could underflow."""
+        """sigma, also of a step whose C changes: sigma C_t is never formed, which
+        could underflow.
+        """
         return self.standard_deviation / self.clip
 
     @classmethod
@@ -146,11 +158,14 @@ DEFAULT_PERFORMANCE = Performance()
 class StepOptions(NamedTuple):
     """What a step releases and keeps besides the noised sum, and where C comes from.
 
-    :param clip_schedule: ``clip_schedule(step) -> C_t``, used instead of C, with noise of sigma C_t; None for C.
-    :param counts_norms: whether steps also release how many gradients have norms of which range (``norm_counts``).
-    :param keeps_moments: whether moments of u and G are kept, where ``moments_from`` is given: 2 d^2 numbers.
-    :param reach: how far each coordinate of u may be dithered, float[d], for ``noise_aware.dither``; None for not at
-        all.
+    :param clip_schedule: ``clip_schedule(step) -> C_t``, used instead of C, with noise of sigma
+        C_t; None for C.
+    :param counts_norms: whether steps also release how many gradients have norms of which range
+        (``norm_counts``).
+    :param keeps_moments: whether moments of u and G are kept, where ``moments_from`` is given: 2
+        d^2 numbers.
+    :param reach: how far each coordinate of u may be dithered, float[d], for
+        ``noise_aware.dither``; None for not at all.
     """
 
     clip_schedule: Callable[[jax.Array], jax.Array] | None = None
@@ -164,5 +179,7 @@ NO_OPTIONS = StepOptions()
 
 @jax.jit
 def fast_child(key: jax.Array, purpose: Purpose) -> jax.Array:
-    """A key of a fast generator from a run's key, for draws that protect nobody. One program for all purposes."""
+    """A key of a fast generator from a run's key, for draws that protect nobody. One program for
+    all purposes.
+    """
     return fast_key(jax.random.fold_in(key, purpose))

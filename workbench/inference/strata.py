@@ -1,4 +1,6 @@
-"""The clipped sum of a minibatch, processed in parts: records that are alike in shape form a stratum."""
+"""The clipped sum of a minibatch, processed in parts: records that are alike in shape form a
+stratum.
+"""
 
 from __future__ import annotations
 
@@ -34,8 +36,11 @@ class Stratum(NamedTuple):
     microbatch_size: int
 
 
-def stratum_of(records: Sequence[jax.Array], minibatch: Minibatch, at: jax.Array | None, size: int) -> Stratum:
-    """All of a minibatch as one stratum. A record of it is (its rows of ``records``, its entry of ``at`` or None).
+def stratum_of(
+    records: Sequence[jax.Array], minibatch: Minibatch, at: jax.Array | None, size: int
+) -> Stratum:
+    """All of a minibatch as one stratum. A record of it is (its rows of ``records``, its entry of
+    ``at`` or None).
 
     :param at: int32[M]. :param size: records brought in at once.
     """
@@ -48,7 +53,9 @@ def stratum_of(records: Sequence[jax.Array], minibatch: Minibatch, at: jax.Array
 
 
 class _InParts(NamedTuple):
-    """A stratum that is brought in by parts of ``width`` records, and how each part is clipped and added up."""
+    """A stratum that is brought in by parts of ``width`` records, and how each part is clipped and
+    added up.
+    """
 
     stratum: Stratum
     width: int
@@ -63,8 +70,12 @@ class _InParts(NamedTuple):
         mask = self.stratum.mask
         return jnp.pad(mask, (0, self.parts * self.width - mask.shape[0]))
 
-    def sum_of(self, start: Any, counted: jax.Array, clip: Any, grid: Grid | None, count: Callable | None) -> Any:
-        """(clipped sum, ``count``) of the part that begins at place ``start``. :param counted: its mask."""
+    def sum_of(
+        self, start: Any, counted: jax.Array, clip: Any, grid: Grid | None, count: Callable | None
+    ) -> Any:
+        """(clipped sum, ``count``) of the part that begins at place ``start``. :param counted: its
+        mask.
+        """
         places = jnp.minimum(start + jnp.arange(self.width), self.stratum.mask.shape[0] - 1)
         clipped = self.way.sum_of(self.stratum.chosen(places), counted, clip, grid)
         return clipped.total, None if count is None else count(clipped.norms, counted)
@@ -81,28 +92,36 @@ def clipped_sum_in_parts(
     spacing_for: Callable[[float, float], jax.Array] | None = None,
     count: Callable[[jax.Array, jax.Array], jax.Array] | None = None,
 ) -> tuple[Any, Any]:
-    """The sum of ``clipped_sum`` over a minibatch that is brought in stratum by stratum, and each in parts.
+    """The sum of ``clipped_sum`` over a minibatch that is brought in stratum by stratum, and each
+    in parts.
 
-    A record is in the stratum that its own shape decides, at a place that no other record moves. So what is added up for
-    others is the same with and without it, and only its own stratum's sum is off by more. The loss must have passed
-    ``require_separate``: it is not looked at again for every step that is traced.
+    A record is in the stratum that its own shape decides, at a place that no other record moves. So
+    what is added up for others is the same with and without it, and only its own stratum's sum is
+    off by more. The loss must have passed ``require_separate``: it is not looked at again for every
+    step that is traced.
 
     :param strata: the first of them is computed without asking whether any record is in it.
-    :param spacing_for: ``spacing_for(slack, units)`` is the spacing g for a sum whose sensitivity is C (1 + slack) +
-        sqrt(units) g; without it the sum is in floating point.
+    :param spacing_for: ``spacing_for(slack, units)`` is the spacing g for a sum whose sensitivity
+        is C (1 + slack) + sqrt(units) g; without it the sum is in floating point.
     :param count: ``count(norms, mask)`` of each part, int32[...], is added up too.
-    :return: (a pytree like u, with ``spacing_for`` an ``OnGrid`` of such a pytree in whole numbers; the sum of ``count``,
-        not noised, or None).
+    :return: (a pytree like u, with ``spacing_for`` an ``OnGrid`` of such a pytree in whole numbers;
+        the sum of ``count``, not noised, or None).
     """
     known = []
     for stratum in strata:
         # whole blocks, so that no array is copied to fill the last one up
         width = whole_sums.in_whole_blocks(min(stratum.microbatch_size, stratum.mask.shape[0]))
-        record = shape_of_one(jax.eval_shape(stratum.chosen, jax.ShapeDtypeStruct((width,), jnp.int32)))
-        known.append(_InParts(stratum, width, way_of(loss, u, record, width, strategy, clipping, rules)))
+        record = shape_of_one(
+            jax.eval_shape(stratum.chosen, jax.ShapeDtypeStruct((width,), jnp.int32))
+        )
+        known.append(
+            _InParts(stratum, width, way_of(loss, u, record, width, strategy, clipping, rules))
+        )
     grid = spacing = None
     if spacing_for is not None:
-        slack, units = (max(getattr(one.way.bound, name) for one in known) for name in ("slack", "units"))
+        slack, units = (
+            max(getattr(one.way.bound, name) for one in known) for name in ("slack", "units")
+        )
         spacing = spacing_for(slack, units)
         grid = Grid(1 / spacing)
     total, counts = _sum_of_stratum(known[0], clip, grid, count)
@@ -119,13 +138,23 @@ def _sum_of_stratum(own: _InParts, clip: Any, grid: Grid | None, count: Callable
     def add_part(total: Any, start: jax.Array) -> tuple[Any, None]:
         counted = lax.dynamic_slice_in_dim(mask, start, own.width)
         added = lambda: _added(total, own.sum_of(start, counted, clip, grid, count))  # noqa: E731
-        return lax.cond(in_any_lane(jnp.any(counted)), added, lambda: total), None  # whole parts are often padding
+        return lax.cond(
+            in_any_lane(jnp.any(counted)), added, lambda: total
+        ), None  # whole parts are often padding
 
-    return lax.scan(add_part, total, jnp.arange(1, own.parts) * own.width)[0] if own.parts > 1 else total
+    return (
+        lax.scan(add_part, total, jnp.arange(1, own.parts) * own.width)[0]
+        if own.parts > 1
+        else total
+    )
 
 
-def _with_scattered(total: Any, strata: Sequence[_InParts], clip: Any, grid: Grid | None, count: Callable | None) -> Any:
-    """``total`` and the sums of strata that may be empty, of each from the first part that is not to the last."""
+def _with_scattered(
+    total: Any, strata: Sequence[_InParts], clip: Any, grid: Grid | None, count: Callable | None
+) -> Any:
+    """``total`` and the sums of strata that may be empty, of each from the first part that is not
+    to the last.
+    """
 
     def with_one(total: Any, own: _InParts) -> Any:
         mask = own.padded_mask
@@ -143,7 +172,9 @@ def _with_scattered(total: Any, strata: Sequence[_InParts], clip: Any, grid: Gri
 
     # one question for all, because each loop without turns costs a hundredth of a small step
     is_any = jnp.any(functools.reduce(jnp.logical_or, (own.stratum.mask for own in strata)))
-    return lax.cond(in_any_lane(is_any), lambda: functools.reduce(with_one, strata, total), lambda: total)
+    return lax.cond(
+        in_any_lane(is_any), lambda: functools.reduce(with_one, strata, total), lambda: total
+    )
 
 
 def _added(left: Any, right: Any) -> Any:

@@ -1,4 +1,6 @@
-"""``DPVI``: differentially private variational inference with the interface of ``numpyro.infer.SVI``."""
+"""``DPVI``: differentially private variational inference with the interface of
+``numpyro.infer.SVI``.
+"""
 
 from __future__ import annotations
 
@@ -34,8 +36,9 @@ if TYPE_CHECKING:  # the core runs where no accountant is installed
 __all__ = ["DPVI", "DPVIRunResult", "Evaluation"]
 
 _OF_THE_KEY = (
-    "No step's noise may be drawn twice: that this run's key and states were not used again was checked for calls in the "
-    "process that began it, not under jit and not in other processes (a fork, a saved state)."
+    "No step's noise may be drawn twice: that this run's key and states were not used again was "
+    "checked for calls in the process that began it, not under jit and not in other processes (a "
+    "fork, a saved state)."
 )
 
 
@@ -70,41 +73,49 @@ class Evaluation(NamedTuple):
 class DPVI:
     """Differentially private variational inference for a NumPyro model and guide.
 
-    The interface is that of ``numpyro.infer.SVI``: ``init``, ``update``, ``get_params``, ``run``, ``evaluate``. Records are
-    all N of them (first axis) where SVI takes a minibatch, and a privacy target replaces the loss::
+    The interface is that of ``numpyro.infer.SVI``: ``init``, ``update``, ``get_params``, ``run``,
+    ``evaluate``. Records are all N of them (first axis) where SVI takes a minibatch, and a privacy
+    target replaces the loss::
 
         svi = SVI(model, guide, Adam(1e-3), Trace_ELBO())
         dpvi = DPVI(model, guide, Adam(1e-3), epsilon=1.0, delta=1e-5, sampling_rate=0.01)
         result = dpvi.run(new_key(), 10_000, x, y)
 
-    ``update`` returns None instead of the loss, because a minibatch's loss is an un-noised function of records.
+    ``update`` returns None instead of the loss, because a minibatch's loss is an un-noised function
+    of records.
 
     :param model: NumPyro model with a term for each record (see ``workbench.record_model.model``).
     :param guide: NumPyro guide.
-    :param optim: a ``numpyro.optim`` optimiser or an optax gradient transformation, with any schedule of the step size; or,
-        with ``learning_rate``, a function that makes one of a learning rate, such as ``Adam`` itself.
+    :param optim: a ``numpyro.optim`` optimiser or an optax gradient transformation, with any
+        schedule of the step size; or, with ``learning_rate``, a function that makes one of a
+        learning rate, such as ``Adam`` itself.
     :param loss: ``Trace_ELBO()``, which is what is minimised, or None.
-    :param privacy: what is to be promised: ``workbench.privacy.PrivacySettings``, a plan of ``workbench.privacy.plan``, or
-        another run's guarantee, to be kept again; or a pair (sampler, mechanism), without accounting. It replaces
-        the next seven arguments, which are the short form.
+    :param privacy: what is to be promised: ``workbench.privacy.PrivacySettings``, a plan of
+        ``workbench.privacy.plan``, or another run's guarantee, to be kept again; or a pair
+        (sampler, mechanism), without accounting. It replaces the next seven arguments, which are
+        the short form.
     :param epsilon: > 0.
     :param delta: in (0, 1); the largest power of ten below 1/N by default.
     :param iterations: T, planned steps; ``run``'s number of steps by default.
     :param sampling_rate: q in (0, 1], public.
     :param sampler: "poisson" (default), "without_replacement", "shuffle" or "random_allocation".
     :param clip: C > 0, 1 by default.
-    :param clipping: how a record's gradient is brought to norm C: "flat" (default), "automatic" or "per_leaf"
-        (``clipped_sum``).
-    :param num_records: N, a declared public constant that scales the likelihood; the number of records by default. Where
-        their number is hidden (add_or_remove_one), an upper bound on it.
-    :param estimator: of the gradient: "aligned" or "vanilla" (``workbench.record_model.estimators``).
+    :param clipping: how a record's gradient is brought to norm C: "flat" (default), "automatic" or
+        "per_leaf" (``clipped_sum``).
+    :param num_records: N, a declared public constant that scales the likelihood; the number of
+        records by default. Where their number is hidden (add_or_remove_one), an upper bound on it.
+    :param estimator: of the gradient: "aligned" or "vanilla"
+        (``workbench.record_model.estimators``).
     :param learning_rate: given to ``optim``; fits that differ in it share a compiled step.
-    :param average_from: step from which on iterates are averaged (Polyak), which costs no privacy; see ``get_params``.
-    :param clip_schedule: ``clip_schedule(step) -> C_t`` instead of C, a JAX function of the step number (int32) alone. Noise
-        is sigma C_t, so the guarantee is the same.
+    :param average_from: step from which on iterates are averaged (Polyak), which costs no privacy;
+        see ``get_params``.
+    :param clip_schedule: ``clip_schedule(step) -> C_t`` instead of C, a JAX function of the step
+        number (int32) alone. Noise is sigma C_t, so the guarantee is the same.
     :param strategy: how clipped sums are computed (``clipped_sum``); changes speed and memory only.
-    :param rules: of book-keeping, ``{leaf: rule}``, as ``clipped_sum`` takes them; speed and memory only.
-    :param microbatch_size: records held at once; a larger minibatch is summed in parts, the noise added once.
+    :param rules: of book-keeping, ``{leaf: rule}``, as ``clipped_sum`` takes them; speed and memory
+        only.
+    :param microbatch_size: records held at once; a larger minibatch is summed in parts, the noise
+        added once.
     :param static_kwargs: further keyword arguments of model and guide, public constants.
     :raises ArgumentError: naming the argument and its value.
     """
@@ -116,7 +127,11 @@ class DPVI:
         optim: Any,
         loss: Any = None,
         *,
-        privacy: PrivacySettings | PrivacyPlan | Guarantee | tuple[Sampler, GaussianMechanism] | None = None,
+        privacy: PrivacySettings
+        | PrivacyPlan
+        | Guarantee
+        | tuple[Sampler, GaussianMechanism]
+        | None = None,
         epsilon: float | None = None,
         delta: float | None = None,
         iterations: int | None = None,
@@ -135,70 +150,119 @@ class DPVI:
         **static_kwargs: Any,
     ) -> None:
         short = {
-            "epsilon": epsilon, "delta": delta, "iterations": iterations, "sampling_rate": sampling_rate,
-            "sampler": sampler, "clip": clip, "clipping": clipping,
-        }  # fmt: skip
+            "epsilon": epsilon,
+            "delta": delta,
+            "iterations": iterations,
+            "sampling_rate": sampling_rate,
+            "sampler": sampler,
+            "clip": clip,
+            "clipping": clipping,
+        }
         _check_loss(loss)
-        self._target = _target(privacy, {name: value for name, value in short.items() if value is not None})
+        self._target = _target(
+            privacy, {name: value for name, value in short.items() if value is not None}
+        )
         self.model = model
         self.guide = guide
         self.optim = optim
-        self.learning_rate = None if learning_rate is None else _validate.number("learning_rate", learning_rate, above=0)
+        self.learning_rate = (
+            None
+            if learning_rate is None
+            else _validate.number("learning_rate", learning_rate, above=0)
+        )
         if learning_rate is not None and not callable(optim):
             raise _validate.ArgumentError(
                 "learning_rate",
                 learning_rate,
-                "applies only to a function that makes an optimiser; set it in the optimiser given.",
+                "applies only to a function that makes an optimiser; set it in the optimiser "
+                "given.",
             )
         check_optimizer("optim", optim if learning_rate is None else optim(self.learning_rate))
-        self.num_records = None if num_records is None else _validate.integer("num_records", num_records, at_least=2)
+        self.num_records = (
+            None
+            if num_records is None
+            else _validate.integer("num_records", num_records, at_least=2)
+        )
         self.estimator = _validate.choice("estimator", estimator, ESTIMATORS)
-        self.average_from = None if average_from is None else _validate.integer("average_from", average_from, at_least=0)
+        self.average_from = (
+            None
+            if average_from is None
+            else _validate.integer("average_from", average_from, at_least=0)
+        )
         if clip_schedule is not None and not callable(clip_schedule):
-            raise _validate.ArgumentError("clip_schedule", clip_schedule, "must be a function of the step's number.")
+            raise _validate.ArgumentError(
+                "clip_schedule", clip_schedule, "must be a function of the step's number."
+            )
         self.clip_schedule = clip_schedule
         check_clipping(self._target.clipping, strategy, rules)
-        size = None if microbatch_size is None else _validate.integer("microbatch_size", microbatch_size, at_least=1)
+        size = (
+            None
+            if microbatch_size is None
+            else _validate.integer("microbatch_size", microbatch_size, at_least=1)
+        )
         self.performance = Performance(strategy, rules, size)
         self.static_kwargs = static_kwargs
-        self._noise: _Noise | None = None  # calibrated once, so that all states of this object have one plan
+        self._noise: _Noise | None = (
+            None  # calibrated once, so that all states of this object have one plan
+        )
         self._step: PrivateStep | None = None
         self._arguments: Arguments | None = None
         self._hyper: Hyperparameters | None = None
 
     @property
     def plan(self) -> PrivacyPlan | None:
-        """The plan that a run keeps; None before ``init``, and where sampler and mechanism were given."""
+        """The plan that a run keeps; None before ``init``, and where sampler and mechanism were
+        given.
+        """
         return None if self._noise is None else self._noise[2]
 
     @property
     def private_step(self) -> PrivateStep:
         """What a step computes, a frozen object; there after ``init``."""
         if self._step is None:
-            raise RuntimeError("call init(key, *records) first: it reads the model and calibrates the noise.")
+            raise RuntimeError(
+                "call init(key, *records) first: it reads the model and calibrates the noise."
+            )
         return self._step
 
     @property
     def hyper(self) -> Hyperparameters:
-        """What the step takes as arguments besides state, records and draws; there after ``init``."""
+        """What the step takes as arguments besides state, records and draws; there
+        after ``init``.
+        """
         self.private_step  # noqa: B018 - raises before ``init``
         assert self._hyper is not None
         return self._hyper
 
-    def init(self, key: jax.Array, /, *records: Any, init_params: dict[str, Any] | None = None, **kwargs: Any) -> DPVIState:
-        """The state before the first step. Only shapes and types of ``records`` (first axis: records) are used.
+    def init(
+        self,
+        key: jax.Array,
+        /,
+        *records: Any,
+        init_params: dict[str, Any] | None = None,
+        **kwargs: Any,
+    ) -> DPVIState:
+        """The state before the first step. Only shapes and types of ``records`` (first axis:
+        records) are used.
 
-        :param key: the run's key, from ``workbench.noise.new_key`` or ``key_from_seed``. A secret key begins one run: a
-            second one would have the same noise.
+        :param key: the run's key, from ``workbench.noise.new_key`` or ``key_from_seed``. A secret
+            key begins one run: a second one would have the same noise.
         :param init_params: constrained starting values of some parameters, public.
-        :param kwargs: ``num_records``, record arrays by keyword, and further static arguments, as in the constructor.
-        :raises PrivacyModelError: if the model cannot be fitted privately (``splitting.split``, ``clipping.separation``).
+        :param kwargs: ``num_records``, record arrays by keyword, and further static arguments, as
+            in the constructor.
+        :raises PrivacyModelError: if the model cannot be fitted privately (``splitting.split``,
+            ``clipping.separation``).
         :raises ArgumentError: naming ``key``, if it began a run in this process.
         """
         return self._init(key, records, init_params, None, kwargs)
 
     def _init(
-        self, key: jax.Array, records: Any, init_params: dict[str, Any] | None, steps: int | None, kwargs: dict[str, Any]
+        self,
+        key: jax.Array,
+        records: Any,
+        init_params: dict[str, Any] | None,
+        steps: int | None,
+        kwargs: dict[str, Any],
     ) -> DPVIState:
         """``init``. :param steps: planned ones, where the target does not say."""
         declared = kwargs.pop("num_records", self.num_records)
@@ -211,7 +275,10 @@ class DPVI:
             self._noise = self._target.on(size, declared, steps)
         step = self._assembled(key, records, declared, arguments)
         plan = self.plan
-        if plan is not None and (affordable := plan.for_noise_in(step.noised_coordinates)) is not plan:
+        if (
+            plan is not None
+            and (affordable := plan.for_noise_in(step.noised_coordinates)) is not plan
+        ):
             self._noise = _planned(affordable)
             step = self._assembled(key, records, declared, arguments)
         if self.plan is not None:
@@ -227,8 +294,12 @@ class DPVI:
             start[name] = step.model.unconstrain({name: jax.tree.map(jnp.asarray, value)})[name]
         return step.init(key, self._hyper, start)
 
-    def _assembled(self, key: jax.Array, records: Record, declared: int | None, arguments: Arguments) -> PrivateStep:
-        """The step with the sampler and the noise of now. :param declared: the number of records, where it was given."""
+    def _assembled(
+        self, key: jax.Array, records: Record, declared: int | None, arguments: Arguments
+    ) -> PrivateStep:
+        """The step with the sampler and the noise of now. :param declared: the number of records,
+        where it was given.
+        """
         assert self._noise is not None
         sampler, mechanism, plan = self._noise
         if declared is None and plan is not None:
@@ -267,13 +338,20 @@ class DPVI:
     def update(self, state: DPVIState, *records: Any, **kwargs: Any) -> tuple[DPVIState, None]:
         """Draw and take one step, as ``numpyro.infer.SVI.update``, with None instead of the loss.
 
-        :param records: all records, as ``init`` saw them: the step draws its minibatch from them itself.
+        :param records: all records, as ``init`` saw them: the step draws its minibatch from them
+            itself.
         :raises ArgumentError: if they are others than ``init`` saw, a minibatch for example.
         """
-        return self.step(state, self._arrays(records, kwargs), self.draw(state.key, state.step)), None
+        return self.step(
+            state, self._arrays(records, kwargs), self.draw(state.key, state.step)
+        ), None
 
-    def stable_update(self, state: DPVIState, *records: Any, **kwargs: Any) -> tuple[DPVIState, None]:
-        """``update``, which keeps parameters that would become infinite or NaN as they are. The step counts as taken."""
+    def stable_update(
+        self, state: DPVIState, *records: Any, **kwargs: Any
+    ) -> tuple[DPVIState, None]:
+        """``update``, which keeps parameters that would become infinite or NaN as they are. The
+        step counts as taken.
+        """
         new, _ = self.update(state, *records, **kwargs)
         leaves = jax.tree.leaves(self.private_step.unconstrained(new))
         is_finite = jnp.all(jnp.array([jnp.all(jnp.isfinite(leaf)) for leaf in leaves]))
@@ -304,9 +382,11 @@ class DPVI:
         :param records: all records, first axis N.
         :param progress_bar: show one on standard error.
         :param init_state: continue from here; the newest state of its run.
-        :param stable_update: False. A run that would leave the finite numbers ends, with the parameters from before.
+        :param stable_update: False. A run that would leave the finite numbers ends, with the
+            parameters from before.
         :return: ``DPVIRunResult``; a failed or interrupted run keeps what it has.
-        :raises ArgumentError: naming ``key`` or ``state``, if noise would be drawn that this process has drawn before.
+        :raises ArgumentError: naming ``key`` or ``state``, if noise would be drawn that this
+            process has drawn before.
         """
         from tqdm import tqdm
 
@@ -314,9 +394,11 @@ class DPVI:
         progress_bar = _validate.flag("progress_bar", progress_bar)
         if _validate.flag("stable_update", stable_update):
             raise _validate.ArgumentError(
-                "stable_update", True, "is not supported by run, which stops before parameters become non-finite; call "
-                "stable_update in a loop."
-            )  # fmt: skip
+                "stable_update",
+                True,
+                "is not supported by run, which stops before parameters become non-finite; call "
+                "stable_update in a loop.",
+            )
         if init_state is None:
             init_state = self._init(key, records, init_params, num_steps, dict(kwargs))
         records = self._arrays(records, kwargs)
@@ -324,29 +406,47 @@ class DPVI:
         planned = None if self.plan is None else self.plan.settings.iterations
         if planned is not None and first + num_steps > planned:
             raise _validate.ArgumentError(
-                "num_steps", num_steps, f"only {planned} steps were planned, and {first} have been taken."
+                "num_steps",
+                num_steps,
+                f"only {planned} steps were planned, and {first} have been taken.",
             )
         key_use.check_steps(init_state.key, first)
         snapshots = training.run(
-            self.private_step, self.hyper, init_state, records, first + num_steps,
+            self.private_step,
+            self.hyper,
+            init_state,
+            records,
+            first + num_steps,
             before_chunk=lambda state, limit: key_use.draw_steps(state.key, int(state.step), limit),
-        )  # fmt: skip
+        )
         with tqdm(total=num_steps, disable=not progress_bar, unit="step") as bar:
-            last, state = training.to_the_end(snapshots, lambda snapshot: bar.update(snapshot.step - first - bar.n))
+            last, state = training.to_the_end(
+                snapshots, lambda snapshot: bar.update(snapshot.step - first - bar.n)
+            )
         return DPVIRunResult(last.params, state, None, last.status, last.message)
 
     def evaluate(
-        self, state: DPVIState, *records: Any, public: bool = False, num_draws: int = 1, **kwargs: Any
+        self,
+        state: DPVIState,
+        *records: Any,
+        public: bool = False,
+        num_draws: int = 1,
+        **kwargs: Any,
     ) -> Evaluation:
-        """The negative ELBO of N records, as ``numpyro.infer.SVI.evaluate``, with the likelihood taken on ``records``.
+        """The negative ELBO of N records, as ``numpyro.infer.SVI.evaluate``, with the likelihood
+        taken on ``records``.
 
         No noise is added.
 
-        :param public: whether ``records`` are public, which only the caller can know; the label says it.
+        :param public: whether ``records`` are public, which only the caller can know; the label
+            says it.
         :param num_draws: draws of the latents.
         """
         label = "public data" if _validate.flag("public", public) else "outside the guarantee"
-        step, key = self.private_step, fast_key(jax.random.fold_in(jax.random.fold_in(state.key, Purpose.LOSS), state.step))
+        step, key = (
+            self.private_step,
+            fast_key(jax.random.fold_in(jax.random.fold_in(state.key, Purpose.LOSS), state.step)),
+        )
         arrays = tuple(jnp.asarray(array) for array in self._arrays(records, kwargs))
         elbo = elbo_per_record(step.model, step.unconstrained(state), key, arrays, num_draws)
         return Evaluation(-elbo * step.model.num_records, label)
@@ -354,33 +454,52 @@ class DPVI:
     def guarantee(self, state: DPVIState, unit: str = "record") -> Guarantee:
         """What is promised for a run that is at ``state``.
 
-        :raises ArgumentError: if more steps were taken than planned, or sampler and mechanism were given without a plan.
+        :raises ArgumentError: if more steps were taken than planned, or sampler and mechanism were
+            given without a plan.
         """
         step = self.private_step
         if self.plan is None:
             raise _validate.ArgumentError(
-                "privacy", step.mechanism, "was given without accounting; pass epsilon and delta to get a guarantee."
+                "privacy",
+                step.mechanism,
+                "was given without accounting; pass epsilon and delta to get a guarantee.",
             )
         taken, planned = int(state.step), self.plan.settings.iterations
         if taken > planned:
-            raise _validate.ArgumentError("state", taken, f"steps were taken, but noise was planned for {planned}.")
+            raise _validate.ArgumentError(
+                "state", taken, f"steps were taken, but noise was planned for {planned}."
+            )
         secret = is_secret(state.key) and key_use.has_begun(state.key)
-        caveats = (_OF_THE_KEY if secret else "Anyone who knows the key that the caller gave can predict the noise.",)
+        caveats = (
+            _OF_THE_KEY
+            if secret
+            else "Anyone who knows the key that the caller gave can predict the noise.",
+        )
         if is_secret(state.key) and not secret:
-            caveats = ("The run began inside a JAX transformation, where other runs with the same key cannot be seen.",)
+            caveats = (
+                "The run began inside a JAX transformation, where other runs with the same key "
+                "cannot be seen.",
+            )
         promise = self.plan.guarantee(
-            steps_taken=taken, unit=unit, dimension=step.noised_coordinates, caveats=caveats,
+            steps_taken=taken,
+            unit=unit,
+            dimension=step.noised_coordinates,
+            caveats=caveats,
             covers_deletion=is_by_record(step.performance.strategy),
-        )  # fmt: skip
+        )
         return dataclasses.replace(promise, secure_randomness=secret)
 
 
 def _check_loss(loss: Any) -> None:
     """:raises ArgumentError: naming ``loss``, unless it is what DP-VI minimises."""
-    if loss is None or (type(loss) is Trace_ELBO and loss.num_particles == 1 and not loss.multi_sample_guide):
+    if loss is None or (
+        type(loss) is Trace_ELBO and loss.num_particles == 1 and not loss.multi_sample_guide
+    ):
         return
     raise _validate.ArgumentError(
-        "loss", type(loss).__name__, "must be Trace_ELBO() with one particle: each record's gradient is of that loss."
+        "loss",
+        type(loss).__name__,
+        "must be Trace_ELBO() with one particle: each record's gradient is of that loss.",
     )
 
 
@@ -390,8 +509,9 @@ _Noise = tuple[Sampler, GaussianMechanism, "PrivacyPlan | None"]
 class _Target(NamedTuple):
     """What is to be promised.
 
-    :param clipping: how gradients are clipped. :param on: ``on(size, num_records, steps)`` gives sampler, mechanism and plan
-        for ``size`` records of which ``num_records`` are declared and, where the target does not say, ``steps`` steps.
+    :param clipping: how gradients are clipped. :param on: ``on(size, num_records, steps)`` gives
+        sampler, mechanism and plan for ``size`` records of which ``num_records`` are declared and,
+        where the target does not say, ``steps`` steps.
     """
 
     clipping: str
@@ -399,54 +519,96 @@ class _Target(NamedTuple):
 
 
 def _target(privacy: Any, short: dict[str, Any]) -> _Target:
-    """The target of ``DPVI``'s arguments. :raises ArgumentError: naming one that is wrong, missing or one too many."""
+    """The target of ``DPVI``'s arguments. :raises ArgumentError: naming one that is wrong, missing
+    or one too many.
+    """
     if privacy is None:
         return _short_target(short)
     if short:
         argument, value = next(iter(short.items()))
-        raise _validate.ArgumentError(argument, value, "cannot be given together with privacy=, which already sets it.")
+        raise _validate.ArgumentError(
+            argument, value, "cannot be given together with privacy=, which already sets it."
+        )
     if isinstance(privacy, tuple):
-        if len(privacy) != 2 or not hasattr(privacy[0], "draw_from") or not isinstance(privacy[1], GaussianMechanism):
-            raise _validate.ArgumentError("privacy", privacy, "must be a pair of a Sampler and a GaussianMechanism.")
+        if (
+            len(privacy) != 2
+            or not hasattr(privacy[0], "draw_from")
+            or not isinstance(privacy[1], GaussianMechanism)
+        ):
+            raise _validate.ArgumentError(
+                "privacy", privacy, "must be a pair of a Sampler and a GaussianMechanism."
+            )
         return _Target(privacy[1].clipping, lambda size, num_records, steps: (*privacy, None))
     from workbench.privacy.guarantee import Guarantee
     from workbench.privacy.plan import PrivacyPlan, PrivacySettings
 
     settings = privacy.settings if isinstance(privacy, PrivacyPlan) else privacy
     if isinstance(settings, PrivacySettings) and settings.adapts_clip:
-        raise _validate.ArgumentError("privacy", "adapts_clip=True", "is for workbench.fit: DPVI takes a number for C.")
+        raise _validate.ArgumentError(
+            "privacy", "adapts_clip=True", "is for workbench.fit: DPVI takes a number for C."
+        )
     if isinstance(privacy, PrivacyPlan):
-        return _Target(privacy.settings.clipping, lambda size, num_records, steps: _planned(privacy))
+        return _Target(
+            privacy.settings.clipping, lambda size, num_records, steps: _planned(privacy)
+        )
     if isinstance(privacy, PrivacySettings):
-        return _Target(privacy.clipping, lambda size, num_records, steps: _calibrated(size, **privacy.as_arguments()))
+        return _Target(
+            privacy.clipping,
+            lambda size, num_records, steps: _calibrated(size, **privacy.as_arguments()),
+        )
     if isinstance(privacy, Guarantee):
         names = ("epsilon", "delta", "sampling_rate", "sampler", "relation", "clip", "clipping")
-        kept = {name: getattr(privacy, name) for name in names} | {"iterations": privacy.steps, "seed": None}
-        return _Target(privacy.clipping, lambda size, num_records, steps: _calibrated(size, **kept, num_records=num_records))
+        kept = {name: getattr(privacy, name) for name in names} | {
+            "iterations": privacy.steps,
+            "seed": None,
+        }
+        return _Target(
+            privacy.clipping,
+            lambda size, num_records, steps: _calibrated(size, **kept, num_records=num_records),
+        )
     raise _validate.ArgumentError(
-        "privacy", privacy, "must be PrivacySettings, a PrivacyPlan, a Guarantee or a pair (sampler, mechanism)."
+        "privacy",
+        privacy,
+        "must be PrivacySettings, a PrivacyPlan, a Guarantee or a pair (sampler, mechanism).",
     )
 
 
 def _short_target(short: dict[str, Any]) -> _Target:
     if "epsilon" not in short:
-        raise _validate.ArgumentError("epsilon", None, "is missing: give epsilon and sampling_rate, or privacy=.")
+        raise _validate.ArgumentError(
+            "epsilon", None, "is missing: give epsilon and sampling_rate, or privacy=."
+        )
     if "sampling_rate" not in short:
-        raise _validate.ArgumentError("sampling_rate", None, "is needed with epsilon: a number in (0, 1].")
+        raise _validate.ArgumentError(
+            "sampling_rate", None, "is needed with epsilon: a number in (0, 1]."
+        )
     if not isinstance(short.get("sampler", ""), str):
-        raise _validate.ArgumentError("sampler", short["sampler"], "must be a name; a Sampler goes into privacy=.")
-    given = {"delta": None, "sampler": "poisson", "clip": 1.0, "clipping": "flat", "iterations": None, "seed": None} | short
+        raise _validate.ArgumentError(
+            "sampler", short["sampler"], "must be a name; a Sampler goes into privacy=."
+        )
+    given = {
+        "delta": None,
+        "sampler": "poisson",
+        "clip": 1.0,
+        "clipping": "flat",
+        "iterations": None,
+        "seed": None,
+    } | short
 
     def on(size: int, num_records: int | None, steps: int | None) -> _Noise:
         iterations = steps if given["iterations"] is None else given["iterations"]
         if iterations is None:
-            raise _validate.ArgumentError("iterations", None, "the planned number of steps: give it to DPVI, or call run.")
+            raise _validate.ArgumentError(
+                "iterations", None, "the planned number of steps: give it to DPVI, or call run."
+            )
         return _calibrated(size, **{**given, "iterations": iterations, "num_records": num_records})
 
     return _Target(given["clipping"], on)
 
 
-def _calibrated(size: int, *, delta: float | None, num_records: int | None, **settings: Any) -> _Noise:
+def _calibrated(
+    size: int, *, delta: float | None, num_records: int | None, **settings: Any
+) -> _Noise:
     from workbench.privacy.plan import PrivacySettings, default_delta, make_plan
 
     declared = size if num_records is None else num_records

@@ -31,8 +31,12 @@ Status = Literal["running", "done", "cancelled", "failed"]
 
 _CHUNK_SECONDS = 0.3  # how long a request to stop may have to wait
 _FIRST_CHUNK_STEPS = 10  # until a step has been timed
-_EVALUATION_SECONDS = 0.3  # between two evaluations, or ``interval_of`` steps, whichever comes first;
-_EVALUATION_SHARE = 0.25  # but they may take only this share of the run's time, where one of them is slow,
+_EVALUATION_SECONDS = (
+    0.3  # between two evaluations, or ``interval_of`` steps, whichever comes first;
+)
+_EVALUATION_SHARE = (
+    0.25  # but they may take only this share of the run's time, where one of them is slow,
+)
 _EVALUATIONS_FREE = 1.0  # and this many seconds
 _INTERRUPTED = "interrupted"
 _NOT_FINITE = (
@@ -54,13 +58,17 @@ class Snapshot:
 
     :param status: "running", or how the run ended.
     :param step: steps taken so far, counting a chunk that failed or was interrupted as taken.
-    :param params: constrained parameters, ``{name: numpy array or pytree of them}``: covered by the guarantee.
-    :param epsilon_so_far: upper bound on epsilon of what was released so far; None where no accountant was given.
-    :param metrics: the newest values of ``evaluate``; what they may be used for depends on the evaluation records.
+    :param params: constrained parameters, ``{name: numpy array or pytree of them}``: covered by the
+        guarantee.
+    :param epsilon_so_far: upper bound on epsilon of what was released so far; None where no
+        accountant was given.
+    :param metrics: the newest values of ``evaluate``; what they may be used for depends on the
+        evaluation records.
     :param metrics_step: the step that ``metrics`` belong to.
     :param seconds: time since the first chunk began.
     :param seconds_per_step: of the newest chunk; None until a compiled step has been timed.
-    :param compile_seconds: what compiling the steps took, before the run or in it; None until that is done.
+    :param compile_seconds: what compiling the steps took, before the run or in it; None until that
+        is done.
     :param message: why the run failed, or what else went wrong, for people.
     :param details: the traceback behind it.
     """
@@ -98,8 +106,15 @@ class _Display:
         evaluate: Callable[[dict[str, jax.Array]], dict[str, float]] | None,
         epsilon_at: Callable[[int], float] | None,
     ) -> None:
-        self._private_step, self._averaged, self._evaluate, self._epsilon_at = private_step, averaged, evaluate, epsilon_at
-        self._constrain = program_cache.jit(functools.partial(private_step.get_params, averaged=averaged))
+        self._private_step, self._averaged, self._evaluate, self._epsilon_at = (
+            private_step,
+            averaged,
+            evaluate,
+            epsilon_at,
+        )
+        self._constrain = program_cache.jit(
+            functools.partial(private_step.get_params, averaged=averaged)
+        )
         self.step = 0
         self.params: dict[str, Any] = {}
         self.seconds_per_step: float | None = None
@@ -117,14 +132,19 @@ class _Display:
     def end_of_chunk(self, steps: int, interval: int) -> int:
         """The step at which the next chunk ends."""
         per_step = self.seconds_per_step
-        affordable = _FIRST_CHUNK_STEPS if per_step is None else max(1, int(_CHUNK_SECONDS / per_step))
+        affordable = (
+            _FIRST_CHUNK_STEPS if per_step is None else max(1, int(_CHUNK_SECONDS / per_step))
+        )
         return min(steps, self.step + min(affordable, interval - self.step % interval))
 
     def is_due(self, interval: int) -> bool:
         """Whether an evaluation is due, and may be afforded."""
         now = time.perf_counter()
         due = self.step % interval == 0 or now - self._measured > _EVALUATION_SECONDS
-        return due and self._evaluating <= _EVALUATION_SHARE * (now - self._started) + _EVALUATIONS_FREE
+        return (
+            due
+            and self._evaluating <= _EVALUATION_SHARE * (now - self._started) + _EVALUATIONS_FREE
+        )
 
     def measure(self, state: DPVIState) -> None:
         """Evaluate at ``state``; the first evaluation that fails is the last one."""
@@ -135,9 +155,14 @@ class _Display:
             self._metrics = self._evaluate(self._private_step.unconstrained(state, self._averaged))
             self.metrics_step, self._measured = self.step, time.perf_counter()
             self._evaluating += (self._measured - began) * (self.step > 0)  # the first one compiles
-        except Exception as error:  # whatever a model's own score raises must not lose what epsilon was spent on
+        except (
+            Exception
+        ) as error:  # whatever a model's own score raises must not lose what epsilon was spent on
             self._evaluate = None
-            self.message = f"metrics could not be computed from step {self.step} on ({type(error).__name__}: {error})."
+            self.message = (
+                f"metrics could not be computed from step {self.step} on "
+                f"({type(error).__name__}: {error})."
+            )
             self.details = traceback.format_exc()
 
     def snapshot(self, status: Status) -> Snapshot:
@@ -170,11 +195,13 @@ def run(
     compiled: Compiling | None = None,
     before_chunk: Callable[[DPVIState, int], None] | None = None,
 ) -> Generator[Snapshot, None, DPVIState]:
-    """Train until step number ``steps`` and yield a ``Snapshot`` before the first chunk and after each.
+    """Train until step number ``steps`` and yield a ``Snapshot`` before the first chunk and after
+    each.
 
-    Chunks take about 0.3 s or end at an evaluation, whichever comes first. The last snapshot's status is "done",
-    "cancelled" (``stop()`` was true between two chunks, in any process, or KeyboardInterrupt) or "failed" (the parameters
-    are not finite any more, JAX raised or another process ended; the snapshot then holds the last good parameters).
+    Chunks take about 0.3 s or end at an evaluation, whichever comes first. The last snapshot's
+    status is "done", "cancelled" (``stop()`` was true between two chunks, in any process, or
+    KeyboardInterrupt) or "failed" (the parameters are not finite any more, JAX raised or another
+    process ended; the snapshot then holds the last good parameters).
 
     >>> from numpyro.optim import Adam
     >>> data, logistic = wb.data.load("breast_cancer"), wb.models.get("logistic")
@@ -189,21 +216,24 @@ def run(
     ('running', 0)
 
     :param state: from ``private_step.init``, or the end of an earlier run.
-    :param records: the private records, arrays with first axis N, which may stay in a file (``data.open``).
+    :param records: the private records, arrays with first axis N, which may stay in a file
+        (``data.open``).
     :param steps: T, the step number to stop at (steps of earlier runs of ``state`` included).
     :param stop: asked between chunks.
-    :param evaluate: called with the unconstrained parameters every 0.3 s, and 25 times a run or more; less often where it
-        would take more than a quarter of the time.
+    :param evaluate: called with the unconstrained parameters every 0.3 s, and 25 times a run or
+        more; less often where it would take more than a quarter of the time.
     :param epsilon_at: epsilon after a number of steps, for display.
     :param averaged: show and evaluate the mean of the iterates (``PrivateStep.get_params``).
-    :param compiled: of ``compile_ahead`` for the same ``private_step`` and ``steps``, to compile once for several runs.
-    :param before_chunk: called with the state before each chunk and the step that it goes to, to write them down. If that
-        fails, with an OSError or a ValueError, the run is cancelled before the chunk, with the error as its message.
-    :return: the state at the end, as the generator's value, to continue from or to save. If devices share the records, it
-        is a copy on one of them; if another process ended within a chunk, it is the state before that chunk,
-        of which nobody saw a result.
-    :raises ArgumentError: before the first snapshot, if ``records`` or ``hyper`` are not such as ``private_step`` was made
-        for.
+    :param compiled: of ``compile_ahead`` for the same ``private_step`` and ``steps``, to compile
+        once for several runs.
+    :param before_chunk: called with the state before each chunk and the step that it goes to, to
+        write them down. If that fails, with an OSError or a ValueError, the run is cancelled before
+        the chunk, with the error as its message.
+    :return: the state at the end, as the generator's value, to continue from or to save. If devices
+        share the records, it is a copy on one of them; if another process ended within a chunk, it
+        is the state before that chunk, of which nobody saw a result.
+    :raises ArgumentError: before the first snapshot, if ``records`` or ``hyper`` are not such as
+        ``private_step`` was made for.
     """
     if not are_at_rest(records):
         records = tuple(jnp.asarray(array) for array in records)
@@ -212,20 +242,25 @@ def run(
     shown, interval = _Display(private_step, averaged, evaluate, epsilon_at), interval_of(steps)
     processes = private_step.source.processes
     status: Status = "running"
-    # in JAX's own buffers: donation would free memory that the caller may still hold in a NumPy view
+    # in JAX's own buffers: donation would free memory that the caller may still hold in a NumPy
+    # view
     state = _copied(state)
     here = _here(private_step, state)
     shown.step = int(here.step)
     shown.params = shown.host_params(here)
     # in parallel with the evaluation, which compiles in this thread
-    compiling = compile_ahead(private_step, hyper, state, records, steps) if compiled is None else compiled
+    compiling = (
+        compile_ahead(private_step, hyper, state, records, steps) if compiled is None else compiled
+    )
     ends = contextlib.ExitStack()
     try:
         shown.measure(here)
         yield shown.snapshot("running")
         chunk, shown.compile_seconds = compiling.compilation.result()
         if are_at_rest(records):
-            chunk = ends.enter_context(bringing(chunk, private_step, hyper, state, records, steps, interval))
+            chunk = ends.enter_context(
+                bringing(chunk, private_step, hyper, state, records, steps, interval)
+            )
         while shown.step < steps:
             first = shown.step
             limit = 0 if stop() else shown.end_of_chunk(steps, interval)
@@ -251,15 +286,27 @@ def run(
             shown.params = newest
             if limit == steps or shown.is_due(interval):
                 shown.measure(here)
-            if limit < steps and processes.is_first:  # the others do not know yet whether the first has come as far
+            if (
+                limit < steps and processes.is_first
+            ):  # the others do not know yet whether the first has come as far
                 yield shown.snapshot("running")
         else:
             processes.end_together()
             status = "done"
     except KeyboardInterrupt:
         status, shown.message = "cancelled", _INTERRUPTED
-    except (jax.errors.JaxRuntimeError, FloatingPointError, MemoryError, OSError, ProcessError) as error:
-        status, shown.message, shown.details = "failed", f"{type(error).__name__}: {error}", traceback.format_exc()
+    except (
+        jax.errors.JaxRuntimeError,
+        FloatingPointError,
+        MemoryError,
+        OSError,
+        ProcessError,
+    ) as error:
+        status, shown.message, shown.details = (
+            "failed",
+            f"{type(error).__name__}: {error}",
+            traceback.format_exc(),
+        )
     finally:
         ends.close()
         if status == "running" or shown.message == _INTERRUPTED:
@@ -273,9 +320,12 @@ def run(
 
 
 def to_the_end(
-    snapshots: Generator[Snapshot, None, DPVIState], on_snapshot: Callable[[Snapshot], Any] = lambda snapshot: None
+    snapshots: Generator[Snapshot, None, DPVIState],
+    on_snapshot: Callable[[Snapshot], Any] = lambda snapshot: None,
 ) -> tuple[Snapshot, DPVIState]:
-    """The last snapshot of a ``run`` and the state at its end. :param on_snapshot: called with each snapshot."""
+    """The last snapshot of a ``run`` and the state at its end. :param on_snapshot: called with each
+    snapshot.
+    """
     while True:
         try:
             last = next(snapshots)
@@ -287,7 +337,8 @@ def to_the_end(
 def _here(private_step: PrivateStep, state: DPVIState) -> DPVIState:
     """The state for what this process computes by itself.
 
-    With other processes it is a copy, which stays when one of them ends in the middle of a chunk, to resume from.
+    With other processes it is a copy, which stays when one of them ends in the middle of a chunk,
+    to resume from.
     """
     here: DPVIState = private_step.source.local_copy(state)
     return here if private_step.source.processes.count == 1 else _copied(here)

@@ -1,4 +1,6 @@
-"""Errors of the ledger. Programs decide by their class and ``code``, and no code looks at the words of a message."""
+"""Errors of the ledger. Programs decide by their class and ``code``, and no code looks at the words
+of a message.
+"""
 
 from __future__ import annotations
 
@@ -21,15 +23,17 @@ __all__ = [
 ]
 
 RESTORE = (
-    "Restore a copy, because what the ledger recorded is spent. If there is no copy, workbench ledger begin-anew begins an "
-    "empty ledger, which knows neither what was spent before nor any cap."
+    "Restore a copy, because what the ledger recorded is spent. If there is no copy, workbench "
+    "ledger begin-anew begins an empty ledger, which knows neither what was spent before nor any "
+    "cap."
 )
 OTHER_FILE = "Name another file with ledger= or $WORKBENCH_LEDGER"
 
 _FULL = {errno.ENOSPC, errno.EDQUOT}
 _PROBED = 64 * 1024  # bytes
 _REFUSED = {errno.EACCES, errno.EPERM, errno.EROFS}
-# https://www.sqlite.org/rescode.html; ``sqlite_errorcode`` is extended, and its lowest 8 bits are the primary code
+# https://www.sqlite.org/rescode.html; ``sqlite_errorcode`` is extended, and its lowest 8 bits are
+# the primary code
 _SQLITE_LOCKED = {sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_PROTOCOL}
 _SQLITE_REFUSED = {sqlite3.SQLITE_READONLY, sqlite3.SQLITE_PERM, sqlite3.SQLITE_AUTH}
 _SQLITE_DAMAGED = {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB}
@@ -38,10 +42,10 @@ _SQLITE_DAMAGED = {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB}
 class LedgerError(Exception):
     """The ledger cannot be used, and nothing in it was changed.
 
-    ``path`` is its file. ``code`` names the problem: "disk full" and "disk error" (``LedgerDiskError``); "gone" and
-    "damaged" (``LostLedgerError``); "not writable", "not reachable", "no folder", "locked", "another format", "another
-    database", "not done", "key", "in order", "never there", "unknown fit", "running" and "no reservation"
-    (``LedgerFileError``).
+    ``path`` is its file. ``code`` names the problem: "disk full" and "disk error"
+    (``LedgerDiskError``); "gone" and "damaged" (``LostLedgerError``); "not writable", "not
+    reachable", "no folder", "locked", "another format", "another database", "not done", "key", "in
+    order", "never there", "unknown fit", "running" and "no reservation" (``LedgerFileError``).
     """
 
     argument = "ledger"
@@ -62,7 +66,9 @@ class LostLedgerError(LedgerFileError):
 
 
 class LedgerDiskError(LedgerError, OSError):
-    """The disk is full or does not work. ``errno`` is that of the operating system, or says what SQLite reported."""
+    """The disk is full or does not work. ``errno`` is that of the operating system, or says what
+    SQLite reported.
+    """
 
     def __init__(self, path: Path, number: int, reason: str, *, code: str) -> None:
         self.path = path
@@ -89,18 +95,27 @@ def is_locked(error: sqlite3.Error) -> bool:
     return _primary(error) in _SQLITE_LOCKED
 
 
-def ledger_error(path: Path, error: OSError | sqlite3.Error | UnicodeDecodeError | DamageError) -> LedgerError:
-    """The error of the ledger in ``path`` that an error of SQLite or of the file system stands for."""
+def ledger_error(
+    path: Path, error: OSError | sqlite3.Error | UnicodeDecodeError | DamageError
+) -> LedgerError:
+    """The error of the ledger in ``path`` that an error of SQLite or of the file system
+    stands for.
+    """
     code, number = _code(error)
     if code in ("disk error", "not reachable") and isinstance(error, sqlite3.Error):
         cause = _cause(path)
         if cause is not None and _code(cause)[0] in ("disk full", "not writable"):
             error, (code, number) = cause, _code(cause)
     if code == "disk full":
-        reason = f"the disk is full ({error}). Nothing was recorded, and what was recorded before is safe. Make room."
+        reason = (
+            f"the disk is full ({error}). Nothing was recorded, and what was recorded before is "
+            "safe. Make room."
+        )
         return LedgerDiskError(path, number, reason, code=code)
     if code == "disk error":
-        return LedgerDiskError(path, number, f"could not be read or written ({error}). Check the disk.", code=code)
+        return LedgerDiskError(
+            path, number, f"could not be read or written ({error}). Check the disk.", code=code
+        )
     if code in _LOST:
         return LostLedgerError(path, _LOST[code].format(error), code=code, remedy=RESTORE)
     expectation, remedy = _UNUSABLE[code]
@@ -108,9 +123,11 @@ def ledger_error(path: Path, error: OSError | sqlite3.Error | UnicodeDecodeError
 
 
 def _cause(path: Path) -> OSError | None:
-    """Why the files of a ledger cannot be used, as the operating system says it; None if it lets everything be done.
+    """Why the files of a ledger cannot be used, as the operating system says it; None if it lets
+    everything be done.
 
-    SQLite does not tell. It needs room in the folder even to read: its index of the write-ahead log takes 32 KiB.
+    SQLite does not tell. It needs room in the folder even to read: its index of the write-ahead log
+    takes 32 KiB.
     """
     try:
         os.close(os.open(path, os.O_RDWR))
@@ -136,7 +153,10 @@ _UNUSABLE = {
     "locked": ("is locked by another process ({}).", "Try again when that has ended."),
     "not done": ("could not do what was asked ({}). Nothing was changed.", ""),
     "another format": ("was written by another version ({}).", "Use that version."),
-    "another database": ("is not a ledger ({}). It was left as it is.", "Move it away, or restore a copy of the ledger."),
+    "another database": (
+        "is not a ledger ({}). It was left as it is.",
+        "Move it away, or restore a copy of the ledger.",
+    ),
 }
 
 

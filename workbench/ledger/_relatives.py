@@ -1,8 +1,10 @@
-"""Which data sets count together: those that somebody related, those of one token, and, under a cap, those of one name.
+"""Which data sets count together: those that somebody related, those of one token, and, under a
+cap, those of one name.
 
-What a data set is called says who is in it, as far as anybody said. Under a cap that is taken at its word: a bootstrap
-sample, a doubled table or a part of the records under the same name counts, until somebody separates it with a reason.
-Without a cap nothing can be refused, so data sets of one name are reported instead.
+What a data set is called says who is in it, as far as anybody said. Under a cap that is taken at
+its word: a bootstrap sample, a doubled table or a part of the records under the same name counts,
+until somebody separates it with a reason. Without a cap nothing can be refused, so data sets of one
+name are reported instead.
 """
 
 from __future__ import annotations
@@ -16,7 +18,8 @@ from workbench.ledger.file import digest_of, fact, now, set_fact
 
 __all__ = ["counted_with", "note_token", "relate", "separated_from"]
 
-_TOKEN = "fits with token "  # begins the name of a fact: the numbers of the data sets that these fits were on
+# begins the name of a fact: the numbers of the data sets that these fits were on
+_TOKEN = "fits with token "
 
 _Groups = list[tuple[str, set[int]]]  # (why, numbers) of data sets of which each counts with each
 
@@ -28,7 +31,10 @@ def note_token(database: sqlite3.Connection, token: str, number: int) -> None:
 
 
 def counted_with(
-    database: sqlite3.Connection, entries: Mapping[int, Entry], number: int | None, known: Known | None
+    database: sqlite3.Connection,
+    entries: Mapping[int, Entry],
+    number: int | None,
+    known: Known | None,
 ) -> dict[int, str]:
     """{number: why} of the data sets that count together with one, and of itself.
 
@@ -87,7 +93,9 @@ def _connected(
 
 
 def _pairs(database: sqlite3.Connection) -> tuple[dict[int, set[int]], dict[int, set[int]]]:
-    """({number: those that somebody related to it}, {number: those that somebody separated from it})."""
+    """({number: those that somebody related to it}, {number: those that somebody separated from
+    it}).
+    """
     pairs: tuple[dict[int, set[int]], dict[int, set[int]]] = {}, {}
     for row in database.execute("SELECT one, other, counted FROM relatives"):
         found = pairs[0 if row["counted"] else 1]
@@ -98,7 +106,9 @@ def _pairs(database: sqlite3.Connection) -> tuple[dict[int, set[int]], dict[int,
 
 def _tokens(database: sqlite3.Connection) -> dict[str, set[int]]:
     """{token: numbers of the data sets of all fits with it}."""
-    rows = database.execute("SELECT name, value FROM facts NOT INDEXED WHERE instr(name, ?) = 1", (_TOKEN,))
+    rows = database.execute(
+        "SELECT name, value FROM facts NOT INDEXED WHERE instr(name, ?) = 1", (_TOKEN,)
+    )
     return {row["name"].removeprefix(_TOKEN): set(map(int, row["value"].split())) for row in rows}
 
 
@@ -113,12 +123,16 @@ def _names(entries: Mapping[int, Entry]) -> dict[str, set[int]]:
 
 def separated_from(database: sqlite3.Connection, number: int | None) -> set[int]:
     """Numbers of the data sets that somebody declared to share no records with this one."""
-    rows = database.execute("SELECT one, other FROM relatives WHERE NOT counted AND ? IN (one, other)", (number,))
+    rows = database.execute(
+        "SELECT one, other FROM relatives WHERE NOT counted AND ? IN (one, other)", (number,)
+    )
     return {other for row in rows for other in row}
 
 
 def relate(database: sqlite3.Connection, first: int, second: int, counted: int, why: str) -> None:
-    """Count two data sets together (1) or separately (0) from now on, with the reason. :param first: the smaller number."""
+    """Count two data sets together (1) or separately (0) from now on, with the reason. :param
+    first: the smaller number.
+    """
     database.execute(
         "INSERT INTO relatives VALUES (?, ?, ?, ?, ?, ?) ON CONFLICT (one, other) DO UPDATE SET "
         "counted = excluded.counted, why = excluded.why, who = excluded.who, time = excluded.time",

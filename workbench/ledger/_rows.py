@@ -19,8 +19,17 @@ from workbench.privacy import events
 from workbench.privacy.guarantee import Guarantee
 
 __all__ = [
-    "Known", "enter", "entries", "event", "number_of", "number_of_fit", "rule_of", "set_cap", "spends", "user",
-]  # fmt: skip
+    "Known",
+    "enter",
+    "entries",
+    "event",
+    "number_of",
+    "number_of_fit",
+    "rule_of",
+    "set_cap",
+    "spends",
+    "user",
+]
 
 
 class Known(NamedTuple):
@@ -37,7 +46,9 @@ class Known(NamedTuple):
 
 
 def enter(database: sqlite3.Connection, known: Known) -> int:
-    """The number of a data set. A new one is entered, and so is a new name of one that is entered."""
+    """The number of a data set. A new one is entered, and so is a new name of one that
+    is entered.
+    """
     number = number_of(database, known)
     if number is None:
         number = database.execute(
@@ -61,7 +72,9 @@ def _names_of(database: sqlite3.Connection, number: int) -> set[str]:
 
 
 def rule_of(check: Callable[[], str], over_cap: str | None) -> str:
-    """The rule that allows fits: what ``check`` returns, or ``OVERRIDE`` if it raises and ``over_cap`` gives a reason."""
+    """The rule that allows fits: what ``check`` returns, or ``OVERRIDE`` if it raises and
+    ``over_cap`` gives a reason.
+    """
     try:
         return check()
     except CapError:
@@ -94,7 +107,9 @@ def number_of_fit(database: sqlite3.Connection, key: str) -> int | None:
 def entries(database: sqlite3.Connection) -> dict[int, Entry]:
     """All data sets by number, in ascending order."""
     entries = {
-        row["number"]: Entry(**{name: row[name] for name in ("number", "name", "fingerprint", "unit", "time", "key")})
+        row["number"]: Entry(
+            **{name: row[name] for name in ("number", "name", "fingerprint", "unit", "time", "key")}
+        )
         for row in database.execute("SELECT * FROM datasets ORDER BY number")
     }
     for row in database.execute("SELECT * FROM aliases ORDER BY dataset, rowid"):
@@ -104,7 +119,9 @@ def entries(database: sqlite3.Connection) -> dict[int, Entry]:
         cap = None
         if row["epsilon"] is not None:
             cap = Cap(row["epsilon"], row["delta"], row["relation"], row["filter_order"])
-        entries[row["dataset"]] = dataclasses.replace(entries[row["dataset"]], cap=cap, why=row["why"], after=row["after"])
+        entries[row["dataset"]] = dataclasses.replace(
+            entries[row["dataset"]], cap=cap, why=row["why"], after=row["after"]
+        )
     return entries
 
 

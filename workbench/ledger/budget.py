@@ -1,4 +1,6 @@
-"""What was spent on a data set and its relatives, and whether more may be spent, as a ``Ledger`` reads it from its file."""
+"""What was spent on a data set and its relatives, and whether more may be spent, as a ``Ledger``
+reads it from its file.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +13,17 @@ from typing import Any
 
 from workbench import _validate
 from workbench.ledger.composition import TotalPrivacy, total
-from workbench.ledger.entries import CLONES, FILTER, NAMESAKES, NO_CAP, NOT_COMPARED, OVERRIDE, PLAN, Entry, Spend
+from workbench.ledger.entries import (
+    CLONES,
+    FILTER,
+    NAMESAKES,
+    NO_CAP,
+    NOT_COMPARED,
+    OVERRIDE,
+    PLAN,
+    Entry,
+    Spend,
+)
 from workbench.ledger.renyi_filter import Cap, Used, percent
 from workbench.privacy.guarantee import Guarantee
 
@@ -19,18 +31,28 @@ __all__ = ["BudgetStatus", "CapError"]
 
 _SHOWN = 8  # data sets in a sentence
 _MUCH = 0.5  # of a cap's delta, from where on it is said
-_OVER_CAP = "To go over it on purpose, which is recorded, give over_cap= of wb.Privacy with the reason."
+_OVER_CAP = (
+    "To go over it on purpose, which is recorded, give over_cap= of wb.Privacy with the reason."
+)
 
 
 class CapError(_validate.ArgumentError):
     """A fit would raise what is spent on its records above their cap.
 
-    ``status`` is what was spent before. ``code`` is "over cap"; "cap relation", if the cap cannot count the fit; or
-    "cap seed", if the fit has the noise of an earlier one. ``over_cap`` allows the first two on purpose.
+    ``status`` is what was spent before. ``code`` is "over cap"; "cap relation", if the cap cannot
+    count the fit; or "cap seed", if the fit has the noise of an earlier one. ``over_cap`` allows
+    the first two on purpose.
     """
 
     def __init__(
-        self, argument: str, value: Any, expectation: str, status: BudgetStatus, *, code: str, remedy: str = _OVER_CAP
+        self,
+        argument: str,
+        value: Any,
+        expectation: str,
+        status: BudgetStatus,
+        *,
+        code: str,
+        remedy: str = _OVER_CAP,
     ) -> None:
         self.status = status
         super().__init__(argument, value, expectation, code=code, remedy=remedy)
@@ -44,7 +66,8 @@ class BudgetStatus:
     :param relatives: ``(entry, why)`` of the data sets whose fits count too; why as in ``entries``.
     :param spends: of all of them, in order.
     :param interrupted: numbers of reservations whose process has ended.
-    :param namesakes: data sets of the same name that are counted separately, because there is no cap.
+    :param namesakes: data sets of the same name that are counted separately, because there is no
+        cap.
     :param begun_anew: when the ledger was begun anew, "" for never.
     """
 
@@ -59,7 +82,11 @@ class BudgetStatus:
     def caps(self) -> tuple[Entry, ...]:
         """The entries that have a cap, all of which must be kept."""
         own = () if self.entry is None else (self.entry,)
-        return tuple(entry for entry in (*own, *(entry for entry, _ in self.relatives)) if entry.cap is not None)
+        return tuple(
+            entry
+            for entry in (*own, *(entry for entry, _ in self.relatives))
+            if entry.cap is not None
+        )
 
     @property
     def parts(self) -> tuple[Guarantee, ...]:
@@ -68,7 +95,9 @@ class BudgetStatus:
 
     @property
     def _before(self) -> tuple[Guarantee, ...]:
-        return tuple(part for part in (spend.under_filter for spend in self.spends) if part is not None)
+        return tuple(
+            part for part in (spend.under_filter for spend in self.spends) if part is not None
+        )
 
     @property
     def reserved(self) -> tuple[Spend, ...]:
@@ -76,12 +105,16 @@ class BudgetStatus:
         return tuple(spend for spend in self.spends if spend.status == "reserved")
 
     def status_of(self, spend: Spend) -> str:
-        """The status of one of ``spends``, which is "interrupted" while it is reserved for a process that has ended."""
+        """The status of one of ``spends``, which is "interrupted" while it is reserved for a
+        process that has ended.
+        """
         return "interrupted" if spend.number in self.interrupted else spend.status
 
     @functools.cached_property
     def repeated_seeds(self) -> tuple[int, ...]:
-        """Seeds that several different fits drew their noise from. Together these fits have no guarantee."""
+        """Seeds that several different fits drew their noise from. Together these fits have no
+        guarantee.
+        """
         fits: dict[int, set[tuple[int, str]]] = {}
         for spend in self.spends:
             if spend.seed is not None and spend.counted:
@@ -90,7 +123,9 @@ class BudgetStatus:
 
     @functools.cached_property
     def units(self) -> tuple[str, ...]:
-        """The privacy units of the fits, in words. Fits with several have no common total (``unit_of``)."""
+        """The privacy units of the fits, in words. Fits with several have no common total
+        (``unit_of``).
+        """
         return self.units_with()
 
     def units_with(self, *fits: Guarantee) -> tuple[str, ...]:
@@ -101,20 +136,29 @@ class BudgetStatus:
     def total(self) -> TotalPrivacy | None:
         """The total of all fits, if their plans were fixed beforehand; None if nothing was spent.
 
-        All planned steps count, so it holds however stops were decided. Where a cap was kept from the first fit on and is
-        less, it is the total. Fits under several relations are totalled under replace_one. ``totals`` has each relation
-        apart.
+        All planned steps count, so it holds however stops were decided. Where a cap was kept from
+        the first fit on and is less, it is the total. Fits under several relations are totalled
+        under replace_one. ``totals`` has each relation apart.
         """
         found = self._total(self.parts)
         cap = self._cap_of_all
-        if found is None or cap is None or cap.relation != found.relation or found.epsilon <= cap.epsilon:
+        if (
+            found is None
+            or cap is None
+            or cap.relation != found.relation
+            or found.epsilon <= cap.epsilon
+        ):
             return found
-        return dataclasses.replace(found, epsilon=cap.epsilon, delta=cap.delta, method="Renyi filter")
+        return dataclasses.replace(
+            found, epsilon=cap.epsilon, delta=cap.delta, method="Renyi filter"
+        )
 
     @functools.cached_property
     def totals(self) -> tuple[TotalPrivacy, ...]:
         """The total of the fits of each unit and relation, in the order of ``kinds``."""
-        found = (self._total([part for part in self.parts if _kind(part) == kind]) for kind in self.kinds)
+        found = (
+            self._total([part for part in self.parts if _kind(part) == kind]) for kind in self.kinds
+        )
         return tuple(each for each in found if each is not None)
 
     @property
@@ -130,26 +174,42 @@ class BudgetStatus:
         if self.repeated_seeds:
             return dataclasses.replace(found, epsilon=math.inf, method="one seed")
         several = len(set(map(unit_of, parts))) > 1
-        return dataclasses.replace(found, epsilon=math.inf, method="several units") if several else found
+        return (
+            dataclasses.replace(found, epsilon=math.inf, method="several units")
+            if several
+            else found
+        )
 
     def used(self) -> float | None:
-        """Share of the tightest cap that is used up; infinite if it cannot count some fit, None without a cap."""
+        """Share of the tightest cap that is used up; infinite if it cannot count some fit, None
+        without a cap.
+        """
         used = [] if len(self.units) > 1 else self._used_of_each()
         return max((share.most for _, share in used), default=math.inf) if self.caps else None
 
     def _used_of_each(self) -> list[tuple[Entry, Used]]:
         """What is used of each cap; none if one of them cannot count some fit."""
         try:
-            return [(entry, entry.cap.used(self._before)) for entry in self.caps if entry.cap is not None]
+            return [
+                (entry, entry.cap.used(self._before))
+                for entry in self.caps
+                if entry.cap is not None
+            ]
         except _validate.ArgumentError:
             return []
 
     def how_many_more(self, fit: Guarantee) -> int | None:
-        """How many fits like ``fit`` the caps still allow; None without a cap, 0 if a cap cannot count it."""
+        """How many fits like ``fit`` the caps still allow; None without a cap, 0 if a cap cannot
+        count it.
+        """
         if self.caps and len(self.units_with(fit)) > 1:
             return 0
         try:
-            counts = [entry.cap.how_many_more(fit, self._before) for entry in self.caps if entry.cap is not None]
+            counts = [
+                entry.cap.how_many_more(fit, self._before)
+                for entry in self.caps
+                if entry.cap is not None
+            ]
         except _validate.ArgumentError:
             return 0
         return min(counts, default=None)
@@ -157,16 +217,17 @@ class BudgetStatus:
     def check(self, fits: Sequence[Guarantee], seed: int | None = None) -> str:
         """The rule that allows ``fits``.
 
-        :raises CapError: naming ``epsilon``, with what would fit instead; ``relation``, for fits that a cap cannot count; or
-            ``seed``, for one that was used before.
+        :raises CapError: naming ``epsilon``, with what would fit instead; ``relation``, for fits
+            that a cap cannot count; or ``seed``, for one that was used before.
         """
         rules = set()
         if self.caps and len(units := self.units_with(*fits)) > 1:
             raise CapError(
                 "unit_id",
                 fits[0].unit,
-                f"cannot be counted under one cap: fits of these records protect {_listed(units)}, and what they spend for "
-                "one is not what they spend for another.",
+                "cannot be counted under one cap: fits of these records protect "
+                f"{_listed(units)}, and what they spend for one is not what they spend for "
+                "another.",
                 self,
                 code="cap unit",
             )
@@ -174,17 +235,28 @@ class BudgetStatus:
             assert entry.cap is not None
             try:
                 allowed = entry.cap.admits(fits, self._before)
-                by_filter = allowed and entry.cap.allows(map(entry.cap.loss, (*self._before, *fits)))
+                by_filter = allowed and entry.cap.allows(
+                    map(entry.cap.loss, (*self._before, *fits))
+                )
             except _validate.ArgumentError as error:
-                raise CapError(error.argument, error.value, error.expectation, self, code="cap relation") from None
+                raise CapError(
+                    error.argument, error.value, error.expectation, self, code="cap relation"
+                ) from None
             if not allowed:
-                raise CapError("epsilon", fits[0].epsilon, self._refusal(entry, fits), self, code="over cap")
+                raise CapError(
+                    "epsilon", fits[0].epsilon, self._refusal(entry, fits), self, code="over cap"
+                )
             rules.add(FILTER if by_filter else PLAN)
-        if self.caps and seed is not None and any(spend.seed == seed and spend.counted for spend in self.spends):
+        if (
+            self.caps
+            and seed is not None
+            and any(spend.seed == seed and spend.counted for spend in self.spends)
+        ):
             raise CapError(
                 "seed",
                 seed,
-                "gave the noise of an earlier fit on these records; the two together have no guarantee.",
+                "gave the noise of an earlier fit on these records; the two together have no "
+                "guarantee.",
                 self,
                 code="cap seed",
                 remedy="Leave the seed out, or give another.",
@@ -201,23 +273,34 @@ class BudgetStatus:
             owner = next(entry for entry in self.caps if entry.cap is not None)
             other, whose = caps[0], "the cap of these records in the ledger"
             if owner is not self.entry:
-                whose = f"the cap of data set {owner.number} ({owner.name}), with which these records count"
+                whose = (
+                    f"the cap of data set {owner.number} ({owner.name}), with which these "
+                    "records count"
+                )
             numbers = f"epsilon = {other.epsilon:g} at delta = {other.delta:g}"
             if other.relation == cap.relation:
                 reason = f"is not {whose}: {numbers}."
             else:
-                reason = f"is under {cap.relation}, and {whose} is under {other.relation}: {numbers}."
+                reason = (
+                    f"is under {cap.relation}, and {whose} is under {other.relation}: {numbers}."
+                )
             counts = other.relation in (cap.relation, "replace_one")
-            remedy = "Leave it out to keep that one" if counts else "Give a sampler of that relation"
+            remedy = (
+                "Leave it out to keep that one" if counts else "Give a sampler of that relation"
+            )
             remedy += ", or change that one with Ledger.set_cap."
             if (owner, NAMESAKES) in self.relatives:
                 remedy += " For records of other people, give another name=."
-            raise _validate.ArgumentError("cap", (cap.epsilon, cap.delta), reason, code="another cap", remedy=remedy)
+            raise _validate.ArgumentError(
+                "cap", (cap.epsilon, cap.delta), reason, code="another cap", remedy=remedy
+            )
 
     def check_rest(self, spend: Spend) -> str:
-        """The rule that allows ``spend``, one of ``spends``, to continue to the end of its planned steps.
+        """The rule that allows ``spend``, one of ``spends``, to continue to the end of its planned
+        steps.
 
-        :raises CapError: as ``check``; never if all its steps count already, or were allowed as a whole or on purpose.
+        :raises CapError: as ``check``; never if all its steps count already, or were allowed as a
+            whole or on purpose.
         """
         if spend.taken is None or spend.rule in (OVERRIDE, PLAN):
             return spend.rule
@@ -229,90 +312,127 @@ class BudgetStatus:
         assert cap is not None
         asked = "this fit" if len(fits) == 1 else f"these {len(fits)} fits"
         used = cap.used(self._before)
-        text = f"{asked} would raise what is spent on {entry.name!r} above its cap of epsilon = {cap.epsilon:g} "
+        text = (
+            f"{asked} would raise what is spent on {entry.name!r} above its cap of epsilon = "
+            f"{cap.epsilon:g} "
+        )
         text += f"at delta = {cap.delta:g}, of which {percent(used.most)} is used."
         largest = max(fits, key=lambda fit: fit.epsilon)
         epsilon = cap.largest_epsilon(largest, self._before)
-        if cap.used([*self._before, *fits]).epsilon <= 1 or (not epsilon and used.delta > used.epsilon):
+        if cap.used([*self._before, *fits]).epsilon <= 1 or (
+            not epsilon and used.delta > used.epsilon
+        ):
             text = f"{text} {used.short_of_delta()}"
         if len(fits) > 1:
             text += f" {cap.how_many_more(largest, self._before)} like the largest would fit."
         else:
-            text += f" The same with epsilon={epsilon:g} would fit." if epsilon else " Nothing like it would fit."
+            text += (
+                f" The same with epsilon={epsilon:g} would fit."
+                if epsilon
+                else " Nothing like it would fit."
+            )
         return " ".join([text, *self._by_name()])
 
     def _by_name(self) -> tuple[str, ...]:
         """A sentence if data sets count for their name alone."""
-        numbers = [f"{entry.number} ({entry.name})" for entry, why in self.relatives if why == NAMESAKES]
+        numbers = [
+            f"{entry.number} ({entry.name})" for entry, why in self.relatives if why == NAMESAKES
+        ]
         if not numbers:
             return ()
         return (
-            f"Counted too, because of the name and the cap: {_some(numbers)}. In the ledger, separate those of other "
-            "people, with the reason, and give other people's records another name.",
+            f"Counted too, because of the name and the cap: {_some(numbers)}. In the ledger, "
+            "separate those of other people, with the reason, and give other people's records "
+            "another name.",
         )
 
     @property
     def _is_kept(self) -> bool:
-        """Whether all fits that count now keep the caps, also where they were related after they had run."""
+        """Whether all fits that count now keep the caps, also where they were related after they
+        had run.
+        """
         if any(spend.rule == OVERRIDE for spend in self.spends):
             return False
         as_plan = all(spend.rule == PLAN for spend in self.spends)
         try:
             caps = [entry.cap for entry in self.caps if entry.cap is not None]
             return all(
-                cap.allows(map(cap.loss, self._before)) or (as_plan and cap.kept_by_plan(self._before)) for cap in caps
+                cap.allows(map(cap.loss, self._before))
+                or (as_plan and cap.kept_by_plan(self._before))
+                for cap in caps
             )
         except _validate.ArgumentError:
             return False
 
     @property
     def _cap_of_all(self) -> Cap | None:
-        """The cap that every fit which counts had to keep before it began; None if there is none."""
+        """The cap that every fit which counts had to keep before it began; None if there
+        is none.
+        """
         if self.entry is None or self.relatives or len(self.units) > 1 or self.repeated_seeds:
             return None
         after = self.entry.after
-        allowed = all(spend.rule in (FILTER, PLAN) and spend.number > after for spend in self.spends)
+        allowed = all(
+            spend.rule in (FILTER, PLAN) and spend.number > after for spend in self.spends
+        )
         return self.entry.cap if allowed else None
 
     def cautions(self) -> tuple[str, ...]:
         """The conditions under which the numbers hold, a sentence each."""
-        scarce = [(entry.name, used) for entry, used in self._used_of_each() if _MUCH <= used.delta > used.epsilon]
+        scarce = [
+            (entry.name, used)
+            for entry, used in self._used_of_each()
+            if _MUCH <= used.delta > used.epsilon
+        ]
         lines = [f"Cap of {name!r}: {used.short_of_delta()}" for name, used in scarce]
         for entry in self.caps:
             if any(spend.number <= entry.after for spend in self.spends):
                 lines.append(
-                    f"The cap of {entry.name!r} was set or changed after fits had begun. It is valid only if it was not "
-                    "chosen by looking at their results."
+                    f"The cap of {entry.name!r} was set or changed after fits had begun. It is "
+                    "valid only if it was not chosen by looking at their results."
                 )
         stopped = sum(0 < spend.counted < spend.planned for spend in self.spends)
         if stopped:
             lines.append(
-                f"{_count(stopped, 'fit')} ended early. Totals count all planned steps, because an output may have decided "
-                "when to stop. A cap counts the steps taken, which is right in that case too."
+                f"{_count(stopped, 'fit')} ended early. Totals count all planned steps, because "
+                "an output may have decided when to stop. A cap counts the steps taken, which is "
+                "right in that case too."
             )
         if overridden := [spend for spend in self.spends if spend.rule == OVERRIDE]:
-            lines.append(f"{_count(len(overridden), 'fit')} went over a cap on purpose: {overridden[-1].why!r}.")
+            lines.append(
+                f"{_count(len(overridden), 'fit')} went over a cap on purpose: "
+                f"{overridden[-1].why!r}."
+            )
         if self.repeated_seeds:
             seeds = ", ".join(map(str, self.repeated_seeds))
-            lines.append(f"Several fits drew their noise from the same seed ({seeds}). Together they have no guarantee.")
+            lines.append(
+                f"Several fits drew their noise from the same seed ({seeds}). Together they have "
+                "no guarantee."
+            )
         if len(self.units) > 1:
             lines.append(
-                f"The fits protect different units ({_listed(self.units)}) and have no common total. A fit that protects "
-                "a row with epsilon protects a person with k rows with k epsilon at a larger delta (group privacy)."
+                f"The fits protect different units ({_listed(self.units)}) and have no common "
+                "total. A fit that protects a row with epsilon protects a person with k rows "
+                "with k epsilon at a larger delta (group privacy)."
             )
         if any(why == CLONES for _, why in self.relatives):
             lines.append(
-                "Copies of one estimator were fitted. A fit counts each of its rows once: where rows were drawn with "
-                "replacement, it promises less to whoever is in it several times (group privacy)."
+                "Copies of one estimator were fitted. A fit counts each of its rows once: where "
+                "rows were drawn with replacement, it promises less to whoever is in it several "
+                "times (group privacy)."
             )
         lines += [*self._by_name(), *self.mix_ups()]
         if self.begun_anew:
-            lines.append(f"The ledger was begun anew on {self.begun_anew[:10]}. It does not know what was spent before.")
+            lines.append(
+                f"The ledger was begun anew on {self.begun_anew[:10]}. It does not know what was "
+                "spent before."
+            )
         if self.interrupted:
             was, its = ("was", "its") if len(self.interrupted) == 1 else ("were", "their")
             lines.append(
-                f"{_count(len(self.interrupted), 'fit')} {was} interrupted. All {its} planned steps count until you resume "
-                f"{'it' if its == 'its' else 'them'} or let the ledger recover."
+                f"{_count(len(self.interrupted), 'fit')} {was} interrupted. All {its} planned "
+                f"steps count until you resume {'it' if its == 'its' else 'them'} or let the "
+                "ledger recover."
             )
         return tuple(lines)
 
@@ -321,30 +441,41 @@ class BudgetStatus:
         lines = []
         if self.namesakes:
             names = self.namesakes[0].names
-            name = names[0] if self.entry is None else next(each for each in names if each in self.entry.names)
+            name = (
+                names[0]
+                if self.entry is None
+                else next(each for each in names if each in self.entry.names)
+            )
         if len(self.namesakes) == 1:
             lines.append(
-                f"Data set {self.namesakes[0].number} is also called {name!r} and is counted separately, because there is "
-                "no cap. In the ledger, relate the two if they share records, or separate them."
+                f"Data set {self.namesakes[0].number} is also called {name!r} and is counted "
+                "separately, because there is no cap. In the ledger, relate the two if they "
+                "share records, or separate them."
             )
         elif self.namesakes:
             numbers = [str(entry.number) for entry in self.namesakes]
             lines.append(
-                f"These data sets are also called {name!r} and are counted separately, because there is no cap: "
-                f"{_some(numbers)}. In the ledger, relate those that share records with these, and separate the others."
+                f"These data sets are also called {name!r} and are counted separately, because "
+                f"there is no cap: {_some(numbers)}. In the ledger, relate those that share "
+                "records with these, and separate the others."
             )
-        others = [f"{entry.number} ({entry.name})" for entry, why in self.relatives if why == NOT_COMPARED]
+        others = [
+            f"{entry.number} ({entry.name})" for entry, why in self.relatives if why == NOT_COMPARED
+        ]
         if others:
             lines.append(
-                f"These data sets were entered with another key and are counted too: {_some(others)}. Nobody can tell "
-                "whether they share these records. In the ledger, separate those that do not."
+                "These data sets were entered with another key and are counted too: "
+                f"{_some(others)}. Nobody can tell whether they share these records. In the "
+                "ledger, separate those that do not."
             )
         return tuple(lines)
 
     def statement(self) -> str:
         """What was spent, in plain words, with the conditions."""
         if self.total is None:
-            return " ".join(["According to this ledger, nothing was spent on these records.", *self.cautions()])
+            return " ".join(
+                ["According to this ledger, nothing was spent on these records.", *self.cautions()]
+            )
         unit = (self.entry or self.relatives[0][0]).unit
         words = [] if len(self.units) > 1 else [self.total.statement(unit)]
         if len(self.totals) > 1:
@@ -360,7 +491,9 @@ class BudgetStatus:
 
 
 def unit_of(fit: Guarantee) -> str:
-    """What a fit protects: a row, or someone with several. Rows are one unit, whatever each fit calls them."""
+    """What a fit protects: a row, or someone with several. Rows are one unit, whatever each fit
+    calls them.
+    """
     return "row" if fit.max_rows is None else fit.unit
 
 

@@ -10,8 +10,18 @@ from workbench.ledger.renyi_filter import Cap, taken_part
 from workbench.privacy.guarantee import Guarantee
 
 __all__ = [
-    "CLONES", "FILTER", "NAMESAKES", "NOT_COMPARED", "NO_CAP", "OVERRIDE", "PLAN", "RELATED", "RULES", "Entry", "Spend",
-]  # fmt: skip
+    "CLONES",
+    "FILTER",
+    "NAMESAKES",
+    "NOT_COMPARED",
+    "NO_CAP",
+    "OVERRIDE",
+    "PLAN",
+    "RELATED",
+    "RULES",
+    "Entry",
+    "Spend",
+]
 
 # rules that allow a fit, as the file has them, and in words
 NO_CAP, FILTER, PLAN, OVERRIDE = "no cap", "filter", "plan", "override"
@@ -117,18 +127,21 @@ class Spend:
 
     @property
     def promise(self) -> Guarantee | None:
-        """What the fit promises however its end was decided, that of all planned steps; None if no step counts.
+        """What the fit promises however its end was decided, that of all planned steps; None if no
+        step counts.
 
-        A fit that stops is a function of the whole fit. The smaller epsilon of the steps taken is no bound if a look at the
-        outputs decided when to stop.
+        A fit that stops is a function of the whole fit. The smaller epsilon of the steps taken is
+        no bound if a look at the outputs decided when to stop.
         """
         return self.guarantee if self.counted else None
 
     @property
     def under_filter(self) -> Guarantee | None:
-        """The guarantee of the steps that a cap's filter counts, which holds for stops that are decided by looking.
+        """The guarantee of the steps that a cap's filter counts, which holds for stops that are
+        decided by looking.
 
-        A first plan that was allowed as a whole counts whole, however it ended. None if no step counts.
+        A first plan that was allowed as a whole counts whole, however it ended. None if no step
+        counts.
         """
         if self.rule == PLAN:
             return self.guarantee

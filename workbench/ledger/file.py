@@ -1,12 +1,14 @@
-"""The ledger's file, which is created atomically and verified before use, and the key that recognises records.
+"""The ledger's file, which is created atomically and verified before use, and the key that
+recognises records.
 
-*Checksum.* Besides its tables the file has the sum of a hash of every row and of the tables' definitions. Each transaction
-brings it up to date. It is not keyed: it detects accidents, not tampering. The column ``owner``, the process of a fit, is
-left out, because no total depends on it.
+*Checksum.* Besides its tables the file has the sum of a hash of every row and of the tables'
+definitions. Each transaction brings it up to date. It is not keyed: it detects accidents, not
+tampering. The column ``owner``, the process of a fit, is left out, because no total depends on it.
 
-*Key.* ``ledger.sqlite.key`` is beside ``ledger.sqlite``, which has a digest of it. Everybody who writes to the ledger
-fingerprints records with that key, and so finds the same data sets. The key is not in the file itself, so the file can be
-copied, read and sent without it: with the key, guesses about records could be tested against fingerprints.
+*Key.* ``ledger.sqlite.key`` is beside ``ledger.sqlite``, which has a digest of it. Everybody who
+writes to the ledger fingerprints records with that key, and so finds the same data sets. The key is
+not in the file itself, so the file can be copied, read and sent without it: with the key, guesses
+about records could be tested against fingerprints.
 """
 
 from __future__ import annotations
@@ -47,24 +49,34 @@ _MODULUS = 2**128
 _TABLES = (
     # key: digest of the key that made the fingerprint
     """datasets (
-        number INTEGER PRIMARY KEY AUTOINCREMENT, name TEXT NOT NULL, fingerprint TEXT NOT NULL UNIQUE, unit TEXT NOT NULL,
+        number INTEGER PRIMARY KEY AUTOINCREMENT, name TEXT NOT NULL,
+        fingerprint TEXT NOT NULL UNIQUE, unit TEXT NOT NULL,
         time TEXT NOT NULL, key TEXT NOT NULL)""",
     # names of the same records in later fits
-    "aliases (dataset INTEGER NOT NULL, name TEXT NOT NULL, time TEXT NOT NULL, PRIMARY KEY (dataset, name))",
+    "aliases (dataset INTEGER NOT NULL, name TEXT NOT NULL, time TEXT NOT NULL, PRIMARY KEY "
+    "(dataset, name))",
     # counted: 1 for data sets that count together, 0 for those that are counted separately
     """relatives (
-        one INTEGER NOT NULL, other INTEGER NOT NULL, counted INTEGER NOT NULL, why TEXT NOT NULL, who TEXT NOT NULL,
+        one INTEGER NOT NULL, other INTEGER NOT NULL, counted INTEGER NOT NULL, why TEXT NOT NULL,
+        who TEXT NOT NULL,
         time TEXT NOT NULL, PRIMARY KEY (one, other))""",
-    # the newest cap of a data set counts, and NULL as epsilon removes it; after: number of the last spend at that time
+    # the newest cap of a data set counts, and NULL as epsilon removes it; after: number of the last
+    # spend at that time
     """caps (
-        number INTEGER PRIMARY KEY AUTOINCREMENT, dataset INTEGER NOT NULL, epsilon REAL, delta REAL, relation TEXT,
-        filter_order INTEGER, after INTEGER NOT NULL, why TEXT NOT NULL, who TEXT NOT NULL, time TEXT NOT NULL)""",
+        number INTEGER PRIMARY KEY AUTOINCREMENT, dataset INTEGER NOT NULL, epsilon REAL,
+        delta REAL, relation TEXT,
+        filter_order INTEGER, after INTEGER NOT NULL, why TEXT NOT NULL, who TEXT NOT NULL,
+        time TEXT NOT NULL)""",
     """spends (
-        number INTEGER PRIMARY KEY AUTOINCREMENT, key TEXT NOT NULL UNIQUE, dataset INTEGER NOT NULL, model TEXT NOT NULL,
-        plan TEXT NOT NULL, event TEXT NOT NULL, sampler TEXT NOT NULL, relation TEXT NOT NULL, guarantee TEXT NOT NULL,
-        seed INTEGER, planned INTEGER NOT NULL, seen INTEGER NOT NULL, reached INTEGER NOT NULL, taken INTEGER,
+        number INTEGER PRIMARY KEY AUTOINCREMENT, key TEXT NOT NULL UNIQUE,
+        dataset INTEGER NOT NULL, model TEXT NOT NULL,
+        plan TEXT NOT NULL, event TEXT NOT NULL, sampler TEXT NOT NULL, relation TEXT NOT NULL,
+        guarantee TEXT NOT NULL,
+        seed INTEGER, planned INTEGER NOT NULL, seen INTEGER NOT NULL, reached INTEGER NOT NULL,
+          taken INTEGER,
         status TEXT NOT NULL,
-        rule TEXT NOT NULL, why TEXT NOT NULL, who TEXT NOT NULL, version TEXT NOT NULL, owner TEXT NOT NULL,
+        rule TEXT NOT NULL, why TEXT NOT NULL, who TEXT NOT NULL, version TEXT NOT NULL,
+        owner TEXT NOT NULL,
         began TEXT NOT NULL, ended TEXT, run TEXT, result TEXT)""",
     "facts (name TEXT PRIMARY KEY, value TEXT NOT NULL)",
     "seal (total TEXT NOT NULL)",
@@ -73,7 +85,9 @@ _SEALED = ("datasets", "aliases", "relatives", "caps", "spends", "facts")
 
 
 class LedgerFile:
-    """The file of one ledger. Any number of processes and threads may use it at once. :param path: absolute."""
+    """The file of one ledger. Any number of processes and threads may use it at once. :param path:
+    absolute.
+    """
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -83,7 +97,8 @@ class LedgerFile:
     def exists(self) -> bool:
         """Whether the file is there. False if it never was, as far as can be seen.
 
-        :raises LostLedgerError: if it was there and is gone. :raises LedgerError: if that cannot be determined.
+        :raises LostLedgerError: if it was there and is gone. :raises LedgerError: if that cannot be
+            determined.
         """
         try:
             if self.path.exists():
@@ -96,7 +111,9 @@ class LedgerFile:
             raise LostLedgerError(self.path, reason, code="gone", remedy=RESTORE)
         return False
 
-    def error(self, error: OSError | sqlite3.Error | UnicodeDecodeError | DamageError) -> LedgerError:
+    def error(
+        self, error: OSError | sqlite3.Error | UnicodeDecodeError | DamageError
+    ) -> LedgerError:
         """The ledger's error for an error of SQLite or of the file system."""
         return ledger_error(self.path, error)
 
@@ -104,14 +121,18 @@ class LedgerFile:
     def open(self, *, write: bool, whole: bool = True) -> Iterator[sqlite3.Connection]:
         """The database in one transaction: everything inside is done, or nothing.
 
-        :param whole: first prove that the file is whole. False is for changes to rows that are already known.
+        :param whole: first prove that the file is whole. False is for changes to rows that are
+            already known.
         :raises LedgerError: if the file cannot be used.
         """
         try:
             self._check_size()
-            with contextlib.closing(sqlite3.connect(self.path, timeout=_BUSY_SECONDS, isolation_level=None)) as database:
+            with contextlib.closing(
+                sqlite3.connect(self.path, timeout=_BUSY_SECONDS, isolation_level=None)
+            ) as database:
                 database.row_factory = sqlite3.Row
-                database.text_factory = bytes.decode  # damaged text is a UnicodeDecodeError, apart from SQLite's errors
+                # damaged text is a UnicodeDecodeError, apart from SQLite's errors
+                database.text_factory = bytes.decode
                 _check_form(database)
                 _write_ahead(database)
                 with _transaction(database, "IMMEDIATE" if write else "DEFERRED"):
@@ -121,7 +142,12 @@ class LedgerFile:
                         yield database
         except LedgerError:
             raise
-        except (OSError, sqlite3.Error, UnicodeDecodeError, DamageError) as error:  # SQLite may quote damaged text
+        except (
+            OSError,
+            sqlite3.Error,
+            UnicodeDecodeError,
+            DamageError,
+        ) as error:  # SQLite may quote damaged text
             raise self.error(error) from error
 
     def _check_size(self) -> None:
@@ -134,10 +160,13 @@ class LedgerFile:
             raise DamageError("damaged", f"it has {size} bytes")
 
     def _make(self, facts: Sequence[tuple[str, str]] = ()) -> None:
-        """Create an empty ledger, the whole file at once, so that no crash leaves part of one behind."""
+        """Create an empty ledger, the whole file at once, so that no crash leaves part of one
+        behind.
+        """
         try:
             self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            handle, partial = tempfile.mkstemp(dir=self.path.parent, prefix=".ledger-")  # readable for its owner alone
+            # readable for its owner alone
+            handle, partial = tempfile.mkstemp(dir=self.path.parent, prefix=".ledger-")
             os.close(handle)
             try:
                 with (
@@ -155,12 +184,15 @@ class LedgerFile:
                 Path(partial).unlink(missing_ok=True)
         except FileNotFoundError as error:  # in a place such as /proc; nothing was lost
             reason = f"its folder cannot be made or takes no files ({error})."
-            raise LedgerFileError(self.path, reason, code="no folder", remedy=f"{OTHER_FILE}.") from error
+            raise LedgerFileError(
+                self.path, reason, code="no folder", remedy=f"{OTHER_FILE}."
+            ) from error
         except (OSError, sqlite3.Error) as error:
             raise self.error(error) from error
 
     def begin_anew(self) -> Path | None:
-        """Create an empty ledger if the old one is gone or damaged; returns where a damaged file was moved.
+        """Create an empty ledger if the old one is gone or damaged; returns where a damaged file
+        was moved.
 
         :raises LedgerError: if the ledger is in order, or was never there.
         """
@@ -174,24 +206,33 @@ class LedgerFile:
         except LostLedgerError:
             try:
                 if self.path.exists():
-                    moved = self.path.with_name(f"{self.path.name}.damaged-{time.strftime('%Y%m%dT%H%M%SZ', time.gmtime())}")
-                    for end in ("-wal", "-shm", ""):  # or SQLite would read the old files into the new ledger
+                    moved = self.path.with_name(
+                        f"{self.path.name}.damaged-{time.strftime('%Y%m%dT%H%M%SZ', time.gmtime())}"
+                    )
+                    for end in (
+                        "-wal",
+                        "-shm",
+                        "",
+                    ):  # or SQLite would read the old files into the new ledger
                         with contextlib.suppress(FileNotFoundError):
                             os.rename(f"{self.path}{end}", f"{moved}{end}")
             except OSError as error:
                 raise self.error(error) from error
         else:
-            reason = "is in order, so it is not begun anew. To keep a second ledger, name another file."
+            reason = (
+                "is in order, so it is not begun anew. To keep a second ledger, name another file."
+            )
             raise LedgerFileError(self.path, reason, code="in order")
         self._make([("begun anew", now())])
         return moved
 
-    # ---- the key --------------------------------------------------------------------------------------------------------
+    # ---- the key ---------------------------------------------------------------------------------
 
     def key(self) -> bytes:
         """The key of the ledger's fingerprints. Creates key and ledger if both are missing.
 
-        :raises LedgerError: if the key file beside the ledger is missing, damaged or of another ledger.
+        :raises LedgerError: if the key file beside the ledger is missing, damaged or of another
+            ledger.
         """
         if not self.exists():
             self._make()
@@ -213,10 +254,15 @@ class LedgerFile:
             with contextlib.suppress(LedgerError):
                 key = self._kept_key()
             if key is not None and fact(database, "key") == digest_of(key):
-                raise LedgerFileError(self.path, "has its key, which is not replaced.", code="in order")
+                raise LedgerFileError(
+                    self.path, "has its key, which is not replaced.", code="in order"
+                )
             try:
                 if self.key_path.exists():
-                    os.rename(self.key_path, self.key_path.with_name(f"{self.key_path.name}.old-{time.time_ns()}"))
+                    os.rename(
+                        self.key_path,
+                        self.key_path.with_name(f"{self.key_path.name}.old-{time.time_ns()}"),
+                    )
             except OSError as error:
                 raise self.error(error) from error
             set_fact(database, "key", digest_of(self._made_key(None)))
@@ -236,20 +282,24 @@ class LedgerFile:
             raise self._key_error(f"cannot be made ({error})", error) from error
 
     def _key_error(self, problem: str, cause: OSError | None = None) -> LedgerError:
-        """The error of a key that cannot be used. :param cause: a full or broken disk is reported as such."""
+        """The error of a key that cannot be used. :param cause: a full or broken disk is reported
+        as such.
+        """
         if cause is not None and isinstance(found := self.error(cause), LedgerDiskError):
             return found
         return LedgerFileError(
             self.path,
-            f"its key, {self.key_path.name} beside it, {problem}. Without the key no records are recognised, so no fit is "
-            "recorded.",
+            f"its key, {self.key_path.name} beside it, {problem}. Without the key no records are "
+            "recognised, so no fit is recorded.",
             code="key",
-            remedy="Put the key there from where the ledger was, or from a copy, readable for everybody who uses the "
-            "ledger. If it is lost: workbench ledger new-key.",
+            remedy="Put the key there from where the ledger was, or from a copy, readable for "
+            "everybody who uses the ledger. If it is lost: workbench ledger new-key.",
         )
 
     def _agreed_key(self, database: sqlite3.Connection) -> bytes:
-        """The key in the file beside the ledger, created if the ledger has none. Afterwards the ledger has its digest."""
+        """The key in the file beside the ledger, created if the ledger has none. Afterwards the
+        ledger has its digest.
+        """
         digest, key = fact(database, "key"), self._kept_key()
         is_empty = database.execute("SELECT count(*) FROM datasets").fetchone()[0] == 0
         if not is_empty and (key is None or digest != digest_of(key)):
@@ -267,8 +317,12 @@ def digest_of(key: bytes) -> str:
 
 
 def fact(database: sqlite3.Connection, name: str) -> str | None:
-    """A fact about the ledger: the digest of its "key", when it was "begun anew", or a group of data sets (``_rows``)."""
-    found = database.execute("SELECT value FROM facts NOT INDEXED WHERE name = ?", (name,)).fetchone()
+    """A fact about the ledger: the digest of its "key", when it was "begun anew", or a group of
+    data sets (``_rows``).
+    """
+    found = database.execute(
+        "SELECT value FROM facts NOT INDEXED WHERE name = ?", (name,)
+    ).fetchone()
     return None if found is None else str(found[0])
 
 
@@ -276,28 +330,41 @@ def set_fact(database: sqlite3.Connection, name: str, value: str) -> None:
     """Write a fact about the ledger, over an earlier one of that name."""
     # REPLACE would delete the old row without firing the triggers that keep the checksum
     database.execute(
-        "INSERT INTO facts VALUES (?, ?) ON CONFLICT (name) DO UPDATE SET value = excluded.value", (name, value)
+        "INSERT INTO facts VALUES (?, ?) ON CONFLICT (name) DO UPDATE SET value = excluded.value",
+        (name, value),
     )
 
 
-# ---- form and checksum ----------------------------------------------------------------------------------------------------
+# ---- form and checksum ---------------------------------------------------------------------------
 
 
 def _check_form(database: sqlite3.Connection) -> None:
-    """Prove that this is a ledger. :raises DamageError: if it is something else, or of another format."""
+    """Prove that this is a ledger. :raises DamageError: if it is something else, or of another
+    format.
+    """
     try:
         application, form = (
-            database.execute(text).fetchone()[0] for text in ("PRAGMA application_id", "PRAGMA user_version")
+            database.execute(text).fetchone()[0]
+            for text in ("PRAGMA application_id", "PRAGMA user_version")
         )
-        definitions = [row[0] for row in database.execute("SELECT sql FROM sqlite_master WHERE name NOT LIKE 'sqlite%'")]
+        definitions = [
+            row[0]
+            for row in database.execute(
+                "SELECT sql FROM sqlite_master WHERE name NOT LIKE 'sqlite%'"
+            )
+        ]
     except sqlite3.OperationalError as error:
         if error.sqlite_errorcode != sqlite3.SQLITE_ERROR:
             raise
-        raise DamageError("damaged", str(error)) from error  # nothing was asked for that a ledger does not have
+        raise DamageError(
+            "damaged", str(error)
+        ) from error  # nothing was asked for that a ledger does not have
     if application != _APPLICATION or not definitions:
         raise DamageError("another database", "it is a database of something else")
     if form != _FORMAT:
-        raise DamageError("another format", f"it has format {form}, and this version writes {_FORMAT}")
+        raise DamageError(
+            "another format", f"it has format {form}, and this version writes {_FORMAT}"
+        )
     if set(definitions) != {f"CREATE TABLE {statement}" for statement in _TABLES}:
         raise DamageError("damaged", "its tables are not those of a ledger")
 
@@ -314,7 +381,9 @@ def check_pages(database: sqlite3.Connection) -> None:
 
 def _check_seal(database: sqlite3.Connection) -> None:
     """Check the checksum. :raises DamageError: if it is not that of the tables."""
-    if [row["total"] for row in database.execute("SELECT total FROM seal")] != [_hex(_total(database))]:
+    if [row["total"] for row in database.execute("SELECT total FROM seal")] != [
+        _hex(_total(database))
+    ]:
         raise DamageError("damaged", "its content does not agree with its checksum")
 
 
@@ -327,7 +396,9 @@ def _total(database: sqlite3.Connection) -> int:
     total = sum(_row_hash("sqlite_master", row) for row in definitions)
     for table in _SEALED:
         columns = ", ".join(_columns(database, table))
-        total += sum(_row_hash(table, row) for row in database.execute(f"SELECT {columns} FROM {table}"))
+        total += sum(
+            _row_hash(table, row) for row in database.execute(f"SELECT {columns} FROM {table}")
+        )
     return total
 
 
@@ -356,11 +427,19 @@ def _sealing(database: sqlite3.Connection) -> Iterator[None]:
     for table in _SEALED:
         names = _columns(database, table)
         calls = {
-            row: f"SELECT changed({sign}, '{table}', {', '.join(f'{row}.{name}' for name in names)});"
+            row: f"SELECT changed({sign}, '{table}', "
+            f"{', '.join(f'{row}.{name}' for name in names)});"
             for sign, row in ((-1, "OLD"), (1, "NEW"))
         }
-        for event, body in (("INSERT", calls["NEW"]), ("UPDATE", "".join(calls.values())), ("DELETE", calls["OLD"])):
-            database.execute(f"CREATE TEMP TRIGGER {table}_{event} AFTER {event} ON main.{table} BEGIN {body} END")
+        for event, body in (
+            ("INSERT", calls["NEW"]),
+            ("UPDATE", "".join(calls.values())),
+            ("DELETE", calls["OLD"]),
+        ):
+            database.execute(
+                f"CREATE TEMP TRIGGER {table}_{event} AFTER {event} ON main.{table} BEGIN {body} "
+                "END"
+            )
     yield
     if changes:
         ((total,),) = database.execute("SELECT total FROM seal").fetchall() or [("",)]

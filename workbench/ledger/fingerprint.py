@@ -1,10 +1,11 @@
 """Fingerprints: short texts that recognise the same records.
 
-Anybody who holds a plain hash of private records could test guesses about a record: if the others are known, one hash per
-guess shows whether it is right. So private records are hashed with a secret key. The user's own key is in ``key_file()``. A
-ledger has its own key beside its file (``workbench.ledger``), so that everybody who writes to it recognises the same
-records. Two fingerprints still show whether two data sets are the same: keep them in your own notes, and do not publish
-them.
+Anybody who holds a plain hash of private records could test guesses about a record: if the others
+are known, one hash per guess shows whether it is right. So private records are hashed with a secret
+key. The user's own key is in ``key_file()``. A ledger has its own key beside its file
+(``workbench.ledger``), so that everybody who writes to it recognises the same records. Two
+fingerprints still show whether two data sets are the same: keep them in your own notes, and do not
+publish them.
 """
 
 from __future__ import annotations
@@ -27,15 +28,17 @@ __all__ = ["fingerprint", "key_file", "secret_key"]
 def fingerprint(dataset: Dataset, key: bytes | None = None) -> str:
     """32 hexadecimal digits: the same for the same records, and almost surely different for others.
 
-    These count: the arrays of training and evaluation records (values, types and shapes), their names, the names of
-    features, target, classes and groups, the schema, and the features of the groups. Name, description and source do not
-    count, and neither does which level of a category is the reference.
+    These count: the arrays of training and evaluation records (values, types and shapes), their
+    names, the names of features, target, classes and groups, the schema, and the features of the
+    groups. Name, description and source do not count, and neither does which level of a category is
+    the reference.
 
-    Public records get BLAKE2b, which is the same everywhere. Private records get BLAKE2b with a secret key, which is the
-    same for everybody who has the key.
+    Public records get BLAKE2b, which is the same everywhere. Private records get BLAKE2b with a
+    secret key, which is the same for everybody who has the key.
 
     :param key: 32 bytes; None for ``secret_key()``.
-    :raises ArgumentError: naming ``data``, for an array of Python objects; or ``key file``, if that is damaged.
+    :raises ArgumentError: naming ``data``, for an array of Python objects; or ``key file``, if that
+        is damaged.
     """
     kept = _kept(dataset)
     dataset = dataset.with_all_levels()
@@ -58,7 +61,9 @@ def fingerprint(dataset: Dataset, key: bytes | None = None) -> str:
     group_features = () if dataset.group_features is None else (dataset.group_features,)
     digest = hashlib.blake2b(digest_size=16, key=key)
     digest.update(_headed(facts))
-    place = digest.hexdigest() + "".join(hashlib.blake2b(np.asarray(each).tobytes()).hexdigest() for each in group_features)
+    place = digest.hexdigest() + "".join(
+        hashlib.blake2b(np.asarray(each).tobytes()).hexdigest() for each in group_features
+    )
     if place in kept:
         return kept[place]
     for arrays in ((*dataset.train, *counts), dataset.evaluation, group_features):
@@ -66,18 +71,27 @@ def fingerprint(dataset: Dataset, key: bytes | None = None) -> str:
         kinds: list[Any] = [each if is_at_rest(each) else np.asarray(each) for each in arrays]
         for array in kinds:
             if array.dtype.hasobject:
-                raise _validate.ArgumentError("data", dataset.name, "holds an array of Python objects instead of numbers.")
+                raise _validate.ArgumentError(
+                    "data", dataset.name, "holds an array of Python objects instead of numbers."
+                )
             digest.update(_headed([array.dtype.newbyteorder("<").str, array.shape]))
             for part in array.parts() if is_at_rest(array) else (array,):
-                digest.update(np.ascontiguousarray(part, part.dtype.newbyteorder("<")).reshape(-1).view(np.uint8).data)
+                digest.update(
+                    np.ascontiguousarray(part, part.dtype.newbyteorder("<"))
+                    .reshape(-1)
+                    .view(np.uint8)
+                    .data
+                )
     kept[place] = digest.hexdigest()
     return kept[place]
 
 
 def _kept(dataset: Dataset) -> dict[str, str]:
-    """The fingerprints that are known of records that stay in a file, by a keyed hash of all else that counts.
+    """The fingerprints that are known of records that stay in a file, by a keyed hash of all else
+    that counts.
 
-    An encrypted file has those that were computed while it was packed, with nobody able to change records or fingerprint.
+    An encrypted file has those that were computed while it was packed, with nobody able to change
+    records or fingerprint.
     """
     arrays: list[Any] = [*dataset.train, *dataset.evaluation]
     if not arrays or not all(is_at_rest(array) and array.each is None for array in arrays):
@@ -95,7 +109,9 @@ def _columns(schema: Schema) -> dict[str, dict[str, object]]:
 
 
 def key_file() -> Path:
-    """Where the user's secret key is kept: ``fingerprint.key`` in ``$WORKBENCH_STATE``, or in the default folder."""
+    """Where the user's secret key is kept: ``fingerprint.key`` in ``$WORKBENCH_STATE``, or in the
+    default folder.
+    """
     return _folders.state() / "fingerprint.key"
 
 

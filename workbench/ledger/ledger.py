@@ -1,15 +1,18 @@
-"""The ledger: what was spent on which records, and by whom, in one SQLite file (``_file``) on the user's machine.
+"""The ledger: what was spent on which records, and by whom, in one SQLite file (``_file``) on the
+user's machine.
 
-A fit on private records reserves its planned steps in one transaction before the first step. It records how far it may go
-before it goes there, and at the end it settles to the steps that it took. After a crash the reservation remains, and all its
-steps count. ``Ledger.recover`` settles it to the steps that may have been taken.
+A fit on private records reserves its planned steps in one transaction before the first step. It
+records how far it may go before it goes there, and at the end it settles to the steps that it took.
+After a crash the reservation remains, and all its steps count. ``Ledger.recover`` settles it to the
+steps that may have been taken.
 
-A data set is its keyed fingerprint, its name, and what people relate. Data sets that somebody related, or that have a token
-in common (``DatasetId``), share what is spent on them, and under a cap so do those of one name, until somebody separates
-them (``_relatives``). The key belongs to the ledger, so everybody who writes to it recognises the same data sets. Data sets
-that were entered with another key cannot be compared. They count too, until somebody separates them. Caps are kept by a
-filter that holds for fits chosen one after the other (``renyi_filter``). Besides it there is the tighter total for plans
-that were fixed beforehand (``composition``).
+A data set is its keyed fingerprint, its name, and what people relate. Data sets that somebody
+related, or that have a token in common (``DatasetId``), share what is spent on them, and under a
+cap so do those of one name, until somebody separates them (``_relatives``). The key belongs to the
+ledger, so everybody who writes to it recognises the same data sets. Data sets that were entered
+with another key cannot be compared. They count too, until somebody separates them. Caps are kept by
+a filter that holds for fits chosen one after the other (``renyi_filter``). Besides it there is the
+tighter total for plans that were fixed beforehand (``composition``).
 
 The file holds plans, promises, names and times, and nothing computed from records but keyed hashes.
 """
@@ -54,8 +57,10 @@ class DatasetId(NamedTuple):
 
     :param name: short name.
     :param unit: what one record is, in words.
-    :param fingerprint: ``fingerprint(key)`` is the data set's ``fingerprint.fingerprint`` with a key.
-    :param token: random text of fits that count together, whatever records they are on; "" for none.
+    :param fingerprint: ``fingerprint(key)`` is the data set's ``fingerprint.fingerprint`` with a
+        key.
+    :param token: random text of fits that count together, whatever records they are on; "" for
+        none.
     """
 
     name: str
@@ -65,8 +70,12 @@ class DatasetId(NamedTuple):
 
 
 def default_path() -> Path:
-    """``$WORKBENCH_LEDGER`` if it is set, else ``ledger.sqlite`` in the user's folder of application data."""
-    return Path(os.environ.get("WORKBENCH_LEDGER") or _folders.state() / "ledger.sqlite").expanduser()
+    """``$WORKBENCH_LEDGER`` if it is set, else ``ledger.sqlite`` in the user's folder of
+    application data.
+    """
+    return Path(
+        os.environ.get("WORKBENCH_LEDGER") or _folders.state() / "ledger.sqlite"
+    ).expanduser()
 
 
 _MOST = 2**63 - 1  # that SQLite holds
@@ -81,8 +90,12 @@ class Ledger:
 
     def __init__(self, path: str | Path | None = None) -> None:
         self.path = (default_path() if path is None else _validate.path("ledger", path)).absolute()
-        with contextlib.suppress(OSError):  # a folder that may not be looked into is refused at the first use
-            if self.path.is_symlink() and self.path.exists():  # the other files are beside the file, not beside the link
+        with contextlib.suppress(
+            OSError
+        ):  # a folder that may not be looked into is refused at the first use
+            if (
+                self.path.is_symlink() and self.path.exists()
+            ):  # the other files are beside the file, not beside the link
                 self.path = Path(os.path.realpath(self.path))
         self._file = LedgerFile(self.path)
 
@@ -98,7 +111,8 @@ class Ledger:
         return self._file.exists()
 
     def begin_anew(self) -> Path | None:
-        """Begin an empty ledger if the file is gone or damaged. It knows neither what was spent before nor any cap.
+        """Begin an empty ledger if the file is gone or damaged. It knows neither what was spent
+        before nor any cap.
 
         :return: where a damaged file was moved to; None if there was no file.
         :raises LedgerError: if the ledger is in order.
@@ -106,15 +120,17 @@ class Ledger:
         return self._file.begin_anew()
 
     def new_key(self) -> None:
-        """Make another key if the file with the old one is lost. The ledger recognises records by its key.
+        """Make another key if the file with the old one is lost. The ledger recognises records by
+        its key.
 
-        Data sets entered before can no longer be compared with others. They count together until they are separated.
+        Data sets entered before can no longer be compared with others. They count together until
+        they are separated.
 
         :raises LedgerError: if the ledger has its key.
         """
         self._file.new_key()
 
-    # ---- looking --------------------------------------------------------------------------------------------------------
+    # ---- looking ---------------------------------------------------------------------------------
 
     def datasets(self) -> list[Entry]:
         """All data sets, in the order in which they were first seen."""
@@ -129,20 +145,32 @@ class Ledger:
         :raises ArgumentError: if there is no such data set, or more than one.
         """
         if isinstance(dataset, bool) or not isinstance(dataset, (int, str)):
-            raise _validate.ArgumentError("dataset", dataset, "must be a number, a name or the beginning of a fingerprint.")
+            raise _validate.ArgumentError(
+                "dataset", dataset, "must be a number, a name or the beginning of a fingerprint."
+            )
         known = self.datasets()
-        found = [entry for entry in known if entry.number == dataset or str(entry.number) == dataset]
+        found = [
+            entry for entry in known if entry.number == dataset or str(entry.number) == dataset
+        ]
         if isinstance(dataset, str):
             found = found or [entry for entry in known if dataset in entry.names]
-            found = found or [entry for entry in known if len(dataset) >= 6 and entry.fingerprint.startswith(dataset)]
+            found = found or [
+                entry
+                for entry in known
+                if len(dataset) >= 6 and entry.fingerprint.startswith(dataset)
+            ]
         if len(found) == 1:
             return found[0]
         names = ", ".join(f"{entry.number} ({entry.name})" for entry in found or known) or "none"
-        reason = "is the name of several data sets; give a number" if found else "is not in the ledger"
+        reason = (
+            "is the name of several data sets; give a number" if found else "is not in the ledger"
+        )
         raise _validate.ArgumentError("dataset", dataset, f"{reason}: {names}.")
 
     def budget_status(self, dataset: int | str | DatasetId) -> BudgetStatus:
-        """What was spent on a data set and on those that count together with it. Nothing is written."""
+        """What was spent on a data set and on those that count together with it. Nothing is
+        written.
+        """
         if not isinstance(dataset, DatasetId):
             entry = self.entry(dataset)
             with self._file.open(write=False) as database:
@@ -155,9 +183,13 @@ class Ledger:
             return self._status(database, number, known)
 
     def _known(self, dataset: DatasetId) -> _rows.Known:
-        """How the ledger knows a data set. This may take seconds, so the file is not locked for writing meanwhile."""
+        """How the ledger knows a data set. This may take seconds, so the file is not locked for
+        writing meanwhile.
+        """
         if not isinstance(dataset, DatasetId):
-            expectation = "must be a DatasetId, which workbench.ledger.reservation.id_of makes of a Dataset."
+            expectation = (
+                "must be a DatasetId, which workbench.ledger.reservation.id_of makes of a Dataset."
+            )
             raise _validate.ArgumentError("dataset", dataset, expectation)
         key = None
         if self.exists():
@@ -173,18 +205,30 @@ class Ledger:
             _relatives.note_token(database, known.token, number)
         return number
 
-    def _status(self, database: sqlite3.Connection, number: int | None, known: _rows.Known | None = None) -> BudgetStatus:
-        """The status of a data set. :param number: and :param known: as of ``_relatives.counted_with``."""
+    def _status(
+        self, database: sqlite3.Connection, number: int | None, known: _rows.Known | None = None
+    ) -> BudgetStatus:
+        """The status of a data set. :param number: and :param known: as of
+        ``_relatives.counted_with``.
+        """
         entries = _rows.entries(database)
         found = _relatives.counted_with(database, entries, number, known)
         spends = [spend for spend in _rows.spends(database) if spend.dataset in found]
-        gone = tuple(spend.number for spend in spends if spend.status == "reserved" and self._is_gone(spend))
+        gone = tuple(
+            spend.number for spend in spends if spend.status == "reserved" and self._is_gone(spend)
+        )
         others = tuple((entries[other], found[other]) for other in sorted(found.keys() - {number}))
         entry = None if number is None else entries[number]
         names = {*(() if entry is None else entry.names), *(() if known is None else (known.name,))}
         decided = found.keys() | _relatives.separated_from(database, number) | {number}
-        namesakes = tuple(its for other, its in entries.items() if other not in decided and not names.isdisjoint(its.names))
-        return BudgetStatus(entry, others, tuple(spends), gone, namesakes, fact(database, "begun anew") or "")
+        namesakes = tuple(
+            its
+            for other, its in entries.items()
+            if other not in decided and not names.isdisjoint(its.names)
+        )
+        return BudgetStatus(
+            entry, others, tuple(spends), gone, namesakes, fact(database, "begun anew") or ""
+        )
 
     def _own(self) -> str:
         """The name of this process in reservations."""
@@ -217,14 +261,17 @@ class Ledger:
             return {name: [] for name in names}
         with self._file.open(write=False) as database:
             tables = {
-                name: [dict(row) for row in database.execute(f"SELECT * FROM {name} ORDER BY rowid")] for name in names
+                name: [
+                    dict(row) for row in database.execute(f"SELECT * FROM {name} ORDER BY rowid")
+                ]
+                for name in names
             }
         for number, row in enumerate(tables["spends"]):
             fit = Guarantee.from_dict(json.loads(row["guarantee"]))
             tables["spends"][number] = row | {"guarantee": fit.to_dict(), "event": _rows.event(fit)}
         return tables
 
-    # ---- spending -------------------------------------------------------------------------------------------------------
+    # ---- spending --------------------------------------------------------------------------------
 
     def reserve(
         self,
@@ -239,14 +286,16 @@ class Ledger:
         check: Callable[[BudgetStatus], None] = lambda status: None,
         tell: Callable[[str], None] = lambda sentence: None,
     ) -> list[str]:
-        """Reserve all planned steps of fits that were planned together, all or none, before the first step of any.
+        """Reserve all planned steps of fits that were planned together, all or none, before the
+        first step of any.
 
         :param model: what is fitted.
         :param plan: digest of everything that decides the result except data and randomness.
         :param seed: of the noise; None if it is secret.
         :param over_cap: why caps are not kept this time, which is recorded; None to keep them.
         :param run: ``run(key)`` is the folder of a fit's checkpoints.
-        :param check: called with what was spent before, in the transaction that reserves. What it raises refuses the fits.
+        :param check: called with what was spent before, in the transaction that reserves. What it
+            raises refuses the fits.
         :param tell: called with each of ``BudgetStatus.mix_ups``.
         :return: a key for each fit.
         :raises CapError: if a cap would not be kept.
@@ -265,20 +314,42 @@ class Ledger:
             keys = [uuid.uuid4().hex for _ in fits]
             for key, fit in zip(keys, fits, strict=True):
                 values = {
-                    "key": key, "dataset": number, "model": model, "plan": plan, "event": json.dumps(_rows.event(fit)),
-                    "sampler": fit.sampler, "relation": fit.relation, "guarantee": json.dumps(fit.to_dict()), "seed": seed,
-                    "planned": fit.steps, "seen": 0, "reached": 0, "taken": None, "status": "reserved", "rule": rule,
-                    "why": over_cap if rule == OVERRIDE else "", "who": _rows.user(), "version": __version__, "owner": owner,
-                    "began": now(), "ended": None, "run": None if run is None else str(run(key)), "result": None,
-                }  # fmt: skip
+                    "key": key,
+                    "dataset": number,
+                    "model": model,
+                    "plan": plan,
+                    "event": json.dumps(_rows.event(fit)),
+                    "sampler": fit.sampler,
+                    "relation": fit.relation,
+                    "guarantee": json.dumps(fit.to_dict()),
+                    "seed": seed,
+                    "planned": fit.steps,
+                    "seen": 0,
+                    "reached": 0,
+                    "taken": None,
+                    "status": "reserved",
+                    "rule": rule,
+                    "why": over_cap if rule == OVERRIDE else "",
+                    "who": _rows.user(),
+                    "version": __version__,
+                    "owner": owner,
+                    "began": now(),
+                    "ended": None,
+                    "run": None if run is None else str(run(key)),
+                    "result": None,
+                }
                 places = ", ".join(f":{name}" for name in values)
-                database.execute(f"INSERT INTO spends ({', '.join(values)}) VALUES ({places})", values)
+                database.execute(
+                    f"INSERT INTO spends ({', '.join(values)}) VALUES ({places})", values
+                )
         for sentence in status.mix_ups():
             tell(sentence)
         return keys
 
     def mark(self, keys: Iterable[str], step: int | None = None) -> None:
-        """Record that fits may from now on go as far as ``step`` (None: to their end). Call it before they go there."""
+        """Record that fits may from now on go as far as ``step`` (None: to their end). Call it
+        before they go there.
+        """
         marked = list(keys)
         if step is not None:
             step = _validate.integer("step", step, at_least=0, at_most=_MOST)
@@ -291,14 +362,17 @@ class Ledger:
                     (step, _rows.number_of_fit(database, key)),
                 ).rowcount
                 if not changed:
-                    reason = f"no longer has a reservation of fit {key}, so no further step is taken."
+                    reason = (
+                        f"no longer has a reservation of fit {key}, so no further step is taken."
+                    )
                     raise LedgerFileError(self.path, reason, code="no reservation")
 
     def settle(self, key: str, taken: int | None) -> None:
-        """Record that a fit has ended after ``taken`` of its steps; None for all that were marked, 0 if nothing was shown.
+        """Record that a fit has ended after ``taken`` of its steps; None for all that were marked,
+        0 if nothing was shown.
 
-        Steps that may have been seen before the fit was resumed count in any case. A fit that has ended already, as in an
-        older copy of the ledger, counts no less than these.
+        Steps that may have been seen before the fit was resumed count in any case. A fit that has
+        ended already, as in an older copy of the ledger, counts no less than these.
         """
         if taken is not None:
             taken = _validate.integer("taken", taken, at_least=0, at_most=_MOST)
@@ -306,24 +380,33 @@ class Ledger:
         with self._file.open(write=True, whole=False) as database:
             number = _rows.number_of_fit(database, key)
             if number is None:
-                reason = f"no longer has fit {key}, which took {'its' if taken is None else taken} steps."
-                raise LedgerFileError(self.path, reason, code="unknown fit", remedy="Restore a copy.")
+                reason = (
+                    f"no longer has fit {key}, which took {'its' if taken is None else taken} "
+                    "steps."
+                )
+                raise LedgerFileError(
+                    self.path, reason, code="unknown fit", remedy="Restore a copy."
+                )
             database.execute(
-                "UPDATE spends SET status = 'settled', taken = min(planned, max(seen, coalesce(:taken, reached))), "
-                "reached = min(planned, max(reached, coalesce(:taken, 0))), ended = :ended "
-                "WHERE number = :number AND status = 'reserved'",
+                "UPDATE spends SET status = 'settled', taken = min(planned, max(seen, "
+                "coalesce(:taken, reached))), reached = min(planned, max(reached, "
+                "coalesce(:taken, 0))), ended = :ended WHERE number = :number AND status = "
+                "'reserved'",
                 {"taken": taken, "ended": now(), "number": number},
             )
             database.execute(
-                "UPDATE spends SET taken = min(planned, :taken), reached = max(reached, min(planned, :taken)) "
-                "WHERE number = :number AND taken < :taken",
+                "UPDATE spends SET taken = min(planned, :taken), reached = max(reached, "
+                "min(planned, :taken)) WHERE number = :number AND taken < :taken",
                 {"taken": taken, "number": number},
             )
 
     def note_result(self, key: str, path: str | Path) -> None:
         """Record where the result of a fit was saved."""
         with self._file.open(write=True, whole=False) as database:
-            values = str(_validate.path("path", path).absolute()), _rows.number_of_fit(database, key)
+            values = (
+                str(_validate.path("path", path).absolute()),
+                _rows.number_of_fit(database, key),
+            )
             database.execute("UPDATE spends SET result = ? WHERE number = ?", values)
 
     def _must_exist(self, keys: Sequence[str]) -> None:
@@ -349,19 +432,24 @@ class Ledger:
                 raise LedgerFileError(self.path, reason, code="unknown fit", remedy=_OWN_LEDGER)
             if spend.status == "reserved" and not held and not self._is_gone(spend):
                 where = "this process" if spend.owner == owner else "another process"
-                raise LedgerFileError(self.path, f"says that fit {spend.number} is running in {where}.", code="running")
+                raise LedgerFileError(
+                    self.path,
+                    f"says that fit {spend.number} is running in {where}.",
+                    code="running",
+                )
             status = self._status(database, spend.dataset)
             rule = _rows.rule_of(lambda: status.check_rest(spend), over_cap)
             why = spend.why if rule == spend.rule else over_cap if rule == OVERRIDE else ""
             database.execute(
-                "UPDATE spends SET status = 'reserved', seen = coalesce(taken, reached), taken = NULL, ended = NULL, "
-                "owner = ?, rule = ?, why = ? WHERE number = ?",
+                "UPDATE spends SET status = 'reserved', seen = coalesce(taken, reached), taken = "
+                "NULL, ended = NULL, owner = ?, rule = ?, why = ? WHERE number = ?",
                 (owner, rule, why, spend.number),
             )
         return spend
 
     def recover(self, keys: Iterable[str] | None = None) -> list[Spend]:
-        """Settle the reservations of processes that have ended to the steps that may have been taken.
+        """Settle the reservations of processes that have ended to the steps that may have been
+        taken.
 
         :param keys: of the fits to look at; by default all.
         :return: the fits that changed.
@@ -373,15 +461,18 @@ class Ledger:
             gone = {
                 spend.number
                 for spend in _rows.spends(database)
-                if spend.status == "reserved" and (chosen is None or spend.key in chosen) and self._is_gone(spend)
+                if spend.status == "reserved"
+                and (chosen is None or spend.key in chosen)
+                and self._is_gone(spend)
             }
             database.executemany(
-                "UPDATE spends SET status = 'recovered', taken = reached, ended = ? WHERE number = ?",
+                "UPDATE spends SET status = 'recovered', taken = reached, ended = ? WHERE number "
+                "= ?",
                 [(now(), number) for number in gone],
             )
             return [spend for spend in _rows.spends(database) if spend.number in gone]
 
-    # ---- caps and relatives ---------------------------------------------------------------------------------------------
+    # ---- caps and relatives ----------------------------------------------------------------------
 
     def add(self, dataset: DatasetId) -> Entry:
         """Enter a data set on which nothing was spent yet, to give it a cap."""
@@ -400,11 +491,14 @@ class Ledger:
         *,
         why: str,
     ) -> Entry:
-        """Let all fits on a data set, its relatives and its namesakes together spend at most (epsilon, delta).
+        """Let all fits on a data set, its relatives and its namesakes together spend at most
+        (epsilon, delta).
 
-        It replaces an earlier cap of this data set. Those of others that count together with it stay.
+        It replaces an earlier cap of this data set. Those of others that count together with it
+        stay.
 
-        :param dataset: number, name or beginning of the fingerprint. ``Cap.checked`` describes the other arguments.
+        :param dataset: number, name or beginning of the fingerprint. ``Cap.checked`` describes the
+            other arguments.
         :param why: the reason, which the ledger keeps.
         :raises ArgumentError: naming the argument and its value.
         """
@@ -422,7 +516,8 @@ class Ledger:
             return _rows.entries(database)[number]
 
     def keep_cap(self, dataset: DatasetId, cap: Cap, why: str) -> None:
-        """Give a data set this cap, unless it counts for it already. Of several processes, one decides.
+        """Give a data set this cap, unless it counts for it already. Of several processes, one
+        decides.
 
         :raises ArgumentError: naming ``cap``, if another one counts. Nothing is written then.
         """

@@ -1,6 +1,8 @@
-"""Which processes are still running. Each holds a lock on a small file, and the lock ends with the process, however it ends.
+"""Which processes are still running. Each holds a lock on a small file, and the lock ends with the
+process, however it ends.
 
-Clocks and process numbers, which the operating system reuses, do not decide whether a reservation's fit is still running.
+Clocks and process numbers, which the operating system reuses, do not decide whether a reservation's
+fit is still running.
 """
 
 from __future__ import annotations
@@ -23,14 +25,17 @@ _own: dict[Path, tuple[int, str, int]] = {}  # folder: process, owner, handle of
 
 
 def own(folder: Path) -> str:
-    """The name of this process in ``folder``, which is created if it is missing. It stays the same for the whole process.
+    """The name of this process in ``folder``, which is created if it is missing. It stays the same
+    for the whole process.
 
     :raises OSError: if the folder cannot be written to.
     """
     folder = folder.resolve()
     with _lock:
         process, owner, _ = _own.get(folder, (0, "", 0))
-        if process == os.getpid() and (folder / owner).exists():  # a forked child inherits the entry
+        if (
+            process == os.getpid() and (folder / owner).exists()
+        ):  # a forked child inherits the entry
             return owner
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         owner = uuid.uuid4().hex

@@ -1,16 +1,19 @@
-"""A cap on what all fits on some records spend together. It holds even if each fit is chosen after seeing the others.
+"""A cap on what all fits on some records spend together. It holds even if each fit is chosen after
+seeing the others.
 
-Totals by privacy loss distributions (``ledger.composition``) hold for plans that were fixed beforehand. If a fit may depend
-on the results of earlier ones, a Rényi filter keeps the cap (Feldman and Zrnic 2021). At one order, which is fixed with the
-cap, the Rényi losses of all steps are added up, and a fit that would raise the sum above the budget is refused. The delta
-that fits cost because they are not exactly the accounted mechanism (the three costs of ``ledger.composition``) is added up
-as well, and must stay within a share of the cap's delta.
+Totals by privacy loss distributions (``ledger.composition``) hold for plans that were fixed
+beforehand. If a fit may depend on the results of earlier ones, a Rényi filter keeps the cap
+(Feldman and Zrnic 2021). At one order, which is fixed with the cap, the Rényi losses of all steps
+are added up, and a fit that would raise the sum above the budget is refused. The delta that fits
+cost because they are not exactly the accounted mechanism (the three costs of
+``ledger.composition``) is added up as well, and must stay within a share of the cap's delta.
 
-The cap comes with two conditions: it keeps its promise if it was set without looking at results, and it counts steps taken,
-which is right however a stop was decided.
+The cap comes with two conditions: it keeps its promise if it was set without looking at results,
+and it counts steps taken, which is right however a stop was decided.
 
-One plan needs no filter. If the first fits on the records were planned together and keep the cap by their own total, they
-may run and use the cap up even where they do not pass the filter. This decision depends on no record.
+One plan needs no filter. If the first fits on the records were planned together and keep the cap by
+their own total, they may run and use the cap up even where they do not pass the filter. This
+decision depends on no record.
 """
 
 from __future__ import annotations
@@ -31,7 +34,8 @@ __all__ = ["Cap", "Loss", "RelationError", "Used", "percent", "taken_part"]
 
 _FILTER_SHARE = 0.9  # of delta; the rest is for the costs of implementations
 _ORDERS = (*range(2, 65), *(round(64 * 2 ** (power / 8)) for power in range(1, 41)))  # up to 2048
-# of the cap's delta, a thousandth of which may go to a fit's largest losses: each gives a bound on what its rounding costs
+# of the cap's delta, a thousandth of which may go to a fit's largest losses: each gives a bound on
+# what its rounding costs
 _ROUNDED_AT = (0.1, 1e-6)
 _SEARCHES = 20
 _LOUDEST = math.log(1e4)  # sigma
@@ -77,9 +81,10 @@ class Used(NamedTuple):
     def short_of_delta(self) -> str:
         """That delta, and not epsilon, is what a cap lacks, and what helps."""
         return (
-            f"It runs short of delta ({percent(self.delta)} of what is set aside for overflow, rounding and the "
-            f"noise's tail is used), not of epsilon ({percent(self.epsilon)}). Fits with a smaller delta cost less "
-            "of it, and a cap with a larger delta allows more."
+            f"It runs short of delta ({percent(self.delta)} of what is set aside for overflow, "
+            f"rounding and the noise's tail is used), not of epsilon ({percent(self.epsilon)}). "
+            "Fits with a smaller delta cost less of it, and a cap with a larger delta allows "
+            "more."
         )
 
 
@@ -101,35 +106,57 @@ class Cap:
     order: int
 
     @classmethod
-    def checked(cls, epsilon: float, delta: float, relation: str = "add_or_remove_one", order: int | None = None) -> Cap:
+    def checked(
+        cls,
+        epsilon: float,
+        delta: float,
+        relation: str = "add_or_remove_one",
+        order: int | None = None,
+    ) -> Cap:
         """A cap that some fit can keep.
 
         :param epsilon: in (0, 100].
         :param delta: in (0, 1).
-        :param relation: which data sets are neighbours. A cap under replace_one counts fits of all relations; a cap under
-            another relation counts fits of that relation only.
-        :param order: in [2, 2048]; by default the one that allows most fits with Gaussian noise and full batches. A smaller
-            order suits fits that sample records rarely and add little noise.
+        :param relation: which data sets are neighbours. A cap under replace_one counts fits of all
+            relations; a cap under another relation counts fits of that relation only.
+        :param order: in [2, 2048]; by default the one that allows most fits with Gaussian noise and
+            full batches. A smaller order suits fits that sample records rarely and add little
+            noise.
         :raises ArgumentError: naming the argument and its value.
         """
         epsilon = _validate.epsilon("epsilon", epsilon)
         delta = _validate.probability("delta", delta)
         relation = _validate.choice("relation", relation, SENSITIVITY)
         if order is None:
-            order = max(_ORDERS, key=lambda candidate: cls(epsilon, delta, relation, candidate).budget / candidate)
-        cap = cls(epsilon, delta, relation, _validate.integer("order", order, at_least=2, at_most=MAX_ORDER // 2))
+            order = max(
+                _ORDERS,
+                key=lambda candidate: cls(epsilon, delta, relation, candidate).budget / candidate,
+            )
+        cap = cls(
+            epsilon,
+            delta,
+            relation,
+            _validate.integer("order", order, at_least=2, at_most=MAX_ORDER // 2),
+        )
         if cap.budget <= 0:
-            raise _validate.ArgumentError("epsilon", epsilon, f"is so small that no fit keeps it at delta = {delta:g}.")
+            raise _validate.ArgumentError(
+                "epsilon", epsilon, f"is so small that no fit keeps it at delta = {delta:g}."
+            )
         return cap
 
     @functools.cached_property
     def budget(self) -> float:
-        """The largest Rényi loss at ``order`` from which (epsilon, the filter's share of delta) follows.
+        """The largest Rényi loss at ``order`` from which (epsilon, the filter's share of delta)
+        follows.
 
         Canonne, Kamath and Steinke 2020, Proposition 12.
         """
         a = self.order
-        return self.epsilon - math.log1p(-1 / a) + (math.log(_FILTER_SHARE * self.delta) + math.log(a)) / (a - 1)
+        return (
+            self.epsilon
+            - math.log1p(-1 / a)
+            + (math.log(_FILTER_SHARE * self.delta) + math.log(a)) / (a - 1)
+        )
 
     def loss(self, fit: Guarantee) -> Loss:
         """What all planned steps of ``fit`` use. For the steps taken, give ``taken_part``.
@@ -147,7 +174,8 @@ class Cap:
         return self.delta - _FILTER_SHARE * self.delta * math.exp(used.log_factor) - used.delta
 
     def admits(self, fits: Sequence[Guarantee], before: Sequence[Guarantee]) -> bool:
-        """Whether ``fits`` may run after ``before``: by the filter, or as the first plan of all by its own total.
+        """Whether ``fits`` may run after ``before``: by the filter, or as the first plan of all by
+        its own total.
 
         :raises RelationError: as ``loss``.
         """
@@ -172,7 +200,9 @@ class Cap:
         used, each = Loss.sum(map(self.loss, before)), self.loss(fit)
         if not before and not self.allows([each]):
             return int(self.kept_by_plan([fit]))
-        count = max(0, math.floor((self.budget - used.renyi) / each.renyi)) if each.renyi > 0 else 2**31
+        count = (
+            max(0, math.floor((self.budget - used.renyi) / each.renyi)) if each.renyi > 0 else 2**31
+        )
 
         def allowed(number: int) -> bool:
             return self.allows([used, Loss(*(number * part for part in each))])
@@ -186,14 +216,17 @@ class Cap:
         return low
 
     def largest_epsilon(self, fit: Guarantee, before: Sequence[Guarantee]) -> float:
-        """The largest epsilon with which ``fit``, which is refused, would be allowed; 0 if there is none.
+        """The largest epsilon with which ``fit``, which is refused, would be allowed; 0 if there is
+        none.
 
         Rounded down to 3 digits.
         """
         used = [self.loss(other) for other in before]
 
         def allowed(log_sigma: float) -> bool:
-            return self.allows([*used, self.loss(replace(fit, noise_multiplier=math.exp(log_sigma)))])
+            return self.allows(
+                [*used, self.loss(replace(fit, noise_multiplier=math.exp(log_sigma)))]
+            )
 
         quiet, loud = math.log(fit.noise_multiplier), _LOUDEST
         if not allowed(loud):
@@ -201,13 +234,17 @@ class Cap:
         for _ in range(_SEARCHES):
             middle = (quiet + loud) / 2
             quiet, loud = (quiet, middle) if allowed(middle) else (middle, loud)
-        epsilon = taken_part(replace(fit, noise_multiplier=math.exp(loud), epsilon=math.inf), fit.steps).epsilon
+        epsilon = taken_part(
+            replace(fit, noise_multiplier=math.exp(loud), epsilon=math.inf), fit.steps
+        ).epsilon
         scale = 10.0 ** (2 - math.floor(math.log10(epsilon))) if epsilon > 0 else 1.0
         return math.floor(epsilon * scale * (1 - 1e-3)) / scale
 
 
 def taken_part(fit: Guarantee, steps: int) -> Guarantee:
-    """``fit`` as if it had been planned with the first ``steps`` of its steps, all of them taken."""
+    """``fit`` as if it had been planned with the first ``steps`` of its steps, all of
+    them taken.
+    """
     if steps == fit.steps and math.isfinite(fit.epsilon):
         return fit
     epsilon = min(fit.epsilon, epsilon_of_steps(fit, steps))
@@ -220,8 +257,8 @@ def _loss(cap: Cap, fit: Guarantee) -> Loss:
         raise RelationError(
             "relation",
             fit.relation,
-            f"cannot be counted under a cap for {cap.relation}: choose a sampler with a guarantee for that, or set the "
-            "cap under replace_one, which counts all relations.",
+            f"cannot be counted under a cap for {cap.relation}: choose a sampler with a "
+            "guarantee for that, or set the cap under replace_one, which counts all relations.",
         )
     changes = 1 if fit.relation == cap.relation else 2
     return Loss(

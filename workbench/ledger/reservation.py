@@ -1,4 +1,6 @@
-"""What fits spend, in the ledger: all planned steps are reserved before the first, and settled to those taken at the end."""
+"""What fits spend, in the ledger: all planned steps are reserved before the first, and settled to
+those taken at the end.
+"""
 
 from __future__ import annotations
 
@@ -19,24 +21,31 @@ __all__ = ["LedgerWarning", "Reservation", "check_ledger", "id_of", "ledger_for"
 
 
 class LedgerWarning(UserWarning):
-    """Something could not be written into the ledger or beside it. The ledger counts more than was spent, never less."""
+    """Something could not be written into the ledger or beside it. The ledger counts more than was
+    spent, never less.
+    """
 
 
 def id_of(dataset: Dataset) -> DatasetId:
     """How a ledger recognises ``dataset``. The fingerprint is computed once for each key."""
     from workbench.ledger.fingerprint import fingerprint
 
-    return DatasetId(dataset.name, dataset.unit, functools.cache(lambda key: fingerprint(dataset, key)))
+    return DatasetId(
+        dataset.name, dataset.unit, functools.cache(lambda key: fingerprint(dataset, key))
+    )
 
 
 def check_ledger(ledger: Any) -> None:
-    """Check the argument ``ledger``. :raises ArgumentError: if it is neither None, False, a path nor a ``Ledger``."""
+    """Check the argument ``ledger``. :raises ArgumentError: if it is neither None, False, a path
+    nor a ``Ledger``.
+    """
     if not (ledger is None or ledger is False or isinstance(ledger, Ledger)):
         _validate.location("ledger", ledger, "must be a path, a Ledger, or False for no ledger.")
 
 
 def ledger_for(dataset: Dataset, ledger: Any) -> Ledger | None:
-    """The ledger that a fit of ``dataset`` is recorded in; None for public records and for ``ledger=False``.
+    """The ledger that a fit of ``dataset`` is recorded in; None for public records and for
+    ``ledger=False``.
 
     :param ledger: None for the user's own; a path or a ``Ledger``; False for none.
     :raises ArgumentError: naming ``ledger``.
@@ -51,9 +60,10 @@ class Reservation:
     """What fits that were planned together spend on the same records.
 
     :param ledger: None to record nothing, as for public records.
-    :param dataset: ``dataset()`` is the id of the data set. :param fits: ``fits()`` are guarantees for all planned steps.
-    :param plan: ``plan()`` is their digest. Each of the three is called only when it is needed. ``Ledger.reserve`` describes
-        the other arguments.
+    :param dataset: ``dataset()`` is the id of the data set. :param fits: ``fits()`` are guarantees
+        for all planned steps.
+    :param plan: ``plan()`` is their digest. Each of the three is called only when it is needed.
+        ``Ledger.reserve`` describes the other arguments.
     """
 
     def __init__(
@@ -74,29 +84,41 @@ class Reservation:
         self.keys: list[str] = []
         self._dataset, self._fits = functools.cache(dataset), fits
         self._plan, self._over_cap = plan, over_cap
-        self._details: dict[str, Any] = {"model": model, "seed": seed, "run": run, "over_cap": over_cap}
+        self._details: dict[str, Any] = {
+            "model": model,
+            "seed": seed,
+            "run": run,
+            "over_cap": over_cap,
+        }
         self._held: set[str] = set()  # keys of fits that are reserved by this object
 
     def count_with(self, token: str) -> None:
-        """Count these fits together with all that have the same token, whatever records those are on."""
+        """Count these fits together with all that have the same token, whatever records those are
+        on.
+        """
         dataset = self._dataset
         self._dataset = functools.cache(lambda: dataset()._replace(token=token))
 
     def check_before(self, check: Callable[[BudgetStatus], None]) -> None:
-        """Let ``check`` refuse these fits by what was spent before: called in the transaction that reserves them."""
+        """Let ``check`` refuse these fits by what was spent before: called in the transaction that
+        reserves them.
+        """
         self._details["check"] = check
 
     def reserve(self, keys: Iterable[str] | None = None) -> None:
         """Reserve all planned steps. On later calls, reserve the rest of fits that have ended.
 
         :param keys: of the fits that continue, by default all.
-        :raises CapError: if a cap does not allow it. :raises LedgerError: if the ledger could not be written.
+        :raises CapError: if a cap does not allow it. :raises LedgerError: if the ledger could not
+            be written.
         """
         if self.ledger is None:
             return
         if not self.keys:
             tell = functools.partial(warnings.warn, category=LedgerWarning, stacklevel=4)
-            self.keys = self.ledger.reserve(self._dataset(), self._fits(), plan=self._plan(), tell=tell, **self._details)
+            self.keys = self.ledger.reserve(
+                self._dataset(), self._fits(), plan=self._plan(), tell=tell, **self._details
+            )
             self._held.update(self.keys)
             return
         for key in self.keys if keys is None else keys:
@@ -106,7 +128,8 @@ class Reservation:
     def continue_fit(self, key: str, taken: int | None = None) -> None:
         """Continue a fit that is already in the ledger; ``reserve`` then reserves the rest of it.
 
-        :param taken: its steps, if it has ended; its process may have died before it could record that.
+        :param taken: its steps, if it has ended; its process may have died before it could record
+            that.
         """
         self.keys = [key]
         if taken is not None:
@@ -114,7 +137,8 @@ class Reservation:
             self.settle(taken)
 
     def mark(self, step: int | None = None, keys: Iterable[str] | None = None) -> None:
-        """Record that fits are about to go as far as ``step``, None for their end. :param keys: by default all.
+        """Record that fits are about to go as far as ``step``, None for their end. :param keys: by
+        default all.
 
         :raises LedgerError: if that could not be written. The fits must not go there then.
         """
@@ -122,10 +146,12 @@ class Reservation:
             self.ledger.mark(self.keys if keys is None else keys, step)
 
     def settle(self, taken: int | None, key: str | None = None) -> str:
-        """Record that a fit has ended after ``taken`` steps; 0 if nothing was shown, None for all that were marked.
+        """Record that a fit has ended after ``taken`` steps; 0 if nothing was shown, None for all
+        that were marked.
 
         :param key: one of ``keys``; by default the only one.
-        :return: what went wrong, or "". A fit that is in the ledger stays reserved then, and all its steps count.
+        :return: what went wrong, or "". A fit that is in the ledger stays reserved then, and all
+            its steps count.
         """
         if self.ledger is None or not self.keys:
             return ""
@@ -136,8 +162,13 @@ class Reservation:
             self.ledger.settle(name, taken)
         except LedgerError as error:
             kept = "The fit stays reserved, so all its planned steps count."
-            if isinstance(error, LostLedgerError) or error.code == "unknown fit":  # another copy of the file, or none
-                kept = f"What the fit spent ({self._promise(name)}) is not counted there: put the newest copy back."
+            if (
+                isinstance(error, LostLedgerError) or error.code == "unknown fit"
+            ):  # another copy of the file, or none
+                kept = (
+                    f"What the fit spent ({self._promise(name)}) is not counted there: put the "
+                    "newest copy back."
+                )
             warnings.warn(f"{error} {kept}", LedgerWarning, stacklevel=2)
             return str(error)
         self._held.discard(name)
@@ -155,15 +186,19 @@ class Reservation:
         return None if self.ledger is None else self.ledger.budget_status(self._dataset())
 
     def keep_cap(self, epsilon: float, delta: float, relation: str, why: str) -> None:
-        """Give the records this cap, which is what all fits on them may spend together, unless it counts for them already.
+        """Give the records this cap, which is what all fits on them may spend together, unless it
+        counts for them already.
 
         :param relation: as of ``Cap.checked``. :param why: recorded.
-        :raises ArgumentError: naming ``cap``, for a cap that no fit keeps, without a ledger, or if the ledger has another.
+        :raises ArgumentError: naming ``cap``, for a cap that no fit keeps, without a ledger, or if
+            the ledger has another.
         """
         try:
             cap = Cap.checked(epsilon, delta, relation)
         except _validate.ArgumentError as error:
-            raise _validate.ArgumentError("cap", (epsilon, delta), f"its {error.argument} {error.expectation}") from None
+            raise _validate.ArgumentError(
+                "cap", (epsilon, delta), f"its {error.argument} {error.expectation}"
+            ) from None
         if self.ledger is None:
             raise _validate.ArgumentError(
                 "cap",

@@ -1,7 +1,8 @@
-"""What a ``Model`` is, and models by name: those of the gallery, the user's own, and those of installed packages.
+"""What a ``Model`` is, and models by name: those of the gallery, the user's own, and those of
+installed packages.
 
-A file of a model also finds here what the gallery uses: ``checks`` of options, ``guides``, ``scoring`` of predictions,
-``pictures`` of results and ``networks``.
+A file of a model also finds here what the gallery uses: ``checks`` of options, ``guides``,
+``scoring`` of predictions, ``pictures`` of results and ``networks``.
 """
 
 import importlib

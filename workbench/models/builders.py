@@ -1,4 +1,6 @@
-"""Functions that make models of what they are given, such as a formula. ``get`` knows them by name, and no list has them."""
+"""Functions that make models of what they are given, such as a formula. ``get`` knows them by name,
+and no list has them.
+"""
 
 from __future__ import annotations
 

@@ -21,7 +21,8 @@ __all__ = ["from_file", "run_source", "source_file"]
 
 
 def from_file(source: str | Path, /, **options: Any) -> Model:
-    """The model in a Python file, as in ``from_file("probit.py")`` or ``from_file("probit.py:sparse")``. Runs the file.
+    """The model in a Python file, as in ``from_file("probit.py")`` or
+    ``from_file("probit.py:sparse")``. Runs the file.
 
     >>> import shutil, workbench.gallery.logistic
     >>> shutil.copy(workbench.gallery.logistic.__file__, "mine.py")
@@ -29,13 +30,14 @@ def from_file(source: str | Path, /, **options: Any) -> Model:
     >>> wb.models.from_file("mine.py", prior_scale=2.0).options["prior_scale"]
     2.0
 
-    :param source: path of a file, or path:NAME. NAME is a registered name, or anything at the top level of the file that
-        ``register`` would take. Without a NAME the file must have exactly one model: one that it registers; or else one
-        ``Model`` at its top level; or else one function annotated to return a ``Model``, as in a copy of a gallery file.
+    :param source: path of a file, or path:NAME. NAME is a registered name, or anything at the top
+        level of the file that ``register`` would take. Without a NAME the file must have exactly
+        one model: one that it registers; or else one ``Model`` at its top level; or else one
+        function annotated to return a ``Model``, as in a copy of a gallery file.
     :param options: of the model, as for ``get``.
-    :raises ArgumentError: naming ``model``, if there is no such file; if the file fails, with the reason and the line (what
-        it registered before is forgotten); or if it has no model, several, or none of that name. Naming an option that is
-        unknown or has a bad value.
+    :raises ArgumentError: naming ``model``, if there is no such file; if the file fails, with the
+        reason and the line (what it registered before is forgotten); or if it has no model,
+        several, or none of that name. Naming an option that is unknown or has a bad value.
     """
     text = str(source)
     path, wanted = text, ""
@@ -48,16 +50,24 @@ def from_file(source: str | Path, /, **options: Any) -> Model:
         with registrations() as registered:
             module = _run_file(file)
     except (Exception, SystemExit) as error:
-        raise _validate.ArgumentError("model", text, f"the file fails{_line(error, file)}: {reason(error)}.") from error
+        raise _validate.ArgumentError(
+            "model", text, f"the file fails{_line(error, file)}: {reason(error)}."
+        ) from error
     held = {name: value for name, value in vars(module).items() if isinstance(value, Model)}
     functions = _functions(module)
     if not wanted:
-        factories = [name for name, function in functions.items() if _returns_model(function, module)]
+        factories = [
+            name for name, function in functions.items() if _returns_model(function, module)
+        ]
         candidates = list(registered) or _distinct(held) or factories
         if len(candidates) != 1:
             problem = "has several models" if candidates else "registers no model and holds none"
             choices = candidates or list(functions)
-            hint = f"; choose one with {path}:NAME, where NAME is one of {', '.join(choices)}" if choices else ""
+            hint = (
+                f"; choose one with {path}:NAME, where NAME is one of {', '.join(choices)}"
+                if choices
+                else ""
+            )
             raise _validate.ArgumentError("model", text, f"the file {problem}{hint}.")
         wanted = candidates[0]
     if wanted in registered:
@@ -77,7 +87,9 @@ def _functions(module: types.ModuleType) -> dict[str, Callable]:
     return {
         name: value
         for name, value in vars(module).items()
-        if inspect.isfunction(value) and value.__module__ == module.__name__ and not name.startswith("_")
+        if inspect.isfunction(value)
+        and value.__module__ == module.__name__
+        and not name.startswith("_")
     }
 
 
@@ -112,7 +124,9 @@ def _module_name(path: Path) -> str:
 
 
 def _run_file(file: Path) -> types.ModuleType:
-    """Run ``file`` as a new module. Its folder goes last on sys.path, so files beside it are found but hide nothing."""
+    """Run ``file`` as a new module. Its folder goes last on sys.path, so files beside it are found
+    but hide nothing.
+    """
     path = file.resolve()
     module = types.ModuleType(_module_name(path))
     module.__file__ = str(path)
@@ -120,7 +134,8 @@ def _run_file(file: Path) -> types.ModuleType:
     if str(path.parent) not in sys.path:
         sys.path.append(str(path.parent))
     try:
-        exec(compile(path.read_bytes(), str(path), "exec"), vars(module))  # without bytecode, so that edits count at once
+        # without bytecode, so that edits count at once
+        exec(compile(path.read_bytes(), str(path), "exec"), vars(module))
     except BaseException:
         del sys.modules[module.__name__]
         raise
@@ -131,5 +146,9 @@ def _line(error: BaseException, file: Path) -> str:
     """ " in line 7", or "" if no line of the file is involved."""
     if isinstance(error, SyntaxError):
         return f" in line {error.lineno}" if error.filename == str(file.resolve()) else ""
-    lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == str(file.resolve())]
+    lines = [
+        frame.lineno
+        for frame in traceback.extract_tb(error.__traceback__)
+        if frame.filename == str(file.resolve())
+    ]
     return f" in line {lines[-1]}" if lines else ""

@@ -1,4 +1,6 @@
-"""NumPyro functions as models: which of their arguments are arrays of the records, and which are options."""
+"""NumPyro functions as models: which of their arguments are arrays of the records, and which are
+options.
+"""
 
 from __future__ import annotations
 
@@ -34,7 +36,9 @@ class Arguments(NamedTuple):
 
 
 def arguments_of(function: Callable) -> Arguments:
-    """Arrays come first. Options follow ``num_records``, or else begin at the first default that is not None."""
+    """Arrays come first. Options follow ``num_records``, or else begin at the first default that is
+    not None.
+    """
     parameters = list(parameters_of(function).values())
     names = [each.name for each in parameters]
     if "num_records" in names:
@@ -42,9 +46,12 @@ def arguments_of(function: Callable) -> Arguments:
         start += 1
     else:
         are_arrays = [
-            each.kind in _BY_POSITION and (each.default is each.empty or each.default is None) for each in parameters
+            each.kind in _BY_POSITION and (each.default is each.empty or each.default is None)
+            for each in parameters
         ]
-        end = start = next((place for place, is_array in enumerate(are_arrays) if not is_array), len(names))
+        end = start = next(
+            (place for place, is_array in enumerate(are_arrays) if not is_array), len(names)
+        )
     arrays = [each for each in parameters[:end] if each.kind in _BY_POSITION]
     return Arguments(
         tuple(each.name for each in arrays),
@@ -55,33 +62,44 @@ def arguments_of(function: Callable) -> Arguments:
 
 
 def is_numpyro_model(function: Callable) -> bool:
-    """Whether ``function`` is a NumPyro model: it takes ``num_records`` or must be given arrays. No factory does either."""
+    """Whether ``function`` is a NumPyro model: it takes ``num_records`` or must be given arrays. No
+    factory does either.
+    """
     if isinstance(function, type):
         return False
     return "num_records" in parameters_of(function) or arguments_of(function).required > 0
 
 
 class FunctionModel(Model):
-    """A ``Model`` of a NumPyro function alone. It takes arrays by name if it uses the names of data sets."""
+    """A ``Model`` of a NumPyro function alone. It takes arrays by name if it uses the names of data
+    sets.
+    """
 
     def view(self, dataset: Any) -> Any:
         """``dataset`` with the arrays that the function names, or as it is.
 
-        :raises ArgumentError: naming ``data``, if it lacks one of them, the function takes another number of arrays, or
-            would take one of them under the name of another.
+        :raises ArgumentError: naming ``data``, if it lacks one of them, the function takes another
+            number of arrays, or would take one of them under the name of another.
         """
         named, required, _, any_number = arguments_of(self.model)
         if named and set(named) <= _NAMES:
             return super().view(dataset.select(named))
-        has = f"has the arrays {', '.join(dataset.arrays)}, but {self.name} takes {', '.join(named)}"
+        has = (
+            f"has the arrays {', '.join(dataset.arrays)}, but {self.name} takes {', '.join(named)}"
+        )
         if not any_number and not required <= len(dataset.arrays) <= len(named):
             raise _validate.ArgumentError(
-                "data", dataset.name, f"{has}: give what is no array of the records a default, as functools.partial does."
+                "data",
+                dataset.name,
+                f"{has}: give what is no array of the records a default, as functools.partial "
+                "does.",
             )
         for name, array in zip(named, dataset.arrays, strict=False):
             if name != array and name in dataset.arrays:
                 raise _validate.ArgumentError(
-                    "data", dataset.name, f"{has}, so {name} would be {array}: name all as the data set does, or none."
+                    "data",
+                    dataset.name,
+                    f"{has}, so {name} would be {array}: name all as the data set does, or none.",
                 )
         return super().view(dataset)
 
@@ -96,27 +114,43 @@ def _summary(function: Callable, name: str) -> str:
 def from_function(name: str, function: Any, argument: str) -> FunctionModel:
     """The model of a NumPyro function. Its docstring is the summary.
 
-    :raises ArgumentError: naming ``argument``, if ``function`` takes no arrays, takes them in an order in which no data set
-        has them, or has an option without a default.
+    :raises ArgumentError: naming ``argument``, if ``function`` takes no arrays, takes them in an
+        order in which no data set has them, or has an option without a default.
     """
     if isinstance(function, type) or not callable(function):
         raise _validate.ArgumentError(
-            argument, function, "must be a name, a workbench.models.Model or a NumPyro function, such as model(x, y=None)."
+            argument,
+            function,
+            "must be a name, a workbench.models.Model or a NumPyro function, such as model(x, "
+            "y=None).",
         )
     arguments = arguments_of(function)
     shown = getattr(function, "__qualname__", function)
     if not arguments.arrays and not arguments.any_number:
         raise _validate.ArgumentError(
-            argument, shown, "takes no arrays: a NumPyro function begins with those of the records, as in model(x, y=None). "
-            "Call a function that returns a Model.",
-        )  # fmt: skip
-    if {*arguments.arrays} > {_TARGET} and arguments.arrays[-1] != _TARGET and set(arguments.arrays) <= _NAMES:
+            argument,
+            shown,
+            "takes no arrays: a NumPyro function begins with those of the records, as in "
+            "model(x, y=None). Call a function that returns a Model.",
+        )
+    if (
+        {*arguments.arrays} > {_TARGET}
+        and arguments.arrays[-1] != _TARGET
+        and set(arguments.arrays) <= _NAMES
+    ):
         raise _validate.ArgumentError(
-            argument, shown, f"takes {', '.join(arguments.arrays)}: the target must be the last, as in model(x, y=None).",
-        )  # fmt: skip
-    if missing := [option for option, value in arguments.options.items() if value is inspect.Parameter.empty]:
+            argument,
+            shown,
+            f"takes {', '.join(arguments.arrays)}: the target must be the last, as in model(x, "
+            "y=None).",
+        )
+    if missing := [
+        option for option, value in arguments.options.items() if value is inspect.Parameter.empty
+    ]:
         raise _validate.ArgumentError(
-            argument, shown, f"must have defaults for {', '.join(missing)}.",
+            argument,
+            shown,
+            f"must have defaults for {', '.join(missing)}.",
             remedy="functools.partial(model, name=value) gives one.",
-        )  # fmt: skip
+        )
     return FunctionModel(name, _summary(function, name), function, options=dict(arguments.options))

@@ -16,11 +16,13 @@ __all__ = ["joint_normal"]
 
 
 def joint_normal(shapes: Mapping[str, tuple[int, ...]], scale: float) -> dict[str, jax.Array]:
-    """Values of several latents, drawn from one normal distribution with all covariances; for use in a guide.
+    """Values of several latents, drawn from one normal distribution with all covariances; for use
+    in a guide.
 
-    The guide gives them to its sites as ``dist.Delta(value, event_dim=value.ndim)``. Their locations and the Cholesky factor
-    of their covariance are the parameters ``joint_loc``, d numbers, and ``joint_scale_tril``, d (d + 1) / 2. Noise is added
-    in d coordinates all the same, as for a guide without covariances.
+    The guide gives them to its sites as ``dist.Delta(value, event_dim=value.ndim)``. Their
+    locations and the Cholesky factor of their covariance are the parameters ``joint_loc``, d
+    numbers, and ``joint_scale_tril``, d (d + 1) / 2. Noise is added in d coordinates all the same,
+    as for a guide without covariances.
 
     >>> from numpyro import handlers
     >>> draw = handlers.seed(wb.models.guides.joint_normal, 0)
@@ -36,9 +38,13 @@ def joint_normal(shapes: Mapping[str, tuple[int, ...]], scale: float) -> dict[st
     sizes = [math.prod(shape) for shape in shapes.values()]
     location = numpyro.param("joint_loc", jnp.zeros(sum(sizes)))
     factor = numpyro.param(
-        "joint_scale_tril", scale * jnp.eye(sum(sizes)), constraint=constraints.scaled_unit_lower_cholesky
+        "joint_scale_tril",
+        scale * jnp.eye(sum(sizes)),
+        constraint=constraints.scaled_unit_lower_cholesky,
     )
     normal = dist.MultivariateNormal(location, scale_tril=factor)
     drawn = numpyro.sample("joint", normal, infer={"is_auxiliary": True})
     parts = jnp.split(drawn, np.cumsum(sizes)[:-1])
-    return {name: part.reshape(shape) for (name, shape), part in zip(shapes.items(), parts, strict=True)}
+    return {
+        name: part.reshape(shape) for (name, shape), part in zip(shapes.items(), parts, strict=True)
+    }

@@ -14,12 +14,16 @@ from workbench.models import relations
 __all__ = ["are_drawn_independently", "are_independent"]
 
 
-def are_independent(model: Any, records: relations.Records, constants: Mapping[str, Any], names: Collection[str]) -> bool:
-    """Whether every two scalars among the latents ``names`` are independent under the guide, whatever its parameters.
+def are_independent(
+    model: Any, records: relations.Records, constants: Mapping[str, Any], names: Collection[str]
+) -> bool:
+    """Whether every two scalars among the latents ``names`` are independent under the guide,
+    whatever its parameters.
 
     False where this cannot be seen, as for draws that the model sorts or transforms.
 
-    :param model: ``Model``. :param records: as for ``relations_of``. :param constants: of the data set, public.
+    :param model: ``Model``. :param records: as for ``relations_of``. :param constants: of the data
+        set, public.
     """
     return model.sort is None and _are_independent(model, records, constants, names, of_draws=False)
 
@@ -27,7 +31,8 @@ def are_independent(model: Any, records: relations.Records, constants: Mapping[s
 def are_drawn_independently(
     model: Any, records: relations.Records, constants: Mapping[str, Any], names: Collection[str]
 ) -> bool:
-    """Whether all correlations of the latents ``names`` come from sorting, and from what is computed of the guide's draws.
+    """Whether all correlations of the latents ``names`` come from sorting, and from what is
+    computed of the guide's draws.
 
     Arguments as for ``are_independent``.
     """
@@ -35,11 +40,16 @@ def are_drawn_independently(
 
 
 def _are_independent(
-    model: Any, records: relations.Records, constants: Mapping[str, Any], names: Collection[str], of_draws: bool
+    model: Any,
+    records: relations.Records,
+    constants: Mapping[str, Any],
+    names: Collection[str],
+    of_draws: bool,
 ) -> bool:
     guide = SimpleNamespace(model=model.new_guide(), options=model.options)
     args, keywords = relations.blank(model, records, constants, 2)
-    handlers.seed(guide.model, 0)(*args, **keywords)  # an automatic guide looks at its first records
+    # an automatic guide looks at its first records
+    handlers.seed(guide.model, 0)(*args, **keywords)
     trace = relations.trace_of(guide.model, args, keywords)
     if of_draws:
         names = [name for name in names if trace.get(name, {}).get("type") == "sample"]
@@ -56,11 +66,15 @@ def _are_independent(
 
 
 def _is_elementwise(fn: Any) -> bool:
-    """Whether the entries of a draw are independent. A Delta stands for a function of other draws."""
+    """Whether the entries of a draw are independent. A Delta stands for a function of
+    other draws.
+    """
     while isinstance(fn, (dist.Independent, dist.ExpandedDistribution, dist.MaskedDistribution)):
         fn = fn.base_dist
     if isinstance(fn, dist.TransformedDistribution):
-        return all(each.domain.event_dim == 0 for each in fn.transforms) and _is_elementwise(fn.base_dist)
+        return all(each.domain.event_dim == 0 for each in fn.transforms) and _is_elementwise(
+            fn.base_dist
+        )
     if isinstance(fn, dist.Delta):
         return not fn.shape()
     return not fn.event_shape
@@ -73,5 +87,9 @@ def _sources(name: str, trace: Mapping[str, Any], dependence: Mapping[str, Any])
         site = new.pop()
         found.add(site)
         used = dependence[site][""].union(*dependence[site].values())
-        new += [other for other in used - found if trace.get(other, {}).get("type") in ("sample", "deterministic")]
+        new += [
+            other
+            for other in used - found
+            if trace.get(other, {}).get("type") in ("sample", "deterministic")
+        ]
     return found

@@ -1,15 +1,19 @@
-"""The networks of ``neural_classifier``, written with equinox: fully connected, convolutional, recurrent, transformer.
+"""The networks of ``neural_classifier``, written with equinox: fully connected, convolutional,
+recurrent, transformer.
 
-A network is called with one record and returns float[num_classes], one logit per class. It begins with
-``jax.ShapeDtypeStruct`` leaves, which ``filled`` replaces by arrays. Weights are of size 1: a layer divides its result by
-the square root of the number of its inputs, and a bias counts as one more input. So one learning rate suits layers of all
-widths, noise of one size moves a narrow layer no less than a wide one, and one prior fits all.
+A network is called with one record and returns float[num_classes], one logit per class. It begins
+with ``jax.ShapeDtypeStruct`` leaves, which ``filled`` replaces by arrays. Weights are of size 1: a
+layer divides its result by the square root of the number of its inputs, and a bias counts as one
+more input. So one learning rate suits layers of all widths, noise of one size moves a narrow layer
+no less than a wide one, and one prior fits all.
 
-Normalisation is over the entries of one record (LayerNorm, GroupNorm). It has no weights of its own, because these would get
-noise too, and the next layer has weights. Batch statistics mix records, so they are not possible.
+Normalisation is over the entries of one record (LayerNorm, GroupNorm). It has no weights of its
+own, because these would get noise too, and the next layer has weights. Batch statistics mix
+records, so they are not possible.
 
-References: Hochreiter and Schmidhuber 1997 (LSTM); Cho et al. 2014 (GRU); Vaswani et al. 2017 and Xiong et al. 2020 (the
-transformer, and where it normalises); De et al. 2022, arXiv 2204.13650 (GroupNorm under differential privacy).
+References: Hochreiter and Schmidhuber 1997 (LSTM); Cho et al. 2014 (GRU); Vaswani et al. 2017 and
+Xiong et al. 2020 (the transformer, and where it normalises); De et al. 2022, arXiv 2204.13650
+(GroupNorm under differential privacy).
 """
 
 from __future__ import annotations
@@ -45,7 +49,7 @@ def _normalised(x: Array, axes: int | tuple[int, ...] = -1) -> Array:
     return centred * jax.lax.rsqrt(jnp.square(centred).mean(axes, keepdims=True) + 1e-5)
 
 
-# ---- layers --------------------------------------------------------------------------------------------------------------
+# ---- layers --------------------------------------------------------------------------------------
 
 
 class _Linear(eqx.Module):
@@ -74,7 +78,9 @@ class _Embedding(eqx.Module):
 
 
 class _Convolution(eqx.Module):
-    """A 3 by 3 convolution with stride 2: float[H, W, inputs] -> float[H / 2, W / 2, outputs], sides rounded up."""
+    """A 3 by 3 convolution with stride 2: float[H, W, inputs] -> float[H / 2, W / 2, outputs],
+    sides rounded up.
+    """
 
     weight: Array
     bias: Array
@@ -84,14 +90,17 @@ class _Convolution(eqx.Module):
 
     def __call__(self, x: Array) -> Array:
         layout = ("NHWC", "HWIO", "NHWC")
-        summed = jax.lax.conv_general_dilated(x[None], self.weight, (2, 2), "SAME", dimension_numbers=layout)[0]
+        summed = jax.lax.conv_general_dilated(
+            x[None], self.weight, (2, 2), "SAME", dimension_numbers=layout
+        )[0]
         return (summed + self.bias) * math.prod(self.weight.shape[:3]) ** -0.5
 
 
 class _Recurrent(eqx.Module):
     """One LSTM or GRU layer: float[T, inputs] -> float[T, hidden].
 
-    The inputs' part of the gates is one matrix product for all times, before the scan. Only the state's part is in the scan.
+    The inputs' part of the gates is one matrix product for all times, before the scan. Only the
+    state's part is in the scan.
     """
 
     inputs: _Linear
@@ -100,14 +109,22 @@ class _Recurrent(eqx.Module):
 
     def __init__(self, inputs: int, hidden: int, cell: str) -> None:
         gates = {"gru": 3, "lstm": 4}[cell]
-        self.inputs, self.state, self.cell = _Linear(inputs, gates * hidden), _Linear(hidden, gates * hidden), cell
+        self.inputs, self.state, self.cell = (
+            _Linear(inputs, gates * hidden),
+            _Linear(hidden, gates * hidden),
+            cell,
+        )
 
     def __call__(self, x: Array) -> Array:
         zeros = jnp.zeros(self.state.weight.shape[0], x.dtype)
 
         def step(carried: tuple[Array, ...], given: Array) -> tuple[tuple[Array, ...], Array]:
             from_state = self.state(carried[0])
-            carried = _gru(carried, given, from_state) if self.cell == "gru" else _lstm(carried, given, from_state)
+            carried = (
+                _gru(carried, given, from_state)
+                if self.cell == "gru"
+                else _lstm(carried, given, from_state)
+            )
             return carried, carried[0]
 
         start: tuple[Array, ...] = (zeros,) if self.cell == "gru" else (zeros, zeros)
@@ -116,7 +133,10 @@ class _Recurrent(eqx.Module):
 
 def _gru(carried: tuple[Array, ...], from_inputs: Array, from_state: Array) -> tuple[Array]:
     (state,) = carried
-    (reset_in, keep_in, new_in), (reset, keep, new) = jnp.split(from_inputs, 3), jnp.split(from_state, 3)
+    (reset_in, keep_in, new_in), (reset, keep, new) = (
+        jnp.split(from_inputs, 3),
+        jnp.split(from_state, 3),
+    )
     keep = jax.nn.sigmoid(keep_in + keep)
     return (keep * state + (1 - keep) * jnp.tanh(new_in + jax.nn.sigmoid(reset_in + reset) * new),)
 
@@ -129,7 +149,9 @@ def _lstm(carried: tuple[Array, ...], from_inputs: Array, from_state: Array) -> 
 
 
 class _Block(eqx.Module):
-    """Self-attention and a layer for each position, with residual connections: float[T, width] -> float[T, width]."""
+    """Self-attention and a layer for each position, with residual connections: float[T, width] ->
+    float[T, width].
+    """
 
     attention: _Linear
     mixed: _Linear
@@ -139,7 +161,10 @@ class _Block(eqx.Module):
 
     def __init__(self, width: int, heads: int) -> None:
         self.attention, self.mixed = _Linear(width, 3 * width), _Linear(width, width)
-        self.inner, self.outer = _Linear(width, _WIDENING * width), _Linear(_WIDENING * width, width)
+        self.inner, self.outer = (
+            _Linear(width, _WIDENING * width),
+            _Linear(_WIDENING * width, width),
+        )
         self.heads = heads
 
     def __call__(self, x: Array) -> Array:
@@ -158,7 +183,7 @@ def _positions(length: int, width: int) -> np.ndarray:
     return np.where(np.arange(width) % 2, np.cos(angles), np.sin(angles)).astype(np.float32)
 
 
-# ---- networks ------------------------------------------------------------------------------------------------------------
+# ---- networks ------------------------------------------------------------------------------------
 
 
 class _Network(eqx.Module):
@@ -169,7 +194,9 @@ class _Network(eqx.Module):
     head: _Linear
 
     def sequence(self, x: Array) -> Array:
-        """float[T, width]: embedded tokens, or the rows of an image with all their pixels and channels."""
+        """float[T, width]: embedded tokens, or the rows of an image with all their pixels and
+        channels.
+        """
         return x.reshape(x.shape[0], -1) if self.embedding is None else self.embedding(x)
 
 
@@ -238,7 +265,8 @@ def skeleton(
     hidden = _WIDTHS[network] if hidden is None else hidden
     depth = (2 if network == "cnn" else 1) if depth is None else depth
     embedding = _Embedding(vocabulary_size, hidden) if vocabulary_size else None
-    places = hidden if vocabulary_size else math.prod(shape[1:])  # numbers at each place of a sequence
+    # numbers at each place of a sequence
+    places = hidden if vocabulary_size else math.prod(shape[1:])
     if network == "fcnn":
         widths = [shape[0] * places, *[hidden] * depth]
         return _FullyConnected(embedding, _chain(_Linear, widths), _Linear(hidden, num_classes))
@@ -246,11 +274,15 @@ def skeleton(
         colours = shape[2] if len(shape) == 3 else 1
         widths = [colours, *(max(1, hidden >> (depth - 1 - number)) for number in range(depth))]
         cells = math.prod(-(-side // 2**depth) for side in shape[:2])
-        return _Convolutional(None, _chain(_Convolution, widths), _Linear(cells * hidden, num_classes))
+        return _Convolutional(
+            None, _chain(_Convolution, widths), _Linear(cells * hidden, num_classes)
+        )
     head = _Linear(hidden, num_classes)
     if network == "transformer":
         first = None if vocabulary_size else _Linear(places, hidden)
-        return _Transformer(embedding, tuple(_Block(hidden, heads) for _ in range(depth)), head, first)
+        return _Transformer(
+            embedding, tuple(_Block(hidden, heads) for _ in range(depth)), head, first
+        )
     layer = functools.partial(_Recurrent, cell=network)
     # the last state depends on the order of the inputs, and the mean keeps early inputs
     head = _Linear(2 * hidden, num_classes)
@@ -274,7 +306,9 @@ def weight_shapes(network: Any) -> dict[str, tuple[int, ...]]:
     >>> networks.weight_shapes(network)
     {'layers_0_weight': (30, 8), 'layers_0_bias': (8,), 'head_weight': (8, 2), 'head_bias': (2,)}
     """
-    return {_name(path): leaf.shape for path, leaf in jax.tree_util.tree_flatten_with_path(network)[0]}
+    return {
+        _name(path): leaf.shape for path, leaf in jax.tree_util.tree_flatten_with_path(network)[0]
+    }
 
 
 def filled(network: Any, values: Mapping[str, Array]) -> Any:

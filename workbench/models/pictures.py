@@ -1,7 +1,8 @@
-"""Pictures of models: ``picture(result, dataset) -> Figure``, drawn from the release and from records to compare with.
+"""Pictures of models: ``picture(result, dataset) -> Figure``, drawn from the release and from
+records to compare with.
 
-``dataset`` has the evaluation records to show. None shows the fit's own records if they are public, or else the release
-alone.
+``dataset`` has the evaluation records to show. None shows the fit's own records if they are public,
+or else the release alone.
 """
 
 from __future__ import annotations
@@ -11,7 +12,15 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["coefficients", "confusion", "groups", "latent_plane", "mixture", "reconstructions", "samples"]
+__all__ = [
+    "coefficients",
+    "confusion",
+    "groups",
+    "latent_plane",
+    "mixture",
+    "reconstructions",
+    "samples",
+]
 
 _IMAGES, _SAMPLES, _SIDE = 16, 32, 9
 _REACH = 2.0  # of the latent plane, in standard deviations of a code
@@ -32,14 +41,19 @@ def coefficients(result: Any, dataset: Any) -> Any:
     names = list(result.coordinates["weights"])
     if "intercept" in result.draws:
         draws, names = np.column_stack([draws, result.draws["intercept"]]), [*names, "intercept"]
-    return coefficients_figure(names, draws, result.release_label, verdict=not result.interval_warning)
+    return coefficients_figure(
+        names, draws, result.release_label, verdict=not result.interval_warning
+    )
 
 
 def groups(result: Any, dataset: Any) -> Any:
-    """The weight that differs most between groups, against the group feature that explains most of it."""
+    """The weight that differs most between groups, against the group feature that explains most of
+    it.
+    """
     from workbench.plots import coefficients_figure, group_effects_figure
 
-    weights, mixing = result.draws["group_weights"], result.draws["mixing"]  # [draws, L, D], [draws, D, K]
+    # [draws, L, D], [draws, D, K]
+    weights, mixing = (result.draws["group_weights"], result.draws["mixing"])
     features = np.asarray(result.constants["group_features"], float)  # [L, K]
     names, labels = result.coordinates["group_weights"]
     place = int(np.argmax(np.std(weights.mean(axis=0), axis=0)))
@@ -92,13 +106,25 @@ def mixture(result: Any, dataset: Any) -> Any:
 
 
 def confusion(result: Any, dataset: Any) -> Any:
-    """The confusion matrix: of the records of each class, the share predicted as each class. A function of the records."""
+    """The confusion matrix: of the records of each class, the share predicted as each class. A
+    function of the records.
+    """
     from workbench import _validate
-    from workbench.plots.style import DENSITY, INK, dress, label_ticks, new_figure, short_names, use_line
+    from workbench.plots.style import (
+        DENSITY,
+        INK,
+        dress,
+        label_ticks,
+        new_figure,
+        short_names,
+        use_line,
+    )
 
     records, label = _records(result, dataset)
     if records is None:
-        raise _validate.ArgumentError("data", None, "must be a Dataset with the evaluation records to classify.")
+        raise _validate.ArgumentError(
+            "data", None, "must be a Dataset with the evaluation records to classify."
+        )
     target, probability = records[-1], result.predict(records[:-1])
     predicted = probability > 0.5 if probability.ndim == 1 else probability.argmax(axis=1)
     names = short_names(result.data["classes"], 14)
@@ -123,12 +149,18 @@ def confusion(result: Any, dataset: Any) -> Any:
 
 
 def samples(result: Any, dataset: Any, *, decode: Callable) -> Any:
-    """Images drawn from the model by ``decode(params, codes, image_shape)``. No records are shown."""
+    """Images drawn from the model by ``decode(params, codes, image_shape)``. No records
+    are shown.
+    """
     from workbench.plots import image_grid_figure
 
-    codes = np.random.default_rng(0).normal(size=(_SAMPLES, _code_length(result))).astype(np.float32)
+    codes = (
+        np.random.default_rng(0).normal(size=(_SAMPLES, _code_length(result))).astype(np.float32)
+    )
     images = np.asarray(decode(result.predictor.params, codes, tuple(result.data["image_shape"])))
-    return image_grid_figure(_channels(images), result.release_label, title="images drawn from the model")
+    return image_grid_figure(
+        _channels(images), result.release_label, title="images drawn from the model"
+    )
 
 
 def reconstructions(result: Any, dataset: Any) -> Any:
@@ -138,23 +170,30 @@ def reconstructions(result: Any, dataset: Any) -> Any:
 
     records, label = _records(result, dataset)
     if records is None:
-        raise _validate.ArgumentError("data", None, "must be a Dataset with the evaluation images to reconstruct.")
+        raise _validate.ArgumentError(
+            "data", None, "must be a Dataset with the evaluation images to reconstruct."
+        )
     images = records[0][:_IMAGES]
     return reconstructions_figure(_channels(images), _channels(result.predict(images)), label)
 
 
 def latent_plane(result: Any, dataset: Any, *, encode: Callable, decode: Callable) -> Any:
-    """Images for a grid of the two numbers of a code that the encoder uses most, with the other numbers zero.
+    """Images for a grid of the two numbers of a code that the encoder uses most, with the other
+    numbers zero.
 
-    They are found from the records to show by ``encode(params, images) -> (mean, scale)``, or without records from the
-    weights of the decoder.
+    They are found from the records to show by ``encode(params, images) -> (mean, scale)``, or
+    without records from the weights of the decoder.
     """
     from workbench.plots import latent_grid_figure
 
     params = result.predictor.params
     records, label = _records(result, dataset)
     if records is None:
-        first = next(params[name] for name in ("decoder_hidden_kernel", "decoder_cells_kernel") if name in params)
+        first = next(
+            params[name]
+            for name in ("decoder_hidden_kernel", "decoder_cells_kernel")
+            if name in params
+        )
         use = np.linalg.norm(np.asarray(first), axis=1)
         label = result.release_label
     else:
@@ -164,7 +203,9 @@ def latent_plane(result: Any, dataset: Any, *, encode: Callable, decode: Callabl
     codes = np.zeros((_SIDE, _SIDE, len(use)), np.float32)
     codes[:, :, across] = reach
     codes[:, :, down] = reach[::-1, None]
-    images = np.asarray(decode(params, codes.reshape(-1, len(use)), tuple(result.data["image_shape"])))
+    images = np.asarray(
+        decode(params, codes.reshape(-1, len(use)), tuple(result.data["image_shape"]))
+    )
     return latent_grid_figure(
         _channels(images).reshape(_SIDE, _SIDE, *_channels(images).shape[1:]),
         label,

@@ -1,6 +1,8 @@
-"""Models by name: built-in models, models registered in this session, and models of installed distributions.
+"""Models by name: built-in models, models registered in this session, and models of installed
+distributions.
 
-A NumPyro function needs no registration (``as_model``), and neither does a model in a file (``files.from_file``).
+A NumPyro function needs no registration (``as_model``), and neither does a model in a file
+(``files.from_file``).
 """
 
 from __future__ import annotations
@@ -23,24 +25,43 @@ from workbench.models.model import Model, parameters_of
 from workbench.models.options import Option, declared
 
 __all__ = [
-    "BUILT_IN", "ENTRY_POINTS", "AnyModel", "Model", "as_model", "definition", "entry_of", "get", "is_known",
-    "is_of_session", "made_by", "names", "offer", "options", "origin", "reason", "register", "registrations",
-]  # fmt: skip
+    "BUILT_IN",
+    "ENTRY_POINTS",
+    "AnyModel",
+    "Model",
+    "as_model",
+    "definition",
+    "entry_of",
+    "get",
+    "is_known",
+    "is_of_session",
+    "made_by",
+    "names",
+    "offer",
+    "options",
+    "origin",
+    "reason",
+    "register",
+    "registrations",
+]
 
 ENTRY_POINTS = "workbench.models"  # the group in which installed distributions declare models
 BUILT_IN = tuple(gallery.__all__)
 AnyModel = str | Model | Callable[..., Any]  # a name, a Model or a NumPyro function
 _ORIGIN_BUILT_IN, _ORIGIN_SESSION = "built-in", "registered here"
 _NAME = re.compile(r"[^\W\d][\w-]*")
-_NAME_RULE = "must be letters, digits, _ and -, beginning with a letter, so that the command line takes it."
+_NAME_RULE = (
+    "must be letters, digits, _ and -, beginning with a letter, so that the command line takes it."
+)
 
 
-# ---- entries ---------------------------------------------------------------------------------------------
+# ---- entries -------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class _Entry:
-    """A named model: ``make(**options) -> Model``, the options it takes (None: any), and its origin.
+    """A named model: ``make(**options) -> Model``, the options it takes (None: any), and its
+    origin.
 
     ``definition`` is the object that the options can be read from.
     """
@@ -53,7 +74,9 @@ class _Entry:
 
 
 def _place(definition: Any) -> tuple[str, str] | None:
-    """(module, qualified name) of a function, or of the function in a ``Model``. Running a cell again repeats both."""
+    """(module, qualified name) of a function, or of the function in a ``Model``. Running a cell
+    again repeats both.
+    """
     function = definition.model if isinstance(definition, Model) else definition
     module, name = getattr(function, "__module__", None), getattr(function, "__qualname__", None)
     return None if module is None or name is None else (module, name)
@@ -78,11 +101,15 @@ def entry_of(name: str, definition: Any, origin: str) -> _Entry:
         )
     if not callable(definition):
         raise _validate.ArgumentError(
-            "factory", definition, "must be a Model, a function that returns one, or a NumPyro function."
+            "factory",
+            definition,
+            "must be a Model, a function that returns one, or a NumPyro function.",
         )
     parameters = parameters_of(definition)
     required = [
-        p.name for p in parameters.values() if p.default is p.empty and p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)
+        p.name
+        for p in parameters.values()
+        if p.default is p.empty and p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)
     ]
     if required:
         raise _validate.ArgumentError(
@@ -108,11 +135,14 @@ def _warn_once(message: str) -> None:
 @functools.cache
 def _built_in(name: str) -> _Entry:
     """The entry of a built-in model, whose file is imported only now."""
-    return entry_of(name, getattr(importlib.import_module(f"{gallery.__name__}.{name}"), name), _ORIGIN_BUILT_IN)
+    return entry_of(
+        name, getattr(importlib.import_module(f"{gallery.__name__}.{name}"), name), _ORIGIN_BUILT_IN
+    )
 
 
 def register(name: str, factory: Any = _LEFT_OUT, *, replace: bool = False) -> Any:
-    """Register a model by name, so that the command line and the screens find it. A function call or a decorator::
+    """Register a model by name, so that the command line and the screens find it. A function call
+    or a decorator::
 
         @wb.models.register("probit")
         def probit(x, y=None, prior_scale=5.0): ...
@@ -120,10 +150,12 @@ def register(name: str, factory: Any = _LEFT_OUT, *, replace: bool = False) -> A
     The same function may be registered again, for example when a notebook cell is run twice.
 
     :param name: letters, digits, _ and -. It becomes the model's name.
-    :param factory: a ``Model``; a function ``factory(**options)`` that returns one and works without arguments; or a
-        NumPyro function, which must be given arrays or takes ``num_records``: its guide is ``AutoNormal``, its docstring the
-        summary, and the arguments after ``num_records`` or with defaults are options. Without it, a decorator is returned.
-    :param replace: True lets another definition replace one that was registered before (never a built-in model).
+    :param factory: a ``Model``; a function ``factory(**options)`` that returns one and works
+        without arguments; or a NumPyro function, which must be given arrays or takes
+        ``num_records``: its guide is ``AutoNormal``, its docstring the summary, and the arguments
+        after ``num_records`` or with defaults are options. Without it, a decorator is returned.
+    :param replace: True lets another definition replace one that was registered before (never a
+        built-in model).
     :return: ``factory`` itself.
     :raises ArgumentError: if the name cannot be used or is taken, or ``factory`` is none of these.
     """
@@ -134,11 +166,15 @@ def register(name: str, factory: Any = _LEFT_OUT, *, replace: bool = False) -> A
     new = entry_of(name, factory, _ORIGIN_SESSION)
     old = _ENTRIES.get(name)
     if name in BUILT_IN or name in BUILDERS:
-        raise _validate.ArgumentError("name", name, "is the name of a built-in model; choose another name.")
+        raise _validate.ArgumentError(
+            "name", name, "is the name of a built-in model; choose another name."
+        )
     if old is not None and not replace and (new.defined is None or new.defined != old.defined):
         where = f" ({'.'.join(old.defined)})" if old.defined else ""
         raise _validate.ArgumentError(
-            "name", name, f"is the name of another registered model{where}; give replace=True to replace it."
+            "name",
+            name,
+            f"is the name of another registered model{where}; give replace=True to replace it.",
         )
     _ENTRIES[name] = new
     return factory
@@ -146,7 +182,9 @@ def register(name: str, factory: Any = _LEFT_OUT, *, replace: bool = False) -> A
 
 @contextlib.contextmanager
 def registrations() -> Iterator[dict[str, _Entry]]:
-    """The models that are registered inside, filled in at the end. If the body fails, they are forgotten."""
+    """The models that are registered inside, filled in at the end. If the body fails, they are
+    forgotten.
+    """
     before = dict(_ENTRIES)
     new: dict[str, _Entry] = {}
     try:
@@ -158,11 +196,13 @@ def registrations() -> Iterator[dict[str, _Entry]]:
     new.update({name: entry for name, entry in _ENTRIES.items() if before.get(name) is not entry})
 
 
-# ---- installed distributions ----------------------------------------------------------------------------------------------
+# ---- installed distributions ---------------------------------------------------------------------
 
 
 def _installed() -> dict[str, importlib.metadata.EntryPoint]:
-    """Entry points of installed distributions by model name. Only metadata is read, and nothing is imported."""
+    """Entry points of installed distributions by model name. Only metadata is read, and nothing is
+    imported.
+    """
     found: dict[str, importlib.metadata.EntryPoint] = {}
     seen = set()
     for distribution in importlib.metadata.distributions():
@@ -174,19 +214,30 @@ def _installed() -> dict[str, importlib.metadata.EntryPoint]:
             points = [point for point in distribution.entry_points if point.group == ENTRY_POINTS]
         except Exception as error:  # a broken distribution must not hide the others
             if owner:
-                _warn_once(f"the models of {owner} are left out: its entry points cannot be read ({reason(error)}).")
+                _warn_once(
+                    f"the models of {owner} are left out: its entry points cannot be read "
+                    f"({reason(error)})."
+                )
             continue
         if owner in seen:  # the first on sys.path is the one that is imported
             continue
         seen.add(owner)
         for point in points:
             if not _NAME.fullmatch(point.name):
-                _warn_once(f"the model {point.name!r} of {owner} is left out: its name {_NAME_RULE}")
+                _warn_once(
+                    f"the model {point.name!r} of {owner} is left out: its name {_NAME_RULE}"
+                )
             elif point.name in BUILT_IN or point.name in BUILDERS:
-                _warn_once(f"the model {point.name!r} of {owner} is left out: it has the name of a built-in model.")
+                _warn_once(
+                    f"the model {point.name!r} of {owner} is left out: it has the name of a "
+                    "built-in model."
+                )
             elif point.name in found:
                 first = _owner(found[point.name].dist)
-                _warn_once(f"the model {point.name!r} of {owner} is left out: {first} has one of the same name.")
+                _warn_once(
+                    f"the model {point.name!r} of {owner} is left out: {first} has one of the "
+                    "same name."
+                )
             else:
                 found[point.name] = point
     return found
@@ -207,11 +258,16 @@ def _load(name: str, point: importlib.metadata.EntryPoint) -> _Entry:
         with registrations() as registered:
             entry = entry_of(name, point.load(), owner)
         # its module may call ``register`` as well
-        _ENTRIES.update({own: replace(registration, origin=owner) for own, registration in registered.items()})
+        _ENTRIES.update(
+            {own: replace(registration, origin=owner) for own, registration in registered.items()}
+        )
         return entry
     except (Exception, SystemExit) as error:
         raise _validate.ArgumentError(
-            "model", name, f"the distribution {owner!r} declares it as {point.value}, which fails: {reason(error)}."
+            "model",
+            name,
+            f"the distribution {owner!r} declares it as {point.value}, which fails: "
+            f"{reason(error)}.",
         ) from error
 
 
@@ -221,11 +277,12 @@ def reason(error: BaseException) -> str:
     return f"{type(error).__name__}: {text}" if text else type(error).__name__
 
 
-# ---- looking up -----------------------------------------------------------------------------------------------------------
+# ---- looking up ----------------------------------------------------------------------------------
 
 
 def names() -> list[str]:
-    """Names of all models: built-in, registered in this session, and declared by installed distributions.
+    """Names of all models: built-in, registered in this session, and declared by installed
+    distributions.
 
     >>> wb.models.names()
     ['gmm', 'hierarchical_logistic', 'logistic', 'neural_classifier', 'vae']
@@ -238,11 +295,15 @@ def _find(name: str) -> _Entry:
     if entry is not None:
         return entry
     installed = _installed()
-    return _load(name, installed[_validate.choice("model", name, {*BUILT_IN, *_ENTRIES, *installed})])
+    return _load(
+        name, installed[_validate.choice("model", name, {*BUILT_IN, *_ENTRIES, *installed})]
+    )
 
 
 def _known(name: Any) -> _Entry | None:
-    """The entry of a built-in model, or of one registered in this session; needs no look at installed distributions."""
+    """The entry of a built-in model, or of one registered in this session; needs no look at
+    installed distributions.
+    """
     if not isinstance(name, str):
         return None
     if name in BUILDERS:
@@ -261,7 +322,8 @@ def is_of_session(name: str) -> bool:
 
 
 def origin(name: str) -> str:
-    """Where a model comes from: "built-in", "registered here", or the name of the distribution that declares it.
+    """Where a model comes from: "built-in", "registered here", or the name of the distribution that
+    declares it.
 
     >>> wb.models.origin("logistic")
     'built-in'
@@ -272,16 +334,20 @@ def origin(name: str) -> str:
     if entry is not None:
         return entry.origin
     installed = _installed()
-    return _owner(installed[_validate.choice("model", name, {*BUILT_IN, *_ENTRIES, *installed})].dist)
+    return _owner(
+        installed[_validate.choice("model", name, {*BUILT_IN, *_ENTRIES, *installed})].dist
+    )
 
 
 def options(name: str) -> tuple[Option, ...]:
-    """The options of the model called ``name``, each with its default, kind, choices and a line of help.
+    """The options of the model called ``name``, each with its default, kind, choices and a line of
+    help.
 
     >>> [option.name for option in wb.models.options("gmm")]
     ['num_components', 'covariance', 'prior_scale']
 
-    :raises ArgumentError: for an unknown name, with the nearest ones, or a model of a distribution that cannot be loaded.
+    :raises ArgumentError: for an unknown name, with the nearest ones, or a model of a distribution
+        that cannot be loaded.
     """
     return declared(_find(name).definition)
 
@@ -300,16 +366,18 @@ def get(name: str, **options: Any) -> Model:
     >>> wb.models.get("gmm", num_components=3).name
     'gmm'
 
-    :raises ArgumentError: for an unknown name, with the nearest ones; an unknown or bad option; or if a model of the user or
-        of a distribution cannot be made, with the reason.
+    :raises ArgumentError: for an unknown name, with the nearest ones; an unknown or bad option; or
+        if a model of the user or of a distribution cannot be made, with the reason.
     """
     return made_by(name, _find(name), options)
 
 
 def as_model(model: Any, argument: str = "model") -> Model:
-    """The model of a name, a ``Model`` as it is, or that of a NumPyro function, which needs no registration.
+    """The model of a name, a ``Model`` as it is, or that of a NumPyro function, which needs no
+    registration.
 
-    :raises ArgumentError: naming ``argument``, for anything else, or a function that cannot be a model.
+    :raises ArgumentError: naming ``argument``, for anything else, or a function that cannot be a
+        model.
     """
     if isinstance(model, str):
         return get(model)
@@ -324,12 +392,17 @@ def _name_of(function: Any) -> str:
     name = getattr(inner, "__name__", type(inner).__name__)
     name = name if _NAME.fullmatch(name) else "model"
     entry = _ENTRIES.get(name)
-    is_taken = is_known(name) if entry is None else _place(function) is None or entry.defined != _place(function)
+    is_taken = (
+        is_known(name)
+        if entry is None
+        else _place(function) is None or entry.defined != _place(function)
+    )
     return f"{name}_function" if is_taken else name
 
 
 def offer(model: Any) -> str:
-    """The name of a model for the menu of a screen; a ``Model`` or NumPyro function is registered for that.
+    """The name of a model for the menu of a screen; a ``Model`` or NumPyro function is registered
+    for that.
 
     :raises ArgumentError: as ``as_model`` and ``register`` do.
     """
@@ -344,15 +417,22 @@ def made_by(name: str, entry: _Entry, options: Mapping[str, Any]) -> Model:
     for option, value in options.items():
         if entry.options is not None and option not in entry.options:
             known = ", ".join(entry.options) or "none"
-            raise _validate.ArgumentError(option, value, f"unknown option of {name!r}; known: {known}.")
+            raise _validate.ArgumentError(
+                option, value, f"unknown option of {name!r}; known: {known}."
+            )
     try:
         model = entry.make(**options)
     except _validate.ArgumentError:
         raise
     except Exception as error:
-        raise _validate.ArgumentError("model", name, f"({entry.origin}) cannot be made: {reason(error)}.") from error
+        raise _validate.ArgumentError(
+            "model", name, f"({entry.origin}) cannot be made: {reason(error)}."
+        ) from error
     if not isinstance(model, Model):
         raise _validate.ArgumentError(
-            "model", name, f"({entry.origin}): its function returned {type(model).__name__}, not a workbench.models.Model."
+            "model",
+            name,
+            f"({entry.origin}): its function returned {type(model).__name__}, not a "
+            "workbench.models.Model.",
         )
     return model if model.name == name else replace(model, name=name)

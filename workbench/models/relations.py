@@ -17,7 +17,15 @@ from numpyro.ops.provenance import eval_provenance
 
 from workbench._numbers import count, shown
 
-__all__ = ["Records", "blank", "dependence", "distributions_of", "records_of", "relations_of", "trace_of"]
+__all__ = [
+    "Records",
+    "blank",
+    "dependence",
+    "distributions_of",
+    "records_of",
+    "relations_of",
+    "trace_of",
+]
 
 Records = Sequence[tuple[tuple[int, ...], Any]]  # shape and type of one record's part in each array
 _KNOWN = ("sample", "deterministic", "param")
@@ -29,17 +37,23 @@ def records_of(dataset: Any) -> Records:
     return [(array.shape[1:], array.dtype) for array in dataset.train]
 
 
-def relations_of(model: Any, records: Records, constants: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, str]]:
-    """(the model's relations as ``numpyro.infer.inspect.get_model_relations`` gives them, a label for each of its plates).
+def relations_of(
+    model: Any, records: Records, constants: Mapping[str, Any]
+) -> tuple[dict[str, Any], dict[str, str]]:
+    """(the model's relations as ``numpyro.infer.inspect.get_model_relations`` gives them, a label
+    for each of its plates).
 
-    Besides, "inputs" has the sites that depend on each array that the model does not describe, record arrays and constants,
-    and "sizes" the sizes of sites and inputs without their plates. Inputs stand in "plate_sample" too.
+    Besides, "inputs" has the sites that depend on each array that the model does not describe,
+    record arrays and constants, and "sizes" the sizes of sites and inputs without their plates.
+    Inputs stand in "plate_sample" too.
 
     :param model: ``Model``. :param constants: of the data set, public.
-    :param records: what ``model.view`` returns has these. A plate is labelled with its size where two invented numbers of
-        records leave it the same.
+    :param records: what ``model.view`` returns has these. A plate is labelled with its size where
+        two invented numbers of records leave it the same.
     """
-    few, more = (trace_of(model.model, *blank(model, records, constants, number)) for number in (2, 3))
+    few, more = (
+        trace_of(model.model, *blank(model, records, constants, number)) for number in (2, 3)
+    )
     labels, public = {}, {}
     for name, site in few.items():
         if site["type"] == "plate":
@@ -47,9 +61,13 @@ def relations_of(model: Any, records: Records, constants: Mapping[str, Any]) -> 
             subsampled = subsample_size not in (None, size)
             if name in more and more[name]["args"] == site["args"] and not subsampled:
                 public[name] = size
-            labels[name] = "records" if subsampled else f"{name}: {count(size)}" if name in public else name
+            labels[name] = (
+                "records" if subsampled else f"{name}: {count(size)}" if name in public else name
+            )
     relations = get_model_relations(model.model, *blank(model, records, constants, 2))
-    names = {name: _distribution(site["fn"]) for name, site in few.items() if site["type"] == "sample"}
+    names = {
+        name: _distribution(site["fn"]) for name, site in few.items() if site["type"] == "sample"
+    }
     sizes = {
         name: _size(_own_shape(site))
         for name, site in few.items()
@@ -61,14 +79,23 @@ def relations_of(model: Any, records: Records, constants: Mapping[str, Any]) -> 
         shape = list(arrays[name].shape)
         is_record = name not in constants
         for plate, inside in plates.items():
-            fits = plate not in public if is_record else shape[:1] == [public.get(plate.replace("__CLONE", ""))]
+            fits = (
+                plate not in public
+                if is_record
+                else shape[:1] == [public.get(plate.replace("__CLONE", ""))]
+            )
             if set(users) <= set(inside) and fits:
                 inside.insert(0, name)
                 shape = shape if is_record else shape[1:]
                 break
         inputs[name] = users
         sizes[name] = _size(shape[1:] if is_record else shape)
-    known = {"sample_dist": {**relations["sample_dist"], **names}, "plate_sample": plates, "inputs": inputs, "sizes": sizes}
+    known = {
+        "sample_dist": {**relations["sample_dist"], **names},
+        "plate_sample": plates,
+        "inputs": inputs,
+        "sizes": sizes,
+    }
     return {**relations, **known}, labels
 
 
@@ -86,9 +113,15 @@ def distributions_of(model: Any, records: Records, constants: Mapping[str, Any])
     def parameters_of_sites() -> dict[str, dict[str, Any]]:
         with handlers.trace() as sites:
             _started(model.model)(*args, **keywords)
-        return {name: _parameters(site["fn"]) for name, site in sites.items() if site["type"] == "sample"}
+        return {
+            name: _parameters(site["fn"])
+            for name, site in sites.items()
+            if site["type"] == "sample"
+        }
 
-    concrete = jax.jit(parameters_of_sites)()  # one program: op by op, each operation of the model would be compiled
+    concrete = jax.jit(
+        parameters_of_sites
+    )()  # one program: op by op, each operation of the model would be compiled
     found = {}
     depends = dependence(model, args, keywords, abstract)
     for name, site in abstract.items():
@@ -99,12 +132,14 @@ def distributions_of(model: Any, records: Records, constants: Mapping[str, Any])
             fixed = [f"{each} {_value(values[each])}" for each in values if not used[each]]
             others = [f"{each} from {used[each]}" for each in values if used[each]]
             given = _words(parameters[""], abstract)
-            what = f"({', '.join(fixed + others)})" if values else f", given {given}" if given else ""
+            what = (
+                f"({', '.join(fixed + others)})" if values else f", given {given}" if given else ""
+            )
             found[name] = _distribution(abstract[name]["fn"]) + what
     return found
 
 
-# ---- tracing ------------------------------------------------------------------------------------------------------------
+# ---- tracing -------------------------------------------------------------------------------------
 
 
 def blank(
@@ -112,7 +147,9 @@ def blank(
 ) -> tuple[tuple[np.ndarray, ...], dict[str, Any]]:
     """The arguments of a call with ``number`` blank records."""
     from workbench.record_model.plates import takes_num_records
-    from workbench.record_model.threads import separate_handler_stacks  # the core need not be there to look at a model
+
+    # the core need not be there to look at a model
+    from workbench.record_model.threads import separate_handler_stacks
 
     separate_handler_stacks()
     arrays = tuple(np.zeros((number, *shape), dtype) for shape, dtype in records)
@@ -121,13 +158,16 @@ def blank(
 
 
 def _started(model: Any) -> Any:
-    return handlers.substitute(handlers.seed(model, 0), substitute_fn=init_to_sample)  # improper priors have no draws
+    # improper priors have no draws
+    return handlers.substitute(handlers.seed(model, 0), substitute_fn=init_to_sample)
 
 
 def trace_of(model: Any, records: tuple[Any, ...], keywords: dict[str, Any]) -> dict[str, Any]:
     """The trace of ``model``. Nothing is computed, so its values are abstract."""
     trace: dict[str, Any] = {}
-    jax.eval_shape(lambda: trace.update(handlers.trace(_started(model)).get_trace(*records, **keywords)))
+    jax.eval_shape(
+        lambda: trace.update(handlers.trace(_started(model)).get_trace(*records, **keywords))
+    )
     return trace
 
 
@@ -135,17 +175,29 @@ def _arrays(model: Any, records: tuple[Any, ...], keywords: dict[str, Any]) -> d
     """Record arrays and array-valued constants by the names of the model's arguments."""
     try:
         named = [
-            name for name, each in inspect.signature(model.model).parameters.items() if each.kind is not each.VAR_POSITIONAL
+            name
+            for name, each in inspect.signature(model.model).parameters.items()
+            if each.kind is not each.VAR_POSITIONAL
         ]
     except (TypeError, ValueError):
         named = []
-    known = named if len(named) >= len(records) else [f"array {place}" for place in range(1, len(records) + 1)]
-    constants = {name: value for name, value in keywords.items() if hasattr(value, "dtype") and np.ndim(value)}
+    known = (
+        named
+        if len(named) >= len(records)
+        else [f"array {place}" for place in range(1, len(records) + 1)]
+    )
+    constants = {
+        name: value
+        for name, value in keywords.items()
+        if hasattr(value, "dtype") and np.ndim(value)
+    }
     return {**dict(zip(known, records, strict=False)), **constants}
 
 
 class _Cut(handlers.substitute):
-    """Substitutes deterministic sites too, so that what follows depends on them and not on what they are computed from."""
+    """Substitutes deterministic sites too, so that what follows depends on them and not on what
+    they are computed from.
+    """
 
     def process_message(self, msg: dict[str, Any]) -> None:
         if msg["type"] == "deterministic" and msg["name"] in self.data:
@@ -162,13 +214,22 @@ def dependence(
     latents = {
         name: jnp.zeros(np.shape(site["value"]), site["value"].dtype)
         for name, site in trace.items()
-        if site["type"] in _KNOWN and not site.get("is_observed") and hasattr(site["value"], "dtype")
+        if site["type"] in _KNOWN
+        and not site.get("is_observed")
+        and hasattr(site["value"], "dtype")
     }
 
     def parts(**given: Any) -> dict[str, dict[str, Any]]:
         own = [given[_ARRAY + name] for name in list(arrays)[: len(records)]]
-        more = {name: given[_ARRAY + name] if name in arrays else value for name, value in keywords.items()}
-        with handlers.trace() as found, handlers.seed(rng_seed=0), _Cut(data={name: given[name] for name in latents}):
+        more = {
+            name: given[_ARRAY + name] if name in arrays else value
+            for name, value in keywords.items()
+        }
+        with (
+            handlers.trace() as found,
+            handlers.seed(rng_seed=0),
+            _Cut(data={name: given[name] for name in latents}),
+        ):
             model.model(*own, **more)
         seen: dict[str, dict[str, Any]] = {}
         for name, site in found.items():
@@ -179,7 +240,9 @@ def dependence(
                 seen[name] = {"": site["cut"]}
         return seen
 
-    traced = eval_provenance(parts, **latents, **{_ARRAY + name: array for name, array in arrays.items()})
+    traced = eval_provenance(
+        parts, **latents, **{_ARRAY + name: array for name, array in arrays.items()}
+    )
     seen: dict[str, dict[str, set[str]]] = {}
     for name, each in traced.items():
         observes = each.pop("value", frozenset()) if trace[name].get("is_observed") else frozenset()
@@ -190,7 +253,9 @@ def dependence(
     return seen
 
 
-def _users(model: Any, records: Records, constants: Mapping[str, Any], trace: dict[str, Any]) -> dict[str, list[str]]:
+def _users(
+    model: Any, records: Records, constants: Mapping[str, Any], trace: dict[str, Any]
+) -> dict[str, list[str]]:
     """The sites that depend on each array that no site observes."""
     args, keywords = blank(model, records, constants, 2)
     depends = dependence(model, args, keywords, trace)
@@ -203,7 +268,7 @@ def _users(model: Any, records: Records, constants: Mapping[str, Any], trace: di
     return found
 
 
-# ---- words --------------------------------------------------------------------------------------------------------------
+# ---- words ---------------------------------------------------------------------------------------
 
 
 def _words(names: set[str], trace: dict[str, Any]) -> str:
@@ -230,8 +295,14 @@ def _unwrapped(fn: Any) -> Any:
 def _parameters(fn: Any) -> dict[str, Any]:
     """Values of the parameters of a distribution, as far as it is a plain one."""
     fn = _unwrapped(fn)
-    values = {name: vars(fn)[name] for name in getattr(fn, "arg_constraints", {}) if name in vars(fn)}
-    return {name: value for name, value in values.items() if isinstance(value, (int, float)) or hasattr(value, "dtype")}
+    values = {
+        name: vars(fn)[name] for name in getattr(fn, "arg_constraints", {}) if name in vars(fn)
+    }
+    return {
+        name: value
+        for name, value in values.items()
+        if isinstance(value, (int, float)) or hasattr(value, "dtype")
+    }
 
 
 def _value(value: Any) -> str:
@@ -254,7 +325,11 @@ def _own_shape(site: dict[str, Any]) -> tuple[int, ...]:
             if -frame.dim <= len(batch):
                 batch[frame.dim] = 1
         return (*batch, *site["fn"].event_shape)
-    return () if site["type"] == "plate" or site.get("cond_indep_stack") else tuple(np.shape(site["value"]))
+    return (
+        ()
+        if site["type"] == "plate" or site.get("cond_indep_stack")
+        else tuple(np.shape(site["value"]))
+    )
 
 
 def _size(shape: Sequence[int]) -> str:
@@ -262,12 +337,16 @@ def _size(shape: Sequence[int]) -> str:
 
 
 def _distribution(fn: Any) -> str:
-    """The name of a distribution as people say it: "Bernoulli" with logits or probabilities, "transformed Gamma"."""
+    """The name of a distribution as people say it: "Bernoulli" with logits or probabilities,
+    "transformed Gamma".
+    """
     if isinstance(fn, (dist.Independent, dist.ExpandedDistribution, dist.MaskedDistribution)):
         return _distribution(fn.base_dist)
     if type(fn) is dist.TransformedDistribution:
         return f"transformed {_distribution(fn.base_dist)}"
     name = type(fn).__name__
     if name.startswith("Mixture"):
-        return "mixture of " + _distribution(getattr(fn, "component_distribution", None) or fn.component_distributions[0])
+        return "mixture of " + _distribution(
+            getattr(fn, "component_distribution", None) or fn.component_distributions[0]
+        )
     return name.removesuffix("Logits").removesuffix("Probs").removesuffix("OfMean")

@@ -12,7 +12,8 @@ __all__ = ["binary_scores", "check_binary_target", "class_scores"]
 
 
 def binary_scores(target: np.ndarray, probability: np.ndarray) -> dict[str, float]:
-    """Area under the ROC curve and mean log-likelihood (nats per record) of predicted probabilities of class 1.
+    """Area under the ROC curve and mean log-likelihood (nats per record) of predicted probabilities
+    of class 1.
 
     AUC is left out if ``target`` has one class only, because it is not defined then.
 
@@ -23,14 +24,19 @@ def binary_scores(target: np.ndarray, probability: np.ndarray) -> dict[str, floa
     {'log_likelihood': -0.28, 'auc': 1.0}
     """
     target, probability = np.asarray(target), np.asarray(probability, np.float64)
-    if target.shape != probability.shape or not np.isin(target, (0, 1)).all() or not np.isfinite(probability).all():
+    if (
+        target.shape != probability.shape
+        or not np.isin(target, (0, 1)).all()
+        or not np.isfinite(probability).all()
+    ):
         raise ValueError("scores need a 0 or a 1 and a finite probability for each record.")
     is_one = target == 1
     of_target = np.clip(np.where(is_one, probability, 1 - probability), 1e-7, 1 - 1e-7)
     scores = {"log_likelihood": float(np.mean(np.log(of_target)))}
     ones, zeros = np.sum(is_one), np.sum(~is_one)
     if ones and zeros:
-        # the share of pairs of a 1 and a 0 that are in this order, ties by half: from ranks, which ties share
+        # the share of pairs of a 1 and a 0 that are in this order, ties by half: from ranks, which
+        # ties share
         _, places, counts = np.unique(probability, return_inverse=True, return_counts=True)
         ranks = (np.cumsum(counts) - (counts - 1) / 2)[places]
         scores["auc"] = float((np.sum(ranks[is_one]) - ones * (ones + 1) / 2) / (ones * zeros))
@@ -51,7 +57,10 @@ def class_scores(target: np.ndarray, probability: np.ndarray) -> dict[str, float
     """
     target = np.asarray(target)
     if probability.ndim == 1:
-        return {"accuracy": float(np.mean((probability > 0.5) == target)), **binary_scores(target, probability)}
+        return {
+            "accuracy": float(np.mean((probability > 0.5) == target)),
+            **binary_scores(target, probability),
+        }
     of_target = np.take_along_axis(np.asarray(probability, np.float64), target[:, None], axis=1)
     return {
         "accuracy": float(np.mean(np.argmax(probability, axis=1) == target)),
@@ -70,4 +79,6 @@ def check_binary_target(dataset: Any) -> None:
     if len(classes) != 2:
         shown = ", ".join(map(str, classes[:5])) + (", ..." if len(classes) > 5 else "")
         found = f"{len(classes)}: {shown}" if classes else "none"
-        raise _validate.ArgumentError("data", dataset.name, f"must have a target of two classes; there are {found}.")
+        raise _validate.ArgumentError(
+            "data", dataset.name, f"must have a target of two classes; there are {found}."
+        )

@@ -1,12 +1,13 @@
 """Secure randomness: ChaCha20 keys for JAX.
 
-Noise and minibatches decide whether a guarantee holds, so both are drawn from ChaCha20 (RFC 8439) with 256-bit keys from the
-operating system. ``CHACHA20`` is a JAX PRNG implementation: its keys work in the ordinary ``jax.random`` functions,
-``split`` and ``fold_in`` included, and under jit, scan and vmap.
+Noise and minibatches decide whether a guarantee holds, so both are drawn from ChaCha20 (RFC 8439)
+with 256-bit keys from the operating system. ``CHACHA20`` is a JAX PRNG implementation: its keys
+work in the ordinary ``jax.random`` functions, ``split`` and ``fold_in`` included, and under jit,
+scan and vmap.
 
-Layout of the 96-bit nonce: (purpose, argument, lane). The purpose is one of bits, split, fold_in and stream. The argument is
-the bit width, or the number that is folded in or streamed. Only streams have lanes. No (key, nonce, counter) is used for two
-purposes, so no block is used twice.
+Layout of the 96-bit nonce: (purpose, argument, lane). The purpose is one of bits, split, fold_in
+and stream. The argument is the bit width, or the number that is folded in or streamed. Only streams
+have lanes. No (key, nonce, counter) is used for two purposes, so no block is used twice.
 """
 
 from __future__ import annotations
@@ -42,7 +43,9 @@ __all__ = [
 ]
 
 _CONSTANTS = np.frombuffer(b"expand 32-byte k", dtype="<u4")
-_BITS, _SPLIT, _FOLD_IN, _STREAM = (int.from_bytes(word, "little") for word in (b"bits", b"splt", b"fold", b"strm"))
+_BITS, _SPLIT, _FOLD_IN, _STREAM = (
+    int.from_bytes(word, "little") for word in (b"bits", b"splt", b"fold", b"strm")
+)
 _WORDS_PER_BLOCK = 16
 _TILE = 256  # blocks that a CPU computes at a time; their state is half of its L1 cache
 _THREADS = 128  # of a GPU that share a part of a kernel, one for each block
@@ -89,7 +92,8 @@ def _double_round(words: tuple[jax.Array, ...]) -> tuple[jax.Array, ...]:
 def block(key: jax.Array, counter: jax.Array, nonce: jax.Array) -> jax.Array:
     """The ChaCha20 block function (RFC 8439, section 2.3) for many counters at once.
 
-    :param key: uint32[8], the words of the 256-bit key, little-endian, or uint32[8, n], one for each counter.
+    :param key: uint32[8], the words of the 256-bit key, little-endian, or uint32[8, n], one for
+        each counter.
     :param counter: uint32[n].
     :param nonce: uint32[3], or uint32[3, n], one for each counter.
     :return: uint32[16, n]; column i is the block of ``counter[i]``.
@@ -112,8 +116,8 @@ def _twenty_rounds(start: tuple[jax.Array, ...]) -> list[jax.Array]:
 def _one_kernel(key: jax.Array, counter: jax.Array, nonce: jax.Array) -> jax.Array:
     """``block`` of at most ``_TILE`` counters as one CPU kernel instead of five hundred small ones.
 
-    From jax 0.12 on, XLA does this by itself for a computation of this size. Earlier versions need to be asked. It is not
-    possible for larger ones, which XLA divides among cores.
+    From jax 0.12 on, XLA does this by itself for a computation of this size. Earlier versions need
+    to be asked. It is not possible for larger ones, which XLA divides among cores.
     """
     blocks = jax.jit(block)(key, counter, nonce)
     if jax.__version_info__ >= (0, 12):
@@ -122,7 +126,9 @@ def _one_kernel(key: jax.Array, counter: jax.Array, nonce: jax.Array) -> jax.Arr
 
 
 def _in_tiles(key: jax.Array, counter: jax.Array, nonce: jax.Array) -> jax.Array:
-    """``block``, one tile of counters at a time. If n is not a multiple of the tile, the last two tiles overlap."""
+    """``block``, one tile of counters at a time. If n is not a multiple of the tile, the last two
+    tiles overlap.
+    """
     count = counter.shape[0]
     if count <= _TILE:
         return _one_kernel(key, counter, nonce)
@@ -130,19 +136,24 @@ def _in_tiles(key: jax.Array, counter: jax.Array, nonce: jax.Array) -> jax.Array
     def fill(tile: jax.Array, blocks: jax.Array) -> jax.Array:
         first = jnp.minimum(tile * _TILE, count - _TILE)
         own = [
-            lax.dynamic_slice_in_dim(part, first, _TILE, axis=-1) if part.shape[-1] == count else part
+            lax.dynamic_slice_in_dim(part, first, _TILE, axis=-1)
+            if part.shape[-1] == count
+            else part
             for part in (key, counter, nonce)
         ]
         return lax.dynamic_update_slice_in_dim(blocks, _one_kernel(*own), first, axis=1)
 
-    return lax.fori_loop(0, -(-count // _TILE), fill, jnp.empty((_WORDS_PER_BLOCK, count), jnp.uint32))
+    return lax.fori_loop(
+        0, -(-count // _TILE), fill, jnp.empty((_WORDS_PER_BLOCK, count), jnp.uint32)
+    )
 
 
 def _in_registers(key: jax.Array, counter: jax.Array, nonce: jax.Array) -> jax.Array:
-    """``block`` as one GPU kernel, which holds the state of ``_THREADS`` counters in registers from first to last round.
+    """``block`` as one GPU kernel, which holds the state of ``_THREADS`` counters in registers from
+    first to last round.
 
-    Left to itself XLA makes 16 copies of the state and some 20 kernels in each turn of the loop: five to seven times as
-    long on an H100. Unrolled, it would take half a minute to compile.
+    Left to itself XLA makes 16 copies of the state and some 20 kernels in each turn of the loop:
+    five to seven times as long on an H100. Unrolled, it would take half a minute to compile.
     """
     from jax.experimental import pallas
     from jax.experimental.pallas import triton
@@ -169,15 +180,18 @@ def _in_registers(key: jax.Array, counter: jax.Array, nonce: jax.Array) -> jax.A
 
 @functools.cache
 def _has_kernel(wide: bool) -> bool:
-    """Whether there is one GPU, and ``_in_registers`` gives there what ``block`` gives on the CPU. Tried once.
+    """Whether there is one GPU, and ``_in_registers`` gives there what ``block`` gives on the CPU.
+    Tried once.
 
-    Several GPUs take ``block``: nobody has tried the kernel there. :param wide: whether JAX has 64-bit numbers.
+    Several GPUs take ``block``: nobody has tried the kernel there. :param wide: whether JAX has
+    64-bit numbers.
     """
     try:
         (gpu,) = jax.devices("gpu")
     except (RuntimeError, ValueError):  # none, or several
         return False
-    words = np.arange(12 * 5000, dtype=np.uint32).reshape(12, 5000) * np.uint32(0x9E3779B1)  # as good as any keys
+    # as good as any keys
+    words = np.arange(12 * 5000, dtype=np.uint32).reshape(12, 5000) * np.uint32(0x9E3779B1)
 
     def on(device: Any, blocks: Callable[..., jax.Array]) -> np.ndarray:
         with jax.enable_x64(wide), jax.default_device(device):
@@ -193,14 +207,23 @@ def _has_kernel(wide: bool) -> bool:
             why = "it is wrong there"
         except Exception as error:  # of what is experimental in JAX, anything may fail
             why = f"{type(error).__name__}: {error}"
-    warnings.warn(f"The GPU's own kernel of ChaCha20 is not used, which makes steps slower ({why}).", stacklevel=2)
+    warnings.warn(
+        f"The GPU's own kernel of ChaCha20 is not used, which makes steps slower ({why}).",
+        stacklevel=2,
+    )
     return False
 
 
 @custom_vmap
 def _blocks(key: jax.Array, counter: jax.Array, nonce: jax.Array) -> jax.Array:
-    """``block`` in the way that is fastest on the device: tiles in a CPU's L1 cache, a GPU's registers, or all at once."""
-    elsewhere = _in_registers if counter.size and _has_kernel(bool(jax.config.read("jax_enable_x64"))) else block
+    """``block`` in the way that is fastest on the device: tiles in a CPU's L1 cache, a GPU's
+    registers, or all at once.
+    """
+    elsewhere = (
+        _in_registers
+        if counter.size and _has_kernel(bool(jax.config.read("jax_enable_x64")))
+        else block
+    )
     return lax.platform_dependent(key, counter, nonce, cpu=_in_tiles, default=elsewhere)
 
 
@@ -208,15 +231,20 @@ def _blocks(key: jax.Array, counter: jax.Array, nonce: jax.Array) -> jax.Array:
 def _blocks_of_batch(
     size: int, in_batched: list[bool], key: jax.Array, counter: jax.Array, nonce: jax.Array
 ) -> tuple[jax.Array, bool]:
-    """One row of lanes for the whole batch. A short row for each entry would take two to three times as long."""
+    """One row of lanes for the whole batch. A short row for each entry would take two to three
+    times as long.
+    """
     count = counter.shape[-1]
 
     def in_a_row(words: jax.Array, batched: bool) -> jax.Array:
-        """uint32[w] or uint32[w, n], also with a first axis for the batch, as uint32[w, size * n]."""
+        """uint32[w] or uint32[w, n], also with a first axis for the batch, as uint32[w, size
+        * n].
+        """
         words = words if batched else words[None]
         words = words if words.ndim == 3 else words[:, :, None]
         spread = jnp.broadcast_to(words, (size, words.shape[1], count))
-        return jnp.moveaxis(spread, 0, 1).reshape(words.shape[1], size * count)  # -1 would fail if n is 0
+        # -1 would fail if n is 0
+        return jnp.moveaxis(spread, 0, 1).reshape(words.shape[1], size * count)
 
     counters = jnp.broadcast_to(counter, (size, count)).reshape(-1)
     keys, nonces = (
@@ -228,14 +256,24 @@ def _blocks_of_batch(
 
 
 def _nonce(purpose: int, argument: Any, lane: Any = 0) -> jax.Array:
-    return jnp.stack([jnp.uint32(purpose), jnp.asarray(argument).astype(jnp.uint32), jnp.asarray(lane).astype(jnp.uint32)])
+    return jnp.stack(
+        [
+            jnp.uint32(purpose),
+            jnp.asarray(argument).astype(jnp.uint32),
+            jnp.asarray(lane).astype(jnp.uint32),
+        ]
+    )
 
 
 def _words(key: jax.Array, nonce: jax.Array, count: int) -> jax.Array:
-    """``count`` uint32 words of keystream: the first word of every block, then the second of every block, and so on."""
+    """``count`` uint32 words of keystream: the first word of every block, then the second of every
+    block, and so on.
+    """
     blocks = -(-count // _WORDS_PER_BLOCK)
     if blocks >= 2**32:
-        raise ValueError(f"count={count!r}: one ChaCha20 key gives at most 2**36 words; split the key first.")
+        raise ValueError(
+            f"count={count!r}: one ChaCha20 key gives at most 2**36 words; split the key first."
+        )
     return _blocks(key, jnp.arange(blocks, dtype=jnp.uint32), nonce).reshape(-1)[:count]
 
 
@@ -249,7 +287,11 @@ def _random_bits(key: jax.Array, bit_width: int, shape: tuple[int, ...]) -> jax.
         return lax.bitcast_convert_type(pairs, jnp.uint64)
     per_word = 32 // bit_width
     words = _words(key, _nonce(_BITS, bit_width), -(-count // per_word))
-    return lax.bitcast_convert_type(words, jnp.dtype(f"uint{bit_width}")).reshape(-1)[:count].reshape(shape)
+    return (
+        lax.bitcast_convert_type(words, jnp.dtype(f"uint{bit_width}"))
+        .reshape(-1)[:count]
+        .reshape(shape)
+    )
 
 
 @functools.partial(jax.jit, static_argnums=1)
@@ -267,7 +309,8 @@ def _fold_in(key: jax.Array, number: jax.Array) -> jax.Array:
 
 def _refuse_seed(seed: Any) -> jax.Array:
     raise TypeError(
-        "A ChaCha20 key has 256 bits: use new_key() for a secret key, or key_from_seed(seed) for a reproducible one."
+        "A ChaCha20 key has 256 bits: use new_key() for a secret key, or key_from_seed(seed) for "
+        "a reproducible one."
     )
 
 
@@ -286,8 +329,9 @@ CHACHA20 = define_prng_impl(
 def _hide_keys(key_type: Any) -> None:
     """Hide the bits of ChaCha20 keys in what JAX prints.
 
-    ``repr`` of a typed key shows its bits, and notebooks, logs and tracebacks with local variables store ``repr``. JAX has
-    one class for all kinds of keys, so its ``__repr__`` is replaced by one that shows other kinds of keys as before.
+    ``repr`` of a typed key shows its bits, and notebooks, logs and tracebacks with local variables
+    store ``repr``. JAX has one class for all kinds of keys, so its ``__repr__`` is replaced by one
+    that shows other kinds of keys as before.
     """
     shown = key_type.__repr__
 
@@ -325,12 +369,14 @@ def new_key(share: Callable[[bytes], bytes] = bytes) -> jax.Array:
     ((), True)
 
     :param share: of the bytes that each process of a fit drew, returns those of one.
-    :raises TypeError: if it is traced, because a compiled function would return the same key at each call.
+    :raises TypeError: if it is traced, because a compiled function would return the same key at
+        each call.
     """
     key = key_from_bytes(share(os.urandom(32)))
     if isinstance(key, jax.core.Tracer):
         raise TypeError(
-            "new_key() was called in a function that JAX compiles, so every call would use the same key: pass it in."
+            "new_key() was called in a function that JAX compiles, so every call would use the "
+            "same key: pass it in."
         )
     key_use.note_made(key, secret=True)
     return key
@@ -344,8 +390,8 @@ def is_secret(key: jax.Array) -> bool:
 def key_from_seed(seed: int) -> jax.Array:
     """A reproducible key from a whole number >= 0 (its SHA-256).
 
-    Everybody who knows the seed can compute every noise draw and subtract it. The guarantee of a run with such a key has
-    this caveat.
+    Everybody who knows the seed can compute every noise draw and subtract it. The guarantee of a
+    run with such a key has this caveat.
     """
     key = key_from_bytes(hashlib.sha256(b"dpvi-workbench seed " + str(int(seed)).encode()).digest())
     key_use.note_made(key, secret=False)
@@ -360,16 +406,18 @@ def require_secure(key: jax.Array) -> None:
     typed = isinstance(key, jax.Array) and jnp.issubdtype(key.dtype, jax.dtypes.prng_key)
     if not typed or jax.random.key_impl(key) != CHACHA20:
         raise TypeError(
-            "key: noise and minibatches need a key from workbench.noise.chacha20: new_key(), or key_from_seed(seed). Anyone "
-            "can predict the draws of jax.random.PRNGKey(0) and of other keys of jax.random."
+            "key: noise and minibatches need a key from workbench.noise.chacha20: new_key(), or "
+            "key_from_seed(seed). Anyone can predict the draws of jax.random.PRNGKey(0) and of "
+            "other keys of jax.random."
         )
 
 
 def stream(key: jax.Array, number: Any, count: int, lane: Any = 0) -> jax.Array:
-    """``count`` uint32 words of the keystream ``(number, lane)``, two uint32, for jit, scan and vmap.
+    """``count`` uint32 words of the keystream ``(number, lane)``, two uint32, for jit, scan and
+    vmap.
 
-    It does in one pass what ``fold_in`` and ``bits`` do in two, because each call of ChaCha20 has a fixed cost that matters
-    for small draws.
+    It does in one pass what ``fold_in`` and ``bits`` do in two, because each call of ChaCha20 has a
+    fixed cost that matters for small draws.
 
     :raises TypeError: if ``key`` is not a ChaCha20 key.
     """
@@ -378,9 +426,11 @@ def stream(key: jax.Array, number: Any, count: int, lane: Any = 0) -> jax.Array:
 
 
 def fast_key(key: jax.Array) -> jax.Array:
-    """A threefry key from a secure one, for draws that protect nobody: base noise of guides, starting values, posteriors.
+    """A threefry key from a secure one, for draws that protect nobody: base noise of guides,
+    starting values, posteriors.
 
-    It consists of 64 bits of the secure key: give it a separate key (from ``fold_in``) and use that for nothing else.
+    It consists of 64 bits of the secure key: give it a separate key (from ``fold_in``) and use that
+    for nothing else.
 
     :param key: a ChaCha20 key, or uint32[2] words of a ``stream`` that are used for nothing else.
     """

@@ -1,9 +1,9 @@
 """What this process knows about keys: which are secret, and which steps' noise was drawn with them.
 
-The noise of a step follows from its run's key and its number. Two runs with the same key, or a step that is taken twice with
-other records or another model, have the same noise, and the difference of their releases shows what the noise hides. So a
-secret key starts one run, and no step is drawn twice, as far as this process can see. It does not see other processes, nor
-traced keys.
+The noise of a step follows from its run's key and its number. Two runs with the same key, or a step
+that is taken twice with other records or another model, have the same noise, and the difference of
+their releases shows what the noise hides. So a secret key starts one run, and no step is drawn
+twice, as far as this process can see. It does not see other processes, nor traced keys.
 
 Only digests are kept. Keys from seeds have no guarantee and are exempt.
 """
@@ -19,22 +19,39 @@ import numpy as np
 
 from workbench import _validate
 
-__all__ = ["begin_run", "check_steps", "draw_steps", "has_begun", "is_secret", "note_loaded", "note_made", "throw_away"]
+__all__ = [
+    "begin_run",
+    "check_steps",
+    "draw_steps",
+    "has_begun",
+    "is_secret",
+    "note_loaded",
+    "note_made",
+    "throw_away",
+]
 
 _secret: set[bytes] = set()
 _from_seeds: set[bytes] = set()
-_drawn: dict[bytes, int] = {}  # keys that began a run, and the number of the step up to which its noise was drawn
+_drawn: dict[
+    bytes, int
+] = {}  # keys that began a run, and the number of the step up to which its noise was drawn
 _lock = threading.RLock()
 
-if hasattr(os, "register_at_fork"):  # a forked child has its parent's keys, and neither sees what the other draws
+if hasattr(
+    os, "register_at_fork"
+):  # a forked child has its parent's keys, and neither sees what the other draws
     os.register_at_fork(after_in_child=_secret.clear)
 
 
 def _digest(key: jax.Array) -> bytes:
-    """SHA-256 of one concrete key; empty, which is no key's, for traced keys and for arrays of keys."""
+    """SHA-256 of one concrete key; empty, which is no key's, for traced keys and for arrays of
+    keys.
+    """
     if isinstance(key, jax.core.Tracer) or key.shape != ():
         return b""
-    with jax.ensure_compile_time_eval():  # a concrete key stays one where a function around it is traced
+    with (
+        jax.ensure_compile_time_eval()
+    ):  # a concrete key stays one where a function around it is traced
         words = np.asarray(jax.random.key_data(key))
     return hashlib.sha256(words.astype("<u4").tobytes()).digest()
 
@@ -45,12 +62,16 @@ def note_made(key: jax.Array, *, secret: bool) -> None:
 
 
 def throw_away(key: jax.Array) -> None:
-    """Record that releases with ``key`` are thrown away, as in an audit, so runs may repeat one another."""
+    """Record that releases with ``key`` are thrown away, as in an audit, so runs may repeat one
+    another.
+    """
     _from_seeds.add(_digest(key))
 
 
 def _counts(digest: bytes) -> bool:
-    """Whether runs with the key are recorded: concrete keys that are not from seeds, also children of other keys."""
+    """Whether runs with the key are recorded: concrete keys that are not from seeds, also children
+    of other keys.
+    """
     return bool(digest) and digest not in _from_seeds
 
 
@@ -60,7 +81,9 @@ def is_secret(key: jax.Array) -> bool:
 
 
 def has_begun(key: jax.Array) -> bool:
-    """Whether this process saw a run begin with ``key``. Runs with keys from seeds are not recorded."""
+    """Whether this process saw a run begin with ``key``. Runs with keys from seeds are not
+    recorded.
+    """
     return _digest(key) in _drawn
 
 
@@ -73,9 +96,11 @@ def begin_run(key: jax.Array) -> None:
     with _lock:
         if digest in _drawn:
             raise _validate.ArgumentError(
-                "key", key, "has already begun a run in this process, and a second run would have the same noise: give "
-                "new_key(), or the state of the first run as init_state."
-            )  # fmt: skip
+                "key",
+                key,
+                "has already begun a run in this process, and a second run would have the same "
+                "noise: give new_key(), or the state of the first run as init_state.",
+            )
         if _counts(digest):
             _drawn[digest] = 0
 
@@ -95,9 +120,12 @@ def check_steps(key: jax.Array, first: int) -> None:
     drawn = _drawn.get(_digest(key), 0)
     if first < drawn:
         raise _validate.ArgumentError(
-            "state", f"step {first}", f"is not the newest state: the run has already reached step {drawn}, and steps from "
-            "here would have the same noise with any records and model. Use the newest state, or begin a run with new_key()."
-        )  # fmt: skip
+            "state",
+            f"step {first}",
+            f"is not the newest state: the run has already reached step {drawn}, and steps from "
+            "here would have the same noise with any records and model. Use the newest state, or "
+            "begin a run with new_key().",
+        )
 
 
 def draw_steps(key: jax.Array, first: int, last: int) -> None:

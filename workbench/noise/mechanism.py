@@ -1,9 +1,11 @@
-"""The Gaussian mechanism: the object that adds the noise also has the clipping norm that the noise is for.
+"""The Gaussian mechanism: the object that adds the noise also has the clipping norm that the noise
+is for.
 
-Sums are whole multiples of a spacing g, and so is the noise: a Gaussian rounded to whole multiples of g. As x + round(Z) =
-round(x + Z) for whole x, what is released is a function of the sum with continuous Gaussian noise, and every accountant of
-the Gaussian mechanism holds for it as it is. No floating-point number is made before the two are added up, so the last bits
-reveal nothing (Mironov 2012).
+Sums are whole multiples of a spacing g, and so is the noise: a Gaussian rounded to whole multiples
+of g. As x + round(Z) = round(x + Z) for whole x, what is released is a function of the sum with
+continuous Gaussian noise, and every accountant of the Gaussian mechanism holds for it as it is. No
+floating-point number is made before the two are added up, so the last bits reveal nothing (Mironov
+2012).
 """
 
 from __future__ import annotations
@@ -26,7 +28,9 @@ __all__ = ["CLIPPINGS", "GaussianMechanism", "Noise", "OnGrid"]
 # ways to bring a record's term to a norm of at most C (``clipping.clipped_sums.clipped_sum``)
 CLIPPINGS = ("flat", "automatic", "per_leaf")
 
-_LARGEST_DEVIATION = 3e37  # a draw of eleven of them is finite in float32, and there are none as far out
+_LARGEST_DEVIATION = (
+    3e37  # a draw of eleven of them is finite in float32, and there are none as far out
+)
 _AT_ZERO = 11  # at level 0 the noise has a standard deviation of 2^11 spacings
 _LARGEST_SUM = 2.0**29  # spacings that a minibatch's sum may have; half of what there is room for
 _LAST_BITS = 1 + 2e-6  # for the rounding of g itself
@@ -34,19 +38,27 @@ _ROUNDING = 1e-5  # of sigma, and of its logarithm
 
 
 def _level(numbers: Any, deviation: Any) -> Any:
-    """The finest level whose standard deviation is at most ``deviation`` spacings. :param numbers: numpy or jax.numpy."""
-    return numbers.clip(numbers.floor(numbers.log2(deviation)) - _AT_ZERO, integers.COARSEST, integers.FINEST)
+    """The finest level whose standard deviation is at most ``deviation`` spacings. :param numbers:
+    numpy or jax.numpy.
+    """
+    return numbers.clip(
+        numbers.floor(numbers.log2(deviation)) - _AT_ZERO, integers.COARSEST, integers.FINEST
+    )
 
 
 class OnGrid(NamedTuple):
-    """A sum in whole multiples of g. ``units``: pytree of int32 arrays; ``spacing``: g, float32 scalar, public."""
+    """A sum in whole multiples of g. ``units``: pytree of int32 arrays; ``spacing``: g, float32
+    scalar, public.
+    """
 
     units: Any
     spacing: jax.Array
 
 
 class Noise(NamedTuple):
-    """Noise in whole multiples of g. ``units``: int32[d]; ``level``: how fine it is, int32 scalar, public."""
+    """Noise in whole multiples of g. ``units``: int32[d]; ``level``: how fine it is, int32 scalar,
+    public.
+    """
 
     units: jax.Array
     level: jax.Array
@@ -54,19 +66,21 @@ class Noise(NamedTuple):
 
 @dataclass(frozen=True)
 class GaussianMechanism:
-    """Adds Gaussian noise to every coordinate of a sum of per-record terms, each of l2 norm at most C.
+    """Adds Gaussian noise to every coordinate of a sum of per-record terms, each of l2 norm at most
+    C.
 
-    Under add_or_remove_one the sensitivity of the sum is C, and under replace_one it is 2 C, for every way of clipping. The
-    accountant of the sampler knows which one holds. Arithmetic adds a little to C, mostly less than a thousandth
-    (``clipping.whole_sums``), and the noise has sigma times all of it.
+    Under add_or_remove_one the sensitivity of the sum is C, and under replace_one it is 2 C, for
+    every way of clipping. The accountant of the sampler knows which one holds. Arithmetic adds a
+    little to C, mostly less than a thousandth (``clipping.whole_sums``), and the noise has sigma
+    times all of it.
 
     >>> mechanism = wb.noise.GaussianMechanism(clip=2.0, noise_multiplier=1.5)
     >>> mechanism.standard_deviation
     3.0
 
     :param clip: C, the largest l2 norm of one record's term, in the units of the sum.
-    :param noise_multiplier: sigma = noise standard deviation / C, without unit. Zero means no noise and no privacy, and is
-        only for tests and non-private baselines.
+    :param noise_multiplier: sigma = noise standard deviation / C, without unit. Zero means no noise
+        and no privacy, and is only for tests and non-private baselines.
     :param clipping: how terms are brought to norm C, one of ``CLIPPINGS``.
     """
 
@@ -89,14 +103,17 @@ class GaussianMechanism:
 
     @property
     def standard_deviation(self) -> float:
-        """Standard deviation of the noise in each coordinate, sigma C, without what pays for the rounding of sums."""
+        """Standard deviation of the noise in each coordinate, sigma C, without what pays for the
+        rounding of sums.
+        """
         return self.clip * self.noise_multiplier if self.noise_multiplier > 0 else 0.0
 
     def level(self, capacity: int, noise_multiplier: jax.Array | None = None) -> jax.Array:
-        """How fine the noise is, int32 scalar: as fine as leaves room for a sum of ``capacity`` records.
+        """How fine the noise is, int32 scalar: as fine as leaves room for a sum of ``capacity``
+        records.
 
-        :param noise_multiplier: float32 scalar that replaces the mechanism's own, for a compiled step that takes it as an
-            argument.
+        :param noise_multiplier: float32 scalar that replaces the mechanism's own, for a compiled
+            step that takes it as an argument.
         """
         sigma = jnp.float32(self.noise_multiplier) if noise_multiplier is None else noise_multiplier
         return _level(jnp, sigma * np.float32(_LARGEST_SUM / capacity)).astype(jnp.int32)
@@ -104,7 +121,8 @@ class GaussianMechanism:
     def has_room(self, capacity: int, units: float) -> bool:
         """Whether noise fits between the rounding of the sum and the largest whole number.
 
-        :param units: as of ``spacing``; the number of coordinates at least, where no rows are looked up.
+        :param units: as of ``spacing``; the number of coordinates at least, where no rows are
+            looked up.
         """
         return 2 * math.sqrt(units) <= self.room(capacity)
 
@@ -123,10 +141,16 @@ class GaussianMechanism:
         :raises TypeError: if ``key`` is not a ChaCha20 key.
         """
         require_secure(key)
-        return Noise(integers.rounded_gaussian(key, size, level), level) if self.noise_multiplier > 0 else None
+        return (
+            Noise(integers.rounded_gaussian(key, size, level), level)
+            if self.noise_multiplier > 0
+            else None
+        )
 
     def noise_from(self, words: jax.Array, size: int, level: jax.Array) -> Noise | None:
-        """``noise`` from words of ``chacha20.stream``: uint32[``words_for(size)``]. Use them for nothing else."""
+        """``noise`` from words of ``chacha20.stream``: uint32[``words_for(size)``]. Use them for
+        nothing else.
+        """
         if self.noise_multiplier == 0:
             return None
         return Noise(integers.rounded_gaussian_from(words, size, level), level)
@@ -136,12 +160,16 @@ class GaussianMechanism:
         return integers.words_for(size) if self.noise_multiplier > 0 else 0
 
     @staticmethod
-    def spacing(noise_multiplier: jax.Array, clip: jax.Array, level: jax.Array, slack: float, units: float) -> jax.Array:
-        """g, float32 scalar: the spacing at which the noise is sigma times the sensitivity of the sum.
+    def spacing(
+        noise_multiplier: jax.Array, clip: jax.Array, level: jax.Array, slack: float, units: float
+    ) -> jax.Array:
+        """g, float32 scalar: the spacing at which the noise is sigma times the sensitivity of the
+        sum.
 
-        Noise has a standard deviation of s = 2^(11 + level) spacings, and a sum whose terms keep C has the sensitivity
-        C (1 + slack) + sqrt(units) g. So g (s - sigma sqrt(units)) = sigma C (1 + slack). The result is NaN, and so is all
-        that is released, where sigma sqrt(units) is more than half of s: spacings would be too wide for that much noise.
+        Noise has a standard deviation of s = 2^(11 + level) spacings, and a sum whose terms keep C
+        has the sensitivity C (1 + slack) + sqrt(units) g. So g (s - sigma sqrt(units)) = sigma C (1
+        + slack). The result is NaN, and so is all that is released, where sigma sqrt(units) is more
+        than half of s: spacings would be too wide for that much noise.
 
         :param noise_multiplier: sigma, float32 scalar.
         :param clip: C, float32 scalar.
@@ -152,11 +180,14 @@ class GaussianMechanism:
         deviation = jnp.ldexp(jnp.float32(1), level + _AT_ZERO)
         for_rounding = noise_multiplier * np.float32(math.sqrt(units))
         wanted = noise_multiplier * clip * np.float32((1 + slack) * _LAST_BITS)
-        return jnp.where(2 * for_rounding <= deviation, wanted / (deviation - for_rounding), jnp.nan)
+        return jnp.where(
+            2 * for_rounding <= deviation, wanted / (deviation - for_rounding), jnp.nan
+        )
 
     @staticmethod
     def whole_spacings(noise_multiplier: jax.Array, level: jax.Array) -> jax.Array:
-        """By how many spacings a record may move what gets noise of ``level``, so that the noise is sigma times it; int32.
+        """By how many spacings a record may move what gets noise of ``level``, so that the noise is
+        sigma times it; int32.
 
         For counts, which are whole numbers already and need no rounding.
 
@@ -170,23 +201,33 @@ class GaussianMechanism:
     def add(total: Any, noise: Noise | None) -> Any:
         """``total`` with one draw of ``noise`` for each of its entries, a pytree of arrays.
 
-        Whole numbers are added to whole numbers, without error, before anything becomes a floating-point number.
+        Whole numbers are added to whole numbers, without error, before anything becomes a
+        floating-point number.
 
-        :param total: ``OnGrid``; where there is no noise, a pytree of arrays that is returned as it is.
+        :param total: ``OnGrid``; where there is no noise, a pytree of arrays that is returned as it
+            is.
         :raises ArgumentError: if the number of draws is not the number of coordinates.
         :raises TypeError: if a sum that is not on a grid is to have noise, or one on a grid none.
         """
         if noise is None and not isinstance(total, OnGrid):
             return total
         if noise is None or not isinstance(total, OnGrid):
-            raise TypeError("total: noise is added to sums on a grid (OnGrid) only, and to all of them.")
+            raise TypeError(
+                "total: noise is added to sums on a grid (OnGrid) only, and to all of them."
+            )
         leaves, treedef = jax.tree.flatten(total.units)
         ends = np.cumsum([leaf.size for leaf in leaves])
-        if noise.units.shape != (ends[-1],):  # broadcasting one draw to several coordinates would protect none of them
+        if noise.units.shape != (
+            ends[-1],
+        ):  # broadcasting one draw to several coordinates would protect none of them
             raise _validate.ArgumentError(
-                "noise", noise.units.shape, f"must have one draw for each of {ends[-1]} coordinates."
+                "noise",
+                noise.units.shape,
+                f"must have one draw for each of {ends[-1]} coordinates.",
             )
         parts = jnp.split(noise.units, ends[:-1])
         # a sum of more than 2^31 would begin again at -2^31: a function of the sum all the same
         noised = [leaf + part.reshape(leaf.shape) for leaf, part in zip(leaves, parts, strict=True)]
-        return jax.tree.unflatten(treedef, [leaf.astype(jnp.float32) * total.spacing for leaf in noised])
+        return jax.tree.unflatten(
+            treedef, [leaf.astype(jnp.float32) * total.spacing for leaf in noised]
+        )

@@ -1,4 +1,6 @@
-"""matplotlib Figures for results, plans and experiments; no pyplot, no widgets. Names load on first use."""
+"""matplotlib Figures for results, plans and experiments; no pyplot, no widgets. Names load on first
+use.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,12 @@ if TYPE_CHECKING:  # what __getattr__ returns, for editors and type checkers
     from workbench.plots.plates import plate_figure, plate_words
     from workbench.plots.posterior import coefficients_figure, forest_figure, pair_figure
     from workbench.plots.privacy import comparison_figure, epsilon_figure, norms_figure
-    from workbench.plots.responses import effect_figure, proportions_figure, rootogram_figure, survival_check_figure
+    from workbench.plots.responses import (
+        effect_figure,
+        proportions_figure,
+        rootogram_figure,
+        survival_check_figure,
+    )
     from workbench.plots.style import png, svg
     from workbench.plots.utility import calibration_figure, trend_figure, utility_figure
 

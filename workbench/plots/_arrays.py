@@ -23,7 +23,12 @@ class Shapes:
         self._lengths: dict[str, tuple[int, str]] = {}
 
     def array(
-        self, name: str, value: Any, *axes: str, at_least: float | None = None, at_most: float | None = None
+        self,
+        name: str,
+        value: Any,
+        *axes: str,
+        at_least: float | None = None,
+        at_most: float | None = None,
     ) -> np.ndarray:
         """``value`` as finite float64 of shape ``axes``, within the limits.
 
@@ -33,22 +38,34 @@ class Shapes:
         try:
             array = np.asarray(value, dtype=np.float64)
         except (TypeError, ValueError):
-            raise ArgumentError(name, value, f"must be an array of numbers of shape {wanted}.") from None
+            raise ArgumentError(
+                name, value, f"must be an array of numbers of shape {wanted}."
+            ) from None
         if array.ndim != len(axes):
             raise ArgumentError(name, value, f"must be an array of shape {wanted}.")
         for axis, length in zip(axes, array.shape, strict=True):
             self._agree(name, value, axis, length)
         if not np.isfinite(array).all():
-            raise ArgumentError(name, value, f"must be finite, but contains {_first(array, ~np.isfinite(array))}.")
+            raise ArgumentError(
+                name, value, f"must be finite, but contains {_first(array, ~np.isfinite(array))}."
+            )
         if at_least is not None and (array < at_least).any():
             found = _first(array, array < at_least)
-            raise ArgumentError(name, value, f"must be at least {at_least:g}, but contains {found}.")
+            raise ArgumentError(
+                name, value, f"must be at least {at_least:g}, but contains {found}."
+            )
         if at_most is not None and (array > at_most).any():
-            raise ArgumentError(name, value, f"must be at most {at_most:g}, but contains {_first(array, array > at_most)}.")
+            raise ArgumentError(
+                name,
+                value,
+                f"must be at most {at_most:g}, but contains {_first(array, array > at_most)}.",
+            )
         return array
 
     def names(self, name: str, value: Sequence[str] | None, axis: str, prefix: str) -> list[str]:
-        """``value`` as one string for each entry of ``axis``; if None, ``prefix`` with the numbers 1, 2, ..."""
+        """``value`` as one string for each entry of ``axis``; if None, ``prefix`` with the numbers
+        1, 2, ...
+        """
         if value is None:
             return [f"{prefix}{number + 1}" for number in range(self._lengths[axis][0])]
         if isinstance(value, str):
@@ -71,7 +88,11 @@ def _first(array: np.ndarray, where: np.ndarray) -> str:
 
 
 def columns_of(
-    name: str, table: pd.DataFrame, columns: Sequence[str], may_be_infinite: Sequence[str] = (), numbers: bool = True
+    name: str,
+    table: pd.DataFrame,
+    columns: Sequence[str],
+    may_be_infinite: Sequence[str] = (),
+    numbers: bool = True,
 ) -> None:
     """Check that ``table`` has rows, and ``columns`` that contain finite numbers.
 
@@ -96,29 +117,52 @@ def columns_of(
             raise ArgumentError(name, table, f"column {column!r} must contain numbers.") from None
         bad = np.isnan(values) if column in may_be_infinite else ~np.isfinite(values)
         if bad.any():
-            raise ArgumentError(name, table, f"column {column!r} must be finite, but row {int(np.argmax(bad))} is not.")
+            raise ArgumentError(
+                name,
+                table,
+                f"column {column!r} must be finite, but row {int(np.argmax(bad))} is not.",
+            )
 
 
-_KINDS = {"hdi": "highest-density", "eti": "equal-tailed", "ci": "credible", "quantile": "equal-tailed"}
+_KINDS = {
+    "hdi": "highest-density",
+    "eti": "equal-tailed",
+    "ci": "credible",
+    "quantile": "equal-tailed",
+}
 
 
 def interval_columns(name: str, table: pd.DataFrame) -> tuple[str, str, str]:
-    """The two interval columns of a summary and their meaning, such as "90 % highest-density interval".
+    """The two interval columns of a summary and their meaning, such as "90 % highest-density
+    interval".
 
-    :raises ArgumentError: if there is not exactly one pair of columns that end in "_low" and "_high".
+    :raises ArgumentError: if there is not exactly one pair of columns that end in "_low" and
+        "_high".
     """
     columns = [str(column) for column in getattr(table, "columns", ())]
     stems = [column[: -len("_low")] for column in columns if column.endswith("_low")]
     stems = [stem for stem in stems if f"{stem}_high" in columns]
     if len(stems) != 1:
-        raise ArgumentError(name, columns, "must have one pair of interval columns, such as hdi_90%_low and hdi_90%_high.")
+        raise ArgumentError(
+            name,
+            columns,
+            "must have one pair of interval columns, such as hdi_90%_low and hdi_90%_high.",
+        )
     found = re.fullmatch(r"([a-z]+)_?(\d+(?:\.\d+)?)%", stems[0])
-    words = f"{found[2]} % {_KINDS.get(found[1], found[1])} interval" if found else stems[0].replace("_", " ")
+    words = (
+        f"{found[2]} % {_KINDS.get(found[1], found[1])} interval"
+        if found
+        else stems[0].replace("_", " ")
+    )
     return f"{stems[0]}_low", f"{stems[0]}_high", words
 
 
-def narrowest_interval(draws: np.ndarray, probability: float = 0.9) -> tuple[np.ndarray, np.ndarray]:
-    """Ends of the narrowest interval that contains the share ``probability`` of ``draws``. The first axis is draws."""
+def narrowest_interval(
+    draws: np.ndarray, probability: float = 0.9
+) -> tuple[np.ndarray, np.ndarray]:
+    """Ends of the narrowest interval that contains the share ``probability`` of ``draws``. The
+    first axis is draws.
+    """
     ordered = np.sort(draws, axis=0)
     inside = min(int(np.floor(probability * len(ordered))), len(ordered) - 1)
     widths = ordered[inside:] - ordered[: len(ordered) - inside]

@@ -1,4 +1,5 @@
-"""A layered layout for plate diagrams: each site is in a row below the sites it depends on, and frames do not overlap.
+"""A layered layout for plate diagrams: each site is in a row below the sites it depends on, and
+frames do not overlap.
 
 Lengths are in points (1/72 inch). Rows are counted from the bottom.
 """
@@ -18,7 +19,8 @@ __all__ = ["BEND", "LABEL_HEIGHT", "PAD", "Box", "Frame", "Layout", "Site", "bes
 Box = tuple[float, float, float, float]  # left, bottom, right, top
 
 BEND = "bend"  # the kind of a bend
-PAD, LABEL_HEIGHT = 7.0, 10.0  # space between a frame and its content, and for its label below the content
+# space between a frame and its content, and for its label below the content
+PAD, LABEL_HEIGHT = (7.0, 10.0)
 _GAP, _BEND_GAP, _ROW_GAP = 11.0, 5.0, 22.0
 _STARTS, _ROUNDS = 12, 20
 
@@ -27,9 +29,9 @@ _STARTS, _ROUNDS = 12, 20
 class Site:
     """A node of the diagram, or a bend of a long arrow, which has no width.
 
-    ``kind`` says how it is drawn. ``note`` is the text below its name, ``size`` is shown beside it. ``path`` lists the
-    frames around it, the outermost first. ``slot`` is the width that is kept free for it. ``row_height`` is the height of
-    the tallest site in its row.
+    ``kind`` says how it is drawn. ``note`` is the text below its name, ``size`` is shown beside it.
+    ``path`` lists the frames around it, the outermost first. ``slot`` is the width that is kept
+    free for it. ``row_height`` is the height of the tallest site in its row.
     """
 
     kind: str
@@ -48,7 +50,9 @@ class Site:
 
 @dataclass
 class Frame:
-    """A plate: its label, the names of the sites inside, the label's width, and its lowest and highest rows."""
+    """A plate: its label, the names of the sites inside, the label's width, and its lowest and
+    highest rows.
+    """
 
     label: str
     inside: frozenset[str]
@@ -73,9 +77,13 @@ class Layout:
 
 
 def best_layout(
-    sites: Mapping[str, Site], arrows: list[tuple[str, str]], frames: Mapping[str, Frame], room: float
+    sites: Mapping[str, Site],
+    arrows: list[tuple[str, str]],
+    frames: Mapping[str, Frame],
+    room: float,
 ) -> Layout:
-    """The first layout that is at most ``room`` wide, trying shorter and shorter rows; else the narrowest one.
+    """The first layout that is at most ``room`` wide, trying shorter and shorter rows; else the
+    narrowest one.
 
     :param sites: by name, each after the sites that it depends on.
     :param arrows: (from, to).
@@ -93,11 +101,15 @@ def best_layout(
 
 
 def _in_rows(sites: Mapping[str, Site], arrows: list[tuple[str, str]], room: float) -> Layout:
-    """Put each site in the lowest row with room above all that depends on it, and a bend in each row an arrow passes."""
+    """Put each site in the lowest row with room above all that depends on it, and a bend in each
+    row an arrow passes.
+    """
     placed = {name: replace(site) for name, site in sites.items()}
     taken: dict[int, float] = defaultdict(float)
     for name, site in reversed(placed.items()):
-        site.row = max((placed[after].row + 1 for before, after in arrows if before == name), default=0)
+        site.row = max(
+            (placed[after].row + 1 for before, after in arrows if before == name), default=0
+        )
         width = site.width + _GAP + 2 * PAD * len(site.path)
         while taken[site.row] and taken[site.row] + width > room:
             site.row += 1
@@ -106,7 +118,9 @@ def _in_rows(sites: Mapping[str, Site], arrows: list[tuple[str, str]], room: flo
     for before, after in arrows:  # arrows to the same site share their bends
         path = tuple(frame for frame in sites[before].path if frame in sites[after].path)
         between = range(placed[before].row - 1, placed[after].row, -1)
-        bends = {"\0".join((str(row), after, *path)): Site(BEND, path=path, row=row) for row in between}
+        bends = {
+            "\0".join((str(row), after, *path)): Site(BEND, path=path, row=row) for row in between
+        }
         placed.update(bends)
         layout.chains.append([before, *bends, after])
     for name, site in placed.items():
@@ -125,7 +139,10 @@ def _set_up(sites: Mapping[str, Site], frames: Mapping[str, Frame]) -> None:
     for row in range(max(site.row for site in sites.values()) + 1):
         here = [site for site in sites.values() if site.row == row]
         tall = max(site.height for site in here)
-        below, above = (max(sum(frames[name].rows[end] == row for name in site.path) for site in here) for end in (0, 1))
+        below, above = (
+            max(sum(frames[name].rows[end] == row for name in site.path) for site in here)
+            for end in (0, 1)
+        )
         y += below * (PAD + LABEL_HEIGHT) + tall / 2
         for site in here:
             site.y, site.row_height = y, tall
@@ -133,13 +150,17 @@ def _set_up(sites: Mapping[str, Site], frames: Mapping[str, Frame]) -> None:
 
 
 def _set_across(layout: Layout, frames: Mapping[str, Frame], room: float) -> None:
-    """Put each site near the mean of its neighbours above and below, in the order with the fewest crossings.
+    """Put each site near the mean of its neighbours above and below, in the order with the fewest
+    crossings.
 
     Sorting by this mean brings neighbours together. Packing repeatedly from both sides aligns them.
     """
     sites, tree = layout.sites, layout.tree
     segments = sorted({pair for chain in layout.chains for pair in pairwise(chain)})
-    near = {name: [pair[pair[0] == name] for pair in segments if name in pair] or [name] for name in sites}
+    near = {
+        name: [pair[pair[0] == name] for pair in segments if name in pair] or [name]
+        for name in sites
+    }
     found, chance = [], Random(0)
     for turn in range(_STARTS * _ROUNDS):
         if turn % _ROUNDS == 0:
@@ -149,16 +170,26 @@ def _set_across(layout: Layout, frames: Mapping[str, Frame], room: float) -> Non
                 chance.shuffle(children)
         wanted = {name: fmean(sites[other].x for other in near[name]) for name in sites}
         if turn % _ROUNDS < _ROUNDS / 2:
-            means = wanted | {name: fmean(wanted[site] for site in frame.inside) for name, frame in frames.items()}
+            means = wanted | {
+                name: fmean(wanted[site] for site in frame.inside) for name, frame in frames.items()
+            }
             for children in tree.values():
                 children.sort(key=means.__getitem__)
         left, right = _packed(layout, frames, wanted, 1), _packed(layout, frames, wanted, -1)
         for name, site in sites.items():
-            site.x = (left[name] + right[name]) / 2  # the mean keeps the least distances, because both packings do
+            site.x = (
+                left[name] + right[name]
+            ) / 2  # the mean keeps the least distances, because both packings do
         _set_boxes(layout, frames)
         ends = [(sites[upper].row, sites[upper].x, sites[lower].x) for upper, lower in segments]
-        crossings = sum(a[0] == b[0] and (a[1] - b[1]) * (a[2] - b[2]) < 0 for a, b in combinations(ends, 2))
-        cost = max(layout.width - room, 0.0), crossings, sum(abs(upper - lower) for _, upper, lower in ends)
+        crossings = sum(
+            a[0] == b[0] and (a[1] - b[1]) * (a[2] - b[2]) < 0 for a, b in combinations(ends, 2)
+        )
+        cost = (
+            max(layout.width - room, 0.0),
+            crossings,
+            sum(abs(upper - lower) for _, upper, lower in ends),
+        )
         found.append((cost, {name: site.x for name, site in sites.items()}))
     _, best = min(found, key=lambda each: each[0])
     for name, site in sites.items():
@@ -166,8 +197,12 @@ def _set_across(layout: Layout, frames: Mapping[str, Frame], room: float) -> Non
     _set_boxes(layout, frames)
 
 
-def _packed(layout: Layout, frames: Mapping[str, Frame], wanted: Mapping[str, float], way: int) -> dict[str, float]:
-    """Pack sites from the left (``way`` 1) or right (-1), each at its wanted place or next to its predecessor."""
+def _packed(
+    layout: Layout, frames: Mapping[str, Frame], wanted: Mapping[str, float], way: int
+) -> dict[str, float]:
+    """Pack sites from the left (``way`` 1) or right (-1), each at its wanted place or next to its
+    predecessor.
+    """
     ends: dict[int, float] = defaultdict(lambda: -inf)  # right end of each row so far
     at: dict[str, float] = {}
 
@@ -196,8 +231,15 @@ def _set_boxes(layout: Layout, frames: Mapping[str, Frame]) -> None:
         half, tall = site.slot / 2, site.row_height / 2
         boxes[name] = (site.x - half, site.y - tall, site.x + half, site.y + tall)
     for name in reversed(list(frames)):  # the inner ones first
-        lefts, bottoms, rights, tops = zip(*(boxes[inner] for inner in layout.tree[name]), strict=True)
-        boxes[name] = (min(lefts) - PAD, min(bottoms) - PAD - LABEL_HEIGHT, max(rights) + PAD, max(tops) + PAD)
+        lefts, bottoms, rights, tops = zip(
+            *(boxes[inner] for inner in layout.tree[name]), strict=True
+        )
+        boxes[name] = (
+            min(lefts) - PAD,
+            min(bottoms) - PAD - LABEL_HEIGHT,
+            max(rights) + PAD,
+            max(tops) + PAD,
+        )
     layout.boxes = {name: boxes[name] for name in frames}
     lefts, _, rights, tops = zip(*boxes.values(), strict=True)
     layout.left, layout.width, layout.height = min(lefts), max(rights) - min(lefts), max(tops)

@@ -30,7 +30,7 @@ from workbench.plots.style import (
     new_figure,
     shortened,
     use_line,
-)  # fmt: skip
+)
 
 __all__ = ["points_check_figure", "predictive_check_figure"]
 
@@ -40,14 +40,21 @@ _MOST_PANELS = 12
 
 
 def predictive_check_figure(
-    observed: Any, probabilities: Any, label: str, *, bins: int = 10, title: str = "posterior predictive check"
+    observed: Any,
+    probabilities: Any,
+    label: str,
+    *,
+    bins: int = 10,
+    title: str = "posterior predictive check",
 ) -> Figure:
-    """Calibration, and the share of ones in replicated data sets compared with the observed share; 7.0 x 3.7 inches.
+    """Calibration, and the share of ones in replicated data sets compared with the observed share;
+    7.0 x 3.7 inches.
 
-    Left: the records are binned by their predicted probability (the mean over draws) and plotted against the share of ones
-    in each bin, with Wilson's 90 % interval; the numbers count the records in each bin. Right: the distribution of the share
-    of ones over replicated data sets, one for each draw. It is computed, not simulated: exactly for up to 400 records, and
-    as a Gaussian with continuity correction for more. It uses at most 200 draws, evenly chosen.
+    Left: the records are binned by their predicted probability (the mean over draws) and plotted
+    against the share of ones in each bin, with Wilson's 90 % interval; the numbers count the
+    records in each bin. Right: the distribution of the share of ones over replicated data sets, one
+    for each draw. It is computed, not simulated: exactly for up to 400 records, and as a Gaussian
+    with continuity correction for more. It uses at most 200 draws, evenly chosen.
 
     >>> probabilities = np.random.uniform(size=(50, 200))
     >>> observed = np.random.binomial(1, probabilities[0])
@@ -63,7 +70,9 @@ def predictive_check_figure(
     outcomes = shapes.array("observed", observed, "records")
     if not np.isin(outcomes, (0, 1)).all():
         raise ArgumentError("observed", observed, "must contain only 0 and 1.")
-    chances = shapes.array("probabilities", probabilities, "draws", "records", at_least=0, at_most=1)
+    chances = shapes.array(
+        "probabilities", probabilities, "draws", "records", at_least=0, at_most=1
+    )
     bins = _validate.integer("bins", bins, at_least=2, at_most=20)
     figure = new_figure(WIDTH, 3.7, title, use_line(label))
     left, right = figure.subplots(1, 2)
@@ -80,10 +89,12 @@ def points_check_figure(
     *,
     title: str = "posterior predictive check",
 ) -> Figure:
-    """Histograms of observed points over bands of replicated ones, with a panel for each feature; 7.0 inches wide.
+    """Histograms of observed points over bands of replicated ones, with a panel for each feature;
+    7.0 inches wide.
 
-    In each bin, the band contains 90 % of the replicated data sets. If there are more than 12 features, the figure shows the
-    12 whose observed mean is farthest from the replicated one. The axes range from the 0.2 % to the 99.8 % quantiles.
+    In each bin, the band contains 90 % of the replicated data sets. If there are more than 12
+    features, the figure shows the 12 whose observed mean is farthest from the replicated one. The
+    axes range from the 0.2 % to the 99.8 % quantiles.
 
     >>> observed, replicated = (
     ...     np.random.normal(size=(100, 2)),
@@ -106,27 +117,37 @@ def points_check_figure(
     spread = copies.std(axis=(0, 1)) + points.std(axis=0)
     gap = np.abs(copies.mean(axis=(0, 1)) - points.mean(axis=0)) / np.where(spread > 0, spread, 1)
     shown = largest(gap, _MOST_PANELS)
-    heading = title + (f" (the {_MOST_PANELS} of {len(known)} features that differ most)" if len(shown) < len(known) else "")
+    heading = title + (
+        f" (the {_MOST_PANELS} of {len(known)} features that differ most)"
+        if len(shown) < len(known)
+        else ""
+    )
     columns = min(3, len(shown))
     rows = -(-len(shown) // columns)
     height = 1.2 + 1.7 * rows + 0.6 * (rows == 1)
     figure = new_figure(WIDTH, height, heading, use_line(label))
     panels = figure.subplots(rows, columns, squeeze=False).ravel()
     for axes, feature in zip(panels, shown, strict=False):
-        _density_band(dress(axes, shortened(known[feature])), points[:, feature], copies[..., feature])
+        _density_band(
+            dress(axes, shortened(known[feature])), points[:, feature], copies[..., feature]
+        )
     for axes in panels[len(shown) :]:
         axes.axis("off")
     handles = panels[0].get_legend_handles_labels()[0]
     # two blank lines in the heading make room for the legend
     place = (0.0, 1 - (0.07 + 0.17 * len(figure.get_suptitle().splitlines())) / height)
-    figure.legend(handles=handles, loc="upper left", bbox_to_anchor=place, ncols=3, **LEGEND).set_in_layout(False)
+    figure.legend(
+        handles=handles, loc="upper left", bbox_to_anchor=place, ncols=3, **LEGEND
+    ).set_in_layout(False)
     figure.suptitle(f"{figure.get_suptitle()}\n\n", fontsize=10.5, color=INK, x=0.01, ha="left")
     return figure
 
 
 def _calibration(axes: Axes, outcomes: np.ndarray, predicted: np.ndarray, bins: int) -> None:
     dress(axes, "", "predicted probability of 1 (numbers: records)", "observed share of ones")
-    axes.plot([0, 1], [0, 1], color=QUIET, linewidth=1, linestyle=LINES[3], label="perfect calibration")
+    axes.plot(
+        [0, 1], [0, 1], color=QUIET, linewidth=1, linestyle=LINES[3], label="perfect calibration"
+    )
     place = np.minimum((predicted * bins).astype(int), bins - 1)
     counts = np.bincount(place, minlength=bins)
     filled = counts > 0
@@ -135,12 +156,28 @@ def _calibration(axes: Axes, outcomes: np.ndarray, predicted: np.ndarray, bins: 
     middle = np.bincount(place, predicted, bins)[filled] / total
     low, high = _wilson(share, total)
     axes.vlines(middle, low, high, color=COLOURS[0], linewidth=1.8)
-    axes.plot(middle, share, linestyle="none", marker="o", markersize=5, color=COLOURS[0], label="share and 90 % interval")
+    axes.plot(
+        middle,
+        share,
+        linestyle="none",
+        marker="o",
+        markersize=5,
+        color=COLOURS[0],
+        label="share and 90 % interval",
+    )
     if bins <= 10:
         for number in np.flatnonzero(filled):
             count = counts[number]
             text = f"{count}" if count < 1000 else f"{count / 1000:.0f}k"
-            axes.text((number + 0.5) / bins, -0.075, text, ha="center", va="center", fontsize=7.5, color=QUIET)
+            axes.text(
+                (number + 0.5) / bins,
+                -0.075,
+                text,
+                ha="center",
+                va="center",
+                fontsize=7.5,
+                color=QUIET,
+            )
     axes.set_xlim(-0.03, 1.03)
     axes.set_ylim(-0.14, 1.04)
     axes.set_yticks(np.linspace(0, 1, 6))
@@ -148,7 +185,9 @@ def _calibration(axes: Axes, outcomes: np.ndarray, predicted: np.ndarray, bins: 
     legend_above(axes, width=WIDTH / 2)
 
 
-def _wilson(share: np.ndarray, count: np.ndarray, probability: float = 0.9) -> tuple[np.ndarray, np.ndarray]:
+def _wilson(
+    share: np.ndarray, count: np.ndarray, probability: float = 0.9
+) -> tuple[np.ndarray, np.ndarray]:
     """Wilson's interval for a share of ``count`` records."""
     z = NormalDist().inv_cdf(0.5 + probability / 2)
     centre = (share + z**2 / (2 * count)) / (1 + z**2 / count)
@@ -161,15 +200,23 @@ def _replicated_shares(axes: Axes, outcomes: np.ndarray, chances: np.ndarray) ->
     chosen = np.linspace(0, len(chances) - 1, min(len(chances), _MOST_DRAWS)).astype(int)
     mass = _counts_of_ones(chances[chosen])
     count, ones = len(outcomes), int(outcomes.sum())
-    seen = np.flatnonzero(np.maximum.accumulate(mass > 1e-4) & np.maximum.accumulate((mass > 1e-4)[::-1])[::-1])
+    seen = np.flatnonzero(
+        np.maximum.accumulate(mass > 1e-4) & np.maximum.accumulate((mass > 1e-4)[::-1])[::-1]
+    )
     first, last = int(min(seen.min(), ones)), int(max(seen.max(), ones))
     width = max(1, (last - first) // 40)  # counts in a bar
     edges = np.arange(first, last + width + 1, width)
     bars = np.add.reduceat(np.append(mass, np.zeros(max(edges[-1] - count, 0) + 1)), edges)[:-1]
     axes.bar(
-        (edges[:-1] - 0.5) / count, bars, width / count, align="edge", color=BAND, edgecolor="white", linewidth=0.4,
+        (edges[:-1] - 0.5) / count,
+        bars,
+        width / count,
+        align="edge",
+        color=BAND,
+        edgecolor="white",
+        linewidth=0.4,
         label="replicated data sets",
-    )  # fmt: skip
+    )
     below = mass[:ones].sum() + mass[ones] / 2
     words = f"observed: {ones / count:.3f}; {_rank(below)} lie below"
     axes.axvline(ones / count, color=COLOURS[1], linewidth=2, linestyle="--", label=words)
@@ -211,8 +258,12 @@ def _density_band(axes: Axes, points: np.ndarray, copies: np.ndarray) -> None:
     ours = np.histogram(points, edges)[0] / (len(points) * width)
     theirs = np.stack([np.histogram(copy, edges)[0] for copy in copies]) / (copies.shape[1] * width)
     bottom, middle, top = np.quantile(theirs, (0.05, 0.5, 0.95), axis=0)
-    axes.stairs(top, edges, baseline=bottom, fill=True, color=BAND, label="replicated: 90 % of data sets")
-    axes.stairs(middle, edges, color=COLOURS[0], linewidth=1.2, linestyle="--", label="replicated: median")
+    axes.stairs(
+        top, edges, baseline=bottom, fill=True, color=BAND, label="replicated: 90 % of data sets"
+    )
+    axes.stairs(
+        middle, edges, color=COLOURS[0], linewidth=1.2, linestyle="--", label="replicated: median"
+    )
     axes.stairs(ours, edges, color=COLOURS[1], linewidth=1.8, label="observed")
     axes.set_xlim(low, high)
     axes.set_ylim(0, None)

@@ -33,8 +33,8 @@ __all__ = ["training_figure", "two_runs_figure"]
 def training_figure(result: Any) -> Figure:
     """ELBO and one score over the steps of a fit; 7.0 x 2.85 inches.
 
-    The score is ``metrics.score_name`` of the first point that has one. A line marks where the mean of the iterates takes
-    the place of the last one, if the fit averages them.
+    The score is ``metrics.score_name`` of the first point that has one. A line marks where the mean
+    of the iterates takes the place of the last one, if the fit averages them.
 
     >>> result = wb.fit("logistic", "breast_cancer", epsilon=1.0)
     >>> figure = wb.plots.training_figure(result)
@@ -42,21 +42,35 @@ def training_figure(result: Any) -> Figure:
     :param result: a ``FitResult``.
     """
     guarantee = result.guarantee
-    stopped = "" if result.status == "done" else f", {result.status} at step {count(guarantee.steps_taken)}"
+    stopped = (
+        ""
+        if result.status == "done"
+        else f", {result.status} at step {count(guarantee.steps_taken)}"
+    )
     title = f"{guarantee.label(with_delta=True)}{stopped}"
     if not result.history:
         figure = new_figure(WIDTH, 2.85, title)
-        figure.text(0.01, 0.5, "No curves: the evaluation records were not used.", fontsize=9, color=INK)
+        figure.text(
+            0.01, 0.5, "No curves: the evaluation records were not used.", fontsize=9, color=INK
+        )
         return figure
     figure = new_figure(WIDTH, 2.85, title, use_line(result.metrics_label))
     score = next(filter(None, (score_name(point.metrics) for point in result.history)), "")
-    metrics = [name for name in ("elbo", score) if any(name in point.metrics for point in result.history)]
+    metrics = [
+        name for name in ("elbo", score) if any(name in point.metrics for point in result.history)
+    ]
     mark = guarantee.steps // 2 if result.settings.get("average") else guarantee.steps
     for place, (metric, colour) in enumerate(zip(metrics, COLOURS, strict=False), start=1):
         axes = _step_axes(figure, place, len(metrics), metric)
         axes.set_xlim(0, max(guarantee.steps_taken, 1))
-        points = [(point.step, point.metrics[metric]) for point in result.history if metric in point.metrics]
-        axes.plot(*zip(*points, strict=True), color=colour, linewidth=1.6, marker="o", markersize=2.5)
+        points = [
+            (point.step, point.metrics[metric])
+            for point in result.history
+            if metric in point.metrics
+        ]
+        axes.plot(
+            *zip(*points, strict=True), color=colour, linewidth=1.6, marker="o", markersize=2.5
+        )
         axes.plot(*points[-1], color=colour, marker="o", markersize=5, linestyle="none")
         if finite := [value for _, value in points if math.isfinite(value)]:
             axes.set_ylim(*limits(metric, finite))
@@ -106,12 +120,22 @@ def two_runs_figure(results: Mapping[str, Any]) -> Figure:
         axes = _step_axes(figure, place, len(shown), metric, pad=20)
         drawn = []
         for number, (name, result) in enumerate(results.items()):
-            points = [(point.step, point.metrics[metric]) for point in result.history if metric in point.metrics]
+            points = [
+                (point.step, point.metrics[metric])
+                for point in result.history
+                if metric in point.metrics
+            ]
             drawn += [value for _, value in points[len(points) // 10 :] if math.isfinite(value)]
             axes.plot(
-                *(zip(*points, strict=True) if points else ([], [])), color=COLOURS[number], linestyle=LINES[number],
-                linewidth=1.6, label=name, marker=MARKERS[number], markersize=4, markevery=max(1, len(points) // 8),
-            )  # fmt: skip
+                *(zip(*points, strict=True) if points else ([], [])),
+                color=COLOURS[number],
+                linestyle=LINES[number],
+                linewidth=1.6,
+                label=name,
+                marker=MARKERS[number],
+                markersize=4,
+                markevery=max(1, len(points) // 8),
+            )
         if drawn:
             axes.set_ylim(*limits(metric, drawn))
         legend_above(axes, width=WIDTH / 2)

@@ -19,12 +19,16 @@ __all__ = ["image_grid_figure", "latent_grid_figure", "reconstructions_figure"]
 _ROOM = 0.8  # inches of height for the title, the small print and the margins
 
 
-def image_grid_figure(images: Any, label: str, *, title: str = "images", columns: int = 8) -> Figure:
-    """Images in a grid, row by row. A cell is at most 0.84 inches wide, and the figure at least 4 inches.
+def image_grid_figure(
+    images: Any, label: str, *, title: str = "images", columns: int = 8
+) -> Figure:
+    """Images in a grid, row by row. A cell is at most 0.84 inches wide, and the figure at least 4
+    inches.
 
     >>> figure = wb.plots.image_grid_figure(np.random.uniform(size=(12, 8, 8)), "covered")
 
-    :param images: float[images, height, width] or float[images, height, width, 1 or 3 colours], values in [0, 1].
+    :param images: float[images, height, width] or float[images, height, width, 1 or 3 colours],
+        values in [0, 1].
     :param columns: images in a row, 1 to 20.
     :raises ArgumentError: for another shape, or if a value is not finite or outside [0, 1].
     """
@@ -32,13 +36,20 @@ def image_grid_figure(images: Any, label: str, *, title: str = "images", columns
     columns = min(_validate.integer("columns", columns, at_least=1, at_most=20), len(pictures))
     width, cell = _widths(columns)
     rows = -(-len(pictures) // columns)
-    figure = new_figure(width, _ROOM + rows * cell * pictures.shape[1] / pictures.shape[2], title, use_line(label))
+    figure = new_figure(
+        width, _ROOM + rows * cell * pictures.shape[1] / pictures.shape[2], title, use_line(label)
+    )
     _show(figure.add_subplot(), _mosaic(pictures, columns))
     return figure
 
 
 def reconstructions_figure(
-    originals: Any, reconstructions: Any, label: str, *, title: str = "reconstructions", columns: int = 8
+    originals: Any,
+    reconstructions: Any,
+    label: str,
+    *,
+    title: str = "reconstructions",
+    columns: int = 8,
 ) -> Figure:
     """Images with their reconstructions below; the title gives the error over all pixels.
 
@@ -51,7 +62,10 @@ def reconstructions_figure(
     :raises ArgumentError: as ``image_grid_figure``, or if the shapes differ.
     """
     shapes = Shapes()
-    above, below = _checked("originals", originals, shapes), _checked("reconstructions", reconstructions, shapes)
+    above, below = (
+        _checked("originals", originals, shapes),
+        _checked("reconstructions", reconstructions, shapes),
+    )
     columns = min(_validate.integer("columns", columns, at_least=1, at_most=20), len(above))
     width, cell = _widths(columns, 1.1)
     error = float(np.sqrt(np.mean((above - below) ** 2)))
@@ -84,7 +98,8 @@ def latent_grid_figure(
     ...     images, "covered", vertical=codes, horizontal=codes
     ... )
 
-    :param images: float[rows, columns, height, width] or float[rows, columns, height, width, 1 or 3 colours], in [0, 1].
+    :param images: float[rows, columns, height, width] or float[rows, columns, height, width, 1 or 3
+        colours], in [0, 1].
     :param vertical: float[rows], the latent value of each row from the top; by default 1, 2, ...
     :param horizontal: float[columns], the latent value of each column.
     :param names: of the horizontal and the vertical axis.
@@ -93,10 +108,18 @@ def latent_grid_figure(
     shapes = Shapes()
     pictures = _checked("images", images, shapes, "rows", "columns")
     rows, columns, height, width = pictures.shape[:4]
-    down = np.arange(1.0, rows + 1) if vertical is None else shapes.array("vertical", vertical, "rows")
-    across = np.arange(1.0, columns + 1) if horizontal is None else shapes.array("horizontal", horizontal, "columns")
+    down = (
+        np.arange(1.0, rows + 1) if vertical is None else shapes.array("vertical", vertical, "rows")
+    )
+    across = (
+        np.arange(1.0, columns + 1)
+        if horizontal is None
+        else shapes.array("horizontal", horizontal, "columns")
+    )
     if len(names) != 2 or isinstance(names, str):
-        raise ArgumentError("names", names, "must be two names, of the horizontal and the vertical axis.")
+        raise ArgumentError(
+            "names", names, "must be two names, of the horizontal and the vertical axis."
+        )
     tall = (WIDTH - 0.9) / columns * height / width * rows
     figure = new_figure(WIDTH, tall + _ROOM + 0.4, title, use_line(label))
     axes = figure.add_subplot()
@@ -112,13 +135,17 @@ def latent_grid_figure(
 
 
 def _checked(name: str, images: Any, shapes: Shapes, *first: str) -> np.ndarray:
-    """``images`` as float64[*first, height, width(, 3)], values in [0, 1]; a single colour is grey."""
+    """``images`` as float64[*first, height, width(, 3)], values in [0, 1]; a single colour
+    is grey.
+    """
     axes = [*(first or ("images",)), "height", "width"]
     ndim = np.ndim(images)
     if ndim == len(axes) + 1:
         axes.append("colours")
         if np.shape(images)[-1] not in (1, 3):
-            raise ArgumentError(name, images, "must have 1 or 3 colours on its last axis, or no axis of colours.")
+            raise ArgumentError(
+                name, images, "must have 1 or 3 colours on its last axis, or no axis of colours."
+            )
     checked = shapes.array(name, images, *axes, at_least=0, at_most=1)
     return checked[..., 0] if "colours" in axes and checked.shape[-1] == 1 else checked
 
@@ -136,7 +163,9 @@ def _padded(images: np.ndarray, count: int) -> np.ndarray:
 
 
 def _mosaic(images: np.ndarray, columns: int) -> np.ndarray:
-    """All images in one, float[height, width, 4 (colour and opacity)], with a transparent pixel between them."""
+    """All images in one, float[height, width, 4 (colour and opacity)], with a transparent pixel
+    between them.
+    """
     rows = -(-len(images) // columns)
     height, width = images.shape[1:3]
     coloured = images if images.ndim == 4 else np.repeat(images[..., None], 3, axis=-1)

@@ -23,7 +23,9 @@ _SMALLEST_RANGE = 0.02  # of a y axis, so that small changes do not look large
 
 
 def score_name(metrics: Iterable[str]) -> str:
-    """The metric shown beside the ELBO: the first of the known ones in ``metrics``, else the first other one, else ""."""
+    """The metric shown beside the ELBO: the first of the known ones in ``metrics``, else the first
+    other one, else "".
+    """
     own = [name for name in metrics if name != "elbo"]
     known = [name for name in _WORDS if name in own]
     return (known or own or [""])[0]
@@ -41,7 +43,9 @@ def labelled(unit: str, label: str) -> str:
 
 
 def in_words(metrics: Mapping[str, Any], names: Iterable[str] | None = None) -> list[str]:
-    """Name and value of each metric, or of ``names``; a value that is not a number, as a user's own may be, as it is."""
+    """Name and value of each metric, or of ``names``; a value that is not a number, as a user's own
+    may be, as it is.
+    """
     return [
         f"{words_of(name)[0]} {of_score(name, value)}"
         for name in names or metrics
@@ -57,7 +61,11 @@ def of_score(metric: str, value: Any) -> str:
     if not isinstance(value, (int, float)):
         return str(value)
     text = shown(value)
-    return "over 0.999" if metric in _SHARES and 0 < value < 1 and float(text.replace(MINUS, "-")) == 1 else text
+    return (
+        "over 0.999"
+        if metric in _SHARES and 0 < value < 1 and float(text.replace(MINUS, "-")) == 1
+        else text
+    )
 
 
 def title_of(metric: str) -> str:
@@ -68,7 +76,9 @@ def title_of(metric: str) -> str:
 
 
 def limits(name: str, values: Sequence[float]) -> tuple[float, float]:
-    """The y range of a curve. It ignores bad values in the first tenth of a run, so that the rest is readable."""
+    """The y range of a curve. It ignores bad values in the first tenth of a run, so that the rest
+    is readable.
+    """
     later = values[len(values) // 10 :]
     if name in _FALLING:
         low, high = min(values), max(later)

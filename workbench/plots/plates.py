@@ -17,7 +17,16 @@ from matplotlib.patheffects import withStroke
 from matplotlib.transforms import Bbox
 
 from workbench import _validate
-from workbench.plots._plate_layout import BEND, LABEL_HEIGHT, PAD, Box, Frame, Layout, Site, best_layout
+from workbench.plots._plate_layout import (
+    BEND,
+    LABEL_HEIGHT,
+    PAD,
+    Box,
+    Frame,
+    Layout,
+    Site,
+    best_layout,
+)
 from workbench.plots.style import GRID, INK, QUIET, SHADE, new_figure, shortened
 
 __all__ = ["plate_figure", "plate_words"]
@@ -25,28 +34,47 @@ __all__ = ["plate_figure", "plate_words"]
 # lengths are in points (1/72 inch); the figure is 4.2 inches wide, so it is readable at 320 pixels
 _WIDTH, _MARGIN, _TITLE, _LEGEND = 302.0, 6.0, 23.0, 15.0
 _NAME_SIZE, _SMALL_SIZE, _LINE = 9.5, 8.0, 11.0
-_ROUND, _UPRIGHT = 1.25, 1.64  # width and height of an ellipse relative to the text in it: 1 / a^2 + 1 / b^2 = 1
+# width and height of an ellipse relative to the text in it: 1 / a^2 + 1 / b^2 = 1
+_ROUND, _UPRIGHT = (1.25, 1.64)
 _LONGEST_NAME, _FEW_PARAMETERS = 20, 2
-_STEEP, _CORNER = 0.65, 0.7  # arrows meet an outline at most this far from its middle, clear of neighbours
-_LATENT, _OBSERVED, _COMPUTED, _PARAMETER, _INPUT = "latent", "observed", "computed", "parameter", "input"
-_SIGNS = {_OBSERVED: "shaded: observed", _COMPUTED: "dashed: computed", _PARAMETER: "box: parameter"}  # inputs say so
+# arrows meet an outline at most this far from its middle, clear of neighbours
+_STEEP, _CORNER = (0.65, 0.7)
+_LATENT, _OBSERVED, _COMPUTED, _PARAMETER, _INPUT = (
+    "latent",
+    "observed",
+    "computed",
+    "parameter",
+    "input",
+)
+# inputs say so
+_SIGNS = {
+    _OBSERVED: "shaded: observed",
+    _COMPUTED: "dashed: computed",
+    _PARAMETER: "box: parameter",
+}
 
 
-def plate_figure(relations: Mapping[str, Any], title: str = "", *, labels: Mapping[str, str] | None = None) -> Figure:
-    """The plate diagram of a model: sites with their distributions, arrows between them, and frames for plates.
+def plate_figure(
+    relations: Mapping[str, Any], title: str = "", *, labels: Mapping[str, str] | None = None
+) -> Figure:
+    """The plate diagram of a model: sites with their distributions, arrows between them, and frames
+    for plates.
 
     Ellipses are latent variables; shaded ellipses are observed, or inputs
     that the model does not describe; dashed ellipses are computed from other sites. Boxes are
-    parameters; many parameters with the same first word and the same use share one box. Each site is below the sites that it
-    depends on. The figure is 4.2 inches wide (wider only if a single row of nested plates needs it) and as high as its rows.
-    ``get_label()`` of the figure is ``plate_words``, a description for screen readers.
+    parameters; many parameters with the same first word and the same use share one box. Each site
+    is below the sites that it depends on. The figure is 4.2 inches wide (wider only if a single row
+    of nested plates needs it) and as high as its rows. ``get_label()`` of the figure is
+    ``plate_words``, a description for screen readers.
 
     >>> figure = wb.models.get("logistic").diagram(wb.data.load("breast_cancer"))
 
-    :param relations: as ``numpyro.infer.inspect.get_model_relations`` returns them. Besides, "inputs" may have
-        ``{input: sites that depend on it}`` and "sizes" ``{site or input: text}``, such as "5 × 3".
+    :param relations: as ``numpyro.infer.inspect.get_model_relations`` returns them. Besides,
+        "inputs" may have ``{input: sites that depend on it}`` and "sizes" ``{site or input:
+        text}``, such as "5 × 3".
     :param title: above the diagram, such as the model's name.
-    :param labels: ``{plate: text}`` for the frames, such as "groups: 3"; by default the plates' names.
+    :param labels: ``{plate: text}`` for the frames, such as "groups: 3"; by default the plates'
+        names.
     :raises ArgumentError: naming ``relations``, if there is no site to draw.
     """
     sites, arrows = _graph(relations)
@@ -68,12 +96,15 @@ def plate_figure(relations: Mapping[str, Any], title: str = "", *, labels: Mappi
     axes.set(xlim=(-left, width - left), ylim=(-bottom, height - bottom))
     _draw(axes, layout, frames)
     if signs:
-        axes.text(_MARGIN - left, _MARGIN - bottom, signs, fontsize=_SMALL_SIZE, color=QUIET, va="bottom")
+        axes.text(
+            _MARGIN - left, _MARGIN - bottom, signs, fontsize=_SMALL_SIZE, color=QUIET, va="bottom"
+        )
     return figure
 
 
 def plate_words(relations: Mapping[str, Any], *, labels: Mapping[str, str] | None = None) -> str:
-    """The diagram in words: "weights ~ Normal; y ~ Bernoulli, given weights, observed, in the plate records."
+    """The diagram in words: "weights ~ Normal; y ~ Bernoulli, given weights, observed, in the plate
+    records."
 
     The arguments are those of ``plate_figure``.
 
@@ -96,7 +127,11 @@ def plate_words(relations: Mapping[str, Any], *, labels: Mapping[str, str] | Non
         clause = f"{name}{', an' if site.kind == _INPUT else ''} {site.note}"
         clause += f", given {_enumerated(given)}" if given else ""
         clause += ", observed" if site.kind == _OBSERVED else ""
-        clause += f", in the plate{'s' if len(inside) > 1 else ''} {_enumerated(inside)}" if inside else ""
+        clause += (
+            f", in the plate{'s' if len(inside) > 1 else ''} {_enumerated(inside)}"
+            if inside
+            else ""
+        )
         clauses.append(clause)
     return "; ".join(clauses) + "."
 
@@ -105,7 +140,7 @@ def _enumerated(words: Sequence[str]) -> str:
     return " and ".join([", ".join(words[:-1]), words[-1]] if len(words) > 1 else words)
 
 
-# ---- sites, arrows and frames -------------------------------------------------------------------------------------------
+# ---- sites, arrows and frames --------------------------------------------------------------------
 
 
 def _graph(relations: Mapping[str, Any]) -> tuple[dict[str, Site], list[tuple[str, str]]]:
@@ -123,7 +158,11 @@ def _graph(relations: Mapping[str, Any]) -> tuple[dict[str, Site], list[tuple[st
     sites = {name: Site(_INPUT, "input") for name in inputs}
     arrows: list[tuple[str, str]] = []
     for (word, targets), parameters in alike.items():
-        together = len(parameters) > _FEW_PARAMETERS and word not in {*sites, *distributions, *relations["plate_sample"]}
+        together = len(parameters) > _FEW_PARAMETERS and word not in {
+            *sites,
+            *distributions,
+            *relations["plate_sample"],
+        }
         for name in [word] if together else parameters:
             note = f"{len(parameters)} parameters" if together else "parameter"
             sites[name] = Site(_PARAMETER, note, is_box=True)
@@ -133,7 +172,11 @@ def _graph(relations: Mapping[str, Any]) -> tuple[dict[str, Site], list[tuple[st
             sites[name] = Site(_COMPUTED, "computed")
         else:
             sites[name] = Site(_OBSERVED if name in observed else _LATENT, f"~ {distribution}")
-    arrows += [(before, after) for after, several in relations["sample_sample"].items() for before in several]
+    arrows += [
+        (before, after)
+        for after, several in relations["sample_sample"].items()
+        for before in several
+    ]
     arrows += [(name, user) for name, users in inputs.items() for user in users]
     for name, size in relations.get("sizes", {}).items():
         if name in sites:
@@ -142,18 +185,25 @@ def _graph(relations: Mapping[str, Any]) -> tuple[dict[str, Site], list[tuple[st
 
 
 def _first_word(parameter: str) -> str:
-    """The first word of a parameter's name: "decoder" for "decoder_hidden_kernel" and "decoder$params"."""
+    """The first word of a parameter's name: "decoder" for "decoder_hidden_kernel" and
+    "decoder$params".
+    """
     for sign in "$./_":
         parameter = parameter.split(sign)[0] or parameter
     return parameter
 
 
-def _frames(relations: Mapping[str, Any], sites: dict[str, Site], labels: Mapping[str, str]) -> dict[str, Frame]:
-    """Frames of the plates that contain sites, the larger ones first. Sets the ``path`` of the sites."""
+def _frames(
+    relations: Mapping[str, Any], sites: dict[str, Site], labels: Mapping[str, str]
+) -> dict[str, Frame]:
+    """Frames of the plates that contain sites, the larger ones first. Sets the ``path`` of the
+    sites.
+    """
     found = {}
     for name, inside in sorted(relations["plate_sample"].items(), key=lambda item: -len(item[1])):
         if inside:
-            own = name.replace("__CLONE", "")  # crossed plates are split into parts, inside or beside each other
+            # crossed plates are split into parts, inside or beside each other
+            own = name.replace("__CLONE", "")
             found[name] = Frame(shortened(labels.get(own, own)), frozenset(inside))
             for site in inside:
                 sites[site].path += (name,)
@@ -183,7 +233,7 @@ def _shown(name: str, site: Site) -> str:
     return shortened(name, _LONGEST_NAME) + (f" [{site.size}]" if site.size else "")
 
 
-# ---- drawing ------------------------------------------------------------------------------------------------------------
+# ---- drawing -------------------------------------------------------------------------------------
 
 
 def _draw(axes: Axes, layout: Layout, frames: dict[str, Frame]) -> None:
@@ -191,34 +241,60 @@ def _draw(axes: Axes, layout: Layout, frames: dict[str, Frame]) -> None:
     for name, frame in frames.items():
         left, bottom, right, top = layout.boxes[name]
         shape = "round,pad=0,rounding_size=7"
-        frame_box = FancyBboxPatch((left, bottom), right - left, top - bottom, shape, fc="none", ec=QUIET, lw=1.0, zorder=1)
+        frame_box = FancyBboxPatch(
+            (left, bottom), right - left, top - bottom, shape, fc="none", ec=QUIET, lw=1.0, zorder=1
+        )
         axes.add_patch(frame_box)
         label = axes.text(0, bottom + 4.5, frame.label, fontsize=_SMALL_SIZE, color=INK, zorder=3)
         label.set_path_effects([withStroke(linewidth=2.5, foreground="white")])
         label.set_x(_free_place(frame.label_width, layout.boxes[name], arrows))
         label.set_parse_math(False)
     for arrow in arrows:
-        axes.add_patch(FancyArrowPatch(path=arrow, arrowstyle="-|>", mutation_scale=9, lw=1.0, color=INK, zorder=2))
+        axes.add_patch(
+            FancyArrowPatch(
+                path=arrow, arrowstyle="-|>", mutation_scale=9, lw=1.0, color=INK, zorder=2
+            )
+        )
     for name, site in layout.sites.items():
         if site.kind == BEND:
             continue
         x, y = site.x, site.y
         face = {_OBSERVED: GRID, _INPUT: GRID, _PARAMETER: SHADE}.get(site.kind, "white")
         if site.is_box:
-            outline: Patch = Rectangle((x - site.width / 2, y - site.height / 2), site.width, site.height)
+            outline: Patch = Rectangle(
+                (x - site.width / 2, y - site.height / 2), site.width, site.height
+            )
         else:
             outline = Ellipse((x, y), site.width, site.height)
         dashes: Any = (0, (4, 2)) if site.kind == _COMPUTED else "-"
-        outline.set(facecolor=face, edgecolor=INK, linewidth=1.1, linestyle=dashes, zorder=4, label=name)
+        outline.set(
+            facecolor=face, edgecolor=INK, linewidth=1.1, linestyle=dashes, zorder=4, label=name
+        )
         axes.add_patch(outline)
-        for text, size, place in ((_shown(name, site), _NAME_SIZE, 0.5), (site.note, _SMALL_SIZE, -0.5)):
-            line = axes.text(x, y + place * _LINE, text, fontsize=size, color=INK, ha="center", va="center", zorder=5)
+        for text, size, place in (
+            (_shown(name, site), _NAME_SIZE, 0.5),
+            (site.note, _SMALL_SIZE, -0.5),
+        ):
+            line = axes.text(
+                x,
+                y + place * _LINE,
+                text,
+                fontsize=size,
+                color=INK,
+                ha="center",
+                va="center",
+                zorder=5,
+            )
             line.set_parse_math(False)
 
 
 def _arrow(chain: Sequence[Site]) -> Path:
-    """An arrow from the lower edge of the first site, vertically through the bends, to the upper edge of the last."""
-    points = [(bend.x, bend.y + side * bend.row_height / 2) for bend in chain[1:-1] for side in (1, -1)]
+    """An arrow from the lower edge of the first site, vertically through the bends, to the upper
+    edge of the last.
+    """
+    points = [
+        (bend.x, bend.y + side * bend.row_height / 2) for bend in chain[1:-1] for side in (1, -1)
+    ]
     first, last = chain[0], chain[-1]
     start = _edge(first, (points or [(last.x, last.y)])[0])
     end = _edge(last, (points or [(first.x, first.y)])[-1])
@@ -245,9 +321,13 @@ def _edge(site: Site, other: tuple[float, float]) -> tuple[float, float]:
 
 
 def _free_place(width: float, box: Box, arrows: Sequence[Path]) -> float:
-    """Where the label of a frame begins: at the right, at the left or in the middle, where the fewest arrows cross it."""
+    """Where the label of a frame begins: at the right, at the left or in the middle, where the
+    fewest arrows cross it.
+    """
     left, bottom, right, _ = box
     places = (right - PAD - width, left + PAD, (left + right - width) / 2)
     areas = [Bbox.from_bounds(place, bottom + 1, width, LABEL_HEIGHT) for place in places]
-    crossings = [sum(arrow.intersects_bbox(area, filled=False) for arrow in arrows) for area in areas]
+    crossings = [
+        sum(arrow.intersects_bbox(area, filled=False) for arrow in arrows) for area in areas
+    ]
     return places[int(np.argmin(crossings))]

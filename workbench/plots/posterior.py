@@ -28,7 +28,7 @@ from workbench.plots.style import (
     short_names,
     use_line,
     wrapped,
-)  # fmt: skip
+)
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -43,8 +43,8 @@ _WIDE, _MOST_LINES = 30, 4  # characters and lines of a row's name
 
 
 def forest_figure(table: pd.DataFrame, label: str, title: str = "posterior") -> Figure:
-    """Mean and interval of every quantity, in the order of ``table``; 7.0 inches wide, 1.1 + 0.21 per row high
-    (more for names of several lines).
+    """Mean and interval of every quantity, in the order of ``table``; 7.0 inches wide, 1.1 + 0.21
+    per row high (more for names of several lines).
 
     >>> table = pd.DataFrame(
     ...     {"mean": [1.2], "sd": [0.3], "hdi_90%_low": [0.7], "hdi_90%_high": [1.7]},
@@ -52,8 +52,9 @@ def forest_figure(table: pd.DataFrame, label: str, title: str = "posterior") -> 
     ... )
     >>> figure = wb.plots.forest_figure(table, "covered")
 
-    :param table: rows are quantities; columns are "mean", "sd" and the two ends of an interval, such as "hdi_90%_low" and
-        "hdi_90%_high". Only the 60 rows with the largest absolute mean are shown; the title says so.
+    :param table: rows are quantities; columns are "mean", "sd" and the two ends of an interval,
+        such as "hdi_90%_low" and "hdi_90%_high". Only the 60 rows with the largest absolute mean
+        are shown; the title says so.
     :param label: "covered", "public data" or "outside the guarantee", as in all figures.
     :raises ArgumentError: if a column is missing or not finite.
     """
@@ -66,19 +67,30 @@ def forest_figure(table: pd.DataFrame, label: str, title: str = "posterior") -> 
     figure = new_figure(WIDTH, 1.1 + _ROW * _heights(names).sum(), heading, use_line(label))
     axes, places = _rows(figure, names, f"posterior mean and {words}")
     means = shown["mean"].to_numpy(float)
-    axes.hlines(places, shown[low].to_numpy(float), shown[high].to_numpy(float), color=COLOURS[0], linewidth=2)
+    axes.hlines(
+        places,
+        shown[low].to_numpy(float),
+        shown[high].to_numpy(float),
+        color=COLOURS[0],
+        linewidth=2,
+    )
     axes.plot(means, places, linestyle="none", marker="o", markersize=5, color=COLOURS[0])
     deviations = shown["sd"].to_numpy(float)
-    texts = [f"{fixed(mean, decimals(sd))} ± {fixed(sd, decimals(sd))}" for mean, sd in zip(means, deviations, strict=True)]
+    texts = [
+        f"{fixed(mean, decimals(sd))} ± {fixed(sd, decimals(sd))}"
+        for mean, sd in zip(means, deviations, strict=True)
+    ]
     _numbers(axes, places, texts, "mean ± sd")
     _zero_line(axes)
     return figure
 
 
 def pair_figure(draws: Mapping[str, Any], label: str, title: str = "posterior draws") -> Figure:
-    """Every scalar against every other: histograms on the diagonal, draws below it, correlations above it.
+    """Every scalar against every other: histograms on the diagonal, draws below it, correlations
+    above it.
 
-    At most 1,000 draws, evenly chosen, are plotted. The width is 1.4 inches per scalar, between 4.2 and 7.0.
+    At most 1,000 draws, evenly chosen, are plotted. The width is 1.4 inches per scalar, between 4.2
+    and 7.0.
 
     >>> draws = {
     ...     "slope": np.random.normal(size=500),
@@ -87,10 +99,13 @@ def pair_figure(draws: Mapping[str, Any], label: str, title: str = "posterior dr
     >>> figure = wb.plots.pair_figure(draws, "covered")
 
     :param draws: ``{name: float[draws]}``, one to six scalars.
-    :raises ArgumentError: for no scalar or more than six, or if the draws are not finite or differ in number.
+    :raises ArgumentError: for no scalar or more than six, or if the draws are not finite or differ
+        in number.
     """
     if not 1 <= len(draws) <= _MOST_PAIRED:
-        raise ArgumentError("draws", list(draws), f"must be 1 to {_MOST_PAIRED} scalars, not {len(draws)}.")
+        raise ArgumentError(
+            "draws", list(draws), f"must be 1 to {_MOST_PAIRED} scalars, not {len(draws)}."
+        )
     shapes = Shapes()
     columns = [shapes.array(f"draws[{name!r}]", value, "draws") for name, value in draws.items()]
     wide = 22 if len(columns) < 5 else 13  # characters beside a panel
@@ -106,7 +121,14 @@ def pair_figure(draws: Mapping[str, Any], label: str, title: str = "posterior dr
         if column > row:
             axes.axis("off")
             axes.text(
-                0.5, 0.5, _correlation(x, y), ha="center", va="center", fontsize=9, color=INK, transform=axes.transAxes
+                0.5,
+                0.5,
+                _correlation(x, y),
+                ha="center",
+                va="center",
+                fontsize=9,
+                color=INK,
+                transform=axes.transAxes,
             )
             continue
         if column == row:
@@ -115,7 +137,16 @@ def pair_figure(draws: Mapping[str, Any], label: str, title: str = "posterior dr
             axes.spines["left"].set_visible(False)
         else:
             axes.sharex(grid[column, column])
-            axes.plot(x[chosen], y[chosen], linestyle="none", marker="o", markersize=2.2, alpha=0.3, color=COLOURS[0], mew=0)
+            axes.plot(
+                x[chosen],
+                y[chosen],
+                linestyle="none",
+                marker="o",
+                markersize=2.2,
+                alpha=0.3,
+                color=COLOURS[0],
+                mew=0,
+            )
             if column > 0:
                 axes.tick_params(labelleft=False)
         axes.locator_params(nbins=3)
@@ -139,10 +170,11 @@ def coefficients_figure(
     largest_first: bool = True,
     verdict: bool = True,
 ) -> Figure:
-    """Coefficients with intervals; 7.0 inches wide, 1.4 + 0.21 per row high (more for names of several lines).
+    """Coefficients with intervals; 7.0 inches wide, 1.4 + 0.21 per row high (more for names of
+    several lines).
 
-    Markers are filled where the interval excludes zero and hollow where it contains zero. Only the 60 largest coefficients
-    are shown.
+    Markers are filled where the interval excludes zero and hollow where it contains zero. Only the
+    60 largest coefficients are shown.
 
     >>> draws = np.random.normal([1.2, -0.4], 0.3, (1000, 2))
     >>> figure = wb.plots.coefficients_figure(["age", "dose"], draws, "covered")
@@ -150,8 +182,10 @@ def coefficients_figure(
     :param names: of the features; None to use the table's index, or numbers.
     :param coefficients: a table as for ``forest_figure``, or draws, float[draws, features].
     :param probability: of the intervals of draws, which are the narrowest ones.
-    :param largest_first: True sorts by absolute mean; False keeps the given order, such as that of groups.
-    :param verdict: False says of no interval whether it excludes zero, because the intervals are known to be too narrow.
+    :param largest_first: True sorts by absolute mean; False keeps the given order, such as that of
+        groups.
+    :param verdict: False says of no interval whether it excludes zero, because the intervals are
+        known to be too narrow.
     :raises ArgumentError: if lengths disagree or a value is not finite.
     """
     shapes = Shapes()
@@ -166,21 +200,37 @@ def coefficients_figure(
         means, (low, high) = draws.mean(axis=0), narrowest_interval(draws, probability)
         words = f"{100 * probability:g} % highest-density interval"
     known = _row_names(shapes.names("names", names, "features", "feature "))
-    order = np.argsort(-np.abs(means), kind="stable")[:LARGE_ENOUGH] if largest_first else largest(np.abs(means))
+    order = (
+        np.argsort(-np.abs(means), kind="stable")[:LARGE_ENOUGH]
+        if largest_first
+        else largest(np.abs(means))
+    )
     heading, rows = title + _left_out(len(means), "coefficients"), [known[place] for place in order]
     figure = new_figure(WIDTH, 1.4 + _ROW * _heights(rows).sum(), heading, use_line(label))
     axes, places = _rows(figure, rows, f"{xlabel}: mean and {words}")
     axes.axvline(0, color=INK, linewidth=1)
     excludes = (low[order] > 0) | (high[order] < 0)
     axes.hlines(places, low[order], high[order], color=COLOURS[0], linewidth=1.8)
-    kinds = [(excludes, COLOURS[0], "interval excludes zero"), (~excludes, "white", "interval contains zero")]
+    kinds = [
+        (excludes, COLOURS[0], "interval excludes zero"),
+        (~excludes, "white", "interval contains zero"),
+    ]
     if not verdict:
-        kinds = [(np.ones_like(excludes), COLOURS[0], "the interval does not include the privacy noise")]
+        kinds = [
+            (np.ones_like(excludes), COLOURS[0], "the interval does not include the privacy noise")
+        ]
     for kind, face, meaning in kinds:
         axes.plot(
-            means[order][kind], places[kind], linestyle="none", marker="o", markersize=6, markerfacecolor=face,
-            markeredgecolor=COLOURS[0], markeredgewidth=1.4, label=f"{meaning} ({kind.sum()})",
-        )  # fmt: skip
+            means[order][kind],
+            places[kind],
+            linestyle="none",
+            marker="o",
+            markersize=6,
+            markerfacecolor=face,
+            markeredgecolor=COLOURS[0],
+            markeredgewidth=1.4,
+            label=f"{meaning} ({kind.sum()})",
+        )
     digits = decimals(float(np.median(high - low)) / 10)
     ends = zip(means[order], low[order], high[order], strict=True)
     _numbers(
@@ -194,12 +244,16 @@ def coefficients_figure(
 
 
 def _end(value: float, digits: int) -> str:
-    """An end of an interval, with more decimals where it would be 0 in print and is not: the mark says if 0 is excluded."""
+    """An end of an interval, with more decimals where it would be 0 in print and is not: the mark
+    says if 0 is excluded.
+    """
     return fixed(value, digits if round(value, digits) or not value else decimals(abs(value), 1))
 
 
 def _row_names(names: Sequence[str]) -> list[str]:
-    """Names of rows in full, in several lines if they are long; what fills even those is shortened."""
+    """Names of rows in full, in several lines if they are long; what fills even those
+    is shortened.
+    """
     return [wrapped(name, _WIDE) for name in short_names(names, _MOST_LINES * _WIDE)]
 
 
@@ -209,7 +263,9 @@ def _heights(names: Sequence[str]) -> np.ndarray:
 
 
 def _rows(figure: Figure, names: Sequence[str], xlabel: str) -> tuple[Axes, np.ndarray]:
-    """Axes with a row for each name, the first at the top, and the rows' places. Every other row is shaded."""
+    """Axes with a row for each name, the first at the top, and the rows' places. Every other row is
+    shaded.
+    """
     axes = dress(figure.add_subplot(), "", xlabel)
     axes.grid(visible=False, axis="y")
     heights = _heights(names)
@@ -226,10 +282,26 @@ def _rows(figure: Figure, names: Sequence[str], xlabel: str) -> tuple[Axes, np.n
 def _numbers(axes: Axes, places: np.ndarray, texts: Sequence[str], heading: str = "") -> None:
     """Write a text for each row at the right of the axes."""
     for place, text in zip(places, texts, strict=True):
-        axes.text(1.015, place, text, transform=axes.get_yaxis_transform(), va="center", fontsize=8, color=INK)
+        axes.text(
+            1.015,
+            place,
+            text,
+            transform=axes.get_yaxis_transform(),
+            va="center",
+            fontsize=8,
+            color=INK,
+        )
     if heading:
-        axes.annotate(heading, (1.015, 1), xycoords="axes fraction", xytext=(0, 3), textcoords="offset points", fontsize=8,
-                      color=QUIET, va="bottom")  # fmt: skip
+        axes.annotate(
+            heading,
+            (1.015, 1),
+            xycoords="axes fraction",
+            xytext=(0, 3),
+            textcoords="offset points",
+            fontsize=8,
+            color=QUIET,
+            va="bottom",
+        )
 
 
 def _zero_line(axes: Axes) -> None:
@@ -240,7 +312,11 @@ def _zero_line(axes: Axes) -> None:
 
 
 def _left_out(count: int, words: str) -> str:
-    return "" if count <= LARGE_ENOUGH else f" ({LARGE_ENOUGH} of {count} {words}: those with the largest absolute mean)"
+    return (
+        ""
+        if count <= LARGE_ENOUGH
+        else f" ({LARGE_ENOUGH} of {count} {words}: those with the largest absolute mean)"
+    )
 
 
 def _correlation(x: np.ndarray, y: np.ndarray) -> str:

@@ -1,4 +1,6 @@
-"""Figures of a regression's response: effects of columns, and checks of counts, levels and times against records."""
+"""Figures of a regression's response: effects of columns, and checks of counts, levels and times
+against records.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +29,7 @@ from workbench.plots.style import (
     plain,
     short_names,
     use_line,
-)  # fmt: skip
+)
 
 __all__ = ["effect_figure", "proportions_figure", "rootogram_figure", "survival_check_figure"]
 
@@ -46,8 +48,8 @@ def effect_figure(
     title: str = "effect",
     probability: float = 0.9,
 ) -> Figure:
-    """Expected responses over the values of one column: lines with bands for numbers, points with intervals for levels;
-    7.0 x 3.9 inches.
+    """Expected responses over the values of one column: lines with bands for numbers, points with
+    intervals for levels; 7.0 x 3.9 inches.
 
     >>> draws = np.random.normal([1.0, 1.5, 2.5], 0.2, (500, 3))
     >>> figure = wb.plots.effect_figure([20, 40, 60], draws, "covered", xlabel="age")
@@ -57,16 +59,26 @@ def effect_figure(
     :param label: as in all figures.
     :param series: names of the series, such as classes or levels of another column.
     :param probability: of the intervals, which are the narrowest ones.
-    :raises ArgumentError: if lengths disagree, a value is not finite, or there are too many levels or series.
+    :raises ArgumentError: if lengths disagree, a value is not finite, or there are too many levels
+        or series.
     """
     shapes = Shapes()
     array = np.asarray(draws, np.float64)
-    array = shapes.array("draws", array[..., None] if array.ndim == 2 else array, "draws", "values", "series")
+    array = shapes.array(
+        "draws", array[..., None] if array.ndim == 2 else array, "draws", "values", "series"
+    )
     names = short_names(shapes.names("series", series, "series", "series "), 24)
     if len(names) > _MOST_SERIES:
         raise ArgumentError("series", len(names), f"must be at most {_MOST_SERIES}.")
-    is_numeric = all(isinstance(value, (int, float, np.number)) and not isinstance(value, bool) for value in values)
-    places = shapes.array("values", values, "values") if is_numeric else np.arange(len(values), dtype=float)
+    is_numeric = all(
+        isinstance(value, (int, float, np.number)) and not isinstance(value, bool)
+        for value in values
+    )
+    places = (
+        shapes.array("values", values, "values")
+        if is_numeric
+        else np.arange(len(values), dtype=float)
+    )
     if len(values) != array.shape[1]:
         raise ArgumentError("values", len(values), f"must be {array.shape[1]}, as in draws.")
     if is_numeric and (np.diff(places) <= 0).any():
@@ -79,7 +91,10 @@ def effect_figure(
     axes = dress(figure.add_subplot(), "", plain(xlabel), plain(ylabel))
     means, (low, high) = array.mean(axis=0), narrowest_interval(array, probability)
     for place, name in enumerate(names):
-        style: dict[str, Any] = {"color": COLOURS[place], "label": plain(name) if len(names) > 1 else words}
+        style: dict[str, Any] = {
+            "color": COLOURS[place],
+            "label": plain(name) if len(names) > 1 else words,
+        }
         ends = low[:, place], high[:, place]
         if is_numeric:
             axes.fill_between(places, *ends, color=COLOURS[place], alpha=0.18, linewidth=0)
@@ -87,11 +102,18 @@ def effect_figure(
         else:
             at = places + 0.14 * (place - (len(names) - 1) / 2)
             axes.vlines(at, *ends, color=COLOURS[place], linewidth=1.8)
-            axes.plot(at, means[:, place], linestyle="none", marker=MARKERS[place], markersize=6, **style)
+            axes.plot(
+                at, means[:, place], linestyle="none", marker=MARKERS[place], markersize=6, **style
+            )
     if is_numeric:
         axes.set_xlim(places[0], places[-1])
     else:
-        label_ticks(axes, places.tolist(), short_names([str(value) for value in values], 60 // max(3, len(values)) + 6), "x")
+        label_ticks(
+            axes,
+            places.tolist(),
+            short_names([str(value) for value in values], 60 // max(3, len(values)) + 6),
+            "x",
+        )
         axes.set_xlim(-0.6, len(values) - 0.4)
         axes.grid(visible=False, axis="x")
         if len(values) > 8:
@@ -100,12 +122,15 @@ def effect_figure(
     return figure
 
 
-def rootogram_figure(observed: Any, replicated: Any, label: str, *, xlabel: str = "count", title: str = "") -> Figure:
-    """A hanging rootogram: square roots of how often each count was observed hang from those of how often the model
-    expects it; 7.0 x 3.9 inches.
+def rootogram_figure(
+    observed: Any, replicated: Any, label: str, *, xlabel: str = "count", title: str = ""
+) -> Figure:
+    """A hanging rootogram: square roots of how often each count was observed hang from those of how
+    often the model expects it; 7.0 x 3.9 inches.
 
-    A bar that hangs too low shows a count that occurred more often than expected. Feet of the bars of 90 % of the replicated
-    data sets lie in the band. With more than 40 counts, ranges of equal width are shown.
+    A bar that hangs too low shows a count that occurred more often than expected. Feet of the bars
+    of 90 % of the replicated data sets lie in the band. With more than 40 counts, ranges of equal
+    width are shown.
 
     >>> counts = np.random.poisson(3.0, (51, 200))
     >>> figure = wb.plots.rootogram_figure(counts[0], counts[1:], "public data")
@@ -127,20 +152,47 @@ def rootogram_figure(observed: Any, replicated: Any, label: str, *, xlabel: str 
     frequency = np.histogram(ours, edges)[0]
     copies = np.stack([np.histogram(copy, edges)[0] for copy in theirs])
     expected = np.sqrt(copies.mean(axis=0))
-    feet, bands = expected - np.sqrt(frequency), np.quantile(expected - np.sqrt(copies), (0.05, 0.95), axis=0)
-    figure = new_figure(WIDTH, 3.9, title or "posterior predictive check: rootogram", use_line(label))
+    feet, bands = (
+        expected - np.sqrt(frequency),
+        np.quantile(expected - np.sqrt(copies), (0.05, 0.95), axis=0),
+    )
+    figure = new_figure(
+        WIDTH, 3.9, title or "posterior predictive check: rootogram", use_line(label)
+    )
     axes = dress(figure.add_subplot(), "", plain(xlabel), "square root of frequency")
     axes.axhline(0, color=INK, linewidth=1)
     middles = edges[:-1] + width / 2
     axes.stairs(
-        bands[1], edges, baseline=bands[0], fill=True, color=BAND, alpha=0.75, zorder=1,
+        bands[1],
+        edges,
+        baseline=bands[0],
+        fill=True,
+        color=BAND,
+        alpha=0.75,
+        zorder=1,
         label="feet in 90 % of replicated data sets",
-    )  # fmt: skip
+    )
     axes.bar(
-        middles, np.sqrt(frequency), 0.62 * width, bottom=feet, color=COLOURS[0], alpha=0.55, edgecolor=COLOURS[0],
-        zorder=2, label="observed, hanging from the expected",
-    )  # fmt: skip
-    axes.plot(middles, expected, color=COLOURS[1], marker="o", markersize=3.5, linewidth=1.6, zorder=3, label="expected")
+        middles,
+        np.sqrt(frequency),
+        0.62 * width,
+        bottom=feet,
+        color=COLOURS[0],
+        alpha=0.55,
+        edgecolor=COLOURS[0],
+        zorder=2,
+        label="observed, hanging from the expected",
+    )
+    axes.plot(
+        middles,
+        expected,
+        color=COLOURS[1],
+        marker="o",
+        markersize=3.5,
+        linewidth=1.6,
+        zorder=3,
+        label="expected",
+    )
     axes.xaxis.set_major_locator(MaxNLocator(10, integer=True))
     axes.set_xlim(edges[0] - 0.5, edges[-1] + 0.5)
     lowest, highest = min(feet.min(), bands[0].min()), max(expected.max(), bands[1].max())
@@ -149,8 +201,11 @@ def rootogram_figure(observed: Any, replicated: Any, label: str, *, xlabel: str 
     return figure
 
 
-def proportions_figure(observed: Any, replicated: Any, names: Sequence[str], label: str, *, title: str = "") -> Figure:
-    """The share of records in each class, beside its range in replicated data sets; 7.0 x 3.5 inches.
+def proportions_figure(
+    observed: Any, replicated: Any, names: Sequence[str], label: str, *, title: str = ""
+) -> Figure:
+    """The share of records in each class, beside its range in replicated data sets; 7.0 x 3.5
+    inches.
 
     >>> classes = np.random.randint(0, 3, (51, 200))
     >>> figure = wb.plots.proportions_figure(
@@ -165,18 +220,32 @@ def proportions_figure(observed: Any, replicated: Any, names: Sequence[str], lab
     """
     shapes = Shapes()
     ours = shapes.array("observed", observed, "records", at_least=0, at_most=len(names) - 1)
-    theirs = shapes.array("replicated", replicated, "draws", "records", at_least=0, at_most=len(names) - 1)
+    theirs = shapes.array(
+        "replicated", replicated, "draws", "records", at_least=0, at_most=len(names) - 1
+    )
     if len(names) > _MOST_LEVELS:
         raise ArgumentError("names", len(names), f"must be at most {_MOST_LEVELS}.")
     kinds = np.arange(len(names))
     share = (ours[:, None] == kinds).mean(axis=0)
     copies = np.stack([(copy[:, None] == kinds).mean(axis=0) for copy in theirs])
     low, middle, high = np.quantile(copies, (0.05, 0.5, 0.95), axis=0)
-    figure = new_figure(WIDTH, 3.5, title or "posterior predictive check: proportions", use_line(label))
+    figure = new_figure(
+        WIDTH, 3.5, title or "posterior predictive check: proportions", use_line(label)
+    )
     axes = dress(figure.add_subplot(), "", "", "share of the records")
     axes.bar(kinds, high - low, 0.5, bottom=low, color=BAND, label="90 % of replicated data sets")
-    axes.hlines(middle, kinds - 0.25, kinds + 0.25, color=COLOURS[0], linewidth=1.6, linestyle="--", label="their median")
-    axes.plot(kinds, share, linestyle="none", marker="o", markersize=7, color=COLOURS[1], label="observed")
+    axes.hlines(
+        middle,
+        kinds - 0.25,
+        kinds + 0.25,
+        color=COLOURS[0],
+        linewidth=1.6,
+        linestyle="--",
+        label="their median",
+    )
+    axes.plot(
+        kinds, share, linestyle="none", marker="o", markersize=7, color=COLOURS[1], label="observed"
+    )
     label_ticks(axes, kinds.tolist(), short_names(list(names), 60 // max(3, len(names)) + 6), "x")
     if len(names) > 8:
         axes.tick_params(axis="x", labelrotation=45)
@@ -188,9 +257,17 @@ def proportions_figure(observed: Any, replicated: Any, names: Sequence[str], lab
 
 
 def survival_check_figure(
-    times: Any, observed: Any, grid: Any, curves: Any, label: str, *, xlabel: str = "time", title: str = ""
+    times: Any,
+    observed: Any,
+    grid: Any,
+    curves: Any,
+    label: str,
+    *,
+    xlabel: str = "time",
+    title: str = "",
 ) -> Figure:
-    """The Kaplan-Meier estimate of records over the model's mean survival curve of them; 7.0 x 3.9 inches.
+    """The Kaplan-Meier estimate of records over the model's mean survival curve of them; 7.0 x 3.9
+    inches.
 
     >>> times, grid = np.random.exponential(10.0, 200), np.linspace(0, 60, 61)
     >>> curves = np.exp(-grid / np.random.normal(10.0, 0.5, (100, 1)))
@@ -201,7 +278,8 @@ def survival_check_figure(
     :param times: positive numbers, [records].
     :param observed: 1 where the event was seen, 0 where the time was censored.
     :param grid: increasing times, [points].
-    :param curves: probabilities of no event until then, averaged over the records, float[draws, points].
+    :param curves: probabilities of no event until then, averaged over the records, float[draws,
+        points].
     :param label: of the records.
     :raises ArgumentError: if shapes disagree, or a value is no time or no probability.
     """
@@ -212,11 +290,17 @@ def survival_check_figure(
     lines = shapes.array("curves", curves, "draws", "points", at_least=0, at_most=1)
     if (np.diff(at) <= 0).any():
         raise ArgumentError("grid", grid, "must increase.")
-    figure = new_figure(WIDTH, 3.9, title or "posterior predictive check: survival", use_line(label))
+    figure = new_figure(
+        WIDTH, 3.9, title or "posterior predictive check: survival", use_line(label)
+    )
     axes = dress(figure.add_subplot(), "", plain(xlabel), "share without an event")
     low, high = narrowest_interval(lines)
-    axes.fill_between(at, low, high, color=BAND, alpha=0.75, linewidth=0, label="model: 90 % interval")
-    axes.plot(at, lines.mean(axis=0), color=COLOURS[0], linewidth=1.6, linestyle="--", label="model: mean")
+    axes.fill_between(
+        at, low, high, color=BAND, alpha=0.75, linewidth=0, label="model: 90 % interval"
+    )
+    axes.plot(
+        at, lines.mean(axis=0), color=COLOURS[0], linewidth=1.6, linestyle="--", label="model: mean"
+    )
     _kaplan_meier(axes, ends, seen > 0)
     axes.set_ylim(0, 1.02)
     axes.set_xlim(0, at[-1])
@@ -227,17 +311,31 @@ def survival_check_figure(
 def _kaplan_meier(axes: Axes, times: np.ndarray, seen: np.ndarray) -> None:
     moments, survival = kaplan_meier(times, seen)
     axes.step(
-        np.append(0.0, moments), np.append(1.0, survival), where="post", color=COLOURS[1], linewidth=1.8,
+        np.append(0.0, moments),
+        np.append(1.0, survival),
+        where="post",
+        color=COLOURS[1],
+        linewidth=1.8,
         label="records (Kaplan-Meier)",
-    )  # fmt: skip
+    )
     censored = times[~seen]
     if censored.size:
         height = np.append(1.0, survival)[np.searchsorted(moments, censored, side="right")]
-        axes.plot(censored, height, linestyle="none", marker="|", markersize=6, color=COLOURS[1], label="censored")
+        axes.plot(
+            censored,
+            height,
+            linestyle="none",
+            marker="|",
+            markersize=6,
+            color=COLOURS[1],
+            label="censored",
+        )
 
 
 def kaplan_meier(times: np.ndarray, seen: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """(times in order, the product-limit estimate of the share without an event just after each)."""
+    """(times in order, the product-limit estimate of the share without an event just
+    after each).
+    """
     moments = np.unique(times)
     events = np.array([np.sum(seen & (times == moment)) for moment in moments])
     at_risk = np.array([np.sum(times >= moment) for moment in moments])

@@ -27,21 +27,54 @@ from workbench import _validate
 from workbench._numbers import MINUS, count
 
 __all__ = [
-    "BAND", "COLOURS", "DENSITY", "DIVERGING", "GRID", "INK", "LARGE_ENOUGH", "LEGEND", "LINES", "MARKERS",
-    "QUIET", "SHADE", "WIDTH", "NotebookFigure", "annotate_apart", "dress", "label_ticks", "largest",
-    "legend_above", "legend_columns", "new_figure", "plain", "png", "png_tag", "short_names", "shortened", "svg", "use_line",
-    "whole_ticks", "wrapped",
-]  # fmt: skip
+    "BAND",
+    "COLOURS",
+    "DENSITY",
+    "DIVERGING",
+    "GRID",
+    "INK",
+    "LARGE_ENOUGH",
+    "LEGEND",
+    "LINES",
+    "MARKERS",
+    "QUIET",
+    "SHADE",
+    "WIDTH",
+    "NotebookFigure",
+    "annotate_apart",
+    "dress",
+    "label_ticks",
+    "largest",
+    "legend_above",
+    "legend_columns",
+    "new_figure",
+    "plain",
+    "png",
+    "png_tag",
+    "short_names",
+    "shortened",
+    "svg",
+    "use_line",
+    "whole_ticks",
+    "wrapped",
+]
 
 INK, QUIET, GRID, SHADE = "#1b1f24", "#57606a", "#d0d7de", "#f3f5f7"
-# distinct for every kind of colour blindness, with a contrast of at least 3 to white; series also differ in marker and line
+# distinct for every kind of colour blindness, with a contrast of at least 3 to white; series also
+# differ in marker and line
 COLOURS = ("#0550ae", "#c2570c", "#1b9e77", "#6b1d55", "#878f98")
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*")
 LINES = ("-", "--", "-.", (0, (1, 1.2)), (0, (5, 1.2, 1, 1.2, 1, 1.2)))
 # both are light enough that INK on them has a contrast above 7
 DENSITY = LinearSegmentedColormap.from_list("density", ["#ffffff", "#d5e5f7", "#8dbbec"])
 DIVERGING = LinearSegmentedColormap.from_list("diverging", ["#8dbbec", "#ffffff", "#f0a860"])
-LEGEND: dict[str, Any] = {"fontsize": 8, "frameon": False, "labelcolor": INK, "handlelength": 2.6, "columnspacing": 1.6}
+LEGEND: dict[str, Any] = {
+    "fontsize": 8,
+    "frameon": False,
+    "labelcolor": INK,
+    "handlelength": 2.6,
+    "columnspacing": 1.6,
+}
 BAND = "#8dbbec"
 WIDTH = 7.0  # inches: 840 pixels, readable when shown at 700
 LARGE_ENOUGH = 60  # most rows of a figure; if there are more, the largest are shown
@@ -69,7 +102,8 @@ def png(figure: Figure) -> bytes:
 
 
 def svg(figure: Figure) -> bytes:
-    """``figure`` on a transparent ground, sharp at any size: SVG bytes, or PNG of twice the resolution if SVG is large.
+    """``figure`` on a transparent ground, sharp at any size: SVG bytes, or PNG of twice the
+    resolution if SVG is large.
 
     >>> figure = wb.plots.epsilon_figure([(100, 0.5), (1000, 1.2)], delta=1e-5)
     >>> wb.plots.svg(figure)[:5]
@@ -77,7 +111,8 @@ def svg(figure: Figure) -> bytes:
     """
     buffer = io.BytesIO()
     with _NAMING:
-        salt, rcParams["svg.hashsalt"] = rcParams["svg.hashsalt"], "workbench"  # equal figures have equal bytes
+        # equal figures have equal bytes
+        salt, rcParams["svg.hashsalt"] = (rcParams["svg.hashsalt"], "workbench")
         try:
             figure.savefig(buffer, format="svg", transparent=True, metadata={"Date": None})
         finally:
@@ -92,11 +127,16 @@ def svg(figure: Figure) -> bytes:
 def png_tag(figure: Figure, description: str) -> str:
     """``figure`` as an HTML image with embedded bytes."""
     encoded = base64.b64encode(png(figure)).decode()
-    return f'<img alt="{html.escape(description)}" src="data:image/png;base64,{encoded}" style="max-width:100%">'
+    return (
+        f'<img alt="{html.escape(description)}" src="data:image/png;base64,{encoded}" '
+        'style="max-width:100%">'
+    )
 
 
 class NotebookFigure(Figure):
-    """A Figure that a notebook shows without pyplot's inline backend, at twice the resolution of its size on the page."""
+    """A Figure that a notebook shows without pyplot's inline backend, at twice the resolution of
+    its size on the page.
+    """
 
     def _repr_png_(self) -> tuple[bytes, dict[str, int]]:
         buffer = io.BytesIO()
@@ -106,16 +146,29 @@ class NotebookFigure(Figure):
 
 
 def new_figure(width: float, height: float, title: str = "", use: str = "") -> NotebookFigure:
-    """An empty figure of ``width`` x ``height`` inches, with a title above and ``use`` (see ``use_line``) below."""
+    """An empty figure of ``width`` x ``height`` inches, with a title above and ``use`` (see
+    ``use_line``) below.
+    """
     figure = NotebookFigure(figsize=(width, height), layout="constrained")
     FigureCanvasAgg(figure)
     if title:
-        figure.suptitle(plain(textwrap.fill(title, int(12 * width))), fontsize=10.5, color=INK, x=0.01, ha="left")
+        figure.suptitle(
+            plain(textwrap.fill(title, int(12 * width))),
+            fontsize=10.5,
+            color=INK,
+            x=0.01,
+            ha="left",
+        )
     if use:
         use = plain(textwrap.fill(use, int(14 * width)))
         marked = "outside the guarantee" in use
         figure.supxlabel(
-            use, fontsize=8, color=INK if marked else QUIET, x=0.01, ha="left", weight="bold" if marked else None
+            use,
+            fontsize=8,
+            color=INK if marked else QUIET,
+            x=0.01,
+            ha="left",
+            weight="bold" if marked else None,
         )
     return figure
 
@@ -123,8 +176,10 @@ def new_figure(width: float, height: float, title: str = "", use: str = "") -> N
 def use_line(label: str, **parts: str) -> str:
     """The line that says whether a figure is covered by the guarantee.
 
-    :param label: "covered", "public data" or "outside the guarantee", of the whole figure or its first part.
-    :param parts: for a figure with parts, the label of each part by its name, such as ``points="public data"``.
+    :param label: "covered", "public data" or "outside the guarantee", of the whole figure or its
+        first part.
+    :param parts: for a figure with parts, the label of each part by its name, such as
+        ``points="public data"``.
     :raises ArgumentError: for another label.
     """
     _validate.choice("label", label, _MEANINGS)
@@ -150,15 +205,19 @@ def dress(axes: Axes, title: str = "", xlabel: str = "", ylabel: str = "") -> Ax
 
 
 def plain(text: str) -> str:
-    """Escape dollar signs in ``text``, because matplotlib reads text between two of them as mathematics.
+    """Escape dollar signs in ``text``, because matplotlib reads text between two of them as
+    mathematics.
 
-    All names that a figure shows pass through here last, before matplotlib. Escaping twice changes nothing.
+    All names that a figure shows pass through here last, before matplotlib. Escaping twice changes
+    nothing.
     """
     return re.sub(r"(?<!\\)\$", r"\\$", text)
 
 
 def shortened(name: str, longest: int = _LONGEST_NAME) -> str:
-    """``name``, with an ellipsis in its middle if it has more than ``longest`` characters: ends often differ."""
+    """``name``, with an ellipsis in its middle if it has more than ``longest`` characters: ends
+    often differ.
+    """
     name = " ".join(str(name).split())
     if len(name) <= longest:
         return name
@@ -177,7 +236,9 @@ def short_names(names: Sequence[str], longest: int = _LONGEST_NAME) -> list[str]
 
 
 def wrapped(name: str, width: int) -> str:
-    """``name`` in lines of at most ``width`` characters, broken at spaces, brackets and signs, or else within words."""
+    """``name`` in lines of at most ``width`` characters, broken at spaces, brackets and signs, or
+    else within words.
+    """
     lines = [""]
     for part in re.findall(r"\s+|[\[({]?[\w…]+[^\w\s\[({]*|[^\w\s]+", " ".join(name.split())):
         if lines[-1] and len(lines[-1] + part) > width:
@@ -196,14 +257,20 @@ def largest(sizes: np.ndarray, most: int = LARGE_ENOUGH) -> np.ndarray:
     return np.sort(np.argsort(-np.asarray(sizes), kind="stable")[:most])
 
 
-def label_ticks(axes: Axes, places: Sequence[float], names: Sequence[str], which: str = "y") -> None:
+def label_ticks(
+    axes: Axes, places: Sequence[float], names: Sequence[str], which: str = "y"
+) -> None:
     """Label ``places`` with ``names``, without tick marks."""
-    (axes.set_yticks if which == "y" else axes.set_xticks)(list(places), [plain(name) for name in names])
+    (axes.set_yticks if which == "y" else axes.set_xticks)(
+        list(places), [plain(name) for name in names]
+    )
     axes.tick_params(axis=which, length=0, labelcolor=INK)  # type: ignore[arg-type]
 
 
 def whole_ticks(axes: Axes, values: Sequence[float]) -> None:
-    """Put ticks of the x axis only at ``values``, or at evenly chosen ones of many, as plain numbers."""
+    """Put ticks of the x axis only at ``values``, or at evenly chosen ones of many, as plain
+    numbers.
+    """
     chosen = list(values)[:: math.ceil(len(values) / 10)]
     axes.xaxis.set_major_locator(FixedLocator(chosen))
     axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: _tick(value)))
@@ -221,13 +288,23 @@ def legend_above(axes: Axes, handles: Sequence[Any] | None = None, width: float 
     for handle in found:
         handle.set_label(plain(str(handle.get_label())))
     columns = legend_columns([str(handle.get_label()) for handle in found], width - 0.7)
-    axes.legend(handles=found, loc="lower left", bbox_to_anchor=(0.0, 1.0), ncols=columns, borderaxespad=0.2, **LEGEND)
+    axes.legend(
+        handles=found,
+        loc="lower left",
+        bbox_to_anchor=(0.0, 1.0),
+        ncols=columns,
+        borderaxespad=0.2,
+        **LEGEND,
+    )
 
 
 def legend_columns(texts: Sequence[str], width: float) -> int:
     """The largest number of columns with which a legend of ``texts`` fits into ``width`` inches."""
     for columns in range(len(texts), 1, -1):
-        widths = [max(map(len, part)) * 0.06 + 0.62 for part in np.array_split(np.array(texts, dtype=object), columns)]
+        widths = [
+            max(map(len, part)) * 0.06 + 0.62
+            for part in np.array_split(np.array(texts, dtype=object), columns)
+        ]
         if sum(widths) <= width:
             return columns
     return 1
@@ -266,11 +343,19 @@ def annotate_apart(
     notes = []
     for place, name, size in zip(places, names, reach, strict=True):
         note = axes.annotate(
-            plain(name), place, (0, 0), textcoords="offset points", fontsize=8, color=INK, annotation_clip=False
+            plain(name),
+            place,
+            (0, 0),
+            textcoords="offset points",
+            fontsize=8,
+            color=INK,
+            annotation_clip=False,
         )
         note.set_path_effects([withStroke(linewidth=2.5, foreground="white")])
         best: tuple[float, dict[str, Any]] = (np.inf, {})
-        for across, up, more in sorted(_SIDES, key=lambda side: side[:2] != (0, 1)) if above else _SIDES:
+        for across, up, more in (
+            sorted(_SIDES, key=lambda side: side[:2] != (0, 1)) if above else _SIDES
+        ):
             side = {
                 "position": (across * (size + 3), up * (size + 3) + more),
                 "ha": ("right", "center", "left")[across + 1],
@@ -291,10 +376,11 @@ def annotate_apart(
     return notes
 
 
-# right or left of the point (1 or -1), above or below it (1 or -1), and a further shift upwards in points
+# right or left of the point (1 or -1), above or below it (1 or -1), and a further shift upwards in
+# points
 _SIDES = (
-    (1, 0, 0), (-1, 0, 0), (0, 1, 0), (0, -1, 0), (1, 1, 0), (-1, 1, 0), (1, -1, 0), (-1, -1, 0), (1, 1, 8), (-1, 1, 8),
-    (1, -1, -8), (-1, -1, -8), (0, 1, 10), (0, -1, -10),
+    (1, 0, 0), (-1, 0, 0), (0, 1, 0), (0, -1, 0), (1, 1, 0), (-1, 1, 0), (1, -1, 0), (-1, -1, 0),
+    (1, 1, 8), (-1, 1, 8), (1, -1, -8), (-1, -1, -8), (0, 1, 10), (0, -1, -10),
 )  # fmt: skip
 
 

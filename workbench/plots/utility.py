@@ -27,7 +27,7 @@ from workbench.plots.style import (
     shortened,
     use_line,
     whole_ticks,
-)  # fmt: skip
+)
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -51,8 +51,9 @@ def utility_figure(
 ) -> Figure:
     """A metric over epsilon for several methods, with lines for baselines; 7.0 x 4.0 inches.
 
-    If every level of every method has at least five runs, they are shown as box plots (whiskers to the farthest runs within
-    1.5 interquartile ranges, other runs as points); else each run is a dash. A line connects the means.
+    If every level of every method has at least five runs, they are shown as box plots (whiskers to
+    the farthest runs within 1.5 interquartile ranges, other runs as points); else each run is a
+    dash. A line connects the means.
 
     >>> table = pd.DataFrame(
     ...     {"epsilon": [1, 2, 4], "method": "aligned", "auc": [0.95, 0.97, 0.98]}
@@ -61,16 +62,24 @@ def utility_figure(
     ...     table, "auc", "public data", baselines={"non-private": 0.99}
     ... )
 
-    :param table: one row per run; columns "epsilon", "method" and ``metric``. An infinite epsilon means no noise.
+    :param table: one row per run; columns "epsilon", "method" and ``metric``. An infinite epsilon
+        means no noise.
     :param baselines: values of methods without epsilon, by name.
-    :param logx: True to space the levels of epsilon evenly, in order; False for a linear axis (finite levels only).
-    :raises ArgumentError: if a column is missing or not finite, or there are more than eight methods.
+    :param logx: True to space the levels of epsilon evenly, in order; False for a linear axis
+        (finite levels only).
+    :raises ArgumentError: if a column is missing or not finite, or there are more than eight
+        methods.
     """
     columns_of("table", table, ("epsilon", metric), may_be_infinite=("epsilon",))
     columns_of("table", table, ("method",), numbers=False)
-    lines = {name: _validate.number(f"baselines[{name!r}]", value) for name, value in (baselines or {}).items()}
+    lines = {
+        name: _validate.number(f"baselines[{name!r}]", value)
+        for name, value in (baselines or {}).items()
+    }
     if len(lines) > len(_BASELINES):
-        raise ArgumentError("baselines", list(lines), f"must be at most {len(_BASELINES)}, not {len(lines)}.")
+        raise ArgumentError(
+            "baselines", list(lines), f"must be at most {len(_BASELINES)}, not {len(lines)}."
+        )
     methods = _series("table", table, "method")
     levels = sorted({float(level) for level in table["epsilon"]})
     if not logx and math.isinf(levels[-1]):
@@ -78,7 +87,10 @@ def utility_figure(
     places = dict(zip(levels, range(len(levels)) if logx else levels, strict=True))
     step = 1.0 if logx else min(np.diff(levels), default=1.0)
     width = 0.72 * step / len(methods)
-    groups = {key: part[metric].to_numpy(float) for key, part in table.groupby(["method", "epsilon"], sort=False)}
+    groups = {
+        key: part[metric].to_numpy(float)
+        for key, part in table.groupby(["method", "epsilon"], sort=False)
+    }
     boxed = min(map(len, groups.values())) >= _FEWEST_BOXED
     note = "boxes: quartiles of runs; lines: means" if boxed else "dashes: runs; lines: means"
     figure = new_figure(WIDTH, 4.0, title, use_line(label))
@@ -87,13 +99,29 @@ def utility_figure(
     handles: list[Any] = []
     for number, method in enumerate(methods):
         shift = (number - (len(methods) - 1) / 2) * width
-        cells = [(places[level] + shift, groups[method, level]) for level in levels if (method, level) in groups]
+        cells = [
+            (places[level] + shift, groups[method, level])
+            for level in levels
+            if (method, level) in groups
+        ]
         handles.append(_method(axes, cells, number, 0.82 * width, boxed, shortened(str(method))))
     for (name, value), style in zip(lines.items(), _BASELINES, strict=False):
         axes.axhline(value, color=INK, linewidth=1.2, linestyle=style)
-        handles.append(Line2D([], [], color=INK, linewidth=1.2, linestyle=style, label=f"{shortened(name)} ({value:.3g})"))
+        handles.append(
+            Line2D(
+                [],
+                [],
+                color=INK,
+                linewidth=1.2,
+                linestyle=style,
+                label=f"{shortened(name)} ({value:.3g})",
+            )
+        )
     label_ticks(
-        axes, list(places.values()), ["∞ (no noise)" if math.isinf(level) else f"{level:g}" for level in levels], "x"
+        axes,
+        list(places.values()),
+        ["∞ (no noise)" if math.isinf(level) else f"{level:g}" for level in levels],
+        "x",
     )
     axes.set_xlim(min(places.values()) - 0.55 * step, max(places.values()) + 0.55 * step)
     for place in list(places.values())[1:] if logx else ():
@@ -114,7 +142,8 @@ def trend_figure(
     title: str = "",
     logx: bool = True,
 ) -> Figure:
-    """Mean of ``y`` over ``x`` for each value of ``by``, with bands of one standard deviation; 7.0 x 3.9 inches.
+    """Mean of ``y`` over ``x`` for each value of ``by``, with bands of one standard deviation; 7.0
+    x 3.9 inches.
 
     >>> table = pd.DataFrame(
     ...     {"steps": [100, 1000], "auc": [0.95, 0.98], "sampler": "poisson"}
@@ -123,14 +152,17 @@ def trend_figure(
 
     :param table: one row per run; several runs may share ``x`` and ``by``.
     :param logx: whether the x axis is logarithmic; ``x`` must then be above 0.
-    :raises ArgumentError: if a column is missing or not finite, or ``by`` has more than eight values.
+    :raises ArgumentError: if a column is missing or not finite, or ``by`` has more than eight
+        values.
     """
     columns_of("table", table, (x, y))
     columns_of("table", table, (by,), numbers=False)
     if logx and (table[x] <= 0).any():
         raise ArgumentError("table", table, f"column {x!r} must be above 0 for a logarithmic axis.")
     figure = new_figure(WIDTH, 3.9, title, use_line(label))
-    axes = dress(figure.add_subplot(), "", xlabel or x.replace("_", " "), ylabel or y.replace("_", " "))
+    axes = dress(
+        figure.add_subplot(), "", xlabel or x.replace("_", " "), ylabel or y.replace("_", " ")
+    )
     if logx:
         axes.set_xscale("log")
     spread = False
@@ -139,10 +171,20 @@ def trend_figure(
         means, deviations = runs.mean(), runs.std().fillna(0.0)
         at = means.index.to_numpy(float)
         spread = spread or bool((deviations > 0).any())
-        axes.fill_between(at, means - deviations, means + deviations, color=_colour(number), alpha=0.15, linewidth=0)
+        axes.fill_between(
+            at,
+            means - deviations,
+            means + deviations,
+            color=_colour(number),
+            alpha=0.15,
+            linewidth=0,
+        )
         axes.plot(at, means, label=shortened(_word(by, value)), **_line(number))
     whole_ticks(axes, sorted({float(value) for value in table[x]}))
-    axes.set_xlabel(f"{axes.get_xlabel()} (lines: means over runs{'; bands: ± 1 standard deviation' if spread else ''})")
+    axes.set_xlabel(
+        f"{axes.get_xlabel()} (lines: means over "
+        f"runs{'; bands: ± 1 standard deviation' if spread else ''})"
+    )
     legend_above(axes)
     return figure
 
@@ -155,23 +197,28 @@ def calibration_figure(
     xlabel: str = "clipping norm",
     title: str = "coverage of posterior intervals",
 ) -> Figure:
-    """How often intervals contain the truth, over the clipping norm, with a line for each epsilon; 7.0 x 3.9 inches.
+    """How often intervals contain the truth, over the clipping norm, with a line for each epsilon;
+    7.0 x 3.9 inches.
 
     >>> table = pd.DataFrame(
     ...     {"clip": [0.3, 1, 2], "epsilon": 1.0, "coverage": [0.41, 0.63, 0.71]}
     ... )
     >>> figure = wb.plots.calibration_figure(table, "public data")
 
-    :param table: columns "clip", "epsilon", "coverage" (a share) and, if known, "standard_error" (for error bars of two).
+    :param table: columns "clip", "epsilon", "coverage" (a share) and, if known, "standard_error"
+        (for error bars of two).
     :param nominal: the probability that the intervals claim.
-    :raises ArgumentError: if a column is missing, not finite or out of range, or there are more than eight epsilons.
+    :raises ArgumentError: if a column is missing, not finite or out of range, or there are more
+        than eight epsilons.
     """
     errors = "standard_error" in getattr(table, "columns", ())
     columns = ["clip", "coverage", *["standard_error"] * errors]
     columns_of("table", table, ("epsilon", *columns), may_be_infinite=("epsilon",))
     nominal = _validate.probability("nominal", nominal)
     if (table["clip"] <= 0).any() or not table["coverage"].between(0, 1).all():
-        raise ArgumentError("table", table, "column 'clip' must be above 0 and 'coverage' in [0, 1].")
+        raise ArgumentError(
+            "table", table, "column 'clip' must be above 0 and 'coverage' in [0, 1]."
+        )
     figure = new_figure(WIDTH, 3.9, title, use_line(label))
     axes = dress(
         figure.add_subplot(),
@@ -182,11 +229,22 @@ def calibration_figure(
     axes.set_xscale("log")
     for number, level in enumerate(_series("table", table, "epsilon")):
         rows = table[table["epsilon"] == level].sort_values("clip")
-        factor = 1.02 ** (number - (table["epsilon"].nunique() - 1) / 2)  # so that bars do not overlap
+        # so that bars do not overlap
+        factor = 1.02 ** (number - (table["epsilon"].nunique() - 1) / 2)
         bars = 2 * rows["standard_error"].to_numpy(float) if errors else None
         words = "epsilon ∞ (no noise)" if math.isinf(level) else f"epsilon {level:g}"
-        axes.errorbar(rows["clip"] * factor, rows["coverage"], bars, label=words, elinewidth=1, capsize=2.5, **_line(number))
-    axes.axhline(nominal, color=INK, linewidth=1.3, linestyle=_BASELINES[0], label=f"nominal ({nominal:g})")
+        axes.errorbar(
+            rows["clip"] * factor,
+            rows["coverage"],
+            bars,
+            label=words,
+            elinewidth=1,
+            capsize=2.5,
+            **_line(number),
+        )
+    axes.axhline(
+        nominal, color=INK, linewidth=1.3, linestyle=_BASELINES[0], label=f"nominal ({nominal:g})"
+    )
     whole_ticks(axes, sorted({float(value) for value in table["clip"]}))
     axes.set_ylim(-0.03, 1.05)
     (*_, nominal_line), *others = axes.get_lines(), *axes.containers
@@ -195,33 +253,62 @@ def calibration_figure(
 
 
 def _method(
-    axes: Axes, cells: Sequence[tuple[float, np.ndarray]], number: int, width: float, boxed: bool, name: str
+    axes: Axes,
+    cells: Sequence[tuple[float, np.ndarray]],
+    number: int,
+    width: float,
+    boxed: bool,
+    name: str,
 ) -> Line2D:
-    """Draw boxes or dashes of one method and the line through its means; return the legend's handle."""
+    """Draw boxes or dashes of one method and the line through its means; return the legend's
+    handle.
+    """
     colour = _colour(number)
     at, means = [place for place, _ in cells], [float(values.mean()) for _, values in cells]
     if boxed:
         axes.boxplot(
-            [values for _, values in cells], positions=at, widths=width, manage_ticks=False, patch_artist=True,
-            boxprops={"facecolor": "white", "edgecolor": colour}, whiskerprops={"color": colour}, capprops={"color": colour},
+            [values for _, values in cells],
+            positions=at,
+            widths=width,
+            manage_ticks=False,
+            patch_artist=True,
+            boxprops={"facecolor": "white", "edgecolor": colour},
+            whiskerprops={"color": colour},
+            capprops={"color": colour},
             medianprops={"color": colour, "linewidth": 1.8},
-            flierprops={"marker": ".", "markersize": 3, "markerfacecolor": colour, "markeredgecolor": colour},
-        )  # fmt: skip
+            flierprops={
+                "marker": ".",
+                "markersize": 3,
+                "markerfacecolor": colour,
+                "markeredgecolor": colour,
+            },
+        )
     else:
         for place, values in cells:
             axes.plot(
-                np.full(len(values), place), values, linestyle="none", marker="_", markersize=7, color=colour, alpha=0.6
+                np.full(len(values), place),
+                values,
+                linestyle="none",
+                marker="_",
+                markersize=7,
+                color=colour,
+                alpha=0.6,
             )
     axes.plot(at, means, **_line(number))
     return Line2D([], [], label=name, **_line(number))
 
 
 def _series(name: str, table: pd.DataFrame, column: str) -> list[Any]:
-    """Distinct values of ``column``, at most eight. Numbers are sorted; other values keep their order."""
+    """Distinct values of ``column``, at most eight. Numbers are sorted; other values keep their
+    order.
+    """
     values = list(dict.fromkeys(table[column].tolist()))
     if len(values) > _MOST_SERIES:
         raise ArgumentError(
-            name, table, f"column {column!r} has {len(values)} values; a figure can show at most {_MOST_SERIES}."
+            name,
+            table,
+            f"column {column!r} has {len(values)} values; a figure can show at most "
+            f"{_MOST_SERIES}.",
         )
     return sorted(values) if all(isinstance(value, (int, float)) for value in values) else values
 
@@ -229,9 +316,12 @@ def _series(name: str, table: pd.DataFrame, column: str) -> list[Any]:
 def _line(number: int) -> dict[str, Any]:
     """Style of one series' line: colour, marker and dashes."""
     return {
-        "color": _colour(number), "marker": MARKERS[number], "markersize": 5, "linewidth": 1.5,
+        "color": _colour(number),
+        "marker": MARKERS[number],
+        "markersize": 5,
+        "linewidth": 1.5,
         "linestyle": LINES[(number + number // len(COLOURS)) % len(LINES)],
-    }  # fmt: skip
+    }
 
 
 def _colour(number: int) -> str:

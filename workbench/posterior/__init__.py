@@ -1,4 +1,6 @@
-"""Posteriors made of what a fit released: they count the noise, the clipping and where the fit stopped."""
+"""Posteriors made of what a fit released: they count the noise, the clipping and where the fit
+stopped.
+"""
 
 from workbench.posterior.convergence import Convergence, convergence_of
 

@@ -1,20 +1,23 @@
-"""Draws of the curvature H of the log-likelihood, from the slopes that a run's released gradients show.
+"""Draws of the curvature H of the log-likelihood, from the slopes that a run's released gradients
+show.
 
 What is known of H, a definite matrix, float[d, d]:
 
-- The regression of gradients on points: if P are the sums of squares of the centred points, X those of points times
-  gradients, and r the variance of a gradient's noise, H has the log-likelihood -tr(H P H + 2 H X) / (2 r).
-- The prior: H = S (W + v v') S, where W is Wishart with mean 1 and nu degrees of freedom, v is normal, and S is diagonal.
-  v is what all columns have in common, such as the size of a person. nu decides between columns that are independent
-  otherwise and ones of which little more than a few combinations are seen. log S^2 is normal around a common level. nu, the
-  scale of v, the level, and the spread around it are unknown.
+- The regression of gradients on points: if P are the sums of squares of the centred points, X those
+  of points times gradients, and r the variance of a gradient's noise, H has the log-likelihood
+  -tr(H P H + 2 H X) / (2 r).
+- The prior: H = S (W + v v') S, where W is Wishart with mean 1 and nu degrees of freedom, v is
+  normal, and S is diagonal. v is what all columns have in common, such as the size of a person. nu
+  decides between columns that are independent otherwise and ones of which little more than a few
+  combinations are seen. log S^2 is normal around a common level. nu, the scale of v, the level, and
+  the spread around it are unknown.
 
-The mean of the gradients is left out on purpose. The run itself sought a point where it is nearly zero, so how small it is
-there says nothing about H.
+The mean of the gradients is left out on purpose. The run itself sought a point where it is nearly
+zero, so how small it is there says nothing about H.
 
-Hamiltonian Monte Carlo moves log S, v, and the Cholesky factor of W, with its diagonal as logarithms. The others are drawn
-in between, on a grid; nu also moves together with the factor, because each leaves the other little room. Many short chains
-move together.
+Hamiltonian Monte Carlo moves log S, v, and the Cholesky factor of W, with its diagonal as
+logarithms. The others are drawn in between, on a grid; nu also moves together with the factor,
+because each leaves the other little room. Many short chains move together.
 """
 
 from __future__ import annotations
@@ -30,30 +33,42 @@ from workbench.posterior.joint_prior import NoNoiseAwarePosterior
 __all__ = ["curvatures"]
 
 _CHAINS = 16
-_ADAPTED, _APART, _KEPT = 60, 2, 32  # transitions before any is kept, between two that are kept of a chain, and how many are
+# transitions before any is kept, between two that are kept of a chain, and how many are
+_ADAPTED, _APART, _KEPT = (60, 2, 32)
 _ROUNDS = 12  # of these, until the chains settle
 _LEAPS = 16  # of a transition
-_ACCEPTED, _FEWEST_ACCEPTED = 0.7, 0.3  # share of proposals that tuning aims to accept, and below which chains hardly move
+# share of proposals that tuning aims to accept, and below which chains hardly move
+_ACCEPTED, _FEWEST_ACCEPTED = (0.7, 0.3)
 _STAYS = 0.1  # by what share of their 90 % range medians may differ between two rounds
 _FARTHEST = 12.0  # of logarithms from where they begin
 _BEYOND = np.array([0.3, 1, 2, 4, 8, 16, 32, 64, 128])  # nu less d - 1
-_TOWARDS_FEW = 0.5  # the prior of nu falls with this power of 1 + _BEYOND, or intervals of columns alike would be too narrow
+# the prior of nu falls with this power of 1 + _BEYOND, or intervals of columns alike would be too
+# narrow
+_TOWARDS_FEW = 0.5
 _COMMON = np.array([0.05, 0.1, 0.2, 0.4, 0.8, 1.5, 3.0])  # scale of v
 _SPREADS, _SPREAD_SD = np.array([0.2, 0.3, 0.45, 0.6, 0.8, 1.1]), 0.5
-_LEVELS, _LEVEL_SD = np.linspace(-2.0, 2.0, 49), 0.5  # logarithm of the level over the one that is guessed
+# logarithm of the level over the one that is guessed
+_LEVELS, _LEVEL_SD = (np.linspace(-2.0, 2.0, 49), 0.5)
 
 
 def curvatures(
-    points: np.ndarray, products: np.ndarray, noise: float, level: float, precision: np.ndarray, generator: Generator
+    points: np.ndarray,
+    products: np.ndarray,
+    noise: float,
+    level: float,
+    precision: np.ndarray,
+    generator: Generator,
 ) -> np.ndarray:
     """Draws of H, float[512, d, d].
 
     :param points: P, float[d, d]. :param products: X, float[d, d]. :param noise: r.
-    :param level: a guess of the mean of the diagonal of H. :param precision: of the prior of what H is the curvature for,
-        float[d]; where H is much smaller, its value does not matter.
+    :param level: a guess of the mean of the diagonal of H. :param precision: of the prior of what H
+        is the curvature for, float[d]; where H is much smaller, its value does not matter.
     :raises NoNoiseAwarePosterior: if the chains do not settle.
     """
-    chains = _Chains(points * (level**2 / noise), (products + products.T) * (level / (2 * noise)), generator)
+    chains = _Chains(
+        points * (level**2 / noise), (products + products.T) * (level / (2 * noise)), generator
+    )
     before = None
     for _ in range(_ROUNDS):
         chains.adapt()
@@ -65,7 +80,9 @@ def curvatures(
     raise NoNoiseAwarePosterior("the Markov chains for it did not settle")
 
 
-def _sizes(curvature: np.ndarray, precision: np.ndarray, misfit: Callable[[np.ndarray], np.ndarray]) -> np.ndarray:
+def _sizes(
+    curvature: np.ndarray, precision: np.ndarray, misfit: Callable[[np.ndarray], np.ndarray]
+) -> np.ndarray:
     """log trace, log determinant with the prior, and misfit of curvatures, float[3, s]."""
     determinant = np.linalg.slogdet(curvature + np.diag(precision))[1]
     return np.stack([np.log(np.einsum("sii->s", curvature)), determinant, misfit(curvature)])
@@ -74,7 +91,8 @@ def _sizes(curvature: np.ndarray, precision: np.ndarray, misfit: Callable[[np.nd
 def _settled(before: np.ndarray, after: np.ndarray) -> bool:
     """Whether medians of ``_sizes`` stay from one round to the next, within what chance moves.
 
-    Within a round, a slow drift would pass for chance: at d = 20, widths were then 6 to 10 % too small.
+    Within a round, a slow drift would pass for chance: at d = 20, widths were then 6 to 10 % too
+    small.
     """
     low, middle, high = np.quantile(after, [0.05, 0.5, 0.95], axis=1)
     return bool(np.all(np.abs(np.median(before, axis=1) - middle) <= _STAYS * (high - low)))
@@ -87,44 +105,73 @@ def _drawn(logits: np.ndarray, generator: Generator) -> np.ndarray:
 
 
 class _Chains:
-    """Where all chains are: z = (entries of the factor of W, v, log S), float[chains, d (d + 1) / 2 + 2 d].
+    """Where all chains are: z = (entries of the factor of W, v, log S), float[chains, d (d + 1) / 2
+    + 2 d].
 
-    Units are such that the guessed level is 1. Gradients have single precision and densities double: how exact a gradient is
-    decides how many proposals are accepted, and not what the chains' distribution is.
+    Units are such that the guessed level is 1. Gradients have single precision and densities
+    double: how exact a gradient is decides how many proposals are accepted, and not what the
+    chains' distribution is.
 
     :param points: P / r. :param products: the symmetric part of X / r.
     """
 
     def __init__(self, points: np.ndarray, products: np.ndarray, generator: Generator) -> None:
         self._generator = generator
-        self._of = {kind: (points.astype(kind), products.astype(kind)) for kind in (np.dtype(float), np.dtype(np.float32))}
+        self._of = {
+            kind: (points.astype(kind), products.astype(kind))
+            for kind in (np.dtype(float), np.dtype(np.float32))
+        }
         self._size = size = len(points)
         rows, columns = np.tril_indices(size)
-        self._places = np.concatenate([rows * (size + 1) + columns, np.arange(size) * (size + 1) + size])  # in [W's, v]
+        # in [W's, v]
+        self._places = np.concatenate(
+            [rows * (size + 1) + columns, np.arange(size) * (size + 1) + size]
+        )
         is_log = np.concatenate([rows == columns, np.zeros(size, bool), np.ones(size, bool)])
         self._logs, self._farthest = np.flatnonzero(is_log), np.where(is_log, _FARTHEST, 1e3)
         self._all_degrees = degrees = size - 1 + _BEYOND
-        halves = (degrees[:, None] - np.arange(size)) / 2  # a diagonal entry of the factor is chi over the root of nu
-        self._of_logs = np.stack([(digamma(halves) - np.log(degrees / 2)[:, None]) / 2, np.sqrt(polygamma(1, halves)) / 2])
+        halves = (
+            degrees[:, None] - np.arange(size)
+        ) / 2  # a diagonal entry of the factor is chi over the root of nu
+        self._of_logs = np.stack(
+            [
+                (digamma(halves) - np.log(degrees / 2)[:, None]) / 2,
+                np.sqrt(polygamma(1, halves)) / 2,
+            ]
+        )
         self._below = np.flatnonzero(~is_log[: len(rows)])
-        self._constant = degrees * size / 2 * np.log(degrees / 2) - [multigammaln(nu / 2, size) for nu in degrees]
+        self._constant = degrees * size / 2 * np.log(degrees / 2) - [
+            multigammaln(nu / 2, size) for nu in degrees
+        ]
         self._constant -= _TOWARDS_FEW * np.log1p(_BEYOND)
         # begin at a ridge regression, and take steps of about its errors
         spread, axes = np.linalg.eigh(points)  # in these axes, each entry of H has its own equation
         slopes = axes.T @ (np.eye(size) - products) @ axes / (1 + (spread[:, None] + spread) / 2)
         slopes = axes @ slopes @ axes.T
-        known = 1 / np.sqrt(size + (np.diag(points)[rows] + np.diag(points)[columns]) / 2)  # errors of entries
+        # errors of entries
+        known = 1 / np.sqrt(size + (np.diag(points)[rows] + np.diag(points)[columns]) / 2)
         roots = np.sqrt(np.maximum(np.diag(slopes), known[rows == columns]))
         values, vectors = np.linalg.eigh(slopes / roots[:, None] / roots)
-        # what is not seen begins well below its error: from there the chains need fewer rounds than from above
-        values = np.maximum(values, 0.1 * np.clip(np.median(known / roots[rows] / roots[columns]), 1e-4, 0.1))
+        # what is not seen begins well below its error: from there the chains need fewer rounds than
+        # from above
+        values = np.maximum(
+            values, 0.1 * np.clip(np.median(known / roots[rows] / roots[columns]), 1e-4, 0.1)
+        )
         common = vectors[:, -1] * np.sqrt(0.8 * max(values[-1] - np.median(values), 0.0))
         first = (vectors * values) @ vectors.T - np.outer(common, common)
         own = np.sqrt(np.diag(first))
-        factor, roots, common = np.linalg.cholesky(first / own[:, None] / own), roots * own, common / own
-        errors = np.minimum(known / (roots[rows] * roots[columns] * np.diag(factor)[columns]), 1 / np.sqrt(2 * size))
+        factor, roots, common = (
+            np.linalg.cholesky(first / own[:, None] / own),
+            roots * own,
+            common / own,
+        )
+        errors = np.minimum(
+            known / (roots[rows] * roots[columns] * np.diag(factor)[columns]), 1 / np.sqrt(2 * size)
+        )
         diagonal = errors[rows == columns]
-        start = np.where(rows == columns, np.log(np.abs(factor[rows, columns]) + 1e-300), factor[rows, columns])
+        start = np.where(
+            rows == columns, np.log(np.abs(factor[rows, columns]) + 1e-300), factor[rows, columns]
+        )
         start = np.concatenate([start, common, np.log(roots)])
         self._scale = np.concatenate([errors, diagonal, np.minimum(diagonal, 0.3)])
         self._middle = np.where(is_log, start, 0.0)
@@ -133,7 +180,9 @@ class _Chains:
         self._choose()
 
     def _split(self, z: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """(z with logarithms undone; factors of W with v as a last column, float[chains, d, d + 1]; S, float[chains, d])."""
+        """(z with logarithms undone; factors of W with v as a last column, float[chains, d, d + 1];
+        S, float[chains, d]).
+        """
         size = self._size
         entries = z.copy()
         entries[:, self._logs] = np.exp(z[:, self._logs])
@@ -162,20 +211,31 @@ class _Chains:
         return self._all_degrees[self._nu]
 
     def _choose(self) -> None:
-        """Draw nu (its place), the scale of v, and mean and standard deviation of log S, given the rest."""
+        """Draw nu (its place), the scale of v, and mean and standard deviation of log S, given the
+        rest.
+        """
         size, generator = self._size, self._generator
         entries, _, _ = self._split(self._z)
-        of_w, of_v = np.square(entries[:, : -2 * size]).sum(1), np.square(entries[:, -2 * size : -size]).sum(1)
+        of_w, of_v = (
+            np.square(entries[:, : -2 * size]).sum(1),
+            np.square(entries[:, -2 * size : -size]).sum(1),
+        )
         log_roots = self._z[:, self._logs[:size]].sum(1)
         degrees = self._all_degrees
-        logits = (degrees - size - 1) * log_roots[:, None] - degrees / 2 * of_w[:, None] + self._constant
+        logits = (
+            (degrees - size - 1) * log_roots[:, None] - degrees / 2 * of_w[:, None] + self._constant
+        )
         self._nu = _drawn(logits, generator)
-        logits = -0.5 * of_v[:, None] / _COMMON**2 - size * np.log(_COMMON) - 2 * np.log1p(_COMMON**2)
+        logits = (
+            -0.5 * of_v[:, None] / _COMMON**2 - size * np.log(_COMMON) - 2 * np.log1p(_COMMON**2)
+        )
         self._common = _COMMON[_drawn(logits, generator)]
         spreads, levels = (part.ravel() for part in np.meshgrid(_SPREADS, _LEVELS, indexing="ij"))
         logs = 2 * self._z[:, -size:]  # log S^2
         means = levels - 0.5 * spreads**2
-        distances = np.square(logs).sum(1)[:, None] - 2 * logs.sum(1)[:, None] * means + size * means**2
+        distances = (
+            np.square(logs).sum(1)[:, None] - 2 * logs.sum(1)[:, None] * means + size * means**2
+        )
         logits = -0.5 * distances / spreads**2 - size * np.log(spreads)
         logits = logits - 0.5 * ((spreads / _SPREAD_SD) ** 2 + (levels / _LEVEL_SD) ** 2)
         pairs = _drawn(logits, generator)
@@ -183,7 +243,9 @@ class _Chains:
         self._scale_factor()
 
     def _scale_factor(self) -> None:
-        """Propose another nu, and a factor of W that is as likely under it as the present one is under the present nu."""
+        """Propose another nu, and a factor of W that is as likely under it as the present one is
+        under the present nu.
+        """
         size, generator, place = self._size, self._generator, self._nu
         other = place + generator.choice([-1, 1], len(place))
         inside = (other >= 0) & (other < len(_BEYOND))
@@ -205,7 +267,9 @@ class _Chains:
         """The gradient of half of what the prior says of W and v, like ``entries`` without S."""
         size = self._size
         of_w, of_v = entries[:, : -2 * size], entries[:, -2 * size : -size]
-        return np.concatenate([self._degrees[:, None] * of_w, self._common[:, None] ** -2 * of_v], axis=1)
+        return np.concatenate(
+            [self._degrees[:, None] * of_w, self._common[:, None] ** -2 * of_v], axis=1
+        )
 
     def _density(self, z: np.ndarray) -> np.ndarray:
         """Log density at z, float[chains]."""
@@ -229,14 +293,18 @@ class _Chains:
         of_scale = 2 * np.einsum("sij,sij->si", slope, curvature) - offset
         gradient = np.concatenate([of_factor - self._shrunk(entries), of_scale], axis=1)
         diagonal = self._logs[:size]
-        gradient[:, diagonal] = gradient[:, diagonal] * entries[:, diagonal] + self._degrees[:, None] - np.arange(size)
+        gradient[:, diagonal] = (
+            gradient[:, diagonal] * entries[:, diagonal] + self._degrees[:, None] - np.arange(size)
+        )
         return gradient
 
     def _is_inside(self, z: np.ndarray) -> np.ndarray:
         return np.all(np.abs(z - self._middle) < self._farthest, axis=1)
 
     def _move(self) -> float:
-        """All chains by one proposal each, and the others' draws. :return: the share that was accepted."""
+        """All chains by one proposal each, and the others' draws. :return: the share that was
+        accepted.
+        """
         generator, shape = self._generator, self._z.shape
         steps = self._length * (0.1 + 1.3 * generator.random((len(self._z), 1))) * self._scale
         speed, z = generator.normal(size=shape), self._z
@@ -246,7 +314,11 @@ class _Chains:
             for leap in range(_LEAPS):
                 z = z + steps * speed
                 speed += (0.5 if leap == _LEAPS - 1 else 1.0) * steps * self._gradient(z)
-            gain = np.where(self._is_inside(z), self._density(z), -np.inf) - 0.5 * np.square(speed).sum(1) - before
+            gain = (
+                np.where(self._is_inside(z), self._density(z), -np.inf)
+                - 0.5 * np.square(speed).sum(1)
+                - before
+            )
         accepted = np.where(np.isnan(gain), 0.0, np.exp(np.minimum(gain, 0.0)))
         goes = generator.random(len(z)) < accepted
         self._z, self._moved = np.where(goes[:, None], z, self._z), self._moved | goes
@@ -254,9 +326,13 @@ class _Chains:
         return float(accepted.mean())
 
     def adapt(self) -> None:
-        """Move all chains, and tune lengths of steps to what they find. One that is stuck goes on from where another is."""
+        """Move all chains, and tune lengths of steps to what they find. One that is stuck goes on
+        from where another is.
+        """
         for number in range(_ADAPTED):
-            self._length *= np.exp((self._move() - _ACCEPTED) * (0.5 if number < _ADAPTED / 2 else 0.2))
+            self._length *= np.exp(
+                (self._move() - _ACCEPTED) * (0.5 if number < _ADAPTED / 2 else 0.2)
+            )
             if number in (_ADAPTED // 3, 2 * _ADAPTED // 3):
                 spread = self._z.std(axis=0)
                 scale = np.sqrt(spread * self._scale) if number == _ADAPTED // 3 else spread
@@ -269,7 +345,9 @@ class _Chains:
                 self._choose()
 
     def some(self) -> tuple[np.ndarray, float]:
-        """(draws of H of all chains, float[512, d, d]; the share of proposals that was accepted)."""
+        """(draws of H of all chains, float[512, d, d]; the share of proposals that
+        was accepted).
+        """
         found, accepted = [], []
         for _ in range(_KEPT):
             accepted += [self._move() for _ in range(_APART)]

@@ -3,12 +3,13 @@
 Where a run has arrived, its gradients pull the released point u to and fro, and their mean is 0 up
 to noise. Where it is still moving, they pull one way. So the test is that of a mean. Each step's
 gradient of the parameters, which has prior and entropy in it, is turned into the direction v in
-which it moves u. The mean of v over the steps whose iterates are averaged is divided by its standard
-error, which the spread of v gives: it holds the noise for privacy, of minibatches and of the guide.
+which it moves u. The mean of v over the steps whose iterates are averaged is divided by its
+standard error, which the spread of v gives: it holds the noise for privacy, of minibatches and of
+the guide.
 
-A run that has arrived corrects what noise did to it. So its mean is nearer to 0 than the error says,
-and false alarms are rarer than ``FALSE_ALARMS``. Where noise hides the way, as it may at a small
-epsilon, the test says nothing. It is post-processing: the guarantee covers it.
+A run that has arrived corrects what noise did to it. So its mean is nearer to 0 than the error
+says, and false alarms are rarer than ``FALSE_ALARMS``. Where noise hides the way, as it may at a
+small epsilon, the test says nothing. It is post-processing: the guarantee covers it.
 """
 
 from __future__ import annotations
@@ -40,7 +41,8 @@ class Convergence(NamedTuple):
     'The fit was still moving when it ended'
 
     :param steps: that were averaged, T / 2 in a run that ended.
-    :param score: the largest mean of an entry of v, in its standard errors; 0 of fewer than two steps.
+    :param score: the largest mean of an entry of v, in its standard errors; 0 of fewer than two
+        steps.
     :param site: of u, in which that entry is.
     :param threshold: score from which the fit is taken to be moving still.
     """
@@ -55,20 +57,23 @@ class Convergence(NamedTuple):
         """What is wrong and what to do about it; "" where nothing is."""
         if self.steps < FEWEST_STEPS:
             return (
-                f"Only {self.steps} steps show whether the fit had arrived, which is too few to tell: "
-                "estimates and intervals may be far off. Give more steps; the default has hundreds."
+                f"Only {self.steps} steps show whether the fit had arrived, which is too few to "
+                "tell: estimates and intervals may be far off. Give more steps; the default has "
+                "hundreds."
             )
         if self.score <= self.threshold:
             return ""
         return (
-            f"The fit was still moving when it ended: its mean gradient is {self.score:.0f} standard "
+            f"The fit was still moving when it ended: its mean gradient is {self.score:.0f} "
+            "standard "
             f'errors from 0 (in "{self.site}"). Estimates and intervals may be far off. Give more '
             "steps, or another learning rate."
         )
 
 
 def convergence_of(moments: Moments | None, sizes: Mapping[str, int]) -> Convergence | None:
-    """The test of a run with these moments; None where it kept no directions, or was stopped before it did.
+    """The test of a run with these moments; None where it kept no directions, or was stopped before
+    it did.
 
     >>> flat = np.concatenate([[100.0], [50.0, 0.0], [100.0, 100.0]]).astype(np.float32)
     >>> moments = wb.inference.running_moments.empty(2)._replace(pull=flat)

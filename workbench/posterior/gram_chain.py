@@ -1,17 +1,20 @@
-"""The posterior of a linear regression given noised sums of products (``statistics``), by Markov chains.
+"""The posterior of a linear regression given noised sums of products (``statistics``), by Markov
+chains.
 
-The sums without noise, A = sum w z z', h = sum w z y and c = sum w y^2, are unknown. Given A, coefficients theta and the
-residuals' standard deviation s (Bernstein and Sheldon 2019, section 3)::
+The sums without noise, A = sum w z z', h = sum w z y and c = sum w y^2, are unknown. Given A,
+coefficients theta and the residuals' standard deviation s (Bernstein and Sheldon 2019, section 3)::
 
-    h ~ Normal(A theta, rho s^2 A),    c - h' A^-1 h = s^2 q,    q ~ rho chi^2 with f / rho degrees of freedom
+    h ~ Normal(A theta, rho s^2 A)
+    c - h' A^-1 h = s^2 q,    q ~ rho chi^2 with f / rho degrees of freedom
 
-where n = sum w, rho = sum w^2 / n, which is 1 without weights, f = n - rho p, and p is the number of coefficients. A has the
-flat prior on positive definite matrices; theta and s have the model's.
+where n = sum w, rho = sum w^2 / n, which is 1 without weights, f = n - rho p, and p is the number
+of coefficients. A has the flat prior on positive definite matrices; theta and s have the model's.
 
-With q as a function of a standard normal number (Wilson and Hilferty 1931), all that is unknown is normal before the release
-is seen: the noise of each sum, and that number. s follows from them, and theta is integrated out. So elliptical slices
-(Murray, Adams and MacKay 2010) move everything at once. They come from a normal distribution that follows what was seen in
-the burn-in (Nishihara, Murray and Adams 2014). Chains start at the nearest possible sums and step together.
+With q as a function of a standard normal number (Wilson and Hilferty 1931), all that is unknown is
+normal before the release is seen: the noise of each sum, and that number. s follows from them, and
+theta is integrated out. So elliptical slices (Murray, Adams and MacKay 2010) move everything at
+once. They come from a normal distribution that follows what was seen in the burn-in (Nishihara,
+Murray and Adams 2014). Chains start at the nearest possible sums and step together.
 """
 
 from __future__ import annotations
@@ -28,8 +31,10 @@ from workbench.posterior.statistics import LinearGaussian, NoisedSums
 __all__ = ["Draws", "draw"]
 
 _CHAINS = 25
-_BURN_IN, _APART = (60, 100, 150), 3  # sweeps before the first draw that is kept, and from one to the next
-_SETTLED = 1.1  # R-hat (Gelman and Rubin 1992) up to which chains are taken to agree; else all is run longer,
+# sweeps before the first draw that is kept, and from one to the next
+_BURN_IN, _APART = ((60, 100, 150), 3)
+# R-hat (Gelman and Rubin 1992) up to which chains are taken to agree; else all is run longer,
+_SETTLED = 1.1
 _LONGER, _RUNS = 3, 3  # times as long; runs at most
 _LEAST_SHARE = 0.1  # of w^2 in w
 _MOST_PROPOSALS = 60  # then an ellipse has shrunk to a point
@@ -40,7 +45,8 @@ _ANY = 1e150  # the corner of a matrix that is bordered with a vector
 class Draws(NamedTuple):
     """Draws from the posterior.
 
-    :param coefficients: float[draws, p]. :param scale: float[draws]. :param spread: the largest R-hat.
+    :param coefficients: float[draws, p]. :param scale: float[draws]. :param spread: the largest
+        R-hat.
     """
 
     coefficients: np.ndarray
@@ -87,7 +93,9 @@ def _r_hat(found: np.ndarray) -> float:
 
 
 class _Factors(NamedTuple):
-    """Of a symmetric A and vectors r: log det A and r' A^-1 r, float[chains] each; NaN where A is not positive definite."""
+    """Of a symmetric A and vectors r: log det A and r' A^-1 r, float[chains] each; NaN where A is
+    not positive definite.
+    """
 
     log_determinant: np.ndarray
     squares: np.ndarray
@@ -106,7 +114,9 @@ def _cholesky(matrices: np.ndarray) -> np.ndarray:
 
 
 def _factors(matrices: np.ndarray, vectors: np.ndarray) -> _Factors:
-    """Of the leading blocks that are as wide as the vectors. :param matrices: float[chains, m, m], m >= p."""
+    """Of the leading blocks that are as wide as the vectors. :param matrices: float[chains, m, m],
+    m >= p.
+    """
     chains, width = matrices.shape[0], matrices.shape[1]
     bordered = np.zeros((chains, width + 1, width + 1))
     bordered[:, :width, :width] = matrices
@@ -115,16 +125,24 @@ def _factors(matrices: np.ndarray, vectors: np.ndarray) -> _Factors:
     bordered[:, width, width] = _ANY
     factor = _cholesky(bordered)
     diagonal = np.diagonal(factor, axis1=1, axis2=2)[:, :used]
-    return _Factors(2 * np.log(diagonal).sum(axis=1), np.square(factor[:, width, :used]).sum(axis=1))
+    return _Factors(
+        2 * np.log(diagonal).sum(axis=1), np.square(factor[:, width, :used]).sum(axis=1)
+    )
 
 
 class _Chain:
-    """Chains that step together. Their states are noises of A and h and c, and the number that q depends on."""
+    """Chains that step together. Their states are noises of A and h and c, and the number that q
+    depends on.
+    """
 
-    def __init__(self, sums: NoisedSums, known: LinearGaussian, chains: int, generator: Generator) -> None:
+    def __init__(
+        self, sums: NoisedSums, known: LinearGaussian, chains: int, generator: Generator
+    ) -> None:
         self._sums, self._prior, self._random = sums, known.prior, generator
-        self._of_scale = known.log_prior(_LOG_SCALES)  # once: JAX would compile it for each number of chains
-        self._used = len(known.prior.mean)  # the constant is the last, so a model without intercept uses all but it
+        # once: JAX would compile it for each number of chains
+        self._of_scale = known.log_prior(_LOG_SCALES)
+        # the constant is the last, so a model without intercept uses all but it
+        self._used = len(known.prior.mean)
         self._rows, self._columns = np.triu_indices(len(sums.products))
         beside = sums.noise / math.sqrt(2)
         parts: list[np.ndarray] = [
@@ -133,7 +151,9 @@ class _Chain:
             np.array([sums.noise / sums.target**2, 1.0]),
         ]
         self._deviations = np.concatenate(parts)
-        self._rho = float(np.clip(sums.squared_weights / max(sums.products[-1, -1], 1.0), _LEAST_SHARE, 1.0))
+        self._rho = float(
+            np.clip(sums.squared_weights / max(sums.products[-1, -1], 1.0), _LEAST_SHARE, 1.0)
+        )
         self._states = np.tile(self._start(), (chains, 1))
         self._center, self._spread = np.zeros_like(self._deviations), self._deviations
         self._densities = self._log_weight(self._states)
@@ -155,7 +175,10 @@ class _Chain:
             self.sweep(1)
             seen.append(self._states)
         flat = np.concatenate(seen)
-        self._center, self._spread = flat.mean(axis=0), np.maximum(flat.std(axis=0), 1e-3 * self._deviations)
+        self._center, self._spread = (
+            flat.mean(axis=0),
+            np.maximum(flat.std(axis=0), 1e-3 * self._deviations),
+        )
         self._densities = self._log_weight(self._states)
 
     def _log_weight(self, states: np.ndarray) -> np.ndarray:
@@ -176,7 +199,10 @@ class _Chain:
             angle = random.random(chains) * 2 * np.pi
             low, high, left = angle - 2 * np.pi, angle.copy(), np.arange(chains)
             for _ in range(_MOST_PROPOSALS):
-                turned = start[left] * np.cos(angle[left])[:, None] + other[left] * np.sin(angle[left])[:, None]
+                turned = (
+                    start[left] * np.cos(angle[left])[:, None]
+                    + other[left] * np.sin(angle[left])[:, None]
+                )
                 proposed = self._center + turned
                 density = self._log_weight(proposed)
                 taken = density >= least[left]
@@ -195,7 +221,11 @@ class _Chain:
         products, width = np.empty((len(states), *self._sums.products.shape)), len(self._rows)
         values = self._sums.products[self._rows, self._columns] - states[:, :width]
         products[:, self._rows, self._columns] = products[:, self._columns, self._rows] = values
-        return products, self._sums.with_target[: self._used] - states[:, width:-2], self._sums.of_target - states[:, -2]
+        return (
+            products,
+            self._sums.with_target[: self._used] - states[:, width:-2],
+            self._sums.of_target - states[:, -2],
+        )
 
     def _variance(self, products: np.ndarray, left: np.ndarray, number: np.ndarray) -> np.ndarray:
         """s^2. :param left: c - h' A^-1 h. :param number: that q depends on."""
@@ -203,16 +233,25 @@ class _Chain:
         unit = 2 * self._rho / (9 * freedom)
         return left / (freedom * (1 - unit + number * np.sqrt(unit)) ** 3)
 
-    def _left(self, products: np.ndarray, rest: np.ndarray, squares: np.ndarray, of_target: np.ndarray) -> np.ndarray:
+    def _left(
+        self, products: np.ndarray, rest: np.ndarray, squares: np.ndarray, of_target: np.ndarray
+    ) -> np.ndarray:
         """c - h' A^-1 h, of r = h - A m and r' A^-1 r."""
         mean = self._prior.mean
-        return of_target - squares - 2 * rest @ mean - np.einsum("i,nij,j->n", mean, self._block(products), mean)
+        return (
+            of_target
+            - squares
+            - 2 * rest @ mean
+            - np.einsum("i,nij,j->n", mean, self._block(products), mean)
+        )
 
     def _block(self, products: np.ndarray) -> np.ndarray:
         return products[:, : self._used, : self._used]
 
     def _log_density(self, states: np.ndarray) -> np.ndarray:
-        """Log density with theta integrated out, over the normal one of the states; -inf where they are impossible."""
+        """Log density with theta integrated out, over the normal one of the states; -inf where they
+        are impossible.
+        """
         products, with_target, of_target = self._without(states)
         used, (mean, precision) = self._used, self._prior
         rest = with_target - self._block(products) @ mean
@@ -222,10 +261,17 @@ class _Chain:
             variance = self._variance(products, left, states[:, -1])
         possible = (left > 0) & (variance > 0)
         found = np.full(len(states), -np.inf)
-        first, left, variance = _Factors(*(part[possible] for part in first)), left[possible], variance[possible]
+        first, left, variance = (
+            _Factors(*(part[possible] for part in first)),
+            left[possible],
+            variance[possible],
+        )
         own = self._rho * variance
         # h ~ Normal(A m, A V A + rho s^2 A), by the matrix inversion lemma
-        second = _factors(self._block(products[possible]) / own[:, None, None] + np.diag(precision), rest[possible])
+        second = _factors(
+            self._block(products[possible]) / own[:, None, None] + np.diag(precision),
+            rest[possible],
+        )
         determinant = used * np.log(own) + first.log_determinant + second.log_determinant
         density = -0.5 * (determinant + first.squares / own - second.squares / own**2)
         # a density of c, over that of the number that q depends on

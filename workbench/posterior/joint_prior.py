@@ -1,8 +1,9 @@
 """The prior of all global latents of a model, as one density on unconstrained space.
 
-A latent with bounds enters through NumPyro's transform to the real line. One with a location and a scale enters partly
-centred: group effects that the data leave open are then independent of their scale, and a chain does not have to follow it
-into a funnel. No record is looked at: the model is traced with made-up ones, and its likelihood is left out.
+A latent with bounds enters through NumPyro's transform to the real line. One with a location and a
+scale enters partly centred: group effects that the data leave open are then independent of their
+scale, and a chain does not have to follow it into a funnel. No record is looked at: the model is
+traced with made-up ones, and its likelihood is left out.
 """
 
 from __future__ import annotations
@@ -28,11 +29,17 @@ __all__ = ["JointPrior", "NoNoiseAwarePosterior", "base_of"]
 Array = jax.Array
 _PARTLY, _LOCATION, _SCALE = "/partly centred", "/location", "/scale"  # after names of latents
 _SAMPLE = 4000
-_WIDEST = 6.0  # prior scale of the logarithm of a positive latent, say; at 10 chains stay where the likelihood is flat
+# prior scale of the logarithm of a positive latent, say; at 10 chains stay where the likelihood is
+# flat
+_WIDEST = 6.0
 # arguments besides location and scale
 _LOCATION_SCALE: dict[type, tuple[str, ...]] = {
-    dist.Normal: (), dist.StudentT: ("df",), dist.Cauchy: (), dist.Laplace: (), dist.Logistic: (),
-}  # fmt: skip
+    dist.Normal: (),
+    dist.StudentT: ("df",),
+    dist.Cauchy: (),
+    dist.Laplace: (),
+    dist.Logistic: (),
+}
 _NORMAL_RANGE = 2 * 1.6448536269514722  # from the 5 % to the 95 % quantile of a normal distribution
 
 
@@ -48,7 +55,8 @@ def base_of(prior: dist.Distribution) -> dist.Distribution:
 
 
 class _PartlyCentred(Reparam):
-    """A latent u = location + scale^(1 - c) (y - c location), where y has location c location and scale scale^c.
+    """A latent u = location + scale^(1 - c) (y - c location), where y has location c location and
+    scale scale^c.
 
     :param share: c: 0 makes y independent of location and scale, and 1 makes it the latent.
     """
@@ -58,7 +66,10 @@ class _PartlyCentred(Reparam):
 
     def __call__(self, name: str, fn: dist.Distribution, obs: Any) -> tuple[None, Array]:
         shape, base = fn.batch_shape + fn.event_shape, base_of(fn)
-        others = {each: jnp.broadcast_to(getattr(base, each), shape) for each in _LOCATION_SCALE[type(base)]}
+        others = {
+            each: jnp.broadcast_to(getattr(base, each), shape)
+            for each in _LOCATION_SCALE[type(base)]
+        }
         location, scale = (jnp.broadcast_to(each, shape) for each in (base.loc, base.scale))
         numpyro.deterministic(name + _LOCATION, location)
         numpyro.deterministic(name + _SCALE, scale)
@@ -71,12 +82,12 @@ class _PartlyCentred(Reparam):
 class JointPrior:
     """The prior of ``model``'s global latents as a density of one vector z, float[n].
 
-    z comes with a centring, a share in [0, 1] for each entry, which matters where there is a location and a scale.
-    ``names`` are those of the latents in the order of ``values``: first those of the release point u. ``reach`` is how far
-    u may be dithered, float[d].
+    z comes with a centring, a share in [0, 1] for each entry, which matters where there is a
+    location and a scale. ``names`` are those of the latents in the order of ``values``: first those
+    of the release point u. ``reach`` is how far u may be dithered, float[d].
 
-    :raises NoNoiseAwarePosterior: if a latent is discrete or cannot be drawn, has bounds that depend on other
-        latents or, as part of u, fewer dimensions than entries.
+    :raises NoNoiseAwarePosterior: if a latent is discrete or cannot be drawn, has bounds that
+        depend on other latents or, as part of u, fewer dimensions than entries.
     """
 
     reach: np.ndarray | None = None
@@ -107,24 +118,33 @@ class JointPrior:
     @functools.cached_property
     def sample(self) -> np.ndarray:
         """Draws of z without centring from the prior, float[4000, n], always the same."""
-        return np.asarray(self.compiled(JointPrior._draws)(jax.random.split(jax.random.key(2), _SAMPLE)), float)
+        return np.asarray(
+            self.compiled(JointPrior._draws)(jax.random.split(jax.random.key(2), _SAMPLE)), float
+        )
 
     @functools.cached_property
     def typical(self) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
         """Middles and scales of u, float[d], and of z without centring, float[n], under the prior.
 
-        They are those of normal distributions with its median and 90 % range, which heavy tails do not move.
+        They are those of normal distributions with its median and 90 % range, which heavy tails do
+        not move.
         :raises NoNoiseAwarePosterior: if they are not finite.
         """
         z = jnp.asarray(self.sample, jnp.float32)
         points = self.compiled(lambda prior, z: jax.vmap(prior.point)(z, jnp.zeros_like(z)))(z)
         found = (*_middle_and_scale(np.asarray(points, float)), *_middle_and_scale(self.sample))
-        if not (np.all(np.isfinite(found[0])) and all(np.all(np.isfinite(part) & (part > 0)) for part in found[1::2])):
+        if not (
+            np.all(np.isfinite(found[0]))
+            and all(np.all(np.isfinite(part) & (part > 0)) for part in found[1::2])
+        ):
             raise NoNoiseAwarePosterior("the prior's draws are not finite, or do not vary")
-        for (name, transform), scales in zip(self._transforms.items(), self._split(found[3]), strict=True):
+        for (name, transform), scales in zip(
+            self._transforms.items(), self._split(found[3]), strict=True
+        ):
             if not isinstance(transform, IdentityTransform) and np.max(scales, initial=0) > _WIDEST:
                 raise NoNoiseAwarePosterior(
-                    f"the prior of {name} spans so many powers of ten that a chain may not cross them"
+                    f"the prior of {name} spans so many powers of ten that a chain may not cross "
+                    "them"
                 )
         return found
 
@@ -149,17 +169,26 @@ class JointPrior:
     def _parts(self, flat: Array) -> dict[str, Array]:
         """Entries of a vector like z, by site."""
         parts = self._split(flat)
-        return {name: part.reshape(shape) for (name, shape), part in zip(self._shapes.items(), parts, strict=True)}
+        return {
+            name: part.reshape(shape)
+            for (name, shape), part in zip(self._shapes.items(), parts, strict=True)
+        }
 
     def _trace(self, values: Mapping[str, Any], key: Array, shares: Mapping[str, Array]) -> dict:
         def reparam(site: dict[str, Any]) -> Reparam | None:
             name = site["name"]
-            fits = is_latent(site) and site["value"] is None and type(base_of(site["fn"])) in _LOCATION_SCALE
+            fits = (
+                is_latent(site)
+                and site["value"] is None
+                and type(base_of(site["fn"])) in _LOCATION_SCALE
+            )
             if not fits or name.endswith(_PARTLY):
                 return None
             return _PartlyCentred(shares[name + _PARTLY] if shares else 0.0)
 
-        return self._model.model_trace(dict(values), key, lambda model: handlers.reparam(model, config=reparam))
+        return self._model.model_trace(
+            dict(values), key, lambda model: handlers.reparam(model, config=reparam)
+        )
 
     def _traced(self, z: Array, centring: Array) -> tuple[dict, Array]:
         """The model's trace at z, and the logarithm of the Jacobian of what it took."""
@@ -197,18 +226,23 @@ class JointPrior:
         for name, part in self._parts(z).items():
             latent = name.removesuffix(_PARTLY)
             if latent != name:
-                part = (trace[latent]["value"] - trace[latent + _LOCATION]["value"]) / trace[latent + _SCALE]["value"]
+                part = (trace[latent]["value"] - trace[latent + _LOCATION]["value"]) / trace[
+                    latent + _SCALE
+                ]["value"]
             found.append(jnp.ravel(part))
         return jnp.concatenate(found)
 
     def centred(self, z: Array, information: Array) -> tuple[Array, Array]:
-        """z of no centring, with the centring for data that have ``information`` of each entry of u, float[d]: (z, c).
+        """z of no centring, with the centring for data that have ``information`` of each entry of
+        u, float[d]: (z, c).
 
         Under a normal prior, effects and their location are then uncorrelated.
         """
         trace, _ = self._traced(z, jnp.zeros_like(z))
         sizes = [trace[name]["value"].size for name in self._model.shared]
-        told = dict(zip(self._model.shared, jnp.split(information, np.cumsum(sizes)[:-1]), strict=True))
+        told = dict(
+            zip(self._model.shared, jnp.split(information, np.cumsum(sizes)[:-1]), strict=True)
+        )
         found, shares = [], []
         for name, part in self._parts(z).items():
             latent, share = name.removesuffix(_PARTLY), jnp.zeros_like(part)
@@ -225,7 +259,9 @@ class JointPrior:
     def _draws(self, keys: Array) -> Array:
         def one(key: Array) -> Array:
             trace = self._trace({}, key, {})
-            free = [transform.inv(trace[name]["value"]) for name, transform in self._transforms.items()]
+            free = [
+                transform.inv(trace[name]["value"]) for name, transform in self._transforms.items()
+            ]
             return jnp.concatenate([jnp.ravel(part) for part in free])
 
         return jax.vmap(one)(keys)
@@ -234,7 +270,9 @@ class JointPrior:
 def _transform(
     name: str, site: dict[str, Any], other: dict[str, Any], is_released: bool
 ) -> tuple[Transform, tuple[int, ...]]:
-    """From unconstrained space to the support of a latent, and the shape there. :param other: another draw's site."""
+    """From unconstrained space to the support of a latent, and the shape there. :param other:
+    another draw's site.
+    """
     prior, shape = site["fn"], jnp.shape(site["value"])
     if prior.support.is_discrete:
         raise NoNoiseAwarePosterior(f"{name} is discrete")
@@ -249,6 +287,8 @@ def _transform(
 
 
 def _middle_and_scale(draws: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Mean and standard deviation of the normal distributions that agree with the columns in median and 90 % range."""
+    """Mean and standard deviation of the normal distributions that agree with the columns in median
+    and 90 % range.
+    """
     low, middle, high = np.quantile(draws, [0.05, 0.5, 0.95], axis=0)
     return middle, (high - low) / _NORMAL_RANGE

@@ -1,24 +1,25 @@
 """A posterior that counts the privacy noise, from the release alone.
 
-A step of the aligned estimator releases the gradient g_t of the log-likelihood at a known point u_t, plus noise of known
-size. Near the posterior that gradient is linear in u::
+A step of the aligned estimator releases the gradient g_t of the log-likelihood at a known point
+u_t, plus noise of known size. Near the posterior that gradient is linear in u::
 
     g_t = b - H (u_t - m) + e_t,    m = mean of u_t,    cov e_t = (sigma C / q)^2 I + (1 - q) / q H
 
-where the second part is the noise of minibatches, by the information identity. So moments of (u_t, g_t) say what the run
-knows of b, the gradient at m, and of H, the curvature. If H is known, the posterior is normal: b given theta is normal with
-mean H (theta - m) and covariance H, and the mean of n of g_t adds cov e_t / n. H is not known, because at small epsilon the
-noise hides most of it. So it is drawn (``_curvature_chain``, which takes one variance r for all entries of e_t), each draw
-gives one draw of theta, and their mixture has the spread of the data, of the noise, and of what is unknown about the
-curvature. How much the run knows of H depends on how far apart the points are, so ``dither`` moves them apart where there is
-much noise.
+where the second part is the noise of minibatches, by the information identity. So moments of (u_t,
+g_t) say what the run knows of b, the gradient at m, and of H, the curvature. If H is known, the
+posterior is normal: b given theta is normal with mean H (theta - m) and covariance H, and the mean
+of n of g_t adds cov e_t / n. H is not known, because at small epsilon the noise hides most of it.
+So it is drawn (``_curvature_chain``, which takes one variance r for all entries of e_t), each draw
+gives one draw of theta, and their mixture has the spread of the data, of the noise, and of what is
+unknown about the curvature. How much the run knows of H depends on how far apart the points are, so
+``dither`` moves them apart where there is much noise.
 
-If the prior is not normal, ``_quadratic_chain`` makes the draw of theta. For the curvature, a normal prior of about its
-width takes its place.
+If the prior is not normal, ``_quadratic_chain`` makes the draw of theta. For the curvature, a
+normal prior of about its width takes its place.
 
-It is post-processing: the guarantee covers it. Clipping bias it cannot repair: where many records are clipped, g_t is the
-gradient of another function. Relative: NA-DPVI (Alrawajfeh, Jälkö and Honkela, arXiv 2410.19371), which regresses on
-the guide's parameters.
+It is post-processing: the guarantee covers it. Clipping bias it cannot repair: where many records
+are clipped, g_t is the gradient of another function. Relative: NA-DPVI (Alrawajfeh, Jälkö and
+Honkela, arXiv 2410.19371), which regresses on the guide's parameters.
 """
 
 from __future__ import annotations
@@ -51,12 +52,14 @@ __all__ = [
     "prior_of",
 ]
 
-LARGEST = 40  # quantities; the correlations of d of them take d^2 / 2 unknowns, and the cube of that in time
+# quantities; the correlations of d of them take d^2 / 2 unknowns, and the cube of that in time
+LARGEST = 40
 _LARGEST_JOINT = 100  # with those that are not released; their Markov chains take the cube of it
 _MIXTURES = ("MixtureSameFamily", "MixtureGeneral")
 _FEWEST_STEPS = 10
 _BLOCK = 512  # most draws at once
-_OF_NOISE, _STRAIGHT = 8.0, 3.0  # dither, in units of what the noise would move, and its largest product with C
+# dither, in units of what the noise would move, and its largest product with C
+_OF_NOISE, _STRAIGHT = (8.0, 3.0)
 
 
 class Prior(NamedTuple):
@@ -72,38 +75,56 @@ class Prior(NamedTuple):
 
 
 def prior_of(model: RecordModel) -> Prior | JointPrior:
-    """The prior of the release point u, with that of all other latents unless it is normal with fixed means and scales.
+    """The prior of the release point u, with that of all other latents unless it is normal with
+    fixed means and scales.
 
-    :raises NoNoiseAwarePosterior: unless u consists of at most ``LARGEST`` latents that the guide draws, the model has no
-        parameters, and records have no latents of their own; for a mixture, unless the prior is normal; and where
-        ``JointPrior`` does.
+    :raises NoNoiseAwarePosterior: unless u consists of at most ``LARGEST`` latents that the guide
+        draws, the model has no parameters, and records have no latents of their own; for a mixture,
+        unless the prior is normal; and where ``JointPrior`` does.
     """
     if model.shared_size > LARGEST:
         raise NoNoiseAwarePosterior(f"the model has more than {LARGEST} quantities")
     guide, one, normals, reach = _priors(model)
-    parameters = [name for name in (*model.shared, *one) if one.get(name, {"type": "param"})["type"] == "param"]
+    parameters = [
+        name
+        for name in (*model.shared, *one)
+        if one.get(name, {"type": "param"})["type"] == "param"
+    ]
     if parameters:
         raise NoNoiseAwarePosterior(f"{parameters[0]} is a parameter without a prior")
     if model.uses_base_noise:
         raise NoNoiseAwarePosterior("records have latents of their own")
-    latents = [name for name, site in one.items() if is_latent(site) and name not in model.of_records]
+    latents = [
+        name for name, site in one.items() if is_latent(site) and name not in model.of_records
+    ]
     missing = [name for name in latents if name not in guide]
     if missing:
         raise NoNoiseAwarePosterior(f"the guide does not draw {missing[0]}")
-    # factors and observations outside the record plate, which a normal prior of the latents does not know of
-    others = [name for name, site in one.items() if site["type"] == "sample" and name not in (*latents, *model.of_records)]
+    # factors and observations outside the record plate, which a normal prior of the latents does
+    # not know of
+    others = [
+        name
+        for name, site in one.items()
+        if site["type"] == "sample" and name not in (*latents, *model.of_records)
+    ]
     if any(family(site["fn"]) in _MIXTURES for name, site in one.items() if name in latents):
-        raise NoNoiseAwarePosterior("a prior is a mixture, between whose modes a short chain does not move")
+        raise NoNoiseAwarePosterior(
+            "a prior is a mixture, between whose modes a short chain does not move"
+        )
     if others or set(latents) != set(model.shared) or not normals.keys() >= set(latents):
         return _joint(model, one, reach)
-    means, scales = np.concatenate([np.reshape(normals[name], (2, -1)) for name in model.shared], axis=1)
+    means, scales = np.concatenate(
+        [np.reshape(normals[name], (2, -1)) for name in model.shared], axis=1
+    )
     return Prior(means, scales**-2.0)
 
 
 def _priors(model: RecordModel) -> tuple[dict, dict, dict[str, np.ndarray], np.ndarray]:
-    """Abstract traces of guide and model; means and scales of latents in u whose priors are normal with fixed ones; reach.
+    """Abstract traces of guide and model; means and scales of latents in u whose priors are normal
+    with fixed ones; reach.
 
-    One program finds these numbers. Traces of values would compile one for each operation of the model.
+    One program finds these numbers. Traces of values would compile one for each operation of the
+    model.
     """
     traces = {}
 
@@ -111,19 +132,29 @@ def _priors(model: RecordModel) -> tuple[dict, dict, dict[str, np.ndarray], np.n
         found = []
         for seed in (0, 1):  # what depends on other latents differs between two draws
             traces["guide"], traces["model"] = model._traces(model.start(), jax.random.key(seed))
-            latents = {name: site for name, site in traces["model"].items() if name in model.shared and is_latent(site)}
+            latents = {
+                name: site
+                for name, site in traces["model"].items()
+                if name in model.shared and is_latent(site)
+            }
             priors = {name: normal_of(site["fn"]) for name, site in latents.items()}
             found.append({name: prior for name, prior in priors.items() if prior is not None})
-        return found, [_reach(latents[name]["fn"]).ravel() for name in model.shared if name in latents]
+        return found, [
+            _reach(latents[name]["fn"]).ravel() for name in model.shared if name in latents
+        ]
 
-    (first, second), reach = jax.tree.map(lambda array: np.asarray(array, float), program_cache.jit(of_two_draws)())
+    (first, second), reach = jax.tree.map(
+        lambda array: np.asarray(array, float), program_cache.jit(of_two_draws)()
+    )
     normals = {name: prior for name, prior in first.items() if np.array_equal(prior, second[name])}
     flat = np.concatenate([np.zeros(0), *reach])
     return traces["guide"], traces["model"], normals, np.where(np.isfinite(flat), flat, 0.0)
 
 
 def _reach(prior: dist.Distribution) -> jax.Array:
-    """Standard deviations of a latent, or 0 where it has bounds, beyond which it must not be moved."""
+    """Standard deviations of a latent, or 0 where it has bounds, beyond which it must not
+    be moved.
+    """
     shape = prior.batch_shape + prior.event_shape
     if not isinstance(biject_to(prior.support), IdentityTransform):
         return jnp.zeros(shape)
@@ -135,8 +166,11 @@ def _reach(prior: dist.Distribution) -> jax.Array:
 
 def _joint(model: RecordModel, trace: dict, reach: np.ndarray) -> JointPrior:
     if any(family(trace[name]["fn"]) in _MIXTURES for name in model.observed):
-        # measured: 90 % intervals of the gallery's Gaussian mixture hold the truth in 0.52 to 0.58 of cases
-        raise NoNoiseAwarePosterior("the likelihood is a mixture, and far from normal where components overlap")
+        # measured: 90 % intervals of the gallery's Gaussian mixture hold the truth in 0.52 to 0.58
+        # of cases
+        raise NoNoiseAwarePosterior(
+            "the likelihood is a mixture, and far from normal where components overlap"
+        )
     found = JointPrior(model)
     found.reach = reach
     if found.size > _LARGEST_JOINT:
@@ -145,25 +179,37 @@ def _joint(model: RecordModel, trace: dict, reach: np.ndarray) -> JointPrior:
 
 
 def normal_of(prior: dist.Distribution) -> jax.Array | None:
-    """(means, scales) of a normal distribution with independent entries, float[2, ...]; None for another."""
+    """(means, scales) of a normal distribution with independent entries, float[2, ...]; None for
+    another.
+    """
     shape, base = prior.batch_shape + prior.event_shape, base_of(prior)
     if type(base) is not dist.Normal:
         return None
-    return jnp.stack([jnp.broadcast_to(jnp.asarray(value, float), shape) for value in (base.loc, base.scale)])
+    return jnp.stack(
+        [jnp.broadcast_to(jnp.asarray(value, float), shape) for value in (base.loc, base.scale)]
+    )
 
 
 def dither(
-    reach: np.ndarray, step_noise: float, steps: float, num_records: int, clip: float, sampling_rate: float
+    reach: np.ndarray,
+    step_noise: float,
+    steps: float,
+    num_records: int,
+    clip: float,
+    sampling_rate: float,
 ) -> np.ndarray:
-    """By how much to move u in each coordinate, float32[d], so that the noise leaves the curvature visible.
+    """By how much to move u in each coordinate, float32[d], so that the noise leaves the curvature
+    visible.
 
-    The noise, of variance r in a step, moves the posterior by sqrt(r / n) / H where the curvature is H. Points that vary by
-    some of these show each entry of H up to a part of its size, at any epsilon. The size of H is guessed as N (C / 2)^2 / d:
-    by the information identity it is the sum of squares of the records' gradients, which are taken to be half as long as C.
-    u moves no farther than the prior is wide, nor by more than 3 / C: there the log-likelihood of a record changes by about
-    1, and beyond it gradients do not follow straight lines.
+    The noise, of variance r in a step, moves the posterior by sqrt(r / n) / H where the curvature
+    is H. Points that vary by some of these show each entry of H up to a part of its size, at any
+    epsilon. The size of H is guessed as N (C / 2)^2 / d: by the information identity it is the sum
+    of squares of the records' gradients, which are taken to be half as long as C. u moves no
+    farther than the prior is wide, nor by more than 3 / C: there the log-likelihood of a record
+    changes by about 1, and beyond it gradients do not follow straight lines.
 
-    :param reach: of the step. :param step_noise: sigma C / q. :param steps: n, those whose moments will count.
+    :param reach: of the step. :param step_noise: sigma C / q. :param steps: n, those whose moments
+        will count.
     :param num_records: N. :param clip: C. :param sampling_rate: q.
     """
     guessed = num_records * (clip / 2) ** 2 / len(reach)
@@ -185,31 +231,47 @@ def draw(
 ) -> np.ndarray:
     """Draws of the released quantities, float[count, d]; with a ``JointPrior``, of its ``values``.
 
-    :param moments: of the run. :param spread: standard deviations of the guide, float[d], a hint at the size of H.
+    :param moments: of the run. :param spread: standard deviations of the guide, float[d], a hint at
+        the size of H.
     :param step_noise: sigma C / q, the noise's standard deviation in one g_t.
-    :raises NoNoiseAwarePosterior: if there were too few steps, if they are not finite or do not vary, if the guide does not
-        vary, if there is no noise, or if a Markov chain does not settle.
+    :raises NoNoiseAwarePosterior: if there were too few steps, if they are not finite or do not
+        vary, if the guide does not vary, if there is no noise, or if a Markov chain does not
+        settle.
     """
     steps = moments.steps
     center, gradient, points, products = moments.centred()
     if steps < _FEWEST_STEPS:
-        raise NoNoiseAwarePosterior(f"it takes {_FEWEST_STEPS} steps after the first three tenths of the run")
-    if not all(np.all(np.isfinite(part)) for part in (center, gradient, points, products)) or np.diag(points).min() <= 0:
-        raise NoNoiseAwarePosterior("the released gradients are not finite, or are all of one point")
+        raise NoNoiseAwarePosterior(
+            f"it takes {_FEWEST_STEPS} steps after the first three tenths of the run"
+        )
+    if (
+        not all(np.all(np.isfinite(part)) for part in (center, gradient, points, products))
+        or np.diag(points).min() <= 0
+    ):
+        raise NoNoiseAwarePosterior(
+            "the released gradients are not finite, or are all of one point"
+        )
     if not (np.all(np.isfinite(spread)) and np.min(spread) > 0):
         raise NoNoiseAwarePosterior("the guide has a quantity that does not vary")
     precision = np.square(1 / spread)
     level = np.exp(np.mean(np.log(np.maximum(precision - prior.precision, 0.1 * precision))))
     noise = step_noise**2 + _of_minibatches(sampling_rate) * level
     if not 0 < noise < np.inf:
-        raise NoNoiseAwarePosterior("the released gradients have no noise, or more than can be counted")
-    found = _curvature_chain.curvatures((points + points.T) / 2, products, noise, level, prior.precision, generator)
+        raise NoNoiseAwarePosterior(
+            "the released gradients have no noise, or more than can be counted"
+        )
+    found = _curvature_chain.curvatures(
+        (points + points.T) / 2, products, noise, level, prior.precision, generator
+    )
     of_mean = noise_of_mean(step_noise, sampling_rate, steps)
     # blocks of one size, for which a Markov chain is compiled once
     blocks = -(-count // _BLOCK)
     size = -(-count // blocks)
-    chosen = np.resize(np.arange(len(found)), (blocks, size))  # each in turn, the first ones once more
-    drawn = [_locations(found[block], prior, center, gradient, of_mean, generator) for block in chosen]
+    # each in turn, the first ones once more
+    chosen = np.resize(np.arange(len(found)), (blocks, size))
+    drawn = [
+        _locations(found[block], prior, center, gradient, of_mean, generator) for block in chosen
+    ]
     return np.concatenate(drawn)[:count]
 
 
@@ -219,7 +281,9 @@ def _of_minibatches(sampling_rate: float) -> float:
 
 
 def noise_of_mean(step_noise: float, sampling_rate: float, steps: float) -> tuple[float, float]:
-    """The covariance of the noise in the mean of n gradients: (in units of 1, in units of H). :param steps: n."""
+    """The covariance of the noise in the mean of n gradients: (in units of 1, in units of H).
+    :param steps: n.
+    """
     return step_noise**2 / steps, _of_minibatches(sampling_rate) / steps
 
 
@@ -234,18 +298,26 @@ def _locations(
     """A draw of theta for each curvature, float[count, d]. :param noise: of ``noise_of_mean``."""
     covariance = (1 + noise[1]) * curvature + noise[0] * np.eye(len(center))
     weighted = np.linalg.solve(covariance, curvature)  # V^-1 H
-    known, linear = curvature @ weighted, np.einsum("sji,sj->si", weighted, gradient + curvature @ center)
+    known, linear = (
+        curvature @ weighted,
+        np.einsum("sji,sj->si", weighted, gradient + curvature @ center),
+    )
     return of_quadratics(prior, known, linear, generator)
 
 
-def of_quadratics(prior: Prior | JointPrior, known: np.ndarray, linear: np.ndarray, generator: Generator) -> np.ndarray:
-    """A draw of theta for each log-likelihood ``linear' theta - theta' known theta / 2``, float[count, d].
+def of_quadratics(
+    prior: Prior | JointPrior, known: np.ndarray, linear: np.ndarray, generator: Generator
+) -> np.ndarray:
+    """A draw of theta for each log-likelihood ``linear' theta - theta' known theta / 2``,
+    float[count, d].
 
     :param known: float[count, d, d], symmetric up to rounding. :param linear: float[count, d].
     :raises NoNoiseAwarePosterior: if a Markov chain does not settle.
     """
     if isinstance(prior, JointPrior):
-        return _quadratic_chain.draws(prior, (known + np.swapaxes(known, 1, 2)) / 2, linear, generator)
+        return _quadratic_chain.draws(
+            prior, (known + np.swapaxes(known, 1, 2)) / 2, linear, generator
+        )
     precision, target = known + np.diag(prior.precision), linear + prior.precision * prior.mean
     factor = np.linalg.cholesky((precision + np.swapaxes(precision, 1, 2)) / 2)
     half = np.linalg.solve(factor, target[..., None]) + generator.normal(size=(*target.shape, 1))

@@ -1,4 +1,6 @@
-"""The log-likelihood of all records near a point, as a quadratic, without noise: for fits without privacy only."""
+"""The log-likelihood of all records near a point, as a quadratic, without noise: for fits without
+privacy only.
+"""
 
 from __future__ import annotations
 
@@ -19,18 +21,28 @@ __all__ = ["draw"]
 
 _AT_ONCE = 4096  # records
 _MOST_TURNS = 20
-_ARRIVED = 0.15  # standard deviations of the posterior; the mean of 1000 draws is known to 0.03 of them
+_ARRIVED = (
+    0.15  # standard deviations of the posterior; the mean of 1000 draws is known to 0.03 of them
+)
 
 
 def draw(
-    model: RecordModel, prior: Prior | JointPrior, point: np.ndarray, records: Any, count: int, generator: Generator
+    model: RecordModel,
+    prior: Prior | JointPrior,
+    point: np.ndarray,
+    records: Any,
+    count: int,
+    generator: Generator,
 ) -> np.ndarray:
-    """Draws of the released quantities, as of ``noise_aware.draw``, from prior times normal likelihood, float[count, k].
+    """Draws of the released quantities, as of ``noise_aware.draw``, from prior times normal
+    likelihood, float[count, k].
 
-    The likelihood is a normal one with the gradient and the curvature that all records have at the middle of the draws,
-    which Newton's method finds. They are exact functions of the records, so what is drawn is not private.
+    The likelihood is a normal one with the gradient and the curvature that all records have at the
+    middle of the draws, which Newton's method finds. They are exact functions of the records, so
+    what is drawn is not private.
 
-    :param point: u where it begins, float[d]. :param records: all of them, arrays with first axis N.
+    :param point: u where it begins, float[d]. :param records: all of them, arrays with first axis
+        N.
     :raises NoNoiseAwarePosterior: if the method does not arrive.
     """
     of_part = program_cache.jit(lambda at, part: _derivatives(model, at, part))
@@ -42,9 +54,11 @@ def draw(
             break
         linear = gradient + curvature @ point
         drawn = noise_aware.of_quadratics(
-            prior, np.broadcast_to(curvature, (count, *curvature.shape)), np.broadcast_to(linear, (count, len(linear))),
+            prior,
+            np.broadcast_to(curvature, (count, *curvature.shape)),
+            np.broadcast_to(linear, (count, len(linear))),
             generator,
-        )  # fmt: skip
+        )
         released = drawn[:, : len(point)]  # a JointPrior has those of the release first
         middle, spread = released.mean(axis=0), released.std(axis=0)
         arrived = np.all(np.abs(middle - point) <= _ARRIVED * spread)
@@ -55,7 +69,9 @@ def draw(
 
 
 def _summed(of_part: Any, point: np.ndarray, records: Any) -> tuple[np.ndarray, np.ndarray]:
-    """Gradient and negative second derivatives of the log-likelihood of all records, float64[d] and [d, d]."""
+    """Gradient and negative second derivatives of the log-likelihood of all records, float64[d] and
+    [d, d].
+    """
     gradient, curvature = np.zeros(len(point)), np.zeros((len(point), len(point)))
     for start in range(0, len(records[0]), _AT_ONCE):
         part = tuple(np.asarray(array[start : start + _AT_ONCE]) for array in records)
@@ -64,14 +80,20 @@ def _summed(of_part: Any, point: np.ndarray, records: Any) -> tuple[np.ndarray, 
     return gradient, (curvature + curvature.T) / 2
 
 
-def _derivatives(model: RecordModel, point: jax.Array, records: Record) -> tuple[jax.Array, jax.Array]:
-    """Gradient and second derivatives of the loss, the negative log-likelihood, of some records at u."""
+def _derivatives(
+    model: RecordModel, point: jax.Array, records: Record
+) -> tuple[jax.Array, jax.Array]:
+    """Gradient and second derivatives of the loss, the negative log-likelihood, of some records at
+    u.
+    """
     like = {name: jnp.asarray(value) for name, value in _shapes(model).items()}
     ends = np.cumsum([array.size for array in like.values()])[:-1]
 
     def loss(flat: jax.Array) -> jax.Array:
         parts = jnp.split(flat, ends)
-        shared = {name: part.reshape(like[name].shape) for name, part in zip(like, parts, strict=True)}
+        shared = {
+            name: part.reshape(like[name].shape) for name, part in zip(like, parts, strict=True)
+        }
         return jnp.sum(model.record_losses(shared, records, jax.random.key(0)))
 
     return jax.grad(loss)(point), jax.hessian(loss)(point)

@@ -1,20 +1,25 @@
-"""The one-shot release of a linear regression: noised sums of products of its columns, over all records.
+"""The one-shot release of a linear regression: noised sums of products of its columns, over all
+records.
 
-For a record with features x and target y, all of them in [-1, 1], let z = (x, 1). The sums are those of::
+For a record with features x and target y, all of them in [-1, 1], let z = (x, 1). The sums are
+those of::
 
     w z z',    b w z y,    b^2 w y^2,    w^2,        w = min(1, R / |z|^2)
 
-the first without the entries that it has twice, which count sqrt(2). So a record's statistic has a norm of at most
+the first without the entries that it has twice, which count sqrt(2). So a record's statistic has a
+norm of at most
 
     C = sqrt((R + b^2)^2 + 1),    because    |(w z z', ...)| = w |z|^2 + b^2 w y^2 <= R + b^2.
 
-The weight w depends on x alone, so weighted least squares is as unbiased as least squares. It is 1 for all but records with
-many columns near their bounds, and R far below the largest |z|^2 lowers the noise of all sums. The factor b of the target
-balances the noise of its sums with that of the others. C decides both (``Scales.of``).
+The weight w depends on x alone, so weighted least squares is as unbiased as least squares. It is 1
+for all but records with many columns near their bounds, and R far below the largest |z|^2 lowers
+the noise of all sums. The factor b of the target balances the noise of its sums with that of the
+others. C decides both (``Scales.of``).
 
-The release is one step of DP-VI with a loss that is linear in its parameters: the gradient of a record is its statistic. So
-clipping, noise in whole numbers, sampler, accounting and checkpoints are those of every other step. Bernstein and Sheldon
-2019 release such sums too, with other scales; ``gram_chain`` has the posterior.
+The release is one step of DP-VI with a loss that is linear in its parameters: the gradient of a
+record is its statistic. So clipping, noise in whole numbers, sampler, accounting and checkpoints
+are those of every other step. Bernstein and Sheldon 2019 release such sums too, with other scales;
+``gram_chain`` has the posterior.
 """
 
 from __future__ import annotations
@@ -35,9 +40,18 @@ from workbench.record_model.model import RecordModel
 from workbench.record_model.traces import is_latent
 
 __all__ = [
-    "LARGEST", "SITE", "SMALLEST_NORM", "LinearGaussian", "NoisedSums", "Scales", "guide", "linear_gaussian", "model_of",
-    "statistic", "sums_in",
-]  # fmt: skip
+    "LARGEST",
+    "SITE",
+    "SMALLEST_NORM",
+    "LinearGaussian",
+    "NoisedSums",
+    "Scales",
+    "guide",
+    "linear_gaussian",
+    "model_of",
+    "statistic",
+    "sums_in",
+]
 
 Bounds = tuple[float, float]
 
@@ -56,8 +70,8 @@ class Scales(NamedTuple):
     def of(cls, clip: float) -> Scales:
         """R + b^2 = sqrt(C^2 - 1), with R = b^2 + b^4.
 
-        That b minimises (R + b^2)^2 (1 / b^2 + 1 / 2), about the variance of the noise in X'y - X'X theta where |theta|^2 is
-        1 / 2. (A target in [-1, 1] leaves room for little more.)
+        That b minimises (R + b^2)^2 (1 / b^2 + 1 / 2), about the variance of the noise in X'y - X'X
+        theta where |theta|^2 is 1 / 2. (A target in [-1, 1] leaves room for little more.)
         """
         total = math.sqrt(clip**2 - 1)
         squared = math.sqrt(1 + total) - 1
@@ -71,7 +85,8 @@ class Scales(NamedTuple):
 
 
 def statistic(x: jax.Array, y: jax.Array, clip: float, bounds: Bounds = (-1.0, 1.0)) -> jax.Array:
-    """The statistics of records, float32[B, k], each of norm at most C. What is beyond [-1, 1] or the bounds is cut.
+    """The statistics of records, float32[B, k], each of norm at most C. What is beyond [-1, 1] or
+    the bounds is cut.
 
     :param x: [B, D]. :param y: [B]. :param bounds: of y, which become -1 and 1.
     """
@@ -104,7 +119,9 @@ def size_of(features: int) -> int:
 
 
 def model_of(features: int, clip: float, bounds: Bounds = (-1.0, 1.0)) -> Callable[..., None]:
-    """A NumPyro model of records (x, y) whose gradient with respect to its parameter is minus a record's statistic."""
+    """A NumPyro model of records (x, y) whose gradient with respect to its parameter is minus a
+    record's statistic.
+    """
 
     def model(x: jax.Array, y: jax.Array, num_records: int | None = None) -> None:
         direction = numpyro.param(SITE, jnp.zeros(size_of(features)))
@@ -121,9 +138,11 @@ def guide(*records: jax.Array, num_records: int | None = None, **static: object)
 class NoisedSums(NamedTuple):
     """The sums as they were released, in the units of the records, with the noise that they have.
 
-    :param products: of w z z', float[D + 1, D + 1], the constant last. :param with_target: of w z y, float[D + 1].
+    :param products: of w z z', float[D + 1, D + 1], the constant last. :param with_target: of w z
+        y, float[D + 1].
     :param of_target: of w y^2. :param squared_weights: of w^2.
-    :param noise: standard deviation of the noise in the diagonal of ``products``; off it 1 / sqrt(2) of that.
+    :param noise: standard deviation of the noise in the diagonal of ``products``; off it 1 /
+        sqrt(2) of that.
     :param target: b. ``with_target`` has noise / (sqrt(2) b), and ``of_target`` noise / b^2.
     """
 
@@ -136,7 +155,9 @@ class NoisedSums(NamedTuple):
 
 
 def sums_in(released: np.ndarray, clip: float, noise: float) -> NoisedSums:
-    """:param released: float[k], the noised sum of statistics. :param noise: standard deviation in each of them."""
+    """:param released: float[k], the noised sum of statistics. :param noise: standard deviation in
+    each of them.
+    """
     width = math.isqrt(2 * len(released)) - 1
     while size_of(width - 1) > len(released):
         width -= 1
@@ -145,7 +166,9 @@ def sums_in(released: np.ndarray, clip: float, noise: float) -> NoisedSums:
     products = np.empty((width, width))
     products[rows, columns] = products[columns, rows] = values[: len(rows)] / counts
     with_target = values[len(rows) : -2] / (math.sqrt(2) * target)
-    return NoisedSums(products, with_target, float(values[-2] / target**2), float(values[-1]), noise, target)
+    return NoisedSums(
+        products, with_target, float(values[-2] / target**2), float(values[-1]), noise, target
+    )
 
 
 class LinearGaussian(NamedTuple):
@@ -160,24 +183,33 @@ class LinearGaussian(NamedTuple):
 
     def log_prior(self, logs: np.ndarray) -> np.ndarray:
         """Log density of the prior of log scale, at each of ``logs``."""
-        return np.asarray(self.scale.log_prob(jnp.exp(jnp.asarray(logs, jnp.float32))), float) + logs
+        return (
+            np.asarray(self.scale.log_prob(jnp.exp(jnp.asarray(logs, jnp.float32))), float) + logs
+        )
 
 
 def linear_gaussian(
     model: RecordModel, weights: str, intercept: str, scale: str, bounds: Bounds = (-1.0, 1.0)
 ) -> LinearGaussian:
-    """Read the priors of a model of records (x, y), and check that it is what its ``LinearPredictor`` declares.
+    """Read the priors of a model of records (x, y), and check that it is what its
+    ``LinearPredictor`` declares.
 
-    :param weights: the site of the weights. :param intercept: its site, or "". :param scale: that of the residuals' scale.
+    :param weights: the site of the weights. :param intercept: its site, or "". :param scale: that
+        of the residuals' scale.
     :param bounds: of y.
     :raises PrivacyModelError: saying what it is not.
     """
     start = model.start()
     (_, one), (_, two) = (model._traces(start, jax.random.key(seed)) for seed in (0, 1))
     sites = [weights, *([intercept] if intercept else []), scale]
-    latents = {name for name, site in one.items() if is_latent(site) and name not in model.of_records}
+    latents = {
+        name for name, site in one.items() if is_latent(site) and name not in model.of_records
+    }
     if latents != set(sites) or set(model.shared) != latents or len(model.observed) != 1:
-        raise PrivacyModelError(f"the model must have the latents {', '.join(sites)}, one observed site and nothing else")
+        raise PrivacyModelError(
+            f"the model must have the latents {', '.join(sites)}, one observed site and nothing "
+            "else"
+        )
     shapes = [array.shape for array in model.blank_record]
     if len(shapes) != 2 or len(shapes[0]) != 1 or shapes[1] != ():
         raise PrivacyModelError("its records are not features and one target")
@@ -205,21 +237,38 @@ def _is_positive(prior: dist.Distribution) -> bool:
     from numpyro.distributions import constraints
 
     support = prior.support
-    return support is constraints.positive or support is constraints.nonnegative or support is constraints.softplus_positive
+    return (
+        support is constraints.positive
+        or support is constraints.nonnegative
+        or support is constraints.softplus_positive
+    )
 
 
-def _require_normal(model: RecordModel, weights: str, intercept: str, scale: str, bounds: Bounds) -> None:
-    """:raises PrivacyModelError: unless the likelihood is that of the normal linear model, at a few made-up points."""
+def _require_normal(
+    model: RecordModel, weights: str, intercept: str, scale: str, bounds: Bounds
+) -> None:
+    """:raises PrivacyModelError: unless the likelihood is that of the normal linear model, at a few
+    made-up points.
+    """
     (size,), (middle, reach) = model.blank_record[0].shape, middle_and_reach(bounds)
     loss = jax.jit(model.record_loss)
     for number in range(1, 4):
         waves = np.sin(np.arange(1, 2 * size + 4) * (1.0 + number / 7)).astype(np.float32)
         slopes, x = waves[:size], waves[size : 2 * size]
-        constant, width, y = waves[-3] if intercept else np.float32(0), np.exp(waves[-2]), middle + reach * waves[-1]
+        constant, width, y = (
+            waves[-3] if intercept else np.float32(0),
+            np.exp(waves[-2]),
+            middle + reach * waves[-1],
+        )
         values = {weights: slopes, scale: width} | ({intercept: constant} if intercept else {})
-        record = tuple(jnp.asarray(each, like.dtype) for each, like in zip((x, y), model.blank_record, strict=True))
+        record = tuple(
+            jnp.asarray(each, like.dtype)
+            for each, like in zip((x, y), model.blank_record, strict=True)
+        )
         mean = middle + reach * float(x @ slopes + constant)
         expected = -dist.Normal(mean, reach * float(width)).log_prob(float(record[1]))
         found = loss(values, record, jax.random.key(0))
         if not np.allclose(found, expected, rtol=1e-3, atol=1e-3):
-            raise PrivacyModelError("its likelihood is not normal around features . weights + intercept")
+            raise PrivacyModelError(
+                "its likelihood is not normal around features . weights + intercept"
+            )

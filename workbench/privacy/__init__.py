@@ -1,6 +1,7 @@
 """Privacy in numbers: accounting, calibration, plans and guarantees.
 
-The accountants import dp-accounting and SciPy, which the inference core must not need, so names load on first use.
+The accountants import dp-accounting and SciPy, which the inference core must not need, so names
+load on first use.
 """
 
 from __future__ import annotations

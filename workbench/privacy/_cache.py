@@ -1,7 +1,8 @@
 """Calibrated numbers on disk, so that a machine calibrates a plan once.
 
-Nothing private is stored: keys and values are plans. Readers verify a number before they use it, so a damaged or forged file
-costs time and not privacy. A folder that cannot be written is not an error.
+Nothing private is stored: keys and values are plans. Readers verify a number before they use it, so
+a damaged or forged file costs time and not privacy. A folder that cannot be written is not an
+error.
 """
 
 from __future__ import annotations
@@ -22,7 +23,9 @@ _FORMAT = 1  # increase it when the same key would give another number
 
 
 def folder() -> Path:
-    """Where numbers are kept: ``$WORKBENCH_CACHE``, else ``dpvi-workbench`` under ``$XDG_CACHE_HOME`` or ``~/.cache``."""
+    """Where numbers are kept: ``$WORKBENCH_CACHE``, else ``dpvi-workbench`` under
+    ``$XDG_CACHE_HOME`` or ``~/.cache``.
+    """
     chosen = os.environ.get("WORKBENCH_CACHE")
     return Path(chosen) if chosen else _folders.cache()
 
@@ -46,7 +49,9 @@ def write(key: Any, value: float) -> None:
     path = _path(key)
     with contextlib.suppress(OSError):
         path.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.NamedTemporaryFile("w", dir=path.parent, suffix=".partial", delete=False) as file:
+        with tempfile.NamedTemporaryFile(
+            "w", dir=path.parent, suffix=".partial", delete=False
+        ) as file:
             partial = Path(file.name)
             try:
                 json.dump({"key": key, "value": value}, file)

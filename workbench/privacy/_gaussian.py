@@ -1,7 +1,9 @@
-"""The Gaussian mechanism in closed form: N(mu, 1) against N(0, 1), where mu is sensitivity / noise standard deviation.
+"""The Gaussian mechanism in closed form: N(mu, 1) against N(0, 1), where mu is sensitivity / noise
+standard deviation.
 
-A composition of Gaussian mechanisms is one Gaussian mechanism, with mu^2 the sum of theirs (Dong, Roth and Su 2022,
-Corollary 3.3). So shuffled epochs and steps without sampling need no discretisation.
+A composition of Gaussian mechanisms is one Gaussian mechanism, with mu^2 the sum of theirs (Dong,
+Roth and Su 2022, Corollary 3.3). So shuffled epochs and steps without sampling need no
+discretisation.
 """
 
 from __future__ import annotations
@@ -13,7 +15,8 @@ from scipy.special import log_ndtr
 
 __all__ = ["GaussianLoss"]
 
-_SLACK = 1e-9  # relative: covers the rounding of log_ndtr and of the subtraction, as tests with 60 digits show
+# relative: covers the rounding of log_ndtr and of the subtraction, as tests with 60 digits show
+_SLACK = 1e-9
 
 
 @dataclass(frozen=True)
@@ -32,20 +35,27 @@ class GaussianLoss:
         return min(1.0, math.exp(self._log_delta(epsilon)) * (1 + _SLACK))
 
     def _log_delta(self, epsilon: float) -> float:
-        """log(Phi(mu/2 - epsilon/mu) - e^epsilon Phi(-mu/2 - epsilon/mu)), both terms and their ratio in logarithms."""
+        """log(Phi(mu/2 - epsilon/mu) - e^epsilon Phi(-mu/2 - epsilon/mu)), both terms and their
+        ratio in logarithms.
+        """
         middle, half = -epsilon / self.mu, self.mu / 2
         second = float(log_ndtr(middle - half))
         if self.mu > 1e-4:
             first = float(log_ndtr(middle + half))
-            if middle + half < -45:  # e^-1000: without the second term, which rounding could make the larger one
+            if (
+                middle + half < -45
+            ):  # e^-1000: without the second term, which rounding could make the larger one
                 return first
             return first + math.log(-math.expm1(epsilon + second - first))
         if middle < -45:  # e^-1000: the first of the two terms below alone, from above
             return math.log(self.mu) - (middle + half) ** 2 / 2
-        # Phi(m + mu/2) - Phi(m - mu/2) by Taylor, less (e^epsilon - 1) Phi(m - mu/2), both in units of phi(m)
+        # Phi(m + mu/2) - Phi(m - mu/2) by Taylor, less (e^epsilon - 1) Phi(m - mu/2), both in units
+        # of phi(m)
         log_density = -(middle**2) / 2 - math.log(math.sqrt(2 * math.pi))
         between = self.mu * (1 + self.mu**2 * (middle**2 - 1) / 24)
-        return log_density + math.log(between - math.expm1(epsilon) * math.exp(second - log_density))
+        return log_density + math.log(
+            between - math.expm1(epsilon) * math.exp(second - log_density)
+        )
 
     def epsilon(self, delta: float) -> float:
         """Upper bound on epsilon at ``delta`` in (0, 1): bisection, the upper end."""

@@ -1,7 +1,7 @@
 """Steps on a grid, their convolution, and the window of losses that answers are read from.
 
-The rounding errors of a transform are bounded relative to what it transforms. ``pld`` tilts distributions, so that this is
-small.
+The rounding errors of a transform are bounded relative to what it transforms. ``pld`` tilts
+distributions, so that this is small.
 """
 
 from __future__ import annotations
@@ -21,16 +21,20 @@ from workbench.privacy.sampled_gaussian import SampledGaussian
 
 __all__ = ["STEP_ERROR", "SUM_ERROR", "Grid", "GridStep", "Step", "Window", "convolved"]
 
-_FFT_ERROR = 8 * np.finfo(float).eps  # of a transform of length n, times log2(n), relative to the sum of its entries
+# of a transform of length n, times log2(n), relative to the sum of its entries
+_FFT_ERROR = 8 * np.finfo(float).eps
 SUM_ERROR = 4 * np.finfo(float).eps  # of sums over a grid, times its length, relative to them
-STEP_ERROR = 64 * np.finfo(float).eps  # of one step's probabilities and of their moment, relative to them
+# of one step's probabilities and of their moment, relative to them
+STEP_ERROR = 64 * np.finfo(float).eps
 _UNDERFLOW = 746.0  # e^-746 is 0 in float64
 
 Step: TypeAlias = SampledGaussian | AllocatedGaussian
 
 
 class Grid(NamedTuple):
-    """How fine a grid is: at least this many points, and this many per standard deviation of one step's (tilted) loss."""
+    """How fine a grid is: at least this many points, and this many per standard deviation of one
+    step's (tilted) loss.
+    """
 
     points: int
     per_deviation: float
@@ -38,7 +42,9 @@ class Grid(NamedTuple):
 
 @dataclass(frozen=True)
 class GridStep:
-    """One phase on a grid: its probabilities at multiples ``first``, ``first + 1``, ... of ``width``."""
+    """One phase on a grid: its probabilities at multiples ``first``, ``first + 1``, ... of
+    ``width``.
+    """
 
     first: int
     width: float
@@ -63,16 +69,22 @@ class GridStep:
 
 
 def convolved(steps: Sequence[GridStep], size: int) -> tuple[np.ndarray, float]:
-    """(tilted probabilities of all repetitions of all steps, float[size], indices modulo ``size``; the error of each)."""
+    """(tilted probabilities of all repetitions of all steps, float[size], indices modulo ``size``;
+    the error of each).
+    """
     spectrum = np.ones(size // 2 + 1, np.complex128)
     error = float(_FFT_ERROR * math.log2(size))  # of each entry of a transform
-    sensitivity = np.ones(size // 2 + 1)  # how much such errors, also of the last transform, move the product, relatively
+    # how much such errors, also of the last transform, move the product, relatively
+    sensitivity = np.ones(size // 2 + 1)
     most = np.zeros(size // 2 + 1)  # the logarithm of the largest product that they can make
     for step in steps:
-        folded = np.bincount(np.arange(len(step.tilted)) % size, weights=step.tilted, minlength=size)
+        folded = np.bincount(
+            np.arange(len(step.tilted)) % size, weights=step.tilted, minlength=size
+        )
         transform = fft.rfft(folded)
         magnitude = np.abs(transform)
-        # a complex power is slow, and powers of many steps are mostly smaller than any float64 but 0
+        # a complex power is slow, and powers of many steps are mostly smaller than any float64 but
+        # 0
         some = magnitude > math.exp(-_UNDERFLOW / step.count)
         spectrum[some] *= transform[some] ** step.count
         spectrum[~some] = 0.0
@@ -86,7 +98,8 @@ def convolved(steps: Sequence[GridStep], size: int) -> tuple[np.ndarray, float]:
 class Window:
     """Upper bounds of a composed loss distribution around the losses that matter.
 
-    A window has no probabilities below its first loss. There delta is bounded by its convexity in e^epsilon alone.
+    A window has no probabilities below its first loss. There delta is bounded by its convexity in
+    e^epsilon alone.
 
     :param losses: ascending, ``width`` apart.
     :param probabilities: of these losses.
@@ -100,7 +113,9 @@ class Window:
 
     @functools.cached_property
     def sums(self) -> tuple[np.ndarray, np.ndarray]:
-        """For each loss x, the sums over losses l >= x of p(l) and of p(l) e^(x - l), rounded to the safe side."""
+        """For each loss x, the sums over losses l >= x of p(l) and of p(l) e^(x - l), rounded to
+        the safe side.
+        """
         backwards = self.probabilities[::-1]
         total = np.cumsum(backwards)[::-1]
         # a[i] = p[i] + e^-width a[i - 1]: a triangular system of two diagonals
@@ -118,20 +133,27 @@ class Window:
         total, discounted = self.sums
         place = np.searchsorted(self.losses, epsilons, side="right")
         inside = np.minimum(place, len(self.losses) - 1)
-        share = total[inside] - np.exp(np.minimum(epsilons - self.losses[inside], 0.0)) * discounted[inside]
+        share = (
+            total[inside]
+            - np.exp(np.minimum(epsilons - self.losses[inside], 0.0)) * discounted[inside]
+        )
         deltas = np.minimum(1.0, self.elsewhere + np.where(place < len(self.losses), share, 0.0))
-        # as if all mass outside the window had its first loss: a chord of delta, which is 1 at e^epsilon = 0
+        # as if all mass outside the window had its first loss: a chord of delta, which is 1 at
+        # e^epsilon = 0
         first = min(1.0, self.elsewhere + float(total[0] - discounted[0]))
         chord = first - (1 - first) * np.expm1(np.minimum(epsilons - self.losses[0], 0.0))
         return np.where(epsilons < self.losses[0], chord, deltas)
 
     def epsilon(self, delta: float) -> float:
-        """The smallest epsilon >= the first loss with delta(epsilon) <= ``delta``; infinite if there is none."""
+        """The smallest epsilon >= the first loss with delta(epsilon) <= ``delta``; infinite if
+        there is none.
+        """
         left = delta - self.elsewhere
         total, discounted = self.sums
         if not (left >= 0 and np.isfinite(total[0])):
             return math.inf
-        kept = np.append((total - discounted)[:-1] <= left, True)  # beyond the last loss only `elsewhere` is left
+        # beyond the last loss only `elsewhere` is left
+        kept = np.append((total - discounted)[:-1] <= left, True)
         place = int(np.argmax(kept))
         if place == 0:
             return float(self.losses[0])

@@ -1,9 +1,10 @@
-"""Accounting: an upper bound on epsilon at delta, from a sampler, a noise multiplier and a number of steps.
+"""Accounting: an upper bound on epsilon at delta, from a sampler, a noise multiplier and a number
+of steps.
 
-Each sampler has accountants for its own neighbouring relations and for no other. Guarantees always use "pld": privacy loss
-distributions if records are sampled, the exact Gaussian formula if they are not. "rdp" is a looser upper bound,
-"rdp_classic" the bound of papers before 2020, and "fourier" an approximation that is not a bound. These three serve for
-comparison with published numbers.
+Each sampler has accountants for its own neighbouring relations and for no other. Guarantees always
+use "pld": privacy loss distributions if records are sampled, the exact Gaussian formula if they are
+not. "rdp" is a looser upper bound, "rdp_classic" the bound of papers before 2020, and "fourier" an
+approximation that is not a bound. These three serve for comparison with published numbers.
 """
 
 from __future__ import annotations
@@ -49,8 +50,8 @@ def round_up(value: float, digits: int) -> float:
 def _parts(plans: Sequence[Steps]) -> tuple[float, list[Phase], list[Epochs]]:
     """What plans compose of.
 
-    :return: (sum of 1 / sigma^2 over the steps that a record enters for sure, without sampling; sampled steps; epochs of
-        random allocation).
+    :return: (sum of 1 / sigma^2 over the steps that a record enters for sure, without sampling;
+        sampled steps; epochs of random allocation).
     """
     squares = 0.0
     sampled: list[Phase] = []
@@ -58,7 +59,11 @@ def _parts(plans: Sequence[Steps]) -> tuple[float, list[Phase], list[Epochs]]:
     for plan in plans:
         if plan.sampler == "random_allocation":
             allocated += [each for each in plan.epochs if each.length > 1]
-            known = [Phase(1.0, each.noise_multiplier, each.repeated) for each in plan.epochs if each.length == 1]
+            known = [
+                Phase(1.0, each.noise_multiplier, each.repeated)
+                for each in plan.epochs
+                if each.length == 1
+            ]
         elif plan.sampler == "shuffle":
             known = list(plan.uses_of_a_record)
         else:
@@ -69,7 +74,9 @@ def _parts(plans: Sequence[Steps]) -> tuple[float, list[Phase], list[Epochs]]:
 
 
 def _losses(plans: Sequence[Steps], coarse: bool) -> list[GaussianLoss | ComposedLoss]:
-    """The privacy loss of all plans under one relation, in each direction (a single one if both are the same)."""
+    """The privacy loss of all plans under one relation, in each direction (a single one if both are
+    the same).
+    """
     relation = plans[0].relation
     squares, sampled, allocated = _parts(plans)
     # Gaussian mechanisms compose to one
@@ -81,10 +88,14 @@ def _losses(plans: Sequence[Steps], coarse: bool) -> list[GaussianLoss | Compose
     def composed(direction: str) -> ComposedLoss:
         counts: dict[Step, int] = {}
         for phase in sampled:
-            step = SampledGaussian(phase.sampling_rate, SENSITIVITY[relation] / phase.noise_multiplier, direction)
+            step = SampledGaussian(
+                phase.sampling_rate, SENSITIVITY[relation] / phase.noise_multiplier, direction
+            )
             counts[step] = counts.get(step, 0) + phase.steps
         for each in allocated:
-            epoch = AllocatedGaussian(each.length, 1 / each.noise_multiplier, direction, each.released)
+            epoch = AllocatedGaussian(
+                each.length, 1 / each.noise_multiplier, direction, each.released
+            )
             counts[epoch] = counts.get(epoch, 0) + each.repeated
         if mu > 0:
             counts[SampledGaussian(1.0, mu, direction)] = 1
@@ -94,7 +105,9 @@ def _losses(plans: Sequence[Steps], coarse: bool) -> list[GaussianLoss | Compose
 
 
 def _participation(plans: Sequence[Steps]) -> float:
-    """Upper bound on the probability that a given record enters any step. With this delta even epsilon = 0 holds."""
+    """Upper bound on the probability that a given record enters any step. With this delta even
+    epsilon = 0 holds.
+    """
     squares, sampled, allocated = _parts(plans)
     if squares or any(each.released == each.length for each in allocated):
         return 1.0
@@ -106,13 +119,16 @@ def _participation(plans: Sequence[Steps]) -> float:
 
 @functools.lru_cache(maxsize=1024)
 def total_epsilon(plans: tuple[Steps, ...], delta: float, coarse: bool = False) -> float:
-    """Upper bound by "pld" on epsilon of several runs on the same records, by any samplers under one relation.
+    """Upper bound by "pld" on epsilon of several runs on the same records, by any samplers under
+    one relation.
 
     :param plans: at least one.
     :param coarse: up to some per cent higher and a few times faster.
     """
     if len({plan.relation for plan in plans}) != 1:
-        raise _validate.ArgumentError("plans", plans, "must be one or more plans, all under the same relation.")
+        raise _validate.ArgumentError(
+            "plans", plans, "must be one or more plans, all under the same relation."
+        )
     if _participation(plans) <= delta:
         return 0.0
     worst = max(loss.epsilon(delta) for loss in _losses(plans, coarse))
@@ -121,7 +137,8 @@ def total_epsilon(plans: tuple[Steps, ...], delta: float, coarse: bool = False) 
 
 
 def _known(plans: Sequence[Steps]) -> GaussianLoss | None:
-    """If records are allocated, a loss that is no smaller: that of the same steps, if a record entered known ones.
+    """If records are allocated, a loss that is no smaller: that of the same steps, if a record
+    entered known ones.
 
     It has an answer where no grid is large enough.
     """
@@ -157,32 +174,36 @@ def epsilon(
 ) -> float:
     """Upper bound on epsilon at ``delta`` after ``steps`` steps.
 
-    The sampler is taken as ideal. The overflow of a padded minibatch is a part of delta (``Guarantee.overflow_delta``).
-    A schedule is given as sequences of equal length with one entry per phase, such as
-    ``noise_multiplier=[1.0, 1.2], steps=[500, 500]``. Epochs of shuffled records continue from one phase to the next, and a
-    new one begins where the sampling rate changes.
+    The sampler is taken as ideal. The overflow of a padded minibatch is a part of delta
+    (``Guarantee.overflow_delta``). A schedule is given as sequences of equal length with one entry
+    per phase, such as ``noise_multiplier=[1.0, 1.2], steps=[500, 500]``. Epochs of shuffled records
+    continue from one phase to the next, and a new one begins where the sampling rate changes.
 
     >>> plan = {"sampling_rate": 0.01, "noise_multiplier": 1.0, "steps": 1000}
     >>> round(wb.privacy.epsilon(delta=1e-5, **plan), 3)
     1.828
 
-    :param sampler: "poisson": every record enters a step with probability q; "without_replacement": minibatches are
-        uniform subsets of q N records; "shuffle": epochs of floor(1/q) steps in which a record enters at most one;
-        "random_allocation": epochs of t steps, of which each record enters one, uniformly chosen for itself, where t is 1/q
-        rounded to a whole number. An epoch that is not finished is charged for the steps that were taken alone.
-    :param relation: the neighbouring relation, by default and usually the sampler's only one: add_or_remove_one for
-        "poisson" and "random_allocation", replace_one for "without_replacement", replace_one or replace_special (a record
-        is blanked in place) for "shuffle". The sensitivity is C, and 2 C under replace_one.
+    :param sampler: "poisson": every record enters a step with probability q; "without_replacement":
+        minibatches are uniform subsets of q N records; "shuffle": epochs of floor(1/q) steps in
+        which a record enters at most one; "random_allocation": epochs of t steps, of which each
+        record enters one, uniformly chosen for itself, where t is 1/q rounded to a whole number. An
+        epoch that is not finished is charged for the steps that were taken alone.
+    :param relation: the neighbouring relation, by default and usually the sampler's only one:
+        add_or_remove_one for "poisson" and "random_allocation", replace_one for
+        "without_replacement", replace_one or replace_special (a record is blanked in place) for
+        "shuffle". The sensitivity is C, and 2 C under replace_one.
     :param sampling_rate: q in (0, 1], public.
     :param noise_multiplier: sigma = noise standard deviation / clipping norm C, in [0.1, 1e5].
     :param steps: T >= 0; at 0 epsilon is 0.
     :param delta: in (0, 1).
-    :param accountant: "pld", which guarantees use; "rdp" and "rdp_classic", upper bounds by Rényi differential privacy with
-        today's conversion and with that of 2017; "fourier", the approximation of the package fourier-accountant.
-    :raises ArgumentError: naming the argument and its value; also if "fourier" is not reliable, with the reason.
+    :param accountant: "pld", which guarantees use; "rdp" and "rdp_classic", upper bounds by Rényi
+        differential privacy with today's conversion and with that of 2017; "fourier", the
+        approximation of the package fourier-accountant.
+    :raises ArgumentError: naming the argument and its value; also if "fourier" is not reliable,
+        with the reason.
 
-    Sources: Doroshenko et al. 2022 ("Connect the Dots") for the discretisation, Zhu, Dong and Wang 2022 for the dominating
-    pairs, Balle and Wang 2018 for steps without sampling.
+    Sources: Doroshenko et al. 2022 ("Connect the Dots") for the discretisation, Zhu, Dong and Wang
+    2022 for the dominating pairs, Balle and Wang 2018 for steps without sampling.
     """
     accountant = _validate.choice("accountant", accountant, ACCOUNTANTS)
     plan = Steps.checked(
@@ -200,10 +221,14 @@ def epsilon(
             return value
         if delta < _SMALLEST_DELTA:
             raise _validate.ArgumentError(
-                "delta", delta, "is too small: outcomes beyond 12 standard deviations are more likely."
+                "delta",
+                delta,
+                "is too small: outcomes beyond 12 standard deviations are more likely.",
             )
         raise _validate.ArgumentError(
-            "noise_multiplier", noise_multiplier, f"is so small that no epsilon up to {LARGEST_EPSILON:g} holds."
+            "noise_multiplier",
+            noise_multiplier,
+            f"is so small that no epsilon up to {LARGEST_EPSILON:g} holds.",
         )
     from workbench.privacy import other_accountants
 
@@ -219,7 +244,8 @@ def delta(
     steps: int | Sequence[int],
     epsilon: float,
 ) -> float:
-    """Upper bound on delta at ``epsilon`` >= 0 after ``steps`` steps; see ``epsilon`` for the other arguments.
+    """Upper bound on delta at ``epsilon`` >= 0 after ``steps`` steps; see ``epsilon`` for the other
+    arguments.
 
     >>> plan = {"sampling_rate": 0.01, "noise_multiplier": 1.0, "steps": 1000}
     >>> wb.privacy.delta(epsilon=2.0, **plan) < 1e-5
@@ -239,10 +265,12 @@ def epsilon_curve(
     delta: float,
     points: int = 12,
 ) -> list[tuple[int, float]]:
-    """[(number of steps, upper bound on epsilon)] at about ``points`` numbers of steps up to all of them; see ``epsilon``.
+    """[(number of steps, upper bound on epsilon)] at about ``points`` numbers of steps up to all of
+    them; see ``epsilon``.
 
-    Made for display: fast (about 20 ms per point), with bounds that are some per mille higher than those of ``epsilon`` and
-    rounded up to 3 decimals. The last is that of ``epsilon``. If no epsilon holds, the curve is infinite from there on.
+    Made for display: fast (about 20 ms per point), with bounds that are some per mille higher than
+    those of ``epsilon`` and rounded up to 3 decimals. The last is that of ``epsilon``. If no
+    epsilon holds, the curve is infinite from there on.
 
     >>> plan = {"sampling_rate": 0.01, "noise_multiplier": 1.0, "steps": 1000}
     >>> wb.privacy.epsilon_curve(delta=1e-5, points=3, **plan)
@@ -253,8 +281,15 @@ def epsilon_curve(
     points = _validate.integer("points", points, at_least=1, at_most=1000)
     total = sum(phase.steps for phase in plan.phases)
     last = bound(plan, delta)
-    counts = sorted({max(1, math.ceil(total * (point / points) ** 2)) for point in range(1, points + 1)}) if total else []
-    curve = [(count, round_up(min(bound(first_steps(plan, count), delta, True), last), 3)) for count in counts[:-1]]
+    counts = (
+        sorted({max(1, math.ceil(total * (point / points) ** 2)) for point in range(1, points + 1)})
+        if total
+        else []
+    )
+    curve = [
+        (count, round_up(min(bound(first_steps(plan, count), delta, True), last), 3))
+        for count in counts[:-1]
+    ]
     return [*curve, *((count, round_up(last, 3)) for count in counts[-1:])]
 
 
@@ -264,7 +299,11 @@ def _profile(plan: Steps) -> tuple[np.ndarray, np.ndarray]:
     epsilons = np.concatenate([[0.0], np.geomspace(1e-4, 60.0, 240)])
     deltas = np.zeros_like(epsilons)
     for loss in _losses((plan,), False):
-        values = loss.deltas(epsilons) if isinstance(loss, ComposedLoss) else [loss.delta(value) for value in epsilons]
+        values = (
+            loss.deltas(epsilons)
+            if isinstance(loss, ComposedLoss)
+            else [loss.delta(value) for value in epsilons]
+        )
         deltas = np.maximum(deltas, values)
     return epsilons, np.minimum(deltas, _participation((plan,)))
 
@@ -280,25 +319,28 @@ def trade_off(
     extra_delta: float = 0.0,
     largest_epsilon: float = math.inf,
 ) -> np.ndarray:
-    """The trade-off curve: upper bounds on the true-positive rate of any test for one record's presence, float[n].
+    """The trade-off curve: upper bounds on the true-positive rate of any test for one record's
+    presence, float[n].
 
-    The attacker knows everything else, sees the release and accuses the given share of outsiders wrongly. Every
-    (epsilon, delta) of the plan bounds the true-positive rate (Kairouz et al. 2015, Theorem 2.1), and the least bound
-    counts.
+    The attacker knows everything else, sees the release and accuses the given share of outsiders
+    wrongly. Every (epsilon, delta) of the plan bounds the true-positive rate (Kairouz et al. 2015,
+    Theorem 2.1), and the least bound counts.
 
     >>> plan = {"sampling_rate": 0.01, "noise_multiplier": 1.0, "steps": 1000}
     >>> wb.privacy.trade_off(false_positive_rates=[0.01, 0.1], **plan).round(3)
     array([0.029, 0.194])
 
     :param false_positive_rates: numbers in [0, 1].
-    :param extra_delta: what an implementation adds to delta at every epsilon up to ``largest_epsilon``; larger epsilons
-        are not used.
+    :param extra_delta: what an implementation adds to delta at every epsilon up to
+        ``largest_epsilon``; larger epsilons are not used.
     :raises ArgumentError: naming the argument and its value.
     """
     plan = Steps.checked(sampler, relation, sampling_rate, noise_multiplier, steps)
     several = isinstance(false_positive_rates, (list, tuple, np.ndarray))
     given = list(false_positive_rates) if several else [false_positive_rates]
-    rates = np.array([_validate.number("false_positive_rates", rate, at_least=0, at_most=1) for rate in given])
+    rates = np.array(
+        [_validate.number("false_positive_rates", rate, at_least=0, at_most=1) for rate in given]
+    )
     extra = _validate.number("extra_delta", extra_delta, at_least=0)
     epsilons, deltas = _profile(plan)
     used = epsilons <= largest_epsilon
@@ -307,7 +349,9 @@ def trade_off(
 
 
 def region(epsilon: Any, delta: Any, false_positive_rate: Any) -> np.ndarray:
-    """The largest true-positive rate that (epsilon, delta) allows at a false-positive rate; arrays are broadcast."""
+    """The largest true-positive rate that (epsilon, delta) allows at a false-positive rate; arrays
+    are broadcast.
+    """
     grow = np.exp(np.minimum(epsilon, 700.0))
     accused = grow * false_positive_rate + delta
     spared = 1 - (1 - delta - false_positive_rate) / grow

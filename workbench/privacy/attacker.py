@@ -1,13 +1,16 @@
-"""A second opinion on the accountant: lower bounds on a plan's delta and epsilon, from an exactly computed attack.
+"""A second opinion on the accountant: lower bounds on a plan's delta and epsilon, from an exactly
+computed attack.
 
-The attacker uses the simplest data sets: only the canary moves the noised sum. One step is then a pair of distributions on a
-line, P with the canary and Q without it (or with its opposite), both normal mixtures. A bound for this pair is a lower bound
-for the plan. The code shares nothing with the accountant, which bounds the same quantity from above.
+The attacker uses the simplest data sets: only the canary moves the noised sum. One step is then a
+pair of distributions on a line, P with the canary and Q without it (or with its opposite), both
+normal mixtures. A bound for this pair is a lower bound for the plan. The code shares nothing with
+the accountant, which bounds the same quantity from above.
 
-Merging outcomes can only weaken the attacker (data processing), so the bound remains a lower bound. Outcomes are merged
-until their losses log P/Q are whole multiples of a width. Such losses add up exactly over the steps, on a grid, and T steps
-are the T-th power of a discrete Fourier transform. The distribution is first tilted by e^(theta loss), which moves the
-decisive losses to the middle of the grid. What rounding and the ends of the grid could add is subtracted.
+Merging outcomes can only weaken the attacker (data processing), so the bound remains a lower bound.
+Outcomes are merged until their losses log P/Q are whole multiples of a width. Such losses add up
+exactly over the steps, on a grid, and T steps are the T-th power of a discrete Fourier transform.
+The distribution is first tilted by e^(theta loss), which moves the decisive losses to the middle of
+the grid. What rounding and the ends of the grid could add is subtracted.
 """
 
 from __future__ import annotations
@@ -40,7 +43,9 @@ _EPOCHS: dict[str, Callable[[float], int]] = {  # how many steps an epoch has
 
 
 class _Step(NamedTuple):
-    """P = (1 - q) N(0, 1) + q N(there, 1), and Q likewise with ``instead`` < ``there``. The loss increases."""
+    """P = (1 - q) N(0, 1) + q N(there, 1), and Q likewise with ``instead`` < ``there``. The loss
+    increases.
+    """
 
     rate: float
     there: float
@@ -87,11 +92,15 @@ class _Losses(NamedTuple):
 
 
 def _merged(step: _Step) -> _Losses:
-    """Merge a step's outcomes, from small losses to large ones, until each loss is a multiple of the width."""
+    """Merge a step's outcomes, from small losses to large ones, until each loss is a multiple of
+    the width.
+    """
     low, high = min(0.0, step.instead) - _REACH, max(0.0, step.there) + _REACH
     outcomes = np.linspace(low, high, 400_001)
     losses = step.loss(outcomes)
-    weights = np.exp(-((outcomes - step.there) ** 2) / 2) * step.rate + np.exp(-(outcomes**2) / 2) * (1 - step.rate)
+    weights = np.exp(-((outcomes - step.there) ** 2) / 2) * step.rate + np.exp(
+        -(outcomes**2) / 2
+    ) * (1 - step.rate)
     mean = float(weights @ losses) / float(weights.sum())
     deviation = math.sqrt(float(weights @ (losses - mean) ** 2) / float(weights.sum()))
     reach = float(losses[-1] - losses[0])
@@ -103,7 +112,9 @@ def _merged(step: _Step) -> _Losses:
     for p, q in zip(with_it.tolist(), without.tolist(), strict=True):
         while p > 0 and q > 0:
             ratio = math.exp(place * width) if abs(place) < 10**17 else 0.0
-            if held_q == 0.0 and p > ratio * q:  # nothing is held, and this loss is already above the target
+            if (
+                held_q == 0.0 and p > ratio * q
+            ):  # nothing is held, and this loss is already above the target
                 place = math.ceil(math.log(p / q) / width - 1e-9)
                 ratio = math.exp(place * width)
             excess = p - ratio * q
@@ -123,7 +134,9 @@ def _merged(step: _Step) -> _Losses:
 
 
 def _composed_delta(losses: _Losses, steps: int, epsilon: float) -> float:
-    """A lower bound on delta(epsilon) after ``steps`` steps. It may be below 0 and then says nothing."""
+    """A lower bound on delta(epsilon) after ``steps`` steps. It may be below 0 and then says
+    nothing.
+    """
     epsilon += steps * _SLACK
     if steps * losses.places[-1] * losses.width <= epsilon:
         return 0.0  # no loss is above epsilon
@@ -143,7 +156,8 @@ def _composed_delta(losses: _Losses, steps: int, epsilon: float) -> float:
     window = window[decisive]
     beyond = window * width - epsilon
     total = float(composed[window % points] @ (np.exp(-tilt * beyond) * -np.expm1(-beyond)))
-    # subtract the errors of the transform and its power in every entry, and the mass that wrapped around the window
+    # subtract the errors of the transform and its power in every entry, and the mass that wrapped
+    # around the window
     rounding = 4 * np.finfo(float).eps * math.log2(points)
     entry = rounding * (1 + steps * 2 * float(np.sum(np.abs(spectrum) ** (steps - 1))) / points)
     total -= entry * (min(points, 1 / (tilt * width)) if tilt > 0 else points)
@@ -152,7 +166,9 @@ def _composed_delta(losses: _Losses, steps: int, epsilon: float) -> float:
 
 
 def _tilt(losses: _Losses, target: float) -> float:
-    """theta >= 0 that makes one step's tilted mean loss ``target``; 0 if the mean is larger without tilting."""
+    """theta >= 0 that makes one step's tilted mean loss ``target``; 0 if the mean is larger without
+    tilting.
+    """
     if losses.cumulant(0.0)[1] >= target:
         return 0.0
     high = 1.0
@@ -163,13 +179,20 @@ def _tilt(losses: _Losses, target: float) -> float:
     return float(brentq(lambda tilt: losses.cumulant(tilt)[1] - target, 0.0, high, rtol=1e-6))
 
 
-def _beyond(losses: _Losses, steps: int, tilt: float, mean: float, variance: float, distance: float) -> float:
-    """Chernoff's bound on the tilted probability that the total loss is further than ``distance`` from its mean."""
+def _beyond(
+    losses: _Losses, steps: int, tilt: float, mean: float, variance: float, distance: float
+) -> float:
+    """Chernoff's bound on the tilted probability that the total loss is further than ``distance``
+    from its mean.
+    """
     start = losses.cumulant(tilt)[0]
     total = 0.0
     for sign in (1, -1):
         slopes = sign * distance / (steps * variance) * np.geomspace(1e-4, 1, 9)
-        exponents = [steps * (losses.cumulant(tilt + u)[0] - start - u * mean) - abs(u) * distance for u in slopes]
+        exponents = [
+            steps * (losses.cumulant(tilt + u)[0] - start - u * mean) - abs(u) * distance
+            for u in slopes
+        ]
         total += math.exp(min(0.0, *exponents))
     return total
 
@@ -179,8 +202,9 @@ def _steps(
 ) -> tuple[list[_Step], int]:
     """The attacker's pairs, one for each direction, and how often they are composed.
 
-    T steps of a Gaussian mechanism are equivalent to one. The attacker adds up all noised sums of an epoch, and so does not
-    need to know the order of shuffled records, or the step that a record was allocated to. An incomplete epoch is left out.
+    T steps of a Gaussian mechanism are equivalent to one. The attacker adds up all noised sums of
+    an epoch, and so does not need to know the order of shuffled records, or the step that a record
+    was allocated to. An incomplete epoch is left out.
     """
     unit = 1 / noise_multiplier
     sensitivity = 2.0 if relation == "replace_one" else 1.0
@@ -189,7 +213,8 @@ def _steps(
         shift = sensitivity * unit * math.sqrt(steps // epoch / epoch)
         return ([_Step(1.0, shift, 0.0)] if shift > 0 else []), 1
     if relation == "replace_one":
-        # all other gradients are 0, or all are opposite to the canary's, so that only minibatches with the canary differ
+        # all other gradients are 0, or all are opposite to the canary's, so that only minibatches
+        # with the canary differ
         return [
             _Step(sampling_rate, unit, -unit),
             _Step(sampling_rate, 2 * unit, 0.0),
@@ -199,17 +224,33 @@ def _steps(
 
 
 def delta_lower_bound(
-    *, sampler: str, relation: str, sampling_rate: float, noise_multiplier: float, steps: int, epsilon: float
+    *,
+    sampler: str,
+    relation: str,
+    sampling_rate: float,
+    noise_multiplier: float,
+    steps: int,
+    epsilon: float,
 ) -> float:
-    """A delta >= 0 below which none holds at ``epsilon``. The arguments are those of ``privacy.delta`` for one phase."""
+    """A delta >= 0 below which none holds at ``epsilon``. The arguments are those of
+    ``privacy.delta`` for one phase.
+    """
     pairs, count = _steps(sampler, relation, sampling_rate, noise_multiplier, steps)
     return max([0.0, *(_composed_delta(_merged(pair), count, epsilon) for pair in pairs)])
 
 
 def epsilon_lower_bound(
-    *, sampler: str, relation: str, sampling_rate: float, noise_multiplier: float, steps: int, delta: float
+    *,
+    sampler: str,
+    relation: str,
+    sampling_rate: float,
+    noise_multiplier: float,
+    steps: int,
+    delta: float,
 ) -> float:
-    """An epsilon >= 0 below which none holds at ``delta``. The arguments are those of ``privacy.epsilon`` for one phase."""
+    """An epsilon >= 0 below which none holds at ``delta``. The arguments are those of
+    ``privacy.epsilon`` for one phase.
+    """
     best = 0.0
     pairs, count = _steps(sampler, relation, sampling_rate, noise_multiplier, steps)
     for pair in pairs:
@@ -221,6 +262,8 @@ def epsilon_lower_bound(
             low, high = high, 2 * high
         for _ in range(20):
             middle = (low + high) / 2
-            low, high = (middle, high) if _composed_delta(losses, count, middle) > delta else (low, middle)
+            low, high = (
+                (middle, high) if _composed_delta(losses, count, middle) > delta else (low, middle)
+            )
         best = low
     return best

@@ -1,7 +1,9 @@
-"""Calibration: the smallest noise multiplier, the most steps or the largest sampling rate that keep epsilon.
+"""Calibration: the smallest noise multiplier, the most steps or the largest sampling rate that keep
+epsilon.
 
-Each is searched on the pessimistic bound "pld", first coarsely, then verified by a forward call and rounded to the safe
-side. Answers are kept in memory and on disk. An answer from disk is verified again.
+Each is searched on the pessimistic bound "pld", first coarsely, then verified by a forward call and
+rounded to the safe side. Answers are kept in memory and on disk. An answer from disk is verified
+again.
 """
 
 from __future__ import annotations
@@ -37,10 +39,11 @@ def noise_multiplier(
     sampling_rate: float,
     steps: int,
 ) -> float:
-    """The smallest sigma with epsilon(sigma) <= ``epsilon`` at ``delta`` after ``steps`` steps, rounded up to 5 digits.
+    """The smallest sigma with epsilon(sigma) <= ``epsilon`` at ``delta`` after ``steps`` steps,
+    rounded up to 5 digits.
 
-    A forward call of the bound has verified that the returned sigma keeps epsilon. Sigma is never below 0.2, where noise
-    hides little, so very large epsilons are kept with room to spare.
+    A forward call of the bound has verified that the returned sigma keeps epsilon. Sigma is never
+    below 0.2, where noise hides little, so very large epsilons are kept with room to spare.
 
     >>> wb.privacy.noise_multiplier(
     ...     epsilon=1.0, delta=1e-5, sampling_rate=0.01, steps=1000
@@ -58,20 +61,28 @@ def noise_multiplier(
     delta = _validate.probability("delta", delta)
     steps = _validate.integer("steps", steps, at_least=1)
     plan = Steps.checked(sampler, relation, _one("sampling_rate", sampling_rate), 1.0, steps)
-    return _smallest_noise(epsilon, delta, plan.sampler, plan.relation, plan.phases[0].sampling_rate, steps)
+    return _smallest_noise(
+        epsilon, delta, plan.sampler, plan.relation, plan.phases[0].sampling_rate, steps
+    )
 
 
 def _one(argument: str, value: Any) -> Any:
     """``value``; a schedule is refused, because the answer would be that of one of its phases."""
     if isinstance(value, (list, tuple, np.ndarray)):
-        raise _validate.ArgumentError(argument, value, "must be one number: calibration takes no schedules.")
+        raise _validate.ArgumentError(
+            argument, value, "must be one number: calibration takes no schedules."
+        )
     return value
 
 
 @functools.lru_cache(maxsize=256)
-def _smallest_noise(epsilon: float, delta: float, sampler: str, relation: str, sampling_rate: float, steps: int) -> float:
+def _smallest_noise(
+    epsilon: float, delta: float, sampler: str, relation: str, sampling_rate: float, steps: int
+) -> float:
     def bound(sigma: float, coarse: bool = False) -> float:
-        return accounting.bound(Steps(sampler, relation, (Phase(sampling_rate, sigma, steps),)), delta, coarse)
+        return accounting.bound(
+            Steps(sampler, relation, (Phase(sampling_rate, sigma, steps),)), delta, coarse
+        )
 
     key = ["noise_multiplier", epsilon, delta, sampler, relation, sampling_rate, steps]
     stored = _cache.read(key)
@@ -89,8 +100,9 @@ def _smallest_noise(epsilon: float, delta: float, sampler: str, relation: str, s
         raise _validate.ArgumentError(
             "epsilon",
             epsilon,
-            f"no noise multiplier up to {_LARGEST:g} reaches it at delta={delta:g}, sampling_rate={sampling_rate:g}, "
-            f"steps={steps}; choose fewer steps, a smaller sampling rate or a larger epsilon.",
+            f"no noise multiplier up to {_LARGEST:g} reaches it at delta={delta:g}, "
+            f"sampling_rate={sampling_rate:g}, steps={steps}; choose fewer steps, a smaller "
+            "sampling rate or a larger epsilon.",
         )
     decimals = max(0, _DIGITS - 1 - math.floor(math.log10(1 / root)))
     sigma = max(round_up(1 / root, decimals), _SMALLEST)
@@ -111,7 +123,8 @@ def max_steps(
 ) -> int:
     """The most steps T with epsilon(T) <= ``epsilon`` at ``delta``, at most 1e8.
 
-    A forward call has verified the returned T. Above 10 000 it may be a ten-thousandth below the largest.
+    A forward call has verified the returned T. Above 10 000 it may be a ten-thousandth below the
+    largest.
 
     >>> wb.privacy.max_steps(
     ...     epsilon=1.0, delta=1e-5, noise_multiplier=1.5, sampling_rate=0.01
@@ -134,8 +147,8 @@ def max_steps(
             "epsilon",
             epsilon,
             f"is less than one step alone costs, {round_up(bound(1), 4):g} at delta={delta:g}, "
-            f"sampling_rate={sampling_rate:g}, noise_multiplier={noise_multiplier:g}; choose more noise or a smaller "
-            "sampling rate.",
+            f"sampling_rate={sampling_rate:g}, noise_multiplier={noise_multiplier:g}; choose "
+            "more noise or a smaller sampling rate.",
         )
     guess = (gaussian_mu(epsilon, delta) / _mu_of_a_step(plan)) ** 2
     root = largest_kept(bound, epsilon, 1.0, float(_MOST_STEPS), guess)
@@ -156,7 +169,8 @@ def max_sampling_rate(
     sampler: str = "poisson",
     relation: str | None = None,
 ) -> float:
-    """The largest q in (0, 1] with epsilon(q) <= ``epsilon`` at ``delta``, rounded down to 5 digits and verified.
+    """The largest q in (0, 1] with epsilon(q) <= ``epsilon`` at ``delta``, rounded down to 5 digits
+    and verified.
 
     For "random_allocation" it is 1 / t with whole t.
 
@@ -185,8 +199,9 @@ def max_sampling_rate(
         raise _validate.ArgumentError(
             "epsilon",
             epsilon,
-            f"no sampling rate from {lowest:g} up reaches it at delta={delta:g}, noise_multiplier={noise_multiplier:g}, "
-            f"steps={steps}; add noise, or choose fewer steps or a larger epsilon.",
+            f"no sampling rate from {lowest:g} up reaches it at delta={delta:g}, "
+            f"noise_multiplier={noise_multiplier:g}, steps={steps}; add noise, or choose fewer "
+            "steps or a larger epsilon.",
         )
     if plan.sampler == "random_allocation":  # rates are 1 / t
         length = steps_per_epoch(plan.sampler, root)
@@ -201,7 +216,9 @@ def max_sampling_rate(
 
 
 def _mu_of_a_step(plan: Steps) -> float:
-    """The mu of the Gaussian mechanism that approximates one of many steps (Bu et al. 2020). Not a bound."""
+    """The mu of the Gaussian mechanism that approximates one of many steps (Bu et al. 2020). Not a
+    bound.
+    """
     phase = plan.phases[0]
     inverse = (plan.sensitivity / phase.noise_multiplier) ** 2
     return phase.sampling_rate * math.sqrt(math.expm1(min(inverse, _MOST_EXPONENT)))
@@ -219,10 +236,12 @@ def gaussian_mu(epsilon: float, delta: float) -> float:
 def largest_kept(
     bound: Callable[[float, bool], float], epsilon: float, low: float, high: float, guess: float
 ) -> float | None:
-    """About the largest x in [low, high] with bound(x) <= epsilon, for a bound that grows with x; None if there is none.
+    """About the largest x in [low, high] with bound(x) <= epsilon, for a bound that grows with x;
+    None if there is none.
 
-    Searches the root of log(bound / epsilon) in log x, where it is nearly straight: first on the coarse bound, which is a
-    little too high, then by a few secant steps on the fine one. The caller must verify the answer.
+    Searches the root of log(bound / epsilon) in log x, where it is nearly straight: first on the
+    coarse bound, which is a little too high, then by a few secant steps on the fine one. The caller
+    must verify the answer.
     """
 
     def gap(log_x: float, coarse: bool = True) -> float:

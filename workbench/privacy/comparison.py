@@ -22,12 +22,18 @@ _NOTES = {
 
 
 def compare(
-    *, sampling_rate: Any, noise_multiplier: Any, steps: Any, delta: float, accountants: Any = accounting.ACCOUNTANTS
+    *,
+    sampling_rate: Any,
+    noise_multiplier: Any,
+    steps: Any,
+    delta: float,
+    accountants: Any = accounting.ACCOUNTANTS,
 ) -> pd.DataFrame:
     """Epsilon of one plan under every sampler, neighbouring relation and accountant.
 
-    The rows answer different questions. A smaller epsilon under another relation does not mean better privacy, and a number
-    holds only for a training loop that draws its minibatches with that sampler.
+    The rows answer different questions. A smaller epsilon under another relation does not mean
+    better privacy, and a number holds only for a training loop that draws its minibatches with that
+    sampler.
 
     >>> plan = {"sampling_rate": 0.01, "noise_multiplier": 1.0, "steps": 1000}
     >>> table = wb.privacy.compare(delta=1e-5, accountants=["pld"], **plan)
@@ -39,23 +45,30 @@ def compare(
     3              shuffle    replace_special  17.8566
     4    random_allocation  add_or_remove_one   1.7037
 
-    :param sampling_rate: q in (0, 1], or a sequence for schedules, as ``noise_multiplier`` and ``steps``: see
-        ``accounting.epsilon``.
+    :param sampling_rate: q in (0, 1], or a sequence for schedules, as ``noise_multiplier`` and
+        ``steps``: see ``accounting.epsilon``.
     :param delta: in (0, 1).
     :param accountants: some of ``accounting.ACCOUNTANTS``.
-    :return: a data frame with columns sampler, relation, accountant, epsilon (rounded up to 4 decimals; missing if the
-        accountant is not reliable) and note.
+    :return: a data frame with columns sampler, relation, accountant, epsilon (rounded up to 4
+        decimals; missing if the accountant is not reliable) and note.
     :raises ArgumentError: naming the argument and its value.
     """
     for accountant in accountants:
         choice("accountants", accountant, accounting.ACCOUNTANTS)
-    plan = {"sampling_rate": sampling_rate, "noise_multiplier": noise_multiplier, "steps": steps, "delta": delta}
+    plan = {
+        "sampling_rate": sampling_rate,
+        "noise_multiplier": noise_multiplier,
+        "steps": steps,
+        "delta": delta,
+    }
     rows = []
     for sampler, relations in SAMPLERS.items():
         known_to = {accountant: relations for accountant in accountants if accountant != "fourier"}
         if sampler == "poisson" and "fourier" in accountants:
             known_to["fourier"] = (*relations, "replace_one")
-        for relation in dict.fromkeys(relation for known in known_to.values() for relation in known):
+        for relation in dict.fromkeys(
+            relation for known in known_to.values() for relation in known
+        ):
             for accountant, known in known_to.items():
                 if relation in known:
                     rows.append(_row(sampler, relation, accountant, plan))
@@ -67,7 +80,9 @@ def compare(
 def _row(sampler: str, relation: str, accountant: str, plan: dict[str, Any]) -> dict[str, Any]:
     epsilon, note = None, _NOTES[accountant]
     try:
-        epsilon = accounting.epsilon(sampler=sampler, relation=relation, accountant=accountant, **plan)
+        epsilon = accounting.epsilon(
+            sampler=sampler, relation=relation, accountant=accountant, **plan
+        )
     except ArgumentError as error:
         if error.argument != "accountant":
             raise

@@ -1,4 +1,6 @@
-"""Steps of a run as events of dp-accounting, and these as JSON, which a ledger keeps and other programs can read."""
+"""Steps of a run as events of dp-accounting, and these as JSON, which a ledger keeps and other
+programs can read.
+"""
 
 from __future__ import annotations
 
@@ -18,8 +20,9 @@ _SHARE = 10**9  # stands for N in q N / N; only the quotient counts
 def event_of(plan: Steps) -> dp_event.DpEvent:
     """The event of all steps of a run with one phase.
 
-    No event says that a record enters one minibatch per epoch, at random or not, so for shuffled and allocated records the
-    steps that can hold one record are counted, as if they were known: right, but far more than allocated ones cost.
+    No event says that a record enters one minibatch per epoch, at random or not, so for shuffled
+    and allocated records the steps that can hold one record are counted, as if they were known:
+    right, but far more than allocated ones cost.
     """
     steps = sum(phase.steps for phase in plan.uses_of_a_record)
     if not steps:
@@ -30,16 +33,19 @@ def event_of(plan: Steps) -> dp_event.DpEvent:
 def of_step(sampler: str, relation: str, phase: Phase) -> dp_event.DpEvent:
     """The event of one step that a record may enter.
 
-    Noise multipliers are in units of the relation's sensitivity, 2 C under replace_one, as dp-accounting's Rényi accountant
-    reads them. Its PLD accountant reads them in units of C under REPLACE_ONE and doubles the sensitivity again, so its
-    answers there are too large. Under REPLACE_SPECIAL they are right for shuffled fits.
+    Noise multipliers are in units of the relation's sensitivity, 2 C under replace_one, as
+    dp-accounting's Rényi accountant reads them. Its PLD accountant reads them in units of C under
+    REPLACE_ONE and doubles the sensitivity again, so its answers there are too large. Under
+    REPLACE_SPECIAL they are right for shuffled fits.
     """
     noise = dp_event.GaussianDpEvent(phase.noise_multiplier / SENSITIVITY[relation])
     if sampler in ("shuffle", "random_allocation"):
         return noise
     if sampler == "poisson":
         return dp_event.PoissonSampledDpEvent(phase.sampling_rate, noise)
-    return dp_event.SampledWithoutReplacementDpEvent(_SHARE, math.ceil(_SHARE * phase.sampling_rate), noise)
+    return dp_event.SampledWithoutReplacementDpEvent(
+        _SHARE, math.ceil(_SHARE * phase.sampling_rate), noise
+    )
 
 
 def to_json(event: dp_event.DpEvent) -> dict[str, Any]:
@@ -47,7 +53,10 @@ def to_json(event: dp_event.DpEvent) -> dict[str, Any]:
     values = {field.name: getattr(event, field.name) for field in attr.fields(type(event))}
     return {
         "class": type(event).__name__,
-        **{name: to_json(value) if isinstance(value, dp_event.DpEvent) else value for name, value in values.items()},
+        **{
+            name: to_json(value) if isinstance(value, dp_event.DpEvent) else value
+            for name, value in values.items()
+        },
     }
 
 
@@ -55,4 +64,9 @@ def from_json(values: dict[str, Any]) -> dp_event.DpEvent:
     """The inverse of ``to_json``, for dp-accounting's own accountants."""
     kind = getattr(dp_event, values["class"])
     fields = {name: value for name, value in values.items() if name != "class"}
-    return kind(**{name: from_json(value) if isinstance(value, dict) else value for name, value in fields.items()})
+    return kind(
+        **{
+            name: from_json(value) if isinstance(value, dict) else value
+            for name, value in fields.items()
+        }
+    )

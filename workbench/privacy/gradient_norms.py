@@ -16,7 +16,9 @@ _MANY = 0.1  # of the gradients are clipped: the fit may answer another question
 _FEW = 0.02
 _SURE = 2.0  # standard deviations
 _PROVEN = 3.5  # standard deviations; with 2, 9 of 60 default fits of breast_cancer had a caution
-_ALIGNED = 0.5  # share of the lengths clipped off that does not cancel out between records, as ``adaptive_clip`` takes it
+# share of the lengths clipped off that does not cancel out between records, as ``adaptive_clip``
+# takes it
+_ALIGNED = 0.5
 _NOTABLE = 1.0  # posterior standard deviations of shift
 
 _FORMS = {
@@ -36,14 +38,17 @@ def check_form(field: str, values: Any) -> None:
     _schema.record(_FORMS)(field, values)
     within, edges = f"{field}." if field else "", values["edges"]
     if 1.0 not in edges or min(edges) > 0.5 or sorted(set(edges)) != edges:
-        raise _schema.FormError(f"{within}edges", "must ascend, with 1 and at least one of at most 0.5.")
+        raise _schema.FormError(
+            f"{within}edges", "must ascend, with 1 and at least one of at most 0.5."
+        )
     if len(values["shares"]) != len(edges) + 1:
         raise _schema.FormError(f"{within}shares", "must be one more than edges.")
 
 
 @dataclass(frozen=True)
 class GradientNorms:
-    """Shares of the records' gradients by their norm before clipping, over the steps from three tenths of the run on.
+    """Shares of the records' gradients by their norm before clipping, over the steps from three
+    tenths of the run on.
 
     They come from counts that every step releases with noise, so the guarantee covers them.
 
@@ -54,7 +59,8 @@ class GradientNorms:
     8
 
     :param edges: where ranges of norms end, in units of C; the last range has no end.
-    :param shares: of the gradients, one for each range. Noise is not taken off: some may be below 0, and their sum not 1.
+    :param shares: of the gradients, one for each range. Noise is not taken off: some may be below
+        0, and their sum not 1.
     :param deviation: standard deviation of the noise in each share.
     :param clip: C in these steps.
     :param adapted_from: C at the beginning of a run that adapted it; None for one C.
@@ -80,10 +86,11 @@ class GradientNorms:
         return asdict(self)
 
     def above(self, edge: float) -> tuple[float, float]:
-        """The share of gradients longer than ``edge``, one of ``edges``, and the standard deviation of its noise.
+        """The share of gradients longer than ``edge``, one of ``edges``, and the standard deviation
+        of its noise.
 
-        Both the ranges above and those below say it, since shares add up to 1; the estimate weighs them by their noise. It
-        may be a little below 0 or above 1.
+        Both the ranges above and those below say it, since shares add up to 1; the estimate weighs
+        them by their noise. It may be a little below 0 or above 1.
         """
         place = self.edges.index(edge) + 1
         below, above = self.shares[:place], self.shares[place:]
@@ -93,7 +100,9 @@ class GradientNorms:
 
     @property
     def clipped(self) -> tuple[float, float]:
-        """The share of gradients longer than C, which were clipped, in [0, 1], and the standard deviation of its noise."""
+        """The share of gradients longer than C, which were clipped, in [0, 1], and the standard
+        deviation of its noise.
+        """
         share, deviation = self.above(1.0)
         return min(max(share, 0.0), 1.0), deviation
 
@@ -106,7 +115,9 @@ class GradientNorms:
         last one.
         """
         edges = [edge for edge in self.edges if edge >= 1.0]
-        least = [max(0.0, share - _PROVEN * deviation) for share, deviation in map(self.above, edges)]
+        least = [
+            max(0.0, share - _PROVEN * deviation) for share, deviation in map(self.above, edges)
+        ]
         points = zip([*edges, 2 * edges[-1]], [*least, 0.0], strict=True)
         return sum((b - a) * (p + r) / 2 for (a, p), (b, r) in itertools.pairwise(points))
 
@@ -150,15 +161,20 @@ class GradientNorms:
         remedy = 'clip="auto" or a larger clip' if self.adapted_from is None else "a larger clip"
         return (
             f"Clipping may have moved some estimates by {size} of their standard deviations, "
-            f"which intervals do not count: about {100 * self.clipped[0]:.0f} % of the gradients were "
-            f"longer than C = {self.clip:.3g}. Use {remedy}; more records do not help."
+            f"which intervals do not count: about {100 * self.clipped[0]:.0f} % of the gradients "
+            f"were longer than C = {self.clip:.3g}. Use {remedy}; more records do not help."
         )
 
     def words(self) -> str:
-        """What was clipped, in a sentence, and what follows from it in another; before them C, if the run chose it."""
+        """What was clipped, in a sentence, and what follows from it in another; before them C, if
+        the run chose it.
+        """
         if self.adapted_from is None:
             return self._of_clipped()
-        return f"The run adapted C from {self.adapted_from:.3g} to {self.clip:.3g}. {self._of_clipped()}"
+        return (
+            f"The run adapted C from {self.adapted_from:.3g} to {self.clip:.3g}. "
+            f"{self._of_clipped()}"
+        )
 
     def _of_clipped(self) -> str:
         share, deviation = self.clipped
@@ -166,14 +182,23 @@ class GradientNorms:
         if high - low > 0.7:
             return "The noise hides how many gradients were clipped."
         ends = [f"{100 * end:.0f}" for end in (low, high)]
-        range_ = f"At most about {ends[1]}" if low < 0.005 else "About " + " to ".join(dict.fromkeys(ends))
-        return f"{range_} % of the gradients were longer than C and were clipped. {self.advice()}".strip()
+        range_ = (
+            f"At most about {ends[1]}"
+            if low < 0.005
+            else "About " + " to ".join(dict.fromkeys(ends))
+        )
+        return (
+            f"{range_} % of the gradients were longer than C and were clipped. {self.advice()}"
+        ).strip()
 
     def advice(self) -> str:
         """What the norms say about C, in a sentence; "" where they say nothing."""
         share, deviation = self.above(1.0)
         if share - _SURE * deviation > _MANY:
-            return "That can shift what is learnt, which intervals do not show: a larger C shifts less and needs more noise."
+            return (
+                "That can shift what is learnt, which intervals do not show: a larger C shifts "
+                "less and needs more noise."
+            )
         for edge in (edge for edge in self.edges if edge <= 0.5):
             share, deviation = self.above(edge)
             if share + _SURE * deviation < _FEW:

@@ -1,4 +1,6 @@
-"""The guarantee: the one object that all privacy numbers on screen, in files and in reports come from."""
+"""The guarantee: the one object that all privacy numbers on screen, in files and in reports come
+from.
+"""
 
 from __future__ import annotations
 
@@ -24,11 +26,14 @@ _RELATIONS = {
     "replace_one": "replacing any one {unit} by another",
     "replace_special": "blanking any one {unit} in its place",
 }
-# without it, rows that move up are rounded in other blocks of the sum, which may move it by many times C
+# without it, rows that move up are rounded in other blocks of the sum, which may move it by many
+# times C
 _PLACE_STAYS = " (its place stays empty)"
 _DELETION = (
-    "The guarantee does not cover a row that is deleted so that later rows move up: these are then rounded in other blocks "
-    "of the sum, and the effect grows without limit, about with the square of the size of a minibatch. A fit with "
+    "The guarantee does not cover a row that is deleted so that later rows move up: these are "
+    "then rounded in other blocks "
+    "of the sum, and the effect grows without limit, about with the square of the size of a "
+    "minibatch. A fit with "
     'strategy="loop", which is slower, covers it.'
 )
 _HARDLY = 1.0  # epsilon: a positive answer raises a suspicion of 50 % to at most 73 %
@@ -39,20 +44,26 @@ _KNOWN = {
 }
 _MINIBATCHES = {
     "poisson": "Poisson minibatches at sampling rate {rate:g}",
-    "without_replacement": "minibatches without replacement, each with a share of {rate:g} of the records",
+    "without_replacement": "minibatches without replacement, each with a share of {rate:g} of the "
+    "records",
     "shuffle": "shuffled minibatches, each with a share of {rate:g} of the records",
-    "random_allocation": "minibatches by random allocation, each record in one step of every {epoch}",
+    "random_allocation": "minibatches by random allocation, each record in one step of every "
+    "{epoch}",
 }
 _CLIPPED = {
     "flat": "clipped to norm {clip:g}",
     "automatic": "scaled to norm {clip:g} or a little less",
     "per_leaf": "clipped parameter by parameter, to norm {clip:g} in total",
 }
-_ADAPTED = "clipped to a norm C that started at {clip:g} and was then adapted from noised counts, at no extra privacy cost"
+_ADAPTED = (
+    "clipped to a norm C that started at {clip:g} and was then adapted from noised counts, at no "
+    "extra privacy cost"
+)
 _AGAINST_STORAGE = (
-    "It also holds against an observer of the storage, who sees where and in which order the encrypted file of records and "
-    "its scratch file are read and written. It does not hold against somebody who sees the memory of the process, how long "
-    "it computes, or the run's checkpoints, which hold its secret key."
+    "It also holds against an observer of the storage, who sees where and in which order the "
+    "encrypted file of records and its scratch file are read and written. It does not hold "
+    "against somebody who sees the memory of the process, how long it computes, or the run's "
+    "checkpoints, which hold its secret key."
 )
 
 _FORMS = {
@@ -100,7 +111,9 @@ def check_form(field: str, values: Any) -> None:
     if values["steps_taken"] > values["steps"]:
         raise _schema.FormError(f"{within}steps_taken", "must not be greater than steps.")
     if is_private and values["overflow_delta"] + values["noise_delta"] >= values["delta"]:
-        raise _schema.FormError(f"{within}delta", "must be greater than overflow_delta and noise_delta together.")
+        raise _schema.FormError(
+            f"{within}delta", "must be greater than overflow_delta and noise_delta together."
+        )
     if is_private and values["epsilon_taken"] > values["epsilon"]:
         raise _schema.FormError(f"{within}epsilon_taken", "must not be greater than epsilon.")
 
@@ -115,7 +128,8 @@ class Guarantee:
 
     :param epsilon: the planned epsilon, which holds whenever and however the run ended.
     :param delta: the planned delta, ``overflow_delta`` and ``noise_delta`` included.
-    :param relation: which data sets are neighbours: "add_or_remove_one", "replace_one" or "replace_special".
+    :param relation: which data sets are neighbours: "add_or_remove_one", "replace_one" or
+        "replace_special".
     :param unit: what one record is, in words ("training record", "patient").
     :param sampler: how minibatches were drawn.
     :param sampling_rate: q, public.
@@ -123,26 +137,32 @@ class Guarantee:
     :param clip: C, at the beginning where ``adapts_clip``.
     :param steps: planned T.
     :param steps_taken: steps that ran.
-    :param epsilon_taken: epsilon of the steps taken at the same delta, rounded up. After an early stop it is smaller than
-        ``epsilon``, and holds only if the stop was not decided by looking at the outputs.
+    :param epsilon_taken: epsilon of the steps taken at the same delta, rounded up. After an early
+        stop it is smaller than ``epsilon``, and holds only if the stop was not decided by looking
+        at the outputs.
     :param num_records: N, treated as a public constant.
     :param accountant: which accountant computed epsilon.
-    :param overflow_delta: share of delta for minibatches that overflow their padding, and for the sampler's rounding.
-    :param noise_delta: share of delta for the noise's distance from the Gaussian that is accounted for.
+    :param overflow_delta: share of delta for minibatches that overflow their padding, and for the
+        sampler's rounding.
+    :param noise_delta: share of delta for the noise's distance from the Gaussian that is accounted
+        for.
     :param secure_randomness: True if noise and minibatches came from a secret 256-bit key.
     :param caveats: conditions of the guarantee, the most serious first, a sentence each.
-    :param clipping: how per-record gradients were clipped to norm C (``noise.mechanism.CLIPPINGS``).
-    :param arithmetic: in which noise was drawn and added: "whole numbers"; "floating point", whose last bits are not
-        covered, where nothing is promised.
+    :param clipping: how per-record gradients were clipped to norm C
+        (``noise.mechanism.CLIPPINGS``).
+    :param arithmetic: in which noise was drawn and added: "whole numbers"; "floating point", whose
+        last bits are not covered, where nothing is promised.
     :param max_rows: how many rows of one unit were used at most; None where a row is a unit.
-    :param second_opinion: what an independent computation said of epsilon before the run, in words; "" where there is none.
-        It is no part of the promise: two that differ in it are equal.
-    :param adapts_clip: whether C followed what was released before. Noise was sigma times the C of each step.
-    :param released: what noise was added to: sums of "gradients" in each step, or once "sums" of products of columns.
-    :param against_storage: whether it also holds against an observer of the storage, who sees every read and write of an
-        encrypted file of records and of its scratch file.
-    :param covers_deletion: whether it also holds where a removed record's row is deleted and later rows move up, instead of
-        leaving its place empty: sums were rounded record by record.
+    :param second_opinion: what an independent computation said of epsilon before the run, in words;
+        "" where there is none. It is no part of the promise: two that differ in it are equal.
+    :param adapts_clip: whether C followed what was released before. Noise was sigma times the C of
+        each step.
+    :param released: what noise was added to: sums of "gradients" in each step, or once "sums" of
+        products of columns.
+    :param against_storage: whether it also holds against an observer of the storage, who sees every
+        read and write of an encrypted file of records and of its scratch file.
+    :param covers_deletion: whether it also holds where a removed record's row is deleted and later
+        rows move up, instead of leaving its place empty: sums were rounded record by record.
     """
 
     epsilon: float
@@ -173,17 +193,23 @@ class Guarantee:
 
     @property
     def is_private(self) -> bool:
-        """Whether anything is promised: of a fit with ``private=False`` nothing is (``no_privacy.NoPrivacy``)."""
+        """Whether anything is promised: of a fit with ``private=False`` nothing is
+        (``no_privacy.NoPrivacy``).
+        """
         return True
 
     def label(self, with_delta: bool = False) -> str:
         """Epsilon, and delta if it is asked for, as captions have them."""
-        return f"epsilon {upper(self.epsilon)}" + (f", delta {upper(self.delta)}" if with_delta else "")
+        return f"epsilon {upper(self.epsilon)}" + (
+            f", delta {upper(self.delta)}" if with_delta else ""
+        )
 
     def accounted(self, steps: int | None = None) -> Steps:
         """The first ``steps`` steps as accountants take them; by default all planned steps."""
         count = self.steps if steps is None else steps
-        return Steps.checked(self.sampler, self.relation, self.sampling_rate, self.noise_multiplier, count)
+        return Steps.checked(
+            self.sampler, self.relation, self.sampling_rate, self.noise_multiplier, count
+        )
 
     def to_dict(self) -> dict[str, Any]:
         """All fields as JSON-ready values."""
@@ -203,16 +229,20 @@ class Guarantee:
         return cls(**{**values, "caveats": tuple(values["caveats"])})
 
     def attack_bounds(self) -> dict[str, float]:
-        """Bounds on the success of an attacker who knows everything except whether one record is in the data.
+        """Bounds on the success of an attacker who knows everything except whether one record is in
+        the data.
 
-        They follow from the trade-off curve of the planned steps (``accounting.trade_off``, with the implementation's delta)
-        and from epsilon and delta alone, and the smaller bound counts.
+        They follow from the trade-off curve of the planned steps (``accounting.trade_off``, with
+        the implementation's delta) and from epsilon and delta alone, and the smaller bound counts.
 
-        :return: ``true_positive_rate_at_1_percent`` and ``..._at_10_percent``: the largest share of present records that any
-            test can find while it wrongly accuses 1 % or 10 % of absent records; and ``belief_from_half``: how far a
-            positive answer of the test at 1 % can raise a suspicion of 50 %. All rounded up.
+        :return: ``true_positive_rate_at_1_percent`` and ``..._at_10_percent``: the largest share of
+            present records that any test can find while it wrongly accuses 1 % or 10 % of absent
+            records; and ``belief_from_half``: how far a positive answer of the test at 1 % can
+            raise a suspicion of 50 %. All rounded up.
         """
-        at_1_percent, at_10_percent = (float(rate) for rate in self._true_positive_rates([0.01, 0.10]))
+        at_1_percent, at_10_percent = (
+            float(rate) for rate in self._true_positive_rates([0.01, 0.10])
+        )
         return {
             "true_positive_rate_at_1_percent": min(1.0, round_up(at_1_percent, 4)),
             "true_positive_rate_at_10_percent": min(1.0, round_up(at_10_percent, 4)),
@@ -220,11 +250,13 @@ class Guarantee:
         }
 
     def trade_off(self, false_positive_rates: Sequence[float]) -> np.ndarray:
-        """The largest share of present records that any test can find, float[n], rounded up to 4 decimals.
+        """The largest share of present records that any test can find, float[n], rounded up to 4
+        decimals.
 
         This is the curve behind ``attack_bounds``.
 
-        :param false_positive_rates: shares in [0, 1] of absent records that the test wrongly accuses.
+        :param false_positive_rates: shares in [0, 1] of absent records that the test wrongly
+            accuses.
         :raises ArgumentError: if one is out of range.
         """
         rates = self._true_positive_rates(false_positive_rates)
@@ -255,8 +287,8 @@ class Guarantee:
             else f"there is a limit to how confidently anyone who sees this result can tell {known}"
         )
         return (
-            f"For each {self.unit}: {told}, because {change} changes any outcome's probability by at most a factor of "
-            f"{factor} plus {upper(self.delta)} (delta)."
+            f"For each {self.unit}: {told}, because {change} changes any outcome's probability "
+            f"by at most a factor of {factor} plus {upper(self.delta)} (delta)."
         )
 
     def _repr_html_(self) -> str:
@@ -271,7 +303,9 @@ class Guarantee:
         return f"gradients per {self.unit}, of {rows},"
 
     def statement(self) -> str:
-        """The guarantee in plain words: headline, meaning for an attacker, how it was kept, and conditions."""
+        """The guarantee in plain words: headline, meaning for an attacker, how it was kept, and
+        conditions.
+        """
         bounds = self.attack_bounds()
         found = percent(bounds["true_positive_rate_at_1_percent"])
         epoch = _plain_count(steps_per_epoch(self.sampler, self.sampling_rate))
@@ -280,19 +314,22 @@ class Guarantee:
         relation = self.relation.replace("_", " ")
         clipped = (_ADAPTED if self.adapts_clip else _CLIPPED[self.clipping]).format(clip=self.clip)
         kept = (
-            f"The guarantee comes from {_plain_count(self.steps)} planned steps of DP-VI: {minibatches}, {self._gradients}"
+            f"The guarantee comes from {_plain_count(self.steps)} planned steps of DP-VI: "
+            f"{minibatches}, {self._gradients}"
         )
         if self.released == "sums":
             kept = (
-                "The guarantee comes from a single release, of sums over all records: the vector of column products of each "
-                "record was"
+                "The guarantee comes from a single release, of sums over all records: the vector "
+                "of column products of each record was"
             )
         lines = [
             self.headline(),
-            f"A test that wrongly accuses 1 % of outsiders finds at most {found} of those who took part, and its positive "
-            f"answer raises a suspicion of 50 % to at most {percent(bounds['belief_from_half'])}.",
+            f"A test that wrongly accuses 1 % of outsiders finds at most {found} of those who "
+            "took part, and its positive answer raises a suspicion of 50 % to at most "
+            f"{percent(bounds['belief_from_half'])}.",
             f"{kept} {clipped}, Gaussian noise of {self.noise_multiplier:g} times that norm "
-            f"(accountant: {self.accountant.upper()}, an upper bound{opinion}; relation: {relation}).",
+            f"(accountant: {self.accountant.upper()}, an upper bound{opinion}; relation: "
+            f"{relation}).",
         ]
         if self.relation == "add_or_remove_one" and not self.covers_deletion:
             lines.append(_DELETION)
@@ -301,9 +338,10 @@ class Guarantee:
         if self.steps_taken < self.steps:
             taken, planned = (_plain_count(steps) for steps in (self.steps_taken, self.steps))
             lines.append(
-                f"The run stopped after {taken} of {planned} steps. The guarantee is still epsilon = {upper(self.epsilon)}. "
-                f"For the steps taken alone it is epsilon = {upper(self.epsilon_taken)} at the same delta, if the stop "
-                "was not decided by looking at the outputs."
+                f"The run stopped after {taken} of {planned} steps. The guarantee is still "
+                f"epsilon = {upper(self.epsilon)}. For the steps taken alone it is epsilon = "
+                f"{upper(self.epsilon_taken)} at the same delta, if the stop was not decided by "
+                "looking at the outputs."
             )
         if self.caveats:
             lines.append("Conditions: " + " ".join(self.caveats))
@@ -321,7 +359,9 @@ def change_of(relation: str, unit: str, covers_deletion: bool = False) -> str:
 
 def epsilon_of_steps(fit: Guarantee, steps: int) -> float:
     """Upper bound on epsilon of the first ``steps`` steps of ``fit``, rounded up."""
-    return round_up(accounting.bound(fit.accounted(steps), fit.delta - fit.overflow_delta - fit.noise_delta), 4)
+    return round_up(
+        accounting.bound(fit.accounted(steps), fit.delta - fit.overflow_delta - fit.noise_delta), 4
+    )
 
 
 def percent(share: float) -> str:
@@ -338,4 +378,5 @@ def _sensible(ratio: float) -> str:
     return f"{round_up(ratio, digits):,.{digits}f}".replace(",", " ")
 
 
-_plain_count = functools.partial(count, space=" ")  # statements are also printed where there is nothing but ASCII
+# statements are also printed where there is nothing but ASCII
+_plain_count = functools.partial(count, space=" ")

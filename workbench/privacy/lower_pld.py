@@ -1,13 +1,14 @@
 """Lower bounds on delta and epsilon of composed steps, to stand beside the upper bounds of ``pld``.
 
-A grid moves the loss of a step by a random amount x, from an interval as wide as a cell, with E[e^-x] = 1. So E[x] is at
-most width^2 / 8 (Hoeffding's lemma, for e^-x). With probability 1 - p or more, the sum of all T amounts is at most
-T width^2 / 8 + width sqrt(T log(1 / p) / 2) (Hoeffding's inequality). So the true delta at epsilon is at least that of the
-grid at epsilon plus this sum, less p. Errors of the transform, and mass that it folds into the window, are bounded and
-subtracted.
+A grid moves the loss of a step by a random amount x, from an interval as wide as a cell, with
+E[e^-x] = 1. So E[x] is at most width^2 / 8 (Hoeffding's lemma, for e^-x). With probability 1 - p or
+more, the sum of all T amounts is at most T width^2 / 8 + width sqrt(T log(1 / p) / 2) (Hoeffding's
+inequality). So the true delta at epsilon is at least that of the grid at epsilon plus this sum,
+less p. Errors of the transform, and mass that it folds into the window, are bounded and subtracted.
 
-``allocation_epsilon`` and ``allocation_delta`` are such bounds for random allocation, by laws of each epoch's loss that are
-smaller in the convex order (``allocated_gaussian``). They are usually within 0.5 % of the upper bounds.
+``allocation_epsilon`` and ``allocation_delta`` are such bounds for random allocation, by laws of
+each epoch's loss that are smaller in the convex order (``allocated_gaussian``). They are usually
+within 0.5 % of the upper bounds.
 """
 
 from __future__ import annotations
@@ -24,8 +25,11 @@ from workbench.privacy.steps import Steps
 
 __all__ = ["ComposedLowerBound", "allocation_delta", "allocation_epsilon"]
 
-_FINEST = Grid(2**16, 2000.0)  # lower bounds lose about 4 widths times the root of the number of steps
-_CONFIDENT = 16.0  # -log of the share of delta that is given up for the roundings of losses to a grid
+# lower bounds lose about 4 widths times the root of the number of steps
+_FINEST = Grid(2**16, 2000.0)
+_CONFIDENT = (
+    16.0  # -log of the share of delta that is given up for the roundings of losses to a grid
+)
 _PRECISE = 1e-6  # relative, of an epsilon
 _POINTS = 301  # where an epsilon is looked for first
 
@@ -52,20 +56,24 @@ class _LowerWindow:
         if value >= losses[-1]:
             return 0.0
         above = float(self.window.sums[0][np.searchsorted(losses, value, side="right")])
-        rounding = 4 * SUM_ERROR * (len(losses) + float(np.abs(losses[[0, -1]]).max())) * above  # the window rounds up
+        # the window rounds up
+        rounding = 4 * SUM_ERROR * (len(losses) + float(np.abs(losses[[0, -1]]).max())) * above
         wrong = math.exp(min(self.log_error - self.tilt * value, 0.0))
         return max(self.window.delta(value) - rounding - self.rare - wrong, 0.0)
 
 
-_NOTHING_KNOWN = _LowerWindow(Window(np.array([0.0, 1.0]), 1.0, np.zeros(2), 0.0), 0.0, 0.0, 0.0, 0.0)
+_NOTHING_KNOWN = _LowerWindow(
+    Window(np.array([0.0, 1.0]), 1.0, np.zeros(2), 0.0), 0.0, 0.0, 0.0, 0.0
+)
 
 
 @dataclass(frozen=True)
 class ComposedLowerBound(ComposedLoss):
-    """The privacy loss of a sequence of independent steps in one direction; answers are lower bounds.
+    """The privacy loss of a sequence of independent steps in one direction; answers are lower
+    bounds.
 
-    :param phases: (step, number of repetitions >= 1) pairs, with steps that are themselves lower bounds
-        (``AllocatedGaussian`` with ``is_upper=False``).
+    :param phases: (step, number of repetitions >= 1) pairs, with steps that are themselves lower
+        bounds (``AllocatedGaussian`` with ``is_upper=False``).
     """
 
     def delta(self, epsilon: float) -> float:
@@ -73,12 +81,15 @@ class ComposedLowerBound(ComposedLoss):
         return self._lower(self._attainable(epsilon)).delta(epsilon)
 
     def epsilon(self, delta: float) -> float:
-        """Lower bound on epsilon at ``delta`` in (0, 1): a value whose delta is larger, or 0 if none is known up to 1e5."""
+        """Lower bound on epsilon at ``delta`` in (0, 1): a value whose delta is larger, or 0 if
+        none is known up to 1e5.
+        """
         near, best = ComposedLoss(self.phases, coarse=True).epsilon(delta), 0.0
         for _ in range(2 if near <= LARGEST_EPSILON else 0):
             window = self._lower(near)
             points = np.linspace(0.0, min(1.5 * near, LARGEST_EPSILON), _POINTS)
-            refuted = [place for place, point in enumerate(points) if window.delta(point) > delta]  # not near 0, if tilted
+            # not near 0, if tilted
+            refuted = [place for place, point in enumerate(points) if window.delta(point) > delta]
             if not (refuted and near > 0):
                 break
             low, high = points[refuted[-1]], points[min(refuted[-1] + 1, _POINTS - 1)]
@@ -106,8 +117,11 @@ class ComposedLowerBound(ComposedLoss):
         # moments are rounded up, and so are their exponentials
         rounding = 2 * loss._steps * STEP_ERROR * (1 + float(np.abs(losses[[0, -1]]).max()))
         with np.errstate(divide="ignore", over="ignore"):
-            probabilities = np.minimum(np.exp(np.log(tilted) + log_moment - tilt * losses - rounding), 1.0)
-        log_rare = min(log_moment - tilt * near, 0.0) - _CONFIDENT  # Chernoff's bound on delta, and much less
+            probabilities = np.minimum(
+                np.exp(np.log(tilted) + log_moment - tilt * losses - rounding), 1.0
+            )
+        # Chernoff's bound on delta, and much less
+        log_rare = min(log_moment - tilt * near, 0.0) - _CONFIDENT
         moved = loss._steps * width**2 / 8 + width * math.sqrt(-loss._steps * log_rare / 2)
         wrong = size * error + _outside(steps, tilt, float(losses[0]), float(losses[-1]))
         window = Window(losses, width, probabilities, 0.0)
@@ -115,19 +129,25 @@ class ComposedLowerBound(ComposedLoss):
 
 
 def _outside(steps: list[GridStep], tilt: float, low: float, high: float) -> float:
-    """Upper bound on the tilted probability of losses below ``low`` or above ``high`` (Chernoff)."""
+    """Upper bound on the tilted probability of losses below ``low`` or above
+    ``high`` (Chernoff).
+    """
     log_moment = sum(step.log_moment(tilt) for step in steps)
     deviation = (high - low) / 16
     total = 0.0
     for end, sign in ((high, 1), (low, -1)):
         shifts = [sign * pull / deviation for pull in (0.3, 1.0, 2.0, 4.0, 6.0, 10.0, 20.0)]
-        beyond = (sum(step.log_moment(tilt + shift) for step in steps) - log_moment - shift * end for shift in shifts)
+        beyond = (
+            sum(step.log_moment(tilt + shift) for step in steps) - log_moment - shift * end
+            for shift in shifts
+        )
         total += math.exp(min(0.0, *beyond))
     return total
 
 
 def allocation_epsilon(plan: Steps, delta: float) -> float:
-    """Lower bound on epsilon at ``delta`` of a run with random allocation: no smaller epsilon holds; 0 if none is known.
+    """Lower bound on epsilon at ``delta`` of a run with random allocation: no smaller epsilon
+    holds; 0 if none is known.
 
     >>> from workbench.privacy import lower_pld
     >>> plan = wb.privacy.steps.Steps.checked("random_allocation", None, 0.1, 2.0, 100)
@@ -138,7 +158,9 @@ def allocation_epsilon(plan: Steps, delta: float) -> float:
 
 
 def allocation_delta(plan: Steps, epsilon: float) -> float:
-    """Lower bound on delta at ``epsilon`` >= 0 of a run with random allocation, as ``allocation_epsilon``."""
+    """Lower bound on delta at ``epsilon`` >= 0 of a run with random allocation, as
+    ``allocation_epsilon``.
+    """
     return max((bound.delta(epsilon) for bound in _of_allocation(plan)), default=0.0)
 
 
@@ -148,7 +170,12 @@ def _of_allocation(plan: Steps) -> list[ComposedLowerBound]:
     return [
         ComposedLowerBound(
             tuple(
-                (AllocatedGaussian(each.length, 1 / each.noise_multiplier, direction, each.released, False), each.repeated)
+                (
+                    AllocatedGaussian(
+                        each.length, 1 / each.noise_multiplier, direction, each.released, False
+                    ),
+                    each.repeated,
+                )
                 for each in epochs
             )
         )

@@ -1,7 +1,9 @@
-"""A fit without privacy where one with a plan is expected: no noise, no clipping, and a statement that says so.
+"""A fit without privacy where one with a plan is expected: no noise, no clipping, and a statement
+that says so.
 
-Public and made-up records are fitted this way to check a model. Epsilon is infinite, so whatever adds up, compares or prints
-what fits promise cannot take one for private, and what accounts for steps refuses.
+Public and made-up records are fitted this way to check a model. Epsilon is infinite, so whatever
+adds up, compares or prints what fits promise cannot take one for private, and what accounts for
+steps refuses.
 """
 
 from __future__ import annotations
@@ -57,12 +59,18 @@ class NoPrivacy(Guarantee):
 
         :raises ArgumentError: always, because no accountant has a number for it.
         """
-        raise ArgumentError("guarantee", "no privacy", "is of a fit without noise, which has no finite epsilon.")
+        raise ArgumentError(
+            "guarantee", "no privacy", "is of a fit without noise, which has no finite epsilon."
+        )
 
     def to_dict(self) -> dict[str, Any]:
         """All fields as JSON-ready values; None where a number is infinite."""
         values = super().to_dict()
-        endless = {name: None for name, value in values.items() if isinstance(value, float) and math.isinf(value)}
+        endless = {
+            name: None
+            for name, value in values.items()
+            if isinstance(value, float) and math.isinf(value)
+        }
         return {**values, **endless, "private": False}
 
     @classmethod
@@ -73,12 +81,18 @@ class NoPrivacy(Guarantee):
         """
         check_form("", values)
         known = {name: value for name, value in values.items() if name != "private"}
-        endless = {name: math.inf for name, value in known.items() if value is None and name != "max_rows"}
+        endless = {
+            name: math.inf for name, value in known.items() if value is None and name != "max_rows"
+        }
         return cls(**{**known, **endless, "caveats": tuple(known["caveats"])})
 
     def attack_bounds(self) -> dict[str, float]:
         """As of ``Guarantee``: nothing is ruled out."""
-        names = ("true_positive_rate_at_1_percent", "true_positive_rate_at_10_percent", "belief_from_half")
+        names = (
+            "true_positive_rate_at_1_percent",
+            "true_positive_rate_at_10_percent",
+            "belief_from_half",
+        )
         return dict.fromkeys(names, 1.0)
 
     def trade_off(self, false_positive_rates: Sequence[float]) -> np.ndarray:
@@ -88,15 +102,16 @@ class NoPrivacy(Guarantee):
     def headline(self) -> str:
         """That there is no guarantee, in one sentence."""
         return (
-            f"NO PRIVACY: this fit added no noise and clipped nothing, so nothing limits what it tells about any "
-            f"{self.unit}; share it only if the records are public or made up."
+            "NO PRIVACY: this fit added no noise and clipped nothing, so nothing limits what it "
+            f"tells about any {self.unit}; share it only if the records are public or made up."
         )
 
     def statement(self) -> str:
         """That there is no guarantee, and what was done instead."""
         return (
-            f"{self.headline()}\n\nThe fit took {self.steps_taken} of {self.steps} steps of variational inference without "
-            "clipping and noise (private=False). It is in no ledger, and no epsilon or delta holds for it."
+            f"{self.headline()}\n\nThe fit took {self.steps_taken} of {self.steps} steps of "
+            "variational inference without clipping and noise (private=False). It is in no "
+            "ledger, and no epsilon or delta holds for it."
         )
 
 
@@ -121,7 +136,9 @@ class NoPrivacySettings(PrivacySettings):
 
 @dataclass(frozen=True)
 class NoPrivacyPlan(PrivacyPlan):
-    """The steps of a fit without privacy: the minibatches of a private plan, without its clipping and noise."""
+    """The steps of a fit without privacy: the minibatches of a private plan, without its clipping
+    and noise.
+    """
 
     @classmethod
     def of(cls, plan: PrivacyPlan) -> NoPrivacyPlan:
@@ -157,6 +174,12 @@ class NoPrivacyPlan(PrivacyPlan):
     def guarantee(self, **facts: Any) -> Guarantee:
         """``NoPrivacy``. :param facts: as of ``PrivacyPlan.guarantee``."""
         promised = dict(vars(super().guarantee(**facts)))
-        return NoPrivacy(**promised | {
-            "caveats": (), "accountant": "none", "arithmetic": "floating point", "against_storage": False,
-        })  # fmt: skip
+        return NoPrivacy(
+            **promised
+            | {
+                "caveats": (),
+                "accountant": "none",
+                "arithmetic": "floating point",
+                "against_storage": False,
+            }
+        )

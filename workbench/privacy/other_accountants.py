@@ -1,4 +1,6 @@
-"""Accountants of published papers, for comparison: Rényi differential privacy and the Fourier accountant."""
+"""Accountants of published papers, for comparison: Rényi differential privacy and the Fourier
+accountant.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +34,9 @@ _FOURIER_POINTS = 10**6
 _FOURIER_LARGEST = 100.0
 
 
-def epsilon(plan: Steps, delta: float, accountant: str, bound: Callable[[Steps, float], float]) -> float:
+def epsilon(
+    plan: Steps, delta: float, accountant: str, bound: Callable[[Steps, float], float]
+) -> float:
     """epsilon by "rdp" or "rdp_classic", upper bounds, or by "fourier", an approximation.
 
     :param bound: ``bound(plan, delta)``, an upper bound on epsilon that "fourier" is compared with.
@@ -54,12 +58,19 @@ def epsilon(plan: Steps, delta: float, accountant: str, bound: Callable[[Steps, 
             renyi.compose(events.of_step(plan.sampler, plan.relation, phase), phase.steps)
     if accountant == "rdp":
         return float(renyi.get_epsilon(delta))
-    return float(min(_classic(cost, order, delta) for order, cost in zip(renyi._orders, renyi._rdp, strict=True)))
+    return float(
+        min(
+            _classic(cost, order, delta)
+            for order, cost in zip(renyi._orders, renyi._rdp, strict=True)
+        )
+    )
 
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """Silence dp-accounting, which warns about each Rényi order that it leaves out. That only makes the bound larger."""
+    """Silence dp-accounting, which warns about each Rényi order that it leaves out. That only makes
+    the bound larger.
+    """
     logger = logging.getLogger("absl")
     logger.addFilter(_says_nothing)
     try:
@@ -78,7 +89,9 @@ def _classic(cost: float, order: float, delta: float) -> float:
 
 
 def _of_gaussian(rho: float, delta: float, accountant: str) -> float:
-    """Epsilon of a Gaussian mechanism, whose Rényi divergence is rho times the order, at the best order."""
+    """Epsilon of a Gaussian mechanism, whose Rényi divergence is rho times the order, at the best
+    order.
+    """
     if accountant == "rdp_classic":
         return rho + 2 * math.sqrt(rho * math.log(1 / delta))
     orders = [1 + math.sqrt(math.log(1 / delta) / rho) * 1.03**power for power in range(-80, 81)]
@@ -94,13 +107,17 @@ def _converted(order: float, loss: float, delta: float, accountant: str) -> floa
 
 
 def _fourier(plan: Steps, delta: float, bound: Callable[[Steps, float], float]) -> float:
-    """The Fourier accountant of Koskela, Jälkö and Honkela (2020), in its own process because it can hang."""
+    """The Fourier accountant of Koskela, Jälkö and Honkela (2020), in its own process because it
+    can hang.
+    """
 
     def unreliable(reason: str) -> _validate.ArgumentError:
         return _validate.ArgumentError("accountant", "fourier", f"not reliable here: {reason}")
 
     if plan.sampler != "poisson":
-        raise _validate.ArgumentError("accountant", "fourier", f"is for Poisson minibatches only, not for {plan.sampler!r}.")
+        raise _validate.ArgumentError(
+            "accountant", "fourier", f"is for Poisson minibatches only, not for {plan.sampler!r}."
+        )
     if any(phase.sampling_rate == 1 for phase in plan.phases):
         raise unreliable("it is not defined at q = 1.")
     reference = bound(Steps("poisson", "add_or_remove_one", plan.phases), delta)
@@ -127,12 +144,21 @@ def _fourier(plan: Steps, delta: float, bound: Callable[[Steps, float], float]) 
     if done.returncode != 0:
         raise unreliable((done.stderr.strip().splitlines() or ["it ended without an answer."])[-1])
     answer: dict[str, Any] = json.loads(done.stdout)
-    value, doubled, defect = answer["epsilon"], answer["epsilon_on_twice_the_points"], answer["mass_defect"]
+    value, doubled, defect = (
+        answer["epsilon"],
+        answer["epsilon_on_twice_the_points"],
+        answer["mass_defect"],
+    )
     steps = sum(phase.steps for phase in plan.phases)
     if defect * steps > 1e-2:
-        raise unreliable(f"its probabilities of one step miss 1 by {defect:.1e}, which is too much for {steps:,} steps.")
+        raise unreliable(
+            f"its probabilities of one step miss 1 by {defect:.1e}, which is too much for "
+            f"{steps:,} steps."
+        )
     if not abs(value - doubled) <= 1e-2 * abs(doubled):
         raise unreliable(f"its answer is {value:.4g}, but {doubled:.4g} on twice the points.")
     if plan.relation == "add_or_remove_one" and doubled < 0.98 * reference:
-        raise unreliable(f"its answer is {doubled:.4g}, but privacy loss distributions give {reference:.4g}.")
+        raise unreliable(
+            f"its answer is {doubled:.4g}, but privacy loss distributions give {reference:.4g}."
+        )
     return float(doubled)

@@ -1,4 +1,6 @@
-"""The outlook: what the plan of a private run means, computed before any fit and before any private record is read."""
+"""The outlook: what the plan of a private run means, computed before any fit and before any private
+record is read.
+"""
 
 from __future__ import annotations
 
@@ -18,160 +20,216 @@ from workbench.privacy.plan import PrivacyPlan, PrivacySettings
 
 __all__ = ["ALL", "MOST", "Outlook", "outlook"]
 
-# room for how many times the quantities sufficed in regressions on made-up records, as a test checks
+# room for how many times the quantities sufficed in regressions on made-up records, as a test
+# checks
 MOST, ALL = 30, 100  # for most of them, for all of them
 
 _NEAR = (0.25, 0.5, 1.0, 2.0, 4.0)  # epsilons that are compared, in those of the plan
 # false-positive rates of the trade-off curve, denser where they are small and the curve bends most
-_FALSE_POSITIVE_RATES = (*(0.0001 * step**2 for step in range(40)), *(0.02 * step for step in range(8, 51)))
+_FALSE_POSITIVE_RATES = (
+    *(0.0001 * step**2 for step in range(40)),
+    *(0.02 * step for step in range(8, 51)),
+)
 
 
 @dataclass(frozen=True)
 class Outlook:
-    """The consequences of a plan. They depend on its public settings alone, so showing them costs no privacy.
+    """The consequences of a plan. They depend on its public settings alone, so showing them costs
+    no privacy.
 
     >>> from workbench.privacy.outlook import outlook
     >>> prepared = wb.prepare("logistic", "breast_cancer", epsilon=1.0)
     >>> print(outlook(prepared.plan, prepared.step.noise_size).words()[1])
-    An attacker who wrongly accuses 1 % of outsiders finds at most 2.7 % of those who took part, and raises a suspicion of
-    50 % to at most 72.5 %.
+    An attacker who wrongly accuses 1 % of outsiders finds at most 2.7 % of those who took part, and
+    raises a suspicion of 50 % to at most 72.5 %.
 
     :param settings: of the plan; its ``num_records`` is the declared N.
     :param dimension: d, the number of coordinates that get noise.
     :param noise_multiplier: sigma, the noise's standard deviation in one coordinate / C.
-    :param minibatch_size: expected number of records in a minibatch, q N, or their fixed number if the sampler has one.
-    :param curve: ``PrivacyPlan.epsilon_curve``, which takes a tenth of a second and is called where it is shown.
+    :param minibatch_size: expected number of records in a minibatch, q N, or their fixed number if
+        the sampler has one.
+    :param curve: ``PrivacyPlan.epsilon_curve``, which takes a tenth of a second and is called where
+        it is shown.
     :param attack_bounds: ``Guarantee.attack_bounds`` of the whole plan.
-    :param trade_off: (false-positive rate, upper bound on the true-positive rate) of any test for one record's presence,
-        from 0 to 1: ``Guarantee.trade_off``.
-    :param epsilon_for_all: epsilon at which ``room`` would be ``dimension``, all else equal; None where it is that already,
-        or where epsilon would be too large to account for.
+    :param trade_off: (false-positive rate, upper bound on the true-positive rate) of any test for
+        one record's presence, from 0 to 1: ``Guarantee.trade_off``.
+    :param epsilon_for_all: epsilon at which ``room`` would be ``dimension``, all else equal; None
+        where it is that already, or where epsilon would be too large to account for.
     """
 
     settings: PrivacySettings
     dimension: int
     noise_multiplier: float
     minibatch_size: float
-    curve: Callable[[], Sequence[tuple[int, float]]] = field(repr=False, compare=False)  # a plan knows private numbers
+    # a plan knows private numbers
+    curve: Callable[[], Sequence[tuple[int, float]]] = field(repr=False, compare=False)
     attack_bounds: Mapping[str, float]
     trade_off: tuple[tuple[float, float], ...]
     epsilon_for_all: float | None = None
 
     @property
     def epsilon_curve(self) -> tuple[tuple[int, float], ...]:
-        """(number of steps, upper bound on their epsilon), as ``PrivacyPlan.epsilon_curve`` has them."""
+        """(number of steps, upper bound on their epsilon), as ``PrivacyPlan.epsilon_curve`` has
+        them.
+        """
         return tuple(self.curve())
 
     @property
     def signal_to_noise(self) -> float:
         """An upper limit on the norm of one step's signal over the norm of its noise.
 
-        The clipped gradients of an expected minibatch add up to a norm of at most q N C, which they reach only if all
-        records pull in the same direction. The noise has about the norm sigma C sqrt(d). So the limit is q N / (sigma
-        sqrt(d)).
+        The clipped gradients of an expected minibatch add up to a norm of at most q N C, which they
+        reach only if all records pull in the same direction. The noise has about the norm sigma C
+        sqrt(d). So the limit is q N / (sigma sqrt(d)).
         """
         return self.minibatch_size / (self.noise_multiplier * math.sqrt(self.dimension))
 
     @property
     def mean_signal_to_noise(self) -> float:
-        """The same limit for the mean of T steps: sqrt(T) times that of one step, because independent noise averages out."""
+        """The same limit for the mean of T steps: sqrt(T) times that of one step, because
+        independent noise averages out.
+        """
         return self.signal_to_noise * math.sqrt(self.settings.iterations)
 
     @property
     def room(self) -> float:
-        """An upper limit on how many quantities the release can tell apart from nothing: N q sqrt(T) / (2 sigma).
+        """An upper limit on how many quantities the release can tell apart from nothing: N q
+        sqrt(T) / (2 sigma).
 
-        A quantity counts if the mean of T noised gradients leaves it a standard deviation of at most half of 1 / C, the
-        change by which a record's log-likelihood changes by at most 1. With curvature h that deviation is
-        sigma C / (q sqrt(T) h), and over orthogonal directions the curvatures, which are mean squares of gradients, add up
-        to at most N C^2. Columns that resemble each other share theirs, so of such data fewer quantities can be told.
+        A quantity counts if the mean of T noised gradients leaves it a standard deviation of at
+        most half of 1 / C, the change by which a record's log-likelihood changes by at most 1. With
+        curvature h that deviation is sigma C / (q sqrt(T) h), and over orthogonal directions the
+        curvatures, which are mean squares of gradients, add up to at most N C^2. Columns that
+        resemble each other share theirs, so of such data fewer quantities can be told.
         """
         settings = self.settings
         return self.minibatch_size * math.sqrt(settings.iterations) / (2 * self.noise_multiplier)
 
     @functools.cached_property
     def noise_near(self) -> tuple[tuple[float, float], ...]:
-        """(epsilon, its sigma over this plan's), for a quarter of the plan's epsilon to four times, all else equal.
+        """(epsilon, its sigma over this plan's), for a quarter of the plan's epsilon to four times,
+        all else equal.
 
-        The noise of a release, and with it what noise adds to the standard deviation of a posterior interval, is
-        proportional to sigma. Which part of an interval that is depends on the records. An epsilon that no supported noise
-        keeps is left out.
+        The noise of a release, and with it what noise adds to the standard deviation of a posterior
+        interval, is proportional to sigma. Which part of an interval that is depends on the
+        records. An epsilon that no supported noise keeps is left out.
         """
         found = [(factor * self.settings.epsilon, self._noise_for(factor)) for factor in _NEAR]
         own = self._noise_for(1.0)
-        return tuple((near, sigma / own) for near, sigma in found if own is not None and sigma is not None)
+        return tuple(
+            (near, sigma / own) for near, sigma in found if own is not None and sigma is not None
+        )
 
     def _noise_for(self, factor: float) -> float | None:
         """Sigma of this plan with ``factor`` times its epsilon; None where none is supported."""
         settings = self.settings
         try:
             return noise_multiplier(
-                epsilon=factor * settings.epsilon, delta=settings.delta, sampler=settings.sampler,
-                relation=settings.relation, sampling_rate=settings.sampling_rate, steps=settings.iterations,
-            )  # fmt: skip
+                epsilon=factor * settings.epsilon,
+                delta=settings.delta,
+                sampler=settings.sampler,
+                relation=settings.relation,
+                sampling_rate=settings.sampling_rate,
+                steps=settings.iterations,
+            )
         except ArgumentError:
             return None
 
     @property
     def verdict(self) -> str:
-        """Whether the signal can suffice for the model; "" for a model of more quantities than records.
+        """Whether the signal can suffice for the model; "" for a model of more quantities than
+        records.
 
-        ``room`` is reached where gradients are as long as C and point in orthogonal directions. Those of records are
-        shorter, so room for all quantities needs to be there many times over.
+        ``room`` is reached where gradients are as long as C and point in orthogonal directions.
+        Those of records are shorter, so room for all quantities needs to be there many times over.
         """
         quantities, settings = self.dimension, self.settings
         if quantities > settings.num_records:
             return ""
         if self.room >= quantities:
             if self.room >= ALL * quantities:
-                every = "the model's quantity" if quantities == 1 else f"all {count(quantities)} quantities of the model"
-                return f"The noise leaves room for {every}, unless columns resemble each other closely."
+                every = (
+                    "the model's quantity"
+                    if quantities == 1
+                    else f"all {count(quantities)} quantities of the model"
+                )
+                return (
+                    f"The noise leaves room for {every}, unless columns resemble each other "
+                    "closely."
+                )
             of = "1 quantity" if quantities == 1 else f"{count(quantities)} quantities"
             few = self.room < MOST * quantities
-            seen = "Little may show through this noise" if few else "Most may show through this noise"
-            enough = f"{MOST} times to show most" if few else f"{ALL} times to show all"  # regressions on made-up records
+            seen = (
+                "Little may show through this noise" if few else "Most may show through this noise"
+            )
+            # regressions on made-up records
+            enough = f"{MOST} times to show most" if few else f"{ALL} times to show all"
             times = _rounded_down(self.room / quantities)
-            return f"{seen}: the signal is at most {times} times the bare minimum for {of}, and trials took {enough}."
+            return (
+                f"{seen}: the signal is at most {times} times the bare minimum for {of}, and "
+                f"trials took {enough}."
+            )
         more = [f"{_rounded_up(settings.num_records * quantities / max(self.room, 1e-9))} records"]
         if self.epsilon_for_all is not None:
             more.insert(0, f"epsilon {_rounded_up(self.epsilon_for_all)}")
         most = count(math.floor(self.room))
         return (
-            f"The noise leaves room for at most {most} of the model's {count(quantities)} quantities, and for "
-            f"fewer where columns resemble each other. For all of them it takes at least {' or '.join(more)}."
+            f"The noise leaves room for at most {most} of the model's {count(quantities)} "
+            "quantities, and for fewer where columns resemble each other. For all of them it "
+            f"takes at least {' or '.join(more)}."
         )
 
     def words(self) -> list[str]:
-        """What sigma means, what an attacker can learn and how strong the signal can be, in plain words."""
+        """What sigma means, what an attacker can learn and how strong the signal can be, in plain
+        words.
+        """
         sigma = f"{self.noise_multiplier:g}"
-        found, belief = self.attack_bounds["true_positive_rate_at_1_percent"], self.attack_bounds["belief_from_half"]
+        found, belief = (
+            self.attack_bounds["true_positive_rate_at_1_percent"],
+            self.attack_bounds["belief_from_half"],
+        )
         steps, coordinates = count(self.settings.iterations, " "), count(self.dimension, " ")
-        verdict = " Below 1, the noise is larger than any signal." if self.mean_signal_to_noise < 1 else ""
+        verdict = (
+            " Below 1, the noise is larger than any signal."
+            if self.mean_signal_to_noise < 1
+            else ""
+        )
         return [
-            f"sigma = {sigma}: every step adds random noise to {coordinates} coordinates. In each of them it is "
-            f"{sigma} times as large as the most that one record may contribute.",
-            f"An attacker who wrongly accuses 1 % of outsiders finds at most {percent(found)} of those who took part, and "
-            f"raises a suspicion of 50 % to at most {percent(belief)}.",
-            f"Even if all records pulled in the same direction, the signal would be at most "
+            f"sigma = {sigma}: every step adds random noise to {coordinates} coordinates. In "
+            f"each of them it is {sigma} times as large as the most that one record may "
+            "contribute.",
+            f"An attacker who wrongly accuses 1 % of outsiders finds at most {percent(found)} of "
+            f"those who took part, and raises a suspicion of 50 % to at most {percent(belief)}.",
+            "Even if all records pulled in the same direction, the signal would be at most "
             f"{_rounded_up(self.signal_to_noise)} times the noise in one step, and at most "
-            f"{_rounded_up(self.mean_signal_to_noise)} times in the mean of {steps} steps.{verdict}",
+            f"{_rounded_up(self.mean_signal_to_noise)} times in the mean of {steps} "
+            f"steps.{verdict}",
             *([self.verdict] if self.verdict else ()),
         ]
 
 
 def outlook(plan: PrivacyPlan, dimension: int) -> Outlook:
-    """What ``plan`` means with noise in ``dimension`` coordinates (``PreparedFit.step.noise_size``).
+    """What ``plan`` means with noise in ``dimension`` coordinates
+    (``PreparedFit.step.noise_size``).
 
-    It takes a hundredth of a second after the calibration, and its curve a tenth, which a fit of the same plan reuses.
+    It takes a hundredth of a second after the calibration, and its curve a tenth, which a fit of
+    the same plan reuses.
 
     :param dimension: d >= 1.
-    :raises ArgumentError: if ``dimension`` is out of range, or epsilon is too large for the noise to keep it.
+    :raises ArgumentError: if ``dimension`` is out of range, or epsilon is too large for the noise
+        to keep it.
     """
     dimension = _validate.integer("dimension", dimension, at_least=1)
     settings = plan.settings
-    guarantee = plan.guarantee(steps_taken=settings.iterations, unit="record", dimension=dimension, caveats=())
+    guarantee = plan.guarantee(
+        steps_taken=settings.iterations, unit="record", dimension=dimension, caveats=()
+    )
     # under add_or_remove_one the number of records that the sampler draws from is private
-    records = settings.num_records if guarantee.relation == "add_or_remove_one" else plan.sampler.num_records
+    records = (
+        settings.num_records
+        if guarantee.relation == "add_or_remove_one"
+        else plan.sampler.num_records
+    )
     rates = guarantee.trade_off(_FALSE_POSITIVE_RATES)
     found = Outlook(
         settings=settings,

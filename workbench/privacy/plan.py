@@ -1,12 +1,15 @@
-"""The plan of a private run: the settings, the noise calibrated to them, and what the implementation costs in delta.
+"""The plan of a private run: the settings, the noise calibrated to them, and what the
+implementation costs in delta.
 
-delta is split. The subsampled Gaussian mechanism gets all but a thousandth (and what the sampler costs), and the noise is
-calibrated to that. Minibatches that overflow their padding, and noise that is not quite Gaussian, may use a thousandth each.
+delta is split. The subsampled Gaussian mechanism gets all but a thousandth (and what the sampler
+costs), and the noise is calibrated to that. Minibatches that overflow their padding, and noise that
+is not quite Gaussian, may use a thousandth each.
 
-If an implementation differs from what is accounted for with probability p, that costs a delta of (1 + e^epsilon) p
-(``noise.integers.delta_cost``, step 3). At a large epsilon this would be more than its share of delta. Such a plan keeps a
-smaller epsilon instead, the largest in tenths at which the cost has its share. What is (epsilon, delta)-private is so at
-every larger epsilon too, so what was asked for is kept.
+If an implementation differs from what is accounted for with probability p, that costs a delta of (1
++ e^epsilon) p (``noise.integers.delta_cost``, step 3). At a large epsilon this would be more than
+its share of delta. Such a plan keeps a smaller epsilon instead, the largest in tenths at which the
+cost has its share. What is (epsilon, delta)-private is so at every larger epsilon too, so what was
+asked for is kept.
 """
 
 from __future__ import annotations
@@ -39,8 +42,13 @@ from workbench.sampling import (
 from workbench.sampling.poisson import SMALLEST_RATE, log_overflow_probability, overflow_capacity
 
 __all__ = [
-    "PrivacyPlan", "PrivacySettings", "default_delta", "make_plan", "require_declared", "sampling_rate_of",
-]  # fmt: skip
+    "PrivacyPlan",
+    "PrivacySettings",
+    "default_delta",
+    "make_plan",
+    "require_declared",
+    "sampling_rate_of",
+]
 
 _IMPLEMENTATION_SHARE = 1e-3
 _EPSILON_OF_PADDING = 10.0
@@ -58,11 +66,14 @@ class PrivacySettings:
     :param sampler: "poisson", "without_replacement", "shuffle" or "random_allocation".
     :param clip: C > 0.
     :param num_records: N in 2 .. 2^30 - 1, declared public; an upper bound under add_or_remove_one.
-    :param seed: None for secret randomness; a number >= 0 makes the run reproducible, and its noise predictable for
-        everybody who knows the number.
-    :param relation: the neighbouring relation; None stands for the sampler's own (``steps.SAMPLERS``).
-    :param clipping: how a record's gradient is brought to norm C, one of ``noise.mechanism.CLIPPINGS``.
-    :param adapts_clip: whether the run adapts C, which begins at ``clip``, from what it releases; with "flat" only.
+    :param seed: None for secret randomness; a number >= 0 makes the run reproducible, and its noise
+        predictable for everybody who knows the number.
+    :param relation: the neighbouring relation; None stands for the sampler's own
+        (``steps.SAMPLERS``).
+    :param clipping: how a record's gradient is brought to norm C, one of
+        ``noise.mechanism.CLIPPINGS``.
+    :param adapts_clip: whether the run adapts C, which begins at ``clip``, from what it releases;
+        with "flat" only.
     :raises ArgumentError: naming the argument and its value.
     """
 
@@ -83,22 +94,36 @@ class PrivacySettings:
         checked = {
             "epsilon": _validate.epsilon("epsilon", self.epsilon),
             "delta": _validate.probability("delta", self.delta),
-            "iterations": _validate.integer("iterations", self.iterations, at_least=1, at_most=MOST_STEPS),
-            "sampling_rate": _validate.number("sampling_rate", self.sampling_rate, at_least=SMALLEST_RATE, at_most=1),
-            "clip": _validate.number("clip", self.clip, at_least=SMALLEST_CLIP, at_most=LARGEST_CLIP),
-            "num_records": _validate.integer("num_records", self.num_records, at_least=2, at_most=MOST_RECORDS),
-            "relation": _validate.choice("relation", relations[0] if self.relation is None else self.relation, relations),
+            "iterations": _validate.integer(
+                "iterations", self.iterations, at_least=1, at_most=MOST_STEPS
+            ),
+            "sampling_rate": _validate.number(
+                "sampling_rate", self.sampling_rate, at_least=SMALLEST_RATE, at_most=1
+            ),
+            "clip": _validate.number(
+                "clip", self.clip, at_least=SMALLEST_CLIP, at_most=LARGEST_CLIP
+            ),
+            "num_records": _validate.integer(
+                "num_records", self.num_records, at_least=2, at_most=MOST_RECORDS
+            ),
+            "relation": _validate.choice(
+                "relation", relations[0] if self.relation is None else self.relation, relations
+            ),
             "clipping": _validate.choice("clipping", self.clipping, CLIPPINGS),
             "seed": None if self.seed is None else _validate.seed("seed", self.seed),
             "adapts_clip": _validate.flag("adapts_clip", self.adapts_clip),
         }
         if self.adapts_clip and self.clipping != "flat":
-            raise _validate.ArgumentError("clip", "auto", f'takes clipping="flat", not {self.clipping!r}.')
+            raise _validate.ArgumentError(
+                "clip", "auto", f'takes clipping="flat", not {self.clipping!r}.'
+            )
         for name, value in checked.items():
             object.__setattr__(self, name, value)
         check_epoch(self.sampler, self.sampling_rate)
         if self.sampler == "random_allocation":
-            object.__setattr__(self, "sampling_rate", 1 / steps_per_epoch(self.sampler, self.sampling_rate))
+            object.__setattr__(
+                self, "sampling_rate", 1 / steps_per_epoch(self.sampler, self.sampling_rate)
+            )
 
     def as_arguments(self) -> dict[str, Any]:
         """The same settings as ``workbench.fit`` takes them."""
@@ -113,9 +138,9 @@ class PrivacySettings:
         if self.delta < 1 / self.num_records:
             return ()
         return (
-            f"delta={self.delta:g} is not below 1/N = {1 / self.num_records:.3g} for N = {self.num_records} records. Such a "
-            "delta allows a mechanism that publishes one record in full. "
-            f"{default_delta(self.num_records):g} is a usual choice here.",
+            f"delta={self.delta:g} is not below 1/N = {1 / self.num_records:.3g} for N = "
+            f"{self.num_records} records. Such a delta allows a mechanism that publishes one "
+            f"record in full. {default_delta(self.num_records):g} is a usual choice here.",
         )
 
 
@@ -139,7 +164,8 @@ class PrivacyPlan:
     :param sampler: draws the minibatches.
     :param mechanism: clips to C and adds noise of sigma C.
     :param overflow_delta: share of delta for the sampler's padding and rounding.
-    :param opinion: of an independent computation of epsilon; None where there is none (``confirmed``).
+    :param opinion: of an independent computation of epsilon; None where there is none
+        (``confirmed``).
     :param asked: the epsilon that was asked for, at least that of ``settings``, which is kept.
     :param reads_obliviously: as of ``make_plan``.
     """
@@ -153,27 +179,32 @@ class PrivacyPlan:
     reads_obliviously: bool = False
 
     def for_noise_in(self, dimension: int) -> PrivacyPlan:
-        """The plan for noise in ``dimension`` coordinates: this one, or one of an epsilon at which the noise has its share.
+        """The plan for noise in ``dimension`` coordinates: this one, or one of an epsilon at which
+        the noise has its share.
 
         >>> from workbench.privacy.plan import PrivacySettings, make_plan
         >>> asked = PrivacySettings(50.0, 1e-5, 1000, 0.1, "poisson", 1.0, 5000, None)
         >>> make_plan(asked, 5000).for_noise_in(10).settings.epsilon
         22.9
 
-        :raises ArgumentError: as ``make_plan``; where no epsilon leaves the noise its share, ``noise_delta`` says so.
+        :raises ArgumentError: as ``make_plan``; where no epsilon leaves the noise its share,
+            ``noise_delta`` says so.
         """
         draws = float(self.settings.iterations) * dimension
         settings = _affordable(self.settings, lambda epsilon: delta_cost(draws, epsilon))
         if settings.epsilon == self.settings.epsilon:
             return self
-        plan = replace(make_plan(settings, self.sampler.num_records, self.reads_obliviously), asked=self.asked)
+        plan = replace(
+            make_plan(settings, self.sampler.num_records, self.reads_obliviously), asked=self.asked
+        )
         return plan if type(plan.sampler) is type(self.sampler) else plan.with_sampler(self.sampler)
 
     def with_sampler(self, sampler: Sampler) -> PrivacyPlan:
-        """The same plan with another implementation of its sampler, for ``DPVI(privacy=plan)``; nothing else changes.
+        """The same plan with another implementation of its sampler, for ``DPVI(privacy=plan)``;
+        nothing else changes.
 
-        The accountant counts what minibatches by the law of that name cost. That the implementation draws by this law, but
-        for its ``total_variation``, is for those who wrote it to show.
+        The accountant counts what minibatches by the law of that name cost. That the implementation
+        draws by this law, but for its ``total_variation``, is for those who wrote it to show.
 
         >>> from workbench.privacy.plan import PrivacySettings, make_plan
         >>> settings = PrivacySettings(1.0, 1e-5, 1000, 0.1, "poisson", 1.0, 5000, None)
@@ -181,24 +212,31 @@ class PrivacyPlan:
         >>> make_plan(settings, 5000).with_sampler(other).sampler.capacity
         900
 
-        :param sampler: of the same name, number of records and rate as the plan's; and capacity, where sizes are fixed.
-        :raises ArgumentError: naming ``sampler``, for another one, or one that costs more delta than the plan has for it.
+        :param sampler: of the same name, number of records and rate as the plan's; and capacity,
+            where sizes are fixed.
+        :raises ArgumentError: naming ``sampler``, for another one, or one that costs more delta
+            than the plan has for it.
         """
         facts = ["name", "num_records", "public_size", "sampling_rate", "has_random_size"]
         for fact in facts if self.sampler.has_random_size else [*facts, "capacity"]:
             known = getattr(self.sampler, fact)
             if getattr(sampler, fact, None) != known:
-                raise _validate.ArgumentError("sampler", sampler, f"must have {fact} = {known!r}, as the plan's has.")
+                raise _validate.ArgumentError(
+                    "sampler", sampler, f"must have {fact} = {known!r}, as the plan's has."
+                )
         cost = _cost(self.settings, sampler, self.settings.epsilon, self.reads_obliviously)
         if not cost <= self.overflow_delta:
             raise _validate.ArgumentError(
-                "sampler", sampler, f"costs a delta of {cost:.1e}, and the plan has {self.overflow_delta:.1e} for that: "
-                "give it more places for minibatches, or let it be nearer to its law."
-            )  # fmt: skip
+                "sampler",
+                sampler,
+                f"costs a delta of {cost:.1e}, and the plan has {self.overflow_delta:.1e} for "
+                "that: give it more places for minibatches, or let it be nearer to its law.",
+            )
         return replace(self, sampler=sampler)
 
     def confirmed(self) -> PrivacyPlan:
-        """The same plan with a second opinion on its epsilon, which every run asks for before its first step.
+        """The same plan with a second opinion on its epsilon, which every run asks for before its
+        first step.
 
         :raises DisagreementError: if the opinion is larger by more than rounding.
         """
@@ -207,9 +245,11 @@ class PrivacyPlan:
         return replace(self, opinion=confirm(Steps.checked(**asked), delta, self.settings.epsilon))
 
     def noise_delta(self, dimension: int) -> float:
-        """The delta that noise in ``dimension`` coordinates costs in T steps, for its distance from rounded Gaussians.
+        """The delta that noise in ``dimension`` coordinates costs in T steps, for its distance from
+        rounded Gaussians.
 
-        :raises ArgumentError: if it is more than a thousandth of delta, or if there is more noise than whole numbers hold.
+        :raises ArgumentError: if it is more than a thousandth of delta, or if there is more noise
+            than whole numbers hold.
         """
         settings, sigma = self.settings, self.mechanism.noise_multiplier
         cost = delta_cost(float(settings.iterations) * dimension, settings.epsilon)
@@ -217,20 +257,23 @@ class PrivacyPlan:
             raise _validate.ArgumentError(
                 "delta",
                 settings.delta,
-                f"is so small that the rounding of the noise alone costs {cost:.1e}: choose a larger delta, a smaller "
-                "epsilon or fewer iterations.",
+                f"is so small that the rounding of the noise alone costs {cost:.1e}: choose a "
+                "larger delta, a smaller epsilon or fewer iterations.",
             )
         if not self.mechanism.has_room(self.sampler.capacity, dimension):
             raise _validate.ArgumentError(
                 "epsilon",
                 settings.epsilon,
-                f"is so small that it takes noise of {sigma:g} times the clipping norm in each of {dimension} coordinates, "
-                "more than whole numbers of 32 bits hold: choose a larger epsilon, fewer iterations or a smaller model.",
+                f"is so small that it takes noise of {sigma:g} times the clipping norm in each "
+                f"of {dimension} coordinates, more than whole numbers of 32 bits hold: choose a "
+                "larger epsilon, fewer iterations or a smaller model.",
             )
         return cost
 
     def epsilon_after(self, steps: int) -> float:
-        """Upper bound on epsilon of the first ``steps`` steps at the plan's delta, rounded up; at most the plan's own."""
+        """Upper bound on epsilon of the first ``steps`` steps at the plan's delta, rounded up; at
+        most the plan's own.
+        """
         taken = accounting.epsilon(**self._accounted(steps))
         return min(accounting.round_up(taken, 4), self.settings.epsilon)
 
@@ -250,12 +293,16 @@ class PrivacyPlan:
         return str(self.settings.relation)
 
     def epsilon_curve(self) -> list[tuple[int, float]]:
-        """(number of steps, upper bound on their epsilon at the plan's delta), ascending; the last is for T steps."""
+        """(number of steps, upper bound on their epsilon at the plan's delta), ascending; the last
+        is for T steps.
+        """
         curve = accounting.epsilon_curve(**self._accounted(self.settings.iterations))
         return [(count, min(value, self.settings.epsilon)) for count, value in curve]
 
     def epsilon_so_far(self) -> Callable[[int], float]:
-        """A fast upper bound on ``epsilon_after`` for display: the value of ``epsilon_curve`` at the next point above."""
+        """A fast upper bound on ``epsilon_after`` for display: the value of ``epsilon_curve`` at
+        the next point above.
+        """
         counts, values = zip((0, 0.0), *self.epsilon_curve(), strict=True)
         return lambda step: values[bisect.bisect_left(counts, step)]
 
@@ -270,12 +317,15 @@ class PrivacyPlan:
         against_storage: bool = False,
         covers_deletion: bool = False,
     ) -> Guarantee:
-        """The guarantee after ``steps_taken`` of the planned steps with noise in ``dimension`` coordinates.
+        """The guarantee after ``steps_taken`` of the planned steps with noise in ``dimension``
+        coordinates.
 
         :param unit: what one record is.
         :param max_rows: how many rows it may have, if it has several.
-        :param against_storage: whether reads of the records tell an observer of their storage nothing.
-        :param covers_deletion: whether sums do not depend on the places of records (``clipping.clipped_sums.is_by_record``).
+        :param against_storage: whether reads of the records tell an observer of their storage
+            nothing.
+        :param covers_deletion: whether sums do not depend on the places of records
+            (``clipping.clipped_sums.is_by_record``).
         """
         settings = self.settings
         return Guarantee(
@@ -299,7 +349,11 @@ class PrivacyPlan:
             arithmetic="whole numbers",
             secure_randomness=settings.seed is None,
             second_opinion="" if self.opinion is None else self.opinion.words(),
-            caveats=(*caveats, *([f"Here, a record is one {unit} with all rows."] if max_rows else ()), *self._caveats()),
+            caveats=(
+                *caveats,
+                *([f"Here, a record is one {unit} with all rows."] if max_rows else ()),
+                *self._caveats(),
+            ),
             max_rows=max_rows,
             against_storage=against_storage,
             covers_deletion=covers_deletion,
@@ -309,11 +363,15 @@ class PrivacyPlan:
         settings = self.settings
         lines = []
         if settings.seed is not None:
-            lines.append(f"Everybody who knows the seed ({settings.seed}) can predict the noise: do not share this result.")
+            lines.append(
+                f"Everybody who knows the seed ({settings.seed}) can predict the noise: do not "
+                "share this result."
+            )
         if self.asked > settings.epsilon:
             lines.append(
-                f"epsilon = {upper(self.asked)} was asked for, and {upper(settings.epsilon)} is kept: with less noise, the "
-                "rounding of noise and minibatches would cost more than a thousandth of delta."
+                f"epsilon = {upper(self.asked)} was asked for, and {upper(settings.epsilon)} is "
+                "kept: with less noise, the rounding of noise and minibatches would cost more "
+                "than a thousandth of delta."
             )
         if self._relation == "add_or_remove_one":
             size = settings.num_records
@@ -321,14 +379,14 @@ class PrivacyPlan:
             size = self.sampler.num_records
             lines.append(f"Under {self._relation} the number of records is not hidden.")
         lines.append(
-            f"The number of records (N = {count(size, ' ')}), the sampling rate and any bounds declared for scaling are "
-            "treated as public constants."
+            f"The number of records (N = {count(size, ' ')}), the sampling rate and any bounds "
+            "declared for scaling are treated as public constants."
         )
         if self.sampler.remark:
             lines.append(self.sampler.remark)
         lines += [
-            "This is one fit. The epsilons of several fits on the same records add up, and choosing among them by private "
-            "scores leaks too.",
+            "This is one fit. The epsilons of several fits on the same records add up, and "
+            "choosing among them by private scores leaks too.",
         ]
         return tuple(lines)
 
@@ -339,22 +397,31 @@ def sampling_rate_of(sampling_rate: Any, batch_size: Any, num_records: int) -> f
     :raises ArgumentError: if both are given or one is out of range.
     """
     if batch_size is None:
-        return _validate.number("sampling_rate", 0.1 if sampling_rate is None else sampling_rate, above=0, at_most=1)
+        return _validate.number(
+            "sampling_rate", 0.1 if sampling_rate is None else sampling_rate, above=0, at_most=1
+        )
     if sampling_rate is not None:
         raise _validate.ArgumentError(
-            "batch_size", batch_size, f"must be left out, because sampling_rate={sampling_rate} is given."
+            "batch_size",
+            batch_size,
+            f"must be left out, because sampling_rate={sampling_rate} is given.",
         )
-    return _validate.integer("batch_size", batch_size, at_least=1, at_most=num_records) / num_records
+    return (
+        _validate.integer("batch_size", batch_size, at_least=1, at_most=num_records) / num_records
+    )
 
 
-def make_plan(settings: PrivacySettings, num_train: int, reads_obliviously: bool = False) -> PrivacyPlan:
+def make_plan(
+    settings: PrivacySettings, num_train: int, reads_obliviously: bool = False
+) -> PrivacyPlan:
     """Sampler and noise for ``settings`` on ``num_train`` records.
 
-    A sampler with minibatches of one size takes round(q N) records each. If drawing a minibatch is not ideal with
-    probability p, that costs a delta of (1 + e^epsilon) T p. Where that is more than its share of delta, the plan keeps a
-    smaller epsilon.
+    A sampler with minibatches of one size takes round(q N) records each. If drawing a minibatch is
+    not ideal with probability p, that costs a delta of (1 + e^epsilon) T p. Where that is more than
+    its share of delta, the plan keeps a smaller epsilon.
 
-    :param reads_obliviously: whether records are brought from a file by passes that may fail, which is charged alike.
+    :param reads_obliviously: whether records are brought from a file by passes that may fail, which
+        is charged alike.
     :raises ArgumentError: if no supported noise keeps epsilon, or as ``require_declared``.
     """
     asked, share = settings.epsilon, settings.delta * _IMPLEMENTATION_SHARE
@@ -363,16 +430,20 @@ def make_plan(settings: PrivacySettings, num_train: int, reads_obliviously: bool
         return _cost(settings, _sampler(settings, num_train, epsilon), epsilon, reads_obliviously)
 
     settings = _affordable(settings, cost)
-    sampler, overflow_delta = _sampler(settings, num_train, settings.epsilon), cost(settings.epsilon)
+    sampler, overflow_delta = (
+        _sampler(settings, num_train, settings.epsilon),
+        cost(settings.epsilon),
+    )
     if overflow_delta > share:
         raise _validate.ArgumentError(
             "delta",
             settings.delta,
-            f"is so small that rounding and padding of minibatches alone cost {overflow_delta:.1e}: choose a larger delta "
-            "or fewer iterations.",
+            "is so small that rounding and padding of minibatches alone cost "
+            f"{overflow_delta:.1e}: choose a larger delta or fewer iterations.",
         )
     if sampler.has_random_size:
-        overflow_delta = share  # the whole allowance, because the exact figure depends on the private number of records
+        # the whole allowance, because the exact figure depends on the private number of records
+        overflow_delta = share
     sigma = noise_multiplier(
         epsilon=settings.epsilon,
         delta=_mechanism_delta(settings, overflow_delta),
@@ -386,19 +457,25 @@ def make_plan(settings: PrivacySettings, num_train: int, reads_obliviously: bool
 
 
 def require_declared(declared: int, num_train: int) -> None:
-    """:raises ArgumentError: naming ``num_records``, unless it is an upper bound on the training records.
+    """:raises ArgumentError: naming ``num_records``, unless it is an upper bound on the training
+    records.
 
-    All shapes follow from the declared number. Where there are more records, they would have to follow from the private one.
+    All shapes follow from the declared number. Where there are more records, they would have to
+    follow from the private one.
     """
     if num_train > declared:
         raise _validate.ArgumentError(
-            "num_records", declared, "is less than there are training records. It must be an upper bound, known without "
-            "counting them: declare a larger number, or leave it out, which publishes the exact one."
-        )  # fmt: skip
+            "num_records",
+            declared,
+            "is less than there are training records. It must be an upper bound, known without "
+            "counting them: declare a larger number, or leave it out, which publishes the exact "
+            "one.",
+        )
 
 
 def _affordable(settings: PrivacySettings, cost: Callable[[float], float]) -> PrivacySettings:
-    """``settings``, or with the largest epsilon in tenths at which ``cost`` is within its share of delta, if any is.
+    """``settings``, or with the largest epsilon in tenths at which ``cost`` is within its share of
+    delta, if any is.
 
     :param cost: in delta, a function of epsilon that does not fall.
     """
@@ -411,40 +488,52 @@ def _affordable(settings: PrivacySettings, cost: Callable[[float], float]) -> Pr
 
 
 def _sampler(settings: PrivacySettings, num_train: int, epsilon: float) -> Sampler:
-    """The sampler, with as much padding as keeps what overflow costs at ``epsilon`` within its share of delta."""
+    """The sampler, with as much padding as keeps what overflow costs at ``epsilon`` within its
+    share of delta.
+    """
     batch_size = max(1, round(settings.sampling_rate * num_train))
     if settings.sampler == "without_replacement":
         return WithoutReplacementSampler(num_train, batch_size)
     if settings.sampler == "shuffle":
         return ShuffleSampler(num_train, batch_size)
-    # the padding M, the parts of a minibatch and the spacing of the sum may tell the declared N, not how many there are
+    # the padding M, the parts of a minibatch and the spacing of the sum may tell the declared N,
+    # not how many there are
     require_declared(settings.num_records, num_train)
     size = settings.num_records
     share = settings.delta * _IMPLEMENTATION_SHARE
-    # at least as for epsilon = 10: a little more padding, but fits that differ in epsilon share a compiled step
+    # at least as for epsilon = 10: a little more padding, but fits that differ in epsilon share a
+    # compiled step
     padded = _log_factor(settings, max(epsilon, _EPSILON_OF_PADDING))
     rate = settings.sampling_rate
     capacity = overflow_capacity(size, rate, math.log(share / 2) - padded)
     if settings.sampler == "random_allocation":
         # a step of it has as many records as one of Poisson sampling, by the same law
-        return RandomAllocationSampler(num_train, steps_per_epoch(settings.sampler, rate), capacity, size)
+        return RandomAllocationSampler(
+            num_train, steps_per_epoch(settings.sampler, rate), capacity, size
+        )
     return PoissonSampler(num_train, rate, capacity, size)
 
 
-def _cost(settings: PrivacySettings, sampler: Sampler, epsilon: float, reads_obliviously: bool) -> float:
+def _cost(
+    settings: PrivacySettings, sampler: Sampler, epsilon: float, reads_obliviously: bool
+) -> float:
     """What it costs in delta at ``epsilon`` that a minibatch is not always the ideal one.
 
     :param reads_obliviously: as of ``make_plan``.
     """
     failure = sampler.total_variation + (READING_FAILURE if reads_obliviously else 0.0)
     if sampler.has_random_size:
-        overflow = log_overflow_probability(settings.num_records, settings.sampling_rate, sampler.capacity)
+        overflow = log_overflow_probability(
+            settings.num_records, settings.sampling_rate, sampler.capacity
+        )
         failure += math.exp(overflow)
     return math.exp(_log_factor(settings, epsilon)) * failure
 
 
 def _log_factor(settings: PrivacySettings, epsilon: float) -> float:
-    """log((1 + e^epsilon) T), the logarithm of what a failure of one step costs in delta, per probability."""
+    """log((1 + e^epsilon) T), the logarithm of what a failure of one step costs in delta, per
+    probability.
+    """
     return float(np.logaddexp(0.0, epsilon)) + math.log(settings.iterations)
 
 

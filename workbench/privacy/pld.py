@@ -1,10 +1,11 @@
 """Privacy loss distributions (PLD) of compositions of sampled Gaussian mechanisms, as upper bounds.
 
-T steps are a T-fold convolution, computed as the T-th power of a discrete Fourier transform. Its rounding errors are about
-1e-16 of the largest probability, but the tail that decides at delta = 1e-12 is much smaller. Without further care the bound
-can fall below the truth (seen with dp-accounting 0.6 at sigma 50, q = 1, T = 10 000). So the distribution is first tilted by
-e^(theta l), with theta such that the loss asked for is in the middle (Esscher's transform). The remaining rounding error and
-the mass beyond the window are bounded and added.
+T steps are a T-fold convolution, computed as the T-th power of a discrete Fourier transform. Its
+rounding errors are about 1e-16 of the largest probability, but the tail that decides at delta =
+1e-12 is much smaller. Without further care the bound can fall below the truth (seen with
+dp-accounting 0.6 at sigma 50, q = 1, T = 10 000). So the distribution is first tilted by e^(theta
+l), with theta such that the loss asked for is in the middle (Esscher's transform). The remaining
+rounding error and the mass beyond the window are bounded and added.
 """
 
 from __future__ import annotations
@@ -39,7 +40,9 @@ _FINE, _COARSE = Grid(2**16, 50.0), Grid(2**13, 8.0)  # 50 add 1e-4 to the varia
 
 
 class _Place(NamedTuple):
-    """Where a window lies: multiples ``first`` .. ``first + size - 1`` of ``width``; ``shift`` bounds the mass above it."""
+    """Where a window lies: multiples ``first`` .. ``first + size - 1`` of ``width``; ``shift``
+    bounds the mass above it.
+    """
 
     first: int
     size: int
@@ -53,7 +56,8 @@ _NOTHING_KNOWN = Window(np.array([0.0, 1.0]), 1.0, np.zeros(2), 1.0)
 
 @dataclass(frozen=True)
 class ComposedLoss:
-    """The privacy loss of a sequence of independent steps in one direction; answers are upper bounds.
+    """The privacy loss of a sequence of independent steps in one direction; answers are upper
+    bounds.
 
     :param phases: (step, number of repetitions >= 1) pairs.
     :param coarse: faster and a little higher.
@@ -68,15 +72,20 @@ class ComposedLoss:
 
     def _cumulant(self, tilt: float) -> tuple[float, float, float]:
         rows = [(count, step.cumulant(tilt)) for step, count in self.phases]
-        total, mean, variance = (sum(count * row[place] for count, row in rows) for place in range(3))
+        total, mean, variance = (
+            sum(count * row[place] for count, row in rows) for place in range(3)
+        )
         return total, mean, variance
 
     def _tilt_for(self, epsilon: float) -> float:
-        """The tilt >= 0 under which the mean loss is ``epsilon``; 0 if the mean is larger without a tilt."""
+        """The tilt >= 0 under which the mean loss is ``epsilon``; 0 if the mean is larger without a
+        tilt.
+        """
         _, mean, variance = self._cumulant(0.0)
         if mean >= epsilon or variance == 0:
             return 0.0
-        # the mean may jump from the bulk to rare large losses within a factor of 1.1, anywhere over many powers of ten
+        # the mean may jump from the bulk to rare large losses within a factor of 1.1, anywhere over
+        # many powers of ten
         high = 10 * (epsilon - mean) / variance
         low = min(1e-3, high / 10)
         for _ in range(30):
@@ -85,7 +94,9 @@ class ComposedLoss:
         return low
 
     def _chernoff(self, delta: float) -> float:
-        """About how large epsilon is at ``delta``: min over tilts of (log E[e^(tilt l)] + log 1/delta) / tilt."""
+        """About how large epsilon is at ``delta``: min over tilts of (log E[e^(tilt l)] + log
+        1/delta) / tilt.
+        """
         _, mean, variance = self._cumulant(0.0)
         largest = math.sqrt(-2 * math.log(delta) / max(variance, 1e-300))
 
@@ -97,36 +108,46 @@ class ComposedLoss:
         places = np.linspace(*ends, 25)
         best = int(np.argmin([value(place) for place in places]))
         around = (places[max(best - 1, 0)], places[min(best + 1, 24)])
-        found = optimize.minimize_scalar(value, bounds=around, method="bounded", options={"xatol": 0.05})
+        found = optimize.minimize_scalar(
+            value, bounds=around, method="bounded", options={"xatol": 0.05}
+        )
         return max(self._attainable(float(found.fun)), mean, 0.0)
 
     def _attainable(self, near: float) -> float:
-        """``near``, but at most a little less than the largest loss, because no tilt makes the mean larger."""
+        """``near``, but at most a little less than the largest loss, because no tilt makes the mean
+        larger.
+        """
         return min(near, 0.98 * sum(count * step.loss_limits()[1] for step, count in self.phases))
 
     def _within_reach(self, near: float) -> ComposedLoss:
         """The same steps, without the outcomes that are too rare to matter for delta(near).
 
-        Otherwise the heavy upper tails of small sampling rates would dominate the tilted distribution.
+        Otherwise the heavy upper tails of small sampling rates would dominate the tilted
+        distribution.
         """
         tilt = self._tilt_for(near)
         log_delta = min(self._cumulant(tilt)[0] - tilt * near, 0.0)
         reach = min(-float(ndtri_exp(log_delta - _OUTSIDE - math.log(self._steps))), REACH)
         phases = tuple((replace(step, reach=reach), count) for step, count in self.phases)
         if all(step.direction == "add" for step, _ in phases):
-            # if a step's loss is below minus the largest sum of the others, its exact value never matters at epsilon >= 0
+            # if a step's loss is below minus the largest sum of the others, its exact value never
+            # matters at epsilon >= 0
             floor = -3 * sum(count * step.loss_limits()[1] for step, count in phases)
             phases = tuple((replace(step, floor=floor), count) for step, count in phases)
         return replace(self, phases=phases)
 
     def _window(self, near: float) -> Window:
-        """The composed distribution around the loss ``near``. Losses of about the same size share a window."""
+        """The composed distribution around the loss ``near``. Losses of about the same size share a
+        window.
+        """
         if near > 0:
             near = math.exp(round(math.log(near) / _SAME_WINDOW) * _SAME_WINDOW)
         return _window(self, self._attainable(near))
 
     def _around(self, near: float) -> Window:
-        """The composed distribution around the loss ``near``, which a tilt makes the mean of the loss if it is larger."""
+        """The composed distribution around the loss ``near``, which a tilt makes the mean of the
+        loss if it is larger.
+        """
         tilt = self._tilt_for(near)
         place = self._placed(near, tilt, _COARSE if self.coarse else _FINE)
         if place is None:
@@ -143,25 +164,37 @@ class ComposedLoss:
         log_moment = sum(step.log_moment(tilt) for step in steps)
         with np.errstate(divide="ignore", over="ignore"):
             probabilities = np.minimum(np.exp(np.log(composed) + log_moment - tilt * losses), 1.0)
-        beyond = sum(step.log_moment(tilt + shift) for step in steps) - (tilt + shift) * float(losses[-1])
+        beyond = sum(step.log_moment(tilt + shift) for step in steps) - (tilt + shift) * float(
+            losses[-1]
+        )
         infinite = sum(step.count * step.infinite for step in steps)
         return Window(losses, width, probabilities, infinite + math.exp(min(beyond, 0.0)))
 
     def _placed(self, near: float, tilt: float, grid: Grid) -> _Place | None:
-        """Where the window around ``near`` lies; None if losses are so large that no grid holds them."""
+        """Where the window around ``near`` lies; None if losses are so large that no grid holds
+        them.
+        """
         log_moment, mean, variance = self._cumulant(tilt)
         near = max(near, mean)
         deviation = math.sqrt(max(variance, 1e-300))
         # the grid must resolve the bulk of the steps as well as the losses that the tilt brings up
         scale = min(variance / self._steps, self._cumulant(0.0)[2] / self._steps * 25)
-        width = min(math.sqrt(max(scale, 1e-300)) / grid.per_deviation, deviation * 16 / grid.points)
-        width = max(width, max(sum(map(abs, step.loss_limits())) for step, _ in self.phases) / _LARGEST)
-        for _ in range(8):  # if the window is still too large then, mass outside is folded into it, which only adds
+        width = min(
+            math.sqrt(max(scale, 1e-300)) / grid.per_deviation, deviation * 16 / grid.points
+        )
+        width = max(
+            width, max(sum(map(abs, step.loss_limits())) for step, _ in self.phases) / _LARGEST
+        )
+        for _ in range(
+            8
+        ):  # if the window is still too large then, mass outside is folded into it, which only adds
             rounded = math.sqrt(variance + self._steps * width * min(width, deviation))
             shifts = [pull / rounded for pull in (0.3, 1.0, 2.0, 4.0, 6.0, 10.0)]
 
             def bound(shift: float, width: float = width) -> float:
-                """The loss beyond which, on the side of ``shift``, the tilted probability is below e^-30 (Chernoff)."""
+                """The loss beyond which, on the side of ``shift``, the tilted probability is below
+                e^-30 (Chernoff).
+                """
                 pull = abs(shift) + tilt + 1
                 rounding = self._steps * (pull * width) ** 2 / 8 * math.exp(min(pull * width, 1.0))
                 return (self._cumulant(tilt + shift)[0] - log_moment + rounding + _OUTSIDE) / shift
@@ -179,11 +212,14 @@ class ComposedLoss:
         return _Place(first, size, width, shift)
 
     def delta(self, epsilon: float) -> float:
-        """Upper bound on delta at ``epsilon`` >= 0; at least the mass beyond the reach, about 1e-33 per step."""
+        """Upper bound on delta at ``epsilon`` >= 0; at least the mass beyond the reach, about 1e-33
+        per step.
+        """
         return self._window(min(epsilon, self._chernoff(_RAREST))).delta(epsilon)
 
     def epsilon(self, delta: float) -> float:
-        """Upper bound on epsilon at ``delta`` in (0, 1); infinite above 1e5, or if omitted outcomes are likelier than delta.
+        """Upper bound on epsilon at ``delta`` in (0, 1); infinite above 1e5, or if omitted outcomes
+        are likelier than delta.
 
         The window around the answer has confirmed it: its delta is at most ``delta``.
         """
@@ -217,7 +253,9 @@ class ComposedLoss:
         return math.inf
 
     def deltas(self, epsilons: np.ndarray) -> np.ndarray:
-        """``delta`` at many epsilons at once, float[n], accurate to about 1e-8 (not relatively, in the far tail)."""
+        """``delta`` at many epsilons at once, float[n], accurate to about 1e-8 (not relatively, in
+        the far tail).
+        """
         return self._window(0.0).deltas(epsilons)
 
 

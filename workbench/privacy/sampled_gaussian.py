@@ -1,9 +1,10 @@
-"""One step of the sampled Gaussian mechanism: its privacy loss, and the loss on a grid, as an upper bound.
+"""One step of the sampled Gaussian mechanism: its privacy loss, and the loss on a grid, as an upper
+bound.
 
-A step is a pair of outcome distributions P and Q on the line. Its privacy loss is l = log dP/dQ under P. Between
-neighbouring points of a grid the masses of P and of Q are moved to the two ends, in the only way that keeps both.
-delta(epsilon) is the mean of (1 - e^(epsilon - l))_+, convex in e^-l, so by Jensen's inequality it can only grow (Doroshenko
-et al. 2022, "Connect the Dots").
+A step is a pair of outcome distributions P and Q on the line. Its privacy loss is l = log dP/dQ
+under P. Between neighbouring points of a grid the masses of P and of Q are moved to the two ends,
+in the only way that keeps both. delta(epsilon) is the mean of (1 - e^(epsilon - l))_+, convex in
+e^-l, so by Jensen's inequality it can only grow (Doroshenko et al. 2022, "Connect the Dots").
 """
 
 from __future__ import annotations
@@ -18,23 +19,28 @@ from scipy.special import ndtr
 
 __all__ = ["REACH", "SampledGaussian", "gaussian_mass"]
 
-REACH = 12.0  # standard deviations beyond which outcomes count as an infinite loss: at most 2e-33 per step
-_NODES = 1201  # of the quadrature that places grid and window; it decides how tight a bound is, never whether it holds
+# standard deviations beyond which outcomes count as an infinite loss: at most 2e-33 per step
+REACH = 12.0
+# of the quadrature that places grid and window; it decides how tight a bound is, never whether it
+# holds
+_NODES = 1201
 _NARROW = 2e-3  # cells narrower than this many standard deviations are integrated by Taylor
 _HUGE = 600.0  # losses whose exponential is near the largest float64
 
 
 @dataclass(frozen=True)
 class SampledGaussian:
-    """One step: a record enters with probability q, and then moves the noised sum by mu standard deviations.
+    """One step: a record enters with probability q, and then moves the noised sum by mu standard
+    deviations.
 
     :param sampling_rate: q in (0, 1].
     :param mu: sensitivity / noise standard deviation, > 0.
     :param direction: which pair of outcome distributions, up to scale and shift:
-        "remove": P = (1 - q) N(0, 1) + q N(mu, 1) against Q = N(0, 1); "add": Q against P; "replace": the pair whose
-        delta is the larger of the two at every epsilon, which dominates sampling without replacement under replace_one (Zhu,
-        Dong and Wang 2022, Proposition 30): losses above 0 are those of "remove", losses below 0 those of "add", and the
-        remaining probability has loss 0.
+        "remove": P = (1 - q) N(0, 1) + q N(mu, 1) against Q = N(0, 1); "add": Q against P;
+        "replace": the pair whose delta is the larger of the two at every epsilon, which dominates
+        sampling without replacement under replace_one (Zhu, Dong and Wang 2022, Proposition 30):
+        losses above 0 are those of "remove", losses below 0 those of "add", and the remaining
+        probability has loss 0.
     :param reach: standard deviations beyond which outcomes count as an infinite loss.
     :param floor: smaller losses are raised to it; for "add".
     """
@@ -50,22 +56,32 @@ class SampledGaussian:
         exponent = self.mu * outcome - self.mu**2 / 2
         if self.sampling_rate == 1:
             return exponent
-        return np.logaddexp(math.log1p(-self.sampling_rate), math.log(self.sampling_rate) + exponent)
+        return np.logaddexp(
+            math.log1p(-self.sampling_rate), math.log(self.sampling_rate) + exponent
+        )
 
     def loss_limits(self) -> tuple[float, float]:
         """(smallest, largest) loss of the outcomes within reach."""
         low, high = float(self.loss(-self.reach)), float(self.loss(self.mu + self.reach))
-        return {"remove": (low, high), "add": (max(-high, self.floor), -low), "replace": (-high, high)}[self.direction]
+        return {
+            "remove": (low, high),
+            "add": (max(-high, self.floor), -low),
+            "replace": (-high, high),
+        }[self.direction]
 
     @functools.cached_property
     def _quadrature(self) -> tuple[np.ndarray, np.ndarray]:
-        """(losses, log weights): approximately the distribution of the loss, for placing grid and window only."""
+        """(losses, log weights): approximately the distribution of the loss, for placing grid and
+        window only.
+        """
         outcome = np.linspace(-self.reach, self.mu + self.reach, _NODES)
         losses = self.loss(outcome)
         log_absent = -(outcome**2) / 2
         log_present = -((outcome - self.mu) ** 2) / 2
         log_mixed = np.logaddexp(
-            math.log1p(-self.sampling_rate) + log_absent if self.sampling_rate < 1 else np.full(_NODES, -np.inf),
+            math.log1p(-self.sampling_rate) + log_absent
+            if self.sampling_rate < 1
+            else np.full(_NODES, -np.inf),
             math.log(self.sampling_rate) + log_present,
         )
         scale = math.log((outcome[1] - outcome[0]) / math.sqrt(2 * math.pi))
@@ -73,10 +89,13 @@ class SampledGaussian:
             return losses, log_mixed + scale
         if self.direction == "add":
             return np.maximum(-losses, self.floor), log_absent + scale
-        above = slice(_NODES // 2 + 1, None)  # the node in the middle has loss 0, up to rounding: it is on neither side
+        # the node in the middle has loss 0, up to rounding: it is on neither side
+        above = slice(_NODES // 2 + 1, None)
         weights = np.concatenate([log_mixed[above], log_absent[above]]) + scale
         rest = max(1 - float(np.exp(weights).sum()), 1e-300)
-        return np.concatenate([losses[above], -losses[above], [0.0]]), np.append(weights, math.log(rest))
+        return np.concatenate([losses[above], -losses[above], [0.0]]), np.append(
+            weights, math.log(rest)
+        )
 
     def cumulant(self, tilt: float) -> tuple[float, float, float]:
         """log E[e^(tilt l)] and the mean and variance of the tilted loss, by quadrature."""
@@ -91,7 +110,8 @@ class SampledGaussian:
     def on_grid(self, width: float) -> tuple[int, np.ndarray, float]:
         """The loss distribution on multiples of ``width``, as an upper bound.
 
-        :return: (index of the first multiple, probabilities, probability of an infinite loss); together they are 1.
+        :return: (index of the first multiple, probabilities, probability of an infinite loss);
+            together they are 1.
         """
         cells = _cells(self.sampling_rate, self.mu, self.reach, -self.floor, width)
         if self.direction == "remove":
@@ -99,9 +119,13 @@ class SampledGaussian:
             probabilities = _connected(cells.mixed, cells.absent, cells.error, first, width)
             probabilities[0] += cells.mixed_below  # smaller losses, moved up
             infinite = cells.mixed_above
-        elif self.direction == "add":  # the mirror image: losses change sign, and P and Q change places
+        elif (
+            self.direction == "add"
+        ):  # the mirror image: losses change sign, and P and Q change places
             first = -(cells.first + len(cells.absent))
-            probabilities = _connected(cells.absent[::-1], cells.mixed[::-1], cells.error[::-1], first, width)
+            probabilities = _connected(
+                cells.absent[::-1], cells.mixed[::-1], cells.error[::-1], first, width
+            )
             probabilities[0] += cells.absent_above
             infinite = cells.absent_below
         else:
@@ -110,14 +134,18 @@ class SampledGaussian:
             first = -len(mixed)
             below = _connected(absent[::-1], mixed[::-1], error[::-1], first, width)
             below[0] += cells.absent_above
-            probabilities = np.concatenate([below[:-1], [0.0], _connected(mixed, absent, error, 0, width)[1:]])
+            probabilities = np.concatenate(
+                [below[:-1], [0.0], _connected(mixed, absent, error, 0, width)[1:]]
+            )
             infinite = cells.mixed_above
             probabilities[-first] = max(0.0, 1 - infinite - float(probabilities.sum()))
         return first, probabilities * ((1 - infinite) / float(probabilities.sum())), infinite
 
 
 class _Cells(NamedTuple):
-    """Masses where the loss log dP/dQ is between multiples ``first + i`` and ``first + i + 1`` of the width, and beyond."""
+    """Masses where the loss log dP/dQ is between multiples ``first + i`` and ``first + i + 1`` of
+    the width, and beyond.
+    """
 
     first: int
     absent: np.ndarray  # of Q = N(0, 1)
@@ -141,7 +169,9 @@ def _cells(q: float, mu: float, reach: float, ceiling: float, width: float) -> _
         # the outcome with loss l is log1p((e^l - 1) / q) / mu + mu / 2; no loss is below log(1 - q)
         share = np.expm1(np.minimum(losses, _HUGE)) / q
         reachable = share > -1
-        logarithm = np.where(losses > _HUGE, losses - math.log(q), np.log1p(np.where(reachable, share, 0.0)))
+        logarithm = np.where(
+            losses > _HUGE, losses - math.log(q), np.log1p(np.where(reachable, share, 0.0))
+        )
         outcomes = np.where(reachable, logarithm / mu + mu / 2, -np.inf)
         if width < 1:  # a difference would give the width of narrow cells with too few digits
             growth = np.exp(losses - logarithm)[:-1] * (math.expm1(width) / q)
@@ -168,11 +198,14 @@ def _cells(q: float, mu: float, reach: float, ceiling: float, width: float) -> _
 
 
 def gaussian_mass(ends: np.ndarray, steps: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """P(end_i < Z <= end_i + step_i), where end_i + step_i is end_(i+1) to rounding, and a bound on its relative error."""
+    """P(end_i < Z <= end_i + step_i), where end_i + step_i is end_(i+1) to rounding, and a bound on
+    its relative error.
+    """
     narrow = steps < _NARROW
     width = np.where(narrow, steps, 0.0)
     middle = np.where(narrow, ends[:-1] + width / 2, 0.0)
-    # Taylor around the middle: a difference of two distribution functions would lose the digits that count
+    # Taylor around the middle: a difference of two distribution functions would lose the digits
+    # that count
     square, wide = middle**2, width**2
     series = 1 + wide / 24 * (square - 1) + wide**2 / 1920 * (square**2 - 6 * square + 3)
     taylor = np.exp(-square / 2) / math.sqrt(2 * math.pi) * width * series
@@ -183,13 +216,19 @@ def gaussian_mass(ends: np.ndarray, steps: np.ndarray) -> tuple[np.ndarray, np.n
     with np.errstate(divide="ignore", invalid="ignore"):
         cancelled = np.where(difference > 0, 4 * precision * np.maximum(*tails) / difference, 0.0)
     # an exponential's error grows with its argument
-    return np.where(narrow, taylor, difference), np.where(narrow, precision * (8 + square), cancelled)
+    return np.where(narrow, taylor, difference), np.where(
+        narrow, precision * (8 + square), cancelled
+    )
 
 
-def _connected(mass: np.ndarray, other: np.ndarray, error: np.ndarray, first: int, width: float) -> np.ndarray:
-    """Probabilities at n + 1 multiples that keep the masses of P and Q in the n cells between them, rounded up.
+def _connected(
+    mass: np.ndarray, other: np.ndarray, error: np.ndarray, first: int, width: float
+) -> np.ndarray:
+    """Probabilities at n + 1 multiples that keep the masses of P and Q in the n cells between them,
+    rounded up.
 
-    A cell's mass of P is split between its upper and lower end. Keeping the mass of Q as well fixes the upper share.
+    A cell's mass of P is split between its upper and lower end. Keeping the mass of Q as well fixes
+    the upper share.
     """
     lower = (first + np.arange(len(mass))) * width
     above = mass - np.exp(np.minimum(lower, _HUGE)) * other

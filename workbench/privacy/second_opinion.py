@@ -1,12 +1,15 @@
-"""A second opinion on an epsilon that is to be promised, by code that shares nothing with what computed it.
+"""A second opinion on an epsilon that is to be promised, by code that shares nothing with what
+computed it.
 
-Steps that are sampled by Poisson, and steps that are Gaussian mechanisms, are accounted again by the package dp-accounting,
-which is of other authors. Its epsilon is an upper bound, but for errors of rounding. For other samplers it has no bound.
-There the second opinion is a lower bound, from an attack that is computed exactly (``attacker``), and for random allocation
-also from a smaller law of the privacy loss (``lower_pld``). It cannot say that a promise is kept, but it finds one
-that is broken by more than the distance between the two.
+Steps that are sampled by Poisson, and steps that are Gaussian mechanisms, are accounted again by
+the package dp-accounting, which is of other authors. Its epsilon is an upper bound, but for errors
+of rounding. For other samplers it has no bound. There the second opinion is a lower bound, from an
+attack that is computed exactly (``attacker``), and for random allocation also from a smaller law of
+the privacy loss (``lower_pld``). It cannot say that a promise is kept, but it finds one that is
+broken by more than the distance between the two.
 
-Plans for which it would take long, or outside of what the other accountant can resolve, get no second opinion.
+Plans for which it would take long, or outside of what the other accountant can resolve, get no
+second opinion.
 """
 
 from __future__ import annotations
@@ -22,7 +25,8 @@ from workbench.privacy.steps import SENSITIVITY, Phase, Steps
 __all__ = ["DisagreementError", "SecondOpinion", "confirm", "second_opinion"]
 
 _ROUNDING = 0.002  # relative, of an epsilon by dp-accounting
-_GRID = 40.0  # of its points per standard deviation of a step's loss, at least: an epsilon too large by 6e-5
+# of its points per standard deviation of a step's loss, at least: an epsilon too large by 6e-5
+_GRID = 40.0
 _POINTS = 10_000  # more it takes only where the grid needs them
 _FAR = 9.0  # standard deviations of noise, within which its points lie
 _COARSEST, _FINER, _FINEST = 2e-3, 1e-4, 1e-6
@@ -32,7 +36,9 @@ _EPSILONS = (0.01, 30.0)
 
 
 class DisagreementError(RuntimeError):
-    """Two accountants disagree about a plan by more than rounding, so nothing is promised and nothing runs."""
+    """Two accountants disagree about a plan by more than rounding, so nothing is promised and
+    nothing runs.
+    """
 
 
 @dataclass(frozen=True)
@@ -55,7 +61,8 @@ class SecondOpinion:
 
 @functools.lru_cache(maxsize=256)
 def second_opinion(plan: Steps, delta: float) -> SecondOpinion | None:
-    """Another computation of epsilon after the steps of ``plan``, one phase; None where none is made.
+    """Another computation of epsilon after the steps of ``plan``, one phase; None where none is
+    made.
 
     It takes a tenth of a second, and seconds where the sampling rate is tiny.
     """
@@ -80,7 +87,9 @@ def second_opinion(plan: Steps, delta: float) -> SecondOpinion | None:
     return SecondOpinion(lowest, "lower bound")
 
 
-def _of_dp_accounting(plan: Steps, phase: Phase, delta: float, gaussian: bool) -> SecondOpinion | None:
+def _of_dp_accounting(
+    plan: Steps, phase: Phase, delta: float, gaussian: bool
+) -> SecondOpinion | None:
     sigma, rate = phase.noise_multiplier / SENSITIVITY[plan.relation], phase.sampling_rate
     steps = sum(use.steps for use in plan.uses_of_a_record)
     if delta < _LEAST_DELTA:
@@ -99,12 +108,17 @@ def _of_dp_accounting(plan: Steps, phase: Phase, delta: float, gaussian: bool) -
         deviation = rate * math.sqrt(math.expm1(sigma**-2))
         largest = math.log1p(rate * math.expm1((_FAR + 1 / sigma) / sigma))
     width = min(max(deviation / _GRID, _FINEST), _COARSEST, max(largest / _POINTS, _FINER))
-    accountant = PLDAccountant(NeighboringRelation.ADD_OR_REMOVE_ONE, value_discretization_interval=width)
-    return SecondOpinion(float(accountant.compose(event, count).get_epsilon(delta)), "dp-accounting")
+    accountant = PLDAccountant(
+        NeighboringRelation.ADD_OR_REMOVE_ONE, value_discretization_interval=width
+    )
+    return SecondOpinion(
+        float(accountant.compose(event, count).get_epsilon(delta)), "dp-accounting"
+    )
 
 
 def confirm(plan: Steps, delta: float, epsilon: float) -> SecondOpinion | None:
-    """The second opinion on the promise that ``plan`` keeps ``epsilon`` at ``delta``; None where there is none.
+    """The second opinion on the promise that ``plan`` keeps ``epsilon`` at ``delta``; None where
+    there is none.
 
     :raises DisagreementError: if it is larger by more than rounding.
     """
@@ -116,7 +130,8 @@ def confirm(plan: Steps, delta: float, epsilon: float) -> SecondOpinion | None:
     rounding = 0.0 if found.source == "lower bound" else _ROUNDING
     if found.epsilon > epsilon * (1 + rounding):
         raise DisagreementError(
-            f"epsilon = {upper(epsilon)} is not promised: by {found.source} it is {found.epsilon:.6g} at delta = {delta:g} "
-            f"for {plan}. Please report this; nothing was run."
+            f"epsilon = {upper(epsilon)} is not promised: by {found.source} it is "
+            f"{found.epsilon:.6g} at delta = {delta:g} for {plan}. Please report this; nothing "
+            "was run."
         )
     return found

@@ -1,4 +1,6 @@
-"""The steps of a run, which accountants take: phases by one sampler under one neighbouring relation."""
+"""The steps of a run, which accountants take: phases by one sampler under one neighbouring
+relation.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +26,8 @@ __all__ = [
     "steps_per_epoch",
 ]
 
-MOST_STEPS_PER_EPOCH = 10**7  # of random allocation: as far as the rounding of its accountant has been tested
+# of random allocation: as far as the rounding of its accountant has been tested
+MOST_STEPS_PER_EPOCH = 10**7
 
 # the relations that a sampler has accountants for; by default a guarantee uses the first
 SAMPLERS = {
@@ -65,7 +68,9 @@ class Epochs(NamedTuple):
 
 @dataclass(frozen=True)
 class Steps:
-    """The steps of a run as phases, by one sampler under one relation. ``checked`` makes them from public arguments."""
+    """The steps of a run as phases, by one sampler under one relation. ``checked`` makes them from
+    public arguments.
+    """
 
     sampler: str
     relation: str
@@ -90,15 +95,28 @@ class Steps:
         _validate.choice("sampler", sampler, SAMPLERS)
         known = (*SAMPLERS[sampler], *(relations if sampler == "poisson" else ()))
         relation = known[0] if relation is None else _validate.choice("relation", relation, known)
-        columns = {"sampling_rate": sampling_rate, "noise_multiplier": noise_multiplier, "steps": steps}
-        lists = {name: list(value) for name, value in columns.items() if isinstance(value, (list, tuple, np.ndarray))}
+        columns = {
+            "sampling_rate": sampling_rate,
+            "noise_multiplier": noise_multiplier,
+            "steps": steps,
+        }
+        lists = {
+            name: list(value)
+            for name, value in columns.items()
+            if isinstance(value, (list, tuple, np.ndarray))
+        }
         length = max((len(values) for values in lists.values()), default=1)
         for name, values in lists.items():
             if len(values) != length or not values:
                 raise _validate.ArgumentError(
-                    name, values, f"must have as many entries as the other schedules, which have {length}; at least one."
+                    name,
+                    values,
+                    f"must have as many entries as the other schedules, which have {length}; at "
+                    "least one.",
                 )
-        rows = zip(*(lists.get(name, [value] * length) for name, value in columns.items()), strict=True)
+        rows = zip(
+            *(lists.get(name, [value] * length) for name, value in columns.items()), strict=True
+        )
         phases = [
             Phase(
                 _validate.number("sampling_rate", rate, above=0, at_most=1),
@@ -114,7 +132,9 @@ class Steps:
 
     @property
     def sensitivity(self) -> float:
-        """How far neighbouring data sets can move the clipped sum, in units of the clipping norm."""
+        """How far neighbouring data sets can move the clipped sum, in units of the
+        clipping norm.
+        """
         return SENSITIVITY[self.relation]
 
     @property
@@ -131,7 +151,11 @@ class Steps:
         epochs: list[Epochs] = []
         for phase in self.phases:
             steps = phase.steps
-            if epochs and epochs[-1].released < epochs[-1].length and phase.sampling_rate == epochs[-1].sampling_rate:
+            if (
+                epochs
+                and epochs[-1].released < epochs[-1].length
+                and phase.sampling_rate == epochs[-1].sampling_rate
+            ):
                 last = epochs[-1]
                 within = min(last.length - last.released, steps)
                 sigma = min(last.noise_multiplier, phase.noise_multiplier)
@@ -141,7 +165,9 @@ class Steps:
             whole, begun = divmod(steps, length)
             for released, count in ((length, whole), (begun, 1 if begun else 0)):
                 if count:
-                    epochs.append(Epochs(phase.sampling_rate, length, released, phase.noise_multiplier, count))
+                    epochs.append(
+                        Epochs(phase.sampling_rate, length, released, phase.noise_multiplier, count)
+                    )
         return tuple(epochs)
 
     @functools.cached_property
@@ -152,26 +178,37 @@ class Steps:
         """
         if not self.has_epochs:
             return self.phases
-        return tuple(Phase(each.sampling_rate, each.noise_multiplier, each.repeated) for each in self.epochs)
+        return tuple(
+            Phase(each.sampling_rate, each.noise_multiplier, each.repeated) for each in self.epochs
+        )
 
 
 def steps_per_epoch(sampler: str, sampling_rate: float) -> int:
     """t, the number of steps of an epoch at rate q.
 
-    For "shuffle" it is the number of whole minibatches, floor(1 / q), where q = batch size / N may be rounded. For
-    "random_allocation" it is 1 / q rounded to the nearest whole number (the larger of two), and the rate is 1 / t.
+    For "shuffle" it is the number of whole minibatches, floor(1 / q), where q = batch size / N may
+    be rounded. For "random_allocation" it is 1 / q rounded to the nearest whole number (the larger
+    of two), and the rate is 1 / t.
     """
-    return max(1, math.floor((1 + 1e-12) / sampling_rate if sampler == "shuffle" else 1 / sampling_rate + 0.5))
+    return max(
+        1,
+        math.floor(
+            (1 + 1e-12) / sampling_rate if sampler == "shuffle" else 1 / sampling_rate + 0.5
+        ),
+    )
 
 
 def check_epoch(sampler: str, sampling_rate: float) -> None:
     """Refuse epochs that are too long. :raises ArgumentError: naming ``sampling_rate``."""
-    if sampler == "random_allocation" and steps_per_epoch(sampler, sampling_rate) > MOST_STEPS_PER_EPOCH:
+    if (
+        sampler == "random_allocation"
+        and steps_per_epoch(sampler, sampling_rate) > MOST_STEPS_PER_EPOCH
+    ):
         raise _validate.ArgumentError(
             "sampling_rate",
             sampling_rate,
-            f"makes epochs of more than {MOST_STEPS_PER_EPOCH:,} steps, which random allocation has no accountant for: "
-            "choose a larger rate, or Poisson sampling.",
+            f"makes epochs of more than {MOST_STEPS_PER_EPOCH:,} steps, which random allocation "
+            "has no accountant for: choose a larger rate, or Poisson sampling.",
         )
 
 

@@ -1,9 +1,10 @@
 """Networks that keep state or need random numbers, found and named by layer.
 
-Batch statistics mix the records of a minibatch. State carries what it saw of records from step to step. Both would be
-released without noise. Dropout is allowed where each record has its own random numbers. numpyro's helpers show a handler the
-parameters, not the network they belong to: equinox and nnx modules are read off the helper's running call, and linen
-modules, which are created as they are called, are found there (``linen.intercept_methods``).
+Batch statistics mix the records of a minibatch. State carries what it saw of records from step to
+step. Both would be released without noise. Dropout is allowed where each record has its own random
+numbers. numpyro's helpers show a handler the parameters, not the network they belong to: equinox
+and nnx modules are read off the helper's running call, and linen modules, which are created as they
+are called, are found there (``linen.intercept_methods``).
 """
 
 from __future__ import annotations
@@ -25,7 +26,8 @@ __all__ = ["NetworkWatch"]
 _INSTEAD_OF_STATISTICS = "Use GroupNorm or LayerNorm, which normalise within one record."
 _INSTEAD_OF_STATE = "Use layers that keep nothing between calls."
 _INSTEAD_OF_DROPOUT = (
-    "Call it with a key of the record, key = numpyro.prng_key() inside the record plate ({how}), or in inference mode."
+    "Call it with a key of the record, key = numpyro.prng_key() inside the record plate ({how}), "
+    "or in inference mode."
 )
 _HOW = {
     "equinox": "net(x, key=key)",
@@ -41,15 +43,16 @@ def _at(path: str, module: Any) -> str:
 
 def _statistics(name: str, where: str) -> PrivacyModelError:
     return PrivacyModelError(
-        f"network {name!r} has batch statistics ({where}): they mix the records of a minibatch, and as mutable state they "
-        f"would carry records from step to step un-noised. {_INSTEAD_OF_STATISTICS}"
+        f"network {name!r} has batch statistics ({where}): they mix the records of a minibatch, "
+        "and as mutable state they would carry records from step to step un-noised. "
+        f"{_INSTEAD_OF_STATISTICS}"
     )
 
 
 def _state(name: str, where: str) -> PrivacyModelError:
     return PrivacyModelError(
-        f"network {name!r} keeps mutable state ({where}): it would carry records from step to step un-noised. "
-        f"{_INSTEAD_OF_STATE}"
+        f"network {name!r} keeps mutable state ({where}): it would carry records from step to "
+        f"step un-noised. {_INSTEAD_OF_STATE}"
     )
 
 
@@ -64,15 +67,17 @@ class NetworkWatch(Messenger):
     """Looks at the networks of a model or guide while it is traced.
 
     :param fn: model or guide, whose calls are watched; or None, for a context around the trace.
-    :raises PrivacyModelError: for batch statistics, other mutable state, and dropout without a key. The message names the
-        network, and the layer by its path and class.
+    :raises PrivacyModelError: for batch statistics, other mutable state, and dropout without a key.
+        The message names the network, and the layer by its path and class.
     """
 
     def __enter__(self) -> NetworkWatch:
         self._stack = contextlib.ExitStack()
         self._intercepts = False
         self._names: list[str] = []  # of the networks, in the order in which they are registered
-        self._dropouts: list[tuple[str, str, str]] = []  # (network, where, library) of those that may want a key
+        self._dropouts: list[
+            tuple[str, str, str]
+        ] = []  # (network, where, library) of those that may want a key
         super().__enter__()
         return self
 
@@ -80,7 +85,9 @@ class NetworkWatch(Messenger):
         super().__exit__(kind, error, trace)
         self._stack.close()
         wants_key = (
-            isinstance(error, Exception) and not isinstance(error, PrivacyModelError) and "dropout" in str(error).lower()
+            isinstance(error, Exception)
+            and not isinstance(error, PrivacyModelError)
+            and "dropout" in str(error).lower()
         )
         if wants_key and self._dropouts:
             raise _dropout(*self._dropouts[0]) from error
@@ -94,7 +101,10 @@ class NetworkWatch(Messenger):
         if "flax.linen" in sys.modules and not self._intercepts:
             self._stack.enter_context(sys.modules["flax.linen"].intercept_methods(self._called))
             self._intercepts = True
-        for helper, look_at in ((eqx_module, self._look_at_equinox), (nnx_module, self._look_at_nnx)):
+        for helper, look_at in (
+            (eqx_module, self._look_at_equinox),
+            (nnx_module, self._look_at_nnx),
+        ):
             network = _argument_of(helper, "nn_module")
             if network is not None:
                 look_at(name, network)
@@ -103,9 +113,14 @@ class NetworkWatch(Messenger):
         name, _, kind = str(msg.get("name")).rpartition("$")
         if msg["type"] == "mutable" and kind == "state" and msg["value"] is not None:
             leaves = jax.tree_util.tree_flatten_with_path(msg["value"])[0]
-            raise _state(name, ", ".join(jax.tree_util.keystr(path, simple=True, separator=".") for path, _ in leaves))
+            raise _state(
+                name,
+                ", ".join(
+                    jax.tree_util.keystr(path, simple=True, separator=".") for path, _ in leaves
+                ),
+            )
 
-    # ---- one library each --------------------------------------------------------------------------------------------
+    # ---- one library each ------------------------------------------------------------------------
 
     def _look_at_equinox(self, name: str, network: Any) -> None:
         layers = sys.modules["equinox"].nn
@@ -151,7 +166,11 @@ def _equinox_modules(network: Any, path: str = "") -> Iterator[tuple[str, Any, l
     below = jax.tree_util.tree_flatten_with_path(
         network, is_leaf=lambda each: each is not network and isinstance(each, module)
     )
-    inner = [(path + jax.tree_util.keystr(step), each) for step, each in below[0] if isinstance(each, module)]
+    inner = [
+        (path + jax.tree_util.keystr(step), each)
+        for step, each in below[0]
+        if isinstance(each, module)
+    ]
     if isinstance(network, module):
         yield path.lstrip("."), network, [each for _, each in inner]
     for place, each in inner:
@@ -159,7 +178,9 @@ def _equinox_modules(network: Any, path: str = "") -> Iterator[tuple[str, Any, l
 
 
 def _argument_of(function: Callable, argument: str) -> Any:
-    """The value of ``argument`` in the innermost running call of ``function``; None where it is not running."""
+    """The value of ``argument`` in the innermost running call of ``function``; None where it is not
+    running.
+    """
     frame = sys._getframe(1)
     while frame is not None and frame.f_code is not function.__code__:
         frame = frame.f_back  # type: ignore[assignment]

@@ -1,4 +1,6 @@
-"""A function of bfloat16 or float16 numbers evaluated in float32, so that its rounding hides nothing."""
+"""A function of bfloat16 or float16 numbers evaluated in float32, so that its rounding hides
+nothing.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +13,15 @@ import numpy as np
 from jax import lax
 from jax.extend.core import ClosedJaxpr, Jaxpr, Literal
 
-from workbench.clipping.jaxprs import Environment, aval, equations, evaluate, inner_jaxpr, is_literal, scan_again
+from workbench.clipping.jaxprs import (
+    Environment,
+    aval,
+    equations,
+    evaluate,
+    inner_jaxpr,
+    is_literal,
+    scan_again,
+)
 
 __all__ = ["coarsest", "in_float32"]
 
@@ -19,16 +29,22 @@ __all__ = ["coarsest", "in_float32"]
 def coarsest(closed: ClosedJaxpr) -> float:
     """The rounding of the coarsest type of number that is computed with."""
     types = {
-        atom.dtype for equation in equations(closed.jaxpr) for atom in map(aval, equation.outvars) if hasattr(atom, "dtype")
+        atom.dtype
+        for equation in equations(closed.jaxpr)
+        for atom in map(aval, equation.outvars)
+        if hasattr(atom, "dtype")
     }
-    return max((float(jnp.finfo(each).eps) for each in types if jnp.issubdtype(each, jnp.floating)), default=1e-7)
+    return max(
+        (float(jnp.finfo(each).eps) for each in types if jnp.issubdtype(each, jnp.floating)),
+        default=1e-7,
+    )
 
 
 def in_float32(closed: ClosedJaxpr, arguments: Sequence[Any]) -> list[Any]:
     """``closed`` on ``arguments`` with float32 for every coarser type of number.
 
-    Functions with their own derivative are opened: nothing is differentiated. What looks at the bits of a coarse number
-    fails, with an error of JAX's.
+    Functions with their own derivative are opened: nothing is differentiated. What looks at the
+    bits of a coarse number fails, with an error of JAX's.
     """
     environment = Environment(closed, list(map(_widened, arguments)))
     for variable in closed.jaxpr.constvars:
@@ -44,13 +60,21 @@ def _again(closed: ClosedJaxpr, equation: Any, inputs: list[Any]) -> list[Any]:
     if (inner := inner_jaxpr(equation)) is not None:
         return in_float32(inner, inputs)
     if name == "scan":
-        return scan_again(equation, inputs, lambda body, given, _: (in_float32(body, given), None))[0]
+        return scan_again(equation, inputs, lambda body, given, _: (in_float32(body, given), None))[
+            0
+        ]
     if name == "cond":
-        branches = [lambda *given, branch=branch: in_float32(branch, given) for branch in params["branches"]]
+        branches = [
+            lambda *given, branch=branch: in_float32(branch, given) for branch in params["branches"]
+        ]
         return lax.switch(inputs[0], branches, *inputs[1:])
     if name == "while":
         of_test, of_body = params["cond_nconsts"], params["body_nconsts"]
-        test, body, start = inputs[:of_test], inputs[of_test : of_test + of_body], inputs[of_test + of_body :]
+        test, body, start = (
+            inputs[:of_test],
+            inputs[of_test : of_test + of_body],
+            inputs[of_test + of_body :],
+        )
         return lax.while_loop(
             lambda carried: in_float32(params["cond_jaxpr"], [*test, *carried])[0],
             lambda carried: in_float32(params["body_jaxpr"], [*body, *carried]),
@@ -67,17 +91,26 @@ def _again(closed: ClosedJaxpr, equation: Any, inputs: list[Any]) -> list[Any]:
 
 
 def _wider(param: Any) -> Any:
-    """A type, or the function by which a reduction or a scatter combines two numbers; others as they are."""
+    """A type, or the function by which a reduction or a scatter combines two numbers; others as
+    they are.
+    """
     if isinstance(param, (ClosedJaxpr, Jaxpr)):
         closed = param if isinstance(param, ClosedJaxpr) else ClosedJaxpr(param, ())
-        given = [jax.ShapeDtypeStruct(aval(each).shape, _wider(aval(each).dtype)) for each in closed.jaxpr.invars]
+        given = [
+            jax.ShapeDtypeStruct(aval(each).shape, _wider(aval(each).dtype))
+            for each in closed.jaxpr.invars
+        ]
         wider = jax.make_jaxpr(lambda *arguments: in_float32(closed, arguments))(*given)
         return wider if param is closed else wider.jaxpr
     return np.dtype(np.float32) if _is_coarse(param) else param
 
 
 def _is_coarse(dtype: Any) -> bool:
-    return isinstance(dtype, np.dtype) and jnp.issubdtype(dtype, jnp.floating) and float(jnp.finfo(dtype).eps) > 1e-6
+    return (
+        isinstance(dtype, np.dtype)
+        and jnp.issubdtype(dtype, jnp.floating)
+        and float(jnp.finfo(dtype).eps) > 1e-6
+    )
 
 
 def _widened(value: Any) -> Any:

@@ -1,4 +1,6 @@
-"""Whether a function of records does the same whatever their number is, read off its jaxprs for few records and for many."""
+"""Whether a function of records does the same whatever their number is, read off its jaxprs for few
+records and for many.
+"""
 
 from __future__ import annotations
 
@@ -16,10 +18,12 @@ __all__ = ["is_same_program"]
 
 
 def is_same_program(few: ClosedJaxpr, many: ClosedJaxpr, counts: tuple[int, int]) -> bool:
-    """Whether two jaxprs differ in sizes alone, each of which is the same in both or proportional to the number of records.
+    """Whether two jaxprs differ in sizes alone, each of which is the same in both or proportional
+    to the number of records.
 
-    Then what holds for few records holds for many, but for a size that is a number of records by chance. The converse is
-    not true: ``jax.lax.map(f, x, batch_size=32)`` is the sum of its records, in another way for more than 32.
+    Then what holds for few records holds for many, but for a size that is a number of records by
+    chance. The converse is not true: ``jax.lax.map(f, x, batch_size=32)`` is the sum of its
+    records, in another way for more than 32.
 
     :param counts: of records.
     """
@@ -76,16 +80,26 @@ class _Comparison:
         if isinstance(few, (ClosedJaxpr, Jaxpr)):
             return isinstance(many, type(few)) and self.programs(few, many)
         if isinstance(few, Mapping):
-            return few.keys() == many.keys() and all(self.values(few[key], many[key]) for key in few)
+            return few.keys() == many.keys() and all(
+                self.values(few[key], many[key]) for key in few
+            )
         if isinstance(few, (tuple, list)):
-            return isinstance(many, (tuple, list)) and len(few) == len(many) and all(map(self.values, few, many))
+            return (
+                isinstance(many, (tuple, list))
+                and len(few) == len(many)
+                and all(map(self.values, few, many))
+            )
         if isinstance(few, (jax.Array, np.ndarray, np.generic)) and np.ndim(few):
             return self._arrays(few, many)
         if isinstance(few, (bool, np.bool_)):
             return bool(few == many)
-        if isinstance(few, (int, np.integer)) or np.issubdtype(getattr(few, "dtype", object), np.integer):
+        if isinstance(few, (int, np.integer)) or np.issubdtype(
+            getattr(few, "dtype", object), np.integer
+        ):
             return bool(few == many or few * self._many == many * self._few)
-        if isinstance(few, (float, np.floating)) or np.issubdtype(getattr(few, "dtype", object), np.floating):
+        if isinstance(few, (float, np.floating)) or np.issubdtype(
+            getattr(few, "dtype", object), np.floating
+        ):
             return math.isclose(few, many, rel_tol=1e-6) or (math.isnan(few) and math.isnan(many))
         # of a function with its own derivative, what it computes is compared, its rule is not
         return callable(few) or hasattr(few, "call_wrapped") or few == many

@@ -1,9 +1,11 @@
-"""Checks that a model means what is computed of it: a term for each record, and a global part without records.
+"""Checks that a model means what is computed of it: a term for each record, and a global part
+without records.
 
-A step calls the model with one record at a time. That is the model that its author wrote only if the log density of several
-records is the sum of each one's, in any order, and if priors, guide and parameters do not depend on how many there are.
-Cox's partial likelihood as one factor, x - x.mean(0), or a prior whose scale uses len(x) are other models when one record is
-all there is. This is found with made-up records, values of parameters and latents, so nothing private decides.
+A step calls the model with one record at a time. That is the model that its author wrote only if
+the log density of several records is the sum of each one's, in any order, and if priors, guide and
+parameters do not depend on how many there are. Cox's partial likelihood as one factor, x -
+x.mean(0), or a prior whose scale uses len(x) are other models when one record is all there is. This
+is found with made-up records, values of parameters and latents, so nothing private decides.
 """
 
 from __future__ import annotations
@@ -34,8 +36,10 @@ __all__ = ["require_additive"]
 
 Array = jax.Array
 COUNT = 3
-_ENOUGH, _MOST = 2, 16  # sets of made-up records with finite densities that decide; sets that are tried
-_PASSED: set[bytes] = set()  # programs that compare models of this process, which pass: many fits have the same
+# sets of made-up records with finite densities that decide; sets that are tried
+_ENOUGH, _MOST = (2, 16)
+# programs that compare models of this process, which pass: many fits have the same
+_PASSED: set[bytes] = set()
 _ENTRIES = 2**19  # of made-up records, at most: what a network makes of them must fit into memory
 _FLOAT32 = float(np.finfo(np.float32).eps)
 _SPREAD = 0.3  # of made-up parameters around their starting values, unconstrained
@@ -46,7 +50,8 @@ def _one_word(key: Array, bit_width: int, shape: tuple[int, ...]) -> Array:
     return jnp.broadcast_to(key[0].astype(dtype) * dtype.type(0x9D), shape)
 
 
-# Keys whose draws are one number wherever they are drawn: dropout of one record is then that of three.
+# Keys whose draws are one number wherever they are drawn: dropout of one record is then that of
+# three.
 _SAME_DRAWS = define_prng_impl(
     key_shape=(1,),
     seed=lambda seed: jnp.full((1,), seed, jnp.uint32),
@@ -59,10 +64,12 @@ _SAME_DRAWS = define_prng_impl(
 
 
 def require_additive(model: RecordModel, key: Array, minibatch: int | None = None) -> None:
-    """Compare three made-up records with each alone; and many, if the model does something else for them.
+    """Compare three made-up records with each alone; and many, if the model does something else for
+    them.
 
-    Many are as many as SVI would hand in: a minibatch, if the model's plate takes one, or all N records. If the model for
-    many is not that for three in other sizes, or if it uses the index of the record plate, many are compared too.
+    Many are as many as SVI would hand in: a minibatch, if the model's plate takes one, or all N
+    records. If the model for many is not that for three in other sizes, or if it uses the index of
+    the record plate, many are compared too.
 
     :param key: of made-up values. :param minibatch: records in a usual one; N by default.
     :raises PrivacyModelError: naming the site, and what to write instead.
@@ -74,22 +81,27 @@ def require_additive(model: RecordModel, key: Array, minibatch: int | None = Non
         many = _traced(model, key, count := minibatch if few.facts["subsamples"] else count)
     except PrivacyModelError:
         many = _traced(model, key, count := minibatch)  # its author calls it with minibatches
-    if count <= COUNT or (is_same_program(few.jaxpr, many.jaxpr, (COUNT, count)) and not model.uses_index):
+    if count <= COUNT or (
+        is_same_program(few.jaxpr, many.jaxpr, (COUNT, count)) and not model.uses_index
+    ):
         return
     most = max(COUNT + 1, _ENTRIES // max(1, sum(array.size for array in model.blank_record)))
     if count > most:
         fewer = _traced(model, key, most)
         if not is_same_program(fewer.jaxpr, many.jaxpr, (most, count)):
             raise PrivacyModelError(
-                f"the model or guide does something else with {count} records than with {most} or {COUNT} (a branch on "
-                "len(x), say), and a step calls it with one at a time. Write the same whatever len(x) is."
+                f"the model or guide does something else with {count} records than with {most} "
+                f"or {COUNT} (a branch on len(x), say), and a step calls it with one at a time. "
+                "Write the same whatever len(x) is."
             )
         many = fewer
     _require_sums(model, key, many)
 
 
 class _Traced(NamedTuple):
-    """``compare`` for some ``records``. :param program: before it is lowered. :param facts: of the sites."""
+    """``compare`` for some ``records``. :param program: before it is lowered. :param facts: of the
+    sites.
+    """
 
     records: int
     program: Any
@@ -99,18 +111,27 @@ class _Traced(NamedTuple):
     def jaxpr(self) -> ClosedJaxpr:
         """Of what its results need."""
         closed = self.program.jaxpr
-        return ClosedJaxpr(dce_jaxpr(closed.jaxpr, [True] * len(closed.jaxpr.outvars), instantiate=True)[0], closed.consts)
+        return ClosedJaxpr(
+            dce_jaxpr(closed.jaxpr, [True] * len(closed.jaxpr.outvars), instantiate=True)[0],
+            closed.consts,
+        )
 
 
 def _traced(model: RecordModel, key: Array, count: int) -> _Traced:
     facts: dict[str, Any] = {}
 
-    def compare(params: Any, key: Array, number: Any, rounding: Any, records: Any) -> dict[str, Any]:
-        result, found = _compare(model, params, jax.random.fold_in(key, number), rounding, records, count)
+    def compare(
+        params: Any, key: Array, number: Any, rounding: Any, records: Any
+    ) -> dict[str, Any]:
+        result, found = _compare(
+            model, params, jax.random.fold_in(key, number), rounding, records, count
+        )
         facts.update(found)
         return result
 
-    records = tuple(jax.ShapeDtypeStruct((count, *array.shape), array.dtype) for array in model.blank_record)
+    records = tuple(
+        jax.ShapeDtypeStruct((count, *array.shape), array.dtype) for array in model.blank_record
+    )
     arguments = model.initial, key, np.uint32(0), np.float32(0), records
     try:
         with readable("model or guide"):
@@ -120,15 +141,17 @@ def _traced(model: RecordModel, key: Array, count: int) -> _Traced:
     except Exception as error:
         shapes = ", ".join(str(array.shape) for array in records)
         raise PrivacyModelError(
-            f"the model or guide takes one record, but not {count} (arrays of shape {shapes}): {type(error).__name__}: "
-            f"{error}"
+            f"the model or guide takes one record, but not {count} (arrays of shape {shapes}): "
+            f"{type(error).__name__}: {error}"
         ) from error
     _require_shapes(facts["shapes"])
     return _Traced(count, program, facts)
 
 
 def _fine(traced: _Traced) -> tuple[Any, float]:
-    """The program in float32 at least, lowered, and its rounding; as it is where it looks at the bits of coarser numbers."""
+    """The program in float32 at least, lowered, and its rounding; as it is where it looks at the
+    bits of coarser numbers.
+    """
     closed = traced.program.jaxpr
     if (rounding := coarsest(closed)) <= _FLOAT32:
         return traced.program.lower(), rounding
@@ -148,7 +171,11 @@ def _require_sums(model: RecordModel, key: Array, traced: _Traced) -> None:
     """Compare ``traced.records`` made-up records with each alone."""
     program = hashlib.sha256(str(traced.program.jaxpr).encode())
     for constant in constants(traced.program.jaxpr):
-        program.update(np.asarray(constant).tobytes() if hasattr(constant, "dtype") else repr(constant).encode())
+        program.update(
+            np.asarray(constant).tobytes()
+            if hasattr(constant, "dtype")
+            else repr(constant).encode()
+        )
     if program.digest() in _PASSED:
         return
     fine, rounding = _fine(traced)
@@ -158,9 +185,13 @@ def _require_sums(model: RecordModel, key: Array, traced: _Traced) -> None:
     for number in range(_MOST):
         params = jax.tree.map(lambda leaf: _near(leaf, random), model.initial)
         records = tuple(_made_up(model, random, number, traced.records))
-        found = jax.tree.map(np.asarray, run(params, key, np.uint32(number), np.float32(rounding), records))
+        found = jax.tree.map(
+            np.asarray, run(params, key, np.uint32(number), np.float32(rounding), records)
+        )
         for name, numbers in found.items():
-            evidence[name] = evidence.get(name, 0) + _judge(model, name, numbers, traced.records, rounding)
+            evidence[name] = evidence.get(name, 0) + _judge(
+                model, name, numbers, traced.records, rounding
+            )
         if min(evidence.values(), default=_ENOUGH) >= _ENOUGH:
             break
     undecided = sorted(name.split(" ", 2)[2] for name, finite in evidence.items() if finite == 0)
@@ -169,17 +200,23 @@ def _require_sums(model: RecordModel, key: Array, traced: _Traced) -> None:
     outside = [name for name in undecided if name in traced.facts["outside"]]
     if outside:
         raise PrivacyModelError(
-            f"site {outside[0]!r} is in no plate, and its density was not finite for any made-up record, so it cannot be "
-            'checked that each record has its own term. Move it inside `with numpyro.plate("records", len(x)):`.'
+            f"site {outside[0]!r} is in no plate, and its density was not finite for any made-up "
+            "record, so it cannot be "
+            "checked that each record has its own term. Move it inside `with "
+            'numpyro.plate("records", len(x)):`.'
         )
     _PASSED.add(program.digest())
 
 
-# ---- made-up values --------------------------------------------------------------------------------------------------
+# ---- made-up values ------------------------------------------------------------------------------
 
 
-def _made_up(model: RecordModel, random: np.random.Generator, number: int, count: int) -> Iterator[np.ndarray]:
-    """Record arrays of set ``number``: of one kind in the first sets, of mixed kinds in the others."""
+def _made_up(
+    model: RecordModel, random: np.random.Generator, number: int, count: int
+) -> Iterator[np.ndarray]:
+    """Record arrays of set ``number``: of one kind in the first sets, of mixed kinds in
+    the others.
+    """
     for array in model.blank_record:
         kind = number if number < len(_KINDS) else int(random.integers(len(_KINDS)))
         shape = (count, *array.shape)
@@ -188,7 +225,8 @@ def _made_up(model: RecordModel, random: np.random.Generator, number: int, count
         elif array.dtype == bool:
             values = random.integers(0, 2, shape)
         else:
-            values = random.integers(number % 2, 2 + kind % 3, shape)  # codes, which may be indices or begin at one
+            # codes, which may be indices or begin at one
+            values = random.integers(number % 2, 2 + kind % 3, shape)
         yield values.astype(array.dtype)
 
 
@@ -199,8 +237,14 @@ _KINDS = (
     lambda random, shape: random.integers(0, 2, shape),
     lambda random, shape: random.integers(1, 5, shape),
     lambda random, shape: -random.uniform(0.5, 3, shape),
-    lambda random, shape: (lambda parts: parts / parts.sum(-1, keepdims=True))(random.uniform(0.1, 1, shape)),
-    lambda random, shape: np.sort(random.uniform(0.5, 5, shape), axis=-1) if len(shape) > 1 else random.normal(9, 1, shape),
+    lambda random, shape: (lambda parts: parts / parts.sum(-1, keepdims=True))(
+        random.uniform(0.1, 1, shape)
+    ),
+    lambda random, shape: (
+        np.sort(random.uniform(0.5, 5, shape), axis=-1)
+        if len(shape) > 1
+        else random.normal(9, 1, shape)
+    ),
 )
 
 
@@ -208,7 +252,7 @@ def _near(leaf: Array, random: np.random.Generator) -> np.ndarray:
     return np.asarray(leaf) + (_SPREAD * random.normal(size=leaf.shape)).astype(leaf.dtype)
 
 
-# ---- what is compared ------------------------------------------------------------------------------------------------
+# ---- what is compared ----------------------------------------------------------------------------
 
 
 def _compare(
@@ -216,7 +260,8 @@ def _compare(
 ) -> tuple[dict[str, Any], dict[str, Any]]:
     """Numbers of each site, and what is known of the sites while they are traced.
 
-    :param rounding: by which part of their size the records' latents are moved, to see what rounding does.
+    :param rounding: by which part of their size the records' latents are moved, to see what
+        rounding does.
     :param count: of ``records``.
     """
     records = tuple(map(jnp.asarray, records))
@@ -240,7 +285,9 @@ def _compare(
         return dict(zip(("guide", "model"), pair, strict=True))
 
     one = traced(start, first, tuple(array[:1] for array in records), 1)
-    fixed = start | {name: value for name, value in _latents(one).items() if name not in model.of_records}
+    fixed = start | {
+        name: value for name, value in _latents(one).items() if name not in model.of_records
+    }
     own = {}
     if any(name in model.of_records for name in _latents(one)):
         several = traced(fixed, second, records, count)
@@ -266,17 +313,30 @@ def _compare(
         return terms(values, tuple(array[order] for array in records), count)
 
     def alone(place: Array) -> dict[str, Any]:
-        values = {name: jax.lax.dynamic_slice_in_dim(value, place, 1, axes[name]) for name, value in own.items()}
+        values = {
+            name: jax.lax.dynamic_slice_in_dim(value, place, 1, axes[name])
+            for name, value in own.items()
+        }
         return terms(values, tuple(array[place][None] for array in records), 1)
 
     orders = jnp.stack([jnp.arange(count), jnp.flip(jnp.arange(count))])
     together, single = jax.vmap(reordered)(orders), jax.vmap(alone)(jnp.arange(count))
-    moved = {name: value * (1 - rounding).astype(jnp.result_type(value, jnp.float32)) for name, value in own.items()}
-    rounded = terms({name: value.astype(own[name].dtype) for name, value in moved.items()}, records, count) if own else {}
+    moved = {
+        name: value * (1 - rounding).astype(jnp.result_type(value, jnp.float32))
+        for name, value in own.items()
+    }
+    rounded = (
+        terms(
+            {name: value.astype(own[name].dtype) for name, value in moved.items()}, records, count
+        )
+        if own
+        else {}
+    )
     if differing := sorted(set(together) ^ set(single)):
         raise PrivacyModelError(
-            f"site {differing[0].split(' ', 2)[2]!r} is not there for every number of records: a step sees one record at a "
-            "time, and there it would be another model. Write the same sites whatever len(x) is."
+            f"site {differing[0].split(' ', 2)[2]!r} is not there for every number of records: a "
+            "step sees one record at a time, and there it would be another model. Write the same "
+            "sites whatever len(x) is."
         )
     outside = {
         name
@@ -285,11 +345,17 @@ def _compare(
         if site["type"] == "sample" and name in model.of_records and not model.frames_of(site)
     }
     result = {name: (together[name], single[name], rounded.get(name)) for name in together}
-    return result, {"shapes": shapes, "outside": outside, "subsamples": (model.num_records, 1) in plates}
+    return result, {
+        "shapes": shapes,
+        "outside": outside,
+        "subsamples": (model.num_records, 1) in plates,
+    }
 
 
 def _density(site: dict[str, Any], drawn: dict[str, Any] | None) -> Array:
-    """``log_density`` at what site ``drawn`` drew: some flows have no inverse, and keep what they drew."""
+    """``log_density`` at what site ``drawn`` drew: some flows have no inverse, and keep what they
+    drew.
+    """
     try:
         return log_density(site)
     except NotImplementedError:
@@ -315,13 +381,13 @@ def _axis(model: RecordModel, traces: dict[str, dict], name: str, count: int) ->
     axis = site["value"].ndim - site["fn"].event_dim + frame.dim
     if site["value"].shape[axis] != count:
         raise PrivacyModelError(
-            f"site {name!r} has {site['value'].shape[axis]} entries in plate {frame.name!r} for {count} records: give it "
-            "one for each record, and other axes of their own."
+            f"site {name!r} has {site['value'].shape[axis]} entries in plate {frame.name!r} for "
+            f"{count} records: give it one for each record, and other axes of their own."
         )
     return axis
 
 
-# ---- judgements ------------------------------------------------------------------------------------------------------
+# ---- judgements ----------------------------------------------------------------------------------
 
 
 def _require_shapes(shapes: dict[str, list[Any]]) -> None:
@@ -329,17 +395,21 @@ def _require_shapes(shapes: dict[str, list[Any]]) -> None:
         if any(shape != seen[0] for shape in seen):
             what, kind, site = name.split(" ", 2)
             raise PrivacyModelError(
-                f"{kind} {site!r} of the {what} is outside the plate of the records, but its shape depends on how many "
-                'there are. If it belongs to each record, move it inside `with numpyro.plate("records", len(x)):`; '
+                f"{kind} {site!r} of the {what} is outside the plate of the records, but its "
+                "shape depends on how many "
+                "there are. If it belongs to each record, move it inside `with "
+                'numpyro.plate("records", len(x)):`; '
                 "otherwise take its shape from public constants."
             )
 
 
 def _judge(model: RecordModel, name: str, numbers: Any, count: int, rounding: float) -> bool:
-    """Whether these made-up records say something about a site. :raises PrivacyModelError: if they refute it.
+    """Whether these made-up records say something about a site. :raises PrivacyModelError: if they
+    refute it.
 
-    A thousand roundings of the term, and of the latents that it is taken at, may lie between the sum and the terms alone.
-    They say nothing where that is half as much as the term itself: at a scale of 1e-30 a location is never hit again.
+    A thousand roundings of the term, and of the latents that it is taken at, may lie between the
+    sum and the terms alone. They say nothing where that is half as much as the term itself: at a
+    scale of 1e-30 a location is never hit again.
 
     :param rounding: of the coarsest numbers that are computed with.
     """
@@ -353,12 +423,15 @@ def _judge(model: RecordModel, name: str, numbers: Any, count: int, rounding: fl
             finite and np.ptp(values) > tolerance * (1 + np.abs(values).max())
         ):
             raise PrivacyModelError(
-                f"site {site!r} of the {what} is global, but changes with the number of records that are handed in (len(x), "
-                "or a mean over them): a step calls the model with one record at a time. Use num_records, the public N, "
-                f"which the model may take as an argument: def model(x, num_records=None). {_of_index(model)}"
+                f"site {site!r} of the {what} is global, but changes with the number of records "
+                "that are handed in (len(x), or a mean over them): a step calls the model with "
+                "one record at a time. Use num_records, the public N, which the model may take "
+                f"as an argument: def model(x, num_records=None). {_of_index(model)}"
             )
         return finite
-    (together, sizes), (single, single_sizes) = (tuple(np.asarray(part, float) for part in each) for each in numbers[:2])
+    (together, sizes), (single, single_sizes) = (
+        tuple(np.asarray(part, float) for part in each) for each in numbers[:2]
+    )
     is_finite = [bool(np.isfinite(each).all()) for each in (together, single)]
     difference = np.abs(together - single.sum()).max() if all(is_finite) else np.inf
     magnitude = max(sizes.max(), single_sizes.sum(), 1e-3) if all(is_finite) else 0.0
@@ -375,12 +448,14 @@ def _judge(model: RecordModel, name: str, numbers: Any, count: int, rounding: fl
         if model.uses_index:
             raise PrivacyModelError(_index_of_plate(model))
         raise PrivacyModelError(
-            f"site {site!r} of the {what} has no term for each record: the log density of {count} made-up records is not "
-            "the sum of each one's, in any order. Something looks across records: a mean, a standard deviation, a sort, a "
-            "cumulative sum or softmax over records, a branch on len(x), values of shape (N, 1) beside others of shape "
-            "(N,), or a likelihood of all of them at once (Cox's partial likelihood). A step calls the model with one "
-            "record at a time. Scale by public constants before the model, x = (x - centre) / width, and write a likelihood "
-            "that is a product over records."
+            f"site {site!r} of the {what} has no term for each record: the log density of "
+            f"{count} made-up records is not the sum of each one's, in any order. Something "
+            "looks across records: a mean, a standard deviation, a sort, a cumulative sum or "
+            "softmax over records, a branch on len(x), values of shape (N, 1) beside others of "
+            "shape (N,), or a likelihood of all of them at once (Cox's partial likelihood). A "
+            "step calls the model with one record at a time. Scale by public constants before "
+            "the model, x = (x - centre) / width, and write a likelihood that is a product over "
+            "records."
         )
     return of_latents <= 0.5 * magnitude
 
@@ -391,6 +466,7 @@ def _of_index(model: RecordModel) -> str:
 
 def _index_of_plate(model: RecordModel) -> str:
     return (
-        f"The model or guide uses the index of the record plate {in_words(model.plates.names)}: it is called with the "
-        f"minibatch's records, so index only record arrays with it. {PER_RECORD_PARAMETERS}"
+        f"The model or guide uses the index of the record plate {in_words(model.plates.names)}: "
+        "it is called with the minibatch's records, so index only record arrays with it. "
+        f"{PER_RECORD_PARAMETERS}"
     )

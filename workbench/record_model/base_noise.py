@@ -1,8 +1,9 @@
 """Base noise: the randomness from which a guide draws latents. It protects nobody.
 
-Records of a minibatch share the draws of global latents. A local latent is drawn for its record alone, with the key of its
-site and the record's place in the minibatch. Site keys are the same for all records, so under vmap only the last step of
-their derivation is computed for each record; a key for each record would repeat the whole of it.
+Records of a minibatch share the draws of global latents. A local latent is drawn for its record
+alone, with the key of its site and the record's place in the minibatch. Site keys are the same for
+all records, so under vmap only the last step of their derivation is computed for each record; a key
+for each record would repeat the whole of it.
 """
 
 from __future__ import annotations
@@ -31,7 +32,8 @@ Key = jax.Array | RecordKey
 
 
 def record_keys(key: jax.Array, places: jax.Array) -> RecordKey:
-    """Base noise of the records at ``places`` (int32, of any shape): under vmap, its key is shared and its place is not.
+    """Base noise of the records at ``places`` (int32, of any shape): under vmap, its key is shared
+    and its place is not.
 
     It comes from a third child of ``key``. The first two make the draws that records share.
     """
@@ -53,7 +55,9 @@ def two_of(key: Key) -> tuple[Key, Key]:
 
 
 def seeded(fn: Callable, key: Key) -> Callable:
-    """``fn``, a NumPyro model or guide, for one call: its sites are drawn with children of ``key``."""
+    """``fn``, a NumPyro model or guide, for one call: its sites are drawn with children
+    of ``key``.
+    """
     return _RecordSeed(fn, key) if isinstance(key, RecordKey) else handlers.seed(fn, key)
 
 

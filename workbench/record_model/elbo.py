@@ -17,12 +17,14 @@ def held_out(
 ) -> tuple[jax.Array, jax.Array | None]:
     """(ELBO, log-likelihood) per record, in nats, scalars, over ``num_draws`` draws of the guide.
 
-    The ELBO is mean_i E_q[log p(record_i | theta)] - E_q[log q(theta) - log p(theta)] / N, with its likelihood term taken on
-    ``records``. The log-likelihood is mean_i log E_q[p(record_i | theta)], the log of the posterior predictive density; None
-    where records have latents or base noise of their own, because their density is an integral then. Both are functions of
-    ``records`` without noise: what they may be used for depends on whose records they are.
+    The ELBO is mean_i E_q[log p(record_i | theta)] - E_q[log q(theta) - log p(theta)] / N, with its
+    likelihood term taken on ``records``. The log-likelihood is mean_i log E_q[p(record_i | theta)],
+    the log of the posterior predictive density; None where records have latents or base noise of
+    their own, because their density is an integral then. Both are functions of ``records`` without
+    noise: what they may be used for depends on whose records they are.
 
-    :param params: unconstrained parameters. :param key: of a fast generator. :param records: arrays with first axis B.
+    :param params: unconstrained parameters. :param key: of a fast generator. :param records: arrays
+        with first axis B.
     """
 
     def one(draw_key: jax.Array) -> tuple[jax.Array, jax.Array]:
@@ -37,7 +39,8 @@ def held_out(
 
 
 def predictive(model: RecordModel, draws: dict[str, Any], records: Record) -> jax.Array:
-    """The log-likelihood of ``held_out``, over draws of the latents themselves, ``{site: array[draws, ...]}``.
+    """The log-likelihood of ``held_out``, over draws of the latents themselves, ``{site:
+    array[draws, ...]}``.
 
     :param model: whose records have no latents of their own.
     """

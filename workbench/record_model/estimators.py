@@ -1,7 +1,7 @@
 """Gradient estimators of DP-VI.
 
-An estimator sees records through one function only, ``release``: the noised sum of clipped per-record gradients of a loss
-that it names. All else it computes without records.
+An estimator sees records through one function only, ``release``: the noised sum of clipped
+per-record gradients of a loss that it names. All else it computes without records.
 """
 
 from __future__ import annotations
@@ -20,17 +20,21 @@ __all__ = ["ESTIMATORS", "Estimator", "RecordLoss", "Release", "aligned", "vanil
 Params = dict[str, Any]
 RecordLoss = Callable[[Any, tuple[Record, Key]], jax.Array]
 
-# release(loss, u) = sum_{i in S} clip_C(grad_u loss(u, (record_i, eta_i))) + noise, a pytree like u; eta_i is a key
+# release(loss, u) = sum_{i in S} clip_C(grad_u loss(u, (record_i, eta_i))) + noise, a pytree like
+# u; eta_i is a key
 Release = Callable[[RecordLoss, Any], Any]
 
 
-def aligned(model: RecordModel, params: Params, key: jax.Array, sampling_rate: float, release: Release) -> Params:
-    """The aligned DP-VI gradient of the negative full-data ELBO with respect to psi (DPVIm, arXiv 2210.15961, section 4).
+def aligned(
+    model: RecordModel, params: Params, key: jax.Array, sampling_rate: float, release: Release
+) -> Params:
+    """The aligned DP-VI gradient of the negative full-data ELBO with respect to psi (DPVIm, arXiv
+    2210.15961, section 4).
 
     With u, l_i and the global loss of ``record_model.RecordModel``:
-    G = sum_{i in S} clip_C(grad_u l_i(u)) + noise, and the gradient is J_u(psi)^T (G / q) + grad_psi [log q - log p].
-    Only G touches records. G is divided by the public sampling rate q, never by the realised minibatch size, so an
-    empty minibatch is a step on noise and prior alone.
+    G = sum_{i in S} clip_C(grad_u l_i(u)) + noise, and the gradient is J_u(psi)^T (G / q) +
+    grad_psi [log q - log p]. Only G touches records. G is divided by the public sampling rate q,
+    never by the realised minibatch size, so an empty minibatch is a step on noise and prior alone.
 
     :param key: base noise eta of the shared draw of the global latents.
     :param release: G as a function of loss and u.
@@ -42,12 +46,16 @@ def aligned(model: RecordModel, params: Params, key: jax.Array, sampling_rate: f
     return gradient
 
 
-def vanilla(model: RecordModel, params: Params, key: jax.Array, sampling_rate: float, release: Release) -> Params:
-    """The published DP-VI gradient (Jälkö, Dikmen and Honkela 2017, algorithm 1; d3p), kept for comparison.
+def vanilla(
+    model: RecordModel, params: Params, key: jax.Array, sampling_rate: float, release: Release
+) -> Params:
+    """The published DP-VI gradient (Jälkö, Dikmen and Honkela 2017, algorithm 1; d3p), kept for
+    comparison.
 
-    Every record's gradient is that of its share of the negative ELBO with respect to psi, with its own draw of all
-    latents: g_i = grad_psi [l_i(u(psi, eta_i)) + (log q - log p) / N], and the gradient is
-    (sum_{i in S} clip_C(g_i) + noise) / q. Prior and entropy are clipped and noised too, and noise has psi's dimension.
+    Every record's gradient is that of its share of the negative ELBO with respect to psi, with its
+    own draw of all latents: g_i = grad_psi [l_i(u(psi, eta_i)) + (log q - log p) / N], and the
+    gradient is (sum_{i in S} clip_C(g_i) + noise) / q. Prior and entropy are clipped and noised
+    too, and noise has psi's dimension.
 
     The arguments and the result are those of ``aligned``; ``key`` is not used.
     """
@@ -79,8 +87,12 @@ class Estimator(NamedTuple):
 
 
 ESTIMATORS = {
-    "aligned": Estimator(aligned, lambda model: model.shared_size, lambda model: model.uses_base_noise),
+    "aligned": Estimator(
+        aligned, lambda model: model.shared_size, lambda model: model.uses_base_noise
+    ),
     "vanilla": Estimator(
-        vanilla, lambda model: sum(leaf.size for leaf in jax.tree.leaves(model.initial)), lambda model: True
+        vanilla,
+        lambda model: sum(leaf.size for leaf in jax.tree.leaves(model.initial)),
+        lambda model: True,
     ),
 }

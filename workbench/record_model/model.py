@@ -1,13 +1,14 @@
 """A NumPyro model and guide seen as a global part and a per-record part.
 
-The release point u holds everything that the per-record loss depends on: global latents as the guide drew them, and the
-parameters that are used inside the record plate, such as the networks of a variational auto-encoder. Given u, each
-record's loss l_i(u) = -[sum log p - sum log q over the sites in the plate] is a function of that record alone (and of base
-noise for its local latents), which is what per-record clipping needs. Prior, entropy and every global site that no record
-touches stay outside u: they cost no privacy.
+The release point u holds everything that the per-record loss depends on: global latents as the
+guide drew them, and the parameters that are used inside the record plate, such as the networks of a
+variational auto-encoder. Given u, each record's loss l_i(u) = -[sum log p - sum log q over the
+sites in the plate] is a function of that record alone (and of base noise for its local latents),
+which is what per-record clipping needs. Prior, entropy and every global site that no record touches
+stay outside u: they cost no privacy.
 
-The model is traced for one record at a time, so no record reaches another's loss. Whether that is the model which its author
-means, ``additivity`` checks by numbers.
+The model is traced for one record at a time, so no record reaches another's loss. Whether that is
+the model which its author means, ``additivity`` checks by numbers.
 """
 
 from __future__ import annotations
@@ -47,27 +48,34 @@ Record = tuple[Array, ...]
 
 
 def common_length(records: tuple[Any, ...]) -> int:
-    """How many records the arrays hold. :raises ArgumentError: naming ``records``: none, or first axes that differ."""
+    """How many records the arrays hold. :raises ArgumentError: naming ``records``: none, or first
+    axes that differ.
+    """
     if not records:
-        raise _validate.ArgumentError("records", (), "give the record arrays by position, first axis: records.")
+        raise _validate.ArgumentError(
+            "records", (), "give the record arrays by position, first axis: records."
+        )
     sizes = [array.shape[0] if getattr(array, "ndim", 0) else 0 for array in records]
     if min(sizes) != max(sizes) or sizes[0] < 1:
-        raise _validate.ArgumentError("records", tuple(sizes), "must have the same first axis, one entry a record.")
+        raise _validate.ArgumentError(
+            "records", tuple(sizes), "must have the same first axis, one entry a record."
+        )
     return sizes[0]
 
 
 @dataclass(frozen=True)
 class RecordModel:
-    """What ``splitting.split`` returns. Parameters psi are unconstrained: ``{name: array or pytree of arrays}``.
+    """What ``splitting.split`` returns. Parameters psi are unconstrained: ``{name: array or pytree
+    of arrays}``.
 
-    ``of_records`` names the sites of model and guide that belong to a record, ``plates`` the plates that hold records.
-    ``observed`` names the observed ones, ``initial`` are psi's starting values, found without looking at any record.
-    ``starting_values(key, others)`` finds these for another key and
-    ``others`` instead of static arguments, as a function for jit and vmap.
-    ``shared`` names the entries of u and ``shared_size`` counts their coordinates, which is the dimension of the noise.
-    ``local_latents`` are the latents inside
-    the record plate that the guide draws, and ``uses_base_noise`` says whether each record's loss needs its own randomness
-    (for local latents, drawn by guide or model). ``layout`` makes a call's arguments of record arrays.
+    ``of_records`` names the sites of model and guide that belong to a record, ``plates`` the plates
+    that hold records. ``observed`` names the observed ones, ``initial`` are psi's starting values,
+    found without looking at any record. ``starting_values(key, others)`` finds these for another
+    key and ``others`` instead of static arguments, as a function for jit and vmap. ``shared`` names
+    the entries of u and ``shared_size`` counts their coordinates, which is the dimension of the
+    noise. ``local_latents`` are the latents inside the record plate that the guide draws, and
+    ``uses_base_noise`` says whether each record's loss needs its own randomness (for local latents,
+    drawn by guide or model). ``layout`` makes a call's arguments of record arrays.
     """
 
     model: Callable
@@ -90,15 +98,21 @@ class RecordModel:
     most_rows: int | None = None
 
     def with_static(self, values: dict[str, Any]) -> RecordModel:
-        """The same model with other values of some keyword arguments, of the same shapes; they may be traced."""
+        """The same model with other values of some keyword arguments, of the same shapes; they may
+        be traced.
+        """
         return replace(self, static={**self.static, **values})
 
     def require_like(self, records: tuple[Any, ...]) -> int:
-        """How many ``records`` there are. :raises ArgumentError: unless each is shaped as the model was split for."""
+        """How many ``records`` there are. :raises ArgumentError: unless each is shaped as the model
+        was split for.
+        """
         size, seen = common_length(records), [array.shape for array in self.blank_record]
         given = [array.shape[1:] for array in records]
         if given != seen:
-            raise _validate.ArgumentError("records", given, f"are the shapes of one record, but init was given {seen}.")
+            raise _validate.ArgumentError(
+                "records", given, f"are the shapes of one record, but init was given {seen}."
+            )
         return size
 
     def constrain(self, params: dict[str, Any]) -> dict[str, Any]:
@@ -110,19 +124,31 @@ class RecordModel:
         return {name: self.inverse_transforms[name].inv(value) for name, value in params.items()}
 
     def start(self) -> dict[str, Any]:
-        """The constrained starting values, traced within a trace: of others NumPyro checks each with four small programs."""
+        """The constrained starting values, traced within a trace: of others NumPyro checks each
+        with four small programs.
+        """
         return self.constrain(jax.tree.map(jnp.copy, self.initial))
 
-    def traces(self, values: dict[str, Any], key: Key, records: Record, count: int = 1, **options: Any) -> tuple[dict, dict]:
-        """Traces of guide and model for ``count`` records (arrays with first axis ``count``) and one draw of the base noise.
+    def traces(
+        self, values: dict[str, Any], key: Key, records: Record, count: int = 1, **options: Any
+    ) -> tuple[dict, dict]:
+        """Traces of guide and model for ``count`` records (arrays with first axis ``count``) and
+        one draw of the base noise.
 
         :param options: of ``trace_of``.
         """
         guide_key, model_key = two_of(key)
         options = {"full": self.plates.full, **options}
-        guide_trace = trace_of(self.guide, guide_key, values, *self._call(self.guide, records), count, **options)
+        guide_trace = trace_of(
+            self.guide, guide_key, values, *self._call(self.guide, records), count, **options
+        )
         model_trace = trace_of(
-            self.model, model_key, values | drawn(guide_trace), *self._call(self.model, records), count, **options
+            self.model,
+            model_key,
+            values | drawn(guide_trace),
+            *self._call(self.model, records),
+            count,
+            **options,
         )
         return guide_trace, model_trace
 
@@ -133,28 +159,43 @@ class RecordModel:
         return args, {**constants, **self.static, **kwargs}
 
     def model_trace(
-        self, values: dict[str, Any], key: Key, changed: Callable[[Callable], Callable] = lambda model: model
+        self,
+        values: dict[str, Any],
+        key: Key,
+        changed: Callable[[Callable], Callable] = lambda model: model,
     ) -> dict:
-        """The trace of the model alone for ``blank_record``. :param changed: of the model, a handler of NumPyro's."""
-        call = self._call(self.model, tuple(jnp.asarray(array)[None] for array in self.blank_record))
+        """The trace of the model alone for ``blank_record``. :param changed: of the model, a
+        handler of NumPyro's.
+        """
+        call = self._call(
+            self.model, tuple(jnp.asarray(array)[None] for array in self.blank_record)
+        )
         return trace_of(changed(self.model), key, values, *call, full=self.plates.full)
 
-    def _traces(self, values: dict[str, Any], key: Key, index: Any = 0, record: Record | None = None) -> tuple[dict, dict]:
+    def _traces(
+        self, values: dict[str, Any], key: Key, index: Any = 0, record: Record | None = None
+    ) -> tuple[dict, dict]:
         """``traces`` for one record, ``blank_record`` by default."""
-        one = tuple(jnp.asarray(array)[None] for array in (self.blank_record if record is None else record))
-        return self.traces(values, key, one, index=jnp.broadcast_to(jnp.asarray(index, jnp.int32), (1,)))
+        one = tuple(
+            jnp.asarray(array)[None] for array in (self.blank_record if record is None else record)
+        )
+        return self.traces(
+            values, key, one, index=jnp.broadcast_to(jnp.asarray(index, jnp.int32), (1,))
+        )
 
     def release_point(self, params: dict[str, Any], key: Key) -> tuple[dict[str, Any], Array]:
         """(u, global loss) for one shared draw of the base noise ``key``.
 
-        The global loss is log q(theta) - log p(theta), float scalar. Both are differentiable in ``params`` and depend on
-        no record (checked by ``splitting.split``).
+        The global loss is log q(theta) - log p(theta), float scalar. Both are differentiable in
+        ``params`` and depend on no record (checked by ``splitting.split``).
         """
         values, global_loss = self._global_part(*self._traces(self.constrain(params), key))
         return {name: values[name] for name in self.shared}, global_loss
 
     def latents(self, params: dict[str, Any], key: Array) -> dict[str, Array]:
-        """One draw of all global latents and global deterministic sites of the model, ``{site: value}``."""
+        """One draw of all global latents and global deterministic sites of the model, ``{site:
+        value}``.
+        """
         _, model_trace = self._traces(self.constrain(params), key)
         return {
             name: site["value"]
@@ -162,7 +203,9 @@ class RecordModel:
             if (site["type"] == "deterministic" or is_latent(site)) and name not in self.of_records
         }
 
-    def record_loss(self, shared: dict[str, Any], record: Record, key: Key, index: Any = 0) -> Array:
+    def record_loss(
+        self, shared: dict[str, Any], record: Record, key: Key, index: Any = 0
+    ) -> Array:
         """l_i(u), float scalar, for one record (arrays without a record axis).
 
         :param key: base noise of this record's local latents; without any it changes nothing.
@@ -179,13 +222,19 @@ class RecordModel:
         return loss
 
     def unit_loss(self, shared: dict[str, Any], unit: Record, key: Key) -> Array:
-        """The loss of a privacy unit: of its record, or with ``most_rows`` of its rows, which weights float[rows] follow."""
+        """The loss of a privacy unit: of its record, or with ``most_rows`` of its rows, which
+        weights float[rows] follow.
+        """
         if self.most_rows is None:
             return self.record_loss(shared, unit, key)
         *rows, weights = unit
 
         def of_row(record: Record, number: Array | int) -> Array:
-            own = key._replace(place=key.place * self.most_rows + number) if isinstance(key, RecordKey) else key
+            own = (
+                key._replace(place=key.place * self.most_rows + number)
+                if isinstance(key, RecordKey)
+                else key
+            )
             return self.record_loss(shared, record, own)
 
         if weights.shape[0] == 1:
@@ -193,7 +242,9 @@ class RecordModel:
         return jnp.sum(weights * jax.vmap(of_row)(tuple(rows), jnp.arange(weights.shape[0])))
 
     def record_terms(self, trace: dict) -> dict[str, Array]:
-        """Log densities of the sites of records, without the factor by which their plate scales what it subsamples."""
+        """Log densities of the sites of records, without the factor by which their plate scales
+        what it subsamples.
+        """
         terms = {}
         for name, site in trace.items():
             if site["type"] == "sample" and name in self.of_records:
@@ -208,12 +259,15 @@ class RecordModel:
     def record_losses(self, shared: dict[str, Any], records: Record, key: Array) -> Array:
         """l_i(u) for each of ``records`` (first axis B), float[B], with base noise for each."""
         keys = record_keys(key, jnp.arange(self.require_like(records)))
-        return jax.vmap(lambda record, own: self.record_loss(shared, record, own), (0, RecordKey(None, 0)))(records, keys)
+        return jax.vmap(
+            lambda record, own: self.record_loss(shared, record, own), (0, RecordKey(None, 0))
+        )(records, keys)
 
     def _global_part(self, guide_trace: dict, model_trace: dict) -> tuple[dict[str, Any], Array]:
         """Values of global latents and all parameters, and log q - log p over the global sites.
 
-        A latent that the guide leaves out is drawn from the model, so its two terms cancel and both are left out.
+        A latent that the guide leaves out is drawn from the model, so its two terms cancel and both
+        are left out.
         """
         values = {}
         loss = jnp.zeros(())
@@ -222,6 +276,10 @@ class RecordModel:
                 is_global = name not in self.of_records
                 if site["type"] == "param" or (is_global and is_latent(site)):
                     values[name] = site["value"]
-                if is_global and site["type"] == "sample" and (site["is_observed"] or name in guide_trace):
+                if (
+                    is_global
+                    and site["type"] == "sample"
+                    and (site["is_observed"] or name in guide_trace)
+                ):
                     loss = loss + sign * log_density(site)
         return values, loss

@@ -1,7 +1,8 @@
 """Which plates of a model hold the records, found by tracing it with one, two and three of them.
 
-What follows the number of records that are handed in holds records: a plate that subsamples, a plate of len(x), a plate of
-``num_records`` in a model that is usually called with all of them. Nothing is computed, so no made-up value decides.
+What follows the number of records that are handed in holds records: a plate that subsamples, a
+plate of len(x), a plate of ``num_records`` in a model that is usually called with all of them.
+Nothing is computed, so no made-up value decides.
 """
 
 from __future__ import annotations
@@ -18,7 +19,13 @@ import jax
 import numpy as np
 from numpyro import handlers
 from numpyro.distributions import constraints
-from numpyro.infer.autoguide import AutoDAIS, AutoGuide, AutoGuideList, AutoLaplaceApproximation, AutoSemiDAIS
+from numpyro.infer.autoguide import (
+    AutoDAIS,
+    AutoGuide,
+    AutoGuideList,
+    AutoLaplaceApproximation,
+    AutoSemiDAIS,
+)
 from numpyro.infer.initialization import init_to_sample
 
 from workbench.clipping.separation import PrivacyModelError
@@ -40,13 +47,15 @@ __all__ = [
 ]
 
 COUNTS = (1, 2, 3)
-Layout = Callable[[tuple[Any, ...]], tuple[tuple[Any, ...], dict[str, Any]]]  # record arrays -> a call's arguments
+# record arrays -> a call's arguments
+Layout = Callable[[tuple[Any, ...]], tuple[tuple[Any, ...], dict[str, Any]]]
 
 
 class Plates(NamedTuple):
     """The plates of the records.
 
-    :param names: of all of them. :param full: of those with one entry for each record, subsampling or not.
+    :param names: of all of them. :param full: of those with one entry for each record, subsampling
+        or not.
     """
 
     names: tuple[str, ...]
@@ -59,7 +68,9 @@ def by_position(arrays: tuple[Any, ...]) -> tuple[tuple[Any, ...], dict[str, Any
 
 
 def takes_num_records(fn: Callable) -> bool:
-    """Whether ``fn`` takes an argument ``num_records``; what has no signature to read, as some built-in callables, does."""
+    """Whether ``fn`` takes an argument ``num_records``; what has no signature to read, as some
+    built-in callables, does.
+    """
     target = getattr(fn, "model", fn)  # an AutoGuide passes its arguments on to its model
     try:
         parameters = inspect.signature(target).parameters.values()
@@ -68,9 +79,12 @@ def takes_num_records(fn: Callable) -> bool:
     return any(p.name == "num_records" or p.kind is p.VAR_KEYWORD for p in parameters)
 
 
-# ---- errors that JAX raises where a model looks at values ------------------------------------------------------------
+# ---- errors that JAX raises where a model looks at values ----------------------------------------
 
-_LIBRARIES = tuple(f"/{name}/" for name in ("jax", "jaxlib", "numpyro", "numpy", "flax", "equinox", "workbench/inference"))
+_LIBRARIES = tuple(
+    f"/{name}/"
+    for name in ("jax", "jaxlib", "numpyro", "numpy", "flax", "equinox", "workbench/inference")
+)
 
 
 def _user_line(error: BaseException) -> str:
@@ -89,22 +103,37 @@ def _user_line(error: BaseException) -> str:
 
 @contextlib.contextmanager
 def readable(what: str) -> Iterator[None]:
-    """:raises PrivacyModelError: naming the caller's line, for Python that needs the values of records or latents."""
+    """:raises PrivacyModelError: naming the caller's line, for Python that needs the values of
+    records or latents.
+    """
     try:
         yield
-    except (jax.errors.ConcretizationTypeError, jax.errors.TracerArrayConversionError, jax.errors.NonConcreteBooleanIndexError) as error:  # fmt: skip # noqa: E501
+    except (
+        jax.errors.ConcretizationTypeError,
+        jax.errors.TracerArrayConversionError,
+        jax.errors.NonConcreteBooleanIndexError,
+    ) as error:
         raise PrivacyModelError(
-            f"the {what} needs the values of records or latents while it is traced: {_user_line(error)}cannot run in JAX. "
-            "Numbers such as how many groups there are (np.unique, max) are public constants here: pass them by keyword. "
-            "For the rest write jnp.where instead of if, and jnp instead of np."
+            f"the {what} needs the values of records or latents while it is traced: "
+            f"{_user_line(error)}cannot run in JAX. Numbers such as how many groups there are "
+            "(np.unique, max) are public constants here: pass them by keyword. For the rest "
+            "write jnp.where instead of if, and jnp instead of np."
         ) from error
 
 
-# ---- finding plates --------------------------------------------------------------------------------------------------
+# ---- finding plates ------------------------------------------------------------------------------
 
 
-def abstract_trace(model: Callable, layout: Layout, record: tuple[Any, ...], kwargs: dict[str, Any], count: int, **options: Any) -> dict:  # fmt: skip # noqa: E501
-    """The trace of ``model`` for ``count`` records of the shapes of ``record``. Values are abstract.
+def abstract_trace(
+    model: Callable,
+    layout: Layout,
+    record: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    count: int,
+    **options: Any,
+) -> dict:
+    """The trace of ``model`` for ``count`` records of the shapes of ``record``. Values are
+    abstract.
 
     :param options: of ``trace_of``.
     """
@@ -124,12 +153,17 @@ def abstract_trace(model: Callable, layout: Layout, record: tuple[Any, ...], kwa
 
 
 def find_plates(
-    model: Callable, layout: Layout, record: tuple[Any, ...], kwargs: dict[str, Any], num_records: int
+    model: Callable,
+    layout: Layout,
+    record: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    num_records: int,
 ) -> Plates:
     """The plates that follow the number of records.
 
-    :raises PrivacyModelError: several plates subsample; a plate of the records has a size that is neither N nor follows the
-        number of records; one is inside another; the model takes one record but not two.
+    :raises PrivacyModelError: several plates subsample; a plate of the records has a size that is
+        neither N nor follows the number of records; one is inside another; the model takes one
+        record but not two.
     """
     trace = functools.partial(_shown, model, layout, record)
     found: tuple[str, ...] = ()
@@ -141,11 +175,13 @@ def find_plates(
         if not takes_num_records(model):
             raise
     if not found and takes_num_records(model):
-        # Perhaps they are of size num_records. Called with all records, they are those that follow both numbers: a plate
-        # of something else may have N entries by chance.
+        # Perhaps they are of size num_records. Called with all records, they are those that follow
+        # both numbers: a plate of something else may have N entries by chance.
         counts = num_records, num_records + 1
         with contextlib.suppress(Exception):  # a model that only takes minibatches has none
-            full = _following([trace({**kwargs, "num_records": count}, count) for count in counts], counts)
+            full = _following(
+                [trace({**kwargs, "num_records": count}, count) for count in counts], counts
+            )
         traces = [trace(kwargs, count, full) for count in COUNTS]
         found = _following(traces, COUNTS)
     _check_plates(traces[0], found, num_records)
@@ -154,7 +190,12 @@ def find_plates(
 
 
 def _shown(
-    model: Callable, layout: Layout, record: tuple[Any, ...], kwargs: dict[str, Any], count: int, full: tuple[str, ...] = ()
+    model: Callable,
+    layout: Layout,
+    record: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    count: int,
+    full: tuple[str, ...] = (),
 ) -> dict:
     """``abstract_trace``, with errors that a reader understands."""
     try:
@@ -164,23 +205,34 @@ def _shown(
         raise
     except Exception as error:
         shapes = ", ".join(str((count, *array.shape)) for array in record)
-        note = f"(The model was called with {count} made-up record(s), that is with arrays of shape {shapes}.)"
+        note = (
+            f"(The model was called with {count} made-up record(s), that is with arrays of shape "
+            f"{shapes}.)"
+        )
         if count == 1:
             error.add_note(note)
             raise
         raise PrivacyModelError(
-            f"the model takes one record, but not {count}: {type(error).__name__}: {error}. Its plate and its "
-            'arrays must have one entry for each record that is handed in: numpyro.plate("records", len(x)). '
+            f"the model takes one record, but not {count}: {type(error).__name__}: {error}. Its "
+            "plate and its "
+            "arrays must have one entry for each record that is handed in: "
+            'numpyro.plate("records", len(x)). '
             f"{note}"
         ) from error
 
 
 def _following(traces: Sequence[dict], counts: Sequence[int]) -> tuple[str, ...]:
     """The plates whose numbers of entries are as ``counts``."""
-    names = [name for name, site in traces[0].items() if site["type"] == "plate" and all(name in each for each in traces)]
+    names = [
+        name
+        for name, site in traces[0].items()
+        if site["type"] == "plate" and all(name in each for each in traces)
+    ]
     sizes = {name: [trace[name]["args"][1] for trace in traces] for name in names}
     return tuple(
-        name for name, seen in sizes.items() if [size * counts[0] for size in seen] == [seen[0] * count for count in counts]
+        name
+        for name, seen in sizes.items()
+        if [size * counts[0] for size in seen] == [seen[0] * count for count in counts]
     )
 
 
@@ -189,27 +241,29 @@ def _check_plates(trace: dict, plates: tuple[str, ...], num_records: int) -> Non
     subsampling = [name for name in plates if is_subsampling(trace[name])]
     if len(subsampling) > 1 and len({trace[name]["args"][0] for name in subsampling}) > 1:
         raise PrivacyModelError(
-            f"the model has more than one subsampling plate ({', '.join(map(repr, subsampling))}): exactly one may be the "
-            "records."
+            "the model has more than one subsampling plate "
+            f"({', '.join(map(repr, subsampling))}): exactly one may be the records."
         )
     for name in plates:
         size, here = trace[name]["args"]
         if size not in (here, num_records):
             raise PrivacyModelError(
-                f"plate {name!r} has size {size}, but num_records is {num_records}: pass num_records on to the plate, or "
-                f"write numpyro.plate({name!r}, len(x)) with x a record array."
+                f"plate {name!r} has size {size}, but num_records is {num_records}: pass "
+                f"num_records on to the plate, or write numpyro.plate({name!r}, len(x)) with x a "
+                "record array."
             )
     for name, site in trace.items():
         if site["type"] == "sample":
             both = [frame.name for frame in site["cond_indep_stack"] if frame.name in plates]
             if len(both) > 1:
                 raise PrivacyModelError(
-                    f"site {name!r} is inside several plates of the records ({', '.join(map(repr, both))}): it has a term "
-                    "for each pair of records, which cannot be clipped per record."
+                    f"site {name!r} is inside several plates of the records "
+                    f"({', '.join(map(repr, both))}): it has a term for each pair of records, "
+                    "which cannot be clipped per record."
                 )
 
 
-# ---- automatic guides ------------------------------------------------------------------------------------------------
+# ---- automatic guides ----------------------------------------------------------------------------
 
 
 def automatic_parts(guide: Any) -> list[AutoGuide]:
@@ -221,7 +275,9 @@ def automatic_parts(guide: Any) -> list[AutoGuide]:
 
 
 def imputed_names(trace: dict) -> set[str]:
-    """Latents that numpyro.sample makes of the missing entries of an observed site (``obs_mask``)."""
+    """Latents that numpyro.sample makes of the missing entries of an observed
+    site (``obs_mask``).
+    """
     ending = "_unobserved"
     return {
         name
@@ -237,25 +293,30 @@ def require_observed(trace: dict) -> None:
     if not any(site["type"] == "sample" and site["is_observed"] for site in trace.values()):
         names = ", ".join(repr(name) for name, site in trace.items() if site["type"] == "sample")
         raise PrivacyModelError(
-            f"no site of the model is observed ({names}), so there is nothing to learn from: write obs= for what was "
-            'measured, as in numpyro.sample("obs", ..., obs=y) inside numpyro.plate("records", len(x)), and give its values '
+            f"no site of the model is observed ({names}), so there is nothing to learn from: "
+            "write obs= for what was "
+            'measured, as in numpyro.sample("obs", ..., obs=y) inside numpyro.plate("records", '
+            "len(x)), and give its values "
             "with the records."
         )
 
 
-def require_automatic(guide: AutoGuide, plates: tuple[str, ...], trace_guided: Callable[[Any], dict]) -> set[str]:
+def require_automatic(
+    guide: AutoGuide, plates: tuple[str, ...], trace_guided: Callable[[Any], dict]
+) -> set[str]:
     """The latents of missing observations, which an automatic guide must leave out.
 
     :param trace_guided: traces a guide's model for one record.
-    :raises PrivacyModelError: for a guide that looks at the likelihood; a discrete latent; a latent of each record, with a
-        guide to paste.
+    :raises PrivacyModelError: for a guide that looks at the likelihood; a discrete latent; a latent
+        of each record, with a guide to paste.
     """
     hidden: set[str] = set()
     for part in automatic_parts(guide):
         if isinstance(part, (AutoDAIS, AutoSemiDAIS)):
             raise PrivacyModelError(
-                f"{type(part).__name__} runs on the likelihood of the records inside the guide, so its draws would be "
-                "released without noise. Use AutoMultivariateNormal or AutoIAFNormal instead."
+                f"{type(part).__name__} runs on the likelihood of the records inside the guide, "
+                "so its draws would be released without noise. Use AutoMultivariateNormal or "
+                "AutoIAFNormal instead."
             )
         trace = trace_guided(part.model)
         hidden |= imputed_names(trace)
@@ -267,8 +328,9 @@ def require_automatic(guide: AutoGuide, plates: tuple[str, ...], trace_guided: C
         for name, site in latents.items():
             if site["fn"].support.is_discrete:
                 raise PrivacyModelError(
-                    f"site {name!r} is a discrete latent ({family(site['fn'])}), which an automatic guide cannot "
-                    "have: sum it out in the model, as the mixture in models/gmm.py does."
+                    f"site {name!r} is a discrete latent ({family(site['fn'])}), which an "
+                    "automatic guide cannot have: sum it out in the model, as the mixture in "
+                    "models/gmm.py does."
                 )
         inside = {name: site for name, site in latents.items() if is_inside(site, plates)}
         if inside:
@@ -281,21 +343,30 @@ def require_automatic(guide: AutoGuide, plates: tuple[str, ...], trace_guided: C
 
 def _without_hessian(params: Any) -> Any:
     raise PrivacyModelError(
-        "the covariance of AutoLaplaceApproximation is a Hessian of the private records, which a private fit does not have: "
-        "it would be that of one made-up record. guide.median(params) is what was learnt. For a covariance fit "
-        "AutoMultivariateNormal."
+        "the covariance of AutoLaplaceApproximation is a Hessian of the private records, which a "
+        "private fit does not have: it would be that of one made-up record. guide.median(params) "
+        "is what was learnt. For a covariance fit AutoMultivariateNormal."
     )
 
 
-def _of_each_record(guide: str, latents: dict[str, dict], plates: tuple[str, ...], trace: dict) -> PrivacyModelError:
+def _of_each_record(
+    guide: str, latents: dict[str, dict], plates: tuple[str, ...], trace: dict
+) -> PrivacyModelError:
     """Why it is refused, with an amortised guide to paste."""
     lines, plate, dim = [], "", -1
     for latent, site in latents.items():
         frame = next(frame for frame in site["cond_indep_stack"] if frame.name in plates)
-        plate, dim, shape = frame.name, frame.dim, [*site["fn"].batch_shape, *site["fn"].event_shape]
+        plate, dim, shape = (
+            frame.name,
+            frame.dim,
+            [*site["fn"].batch_shape, *site["fn"].event_shape],
+        )
         axis = len(site["fn"].batch_shape) + frame.dim
         others = shape[:axis] + shape[axis + 1 :]
-        one = f"jnp.moveaxis((features @ each).reshape({', '.join(['len(x)', *map(str, others)])}), 0, {axis})"
+        one = (
+            "jnp.moveaxis((features @ "
+            f"each).reshape({', '.join(['len(x)', *map(str, others)])}), 0, {axis})"
+        )
         drawn = "dist.Normal(loc, jnp.exp(log_scale))"
         if site["fn"].event_shape:
             drawn += f".to_event({len(site['fn'].event_shape)})"
@@ -303,16 +374,18 @@ def _of_each_record(guide: str, latents: dict[str, dict], plates: tuple[str, ...
             drawn = f"dist.TransformedDistribution({drawn}, biject_to(constraints...))"
         width = int(np.prod(others))
         lines += [
-            f'        weights = numpyro.param("{latent}_weights", jnp.zeros((2, features.shape[1], {width})))',
+            f'        weights = numpyro.param("{latent}_weights", jnp.zeros((2, '
+            f"features.shape[1], {width})))",
             f"        loc, log_scale = ({one} for each in weights)",
             f'        numpyro.sample("{latent}", {drawn})',
         ]
     size = "num_records, subsample_size=len(x)" if is_subsampling(trace[plate]) else "len(x)"
     where = "" if dim == -1 else f", dim={dim}"
     return PrivacyModelError(
-        f"{guide} would have parameters for each record's {', '.join(map(repr, latents))}, by the index of the record plate "
-        f"{plate!r}, learnt from that record alone. Use an amortised guide, whose networks all records share. Paste this, "
-        "with your model's arguments, and add a numpyro.sample for each global latent:",
+        f"{guide} would have parameters for each record's {', '.join(map(repr, latents))}, by "
+        f"the index of the record plate {plate!r}, learnt from that record alone. Use an "
+        "amortised guide, whose networks all records share. Paste this, with your model's "
+        "arguments, and add a numpyro.sample for each global latent:",
         "def guide(x, *args, num_records=None, **kwargs):\n"
         "    features = jnp.concatenate([x.reshape(len(x), -1), jnp.ones((len(x), 1))], axis=1)\n"
         f'    with numpyro.plate("{plate}", {size}{where}):\n' + "\n".join(lines),

@@ -1,7 +1,9 @@
-"""NumPyro keeps its effect handlers in one list for the whole process; here it becomes one list per thread.
+"""NumPyro keeps its effect handlers in one list for the whole process; here it becomes one list per
+thread.
 
-A fit traces its model in a background thread while the notebook's own cells may run NumPyro, and several fits may run
-at once. With one shared list the handlers of one thread would apply to the sites of another: wrong traces, silently.
+A fit traces its model in a background thread while the notebook's own cells may run NumPyro, and
+several fits may run at once. With one shared list the handlers of one thread would apply to the
+sites of another: wrong traces, silently.
 """
 
 from __future__ import annotations
@@ -47,7 +49,9 @@ class _StackPerThread(MutableSequence):
 
 
 def separate_handler_stacks() -> None:
-    """Give every thread its own stack of NumPyro handlers, wherever a NumPyro module holds the shared one; idempotent."""
+    """Give every thread its own stack of NumPyro handlers, wherever a NumPyro module holds the
+    shared one; idempotent.
+    """
     shared = numpyro.primitives._PYRO_STACK
     if isinstance(shared, _StackPerThread):
         return

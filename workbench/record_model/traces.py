@@ -45,9 +45,10 @@ def is_subsampling(site: dict[str, Any]) -> bool:
 class RecordPlates(handlers.Messenger):
     """Gives every subsampling plate ``count`` records, in the order in which they are handed in.
 
-    SVI's plate draws which records it takes. Here they are drawn before the model is called, so x[index] and
-    numpyro.subsample(x) must return x as it is. Bodies of ``numpyro.contrib.control_flow.scan``,
-    which hide their plates from handlers outside, are treated alike.
+    SVI's plate draws which records it takes. Here they are drawn before the model is called, so
+    x[index] and numpyro.subsample(x) must return x as it is. Bodies of
+    ``numpyro.contrib.control_flow.scan``, which hide their plates from handlers outside, are
+    treated alike.
 
     :param index: of these records; 0, 1, ... by default.
     :param full: names of plates that hold the records, although they may not subsample.
@@ -55,7 +56,12 @@ class RecordPlates(handlers.Messenger):
     """
 
     def __init__(
-        self, fn: Callable, count: int, index: Array | None, full: Collection[str] = (), layers_key: Array | None = None
+        self,
+        fn: Callable,
+        count: int,
+        index: Array | None,
+        full: Collection[str] = (),
+        layers_key: Array | None = None,
     ) -> None:
         super().__init__(fn)
         self.count, self.full, self.layers_key = count, full, layers_key
@@ -99,8 +105,8 @@ def trace_of(
 ) -> dict:
     """The trace of ``fn`` for ``count`` records, with sites and parameters set to ``values``.
 
-    Plates are in it with (size, entries that are there) as their "args", and what they asked for as "asked".
-    The other arguments are those of ``RecordPlates``.
+    Plates are in it with (size, entries that are there) as their "args", and what they asked for as
+    "asked". The other arguments are those of ``RecordPlates``.
     """
     plates = RecordPlates(seeded(fn, key), count, index, full, layers_key)
     trace = handlers.trace(handlers.substitute(plates, data=values)).get_trace(*args, **kwargs)
@@ -120,12 +126,16 @@ def is_inside(site: dict[str, Any], plates: Collection[str]) -> bool:
 
 
 def log_densities(site: dict[str, Any], plate_scale: float = 1.0) -> Array:
-    """The site's log densities with its own scale, without the record plate's factor size / subsample size."""
+    """The site's log densities with its own scale, without the record plate's factor size /
+    subsample size.
+    """
     if site["intermediates"]:
         value = site["fn"].log_prob(site["value"], site["intermediates"])
     else:
         value = site["fn"].log_prob(site["value"])
-    scale = (1.0 if site["scale"] is None else site["scale"]) / plate_scale  # it may hold weights, one for each entry
+    scale = (
+        1.0 if site["scale"] is None else site["scale"]
+    ) / plate_scale  # it may hold weights, one for each entry
     return value if isinstance(scale, float) and scale == 1 else value * scale
 
 
@@ -137,7 +147,8 @@ def log_density(site: dict[str, Any], plate_scale: float = 1.0) -> Array:
 def used_inputs(fn: Callable, *args: Any) -> dict[str, list[bool]]:
     """For each output of ``fn`` (a dict) and each leaf of ``args``: does one depend on the other?
 
-    Read off the jaxpr, not off values, so a dependence that happens to vanish at some point is found too.
+    Read off the jaxpr, not off values, so a dependence that happens to vanish at some point is
+    found too.
     """
     closed, shapes = jax.make_jaxpr(fn, return_shape=True)(*args)
     require_plain(closed)  # what calls Python would seem to be needed by every output
@@ -145,7 +156,9 @@ def used_inputs(fn: Callable, *args: Any) -> dict[str, list[bool]]:
 
 
 def used_by(closed: ClosedJaxpr, results: Any) -> Iterator[tuple[Any, list[bool]]]:
-    """(path, which arguments it depends on) of each leaf of ``results``, the pytree that ``closed`` returns."""
+    """(path, which arguments it depends on) of each leaf of ``results``, the pytree that ``closed``
+    returns.
+    """
     paths = [path for path, _ in jax.tree_util.tree_flatten_with_path(results)[0]]
     needed, _ = dce_jaxpr(closed.jaxpr, [True] * len(paths), instantiate=True)
     for position, path in enumerate(paths):
@@ -154,16 +167,26 @@ def used_by(closed: ClosedJaxpr, results: Any) -> Iterator[tuple[Any, list[bool]
 
 def drawn(trace: dict) -> dict[str, Any]:
     """Values of the latents."""
-    return {name: site["value"] for name, site in trace.items() if site["type"] == "sample" and not site["is_observed"]}
+    return {
+        name: site["value"]
+        for name, site in trace.items()
+        if site["type"] == "sample" and not site["is_observed"]
+    }
 
 
 def total(value: Any) -> Array:
-    """The sum of all entries of a pytree: a scalar that depends on whatever the pytree depends on."""
-    return sum((jnp.sum(jnp.asarray(leaf, jnp.float32)) for leaf in jax.tree.leaves(value)), jnp.zeros(()))
+    """The sum of all entries of a pytree: a scalar that depends on whatever the pytree
+    depends on.
+    """
+    return sum(
+        (jnp.sum(jnp.asarray(leaf, jnp.float32)) for leaf in jax.tree.leaves(value)), jnp.zeros(())
+    )
 
 
 def family(distribution: Any) -> str:
-    """The name of a distribution as its author knows it, without what plates and ``to_event`` put around it."""
+    """The name of a distribution as its author knows it, without what plates and ``to_event`` put
+    around it.
+    """
     while isinstance(distribution, (ExpandedDistribution, Independent, MaskedDistribution)):
         distribution = distribution.base_dist
     return type(distribution).__name__

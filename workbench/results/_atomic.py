@@ -1,16 +1,20 @@
-"""Several files of a folder replaced together: ``read`` returns all old files, all new files, or raises an error.
+"""Several files of a folder replaced together: ``read`` returns all old files, all new files, or
+raises an error.
 
-The file ``INDEX`` holds the digests of the others. ``replace`` writes the new files into a hidden folder beside the old
-ones, then replaces the index, and only then moves the other files to their places.
+The file ``INDEX`` holds the digests of the others. ``replace`` writes the new files into a hidden
+folder beside the old ones, then replaces the index, and only then moves the other files to their
+places.
 
-*Why old and new files are never mixed.* One rename decides. Before it, the index and every file that it names are unchanged.
-After it, each new file stays in the hidden folder until it is moved. ``read`` accepts a file only by its digest, from its
-place or from the hidden folder, and only if the index is the same before and after. So a process that is killed at any point
-leaves the old files or the new ones. Processes that write wait for each other. Where files cannot be locked (Windows,
-some network drives), two that write at once can leave files that ``read`` rejects because they do not belong together.
+*Why old and new files are never mixed.* One rename decides. Before it, the index and every file
+that it names are unchanged. After it, each new file stays in the hidden folder until it is moved.
+``read`` accepts a file only by its digest, from its place or from the hidden folder, and only if
+the index is the same before and after. So a process that is killed at any point leaves the old
+files or the new ones. Processes that write wait for each other. Where files cannot be locked
+(Windows, some network drives), two that write at once can leave files that ``read`` rejects because
+they do not belong together.
 
-Files with other names are left alone. The folder itself is not swapped: a folder cannot replace another that is not empty,
-and it may be a mount point or a program's working directory.
+Files with other names are left alone. The folder itself is not swapped: a folder cannot replace
+another that is not empty, and it may be a mount point or a program's working directory.
 """
 
 from __future__ import annotations
@@ -54,7 +58,7 @@ def digest(content: bytes) -> str:
     return hashlib.sha256(content).hexdigest()
 
 
-# ---- writing --------------------------------------------------------------------------------------------------------------
+# ---- writing -------------------------------------------------------------------------------------
 
 
 def replace(
@@ -72,8 +76,9 @@ def replace(
     :param delete: files of the old index that are not in the new one.
     :param expected: do nothing unless this is the present index.
     :return: the new index; None if the present one is not ``expected``.
-    :raises OSError: if a file cannot be written; the old files are then unchanged. A file that was written but cannot be
-        moved to its place causes a ``SaveWarning``; ``read`` finds it in the hidden folder.
+    :raises OSError: if a file cannot be written; the old files are then unchanged. A file that was
+        written but cannot be moved to its place causes a ``SaveWarning``; ``read`` finds it in the
+        hidden folder.
     """
     with _locked(folder) as is_exclusive:
         if expected is not None and (folder / INDEX).read_bytes() != expected:
@@ -151,10 +156,12 @@ def _lock(handle: int) -> bool:
             return False
 
 
-# ---- reading --------------------------------------------------------------------------------------------------------------
+# ---- reading -------------------------------------------------------------------------------------
 
 
-def read(folder: Path, files_of: Callable[[bytes], Mapping[str, str]]) -> tuple[bytes, dict[str, bytes]]:
+def read(
+    folder: Path, files_of: Callable[[bytes], Mapping[str, str]]
+) -> tuple[bytes, dict[str, bytes]]:
     """Read the index and the files that belong to it.
 
     :param files_of: returns the names and digests in an index.
@@ -178,9 +185,12 @@ def read(folder: Path, files_of: Callable[[bytes], Mapping[str, str]]) -> tuple[
 
 
 def _content(folder: Path, name: str, known: str) -> bytes | None:
-    """The file with the digest ``known``, from its place or from a hidden folder; None if there is no such file."""
+    """The file with the digest ``known``, from its place or from a hidden folder; None if there is
+    no such file.
+    """
     exists = False
-    # The place is searched twice, because a file may be moved there while the hidden folders are searched.
+    # The place is searched twice, because a file may be moved there while the hidden folders are
+    # searched.
     for place in (folder, *folder.glob(f"{_HIDDEN}*"), folder):
         with contextlib.suppress(FileNotFoundError, NotADirectoryError):
             content = _folders.content(place / name)

@@ -1,4 +1,6 @@
-"""The form of result.json: every field, its type and its range, in one table. Arrays are in other files."""
+"""The form of result.json: every field, its type and its range, in one table. Arrays are in other
+files.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +9,19 @@ from typing import Any
 
 import numpy as np
 
-from workbench._schema import Form, FormError, anything, flag, listed, mapped, number, optional, record, text, whole
+from workbench._schema import (
+    Form,
+    FormError,
+    anything,
+    flag,
+    listed,
+    mapped,
+    number,
+    optional,
+    record,
+    text,
+    whole,
+)
 from workbench.data.dataset import EVALUATION_LABELS
 from workbench.data.schema import Schema
 from workbench.privacy import gradient_norms, guarantee
@@ -52,7 +66,9 @@ def _constant(field: str, value: Any) -> None:
         try:
             np.array(value["value"], value["dtype"])  # refuses lists that are not of one shape
         except (ValueError, TypeError, OverflowError):
-            raise FormError(f"{field}.value", f"must be numbers of type {value['dtype']} in lists of one shape.") from None
+            raise FormError(
+                f"{field}.value", f"must be numbers of type {value['dtype']} in lists of one shape."
+            ) from None
 
 
 def _schema(field: str, value: Any) -> None:
@@ -72,7 +88,9 @@ def _point(field: str, value: Any) -> None:
 _DATA = {
     **dict.fromkeys(("name", "unit"), text(empty=False)),
     **dict.fromkeys(("description", "licence", "source", "target", "group"), text()),
-    **dict.fromkeys(("classes", "arrays", "feature_names", "groups", "declarations"), listed(text())),
+    **dict.fromkeys(
+        ("classes", "arrays", "feature_names", "groups", "declarations"), listed(text())
+    ),
     "vocabulary_size": whole(),
     "image_shape": listed(whole(at_least=1)),
     "num_evaluation": optional(whole()),
@@ -136,7 +154,9 @@ _RESULT: dict[str, Form] = {
 
 
 def check(values: Mapping[str, Any]) -> None:
-    """Check everything in result.json. :raises FormError: naming a field that ``storage.save`` does not write like this."""
+    """Check everything in result.json. :raises FormError: naming a field that ``storage.save`` does
+    not write like this.
+    """
     record(_RESULT)("", values)
     unknown = values["files"].keys() - {*NUMBERS, *MADE}
     if unknown:
@@ -152,11 +172,16 @@ def check(values: Mapping[str, Any]) -> None:
 
 
 def check_draws(values: Mapping[str, Any], draws: Mapping[str, np.ndarray]) -> None:
-    """Check that labels are those of the draws, and that there is one number of draws. :raises FormError: naming a field."""
+    """Check that labels are those of the draws, and that there is one number of draws. :raises
+    FormError: naming a field.
+    """
     if len({len(array) if array.ndim else 0 for array in draws.values()} | {0}) > 2:
         raise FormError("posterior.nc", "must have one number of draws.")
     for name, labels in values["coordinates"].items():
         if name in draws:
             axes = labels if labels and isinstance(labels[0], list) else [labels]
             if tuple(map(len, axes)) != draws[name].shape[1:]:
-                raise FormError(f"coordinates.{name}", f"must be labels for the shape {list(draws[name].shape[1:])}.")
+                raise FormError(
+                    f"coordinates.{name}",
+                    f"must be labels for the shape {list(draws[name].shape[1:])}.",
+                )

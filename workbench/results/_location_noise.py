@@ -1,10 +1,12 @@
-"""Estimate of how far privacy noise moves a posterior's location, from public settings and the released spread.
+"""Estimate of how far privacy noise moves a posterior's location, from public settings and the
+released spread.
 
-A guide's location x with posterior standard deviation s is pulled to its optimum with curvature about 1 / s^2, while each
-step adds noise of standard deviation n = sigma C / q to the gradient. Adam divides by the root of the gradient's mean
-square, which n dominates. So x follows dx = -(a / (n s^2)) x + a w with learning rate a and white noise w: an
-Ornstein-Uhlenbeck process. The estimate is the variance of x after T steps, or of its mean over the second half of the run.
-It ignores clipping bias, minibatch noise and the data.
+A guide's location x with posterior standard deviation s is pulled to its optimum with curvature
+about 1 / s^2, while each step adds noise of standard deviation n = sigma C / q to the gradient.
+Adam divides by the root of the gradient's mean square, which n dominates. So x follows dx = -(a /
+(n s^2)) x + a w with learning rate a and white noise w: an Ornstein-Uhlenbeck process. The estimate
+is the variance of x after T steps, or of its mean over the second half of the run. It ignores
+clipping bias, minibatch noise and the data.
 """
 
 from __future__ import annotations
@@ -20,7 +22,9 @@ if TYPE_CHECKING:
 
 __all__ = ["coverage", "location_noise", "noise_sd", "warning"]
 
-_NOTABLE = 0.5  # posterior standard deviations of privacy noise from which intervals come with a warning
+_NOTABLE = (
+    0.5  # posterior standard deviations of privacy noise from which intervals come with a warning
+)
 _SMALL = 1e-3  # k times steps; below it x is a random walk, and the formula loses its digits
 
 
@@ -30,21 +34,27 @@ def location_noise(
     """Standard deviation of a location's privacy noise, in the units of ``spread``.
 
     :param spread: posterior standard deviations s > 0. :param step_noise: n = sigma C / q.
-    :param learning_rate: of Adam. :param iterations: T. :param averaged: whether the second half's iterates are averaged.
+    :param learning_rate: of Adam. :param iterations: T. :param averaged: whether the second half's
+        iterates are averaged.
     """
     spread = np.asarray(spread, float)
-    pull = learning_rate / (step_noise * np.square(spread))  # k: the share of the way to the optimum that a step covers
+    # k: the share of the way to the optimum that a step covers
+    pull = learning_rate / (step_noise * np.square(spread))
     if not averaged:
         return learning_rate * np.sqrt(-np.expm1(-2 * pull * iterations) / (2 * pull))
     half = iterations / 2
     window = np.maximum(pull * half, _SMALL)  # k times the number of averaged steps
     decay = -np.expm1(-window)
-    share = 2 / window * (1 - decay / window) - np.square(np.exp(-window) * decay / window)  # of the stationary variance
-    return learning_rate * np.sqrt(half * np.where(pull * half > _SMALL, share / (2 * window), 4 / 3))
+    # of the stationary variance
+    share = 2 / window * (1 - decay / window) - np.square(np.exp(-window) * decay / window)
+    return learning_rate * np.sqrt(
+        half * np.where(pull * half > _SMALL, share / (2 * window), 4 / 3)
+    )
 
 
 def coverage(ratio: float, nominal: float) -> float:
-    """How often an interval contains the truth when noise moves its centre by ``ratio`` posterior standard deviations.
+    """How often an interval contains the truth when noise moves its centre by ``ratio`` posterior
+    standard deviations.
 
     :param nominal: how often it does without noise, in (0, 1).
     """
@@ -53,9 +63,11 @@ def coverage(ratio: float, nominal: float) -> float:
 
 
 def noise_sd(result: FitResult, quantity: str, spread: float) -> float:
-    """Standard deviation of the privacy noise of one quantity of a result's summary; NaN where there is no estimate.
+    """Standard deviation of the privacy noise of one quantity of a result's summary; NaN where
+    there is no estimate.
 
-    :param quantity: its name, a site's name with the place in brackets. :param spread: its posterior standard deviation.
+    :param quantity: its name, a site's name with the place in brackets. :param spread: its
+        posterior standard deviation.
     """
     step_noise = result._step_noise
     if step_noise is None or quantity.partition("[")[0] not in result.released or not spread > 0:
@@ -72,7 +84,9 @@ def noise_sd(result: FitResult, quantity: str, spread: float) -> float:
 
 
 def warning(result: FitResult) -> str:
-    """A warning if privacy noise makes a guide's intervals too narrow, estimated from public settings; else ""."""
+    """A warning if privacy noise makes a guide's intervals too narrow, estimated from public
+    settings; else "".
+    """
     ratios = []
     for name in result.released:
         for sd in np.ravel(np.std(result.draws[name], axis=0)) if name in result.draws else ():
@@ -81,8 +95,9 @@ def warning(result: FitResult) -> str:
     if typical < _NOTABLE:
         return ""
     return (
-        f"Privacy noise moves the posterior's location by about {typical:.1f} posterior standard deviations (estimated "
-        "from the settings). The intervals do not include this noise, so they are too narrow: with it, a 90 % interval "
-        f"contains the truth in about {100 * coverage(typical, 0.9):.0f} % of repetitions. Larger epsilon or more "
-        "records help."
+        f"Privacy noise moves the posterior's location by about {typical:.1f} posterior standard "
+        "deviations (estimated from the settings). The intervals do not include this noise, so "
+        "they are too narrow: with it, a 90 % interval contains the truth in about "
+        f"{100 * coverage(typical, 0.9):.0f} % of repetitions. Larger epsilon or more records "
+        "help."
     )

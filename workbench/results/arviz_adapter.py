@@ -1,4 +1,6 @@
-"""Adapter for ArviZ 0.23 (InferenceData) and 1.x (DataTree), which differ in ``from_dict`` and ``summary``."""
+"""Adapter for ArviZ 0.23 (InferenceData) and 1.x (DataTree), which differ in ``from_dict`` and
+``summary``.
+"""
 
 from __future__ import annotations
 
@@ -15,12 +17,24 @@ import numpy as np
 from workbench import _validate
 from workbench._lazy import pd
 
-__all__ = ["INTERVAL", "KINDS", "LinksError", "load_draws", "save_draws", "summary", "to_posterior", "words_on_tails"]
+__all__ = [
+    "INTERVAL",
+    "KINDS",
+    "LinksError",
+    "load_draws",
+    "save_draws",
+    "summary",
+    "to_posterior",
+    "words_on_tails",
+]
 
 INTERVAL = 0.9  # default probability of the intervals in summaries
 KINDS = {"hdi": "highest-density", "eti": "equal-tailed"}
 _ENGINE = "h5netcdf"
-_LONG_TAILS = " Some have longer tails than a normal distribution, so an sd may look large beside its interval."
+_LONG_TAILS = (
+    " Some have longer tails than a normal distribution, so an sd may look large beside its "
+    "interval."
+)
 _SHORT = 2.6  # standard deviations; the middle 90 % of a normal distribution have 3.3
 
 
@@ -35,12 +49,14 @@ def _arviz() -> ModuleType:
     return arviz
 
 
-def to_posterior(draws: Mapping[str, np.ndarray], coordinates: Mapping[str, Any], attributes: dict[str, str]) -> Any:
+def to_posterior(
+    draws: Mapping[str, np.ndarray], coordinates: Mapping[str, Any], attributes: dict[str, str]
+) -> Any:
     """Independent posterior draws as an ArviZ object (InferenceData or DataTree) with one chain.
 
     :param draws: ``{site: array[draws, ...]}``.
-    :param coordinates: ``{site: labels}`` for the entries of vector-valued sites, ``{site: (labels, labels)}`` for the rows
-        and columns of matrices.
+    :param coordinates: ``{site: labels}`` for the entries of vector-valued sites, ``{site: (labels,
+        labels)}`` for the rows and columns of matrices.
     :param attributes: strings stored with the group, such as the guarantee.
     """
     arviz = _arviz()
@@ -68,9 +84,11 @@ def to_posterior(draws: Mapping[str, np.ndarray], coordinates: Mapping[str, Any]
 
 
 def _empty_posterior(attributes: dict[str, str]) -> Any:
-    """An ArviZ object without variables, for a model without global latents such as a variational auto-encoder.
+    """An ArviZ object without variables, for a model without global latents such as a variational
+    auto-encoder.
 
-    It is a DataTree under both versions of ArviZ, because an InferenceData drops groups without variables.
+    It is a DataTree under both versions of ArviZ, because an InferenceData drops groups without
+    variables.
     """
     import xarray
 
@@ -78,23 +96,33 @@ def _empty_posterior(attributes: dict[str, str]) -> Any:
 
 
 def words_on_tails(draws: Mapping[str, np.ndarray]) -> str:
-    """A sentence that begins with a space, if the middle 90 % of some quantity are much narrower than its sd suggests.
+    """A sentence that begins with a space, if the middle 90 % of some quantity are much narrower
+    than its sd suggests.
 
-    So it is where little is known of the curvature: a few draws are then as far out as the prior lets them.
+    So it is where little is known of the curvature: a few draws are then as far out as the prior
+    lets them.
 
     :param draws: ``{site: array[draws, ...]}``.
     """
-    each = [np.reshape(of_site, (len(of_site), -1)) for of_site in draws.values() if np.size(of_site)]
-    spans = (np.subtract(*np.quantile(one, (0.95, 0.05), axis=0)) < _SHORT * one.std(axis=0) for one in each)
+    each = [
+        np.reshape(of_site, (len(of_site), -1)) for of_site in draws.values() if np.size(of_site)
+    ]
+    spans = (
+        np.subtract(*np.quantile(one, (0.95, 0.05), axis=0)) < _SHORT * one.std(axis=0)
+        for one in each
+    )
     return _LONG_TAILS if any(span.any() for span in spans) else ""
 
 
 def summary(posterior: Any, interval: float = INTERVAL, kind: str = "hdi") -> pd.DataFrame:
-    """Mean, standard deviation and interval of each scalar. The column names say which interval it is.
+    """Mean, standard deviation and interval of each scalar. The column names say which interval it
+    is.
 
-    R-hat and effective sample size are left out: they describe Markov chains, and these draws are independent.
+    R-hat and effective sample size are left out: they describe Markov chains, and these draws are
+    independent.
 
-    :param interval: probability of the interval, in (0, 1). :param kind: "hdi" (highest density) or "eti" (equal tails).
+    :param interval: probability of the interval, in (0, 1). :param kind: "hdi" (highest density) or
+        "eti" (equal tails).
     """
     interval = _validate.probability("interval", interval)
     _validate.choice("kind", kind, KINDS)
@@ -103,11 +131,16 @@ def summary(posterior: Any, interval: float = INTERVAL, kind: str = "hdi") -> pd
         return pd.DataFrame(columns=columns, dtype=float)
     arviz = _arviz()
     if "hdi_prob" not in inspect.signature(arviz.summary).parameters:
-        table = arviz.summary(posterior, kind="stats", ci_prob=interval, ci_kind=kind, round_to="none")
+        table = arviz.summary(
+            posterior, kind="stats", ci_prob=interval, ci_kind=kind, round_to="none"
+        )
     elif kind == "hdi":
         table = arviz.summary(posterior, kind="stats", hdi_prob=interval, round_to="none")
     else:  # ArviZ 0.23 has no equal-tailed intervals of its own
-        tails = {name: _quantile(0.5 + side * interval / 2) for name, side in zip(columns[2:], (-1, 1), strict=True)}
+        tails = {
+            name: _quantile(0.5 + side * interval / 2)
+            for name, side in zip(columns[2:], (-1, 1), strict=True)
+        }
         statistics = {"mean": np.mean, "sd": np.std, **tails}
         table = arviz.summary(posterior, stat_funcs=statistics, extend=False, round_to="none")
     return table.iloc[:, :4].set_axis(columns, axis=1).astype(float)
@@ -120,7 +153,8 @@ def _quantile(probability: float) -> Any:
 def save_draws(posterior: Any, path: Path) -> None:
     """Write the ArviZ object as NetCDF.
 
-    The file is made in memory first: when the disk is full, HDF5 crashes the process (SIGSEGV) as it closes a file.
+    The file is made in memory first: when the disk is full, HDF5 crashes the process (SIGSEGV) as
+    it closes a file.
 
     :raises OSError: if it cannot be written.
     """
@@ -152,7 +186,9 @@ def _refuse_links(group: Any) -> None:
     for name in group:
         is_own = isinstance(group.get(name, getlink=True), h5py.HardLink)
         entry = group[name] if is_own else None
-        if entry is None or (isinstance(entry, h5py.Dataset) and (entry.external or entry.is_virtual)):
+        if entry is None or (
+            isinstance(entry, h5py.Dataset) and (entry.external or entry.is_virtual)
+        ):
             raise LinksError("it links to other files, which are not read")
         if isinstance(entry, h5py.Group):
             _refuse_links(entry)

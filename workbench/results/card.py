@@ -1,4 +1,6 @@
-"""How a notebook shows a result that is the value of a cell: what was promised, how well it did, and how to go on."""
+"""How a notebook shows a result that is the value of a cell: what was promised, how well it did,
+and how to go on.
+"""
 
 from __future__ import annotations
 
@@ -35,22 +37,39 @@ def card(result: FitResult) -> str:
     ]
     parts.extend(_html.sentence(caution) for caution in result.cautions)
     if result.metrics:
-        parts.append(_html.note("Metrics:", ", ".join(in_words(result.metrics)), _html.badge(result.metrics_label)))
+        parts.append(
+            _html.note(
+                "Metrics:", ", ".join(in_words(result.metrics)), _html.badge(result.metrics_label)
+            )
+        )
     quantities = list(itertools.islice(_quantities(result), _ROWS))
     if quantities:
         total = sum(int(np.prod(draws.shape[1:])) for draws in result.sorted_draws.values())
         parts.append(
-            _html.note("Posterior:", f"{len(quantities)} of {count(total)} quantities", _html.badge(result.release_label))
+            _html.note(
+                "Posterior:",
+                f"{len(quantities)} of {count(total)} quantities",
+                _html.badge(result.release_label),
+            )
         )
         facts = [(float(np.mean(draws)), float(np.std(draws, ddof=1))) for _, draws in quantities]
         places = places_for([spread for _, spread in facts])
-        numbers = [[fixed(value, digits) for value in row] for row, digits in zip(facts, places, strict=True)]
+        numbers = [
+            [fixed(value, digits) for value in row]
+            for row, digits in zip(facts, places, strict=True)
+        ]
         rows = [[name, *row] for (name, _), row in zip(quantities, numbers, strict=True)]
         parts.append(_html.table(["", "mean", "sd"], rows))
     if result.gradient_norms is not None:
-        parts.append(_html.note("Clipping:", result.gradient_norms.words(), _html.badge(result.release_label)))
+        parts.append(
+            _html.note(
+                "Clipping:", result.gradient_norms.words(), _html.badge(result.release_label)
+            )
+        )
     steps_on = " · ".join(map(_html.code, _NEXT))
-    parts.append(f'<div style="opacity:.85">To go on: {steps_on}, where <i>result</i> is this object.</div>')
+    parts.append(
+        f'<div style="opacity:.85">To go on: {steps_on}, where <i>result</i> is this object.</div>'
+    )
     return _html.box(*parts)
 
 
@@ -63,16 +82,23 @@ def promise(guarantee: Guarantee, release_label: str) -> str:
         return guarantee.headline()
     read_off = [caveat for caveat in map(caveat_of, UNDECLARED) if caveat in guarantee.caveats]
     if read_off and SCALED not in guarantee.caveats:
-        return f"The release is {release_label}. {' '.join(read_off)} As if they were: {guarantee.headline()}"
+        return (
+            f"The release is {release_label}. {' '.join(read_off)} As if they were: "
+            f"{guarantee.headline()}"
+        )
     return (
-        f"The release is {release_label}: the records were scaled by their own mean and standard deviation, which no noise "
-        f"hides. If these were public, this would hold. {guarantee.headline()}"
+        f"The release is {release_label}: the records were scaled by their own mean and standard "
+        "deviation, which no noise hides. If these were public, this would hold. "
+        f"{guarantee.headline()}"
     )
 
 
 def statement(result: FitResult) -> list[str]:
     """The paragraphs of ``Guarantee.statement``, the first one as ``promise`` words it."""
-    return [promise(result.guarantee, result.release_label), *result.guarantee.statement().split("\n\n")[1:]]
+    return [
+        promise(result.guarantee, result.release_label),
+        *result.guarantee.statement().split("\n\n")[1:],
+    ]
 
 
 def _quantities(result: FitResult) -> Iterator[tuple[str, np.ndarray]]:

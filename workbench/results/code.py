@@ -11,42 +11,73 @@ if TYPE_CHECKING:
 
 __all__ = ["code_of"]
 
-# settings that decide about the result, with the default of those that are left out where they have it: those of the table
-# in fitting/settings.py, which stands above this room, so a test compares them
+# settings that decide about the result, with the default of those that are left out where they have
+# it: those of the table in fitting/settings.py, which stands above this room, so a test compares
+# them
 _SETTINGS = (
-    "epsilon", "delta", "iterations", "sampling_rate", "sampler", "relation", "clip", "clipping", "num_records", "estimator",
-    "learning_rate", "average", "draws", "seed", "evaluate_private",
-)  # fmt: skip
+    "epsilon",
+    "delta",
+    "iterations",
+    "sampling_rate",
+    "sampler",
+    "relation",
+    "clip",
+    "clipping",
+    "num_records",
+    "estimator",
+    "learning_rate",
+    "average",
+    "draws",
+    "seed",
+    "evaluate_private",
+)
 _GROUPS = {
     "Privacy": ("sampler", "relation", "clipping", "num_records", "evaluate_private"),
     "Training": ("estimator", "average", "draws", "optimizer"),
 }
 _DEFAULTS = {
-    "sampler": "poisson", "clipping": "flat", "estimator": None, "draws": 1000, "seed": None, "evaluate_private": False,
+    "sampler": "poisson",
+    "clipping": "flat",
+    "estimator": None,
+    "draws": 1000,
+    "seed": None,
+    "evaluate_private": False,
     "learning_rate": None,
-}  # fmt: skip
+}
 
 
 def code_of(result: FitResult) -> str:
-    """Code that repeats the fit of ``result``: on the same records with fresh noise, or with the same if it had a seed.
+    """Code that repeats the fit of ``result``: on the same records with fresh noise, or with the
+    same if it had a seed.
 
-    What a result does not know, such as a table of the user's own, is left for the reader to fill in.
+    What a result does not know, such as a table of the user's own, is left for the reader to fill
+    in.
     """
     settings = without_adapts_clip(result.settings)
     given = {name: settings[name] for name in _SETTINGS if name in settings}
     if not result.guarantee.is_private:
-        given = {name: value for name, value in given.items() if value is not None} | {"private": False}
-    given = {name: value for name, value in given.items() if name not in _DEFAULTS or value != _DEFAULTS[name]}
+        given = {name: value for name, value in given.items() if value is not None} | {
+            "private": False
+        }
+    given = {
+        name: value
+        for name, value in given.items()
+        if name not in _DEFAULTS or value != _DEFAULTS[name]
+    }
     texts = {name: repr(value) for name, value in given.items()}
     note = ""
     if settings.get("learning_rate") is None and settings.get("estimator") != "statistics":
         texts["optimizer"] = "..."
         note = "  # the optimiser of this fit was not Adam with a learning rate"
     grouped = {name for names in _GROUPS.values() for name in names}
-    arguments = "".join(f"    {name}={text},\n" for name, text in texts.items() if name not in grouped)
+    arguments = "".join(
+        f"    {name}={text},\n" for name, text in texts.items() if name not in grouped
+    )
     for group, names in _GROUPS.items():
         if inside := ", ".join(f"{name}={texts[name]}" for name in names if name in texts):
-            arguments += f"    {group.lower()}=wb.{group}({inside}),{note if 'optimizer' in names else ''}\n"
+            arguments += (
+                f"    {group.lower()}=wb.{group}({inside}),{note if 'optimizer' in names else ''}\n"
+            )
     lines = ["import workbench as wb", "", *_data(result), *_model(result)]
     return "\n".join(lines) + f"\nresult = wb.fit(\n    model,\n    data,\n{arguments})"
 
@@ -59,7 +90,10 @@ def _data(result: FitResult) -> list[str]:
         return [f"data = wb.data.load({name!r})"]
     most = result.guarantee.max_rows
     of_units = "" if most is None else f", unit_id= that says whose row it is, and max_rows={most}"
-    return [f"data = ...  # the data set {name!r}, with the bounds and categories declared above{of_units}"]
+    return [
+        f"data = ...  # the data set {name!r}, with the bounds and categories declared "
+        f"above{of_units}"
+    ]
 
 
 def _model(result: FitResult) -> list[str]:
@@ -71,7 +105,11 @@ def _model(result: FitResult) -> list[str]:
     if result.model not in models.names():
         return [f"model = ...  # the model {result.model!r}, which is not in the gallery"]
     defaults = models.get(result.model).options
-    changed = {name: value for name, value in result.model_options.items() if defaults.get(name, _MISSING) != value}
+    changed = {
+        name: value
+        for name, value in result.model_options.items()
+        if defaults.get(name, _MISSING) != value
+    }
     return [f"model = wb.models.get({', '.join([repr(result.model), *_keywords(changed)])})"]
 
 

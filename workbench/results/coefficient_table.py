@@ -24,10 +24,11 @@ _NARROW = 80  # characters of a printed line at least
 class CoefficientTable(pd.DataFrame):
     """A DataFrame whose text and HTML have a heading. What is printed are its own columns and rows.
 
-    Rows are coefficients, then deviations between groups and the family's further parameters, all in own units. Those have
-    no ratio and no share above 0 (NaN).
+    Rows are coefficients, then deviations between groups and the family's further parameters, all
+    in own units. Those have no ratio and no share above 0 (NaN).
 
-    :ivar heading: ``{what: words}``. :ivar note: why they should not be trusted, if so, and what the intervals count.
+    :ivar heading: ``{what: words}``. :ivar note: why they should not be trusted, if so, and what
+        the intervals count.
     """
 
     _metadata = ["heading", "note"]  # noqa: RUF012  # as pandas declares it
@@ -40,7 +41,10 @@ class CoefficientTable(pd.DataFrame):
         wide = 2 + max(map(len, self.heading))
         above = [
             textwrap.fill(
-                words, max(len(line), _NARROW), initial_indent=f"{what}:".ljust(wide), subsequent_indent=" " * wide
+                words,
+                max(len(line), _NARROW),
+                initial_indent=f"{what}:".ljust(wide),
+                subsequent_indent=" " * wide,
             )
             for what, words in self.heading.items()
         ]
@@ -55,7 +59,9 @@ class CoefficientTable(pd.DataFrame):
         return _html.box(*notes, _html.table(*_cells(self)), _html.quiet(self.note))
 
 
-def coefficient_table(result: FitResult, rows: pd.DataFrame, interval: float, kind: str) -> CoefficientTable:
+def coefficient_table(
+    result: FitResult, rows: pd.DataFrame, interval: float, kind: str
+) -> CoefficientTable:
     """``rows`` with the result's heading.
 
     :param interval: probability of the intervals. :param kind: "hdi" or "eti".
@@ -75,18 +81,25 @@ def _heading(result: FitResult, interval: float, kind: str) -> dict[str, str]:
     if model is not None:
         heading["Response"] = model.target_words
         heading["Family"] = f"{model.options['family']}, link {model.options['link']}"
-    heading["Records"] = f"{count(result.settings['num_records'])} (declared), of {result.data['name']}"
+    heading["Records"] = (
+        f"{count(result.settings['num_records'])} (declared), of {result.data['name']}"
+    )
     heading["Privacy"] = promise(result.guarantee, result.release_label)
     heading["Intervals"] = f"{100 * interval:g} %, {arviz_adapter.KINDS[kind]}"
     return heading
 
 
 def _cells(table: pd.DataFrame) -> tuple[list[str], list[list[str]]]:
-    """Head and rows with the decimals that each row's standard deviation leaves a meaning; shares have two."""
+    """Head and rows with the decimals that each row's standard deviation leaves a meaning; shares
+    have two.
+    """
     places = places_for(table["sd"].tolist())
     rows = []
     for (name, row), digits in zip(table.iterrows(), places, strict=True):
-        cells = [value if isinstance(value, str) else _number(column, value, digits) for column, value in row.items()]
+        cells = [
+            value if isinstance(value, str) else _number(column, value, digits)
+            for column, value in row.items()
+        ]
         rows.append([str(name), *cells])
     return ["", *map(str, table.columns)], rows
 
@@ -98,7 +111,9 @@ def _number(column: Any, value: float, digits: int) -> str:
         return fixed(value, 3)
     if "ratio" in str(column) and not 1e-3 <= value <= 1e3:
         return "over 1000" if value > 1 else "below 0.001"
-    return fixed(value, max(3, digits) if "scaled" in str(column) or "ratio" in str(column) else digits)
+    return fixed(
+        value, max(3, digits) if "scaled" in str(column) or "ratio" in str(column) else digits
+    )
 
 
 def _text(table: pd.DataFrame) -> str:
@@ -109,7 +124,8 @@ def _text(table: pd.DataFrame) -> str:
     is_text = [place == 0 or head[place] == "contrast" for place in range(len(head))]
     return "\n".join(
         "  ".join(
-            cell.ljust(width) if left else cell.rjust(width) for cell, width, left in zip(line, widths, is_text, strict=True)
+            cell.ljust(width) if left else cell.rjust(width)
+            for cell, width, left in zip(line, widths, is_text, strict=True)
         ).rstrip()
         for line in lines
     )

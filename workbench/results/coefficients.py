@@ -23,27 +23,43 @@ __all__ = ["has_coefficients", "table"]
 
 
 def table(result: FitResult, interval: float, kind: str) -> CoefficientTable:
-    """See ``FitResult.coefficients``. :raises ArgumentError: naming ``model``, if it is no regression."""
+    """See ``FitResult.coefficients``. :raises ArgumentError: naming ``model``, if it is no
+    regression.
+    """
     model = formula_of(result) if result.model_is_known else None
     linear = result.predictor.model.linear if result.model_is_known else None
     if model is not None:
         ratio, parts = _parts_of_formula(result, model)
     elif linear is not None:
         intercept = _drawn(result, linear.intercept, 1) if linear.intercept else None
-        ratio, parts = linear.ratio, {"": _part(result, linear, _drawn(result, linear.weights, 2), intercept)}
+        ratio, parts = (
+            linear.ratio,
+            {"": _part(result, linear, _drawn(result, linear.weights, 2), intercept)},
+        )
     else:
-        raise _validate.ArgumentError("model", result.model, "has no linear predictor: only regressions have coefficients.")
+        raise _validate.ArgumentError(
+            "model", result.model, "has no linear predictor: only regressions have coefficients."
+        )
     coefficients = [
         _Row(f"{level}: {name}" if level else name, words, own, scaled)
         for level, part in parts.items()
-        for name, words, own, scaled in zip(part.names, part.words, part.columns, part.scaled.T, strict=True)
+        for name, words, own, scaled in zip(
+            part.names, part.words, part.columns, part.scaled.T, strict=True
+        )
     ]
-    return coefficient_table(result, _summary(coefficients, _beside(result, model), ratio, interval, kind), interval, kind)
+    return coefficient_table(
+        result,
+        _summary(coefficients, _beside(result, model), ratio, interval, kind),
+        interval,
+        kind,
+    )
 
 
 def has_coefficients(result: FitResult) -> bool:
     """Whether the model is known to be a regression."""
-    return result.model_is_known and (result.predictor.model.linear is not None or formula_of(result) is not None)
+    return result.model_is_known and (
+        result.predictor.model.linear is not None or formula_of(result) is not None
+    )
 
 
 class _Row(NamedTuple):
@@ -55,7 +71,9 @@ class _Row(NamedTuple):
     scaled: np.ndarray
 
 
-def _summary(coefficients: list[_Row], beside: list[_Row], ratio: str, interval: float, kind: str) -> pd.DataFrame:
+def _summary(
+    coefficients: list[_Row], beside: list[_Row], ratio: str, interval: float, kind: str
+) -> pd.DataFrame:
     """A row for each quantity. Ratios and the share above 0 are those of coefficients.
 
     :param beside: deviations between groups and parameters of the family, which are none.
@@ -78,7 +96,9 @@ def _summary(coefficients: list[_Row], beside: list[_Row], ratio: str, interval:
 
 
 class _Part(NamedTuple):
-    """Coefficients of one linear predictor: draws of each in own units, names, contrasts, and draws of the scaled ones."""
+    """Coefficients of one linear predictor: draws of each in own units, names, contrasts, and draws
+    of the scaled ones.
+    """
 
     columns: list[np.ndarray]
     names: list[str]
@@ -86,7 +106,9 @@ class _Part(NamedTuple):
     scaled: np.ndarray
 
 
-def _part(result: FitResult, linear: LinearPredictor, weights: np.ndarray, intercept: np.ndarray | None) -> _Part:
+def _part(
+    result: FitResult, linear: LinearPredictor, weights: np.ndarray, intercept: np.ndarray | None
+) -> _Part:
     given = result.coordinates.get(linear.weights)
     names = list((given[0] if isinstance(given, tuple) else given) or result.data["feature_names"])
     size = weights.shape[1]
@@ -100,32 +122,46 @@ def _part(result: FitResult, linear: LinearPredictor, weights: np.ndarray, inter
 
 
 def _parts_of_formula(result: FitResult, model: FormulaModel) -> tuple[str, dict[str, _Part]]:
-    """(what exp of a coefficient is, coefficients by level of the response: of each but the first where it has several)."""
+    """(what exp of a coefficient is, coefficients by level of the response: of each but the first
+    where it has several).
+    """
     assert model.columns is not None
     family, response, design = model.columns.family, model.columns.response, model.columns.design
     several = family.num_predictors(response) > 1
     drawn = [result.draws[site] for site in ("intercept", "weights") if site in result.draws]
     if not drawn:
         return "", {}
-    draws = np.concatenate([each.reshape(len(each), -1, *(each.shape[-1:] if several else ())) for each in drawn], axis=1)
+    draws = np.concatenate(
+        [each.reshape(len(each), -1, *(each.shape[-1:] if several else ())) for each in drawn],
+        axis=1,
+    )
     names = [*(["intercept"] if "intercept" in result.draws else []), *design.block.names]
     own = model.own_units
 
     def part(scaled: np.ndarray) -> _Part:
         if own is None:
-            return _Part(list(scaled.T), names, ["1 more, as the model saw it"] * len(names), scaled)
-        return _Part(list((scaled @ own.matrix.T + own.shift).T), names, list(own.contrasts), scaled)
+            return _Part(
+                list(scaled.T), names, ["1 more, as the model saw it"] * len(names), scaled
+            )
+        return _Part(
+            list((scaled @ own.matrix.T + own.shift).T), names, list(own.contrasts), scaled
+        )
 
     levels = response.levels[1:] if several else ()
-    parts = {level: part(draws[..., place]) for place, level in enumerate(levels)} if several else {"": part(draws)}
+    parts = (
+        {level: part(draws[..., place]) for place, level in enumerate(levels)}
+        if several
+        else {"": part(draws)}
+    )
     return family.ratio.get(family.link, ""), parts
 
 
 def _beside(result: FitResult, model: FormulaModel | None) -> list[_Row]:
-    """Deviations between groups, on the scale of the link, and the family's parameters; none for a model without formula.
+    """Deviations between groups, on the scale of the link, and the family's parameters; none for a
+    model without formula.
 
-    Those of groups' intercepts are in the middle of all numbers, those of slopes for 1 more of a column, and cutpoints are
-    where all columns are 0 or at reference.
+    Those of groups' intercepts are in the middle of all numbers, those of slopes for 1 more of a
+    column, and cutpoints are where all columns are 0 or at reference.
     """
     if model is None or model.columns is None:
         return []
@@ -144,28 +180,46 @@ def _beside(result: FitResult, model: FormulaModel | None) -> list[_Row]:
             )
     drawn = {site: result.draws[site] for site in family.parameters(response)}
     own = dict(drawn)
-    if "cutpoints" in own and design.block.intercept and design.own_units is not None and "weights" in result.draws:
+    if (
+        "cutpoints" in own
+        and design.block.intercept
+        and design.own_units is not None
+        and "weights" in result.draws
+    ):
         # they take the place of an intercept, with the other sign
-        own["cutpoints"] = own["cutpoints"] - (result.draws["weights"] @ design.own_units[0, 1:])[:, None]
+        own["cutpoints"] = (
+            own["cutpoints"] - (result.draws["weights"] @ design.own_units[0, 1:])[:, None]
+        )
     for site, values in family.own_parameters(response, own).items():
         rows += _entries(
-            site, "all columns 0 or at reference" if site == "cutpoints" else "of the family", values, drawn[site]
+            site,
+            "all columns 0 or at reference" if site == "cutpoints" else "of the family",
+            values,
+            drawn[site],
         )
     return rows
 
 
 def _entries(name: str, words: str, own: Any, scaled: Any) -> list[_Row]:
     own, scaled = (np.asarray(values).reshape(len(values), -1) for values in (own, scaled))
-    names = [name] if own.shape[1] == 1 and name != "cutpoints" else [f"{name}[{place}]" for place in range(own.shape[1])]
+    names = (
+        [name]
+        if own.shape[1] == 1 and name != "cutpoints"
+        else [f"{name}[{place}]" for place in range(own.shape[1])]
+    )
     return [_Row(*row) for row in zip(names, [words] * len(names), own.T, scaled.T, strict=True)]
 
 
 def _drawn(result: FitResult, site: str, dimensions: int) -> np.ndarray:
-    """Draws of a site of the linear predictor. :raises ArgumentError: naming ``linear``, if it is not such a site."""
+    """Draws of a site of the linear predictor. :raises ArgumentError: naming ``linear``, if it is
+    not such a site.
+    """
     draws = result.draws.get(site)
     if draws is None or draws.ndim != dimensions:
         shape = "one number for each feature" if dimensions == 2 else "one number"
-        raise _validate.ArgumentError("linear", site, f"must be a latent site of the model with {shape}.")
+        raise _validate.ArgumentError(
+            "linear", site, f"must be a latent site of the model with {shape}."
+        )
     return draws
 
 
@@ -177,7 +231,10 @@ def _own_units(result: FitResult, size: int, has_intercept: bool) -> OwnUnits:
     if not has_intercept:
         return OwnUnits(slopes, words)
     shifts = [[1.0, *(contrast.shift for contrast in contrasts)]]
-    return OwnUnits(np.vstack([shifts, np.insert(slopes, 0, 0.0, axis=1)]), ("all columns 0 or at reference", *words))
+    return OwnUnits(
+        np.vstack([shifts, np.insert(slopes, 0, 0.0, axis=1)]),
+        ("all columns 0 or at reference", *words),
+    )
 
 
 def _contrasts(result: FitResult, size: int) -> list[Contrast]:
@@ -185,5 +242,9 @@ def _contrasts(result: FitResult, size: int) -> list[Contrast]:
     unscaled = [Contrast(1.0, 0.0, "1 more, as the model saw it")] * size
     if not schema:
         return unscaled
-    found = [contrast for column in Schema.from_dict(schema).columns.values() for contrast in column.contrasts()]
+    found = [
+        contrast
+        for column in Schema.from_dict(schema).columns.values()
+        for contrast in column.contrasts()
+    ]
     return found if len(found) == size else unscaled

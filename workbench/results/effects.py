@@ -1,7 +1,9 @@
-"""What a fitted regression expects over public values of its columns: effects, comparisons and intervals of predictions.
+"""What a fitted regression expects over public values of its columns: effects, comparisons and
+intervals of predictions.
 
-Rows are made of declarations alone: the middle of a column's declared range, a category's reference level. Every number is a
-function of the release (``result.draws``), so it costs no further privacy and has the label of the release.
+Rows are made of declarations alone: the middle of a column's declared range, a category's reference
+level. Every number is a function of the release (``result.draws``), so it costs no further privacy
+and has the label of the release.
 """
 
 from __future__ import annotations
@@ -41,7 +43,8 @@ class Effects:
     :param column: its name.
     :param values: of the column.
     :param series: classes of the response, or levels of another column.
-    :param draws: float[draws, values, series], in the response's own units; probabilities of classes.
+    :param draws: float[draws, values, series], in the response's own units; probabilities of
+        classes.
     :param at: the values of all other columns.
     :param label: as of the release.
     :param table: mean, sd and interval of each.
@@ -77,7 +80,9 @@ class Effects:
         )
 
     def _repr_html_(self) -> str:
-        return _html.box(self.table.to_html(float_format="{:.4g}".format), _html.quiet(self._words()))
+        return _html.box(
+            self.table.to_html(float_format="{:.4g}".format), _html.quiet(self._words())
+        )
 
     def __repr__(self) -> str:
         return f"{self.table.to_string(float_format='{:.4g}'.format)}\n{self._words()}"
@@ -89,26 +94,40 @@ class Effects:
 
 
 class Comparisons(Effects):
-    """Differences of the expected response between values of one column; made by ``FitResult.comparisons``."""
+    """Differences of the expected response between values of one column; made by
+    ``FitResult.comparisons``.
+    """
 
     def plot(self) -> Figure:
         """A figure with a row for each difference."""
         from workbench.plots import coefficients_figure
 
-        rows = self.table.set_axis([" ".join(map(str, np.atleast_1d(name))) for name in self.table.index], axis=0)
+        rows = self.table.set_axis(
+            [" ".join(map(str, np.atleast_1d(name))) for name in self.table.index], axis=0
+        )
         return coefficients_figure(
-            None, rows.drop(columns="share above 0"), self.label, title=f"differences between values of {self.column}",
-            xlabel=f"difference of the {self.response}", largest_first=False, verdict=not self.warning,
-        )  # fmt: skip
+            None,
+            rows.drop(columns="share above 0"),
+            self.label,
+            title=f"differences between values of {self.column}",
+            xlabel=f"difference of the {self.response}",
+            largest_first=False,
+            verdict=not self.warning,
+        )
 
     def _words(self) -> str:
         return "Differences of the expected response. " + super()._words()
 
 
 def effects(
-    result: FitResult, column: str, values: Sequence[Any] | None, by: str | None, at: Mapping[str, Any] | None,
-    interval: float, kind: str,
-) -> Effects:  # fmt: skip
+    result: FitResult,
+    column: str,
+    values: Sequence[Any] | None,
+    by: str | None,
+    at: Mapping[str, Any] | None,
+    interval: float,
+    kind: str,
+) -> Effects:
     """See ``FitResult.effects``."""
     columns = _columns(result)
     chosen = _values_of(columns, column, values)
@@ -117,7 +136,9 @@ def effects(
     lines = () if by is None else _values_of(columns, by, None)
     draws, classes, fixed = _expected(result, columns, column, chosen, by, lines, at)
     if classes and by is not None:
-        raise _validate.ArgumentError("by", by, "must be left out: there is a probability for each class already.")
+        raise _validate.ArgumentError(
+            "by", by, "must be left out: there is a probability for each class already."
+        )
     series = classes or tuple(map(str, lines)) or ("",)
     names = {column: chosen} | ({by or "class": series} if len(series) > 1 or by else {})
     table = _table(draws, list(names), itertools.product(*names.values()), interval, kind)
@@ -125,13 +146,20 @@ def effects(
 
 
 def comparisons(
-    result: FitResult, column: str, values: Sequence[Any] | None, at: Mapping[str, Any] | None, interval: float, kind: str
+    result: FitResult,
+    column: str,
+    values: Sequence[Any] | None,
+    at: Mapping[str, Any] | None,
+    interval: float,
+    kind: str,
 ) -> Comparisons:
     """See ``FitResult.comparisons``."""
     columns = _columns(result)
     is_numeric = isinstance(columns.get(column), Numeric)
     if values is None and is_numeric:
-        raise _validate.ArgumentError("values", None, f"must be the values of {column} to compare, such as (20, 60).")
+        raise _validate.ArgumentError(
+            "values", None, f"must be the values of {column} to compare, such as (20, 60)."
+        )
     chosen = _values_of(columns, column, values)
     if len(chosen) < 2:
         raise _validate.ArgumentError("values", list(chosen), "must be at least two.")
@@ -155,7 +183,7 @@ def intervals(result: FitResult, records: Any, interval: float, kind: str) -> pd
     return _table(draws, list(names), itertools.product(*names.values()), interval, kind)
 
 
-# ---- rows of declarations ------------------------------------------------------------------------------------------------
+# ---- rows of declarations ------------------------------------------------------------------------
 
 
 def formula_of(result: FitResult) -> FormulaModel | None:
@@ -174,14 +202,20 @@ def _columns(result: FitResult) -> dict[str, Column]:
         return {name: model.columns.features.columns[name] for name in model.columns.needed}
     schema = result.predictor.schema
     if schema is None:
-        raise _validate.ArgumentError("model", result.model, "has no declared columns here: give a table with a schema.")
+        raise _validate.ArgumentError(
+            "model", result.model, "has no declared columns here: give a table with a schema."
+        )
     facts = result.data
-    groups: dict[str, Column] = {facts["group"]: Categorical(facts["groups"])} if facts["groups"] else {}
+    groups: dict[str, Column] = (
+        {facts["group"]: Categorical(facts["groups"])} if facts["groups"] else {}
+    )
     return {**schema.columns, **groups}
 
 
 def _middle(column: Column) -> Any:
-    """A column's value in the rows of other columns: the middle of its range, its reference level, or no."""
+    """A column's value in the rows of other columns: the middle of its range, its reference level,
+    or no.
+    """
     if isinstance(column, Numeric):
         middle = column.low / 2 + column.high / 2
         return float(np.floor(middle)) if column.whole else middle
@@ -197,8 +231,12 @@ def _checked(argument: str, column: Column, value: Any) -> Any:
     return _validate.choice(argument, text_of(value), column.labels)
 
 
-def _values_of(columns: Mapping[str, Column], name: str, values: Sequence[Any] | None) -> tuple[Any, ...]:
-    """The values of a column to go through; by default all levels, or a grid over the declared range."""
+def _values_of(
+    columns: Mapping[str, Column], name: str, values: Sequence[Any] | None
+) -> tuple[Any, ...]:
+    """The values of a column to go through; by default all levels, or a grid over the declared
+    range.
+    """
     if name not in columns:
         raise _validate.unknown_name("column", name, columns)
     column = columns[name]
@@ -216,10 +254,17 @@ def _values_of(columns: Mapping[str, Column], name: str, values: Sequence[Any] |
 
 
 def _expected(
-    result: FitResult, columns: Mapping[str, Column], column: str, chosen: tuple[Any, ...], by: str | None,
-    lines: tuple[Any, ...], at: Mapping[str, Any] | None,
-) -> tuple[np.ndarray, tuple[str, ...], dict[str, Any]]:  # fmt: skip
-    """(Expected responses, float[draws, values, series]; the classes, if these are the series; values of other columns)."""
+    result: FitResult,
+    columns: Mapping[str, Column],
+    column: str,
+    chosen: tuple[Any, ...],
+    by: str | None,
+    lines: tuple[Any, ...],
+    at: Mapping[str, Any] | None,
+) -> tuple[np.ndarray, tuple[str, ...], dict[str, Any]]:
+    """(Expected responses, float[draws, values, series]; the classes, if these are the series;
+    values of other columns).
+    """
     given = dict(at or {})
     moved = {column, *([by] if by is not None else [])}
     for name in given:
@@ -228,16 +273,28 @@ def _expected(
         if name in moved:
             raise _validate.ArgumentError("at", name, "must be a column that stays the same.")
     fixed = {name: _checked(f"at[{name!r}]", columns[name], value) for name, value in given.items()}
-    unset = {name: _middle(each) for name, each in columns.items() if name not in moved and name not in fixed}
+    unset = {
+        name: _middle(each)
+        for name, each in columns.items()
+        if name not in moved and name not in fixed
+    }
     model = formula_of(result)
     extras = {} if model is None or model.columns is None else dict(model.columns.extras)
     unset |= {name: 1 for role, name in extras.items() if role != "observed" and name in unset}
-    frame = pd.DataFrame(list(itertools.product(chosen, lines or (None,))), columns=[column, by or "series"])
-    frame = frame.assign(**{name: [value] * len(frame) for name, value in {**unset, **fixed}.items()})
+    frame = pd.DataFrame(
+        list(itertools.product(chosen, lines or (None,))), columns=[column, by or "series"]
+    )
+    frame = frame.assign(
+        **{name: [value] * len(frame) for name, value in {**unset, **fixed}.items()}
+    )
     if len(frame) > _MOST_ROWS:
-        raise _validate.ArgumentError("values", len(frame), f"make more than {_MOST_ROWS} rows; choose fewer.")
+        raise _validate.ArgumentError(
+            "values", len(frame), f"make more than {_MOST_ROWS} rows; choose fewer."
+        )
     inputs, values, typical = _inputs(result, frame, {*moved, *fixed})
-    told = {name: value for name, value in {**unset, **fixed}.items() if name not in typical} | typical
+    told = {
+        name: value for name, value in {**unset, **fixed}.items() if name not in typical
+    } | typical
     told.pop(extras.get("observed", ""), None)  # an expected time does not depend on it
     drawn = _predicted(result, inputs, values)
     return drawn.reshape(len(drawn), len(chosen), -1), _classes(result, drawn), told
@@ -254,7 +311,9 @@ def _inputs(
     if model is None:
         group = result.data["group"]
         if result.data["groups"] and group not in known:
-            raise _validate.ArgumentError("at", sorted(known), f"must name a group: at={{{group!r}: ...}}.")
+            raise _validate.ArgumentError(
+                "at", sorted(known), f"must name a group: at={{{group!r}: ...}}."
+            )
         return result.predictor.inputs(frame), draws, {}
     columns, typical = model.columns, dict[str, Any]()
     assert columns is not None
@@ -263,31 +322,44 @@ def _inputs(
         names = {factor.column for factor in groups.by}
         if not names <= known:
             draws[groups.name] = np.zeros_like(draws[groups.name])
-            used = {name for factor in columns.design.block.factors.values() for name in factor.columns}
+            used = {
+                name for factor in columns.design.block.factors.values() for name in factor.columns
+            }
             typical |= dict.fromkeys(names - known - used, "(typical group)")
     return tuple(arrays[name] for name in columns.input_names), draws, typical
 
 
-# ---- predictions ---------------------------------------------------------------------------------------------------------
+# ---- predictions ---------------------------------------------------------------------------------
 
 
-def _predicted(result: FitResult, inputs: tuple[np.ndarray, ...], draws: Mapping[str, np.ndarray]) -> np.ndarray:
+def _predicted(
+    result: FitResult, inputs: tuple[np.ndarray, ...], draws: Mapping[str, np.ndarray]
+) -> np.ndarray:
     """Predictions under each draw of the posterior, float64[draws, records, ...]."""
     predictor = result.predictor
     predict, params = predictor.model.predict, predictor.params
     if predict is None or not draws:
         raise _validate.ArgumentError("model", result.model, "has no posterior of predictions.")
     count = min(len(value) for value in draws.values())
-    of_draws = jax.jit(lambda drawn, arrays: jax.vmap(lambda one: predict(params | one, *arrays))(drawn))
+    of_draws = jax.jit(
+        lambda drawn, arrays: jax.vmap(lambda one: predict(params | one, *arrays))(drawn)
+    )
     most = max(1, _AT_ONCE // max(1, len(inputs[0])))
     parts = [
-        np.asarray(of_draws({name: jnp.asarray(value[start : start + most]) for name, value in draws.items()}, inputs))
+        np.asarray(
+            of_draws(
+                {name: jnp.asarray(value[start : start + most]) for name, value in draws.items()},
+                inputs,
+            )
+        )
         for start in range(0, count, most)
     ]
     return np.concatenate(parts).astype(np.float64)
 
 
-def _facts(result: FitResult, table: pd.DataFrame, interval: float) -> tuple[str, pd.DataFrame, float, str, str]:
+def _facts(
+    result: FitResult, table: pd.DataFrame, interval: float
+) -> tuple[str, pd.DataFrame, float, str, str]:
     """The fields of ``Effects`` from ``label`` on."""
     return result.release_label, table, interval, result.interval_warning, _response(result)
 
@@ -296,20 +368,38 @@ def _response(result: FitResult) -> str:
     """What is expected, in words."""
     classes = result.data["classes"]
     if classes:
-        return f"probability of {result.data['target']} = {classes[1]}" if len(classes) == 2 else "probability"
+        return (
+            f"probability of {result.data['target']} = {classes[1]}"
+            if len(classes) == 2
+            else "probability"
+        )
     model = formula_of(result)
-    return "expected response" if model is None or model.columns is None else f"expected {model.columns.response.name}"
+    return (
+        "expected response"
+        if model is None or model.columns is None
+        else f"expected {model.columns.response.name}"
+    )
 
 
 def _classes(result: FitResult, draws: np.ndarray) -> tuple[str, ...]:
-    """Names of the classes, if predictions are a probability for each; else (). :param draws: with an axis of rows."""
+    """Names of the classes, if predictions are a probability for each; else (). :param draws: with
+    an axis of rows.
+    """
     count = len(result.data["classes"])
-    return tuple(map(str, result.data["classes"])) if count and draws.shape[-1] == count and draws.ndim == 3 else ()
+    return (
+        tuple(map(str, result.data["classes"]))
+        if count and draws.shape[-1] == count and draws.ndim == 3
+        else ()
+    )
 
 
-def _table(draws: np.ndarray, names: list[str], rows: Any, interval: float, kind: str) -> pd.DataFrame:
+def _table(
+    draws: np.ndarray, names: list[str], rows: Any, interval: float, kind: str
+) -> pd.DataFrame:
     """Mean, sd and interval of each entry behind the axis of draws."""
     flat = draws.reshape(len(draws), -1)
-    table = arviz_adapter.summary(arviz_adapter.to_posterior({"draws": flat}, {}, {}), interval, kind)
+    table = arviz_adapter.summary(
+        arviz_adapter.to_posterior({"draws": flat}, {}, {}), interval, kind
+    )
     index = pd.MultiIndex.from_tuples(list(rows), names=names)
     return table.set_axis(index if len(names) > 1 else index.get_level_values(0), axis=0)

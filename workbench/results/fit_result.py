@@ -34,15 +34,20 @@ if TYPE_CHECKING:
 __all__ = ["FitResult", "HistoryPoint", "IntervalWarning"]
 
 _INFERENCE = {
-    "noise-aware": "independent draws from a posterior that counts the privacy noise (DP-VI, regression on the release)",
-    "sums": "draws from a posterior that counts the privacy noise (Markov chains, given noised sums)",
+    "noise-aware": "independent draws from a posterior that counts the privacy noise (DP-VI, "
+    "regression on the release)",
+    "sums": "draws from a posterior that counts the privacy noise (Markov chains, given noised "
+    "sums)",
     "variational": "independent draws from a variational posterior (DP-VI)",
-    "normal likelihood": "draws from a posterior whose likelihood is taken to be normal, without privacy",
+    "normal likelihood": "draws from a posterior whose likelihood is taken to be normal, without "
+    "privacy",
 }
 
 
 class IntervalWarning(UserWarning):
-    """The posterior's estimates or intervals should not be trusted: ``FitResult.interval_warning`` says why."""
+    """The posterior's estimates or intervals should not be trusted: ``FitResult.interval_warning``
+    says why.
+    """
 
 
 @dataclass(frozen=True)
@@ -77,23 +82,29 @@ class FitResult:
     :param draws: independent draws from the posterior, ``{site: array[draws, ...]}``.
     :param coordinates: labels for the entries of vector-valued sites.
     :param history: metrics over steps.
-    :param metrics: the last ones: "elbo" (nats per evaluation record) and the model's own, such as "auc".
-    :param metrics_label: "public data" if the evaluation records are public, else "outside the guarantee".
-    :param release_label: "covered", or "outside the guarantee" if the data were prepared with private statistics.
+    :param metrics: the last ones: "elbo" (nats per evaluation record) and the model's own, such as
+        "auc".
+    :param metrics_label: "public data" if the evaluation records are public, else "outside the
+        guarantee".
+    :param release_label: "covered", or "outside the guarantee" if the data were prepared with
+        private statistics.
     :param seconds: for training and evaluation, including compilation.
     :param finished: local time.
-    :param constants: public facts about the data that the model took by keyword, such as group features.
+    :param constants: public facts about the data that the model took by keyword, such as group
+        features.
     :param released: names of the global latents and parameters whose gradients were noised.
     :param definition: the model; None in a loaded result, whose model is looked up in the gallery.
     :param public_records: the evaluation records if they are public, else None; not saved.
     :param spend: the fit's key in the ledger; "" if it has none.
     :param ledger: that ledger; not saved.
     :param versions: of the workbench, Python, JAX and NumPyro in the fit.
-    :param posterior_kind: "noise-aware" if ``draws`` count the noise, "variational" if the guide's, or "normal likelihood".
+    :param posterior_kind: "noise-aware" if ``draws`` count the noise, "variational" if the guide's,
+        or "normal likelihood".
     :param posterior_note: why they are the guide's, or what is wrong with noise-aware ones.
     :param variational_draws: draws from the guide, where ``draws`` are noise-aware.
     :param gradient_norms: how long the records' gradients were; None where they were not counted.
-    :param cautions: what makes the answer doubtful, worst first, in sentences computed from the release.
+    :param cautions: what makes the answer doubtful, worst first, in sentences computed from the
+        release.
     """
 
     status: str
@@ -126,33 +137,41 @@ class FitResult:
     cautions: tuple[str, ...] = ()
 
     def __getstate__(self) -> dict[str, Any]:
-        """The fields alone, for ``pickle`` and ``copy``: what is derived from them holds compiled functions."""
+        """The fields alone, for ``pickle`` and ``copy``: what is derived from them holds compiled
+        functions.
+        """
         return {each.name: getattr(self, each.name) for each in fields(self)}
 
     @property
     def labels(self) -> dict[str, str]:
-        """The label of each part: "covered" by the guarantee, "public data" or "outside the guarantee".
+        """The label of each part: "covered" by the guarantee, "public data" or "outside the
+        guarantee".
 
-        Parameters, draws and everything computed from them depend only on the private release. Metrics and curves are exact
-        functions of the evaluation records.
+        Parameters, draws and everything computed from them depend only on the private release.
+        Metrics and curves are exact functions of the evaluation records.
         """
-        release = dict.fromkeys(("params", "draws", "posterior", "summary", "gradient_norms"), self.release_label)
+        release = dict.fromkeys(
+            ("params", "draws", "posterior", "summary", "gradient_norms"), self.release_label
+        )
         return release | dict.fromkeys(("metrics", "history"), self.metrics_label)
 
     @functools.cached_property
     def posterior(self) -> Any:
         """The posterior draws as an ArviZ object (InferenceData in ArviZ 0.23, DataTree in 1.x).
 
-        Where ``posterior_kind`` is "noise-aware", they count the privacy noise besides what the data leave open
-        (``posterior.noise_aware``). Else they are the guide's, and ``interval_warning`` says how far too narrow they may be.
+        Where ``posterior_kind`` is "noise-aware", they count the privacy noise besides what the
+        data leave open (``posterior.noise_aware``). Else they are the guide's, and
+        ``interval_warning`` says how far too narrow they may be.
         """
         return self.posterior_of(self.sorted_draws)
 
     @functools.cached_property
     def variational_posterior(self) -> Any:
-        """Draws from the guide alone, which predictions and synthetic records use; its intervals do not count the noise.
+        """Draws from the guide alone, which predictions and synthetic records use; its intervals do
+        not count the noise.
 
-        With ``estimator="statistics"`` there is no guide, and predictions use ``posterior``, which this is then.
+        With ``estimator="statistics"`` there is no guide, and predictions use ``posterior``, which
+        this is then.
         """
         return self.posterior_of(self._sorted(self.guide_draws), "variational")
 
@@ -161,18 +180,23 @@ class FitResult:
         """What the posterior's intervals count, in a sentence."""
         if not self.guarantee.is_private:
             own = f"the guide's own ({self.posterior_note})"
-            return f"NO PRIVACY, no noise: the intervals are {own if self.posterior_note else 'of a normal likelihood'}."
+            return (
+                "NO PRIVACY, no noise: the intervals are "
+                f"{own if self.posterior_note else 'of a normal likelihood'}."
+            )
         if self.posterior_kind == "noise-aware":
             counted = "The intervals count the privacy noise as well as what the data leave open."
             return counted + arviz_adapter.words_on_tails(self.draws)
         return (
-            f"The intervals are the guide's own ({self.posterior_note}). They do not include the privacy noise on their "
-            "location; the last column estimates its size."
+            f"The intervals are the guide's own ({self.posterior_note}). They do not include the "
+            "privacy noise on their location; the last column estimates its size."
         )
 
     @property
     def guide_draws(self) -> dict[str, np.ndarray]:
-        """Independent draws from the guide, ``{site: array[draws, ...]}``; from the posterior where there is no guide."""
+        """Independent draws from the guide, ``{site: array[draws, ...]}``; from the posterior where
+        there is no guide.
+        """
         return self.variational_draws or self.draws
 
     def posterior_of(self, draws: dict[str, np.ndarray], kind: str = "") -> Any:
@@ -182,7 +206,11 @@ class FitResult:
         """
         from workbench.results.card import promise
 
-        kind = "sums" if self.settings.get("estimator") == "statistics" else kind or self.posterior_kind
+        kind = (
+            "sums"
+            if self.settings.get("estimator") == "statistics"
+            else kind or self.posterior_kind
+        )
         attributes = {
             "guarantee": promise(self.guarantee, self.release_label),
             "label": self.release_label,
@@ -192,7 +220,9 @@ class FitResult:
 
     @functools.cached_property
     def sorted_draws(self) -> dict[str, np.ndarray]:
-        """The draws with interchangeable parts, such as a mixture's components, in the order that the model chooses."""
+        """The draws with interchangeable parts, such as a mixture's components, in the order that
+        the model chooses.
+        """
         return self._sorted(self.draws)
 
     def _sorted(self, draws: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
@@ -201,14 +231,18 @@ class FitResult:
 
     @property
     def model_is_known(self) -> bool:
-        """Whether the model is available: always after a fit; after loading, if the gallery has a model of its name."""
+        """Whether the model is available: always after a fit; after loading, if the gallery has a
+        model of its name.
+        """
         from workbench.models.registry import is_known
 
         return self.definition is not None or is_known(self.model)
 
     @functools.cached_property
     def quantities_are_independent(self) -> bool:
-        """Whether the posterior makes all quantities independent, as a mean-field guide does; False where unknown."""
+        """Whether the posterior makes all quantities independent, as a mean-field guide does; False
+        where unknown.
+        """
         if self.posterior_kind != "variational":
             return False
         from workbench.results import description
@@ -219,7 +253,8 @@ class FitResult:
     def predictor(self) -> Predictor:
         """The fitted model, ready to predict.
 
-        :raises ArgumentError: naming ``model``, if it is not in the gallery. Register it, or run the file that defines it.
+        :raises ArgumentError: naming ``model``, if it is not in the gallery. Register it, or run
+            the file that defines it.
         """
         from workbench.results.prediction import Predictor
 
@@ -228,9 +263,10 @@ class FitResult:
     def summary(self, interval: float = 0.9, kind: str = "hdi") -> pd.DataFrame:
         """Posterior mean, sd and interval of each quantity. ``labels`` says whether it is covered.
 
-        A noise-aware posterior counts the privacy noise. Of a guide's posterior, ``noise_sd`` estimates how far privacy
-        noise moved the mean, which sd and interval do not include (NaN where there is no estimate). An ``IntervalWarning``
-        says why the numbers should not be trusted: much too narrow intervals, or one of ``cautions``.
+        A noise-aware posterior counts the privacy noise. Of a guide's posterior, ``noise_sd``
+        estimates how far privacy noise moved the mean, which sd and interval do not include (NaN
+        where there is no estimate). An ``IntervalWarning`` says why the numbers should not be
+        trusted: much too narrow intervals, or one of ``cautions``.
 
         :param interval: probability of the interval, in (0, 1).
         :param kind: "hdi" (highest density) or "eti" (equal tails). The column names say which.
@@ -250,10 +286,12 @@ class FitResult:
         return table
 
     def coefficients(self, interval: float = 0.9, kind: str = "hdi") -> CoefficientTable:
-        """A regression's coefficients in the columns' own units: mean, sd, interval, ratio and share above 0; and scaled.
+        """A regression's coefficients in the columns' own units: mean, sd, interval, ratio and
+        share above 0; and scaled.
 
-        Features are columns that were scaled to [-1, 1] by their declared bounds. Here a coefficient is the effect of what
-        "contrast" says, such as one unit more of the column. Ratios are exp of mean and interval.
+        Features are columns that were scaled to [-1, 1] by their declared bounds. Here a
+        coefficient is the effect of what "contrast" says, such as one unit more of the column.
+        Ratios are exp of mean and interval.
 
         >>> result = wb.fit("logistic", "breast_cancer", epsilon=1.0)
         >>> result.coefficients().loc["mean radius", "contrast"]
@@ -268,12 +306,20 @@ class FitResult:
         return coefficients.table(self, interval, kind)
 
     def effects(
-        self, column: str, values: Sequence[Any] | None = None, *, by: str | None = None,
-        at: Mapping[str, Any] | None = None, interval: float = 0.9, kind: str = "hdi",
-    ) -> Effects:  # fmt: skip
-        """The expected response over a column's declared range or levels, the others at their middles and references.
+        self,
+        column: str,
+        values: Sequence[Any] | None = None,
+        *,
+        by: str | None = None,
+        at: Mapping[str, Any] | None = None,
+        interval: float = 0.9,
+        kind: str = "hdi",
+    ) -> Effects:
+        """The expected response over a column's declared range or levels, the others at their
+        middles and references.
 
-        A group without a value is a typical one, with no effect of its own; trials and exposure are 1.
+        A group without a value is a typical one, with no effect of its own; trials and exposure are
+        1.
 
         >>> result = wb.fit("logistic", "breast_cancer", epsilon=1.0)
         >>> list(result.effects("mean radius", [10, 20]).table.columns[:2])
@@ -284,17 +330,24 @@ class FitResult:
         :param at: ``{column: value}`` of others.
         :param interval: probability, in (0, 1).
         :param kind: as of ``summary``.
-        :raises ArgumentError: naming a column that is not declared, or a value outside its declaration.
+        :raises ArgumentError: naming a column that is not declared, or a value outside its
+            declaration.
         """
         from workbench.results import effects
 
         return effects.effects(self, column, values, by, at, interval, kind)
 
     def comparisons(
-        self, column: str, values: Sequence[Any] | None = None, *, at: Mapping[str, Any] | None = None,
-        interval: float = 0.9, kind: str = "hdi",
-    ) -> Comparisons:  # fmt: skip
-        """Differences of the expected response between a column's levels, or given values, and the share of draws above 0.
+        self,
+        column: str,
+        values: Sequence[Any] | None = None,
+        *,
+        at: Mapping[str, Any] | None = None,
+        interval: float = 0.9,
+        kind: str = "hdi",
+    ) -> Comparisons:
+        """Differences of the expected response between a column's levels, or given values, and the
+        share of draws above 0.
 
         >>> result = wb.fit("logistic", "breast_cancer", epsilon=1.0)
         >>> result.comparisons("mean radius", [10, 20]).values
@@ -306,7 +359,9 @@ class FitResult:
 
         return effects.comparisons(self, column, values, at, interval, kind)
 
-    def intervals(self, records: Any = None, interval: float = 0.9, kind: str = "hdi") -> pd.DataFrame:
+    def intervals(
+        self, records: Any = None, interval: float = 0.9, kind: str = "hdi"
+    ) -> pd.DataFrame:
         """Mean, sd and interval of the expected response of each record, over the posterior.
 
         :param records: as of ``predict``.
@@ -319,46 +374,64 @@ class FitResult:
 
     @property
     def _step_noise(self) -> float | None:
-        """Standard deviation of one step's noise on the summed gradient; None if the optimiser is not the built-in one."""
+        """Standard deviation of one step's noise on the summed gradient; None if the optimiser is
+        not the built-in one.
+        """
         learning_rate = self.settings.get("learning_rate")
-        if learning_rate is None or self.settings.get("estimator") != "aligned" or not self.guarantee.is_private:
+        if (
+            learning_rate is None
+            or self.settings.get("estimator") != "aligned"
+            or not self.guarantee.is_private
+        ):
             return None
-        known = None if self.gradient_norms is None else self.gradient_norms.clip  # it may have been adapted
+        # it may have been adapted
+        known = None if self.gradient_norms is None else self.gradient_norms.clip
         clip = self.settings["clip"] if known is None else known
         return self.guarantee.noise_multiplier * clip / self.settings["sampling_rate"]
 
     @property
     def budget_status(self) -> BudgetStatus | None:
-        """What the ledger says was spent on the records so far; None without a ledger and in a loaded result.
+        """What the ledger says was spent on the records so far; None without a ledger and in a
+        loaded result.
 
         :raises LedgerError: if the ledger cannot be read.
         """
         spend = None if self.ledger is None else self.ledger.spend(self.spend)
-        return None if self.ledger is None or spend is None else self.ledger.budget_status(spend.dataset)
+        return (
+            None
+            if self.ledger is None or spend is None
+            else self.ledger.budget_status(spend.dataset)
+        )
 
     @functools.cached_property
     def interval_warning(self) -> str:
-        """Why estimates or intervals should not be trusted: ``cautions``, and intervals that lack the noise; else ""."""
+        """Why estimates or intervals should not be trusted: ``cautions``, and intervals that lack
+        the noise; else "".
+        """
         from workbench.results._location_noise import warning
 
         lacks_noise = self.posterior_kind == "variational"
         return " ".join(filter(None, [*self.cautions, warning(self) if lacks_noise else ""]))
 
     def label_beside(self, data: Dataset | None) -> str:
-        """The label of a picture that shows the release with records of ``data``, or with the fit's own public records."""
+        """The label of a picture that shows the release with records of ``data``, or with the fit's
+        own public records.
+        """
         if self.release_label != "covered":
             return self.release_label
         return EVALUATION_LABELS[data is None or data.evaluation_is_public]
 
-    # ---- using the model ------------------------------------------------------------------------------------------------
+    # ---- using the model -------------------------------------------------------------------------
 
     def predict(self, records: Any = None) -> np.ndarray:
-        """Predict each record with the model, averaged over posterior draws: for example the probability of class 1.
+        """Predict each record with the model, averaged over posterior draws: for example the
+        probability of class 1.
 
         Predictions depend only on the release and on ``records``, so they cost no further privacy.
 
-        :param records: a DataFrame with the columns of the fitted table, in their own units; arrays as the model takes them;
-            a ``Dataset``, to use its evaluation records; None to use the public evaluation records of the fit.
+        :param records: a DataFrame with the columns of the fitted table, in their own units; arrays
+            as the model takes them; a ``Dataset``, to use its evaluation records; None to use the
+            public evaluation records of the fit.
         :raises ArgumentError: naming a column or array of the wrong form.
         """
         return self.predictor.predict(self.predictor.inputs(records))
@@ -366,29 +439,36 @@ class FitResult:
     def score(self, records: Any = None, *, public: bool = False) -> Scores:
         """ELBO, log-likelihood (nats per record) and the model's own metrics on labelled records.
 
-        The numbers are exact functions of ``records``. If the records are private, the numbers are outside the guarantee,
-        and their ``label`` says so.
+        The numbers are exact functions of ``records``. If the records are private, the numbers are
+        outside the guarantee, and their ``label`` says so.
 
-        :param records: a ``Dataset``, to use its evaluation records; a tuple of all arrays that the model takes, the target
-            included; None to use the public evaluation records of the fit.
+        :param records: a ``Dataset``, to use its evaluation records; a tuple of all arrays that the
+            model takes, the target included; None to use the public evaluation records of the fit.
         :param public: declares arrays public, which only the caller can know.
         """
         from workbench.data import Dataset
 
         declared = _validate.flag("public", public)
-        known_public = records.evaluation_is_public if isinstance(records, Dataset) else records is None or declared
+        known_public = (
+            records.evaluation_is_public
+            if isinstance(records, Dataset)
+            else records is None or declared
+        )
         scores = self.predictor.score(self.predictor.all_arrays(records))
         return Scores(scores, EVALUATION_LABELS[known_public])
 
     def sample(self, count: int = 1000, given: Any = None, *, seed: int | None = None) -> Any:
-        """Draw synthetic records from the private posterior predictive, each from its own posterior draw.
+        """Draw synthetic records from the private posterior predictive, each from its own posterior
+        draw.
 
-        Synthetic records depend only on the release, so they cost no further privacy and may be published. They resemble
-        the data as far as the model describes them. A table comes back as a DataFrame in its own units (``.to_csv`` saves
-        it), with the inputs beside the target if the model predicts one. Images come back as an array.
+        Synthetic records depend only on the release, so they cost no further privacy and may be
+        published. They resemble the data as far as the model describes them. A table comes back as
+        a DataFrame in its own units (``.to_csv`` saves it), with the inputs beside the target if
+        the model predicts one. Images come back as an array.
 
         :param count: number of records; ignored if ``given`` sets it.
-        :param given: the inputs, as ``predict`` takes them; by default public evaluation records, with replacement.
+        :param given: the inputs, as ``predict`` takes them; by default public evaluation records,
+            with replacement.
         :param seed: a whole number, to get the same records again.
         """
         from workbench.results.synthesis import synthetic_records
@@ -397,29 +477,38 @@ class FitResult:
 
     @property
     def pictures(self) -> dict[str, Callable[..., Figure]]:
-        """What ``plot`` can draw, by name: training curves, posterior summaries and the model's own pictures."""
+        """What ``plot`` can draw, by name: training curves, posterior summaries and the model's own
+        pictures.
+        """
         from workbench.results.pictures import pictures
 
         return pictures(self)
 
     def plot(self, picture: str = "curves", data: Dataset | pd.DataFrame | None = None) -> Figure:
-        """Draw a picture as a matplotlib Figure that is labelled "covered", "public data" or "outside the guarantee".
+        """Draw a picture as a matplotlib Figure that is labelled "covered", "public data" or
+        "outside the guarantee".
 
-        :param picture: "curves" (metrics over steps), "check" (posterior predictive check), or one of the model's own, such
-            as "coefficients". "forest" shows all quantities of a model without "coefficients"; "pairs" shows correlations,
-            if the guide has any. ``pictures`` has all of them.
-        :param data: whose evaluation records are drawn too, by default the fit's own if they are public. Private ones make
-            the picture "outside the guarantee", and so do the rows of a table, which a fit of a formula takes.
-        :raises ArgumentError: for an unknown picture, suggesting similar names, or for one that needs ``data``.
+        :param picture: "curves" (metrics over steps), "check" (posterior predictive check), or one
+            of the model's own, such as "coefficients". "forest" shows all quantities of a model
+            without "coefficients"; "pairs" shows correlations, if the guide has any. ``pictures``
+            has all of them.
+        :param data: whose evaluation records are drawn too, by default the fit's own if they are
+            public. Private ones make the picture "outside the guarantee", and so do the rows of a
+            table, which a fit of a formula takes.
+        :raises ArgumentError: for an unknown picture, suggesting similar names, or for one that
+            needs ``data``.
         """
         from workbench.results.pictures import records_of
 
         known = self.pictures
         if picture == "pairs" and self.quantities_are_independent:
             raise _validate.ArgumentError(
-                "picture", picture, "would show no more than noise: the guide makes all quantities independent, so that "
-                "their correlations are zero by construction. A guide such as AutoMultivariateNormal has correlations."
-            )  # fmt: skip
+                "picture",
+                picture,
+                "would show no more than noise: the guide makes all quantities independent, so "
+                "that their correlations are zero by construction. A guide such as "
+                "AutoMultivariateNormal has correlations.",
+            )
         return known[_validate.choice("picture", picture, known)](records_of(self, data))
 
     def report(self) -> str:
@@ -429,7 +518,9 @@ class FitResult:
         return render(self)
 
     def save(self, folder: str | Path) -> Path:
-        """Write result.json, params.npz, posterior.nc, curves.png and report.html into ``folder`` and return it."""
+        """Write result.json, params.npz, posterior.nc, curves.png and report.html into ``folder``
+        and return it.
+        """
         from workbench.results.storage import save
 
         return save(self, folder)
@@ -441,8 +532,14 @@ class FitResult:
 
     def __repr__(self) -> str:
         metrics = ", ".join(f"{name}={_short(value)}" for name, value in self.metrics.items())
-        epsilon = f"epsilon={upper(self.guarantee.epsilon)}" if self.guarantee.is_private else self.guarantee.label()
-        return f"FitResult({self.status}, {self.model} on {self.data['name']}, {epsilon}, {metrics})"
+        epsilon = (
+            f"epsilon={upper(self.guarantee.epsilon)}"
+            if self.guarantee.is_private
+            else self.guarantee.label()
+        )
+        return (
+            f"FitResult({self.status}, {self.model} on {self.data['name']}, {epsilon}, {metrics})"
+        )
 
 
 def _short(value: Any) -> str:

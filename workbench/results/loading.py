@@ -25,8 +25,8 @@ __all__ = ["load"]
 def load(folder: str | Path) -> FitResult:
     """Load the result that ``save`` wrote into ``folder``.
 
-    :raises ArgumentError: if the folder holds no result of this format, or a damaged one, or files that do not belong
-        together; it names the file, and the field in it.
+    :raises ArgumentError: if the folder holds no result of this format, or a damaged one, or files
+        that do not belong together; it names the file, and the field in it.
     """
     path = _validate.path("folder", folder, "must be the path of a folder.")
 
@@ -39,8 +39,14 @@ def load(folder: str | Path) -> FitResult:
     except FileNotFoundError:
         raise refused("holds no saved result (result.json is missing).") from None
     except _atomic.TornError as torn:
-        remedy = "save the result again" if str(torn) not in MADE else "delete it, or save the result again"
-        raise refused(f"{torn} is damaged, or not the file that was saved with this result.json: {remedy}.") from None
+        remedy = (
+            "save the result again"
+            if str(torn) not in MADE
+            else "delete it, or save the result again"
+        )
+        raise refused(
+            f"{torn} is damaged, or not the file that was saved with this result.json: {remedy}."
+        ) from None
     except _Damaged as damaged:
         raise refused(f"result.json {damaged}") from None
     except (OSError, ValueError) as error:
@@ -54,7 +60,9 @@ def load(folder: str | Path) -> FitResult:
             arrays[name] = read(files[name])
         except arviz_adapter.LinksError as error:
             raise refused(f"{name} is damaged: {error}.") from None
-        except Exception as error:  # NumPy, HDF5 and xarray raise errors of many types on damaged bytes
+        except (
+            Exception
+        ) as error:  # NumPy, HDF5 and xarray raise errors of many types on damaged bytes
             raise refused(f"{name} is damaged ({type(error).__name__}).") from None
         difference = _difference(described(arrays[name]), values["arrays"][name])
         if difference:
@@ -76,7 +84,11 @@ def _parsed(index: bytes) -> dict[str, Any]:
         values = json.loads(index)
     except (ValueError, RecursionError) as error:
         raise _Damaged(f"is damaged: it is no JSON ({type(error).__name__}).") from None
-    if not isinstance(values, dict) or values.get("format") != FORMAT or isinstance(values["format"], (bool, float)):
+    if (
+        not isinstance(values, dict)
+        or values.get("format") != FORMAT
+        or isinstance(values["format"], (bool, float))
+    ):
         raise _Damaged(f"does not have format {FORMAT}, the one that this version reads.")
     try:
         _form.check(values)
@@ -84,7 +96,9 @@ def _parsed(index: bytes) -> dict[str, Any]:
         raise _Damaged(f"is damaged: {error}") from None
     except RecursionError:
         raise _Damaged("is damaged: it is nested too deeply.") from None
-    if values["digest"] != digest_of({name: value for name, value in values.items() if name != "digest"}):
+    if values["digest"] != digest_of(
+        {name: value for name, value in values.items() if name != "digest"}
+    ):
         raise _Damaged("is damaged: it was changed after it was saved.")
     return values
 
@@ -109,7 +123,9 @@ def _difference(found: Mapping[str, str], written: Mapping[str, str]) -> str:
     return ""
 
 
-def _decode(values: dict[str, Any], params: dict[str, np.ndarray], draws: dict[str, np.ndarray]) -> FitResult:
+def _decode(
+    values: dict[str, Any], params: dict[str, np.ndarray], draws: dict[str, np.ndarray]
+) -> FitResult:
     """The inverse of ``storage._encode``."""
 
     def number(value: float | None) -> float:
@@ -126,16 +142,28 @@ def _decode(values: dict[str, Any], params: dict[str, np.ndarray], draws: dict[s
             for name, value in values["constants"].items()
         },
         "coordinates": {
-            name: tuple(labels) if labels and isinstance(labels[0], list) else labels for name, labels in coordinates.items()
+            name: tuple(labels) if labels and isinstance(labels[0], list) else labels
+            for name, labels in coordinates.items()
         },
         "released": tuple(values["released"]),
         "cautions": tuple(values["cautions"]),
         "history": tuple(
-            HistoryPoint(point["step"], {name: number(value) for name, value in point.items() if name != "step"})
+            HistoryPoint(
+                point["step"],
+                {name: number(value) for name, value in point.items() if name != "step"},
+            )
             for point in values["history"]
         ),
         "metrics": {name: number(value) for name, value in values["metrics"].items()},
     }
-    of_guide = {name.removeprefix(GUIDE_DRAWS): params.pop(name) for name in list(params) if name.startswith(GUIDE_DRAWS)}
-    plain = {name: value for name, value in values.items() if name not in ("format", "files", "digest", "arrays")}
+    of_guide = {
+        name.removeprefix(GUIDE_DRAWS): params.pop(name)
+        for name in list(params)
+        if name.startswith(GUIDE_DRAWS)
+    }
+    plain = {
+        name: value
+        for name, value in values.items()
+        if name not in ("format", "files", "digest", "arrays")
+    }
     return FitResult(params=params, draws=draws, variational_draws=of_guide, **{**plain, **decoded})

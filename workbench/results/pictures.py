@@ -1,4 +1,6 @@
-"""The pictures of a result, by name: training curves, posterior summaries and the model's own pictures."""
+"""The pictures of a result, by name: training curves, posterior summaries and the model's own
+pictures.
+"""
 
 from __future__ import annotations
 
@@ -38,7 +40,11 @@ def pictures(result: FitResult) -> dict[str, Callable[..., Figure]]:
         model = result.predictor.model
         if _regression(result) is not None:
             found["check"] = functools.partial(_check_of_response, result)
-        elif model.predict is not None and len(result.data["arrays"]) > 1 and len(result.data["classes"]) == 2:
+        elif (
+            model.predict is not None
+            and len(result.data["arrays"]) > 1
+            and len(result.data["classes"]) == 2
+        ):
             found["check"] = functools.partial(_check_of_probabilities, result)
         elif result.data["arrays"] == ["x"] and not result.data["image_shape"]:
             found["check"] = functools.partial(_check_of_points, result)
@@ -47,18 +53,24 @@ def pictures(result: FitResult) -> dict[str, Callable[..., Figure]]:
 
 
 def records_of(result: FitResult, data: Any) -> Dataset | None:
-    """The data set whose evaluation records a picture shows: ``data``, or all rows of a table, as private records.
+    """The data set whose evaluation records a picture shows: ``data``, or all rows of a table, as
+    private records.
 
-    :raises ArgumentError: naming ``data``, for anything else, or a table where the model is not one of a formula.
+    :raises ArgumentError: naming ``data``, for anything else, or a table where the model is not one
+        of a formula.
     """
     from workbench.data import Dataset
 
     if data is None or isinstance(data, Dataset):
         return data
-    columns = _regression(result) if isinstance(data, pd.DataFrame) and result.model_is_known else None
+    columns = (
+        _regression(result) if isinstance(data, pd.DataFrame) and result.model_is_known else None
+    )
     if columns is None:
         raise _validate.ArgumentError(
-            "data", type(data).__name__, "must be a Dataset, as wb.data.from_frame, or model.dataset of a formula, makes it."
+            "data",
+            type(data).__name__,
+            "must be a Dataset, as wb.data.from_frame, or model.dataset of a formula, makes it.",
         )
     return columns.dataset(data, evaluation=data)
 
@@ -113,8 +125,8 @@ def _needs_records(result: FitResult, data: Dataset | None, picture: str) -> Non
         raise _validate.ArgumentError(
             "data",
             None,
-            f"the picture {picture!r} compares with records: pass a Dataset that has evaluation records, or a "
-            "table for a formula.",
+            f"the picture {picture!r} compares with records: pass a Dataset that has evaluation "
+            "records, or a table for a formula.",
         )
 
 
@@ -128,14 +140,16 @@ def _check_of_probabilities(result: FitResult, data: Dataset | None) -> Figure:
 
 
 def _check_of_response(result: FitResult, data: Dataset | None) -> Figure:
-    """Records beside what a regression's posterior makes of their columns, in the way that suits the family."""
+    """Records beside what a regression's posterior makes of their columns, in the way that suits
+    the family.
+    """
     from workbench.plots import (
         points_check_figure,
         predictive_check_figure,
         proportions_figure,
         rootogram_figure,
         survival_check_figure,
-    )  # fmt: skip
+    )
     from workbench.results import replication
 
     _needs_records(result, data, "check")
@@ -145,7 +159,9 @@ def _check_of_response(result: FitResult, data: Dataset | None) -> Figure:
     if family.kind == "time":
         grid = np.linspace(0, float(observed.max()), 81)
         seen = arrays.get("observed", observed < np.float32(columns.response.high))
-        return survival_check_figure(observed, seen, grid, replication.survival(result, arrays, grid), label, xlabel=name)
+        return survival_check_figure(
+            observed, seen, grid, replication.survival(result, arrays, grid), label, xlabel=name
+        )
     if family.name == "bernoulli":
         return predictive_check_figure(observed, replication.means(result, arrays), label)
     replicated = replication.responses(result, arrays)
@@ -166,4 +182,6 @@ def _check_of_points(result: FitResult, data: Dataset | None) -> Figure:
     sets = 50
     drawn = result.predictor.sample(sets * len(observed), (), synthetic_key(0))
     replicated = drawn.reshape(sets, *observed.shape)
-    return points_check_figure(observed, replicated, result.data["feature_names"] or None, label=result.label_beside(data))
+    return points_check_figure(
+        observed, replicated, result.data["feature_names"] or None, label=result.label_beside(data)
+    )

@@ -1,7 +1,8 @@
 """Predictions, scores and synthetic records from a fitted model.
 
-Everything here depends only on the release (parameters and draws) and on records that the caller passes, so it spends no
-further privacy. Scores on private records are outside the guarantee, as live metrics are.
+Everything here depends only on the release (parameters and draws) and on records that the caller
+passes, so it spends no further privacy. Scores on private records are outside the guarantee, as
+live metrics are.
 """
 
 from __future__ import annotations
@@ -45,13 +46,16 @@ _AT_ONCE, _SHORTEST = 4096, 64  # records in the longest and shortest chunk
 
 
 class BoundsWarning(UserWarning):
-    """Predictions were asked for values outside the declared bounds, and are those at the bounds."""
+    """Predictions were asked for values outside the declared bounds, and are those at
+    the bounds.
+    """
 
 
 class Predictor:
     """A result with its NumPyro model, ready to predict.
 
-    :raises ArgumentError: naming ``model``, if the model is not in the gallery or not the one that was fitted.
+    :raises ArgumentError: naming ``model``, if the model is not in the gallery or not the one that
+        was fitted.
     """
 
     def __init__(self, result: FitResult) -> None:
@@ -68,14 +72,18 @@ class Predictor:
             self.model.model,
             self.model.new_guide(),
             fast_key(key_from_seed(0)),
-            tuple(jax.ShapeDtypeStruct(shape, kind) for shape, kind in zip(self.shapes, self.types, strict=True)),
+            tuple(
+                jax.ShapeDtypeStruct(shape, kind)
+                for shape, kind in zip(self.shapes, self.types, strict=True)
+            ),
             num_records=self.result.settings["num_records"],
             static=self.constants,
         )
 
     @functools.cached_property
     def params(self) -> dict[str, Any]:
-        """The released parameters as the model declares them. A network is a pytree; its leaves are named by their paths.
+        """The released parameters as the model declares them. A network is a pytree; its leaves are
+        named by their paths.
 
         :raises ArgumentError: naming ``model``, if one is missing.
         """
@@ -84,7 +92,9 @@ class Predictor:
             name = f"{path[0].key}{jax.tree_util.keystr(path[1:])}"
             if name not in self.result.params:
                 raise _validate.ArgumentError(
-                    "model", self.result.model, f"is not the model that was fitted: it has a parameter {name!r}."
+                    "model",
+                    self.result.model,
+                    f"is not the model that was fitted: it has a parameter {name!r}.",
                 )
             return jnp.asarray(self.result.params[name])
 
@@ -93,15 +103,19 @@ class Predictor:
         return jax.tree_util.tree_map_with_path(lambda path, _: released(path), self.split.initial)
 
     def _values(self, places: np.ndarray) -> dict[str, np.ndarray]:
-        """Global latents and deterministic sites of the draws at ``places``. The first axis is draws."""
+        """Global latents and deterministic sites of the draws at ``places``. The first axis is
+        draws.
+        """
         return {name: value[places] for name, value in self.result.guide_draws.items()}
 
     def _places(self, count: int) -> np.ndarray:
-        """Up to ``count`` evenly spaced indices of draws; one index if the model has no global latents."""
+        """Up to ``count`` evenly spaced indices of draws; one index if the model has no global
+        latents.
+        """
         kept = min((len(value) for value in self.result.guide_draws.values()), default=1)
         return np.unique(np.linspace(0, kept - 1, min(count, kept)).round().astype(int))
 
-    # ---- records that the caller passes -----------------------------------------------------------------------------
+    # ---- records that the caller passes ----------------------------------------------------------
 
     def inputs(self, records: Any) -> tuple[np.ndarray, ...]:
         """The arrays that the model predicts from. The first axis is records."""
@@ -112,7 +126,9 @@ class Predictor:
             if len(records) == 0:
                 raise _validate.ArgumentError("records", records, "must hold at least one record.")
             own = self.model.arrays_of(records)
-            arrays = tuple(self._column(records, name) if own is None else own[name] for name in names)
+            arrays = tuple(
+                self._column(records, name) if own is None else own[name] for name in names
+            )
             self._warn_of_cut_values(records)
             return arrays
         arrays = records if isinstance(records, tuple) else (records,)
@@ -128,10 +144,15 @@ class Predictor:
             self._require_same_references(records)
             if not records.num_evaluation:
                 raise _validate.ArgumentError(
-                    "records", records.name, "has no evaluation records: make the data set with evaluation_fraction=0.2, or "
-                    "pass records.", code="no records",
-                )  # fmt: skip
-            return self._checked(self.model.view(records).evaluation, tuple(self.result.data["arrays"]))
+                    "records",
+                    records.name,
+                    "has no evaluation records: make the data set with evaluation_fraction=0.2, or "
+                    "pass records.",
+                    code="no records",
+                )
+            return self._checked(
+                self.model.view(records).evaluation, tuple(self.result.data["arrays"])
+            )
         arrays = records if isinstance(records, tuple) else (records,)
         return self._checked(arrays, tuple(self.result.data["arrays"]))
 
@@ -140,25 +161,35 @@ class Predictor:
         if fitted is None or given is None or fitted.references == given.references:
             return
         raise _validate.ArgumentError(
-            "records", records.name, f"has the reference levels {given.references}, and the fit had {fitted.references}: "
+            "records",
+            records.name,
+            f"has the reference levels {given.references}, and the fit had {fitted.references}: "
             "declare its categories with those, reference=None where the fit had none.",
-        )  # fmt: skip
+        )
 
     @property
     def _codes(self) -> dict[str, int | None]:
         """Arrays that hold codes 0, 1, ..., with the declared number of codes."""
         facts = self.result.data
-        return {"group": len(facts["groups"]), "y": len(facts["classes"]), "x": facts.get("vocabulary_size")}
+        return {
+            "group": len(facts["groups"]),
+            "y": len(facts["classes"]),
+            "x": facts.get("vocabulary_size"),
+        }
 
     def _checked(self, arrays: tuple[Any, ...], names: tuple[str, ...]) -> tuple[np.ndarray, ...]:
         if len(arrays) != len(names):
-            raise _validate.ArgumentError("records", len(arrays), f"must be a tuple of the arrays {', '.join(names)}.")
+            raise _validate.ArgumentError(
+                "records", len(arrays), f"must be a tuple of the arrays {', '.join(names)}."
+            )
         checked = []
         for name, array, shape, kind in zip(names, arrays, self.shapes, self.types, strict=False):
             array = unmasked(name, array)
             if array.ndim < 1 or array.shape[1:] != shape:
                 given = array if array.ndim else type(array.item()).__name__
-                raise _validate.ArgumentError(name, given, f"must have the shape (records, {', '.join(map(str, shape))}).")
+                raise _validate.ArgumentError(
+                    name, given, f"must have the shape (records, {', '.join(map(str, shape))})."
+                )
             if not np.issubdtype(array.dtype, np.number) or not np.all(np.isfinite(array)):
                 raise _validate.ArgumentError(name, array, "must hold finite numbers.")
             count = self._codes.get(name)
@@ -167,7 +198,9 @@ class Predictor:
             checked.append(array.astype(kind))
         lengths = [len(array) for array in checked]
         if min(lengths) < max(lengths) or lengths[0] == 0:
-            raise _validate.ArgumentError("records", lengths, "must be arrays of equal length with at least one record.")
+            raise _validate.ArgumentError(
+                "records", lengths, "must be arrays of equal length with at least one record."
+            )
         return tuple(checked)
 
     def _column(self, frame: pd.DataFrame, name: str) -> np.ndarray:
@@ -175,15 +208,21 @@ class Predictor:
         facts = self.result.data
         if name == "group":
             if facts["group"] not in frame:
-                raise _validate.ArgumentError("records", "DataFrame", f"has no column {facts['group']!r}.")
+                raise _validate.ArgumentError(
+                    "records", "DataFrame", f"has no column {facts['group']!r}."
+                )
             return group_codes(frame[facts["group"]].rename(facts["group"]), tuple(facts["groups"]))
         schema = self.schema
         if name != "x" or schema is None:
-            raise _validate.ArgumentError("records", "DataFrame", "cannot be used: this result has no schema. Pass arrays.")
+            raise _validate.ArgumentError(
+                "records", "DataFrame", "cannot be used: this result has no schema. Pass arrays."
+            )
         return schema.encode(frame)
 
     def _warn_of_cut_values(self, frame: pd.DataFrame) -> None:
-        """Says which columns have values outside their declared bounds, at which they are predicted."""
+        """Says which columns have values outside their declared bounds, at which they are
+        predicted.
+        """
         from workbench.results.effects import formula_of
 
         model, schema = formula_of(self.result), self.schema
@@ -194,11 +233,15 @@ class Predictor:
             if isinstance(column, Numeric):
                 numbers = numbers_in(columns_of(frame, [name])[name])
                 shares[name] = float(np.mean((numbers < column.low) | (numbers > column.high)))
-        cut = [f"{name} ({shown(100 * share)} % of these rows)" for name, share in shares.items() if share > 0]
+        cut = [
+            f"{name} ({shown(100 * share)} % of these rows)"
+            for name, share in shares.items()
+            if share > 0
+        ]
         if cut:
             warnings.warn(
-                f"Values outside the declared bounds were cut to them, so these rows have the prediction of a bound: "
-                f"{listed(cut)}.",
+                "Values outside the declared bounds were cut to them, so these rows have the "
+                f"prediction of a bound: {listed(cut)}.",
                 BoundsWarning,
                 stacklevel=4,
             )
@@ -209,11 +252,13 @@ class Predictor:
         declared = self.result.data["schema"]
         return None if declared is None else Schema.from_dict(declared)
 
-    # ---- predictions, scores and synthetic records --------------------------------------------------------------------
+    # ---- predictions, scores and synthetic records -----------------------------------------------
 
     @functools.cached_property
     def _predictions(self) -> Callable[..., jax.Array]:
-        """Compiled function from inputs to the predictions of up to 200 draws, [draws, records, ...]."""
+        """Compiled function from inputs to the predictions of up to 200 draws, [draws, records,
+        ...].
+        """
         predict = self.model.predict or self._mean
         values = self._values(self._places(_DRAWS))
 
@@ -222,20 +267,27 @@ class Predictor:
                 return predict(params, *arrays)[None]
             return jax.vmap(lambda drawn: predict(params | drawn, *arrays))(values)
 
-        # Parameters and draws are arguments: XLA spends a long time on folding large constants, and results share programs.
+        # Parameters and draws are arguments: XLA spends a long time on folding large constants, and
+        # results share programs.
         return functools.partial(program_cache.jit(all_draws), self.params, values)
 
     def _mean(self, latents: Mapping[str, Any], *inputs: jax.Array) -> jax.Array:
-        """The mean of the observed site when the model is called without its target; of classes their probabilities.
+        """The mean of the observed site when the model is called without its target; of classes
+        their probabilities.
 
-        :raises ArgumentError: naming ``model``, if it has no inputs, needs draws for each record or fails without a target.
+        :raises ArgumentError: naming ``model``, if it has no inputs, needs draws for each record or
+            fails without a target.
         """
         if len(self.result.data["arrays"]) < 2 or self.split.uses_base_noise:
             raise self._refusal("has no predict function.")
         try:
-            site = self._trace(latents, fast_key(key_from_seed(0)), inputs, len(inputs[0]))[self._observed]
+            site = self._trace(latents, fast_key(key_from_seed(0)), inputs, len(inputs[0]))[
+                self._observed
+            ]
             drawn = site["fn"]
-            while isinstance(drawn, (dist.Independent, dist.ExpandedDistribution, dist.MaskedDistribution)):
+            while isinstance(
+                drawn, (dist.Independent, dist.ExpandedDistribution, dist.MaskedDistribution)
+            ):
                 drawn = drawn.base_dist
             is_of_classes = isinstance(drawn, (dist.CategoricalProbs, dist.CategoricalLogits))
             return drawn.probs if is_of_classes else site["fn"].mean
@@ -243,21 +295,30 @@ class Predictor:
             raise
         except Exception as error:  # the function of a user may fail in any way
             reason = " ".join(f"{type(error).__name__}: {error}".split())
-            raise self._refusal(f"has no predict function, and fails without its target ({reason}).") from error
+            raise self._refusal(
+                f"has no predict function, and fails without its target ({reason})."
+            ) from error
 
     def _refusal(self, expectation: str) -> _validate.ArgumentError:
         return _validate.ArgumentError("model", self.result.model, expectation)
 
     @property
     def _observed(self) -> str:
-        """The one observed site. :raises ArgumentError: naming ``model``, if there are more or none."""
+        """The one observed site. :raises ArgumentError: naming ``model``, if there are more or
+        none.
+        """
         if len(self.split.observed) != 1:
             raise self._refusal(f"has {len(self.split.observed)} observed sites; one can be drawn.")
         return self.split.observed[0]
 
-    def _trace(self, latents: Mapping[str, Any], key: jax.Array, inputs: tuple[jax.Array, ...], count: int) -> Any:
+    def _trace(
+        self, latents: Mapping[str, Any], key: jax.Array, inputs: tuple[jax.Array, ...], count: int
+    ) -> Any:
         """The model's trace for ``count`` records without a target."""
-        constants = {**self.constants, **({"num_records": count} if takes_num_records(self.model.model) else {})}
+        constants = {
+            **self.constants,
+            **({"num_records": count} if takes_num_records(self.model.model) else {}),
+        }
         fixed = handlers.substitute(handlers.seed(self.model.model, key), data=dict(latents))
         return handlers.trace(fixed).get_trace(*inputs, None, **constants)
 
@@ -265,7 +326,9 @@ class Predictor:
         """Predictions averaged over draws. The first axis is records."""
         # by NumPy: JAX would compile the mean for each number of records, and keep that
         chunks = self._chunks_of_predictions(inputs)
-        return np.concatenate([chunk.mean(axis=0, dtype=np.float64).astype(chunk.dtype) for chunk in chunks])
+        return np.concatenate(
+            [chunk.mean(axis=0, dtype=np.float64).astype(chunk.dtype) for chunk in chunks]
+        )
 
     def draws_of_predictions(self, inputs: tuple[np.ndarray, ...]) -> np.ndarray:
         """Predictions under each of up to 200 draws, float[draws, records, ...]."""
@@ -286,7 +349,9 @@ class Predictor:
 
     @property
     def _has_no_guide(self) -> bool:
-        """Whether the posterior was drawn from noised sums. Such models have no parameters either."""
+        """Whether the posterior was drawn from noised sums. Such models have no
+        parameters either.
+        """
         return self.result.settings.get("estimator") == "statistics"
 
     def score(self, records: tuple[np.ndarray, ...]) -> dict[str, float]:
@@ -316,8 +381,12 @@ class Predictor:
         """
         site, params = self._observed, self.params
 
-        def one(drawn: dict[str, jax.Array], own_key: jax.Array, record: tuple[jax.Array, ...]) -> jax.Array:
-            return self._trace(params | drawn, own_key, tuple(array[None] for array in record), 1)[site]["value"][0]
+        def one(
+            drawn: dict[str, jax.Array], own_key: jax.Array, record: tuple[jax.Array, ...]
+        ) -> jax.Array:
+            return self._trace(params | drawn, own_key, tuple(array[None] for array in record), 1)[
+                site
+            ]["value"][0]
 
         places = self._places(10**9)
         chosen_key, sampling_key = jax.random.split(key)
@@ -326,9 +395,16 @@ class Predictor:
         draw = jax.jit(jax.vmap(one))
         parts = []
         for start in range(0, count, _AT_ONCE):
-            part = slice(start, start + _AT_ONCE)  # one posterior draw per record, all at once, would fill the memory
+            # one posterior draw per record, all at once, would fill the memory
+            part = slice(start, start + _AT_ONCE)
             parts.append(
-                np.asarray(draw(self._values(places[chosen[part]]), keys[part], tuple(array[part] for array in given)))
+                np.asarray(
+                    draw(
+                        self._values(places[chosen[part]]),
+                        keys[part],
+                        tuple(array[part] for array in given),
+                    )
+                )
             )
             on_progress(len(parts[-1]))
         return np.concatenate(parts)
@@ -343,26 +419,39 @@ def _no_records(result: FitResult) -> _validate.ArgumentError:
     else:
         reason = "those that were held out are private"
     return _validate.ArgumentError(
-        "records", None, f"give the records: this result keeps none, because {reason}.", code="no records",
+        "records",
+        None,
+        f"give the records: this result keeps none, because {reason}.",
+        code="no records",
         remedy="Pass a table or the model's arrays, or a Dataset for its evaluation records.",
-    )  # fmt: skip
+    )
 
 
 def _check_codes(name: str, codes: np.ndarray, count: int) -> None:
     if not np.all(np.isin(codes, np.arange(count))):
-        raise _validate.ArgumentError(name, str(codes.dtype), f"must be whole numbers from 0 to {count - 1}.")
+        raise _validate.ArgumentError(
+            name, str(codes.dtype), f"must be whole numbers from 0 to {count - 1}."
+        )
 
 
 def _chunks(arrays: tuple[np.ndarray, ...]) -> Iterator[tuple[int, tuple[np.ndarray, ...]]]:
-    """Split arrays into chunks of up to 4096 records, so that predictions need little memory: (records, arrays).
+    """Split arrays into chunks of up to 4096 records, so that predictions need little memory:
+    (records, arrays).
 
-    Their lengths are powers of two, so that few programs are compiled: a shorter chunk repeats its last record.
+    Their lengths are powers of two, so that few programs are compiled: a shorter chunk repeats its
+    last record.
     """
     for start in range(0, len(arrays[0]), _AT_ONCE):
         chunk = [array[start : start + _AT_ONCE] for array in arrays]
         count = len(chunk[0])
         length = max(_SHORTEST, 1 << (count - 1).bit_length())
-        yield count, tuple(np.concatenate([array, np.repeat(array[-1:], length - count, axis=0)]) for array in chunk)
+        yield (
+            count,
+            tuple(
+                np.concatenate([array, np.repeat(array[-1:], length - count, axis=0)])
+                for array in chunk
+            ),
+        )
 
 
 def _model_of(result: FitResult) -> Model:
@@ -371,10 +460,14 @@ def _model_of(result: FitResult) -> Model:
     from workbench.models.registry import get, is_known
 
     if not is_known(result.model):
-        raise _validate.ArgumentError("model", result.model, "is not in the gallery: register it again.")
+        raise _validate.ArgumentError(
+            "model", result.model, "is not in the gallery: register it again."
+        )
     return get(result.model, **result.model_options)
 
 
 def synthetic_key(seed: int | None) -> jax.Array:
-    """A key for draws from a released posterior. It is fast and not cryptographic: these draws protect nothing."""
+    """A key for draws from a released posterior. It is fast and not cryptographic: these draws
+    protect nothing.
+    """
     return fast_key(new_key() if seed is None else key_from_seed(_validate.seed("seed", seed)))

@@ -1,4 +1,5 @@
-"""Responses that a regression's posterior makes for records: replicated data sets, means, and survival curves.
+"""Responses that a regression's posterior makes for records: replicated data sets, means, and
+survival curves.
 
 They use ``result.draws``, one draw for each data set.
 """
@@ -31,7 +32,9 @@ def responses(result: FitResult, arrays: Arrays) -> np.ndarray:
     :param arrays: of the records, by name.
     """
     regression = _regression(result)
-    return _for_each_draw(result, arrays, lambda values, given, key: regression.likelihood(values, given).sample(key))
+    return _for_each_draw(
+        result, arrays, lambda values, given, key: regression.likelihood(values, given).sample(key)
+    )
 
 
 def means(result: FitResult, arrays: Arrays) -> np.ndarray:
@@ -40,12 +43,16 @@ def means(result: FitResult, arrays: Arrays) -> np.ndarray:
     return _for_each_draw(
         result,
         arrays,
-        lambda values, given, _: regression.predict(values, *(given[name] for name in regression.arrays[:-1])),
+        lambda values, given, _: regression.predict(
+            values, *(given[name] for name in regression.arrays[:-1])
+        ),
     )
 
 
 def survival(result: FitResult, arrays: Arrays, times: np.ndarray) -> np.ndarray:
-    """The share of the records without an event until each of ``times``, as each of up to 100 draws expects it."""
+    """The share of the records without an event until each of ``times``, as each of up to 100 draws
+    expects it.
+    """
     from workbench.formula.survival import Exponential
 
     regression = _regression(result)
@@ -56,7 +63,9 @@ def survival(result: FitResult, arrays: Arrays, times: np.ndarray) -> np.ndarray
         parameters = {name: values[name] for name in regression.parameters}
         predictor = regression.predictor(values, given)
         at = jnp.asarray(np.maximum(times, 1e-12), jnp.float32)
-        return jax.lax.map(lambda time: jnp.mean(family.survival(response, predictor, parameters, time)), at)
+        return jax.lax.map(
+            lambda time: jnp.mean(family.survival(response, predictor, parameters, time)), at
+        )
 
     return _for_each_draw(result, arrays, curve)
 
@@ -76,5 +85,9 @@ def _for_each_draw(result: FitResult, arrays: Arrays, function: Callable[..., An
     given = {name: jnp.asarray(array) for name, array in arrays.items()}
     keys = jax.random.split(synthetic_key(0), len(places))
     # one draw at a time: all of them for all records would fill the memory
-    of_all = jax.jit(lambda values, given, keys: jax.lax.map(lambda one: function(one[0], given, one[1]), (values, keys)))
+    of_all = jax.jit(
+        lambda values, given, keys: jax.lax.map(
+            lambda one: function(one[0], given, one[1]), (values, keys)
+        )
+    )
     return np.asarray(of_all(values, given, keys))

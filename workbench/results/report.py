@@ -12,7 +12,17 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import jinja2
 import numpy as np
 
-from workbench._numbers import MINUS, NARROW_SPACE, count, decimals, duration, fixed, places_for, shown, upper
+from workbench._numbers import (
+    MINUS,
+    NARROW_SPACE,
+    count,
+    decimals,
+    duration,
+    fixed,
+    places_for,
+    shown,
+    upper,
+)
 from workbench._validate import ArgumentError
 from workbench.plots.metrics import of_score, words_of
 
@@ -25,17 +35,30 @@ __all__ = ["coefficient_rows", "render", "summary_rows"]
 
 _GROUPS = re.compile(r"(?<=\d) (?=\d{3}(?!\d))")  # between digits of one number
 _FEW_CATEGORIES, _LARGEST_WHOLE = 30, 1e15
-_WORDS = {"add_or_remove_one", "replace_one", "replace_special", "without_replacement", "random_allocation", "per_leaf"}
+_WORDS = {
+    "add_or_remove_one",
+    "replace_one",
+    "replace_special",
+    "without_replacement",
+    "random_allocation",
+    "per_leaf",
+}
 
 
 def render(result: FitResult) -> str:
-    """Render the report of ``result`` as HTML. Names and values from the user's data are escaped."""
+    """Render the report of ``result`` as HTML. Names and values from the user's data
+    are escaped.
+    """
     from workbench.results.arviz_adapter import INTERVAL
     from workbench.results.card import statement
     from workbench.results.code import code_of
 
-    source = importlib.resources.files("workbench.results").joinpath("report.html").read_text("utf-8")
-    environment = jinja2.Environment(autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True)
+    source = (
+        importlib.resources.files("workbench.results").joinpath("report.html").read_text("utf-8")
+    )
+    environment = jinja2.Environment(
+        autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True
+    )
     environment.filters |= {"count": count, "upper": upper, "unbroken": _unbroken}
     return environment.from_string(source).render(
         result=result,
@@ -43,7 +66,9 @@ def render(result: FitResult) -> str:
         statement=statement(result),
         interval=f"{100 * INTERVAL:g} %",
         duration=duration(result.seconds),
-        metrics=[(*words_of(name), of_score(name, value)) for name, value in result.metrics.items()],
+        metrics=[
+            (*words_of(name), of_score(name, value)) for name, value in result.metrics.items()
+        ],
         summary=summary_rows(result),
         coefficients=coefficient_rows(result),
         curves=_picture(result, "curves") if result.metrics else None,
@@ -64,7 +89,7 @@ def _unbroken(text: str) -> str:
     return _GROUPS.sub(NARROW_SPACE, text).replace(" %", "\N{NO-BREAK SPACE}%")
 
 
-# ---- pictures -----------------------------------------------------------------------------------------------------------
+# ---- pictures ------------------------------------------------------------------------------------
 
 
 class _Image(NamedTuple):
@@ -85,13 +110,22 @@ def _image(name: str, draw: Callable[[], Figure]) -> _Image | None:
     try:
         figure = draw()
         drawn = svg(figure)
-    except Exception as error:  # names from the data and pictures of users' models can fail in any way
+    except (
+        Exception
+    ) as error:  # names from the data and pictures of users' models can fail in any way
         reason = " ".join(f"{type(error).__name__}: {error}".split())
-        warnings.warn(f"the report lacks the picture {name!r}, which could not be drawn ({reason}).", stacklevel=2)
+        warnings.warn(
+            f"the report lacks the picture {name!r}, which could not be drawn ({reason}).",
+            stacklevel=2,
+        )
         return None
     kind = "png" if drawn.startswith(b"\x89PNG") else "svg+xml"
     style = "dpvi-paper" if any(axes.get_images() for axes in figure.axes) else "dpvi-figure"
-    return _Image(f"data:image/{kind};base64,{base64.b64encode(drawn).decode()}", style, str(figure.get_label()))
+    return _Image(
+        f"data:image/{kind};base64,{base64.b64encode(drawn).decode()}",
+        style,
+        str(figure.get_label()),
+    )
 
 
 def _picture(result: FitResult, name: str) -> _Image | None:
@@ -113,11 +147,13 @@ def _diagram(result: FitResult) -> _Image | None:
     return _image("diagram", lambda: description.diagram(result)) if result.model_is_known else None
 
 
-# ---- tables -------------------------------------------------------------------------------------------------------------
+# ---- tables --------------------------------------------------------------------------------------
 
 
 def _distributions(result: FitResult) -> list[tuple[str, str]]:
-    """(site, its distribution) for each site of the model; none if the model is unknown or cannot run on blank records."""
+    """(site, its distribution) for each site of the model; none if the model is unknown or cannot
+    run on blank records.
+    """
     from workbench.results import description
 
     if not result.model_is_known:
@@ -125,19 +161,27 @@ def _distributions(result: FitResult) -> list[tuple[str, str]]:
     try:
         return list(description.distributions(result).items())
     except Exception as error:  # users' models can fail in any way
-        warnings.warn(f"the report lacks the priors ({type(error).__name__}: {error}).", stacklevel=2)
+        warnings.warn(
+            f"the report lacks the priors ({type(error).__name__}: {error}).", stacklevel=2
+        )
         return []
 
 
 def summary_rows(result: FitResult) -> list[list[str]]:
-    """Rows of the posterior's table; all have the same decimals, or more where a standard deviation needs them."""
+    """Rows of the posterior's table; all have the same decimals, or more where a standard deviation
+    needs them.
+    """
     table = result.summary_table()
     rows = zip(table.index, table.to_numpy(float), places_for(table["sd"].tolist()), strict=True)
-    return [[str(name), *(fixed(value, digits) for value in values)] for name, values, digits in rows]
+    return [
+        [str(name), *(fixed(value, digits) for value in values)] for name, values, digits in rows
+    ]
 
 
 def coefficient_rows(result: FitResult) -> tuple[list[str], list[list[str]]]:
-    """Head and rows of a regression's coefficients in the columns' own units; both empty for other models."""
+    """Head and rows of a regression's coefficients in the columns' own units; both empty for other
+    models.
+    """
     from workbench.results.arviz_adapter import INTERVAL
     from workbench.results.coefficients import has_coefficients
 
@@ -154,7 +198,9 @@ def coefficient_rows(result: FitResult) -> tuple[list[str], list[list[str]]]:
     head = ["coefficient", "for", "mean", interval, *([*ratio, interval] if ratio else ())]
     rows = []
     places = map(decimals, table["sd"])  # of its own unit in each row
-    for name, contrast, values, digits in zip(table.index, table["contrast"], numbers.to_numpy(float), places, strict=True):
+    for name, contrast, values, digits in zip(
+        table.index, table["contrast"], numbers.to_numpy(float), places, strict=True
+    ):
         mean, *ends = (fixed(value, digits) for value in values[:3])
         ratios = [_ratio(value) for value in values[3:] if not np.isnan(value)]
         blank = [""] * (len(head) - 4)
@@ -171,13 +217,17 @@ def _ratio(value: float) -> str:
 
 
 def _columns(result: FitResult) -> list[tuple[str, str]]:
-    """(column, what is declared about its values) for a table; otherwise names of features and groups."""
+    """(column, what is declared about its values) for a table; otherwise names of features and
+    groups.
+    """
     data = result.data
     if data["schema"]:
         return [(name, _declared(column)) for name, column in data["schema"].items()]
     found = [("features", ", ".join(data["feature_names"])), ("groups", ", ".join(data["groups"]))]
     if data["image_shape"]:
-        found.append(("images", f"{' by '.join(map(str, data['image_shape']))} pixels, from 0 to 1"))
+        found.append(
+            ("images", f"{' by '.join(map(str, data['image_shape']))} pixels, from 0 to 1")
+        )
     if data["vocabulary_size"]:
         found.append(("vocabulary", f"{count(data['vocabulary_size'])} tokens"))
     return [(name, words) for name, words in found if words]
@@ -188,11 +238,22 @@ def _declared(column: dict[str, Any]) -> str:
     if column["kind"] == "boolean":
         return "yes or no"
     if column["kind"] == "numeric":
-        return f"{'whole numbers ' if column['whole'] else ''}from {_plain(column['low'])} to {_plain(column['high'])}"
+        return (
+            f"{'whole numbers ' if column['whole'] else ''}from {_plain(column['low'])} to "
+            f"{_plain(column['high'])}"
+        )
     levels = [str(each) for each in column["categories"]]
-    more = f" and {count(len(levels) - _FEW_CATEGORIES)} more" if len(levels) > _FEW_CATEGORIES else ""
-    words = ", ".join(levels[:_FEW_CATEGORIES]) + more + (", or any other" if column.get("other") else "")
-    return words + (f"; reference: {column['reference']}" if column.get("reference") is not None else "")
+    more = (
+        f" and {count(len(levels) - _FEW_CATEGORIES)} more" if len(levels) > _FEW_CATEGORIES else ""
+    )
+    words = (
+        ", ".join(levels[:_FEW_CATEGORIES])
+        + more
+        + (", or any other" if column.get("other") else "")
+    )
+    return words + (
+        f"; reference: {column['reference']}" if column.get("reference") is not None else ""
+    )
 
 
 def _outcome(result: FitResult) -> str:
@@ -205,7 +266,8 @@ def _outcome(result: FitResult) -> str:
         return ""
     if len(classes) == 2:
         positive = (
-            f'"{classes[1]}" counts as positive, and predictions are its probability. The other class is "{classes[0]}".'
+            f'"{classes[1]}" counts as positive, and predictions are its probability. The other '
+            f'class is "{classes[0]}".'
         )
         return f'The target is "{target}": {positive}'
     return f'The target is "{target}", one of {", ".join(classes)}.'
@@ -214,7 +276,10 @@ def _outcome(result: FitResult) -> str:
 def _settings(result: FitResult) -> list[tuple[str, str]]:
     """(name, value) of everything that was set or chosen."""
     guarantee = result.guarantee
-    named = {**result.settings, **{f"{result.model}: {name}": value for name, value in result.model_options.items()}}
+    named = {
+        **result.settings,
+        **{f"{result.model}: {name}": value for name, value in result.model_options.items()},
+    }
     seed = result.settings.get("seed")
     own = {
         "epsilon": upper(guarantee.epsilon),
@@ -223,9 +288,15 @@ def _settings(result: FitResult) -> list[tuple[str, str]]:
     }
     if not guarantee.is_private:
         own |= dict.fromkeys(("epsilon", "delta", "clip"), guarantee.label())
-        return [(name.replace("_", " "), own.get(name) or _plain(value)) for name, value in named.items()]
+        return [
+            (name.replace("_", " "), own.get(name) or _plain(value))
+            for name, value in named.items()
+        ]
     return [
-        *((name.replace("_", " "), own.get(name) or _plain(value)) for name, value in named.items()),
+        *(
+            (name.replace("_", " "), own.get(name) or _plain(value))
+            for name, value in named.items()
+        ),
         ("noise multiplier (sigma)", str(guarantee.noise_multiplier)),
         ("share of delta for minibatch overflow and rounding", upper(guarantee.overflow_delta, 2)),
         ("share of delta for noise that is not exactly Gaussian", upper(guarantee.noise_delta, 2)),
@@ -245,7 +316,13 @@ def _plain(value: Any) -> str:
         return "yes" if value else "no"
     if isinstance(value, (int, float)):
         is_whole = isinstance(value, int) or (value.is_integer() and abs(value) < _LARGEST_WHOLE)
-        return count(value) if is_whole else f"{value:.6g}".replace("-", MINUS, 1) if value < 0 else f"{value:.6g}"
+        return (
+            count(value)
+            if is_whole
+            else f"{value:.6g}".replace("-", MINUS, 1)
+            if value < 0
+            else f"{value:.6g}"
+        )
     if isinstance(value, dict):
         return ", ".join(f"{name}: {_plain(each)}" for name, each in value.items()) or "none"
     if isinstance(value, (list, tuple)):

@@ -1,6 +1,7 @@
 """Saving results as folders.
 
-A folder has result.json (all but arrays), params.npz, posterior.nc (the draws), curves.png and report.html.
+A folder has result.json (all but arrays), params.npz, posterior.nc (the draws), curves.png and
+report.html.
 """
 
 from __future__ import annotations
@@ -25,7 +26,17 @@ from workbench.results._atomic import SaveWarning
 if TYPE_CHECKING:
     from workbench.results.fit_result import FitResult
 
-__all__ = ["FORMAT", "GUIDE_DRAWS", "MADE", "NUMBERS", "SaveWarning", "check_folder", "described", "digest_of", "save"]
+__all__ = [
+    "FORMAT",
+    "GUIDE_DRAWS",
+    "MADE",
+    "NUMBERS",
+    "SaveWarning",
+    "check_folder",
+    "described",
+    "digest_of",
+    "save",
+]
 
 FORMAT = 3
 NUMBERS = ("params.npz", "posterior.nc")
@@ -36,7 +47,8 @@ _APART = ("draws", "variational_draws", "params", "definition", "public_records"
 
 
 def check_folder(folder: str | Path) -> Path:
-    """Check that ``folder`` can be made and written to, and leave no trace. Called before a fit spends its epsilon.
+    """Check that ``folder`` can be made and written to, and leave no trace. Called before a fit
+    spends its epsilon.
 
     :raises ArgumentError: naming ``out`` and the folder.
     """
@@ -45,18 +57,24 @@ def check_folder(folder: str | Path) -> Path:
     try:
         missing += [place for place in (path, *path.parents) if not place.exists()]
         path.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryFile(dir=path):  # has no name where the system allows it, so a killed process leaves nothing
+        with tempfile.TemporaryFile(
+            dir=path
+        ):  # has no name where the system allows it, so a killed process leaves nothing
             pass
         taken = [name for name in (_atomic.INDEX, *NUMBERS, *MADE) if (path / name).is_dir()]
     except (OSError, ValueError) as error:  # ValueError: a null character in the name
         reason = getattr(error, "strerror", None) or error
-        raise _validate.ArgumentError("out", str(folder), f"cannot write there ({reason}).") from None
+        raise _validate.ArgumentError(
+            "out", str(folder), f"cannot write there ({reason})."
+        ) from None
     finally:
         for place in missing:
             if place.is_dir():
                 place.rmdir()
     if taken:
-        raise _validate.ArgumentError("out", str(folder), f"{taken[0]} in it is a folder: choose another folder.")
+        raise _validate.ArgumentError(
+            "out", str(folder), f"{taken[0]} in it is a folder: choose another folder."
+        )
     return path
 
 
@@ -71,14 +89,22 @@ def _encoded_array(array: np.ndarray) -> dict[str, Any]:
 
 def _encode(result: FitResult) -> dict[str, Any]:
     """Everything but draws and parameters, as values that JSON can hold."""
-    values = {field.name: getattr(result, field.name) for field in dataclasses.fields(result) if field.name not in _APART}
+    values = {
+        field.name: getattr(result, field.name)
+        for field in dataclasses.fields(result)
+        if field.name not in _APART
+    }
     values["guarantee"] = result.guarantee.to_dict()
-    values["gradient_norms"] = None if result.gradient_norms is None else result.gradient_norms.to_dict()
+    values["gradient_norms"] = (
+        None if result.gradient_norms is None else result.gradient_norms.to_dict()
+    )
     values["constants"] = {
-        name: _encoded_array(value) if isinstance(value, np.ndarray) else value for name, value in result.constants.items()
+        name: _encoded_array(value) if isinstance(value, np.ndarray) else value
+        for name, value in result.constants.items()
     }
     values["history"] = [
-        {"step": point.step, **{name: _plain(value) for name, value in point.metrics.items()}} for point in result.history
+        {"step": point.step, **{name: _plain(value) for name, value in point.metrics.items()}}
+        for point in result.history
     ]
     values["metrics"] = {name: _plain(value) for name, value in result.metrics.items()}
     return {"format": FORMAT, **values}
@@ -87,8 +113,8 @@ def _encode(result: FitResult) -> dict[str, Any]:
 def save(result: FitResult, folder: str | Path) -> Path:
     """Write ``result`` into ``folder``: the numbers first, then the picture and the report.
 
-    A result that is already there is replaced completely or left unchanged (``_atomic``). A picture or report that cannot be
-    made causes a ``SaveWarning``.
+    A result that is already there is replaced completely or left unchanged (``_atomic``). A picture
+    or report that cannot be made causes a ``SaveWarning``.
 
     :raises ArgumentError: naming ``out``.
     :raises OSError: if the numbers cannot be written.
@@ -97,11 +123,14 @@ def save(result: FitResult, folder: str | Path) -> Path:
     path.mkdir(parents=True, exist_ok=True)
     of_guide = {GUIDE_DRAWS + name: value for name, value in result.variational_draws.items()}
     arrays = {"params.npz": {**result.params, **of_guide}, "posterior.nc": result.draws}
-    values = _encode(result) | {"arrays": {name: described(content) for name, content in arrays.items()}}
+    values = _encode(result) | {
+        "arrays": {name: described(content) for name, content in arrays.items()}
+    }
     draws = functools.partial(arviz_adapter.save_draws, result.posterior_of(result.draws))
     numbers: dict[str, Callable[[Path], object]] = {
         "params.npz": lambda file: _write_arrays(file, arrays["params.npz"]),
-        # in the guide's order, as predictions use them: sorted draws would be sorted again after loading
+        # in the guide's order, as predictions use them: sorted draws would be sorted again after
+        # loading
         "posterior.nc": draws,
     }
     written: dict[str, str] = {}
@@ -115,7 +144,8 @@ def save(result: FitResult, folder: str | Path) -> Path:
         reservation.note_saved(result.ledger, result.spend, path)
     try:
         made = {name: functools.partial(_write, content) for name, content in _made(result)}
-        _atomic.replace(path, made, index, expected=saved)  # unless another process has saved there meanwhile
+        # unless another process has saved there meanwhile
+        _atomic.replace(path, made, index, expected=saved)
     except OSError as error:
         _warn_of("the report and its picture", error)
     return path
@@ -136,17 +166,23 @@ def _made(result: FitResult) -> Iterator[tuple[str, bytes]]:
     for name in MADE:
         try:
             yield name, makers[name]()
-        except Exception as error:  # a failing picture must not lose the numbers that epsilon was spent on
+        except (
+            Exception
+        ) as error:  # a failing picture must not lose the numbers that epsilon was spent on
             _warn_of(name, error)
 
 
 def _warn_of(what: str, error: Exception) -> None:
     reason = " ".join(f"{type(error).__name__}: {error}".split())
-    warnings.warn(f"{what} could not be saved ({reason}). The numbers are saved.", SaveWarning, stacklevel=3)
+    warnings.warn(
+        f"{what} could not be saved ({reason}). The numbers are saved.", SaveWarning, stacklevel=3
+    )
 
 
 def described(arrays: Mapping[str, Any]) -> dict[str, str]:
-    """Type and shape of arrays by name, such as "float32[3, 4]", and whether some entries are not finite."""
+    """Type and shape of arrays by name, such as "float32[3, 4]", and whether some entries are not
+    finite.
+    """
     return {str(name): _described(np.asarray(array)) for name, array in arrays.items()}
 
 
@@ -158,7 +194,9 @@ def _described(array: np.ndarray) -> str:
 
 def _index(values: dict[str, Any]) -> bytes:
     """The content of result.json, with a digest of everything else in it."""
-    return (json.dumps({**values, "digest": digest_of(values)}, indent=2, allow_nan=False) + "\n").encode()
+    return (
+        json.dumps({**values, "digest": digest_of(values)}, indent=2, allow_nan=False) + "\n"
+    ).encode()
 
 
 def digest_of(values: dict[str, Any]) -> str:

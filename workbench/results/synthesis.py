@@ -19,11 +19,17 @@ if TYPE_CHECKING:
 __all__ = ["synthetic_records"]
 
 
-_MOST_NUMBERS = 200_000_000  # numbers in all drawn records: about 1 GB, and more for a table as text
+_MOST_NUMBERS = (
+    200_000_000  # numbers in all drawn records: about 1 GB, and more for a table as text
+)
 
 
 def synthetic_records(
-    result: FitResult, count: int, given: Any, seed: int | None, on_progress: Callable[[int], object] = lambda _: None
+    result: FitResult,
+    count: int,
+    given: Any,
+    seed: int | None,
+    on_progress: Callable[[int], object] = lambda _: None,
 ) -> Any:
     """Implementation of ``FitResult.sample``.
 
@@ -40,16 +46,25 @@ def synthetic_records(
         except _validate.ArgumentError as error:
             if error.argument != "records":
                 raise
-            remedy = "Pass the inputs, as in result.sample(given=frame), which draws a target for each row of the table."
+            remedy = (
+                "Pass the inputs, as in result.sample(given=frame), which draws a target for "
+                "each row of the table."
+            )
             raise _validate.ArgumentError(
-                "given", error.value, error.expectation, code=error.code, remedy=remedy if given is None else error.remedy
+                "given",
+                error.value,
+                error.expectation,
+                code=error.code,
+                remedy=remedy if given is None else error.remedy,
             ) from None
         if given is None:
             rows = np.asarray(jax.random.randint(choosing, (count,), 0, len(inputs[0])))
             inputs = tuple(array[rows] for array in inputs)
         count = len(inputs[0])
     elif given is not None:
-        raise _validate.ArgumentError("given", given, "is for models that predict a target; this one draws whole records.")
+        raise _validate.ArgumentError(
+            "given", given, "is for models that predict a target; this one draws whole records."
+        )
     drawn = predictor.sample(count, inputs, key, on_progress)
     if facts["image_shape"] or not (facts["feature_names"] or facts["schema"]):
         return drawn
@@ -57,17 +72,29 @@ def synthetic_records(
 
 
 def _table(
-    predictor: Predictor, facts: dict[str, Any], inputs: tuple[np.ndarray, ...], drawn: np.ndarray, given: Any
+    predictor: Predictor,
+    facts: dict[str, Any],
+    inputs: tuple[np.ndarray, ...],
+    drawn: np.ndarray,
+    given: Any,
 ) -> pd.DataFrame:
     """A table of given inputs and drawn values in its own columns and units."""
     arrays = dict(zip(facts["arrays"], (*inputs, drawn), strict=True))
     features = arrays["x"]
     if predictor.model.has_own_arrays:  # which cannot be turned back into columns
         is_table = isinstance(given, pd.DataFrame)
-        table = given.reset_index(drop=True) if is_table else pd.DataFrame(features, columns=facts["feature_names"])
+        table = (
+            given.reset_index(drop=True)
+            if is_table
+            else pd.DataFrame(features, columns=facts["feature_names"])
+        )
     else:
         schema = predictor.schema
-        table = pd.DataFrame(features, columns=facts["feature_names"]) if schema is None else schema.decode(features)
+        table = (
+            pd.DataFrame(features, columns=facts["feature_names"])
+            if schema is None
+            else schema.decode(features)
+        )
     if "group" in arrays:
         table[facts["group"]] = np.asarray(facts["groups"])[arrays["group"]]
     if "y" in arrays:

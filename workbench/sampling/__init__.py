@@ -1,4 +1,6 @@
-"""Minibatch samplers. Each has an accountant in ``workbench.privacy``, except Feistel, which is for comparison only."""
+"""Minibatch samplers. Each has an accountant in ``workbench.privacy``, except Feistel, which is for
+comparison only.
+"""
 
 from workbench.sampling.feistel import FeistelSampler
 from workbench.sampling.minibatch import Minibatch, Preparation, Sampler

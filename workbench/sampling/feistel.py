@@ -1,8 +1,10 @@
-"""Minibatches by a Feistel network, as the d3p paper draws them (Prediger et al. 2022): for comparison only.
+"""Minibatches by a Feistel network, as the d3p paper draws them (Prediger et al. 2022): for
+comparison only.
 
-A keyed permutation of 0 .. N - 1, with a new key for each step, maps 0 .. b - 1 to the minibatch. The permutation is a
-balanced Feistel network on the smallest domain with an even number of bits that has N numbers. A number outside 0 .. N - 1
-is permuted again until it is inside (cycle walking).
+A keyed permutation of 0 .. N - 1, with a new key for each step, maps 0 .. b - 1 to the minibatch.
+The permutation is a balanced Feistel network on the smallest domain with an even number of bits
+that has N numbers. A number outside 0 .. N - 1 is permuted again until it is inside (cycle
+walking).
 """
 
 from __future__ import annotations
@@ -25,8 +27,9 @@ __all__ = ["FeistelSampler"]
 class FeistelSampler(FixedSize):
     """Draws minibatches of ``batch_size`` distinct records, quickly but not exactly uniformly.
 
-    No accountant of this package gives a guarantee for it. A few rounds of a fast round function reach only some subsets,
-    and not equally often, and there is no bound on the difference. ``WithoutReplacementSampler`` is exact at a similar cost.
+    No accountant of this package gives a guarantee for it. A few rounds of a fast round function
+    reach only some subsets, and not equally often, and there is no bound on the difference.
+    ``WithoutReplacementSampler`` is exact at a similar cost.
 
     >>> sampler = wb.sampling.FeistelSampler(1000, 10)
     >>> sampler.name, sampler.sampling_rate
@@ -52,11 +55,14 @@ class FeistelSampler(FixedSize):
 
     @property
     def total_variation(self) -> float:
-        """1, the trivial bound, because no smaller one is known. Added to delta, it leaves no guarantee."""
+        """1, the trivial bound, because no smaller one is known. Added to delta, it leaves no
+        guarantee.
+        """
         return 1.0
 
     def draw_from(self, words: jax.Array, key: jax.Array, number: jax.Array) -> Minibatch:
-        """The minibatch of step ``number``, from the first words of stream ``number`` of ``key``, lane 0.
+        """The minibatch of step ``number``, from the first words of stream ``number`` of ``key``,
+        lane 0.
 
         Indices are distinct.
 

@@ -1,4 +1,6 @@
-"""The interface of samplers: a padded minibatch, and the facts that step, accountant and plan need."""
+"""The interface of samplers: a padded minibatch, and the facts that step, accountant and
+plan need.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,8 @@ __all__ = ["FixedSize", "Minibatch", "Preparation", "RandomSize", "Sampler", "us
 
 
 class Minibatch(NamedTuple):
-    """A padded minibatch. ``indices``: int32[M], row numbers; ``mask``: bool[M], False on padding (index 0 there).
+    """A padded minibatch. ``indices``: int32[M], row numbers; ``mask``: bool[M], False on padding
+    (index 0 there).
 
     >>> minibatch = wb.sampling.Minibatch(
     ...     np.array([3, 1, 0]), np.array([True, True, False])
@@ -38,8 +41,9 @@ class Minibatch(NamedTuple):
 class Preparation(Protocol):
     """Draws of whole epochs at once, for a sampler to which that is cheaper than step by step.
 
-    Epoch e has steps e t .. (e + 1) t - 1. Runs prepare an epoch once and keep it between the chunks of their steps. Both
-    functions are pure, for jit, scan and vmap, and agree with the sampler's ``draw_from``.
+    Epoch e has steps e t .. (e + 1) t - 1. Runs prepare an epoch once and keep it between the
+    chunks of their steps. Both functions are pure, for jit, scan and vmap, and agree with the
+    sampler's ``draw_from``.
 
     >>> sampler = wb.sampling.RandomAllocationSampler(1000, 100, capacity=40)
     >>> sampler.preparation.steps_per_epoch
@@ -55,7 +59,8 @@ class Preparation(Protocol):
         """About how many 32-bit words of memory it takes to prepare an epoch."""
 
     def prepare(self, key: jax.Array, epoch: jax.Array, epochs: int = 1) -> Any:
-        """What ``draw_prepared`` needs of ``epoch`` and those that follow: a tree of arrays whose shapes are public.
+        """What ``draw_prepared`` needs of ``epoch`` and those that follow: a tree of arrays whose
+        shapes are public.
 
         :param epochs: how many to prepare at once; ``epoch`` must then be a multiple of it.
         """
@@ -65,12 +70,13 @@ class Preparation(Protocol):
 
 
 class Sampler(Protocol):
-    """Decides which records enter a step. A frozen dataclass whose draws are pure functions for jit, scan and vmap.
+    """Decides which records enter a step. A frozen dataclass whose draws are pure functions for
+    jit, scan and vmap.
 
-    A step draws from stream number ``step`` of the run's key. Words of lane 0 are passed to ``draw_from``, and a sampler
-    that needs more takes them from its own lanes. Nothing else asks which sampler it is: what is accounted for follows from
-    ``name``, and how its draws are made and kept from ``preparation``. ``RandomSize`` and ``FixedSize`` have what most
-    samplers share.
+    A step draws from stream number ``step`` of the run's key. Words of lane 0 are passed to
+    ``draw_from``, and a sampler that needs more takes them from its own lanes. Nothing else asks
+    which sampler it is: what is accounted for follows from ``name``, and how its draws are made and
+    kept from ``preparation``. ``RandomSize`` and ``FixedSize`` have what most samplers share.
 
     >>> sampler = wb.prepare(
     ...     "logistic", "breast_cancer", epsilon=1.0, sampling_rate=0.1
@@ -81,7 +87,9 @@ class Sampler(Protocol):
 
     @property
     def name(self) -> str:
-        """That of the law of its minibatches in ``workbench.privacy``: accountants count what this law costs."""
+        """That of the law of its minibatches in ``workbench.privacy``: accountants count what this
+        law costs.
+        """
 
     @property
     def num_records(self) -> int:
@@ -89,7 +97,9 @@ class Sampler(Protocol):
 
     @property
     def public_size(self) -> int:
-        """The number of records that is declared, N by default. Shapes and spacings follow from it."""
+        """The number of records that is declared, N by default. Shapes and spacings follow
+        from it.
+        """
 
     @property
     def sampling_rate(self) -> float:
@@ -100,7 +110,9 @@ class Sampler(Protocol):
         """M, the number of places in the padded minibatch."""
 
     def usual_size(self, minibatches: int = 1) -> int:
-        """Places that the largest of ``minibatches`` rarely exceeds, at most M. Other places cost time only when used."""
+        """Places that the largest of ``minibatches`` rarely exceeds, at most M. Other places cost
+        time only when used.
+        """
 
     @property
     def words(self) -> int:
@@ -108,7 +120,9 @@ class Sampler(Protocol):
 
     @property
     def total_variation(self) -> float:
-        """Upper bound on the total variation distance of a minibatch from that of the ideal sampler, without overflow."""
+        """Upper bound on the total variation distance of a minibatch from that of the ideal
+        sampler, without overflow.
+        """
 
     @property
     def has_random_size(self) -> bool:
@@ -116,7 +130,9 @@ class Sampler(Protocol):
 
     @property
     def ascends(self) -> bool:
-        """Whether the indices of a minibatch ascend, padding last; else units with several rows are sorted first."""
+        """Whether the indices of a minibatch ascend, padding last; else units with several rows are
+        sorted first.
+        """
 
     @property
     def preparation(self) -> Preparation | None:
@@ -135,8 +151,8 @@ class Sampler(Protocol):
     def draw_from(self, words: jax.Array, key: jax.Array, number: jax.Array) -> Minibatch:
         """The minibatch of step ``number``.
 
-        :param words: uint32[``self.words``], the first of stream ``number`` of ``key``, lane 0. Use them for nothing else,
-            because draws that share a word are not independent.
+        :param words: uint32[``self.words``], the first of stream ``number`` of ``key``, lane 0. Use
+            them for nothing else, because draws that share a word are not independent.
         :raises ArgumentError: if there are more or fewer words.
         """
 
@@ -166,11 +182,15 @@ class Streamed:
     def _require(self: Sampler, words: jax.Array) -> None:
         """:raises ArgumentError: unless there are as many ``words`` as a minibatch takes."""
         if words.shape != (self.words,):
-            raise _validate.ArgumentError("words", words.shape, f"a minibatch takes exactly {self.words} words.")
+            raise _validate.ArgumentError(
+                "words", words.shape, f"a minibatch takes exactly {self.words} words."
+            )
 
 
 def usual_binomial_size(num_records: int, sampling_rate: float, minibatches: int) -> int:
-    """What the largest of that many binomial sizes exceeds with probability 1/161: 2.5 standard deviations for one."""
+    """What the largest of that many binomial sizes exceeds with probability 1/161: 2.5 standard
+    deviations for one.
+    """
     expected = num_records * sampling_rate
     deviations = float(-ndtri(1 / (161 * minibatches)))
     return math.ceil(expected + deviations * math.sqrt(expected * (1 - sampling_rate)))
@@ -182,9 +202,13 @@ class RandomSize(Streamed):
     has_random_size = True
 
     def _check_declared(self: Any) -> None:
-        """:raises ArgumentError: naming ``declared``, if it is below N: shapes that follow from it would be too small."""
+        """:raises ArgumentError: naming ``declared``, if it is below N: shapes that follow from it
+        would be too small.
+        """
         if self.declared is not None:
-            _validate.integer("declared", self.declared, at_least=self.num_records, at_most=MOST_RECORDS)
+            _validate.integer(
+                "declared", self.declared, at_least=self.num_records, at_most=MOST_RECORDS
+            )
 
     @property
     def public_size(self: Any) -> int:
@@ -192,8 +216,16 @@ class RandomSize(Streamed):
         return int(self.num_records if self.declared is None else self.declared)
 
     def usual_size(self: Any, minibatches: int = 1) -> int:
-        """Places that the largest of ``minibatches`` exceeds with probability 1/161: 2.5 standard deviations for one."""
-        return max(1, min(usual_binomial_size(self.public_size, self.sampling_rate, minibatches), self.capacity))
+        """Places that the largest of ``minibatches`` exceeds with probability 1/161: 2.5 standard
+        deviations for one.
+        """
+        return max(
+            1,
+            min(
+                usual_binomial_size(self.public_size, self.sampling_rate, minibatches),
+                self.capacity,
+            ),
+        )
 
 
 @dataclass(frozen=True)
@@ -210,9 +242,13 @@ class FixedSize(Streamed):
     has_random_size = False
 
     def __post_init__(self) -> None:
-        num_records = _validate.integer("num_records", self.num_records, at_least=1, at_most=MOST_RECORDS)
+        num_records = _validate.integer(
+            "num_records", self.num_records, at_least=1, at_most=MOST_RECORDS
+        )
         object.__setattr__(self, "num_records", num_records)
-        batch_size = _validate.integer("batch_size", self.batch_size, at_least=1, at_most=num_records)
+        batch_size = _validate.integer(
+            "batch_size", self.batch_size, at_least=1, at_most=num_records
+        )
         object.__setattr__(self, "batch_size", batch_size)
 
     @property

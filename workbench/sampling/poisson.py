@@ -1,14 +1,16 @@
 """Poisson minibatches: every record is included independently with probability q.
 
-The gaps between included records are geometric, so a minibatch costs O(q N) draws instead of N coin flips. Gaps come from
-96-bit integer thresholds, without floating-point uniforms. One table of about 67 / q thresholds is used while it is small.
-For smaller q a gap G with P(G = g) = q (1 - q)^g is split as G = a B + b, where a (geometric with ratio (1 - q)^B) and b
-(geometric, cut to 0..B-1) are independent, so two tables of about sqrt(67 / q) thresholds serve any q.
+The gaps between included records are geometric, so a minibatch costs O(q N) draws instead of N coin
+flips. Gaps come from 96-bit integer thresholds, without floating-point uniforms. One table of about
+67 / q thresholds is used while it is small. For smaller q a gap G with P(G = g) = q (1 - q)^g is
+split as G = a B + b, where a (geometric with ratio (1 - q)^B) and b (geometric, cut to 0..B-1) are
+independent, so two tables of about sqrt(67 / q) thresholds serve any q.
 
 The first 32 of the 96 bits nearly always decide, and the other 64 are then not even drawn.
 
-With 64 bits, the rounding of the thresholds would cost up to 2e-14 per minibatch (q = 0.01, 177 places). Multiplied by
-(1 + e^epsilon) and 100 000 steps, that is a delta of 6e-6 at epsilon 8. With 96 bits it is 3e-24 per minibatch.
+With 64 bits, the rounding of the thresholds would cost up to 2e-14 per minibatch (q = 0.01, 177
+places). Multiplied by (1 + e^epsilon) and 100 000 steps, that is a delta of 6e-6 at epsilon 8. With
+96 bits it is 3e-24 per minibatch.
 """
 
 from __future__ import annotations
@@ -43,10 +45,13 @@ _ONE_TABLE = 2**16
 
 
 def log_overflow_probability(num_records: int, sampling_rate: float, capacity: int) -> float:
-    """log P(K > M) for K ~ Binomial(N + 1, q). N + 1, because under add_or_remove_one a neighbour has one record more."""
+    """log P(K > M) for K ~ Binomial(N + 1, q). N + 1, because under add_or_remove_one a neighbour
+    has one record more.
+    """
     if capacity >= num_records + 1:
         return -math.inf
-    # P(K > M) as a regularised incomplete beta function; scipy.stats has it too, and takes a second to import
+    # P(K > M) as a regularised incomplete beta function; scipy.stats has it too, and takes a second
+    # to import
     with np.errstate(divide="ignore"):
         return float(np.log(betainc(capacity + 1, num_records + 1 - capacity, sampling_rate)))
 
@@ -72,14 +77,18 @@ _ONE = 1 << 256  # fixed-point arithmetic for the tables: 256 binary places in P
 
 
 def _thresholds(cumulative: list[int]) -> list[int]:
-    """round(2^96 CDF) of all outcomes but the last; outcome = number of thresholds <= a random 96-bit number."""
+    """round(2^96 CDF) of all outcomes but the last; outcome = number of thresholds <= a random
+    96-bit number.
+    """
     shift = 256 - _BITS
     return [min((value + (1 << (shift - 1))) >> shift, 2**_BITS - 1) for value in cumulative[:-1]]
 
 
 @functools.lru_cache(maxsize=32)
 def _gap_tables(sampling_rate: float) -> tuple[int, list[list[int]]]:
-    """B, and the thresholds of the remainder b and, if one table is not enough, of the multiple a, at rate q."""
+    """B, and the thresholds of the remainder b and, if one table is not enough, of the multiple a,
+    at rate q.
+    """
     exact = Fraction(sampling_rate)
     keep = _ONE - _ONE * exact.numerator // exact.denominator
     # beyond this gap less than 2^-97 of the mass is left; it goes to the last outcome
@@ -108,32 +117,43 @@ def _columns(table: list[int]) -> list[jax.Array]:
 
 
 def _search(words: jax.Array, table: list[int]) -> jax.Array:
-    """Number of thresholds t with t <= number, for numbers of 3 words (uint32[3, ...], high word first): a binary search."""
+    """Number of thresholds t with t <= number, for numbers of 3 words (uint32[3, ...], high word
+    first): a binary search.
+    """
     levels = len(table).bit_length()
     columns = _columns(table + [2**_BITS - 1] * (2**levels - 1 - len(table)))
 
     def probe(level: jax.Array, found: jax.Array) -> jax.Array:
         place = found + (jnp.int32(1) << (levels - 1 - level)) - 1
         below = jnp.ones(place.shape, bool)
-        for column, word in zip(reversed(columns), words[::-1], strict=True):  # lexicographic, low word first
+        for column, word in zip(
+            reversed(columns), words[::-1], strict=True
+        ):  # lexicographic, low word first
             entry = column[place]
             below = (entry < word) | ((entry == word) & below)
         return jnp.where(below, place + 1, found)
 
-    # a loop, not unrolled levels: XLA fuses unrolled probes into one kernel that repeats them (3 times slower)
+    # a loop, not unrolled levels: XLA fuses unrolled probes into one kernel that repeats them (3
+    # times slower)
     found = lax.fori_loop(0, levels, probe, jnp.zeros(words.shape[1:], jnp.int32))
     return jnp.minimum(found, len(table))
 
 
 def _guess(high: jax.Array, table: list[int], log_ratio: float) -> tuple[jax.Array, jax.Array]:
-    """(``_search`` by the high words alone, whether that is certain), for a geometric table: P(outcome >= g) = ratio^g.
+    """(``_search`` by the high words alone, whether that is certain), for a geometric table:
+    P(outcome >= g) = ratio^g.
 
-    A float32 logarithm finds the outcome to within one, and comparisons with the thresholds around it decide. They do not
-    decide if a high word equals that of a threshold, which happens once in 2^32 / table size.
+    A float32 logarithm finds the outcome to within one, and comparisons with the thresholds around
+    it decide. They do not decide if a high word equals that of a threshold, which happens once in
+    2^32 / table size.
     """
-    bounds = jnp.concatenate([jnp.zeros(1, jnp.uint32), _columns(table)[0], jnp.full(1, 2**32 - 1, jnp.uint32)])
+    bounds = jnp.concatenate(
+        [jnp.zeros(1, jnp.uint32), _columns(table)[0], jnp.full(1, 2**32 - 1, jnp.uint32)]
+    )
     survival = ((~high).astype(jnp.float32) + np.float32(0.5)) * np.float32(2.0**-32)
-    near = jnp.floor(jnp.log(survival) * np.float32(1 / log_ratio) - np.float32(0.25)).astype(jnp.int32)
+    near = jnp.floor(jnp.log(survival) * np.float32(1 / log_ratio) - np.float32(0.25)).astype(
+        jnp.int32
+    )
     near = jnp.clip(near, 0, len(table) - 1)
     found = near + (high > bounds[near + 1]).astype(jnp.int32)
     is_certain = ((bounds[found] < high) | (found == 0)) & (high < bounds[found + 1])
@@ -142,10 +162,11 @@ def _guess(high: jax.Array, table: list[int], log_ratio: float) -> tuple[jax.Arr
 
 @functools.lru_cache(maxsize=32)
 def _single_outcomes(sampling_rate: float) -> Callable[..., jax.Array]:
-    """A function of high words uint32[..., M], key words uint32[..., 8] and numbers uint32[...]: outcomes int32[..., M].
+    """A function of high words uint32[..., M], key words uint32[..., 8] and numbers uint32[...]:
+    outcomes int32[..., M].
 
-    The low words of the numbers are drawn only if some high word does not decide its outcome. Under vmap this is decided for
-    all draws together, because plain vmap would always take the branch.
+    The low words of the numbers are drawn only if some high word does not decide its outcome. Under
+    vmap this is decided for all draws together, because plain vmap would always take the branch.
     """
     _, (table,) = _gap_tables(sampling_rate)
 
@@ -157,7 +178,9 @@ def _single_outcomes(sampling_rate: float) -> Callable[..., jax.Array]:
             size = high.shape[-1]
 
             def low_words(words: jax.Array, number: jax.Array) -> jax.Array:
-                return stream(jax.random.wrap_key_data(words, impl=CHACHA20), number, 2 * size, _LOW_WORDS)
+                return stream(
+                    jax.random.wrap_key_data(words, impl=CHACHA20), number, 2 * size, _LOW_WORDS
+                )
 
             low = jax.vmap(low_words)(key_words.reshape(-1, 8), number.reshape(-1))
             low = jnp.moveaxis(low.reshape(*high.shape[:-1], 2, size), -2, 0)
@@ -178,11 +201,13 @@ def _single_outcomes(sampling_rate: float) -> Callable[..., jax.Array]:
 
 @dataclass(frozen=True)
 class PoissonSampler(RandomSize):
-    """Draws Poisson minibatches from ``num_records`` records at rate q into ``capacity`` padded places.
+    """Draws Poisson minibatches from ``num_records`` records at rate q into ``capacity`` padded
+    places.
 
-    Neighbouring relation of its accountant: add_or_remove_one. If more than ``capacity`` records are included, the
-    surplus is dropped; the probability of that is charged to delta (``log_overflow_probability``). An empty minibatch is a
-    normal outcome. At q = 1 every record is in every minibatch.
+    Neighbouring relation of its accountant: add_or_remove_one. If more than ``capacity`` records
+    are included, the surplus is dropped; the probability of that is charged to delta
+    (``log_overflow_probability``). An empty minibatch is a normal outcome. At q = 1 every record is
+    in every minibatch.
 
     >>> sampler = wb.sampling.PoissonSampler(
     ...     num_records=1000, sampling_rate=0.01, capacity=40
@@ -193,7 +218,8 @@ class PoissonSampler(RandomSize):
     :param num_records: N in 1 .. 2^30 - 1.
     :param sampling_rate: q in [2^-32, 1], public.
     :param capacity: M >= 1, places in the padded minibatch.
-    :param declared: a public number of records, at least N, where N is not public; ``usual_size`` follows from it.
+    :param declared: a public number of records, at least N, where N is not public; ``usual_size``
+        follows from it.
     """
 
     num_records: int
@@ -207,13 +233,19 @@ class PoissonSampler(RandomSize):
 
     def __post_init__(self) -> None:
         object.__setattr__(
-            self, "num_records", _validate.integer("num_records", self.num_records, at_least=1, at_most=MOST_RECORDS)
+            self,
+            "num_records",
+            _validate.integer("num_records", self.num_records, at_least=1, at_most=MOST_RECORDS),
         )
         _validate.number("sampling_rate", self.sampling_rate, at_least=SMALLEST_RATE, at_most=1)
-        object.__setattr__(self, "capacity", _validate.integer("capacity", self.capacity, at_least=1))
+        object.__setattr__(
+            self, "capacity", _validate.integer("capacity", self.capacity, at_least=1)
+        )
         self._check_declared()
         if self.sampling_rate == 1 and self.capacity < self.num_records:
-            raise _validate.ArgumentError("capacity", self.capacity, f"must be at least N = {self.num_records} at q = 1.")
+            raise _validate.ArgumentError(
+                "capacity", self.capacity, f"must be at least N = {self.num_records} at q = 1."
+            )
 
     @property
     def words(self) -> int:
@@ -225,9 +257,11 @@ class PoissonSampler(RandomSize):
 
     @property
     def total_variation(self) -> float:
-        """Upper bound on the total variation distance of a minibatch from exact Poisson sampling, not counting overflow.
+        """Upper bound on the total variation distance of a minibatch from exact Poisson sampling,
+        not counting overflow.
 
-        Each of n thresholds is off by at most 2^-97, so one gap by at most (n + 1) 2^-97. There are M gaps.
+        Each of n thresholds is off by at most 2^-97, so one gap by at most (n + 1) 2^-97. There are
+        M gaps.
         """
         if self.sampling_rate == 1:
             return 0.0
@@ -235,12 +269,14 @@ class PoissonSampler(RandomSize):
         return self.capacity * thresholds * 2.0 ** -(_BITS + 1)
 
     def draw_from(self, words: jax.Array, key: jax.Array, number: jax.Array) -> Minibatch:
-        """The minibatch of step ``number``, from the first words of stream ``number`` of ``key``, lane 0.
+        """The minibatch of step ``number``, from the first words of stream ``number`` of ``key``,
+        lane 0.
 
-        Indices ascend and are distinct, padding last. In the rare case that the words do not decide a gap, more come from
-        lane 1 of the stream.
+        Indices ascend and are distinct, padding last. In the rare case that the words do not decide
+        a gap, more come from lane 1 of the stream.
 
-        :param words: uint32[``self.words``]; use them for nothing else, because draws that share a word are not independent.
+        :param words: uint32[``self.words``]; use them for nothing else, because draws that share a
+            word are not independent.
         :raises ArgumentError: if there are more or fewer words.
         """
         self._require(words)
@@ -256,12 +292,17 @@ class PoissonSampler(RandomSize):
         multiple: Any = 0
         if len(tables) == 1:
             outcomes = _single_outcomes(self.sampling_rate)
-            remainder = outcomes(words, jax.random.key_data(key), jnp.asarray(number).astype(jnp.uint32))
+            remainder = outcomes(
+                words, jax.random.key_data(key), jnp.asarray(number).astype(jnp.uint32)
+            )
         else:
             several = words.reshape(len(tables), _WORDS, self.capacity)
-            remainder, multiple = (_search(several[place], table) for place, table in enumerate(tables))
+            remainder, multiple = (
+                _search(several[place], table) for place, table in enumerate(tables)
+            )
         limit = self.num_records
-        # cut before multiplying, so that int32 cannot wrap: from `limit` on, all gaps mean "past the end"
+        # cut before multiplying, so that int32 cannot wrap: from `limit` on, all gaps mean "past
+        # the end"
         multiple = jnp.minimum(multiple, limit // base + 1)
         steps = jnp.minimum(multiple * base + remainder + 1, limit + 1)
         steps = lax.optimization_barrier(steps)

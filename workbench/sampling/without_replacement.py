@@ -1,13 +1,15 @@
 """Minibatches of fixed size without replacement: every set of b of the N records is equally likely.
 
-Each random word gives an index. It is exactly uniform, because words at or above the largest multiple of N are rejected. The
-first b distinct indices are the minibatch. The number of words that this takes is random, but a compiled draw takes a fixed
-number m: the smallest for which Chernoff's bound keeps the probability of fewer than b distinct indices below 2^-110. If
-more than half of the records are drawn, the same method finds the records that are left out, so m stays below about 1.4 b +
-80.
+Each random word gives an index. It is exactly uniform, because words at or above the largest
+multiple of N are rejected. The first b distinct indices are the minibatch. The number of words that
+this takes is random, but a compiled draw takes a fixed number m: the smallest for which Chernoff's
+bound keeps the probability of fewer than b distinct indices below 2^-110. If more than half of the
+records are drawn, the same method finds the records that are left out, so m stays below about 1.4 b
++ 80.
 
-Repeats are found in expected O(b) time and memory at any N: each index goes into one of about 8 m buckets, where the index
-that was drawn first stays. Indices that meet a different index there try again, until none is left.
+Repeats are found in expected O(b) time and memory at any N: each index goes into one of about 8 m
+buckets, where the index that was drawn first stays. Indices that meet a different index there try
+again, until none is left.
 """
 
 from __future__ import annotations
@@ -34,13 +36,16 @@ _GROUPS = 4096
 
 @functools.lru_cache(maxsize=256)
 def _words_for(num_records: int, count: int) -> tuple[int, float]:
-    """(words m that contain ``count`` distinct indices almost surely, upper bound on log P(they do not)).
+    """(words m that contain ``count`` distinct indices almost surely, upper bound on log P(they do
+    not)).
 
-    After i distinct indices a word brings a new one with probability p_i = (N - i) floor(2^32 / N) / 2^32, so the words
-    that it takes are a sum W of independent geometric numbers. For every theta > 0 with (1 - p_i) e^theta < 1 for all i,
-    P(W > m) <= e^(-theta (m + 1)) prod_i p_i e^theta / (1 - (1 - p_i) e^theta).
+    After i distinct indices a word brings a new one with probability p_i = (N - i) floor(2^32 / N)
+    / 2^32, so the words that it takes are a sum W of independent geometric numbers. For every theta
+    > 0 with (1 - p_i) e^theta < 1 for all i, P(W > m) <= e^(-theta (m + 1)) prod_i p_i e^theta / (1
+    - (1 - p_i) e^theta).
     """
-    # a large number of i is grouped, and a group takes its smallest p_i, which can only make W larger
+    # a large number of i is grouped, and a group takes its smallest p_i, which can only make W
+    # larger
     ends = np.unique(np.linspace(0, count, min(count, _GROUPS) + 1).astype(np.int64))
     sizes = np.diff(ends)
     hits = (num_records - (ends[1:] - 1)) * (2**32 // num_records) / 2**32  # exact in 64-bit floats
@@ -48,14 +53,18 @@ def _words_for(num_records: int, count: int) -> tuple[int, float]:
     if misses[-1] == 0:
         return count, -math.inf
     thetas = -math.log(misses[-1]) * np.arange(1, 256)[:, None] / 256
-    log_moments = np.sum(sizes * (np.log(hits) + thetas - np.log1p(-misses * np.exp(thetas))), axis=1)
+    log_moments = np.sum(
+        sizes * (np.log(hits) + thetas - np.log1p(-misses * np.exp(thetas))), axis=1
+    )
     thetas = thetas[:, 0]
     words = max(count, math.ceil(np.min((log_moments - _LOG_FAILURE) / thetas)) - 1)
     return words, float(np.min(log_moments - thetas * (words + 1)))
 
 
 def _buckets(words: int) -> int:
-    """Number of buckets that finds repeats among ``words`` words quickly: a power of two, at least eight per word."""
+    """Number of buckets that finds repeats among ``words`` words quickly: a power of two, at least
+    eight per word.
+    """
     return 2 ** (8 * words - 1).bit_length()
 
 
@@ -70,7 +79,11 @@ def _first_drawn(indices: jax.Array, num_records: int) -> jax.Array:
 
     def attempt(carry: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
         waiting, first = carry
-        lowest = jnp.full(buckets, size, jnp.int32).at[bucket].min(jnp.where(waiting, places, size))[bucket]
+        lowest = (
+            jnp.full(buckets, size, jnp.int32)
+            .at[bucket]
+            .min(jnp.where(waiting, places, size))[bucket]
+        )
         is_done = indices[lowest] == indices
         return waiting & ~is_done, first | (lowest == places)
 
@@ -87,7 +100,9 @@ def _ranks(kept: jax.Array) -> jax.Array:
     rows = jnp.pad(kept, (0, -size % 32)).reshape(-1, 32)
     packed = jnp.sum(rows.astype(jnp.uint32) << bits, axis=1, dtype=jnp.uint32)
     counts = lax.population_count(packed).astype(jnp.int32)
-    within = lax.population_count(packed[:, None] & ((np.uint32(1) << bits) - np.uint32(1))).astype(jnp.int32)
+    within = lax.population_count(packed[:, None] & ((np.uint32(1) << bits) - np.uint32(1))).astype(
+        jnp.int32
+    )
     return (within + (jnp.cumsum(counts) - counts)[:, None]).reshape(-1)[:size]
 
 
@@ -98,11 +113,13 @@ def _front(values: jax.Array, kept: jax.Array, count: int) -> jax.Array:
 
 
 @functools.lru_cache(maxsize=32)
-def _chooser(num_records: int, batch_size: int) -> Callable[[jax.Array], tuple[jax.Array, jax.Array]]:
+def _chooser(
+    num_records: int, batch_size: int
+) -> Callable[[jax.Array], tuple[jax.Array, jax.Array]]:
     """A function of words uint32[m]: indices and mask of a minibatch of part of the records.
 
-    Under vmap a CPU draws one minibatch after another, because tables of all together would not fit its cache (half the
-    speed).
+    Under vmap a CPU draws one minibatch after another, because tables of all together would not fit
+    its cache (half the speed).
     """
     drawn = min(batch_size, num_records - batch_size)
     surplus = 2**32 % num_records
@@ -124,7 +141,9 @@ def _chooser(num_records: int, batch_size: int) -> Callable[[jax.Array], tuple[j
     chooser = custom_vmap(choose)
 
     @chooser.def_vmap
-    def batched(size: int, in_batched: list[bool], words: jax.Array) -> tuple[Any, tuple[bool, bool]]:
+    def batched(
+        size: int, in_batched: list[bool], words: jax.Array
+    ) -> tuple[Any, tuple[bool, bool]]:
         in_turn = functools.partial(lax.map, choose)
         return lax.platform_dependent(words, cpu=in_turn, default=jax.vmap(choose)), (True, True)
 
@@ -135,10 +154,11 @@ def _chooser(num_records: int, batch_size: int) -> Callable[[jax.Array], tuple[j
 class WithoutReplacementSampler(FixedSize):
     """Draws minibatches of ``batch_size`` distinct records, all sets of that size equally likely.
 
-    Neighbouring relation of its accountant: replace_one (Zhu, Dong and Wang 2022; the size is public, so no neighbour has a
-    record more). No minibatch overflows. All places are used, unless m words do not contain enough distinct indices. Then
-    the remaining places are masked, or, if more than half of the records are drawn, the last records are left out.
-    ``total_variation`` bounds the probability of that.
+    Neighbouring relation of its accountant: replace_one (Zhu, Dong and Wang 2022; the size is
+    public, so no neighbour has a record more). No minibatch overflows. All places are used, unless
+    m words do not contain enough distinct indices. Then the remaining places are masked, or, if
+    more than half of the records are drawn, the last records are left out. ``total_variation``
+    bounds the probability of that.
 
     >>> sampler = wb.sampling.WithoutReplacementSampler(1000, 10)
     >>> sampler.name, sampler.relation, sampler.sampling_rate
@@ -153,7 +173,9 @@ class WithoutReplacementSampler(FixedSize):
 
     @property
     def _drawn(self) -> int:
-        """Number of distinct indices that are drawn: of the minibatch, or of the records left out if they are fewer."""
+        """Number of distinct indices that are drawn: of the minibatch, or of the records left out
+        if they are fewer.
+        """
         return min(self.batch_size, self.num_records - self.batch_size)
 
     @property
@@ -163,22 +185,27 @@ class WithoutReplacementSampler(FixedSize):
 
     @property
     def total_variation(self) -> float:
-        """Upper bound on the total variation distance of a minibatch from a uniformly random subset.
+        """Upper bound on the total variation distance of a minibatch from a uniformly random
+        subset.
 
-        This is the probability that m words contain too few distinct indices. If they contain enough, all subsets are
-        equally likely.
+        This is the probability that m words contain too few distinct indices. If they contain
+        enough, all subsets are equally likely.
         """
         return math.exp(_words_for(self.num_records, self._drawn)[1]) if self._drawn else 0.0
 
     def draw_from(self, words: jax.Array, key: jax.Array, number: jax.Array) -> Minibatch:
-        """The minibatch of step ``number``, from the first words of stream ``number`` of ``key``, lane 0.
+        """The minibatch of step ``number``, from the first words of stream ``number`` of ``key``,
+        lane 0.
 
         Indices are distinct.
 
-        :param words: uint32[``self.words``]; use them for nothing else, because draws that share a word are not independent.
+        :param words: uint32[``self.words``]; use them for nothing else, because draws that share a
+            word are not independent.
         :raises ArgumentError: if there are more or fewer words.
         """
         self._require(words)
         if self._drawn == 0:
-            return Minibatch(jnp.arange(self.num_records, dtype=jnp.int32), jnp.ones(self.num_records, bool))
+            return Minibatch(
+                jnp.arange(self.num_records, dtype=jnp.int32), jnp.ones(self.num_records, bool)
+            )
         return Minibatch(*_chooser(self.num_records, self.batch_size)(words))

@@ -14,7 +14,11 @@ if TYPE_CHECKING:  # what __getattr__ returns, for editors and type checkers
     from workbench.sklearn.clusterer import PrivateClusterer
     from workbench.sklearn.regressor import PrivateRegressor
 
-_HOMES = {"PrivateClassifier": "classifier", "PrivateClusterer": "clusterer", "PrivateRegressor": "regressor"}
+_HOMES = {
+    "PrivateClassifier": "classifier",
+    "PrivateClusterer": "clusterer",
+    "PrivateRegressor": "regressor",
+}
 
 __all__ = [*_HOMES]
 

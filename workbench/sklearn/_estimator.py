@@ -1,4 +1,6 @@
-"""What the private estimators share: their settings, one fit with its place in the ledger, and predictions."""
+"""What the private estimators share: their settings, one fit with its place in the ledger, and
+predictions.
+"""
 
 from __future__ import annotations
 
@@ -19,23 +21,41 @@ from workbench.ledger.budget import BudgetStatus
 from workbench.ledger.entries import CLONES
 from workbench.models import Model
 from workbench.results.fit_result import FitResult, IntervalWarning
-from workbench.sklearn._inputs import FROM_DATA, Scaling, bounds_of, features_of, records_of, refuse_foreign
+from workbench.sklearn._inputs import (
+    FROM_DATA,
+    Scaling,
+    bounds_of,
+    features_of,
+    records_of,
+    refuse_foreign,
+)
 
 __all__ = ["PrivateEstimator"]
 
 # as of ``workbench.fit``, whose table checks them
-_SETTINGS = ("epsilon", "delta", "iterations", "sampling_rate", "sampler", "clip", "learning_rate", "seed")
+_SETTINGS = (
+    "epsilon",
+    "delta",
+    "iterations",
+    "sampling_rate",
+    "sampler",
+    "clip",
+    "learning_rate",
+    "seed",
+)
 
 
 class PrivateEstimator(BaseEstimator):
-    """A model that is fitted by ``workbench.fit``. Subclasses have the parameters that are read here.
+    """A model that is fitted by ``workbench.fit``. Subclasses have the parameters that are read
+    here.
 
-    A fitted estimator holds the release and public facts, and no record, so it can be pickled and sent as far as
-    ``result_.labels`` says "covered".
+    A fitted estimator holds the release and public facts, and no record, so it can be pickled and
+    sent as far as ``result_.labels`` says "covered".
 
-    Each estimator that is constructed has a random token, which all copies of it share: clones, deep copies and pickles.
-    The ledger counts fits with one token together. Scikit-learn repeats fits by copying, and so the records of two folds
-    count together. A subclass that has its own ``__sklearn_clone__`` must call the one here, which keeps the token.
+    Each estimator that is constructed has a random token, which all copies of it share: clones,
+    deep copies and pickles. The ledger counts fits with one token together. Scikit-learn repeats
+    fits by copying, and so the records of two folds count together. A subclass that has its own
+    ``__sklearn_clone__`` must call the one here, which keeps the token.
     """
 
     epsilon: Any
@@ -49,24 +69,32 @@ class PrivateEstimator(BaseEstimator):
     _token: str | None = None
 
     def __new__(cls, *args: Any, **settings: Any) -> Any:
-        """An estimator with a new token. Not in ``__init__``, which subclasses may replace; a pickle brings its own."""
+        """An estimator with a new token. Not in ``__init__``, which subclasses may replace; a
+        pickle brings its own.
+        """
         refuse_foreign(settings)
         estimator = super().__new__(cls)
         estimator._token = secrets.token_hex(16)
         return estimator
 
     def set_params(self, **params: Any) -> Any:
-        """Change settings. :raises ArgumentError: for one that only scikit-learn's own estimators have."""
+        """Change settings. :raises ArgumentError: for one that only scikit-learn's own estimators
+        have.
+        """
         refuse_foreign(params)
         return super().set_params(**params)
 
     def __setstate__(self, state: Any) -> None:
-        """Take the token from the state. A pickle of an earlier version has none, and nobody can tell its copies."""
+        """Take the token from the state. A pickle of an earlier version has none, and nobody can
+        tell its copies.
+        """
         self._token = None
         super().__setstate__(state)
 
     def __sklearn_clone__(self) -> Any:
-        """A copy without a fit, with the same token. It knows that it is a clone: several of them are fitted."""
+        """A copy without a fit, with the same token. It knows that it is a clone: several of them
+        are fitted.
+        """
         twin = super().__sklearn_clone__()
         twin._token, twin._is_clone = self._token, True
         return twin
@@ -82,7 +110,10 @@ class PrivateEstimator(BaseEstimator):
 
         :param y: the target as whole numbers. :param options: of ``from_arrays``.
         """
-        names, read_off = features_of(self), isinstance(self.bounds, str) and self.bounds == FROM_DATA
+        names, read_off = (
+            features_of(self),
+            isinstance(self.bounds, str) and self.bounds == FROM_DATA,
+        )
         target = "y"
         while target in names:
             target += "_"
@@ -93,7 +124,14 @@ class PrivateEstimator(BaseEstimator):
             options["bounds"] = bounds_of("bounds", self.bounds, names)
             scaling = Scaling.by_bounds(options["bounds"])
         data = from_arrays(
-            x, y, feature_names=names, target_name=target, evaluation=False, unit=self.unit, name=self.name, **options
+            x,
+            y,
+            feature_names=names,
+            target_name=target,
+            evaluation=False,
+            unit=self.unit,
+            name=self.name,
+            **options,
         )
         self._scaling = scaling
         return data
@@ -101,7 +139,11 @@ class PrivateEstimator(BaseEstimator):
     def _fit(self, model: Model | str, data: Dataset) -> FitResult:
         """One fit, which the ledger counts."""
         named = inspect.signature(prepare).parameters
-        settings = {name: value for name, value in self.get_params(deep=False).items() if name in named or group_of(name)}
+        settings = {
+            name: value
+            for name, value in self.get_params(deep=False).items()
+            if name in named or group_of(name)
+        }
         prepared = prepare(model, data, **grouped(settings, checkpoint=False))
         self._count_with_others(prepared)
         for caution in prepared.cautions:
@@ -118,10 +160,12 @@ class PrivateEstimator(BaseEstimator):
     def _count_with_others(self, prepared: Any) -> None:
         """See to it that one of several fits on the same records is under a cap.
 
-        Scikit-learn repeats fits by cloning, so a clone is one of several. Another estimator is if the ledger knows of fits
-        of its copies, on these records, or on others that count together with them.
+        Scikit-learn repeats fits by cloning, so a clone is one of several. Another estimator is if
+        the ledger knows of fits of its copies, on these records, or on others that count together
+        with them.
 
-        :raises ArgumentError: naming ``cap``; or ``estimator``, for one whose copies cannot be told.
+        :raises ArgumentError: naming ``cap``; or ``estimator``, for one whose copies cannot be
+            told.
         """
         reservation = prepared.run_log.reservation
         if self._token:
@@ -130,8 +174,8 @@ class PrivateEstimator(BaseEstimator):
             raise _validate.ArgumentError(
                 "estimator",
                 type(self).__name__,
-                "has no token, as one that an earlier version pickled, and the ledger cannot tell which others are copies "
-                "of it, so no cap is kept.",
+                "has no token, as one that an earlier version pickled, and the ledger cannot "
+                "tell which others are copies of it, so no cap is kept.",
                 code="no token",
                 remedy="Construct it anew, and copy that one.",
             )
@@ -143,7 +187,9 @@ class PrivateEstimator(BaseEstimator):
             reservation.check_before(self._check_alone)
 
     def _check_alone(self, status: BudgetStatus) -> None:
-        """Refuse one of several fits where no cap counts for it. :raises ArgumentError: naming ``cap``."""
+        """Refuse one of several fits where no cap counts for it. :raises ArgumentError: naming
+        ``cap``.
+        """
         if status.caps or not (self._is_clone or status.parts):
             return
         copies = {entry.number for entry, how in status.relatives if how == CLONES}
@@ -151,14 +197,18 @@ class PrivateEstimator(BaseEstimator):
         if self._is_clone:
             reason = "this is a clone, as cross-validation makes them"
         elif all(spend.dataset in copies for spend in status.spends):
-            reason = "this estimator, or a copy of it, was fitted before, and some people may be in both tables"
+            reason = (
+                "this estimator, or a copy of it, was fitted before, and some people may be in "
+                "both tables"
+            )
         raise _validate.ArgumentError(
             "cap",
             None,
-            f"must say what all fits on these records may spend together: {reason}, and what each spends adds up.",
+            f"must say what all fits on these records may spend together: {reason}, and what "
+            "each spends adds up.",
             code="no cap",
-            remedy="Give cap=(epsilon, delta). Each fit then counts, and the one that would exceed it is refused. For "
-            "records of other people, construct another estimator.",
+            remedy="Give cap=(epsilon, delta). Each fit then counts, and the one that would exceed "
+            "it is refused. For records of other people, construct another estimator.",
         )
 
     def _keep(self, result: FitResult) -> None:

@@ -1,4 +1,6 @@
-"""What estimators are given: records, declared bounds and classes. No error quotes a cell, which scikit-learn's own may."""
+"""What estimators are given: records, declared bounds and classes. No error quotes a cell, which
+scikit-learn's own may.
+"""
 
 from __future__ import annotations
 
@@ -16,13 +18,22 @@ from workbench.data import preprocessing
 from workbench.data.preprocessing import Bounds
 
 __all__ = [
-    "FROM_DATA", "Scaling", "bounds_of", "classes_of", "codes_of", "drawn_rows", "features_of", "records_of",
+    "FROM_DATA",
+    "Scaling",
+    "bounds_of",
+    "classes_of",
+    "codes_of",
+    "drawn_rows",
+    "features_of",
+    "records_of",
     "refuse_foreign",
-]  # fmt: skip
+]
 
 NO_TARGET = "no_validation"  # scikit-learn's word
 FROM_DATA = "data"  # in place of a declaration: read it off the private records
-_COMPLEX = "Complex data not supported"  # scikit-learn's words, after which it would quote the array
+_COMPLEX = (
+    "Complex data not supported"  # scikit-learn's words, after which it would quote the array
+)
 
 
 class Scaling(NamedTuple):
@@ -62,15 +73,18 @@ class Scaling(NamedTuple):
 
 _FOREIGN = {  # arguments of scikit-learn's estimators that these do not have: why, and what to do
     "random_state": (
-        "is not taken: noise and minibatches come from secret randomness; who knows a fixed state could remove the noise.",
+        "is not taken: noise and minibatches come from secret randomness; who knows a fixed "
+        "state could remove the noise.",
         "Leave it out. seed= repeats a fit in tests, and the guarantee says what that does to it.",
     ),
     "sample_weight": (
-        "is not taken: a weight would multiply what one row can change, and the noise is made for rows that count once.",
+        "is not taken: a weight would multiply what one row can change, and the noise is made "
+        "for rows that count once.",
         "Leave it out. For counts and trials see the families of wb.fit with a formula.",
     ),
     "class_weight": (
-        "is not taken: a weight would multiply what one row can change, and the noise is made for rows that count once.",
+        "is not taken: a weight would multiply what one row can change, and the noise is made "
+        "for rows that count once.",
         "Leave it out, and choose another threshold on predict_proba, which costs no privacy.",
     ),
     "max_iter": (
@@ -84,7 +98,8 @@ def refuse_foreign(arguments: Mapping[str, Any], method: str = "") -> None:
     """Refuse arguments that scikit-learn's own estimators take, with what to do instead.
 
     :param method: which takes none of ``arguments``; "" if it takes others.
-    :raises ArgumentError: naming the first of these. :raises TypeError: for another one that ``method`` does not take.
+    :raises ArgumentError: naming the first of these. :raises TypeError: for another one that
+        ``method`` does not take.
     """
     for name, value in arguments.items():
         if name in _FOREIGN:
@@ -95,14 +110,17 @@ def refuse_foreign(arguments: Mapping[str, Any], method: str = "") -> None:
 
 
 def drawn_rows(x: Any, y: Any, sample_weight: Any) -> tuple[Any, Any]:
-    """The rows whose weight is 1. Weights are 0 or 1, as scikit-learn's ensembles give them where they draw rows once.
+    """The rows whose weight is 1. Weights are 0 or 1, as scikit-learn's ensembles give them where
+    they draw rows once.
 
-    A bootstrap is refused. By it a row, and so the person in it, enters the fit several times. That fit would promise the
-    person what it promises a group of so many (group privacy), and the ledger would count it as the promise of one row. It
-    is told from these weights, and not from equal rows: two people may have equal rows, and whether any do is private.
+    A bootstrap is refused. By it a row, and so the person in it, enters the fit several times. That
+    fit would promise the person what it promises a group of so many (group privacy), and the ledger
+    would count it as the promise of one row. It is told from these weights, and not from equal
+    rows: two people may have equal rows, and whether any do is private.
 
     :param sample_weight: array[N], None for all rows.
-    :raises ArgumentError: naming ``sample_weight``; with the code "repeated rows" for whole numbers above 1.
+    :raises ArgumentError: naming ``sample_weight``; with the code "repeated rows" for whole numbers
+        above 1.
     """
     if sample_weight is None:
         return x, y
@@ -111,20 +129,26 @@ def drawn_rows(x: Any, y: Any, sample_weight: Any) -> tuple[Any, Any]:
     except (TypeError, ValueError):
         weights = np.empty(())
     if weights.shape != (len(x),):
-        raise _validate.ArgumentError("sample_weight", sample_weight, "must have one number, 0 or 1, for each row.")
+        raise _validate.ArgumentError(
+            "sample_weight", sample_weight, "must have one number, 0 or 1, for each row."
+        )
     if np.any(weights > 1) and np.all((weights >= 0) & (weights == np.round(weights))):
         raise _validate.ArgumentError(
             "sample_weight",
             weights,
-            "draws rows with replacement, as a bootstrap does. Whoever is in a row that is drawn k times would be promised "
-            "as little as k rows (group privacy), and no cap would count that.",
+            "draws rows with replacement, as a bootstrap does. Whoever is in a row that is drawn "
+            "k times would be promised as little as k rows (group privacy), and no cap would "
+            "count that.",
             code="repeated rows",
-            remedy="Draw without replacement: BaggingClassifier(..., bootstrap=False, max_samples=0.5).",
+            remedy="Draw without replacement: BaggingClassifier(..., bootstrap=False, "
+            "max_samples=0.5).",
         )
     if not np.all((weights == 0) | (weights == 1)):
         refuse_foreign({"sample_weight": weights})
     if np.sum(weights) < 2:
-        raise _validate.ArgumentError("sample_weight", weights, "leaves fewer than two rows: the others are zero.")
+        raise _validate.ArgumentError(
+            "sample_weight", weights, "leaves fewer than two rows: the others are zero."
+        )
     return x[weights == 1], y[weights == 1]
 
 
@@ -137,26 +161,37 @@ def bounds_of(argument: str, bounds: Any, names: Sequence[str]) -> Bounds:
         raise _validate.ArgumentError(
             argument,
             bounds,
-            "must declare the public range: a pair (low, high), a list with a pair for each column, or {name: (low, high)}.",
+            "must declare the public range: a pair (low, high), a list with a pair for each "
+            "column, or {name: (low, high)}.",
             code="no bounds",
-            remedy=f"{argument}='data' reads it off the private records; what that reveals is outside every guarantee.",
+            remedy=f"{argument}='data' reads it off the private records; what that reveals is "
+            "outside every guarantee.",
         )
     if not isinstance(bounds, Mapping):
         with contextlib.suppress(TypeError, ValueError, OverflowError):
             given = np.asarray(bounds, np.float64)
             if given.shape == (len(names), 2):
-                bounds = {name: tuple(pair) for name, pair in zip(names, given.tolist(), strict=True)}
+                bounds = {
+                    name: tuple(pair) for name, pair in zip(names, given.tolist(), strict=True)
+                }
             elif given.ndim > 1:
                 raise _validate.ArgumentError(
-                    argument, bounds, f"must have the shape ({len(names)}, 2), a pair for each column, or be one pair."
+                    argument,
+                    bounds,
+                    f"must have the shape ({len(names)}, 2), a pair for each column, or be one "
+                    "pair.",
                 )
     try:
         return preprocessing.checked_bounds(bounds, list(names))
     except _validate.ArgumentError as error:
-        raise _validate.ArgumentError(argument, error.value, f"{error.argument}: {error.expectation}") from None
+        raise _validate.ArgumentError(
+            argument, error.value, f"{error.argument}: {error.expectation}"
+        ) from None
 
 
-def records_of(estimator: Any, x: Any, y: Any = NO_TARGET, *, reset: bool, numbers: bool = False) -> Any:
+def records_of(
+    estimator: Any, x: Any, y: Any = NO_TARGET, *, reset: bool, numbers: bool = False
+) -> Any:
     """float64[N, D], and the target if one is given, as scikit-learn checks them.
 
     :param reset: whether to note the names of the columns, as ``fit`` does, or to compare them.
@@ -168,7 +203,11 @@ def records_of(estimator: Any, x: Any, y: Any = NO_TARGET, *, reset: bool, numbe
     _refuse_quotable("X", x, columns=True)
     if y is not None and numbers:
         _refuse_quotable("y", y, columns=False)
-    checks: dict[str, Any] = {"dtype": np.float64, "reset": reset, "ensure_min_samples": 2 if reset else 1}
+    checks: dict[str, Any] = {
+        "dtype": np.float64,
+        "reset": reset,
+        "ensure_min_samples": 2 if reset else 1,
+    }
     if not isinstance(y, str):  # NO_TARGET, or what scikit-learn refuses
         checks["y_numeric"] = numbers
     return validate_data(estimator, x, y, **checks)
@@ -177,7 +216,8 @@ def records_of(estimator: Any, x: Any, y: Any = NO_TARGET, *, reset: bool, numbe
 def _refuse_quotable(argument: str, values: Any, *, columns: bool) -> None:
     """Refuse what scikit-learn would refuse with a message that shows cells."""
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # of objects on the way to an array; scikit-learn repeats it
+        # of objects on the way to an array; scikit-learn repeats it
+        warnings.simplefilter("ignore")
         try:
             array = np.asarray(values)
         except (TypeError, ValueError):  # rows of different lengths
@@ -185,7 +225,9 @@ def _refuse_quotable(argument: str, values: Any, *, columns: bool) -> None:
                 argument, type(values).__name__, "must be an array with rows of one length."
             ) from None
     form = f"{type(values).__name__} of shape {array.shape}"
-    if array.dtype.kind == "c" or (array.dtype == object and any(isinstance(cell, complex) for cell in array.flat)):
+    if array.dtype.kind == "c" or (
+        array.dtype == object and any(isinstance(cell, complex) for cell in array.flat)
+    ):
         raise _validate.ArgumentError(argument, form, f"{_COMPLEX}: give real numbers.")
     if array.dtype.kind in "OUSVmM" and array.ndim:
         try:
@@ -199,65 +241,91 @@ def _refuse_quotable(argument: str, values: Any, *, columns: bool) -> None:
             raise _validate.ArgumentError(
                 argument,
                 form,
-                "must hold plain numbers: encode text, categories and dates with public categories and origins.",
+                "must hold plain numbers: encode text, categories and dates with public "
+                "categories and origins.",
             )
     if columns and array.ndim == 1:
         raise _validate.ArgumentError(
             argument,
             form,
-            "must have two axes, records and columns. Reshape your data: X.reshape(-1, 1) is one column, X.reshape(1, -1) "
-            "one record.",
+            "must have two axes, records and columns. Reshape your data: X.reshape(-1, 1) is one "
+            "column, X.reshape(1, -1) one record.",
         )
 
 
 def features_of(estimator: Any) -> list[str]:
     """Names of the columns: those of the table that was fitted, else x1, x2, ..."""
     named = getattr(estimator, "feature_names_in_", None)
-    return [f"x{place + 1}" for place in range(estimator.n_features_in_)] if named is None else [str(name) for name in named]
+    return (
+        [f"x{place + 1}" for place in range(estimator.n_features_in_)]
+        if named is None
+        else [str(name) for name in named]
+    )
 
 
 def classes_of(classes: Any, y: np.ndarray) -> np.ndarray:
     """The classes in ascending order, from their declaration.
 
-    :param classes: all labels; None for 0 and 1, or False and True; "data" to read them off ``y``, which is private.
+    :param classes: all labels; None for 0 and 1, or False and True; "data" to read them off ``y``,
+        which is private.
     :raises ArgumentError: naming ``classes``, without a label of ``y``.
     """
     if classes is None:
         if y.dtype.kind not in "biuf":
-            raise _validate.ArgumentError("classes", None, _DECLARE, code="no classes", remedy=_READ_OFF)
+            raise _validate.ArgumentError(
+                "classes", None, _DECLARE, code="no classes", remedy=_READ_OFF
+            )
         return np.array([False, True]) if y.dtype.kind == "b" else np.array([0, 1], y.dtype)
     if isinstance(classes, str) and classes == FROM_DATA:
         check_classification_targets(y)
         found = np.unique(y)
         if len(found) < 2:
-            raise _validate.ArgumentError("classes", FROM_DATA, "needs two classes or more, and y has only one class.")
+            raise _validate.ArgumentError(
+                "classes", FROM_DATA, "needs two classes or more, and y has only one class."
+            )
         return found
     labels = np.empty(0) if isinstance(classes, (str, bytes, Mapping)) else np.asarray(classes)
     if labels.ndim != 1 or not labels.size:
-        raise _validate.ArgumentError("classes", classes, _DECLARE, code="no classes", remedy=_READ_OFF)
+        raise _validate.ArgumentError(
+            "classes", classes, _DECLARE, code="no classes", remedy=_READ_OFF
+        )
     try:
         distinct = np.unique(labels)
     except TypeError:  # labels without an order, such as numbers mixed with text
         distinct = labels[:0]
     if len(distinct) < max(2, len(labels)):
-        raise _validate.ArgumentError("classes", list(classes), "must be two labels or more of one kind, each once.")
+        raise _validate.ArgumentError(
+            "classes", list(classes), "must be two labels or more of one kind, each once."
+        )
     return distinct
 
 
-_DECLARE = "must declare all labels that can occur, as in classes=['no', 'yes']; they may be left out for 0 and 1."
-_READ_OFF = "classes='data' reads them off the private target; what that reveals is outside every guarantee."
+_DECLARE = (
+    "must declare all labels that can occur, as in classes=['no', 'yes']; they may be left out "
+    "for 0 and 1."
+)
+_READ_OFF = (
+    "classes='data' reads them off the private target; what that reveals is outside every "
+    "guarantee."
+)
 
 
 def codes_of(y: np.ndarray, classes: np.ndarray) -> np.ndarray:
     """int64[N]: the place of each label in ``classes``.
 
-    :raises ArgumentError: naming ``classes``, if some label is none of them; it is not quoted. ``ValueError`` as
-        scikit-learn, if the labels are no classes at all.
+    :raises ArgumentError: naming ``classes``, if some label is none of them; it is not quoted.
+        ``ValueError`` as scikit-learn, if the labels are no classes at all.
     """
     place_of = {label: place for place, label in enumerate(classes.tolist())}
-    codes = np.array([place_of.get(label, -1) if isinstance(label, Hashable) else -1 for label in y.tolist()], np.int64)
+    codes = np.array(
+        [place_of.get(label, -1) if isinstance(label, Hashable) else -1 for label in y.tolist()],
+        np.int64,
+    )
     if np.any(codes < 0):
-        with warnings.catch_warnings(), contextlib.suppress(TypeError):  # of labels of several kinds
+        with (
+            warnings.catch_warnings(),
+            contextlib.suppress(TypeError),
+        ):  # of labels of several kinds
             warnings.simplefilter("ignore")  # that there are many labels is a private fact
             check_classification_targets(y)
         raise _validate.ArgumentError(

@@ -1,11 +1,12 @@
-"""Linear regression: y ~ Normal(x . weights + intercept, noise), with features and target scaled to [-1, 1].
+"""Linear regression: y ~ Normal(x . weights + intercept, noise), with features and target scaled to
+[-1, 1].
 
     (weights) ---+     +- records N -+
     (intercept) -+---> |    [ y ]    |
     (log_noise) -+     +-------------+
 
-Global latents: ``weights``, ``intercept`` and ``log_noise``, the logarithm of the standard deviation of the target around
-its mean.
+Global latents: ``weights``, ``intercept`` and ``log_noise``, the logarithm of the standard
+deviation of the target around its mean.
 """
 
 from __future__ import annotations
@@ -31,7 +32,9 @@ def _shapes(x: Any) -> dict[str, tuple[int, ...]]:
 
 
 def _model(x, y=None, num_records=None, prior_scale=5.0):
-    mean = x @ numpyro.sample("weights", dist.Normal(0.0, prior_scale).expand([x.shape[-1]]).to_event(1))
+    mean = x @ numpyro.sample(
+        "weights", dist.Normal(0.0, prior_scale).expand([x.shape[-1]]).to_event(1)
+    )
     mean = mean + numpyro.sample("intercept", dist.Normal(0.0, prior_scale))
     log_noise = numpyro.sample("log_noise", dist.Normal(jnp.log(_NOISE), 1.0))
     with numpyro.plate("records", num_records or x.shape[0], subsample_size=x.shape[0]):
@@ -42,7 +45,11 @@ def _guide(x, y=None, num_records=None, prior_scale=5.0):
     for name, shape in _shapes(x).items():
         start = jnp.full(shape, jnp.log(_NOISE) if name == "log_noise" else 0.0)
         location = numpyro.param(f"{name}_loc", start)
-        scale = numpyro.param(f"{name}_scale", jnp.full(shape, _INITIAL_SCALE), constraint=constraints.softplus_positive)
+        scale = numpyro.param(
+            f"{name}_scale",
+            jnp.full(shape, _INITIAL_SCALE),
+            constraint=constraints.softplus_positive,
+        )
         numpyro.sample(name, dist.Normal(location, scale).to_event(len(shape)))
 
 
@@ -55,7 +62,9 @@ def _no_scores(target: Any, predictions: Any) -> dict[str, float]:
 
 
 def _advice(dataset: Any, num_records: int, epsilon: float) -> dict[str, float]:
-    """C at the norm of the gradient of a record that is one standard deviation of the noise off, where a fit begins."""
+    """C at the norm of the gradient of a record that is one standard deviation of the noise off,
+    where a fit begins.
+    """
     columns = dataset.train[0].shape[1] if dataset.schema is None else len(dataset.schema.columns)
     return {"clip": (columns + 1) ** 0.5 / _NOISE}
 

@@ -1,11 +1,13 @@
-"""Softmax regression: y ~ Categorical(softmax(x . weights + intercept)), the classifier's model for three classes or more.
+"""Softmax regression: y ~ Categorical(softmax(x . weights + intercept)), the classifier's model for
+three classes or more.
 
     (weights) ---+     +- records N -+
                  +---> |    [ y ]    |
     (intercept) -+     +-------------+
 
-Global latents: ``weights``, one for each feature and class, and ``intercept``, one for each class, each with a normal prior
-around zero. One fit for all classes spends epsilon once. One against the rest would spend it once for each class.
+Global latents: ``weights``, one for each feature and class, and ``intercept``, one for each class,
+each with a normal prior around zero. One fit for all classes spends epsilon once. One against the
+rest would spend it once for each class.
 """
 
 from __future__ import annotations
@@ -42,7 +44,11 @@ def _model(x, y=None, num_records=None, num_classes=3, prior_scale=5.0):
 def _guide(x, y=None, num_records=None, num_classes=3, prior_scale=5.0):
     for name, shape in _shapes(x, num_classes).items():
         location = numpyro.param(f"{name}_loc", jnp.zeros(shape))
-        scale = numpyro.param(f"{name}_scale", jnp.full(shape, _INITIAL_SCALE), constraint=constraints.softplus_positive)
+        scale = numpyro.param(
+            f"{name}_scale",
+            jnp.full(shape, _INITIAL_SCALE),
+            constraint=constraints.softplus_positive,
+        )
         numpyro.sample(name, dist.Normal(location, scale).to_event(len(shape)))
 
 
@@ -51,13 +57,18 @@ def _predict(values: dict[str, jax.Array], x: jax.Array) -> jax.Array:
 
 
 def _advice(dataset: Any, num_records: int, epsilon: float) -> dict[str, float]:
-    """C as of the gallery's logistic regression: a record's residuals over all classes have norm sqrt(2) at most."""
+    """C as of the gallery's logistic regression: a record's residuals over all classes have norm
+    sqrt(2) at most.
+    """
     of_two = get("logistic").advice(dataset, num_records, epsilon)
     return {name: 2**0.5 * value for name, value in of_two.items()}
 
 
 def _coordinates(dataset: Any) -> dict[str, Any]:
-    return {"weights": (list(dataset.feature_names), list(dataset.classes)), "intercept": list(dataset.classes)}
+    return {
+        "weights": (list(dataset.feature_names), list(dataset.classes)),
+        "intercept": list(dataset.classes),
+    }
 
 
 def _constants(dataset: Any) -> dict[str, Any]:

@@ -11,18 +11,27 @@ from sklearn.base import ClassifierMixin
 from workbench.data.preprocessing import text_of
 from workbench.models import Model, checks, get
 from workbench.sklearn._estimator import PrivateEstimator
-from workbench.sklearn._inputs import FROM_DATA, classes_of, codes_of, drawn_rows, records_of, refuse_foreign
+from workbench.sklearn._inputs import (
+    FROM_DATA,
+    classes_of,
+    codes_of,
+    drawn_rows,
+    records_of,
+    refuse_foreign,
+)
 from workbench.sklearn._softmax import softmax
 
 __all__ = ["PrivateClassifier"]
 
 
 class PrivateClassifier(ClassifierMixin, PrivateEstimator):
-    """Private logistic regression, for three classes or more softmax regression, as a scikit-learn estimator.
+    """Private logistic regression, for three classes or more softmax regression, as a scikit-learn
+    estimator.
 
-    One call of ``fit`` is one fit of ``workbench.fit``. It spends epsilon, and the ledger counts it. Under the sampler's
-    relation, what a fitted estimator holds is (epsilon, delta)-differentially private for one row; ``guarantee_`` states
-    this in words. Noise and minibatches come from secret randomness, so two fits differ. There is no ``random_state``: one
+    One call of ``fit`` is one fit of ``workbench.fit``. It spends epsilon, and the ledger counts
+    it. Under the sampler's relation, what a fitted estimator holds is (epsilon,
+    delta)-differentially private for one row; ``guarantee_`` states this in words. Noise and
+    minibatches come from secret randomness, so two fits differ. There is no ``random_state``: one
     that is set by habit would let anybody remove the noise.
 
     >>> x, y = np.random.uniform(0, 100, (60, 2)), np.arange(60) % 2
@@ -33,33 +42,39 @@ class PrivateClassifier(ClassifierMixin, PrivateEstimator):
     1.0
 
     :param epsilon: privacy loss of one fit.
-    :param delta: allowance for outcomes that reveal more than a factor of e^epsilon; by default the largest power of ten
-        below 1/N.
-    :param bounds: public range of the columns: one pair (low, high), array[D, 2], or ``{name: (low, high)}``. Values outside
-        are cut. "data" scales by mean and standard deviation of the private rows, outside the guarantee.
-    :param classes: all labels that can occur, which are public; not needed for 0 and 1, or False and True. "data" reads them
-        off the private target, outside the guarantee.
-    :param prior_scale: standard deviation of the normal prior of weights, for columns that are scaled to [-1, 1].
-    :param iterations: number of steps; this and the next four as of ``workbench.fit``, also by default.
+    :param delta: allowance for outcomes that reveal more than a factor of e^epsilon; by default the
+        largest power of ten below 1/N.
+    :param bounds: public range of the columns: one pair (low, high), array[D, 2], or ``{name: (low,
+        high)}``. Values outside are cut. "data" scales by mean and standard deviation of the
+        private rows, outside the guarantee.
+    :param classes: all labels that can occur, which are public; not needed for 0 and 1, or False
+        and True. "data" reads them off the private target, outside the guarantee.
+    :param prior_scale: standard deviation of the normal prior of weights, for columns that are
+        scaled to [-1, 1].
+    :param iterations: number of steps; this and the next four as of ``workbench.fit``, also by
+        default.
     :param sampling_rate: probability with which a row enters a step.
     :param sampler: how minibatches are drawn, which decides the neighbouring relation.
     :param clip: clipping norm C of one row's gradient, or "auto".
     :param learning_rate: of Adam.
-    :param seed: of a reproducible fit, whose noise anyone who knows it can predict. The guarantee states this.
-    :param cap: (epsilon, delta), what all fits of this estimator and of its copies (clones, copies, pickles) may spend
-        together, whatever records each is fitted to, and with them all other fits on these records and on records of the
-        same ``name``. The ledger keeps it. A clone needs one, and so do records that were fitted before, because what
-        several fits spend adds up. It is a promise for one row of each fit: rows that you draw with replacement yourself
+    :param seed: of a reproducible fit, whose noise anyone who knows it can predict. The guarantee
+        states this.
+    :param cap: (epsilon, delta), what all fits of this estimator and of its copies (clones, copies,
+        pickles) may spend together, whatever records each is fitted to, and with them all other
+        fits on these records and on records of the same ``name``. The ledger keeps it. A clone
+        needs one, and so do records that were fitted before, because what several fits spend adds
+        up. It is a promise for one row of each fit: rows that you draw with replacement yourself
         are in a fit several times, and what is promised for them is weaker (group privacy).
-    :param ledger: path or ``Ledger`` in which fits are recorded; your own by default. False for none: then nothing is
-        counted and no cap is needed, as for public and made-up rows.
+    :param ledger: path or ``Ledger`` in which fits are recorded; your own by default. False for
+        none: then nothing is counted and no cap is needed, as for public and made-up rows.
     :param over_cap: reason to exceed the cap; the ledger keeps it.
     :param unit: what one row is, in words.
     :param name: of the records in the ledger. Give records of other people another name.
 
-    Attributes of a fitted classifier: ``classes_``; ``coef_``, float64[1, D] or float64[classes, D], and ``intercept_``,
-    posterior means in the columns' own units; ``n_features_in_`` and ``feature_names_in_``; ``guarantee_``; and ``result_``,
-    the ``FitResult`` with posterior, intervals and labels.
+    Attributes of a fitted classifier: ``classes_``; ``coef_``, float64[1, D] or float64[classes,
+    D], and ``intercept_``, posterior means in the columns' own units; ``n_features_in_`` and
+    ``feature_names_in_``; ``guarantee_``; and ``result_``, the ``FitResult`` with posterior,
+    intervals and labels.
     """
 
     def __init__(
@@ -103,11 +118,14 @@ class PrivateClassifier(ClassifierMixin, PrivateEstimator):
 
         :param X: array[N, D] or a table of numbers without missing values, N >= 2.
         :param y: array[N] of labels.
-        :param sample_weight: array[N] of 0 and 1, by which ensembles of scikit-learn leave rows out. Others are refused:
-            a weight would multiply what one row can change, and a bootstrap has a person's row in a fit several times
+        :param sample_weight: array[N] of 0 and 1, by which ensembles of scikit-learn leave rows
+            out. Others are refused: a weight would multiply what one row can change, and a
+            bootstrap has a person's row in a fit several times
             (``BaggingClassifier(bootstrap=False)`` has not).
-        :param foreign: none; other arguments of scikit-learn's own estimators are refused with the reason.
-        :raises ArgumentError: naming the parameter; ``CapError`` where the cap does not allow the fit.
+        :param foreign: none; other arguments of scikit-learn's own estimators are refused with the
+            reason.
+        :raises ArgumentError: naming the parameter; ``CapError`` where the cap does not allow the
+            fit.
         """
         refuse_foreign(foreign, "fit")
         x, y = records_of(self, X, y, reset=True)
@@ -115,11 +133,19 @@ class PrivateClassifier(ClassifierMixin, PrivateEstimator):
         classes = classes_of(self.classes, y)
         data = self._table(x, codes_of(y, classes), classes=len(classes))
         read_off = isinstance(self.classes, str) and self.classes == FROM_DATA
-        data = replace(data, classes=tuple(map(text_of, classes.tolist())), undeclared=("classes",) if read_off else ())
+        data = replace(
+            data,
+            classes=tuple(map(text_of, classes.tolist())),
+            undeclared=("classes",) if read_off else (),
+        )
         result = self._fit(self._model(len(classes)), data)
-        weights, intercept = (result.guide_draws[site].mean(axis=0).T for site in ("weights", "intercept"))
+        weights, intercept = (
+            result.guide_draws[site].mean(axis=0).T for site in ("weights", "intercept")
+        )
         self.classes_ = classes
-        self.coef_, self.intercept_ = self._in_own_units(np.atleast_2d(weights), np.atleast_1d(intercept))
+        self.coef_, self.intercept_ = self._in_own_units(
+            np.atleast_2d(weights), np.atleast_1d(intercept)
+        )
         self._keep(result)
         return self
 
@@ -128,7 +154,8 @@ class PrivateClassifier(ClassifierMixin, PrivateEstimator):
         return get("logistic", prior_scale=scale) if num_classes == 2 else softmax(scale)
 
     def predict_proba(self, X: Any) -> np.ndarray:  # noqa: N803
-        """Probability of each class for each row of ``X``, float64[B, classes], averaged over posterior draws.
+        """Probability of each class for each row of ``X``, float64[B, classes], averaged over
+        posterior draws.
 
         It costs no further privacy.
         """

@@ -17,8 +17,9 @@ __all__ = ["PrivateClusterer"]
 class PrivateClusterer(ClusterMixin, PrivateEstimator):
     """A private Gaussian mixture as a scikit-learn estimator.
 
-    ``PrivateClassifier`` describes what all three estimators share. There is no ``labels_``: the clusters of the private
-    rows are exact functions of them, so a fitted clusterer does not hold them. ``fit(x).predict(x)`` gives them to you.
+    ``PrivateClassifier`` describes what all three estimators share. There is no ``labels_``: the
+    clusters of the private rows are exact functions of them, so a fitted clusterer does not hold
+    them. ``fit(x).predict(x)`` gives them to you.
 
     >>> x = np.random.uniform(0, 10, (60, 2))
     >>> clusterer = wb.sklearn.PrivateClusterer(n_clusters=3, bounds=(0, 10))
@@ -29,8 +30,9 @@ class PrivateClusterer(ClusterMixin, PrivateEstimator):
     :param covariance: of a component, "spherical" or "diagonal".
     :param epsilon: this and the others as of ``PrivateClassifier``.
 
-    Attributes of a fitted clusterer: ``cluster_centers_``, float64[clusters, D], in the columns' own units, and
-    ``weights_``, float64[clusters], posterior means; ``n_features_in_``, ``feature_names_in_``, ``guarantee_``, ``result_``.
+    Attributes of a fitted clusterer: ``cluster_centers_``, float64[clusters, D], in the columns'
+    own units, and ``weights_``, float64[clusters], posterior means; ``n_features_in_``,
+    ``feature_names_in_``, ``guarantee_``, ``result_``.
     """
 
     def __init__(
@@ -75,7 +77,8 @@ class PrivateClusterer(ClusterMixin, PrivateEstimator):
         :param X: array[N, D] or a table of numbers without missing values, N >= 2.
         :param y: not read.
         :param foreign: none; ``sample_weight`` is refused with the reason.
-        :raises ArgumentError: naming the parameter; ``CapError`` where the cap does not allow the fit.
+        :raises ArgumentError: naming the parameter; ``CapError`` where the cap does not allow the
+            fit.
         """
         refuse_foreign(foreign, "fit")
         x = records_of(self, X, reset=True)
@@ -84,21 +87,29 @@ class PrivateClusterer(ClusterMixin, PrivateEstimator):
         result = self._fit(model, self._table(x))
         draws = result.sorted_draws
         self.weights_ = draws["weights"].mean(axis=0).astype(np.float64)
-        self.cluster_centers_ = self._scaling.middle + self._scaling.reach * draws["means"].mean(axis=0)
+        self.cluster_centers_ = self._scaling.middle + self._scaling.reach * draws["means"].mean(
+            axis=0
+        )
         self._keep(result)
         return self
 
     def fit_predict(self, X: Any, y: Any = None) -> np.ndarray:  # noqa: N803
-        """``fit(X).predict(X)``: exact functions of the private rows, which the guarantee does not cover."""
+        """``fit(X).predict(X)``: exact functions of the private rows, which the guarantee does not
+        cover.
+        """
         return self.fit(X).predict(X)
 
     def predict_proba(self, X: Any) -> np.ndarray:  # noqa: N803
-        """Probability of each cluster for each row of ``X``, float64[B, clusters]. It costs no further privacy."""
+        """Probability of each cluster for each row of ``X``, float64[B, clusters]. It costs no
+        further privacy.
+        """
         found = self._predictions(X)
         return found / found.sum(axis=1, keepdims=True)
 
     def predict(self, X: Any) -> np.ndarray:  # noqa: N803
-        """The most probable cluster for each row of ``X``, int64[B]. It costs no further privacy."""
+        """The most probable cluster for each row of ``X``, int64[B]. It costs no
+        further privacy.
+        """
         return np.argmax(self.predict_proba(X), axis=1)
 
     def score(self, X: Any, y: Any = None) -> float:  # noqa: N803

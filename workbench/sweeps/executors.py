@@ -1,7 +1,9 @@
-"""Groups of fits on other processes or machines: a concurrent.futures executor or a dask.distributed Client.
+"""Groups of fits on other processes or machines: a concurrent.futures executor or a
+dask.distributed Client.
 
-A task is a piece of a group. The worker that runs it draws its own secret keys. Records go out with the task, and only
-releases and metrics come back. If a worker dies, its task is submitted again and its fits are charged twice.
+A task is a piece of a group. The worker that runs it draws its own secret keys. Records go out with
+the task, and only releases and metrics come back. If a worker dies, its task is submitted again and
+its fits are charged twice.
 """
 
 from __future__ import annotations
@@ -31,11 +33,14 @@ __all__ = ["LostExecutorError", "Processes", "Workers", "as_workers", "run_on"]
 
 _RETRIES = 3  # runs of a task whose workers die
 _POLL_SECONDS = 0.1
-_ASK_SECONDS, _PATIENCE_SECONDS = 2.0, 30.0  # between two counts of workers, and until one must be back
+# between two counts of workers, and until one must be back
+_ASK_SECONDS, _PATIENCE_SECONDS = (2.0, 30.0)
 
 
 class LostExecutorError(ConnectionError):
-    """The executor is gone. Finished fits are kept; another sweep with the same store continues from there."""
+    """The executor is gone. Finished fits are kept; another sweep with the same store continues
+    from there.
+    """
 
 
 class Workers(NamedTuple):
@@ -43,8 +48,8 @@ class Workers(NamedTuple):
 
     :param pool: takes tasks.
     :param number: returns how many workers there are now.
-    :param queues: whether the pool may get any number of tasks, like a scheduler that moves them. Otherwise it gets one for
-        each worker, so that no more can be lost.
+    :param queues: whether the pool may get any number of tasks, like a scheduler that moves them.
+        Otherwise it gets one for each worker, so that no more can be lost.
     :param heals: whether the loss of a task leaves the other tasks alone.
     """
 
@@ -55,7 +60,8 @@ class Workers(NamedTuple):
 
 
 class Processes(Executor):
-    """Processes on this machine. If one dies, only its own task is lost, and another process begins.
+    """Processes on this machine. If one dies, only its own task is lost, and another process
+    begins.
 
     They end with this object, and with this process however it ends.
 
@@ -64,16 +70,22 @@ class Processes(Executor):
 
     def __init__(self, number: int) -> None:
         self._before = set(multiprocessing.active_children())
-        self._slots: list[tuple[ProcessPoolExecutor | None, Future[Any] | None]] = [(None, None)] * number
+        self._slots: list[tuple[ProcessPoolExecutor | None, Future[Any] | None]] = [
+            (None, None)
+        ] * number
 
     @property
     def number(self) -> int:
         """The number of processes."""
         return len(self._slots)
 
-    def submit(self, function: Callable[..., Any], /, *arguments: Any, **keywords: Any) -> Future[Any]:
+    def submit(
+        self, function: Callable[..., Any], /, *arguments: Any, **keywords: Any
+    ) -> Future[Any]:
         """Submit a task to a process that is free; there must be one."""
-        place = next(place for place, (_, task) in enumerate(self._slots) if task is None or task.done())
+        place = next(
+            place for place, (_, task) in enumerate(self._slots) if task is None or task.done()
+        )
         pool, _ = self._slots[place]
         try:
             if pool is None:
@@ -116,7 +128,9 @@ def as_workers(executor: Any) -> Workers:
     if isinstance(executor, Executor):
         return Workers(executor, lambda: getattr(executor, "_max_workers", None) or 1)
     raise _validate.ArgumentError(
-        "executor", executor, "must be a dask.distributed Client, a concurrent.futures executor or None."
+        "executor",
+        executor,
+        "must be a dask.distributed Client, a concurrent.futures executor or None.",
     )
 
 
@@ -136,15 +150,20 @@ def run_on(
     :param stop: returns True to end early.
     :param device: as for ``workbench.fit``; None for each worker's first device.
     :param before: called with each piece before it is sent.
-    :param lost: called with each piece that was lost, before it is sent again or the executor is given up.
-    :raises LostExecutorError: if the executor is gone. :raises ArgumentError: if a model cannot be sent.
+    :param lost: called with each piece that was lost, before it is sent again or the executor is
+        given up.
+    :raises LostExecutorError: if the executor is gone. :raises ArgumentError: if a model cannot be
+        sent.
     """
     patience = _Patience(workers.number)
     _check_models(workers.pool, groups)
     size = max(1, workers.number())
     queue = deque((piece, 0) for group in groups for piece in _pieces(group, size, max_lanes))
     room = len(queue) if workers.queues else size
-    options = max_lanes, f"{device.platform}:{device.id}" if isinstance(device, jax.Device) else device
+    options = (
+        max_lanes,
+        f"{device.platform}:{device.id}" if isinstance(device, jax.Device) else device,
+    )
     waiting: dict[Future[list[Outcome]], tuple[Sequence[Run], int]] = {}
     try:
         while queue or waiting:
@@ -166,7 +185,9 @@ def run_on(
                 time.sleep(_POLL_SECONDS)
             for future in done:
                 piece, deaths = waiting[future]
-                outcomes = _outcomes_of(future, piece, heals=workers.heals, is_last=deaths + 1 == _RETRIES)
+                outcomes = _outcomes_of(
+                    future, piece, heals=workers.heals, is_last=deaths + 1 == _RETRIES
+                )
                 if outcomes is None:
                     lost(piece)
                     queue.append((piece, deaths + 1))
@@ -182,8 +203,11 @@ def run_on(
             future.cancel()
 
 
-def _outcomes_of(task: Future[list[Outcome]], piece: Sequence[Run], *, heals: bool, is_last: bool) -> list[Outcome] | None:
-    """The outcomes of a task that has ended; None if its worker died and its piece is to be sent again.
+def _outcomes_of(
+    task: Future[list[Outcome]], piece: Sequence[Run], *, heals: bool, is_last: bool
+) -> list[Outcome] | None:
+    """The outcomes of a task that has ended; None if its worker died and its piece is to be sent
+    again.
 
     :param heals: as of ``Workers``. :param is_last: whether the piece is not sent again.
     :raises LostExecutorError: if the executor is gone with it.
@@ -195,7 +219,10 @@ def _outcomes_of(task: Future[list[Outcome]], piece: Sequence[Run], *, heals: bo
             raise LostExecutorError(f"{type(error).__name__}: {error}") from error
         if _is_death(error) and not is_last:
             return None
-        return [Outcome(run.key, "failed", f"{type(error).__name__}: {error}".splitlines()[0]) for run in piece]
+        return [
+            Outcome(run.key, "failed", f"{type(error).__name__}: {error}".splitlines()[0])
+            for run in piece
+        ]
 
 
 def _is_death(error: Exception) -> bool:
@@ -232,14 +259,20 @@ def _pieces(group: Sequence[Run], workers: int, max_lanes: int | None) -> list[S
     return [group[first : first + size] for first in range(0, len(group), size)]
 
 
-def _submit(executor: Executor, piece: Sequence[Run], options: tuple[int | None, str | None]) -> Future[list[Outcome]]:
+def _submit(
+    executor: Executor, piece: Sequence[Run], options: tuple[int | None, str | None]
+) -> Future[list[Outcome]]:
     # a device is an object that exists only in this process
-    packed: Any = [dataclasses.replace(run, spec=dataclasses.replace(run.spec, devices=())) for run in piece]
+    packed: Any = [
+        dataclasses.replace(run, spec=dataclasses.replace(run.spec, devices=())) for run in piece
+    ]
     file = files.source_file(piece[0].spec.model)
     if file is not None:  # its functions can be unpickled only after it has run
         packed = pickle.dumps(packed)
     try:
-        return executor.submit(_work, file, packed, *options, is_process=isinstance(executor, ProcessPoolExecutor))
+        return executor.submit(
+            _work, file, packed, *options, is_process=isinstance(executor, ProcessPoolExecutor)
+        )
     except (BrokenProcessPool, RuntimeError) as error:
         raise LostExecutorError(f"{type(error).__name__}: {error}") from error
 
@@ -254,13 +287,19 @@ def _check_models(executor: Executor, groups: Sequence[Sequence[Run]]) -> None:
             pickle.dumps(group[0].spec.model)
         except (pickle.PicklingError, AttributeError, TypeError) as error:
             raise _validate.ArgumentError(
-                "executor", executor, f"the model cannot be sent to another process ({error}): put its functions in a "
+                "executor",
+                executor,
+                f"the model cannot be sent to another process ({error}): put its functions in a "
                 "module that can be imported.",
-            ) from None  # fmt: skip
+            ) from None
 
 
 def _work(
-    file: Path | None, packed: Any, max_lanes: int | None, device_name: str | None, is_process: bool = False
+    file: Path | None,
+    packed: Any,
+    max_lanes: int | None,
+    device_name: str | None,
+    is_process: bool = False,
 ) -> list[Outcome]:
     """Run a task in a worker.
 
@@ -273,5 +312,8 @@ def _work(
         files.run_source(file)
     runs = pickle.loads(packed) if isinstance(packed, bytes) else packed
     device = device_named(device_name)
-    own = [dataclasses.replace(run, spec=dataclasses.replace(run.spec, devices=(device,))) for run in runs]
+    own = [
+        dataclasses.replace(run, spec=dataclasses.replace(run.spec, devices=(device,)))
+        for run in runs
+    ]
     return [outcome for outcomes in run_group(own, max_lanes=max_lanes) for outcome in outcomes]

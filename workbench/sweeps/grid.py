@@ -30,13 +30,20 @@ from workbench.sweeps.request import DP, LISTS, MOST_FITS, NON_PRIVATE, POOLED, 
 
 __all__ = ["AXES", "Cell", "Grid"]
 
-AXES = ("epsilon", "num_records", "iterations", "clip", "learning_rate", "sampling_rate")  # of figures
+# of figures
+AXES = ("epsilon", "num_records", "iterations", "clip", "learning_rate", "sampling_rate")
 Source = str | Dataset | Callable[..., Dataset]
 
 _SPEED_ONLY = ("strategy", "microbatch_size", "device")
-# Values at which a key leaves shared settings out: the fit is the same whether a caller writes them out or not. Stores keep
-# keys, so these stay as they are when a default changes.
-_LEFT_OUT = {"delta": None, "relation": None, "clipping": "flat", "average": None, "evaluate_private": False}
+# Values at which a key leaves shared settings out: the fit is the same whether a caller writes them
+# out or not. Stores keep keys, so these stay as they are when a default changes.
+_LEFT_OUT = {
+    "delta": None,
+    "relation": None,
+    "clipping": "flat",
+    "average": None,
+    "evaluate_private": False,
+}
 _USUAL_RELATIONS = {
     "poisson": "add_or_remove_one",
     "without_replacement": "replace_one",
@@ -70,8 +77,10 @@ class Grid:
     """The cells of a sweep and where their records come from.
 
     :ivar models: workbench models. :ivar data: a ``Dataset``, or a function that makes up records.
-    :ivar lists: the values of each setting that a sweep has a list of, by the setting's name; one or more each.
-    :ivar seeds: how many fits with secret randomness a cell is repeated, or their seeds, which anyone can repeat.
+    :ivar lists: the values of each setting that a sweep has a list of, by the setting's name; one
+        or more each.
+    :ivar seeds: how many fits with secret randomness a cell is repeated, or their seeds, which
+        anyone can repeat.
     :ivar constant: settings of ``workbench.fit`` that were given for all cells.
     :ivar devices: among which lanes are spread; None for that of the fits alone.
     :ivar key: of private records' fingerprints; None for the user's own.
@@ -80,7 +89,9 @@ class Grid:
     def __init__(self, asked: SweepRequest) -> None:
         self.models: Sequence[Model] = asked.models  # type: ignore[assignment]
         self.seeds, self.baselines = asked.seeds, asked.baselines
-        self.lists: dict[str, tuple[Any, ...]] = {name: getattr(asked, plural) for plural, name in LISTS.items()}
+        self.lists: dict[str, tuple[Any, ...]] = {
+            name: getattr(asked, plural) for plural, name in LISTS.items()
+        }
         self.constant = asked.passed_to(Shared)
         self.devices: tuple[jax.Device, ...] | None = None
         if asked.devices is not None:
@@ -93,15 +104,20 @@ class Grid:
         self._identities: dict[Any, Any] = {}
         if self.number > MOST_FITS:
             raise _validate.ArgumentError(
-                "seeds", self.seeds, f"the lists make {self.number:,} fits; a sweep has at most {MOST_FITS:,}."
+                "seeds",
+                self.seeds,
+                f"the lists make {self.number:,} fits; a sweep has at most {MOST_FITS:,}.",
             )
         if isinstance(self.data, str):
             self.data = load_data(self.data)
         if self.is_at_rest and self.devices is not None:
             raise _validate.ArgumentError(
-                "devices", asked.devices, "share fits that are stepped together, but records that stay in their file are "
-                "read for one fit after another: leave it out, or open the file with reading='memory'."
-            )  # fmt: skip
+                "devices",
+                asked.devices,
+                "share fits that are stepped together, but records that stay in their file are "
+                "read for one fit after another: leave it out, or open the file with "
+                "reading='memory'.",
+            )
         self._check_privacy()
 
     def _check_privacy(self) -> None:
@@ -112,19 +128,28 @@ class Grid:
         sizes = self.lists["num_records"]
         if not self.is_public and not isinstance(self.seeds, int):
             raise _validate.ArgumentError(
-                "seeds", self.seeds, "fits with known seeds share noise that anyone can subtract: on private records give "
-                "the number of repetitions instead, and each fit gets its own secret randomness."
-            )  # fmt: skip
-        if self.baselines and not (self._sample.evaluation_is_public or self.constant.get("evaluate_private")):
+                "seeds",
+                self.seeds,
+                "fits with known seeds share noise that anyone can subtract: on private records "
+                "give the number of repetitions instead, and each fit gets its own secret "
+                "randomness.",
+            )
+        if self.baselines and not (
+            self._sample.evaluation_is_public or self.constant.get("evaluate_private")
+        ):
             raise _validate.ArgumentError(
-                "baselines", self.baselines, "are scores on private evaluation records, outside any guarantee: set "
+                "baselines",
+                self.baselines,
+                "are scores on private evaluation records, outside any guarantee: set "
                 "evaluate_private=True of wb.Privacy to compute them.",
-            )  # fmt: skip
+            )
         if not self.is_public and sizes != (None,):
             raise _validate.ArgumentError(
-                "num_records", sizes, "only public or made-up records are cut to a size: which records a part of private "
-                "ones holds would depend on the others, which no guarantee here covers."
-            )  # fmt: skip
+                "num_records",
+                sizes,
+                "only public or made-up records are cut to a size: which records a part of private "
+                "ones holds would depend on the others, which no guarantee here covers.",
+            )
 
     @property
     def epsilons(self) -> tuple[float, ...]:
@@ -157,7 +182,9 @@ class Grid:
         """The records of some cell: what is public of them is public of all."""
         if isinstance(self.data, Dataset):
             return self.data
-        return self.dataset(0 if isinstance(self.seeds, int) else self.seeds[0], self.lists["num_records"][0])
+        return self.dataset(
+            0 if isinstance(self.seeds, int) else self.seeds[0], self.lists["num_records"][0]
+        )
 
     def dataset(self, seed: int | None, num_records: int | None) -> Dataset:
         """The records of a cell.
@@ -179,19 +206,25 @@ class Grid:
             made = self.data(seed=seed, **size)  # type: ignore[operator]
         except TypeError as error:
             raise _validate.ArgumentError(
-                "data", getattr(self.data, "__name__", repr(self.data)), f"must take seed= and num_records=: {error}."
+                "data",
+                getattr(self.data, "__name__", repr(self.data)),
+                f"must take seed= and num_records=: {error}.",
             ) from None
         if not isinstance(made, Dataset) or not made.is_public:
             raise _validate.ArgumentError(
-                "data", getattr(self.data, "__name__", repr(self.data)),
+                "data",
+                getattr(self.data, "__name__", repr(self.data)),
                 "a function must make up records: give private ones as a Dataset.",
-            )  # fmt: skip
+            )
         return made
 
     @property
     def varying(self) -> tuple[str, ...]:
         """Columns of the table for the lists with several values, except epsilon and randomness."""
-        counts = {"model": len(self.models), **{name: len(values) for name, values in self.lists.items()}}
+        counts = {
+            "model": len(self.models),
+            **{name: len(values) for name, values in self.lists.items()},
+        }
         counts["sampling_rate"] += counts.pop("batch_size") - 1  # only one of the two is given
         return tuple(name for name, count in counts.items() if count > 1 and name != "epsilon")
 
@@ -210,7 +243,9 @@ class Grid:
         """All cells, baselines last."""
         if isinstance(self.seeds, int):
             # made-up records need a public seed; that of the noise stays secret
-            repeated: list[tuple[int | None, int]] = [(None, number) for number in range(self.seeds)]
+            repeated: list[tuple[int | None, int]] = [
+                (None, number) for number in range(self.seeds)
+            ]
         else:
             repeated = [(seed, 0) for seed in self.seeds]
         others = {name: values for name, values in self.lists.items() if name != "epsilon"}
@@ -225,14 +260,22 @@ class Grid:
             found += self._baseline(NON_PRIVATE, ("iterations", "num_records"), repeated)
         if POOLED in self.baselines:
             data_differs = not isinstance(self.data, Dataset)
-            found += self._baseline(POOLED, ("num_records",), repeated if data_differs else repeated[:1])
+            found += self._baseline(
+                POOLED, ("num_records",), repeated if data_differs else repeated[:1]
+            )
         return found
 
-    def _baseline(self, method: str, swept: Sequence[str], repeated: Sequence[tuple[int | None, int]]) -> list[Cell]:
+    def _baseline(
+        self, method: str, swept: Sequence[str], repeated: Sequence[tuple[int | None, int]]
+    ) -> list[Cell]:
         defaults = {LISTS[name]: value for name, value in USUAL.items()}
-        usual = {name: defaults.get(name, default_of(name)) for name in self.lists if name != "epsilon"}
+        usual = {
+            name: defaults.get(name, default_of(name)) for name in self.lists if name != "epsilon"
+        }
         return [
-            Cell(model, method, math.inf, seed, number, usual | dict(zip(swept, values, strict=True)))
+            Cell(
+                model, method, math.inf, seed, number, usual | dict(zip(swept, values, strict=True))
+            )
             for model, *values, (seed, number) in itertools.product(
                 range(len(self.models)), *(self.lists[name] for name in swept), repeated
             )
@@ -252,23 +295,32 @@ class Grid:
         return self._known(("data", id(dataset)), lambda: fingerprint(dataset, self.key))
 
     def levels_of(self, cell: Cell) -> list[float]:
-        """The epsilons whose settings a cell may take: for a baseline all of them, the largest first."""
+        """The epsilons whose settings a cell may take: for a baseline all of them, the largest
+        first.
+        """
         return sorted(self.epsilons, reverse=True) if math.isinf(cell.epsilon) else [cell.epsilon]
 
     def settings_of(self, cell: Cell, epsilon: float | None = None) -> dict[str, Any]:
-        """Keyword arguments of ``workbench.fit`` for a cell, at the first of ``levels_of`` or another of them."""
-        swept = {name: value for name, value in cell.settings.items() if name != "num_records"}  # the records are cut to it
+        """Keyword arguments of ``workbench.fit`` for a cell, at the first of ``levels_of`` or
+        another of them.
+        """
+        # the records are cut to it
+        swept = {name: value for name, value in cell.settings.items() if name != "num_records"}
         level = self.levels_of(cell)[0] if epsilon is None else epsilon
         return {**self.constant, **swept, "epsilon": level, "seed": cell.seed}
 
     def key_of(self, cell: Cell) -> str:
-        """32 hex digits, equal for cells of any sweep that are the same fit of the same records, however it is run.
+        """32 hex digits, equal for cells of any sweep that are the same fit of the same records,
+        however it is run.
 
-        Stores keep it: it must not change for fits that were possible before. A list that is added later may enter it only
-        where it has a value other than the default. What a rule or a model's advice chooses has another key than the same
-        value written out, because another version may choose otherwise.
+        Stores keep it: it must not change for fits that were possible before. A list that is added
+        later may enter it only where it has a value other than the default. What a rule or a
+        model's advice chooses has another key than the same value written out, because another
+        version may choose otherwise.
         """
-        settings = {name: value for name, value in self.settings_of(cell).items() if name not in _SPEED_ONLY}
+        settings = {
+            name: value for name, value in self.settings_of(cell).items() if name not in _SPEED_ONLY
+        }
         usual = {**_LEFT_OUT, "relation": _USUAL_RELATIONS[settings["sampler"]]}
         for name, value in _LEFT_OUT.items():
             if name in settings and settings[name] in (value, usual[name]):
@@ -282,9 +334,13 @@ class Grid:
             "settings": settings,
             "repetition": cell.repetition,
         }
-        if references := self.records_of(cell).references:  # of which the records' fingerprint is independent
+        if references := self.records_of(
+            cell
+        ).references:  # of which the records' fingerprint is independent
             facts["references"] = references
-        return hashlib.blake2b(json.dumps(facts, sort_keys=True, default=repr).encode(), digest_size=16).hexdigest()
+        return hashlib.blake2b(
+            json.dumps(facts, sort_keys=True, default=repr).encode(), digest_size=16
+        ).hexdigest()
 
     def _known(self, name: Any, find: Callable[[], Any]) -> Any:
         if name not in self._identities:
@@ -295,11 +351,18 @@ class Grid:
 def _identity(model: Model) -> list[Any]:
     """What distinguishes a model from another of the same name: its options and its source."""
     is_function = isinstance(model, FunctionModel)  # whose options do not tell what it closes over
-    sources = [_source(each, with_closure=is_function or not model.options) for each in (model.model, model.guide)]
+    sources = [
+        _source(each, with_closure=is_function or not model.options)
+        for each in (model.model, model.guide)
+    ]
     if is_function:
         sources += map(_content, _globals_of(model.model))
     digest = hashlib.blake2b("\0".join(sources).encode(), digest_size=16).hexdigest()
-    return [model.name, {name: repr(value) for name, value in sorted(model.options.items())}, digest]
+    return [
+        model.name,
+        {name: repr(value) for name, value in sorted(model.options.items())},
+        digest,
+    ]
 
 
 def _source(function: Any, *, with_closure: bool) -> str:
@@ -308,7 +371,10 @@ def _source(function: Any, *, with_closure: bool) -> str:
     :param with_closure: add what it closes over, which options do not tell apart.
     """
     if isinstance(function, functools.partial):
-        bound = [_content(value) for value in (*function.args, *itertools.chain(*sorted(function.keywords.items())))]
+        bound = [
+            _content(value)
+            for value in (*function.args, *itertools.chain(*sorted(function.keywords.items())))
+        ]
         return "\0".join([_source(function.func, with_closure=with_closure), *bound])
     try:
         found = inspect.getsource(function)
@@ -320,7 +386,9 @@ def _source(function: Any, *, with_closure: bool) -> str:
 
 
 def _globals_of(function: Any) -> list[Any]:
-    """What a function reads besides its arguments, modules aside: globals such as a notebook's, and a method's object."""
+    """What a function reads besides its arguments, modules aside: globals such as a notebook's, and
+    a method's object.
+    """
     if isinstance(function, functools.partial):
         return _globals_of(function.func)
     if inspect.ismethod(function):
@@ -328,10 +396,16 @@ def _globals_of(function: Any) -> list[Any]:
     codes, names = [getattr(function, "__code__", None)], list[str]()
     while codes:
         code = codes.pop()
-        codes += [each for each in getattr(code, "co_consts", ()) if isinstance(each, types.CodeType)]
+        codes += [
+            each for each in getattr(code, "co_consts", ()) if isinstance(each, types.CodeType)
+        ]
         names += getattr(code, "co_names", ())
     values = getattr(function, "__globals__", {})
-    return [values[name] for name in dict.fromkeys(names) if name in values and not inspect.ismodule(values[name])]
+    return [
+        values[name]
+        for name in dict.fromkeys(names)
+        if name in values and not inspect.ismodule(values[name])
+    ]
 
 
 def _code(code: types.CodeType) -> str:
@@ -345,6 +419,7 @@ def _content(value: Any) -> str:
         return _source(value, with_closure=False)
     if hasattr(value, "dtype") and hasattr(value, "shape"):
         array = np.asarray(value)
-        return f"{array.dtype}{array.shape}{hashlib.blake2b(array.tobytes(), digest_size=16).hexdigest()}"
+        digest = hashlib.blake2b(array.tobytes(), digest_size=16).hexdigest()
+        return f"{array.dtype}{array.shape}{digest}"
     text = repr(value)
     return repr(type(value)) if f"{id(value):x}" in text else text

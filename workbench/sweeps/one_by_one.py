@@ -1,4 +1,6 @@
-"""Fits of a sweep whose records stay in a file: one after another, as ``workbench.fit`` takes their steps."""
+"""Fits of a sweep whose records stay in a file: one after another, as ``workbench.fit`` takes their
+steps.
+"""
 
 from __future__ import annotations
 
@@ -33,7 +35,9 @@ def run_one_by_one(
     on_step: Callable[[int], None],
     before: Callable[[Sequence[Run]], None],
 ) -> Iterator[list[Outcome]]:
-    """As ``running.run_group``, without lanes: a minibatch is read for one fit. One that is stopped is discarded unseen."""
+    """As ``running.run_group``, without lanes: a minibatch is read for one fit. One that is stopped
+    is discarded unseen.
+    """
     for run in runs:
         if stop():
             return
@@ -54,18 +58,22 @@ def run_one_by_one(
 def _begun(run: Run) -> tuple[tuple[np.ndarray, ...], PrivateStep, Hyperparameters, DPVIState]:
     """Evaluation records, what a run takes its steps with, and its state before the first.
 
-    :raises ValueError: if it cannot be run. :raises RecordsError: if evaluation records cannot be read.
+    :raises ValueError: if it cannot be run. :raises RecordsError: if evaluation records cannot be
+        read.
     """
     spec, plan, key = run.spec, run.plan, run.spec.new_key()
     assert plan is not None
-    # before any step: what epsilon was spent on must not be lost because these do not fit into memory, or were altered
+    # before any step: what epsilon was spent on must not be lost because these do not fit into
+    # memory, or were altered
     held_out = tuple(map(np.asarray, spec.data.evaluation)) if spec.shows_metrics else ()
     step = spec.private_step(plan, key)
     hyper = spec.hyper(plan, step)
     if run.method == NON_PRIVATE:
         step, hyper = noiseless(step), noiseless_hyper(hyper)
     state = step.init(key, hyper, step.model.initial)
-    require_room(step.sampler, spec.records, spec.privacy.iterations, interval_of(spec.privacy.iterations))
+    require_room(
+        step.sampler, spec.records, spec.privacy.iterations, interval_of(spec.privacy.iterations)
+    )
     return held_out, step, hyper, spec.placed(state)
 
 
@@ -81,7 +89,13 @@ def _outcome(
     """The outcome of a run; None after a stop."""
     spec, key = run.spec, state.key
     snapshots = run_training(
-        step, hyper, state, spec.placed_records(), spec.privacy.iterations, stop=stop, averaged=spec.averages
+        step,
+        hyper,
+        state,
+        spec.placed_records(),
+        spec.privacy.iterations,
+        stop=stop,
+        averaged=spec.averages,
     )
     last, end = to_the_end(snapshots, lambda snapshot: on_step(snapshot.step))
     if last.status == "cancelled":
@@ -90,7 +104,11 @@ def _outcome(
         return Outcome(run.key, "failed", last.message, seconds=last.seconds)
     params = by_name(last.params)
     kept = run.method == DP and sum(array.size for array in params.values()) <= SMALL_ENOUGH
-    metrics, message = _scores(run, held_out, step, step.unconstrained(end, spec.averages), key) if held_out else ({}, "")
+    metrics, message = (
+        _scores(run, held_out, step, step.unconstrained(end, spec.averages), key)
+        if held_out
+        else ({}, "")
+    )
     found = params | arrays_of(jax.device_get(end.moments)) if kept else None
     return Outcome(run.key, "done", message, metrics, found, last.seconds)
 
@@ -104,5 +122,7 @@ def _scores(
         compute = CompiledFunctions(step, spec.model, spec.data.num_evaluation, spec.device).compute
         outputs = compute(params, jax.device_put(held_out, spec.device), evaluation_key(key))
         return metrics_of(spec.model, held_out[-1], outputs), ""
-    except Exception as error:  # an error in a model's own score must not lose what epsilon was spent on
+    except (
+        Exception
+    ) as error:  # an error in a model's own score must not lose what epsilon was spent on
         return {}, f"metrics could not be computed ({type(error).__name__}: {error})."

@@ -1,4 +1,5 @@
-"""The plan of a sweep in a YAML, TOML or JSON file: a mapping of the arguments of ``workbench.sweep``.
+"""The plan of a sweep in a YAML, TOML or JSON file: a mapping of the arguments of
+``workbench.sweep``.
 
 model: logistic
 data: {file: clinic.csv, target: ill, bounds: {age: [0, 120], dose: [0, 200]}}
@@ -30,13 +31,15 @@ __all__ = ["read"]
 
 
 def read(path: str | Path) -> dict[str, Any]:
-    """Read a plan as keyword arguments of ``sweeping.prepare``. Relative paths are relative to the plan's folder.
+    """Read a plan as keyword arguments of ``sweeping.prepare``. Relative paths are relative to the
+    plan's folder.
 
-    A model is a name, FILE.py or FILE.py:NAME (the file is run), or a mapping of ``name`` and options. Data are a name, a
-    file or a mapping: ``name`` with the arguments of ``workbench.data.load``, ``file`` with those of
-    ``workbench.data.from_file``, or of ``workbench.data.open`` for what ``workbench pack`` wrote, or ``generate``
-    (hierarchical or mixture, made up again for every seed) with those of that function. Bounds and schema may be the name of
-    a YAML, TOML or JSON file, group features that of a CSV file.
+    A model is a name, FILE.py or FILE.py:NAME (the file is run), or a mapping of ``name`` and
+    options. Data are a name, a file or a mapping: ``name`` with the arguments of
+    ``workbench.data.load``, ``file`` with those of ``workbench.data.from_file``, or of
+    ``workbench.data.open`` for what ``workbench pack`` wrote, or ``generate`` (hierarchical or
+    mixture, made up again for every seed) with those of that function. Bounds and schema may be the
+    name of a YAML, TOML or JSON file, group features that of a CSV file.
 
     :raises ArgumentError: naming ``plan`` and its file, or the argument that cannot be used.
     """
@@ -51,27 +54,39 @@ def read(path: str | Path) -> dict[str, Any]:
     if "epsilons" not in plan:
         raise _validate.ArgumentError("epsilons", None, f"{file.name} must have one or more.")
     forms: dict[str, Callable[[Any, Path], Any]] = {
-        "model": _model, "models": _models, "data": _data, "store": lambda value, folder: folder / _path("store", value),
+        "model": _model,
+        "models": _models,
+        "data": _data,
+        "store": lambda value, folder: folder / _path("store", value),
         "ledger": lambda value, folder: value is not False and folder / _path("ledger", value),
-    }  # fmt: skip
-    return {name: forms[name](value, file.parent) if name in forms else value for name, value in plan.items()}
+    }
+    return {
+        name: forms[name](value, file.parent) if name in forms else value
+        for name, value in plan.items()
+    }
 
 
-# ---- files ----------------------------------------------------------------------------------------------------------------
+# ---- files ---------------------------------------------------------------------------------------
 
 
 class _Loader(yaml.SafeLoader):
-    """Reads plain values as YAML 1.2 defines them: 1e-5 is a number; no, 12:30, 007 and dates are text."""
+    """Reads plain values as YAML 1.2 defines them: 1e-5 is a number; no, 12:30, 007 and dates are
+    text.
+    """
 
     yaml_implicit_resolvers: ClassVar[dict[str, Any]] = {}
 
     def construct_mapping(self, node: Any, deep: bool = False) -> dict[Any, Any]:
-        """A mapping. :raises yaml.MarkedYAMLError: if a key occurs twice, of which YAML's own loader takes the last."""
+        """A mapping. :raises yaml.MarkedYAMLError: if a key occurs twice, of which YAML's own
+        loader takes the last.
+        """
         before = set[tuple[str, str]]()
         for key, _ in node.value if isinstance(node, yaml.MappingNode) else ():
             if isinstance(key, yaml.ScalarNode):
                 if (key.tag, key.value) in before:
-                    raise yaml.MarkedYAMLError(problem=f"the key {key.value!r} occurs twice", problem_mark=key.start_mark)
+                    raise yaml.MarkedYAMLError(
+                        problem=f"the key {key.value!r} occurs twice", problem_mark=key.start_mark
+                    )
                 before.add((key.tag, key.value))
         return super().construct_mapping(node, deep)
 
@@ -96,19 +111,30 @@ def _yaml(text: str) -> Any:
         line = "" if error.problem_mark is None else f" (line {error.problem_mark.line + 1})"
         raise ValueError(f"{error.problem}{line}") from None
     except yaml.reader.ReaderError as error:
-        raise ValueError(f"{error.reason} (line {text.count(chr(10), 0, error.position) + 1})") from None
+        raise ValueError(
+            f"{error.reason} (line {text.count(chr(10), 0, error.position) + 1})"
+        ) from None
 
 
-_FORMATS: dict[str, Callable[[str], Any]] = {".yaml": _yaml, ".yml": _yaml, ".toml": tomllib.loads, ".json": _json.loads}
+_FORMATS: dict[str, Callable[[str], Any]] = {
+    ".yaml": _yaml,
+    ".yml": _yaml,
+    ".toml": tomllib.loads,
+    ".json": _json.loads,
+}
 
 
 def _mapping(argument: str, file: Path) -> dict[str, Any]:
-    """Read a file. :raises ArgumentError: naming ``argument``, with the line that cannot be read."""
+    """Read a file. :raises ArgumentError: naming ``argument``, with the line that cannot
+    be read.
+    """
     if not file.is_file():
         raise _validate.ArgumentError(argument, str(file), "no such file.")
     reader = _FORMATS.get(file.suffix.lower())
     if reader is None:
-        raise _validate.ArgumentError(argument, str(file), f"the suffix must be one of {', '.join(_FORMATS)}.")
+        raise _validate.ArgumentError(
+            argument, str(file), f"the suffix must be one of {', '.join(_FORMATS)}."
+        )
     try:
         if file.stat().st_size > _MOST_BYTES:
             raise ValueError(f"it is larger than {_MOST_BYTES >> 20} MiB")
@@ -122,7 +148,9 @@ def _mapping(argument: str, file: Path) -> dict[str, Any]:
             argument, str(file), f"cannot be read as {file.suffix[1:].upper()}: {reason}."
         ) from None
     if not isinstance(found, dict):
-        raise _validate.ArgumentError(argument, str(file), "must be a mapping, such as 'epsilons: [1, 2]'.")
+        raise _validate.ArgumentError(
+            argument, str(file), "must be a mapping, such as 'epsilons: [1, 2]'."
+        )
     return found
 
 
@@ -131,7 +159,8 @@ _TOO_DEEP = f"is nested more than {_DEEPEST} levels deep."
 
 
 def _check_size(found: Any) -> None:
-    """Check that a message can show a value: a YAML file of a few lines can expand to billions of values.
+    """Check that a message can show a value: a YAML file of a few lines can expand to billions of
+    values.
 
     :raises ValueError: if there are too many values.
     :raises RecursionError: if they are nested too deeply.
@@ -151,7 +180,7 @@ def _check_size(found: Any) -> None:
     raise RecursionError
 
 
-# ---- values ---------------------------------------------------------------------------------------------------------------
+# ---- values --------------------------------------------------------------------------------------
 
 
 def _path(argument: str, value: Any) -> Path:
@@ -166,7 +195,9 @@ def _model(given: Any, folder: Path) -> Any:
     options = dict(given) if isinstance(given, dict) else {"name": given}
     name = options.pop("name", None)
     if not isinstance(name, str):
-        raise _validate.ArgumentError("model", given, "must be a name or a file, or a mapping of name and options.")
+        raise _validate.ArgumentError(
+            "model", given, "must be a name or a file, or a mapping of name and options."
+        )
     return sources.model(name, options, folder)
 
 
@@ -178,7 +209,9 @@ def _data(given: Any, folder: Path) -> Any:
         if isinstance(given, dict) and kind in given:
             options = {name: value for name, value in given.items() if name != kind}
             return read_kind(given[kind], options, folder)
-    raise _validate.ArgumentError("data", given, "must be a name or a file, or a mapping with name, file or generate.")
+    raise _validate.ArgumentError(
+        "data", given, "must be a name or a file, or a mapping with name, file or generate."
+    )
 
 
 def _named(name: str, options: dict[str, Any], folder: Path) -> Any:
@@ -189,7 +222,10 @@ def _named(name: str, options: dict[str, Any], folder: Path) -> Any:
 
 
 def _generated(name: str, options: dict[str, Any], folder: Path) -> Any:
-    makers: dict[str, Callable[..., Any]] = {"hierarchical": data_sets.hierarchical, "mixture": data_sets.mixture}
+    makers: dict[str, Callable[..., Any]] = {
+        "hierarchical": data_sets.hierarchical,
+        "mixture": data_sets.mixture,
+    }
     make = makers[_validate.choice("generate", name, makers)]
     _check_known("data", options, _parameters(make) - {"seed"})
     return functools.partial(make, **options)
@@ -199,11 +235,17 @@ def _from_file(name: Any, options: dict[str, Any], folder: Path) -> Any:
     file = folder / _path("file", name)
     if file.suffix == RECORDS:
         _check_known("data", options, _parameters(data_sets.open) - {"path"})
-        options |= {each: folder / _path(each, options[each]) for each in ("key_file", "scratch") if each in options}
+        options |= {
+            each: folder / _path(each, options[each])
+            for each in ("key_file", "scratch")
+            if each in options
+        }
         return data_sets.open(file, **options)
     known = _parameters(data_sets.from_frame)
     if file.suffix.lower() == ".npz":  # its target and groups are arrays
-        known = (known | _parameters(data_sets.from_arrays) | _parameters(data_sets.from_images)) - {"target", "group"}
+        known = (
+            known | _parameters(data_sets.from_arrays) | _parameters(data_sets.from_images)
+        ) - {"target", "group"}
     elif ".csv" in [suffix.lower() for suffix in file.suffixes[-2:]]:
         known |= {"separator", "decimal"}
     _check_known("data", options, known - {"frame", "x", "y", "images", "labels", "evaluation"})
@@ -212,7 +254,9 @@ def _from_file(name: Any, options: dict[str, Any], folder: Path) -> Any:
             options[argument] = _mapping(argument, folder / _path(argument, options[argument]))
     options |= sources.unit_in(options.get("schema"))
     if isinstance(options.get("group_features"), str):
-        options["group_features"] = sources.group_features(folder / _path("group_features", options["group_features"]))
+        options["group_features"] = sources.group_features(
+            folder / _path("group_features", options["group_features"])
+        )
     try:
         return data_sets.from_file(file, **options)
     except TypeError as error:  # an .npz holds a table or images, which take different arguments
@@ -222,7 +266,9 @@ def _from_file(name: Any, options: dict[str, Any], folder: Path) -> Any:
 def _parameters(function: Callable[..., Any]) -> set[str]:
     """The names of a function's arguments, except ``**``."""
     parameters = inspect.signature(function).parameters.values()
-    return {parameter.name for parameter in parameters if parameter.kind is not parameter.VAR_KEYWORD}
+    return {
+        parameter.name for parameter in parameters if parameter.kind is not parameter.VAR_KEYWORD
+    }
 
 
 def _check_known(argument: str, given: Iterable[Any], known: Collection[str]) -> None:

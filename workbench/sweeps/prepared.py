@@ -1,4 +1,6 @@
-"""A checked and calibrated sweep: it says what it spends, fits what the store does not have, and keeps the ledger."""
+"""A checked and calibrated sweep: it says what it spends, fits what the store does not have, and
+keeps the ledger.
+"""
 
 from __future__ import annotations
 
@@ -33,7 +35,11 @@ class BudgetError(_validate.ArgumentError):
 
     def __init__(self, given: float | None, total: TotalPrivacy, statement: str) -> None:
         self.total = total
-        hint = f" To run it, give accept_total_epsilon={total.epsilon!r}." if math.isfinite(total.epsilon) else ""
+        hint = (
+            f" To run it, give accept_total_epsilon={total.epsilon!r}."
+            if math.isfinite(total.epsilon)
+            else ""
+        )
         super().__init__("accept_total_epsilon", given, f"{statement}{hint}")
 
 
@@ -43,11 +49,13 @@ class Progress:
 
     :param fits: number of fits that have ended, including those found in the store.
     :param planned: number of all fits.
-    :param step: steps that each running fit has taken; 0 between batches, and if an executor does the work.
+    :param step: steps that each running fit has taken; 0 between batches, and if an executor does
+        the work.
     :param steps: steps that each running fit will take.
     :param seconds: time since the run began.
     :param newest: keys of the fits that ended since the last report.
-    :param elsewhere: number of fits that this sweep waits for, because another sweep with the same store runs them.
+    :param elsewhere: number of fits that this sweep waits for, because another sweep with the same
+        store runs them.
     """
 
     fits: int
@@ -66,21 +74,27 @@ class _Report:
         self._on_progress, self._began = on_progress, time.perf_counter()
         self.planned, self.ended = planned, planned - left
 
-    def show(self, step: int = 0, steps: int = 0, newest: Iterable[str] = (), elsewhere: int = 0) -> None:
+    def show(
+        self, step: int = 0, steps: int = 0, newest: Iterable[str] = (), elsewhere: int = 0
+    ) -> None:
         seconds = time.perf_counter() - self._began
-        self._on_progress(Progress(self.ended, self.planned, step, steps, seconds, tuple(newest), elsewhere))
+        self._on_progress(
+            Progress(self.ended, self.planned, step, steps, seconds, tuple(newest), elsewhere)
+        )
 
 
 @dataclass
 class PreparedSweep:
-    """A checked and calibrated sweep. ``run`` fits what the store does not have; ``result`` can be called at any time.
+    """A checked and calibrated sweep. ``run`` fits what the store does not have; ``result`` can be
+    called at any time.
 
     :param grid: what was asked for.
     :param cells: all cells, by key.
     :param runs: the fits that are still to be run.
     :param store: where finished fits are kept.
-    :param total: what all fits of private records spend together, including fits of the same records in the store; None for
-        public records. After a run it is what was spent, and what the fits still to be run will spend.
+    :param total: what all fits of private records spend together, including fits of the same
+        records in the store; None for public records. After a run it is what was spent, and what
+        the fits still to be run will spend.
     :param reservation: of the fits to be run, only to look at the ledger.
     :param refused: rows of the fits that cannot be run as asked; ``run`` writes them.
     """
@@ -100,7 +114,9 @@ class PreparedSweep:
     def __post_init__(self) -> None:
         """Give this sweep a name among those with the same store."""
         self._name = uuid.uuid4().hex
-        self._spends: dict[str, tuple[Reservation, str]] = {}  # of private fits in the ledger, by key of the cell
+        self._spends: dict[
+            str, tuple[Reservation, str]
+        ] = {}  # of private fits in the ledger, by key of the cell
         self._reserved: set[str] = set()  # keys of the fits that are reserved now
 
     def statement(self) -> str:
@@ -112,16 +128,21 @@ class PreparedSweep:
             return "No private fit of these records is planned or in the store."
         words = [self.total.statement(data.unit), *self._ledger_says(data.unit)]
         if self.grid.baselines:
-            words.append("Baselines without privacy are exact functions of the records, outside any guarantee.")
+            words.append(
+                "Baselines without privacy are exact functions of the records, outside any "
+                "guarantee."
+            )
         if not data.evaluation_is_public and self.grid.constant.get("evaluate_private"):
             words.append(
-                "Choosing the fit with the best score on private evaluation records leaks about them: the choice is not "
-                "noised, and no epsilon here covers it."
+                "Choosing the fit with the best score on private evaluation records leaks about "
+                "them: the choice is not noised, and no epsilon here covers it."
             )
         return " ".join(words)
 
     def _ledger_says(self, unit: str) -> list[str]:
-        """What the ledger knows of other fits of these records, and whether a cap allows the fits to be run."""
+        """What the ledger knows of other fits of these records, and whether a cap allows the fits
+        to be run.
+        """
         planned = [fit for fit in (self._guarantee(run) for run in self.runs) if fit is not None]
         budget = self.reservation.budget_status() if planned and self.status == "planned" else None
         if budget is None:
@@ -129,7 +150,9 @@ class PreparedSweep:
         words = []
         if budget.parts and len(budget.units_with(*planned)) == 1:
             whole = total([*budget.parts, *planned])
-            words.append(f"Together with other fits of these records in the ledger: {whole.statement(unit)}")
+            words.append(
+                f"Together with other fits of these records in the ledger: {whole.statement(unit)}"
+            )
         try:
             budget.check(planned)
         except CapError as error:
@@ -143,17 +166,26 @@ class PreparedSweep:
 
     @property
     def cautions(self) -> tuple[str, ...]:
-        """Sentences about settings that are allowed but unwise; ``sweep`` shows them as warnings."""
-        return tuple(dict.fromkeys(text for run in self.runs for text in run.spec.privacy.cautions()))
+        """Sentences about settings that are allowed but unwise; ``sweep`` shows them
+        as warnings.
+        """
+        return tuple(
+            dict.fromkeys(text for run in self.runs for text in run.spec.privacy.cautions())
+        )
 
     def accept(self, total_epsilon: float | None) -> None:
-        """Accept what the sweep spends on private records. If no fit is left to run, there is nothing to accept.
+        """Accept what the sweep spends on private records. If no fit is left to run, there is
+        nothing to accept.
 
         :raises BudgetError: unless the total is at most ``total_epsilon``.
         """
         if total_epsilon is not None:
             total_epsilon = _validate.number("accept_total_epsilon", total_epsilon, above=0)
-        if self.total is not None and self.runs and not self.total.epsilon <= (total_epsilon or 0.0):
+        if (
+            self.total is not None
+            and self.runs
+            and not self.total.epsilon <= (total_epsilon or 0.0)
+        ):
             raise BudgetError(total_epsilon, self.total, self.statement())
 
     def run(
@@ -164,10 +196,11 @@ class PreparedSweep:
         executor: Any = None,
         max_lanes: int | None = None,
     ) -> SweepResult:
-        """Run the fits that are left, and write each row when its fit ends. A stopped run continues when called again.
+        """Run the fits that are left, and write each row when its fit ends. A stopped run continues
+        when called again.
 
-        :param stop: called about twice a second; True ends the run. Running fits are then discarded unseen, and finished
-            fits are kept.
+        :param stop: called about twice a second; True ends the run. Running fits are then discarded
+            unseen, and finished fits are kept.
         :param on_progress: called with ``Progress`` in this thread.
         :param executor: as for ``sweep``.
         :param max_lanes: the most fits that are stepped together.
@@ -190,7 +223,8 @@ class PreparedSweep:
             raise _validate.ArgumentError(
                 "executor",
                 executor,
-                "cannot have records that stay in a file of this process: open it with reading='memory'.",
+                "cannot have records that stay in a file of this process: open it with "
+                "reading='memory'.",
             )
         report = _Report(on_progress, len(self.cells), len(self.runs))
         self.status, self.message = "running", ""
@@ -210,7 +244,10 @@ class PreparedSweep:
             self.status = "stopped" if self.runs else "done"
         except executors.LostExecutorError as error:
             self.status = "interrupted"
-            self.message = f"the executor was lost after {report.ended} of {report.planned} fits ({error}); these are kept."
+            self.message = (
+                f"the executor was lost after {report.ended} of {report.planned} fits ({error}); "
+                "these are kept."
+            )
         except KeyboardInterrupt:
             self.status = "stopped"
         except BaseException as error:
@@ -225,16 +262,25 @@ class PreparedSweep:
         return self.result()
 
     def _claim(self, attempts: dict[str, int], report: _Report) -> list[Run]:
-        """Claim the fits to be run that no other sweep has. Fits that other sweeps ended meanwhile have ended here too.
+        """Claim the fits to be run that no other sweep has. Fits that other sweeps ended meanwhile
+        have ended here too.
 
         :param attempts: how often fits had been run when this run began; updated here.
         """
-        mine, former = self.store.claim(self._name, [self._row(run, Outcome(run.key, "failed", LOST)) for run in self.runs])
+        mine, former = self.store.claim(
+            self._name, [self._row(run, Outcome(run.key, "failed", LOST)) for run in self.runs]
+        )
         self._take_over([claim for claim in former if not claim.begun])
-        running = {claim.key for claim in self.store.claims() if claim.alive and claim.sweep != self._name}
+        running = {
+            claim.key for claim in self.store.claims() if claim.alive and claim.sweep != self._name
+        }
         rows = self._rows_left()
         attempts |= {claim.key: rows[claim.key]["attempts"] for claim in former if claim.begun}
-        over = {key for key, row in rows.items() if row["status"] == "done" or row["attempts"] > attempts.get(key, 0)}
+        over = {
+            key
+            for key, row in rows.items()
+            if row["status"] == "done" or row["attempts"] > attempts.get(key, 0)
+        }
         self._end(over - running, report)
         return [run for run in self.runs if run.key in mine]
 
@@ -243,7 +289,12 @@ class PreparedSweep:
         return {row["key"]: row for row in self.store.rows([run.key for run in self.runs])}
 
     def _run_claimed(
-        self, runs: Sequence[Run], stop: Callable[[], bool], report: _Report, workers: Any, max_lanes: int | None
+        self,
+        runs: Sequence[Run],
+        stop: Callable[[], bool],
+        report: _Report,
+        workers: Any,
+        max_lanes: int | None,
     ) -> bool:
         """Reserve fits and run them; whether all of them have ended."""
         by_key, groups = {run.key: run for run in runs}, groups_of(runs)
@@ -253,7 +304,13 @@ class PreparedSweep:
         else:
             device = self.grid.constant.get("device")
             batches = executors.run_on(
-                workers, groups, max_lanes=max_lanes, stop=stop, device=device, before=self._mark, lost=self._lose
+                workers,
+                groups,
+                max_lanes=max_lanes,
+                stop=stop,
+                device=device,
+                before=self._mark,
+                lost=self._lose,
             )
         for outcomes in batches:
             for outcome in outcomes:  # before anyone can read the outcomes
@@ -264,7 +321,11 @@ class PreparedSweep:
         return by_key.keys().isdisjoint(run.key for run in self.runs)
 
     def _here(
-        self, groups: Sequence[Sequence[Run]], stop: Callable[[], bool], report: _Report, max_lanes: int | None
+        self,
+        groups: Sequence[Sequence[Run]],
+        stop: Callable[[], bool],
+        report: _Report,
+        max_lanes: int | None,
     ) -> Iterator[list[Outcome]]:
         for group in groups:
             steps = functools.partial(report.show, steps=group[0].spec.privacy.iterations)
@@ -272,7 +333,12 @@ class PreparedSweep:
                 yield from run_one_by_one(group, stop, steps, self._mark)
                 continue
             yield from run_group(
-                group, max_lanes=max_lanes, devices=self.grid.devices, stop=stop, on_step=steps, before=self._mark
+                group,
+                max_lanes=max_lanes,
+                devices=self.grid.devices,
+                stop=stop,
+                on_step=steps,
+                before=self._mark,
             )
 
     def _end(self, keys: Collection[str], report: _Report) -> None:
@@ -282,13 +348,19 @@ class PreparedSweep:
             report.ended += len(keys)
             report.show(newest=keys)
 
-    # ---- the ledger -----------------------------------------------------------------------------------------------------
+    # ---- the ledger ------------------------------------------------------------------------------
 
     def _take_over(self, former: Sequence[Claim]) -> None:
-        """Take over what an ended sweep had reserved for fits that it had not begun: a cap may count them already."""
+        """Take over what an ended sweep had reserved for fits that it had not begun: a cap may
+        count them already.
+        """
         left = {run.key: run for run in self.runs}
         reserved = {claim.spend: left[claim.key] for claim in former if claim.spend}
-        for spend in [] if self.reservation.ledger is None or not reserved else self.reservation.ledger.spends():
+        for spend in (
+            []
+            if self.reservation.ledger is None or not reserved
+            else self.reservation.ledger.spends()
+        ):
             run = reserved.get(spend.key)
             if run is not None and not spend.reached and spend.guarantee == self._guarantee(run):
                 reservation = self._reservation_of([run])
@@ -296,7 +368,9 @@ class PreparedSweep:
                 self._spends[run.key] = reservation, spend.key
 
     def _reserve(self, runs: Sequence[Run]) -> None:
-        """Reserve private fits, all or none. Fits that were reserved before and discarded unseen keep their reservation."""
+        """Reserve private fits, all or none. Fits that were reserved before and discarded unseen
+        keep their reservation.
+        """
         private = [run for run in runs if self._guarantee(run) is not None]
         known = [run.key for run in private if run.key in self._spends]
         new = [run for run in private if run.key not in self._spends]
@@ -309,7 +383,10 @@ class PreparedSweep:
         if new:
             reservation = self._reservation_of(new)
             reservation.reserve()  # makes no keys without a ledger
-            self._spends |= {run.key: (reservation, spend) for run, spend in zip(new, reservation.keys, strict=False)}
+            self._spends |= {
+                run.key: (reservation, spend)
+                for run, spend in zip(new, reservation.keys, strict=False)
+            }
         noted = {run.key: self._spends[run.key][1] for run in private if run.key in self._spends}
         self._reserved.update(noted)
         self.store.note(self._name, noted)
@@ -317,16 +394,23 @@ class PreparedSweep:
     def _mark(self, runs: Sequence[Run]) -> None:
         """Note that the first steps of fits are about to be taken."""
         self._reserve([run for run in runs if run.key not in self._reserved])
-        self.store.begin(self._name, [run.key for run in runs])  # first, so that a fit that has not begun has marked nothing
-        for reservation, spend in (self._spends[run.key] for run in runs if run.key in self._reserved):
+        # first, so that a fit that has not begun has marked nothing
+        self.store.begin(self._name, [run.key for run in runs])
+        for reservation, spend in (
+            self._spends[run.key] for run in runs if run.key in self._reserved
+        ):
             reservation.mark(keys=[spend])
 
     def _lose(self, runs: Sequence[Run]) -> None:
-        """Charge the fits of a lost worker for all their steps, and make them ready to run again."""
+        """Charge the fits of a lost worker for all their steps, and make them ready to
+        run again.
+        """
         for run in runs:
             self._settle(run.key, run.spec.privacy.iterations)
             self._spends.pop(run.key, None)
-        self.store.add([self._row(run, Outcome(run.key, "failed", LOST)) for run in runs], again=True)
+        self.store.add(
+            [self._row(run, Outcome(run.key, "failed", LOST)) for run in runs], again=True
+        )
 
     def _settle(self, key: str, taken: int) -> None:
         if key in self._reserved:
@@ -344,29 +428,62 @@ class PreparedSweep:
 
     def result(self) -> SweepResult:
         """The result so far."""
-        return SweepResult(self.grid, self.cells, self.store, self.total, self.statement(), self.status, self.message)
+        return SweepResult(
+            self.grid,
+            self.cells,
+            self.store,
+            self.total,
+            self.statement(),
+            self.status,
+            self.message,
+        )
 
     def _row(self, run: Run, outcome: Outcome) -> dict[str, Any]:
         return {
-            **self._facts[run.key], "status": outcome.status, "message": outcome.message, "metrics": outcome.metrics,
-            "seconds": outcome.seconds, "attempts": int(outcome.status != "refused"),
-            "parameters": outcome.params, "finished": now(),
-        }  # fmt: skip
+            **self._facts[run.key],
+            "status": outcome.status,
+            "message": outcome.message,
+            "metrics": outcome.metrics,
+            "seconds": outcome.seconds,
+            "attempts": int(outcome.status != "refused"),
+            "parameters": outcome.params,
+            "finished": now(),
+        }
 
 
-def total_spent(store: Store, fingerprints: Iterable[str], planned: Mapping[str, Mapping[str, Any]]) -> TotalPrivacy | None:
-    """What ``planned`` fits and all fits of the same private records in the store spend together; None for no fit.
+def total_spent(
+    store: Store, fingerprints: Iterable[str], planned: Mapping[str, Mapping[str, Any]]
+) -> TotalPrivacy | None:
+    """What ``planned`` fits and all fits of the same private records in the store spend together;
+    None for no fit.
 
-    It counts the fits that other sweeps with this store are about to run, and those that had begun when their process ended.
+    It counts the fits that other sweeps with this store are about to run, and those that had begun
+    when their process ended.
     """
     records = set(fingerprints)
     found = [row for row in store.rows() for _ in range(row["attempts"])]
-    claimed = [claim for claim in store.claims() if (claim.key not in planned if claim.alive else claim.begun)]
+    claimed = [
+        claim
+        for claim in store.claims()
+        if (claim.key not in planned if claim.alive else claim.begun)
+    ]
     try:
-        spent = [row for row in (*found, *(claim.row for claim in claimed)) if row["fingerprint"] in records]
-        promises = [Guarantee.from_dict(row["guarantee"]) for row in (*spent, *planned.values()) if row["guarantee"]]
+        spent = [
+            row
+            for row in (*found, *(claim.row for claim in claimed))
+            if row["fingerprint"] in records
+        ]
+        promises = [
+            Guarantee.from_dict(row["guarantee"])
+            for row in (*spent, *planned.values())
+            if row["guarantee"]
+        ]
         return total(promises) if promises else None
-    except (TypeError, KeyError, ValueError) as error:  # it comes from the store: the planned ones were made here
+    except (
+        TypeError,
+        KeyError,
+        ValueError,
+    ) as error:  # it comes from the store: the planned ones were made here
         raise store.damaged(error) from error
 
 

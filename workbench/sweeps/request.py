@@ -1,4 +1,6 @@
-"""What a sweep is asked for: its lists of settings, checked, and the settings that all its fits share."""
+"""What a sweep is asked for: its lists of settings, checked, and the settings that all its fits
+share.
+"""
 
 from __future__ import annotations
 
@@ -24,11 +26,12 @@ BASELINES = {
     POOLED: "scikit-learn's logistic regression on all records, groups ignored",
 }
 
-USUAL = {"estimators": "aligned"}  # of all fits of a sweep, where the default of one fit depends on its model
+# of all fits of a sweep, where the default of one fit depends on its model
+USUAL = {"estimators": "aligned"}
 MOST_FITS = 20_000  # of a sweep: planning takes some milliseconds each
 
 
-# ---- checks ---------------------------------------------------------------------------------------------------------------
+# ---- checks --------------------------------------------------------------------------------------
 
 
 def _values(name: str, given: Any, check: Callable[[str, Any], Any]) -> tuple[Any, ...]:
@@ -36,23 +39,37 @@ def _values(name: str, given: Any, check: Callable[[str, Any], Any]) -> tuple[An
     values = tuple(itertools.islice(given, MOST_FITS + 1)) if _is_list(given) else (given,)
     if len(values) > MOST_FITS:
         raise _validate.ArgumentError(
-            name, type(given).__name__, f"holds more than {MOST_FITS:,} values, the most that a sweep may have."
+            name,
+            type(given).__name__,
+            f"holds more than {MOST_FITS:,} values, the most that a sweep may have.",
         )
     checked = (check(name, value) for value in values)
-    return tuple({id(value) if isinstance(value, Model) else value: value for value in checked}.values())
+    return tuple(
+        {id(value) if isinstance(value, Model) else value: value for value in checked}.values()
+    )
 
 
 def _is_list(value: Any) -> bool:
     is_scalar = getattr(value, "ndim", 1) == 0  # an array of no axes cannot be iterated over
-    return isinstance(value, Iterable) and not isinstance(value, (str, bytes, Mapping, Dataset)) and not is_scalar
+    return (
+        isinstance(value, Iterable)
+        and not isinstance(value, (str, bytes, Mapping, Dataset))
+        and not is_scalar
+    )
 
 
 def _seeds(name: str, seeds: Any) -> Any:
     if isinstance(seeds, (str, bytes)) or (not isinstance(seeds, int) and not _is_list(seeds)):
-        raise _validate.ArgumentError(name, seeds, "must be a number of repetitions, or a list of seeds.")
+        raise _validate.ArgumentError(
+            name, seeds, "must be a number of repetitions, or a list of seeds."
+        )
     if isinstance(seeds, int):
         return _validate.integer(name, seeds, at_least=1, at_most=MOST_FITS)
-    return _not_empty(name, seeds, _values(name, seeds, lambda name, value: _validate.integer(name, value, at_least=0)))
+    return _not_empty(
+        name,
+        seeds,
+        _values(name, seeds, lambda name, value: _validate.integer(name, value, at_least=0)),
+    )
 
 
 def _models(name: str, models: Any) -> tuple[Model, ...]:
@@ -66,7 +83,9 @@ def _baselines(name: str, baselines: Any) -> tuple[str, ...]:
 def _data(name: str, data: Any) -> Any:
     if not (isinstance(data, (str, Dataset)) or callable(data)):
         raise _validate.ArgumentError(
-            name, type(data).__name__, "must be a name, a workbench.data.Dataset or a function that makes one."
+            name,
+            type(data).__name__,
+            "must be a name, a workbench.data.Dataset or a function that makes one.",
         )
     return data
 
@@ -77,24 +96,31 @@ def _not_empty(name: str, given: Any, values: tuple[Any, ...]) -> tuple[Any, ...
     return values
 
 
-# ---- the lists ------------------------------------------------------------------------------------------------------------
+# ---- the lists -----------------------------------------------------------------------------------
 
 
 def _list_of(name: str, help: str = "") -> dict[str, Any]:
-    """What is said of a list of values of a setting: the setting's help and check, which each value goes through.
+    """What is said of a list of values of a setting: the setting's help and check, which each value
+    goes through.
 
     :param help: where the setting means something else in a sweep.
     """
     single, default = about(name), default_of(name)
 
     def check(argument: str, value: Any) -> Any:
-        return value if single.check is None or (value is None and default is None) else single.check(argument, value)
+        return (
+            value
+            if single.check is None or (value is None and default is None)
+            else single.check(argument, value)
+        )
 
     return described(
         f"one or several values of ``{name}``: {help or single.help}",
         lambda argument, given: _not_empty(argument, given, _values(argument, given, check)),
-        unit=single.unit, changes_guarantee=single.changes_guarantee, values_of=name,
-    )  # fmt: skip
+        unit=single.unit,
+        changes_guarantee=single.changes_guarantee,
+        values_of=name,
+    )
 
 
 def _several(name: str, help: str = "") -> Any:
@@ -105,14 +131,18 @@ def _several(name: str, help: str = "") -> Any:
 class _OfRecords(LedgerSettings, Shared):
     model: AnyModel | None = setting(None, "a name, a NumPyro function or a ``Model``")
     data: str | Dataset | Callable[..., Dataset] | None = setting(
-        None, "a name, a ``Dataset``, or a function that makes up records from ``seed=`` (and ``num_records=``), which then "
-        "differ from seed to seed", _data,
-    )  # fmt: skip
+        None,
+        "a name, a ``Dataset``, or a function that makes up records from ``seed=`` (and "
+        "``num_records=``), which then differ from seed to seed",
+        _data,
+    )
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class SweepRequest(_OfRecords):
-    """What a caller asks a sweep for. Every list is a tuple of checked values after construction."""
+    """What a caller asks a sweep for. Every list is a tuple of checked values
+    after construction.
+    """
 
     epsilons: Sequence[float] | float = field(metadata=_list_of("epsilon"))
     iterations: Sequence[int | None] | int | None = _several("iterations")
@@ -127,18 +157,28 @@ class SweepRequest(_OfRecords):
     estimators: Sequence[str] | str | None = _several("estimator")
     models: Sequence[AnyModel] = setting((), "several models, instead of ``model``", _models)
     seeds: int | Sequence[int] = setting(
-        1, "how many times a fit is repeated with secret randomness; or, for public records only, a list of seeds", _seeds
+        1,
+        "how many times a fit is repeated with secret randomness; or, for public records only, a "
+        "list of seeds",
+        _seeds,
     )
     baselines: Sequence[str] = setting(
-        (), 'fits to compare with, outside the guarantee, because they are exact functions of the records: "non-private" '
-        '(the same steps with neither clipping nor noise) and "scikit-learn" (pooled logistic regression)', _baselines,
-    )  # fmt: skip
+        (),
+        "fits to compare with, outside the guarantee, because they are exact functions of the "
+        'records: "non-private" (the same steps with neither clipping nor noise) and '
+        '"scikit-learn" (pooled logistic regression)',
+        _baselines,
+    )
     devices: Any = setting(
-        None, "devices of this machine over which fits that are stepped together are spread: how many, all, or a list of "
-        "names", otherwise="device alone",
-    )  # fmt: skip
+        None,
+        "devices of this machine over which fits that are stepped together are spread: how many, "
+        "all, or a list of names",
+        otherwise="device alone",
+    )
     store: str | Path | Store | None = setting(
-        None, "SQLite file that keeps finished fits; fits that are in it are not run again", otherwise="kept in memory"
+        None,
+        "SQLite file that keeps finished fits; fits that are in it are not run again",
+        otherwise="kept in memory",
     )
 
     def __post_init__(self) -> None:
@@ -154,17 +194,23 @@ class SweepRequest(_OfRecords):
             raise _validate.ArgumentError(
                 "estimators",
                 self.estimators,
-                f"must be among {', '.join(ESTIMATORS)}; a sweep compares only estimators that take steps.",
+                f"must be among {', '.join(ESTIMATORS)}; a sweep compares only estimators that "
+                "take steps.",
             )
         if self.model is not None:
             object.__setattr__(self, "models", _models("models", [self.model, *self.models]))
         if not self.models:
             raise _validate.ArgumentError("model", None, "name a model, or several with models=.")
         if self.data is None:
-            raise _validate.ArgumentError("data", None, "name a data set, or give a Dataset or a function that makes one.")
+            raise _validate.ArgumentError(
+                "data", None, "name a data set, or give a Dataset or a function that makes one."
+            )
         if self.batch_sizes != (None,) and self.sampling_rates != (None,):
-            raise _validate.ArgumentError("batch_sizes", self.batch_sizes, "give batch_sizes or sampling_rates, not both.")
+            raise _validate.ArgumentError(
+                "batch_sizes", self.batch_sizes, "give batch_sizes or sampling_rates, not both."
+            )
 
 
 _SINGLE = {each.name: each.metadata["setting"].values_of for each in fields(SweepRequest)}
-LISTS = {name: single for name, single in _SINGLE.items() if single}  # the setting of a fit of which a list holds values
+# the setting of a fit of which a list holds values
+LISTS = {name: single for name, single in _SINGLE.items() if single}

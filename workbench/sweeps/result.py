@@ -25,14 +25,20 @@ __all__ = ["Series", "SweepResult", "series_name"]
 
 _LEFT_OUT = ("key", "fingerprint", "metrics", "guarantee", "parameters")
 _WORDS = {
-    "num_records": "N, records", "iterations": "T, steps", "clip": "clipping norm C", "learning_rate": "learning rate",
-    "sampling_rate": "sampling rate q", "auc": "AUC", "elbo": "ELBO per record (nats)",
+    "num_records": "N, records",
+    "iterations": "T, steps",
+    "clip": "clipping norm C",
+    "learning_rate": "learning rate",
+    "sampling_rate": "sampling rate q",
+    "auc": "AUC",
+    "elbo": "ELBO per record (nats)",
     "log_likelihood": "log-likelihood per record (nats)",
-}  # fmt: skip
+}
 
 
 class Series(NamedTuple):
-    """What a figure of ``metric`` over ``x`` shows: rows of the table. ``label`` says whether they may be shown.
+    """What a figure of ``metric`` over ``x`` shows: rows of the table. ``label`` says whether they
+    may be shown.
 
     :param private: the finished private fits; "method" has the name of each one's line.
     :param others: the baselines.
@@ -54,7 +60,8 @@ class SweepResult:
     >>> result.fit(1).guarantee.epsilon
     8.0
 
-    :ivar total: what all its fits spend together on private records; None if the records are public.
+    :ivar total: what all its fits spend together on private records; None if the records are
+        public.
     :ivar statement: the same in words.
     :ivar status: "done", "stopped", "interrupted" or "planned".
     :ivar message: why it was interrupted.
@@ -91,8 +98,8 @@ class SweepResult:
     def table(self) -> pd.DataFrame:
         """One row for each finished, failed or refused fit: its settings, metrics, time and status.
 
-        The columns are those of the store (``workbench.sweeps.store.COLUMNS``) and one for each metric. ``label`` says
-        whether the metrics may be shown. ``fit`` takes the row numbers.
+        The columns are those of the store (``workbench.sweeps.store.COLUMNS``) and one for each
+        metric. ``label`` says whether the metrics may be shown. ``fit`` takes the row numbers.
         """
         rows = [
             {name: value for name, value in row.items() if name not in _LEFT_OUT}
@@ -111,31 +118,52 @@ class SweepResult:
         """The names of the metrics; figures show the first one by default."""
         names = list(dict.fromkeys(name for row in self._rows for name in row["metrics"]))
         late = ("log_likelihood", "elbo")
-        return tuple(sorted(names, key=lambda name: (late.index(name) + 1 if name in late else 0, names.index(name))))
+        return tuple(
+            sorted(
+                names,
+                key=lambda name: (late.index(name) + 1 if name in late else 0, names.index(name)),
+            )
+        )
 
     def plot(self, metric: str | None = None, *, x: str | None = None, title: str = "") -> Figure:
-        """Plot a metric over epsilon as box plots, or over N, T, C ... as means with their spread; baselines as lines.
+        """Plot a metric over epsilon as box plots, or over N, T, C ... as means with their spread;
+        baselines as lines.
 
         :param metric: one of ``metrics``.
-        :param x: "epsilon", "num_records", "iterations", "clip", "learning_rate" or "sampling_rate"; by default the first of
-            them that has several values.
+        :param x: "epsilon", "num_records", "iterations", "clip", "learning_rate" or
+            "sampling_rate"; by default the first of them that has several values.
         :param title: of the figure.
         :raises ArgumentError: naming ``metric`` or ``x``, also if no fit has metrics yet.
         """
         from workbench.plots import trend_figure, utility_figure
 
         metric, x, private, others, label = self.series(metric, x)
-        lines = {} if x == "num_records" else others.groupby("method", sort=False)[metric].mean().to_dict()
+        lines = (
+            {}
+            if x == "num_records"
+            else others.groupby("method", sort=False)[metric].mean().to_dict()
+        )
         words, ylabel = title or self._title(), _WORDS.get(metric, metric.replace("_", " "))
         if x == "epsilon":
-            return utility_figure(private, metric, label, baselines=lines, ylabel=ylabel, title=words)
+            return utility_figure(
+                private, metric, label, baselines=lines, ylabel=ylabel, title=words
+            )
         private[x] = private[x].astype(float)
         ends = private[x].agg(["min", "max"]).unique()
-        shown = pd.concat([private, *(_baseline(others, name, x, ends) for name in others["method"].unique())])
+        shown = pd.concat(
+            [private, *(_baseline(others, name, x, ends) for name in others["method"].unique())]
+        )
         return trend_figure(
-            shown, x, metric, "method", label, xlabel=_WORDS[x], ylabel=ylabel, title=words,
+            shown,
+            x,
+            metric,
+            "method",
+            label,
+            xlabel=_WORDS[x],
+            ylabel=ylabel,
+            title=words,
             logx=bool(private[x].max() >= 5 * private[x].min()),
-        )  # fmt: skip
+        )
 
     def series(self, metric: str | None = None, x: str | None = None) -> Series:
         """What a figure of ``metric`` over ``x`` shows, which are as for ``plot``.
@@ -144,10 +172,14 @@ class SweepResult:
         """
         if not self.metrics:
             raise _validate.ArgumentError(
-                "metric", metric, "no finished fit has metrics: they need evaluation records, and where these are "
+                "metric",
+                metric,
+                "no finished fit has metrics: they need evaluation records, and where these are "
                 "private evaluate_private=True.",
-            )  # fmt: skip
-        metric = self.metrics[0] if metric is None else _validate.choice("metric", metric, self.metrics)
+            )
+        metric = (
+            self.metrics[0] if metric is None else _validate.choice("metric", metric, self.metrics)
+        )
         table = self.table
         table = table[(table["status"] == "done") & table[metric].notna()]
         private = table[table["method"] == DP].copy()
@@ -158,14 +190,20 @@ class SweepResult:
         if "model" in by and private["model"].nunique() < len(self._grid.models):
             by.insert(by.index("model") + 1, "options")
             private["options"] = [self._own_options(number) for number in private.index]
-        private["method"] = private.apply(lambda row: series_name(row, by), axis=1) if by else DP.upper()
+        private["method"] = (
+            private.apply(lambda row: series_name(row, by), axis=1) if by else DP.upper()
+        )
         return Series(metric, x, private, table[table["method"] != DP], _one_label(table["label"]))
 
     def _own_options(self, number: int) -> str:
         """The options in which a row's model differs from others of the same name."""
         mine, model = self._rows[number]["options"], self._rows[number]["model"]
         others = [row["options"] for row in self._rows if row["model"] == model]
-        return ", ".join(f"{name} {value}" for name, value in mine.items() if any(other[name] != value for other in others))
+        return ", ".join(
+            f"{name} {value}"
+            for name, value in mine.items()
+            if any(other[name] != value for other in others)
+        )
 
     def _title(self) -> str:
         models = list(dict.fromkeys(row["model"] for row in self._rows))
@@ -173,14 +211,16 @@ class SweepResult:
         return f"{', '.join(models)} on {', '.join(data)}".replace("_", " ")
 
     def settings_of(self, number: int) -> dict[str, Any]:
-        """Keyword arguments of ``workbench.fit`` that repeat a row's fit, with fresh noise if it has no seed.
+        """Keyword arguments of ``workbench.fit`` that repeat a row's fit, with fresh noise if it
+        has no seed.
 
         :param number: the row's number.
         """
         return grouped(self.flat_settings_of(number))
 
     def flat_settings_of(self, number: int) -> dict[str, Any]:
-        """The settings of a row's fit, each under its own name; those that it chose itself are left out.
+        """The settings of a row's fit, each under its own name; those that it chose itself are left
+        out.
 
         :param number: the row's number.
         """
@@ -189,7 +229,8 @@ class SweepResult:
         return {name: value for name, value in given.items() if value is not None}
 
     def fit(self, number: int) -> FitResult:
-        """The result of a row's fit, made from its release: nothing is fitted again and nothing is spent.
+        """The result of a row's fit, made from its release: nothing is fitted again and nothing is
+        spent.
 
         :param number: the row's number.
         :raises ArgumentError: if it is not a finished private fit, or its parameters were not kept.
@@ -199,20 +240,29 @@ class SweepResult:
         row = self._row(number)
         params = self._store.parameters(row["key"])
         if row["method"] != DP or row["status"] != "done" or params is None:
-            why = "its parameters were too large to be kept." if row["status"] == "done" and row["method"] == DP else (
-                f"it is not a finished private fit ({row['method']}, {row['status']})."
-            )  # fmt: skip
+            why = (
+                "its parameters were too large to be kept."
+                if row["status"] == "done" and row["method"] == DP
+                else (f"it is not a finished private fit ({row['method']}, {row['status']}).")
+            )
             raise _validate.ArgumentError("number", number, why)
         cell = self._cells[row["key"]]
         settings = grouped(self._grid.settings_of(cell))
-        prepared = fits.prepare(self._grid.models[cell.model], self._grid.records_of(cell), **settings)
-        promised = row["guarantee"]  # the fit may have been taken from a store, where its reads were seen
-        prepared.run_log.hid_reads = bool(promised and Guarantee.from_dict(promised).against_storage)
+        prepared = fits.prepare(
+            self._grid.models[cell.model], self._grid.records_of(cell), **settings
+        )
+        # the fit may have been taken from a store, where its reads were seen
+        promised = row["guarantee"]
+        prepared.run_log.hid_reads = bool(
+            promised and Guarantee.from_dict(promised).against_storage
+        )
         prepared.adopt(params, row["metrics"], row["seconds"])
         return prepared.result()
 
     def numbers(self, **values: Any) -> list[int]:
-        """The numbers of the rows whose columns have these values, such as ``epsilon=1.0, seed=3``."""
+        """The numbers of the rows whose columns have these values, such as
+        ``epsilon=1.0, seed=3``.
+        """
         table = self.table
         for name, value in values.items():
             _validate.choice("column", name, table.columns)
@@ -220,13 +270,17 @@ class SweepResult:
         return [int(number) for number in table.index]
 
     def to_csv(self, path: str | Path) -> Path:
-        """Write the table to a CSV file. An apostrophe keeps spreadsheets from computing text as formulas."""
+        """Write the table to a CSV file. An apostrophe keeps spreadsheets from computing text as
+        formulas.
+        """
         target = _validate.path("path", path)
         target.write_text(_csv.to_csv(self.table, index_label="number"), encoding="utf-8")
         return target
 
     def _row(self, number: int) -> dict[str, Any]:
-        number = _validate.integer("number", number, at_least=0, at_most=max(0, len(self._rows) - 1))
+        number = _validate.integer(
+            "number", number, at_least=0, at_most=max(0, len(self._rows) - 1)
+        )
         if not self._rows:
             raise _validate.ArgumentError("number", number, "no fit has finished.")
         return self._rows[number]
@@ -234,9 +288,16 @@ class SweepResult:
 
 def series_name(row: Mapping[str, Any], by: Sequence[str]) -> str:
     """The name of a line in a figure, from the columns ``by``."""
-    words = {"num_records": "N", "iterations": "T", "clip": "C", "learning_rate": "learning rate", "sampling_rate": "q"}
+    words = {
+        "num_records": "N",
+        "iterations": "T",
+        "clip": "C",
+        "learning_rate": "learning rate",
+        "sampling_rate": "q",
+    }
     return ", ".join(
-        str(row[name]) if isinstance(row[name], str) else f"{words.get(name, name)} {row[name]:g}" for name in by
+        str(row[name]) if isinstance(row[name], str) else f"{words.get(name, name)} {row[name]:g}"
+        for name in by
     )
 
 

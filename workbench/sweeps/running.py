@@ -1,4 +1,6 @@
-"""Run the cells of a sweep. Cells that differ only in numbers are stepped together, as lanes of one compiled program."""
+"""Run the cells of a sweep. Cells that differ only in numbers are stepped together, as lanes of one
+compiled program.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,14 @@ from workbench.fitting.baseline import noiseless, noiseless_hyper
 from workbench.fitting.evaluation import evaluation_key, evaluation_of, metrics_of
 from workbench.fitting.prepared import by_name
 from workbench.fitting.spec import FitSpec, is_array
-from workbench.inference.batched import BatchedProgram, bytes_per_lane, cores, stacked, starting_states, unconstrained
+from workbench.inference.batched import (
+    BatchedProgram,
+    bytes_per_lane,
+    cores,
+    stacked,
+    starting_states,
+    unconstrained,
+)
 from workbench.inference.running_moments import arrays_of
 from workbench.inference.state import DPVIState, Hyperparameters
 from workbench.inference.training import all_finite
@@ -33,7 +42,9 @@ from workbench.sweeps.request import DP, NON_PRIVATE, POOLED
 __all__ = ["SMALL_ENOUGH", "Outcome", "Run", "are_public", "groups_of", "plan_of", "run_group"]
 
 _MOST_LANES = 256
-_WORTH_TOGETHER = 2e7  # gradient entries of a step up to which lanes gain more than they wait for each other
+_WORTH_TOGETHER = (
+    2e7  # gradient entries of a step up to which lanes gain more than they wait for each other
+)
 _MEMORY_SHARE = 0.4  # share of the free memory
 SMALL_ENOUGH = 2**20  # largest number of parameter entries that are kept
 
@@ -74,7 +85,8 @@ class Outcome:
 
 
 def plan_of(spec: FitSpec, known: dict[Any, PrivacyPlan], dimension: int = 1) -> PrivacyPlan:
-    """The plan of a fit, confirmed. Fits that differ only in the seed are calibrated once and noted in ``known``.
+    """The plan of a fit, confirmed. Fits that differ only in the seed are calibrated once and noted
+    in ``known``.
 
     :param dimension: coordinates that get noise.
     :raises DisagreementError: if a second accountant contradicts its epsilon.
@@ -82,15 +94,24 @@ def plan_of(spec: FitSpec, known: dict[Any, PrivacyPlan], dimension: int = 1) ->
     without_seed = dataclasses.replace(spec.privacy, seed=None)
     key = without_seed, spec.data.num_train, dimension
     if key not in known:
-        known[key] = dataclasses.replace(spec, privacy=without_seed).plan().for_noise_in(dimension).confirmed()
+        known[key] = (
+            dataclasses.replace(spec, privacy=without_seed)
+            .plan()
+            .for_noise_in(dimension)
+            .confirmed()
+        )
     plan = known[key]
-    return dataclasses.replace(plan, settings=dataclasses.replace(plan.settings, seed=spec.privacy.seed))
+    return dataclasses.replace(
+        plan, settings=dataclasses.replace(plan.settings, seed=spec.privacy.seed)
+    )
 
 
 def groups_of(runs: Sequence[Run]) -> list[list[Run]]:
-    """Groups of runs that one compiled program can step together; the pooled baselines form one group.
+    """Groups of runs that one compiled program can step together; the pooled baselines form one
+    group.
 
-    Those without privacy are separate from the others, whose steps add noise to all that they release.
+    Those without privacy are separate from the others, whose steps add noise to all that they
+    release.
     """
     found: dict[Hashable, list[Run]] = {}
     for run in runs:
@@ -110,13 +131,15 @@ def run_group(
 ) -> Iterator[list[Outcome]]:
     """Run a group of ``groups_of`` and yield the outcomes of each batch. A stop ends it early.
 
-    If there is too little memory, the batch is halved. A batch that is stopped is discarded unseen, as if it had not begun.
+    If there is too little memory, the batch is halved. A batch that is stopped is discarded unseen,
+    as if it had not begun.
 
     :param max_lanes: the most fits that are stepped together.
     :param devices: among which they are spread, the first as of the fits; None for that one alone.
     :param stop: returns True to end early.
     :param on_step: called with the number of steps that each running fit has taken.
-    :param before: called with each batch before its first step; an error that it raises ends the group.
+    :param before: called with each batch before its first step; an error that it raises ends the
+        group.
     """
     if runs[0].method == POOLED:
         for run in runs:
@@ -131,7 +154,8 @@ def run_group(
         yield [Outcome(run.key, "refused", str(error)) for run in runs]
         return
     lanes = min(len(runs), max_lanes or _MOST_LANES * len(group.devices), group.affordable_lanes)
-    lanes = math.ceil(len(runs) / math.ceil(len(runs) / lanes))  # batches of nearly the same size share one program
+    # batches of nearly the same size share one program
+    lanes = math.ceil(len(runs) / math.ceil(len(runs) / lanes))
     over = 0
     while over < len(runs):
         if stop():
@@ -144,7 +168,9 @@ def run_group(
         except _validate.ArgumentError as error:  # before the first step
             outcomes = [Outcome(run.key, "failed", str(error)) for run in batch]
         except (jax.errors.JaxRuntimeError, MemoryError) as error:
-            if _lacks_memory(error) and lanes > len(group.devices):  # else each device has one already
+            if _lacks_memory(error) and lanes > len(
+                group.devices
+            ):  # else each device has one already
                 lanes = math.ceil(lanes / 2)
                 group.forget()
                 continue
@@ -157,7 +183,9 @@ def run_group(
 
 
 def are_public(runs: Sequence[Run]) -> bool:
-    """Whether training and evaluation records of all runs are, so that their programs may be kept on disk."""
+    """Whether training and evaluation records of all runs are, so that their programs may be kept
+    on disk.
+    """
     return all(run.spec.data.is_public and run.spec.data.evaluation_is_public for run in runs)
 
 
@@ -167,11 +195,17 @@ def _room(run: Run) -> float:
 
 
 def _lacks_memory(error: BaseException) -> bool:
-    return isinstance(error, MemoryError) or "RESOURCE_EXHAUSTED" in str(error) or "out of memory" in str(error).lower()
+    return (
+        isinstance(error, MemoryError)
+        or "RESOURCE_EXHAUSTED" in str(error)
+        or "out of memory" in str(error).lower()
+    )
 
 
 class _Group:
-    """Runs that share a program, with its compiled functions, and the devices among which they are spread."""
+    """Runs that share a program, with its compiled functions, and the devices among which they are
+    spread.
+    """
 
     def __init__(self, runs: Sequence[Run], devices: Sequence[jax.Device]) -> None:
         # where its noise has room, that of the others has; the step itself asks only for one
@@ -183,13 +217,19 @@ class _Group:
             self.step = noiseless(self.step)
         datasets = [run.spec.data for run in runs]
         self.shared = all(_same_arrays(run.spec.records, first.spec.records) for run in runs)
-        self._evaluation_is_shared = all(_same_arrays(data.evaluation, datasets[0].evaluation) for data in datasets)
+        self._evaluation_is_shared = all(
+            _same_arrays(data.evaluation, datasets[0].evaluation) for data in datasets
+        )
         constants = [run.spec.constants for run in runs]
-        # public facts about the data that the model takes by keyword, such as the features of groups
+        # public facts about the data that the model takes by keyword, such as the features of
+        # groups
         self._differing = [
             name
             for name, value in constants[0].items()
-            if is_array(value) and any(own[name] is not value and not np.array_equal(own[name], value) for own in constants)
+            if is_array(value)
+            and any(
+                own[name] is not value and not np.array_equal(own[name], value) for own in constants
+            )
         ]
         self._program: tuple[int, BatchedProgram] | None = None
         self._begun: dict[Any, Any] = {}
@@ -200,7 +240,8 @@ class _Group:
         records = self.spec.records
         needed = bytes_per_lane(self.step, self._start, records, shared=self.shared)
         number, on_cpu = len(self.devices), self.spec.device.platform == "cpu"
-        memory = min(map(_free_memory, self.devices)) / (number if on_cpu else 1)  # they share that of the machine
+        # they share that of the machine
+        memory = min(map(_free_memory, self.devices)) / (number if on_cpu else 1)
         lanes = max(1, int(_MEMORY_SHARE * memory / needed))
         if on_cpu:
             minibatch = self.step.sampler.usual_size()
@@ -213,41 +254,67 @@ class _Group:
         self._program = None
 
     def run(
-        self, runs: Sequence[Run], lanes: int, stop: Callable[[], bool], on_step: Callable[[int], None]
+        self,
+        runs: Sequence[Run],
+        lanes: int,
+        stop: Callable[[], bool],
+        on_step: Callable[[int], None],
     ) -> list[Outcome] | None:
         """The outcomes of ``runs``; None after a stop."""
         spec = self.spec
         if self._program is None or self._program[0] != lanes:
-            self._program = lanes, BatchedProgram(self.step, lanes, shared=self.shared, devices=self.devices)
+            self._program = (
+                lanes,
+                BatchedProgram(self.step, lanes, shared=self.shared, devices=self.devices),
+            )
         keys = [run.spec.new_key() for run in runs]
         records = (
             tuple(map(jnp.asarray, spec.records))
             if self.shared
-            else tuple(jnp.stack(arrays) for arrays in zip(*(run.spec.records for run in runs), strict=True))
+            else tuple(
+                jnp.stack(arrays)
+                for arrays in zip(*(run.spec.records for run in runs), strict=True)
+            )
         )
         hyper = stacked([self._hyper(run) for run in runs])
         starts = self._starts(runs, keys, hyper)
         evaluate = functools.partial(self._outputs, runs, keys, hyper.constants)
         first = unconstrained(self.step, starts, spec.averages)
         with ThreadPoolExecutor(1, thread_name_prefix="dpvi-evaluation") as other:
-            # compiles what comes after the steps meanwhile, on the starting values, which are public
-            compiling = other.submit(lambda: (self._constrained(first), spec.shows_metrics and evaluate(first)))
-            ended = self._program[1].run(starts, records, hyper, spec.privacy.iterations, stop=stop, on_step=on_step)
+            # compiles what comes after the steps meanwhile, on the starting values, which are
+            # public
+            compiling = other.submit(
+                lambda: (self._constrained(first), spec.shows_metrics and evaluate(first))
+            )
+            ended = self._program[1].run(
+                starts, records, hyper, spec.privacy.iterations, stop=stop, on_step=on_step
+            )
             compiling.result()
         if not ended.finished:
             return None
         params = unconstrained(self.step, ended.state, spec.averages)
         constrained = self._constrained(params)
         found, moments = jax.device_get(params), arrays_of(jax.device_get(ended.state.moments))
-        finite = [all_finite(jax.tree.map(lambda leaf, lane=lane: leaf[lane], found)) for lane in range(len(runs))]
+        finite = [
+            all_finite(jax.tree.map(lambda leaf, lane=lane: leaf[lane], found))
+            for lane in range(len(runs))
+        ]
         metrics = self._scores(runs, evaluate(params), finite) if spec.shows_metrics else None
         outcomes = []
         for place, run in enumerate(runs):
             if not finite[place]:
-                reason = "the parameters are not finite: try a smaller learning rate or clip, or a larger epsilon."
-                outcomes.append(Outcome(run.key, "failed", reason, seconds=ended.seconds / len(runs)))
+                reason = (
+                    "the parameters are not finite: try a smaller learning rate or clip, or a "
+                    "larger epsilon."
+                )
+                outcomes.append(
+                    Outcome(run.key, "failed", reason, seconds=ended.seconds / len(runs))
+                )
                 continue
-            kept = run.method == DP and sum(array[place].size for array in constrained.values()) <= SMALL_ENOUGH
+            kept = (
+                run.method == DP
+                and sum(array[place].size for array in constrained.values()) <= SMALL_ENOUGH
+            )
             scores, message = ({}, "") if metrics is None else metrics[place]
             outcomes.append(
                 Outcome(
@@ -255,7 +322,12 @@ class _Group:
                     "done",
                     message,
                     scores,
-                    {name: np.array(array[place]) for name, array in (constrained | moments).items()} if kept else None,
+                    {
+                        name: np.array(array[place])
+                        for name, array in (constrained | moments).items()
+                    }
+                    if kept
+                    else None,
                     ended.seconds / len(runs),
                 )
             )
@@ -267,9 +339,13 @@ class _Group:
         hyper = run.spec.hyper(run.plan, self.step)
         if run.method == NON_PRIVATE:
             hyper = noiseless_hyper(hyper)
-        return hyper._replace(constants={name: jnp.asarray(run.spec.constants[name]) for name in self._differing})
+        return hyper._replace(
+            constants={name: jnp.asarray(run.spec.constants[name]) for name in self._differing}
+        )
 
-    def _starts(self, runs: Sequence[Run], keys: Sequence[jax.Array], hyper: Hyperparameters) -> DPVIState:
+    def _starts(
+        self, runs: Sequence[Run], keys: Sequence[jax.Array], hyper: Hyperparameters
+    ) -> DPVIState:
         """The lanes' states before the first step, the same as in separate fits."""
         if not isinstance(self.step.model.guide, AutoGuide):
             return starting_states(self.step, keys, hyper)
@@ -292,14 +368,26 @@ class _Group:
     def _constrain(self) -> Callable[[Any], Any]:
         return jax.jit(jax.vmap(self.step.model.constrain))
 
-    def _outputs(self, runs: Sequence[Run], keys: Sequence[jax.Array], constants: Any, params: Any) -> Any:
+    def _outputs(
+        self, runs: Sequence[Run], keys: Sequence[jax.Array], constants: Any, params: Any
+    ) -> Any:
         """The ``evaluation.Outputs`` of all runs at ``params``, stacked."""
         sets = [run.spec.data.evaluation for run in runs]
-        records = sets[0] if self._evaluation_is_shared else tuple(np.stack(arrays) for arrays in zip(*sets, strict=True))
+        records = (
+            sets[0]
+            if self._evaluation_is_shared
+            else tuple(np.stack(arrays) for arrays in zip(*sets, strict=True))
+        )
         own_keys = jnp.stack([evaluation_key(key) for key in keys])
-        return jax.device_get(self._evaluate(*jax.device_put((params, own_keys, constants, records), self.spec.device)))
+        return jax.device_get(
+            self._evaluate(
+                *jax.device_put((params, own_keys, constants, records), self.spec.device)
+            )
+        )
 
-    def _scores(self, runs: Sequence[Run], outputs: Any, finite: Sequence[bool]) -> list[tuple[dict[str, float], str]]:
+    def _scores(
+        self, runs: Sequence[Run], outputs: Any, finite: Sequence[bool]
+    ) -> list[tuple[dict[str, float], str]]:
         """(metrics, what went wrong with them) for each run."""
         found = []
         for place, (run, sound) in enumerate(zip(runs, finite, strict=True)):
@@ -307,8 +395,12 @@ class _Group:
                 own = jax.tree.map(lambda output, place=place: output[place], outputs)
                 target = np.asarray(run.spec.data.evaluation[-1])
                 found.append((metrics_of(run.spec.model, target, own) if sound else {}, ""))
-            except Exception as error:  # an error in a model's own score must not lose what epsilon was spent on
-                found.append(({}, f"metrics could not be computed ({type(error).__name__}: {error})."))
+            except (
+                Exception
+            ) as error:  # an error in a model's own score must not lose what epsilon was spent on
+                found.append(
+                    ({}, f"metrics could not be computed ({type(error).__name__}: {error}).")
+                )
         return found
 
     @functools.cached_property
@@ -353,7 +445,9 @@ def _pooled(run: Run) -> Outcome:
         x, y = data.train[data.arrays.index("x")], data.train[data.arrays.index("y")]
         fitted = LogisticRegression(max_iter=1000).fit(x, y)
         probabilities = fitted.predict_proba(data.evaluation[data.arrays.index("x")])[:, 1]
-        metrics = run.spec.model.score(np.asarray(data.evaluation[data.arrays.index("y")]), probabilities)
+        metrics = run.spec.model.score(
+            np.asarray(data.evaluation[data.arrays.index("y")]), probabilities
+        )
     except Exception as error:
         return Outcome(run.key, "failed", f"{type(error).__name__}: {error}".splitlines()[0])
     return Outcome(run.key, "done", "", dict(metrics), None, time.perf_counter() - began)

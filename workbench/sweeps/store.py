@@ -1,14 +1,18 @@
-"""Finished fits of sweeps in one SQLite file: written as soon as they end, and found by any later sweep.
+"""Finished fits of sweeps in one SQLite file: written as soon as they end, and found by any later
+sweep.
 
-Sweeps that run at the same time claim their fits here, so that none is run twice. A claim is valid while its process lives.
-After that another sweep takes it over; if the fit had begun, it is charged.
+Sweeps that run at the same time claim their fits here, so that none is run twice. A claim is valid
+while its process lives. After that another sweep takes it over; if the fit had begun, it is
+charged.
 
-The file holds releases, labelled metrics and guarantees, never records. Only its owner can read it, because metrics on
-private evaluation records are outside the guarantee. Table ``fits`` has one row for each fit, table ``columns`` explains its
-columns, table ``claims`` has the fits that sweeps are running, and table ``facts`` has a digest of the key.
+The file holds releases, labelled metrics and guarantees, never records. Only its owner can read it,
+because metrics on private evaluation records are outside the guarantee. Table ``fits`` has one row
+for each fit, table ``columns`` explains its columns, table ``claims`` has the fits that sweeps are
+running, and table ``facts`` has a digest of the key.
 
-The key is in a file beside the store, ``sweep.sqlite.key``, like a ledger's. By it all users of the store recognise the same
-private records. Without it nobody can use the private fits and pay for them a second time by mistake.
+The key is in a file beside the store, ``sweep.sqlite.key``, like a ledger's. By it all users of the
+store recognise the same private records. Without it nobody can use the private fits and pay for
+them a second time by mistake.
 """
 
 from __future__ import annotations
@@ -43,8 +47,14 @@ _LONGEST_REASON = 200  # characters
 _MOST_ATTEMPTS = 10**6
 
 COLUMNS = {
-    "key": ("TEXT PRIMARY KEY", "digest of the model, the records' fingerprint and the settings: equal for the same fit"),
-    "fingerprint": ("TEXT NOT NULL", "of the records; keyed with the secret beside this file where they are private"),
+    "key": (
+        "TEXT PRIMARY KEY",
+        "digest of the model, the records' fingerprint and the settings: equal for the same fit",
+    ),
+    "fingerprint": (
+        "TEXT NOT NULL",
+        "of the records; keyed with the secret beside this file where they are private",
+    ),
     "model": ("TEXT NOT NULL", "name of the model"),
     "options": ("TEXT NOT NULL", "options of the model, JSON"),
     "data": ("TEXT NOT NULL", "name of the data set"),
@@ -52,7 +62,10 @@ COLUMNS = {
     "epsilon": ("REAL", "of the whole fit; infinite for baselines"),
     "delta": ("REAL", "of the whole fit"),
     "seed": ("INTEGER", "of the fit, and of made-up records; empty for secret randomness"),
-    "repetition": ("INTEGER NOT NULL", "number of the fit among those that differ in randomness alone"),
+    "repetition": (
+        "INTEGER NOT NULL",
+        "number of the fit among those that differ in randomness alone",
+    ),
     "iterations": ("INTEGER", "T, planned steps, all of them taken"),
     "num_records": ("INTEGER", "N as declared publicly"),
     "sampler": ("TEXT", "how minibatches were drawn"),
@@ -63,14 +76,23 @@ COLUMNS = {
     "noise_multiplier": ("REAL", "sigma, noise standard deviation / C"),
     "status": ("TEXT NOT NULL", "done, failed, or refused: it could not be run as asked"),
     "message": ("TEXT NOT NULL", "why it failed or was refused"),
-    "attempts": ("INTEGER NOT NULL", "how often it was run, failures included: each time spends its epsilon"),
+    "attempts": (
+        "INTEGER NOT NULL",
+        "how often it was run, failures included: each time spends its epsilon",
+    ),
     "metrics": ("TEXT NOT NULL", "on the evaluation records, JSON"),
     "label": ("TEXT NOT NULL", "what the metrics are: public data, or outside the guarantee"),
-    "release_label": ("TEXT NOT NULL", "what the parameters are: covered, or outside the guarantee"),
+    "release_label": (
+        "TEXT NOT NULL",
+        "what the parameters are: covered, or outside the guarantee",
+    ),
     "guarantee": ("TEXT", "of this fit alone, JSON; empty for baselines"),
     "seconds": ("REAL NOT NULL", "its share of the time that stepping took"),
     "finished": ("TEXT NOT NULL", "when"),
-    "parameters": ("BLOB", "the released parameters, NumPy npz; empty where they are large or not private"),
+    "parameters": (
+        "BLOB",
+        "the released parameters, NumPy npz; empty where they are large or not private",
+    ),
 }
 
 
@@ -78,13 +100,24 @@ LOST = "its process or worker ended before the fit did; all its steps count."
 
 # "begun" is set before a fit's first step; the guarantee is empty for baselines
 _CLAIMS = """CREATE TABLE IF NOT EXISTS claims (
-    key TEXT PRIMARY KEY, sweep TEXT NOT NULL, owner TEXT NOT NULL, begun INTEGER NOT NULL, row TEXT NOT NULL,
+    key TEXT PRIMARY KEY, sweep TEXT NOT NULL, owner TEXT NOT NULL, begun INTEGER NOT NULL,
+    row TEXT NOT NULL,
     entry TEXT NOT NULL, time TEXT NOT NULL)"""
-_FACTS = "CREATE TABLE IF NOT EXISTS facts (name TEXT PRIMARY KEY, value TEXT NOT NULL)"  # "key": digest of it
+# "key": digest of it
+_FACTS = "CREATE TABLE IF NOT EXISTS facts (name TEXT PRIMARY KEY, value TEXT NOT NULL)"
 _DAMAGES = (
-    sqlite3.Error, ValueError, TypeError, KeyError, IndexError, AttributeError, EOFError, OSError, RecursionError,
-    OverflowError, zipfile.BadZipFile,
-)  # fmt: skip
+    sqlite3.Error,
+    ValueError,
+    TypeError,
+    KeyError,
+    IndexError,
+    AttributeError,
+    EOFError,
+    OSError,
+    RecursionError,
+    OverflowError,
+    zipfile.BadZipFile,
+)
 
 
 class Claim(NamedTuple):
@@ -112,40 +145,59 @@ def key_path(path: Path) -> Path:
 
 
 class Store:
-    """Rows of finished fits by key. Several threads may use it, and several processes may write to one file.
+    """Rows of finished fits by key. Several threads may use it, and several processes may write to
+    one file.
 
     :param path: the file, which is created if it is missing; None keeps rows in memory.
     :raises ArgumentError: naming ``store``, if the file is something else or cannot be written.
     """
 
     def __init__(self, path: str | Path | None = None) -> None:
-        self.path = None if path is None else _validate.location("store", path, "must be the path of a SQLite file.")
+        self.path = (
+            None
+            if path is None
+            else _validate.location("store", path, "must be the path of a SQLite file.")
+        )
         self._lock = threading.RLock()
         try:
             if self.path is not None:
                 self._check_there(self.path)
                 _database.create_file(self.path)
             self._database = sqlite3.connect(
-                ":memory:" if self.path is None else self.path, timeout=30, isolation_level=None, check_same_thread=False
+                ":memory:" if self.path is None else self.path,
+                timeout=30,
+                isolation_level=None,
+                check_same_thread=False,
             )
             weakref.finalize(self, self._database.close)
             self._prepare()
-        except (OSError, sqlite3.Error, UnicodeDecodeError) as error:  # SQLite may quote damaged text
-            raise _validate.ArgumentError("store", str(path), f"cannot be used as the file of a sweep ({error}).") from None
+        except (
+            OSError,
+            sqlite3.Error,
+            UnicodeDecodeError,
+        ) as error:  # SQLite may quote damaged text
+            raise _validate.ArgumentError(
+                "store", str(path), f"cannot be used as the file of a sweep ({error})."
+            ) from None
 
     @staticmethod
     def _check_there(path: Path) -> None:
-        """Refuse to create a store where one with private fits was lost: its key, which is made later, is still there."""
+        """Refuse to create a store where one with private fits was lost: its key, which is made
+        later, is still there.
+        """
         if key_path(path).exists() and not (path.exists() and path.stat().st_size):
             raise _validate.ArgumentError(
-                "store", str(path), f"is gone or empty, but {key_path(path).name} beside it belongs to a store with "
+                "store",
+                str(path),
+                f"is gone or empty, but {key_path(path).name} beside it belongs to a store with "
                 "private fits: restore a copy of that store, or name another file.",
-            )  # fmt: skip
+            )
 
     def _prepare(self) -> None:
         columns = ", ".join(f"{name} {kind}" for name, (kind, _) in COLUMNS.items())
         meanings = ", ".join(
-            "('{}', '{}')".format(name, meaning.replace("'", "''")) for name, (_, meaning) in COLUMNS.items()
+            "('{}', '{}')".format(name, meaning.replace("'", "''"))
+            for name, (_, meaning) in COLUMNS.items()
         )
         _database.prepare(
             self._database,
@@ -160,12 +212,14 @@ class Store:
             ],
         )
 
-    # ---- the key --------------------------------------------------------------------------------------------------------
+    # ---- the key ---------------------------------------------------------------------------------
 
     def key(self) -> bytes | None:
-        """The key of private records' fingerprints, made when the first is needed; None, for the user's own, in memory.
+        """The key of private records' fingerprints, made when the first is needed; None, for the
+        user's own, in memory.
 
-        :raises ArgumentError: naming ``store``, if the key is missing, is another store's, or cannot be determined.
+        :raises ArgumentError: naming ``store``, if the key is missing, is another store's, or
+            cannot be determined.
         """
         if self.path is None:
             return None
@@ -176,10 +230,14 @@ class Store:
                 if digest is None:
                     return self._first_key(self.path, database)
                 if key is None or digest != (digest_of(key),):
-                    raise _key_error(self.path, "is missing" if key is None else "belongs to another store")
+                    raise _key_error(
+                        self.path, "is missing" if key is None else "belongs to another store"
+                    )
                 return key
         except OSError as error:
-            raise _validate.ArgumentError("store", str(self.path), f"cannot be used ({error}).") from error
+            raise _validate.ArgumentError(
+                "store", str(self.path), f"cannot be used ({error})."
+            ) from error
 
     def _first_key(self, path: Path, database: sqlite3.Connection) -> bytes:
         """Make the key of a store that has none, and note its digest."""
@@ -190,7 +248,7 @@ class Store:
         database.execute("INSERT INTO facts VALUES ('key', ?)", (digest_of(key),))
         return key
 
-    # ---- claims ---------------------------------------------------------------------------------------------------------
+    # ---- claims ----------------------------------------------------------------------------------
 
     @property
     def _folder(self) -> Path | None:
@@ -198,16 +256,20 @@ class Store:
         return None if self.path is None else self.path.with_name(f"{self.path.name}.owners")
 
     def claim(self, sweep: str, rows: Sequence[Mapping[str, Any]]) -> tuple[set[str], list[Claim]]:
-        """Claim fits for ``sweep``, and return (keys that it has now, claims of ended sweeps that it took over).
+        """Claim fits for ``sweep``, and return (keys that it has now, claims of ended sweeps that
+        it took over).
 
-        Fits that are done and fits of living sweeps are left out. If an ended sweep had begun a fit, its row is written.
+        Fits that are done and fits of living sweeps are left out. If an ended sweep had begun a
+        fit, its row is written.
 
         :param rows: rows of the fits, as ``add`` takes them, each for a failed attempt.
         :raises OSError: as ``add`` does.
         """
         owner = "" if self._folder is None else owners.own(self._folder)
         with self._writing() as database:
-            done = {key for (key,) in database.execute("SELECT key FROM fits WHERE status = 'done'")}
+            done = {
+                key for (key,) in database.execute("SELECT key FROM fits WHERE status = 'done'")
+            }
             held = {claim.key: claim for claim in self.claims()}
             mine: set[str] = set()
             former: list[Claim] = []
@@ -222,33 +284,53 @@ class Store:
                 if other is not None:
                     former.append(other)
                     self._insert([row] if other.begun else [])
-                values = key, sweep, owner, 0, json.dumps(_plain(row)), "", time.strftime("%Y-%m-%d %H:%M:%S %z")
-                database.execute("INSERT OR REPLACE INTO claims VALUES (?, ?, ?, ?, ?, ?, ?)", values)
+                values = (
+                    key,
+                    sweep,
+                    owner,
+                    0,
+                    json.dumps(_plain(row)),
+                    "",
+                    time.strftime("%Y-%m-%d %H:%M:%S %z"),
+                )
+                database.execute(
+                    "INSERT OR REPLACE INTO claims VALUES (?, ?, ?, ?, ?, ?, ?)", values
+                )
         return mine, former
 
     def note(self, sweep: str, spends: Mapping[str, str]) -> None:
-        """Note the keys of claimed fits' reservations in the ledger. :raises OSError: if they cannot be written."""
+        """Note the keys of claimed fits' reservations in the ledger. :raises OSError: if they
+        cannot be written.
+        """
         with self._writing() as database:
             places = [(spend, sweep, key) for key, spend in spends.items()]
             database.executemany("UPDATE claims SET entry = ? WHERE sweep = ? AND key = ?", places)
 
     def begin(self, sweep: str, keys: Iterable[str]) -> None:
-        """Note that the first steps of claimed fits are about to be taken. :raises OSError: if that cannot be written."""
+        """Note that the first steps of claimed fits are about to be taken. :raises OSError: if that
+        cannot be written.
+        """
         places = [(sweep, key) for key in keys]
         with self._writing() as database:
-            changed = database.executemany("UPDATE claims SET begun = 1 WHERE sweep = ? AND key = ?", places).rowcount
+            changed = database.executemany(
+                "UPDATE claims SET begun = 1 WHERE sweep = ? AND key = ?", places
+            ).rowcount
             if places and changed != len(places):
                 raise sqlite3.DatabaseError("claims are gone")
 
     def release(self, sweep: str) -> None:
-        """Give back all claims of ``sweep``, on fits of which nothing was seen. :raises OSError: as ``add`` does."""
+        """Give back all claims of ``sweep``, on fits of which nothing was seen. :raises OSError: as
+        ``add`` does.
+        """
         with self._writing() as database:
             database.execute("DELETE FROM claims WHERE sweep = ?", (sweep,))
 
     def claims(self) -> list[Claim]:
         """All claims. :raises ArgumentError: naming ``store``, if they cannot be read."""
         with self._reading() as database:
-            found = database.execute("SELECT key, sweep, owner, begun, row, entry FROM claims").fetchall()
+            found = database.execute(
+                "SELECT key, sweep, owner, begun, row, entry FROM claims"
+            ).fetchall()
             alive = {owner: self._is_alive(owner) for owner in {row[2] for row in found}}
             return [
                 Claim(key, sweep, alive[owner], bool(begun), json.loads(row), spend)
@@ -263,25 +345,34 @@ class Store:
         except OSError:  # if it is unknown, it counts as running
             return True
 
-    # ---- rows -----------------------------------------------------------------------------------------------------------
+    # ---- rows ------------------------------------------------------------------------------------
 
     def add(self, rows: Iterable[Mapping[str, Any]], *, again: bool = False) -> None:
-        """Write rows, all or none. A row of the same key is replaced, unless it is done and the new one is not.
+        """Write rows, all or none. A row of the same key is replaced, unless it is done and the new
+        one is not.
 
-        :param rows: values by column; metrics, options and guarantee as mappings, parameters as ``{name: array}``.
-        :param again: whether the fits will be run again: then their claims stay, as not begun; else their claims end.
+        :param rows: values by column; metrics, options and guarantee as mappings, parameters as
+            ``{name: array}``.
+        :param again: whether the fits will be run again: then their claims stay, as not begun; else
+            their claims end.
         :raises OSError: with the file's name, if they cannot be written.
         """
         given = list(rows)
         with self._writing() as database:
             self._insert(given)
-            end = "UPDATE claims SET begun = 0 WHERE key = ?" if again else "DELETE FROM claims WHERE key = ?"
+            end = (
+                "UPDATE claims SET begun = 0 WHERE key = ?"
+                if again
+                else "DELETE FROM claims WHERE key = ?"
+            )
             database.executemany(end, [(row["key"],) for row in given])
 
     def _insert(self, rows: Sequence[Mapping[str, Any]]) -> None:
         columns = list(COLUMNS)
         names = ", ".join(columns)
-        kept = ", ".join(f"{name} = excluded.{name}" for name in columns if name not in ("key", "attempts"))
+        kept = ", ".join(
+            f"{name} = excluded.{name}" for name in columns if name not in ("key", "attempts")
+        )
         statement = (
             f"INSERT INTO fits ({names}) VALUES ({', '.join('?' * len(COLUMNS))}) "
             f"ON CONFLICT (key) DO UPDATE SET attempts = fits.attempts + excluded.attempts, {kept} "
@@ -298,7 +389,9 @@ class Store:
                 yield self._database
                 self._database.execute("COMMIT")
             except sqlite3.Error as error:
-                raise OSError(f"{self.path}: the fits of the sweep could not be written ({error}).") from error
+                raise OSError(
+                    f"{self.path}: the fits of the sweep could not be written ({error})."
+                ) from error
             finally:
                 with contextlib.suppress(sqlite3.Error):
                     if self._database.in_transaction:
@@ -306,7 +399,9 @@ class Store:
 
     @contextlib.contextmanager
     def _reading(self) -> Iterator[sqlite3.Connection]:
-        """The database, to read from. :raises ArgumentError: naming ``store``, if its content cannot be read."""
+        """The database, to read from. :raises ArgumentError: naming ``store``, if its content
+        cannot be read.
+        """
         with self._lock:
             try:
                 yield self._database
@@ -317,11 +412,15 @@ class Store:
         """The error for a file whose content this class did not write."""
         reason = " ".join(f"{type(error).__name__}: {error}".split())[:_LONGEST_REASON]
         return _validate.ArgumentError(
-            "store", str(self.path), f"is damaged ({reason}) and was not changed: move it away, or restore a copy."
+            "store",
+            str(self.path),
+            f"is damaged ({reason}) and was not changed: move it away, or restore a copy.",
         )
 
     def rows(self, keys: Sequence[str] | None = None) -> list[dict[str, Any]]:
-        """The rows of ``keys`` that exist, in that order; all rows without ``keys``. Parameters are left out."""
+        """The rows of ``keys`` that exist, in that order; all rows without ``keys``. Parameters are
+        left out.
+        """
         names = [name for name in COLUMNS if name != "parameters"]
         with self._reading() as database:
             found = database.execute(f"SELECT {', '.join(names)} FROM fits").fetchall()
@@ -344,20 +443,29 @@ class Store:
 
 
 def _kept_key(path: Path) -> bytes | None:
-    """The key of the store in ``path``; None if it is missing. :raises ArgumentError: if it cannot be used."""
+    """The key of the store in ``path``; None if it is missing. :raises ArgumentError: if it cannot
+    be used.
+    """
     try:
         return read_key(key_path(path))
     except (OSError, _validate.ArgumentError) as error:
-        reason = error.expectation.rstrip(".") if isinstance(error, _validate.ArgumentError) else str(error)
+        reason = (
+            error.expectation.rstrip(".")
+            if isinstance(error, _validate.ArgumentError)
+            else str(error)
+        )
         raise _key_error(path, f"cannot be used ({reason})") from error
 
 
 def _key_error(path: Path, what: str) -> _validate.ArgumentError:
     return _validate.ArgumentError(
-        "store", str(path), f"its key, {key_path(path).name} beside it, {what}. Without the key the private fits in the "
-        "store cannot be recognised, and would be paid for again. Restore the key from where the store was or from a copy, "
-        "readable for all users of the store, or name another store.",
-    )  # fmt: skip
+        "store",
+        str(path),
+        f"its key, {key_path(path).name} beside it, {what}. Without the key the private fits in "
+        "the store cannot be recognised, and would be paid for again. Restore the key from where "
+        "the store was or from a copy, readable for all users of the store, or name another "
+        "store.",
+    )
 
 
 def _encoded(row: Mapping[str, Any]) -> list[Any]:
@@ -379,13 +487,31 @@ def _plain(row: Mapping[str, Any]) -> dict[str, Any]:
     return {name: row[name] for name in ("fingerprint", "model", "guarantee")}
 
 
-_NUMBERS = ("epsilon", "delta", "sampling_rate", "clip", "learning_rate", "noise_multiplier", "seconds")
+_NUMBERS = (
+    "epsilon",
+    "delta",
+    "sampling_rate",
+    "clip",
+    "learning_rate",
+    "noise_multiplier",
+    "seconds",
+)
 _WHOLE = ("seed", "repetition", "iterations", "num_records", "attempts")
-_MAY_BE_EMPTY = ("seed", "iterations", "num_records", "sampler", "estimator", "guarantee", *_NUMBERS[:-1])
+_MAY_BE_EMPTY = (
+    "seed",
+    "iterations",
+    "num_records",
+    "sampler",
+    "estimator",
+    "guarantee",
+    *_NUMBERS[:-1],
+)
 
 
 def _check(values: Mapping[str, Any]) -> None:
-    """Check that every value has its column's type, as SQLite does not. :raises TypeError: naming the column."""
+    """Check that every value has its column's type, as SQLite does not. :raises TypeError: naming
+    the column.
+    """
     for name, value in values.items():
         kind = (int, float) if name in _NUMBERS else int if name in _WHOLE else str
         if not isinstance(value, kind) and not (value is None and name in _MAY_BE_EMPTY):
@@ -396,6 +522,18 @@ def _check(values: Mapping[str, Any]) -> None:
 
 def _decoded(values: dict[str, Any]) -> dict[str, Any]:
     _check(values)
-    metrics = {name: math.nan if value is None else value for name, value in json.loads(values["metrics"]).items()}
-    guarantee = None if values["guarantee"] is None else Guarantee.from_dict(json.loads(values["guarantee"])).to_dict()
-    return {**values, "metrics": metrics, "options": json.loads(values["options"]), "guarantee": guarantee}
+    metrics = {
+        name: math.nan if value is None else value
+        for name, value in json.loads(values["metrics"]).items()
+    }
+    guarantee = (
+        None
+        if values["guarantee"] is None
+        else Guarantee.from_dict(json.loads(values["guarantee"])).to_dict()
+    )
+    return {
+        **values,
+        "metrics": metrics,
+        "options": json.loads(values["options"]),
+        "guarantee": guarantee,
+    }

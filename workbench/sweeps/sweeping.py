@@ -1,4 +1,6 @@
-"""A sweep from plan to table: ``prepare`` checks, calibrates and says what is spent; ``sweep`` also fits."""
+"""A sweep from plan to table: ``prepare`` checks, calibrates and says what is spent; ``sweep`` also
+fits.
+"""
 
 from __future__ import annotations
 
@@ -37,14 +39,20 @@ class _Sweep(SweepRequest):
         None, "on private records, run if all fits of the sweep together spend at most this epsilon"
     )
     executor: Any = setting(
-        None, "a dask.distributed Client or a concurrent.futures executor that does the work", otherwise="this process"
+        None,
+        "a dask.distributed Client or a concurrent.futures executor that does the work",
+        otherwise="this process",
     )
-    max_lanes: int | None = setting(None, "the most fits that are stepped together", otherwise="as many as memory allows")
+    max_lanes: int | None = setting(
+        None, "the most fits that are stepped together", otherwise="as many as memory allows"
+    )
     on_progress: Callable[[Progress], None] | None = setting(
         None, "called with ``Progress``", _validate.function, otherwise="a progress bar is shown"
     )
     stop: Callable[[], bool] = setting(
-        lambda: False, "called about twice a second; True ends the sweep and keeps what is finished", _validate.function
+        lambda: False,
+        "called about twice a second; True ends the sweep and keeps what is finished",
+        _validate.function,
     )
 
 
@@ -70,12 +78,16 @@ class PrepareArguments(Noted):
     delta: float | None = of("delta")
     ledger: Any = of("ledger")
     store: str | Path | Store | None = of("store", SweepRequest)
-    privacy: Privacy = setting(Privacy(), f"of all fits, {Privacy.help()}", is_a(Privacy), changes_guarantee=True)
+    privacy: Privacy = setting(
+        Privacy(), f"of all fits, {Privacy.help()}", is_a(Privacy), changes_guarantee=True
+    )
     training: Training = setting(Training(), f"of all fits, {Training.help()}", is_a(Training))
     execution: Execution = setting(Execution(), f"of all fits, {Execution.help()}", is_a(Execution))
 
     def __post_init__(self) -> None:
-        """Check the groups; the rest is checked as a ``SweepRequest``. :raises ArgumentError: naming the argument."""
+        """Check the groups; the rest is checked as a ``SweepRequest``. :raises ArgumentError:
+        naming the argument.
+        """
         for name, kind in (("privacy", Privacy), ("training", Training), ("execution", Execution)):
             object.__setattr__(self, name, is_a(kind)(name, getattr(self, name)))
 
@@ -92,7 +104,8 @@ class SweepArguments(PrepareArguments):
 
 @takes(PrepareArguments)
 def prepare(arguments: PrepareArguments) -> PreparedSweep:
-    """Check a sweep, calibrate its fits and find what the store has of them, before any private record is touched.
+    """Check a sweep, calibrate its fits and find what the store has of them, before any private
+    record is touched.
 
     :raises ArgumentError: naming the argument and its value.
     """
@@ -120,7 +133,8 @@ def _prepare(asked: SweepRequest) -> PreparedSweep:
             if calibrated is not None:
                 dimension = _dimension(spec, calibrated, dimensions)
                 calibrated = plan_of(spec, plans, dimension)
-                calibrated.noise_delta(dimension)  # refuses what the noise cannot promise, before it is drawn
+                # refuses what the noise cannot promise, before it is drawn
+                calibrated.noise_delta(dimension)
             facts[key] = _facts(grid, key, cell, spec, calibrated, dimension)
             runs.append(Run(key, cell.method, spec, calibrated))
         except (_validate.ArgumentError, PrivacyModelError) as error:
@@ -128,13 +142,21 @@ def _prepare(asked: SweepRequest) -> PreparedSweep:
             refused.append(_refused(grid, key, cell, str(error)))
     if first_error is not None and not runs and done.isdisjoint(cells):
         raise first_error  # no fit of the sweep can be run
-    spent = None if grid.is_public else total_spent(kept, map(grid.fingerprint_of, cells.values()), facts)
+    spent = (
+        None
+        if grid.is_public
+        else total_spent(kept, map(grid.fingerprint_of, cells.values()), facts)
+    )
     reservation_of = functools.partial(_reservation, grid, facts, asked.ledger, asked.over_cap)
-    return PreparedSweep(grid, cells, runs, kept, spent, reservation_of(runs), reservation_of, facts, refused)
+    return PreparedSweep(
+        grid, cells, runs, kept, spent, reservation_of(runs), reservation_of, facts, refused
+    )
 
 
 def _resolved(grid: Grid, cell: Cell, plans: dict) -> tuple[FitSpec, Any]:
-    """A cell's settings and plan. A baseline has no noise: if one epsilon cannot be kept, it takes the next one's."""
+    """A cell's settings and plan. A baseline has no noise: if one epsilon cannot be kept, it takes
+    the next one's.
+    """
     *others, last = grid.levels_of(cell)
     for epsilon in others:
         with contextlib.suppress(_validate.ArgumentError):
@@ -143,16 +165,24 @@ def _resolved(grid: Grid, cell: Cell, plans: dict) -> tuple[FitSpec, Any]:
 
 
 def _resolved_at(grid: Grid, cell: Cell, epsilon: float, plans: dict) -> tuple[FitSpec, Any]:
-    spec = resolve(grid.models[cell.model], grid.records_of(cell), **grid.settings_of(cell, epsilon))
+    spec = resolve(
+        grid.models[cell.model], grid.records_of(cell), **grid.settings_of(cell, epsilon)
+    )
     return spec, None if cell.method == POOLED else plan_of(spec, plans)
 
 
 def _reservation(
-    grid: Grid, facts: Mapping[str, Mapping[str, Any]], ledger: Any, over_cap: str | None, runs: Sequence[Run]
+    grid: Grid,
+    facts: Mapping[str, Mapping[str, Any]],
+    ledger: Any,
+    over_cap: str | None,
+    runs: Sequence[Run],
 ) -> Reservation:
     """The ledger reservation for ``runs``. All fits of private records are on one data set."""
     source = grid.records_of(grid.cells()[0])
-    private = [facts[run.key]["guarantee"] for run in runs if facts[run.key]["guarantee"] is not None]
+    private = [
+        facts[run.key]["guarantee"] for run in runs if facts[run.key]["guarantee"] is not None
+    ]
     return Reservation(
         ledger_for(source, ledger),
         lambda: id_of(source),
@@ -166,13 +196,21 @@ def _identity(grid: Grid, key: str, cell: Cell) -> dict[str, Any]:
     """The columns that say which fit a row is about."""
     model = grid.models[cell.model]
     return {
-        "key": key, "fingerprint": grid.fingerprint_of(cell), "model": model.name, "options": dict(model.options),
-        "data": grid.records_of(cell).name, "method": cell.method, "epsilon": cell.epsilon, "seed": cell.seed,
+        "key": key,
+        "fingerprint": grid.fingerprint_of(cell),
+        "model": model.name,
+        "options": dict(model.options),
+        "data": grid.records_of(cell).name,
+        "method": cell.method,
+        "epsilon": cell.epsilon,
+        "seed": cell.seed,
         "repetition": cell.repetition,
-    }  # fmt: skip
+    }
 
 
-def _facts(grid: Grid, key: str, cell: Cell, spec: FitSpec, plan: Any, dimension: int) -> dict[str, Any]:
+def _facts(
+    grid: Grid, key: str, cell: Cell, spec: FitSpec, plan: Any, dimension: int
+) -> dict[str, Any]:
     """What is known of a fit before it runs, by column of the store."""
     private, stepped, privacy = cell.method == DP, plan is not None, spec.privacy
     guarantee = spec.guarantee(plan, privacy.iterations, dimension) if private else None
@@ -201,16 +239,27 @@ def _refused(grid: Grid, key: str, cell: Cell, message: str) -> dict[str, Any]:
         **{name: cell.settings.get(name) for name in COLUMNS},
         "clip": None if cell.settings.get("clip") == AUTO else cell.settings.get("clip"),
         **_identity(grid, key, cell),
-        **{"status": "refused", "message": message, "metrics": {}, "attempts": 0, "seconds": 0.0, "finished": now()},
+        **{
+            "status": "refused",
+            "message": message,
+            "metrics": {},
+            "attempts": 0,
+            "seconds": 0.0,
+            "finished": now(),
+        },
         "label": dataset.evaluation_label,
         "release_label": dataset.release_label,
     }
 
 
 def _dimension(spec: FitSpec, plan: Any, known: dict[Any, int]) -> int:
-    """The number of coordinates that get noise; the model is read once for data of one shape and noted in ``known``."""
+    """The number of coordinates that get noise; the model is read once for data of one shape and
+    noted in ``known``.
+    """
     shapes = tuple(array.shape[1:] for array in spec.data.train)
-    constants = tuple((name, getattr(value, "shape", value)) for name, value in spec.constants.items())
+    constants = tuple(
+        (name, getattr(value, "shape", value)) for name, value in spec.constants.items()
+    )
     place = id(spec.model), shapes, repr(constants), spec.settings.estimator
     if place not in known:
         known[place] = spec.private_step(plan, spec.new_key()).noised_coordinates
@@ -221,9 +270,10 @@ def _dimension(spec: FitSpec, plan: Any, known: dict[Any, int]) -> int:
 def sweep(arguments: SweepArguments) -> SweepResult:
     """Fit a model over a grid of settings: every combination of the lists given.
 
-    Fits that differ only in numbers are stepped together, each with the parameters that ``workbench.fit`` with its seed
-    would give, up to rounding. On private records every fit spends its own epsilon, and all together spend more: the sweep
-    says how much, and runs only when that is accepted.
+    Fits that differ only in numbers are stepped together, each with the parameters that
+    ``workbench.fit`` with its seed would give, up to rounding. On private records every fit spends
+    its own epsilon, and all together spend more: the sweep says how much, and runs only when that
+    is accepted.
 
     >>> result = wb.sweep("logistic", "breast_cancer", epsilons=[1, 8])
     >>> result.table["epsilon"].tolist()
@@ -238,14 +288,20 @@ def sweep(arguments: SweepArguments) -> SweepResult:
     prepared.accept(asked.accept_total_epsilon)
     for caution in prepared.cautions:
         warnings.warn(caution, DeltaWarning, stacklevel=3)
-    shown = progress_bar() if asked.on_progress is None else contextlib.nullcontext(asked.on_progress)
+    shown = (
+        progress_bar() if asked.on_progress is None else contextlib.nullcontext(asked.on_progress)
+    )
     with shown as on_progress:
-        return prepared.run(asked.stop, on_progress, executor=asked.executor, max_lanes=asked.max_lanes)
+        return prepared.run(
+            asked.stop, on_progress, executor=asked.executor, max_lanes=asked.max_lanes
+        )
 
 
 @contextlib.contextmanager
 def progress_bar(quiet: bool = False) -> Iterator[Callable[[Progress], None]]:
-    """A function that shows ``Progress`` as a bar on standard error, or as a widget in notebooks."""
+    """A function that shows ``Progress`` as a bar on standard error, or as a widget
+    in notebooks.
+    """
     from tqdm.auto import tqdm
 
     with tqdm(unit="fit", desc="sweep", file=sys.stderr, mininterval=0.2, disable=quiet) as bar:
@@ -253,7 +309,9 @@ def progress_bar(quiet: bool = False) -> Iterator[Callable[[Progress], None]]:
         def show(progress: Progress) -> None:
             bar.total = progress.planned
             if progress.elsewhere:
-                bar.set_postfix_str(f"{progress.elsewhere} run by another sweep with this store", refresh=False)
+                bar.set_postfix_str(
+                    f"{progress.elsewhere} run by another sweep with this store", refresh=False
+                )
             if progress.steps:
                 bar.set_postfix({"step": f"{progress.step:,} of {progress.steps:,}"}, refresh=False)
             bar.update(progress.fits - bar.n)

@@ -1,4 +1,6 @@
-"""Teaching pieces: small screens that a lecturer calls in one line, such as ``wb.teaching.clipping()``."""
+"""Teaching pieces: small screens that a lecturer calls in one line, such as
+``wb.teaching.clipping()``.
+"""
 
 from workbench.teaching.pieces import clipping, composition, privacy, samplers
 

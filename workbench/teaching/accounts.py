@@ -1,4 +1,6 @@
-"""The teaching screens about plans: what an attacker can find, and what several fits spend together."""
+"""The teaching screens about plans: what an attacker can find, and what several fits spend
+together.
+"""
 
 from __future__ import annotations
 
@@ -29,13 +31,16 @@ class _PlanScreen(TeachingScreen):
     delta: Any
     sampling_rate: Any
     steps: Any
-    _account: Callable[..., Any]  # computes what the screen shows about a plan; repeated calls are free
+    # computes what the screen shows about a plan; repeated calls are free
+    _account: Callable[..., Any]
 
     def _plan(self) -> dict[str, float]:
         return {
-            "epsilon": self.epsilon.value, "delta": self.delta.value, "sampling_rate": self.sampling_rate.value,
+            "epsilon": self.epsilon.value,
+            "delta": self.delta.value,
+            "sampling_rate": self.sampling_rate.value,
             "steps": self.steps.value,
-        }  # fmt: skip
+        }
 
     def _ahead(self) -> Iterable[Callable[[], object]]:
         plan = self._plan()
@@ -47,24 +52,34 @@ class _PlanScreen(TeachingScreen):
 class PrivacyScreen(_PlanScreen):
     """The screen of ``workbench.teaching.privacy``."""
 
-    def __init__(self, *, epsilon: float, delta: float, sampling_rate: float, steps: int, accused: float) -> None:
+    def __init__(
+        self, *, epsilon: float, delta: float, sampling_rate: float, steps: int, accused: float
+    ) -> None:
         _validate.integer("steps", steps, at_least=1)
         self.epsilon = slider("epsilon", EPSILONS, epsilon, name="epsilon")
         self.delta = slider("delta (probability)", DELTAS, delta, name="delta")
         self.sampling_rate = slider("sampling rate q", RATES, sampling_rate, name="sampling_rate")
         self.steps = slider("steps T", STEPS, steps, name="steps", shown=_numbers.count)
-        self.accused = slider("wrongly accused (%)", ACCUSED, accused, name="accused", shown=lambda rate: f"{100 * rate:g}")
+        self.accused = slider(
+            "wrongly accused (%)",
+            ACCUSED,
+            accused,
+            name="accused",
+            shown=lambda rate: f"{100 * rate:g}",
+        )
         sliders = [self.epsilon, self.delta, self.sampling_rate, self.steps, self.accused]
         self._figure = AttackFigure()
         super().__init__(
             "One record in or out",
-            "An attacker knows every other record and sees the fit. He guesses for each person whether they were in the "
-            "data, and chooses how many outsiders he is willing to accuse wrongly. How many members can he find?",
+            "An attacker knows every other record and sees the fit. He guesses for each person "
+            "whether they were in the data, and chooses how many outsiders he is willing to "
+            "accuse wrongly. How many members can he find?",
             sliders,
             sliders,
             [
                 (
-                    "The largest share of members that an attacker can find, over the share of non-members wrongly accused.",
+                    "The largest share of members that an attacker can find, over the share of "
+                    "non-members wrongly accused.",
                     self._figure,
                 )
             ],
@@ -80,13 +95,14 @@ class PrivacyScreen(_PlanScreen):
             0,
             self._figure.frame(),
             [
-                f"Of 100 members, an attacker who wrongly accuses {100 * rate:g} % of non-members finds at most "
-                f"{percent(kept).removesuffix(' %')}.",
-                f"Random guesses that ignore the fit find {100 * rate:g}; (epsilon, delta) alone would allow "
-                f"{percent(promised).removesuffix(' %')}. If he suspects someone at 50 % and then accuses them, his "
-                f"suspicion rises to at most {percent(belief)}.",
-                f"The fit: {_numbers.count(plan['steps'])} steps, Poisson minibatches at q = {plan['sampling_rate']:g}, "
-                f"noise multiplier sigma = {found.noise_multiplier:g}, the smallest with epsilon = {plan['epsilon']:g}, "
+                f"Of 100 members, an attacker who wrongly accuses {100 * rate:g} % of "
+                f"non-members finds at most {percent(kept).removesuffix(' %')}.",
+                f"Random guesses that ignore the fit find {100 * rate:g}; (epsilon, delta) alone "
+                f"would allow {percent(promised).removesuffix(' %')}. If he suspects someone at "
+                f"50 % and then accuses them, his suspicion rises to at most {percent(belief)}.",
+                f"The fit: {_numbers.count(plan['steps'])} steps, Poisson minibatches at q = "
+                f"{plan['sampling_rate']:g}, noise multiplier sigma = "
+                f"{found.noise_multiplier:g}, the smallest with epsilon = {plan['epsilon']:g}, "
                 f"delta = {plan['delta']:g} when one record is added or removed.",
             ],
         )
@@ -98,7 +114,9 @@ class PrivacyScreen(_PlanScreen):
 class CompositionScreen(_PlanScreen):
     """The screen of ``workbench.teaching.composition``."""
 
-    def __init__(self, *, fits: int, epsilon: float, delta: float, sampling_rate: float, steps: int) -> None:
+    def __init__(
+        self, *, fits: int, epsilon: float, delta: float, sampling_rate: float, steps: int
+    ) -> None:
         _validate.integer("fits", fits, at_least=1)
         _validate.integer("steps", steps, at_least=1)
         self.fits = slider("number of fits", FITS, fits, name="fits")
@@ -110,13 +128,15 @@ class CompositionScreen(_PlanScreen):
         self._figure = CompositionFigure()
         super().__init__(
             "Several fits on the same records",
-            "Someone who sees several fits learns from all of them. Their guarantees can be added up, but an accountant "
-            "that knows every step proves a much smaller epsilon. All three lines are upper bounds at the same delta.",
+            "Someone who sees several fits learns from all of them. Their guarantees can be "
+            "added up, but an accountant that knows every step proves a much smaller epsilon. "
+            "All three lines are upper bounds at the same delta.",
             sliders,
             sliders,
             [
                 (
-                    "Three upper bounds on the epsilon of all fits together, over their number. Quote the lowest one.",
+                    "Three upper bounds on the epsilon of all fits together, over their number. "
+                    "Quote the lowest one.",
                     self._figure,
                 )
             ],
@@ -133,12 +153,15 @@ class CompositionScreen(_PlanScreen):
             0,
             self._figure.frame(),
             [
-                f"{they} epsilon {composed:g} at most, at delta = {count * plan['delta']:g}, counted step by step.",
-                f"Their guarantees add up to epsilon {added:g}. Advanced composition, which uses only the guarantees, "
+                f"{they} epsilon {composed:g} at most, at delta = {count * plan['delta']:g}, "
+                "counted step by step.",
+                f"Their guarantees add up to epsilon {added:g}. Advanced composition, which uses "
+                "only the guarantees, "
                 f"{'gives nothing smaller' if advanced >= added else f'proves {advanced:g}'}.",
-                f"Each fit: {_numbers.count(plan['steps'])} steps, Poisson minibatches at q = {plan['sampling_rate']:g}, "
-                f"sigma = {several.noise_multiplier:g}. Neighbours differ by one record added or removed. The bounds hold "
-                "if all fits were planned beforehand and each drew its own noise.",
+                f"Each fit: {_numbers.count(plan['steps'])} steps, Poisson minibatches at q = "
+                f"{plan['sampling_rate']:g}, sigma = {several.noise_multiplier:g}. Neighbours "
+                "differ by one record added or removed. The bounds hold if all fits were planned "
+                "beforehand and each drew its own noise.",
             ],
         )
 

@@ -1,4 +1,6 @@
-"""Figures of the teaching screens: made once and then updated in place, so that they can follow a slider."""
+"""Figures of the teaching screens: made once and then updated in place, so that they can follow a
+slider.
+"""
 
 from __future__ import annotations
 
@@ -15,10 +17,28 @@ from matplotlib.patheffects import withStroke
 from matplotlib.ticker import FixedLocator, FuncFormatter, MaxNLocator, NullFormatter, NullLocator
 
 from workbench import _numbers
-from workbench.plots.style import BAND, COLOURS, INK, LEGEND, LINES, MARKERS, QUIET, WIDTH, dress, new_figure, svg
+from workbench.plots.style import (
+    BAND,
+    COLOURS,
+    INK,
+    LEGEND,
+    LINES,
+    MARKERS,
+    QUIET,
+    WIDTH,
+    dress,
+    new_figure,
+    svg,
+)
 from workbench.teaching.simulations import CLOUD, Attack, DescentStep, Several, Spent
 
-__all__ = ["AttackFigure", "CompositionFigure", "DescentFigure", "MinibatchFigure", "SpendingFigure"]
+__all__ = [
+    "AttackFigure",
+    "CompositionFigure",
+    "DescentFigure",
+    "MinibatchFigure",
+    "SpendingFigure",
+]
 
 _PLAIN = FuncFormatter(lambda value, _: f"{value:g}")
 _HALO = [withStroke(linewidth=2.5, foreground="white")]
@@ -33,25 +53,32 @@ SAMPLER_NAMES = {
 class _Kept:
     """A figure that is updated in place.
 
-    ``cut`` is the share of its width that is left of its second part. Nothing is drawn across it, so that narrow pages can
-    show one part below the other.
+    ``cut`` is the share of its width that is left of its second part. Nothing is drawn across it,
+    so that narrow pages can show one part below the other.
     """
 
     cut = 0.5
 
     def __init__(self, width: float, height: float) -> None:
         self.figure = new_figure(width, height)
-        self.figure.set_layout_engine(None)  # fixed positions suit all values; a layout would take half of a frame's time
+        # fixed positions suit all values; a layout would take half of a frame's time
+        self.figure.set_layout_engine(None)
 
     def frame(self) -> tuple[bytes, bytes]:
         """The two parts of the figure, as SVG bytes each."""
         width, height = (f"{72 * inches:g}" for inches in self.figure.get_size_inches())
-        whole, size = svg(self.figure), f'width="{width}pt" height="{height}pt" viewBox="0 0 {width} {height}"'.encode()
+        whole, size = (
+            svg(self.figure),
+            f'width="{width}pt" height="{height}pt" viewBox="0 0 {width} {height}"'.encode(),
+        )
         assert size in whole  # SVG, which a figure of this size always is
         left, ends = 0.0, (self.cut * float(width), float(width))
         parts = []
         for right in ends:
-            part = f'width="{right - left:g}pt" height="{height}pt" viewBox="{left:g} 0 {right - left:g} {height}"'
+            part = (
+                f'width="{right - left:g}pt" height="{height}pt" viewBox="{left:g} 0 '
+                f'{right - left:g} {height}"'
+            )
             parts.append(whole.replace(size, part.encode(), 1))
             left = right
         return parts[0], parts[1]
@@ -66,30 +93,62 @@ class AttackFigure(_Kept):
         super().__init__(WIDTH, 3.3)
         self._parts = []
         for place, title in ((1, "all rates"), (2, "small rates, both axes logarithmic")):
-            axes = dress(self.figure.add_subplot(1, 2, place), title, "wrongly accused (% of non-members)")
+            axes = dress(
+                self.figure.add_subplot(1, 2, place), title, "wrongly accused (% of non-members)"
+            )
             self._parts.append(self._panel(axes, is_logarithmic=place == 2))
         self._parts[0][0].set_ylabel("found (% of members), at most", fontsize=9, color=QUIET)
         self.figure.subplots_adjust(left=0.085, right=0.975, bottom=0.15, top=0.91, wspace=0.27)
-        self._parts[0][0].legend(handles=self._parts[0][1:5], loc="lower right", **{**LEGEND, "handlelength": 2.1})
+        self._parts[0][0].legend(
+            handles=self._parts[0][1:5], loc="lower right", **{**LEGEND, "handlelength": 2.1}
+        )
 
     def _panel(self, axes: Axes, *, is_logarithmic: bool) -> tuple[Any, ...]:
-        (bound,) = axes.plot([], [], color=COLOURS[1], linestyle=LINES[2], linewidth=1.6, label="(epsilon, delta) alone")
-        (kept,) = axes.plot([], [], color=COLOURS[0], linewidth=2.0, label="this fit, by the accountant")
+        (bound,) = axes.plot(
+            [],
+            [],
+            color=COLOURS[1],
+            linestyle=LINES[2],
+            linewidth=1.6,
+            label="(epsilon, delta) alone",
+        )
+        (kept,) = axes.plot(
+            [], [], color=COLOURS[0], linewidth=2.0, label="this fit, by the accountant"
+        )
         line = [0.01, 100] if is_logarithmic else [0, 100]
-        (guess,) = axes.plot(line, line, color=QUIET, linestyle=LINES[1], linewidth=1.2, label="guessing")
+        (guess,) = axes.plot(
+            line, line, color=QUIET, linestyle=LINES[1], linewidth=1.2, label="guessing"
+        )
         (point,) = axes.plot(
-            [], [], color=COLOURS[0], marker="D", markersize=6, linestyle="none", clip_on=False, zorder=4,
+            [],
+            [],
+            color=COLOURS[0],
+            marker="D",
+            markersize=6,
+            linestyle="none",
+            clip_on=False,
+            zorder=4,
             label="the attacker chosen",
-        )  # fmt: skip
+        )
         note = axes.annotate(
-            "", (0, 0), (7, -4), textcoords="offset points", fontsize=9, color=INK, va="top", path_effects=_HALO
+            "",
+            (0, 0),
+            (7, -4),
+            textcoords="offset points",
+            fontsize=9,
+            color=INK,
+            va="top",
+            path_effects=_HALO,
         )
         if is_logarithmic:
             axes.set_xscale("log")
             axes.set_yscale("log")
             axes.set_xlim(0.01, 100)
             axes.set_ylim(0.01, 125)
-            for axis in (axes.xaxis, axes.yaxis):  # computing ticks would take a third of a frame's time
+            for axis in (
+                axes.xaxis,
+                axes.yaxis,
+            ):  # computing ticks would take a third of a frame's time
                 axis.set_major_locator(FixedLocator([0.01, 0.1, 1, 10, 100]))
                 axis.set_major_formatter(_PLAIN)
                 axis.set_minor_locator(NullLocator())
@@ -100,14 +159,20 @@ class AttackFigure(_Kept):
         return axes, kept, bound, guess, point, note
 
     def draw(self, attack: Attack, rate: float) -> None:
-        """Show both curves, and mark the attacker who wrongly accuses the share ``rate`` in (0, 1] of non-members."""
+        """Show both curves, and mark the attacker who wrongly accuses the share ``rate`` in (0, 1]
+        of non-members.
+        """
         place = (100 * rate, 100 * attack.found(rate)[1])
         for axes, kept, bound, _, point, note in self._parts:
             bound.set_data(100 * attack.rates, 100 * attack.promised)
             kept.set_data(100 * attack.rates, 100 * attack.kept)
             point.set_data([place[0]], [place[1]])
             left, right = axes.get_xlim()
-            share = math.log(place[0] / left) / math.log(right / left) if axes.get_xscale() == "log" else place[0] / right
+            share = (
+                math.log(place[0] / left) / math.log(right / left)
+                if axes.get_xscale() == "log"
+                else place[0] / right
+            )
             note.xy = place
             note.set_text(f"{_numbers.upper(place[1], 3)} %")
             is_low, is_far = place[1] < 8 and left == 0, share > 0.75
@@ -123,35 +188,53 @@ class CompositionFigure(_Kept):
     def __init__(self) -> None:
         super().__init__(WIDTH, 3.2)
         self._axes = dress(
-            self.figure.add_axes((0.085, 0.15, 0.45, 0.77)), "epsilon of all fits together, at most",
+            self.figure.add_axes((0.085, 0.15, 0.45, 0.77)),
+            "epsilon of all fits together, at most",
             "fits on the same records",
-        )  # fmt: skip
+        )
         kinds = ("sum of guarantees", "advanced composition", "steps composed (PLD)")
         self._lines = [
-            self._axes.plot([], [], color=COLOURS[place], linestyle=LINES[place], linewidth=1.8, label=kind)[0]
+            self._axes.plot(
+                [], [], color=COLOURS[place], linestyle=LINES[place], linewidth=1.8, label=kind
+            )[0]
             for place, kind in zip((1, 2, 0), kinds, strict=True)
         ]
         self._points = [
             self._axes.plot(
-                [], [], color=line.get_color(), marker=marker, markersize=7, linestyle="none", zorder=4, clip_on=False
+                [],
+                [],
+                color=line.get_color(),
+                marker=marker,
+                markersize=7,
+                linestyle="none",
+                zorder=4,
+                clip_on=False,
             )[0]
             for line, marker in zip(self._lines, MARKERS, strict=False)
         ]
         self._here = self._axes.axvline(1, color=QUIET, linewidth=0.9)
         self._texts = [
-            self.figure.text(0.58, 0.68 - 0.2 * place, "", fontsize=9, color=INK, linespacing=1.35, va="top")
+            self.figure.text(
+                0.58, 0.68 - 0.2 * place, "", fontsize=9, color=INK, linespacing=1.35, va="top"
+            )
             for place in range(3)
         ]
-        self._heading = self.figure.text(0.58, 0.85, "", fontsize=9.5, color=INK, weight="bold", va="top")
+        self._heading = self.figure.text(
+            0.58, 0.85, "", fontsize=9.5, color=INK, weight="bold", va="top"
+        )
         self._kinds = kinds
         for line, text, marker in zip(self._lines, self._texts, MARKERS, strict=False):
             x, y = text.get_position()
-            self.figure.add_artist(_key(self.figure, x, y - 0.03, line.get_color(), line.get_linestyle(), marker))
+            self.figure.add_artist(
+                _key(self.figure, x, y - 0.03, line.get_color(), line.get_linestyle(), marker)
+            )
             text.set_x(x + 0.06)
 
     def draw(self, several: Several, count: int) -> None:
         """Show ``several`` and mark ``count``, one of its counts."""
-        for line, values in zip(self._lines, (several.added, several.advanced, several.composed), strict=True):
+        for line, values in zip(
+            self._lines, (several.added, several.advanced, several.composed), strict=True
+        ):
             line.set_data(several.counts, values)
         chosen = several.of(count)
         for point, value in zip(self._points, chosen, strict=True):
@@ -169,9 +252,16 @@ def _key(figure: Any, x: float, y: float, colour: Any, line: Any, marker: str) -
     from matplotlib.lines import Line2D
 
     return Line2D(
-        [x, x + 0.025, x + 0.05], [y, y, y], color=colour, linestyle=line, marker=marker, markersize=6, markevery=[1],
-        linewidth=1.8, transform=figure.transFigure,
-    )  # fmt: skip
+        [x, x + 0.025, x + 0.05],
+        [y, y, y],
+        color=colour,
+        linestyle=line,
+        marker=marker,
+        markersize=6,
+        markevery=[1],
+        linewidth=1.8,
+        transform=figure.transFigure,
+    )
 
 
 class MinibatchFigure(_Kept):
@@ -193,9 +283,14 @@ class MinibatchFigure(_Kept):
             axes.grid(visible=False)
             axes.tick_params(labelleft=place == 0)
             picture = axes.imshow(
-                np.zeros((num_records, steps)), cmap=black, vmin=0, vmax=1, aspect="auto", interpolation="nearest",
+                np.zeros((num_records, steps)),
+                cmap=black,
+                vmin=0,
+                vmax=1,
+                aspect="auto",
+                interpolation="nearest",
                 extent=(0.5, steps + 0.5, num_records + 0.5, 0.5),
-            )  # fmt: skip
+            )
             counts = dress(self.figure.add_axes((left + 0.152, 0.15, 0.05, 0.6)), "", "draws")
             counts.set_ylim(num_records + 0.5, 0.5)
             counts.set_yticks([])
@@ -204,7 +299,9 @@ class MinibatchFigure(_Kept):
             (line,) = counts.plot([], [], color=INK, marker=".", markersize=3.5, linestyle="none")
             if place == 0:
                 axes.set_ylabel("record", fontsize=9, color=QUIET)
-            words = self.figure.text(left, 0.775, "", fontsize=8, color=INK, va="bottom", linespacing=1.3)
+            words = self.figure.text(
+                left, 0.775, "", fontsize=8, color=INK, va="bottom", linespacing=1.3
+            )
             self._parts.append((SAMPLER_NAMES[sampler], picture, counts, line, words))
 
     def draw(self, members: Sequence[np.ndarray]) -> None:
@@ -215,7 +312,9 @@ class MinibatchFigure(_Kept):
             times, sizes = member.sum(axis=0), member.sum(axis=1)
             line.set_data(times, np.arange(1, len(times) + 1))
             counts.set_xlim(0, most + 1)
-            words.set_text(f"{name}\nminibatches of {_span(sizes)}\ndrawn {_span(times)} times each")
+            words.set_text(
+                f"{name}\nminibatches of {_span(sizes)}\ndrawn {_span(times)} times each"
+            )
 
 
 def _span(values: np.ndarray) -> str:
@@ -239,7 +338,9 @@ class SpendingFigure(_Kept):
 
     def __init__(self) -> None:
         super().__init__(WIDTH, 2.9)
-        self._axes = dress(self.figure.add_axes((0.085, 0.16, 0.42, 0.74)), "epsilon, at most", "steps")
+        self._axes = dress(
+            self.figure.add_axes((0.085, 0.16, 0.42, 0.74)), "epsilon, at most", "steps"
+        )
         self._axes.set_yscale("log")
         self._axes.yaxis.set_major_formatter(_PLAIN)
         self._axes.yaxis.set_minor_formatter(NullFormatter())
@@ -248,18 +349,38 @@ class SpendingFigure(_Kept):
         for place, (case, words) in enumerate(_CASES.items()):
             colour, marker = COLOURS[place], MARKERS[place]
             (line,) = self._axes.plot(
-                [], [], color=colour, linestyle=LINES[place], linewidth=1.7, marker=marker, markersize=4.5, clip_on=False
+                [],
+                [],
+                color=colour,
+                linestyle=LINES[place],
+                linewidth=1.7,
+                marker=marker,
+                markersize=4.5,
+                clip_on=False,
             )
             (other,) = self._axes.plot(
-                [], [], color=colour, marker=marker, markersize=8, markerfacecolor="none", linestyle="none", clip_on=False
+                [],
+                [],
+                color=colour,
+                marker=marker,
+                markersize=8,
+                markerfacecolor="none",
+                linestyle="none",
+                clip_on=False,
             )
             y = 0.9 - 0.175 * place
-            self.figure.add_artist(_key(self.figure, 0.555, y - 0.03, colour, line.get_linestyle(), marker))
-            text = self.figure.text(0.62, y, "", fontsize=8.5, color=INK, va="top", linespacing=1.35)
+            self.figure.add_artist(
+                _key(self.figure, 0.555, y - 0.03, colour, line.get_linestyle(), marker)
+            )
+            text = self.figure.text(
+                0.62, y, "", fontsize=8.5, color=INK, va="top", linespacing=1.35
+            )
             self._parts[case] = (line, other, text, words)
 
     def draw(self, found: Sequence[Spent], steps: int) -> None:
-        """Show all of ``found``: a curve for "pld", and an open marker at the last step for "rdp"."""
+        """Show all of ``found``: a curve for "pld", and an open marker at the last step
+        for "rdp".
+        """
         numbers: dict[tuple[str, str], dict[str, float]] = {}
         for _, other, _, _ in self._parts.values():
             other.set_data([], [])
@@ -274,7 +395,9 @@ class SpendingFigure(_Kept):
                 other.set_data([steps], [each.epsilon])
                 seen.append(each.epsilon)
         for case, (_, _, text, words) in self._parts.items():
-            parts = [f"{name.upper()} {_number(value)}" for name, value in numbers.get(case, {}).items()]
+            parts = [
+                f"{name.upper()} {_number(value)}" for name, value in numbers.get(case, {}).items()
+            ]
             text.set_text(f"{words}\n" + ", ".join(parts))
         self._axes.set_xlim(0, steps)
         if seen:
@@ -286,7 +409,8 @@ def _number(epsilon: float) -> str:
 
 
 class DescentFigure(_Kept):
-    """One step of a private fit in the plane: the records with their pulls, and the sum with its noise; 7.0 x 3.9 inches.
+    """One step of a private fit in the plane: the records with their pulls, and the sum with its
+    noise; 7.0 x 3.9 inches.
 
     :param records: float[N, 2].
     """
@@ -299,62 +423,139 @@ class DescentFigure(_Kept):
         mean = records.mean(axis=0)
         low, high = records.min(axis=0) - 0.7, records.max(axis=0) + 0.7
         middle, half = (low + high) / 2, float((high - low).max()) / 2
-        self._plane = dress(self.figure.add_axes((0.07, 0.11, 0.445, 0.66)), "", "first parameter", "")
+        self._plane = dress(
+            self.figure.add_axes((0.07, 0.11, 0.445, 0.66)), "", "first parameter", ""
+        )
         self._plane.set_ylabel("second parameter", fontsize=9, color=QUIET, labelpad=0)
-        for setter, centre in ((self._plane.set_xlim, middle[0]), (self._plane.set_ylim, middle[1])):
-            setter(centre - half, centre + half * (1.0 if setter == self._plane.set_ylim else 1.225))
+        for setter, centre in (
+            (self._plane.set_xlim, middle[0]),
+            (self._plane.set_ylim, middle[1]),
+        ):
+            setter(
+                centre - half, centre + half * (1.0 if setter == self._plane.set_ylim else 1.225)
+            )
         self._plane.set_aspect("equal", adjustable="box", anchor="SW")
-        for radius in (0.5, 1, 1.5, 2, 2.5, 3, 3.5):  # the loss at u is |u - mean|^2 / 2 and a constant
-            self._plane.add_patch(Circle(tuple(mean), radius, fill=False, edgecolor="#c9d1d9", linewidth=0.8))
+        for radius in (
+            0.5,
+            1,
+            1.5,
+            2,
+            2.5,
+            3,
+            3.5,
+        ):  # the loss at u is |u - mean|^2 / 2 and a constant
+            self._plane.add_patch(
+                Circle(tuple(mean), radius, fill=False, edgecolor="#c9d1d9", linewidth=0.8)
+            )
         plot = self._plane.plot
-        self._others = plot([], [], "o", color="white", markeredgecolor=QUIET, markersize=4, label="record, not drawn")[0]
-        self._drawn = plot([], [], "o", color=QUIET, markersize=4, label="record of the minibatch")[0]
+        self._others = plot(
+            [],
+            [],
+            "o",
+            color="white",
+            markeredgecolor=QUIET,
+            markersize=4,
+            label="record, not drawn",
+        )[0]
+        self._drawn = plot([], [], "o", color=QUIET, markersize=4, label="record of the minibatch")[
+            0
+        ]
         self._pulls = LineCollection([], colors="#8c959f", linewidths=0.8, linestyles="--")
         self._cut = LineCollection([], colors=COLOURS[0], linewidths=1.6)
         self._plane.add_collection(self._pulls)
         self._plane.add_collection(self._cut)
-        self._ball = self._plane.add_patch(Circle((0, 0), 1, fill=True, facecolor=BAND, alpha=0.25, zorder=1))
-        self._edge = self._plane.add_patch(Circle((0, 0), 1, fill=False, edgecolor=COLOURS[0], linewidth=1.4))
+        self._ball = self._plane.add_patch(
+            Circle((0, 0), 1, fill=True, facecolor=BAND, alpha=0.25, zorder=1)
+        )
+        self._edge = self._plane.add_patch(
+            Circle((0, 0), 1, fill=False, edgecolor=COLOURS[0], linewidth=1.4)
+        )
         self._path = plot([], [], color=INK, linewidth=1.0, marker=".", markersize=3)[0]
         self._here = plot([], [], "D", color=INK, markersize=6, label="parameters u", zorder=5)[0]
         self._move = LineCollection([], colors=COLOURS[3], linewidths=2.0, zorder=4.5)
         self._plane.add_collection(self._move)
-        self._next = plot([], [], MARKERS[2], color=COLOURS[3], markersize=6, label="after this step", zorder=5)[0]
-        self._mean = plot([mean[0]], [mean[1]], "P", color=COLOURS[3], markersize=9, label="mean of the records", zorder=4)[
-            0
-        ]
-        self._rest = plot([], [], "X", color=COLOURS[1], markersize=8, label="where clipping leads", zorder=4)[0]
-        self._sum = dress(self.figure.add_axes((0.628, 0.11, 0.362, 0.66)), "", "pull / (q N), first coordinate", "")
+        self._next = plot(
+            [], [], MARKERS[2], color=COLOURS[3], markersize=6, label="after this step", zorder=5
+        )[0]
+        self._mean = plot(
+            [mean[0]],
+            [mean[1]],
+            "P",
+            color=COLOURS[3],
+            markersize=9,
+            label="mean of the records",
+            zorder=4,
+        )[0]
+        self._rest = plot(
+            [], [], "X", color=COLOURS[1], markersize=8, label="where clipping leads", zorder=4
+        )[0]
+        self._sum = dress(
+            self.figure.add_axes((0.628, 0.11, 0.362, 0.66)),
+            "",
+            "pull / (q N), first coordinate",
+            "",
+        )
         self._sum.set_ylabel("second coordinate", fontsize=9, color=QUIET, labelpad=0)
         self._sum.set_aspect("equal", adjustable="box", anchor="SW")
         for axis in (self._sum.xaxis, self._sum.yaxis):
             axis.set_major_locator(MaxNLocator(5))
         self._arrows = {}
         for place, (name, words) in enumerate(
-            {"total": "sum of clipped pulls", "noise": "noise", "noised": "noised sum: the step's direction"}.items()
+            {
+                "total": "sum of clipped pulls",
+                "noise": "noise",
+                "noised": "noised sum: the step's direction",
+            }.items()
         ):
-            collection = LineCollection([], colors=COLOURS[(0, 1, 3)[place]], linewidths=(2.6, 1.6, 2.2)[place])
+            collection = LineCollection(
+                [], colors=COLOURS[(0, 1, 3)[place]], linewidths=(2.6, 1.6, 2.2)[place]
+            )
             collection.set_linestyle(":" if name == "noise" else "-")
             collection.set_label(words)
-            (tip,) = self._sum.plot([], [], MARKERS[place], color=COLOURS[(0, 1, 3)[place]], markersize=6, label=words)
+            (tip,) = self._sum.plot(
+                [], [], MARKERS[place], color=COLOURS[(0, 1, 3)[place]], markersize=6, label=words
+            )
             self._sum.add_collection(collection)
             self._arrows[name] = (collection, tip)
         self._sum.plot([0], [0], "D", color=INK, markersize=6, zorder=5)
         self._spread = self._sum.add_patch(
-            Circle((0, 0), 1, fill=False, edgecolor=COLOURS[1], linewidth=1.2, linestyle=":", label="noise, one sigma C")
+            Circle(
+                (0, 0),
+                1,
+                fill=False,
+                edgecolor=COLOURS[1],
+                linewidth=1.2,
+                linestyle=":",
+                label="noise, one sigma C",
+            )
         )
         handles = [self._here, self._next, self._drawn, self._others, self._mean, self._rest]
         self.figure.legend(
-            handles=handles, loc="upper left", bbox_to_anchor=(0.03, 1.0), ncols=2, borderaxespad=0.2,
+            handles=handles,
+            loc="upper left",
+            bbox_to_anchor=(0.03, 1.0),
+            ncols=2,
+            borderaxespad=0.2,
             **{**LEGEND, "handlelength": 1.2},
-        )  # fmt: skip
+        )
         self.figure.legend(
-            handles=[*(tip for _, tip in self._arrows.values()), self._spread], loc="upper left",
-            bbox_to_anchor=(0.575, 1.0), ncols=1, borderaxespad=0.2, **{**LEGEND, "handlelength": 1.2},
-        )  # fmt: skip
+            handles=[*(tip for _, tip in self._arrows.values()), self._spread],
+            loc="upper left",
+            bbox_to_anchor=(0.575, 1.0),
+            ncols=1,
+            borderaxespad=0.2,
+            **{**LEGEND, "handlelength": 1.2},
+        )
 
     def draw(
-        self, step: DescentStep, path: np.ndarray, resting: np.ndarray, *, clip: float, sigma: float, rate: float
+        self,
+        step: DescentStep,
+        path: np.ndarray,
+        resting: np.ndarray,
+        *,
+        clip: float,
+        sigma: float,
+        rate: float,
     ) -> None:
         """Show the next step.
 
@@ -384,7 +585,11 @@ class DescentFigure(_Kept):
         for setter in (self._sum.set_xlim, self._sum.set_ylim):
             setter(-reach, reach)
         self._spread.set(center=tuple(total), radius=max(deviation, 1e-9))
-        for name, start, vector in (("total", np.zeros(2), total), ("noise", total, noise), ("noised", np.zeros(2), noised)):
+        for name, start, vector in (
+            ("total", np.zeros(2), total),
+            ("noise", total, noise),
+            ("noised", np.zeros(2), noised),
+        ):
             collection, tip = self._arrows[name]
             collection.set_segments(_arrows(start, vector[None], 0.08 * reach))
             tip.set_data([start[0] + vector[0]], [start[1] + vector[1]])
@@ -400,7 +605,8 @@ def _arrows(start: np.ndarray, vectors: np.ndarray, head: float) -> list[np.ndar
             continue
         back = -vector / length * min(head, length / 2)
         sides = [
-            end + np.array([[math.cos(turn), -math.sin(turn)], [math.sin(turn), math.cos(turn)]]) @ back
+            end
+            + np.array([[math.cos(turn), -math.sin(turn)], [math.sin(turn), math.cos(turn)]]) @ back
             for turn in (0.45, -0.45)
         ]
         lines.append(np.array([start, end, sides[0], end, sides[1]]))

@@ -1,4 +1,6 @@
-"""The base class of the teaching screens: sliders, pictures and sentences, updated off the main thread."""
+"""The base class of the teaching screens: sliders, pictures and sentences, updated off the main
+thread.
+"""
 
 from __future__ import annotations
 
@@ -17,11 +19,18 @@ from workbench.widgets.kit.latest import Latest
 __all__ = ["TeachingScreen", "button", "slider"]
 
 _STYLE = {"description_width": "150px"}
-_REST_SECONDS = 1.0  # before computing ahead, which would delay a picture that the user is waiting for
+_REST_SECONDS = (
+    1.0  # before computing ahead, which would delay a picture that the user is waiting for
+)
 
 
 def slider(
-    label: str, values: Sequence[float], value: float, *, name: str, shown: Callable[[float], str] = "{:g}".format
+    label: str,
+    values: Sequence[float],
+    value: float,
+    *,
+    name: str,
+    shown: Callable[[float], str] = "{:g}".format,
 ) -> Any:
     """A slider over ``values``, which need not be evenly spaced. Arrow keys move it by one value.
 
@@ -31,21 +40,39 @@ def slider(
     :param shown: turns a value into text.
     :raises ArgumentError: naming ``name``, if ``value`` is outside the range of ``values``.
     """
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not min(values) <= value <= max(values):
-        raise ArgumentError(name, value, f"must be a number of at least {min(values):g} and at most {max(values):g}.")
+    if (
+        isinstance(value, bool)
+        or not isinstance(value, (int, float))
+        or not min(values) <= value <= max(values)
+    ):
+        raise ArgumentError(
+            name,
+            value,
+            f"must be a number of at least {min(values):g} and at most {max(values):g}.",
+        )
     known = sorted({*values, value})
     return widgets.SelectionSlider(
-        options=[(shown(each), each) for each in known], value=value, description=label, continuous_update=True,
-        style=_STYLE, layout=widgets.Layout(width="auto"), tooltip=label,
-    )  # fmt: skip
+        options=[(shown(each), each) for each in known],
+        value=value,
+        description=label,
+        continuous_update=True,
+        style=_STYLE,
+        layout=widgets.Layout(width="auto"),
+        tooltip=label,
+    )
 
 
-def button(label: str, icon: str, tooltip: str, act: Callable[[], None], *, primary: bool = False) -> Any:
+def button(
+    label: str, icon: str, tooltip: str, act: Callable[[], None], *, primary: bool = False
+) -> Any:
     """A button that calls ``act``, which must return quickly."""
     made = widgets.Button(
-        description=label, icon=icon, tooltip=tooltip, button_style="primary" if primary else "",
+        description=label,
+        icon=icon,
+        tooltip=tooltip,
+        button_style="primary" if primary else "",
         layout=widgets.Layout(width="auto"),
-    )  # fmt: skip
+    )
     made.on_click(lambda _: act())
     return made
 
@@ -53,12 +80,13 @@ def button(label: str, icon: str, tooltip: str, act: Callable[[], None], *, prim
 class TeachingScreen(Screen):
     """Controls beside pictures; display it in a notebook cell.
 
-    When a control changes, one thread makes a new picture; of several changes only the newest counts. Only this thread
-    writes pictures and words. When the controls have not changed for a while, another thread computes what the neighbouring
-    positions of the sliders will show. Subclasses define ``_update`` and ``_ahead``.
+    When a control changes, one thread makes a new picture; of several changes only the newest
+    counts. Only this thread writes pictures and words. When the controls have not changed for a
+    while, another thread computes what the neighbouring positions of the sliders will show.
+    Subclasses define ``_update`` and ``_ahead``.
 
-    ``view`` is the widget to display; ``words`` has the numbers in the picture as text. ``wait`` waits until both are up to
-    date, and ``close`` frees everything.
+    ``view`` is the widget to display; ``words`` has the numbers in the picture as text. ``wait``
+    waits until both are up to date, and ``close`` frees everything.
 
     :param title: of the screen.
     :param lesson: what to look at, in a sentence or two.
@@ -68,21 +96,39 @@ class TeachingScreen(Screen):
     """
 
     def __init__(
-        self, title: str, lesson: str, controls: Sequence[Any], sliders: Iterable[Any], pictures: Sequence[tuple[str, Any]]
+        self,
+        title: str,
+        lesson: str,
+        controls: Sequence[Any],
+        sliders: Iterable[Any],
+        pictures: Sequence[tuple[str, Any]],
     ) -> None:
         self._asked = 0
         self._newest = Latest("dpvi-teaching", pause=0.0)
         self._resting = Latest("dpvi-teaching-ahead", pause=_REST_SECONDS)
         super().__init__(self._newest, self._resting)
-        self.words = widgets.HTML(markup.quiet("computing…"), layout=widgets.Layout(min_height="5.6em"))
+        self.words = widgets.HTML(
+            markup.quiet("computing…"), layout=widgets.Layout(min_height="5.6em")
+        )
         self._problem = fields.line()
         self.pictures = [_parts(figure.cut) for _, figure in pictures]
-        # ipywidgets has no alternative text for images, and a tooltip breaks them, so each image has a caption
+        # ipywidgets has no alternative text for images, and a tooltip breaks them, so each image
+        # has a caption
         captions = [widgets.HTML(markup.quiet(caption)) for caption, _ in pictures]
-        shown = [part for pair in zip(map(_beside, self.pictures), captions, strict=True) for part in pair]
-        left = widgets.VBox([*controls, self._problem], layout=widgets.Layout(flex="1 1 300px", min_width="0"))
-        right = widgets.VBox([*shown, self.words], layout=widgets.Layout(flex="1.9 1 560px", min_width="0"))
-        beside = widgets.HBox([left, right], layout=widgets.Layout(flex_flow="row wrap", grid_gap="8px 16px"))
+        shown = [
+            part
+            for pair in zip(map(_beside, self.pictures), captions, strict=True)
+            for part in pair
+        ]
+        left = widgets.VBox(
+            [*controls, self._problem], layout=widgets.Layout(flex="1 1 300px", min_width="0")
+        )
+        right = widgets.VBox(
+            [*shown, self.words], layout=widgets.Layout(flex="1.9 1 560px", min_width="0")
+        )
+        beside = widgets.HBox(
+            [left, right], layout=widgets.Layout(flex_flow="row wrap", grid_gap="8px 16px")
+        )
         self.view = framed(fields.section(title, widgets.HTML(markup.quiet(lesson)), beside))
         for control in sliders:
             control.observe(lambda _: self.ask(), names="value")
@@ -90,7 +136,10 @@ class TeachingScreen(Screen):
     def ask(self) -> None:
         """Update the pictures in the background; return at once."""
         self._asked += 1
-        self._newest.ask(functools.partial(self._update, functools.partial(self._is_old, self._asked)), self._show_problem)
+        self._newest.ask(
+            functools.partial(self._update, functools.partial(self._is_old, self._asked)),
+            self._show_problem,
+        )
         self._resting.ask(functools.partial(self._prepare, self._asked), lambda _: None)
 
     def _show_problem(self, error: Exception | None) -> None:
@@ -128,7 +177,9 @@ class TeachingScreen(Screen):
         if not self._closed:
             self.draw(place, contents)
             first, *others = sentences
-            self.words.value = f"<b>{markup.sentence(first)}</b>" + "".join(map(markup.sentence, others))
+            self.words.value = f"<b>{markup.sentence(first)}</b>" + "".join(
+                map(markup.sentence, others)
+            )
 
     def wait(self, timeout: float | None = None) -> bool:
         """Wait until the pictures are up to date; return False after ``timeout`` seconds."""
@@ -142,10 +193,11 @@ def _parts(cut: float) -> list[Any]:
     """
     made = [
         widgets.Image(
-            format="svg+xml", layout=widgets.Layout(width=f"{100 * share:g}%", max_width=f"{100 * share / cut:.4g}%")
+            format="svg+xml",
+            layout=widgets.Layout(width=f"{100 * share:g}%", max_width=f"{100 * share / cut:.4g}%"),
         )
         for share in (cut, 1 - cut)
-    ]  # fmt: skip
+    ]
     for image in made:
         image.add_class("dpvi-figure")
     return made

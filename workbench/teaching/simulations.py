@@ -1,4 +1,5 @@
-"""Computations for the teaching screens and notebooks, with the workbench's own accountants, samplers and clipping.
+"""Computations for the teaching screens and notebooks, with the workbench's own accountants,
+samplers and clipping.
 
 Everything here uses only made-up records or plans.
 """
@@ -24,25 +25,42 @@ from workbench.privacy import accounting, calibration
 from workbench.privacy.accounting import round_up
 from workbench.privacy.steps import SAMPLERS as RELATIONS
 from workbench.privacy.steps import Steps, steps_per_epoch
-from workbench.sampling import PoissonSampler, RandomAllocationSampler, ShuffleSampler, WithoutReplacementSampler
+from workbench.sampling import (
+    PoissonSampler,
+    RandomAllocationSampler,
+    ShuffleSampler,
+    WithoutReplacementSampler,
+)
 
 __all__ = [
-    "CLOUD", "Attack", "Descent", "DescentStep", "Several", "Spent", "attack", "clipped_location", "minibatches",
-    "several_fits", "spent", "spent_by_steps",
-]  # fmt: skip
+    "CLOUD",
+    "Attack",
+    "Descent",
+    "DescentStep",
+    "Several",
+    "Spent",
+    "attack",
+    "clipped_location",
+    "minibatches",
+    "several_fits",
+    "spent",
+    "spent_by_steps",
+]
 
 # these programs are small and often run only a few hundred times, so they must compile quickly
 _jit = functools.partial(jax.jit, compiler_options={"xla_backend_optimization_level": 0})
 
-# ---- one record in or out ---------------------------------------------------------------------------------------------
+# ---- one record in or out ------------------------------------------------------------------------
 
-# false-positive rates of the curves: evenly spaced on a linear axis, and on a logarithmic one down to 0.01 %
+# false-positive rates of the curves: evenly spaced on a linear axis, and on a logarithmic one down
+# to 0.01 %
 _RATES = np.unique(np.concatenate([[0.0], np.geomspace(1e-4, 1.0, 61), np.linspace(0.02, 1.0, 50)]))
 
 
 @dataclass(frozen=True)
 class Attack:
-    """Bounds on the best test for one record's presence, under add_or_remove_one; made by ``attack``.
+    """Bounds on the best test for one record's presence, under add_or_remove_one; made by
+    ``attack``.
 
     :param epsilon: of the fit.
     :param delta: of the fit.
@@ -51,7 +69,8 @@ class Attack:
     :param noise_multiplier: sigma, which gives (epsilon, delta).
     :param rates: false-positive rates in [0, 1], float[n].
     :param promised: upper bounds on the true-positive rate from (epsilon, delta) alone, float[n].
-    :param kept: upper bounds from the fit's privacy loss distribution, float[n]; never above ``promised``.
+    :param kept: upper bounds from the fit's privacy loss distribution, float[n]; never above
+        ``promised``.
     """
 
     epsilon: float
@@ -64,17 +83,23 @@ class Attack:
     kept: np.ndarray
 
     def found(self, rate: float) -> tuple[float, float]:
-        """(promised, kept) true-positive rates at one false-positive rate, rounded up to 4 decimals."""
+        """(promised, kept) true-positive rates at one false-positive rate, rounded up to 4
+        decimals.
+        """
         promised = float(accounting.region(self.epsilon, self.delta, rate))
         curve = accounting.trade_off(
-            sampling_rate=self.sampling_rate, noise_multiplier=self.noise_multiplier, steps=self.steps,
+            sampling_rate=self.sampling_rate,
+            noise_multiplier=self.noise_multiplier,
+            steps=self.steps,
             false_positive_rates=[rate],
-        )  # fmt: skip
+        )
         kept = min(float(curve[0]), promised)
         return min(1.0, round_up(promised, 4)), min(1.0, round_up(kept, 4))
 
     def belief(self, rate: float) -> float:
-        """The highest probability, rounded up, to which an accusation at this false-positive rate raises one of 50 %."""
+        """The highest probability, rounded up, to which an accusation at this false-positive rate
+        raises one of 50 %.
+        """
         kept = self.found(rate)[1]
         return min(1.0, round_up(kept / (kept + rate), 4))
 
@@ -83,7 +108,8 @@ class Attack:
 def attack(*, epsilon: float, delta: float, sampling_rate: float, steps: int) -> Attack:
     """The attacker's curves for an (epsilon, delta)-private fit with Poisson minibatches.
 
-    sigma is the smallest that gives (epsilon, delta), so the fit leaks as much as it may. Repeated calls are free.
+    sigma is the smallest that gives (epsilon, delta), so the fit leaks as much as it may. Repeated
+    calls are free.
 
     :param epsilon: > 0.
     :param delta: in (0, 1).
@@ -91,20 +117,27 @@ def attack(*, epsilon: float, delta: float, sampling_rate: float, steps: int) ->
     :param steps: T >= 1.
     :raises ArgumentError: naming the argument and its value.
     """
-    sigma = calibration.noise_multiplier(epsilon=epsilon, delta=delta, sampling_rate=sampling_rate, steps=steps)
+    sigma = calibration.noise_multiplier(
+        epsilon=epsilon, delta=delta, sampling_rate=sampling_rate, steps=steps
+    )
     corner = (1 - delta) / (1 + math.exp(epsilon))  # where the two lines of ``promised`` meet
     rates = np.union1d(_RATES, [corner])
     promised = accounting.region(epsilon, delta, rates)
-    kept = accounting.trade_off(sampling_rate=sampling_rate, noise_multiplier=sigma, steps=steps, false_positive_rates=rates)
-    return Attack(epsilon, delta, sampling_rate, steps, sigma, rates, promised, np.minimum(kept, promised))
+    kept = accounting.trade_off(
+        sampling_rate=sampling_rate, noise_multiplier=sigma, steps=steps, false_positive_rates=rates
+    )
+    return Attack(
+        epsilon, delta, sampling_rate, steps, sigma, rates, promised, np.minimum(kept, promised)
+    )
 
 
-# ---- several fits -----------------------------------------------------------------------------------------------------
+# ---- several fits --------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class Several:
-    """Upper bounds on the epsilon of k equal fits on the same records, at k delta; made by ``several_fits``.
+    """Upper bounds on the epsilon of k equal fits on the same records, at k delta; made by
+    ``several_fits``.
 
     :param epsilon: of one fit.
     :param delta: of one fit.
@@ -124,20 +157,32 @@ class Several:
     composed: np.ndarray
 
     def of(self, count: int) -> tuple[float, float, float]:
-        """(added, advanced, composed) for this number of fits, one of ``counts``, rounded up to 3 decimals."""
+        """(added, advanced, composed) for this number of fits, one of ``counts``, rounded up to 3
+        decimals.
+        """
         place = int(np.flatnonzero(self.counts == count)[0])
-        return tuple(round_up(float(values[place]), 3) for values in (self.added, self.advanced, self.composed))  # type: ignore[return-value]
+        return tuple(
+            round_up(float(values[place]), 3)
+            for values in (self.added, self.advanced, self.composed)
+        )  # type: ignore[return-value]
 
 
 @functools.lru_cache(maxsize=512)
 def several_fits(
-    *, epsilon: float, delta: float, sampling_rate: float, steps: int, counts: tuple[int, ...] = (1, 2, 5, 10, 20, 50)
+    *,
+    epsilon: float,
+    delta: float,
+    sampling_rate: float,
+    steps: int,
+    counts: tuple[int, ...] = (1, 2, 5, 10, 20, 50),
 ) -> Several:
-    """Bounds on what k (epsilon, delta)-private fits with Poisson minibatches spend together, under add_or_remove_one.
+    """Bounds on what k (epsilon, delta)-private fits with Poisson minibatches spend together, under
+    add_or_remove_one.
 
-    All three bounds are at the same k delta. "Advanced" is Kairouz, Oh and Viswanath 2015, Theorem 3.4 (after Dwork,
-    Rothblum and Vadhan 2010): each fit is counted at delta / 2, where its epsilon is a little larger, and the theorem needs
-    the other half. "Composed" counts k T steps, with a quick accountant that is up to a few percent high.
+    All three bounds are at the same k delta. "Advanced" is Kairouz, Oh and Viswanath 2015, Theorem
+    3.4 (after Dwork, Rothblum and Vadhan 2010): each fit is counted at delta / 2, where its epsilon
+    is a little larger, and the theorem needs the other half. "Composed" counts k T steps, with a
+    quick accountant that is up to a few percent high.
 
     :param epsilon: > 0, of one fit.
     :param delta: in (0, 1), of one fit.
@@ -150,8 +195,12 @@ def several_fits(
     for count in counts:
         _validate.integer("counts", count, at_least=1)
         if count * delta >= 1:
-            raise _validate.ArgumentError("counts", count, f"fits at delta = {delta:g} together have no guarantee.")
-    sigma = calibration.noise_multiplier(epsilon=epsilon, delta=delta, sampling_rate=sampling_rate, steps=steps)
+            raise _validate.ArgumentError(
+                "counts", count, f"fits at delta = {delta:g} together have no guarantee."
+            )
+    sigma = calibration.noise_multiplier(
+        epsilon=epsilon, delta=delta, sampling_rate=sampling_rate, steps=steps
+    )
     one = Steps.checked("poisson", None, sampling_rate, sigma, steps)
     of_half = accounting.total_epsilon((one,), delta / 2)
     added, advanced, composed = [], [], []
@@ -160,21 +209,28 @@ def several_fits(
         advanced.append(min(added[-1], _advanced(of_half, count, count * delta / 2)))
         together = Steps.checked("poisson", None, sampling_rate, sigma, count * steps)
         composed.append(min(added[-1], accounting.total_epsilon((together,), count * delta, True)))
-    return Several(epsilon, delta, sigma, np.array(counts), *map(np.array, (added, advanced, composed)))
+    return Several(
+        epsilon, delta, sigma, np.array(counts), *map(np.array, (added, advanced, composed))
+    )
 
 
 def _advanced(epsilon: float, count: int, slack: float) -> float:
-    """Epsilon of ``count`` mechanisms with ``epsilon`` each, if ``slack`` is added to the sum of their deltas."""
-    drift = math.tanh(epsilon / 2) * epsilon  # (e^epsilon - 1) / (e^epsilon + 1) = tanh(epsilon / 2)
+    """Epsilon of ``count`` mechanisms with ``epsilon`` each, if ``slack`` is added to the sum of
+    their deltas.
+    """
+    # (e^epsilon - 1) / (e^epsilon + 1) = tanh(epsilon / 2)
+    drift = math.tanh(epsilon / 2) * epsilon
     return count * drift + epsilon * math.sqrt(2 * count * math.log(1 / slack))
 
 
-# ---- minibatches ------------------------------------------------------------------------------------------------------
+# ---- minibatches ---------------------------------------------------------------------------------
 
 SAMPLERS = tuple(RELATIONS)
 
 
-def minibatches(sampler: str, *, num_records: int, batch_size: int, steps: int, key: jax.Array) -> np.ndarray:
+def minibatches(
+    sampler: str, *, num_records: int, batch_size: int, steps: int, key: jax.Array
+) -> np.ndarray:
     """Draw the records of each step with the real sampler, bool[steps, num_records].
 
     :param sampler: "poisson" (q = batch_size / num_records), "without_replacement", "shuffle" or
@@ -197,17 +253,22 @@ def minibatches(sampler: str, *, num_records: int, batch_size: int, steps: int, 
 def _membership(sampler: str, num_records: int, batch_size: int, steps: int) -> Any:
     drawn: Any
     if sampler == "poisson":
-        drawn = PoissonSampler(num_records, batch_size / num_records, num_records)  # room for all records: no overflow
+        # room for all records: no overflow
+        drawn = PoissonSampler(num_records, batch_size / num_records, num_records)
     elif sampler == "without_replacement":
         drawn = WithoutReplacementSampler(num_records, batch_size)
     elif sampler == "random_allocation":
-        drawn = RandomAllocationSampler(num_records, steps_per_epoch(sampler, batch_size / num_records), num_records)
+        drawn = RandomAllocationSampler(
+            num_records, steps_per_epoch(sampler, batch_size / num_records), num_records
+        )
     else:
         drawn = ShuffleSampler(num_records, batch_size)
 
     def members(key: jax.Array) -> jax.Array:
         def one(number: jax.Array) -> jax.Array:
-            return drawn.draw_from(stream(key, number, drawn.words), key, number).members(num_records)
+            return drawn.draw_from(stream(key, number, drawn.words), key, number).members(
+                num_records
+            )
 
         return lax.map(one, jnp.arange(steps, dtype=jnp.uint32))
 
@@ -230,18 +291,31 @@ class Spent(NamedTuple):
 
 @functools.lru_cache(maxsize=4096)
 def spent(
-    sampler: str, relation: str, accountant: str, *, sampling_rate: float, noise_multiplier: float, steps: int, delta: float
+    sampler: str,
+    relation: str,
+    accountant: str,
+    *,
+    sampling_rate: float,
+    noise_multiplier: float,
+    steps: int,
+    delta: float,
 ) -> Spent:
-    """Epsilon over steps by "pld" (``accounting.epsilon_curve``), or at the end by another accountant.
+    """Epsilon over steps by "pld" (``accounting.epsilon_curve``), or at the end by another
+    accountant.
 
-    Repeated calls are free. Epsilon is infinite, and not in the curve, if none up to the accountant's limit holds.
+    Repeated calls are free. Epsilon is infinite, and not in the curve, if none up to the
+    accountant's limit holds.
 
     :raises ArgumentError: naming the argument and its value.
     """
     plan = {
-        "sampler": sampler, "relation": relation, "sampling_rate": sampling_rate, "noise_multiplier": noise_multiplier,
-        "steps": steps, "delta": delta,
-    }  # fmt: skip
+        "sampler": sampler,
+        "relation": relation,
+        "sampling_rate": sampling_rate,
+        "noise_multiplier": noise_multiplier,
+        "steps": steps,
+        "delta": delta,
+    }
     if accountant == "pld":
         curve = accounting.epsilon_curve(**plan, points=8)  # type: ignore[arg-type]
         known = tuple(point for point in curve if math.isfinite(point[1]))
@@ -251,21 +325,30 @@ def spent(
 
 
 def spent_by_steps(phases: tuple[tuple[float, float, int], ...], delta: float) -> float:
-    """Upper bound on epsilon, rounded up to 2 decimals, after phases of (q, sigma, steps) with Poisson minibatches.
+    """Upper bound on epsilon, rounded up to 2 decimals, after phases of (q, sigma, steps) with
+    Poisson minibatches.
 
-    Quick: a few per mille above ``accounting.epsilon``. Infinite if a sigma is below 0.1 or no bound holds.
+    Quick: a few per mille above ``accounting.epsilon``. Infinite if a sigma is below 0.1 or no
+    bound holds.
     """
     if any(sigma < 0.1 for _, sigma, _ in phases):
         return math.inf
     rates, sigmas, steps = zip(*phases, strict=True)
-    return round_up(accounting.total_epsilon((Steps.checked("poisson", None, rates, sigmas, steps),), delta, True), 2)
+    return round_up(
+        accounting.total_epsilon(
+            (Steps.checked("poisson", None, rates, sigmas, steps),), delta, True
+        ),
+        2,
+    )
 
 
-# ---- a fit in the plane -----------------------------------------------------------------------------------------------
+# ---- a fit in the plane --------------------------------------------------------------------------
 
 
 def _cloud() -> np.ndarray:
-    """Forty made-up records in the plane. A fifth of them are far from the others, so that clipping causes a bias."""
+    """Forty made-up records in the plane. A fifth of them are far from the others, so that clipping
+    causes a bias.
+    """
     random = np.random.default_rng(2)
     near = random.normal((-0.6, -0.4), 0.4, (32, 2))
     far = random.normal((2.4, 1.6), 0.3, (8, 2))
@@ -318,7 +401,9 @@ def _descend_once(
     gradients = jnp.where(drawn[:, None], jax.vmap(jax.grad(_loss), (None, 0))(u, records), 0.0)
     total, _ = clipped_sum(_loss, u, records, drawn, clip)
     # clipped again record by record, to be shown
-    clipped = jax.vmap(lambda record, use: clipped_sum(_loss, u, record[None], use[None], clip)[0])(records, drawn)
+    clipped = jax.vmap(lambda record, use: clipped_sum(_loss, u, record[None], use[None], clip)[0])(
+        records, drawn
+    )
     noise = sigma * clip * normal
     noised = total + noise
     change = -learning_rate * noised / (rate * len(records))
@@ -329,7 +414,9 @@ _descend = _jit(_descend_once)
 
 
 def _draw(num_records: int, sampling_rate: float) -> Any:
-    """A function of key, step and ``fresh``: the minibatch, bool[N], and two standard normals of the real generator."""
+    """A function of key, step and ``fresh``: the minibatch, bool[N], and two standard normals of
+    the real generator.
+    """
     sampler = PoissonSampler(num_records, sampling_rate, num_records)
 
     def draw(key: jax.Array, number: jax.Array, fresh: jax.Array) -> tuple[jax.Array, jax.Array]:
@@ -347,7 +434,9 @@ def _compiled_draw(num_records: int, sampling_rate: float) -> Any:
 
 @functools.lru_cache(maxsize=32)
 def _many(num_records: int, sampling_rate: float, steps: int) -> Any:
-    """A compiled function of u, records, key and numbers: the parameters after each of ``steps`` steps."""
+    """A compiled function of u, records, key and numbers: the parameters after each of ``steps``
+    steps.
+    """
     draw = _draw(num_records, sampling_rate)
 
     def many(u: jax.Array, records: jax.Array, key: jax.Array, numbers: jax.Array) -> jax.Array:
@@ -364,20 +453,29 @@ def _many(num_records: int, sampling_rate: float, steps: int) -> Any:
 class Descent:
     """DP gradient descent to the mean of made-up points in the plane, one step at a time.
 
-    The loss of a record x at u is |u - x|^2 / 2. Its gradient is u - x, so each record pulls u towards itself, and without
-    clipping the fit converges to the mean of the records. A step is a DP-VI step without prior and guide: a Poisson
-    minibatch; gradients clipped to norm C and summed by ``clipped_sum``; noise with standard deviation sigma C in each
-    coordinate, from the generator of real fits; division by the public q N.
+    The loss of a record x at u is |u - x|^2 / 2. Its gradient is u - x, so each record pulls u
+    towards itself, and without clipping the fit converges to the mean of the records. A step is a
+    DP-VI step without prior and guide: a Poisson minibatch; gradients clipped to norm C and summed
+    by ``clipped_sum``; noise with standard deviation sigma C in each coordinate, from the generator
+    of real fits; division by the public q N.
 
     :param records: float[N, 2], N at most 1000; ``CLOUD`` by default.
-    :param seed: makes all draws repeatable (anyone who knows it can compute the noise); None takes a key from the system.
+    :param seed: makes all draws repeatable (anyone who knows it can compute the noise); None takes
+        a key from the system.
     """
 
     def __init__(self, records: Any = CLOUD, seed: int | None = None) -> None:
         self.records = np.asarray(records, np.float32)
         shape = self.records.shape
-        if len(shape) != 2 or shape[1] != 2 or not 1 <= shape[0] <= 1000 or not np.isfinite(self.records).all():
-            raise _validate.ArgumentError("records", records, "must be finite numbers of shape (N, 2), N in 1 .. 1000.")
+        if (
+            len(shape) != 2
+            or shape[1] != 2
+            or not 1 <= shape[0] <= 1000
+            or not np.isfinite(self.records).all()
+        ):
+            raise _validate.ArgumentError(
+                "records", records, "must be finite numbers of shape (N, 2), N in 1 .. 1000."
+            )
         self._key = new_key() if seed is None else key_from_seed(_validate.seed("seed", seed))
 
     def step(
@@ -405,27 +503,43 @@ class Descent:
         numbers = _numbers(clip, noise_multiplier, sampling_rate, learning_rate)
         number = _validate.integer("number", number, at_least=0, at_most=2**31)
         fresh = _validate.integer("fresh", fresh, at_least=0, at_most=2**31)
-        drawn, normal = _compiled_draw(len(self.records), sampling_rate)(self._key, np.uint32(number), np.uint32(fresh))
+        drawn, normal = _compiled_draw(len(self.records), sampling_rate)(
+            self._key, np.uint32(number), np.uint32(fresh)
+        )
         before = np.asarray(u, np.float32)
         found = _descend(before, self.records, drawn, normal, numbers)
         pulls, clipped, total, noise, noised, change, after = map(np.asarray, found)
-        return DescentStep(np.asarray(drawn), pulls, clipped, total, noise, noised, change, before, after)
+        return DescentStep(
+            np.asarray(drawn), pulls, clipped, total, noise, noised, change, before, after
+        )
 
     def run(
-        self, u: Any, steps: int, *, clip: float, noise_multiplier: float, learning_rate: float, sampling_rate: float
+        self,
+        u: Any,
+        steps: int,
+        *,
+        clip: float,
+        noise_multiplier: float,
+        learning_rate: float,
+        sampling_rate: float,
     ) -> np.ndarray:
-        """Take the steps 0, 1, ... and return the parameters before and after each, float[steps + 1, 2].
+        """Take the steps 0, 1, ... and return the parameters before and after each, float[steps +
+        1, 2].
 
         The arguments are those of ``step``.
         """
         numbers = _numbers(clip, noise_multiplier, sampling_rate, learning_rate)
         steps = _validate.integer("steps", steps, at_least=1, at_most=10_000)
         before = np.asarray(u, np.float32)
-        after = _many(len(self.records), sampling_rate, steps)(before, self.records, self._key, numbers)
+        after = _many(len(self.records), sampling_rate, steps)(
+            before, self.records, self._key, numbers
+        )
         return np.concatenate([before[None], after])
 
 
-def _numbers(clip: float, noise_multiplier: float, sampling_rate: float, learning_rate: float) -> np.ndarray:
+def _numbers(
+    clip: float, noise_multiplier: float, sampling_rate: float, learning_rate: float
+) -> np.ndarray:
     """The checked hyperparameters of a step, float32[4]."""
     checked = (
         _validate.number("clip", clip, at_least=SMALLEST_CLIP, at_most=LARGEST_CLIP),
@@ -447,12 +561,15 @@ def _location(records: jax.Array, clip: jax.Array) -> jax.Array:
 
 
 def clipped_location(records: Any, clip: float) -> np.ndarray:
-    """Where the descent settles without noise: float[2], the point at which the clipped pulls cancel.
+    """Where the descent settles without noise: float[2], the point at which the clipped pulls
+    cancel.
 
-    This is the mean for large C, the geometric median for small C, and Huber's M-estimator in between. It is computed by
-    500 steps of iterative reweighting.
+    This is the mean for large C, the geometric median for small C, and Huber's M-estimator in
+    between. It is computed by 500 steps of iterative reweighting.
 
     :param records: float[N, 2].
     :param clip: C > 0.
     """
-    return np.asarray(_location(jnp.asarray(records, jnp.float32), _validate.number("clip", clip, above=0)))
+    return np.asarray(
+        _location(jnp.asarray(records, jnp.float32), _validate.number("clip", clip, above=0))
+    )

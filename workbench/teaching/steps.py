@@ -1,4 +1,6 @@
-"""The teaching screens about steps: clipping and noise in the plane, and the records that samplers draw."""
+"""The teaching screens about steps: clipping and noise in the plane, and the records that samplers
+draw.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,15 @@ from workbench.noise.chacha20 import key_from_seed, new_key
 from workbench.privacy.steps import SAMPLERS as RELATIONS
 from workbench.teaching.figures import SAMPLER_NAMES, DescentFigure, MinibatchFigure, SpendingFigure
 from workbench.teaching.screen import TeachingScreen, around, button, rests, slider
-from workbench.teaching.simulations import CLOUD, SAMPLERS, Descent, clipped_location, minibatches, spent, spent_by_steps
+from workbench.teaching.simulations import (
+    CLOUD,
+    SAMPLERS,
+    Descent,
+    clipped_location,
+    minibatches,
+    spent,
+    spent_by_steps,
+)
 from workbench.widgets.kit import markup
 from workbench.widgets.kit.latest import Latest
 from workbench.widgets.kit.threads import background
@@ -30,36 +40,66 @@ _START = (3.0, -1.5)
 _DELTA = 1e-5
 _FRAME_SECONDS = 0.25
 _MOST_STEPS = 500
-_NEIGHBOURS = {"add_or_remove_one": "add/remove", "replace_one": "replace", "replace_special": "blank"}
+_NEIGHBOURS = {
+    "add_or_remove_one": "add/remove",
+    "replace_one": "replace",
+    "replace_special": "blank",
+}
 _ACCOUNTANTS = {
-    "pld": "PLD", "rdp": "RDP", "rdp_classic": "RDP, classic", "fourier": "Fourier, no bound",
-}  # fmt: skip
+    "pld": "PLD",
+    "rdp": "RDP",
+    "rdp_classic": "RDP, classic",
+    "fourier": "Fourier, no bound",
+}
 
 
 class ClippingScreen(TeachingScreen):
     """The screen of ``workbench.teaching.clipping``.
 
-    ``steps`` is the number of steps taken, ``path`` the parameters before and after each, float[steps + 1, 2].
+    ``steps`` is the number of steps taken, ``path`` the parameters before and after each,
+    float[steps + 1, 2].
     """
 
     def __init__(
-        self, *, clip: float, noise_multiplier: float, learning_rate: float, sampling_rate: float, seed: int | None
+        self,
+        *,
+        clip: float,
+        noise_multiplier: float,
+        learning_rate: float,
+        sampling_rate: float,
+        seed: int | None,
     ) -> None:
         self._descent = Descent(seed=seed)
         self.clip = slider("clipping norm C", CLIPS, clip, name="clip")
         self.noise_multiplier = slider(
-            "noise sigma (times C)", SIGMAS, noise_multiplier, name="noise_multiplier",
+            "noise sigma (times C)",
+            SIGMAS,
+            noise_multiplier,
+            name="noise_multiplier",
             shown=lambda sigma: "none" if sigma == 0 else f"{sigma:g}",
-        )  # fmt: skip
-        self.learning_rate = slider("learning rate", LEARNING_RATES, learning_rate, name="learning_rate")
+        )
+        self.learning_rate = slider(
+            "learning rate", LEARNING_RATES, learning_rate, name="learning_rate"
+        )
         self.sampling_rate = slider("minibatch rate q", RATES, sampling_rate, name="sampling_rate")
-        self.step = button("Step", "step-forward", "Take the step in the picture", lambda: self.take(1), primary=True)
+        self.step = button(
+            "Step",
+            "step-forward",
+            "Take the step in the picture",
+            lambda: self.take(1),
+            primary=True,
+        )
         self.play = widgets.ToggleButton(
-            value=False, description="Play", icon="play", tooltip="Take steps until pressed again",
+            value=False,
+            description="Play",
+            icon="play",
+            tooltip="Take steps until pressed again",
             layout=widgets.Layout(width="auto"),
-        )  # fmt: skip
+        )
         self.reset = button("Reset", "undo", "Start again with the same draws", self._reset)
-        self.fresh = button("Fresh noise", "random", "Draw other noise for the step in the picture", self._renew)
+        self.fresh = button(
+            "Fresh noise", "random", "Draw other noise for the step in the picture", self._renew
+        )
         self.play.observe(lambda _: self._turn(), names="value")
         self._lock = threading.Lock()
         self._wanted = self._fresh = 0
@@ -67,17 +107,21 @@ class ClippingScreen(TeachingScreen):
         self._forget()
         sliders = [self.clip, self.noise_multiplier, self.learning_rate, self.sampling_rate]
         self._figure = DescentFigure(CLOUD)
-        buttons = widgets.HBox([self.step, self.play, self.reset, self.fresh], layout=widgets.Layout(flex_flow="row wrap"))
+        buttons = widgets.HBox(
+            [self.step, self.play, self.reset, self.fresh],
+            layout=widgets.Layout(flex_flow="row wrap"),
+        )
         super().__init__(
             "Clipping and noise, step by step",
-            "The fit searches for the mean of 40 made-up records. Each record in the minibatch pulls the parameters towards "
-            "itself (dashed). Its pull is clipped to length C (arrows that end on or in the circle). The step is the sum of "
-            "the arrows plus noise.",
+            "The fit searches for the mean of 40 made-up records. Each record in the minibatch "
+            "pulls the parameters towards itself (dashed). Its pull is clipped to length C "
+            "(arrows that end on or in the circle). The step is the sum of the arrows plus noise.",
             [*sliders, buttons],
             sliders,
             [
                 (
-                    "Records, pulls, the ball of radius C, and circles of equal loss; then the sum and the noise.",
+                    "Records, pulls, the ball of radius C, and circles of equal loss; then the "
+                    "sum and the noise.",
                     self._figure,
                 )
             ],
@@ -93,7 +137,7 @@ class ClippingScreen(TeachingScreen):
         """The number of steps taken."""
         return len(self.path) - 1
 
-    # ---- buttons, which only set flags --------------------------------------------------------------------------------
+    # ---- buttons, which only set flags -----------------------------------------------------------
 
     def take(self, steps: int) -> None:
         """Take this many steps, as the button takes one; return at once."""
@@ -117,7 +161,9 @@ class ClippingScreen(TeachingScreen):
         self.play.description, self.play.icon = ("Pause", "pause") if playing else ("Play", "play")
         if playing:
             self._stop = threading.Event()
-            background(functools.partial(self._play, self._stop), "dpvi-teaching-play", self._stop.set)
+            background(
+                functools.partial(self._play, self._stop), "dpvi-teaching-play", self._stop.set
+            )
         else:
             self._stop.set()
 
@@ -129,13 +175,15 @@ class ClippingScreen(TeachingScreen):
             elif not self._wanted:
                 self.take(1)
 
-    # ---- in the thread ------------------------------------------------------------------------------------------------
+    # ---- in the thread ---------------------------------------------------------------------------
 
     def _numbers(self) -> dict[str, float]:
         return {
-            "clip": self.clip.value, "noise_multiplier": self.noise_multiplier.value,
-            "learning_rate": self.learning_rate.value, "sampling_rate": self.sampling_rate.value,
-        }  # fmt: skip
+            "clip": self.clip.value,
+            "noise_multiplier": self.noise_multiplier.value,
+            "learning_rate": self.learning_rate.value,
+            "sampling_rate": self.sampling_rate.value,
+        }
 
     def _update(self, is_old: Callable[[], bool]) -> None:
         numbers = self._numbers()
@@ -154,9 +202,13 @@ class ClippingScreen(TeachingScreen):
         shown = self._descent.step(self.path[-1], self.steps, fresh=fresh, **numbers)
         resting = clipped_location(CLOUD, numbers["clip"])
         self._figure.draw(
-            shown, self.path, resting, clip=numbers["clip"], sigma=numbers["noise_multiplier"],
+            shown,
+            self.path,
+            resting,
+            clip=numbers["clip"],
+            sigma=numbers["noise_multiplier"],
             rate=numbers["sampling_rate"],
-        )  # fmt: skip
+        )
         mean, drawn = CLOUD.mean(axis=0), int(shown.drawn.sum())
         scale = numbers["sampling_rate"] * len(CLOUD)
         deviation = numbers["noise_multiplier"] * numbers["clip"]
@@ -164,13 +216,15 @@ class ClippingScreen(TeachingScreen):
             0,
             self._figure.frame(),
             [
-                f"Next is step {self.steps + 1}: {drawn} records are drawn. Pulls longer than C, which are clipped: "
-                f"{shown.num_clipped}.",
-                f"The sum has length {_length(shown.total)}. The noise has standard deviation sigma C = {deviation:.3g} in "
-                f"each coordinate; here it has length {_length(shown.noise)}. Both together, divided by q N = {scale:g} and "
-                f"times the learning rate, move the parameters by {_length(shown.change)}.",
-                f"The parameters are {_length(self.path[-1] - mean)} from the mean of the records. Without noise they would "
-                f"settle {_length(resting - mean)} from it with this C.",
+                f"Next is step {self.steps + 1}: {drawn} records are drawn. Pulls longer than C, "
+                f"which are clipped: {shown.num_clipped}.",
+                f"The sum has length {_length(shown.total)}. The noise has standard deviation "
+                f"sigma C = {deviation:.3g} in each coordinate; here it has length "
+                f"{_length(shown.noise)}. Both together, divided by q N = {scale:g} and times "
+                f"the learning rate, move the parameters by {_length(shown.change)}.",
+                f"The parameters are {_length(self.path[-1] - mean)} from the mean of the "
+                f"records. Without noise they would settle {_length(resting - mean)} from it "
+                "with this C.",
                 self._spent(),
             ],
         )
@@ -188,16 +242,21 @@ class ClippingScreen(TeachingScreen):
         made = "1 step" if self.steps == 1 else f"{self.steps} steps"
         if not math.isfinite(epsilon):
             guarantees = "has" if self.steps == 1 else "have"
-            return f"The {made} {guarantees} no guarantee: without enough noise there is no epsilon."
+            return (
+                f"The {made} {guarantees} no guarantee: without enough noise there is no epsilon."
+            )
         return (
-            f"The noised sums of the {made} alone would have epsilon {epsilon:g} at delta {_DELTA:g} (one record added or "
-            "removed). Everything else here shows the records themselves, which a private fit never does."
+            f"The noised sums of the {made} alone would have epsilon {epsilon:g} at delta "
+            f"{_DELTA:g} (one record added or removed). Everything else here shows the records "
+            "themselves, which a private fit never does."
         )
 
     def _ahead(self) -> Iterable[Callable[[], object]]:
         numbers = self._numbers()
         for _, rate in self.sampling_rate.options:  # compile for each rate
-            yield functools.partial(self._descent.step, _START, 0, **{**numbers, "sampling_rate": rate})
+            yield functools.partial(
+                self._descent.step, _START, 0, **{**numbers, "sampling_rate": rate}
+            )
 
     def close(self) -> None:
         """Stop playing, remove the view and end the threads."""
@@ -214,40 +273,67 @@ SIZES = (2, 4, 8, 20, 40)
 NOISES = (0.8, 1.0, 1.5, 2.0, 3.0, 5.0, 8.0, 12.0, 20.0)
 STEPS = (40, 100, 200, 400, 1000, 2000)
 DELTAS = (1e-8, 1e-7, 1e-6, 1e-5, 1e-4, 1e-3)
-_CASES = tuple((sampler, relation) for sampler, relations in RELATIONS.items() for relation in relations)
+_CASES = tuple(
+    (sampler, relation) for sampler, relations in RELATIONS.items() for relation in relations
+)
 
 
 class SamplersScreen(TeachingScreen):
     """The screen of ``workbench.teaching.samplers``."""
 
-    def __init__(self, *, batch_size: int, noise_multiplier: float, steps: int, delta: float, seed: int | None) -> None:
+    def __init__(
+        self,
+        *,
+        batch_size: int,
+        noise_multiplier: float,
+        steps: int,
+        delta: float,
+        seed: int | None,
+    ) -> None:
         _validate.integer("batch_size", batch_size, at_least=1)
         _validate.integer("steps", steps, at_least=1)
         self._key = new_key() if seed is None else key_from_seed(_validate.seed("seed", seed))
         self._draws = 0
-        self.batch_size = slider(f"size (of {RECORDS} records)", SIZES, batch_size, name="batch_size")
-        self.noise_multiplier = slider("noise sigma (times C)", NOISES, noise_multiplier, name="noise_multiplier")
+        self.batch_size = slider(
+            f"size (of {RECORDS} records)", SIZES, batch_size, name="batch_size"
+        )
+        self.noise_multiplier = slider(
+            "noise sigma (times C)", NOISES, noise_multiplier, name="noise_multiplier"
+        )
         self.steps = slider("steps T", STEPS, steps, name="steps", shown=_numbers.count)
         self.delta = slider("delta (probability)", DELTAS, delta, name="delta")
         self.again = button("Draw again", "random", "Draw other minibatches", self._redraw)
         self.compare = button(
-            "All accountants", "table", "Compute the plan's epsilon with every accountant; takes seconds", self._compare
+            "All accountants",
+            "table",
+            "Compute the plan's epsilon with every accountant; takes seconds",
+            self._compare,
         )
         self.table = widgets.HTML()
         self._comparing = Latest("dpvi-teaching-table", pause=0.0)
         sliders = [self.batch_size, self.noise_multiplier, self.steps, self.delta]
         self._minibatches, self._spending = MinibatchFigure(RECORDS, SHOWN_STEPS), SpendingFigure()
-        buttons = widgets.HBox([self.again, self.compare], layout=widgets.Layout(flex_flow="row wrap"))
+        buttons = widgets.HBox(
+            [self.again, self.compare], layout=widgets.Layout(flex_flow="row wrap")
+        )
         super().__init__(
             "Who is in which minibatch",
-            "First, 40 records (rows) and 40 steps (columns): a filled cell is a record in a minibatch. Then, "
-            "the epsilon of all steps. Each sampler has its own accountants and its own neighbouring relation, so the "
-            "epsilons of different lines mean different things.",
+            "First, 40 records (rows) and 40 steps (columns): a filled cell is a record in a "
+            "minibatch. Then, the epsilon of all steps. Each sampler has its own accountants and "
+            "its own neighbouring relation, so the epsilons of different lines mean different "
+            "things.",
             [*sliders, buttons, self.table],
             sliders,
             [
-                ("Records over steps under four samplers, and how often each record is drawn.", self._minibatches),
-                ("Epsilon over steps under every sampler and relation: lines PLD, open markers RDP.", self._spending),
+                (
+                    "Records over steps under four samplers, and how often each record is drawn.",
+                    self._minibatches,
+                ),
+                (
+                    "Epsilon over steps under every sampler and relation: lines PLD, open "
+                    "markers RDP.",
+                    self._spending,
+                ),
             ],
         )
         self._drawn: tuple[int, int] | None = None  # draws and size in the picture
@@ -259,9 +345,11 @@ class SamplersScreen(TeachingScreen):
 
     def _plan(self) -> dict[str, float]:
         return {
-            "sampling_rate": self.batch_size.value / RECORDS, "noise_multiplier": self.noise_multiplier.value,
-            "steps": self.steps.value, "delta": self.delta.value,
-        }  # fmt: skip
+            "sampling_rate": self.batch_size.value / RECORDS,
+            "noise_multiplier": self.noise_multiplier.value,
+            "steps": self.steps.value,
+            "delta": self.delta.value,
+        }
 
     def _update(self, is_old: Callable[[], bool]) -> None:
         plan, batch = self._plan(), (self._draws, self.batch_size.value)
@@ -271,20 +359,28 @@ class SamplersScreen(TeachingScreen):
             self.draw(0, self._minibatches.frame())
         found = []
         for accountant in ("pld", "rdp"):
-            if accountant == "rdp" and not rests(is_old):  # it takes longer, and would delay the next picture
+            if accountant == "rdp" and not rests(
+                is_old
+            ):  # it takes longer, and would delay the next picture
                 return
             for case in _CASES:
                 if is_old():
                     return
                 found.append(spent(*case, accountant, **plan))
             self._spending.draw(found, self.steps.value)
-            self.show(1, self._spending.frame(), self._sentences({each[:3]: each.epsilon for each in found}))
+            self.show(
+                1,
+                self._spending.frame(),
+                self._sentences({each[:3]: each.epsilon for each in found}),
+            )
 
     def _members(self, sampler: str, draws: int, size: int) -> np.ndarray:
         import jax
 
         key = jax.random.fold_in(self._key, draws)
-        return minibatches(sampler, num_records=RECORDS, batch_size=size, steps=SHOWN_STEPS, key=key)
+        return minibatches(
+            sampler, num_records=RECORDS, batch_size=size, steps=SHOWN_STEPS, key=key
+        )
 
     def _sentences(self, epsilons: dict[tuple[str, ...], float]) -> list[str]:
         def of(sampler: str, relation: str) -> str:
@@ -293,22 +389,32 @@ class SamplersScreen(TeachingScreen):
 
         size, steps = self.batch_size.value, self.steps.value
         rounds = steps / (RECORDS // size)
-        has_markers = any(name == "rdp" and 0 < value < math.inf for (_, _, name), value in epsilons.items())
+        has_markers = any(
+            name == "rdp" and 0 < value < math.inf for (_, _, name), value in epsilons.items()
+        )
         return [
-            f"{_numbers.count(steps)} steps, q = {size / RECORDS:g}, sigma = {self.noise_multiplier.value:g}, "
-            f"delta = {self.delta.value:g}.",
-            f"Poisson: {of('poisson', 'add_or_remove_one')} for one record added or removed. Without replacement: "
-            f"{of('without_replacement', 'replace_one')} for one record replaced, which moves a sum by up to 2 C. Shuffle: "
-            f"{of('shuffle', 'replace_one')} for one replaced, {of('shuffle', 'replace_special')} for one blanked in place, "
-            f"after {_numbers.count(math.ceil(rounds))} epochs without amplification by sampling. Random allocation: "
-            f"{of('random_allocation', 'add_or_remove_one')} for one added or removed, each once an epoch.",
-            *(["RDP (open markers) is also an upper bound, but a looser one."] if has_markers else []),
+            f"{_numbers.count(steps)} steps, q = {size / RECORDS:g}, sigma = "
+            f"{self.noise_multiplier.value:g}, delta = {self.delta.value:g}.",
+            f"Poisson: {of('poisson', 'add_or_remove_one')} for one record added or removed. "
+            f"Without replacement: {of('without_replacement', 'replace_one')} for one record "
+            f"replaced, which moves a sum by up to 2 C. Shuffle: {of('shuffle', 'replace_one')} "
+            f"for one replaced, {of('shuffle', 'replace_special')} for one blanked in place, "
+            f"after {_numbers.count(math.ceil(rounds))} epochs without amplification by "
+            f"sampling. Random allocation: {of('random_allocation', 'add_or_remove_one')} for "
+            "one added or removed, each once an epoch.",
+            *(
+                ["RDP (open markers) is also an upper bound, but a looser one."]
+                if has_markers
+                else []
+            ),
         ]
 
     def _compare(self) -> None:
         plan = self._plan()
         self.compare.disabled = True
-        self.table.value = markup.quiet("computing; the Fourier accountant runs in its own process…")
+        self.table.value = markup.quiet(
+            "computing; the Fourier accountant runs in its own process…"
+        )
 
         def work() -> str:
             from workbench.privacy.comparison import compare
@@ -318,14 +424,23 @@ class SamplersScreen(TeachingScreen):
                 case = f"{SAMPLER_NAMES[row.sampler]}, {_NEIGHBOURS[row.relation]}"
                 shown = "-" if math.isnan(row.epsilon) else _numbers.upper(row.epsilon, 3)
                 found.setdefault(case, {})[row.accountant] = shown
-            rows = [[case, *(own.get(name, "") for name in _ACCOUNTANTS)] for case, own in found.items()]
+            rows = [
+                [case, *(own.get(name, "") for name in _ACCOUNTANTS)] for case, own in found.items()
+            ]
             count = _numbers.count(plan["steps"])
-            caption = f"epsilon for sigma {plan['noise_multiplier']:g}, q {plan['sampling_rate']:g}, {count} steps"
-            return markup.quiet(caption) + markup.table(["sampler, neighbours", *_ACCOUNTANTS.values()], rows)
+            caption = (
+                f"epsilon for sigma {plan['noise_multiplier']:g}, q {plan['sampling_rate']:g}, "
+                f"{count} steps"
+            )
+            return markup.quiet(caption) + markup.table(
+                ["sampler, neighbours", *_ACCOUNTANTS.values()], rows
+            )
 
         def done(made: str | Exception) -> None:
             if not self._closed:
-                self.table.value = markup.problem(str(made)) if isinstance(made, Exception) else made
+                self.table.value = (
+                    markup.problem(str(made)) if isinstance(made, Exception) else made
+                )
                 self.compare.disabled = False
 
         self._comparing.ask(work, done)
@@ -335,7 +450,11 @@ class SamplersScreen(TeachingScreen):
         for _, size in self.batch_size.options:  # compile for each size
             for sampler in SAMPLERS:
                 yield functools.partial(self._members, sampler, 0, size)
-        for name, control in (("noise_multiplier", self.noise_multiplier), ("steps", self.steps), ("delta", self.delta)):
+        for name, control in (
+            ("noise_multiplier", self.noise_multiplier),
+            ("steps", self.steps),
+            ("delta", self.delta),
+        ):
             for value in around(control):
                 for accountant in ("pld", "rdp"):
                     for case in _CASES:

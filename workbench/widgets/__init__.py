@@ -1,4 +1,6 @@
-"""The screens. Only this room and the screens of ``teaching`` import ipywidgets; it contains no mathematics."""
+"""The screens. Only this room and the screens of ``teaching`` import ipywidgets; it contains no
+mathematics.
+"""
 
 from __future__ import annotations
 

@@ -1,23 +1,26 @@
 """Seconds a step of d3p 0.2.0, the published DP-VI package, on one of the benchmark's problems.
 
-Runs in an environment of its own: ``environment.peer_python("d3p")`` names the interpreter. Prints one JSON object. The
-steps are taken as d3p's documentation shows it: DPSVI.update on the batchifier's next minibatch, inside one compiled
-fori_loop, with randomness from d3p.random. A first turn that compiles is not counted.
+Runs in an environment of its own: ``environment.peer_python("d3p")`` names the interpreter. Prints
+one JSON object. The steps are taken as d3p's documentation shows it: DPSVI.update on the
+batchifier's next minibatch, inside one compiled fori_loop, with randomness from d3p.random. A first
+turn that compiles is not counted.
 
-d3p 0.2.0 has one uniform sampler, minibatches of a fixed size chosen by a Feistel network ("feistel"). Poisson sampling is
-only in its unreleased development version; "poisson" here stands for it: one ChaCha uniform for each of the N records, a
-buffer padded for the largest minibatch to be expected, and the padding masked out of the model and guide. 0.2.0 then divides
-by the length of the buffer, which changes the size of a step but not its cost.
+d3p 0.2.0 has one uniform sampler, minibatches of a fixed size chosen by a Feistel network
+("feistel"). Poisson sampling is only in its unreleased development version; "poisson" here stands
+for it: one ChaCha uniform for each of the N records, a buffer padded for the largest minibatch to
+be expected, and the padding masked out of the model and guide. 0.2.0 then divides by the length of
+the buffer, which changes the size of a step but not its cost.
 
-A mask that masks nothing (--masked) alters what XLA makes of the program: it takes d3p's step of the auto-encoder, most of
-which is clipping, from 1.6 seconds to .31 on two cores. It is no part of how d3p is used, but a
-ratio should be given against both.
+A mask that masks nothing (--masked) alters what XLA makes of the program: it takes d3p's step of
+the auto-encoder, most of which is clipping, from 1.6 seconds to .31 on two cores. It is no part of
+how d3p is used, but a ratio should be given against both.
 
-The mean-field guides are AutoDiagonalNormal, as d3p's documentation has it: in d3p it takes half the time of the same guide
-written by hand with a site for each latent (98 against 190 microseconds a step of the logistic problem on one core).
+The mean-field guides are AutoDiagonalNormal, as d3p's documentation has it: in d3p it takes half
+the time of the same guide written by hand with a site for each latent (98 against 190 microseconds
+a step of the logistic problem on one core).
 
-Compare on one core (taskset -c 0), except the private auto-encoder, which gains from a second: on small operations this
-release of jaxlib is several times slower with two cores than with one.
+Compare on one core (taskset -c 0), except the private auto-encoder, which gains from a second: on
+small operations this release of jaxlib is several times slower with two cores than with one.
 """
 
 import argparse
@@ -133,7 +136,11 @@ def buffer_length(num_records, rate):
     """The smallest room that a Poisson minibatch exceeds with probability at most OVERFLOW."""
     surplus = 0.0  # probability of at least size records
     for size in range(num_records, 0, -1):
-        ways = math.lgamma(num_records + 1) - math.lgamma(size + 1) - math.lgamma(num_records - size + 1)
+        ways = (
+            math.lgamma(num_records + 1)
+            - math.lgamma(size + 1)
+            - math.lgamma(num_records - size + 1)
+        )
         surplus += math.exp(ways + size * math.log(rate) + (num_records - size) * math.log1p(-rate))
         if surplus > OVERFLOW:
             return size
@@ -141,7 +148,9 @@ def buffer_length(num_records, rate):
 
 
 def poisson_batchifier(records, rate):
-    """What d3p's batchifiers return, for Poisson sampling: (init, next minibatch); its last array says which rows count."""
+    """What d3p's batchifiers return, for Poisson sampling: (init, next minibatch); its last array
+    says which rows count.
+    """
     num_records = records[0].shape[0]
     length = buffer_length(num_records, rate)
 
@@ -154,9 +163,11 @@ def poisson_batchifier(records, rate):
 
 
 def one_record_masked(function):
-    """The model or guide of one record, switched off as a whole where the last data argument is False.
+    """The model or guide of one record, switched off as a whole where the last data argument is
+    False.
 
-    d3p takes the gradient of every record apart, with its share of the global latents, so one scalar mask is right.
+    d3p takes the gradient of every record apart, with its share of the global latents, so one
+    scalar mask is right.
     """
 
     def masked(*arguments, **constants):
@@ -170,8 +181,8 @@ def one_record_masked(function):
 def prepare(problem, sampler, private, masked):
     """Set up one contender.
 
-    :returns: a function that takes a number of steps from where its last call ended and returns their seconds, and one that
-        returns the parameters reached.
+    :returns: a function that takes a number of steps from where its last call ended and returns
+        their seconds, and one that returns the parameters reached.
     """
     num_records = problem.records[0].shape[0]
     records = tuple(map(jnp.asarray, problem.records))
@@ -179,13 +190,18 @@ def prepare(problem, sampler, private, masked):
     if sampler == "poisson":
         init_batches, next_batch = poisson_batchifier(records, problem.batch / num_records)
     else:
-        counts = (jnp.ones(num_records, bool),) if masked else ()  # a column, or the compiler sees that all of it is true
-        init_batches, next_batch = subsample_batchify_data((*records, *counts), batch_size=problem.batch)
+        # a column, or the compiler sees that all of it is true
+        counts = (jnp.ones(num_records, bool),) if masked else ()
+        init_batches, next_batch = subsample_batchify_data(
+            (*records, *counts), batch_size=problem.batch
+        )
     if masked or sampler == "poisson":
         model, guide = one_record_masked(model), one_record_masked(guide)
     constants = {"num_records": num_records, **problem.constants}
     if private:
-        svi = DPSVI(model, guide, Adam(LEARNING_RATE), Trace_ELBO(), CLIP, NOISE_MULTIPLIER, **constants)
+        svi = DPSVI(
+            model, guide, Adam(LEARNING_RATE), Trace_ELBO(), CLIP, NOISE_MULTIPLIER, **constants
+        )
         key = d3p.random.PRNGKey()
     else:
         svi = SVI(model, guide, Adam(LEARNING_RATE), Trace_ELBO(), **constants)
@@ -196,7 +212,12 @@ def prepare(problem, sampler, private, masked):
 
     @jax.jit
     def run(state, batches, first, count):
-        return lax.fori_loop(first, first + count, lambda i, state: svi.update(state, *next_batch(i, batches))[0], state)
+        return lax.fori_loop(
+            first,
+            first + count,
+            lambda i, state: svi.update(state, *next_batch(i, batches))[0],
+            state,
+        )
 
     def turn(count):
         nonlocal state, taken
@@ -213,9 +234,13 @@ def check(parameters, problem_name):
     leaves = jax.tree_util.tree_leaves(parameters)
     count = sum(leaf.size for leaf in leaves)
     if problem_name == "vae" and count != VAE_PARAMETERS:
-        raise RuntimeError(f"Expected {VAE_PARAMETERS} parameters of the auto-encoder, found {count}.")
+        raise RuntimeError(
+            f"Expected {VAE_PARAMETERS} parameters of the auto-encoder, found {count}."
+        )
     if not all(bool(jnp.isfinite(leaf).all()) for leaf in leaves):
-        raise RuntimeError("The parameters are no longer finite: the seconds would not mean anything.")
+        raise RuntimeError(
+            "The parameters are no longer finite: the seconds would not mean anything."
+        )
     return count
 
 
@@ -224,17 +249,26 @@ def arguments():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("problem", choices=PROBLEMS)
     parser.add_argument("--sampler", choices=("feistel", "poisson"), default="feistel")
-    parser.add_argument("--batch", type=int, help="minibatch size (default 128, 50 and 100); expected size for poisson")
+    parser.add_argument(
+        "--batch",
+        type=int,
+        help="minibatch size (default 128, 50 and 100); expected size for poisson",
+    )
     parser.add_argument("--steps", type=int, help="steps a turn")
     parser.add_argument("--turns", type=int, help="turns that count, after one that compiles")
-    parser.add_argument("--non-private", action="store_true", help="numpyro's SVI on the same minibatches instead")
     parser.add_argument(
-        "--masked", action="store_true", help="with feistel too, send a mask along (of ones: see the docstring)"
+        "--non-private", action="store_true", help="numpyro's SVI on the same minibatches instead"
+    )
+    parser.add_argument(
+        "--masked",
+        action="store_true",
+        help="with feistel too, send a mask along (of ones: see the docstring)",
     )
     options = parser.parse_args()
     if options.non_private and (options.masked or options.sampler == "poisson"):
         parser.error(
-            "--non-private goes with feistel and without a mask: masking record by record needs per-record gradients"
+            "--non-private goes with feistel and without a mask: masking record by record needs "
+            "per-record gradients"
         )
     return options
 
@@ -245,7 +279,10 @@ def main():
     problem = PROBLEMS[options.problem]()
     problem = problem._replace(batch=options.batch or problem.batch)
     if not 0 < problem.batch < len(problem.records[0]):
-        sys.exit(f"Expected 0 < batch={problem.batch} < {len(problem.records[0])}, the number of records.")
+        sys.exit(
+            f"Expected 0 < batch={problem.batch} < {len(problem.records[0])}, the number of "
+            "records."
+        )
     private = not options.non_private
     steps = options.steps or (problem.steps if private else problem.steps_without_privacy)
     turn, parameters = prepare(problem, options.sampler, private, options.masked)
@@ -263,7 +300,10 @@ def main():
         "seconds": seconds,
         "seconds_per_step": statistics.median(seconds) / steps,
         "cores": len(os.sched_getaffinity(0)),
-        "versions": {"python": platform.python_version(), **{name: metadata.version(name) for name in PACKAGES}},
+        "versions": {
+            "python": platform.python_version(),
+            **{name: metadata.version(name) for name in PACKAGES},
+        },
     }
     print(json.dumps(report))
 

@@ -1,4 +1,6 @@
-"""Logistic regression of diffprivlib on what estimators.py wrote to a file. Prints AUC and seconds of fits as JSON."""
+"""Logistic regression of diffprivlib on what estimators.py wrote to a file. Prints AUC and seconds
+of fits as JSON.
+"""
 
 import argparse
 import json
@@ -23,9 +25,13 @@ def main():
     found = {"auc": [], "seconds": []}
     for _ in range(options.repeats):
         began = time.perf_counter()
-        model = LogisticRegression(epsilon=options.epsilon, data_norm=options.norm, max_iter=1000).fit(data["x"], data["y"])
+        model = LogisticRegression(
+            epsilon=options.epsilon, data_norm=options.norm, max_iter=1000
+        ).fit(data["x"], data["y"])
         found["seconds"].append(time.perf_counter() - began)
-        found["auc"].append(roc_auc_score(data["test_y"], model.predict_proba(data["test_x"])[:, 1]))
+        found["auc"].append(
+            roc_auc_score(data["test_y"], model.predict_proba(data["test_x"])[:, 1])
+        )
     print(json.dumps(found))
 
 

@@ -1,8 +1,10 @@
-"""Seconds and bytes a step of jax_privacy 2.0.0 on one of networks.py, beside the same non-private step as the workbench's.
+"""Seconds and bytes a step of jax_privacy 2.0.0 on one of networks.py, beside the same non-private
+step as the workbench's.
 
-Runs in an environment of its own: ``environment.peer_python("jax_privacy")`` names the interpreter. Prints one JSON object.
-The private step is that of its documentation: ``clipped_grad`` of the loss, ``gaussian_privatizer``, then SGD, all in one
-compiled program. A first turn that compiles is not counted.
+Runs in an environment of its own: ``environment.peer_python("jax_privacy")`` names the interpreter.
+Prints one JSON object. The private step is that of its documentation: ``clipped_grad`` of the loss,
+``gaussian_privatizer``, then SGD, all in one compiled program. A first turn that compiles is not
+counted.
 """
 
 import argparse
@@ -23,12 +25,16 @@ import turns
 
 def private(network, batch):
     """A step whose noise has the standard deviation sigma C, as in the workbench."""
-    clipped = jax_privacy.clipped_grad(network.loss, l2_clip_norm=network.clip, keep_batch_dim=False)
+    clipped = jax_privacy.clipped_grad(
+        network.loss, l2_clip_norm=network.clip, keep_batch_dim=False
+    )
     deviation = network.noise_multiplier * clipped.sensitivity()
 
     def step(state, key, x, y):
         # the privatizer's state is its key: made anew from the step's, which costs one hash
-        privatizer = noise_addition.gaussian_privatizer(stddev=deviation, prng_key=jax.random.fold_in(key, state[1]))
+        privatizer = noise_addition.gaussian_privatizer(
+            stddev=deviation, prng_key=jax.random.fold_in(key, state[1])
+        )
         noisy, _ = privatizer.update(clipped(state[0], (x, y)), privatizer.init(state[0]))
         return descent.descended(network, state, jax.tree.map(lambda leaf: leaf / batch, noisy))
 
@@ -44,8 +50,13 @@ def main():
     options = parser.parse_args()
     network = networks.NETWORKS[options.network]
     key = jax.random.key(1)
-    programs = {"non-private": descent.non_private(network), "private": private(network, options.batch)}
-    contenders = {name: descent.Steps(step, network, options.batch, key) for name, step in programs.items()}
+    programs = {
+        "non-private": descent.non_private(network),
+        "private": private(network, options.batch),
+    }
+    contenders = {
+        name: descent.Steps(step, network, options.batch, key) for name, step in programs.items()
+    }
     slow = {name for name, contender in contenders.items() if contender.fit()} - {"non-private"}
     times = turns.turns_of(contenders, options.turns, once=slow)
     times = {name: contender.a_step(times[name]) for name, contender in contenders.items()}
@@ -59,7 +70,16 @@ def main():
         }
         for name, contender in contenders.items()
     }
-    print(json.dumps({"network": network.name, "batch": options.batch, "version": jax_privacy.__version__, **report}))
+    print(
+        json.dumps(
+            {
+                "network": network.name,
+                "batch": options.batch,
+                "version": jax_privacy.__version__,
+                **report,
+            }
+        )
+    )
 
 
 if __name__ == "__main__":

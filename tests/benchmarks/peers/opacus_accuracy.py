@@ -1,7 +1,8 @@
-"""Accuracy of a network trained with Opacus on what accuracy.py wrote to a file: records, and the weights to start from.
+"""Accuracy of a network trained with Opacus on what accuracy.py wrote to a file: records, and the
+weights to start from.
 
-Runs in the environment of opacus_steps.py. Prints one JSON object: accuracy before and after, Opacus' own epsilon, and
-seconds a step.
+Runs in the environment of opacus_steps.py. Prints one JSON object: accuracy before and after,
+Opacus' own epsilon, and seconds a step.
 """
 
 import argparse
@@ -30,7 +31,9 @@ def train(model, loader, options):
     optimizer = torch.optim.SGD(model.parameters(), lr=options.learning_rate)
     engine = PrivacyEngine(accountant="prv")
     noise = {"noise_multiplier": options.noise_multiplier, "max_grad_norm": options.clip}
-    private, optimizer, loader = engine.make_private(module=model, optimizer=optimizer, data_loader=loader, **noise)
+    private, optimizer, loader = engine.make_private(
+        module=model, optimizer=optimizer, data_loader=loader, **noise
+    )
     criterion = nn.CrossEntropyLoss()
     taken = 0
     began = time.perf_counter()
@@ -68,9 +71,15 @@ def main():
     records = TensorDataset(held["x"], held["y"].long())
     loader = DataLoader(records, batch_size=math.ceil(len(records) / options.minibatches))
     if len(loader) != options.minibatches:
-        raise RuntimeError(f"Opacus would sample at rate 1/{len(loader)}, not 1/{options.minibatches}.")
+        raise RuntimeError(
+            f"Opacus would sample at rate 1/{len(loader)}, not 1/{options.minibatches}."
+        )
     engine, seconds = train(model, loader, options)
-    report = {"before": before, "accuracy": accuracy(model.eval(), *test), "epsilon": engine.get_epsilon(options.delta)}
+    report = {
+        "before": before,
+        "accuracy": accuracy(model.eval(), *test),
+        "epsilon": engine.get_epsilon(options.delta),
+    }
     print(json.dumps({**report, "seconds_per_step": seconds}))
 
 

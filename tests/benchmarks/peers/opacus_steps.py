@@ -1,10 +1,13 @@
-"""Seconds and bytes a step of Opacus 1.6.0 on the networks of networks.py, beside a non-private step of torch's own layers.
+"""Seconds and bytes a step of Opacus 1.6.0 on the networks of networks.py, beside a non-private
+step of torch's own layers.
 
-Runs in an environment of its own: ``environment.peer_python("opacus")`` names the interpreter. Prints one JSON object.
-"hooks" forms every record's gradient, "ghost" takes norms without forming them where Opacus knows how. All of them take
-turns in alternating order in one process. What a step holds at most is measured in a process for each: how far the resident
-size rises above what it was before there were a network and records. Opacus' own Poisson loader is left out, for a fixed
-minibatch; its noise is torch's ordinary generator (``secure_mode`` needs a package that is no longer released).
+Runs in an environment of its own: ``environment.peer_python("opacus")`` names the interpreter.
+Prints one JSON object. "hooks" forms every record's gradient, "ghost" takes norms without forming
+them where Opacus knows how. All of them take turns in alternating order in one process. What a step
+holds at most is measured in a process for each: how far the resident size rises above what it was
+before there were a network and records. Opacus' own Poisson loader is left out, for a fixed
+minibatch; its noise is torch's ordinary generator (``secure_mode`` needs a package that is no
+longer released).
 """
 
 import argparse
@@ -51,9 +54,18 @@ def prepare(contender, name, batch):
 def made_private(model, optimizer, criterion, x, y, mode):
     """What takes the place of the three in Opacus."""
     loader = DataLoader(TensorDataset(x, y), batch_size=len(x))
-    options = {"noise_multiplier": NOISE_MULTIPLIER, "max_grad_norm": CLIP, "poisson_sampling": False}
+    options = {
+        "noise_multiplier": NOISE_MULTIPLIER,
+        "max_grad_norm": CLIP,
+        "poisson_sampling": False,
+    }
     made = PrivacyEngine().make_private(
-        module=model, optimizer=optimizer, criterion=criterion, data_loader=loader, grad_sample_mode=mode, **options
+        module=model,
+        optimizer=optimizer,
+        criterion=criterion,
+        data_loader=loader,
+        grad_sample_mode=mode,
+        **options,
     )
     return made[0], made[1], made[2] if mode == "ghost" else criterion
 
@@ -84,7 +96,15 @@ def bytes_of(contender, name, batch):
 
 def bytes_elsewhere(contender, options):
     """The same in a process of its own."""
-    command = [sys.executable, __file__, options.network, "--batch", str(options.batch), "--bytes-of", contender]
+    command = [
+        sys.executable,
+        __file__,
+        options.network,
+        "--batch",
+        str(options.batch),
+        "--bytes-of",
+        contender,
+    ]
     return json.loads(subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True).stdout)
 
 
@@ -97,7 +117,8 @@ def main():
     parser.add_argument("--seconds", type=float, default=0.3, help="about what a turn takes")
     parser.add_argument("--bytes-of", choices=CONTENDERS, help=argparse.SUPPRESS)
     options = parser.parse_args()
-    warnings.simplefilter("ignore")  # Opacus: no secure mode; torch: backward hooks that only fire for some inputs
+    # Opacus: no secure mode; torch: backward hooks that only fire for some inputs
+    warnings.simplefilter("ignore")
     torch.set_num_threads(len(os.sched_getaffinity(0)))
     if options.bytes_of:
         print(bytes_of(options.bytes_of, options.network, options.batch))
@@ -115,13 +136,22 @@ def main():
         for name in CONTENDERS[:: 1 if turn % 2 else -1]:
             if turn == 0 or name not in slow:
                 times[name].append(seconds(steps[name], counts[name]) / counts[name])
-    report = {"network": options.network, "batch": options.batch, "version": opacus.__version__, "torch": torch.__version__}
+    report = {
+        "network": options.network,
+        "batch": options.batch,
+        "version": opacus.__version__,
+        "torch": torch.__version__,
+    }
     for name, step in steps.items():
         if not all(torch.isfinite(leaf).all() for leaf in step().parameters()):
-            raise RuntimeError("The parameters are no longer finite: the seconds would not mean anything.")
+            raise RuntimeError(
+                "The parameters are no longer finite: the seconds would not mean anything."
+            )
         report[name] = {
             "seconds_per_step": statistics.median(times[name]),
-            "ratio": statistics.median(ours / other for ours, other in zip(times[name], times["non-private"], strict=False)),
+            "ratio": statistics.median(
+                ours / other for ours, other in zip(times[name], times["non-private"], strict=False)
+            ),
             "peak_bytes": bytes_elsewhere(name, options),
         }
     print(json.dumps(report))

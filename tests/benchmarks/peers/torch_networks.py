@@ -1,7 +1,8 @@
-"""The networks of networks.py as torch modules, with the layers that Opacus asks for or with torch's own.
+"""The networks of networks.py as torch modules, with the layers that Opacus asks for or with
+torch's own.
 
-Recurrent layers have two biases in torch, which adds 400 parameters to the LSTM for IMDb; the others have the same number as
-in networks.py.
+Recurrent layers have two biases in torch, which adds 400 parameters to the LSTM for IMDb; the
+others have the same number as in networks.py.
 """
 
 import sys
@@ -54,8 +55,12 @@ class EncoderBlock(nn.Module):
         super().__init__()
         self.attention = attention(width, heads, batch_first=True)
         self.first_norm, self.second_norm = nn.LayerNorm(width), nn.LayerNorm(width)
-        self.fed = nn.Sequential(nn.Linear(width, feed_forward), nn.ReLU(), nn.Linear(feed_forward, width))
-        angles = torch.arange(NUM_TOKENS)[:, None] / 10_000 ** (torch.arange(width // 2) / (width // 2))
+        self.fed = nn.Sequential(
+            nn.Linear(width, feed_forward), nn.ReLU(), nn.Linear(feed_forward, width)
+        )
+        angles = torch.arange(NUM_TOKENS)[:, None] / 10_000 ** (
+            torch.arange(width // 2) / (width // 2)
+        )
         self.register_buffer("positions", torch.cat([angles.sin(), angles.cos()], dim=1))
 
     def forward(self, x):
@@ -71,7 +76,9 @@ def _fcnn(private):
 def _mnist_cnn(private):
     convolutions = [nn.Conv2d(1, 16, 8, 2, padding=3), nn.ReLU(), nn.MaxPool2d(2, 1)]
     convolutions += [nn.Conv2d(16, 32, 4, 2), nn.ReLU(), nn.MaxPool2d(2, 1)]
-    return nn.Sequential(Channel(), *convolutions, nn.Flatten(), nn.Linear(512, 32), nn.ReLU(), nn.Linear(32, 10))
+    return nn.Sequential(
+        Channel(), *convolutions, nn.Flatten(), nn.Linear(512, 32), nn.ReLU(), nn.Linear(32, 10)
+    )
 
 
 def _cifar_cnn(private):
@@ -86,7 +93,9 @@ def _cifar_cnn(private):
 
 def _imdb_lstm(private):
     lstm = (DPLSTM if private else nn.LSTM)(100, 100, batch_first=True)
-    return nn.Sequential(nn.Embedding(VOCABULARY, 100), Recurrent(lstm, last=False), Mean(1), nn.Linear(100, 2))
+    return nn.Sequential(
+        nn.Embedding(VOCABULARY, 100), Recurrent(lstm, last=False), Mean(1), nn.Linear(100, 2)
+    )
 
 
 def _embedding(private):
@@ -113,6 +122,7 @@ def _transformer(private):
     return nn.Sequential(nn.Embedding(VOCABULARY, 128), block, Mean(1), nn.Linear(128, 2))
 
 
+# name -> function of whether Opacus will make it private
 NETWORKS = {
     "fcnn": _fcnn,
     "mnist_cnn": _mnist_cnn,
@@ -123,10 +133,12 @@ NETWORKS = {
     "row_rnn": _row_rnn,
     "row_lstm": _row_lstm,
     "transformer": _transformer,
-}  # name -> function of whether Opacus will make it private
+}
 
 
 def minibatch(name, size):
-    """The records that the contenders in JAX see, with torch's order of axes and its type of classes."""
+    """The records that the contenders in JAX see, with torch's order of axes and its type of
+    classes.
+    """
     x, y = map(torch.from_numpy, RECORDS[name](size))
     return x.permute(0, 3, 1, 2).contiguous() if x.ndim == 4 else x, y.long()

@@ -1,9 +1,12 @@
-"""Blocks of a file at rest, sealed or in the clear. Every read and write of records at rest goes through this module.
+"""Blocks of a file at rest, sealed or in the clear. Every read and write of records at rest goes
+through this module.
 
-A sealed block is AES-256-GCM of its content under a nonce of its part (of the file) and its position there, and additional
-data that name the file too. So a block is refused if it was altered, moved, or taken from another part, pass or file.
+A sealed block is AES-256-GCM of its content under a nonce of its part (of the file) and its
+position there, and additional data that name the file too. So a block is refused if it was altered,
+moved, or taken from another part, pass or file.
 
-A block in the clear has a checksum of the same instead, against damage: anybody who alters a block can compute it.
+A block in the clear has a checksum of the same instead, against damage: anybody who alters a block
+can compute it.
 """
 
 from __future__ import annotations
@@ -16,14 +19,23 @@ from typing import Any, ClassVar, Protocol
 
 from workbench import _validate
 
-__all__ = ["Blocks", "Checksum", "Guard", "RecordsError", "Seal", "file_key", "require_cryptography"]
+__all__ = [
+    "Blocks",
+    "Checksum",
+    "Guard",
+    "RecordsError",
+    "Seal",
+    "file_key",
+    "require_cryptography",
+]
 
 _PURPOSE = b"dpvi-workbench records at rest 1"
 _MOST_BLOCKS = 2**32  # under one key: far below what AES-GCM allows with nonces that count
 
 
 class RecordsError(OSError):
-    """Raised when records at rest can no longer be read or written: damaged, altered, or on a full disk.
+    """Raised when records at rest can no longer be read or written: damaged, altered, or on a full
+    disk.
 
     :param path: of the file. :param reason: quotes nothing of it.
     """
@@ -41,11 +53,14 @@ def require_cryptography() -> None:
     try:
         importlib.import_module("cryptography")
     except ImportError:
-        raise _validate.ArgumentError("encrypt", True, "needs a package: pip install cryptography.") from None
+        raise _validate.ArgumentError(
+            "encrypt", True, "needs a package: pip install cryptography."
+        ) from None
 
 
 def file_key(key: bytes, salt: bytes) -> bytes:
-    """The key of one file: HKDF-SHA256 (RFC 5869) of the user's ``key`` with the file's own random ``salt``.
+    """The key of one file: HKDF-SHA256 (RFC 5869) of the user's ``key`` with the file's own random
+    ``salt``.
 
     Nonces may thus begin at 0 in every file.
     """
@@ -61,7 +76,9 @@ class Guard(Protocol):
     refusal: ClassVar[str]  # what happened to a block that is refused
 
     def close(self, part: int, position: int, content: Any, further: bytes = b"") -> bytes:
-        """``content`` as it is written. :param further: public bytes that are guarded too, but not written."""
+        """``content`` as it is written. :param further: public bytes that are guarded too, but not
+        written.
+        """
 
     def open(self, part: int, position: int, guarded: Any, further: bytes = b"") -> Any:
         """The content of what was read; None if it is not what was written in this place."""
@@ -70,7 +87,8 @@ class Guard(Protocol):
 class Checksum:
     """The CRC-32 of a block in the clear, of its place and of its file.
 
-    It notices any damage within 32 neighbouring bits, and other damage but for a probability of 2^-32. It is no seal.
+    It notices any damage within 32 neighbouring bits, and other damage but for a probability of
+    2^-32. It is no seal.
 
     :param name: of the file, random.
     """
@@ -92,11 +110,14 @@ class Checksum:
         return content if self._of(part, position, content, further) == view[-self.tag :] else None
 
     def _of(self, part: int, position: int, content: Any, further: bytes) -> bytes:
-        return zlib.crc32(content, zlib.crc32(self._name + _nonce(part, position) + further)).to_bytes(self.tag, "little")
+        return zlib.crc32(
+            content, zlib.crc32(self._name + _nonce(part, position) + further)
+        ).to_bytes(self.tag, "little")
 
 
 class Seal:
-    """Seals and opens the blocks of one file. It writes the blocks of a part once, in their order: no nonce is used twice.
+    """Seals and opens the blocks of one file. It writes the blocks of a part once, in their order:
+    no nonce is used twice.
 
     :param key: of this file alone, 32 bytes. :param name: of the file, random.
     """
@@ -112,23 +133,33 @@ class Seal:
         self._sealed = 0
 
     def __reduce__(self) -> Any:
-        raise TypeError("a key of records at rest is not sent to other processes: open the file there.")
+        raise TypeError(
+            "a key of records at rest is not sent to other processes: open the file there."
+        )
 
     def close(self, part: int, position: int, content: Any, further: bytes = b"") -> bytes:
         """``content`` sealed, ``tag`` bytes longer.
 
-        :param part: of the file, or the pass over a scratch file. :param position: 0, 1, 2, ... within the part.
+        :param part: of the file, or the pass over a scratch file. :param position: 0, 1, 2, ...
+            within the part.
         :param further: public bytes that the seal covers too.
-        :raises RuntimeError: if ``position`` is not the next one of its part, because a nonce might then be used twice.
+        :raises RuntimeError: if ``position`` is not the next one of its part, because a nonce might
+            then be used twice.
         """
         if position != self._next.get(part, 0) or self._sealed >= _MOST_BLOCKS:
             raise RuntimeError(f"block {position} of part {part} is not the next one to be sealed.")
         self._next[part] = position + 1
         self._sealed += 1
-        return bytes(self._cipher.encrypt(_nonce(part, position), content, self._bound(part, position, further)))
+        return bytes(
+            self._cipher.encrypt(
+                _nonce(part, position), content, self._bound(part, position, further)
+            )
+        )
 
     def open(self, part: int, position: int, sealed: Any, further: bytes = b"") -> bytes | None:
-        """The content of a sealed block; None if it is not the one that was sealed for this place."""
+        """The content of a sealed block; None if it is not the one that was sealed for
+        this place.
+        """
         try:
             bound = self._bound(part, position, further)
             return bytes(self._cipher.decrypt(_nonce(part, position), sealed, bound))
@@ -146,12 +177,22 @@ def _nonce(part: int, position: int) -> bytes:
 class Blocks:
     """Equal blocks of an open file, one after another.
 
-    :param handle: of the open file. :param path: for errors. :param start: offset of the first block.
+    :param handle: of the open file. :param path: for errors. :param start: offset of the first
+        block.
     :param size: bytes of content in a block. :param part: of the file.
     """
 
-    def __init__(self, handle: int, path: Path, start: int, size: int, part: int, guard: Guard) -> None:
-        self.handle, self.path, self.start, self.size, self.part, self.guard = handle, path, start, size, part, guard
+    def __init__(
+        self, handle: int, path: Path, start: int, size: int, part: int, guard: Guard
+    ) -> None:
+        self.handle, self.path, self.start, self.size, self.part, self.guard = (
+            handle,
+            path,
+            start,
+            size,
+            part,
+            guard,
+        )
 
     @property
     def stride(self) -> int:
@@ -165,7 +206,12 @@ class Blocks:
     def write(self, position: int, content: Any) -> None:
         """Write one block. :raises RecordsError: if the disk is full or fails."""
         assert len(content) == self.size
-        write_at(self.handle, self.path, self.end(position), self.guard.close(self.part, position, content))
+        write_at(
+            self.handle,
+            self.path,
+            self.end(position),
+            self.guard.close(self.part, position, content),
+        )
 
     def read(self, position: int, count: int = 1) -> bytearray:
         """The content of ``count`` blocks from ``position`` on, in one read.
@@ -178,16 +224,21 @@ class Blocks:
             guarded = view[number * self.stride : (number + 1) * self.stride]
             content = self.guard.open(self.part, position + number, guarded)
             if content is None:
-                raise RecordsError(self.path, f"block {position + number} {self.guard.refusal}, so nothing of it is used.")
+                raise RecordsError(
+                    self.path,
+                    f"block {position + number} {self.guard.refusal}, so nothing of it is used.",
+                )
             contents[number * self.size : (number + 1) * self.size] = content
         return contents
 
 
-# ---- the storage ----------------------------------------------------------------------------------------------------------
+# ---- the storage ---------------------------------------------------------------------------------
 
 
 def read_at(handle: int, path: Path, offset: int, length: int) -> bytes:
-    """``length`` bytes from ``offset``. :raises RecordsError: if there are fewer, or the disk fails."""
+    """``length`` bytes from ``offset``. :raises RecordsError: if there are fewer, or the disk
+    fails.
+    """
     found, done = [], 0
     try:
         while done < length:

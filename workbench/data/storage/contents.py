@@ -1,4 +1,6 @@
-"""Whether records are as the header of their file declares them: a file in the clear may be anybody's."""
+"""Whether records are as the header of their file declares them: a file in the clear may be
+anybody's.
+"""
 
 from __future__ import annotations
 
@@ -27,9 +29,13 @@ class Declared:
         schema: Schema = described["schema"]
         widths = [len(column.feature_names(name)) for name, column in schema.columns.items()]
         starts = np.cumsum(widths) - widths
-        self._one_of: list[tuple[int, int, bool]] = []  # (first feature, number of them, whether one of them must be 1)
+        self._one_of: list[
+            tuple[int, int, bool]
+        ] = []  # (first feature, number of them, whether one of them must be 1)
         signs, choices = list[int](), list[int]()  # features of -1 and 1, and of 0 and 1
-        for start, width, column in zip(starts.tolist(), widths, schema.columns.values(), strict=True):
+        for start, width, column in zip(
+            starts.tolist(), widths, schema.columns.values(), strict=True
+        ):
             if isinstance(column, Boolean):
                 signs.append(start)
             elif isinstance(column, Categorical):
@@ -41,7 +47,11 @@ class Declared:
         self._ranges: dict[str, tuple[float, float]] = {"group": (0, len(described["groups"]) - 1)}
         bounds = described["target_bounds"]
         last = len(described["classes"]) - 1
-        self._ranges["y"] = (0, last) if bounds is None else (float(np.float32(bounds[0])), float(np.float32(bounds[1])))
+        self._ranges["y"] = (
+            (0, last)
+            if bounds is None
+            else (float(np.float32(bounds[0])), float(np.float32(bounds[1])))
+        )
 
     def allows(self, records: np.ndarray) -> bool:
         """Whether all values of some records of a file can come from declared columns."""

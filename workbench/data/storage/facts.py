@@ -1,7 +1,8 @@
 """What the header of a file says about its records: declarations of a table.
 
-A file in the clear may be anybody's. So each fact is checked, the layout of a record follows from the facts, and nothing in
-them is about privacy: what a record is, and which records are public, is said by those who open the file.
+A file in the clear may be anybody's. So each fact is checked, the layout of a record follows from
+the facts, and nothing in them is about privacy: what a record is, and which records are public, is
+said by those who open the file.
 """
 
 from __future__ import annotations
@@ -30,7 +31,9 @@ def public_facts(dataset: Dataset) -> dict[str, Any]:
         **{name: getattr(dataset, name) for name in _TEXTS},
         **{name: list(getattr(dataset, name)) for name in _NAMES},
         "schema": None if dataset.schema is None else dataset.schema.to_dict(),
-        "group_features": None if dataset.group_features is None else dataset.group_features.tolist(),
+        "group_features": None
+        if dataset.group_features is None
+        else dataset.group_features.tolist(),
         "target_bounds": None if bounds is None else list(bounds),
         "units": None if units is None else {"max_rows": units.max_rows, "mean": units.mean},
     }
@@ -39,8 +42,8 @@ def public_facts(dataset: Dataset) -> dict[str, Any]:
 def dataset_facts(facts: Any) -> dict[str, Any]:
     """The arguments of ``Dataset`` that ``public_facts`` wrote.
 
-    :raises ValueError: (``ArgumentError`` is one) if a fact is missing or unknown, of another type or outside its range, or
-        contradicts another.
+    :raises ValueError: (``ArgumentError`` is one) if a fact is missing or unknown, of another type
+        or outside its range, or contradicts another.
     """
     require(type(facts) is dict and facts.keys() == {*_TEXTS, *_NAMES, *_OTHERS})
     require(all(type(facts[name]) is str for name in _TEXTS))
@@ -56,7 +59,10 @@ def dataset_facts(facts: Any) -> dict[str, Any]:
     require(has_group == bool(facts["groups"]) == bool(facts["group_feature_names"]))
     features, width = facts["group_features"], len(facts["group_feature_names"])
     if has_group:
-        require(_is_list(features, list, len(facts["groups"])) and all(_is_list(row, float, width) for row in features))
+        require(
+            _is_list(features, list, len(facts["groups"]))
+            and all(_is_list(row, float, width) for row in features)
+        )
     else:
         require(features is None)
     unit_facts(facts)
@@ -74,14 +80,17 @@ def dataset_facts(facts: Any) -> dict[str, Any]:
 
 
 def unit_facts(facts: Mapping[str, Any]) -> tuple[int, bool] | None:
-    """(largest number of rows of a unit, whether they weigh 1 together); None where each row is a record.
+    """(largest number of rows of a unit, whether they weigh 1 together); None where each row is a
+    record.
 
     :raises ValueError: if they are none.
     """
     units = facts["units"]
     if units is None:
         return None
-    require(type(units) is dict and units.keys() == {"max_rows", "mean"} and type(units["mean"]) is bool)
+    require(
+        type(units) is dict and units.keys() == {"max_rows", "mean"} and type(units["mean"]) is bool
+    )
     require(type(units["max_rows"]) is int and 1 <= units["max_rows"] <= MOST_ROWS)
     return units["max_rows"], units["mean"]
 
@@ -107,7 +116,9 @@ def require(is_right: bool) -> None:
 
 
 def _is_list(value: Any, kind: type, length: int | None = None) -> bool:
-    """Whether it is a list, of finite numbers where ``kind`` is float, and as long as it must be."""
+    """Whether it is a list, of finite numbers where ``kind`` is float, and as long as it
+    must be.
+    """
     return (
         type(value) is list
         and length in (None, len(value))

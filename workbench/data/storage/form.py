@@ -4,17 +4,18 @@
 
     16 bytes            what the file is
     8 bytes             length of the header
-    header              JSON, public: form, file id, numbers of blocks, and declarations, which say how a record is laid out
+    header              JSON, public: form, file id, numbers of blocks, and declarations, which
+                        say how a record is laid out
     one block           JSON, private where the file is encrypted: numbers of records, fingerprints
     train blocks        as many as the header says
     evaluation blocks   the same
 
-Where a person or other unit has several rows, a training record is a unit with room for its largest number of rows, and
-"present" says which are there. An evaluation record is then a row, and its "rows" is how many rows its unit has, or 0 if it
-is not the first of them.
+Where a person or other unit has several rows, a training record is a unit with room for its largest
+number of rows, and "present" says which are there. An evaluation record is then a row, and its
+"rows" is how many rows its unit has, or 0 if it is not the first of them.
 
-A header is written last, so a file without one is not finished. What guards the private facts, a seal or a checksum, covers
-the header too.
+A header is written last, so a file without one is not finished. What guards the private facts, a
+seal or a checksum, covers the header too.
 """
 
 from __future__ import annotations
@@ -57,14 +58,23 @@ _MOST = 2**62
 _KEYS = {"version", "id", "encryption", "per_block", "blocks", "dataset"}
 _CIPHER = "AES-256-GCM"
 # what reading a header raises that somebody wrote by hand
-_DAMAGE = (ValueError, KeyError, TypeError, IndexError, AttributeError, OverflowError, RecursionError)
+_DAMAGE = (
+    ValueError,
+    KeyError,
+    TypeError,
+    IndexError,
+    AttributeError,
+    OverflowError,
+    RecursionError,
+)
 
 
 @dataclass(frozen=True)
 class Form:
     """What the header of a file says.
 
-    :param file_id: random, also the salt of the file's key. :param is_encrypted: whether blocks are sealed.
+    :param file_id: random, also the salt of the file's key. :param is_encrypted: whether blocks are
+        sealed.
     :param record: layout of a training record. :param per_block: training records in a block.
     :param blocks: how many there are of training and of evaluation records.
     :param facts: of the data set, public. :param reserved: room for all of this in the file.
@@ -85,7 +95,9 @@ class Form:
 
     @property
     def units(self) -> tuple[int, bool] | None:
-        """(largest number of rows of a unit, whether they weigh 1 together); None where each row is one."""
+        """(largest number of rows of a unit, whether they weigh 1 together); None where each row is
+        one.
+        """
         return unit_facts(self.facts)
 
     def of_part(self, part: int) -> tuple[np.dtype, int]:
@@ -93,7 +105,12 @@ class Form:
         if part == TRAIN or self.units is None:
             return self.record, self.per_block
         names = [name for name in self.record.names or () if name != PRESENT]
-        row = np.dtype([*((name, self.record[name].base, self.record[name].shape[1:]) for name in names), (ROWS, "<i4")])
+        row = np.dtype(
+            [
+                *((name, self.record[name].base, self.record[name].shape[1:]) for name in names),
+                (ROWS, "<i4"),
+            ]
+        )
         return row, self.block_size // row.itemsize
 
     def size_of(self, part: int) -> int:
@@ -125,7 +142,9 @@ class Form:
         return len(MAGIC) + 8 + self.reserved
 
     def start_of(self, part: int) -> int:
-        """The offset of the first block of a part, or of the end of the file behind the last part."""
+        """The offset of the first block of a part, or of the end of the file behind the
+        last part.
+        """
         tag = (Seal if self.is_encrypted else Checksum).tag
         sizes = _FACTS_SIZE, self.block_size, self.size_of(EVALUATION)
         before = zip((1, *self.blocks), sizes, range(part), strict=False)
@@ -134,7 +153,11 @@ class Form:
     def guard(self, key: bytes | None) -> Guard:
         """What guards the blocks. :param key: the user's, where the file is encrypted."""
         assert (key is not None) == self.is_encrypted
-        return Checksum(self.file_id) if key is None else Seal(file_key(key, self.file_id), self.file_id)
+        return (
+            Checksum(self.file_id)
+            if key is None
+            else Seal(file_key(key, self.file_id), self.file_id)
+        )
 
     def part(self, part: int, handle: int, path: Path, guard: Guard) -> Blocks:
         """The blocks of one part of the file."""
@@ -150,11 +173,15 @@ class Form:
 
     @classmethod
     def read(cls, handle: int, path: Path, size: int) -> Form:
-        """The form of a file. :raises ArgumentError: naming ``path``, if it is no finished file of records."""
+        """The form of a file. :raises ArgumentError: naming ``path``, if it is no finished file of
+        records.
+        """
         start = len(MAGIC) + 8
         if size < start or bytes(head := read_at(handle, path, 0, start))[: len(MAGIC)] != MAGIC:
             raise _validate.ArgumentError(
-                "path", str(path), "is no finished file of records: workbench pack writes one from a table."
+                "path",
+                str(path),
+                "is no finished file of records: workbench pack writes one from a table.",
             )
         try:
             length = int.from_bytes(head[len(MAGIC) :], "little")
@@ -165,27 +192,45 @@ class Form:
             raise _damaged(path) from None
         if form is None:
             raise _validate.ArgumentError(
-                "path", str(path), f"has another format than {VERSION}, the one that is read here: pack the table again."
+                "path",
+                str(path),
+                f"has another format than {VERSION}, the one that is read here: pack the table "
+                "again.",
             )
         expected = form.start_of(EVALUATION + 1)
         if expected != size:
             raise _validate.ArgumentError(
-                "path", str(path), f"has {size} bytes instead of {expected}: it was cut short, or never finished."
+                "path",
+                str(path),
+                f"has {size} bytes instead of {expected}: it was cut short, or never finished.",
             )
         return form
 
     @classmethod
     def _of(cls, said: Mapping[str, Any], length: int) -> Form:
         """:raises ValueError: or others of ``_DAMAGE``, unless ``header`` wrote it."""
-        require(said.keys() == _KEYS and type(said["version"]) is int and said["encryption"] in (None, _CIPHER))
+        require(
+            said.keys() == _KEYS
+            and type(said["version"]) is int
+            and said["encryption"] in (None, _CIPHER)
+        )
         blocks, per_block = said["blocks"], said["per_block"]
         require(type(blocks) is list and len(blocks) == 2)
-        require(all(type(number) is int and 0 <= number <= _MOST for number in (*blocks, per_block)) and per_block > 0)
+        require(
+            all(type(number) is int and 0 <= number <= _MOST for number in (*blocks, per_block))
+            and per_block > 0
+        )
         file_id = bytes.fromhex(said["id"])
         require(len(file_id) == _ID_BYTES)
         record = layout(said["dataset"])
         return cls(
-            file_id, said["encryption"] is not None, record, per_block, (blocks[0], blocks[1]), said["dataset"], length
+            file_id,
+            said["encryption"] is not None,
+            record,
+            per_block,
+            (blocks[0], blocks[1]),
+            said["dataset"],
+            length,
         )
 
 
@@ -216,18 +261,27 @@ class Opened:
 
     def rows(self, part: int) -> int:
         """How many rows they have; with units a training record has several."""
-        return self.number(part) if part == EVALUATION or self.form.units is None else int(self.private[ROWS])
+        return (
+            self.number(part)
+            if part == EVALUATION or self.form.units is None
+            else int(self.private[ROWS])
+        )
 
 
 def open_file(
-    handle: int, path: Path, size: int, find_key: Callable[[], bytes | None], named: tuple[str, str] | None
+    handle: int,
+    path: Path,
+    size: int,
+    find_key: Callable[[], bytes | None],
+    named: tuple[str, str] | None,
 ) -> Opened:
     """Check header and private facts of an open file.
 
-    :param find_key: returns the user's key, None if there is none; called where the file is encrypted.
+    :param find_key: returns the user's key, None if there is none; called where the file is
+        encrypted.
     :param named: (argument, place) of that key, for errors.
-    :raises ArgumentError: naming ``path`` for another or damaged file; ``key_file`` for a key that is missing, and the
-        argument of ``named`` for one that is wrong.
+    :raises ArgumentError: naming ``path`` for another or damaged file; ``key_file`` for a key that
+        is missing, and the argument of ``named`` for one that is wrong.
     """
     form, key = Form.read(handle, path, size), None
     if form.is_encrypted:
@@ -235,7 +289,10 @@ def open_file(
         key = find_key()
         if key is None:
             raise _validate.ArgumentError(
-                "key_file", None, f"{path.name} is encrypted: name the file with its key.", code="no key"
+                "key_file",
+                None,
+                f"{path.name} is encrypted: name the file with its key.",
+                code="no key",
             )
     guard = form.guard(key)
     facts = form.part(FACTS, handle, path, guard)
@@ -259,15 +316,24 @@ def open_file(
 
 
 def _check_private(form: Form, private: Any) -> None:
-    """:raises ValueError: or others of ``_DAMAGE``, unless ``pack`` wrote these private facts of a file."""
+    """:raises ValueError: or others of ``_DAMAGE``, unless ``pack`` wrote these private facts of a
+    file.
+    """
     counts, prints = private["records"], private.get("fingerprints", {})
-    require(private.keys() <= {"records", "fingerprints", ROWS} and (ROWS in private) == (form.units is not None))
+    require(
+        private.keys() <= {"records", "fingerprints", ROWS}
+        and (ROWS in private) == (form.units is not None)
+    )
     require(type(counts) is list and len(counts) == 2 and type(prints) is dict)
     require(all(type(text) is str for text in prints.values()))
     for part, count in zip((TRAIN, EVALUATION), counts, strict=True):
-        require(type(count) is int and 0 <= count <= form.blocks[part - TRAIN] * form.of_part(part)[1])
+        require(
+            type(count) is int and 0 <= count <= form.blocks[part - TRAIN] * form.of_part(part)[1]
+        )
     if form.units is not None:
-        require(type(private[ROWS]) is int and counts[0] <= private[ROWS] <= counts[0] * form.units[0])
+        require(
+            type(private[ROWS]) is int and counts[0] <= private[ROWS] <= counts[0] * form.units[0]
+        )
 
 
 def new_id() -> bytes:

@@ -18,18 +18,26 @@ _SERVICE = "dpvi-workbench records"
 
 
 def found_key(key_file: Any = None, keyring: Any = None, *, make: bool = False) -> bytes | None:
-    """The user's key: in ``key_file``, in the keyring under the name ``keyring``, or in ``$WORKBENCH_RECORDS_KEY``.
+    """The user's key: in ``key_file``, in the keyring under the name ``keyring``, or in
+    ``$WORKBENCH_RECORDS_KEY``.
 
     :param make: whether a key that is missing in the named place is made there.
     :return: None if no place is named and the variable is not set.
     :raises ArgumentError: naming ``key_file`` or ``keyring``; the key itself is never quoted.
     """
     if key_file is not None and keyring is not None:
-        raise _validate.ArgumentError("keyring", keyring, "must be left out, because key_file is given.")
+        raise _validate.ArgumentError(
+            "keyring", keyring, "must be left out, because key_file is given."
+        )
     if key_file is not None:
-        return key_in_file(_validate.location("key_file", key_file, "must be the path of a file with a key."), make=make)
+        return key_in_file(
+            _validate.location("key_file", key_file, "must be the path of a file with a key."),
+            make=make,
+        )
     if keyring is not None:
-        return _in_keyring(_validate.text("keyring", keyring, "must be a name in the system's keyring."), make=make)
+        return _in_keyring(
+            _validate.text("keyring", keyring, "must be a name in the system's keyring."), make=make
+        )
     text = os.environ.get(VARIABLE)
     return None if not text else _from_text("key_file", f"${VARIABLE}", text)
 
@@ -48,11 +56,15 @@ def key_in_file(path: Path, *, make: bool = False) -> bytes:
     :raises ArgumentError: naming ``key_file``.
     """
     try:
-        content = _folders.content(path, MOST_BYTES) if path.exists() or not make else make_key(path)
+        content = (
+            _folders.content(path, MOST_BYTES) if path.exists() or not make else make_key(path)
+        )
     except OSError as error:
         if error.errno == errno.EFBIG:
             raise _no_key("key_file", str(path)) from None
-        raise _validate.ArgumentError("key_file", str(path), f"cannot be read ({error.strerror or error}).") from None
+        raise _validate.ArgumentError(
+            "key_file", str(path), f"cannot be read ({error.strerror or error})."
+        ) from None
     if len(content) == KEY_BYTES:
         return content
     return _from_text("key_file", str(path), content.decode("ascii", "replace"))
@@ -62,7 +74,9 @@ def _in_keyring(name: str, *, make: bool) -> bytes:
     try:
         keyring = importlib.import_module("keyring")
     except ImportError:
-        raise _validate.ArgumentError("keyring", name, "needs a package: pip install keyring.") from None
+        raise _validate.ArgumentError(
+            "keyring", name, "needs a package: pip install keyring."
+        ) from None
     try:
         text = keyring.get_password(_SERVICE, name)
         if text is None and make:
@@ -90,5 +104,7 @@ def _from_text(argument: str, place: str, text: str) -> bytes:
 
 def _no_key(argument: str, place: str) -> _validate.ArgumentError:
     return _validate.ArgumentError(
-        argument, place, f"must hold a key of {KEY_BYTES} bytes, or {2 * KEY_BYTES} hexadecimal digits."
+        argument,
+        place,
+        f"must hold a key of {KEY_BYTES} bytes, or {2 * KEY_BYTES} hexadecimal digits.",
     )

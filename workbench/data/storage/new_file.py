@@ -1,4 +1,6 @@
-"""A new file that appears under its name when it is complete, and what is left of one that was not."""
+"""A new file that appears under its name when it is complete, and what is left of one that
+was not.
+"""
 
 from __future__ import annotations
 
@@ -22,12 +24,16 @@ __all__ = ["new_file"]
 
 @contextlib.contextmanager
 def new_file(target: Path) -> Iterator[tuple[int, Path]]:
-    """(an open file, its path): a new file that gets the name ``target`` at the end, unless something fails."""
+    """(an open file, its path): a new file that gets the name ``target`` at the end, unless
+    something fails.
+    """
     _delete_left_behind(target)
     try:
         handle, partial = _locked_file(target)
     except OSError as error:
-        raise _validate.ArgumentError("out", str(target), f"cannot write there ({error.strerror}).") from None
+        raise _validate.ArgumentError(
+            "out", str(target), f"cannot write there ({error.strerror})."
+        ) from None
     try:
         try:
             yield handle, partial
@@ -36,9 +42,13 @@ def new_file(target: Path) -> Iterator[tuple[int, Path]]:
         try:
             is_new = _folders.put_new(partial, target)
         except OSError as error:  # some systems notice only now that a disk is full
-            raise _validate.ArgumentError("out", str(target), f"cannot be written ({error.strerror}).") from None
+            raise _validate.ArgumentError(
+                "out", str(target), f"cannot be written ({error.strerror})."
+            ) from None
         if not is_new:
-            raise _validate.ArgumentError("out", str(target), "exists already: name another file, or delete it.")
+            raise _validate.ArgumentError(
+                "out", str(target), "exists already: name another file, or delete it."
+            )
     finally:
         partial.unlink(missing_ok=True)
         os.close(handle)
@@ -58,7 +68,9 @@ def _locked_file(target: Path) -> tuple[int, Path]:
 
 
 def _delete_left_behind(target: Path) -> None:
-    """Delete what packings of ``target`` left that were killed: a lock ends with its process, however that ends."""
+    """Delete what packings of ``target`` left that were killed: a lock ends with its process,
+    however that ends.
+    """
     name = re.compile(re.escape(f".{target.name}.") + r"[0-9a-f]{32}\.partial")
     with contextlib.suppress(OSError):
         for path in filter(lambda path: name.fullmatch(path.name), list(target.parent.iterdir())):

@@ -1,8 +1,10 @@
-"""Packing: a table becomes a file of records, part by part, in memory that does not grow with the table.
+"""Packing: a table becomes a file of records, part by part, in memory that does not grow with the
+table.
 
-Which records are for evaluation is decided as in memory (``splits.by_record``), where equal records are numbered. Here they
-are counted in groups by a hash of their content: as many groups, each with a pass over the table, as keep 16 bytes a record
-within bounds. Persons with several rows are brought together first (``persons``).
+Which records are for evaluation is decided as in memory (``splits.by_record``), where equal records
+are numbered. Here they are counted in groups by a hash of their content: as many groups, each with
+a pass over the table, as keep 16 bytes a record within bounds. Persons with several rows are
+brought together first (``persons``).
 """
 
 from __future__ import annotations
@@ -57,13 +59,15 @@ def pack(
     fingerprints: Callable[[Dataset], Mapping[str, str]] | None = None,
     **options: Any,
 ) -> Path:
-    """Write the records of a table to a file that ``open`` reads, without having them all in memory.
+    """Write the records of a table to a file that ``open`` reads, without having them all in
+    memory.
 
-    The records are encoded as ``from_csv``, ``from_parquet`` and ``from_npz`` encode them, and split alike. The file appears
-    when it is complete. The table is read twice; three times or more if it has more than eight million records. With
-    ``unit_id`` a record of the file is a unit with room for ``max_rows`` rows, so that neither the file nor what is read of
-    it tells how many rows a unit has. Up to 250 bytes of memory are taken for each of at most 2^24 units, and a scratch file
-    beside ``out`` holds the encoded rows meanwhile.
+    The records are encoded as ``from_csv``, ``from_parquet`` and ``from_npz`` encode them, and
+    split alike. The file appears when it is complete. The table is read twice; three times or more
+    if it has more than eight million records. With ``unit_id`` a record of the file is a unit with
+    room for ``max_rows`` rows, so that neither the file nor what is read of it tells how many rows
+    a unit has. Up to 250 bytes of memory are taken for each of at most 2^24 units, and a scratch
+    file beside ``out`` holds the encoded rows meanwhile.
 
     >>> frame = pd.DataFrame({"age": np.arange(50), "ill": [0, 1] * 25})
     >>> frame.to_parquet("claims.parquet")
@@ -75,45 +79,72 @@ def pack(
     >>> wb.data.open("claims.wbr", key_file="claims.key")
     Dataset('claims', 1 feature, target 'ill')
 
-    :param path: a CSV file, also packed; a Parquet file; or an .npz with arrays x and maybe y and group.
+    :param path: a CSV file, also packed; a Parquet file; or an .npz with arrays x and maybe y and
+        group.
     :param out: a file that does not exist.
-    :param encrypt: whether to encrypt each block. Names, bounds and other public facts are not encrypted.
-    :param key_file: file with a key of 32 bytes, or 64 hexadecimal digits; it is made if it does not exist. A lost key is a
-        lost file. Without ``key_file`` and ``keyring`` the key is in ``$WORKBENCH_RECORDS_KEY``.
+    :param encrypt: whether to encrypt each block. Names, bounds and other public facts are not
+        encrypted.
+    :param key_file: file with a key of 32 bytes, or 64 hexadecimal digits; it is made if it does
+        not exist. A lost key is a lost file. Without ``key_file`` and ``keyring`` the key is in
+        ``$WORKBENCH_RECORDS_KEY``.
     :param keyring: name of the key in the system's keyring instead (package ``keyring``).
     :param block_size: bytes that are encrypted together, 64 KiB to 1 MiB.
-    :param capacity: public number of training records, from which the size of the file follows, instead of from their
-        number. By default anyone who sees the file learns how many blocks they fill.
+    :param capacity: public number of training records, from which the size of the file follows,
+        instead of from their number. By default anyone who sees the file learns how many blocks
+        they fill.
     :param evaluation: table of evaluation records with the same columns, instead of a split.
-    :param fingerprints: of ``workbench pack``, which keeps the ledger's fingerprint in an encrypted file.
-    :param options: those of ``from_frame`` apart from ``private_scaling`` and ``evaluation``, and from ``unit`` and
-        ``evaluation_is_public``, which ``open`` takes; ``separator`` and ``decimal`` of ``from_csv``.
+    :param fingerprints: of ``workbench pack``, which keeps the ledger's fingerprint in an encrypted
+        file.
+    :param options: those of ``from_frame`` apart from ``private_scaling`` and ``evaluation``, and
+        from ``unit`` and ``evaluation_is_public``, which ``open`` takes; ``separator`` and
+        ``decimal`` of ``from_csv``.
     :return: the path of the file.
     :raises ArgumentError: naming the argument and its value, never a cell.
     """
     source, target = _validate.location("path", path), _validate.location("out", out)
-    block_size = _validate.integer("block_size", block_size, at_least=_SMALLEST_BLOCK, at_most=_LARGEST_BLOCK)
+    block_size = _validate.integer(
+        "block_size", block_size, at_least=_SMALLEST_BLOCK, at_most=_LARGEST_BLOCK
+    )
     if capacity is not None:
         capacity = _validate.integer("capacity", capacity, at_least=2)
-    fraction, seed = splits.checked(options.get("evaluation_fraction", 0.2), options.get("split_seed", 0))
+    fraction, seed = splits.checked(
+        options.get("evaluation_fraction", 0.2), options.get("split_seed", 0)
+    )
     _check(options, target)
     key = None
     if _validate.flag("encrypt", encrypt):
         require_cryptography()
         key = found_key(key_file, keyring, make=True)
         if key is None:
-            raise _validate.ArgumentError("key_file", None, "is needed: name a file for the key, which is made.")
+            raise _validate.ArgumentError(
+                "key_file", None, "is needed: name a file for the key, which is made."
+            )
     elif key_file is not None or keyring is not None:
         raise _validate.ArgumentError("encrypt", False, "must be True where a key is named.")
     table = _Table(source, options)
-    other = None if evaluation is None else _Table(_validate.location("evaluation", evaluation), options, table)
+    other = (
+        None
+        if evaluation is None
+        else _Table(_validate.location("evaluation", evaluation), options, table)
+    )
     with new_file(target) as (handle, partial), contextlib.ExitStack() as ends:
         if table.encoding.unit_id is None:
             sides: _Rows | _Units = _Rows(table, other, (fraction, seed))
         else:
-            scratch = functools.partial(_scratch_for, target.absolute().parent, key is not None, ends)
-            sides = _Units(table, other, (fraction, seed), checked_max_rows(options["max_rows"]), scratch)
-        form = _form(table, options, sides, block_size, (capacity, fraction if other is None else None), key is not None)
+            scratch = functools.partial(
+                _scratch_for, target.absolute().parent, key is not None, ends
+            )
+            sides = _Units(
+                table, other, (fraction, seed), checked_max_rows(options["max_rows"]), scratch
+            )
+        form = _form(
+            table,
+            options,
+            sides,
+            block_size,
+            (capacity, fraction if other is None else None),
+            key is not None,
+        )
         guard = form.guard(key)
         private = _written(sides, form, handle, partial, guard)
         if private["records"] != sides.records:
@@ -125,9 +156,14 @@ def pack(
     return target
 
 
-def _written(sides: _Rows | _Units, form: Form, handle: int, path: Path, guard: Guard) -> dict[str, Any]:
+def _written(
+    sides: _Rows | _Units, form: Form, handle: int, path: Path, guard: Guard
+) -> dict[str, Any]:
     """The private facts of a file of which the blocks were written here."""
-    parts = [_Writer(form.part(part, handle, path, guard), *form.of_part(part)) for part in (TRAIN, EVALUATION)]
+    parts = [
+        _Writer(form.part(part, handle, path, guard), *form.of_part(part))
+        for part in (TRAIN, EVALUATION)
+    ]
     for records in sides.packed(form):
         for part, some in zip(parts, records, strict=True):
             part.add(some)
@@ -139,23 +175,37 @@ def _written(sides: _Rows | _Units, form: Form, handle: int, path: Path, guard: 
     return private
 
 
-def _scratch_for(folder: Path, encrypt: bool, ends: contextlib.ExitStack) -> tuple[int, Path, Guard]:
+def _scratch_for(
+    folder: Path, encrypt: bool, ends: contextlib.ExitStack
+) -> tuple[int, Path, Guard]:
     """A scratch file until ``ends``, and what guards it."""
     handle, path = ends.enter_context(scratch_file(folder))
-    return handle, path, Seal(os.urandom(32), os.urandom(32)) if encrypt else Checksum(os.urandom(32))
+    return (
+        handle,
+        path,
+        Seal(os.urandom(32), os.urandom(32)) if encrypt else Checksum(os.urandom(32)),
+    )
 
 
 def _check(options: Mapping[str, Any], target: Path) -> None:
-    """:raises ArgumentError: naming what cannot be packed, or a place where nothing can be written."""
+    """:raises ArgumentError: naming what cannot be packed, or a place where nothing can
+    be written.
+    """
     for name in _OF_OPENING:
         if name in options:
             raise _validate.ArgumentError(
-                name, options[name], f"is not kept in a file: say it where you open it, wb.data.open(..., {name}=...)."
+                name,
+                options[name],
+                f"is not kept in a file: say it where you open it, wb.data.open(..., {name}=...).",
             )
     if options.get("private_scaling"):
-        raise _validate.ArgumentError("private_scaling", True, "cannot be packed: declare bounds or a schema.")
+        raise _validate.ArgumentError(
+            "private_scaling", True, "cannot be packed: declare bounds or a schema."
+        )
     if target.exists():
-        raise _validate.ArgumentError("out", str(target), "exists already: name another file, or delete it.")
+        raise _validate.ArgumentError(
+            "out", str(target), "exists already: name another file, or delete it."
+        )
     if not target.parent.is_dir():
         raise _validate.ArgumentError("out", str(target), "cannot write there.")
 
@@ -168,27 +218,42 @@ def _form(
     declared: tuple[int | None, float | None],
     encrypt: bool,
 ) -> Form:
-    """The form of the file. :param declared: number of training records, and share of evaluation records, if public."""
+    """The form of the file. :param declared: number of training records, and share of evaluation
+    records, if public.
+    """
     arrays, (capacity, fraction), encoding, units = table.example(), declared, table.encoding, None
     if encoding.unit_id is not None:
         none = np.empty(0, np.int32)
-        units = Units(none, checked_max_rows(options["max_rows"]), none, bool(options.get("unit_mean", False)))
-    name, described = options.get("name", _folders.title_of(table.path)), encoding.facts(arrays, table.labels)
+        units = Units(
+            none, checked_max_rows(options["max_rows"]), none, bool(options.get("unit_mean", False))
+        )
+    name, described = (
+        options.get("name", _folders.title_of(table.path)),
+        encoding.facts(arrays, table.labels),
+    )
     facts = public_facts(Dataset(name=name, train=(), evaluation=(), units=units, **described))
     record = layout(facts)
     if record.itemsize > block_size:
-        raise _validate.ArgumentError("block_size", block_size, f"is less than a record, {record.itemsize} bytes.")
+        raise _validate.ArgumentError(
+            "block_size", block_size, f"is less than a record, {record.itemsize} bytes."
+        )
     most = list(sides.counts)
     if capacity is not None:
         if most[0] > capacity:
-            raise _validate.ArgumentError("capacity", capacity, "is less than the number of training records.")
+            raise _validate.ArgumentError(
+                "capacity", capacity, "is less than the number of training records."
+            )
         most[0] = capacity
         if fraction is not None:
             expected = capacity * fraction / (1 - fraction)
             most[1] = int(expected + 12 * np.sqrt(expected) / (1 - fraction) + 12)
             if sides.counts[1] > most[1]:
-                raise _validate.ArgumentError("capacity", capacity, "is too small for the number of evaluation records.")
-    if units is not None:  # so that the size of the file follows from the number of units, unless they have far more rows
+                raise _validate.ArgumentError(
+                    "capacity", capacity, "is too small for the number of evaluation records."
+                )
+    if units is not None:
+        # so that the size of the file follows from the number of units, unless they have far more
+        # rows
         most[1] *= units.max_rows
         while most[1] < sides.records[1]:
             most[1] *= 2
@@ -226,7 +291,8 @@ class _Units:
     """Persons as records, and the rows of those of evaluation.
 
     :param scratch: makes a scratch file, and what guards it.
-    :param counts: of persons on both sides. :param records: of training and of evaluation. :param rows: of training.
+    :param counts: of persons on both sides. :param records: of training and of evaluation. :param
+        rows: of training.
     """
 
     def __init__(
@@ -243,8 +309,13 @@ class _Units:
             known.append(Persons(other.identifiers(), known[0]))
         check_several(known[0].name, sum(map(len, known)), sum(persons.rows for persons in known))
         tables = [table] if other is None else [table, other]
-        self._gathered = [_gathered(*each, max_rows, seed, scratch) for each in zip(tables, known, strict=True)]
-        self._held_out = [np.full(len(persons), is_other) for persons, is_other in zip(known, (False, True), strict=False)]
+        self._gathered = [
+            _gathered(*each, max_rows, seed, scratch) for each in zip(tables, known, strict=True)
+        ]
+        self._held_out = [
+            np.full(len(persons), is_other)
+            for persons, is_other in zip(known, (False, True), strict=False)
+        ]
         if other is None:
             self._held_out = [self._gathered[0].held_out(fraction)]
         held = np.concatenate(self._held_out)
@@ -261,9 +332,15 @@ class _Units:
 
 
 def _gathered(
-    table: _Table, persons: Persons, max_rows: int, seed: int, scratch: Callable[[], tuple[int, Path, Guard]]
+    table: _Table,
+    persons: Persons,
+    max_rows: int,
+    seed: int,
+    scratch: Callable[[], tuple[int, Path, Guard]],
 ) -> Gathered:
-    """The rows of a table by persons. :raises ArgumentError: naming ``path``, if they are not those that were counted."""
+    """The rows of a table by persons. :raises ArgumentError: naming ``path``, if they are not those
+    that were counted.
+    """
     gathered, seen = None, np.zeros(len(persons), np.int64)
     changed = _validate.ArgumentError("path", str(table.path), "was changed while it was packed.")
     for _, arrays, column in table.parts():
@@ -281,11 +358,15 @@ def _gathered(
 
 
 def _check_sides(counts: tuple[int, int], fraction: float, other: _Table | None) -> None:
-    """:raises ArgumentError: naming ``evaluation_fraction`` or ``evaluation``, if there are too few records."""
+    """:raises ArgumentError: naming ``evaluation_fraction`` or ``evaluation``, if there are too few
+    records.
+    """
     if other is None:
         splits.require_both_sides(counts[1], counts[0], fraction)
     elif counts[0] < 2 or counts[1] < 1:
-        raise _validate.ArgumentError("evaluation", str(other.path), "needs 2 training records and 1 of evaluation.")
+        raise _validate.ArgumentError(
+            "evaluation", str(other.path), "needs 2 training records and 1 of evaluation."
+        )
 
 
 class _Table:
@@ -299,7 +380,9 @@ class _Table:
         if like is not None:
             self.encoding, self._example, self.labels = like.encoding, like.example(), like.labels
         else:
-            columns = {name: value for name, value in options.items() if name not in _NOT_OF_THE_COLUMNS}
+            columns = {
+                name: value for name, value in options.items() if name not in _NOT_OF_THE_COLUMNS
+            }
             first = next(self._frames(), None)
             if first is None:
                 raise _validate.ArgumentError("path", str(path), "has no records.")
@@ -315,16 +398,25 @@ class _Table:
             yield self.encoding.complete(frame)[0][self.encoding.unit_id]
 
     def parts(self) -> Iterator[tuple[int, dict[str, np.ndarray], Any]]:
-        """(number of the first row, arrays, whose the rows are if they are persons') of each part."""
+        """(number of the first row, arrays, whose the rows are if they are persons') of
+        each part.
+        """
         start, unit_id = 0, self.encoding.unit_id
         for frame in self._frames():
             complete = self.encoding.complete(frame)[0]
             arrays, labels = self.encoding.arrays(complete)
             if self._example is None:
-                self._example, self.labels = {name: array[:0] for name, array in arrays.items()}, labels
-            elif labels != self.labels or any(arrays[name].dtype != like.dtype for name, like in self._example.items()):
+                self._example, self.labels = (
+                    {name: array[:0] for name, array in arrays.items()},
+                    labels,
+                )
+            elif labels != self.labels or any(
+                arrays[name].dtype != like.dtype for name, like in self._example.items()
+            ):
                 raise _validate.ArgumentError(
-                    "target", self.encoding.target, "has values of another type further down; declare them with classes=."
+                    "target",
+                    self.encoding.target,
+                    "has values of another type further down; declare them with classes=.",
                 )
             yield start, arrays, None if unit_id is None else complete[unit_id]
             start += len(arrays["x"])
@@ -341,7 +433,9 @@ class _Table:
         return sum(len(arrays["x"]) for _, arrays, _ in self.parts())
 
     def held_out(self, fraction: float, seed: int) -> np.ndarray:
-        """bool[N], True for evaluation records: the result of ``splits.by_record``, in bounded memory."""
+        """bool[N], True for evaluation records: the result of ``splits.by_record``, in bounded
+        memory.
+        """
         groups, group, held_out = 1, 0, np.zeros(0, bool)
         while group < groups:
             rows, found, number, kept = [np.zeros(0, np.int64)], [splits.digests([], seed)], 0, 0
@@ -351,7 +445,9 @@ class _Table:
                 rows.append(start + mine)
                 found.append(each[mine])
                 number, kept = start + len(each), kept + len(mine)
-                while group == 0 and kept > _MOST_COUNTED:  # those of a group half as large are among these
+                while (
+                    group == 0 and kept > _MOST_COUNTED
+                ):  # those of a group half as large are among these
                     groups *= 2
                     everything, places = np.concatenate(found), np.concatenate(rows)
                     still = everything["high"] % np.uint64(groups) == 0
@@ -359,7 +455,9 @@ class _Table:
             if group == 0:
                 held_out = np.zeros(number, bool)
             everything = np.concatenate(found)
-            coins = splits.numbered_coins([each.tobytes() for each in everything], splits.numbers_of(everything), seed)
+            coins = splits.numbered_coins(
+                [each.tobytes() for each in everything], splits.numbers_of(everything), seed
+            )
             held_out[np.concatenate(rows)] = coins < fraction
             group += 1
         return held_out

@@ -1,9 +1,10 @@
-"""Persons with several rows, packed: a person's rows are brought together in memory that does not grow with the rows.
+"""Persons with several rows, packed: a person's rows are brought together in memory that does not
+grow with the rows.
 
-Persons are numbered by their first rows, as in memory (``units.divided``), by one pass over the identifiers. A second pass
-sorts encoded rows into buckets of persons, in a scratch file without a name, sealed where the packed file is encrypted. Then
-a bucket at a time is read, or all rows of a person who has more. Up to 250 bytes are taken for each person meanwhile, and
-none for a row.
+Persons are numbered by their first rows, as in memory (``units.divided``), by one pass over the
+identifiers. A second pass sorts encoded rows into buckets of persons, in a scratch file without a
+name, sealed where the packed file is encrypted. Then a bucket at a time is read, or all rows of a
+person who has more. Up to 250 bytes are taken for each person meanwhile, and none for a row.
 """
 
 from __future__ import annotations
@@ -35,10 +36,13 @@ _DIGEST = splits.digests([], 0).dtype
 class Persons:
     """Who has the rows of a table, numbered by first rows from 0.
 
-    Identifiers are known by a keyed hash with a key that is forgotten. No two of one table have the same: that is checked.
+    Identifiers are known by a keyed hash with a key that is forgotten. No two of one table have the
+    same: that is checked.
 
-    :param columns: of identifiers, part by part. :param like: those of another table, which has nobody of this one.
-    :raises ArgumentError: naming ``unit_id``, as ``units.checked_identifiers``, or for more persons than 2^24.
+    :param columns: of identifiers, part by part. :param like: those of another table, which has
+        nobody of this one.
+    :raises ArgumentError: naming ``unit_id``, as ``units.checked_identifiers``, or for more persons
+        than 2^24.
     """
 
     def __init__(self, columns: Iterable[pd.Series], like: Persons | None = None) -> None:
@@ -74,7 +78,9 @@ class Persons:
         return len(self.counts)
 
     def numbers(self, column: pd.Series) -> np.ndarray:
-        """int32[rows], whose row each is. :raises KeyError: for somebody who was not in the table."""
+        """int32[rows], whose row each is. :raises KeyError: for somebody who was not in
+        the table.
+        """
         codes, hashes = self._hashed(column)
         places = np.minimum(np.searchsorted(self._hashes, hashes[:, 0]), len(self) - 1)
         if np.any(self._hashes[places] != hashes[:, 0]):
@@ -92,22 +98,35 @@ class Persons:
             raise _validate.ArgumentError(
                 "unit_id", str(column.name), "has values of several types: convert it to one type."
             )
-        texts = (str(int(value)) if is_number else value if isinstance(value, str) else repr(value) for value in values)
+        texts = (
+            str(int(value)) if is_number else value if isinstance(value, str) else repr(value)
+            for value in values
+        )
         whole = b"".join(
-            hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=16, key=self._key).digest() for text in texts
+            hashlib.blake2b(
+                text.encode("utf-8", "surrogatepass"), digest_size=16, key=self._key
+            ).digest()
+            for text in texts
         )
         return codes, np.frombuffer(whole, np.uint64).reshape(-1, 2)
 
     def _check_number(self, number: int) -> None:
         if number > _MOST_PERSONS:
             raise _validate.ArgumentError(
-                "unit_id", self.name, f"names more than {_MOST_PERSONS} units, which is the most that can be packed."
+                "unit_id",
+                self.name,
+                f"names more than {_MOST_PERSONS} units, which is the most that can be packed.",
             )
 
 
 def _entries(hashes: np.ndarray, firsts: np.ndarray, counts: np.ndarray) -> np.ndarray:
     found = np.empty(len(hashes), [("high", "u8"), ("low", "u8"), ("first", "i8"), ("count", "i8")])
-    found["high"], found["low"], found["first"], found["count"] = hashes[:, 0], hashes[:, 1], firsts, counts
+    found["high"], found["low"], found["first"], found["count"] = (
+        hashes[:, 0],
+        hashes[:, 1],
+        firsts,
+        counts,
+    )
     return found
 
 
@@ -124,28 +143,47 @@ def _merged(parts: list[np.ndarray]) -> np.ndarray:
 
 
 class Gathered:
-    """Encoded rows of persons in a scratch file, from which some persons at a time are read with all their rows.
+    """Encoded rows of persons in a scratch file, from which some persons at a time are read with
+    all their rows.
 
     :param handle: of the open scratch file. :param path: for errors. :param guard: of that file.
-    :param row: layout of an encoded row. :param max_rows: of a training record. :param seed: of the split.
+    :param row: layout of an encoded row. :param max_rows: of a training record. :param seed: of the
+        split.
     """
 
     def __init__(
-        self, handle: int, path: Path, guard: Guard, persons: Persons, row: np.dtype, max_rows: int, seed: int
+        self,
+        handle: int,
+        path: Path,
+        guard: Guard,
+        persons: Persons,
+        row: np.dtype,
+        max_rows: int,
+        seed: int,
     ) -> None:
         self.persons, self._max_rows, self._seed = persons, max_rows, seed
         self._handle, self._path, self._guard = handle, path, guard
         self._entry = np.dtype([("person", "<i4"), ("digest", _DIGEST), ("row", row)])
         before = np.cumsum(persons.counts) - persons.counts
         self._bucket_of = (before // max(1, _BUCKET // self._entry.itemsize)).astype(np.int32)
-        self._chunks: list[list[tuple[int, int, int]]] = [[] for _ in range(1 + self._bucket_of.max(initial=0))]
-        self._waiting: list[np.ndarray] = []  # entries, as many as make chunks worth a call of the system each
+        self._chunks: list[list[tuple[int, int, int]]] = [
+            [] for _ in range(1 + self._bucket_of.max(initial=0))
+        ]
+        self._waiting: list[
+            np.ndarray
+        ] = []  # entries, as many as make chunks worth a call of the system each
         self._written = self._end = 0
 
     def add(self, numbers: np.ndarray, content: list[np.ndarray], rows: np.ndarray) -> None:
-        """Take some rows. :param numbers: whose they are. :param content: decides about the split. :param rows: encoded."""
+        """Take some rows. :param numbers: whose they are. :param content: decides about the split.
+        :param rows: encoded.
+        """
         entries = np.empty(len(rows), self._entry)
-        entries["person"], entries["digest"], entries["row"] = numbers, splits.digests(content, self._seed), rows
+        entries["person"], entries["digest"], entries["row"] = (
+            numbers,
+            splits.digests(content, self._seed),
+            rows,
+        )
         self._waiting.append(entries)
         if sum(each.nbytes for each in self._waiting) >= _BUCKET:
             self._write()
@@ -165,13 +203,17 @@ class Gathered:
             self._written, self._end = self._written + 1, self._end + len(guarded)
 
     def _buckets(self) -> Iterator[tuple[int, np.ndarray, np.ndarray]]:
-        """(number of the first person, entries by person and within one by content, int64[n + 1]: where each begins)."""
+        """(number of the first person, entries by person and within one by content, int64[n + 1]:
+        where each begins).
+        """
         self._write()
         first = 0
         for chunks in filter(None, self._chunks):
             found = [self._read(*chunk) for chunk in chunks]
             entries = np.concatenate(found)
-            entries = entries[np.lexsort((entries["digest"]["low"], entries["digest"]["high"], entries["person"]))]
+            entries = entries[
+                np.lexsort((entries["digest"]["low"], entries["digest"]["high"], entries["person"]))
+            ]
             bounds = np.append(np.flatnonzero(np.diff(entries["person"], prepend=-1)), len(entries))
             yield first, entries, bounds
             first += len(bounds) - 1
@@ -179,7 +221,9 @@ class Gathered:
     def _read(self, number: int, offset: int, size: int) -> np.ndarray:
         content = self._guard.open(0, number, read_at(self._handle, self._path, offset, size))
         if content is None:
-            raise RecordsError(self._path, f"a block {self._guard.refusal} while a table was packed.")
+            raise RecordsError(
+                self._path, f"a block {self._guard.refusal} while a table was packed."
+            )
         return np.frombuffer(content, self._entry)
 
     def held_out(self, fraction: float) -> np.ndarray:
@@ -200,10 +244,13 @@ class Gathered:
             digests = np.ascontiguousarray(entries["digest"])
             yield first, [digests[begin:end].tobytes() for begin, end in itertools.pairwise(bounds)]
 
-    def packed(self, held_out: np.ndarray, unit: np.dtype, row: np.dtype) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    def packed(
+        self, held_out: np.ndarray, unit: np.dtype, row: np.dtype
+    ) -> Iterator[tuple[np.ndarray, np.ndarray]]:
         """(training records, evaluation records), some at a time, in the order of persons.
 
-        :param unit: layout of a training record, ``facts.layout``. :param row: of an evaluation record.
+        :param unit: layout of a training record, ``facts.layout``. :param row: of an evaluation
+            record.
         """
         at_once = max(1, _BUCKET // unit.itemsize)
         for first, entries, bounds in self._buckets():
@@ -221,7 +268,11 @@ class Gathered:
             ends = np.cumsum(used)
             for begin in range(0, max(1, len(used)), at_once):
                 some = used[begin : begin + at_once]
-                rows = training[ends[begin] - used[begin] : ends[begin] + some[1:].sum()] if len(some) else training
+                rows = (
+                    training[ends[begin] - used[begin] : ends[begin] + some[1:].sum()]
+                    if len(some)
+                    else training
+                )
                 yield self._whole(rows, some, unit), evaluated[:0] if begin else evaluated
 
     def _whole(self, rows: np.ndarray, counts: np.ndarray, unit: np.dtype) -> np.ndarray:

@@ -1,4 +1,6 @@
-"""Reading records at rest: all into memory in one pass, or lazily, as arrays whose rows are brought when they are needed."""
+"""Reading records at rest: all into memory in one pass, or lazily, as arrays whose rows are brought
+when they are needed.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +27,11 @@ from workbench.data.units import Units
 __all__ = ["READINGS", "DrawnAhead", "Loaded", "Stored", "StoredArray", "dataset", "open_records"]
 
 READINGS = ("memory", "direct", "oblivious")
-_AT_ONCE = 2**20  # bytes of a sequential read: more than that leaves the caches of the processor before it is placed
+_AT_ONCE = (
+    2**20
+    # bytes of a sequential read: more than that leaves the caches of the processor before it is
+    # placed
+)
 
 
 def open_records(
@@ -39,47 +45,64 @@ def open_records(
     unit: str | None = None,
     evaluation_is_public: bool = False,
 ) -> Dataset:
-    """The data set in a file that ``pack`` wrote. Its training records stay in the file if they are larger than ``memory``.
+    """The data set in a file that ``pack`` wrote. Its training records stay in the file if they are
+    larger than ``memory``.
 
     See ``pack`` for an example. What each way of reading shows to an observer of the storage is in
     :doc:`/records_at_rest`.
 
-    :param key_file: of an encrypted file. Without it and ``keyring`` the key is in ``$WORKBENCH_RECORDS_KEY``. Where a key
-        is named, a file that is not encrypted is refused: anybody could have written it.
+    :param key_file: of an encrypted file. Without it and ``keyring`` the key is in
+        ``$WORKBENCH_RECORDS_KEY``. Where a key is named, a file that is not encrypted is refused:
+        anybody could have written it.
     :param keyring: name of the key in the system's keyring.
-    :param reading: "memory": one pass over the file, now. "direct": each step reads the records of its minibatch, so
-        anyone who sees the reads learns who is in it. "oblivious": what is read depends on no record and on no draw. By
-        default "memory" if the records fit; otherwise "oblivious" for an encrypted file, and "direct" for others.
-    :param memory: GiB that records may take in this process, at least 1/64; copies on the device do not count.
-    :param scratch: folder for the scratch file of "oblivious", which is encrypted; by default that of the file.
-    :param unit: what a record is, the privacy unit, in words; by default "training record", or "unit" where records have
-        several rows. A file says nothing about privacy that would be believed: it may be anybody's.
+    :param reading: "memory": one pass over the file, now. "direct": each step reads the records of
+        its minibatch, so anyone who sees the reads learns who is in it. "oblivious": what is read
+        depends on no record and on no draw. By default "memory" if the records fit; otherwise
+        "oblivious" for an encrypted file, and "direct" for others.
+    :param memory: GiB that records may take in this process, at least 1/64; copies on the device do
+        not count.
+    :param scratch: folder for the scratch file of "oblivious", which is encrypted; by default that
+        of the file.
+    :param unit: what a record is, the privacy unit, in words; by default "training record", or
+        "unit" where records have several rows. A file says nothing about privacy that would be
+        believed: it may be anybody's.
     :param evaluation_is_public: True declares the evaluation records public.
-    :raises ArgumentError: naming ``path``, for a file that is not complete, or not of records; ``key_file`` for a key that
-        is missing, wrong, or of another file than this one in the clear; ``reading``, ``memory`` or ``scratch``.
-    :raises RecordsError: where a block was altered or is damaged. "memory" finds it now, "direct" where it first reads the
-        block, and "oblivious" each time that it does.
+    :raises ArgumentError: naming ``path``, for a file that is not complete, or not of records;
+        ``key_file`` for a key that is missing, wrong, or of another file than this one in the
+        clear; ``reading``, ``memory`` or ``scratch``.
+    :raises RecordsError: where a block was altered or is damaged. "memory" finds it now, "direct"
+        where it first reads the block, and "oblivious" each time that it does.
     """
-    declared: dict[str, Any] = {"evaluation_is_public": _validate.flag("evaluation_is_public", evaluation_is_public)}
+    declared: dict[str, Any] = {
+        "evaluation_is_public": _validate.flag("evaluation_is_public", evaluation_is_public)
+    }
     if unit is not None:
         declared["unit"] = _validate.text("unit", unit)
     place = _validate.location("path", path)
     allowed = int(_validate.number("memory", memory, at_least=1 / 64) * 2**30)
     if reading is not None:
         _validate.choice("reading", reading, READINGS)
-    folder = None if scratch is None else _validate.location("scratch", scratch, "must be a folder.")
+    folder = (
+        None if scratch is None else _validate.location("scratch", scratch, "must be a folder.")
+    )
     if folder is not None and not folder.is_dir():
         raise _validate.ArgumentError("scratch", str(scratch), "must be a folder.")
     named = named_key(key_file, keyring)
     try:  # O_NONBLOCK: do not block on a pipe
-        handle = os.open(place, os.O_RDONLY | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_NONBLOCK", 0))
+        handle = os.open(
+            place, os.O_RDONLY | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_NONBLOCK", 0)
+        )
     except OSError as error:
-        raise _validate.ArgumentError("path", str(path), f"cannot be read ({error.strerror}).") from None
+        raise _validate.ArgumentError(
+            "path", str(path), f"cannot be read ({error.strerror})."
+        ) from None
     try:
         about = os.fstat(handle)
         if not stat.S_ISREG(about.st_mode):
             raise _validate.ArgumentError("path", str(path), "must be a file.")
-        opened = open_file(handle, place, about.st_size, lambda: found_key(key_file, keyring), named)
+        opened = open_file(
+            handle, place, about.st_size, lambda: found_key(key_file, keyring), named
+        )
     except BaseException:
         os.close(handle)
         raise
@@ -91,12 +114,17 @@ def open_records(
     if not is_encrypted and named is not None:
         raise _validate.ArgumentError(
             *named,
-            f"is named, but {place.name} is not encrypted: another file may have been put in place of the one that is.",
+            f"is named, but {place.name} is not encrypted: another file may have been put in "
+            "place of the one that is.",
         )
     if reading == "oblivious" and not is_encrypted:
-        raise _validate.ArgumentError("reading", reading, "hides nothing of a file that is not encrypted.")
+        raise _validate.ArgumentError(
+            "reading", reading, "hides nothing of a file that is not encrypted."
+        )
     if reading == "oblivious" and not os.access(stored.scratch, os.W_OK):
-        raise _validate.ArgumentError("scratch", str(stored.scratch), "cannot be written: name another folder.")
+        raise _validate.ArgumentError(
+            "scratch", str(stored.scratch), "cannot be written: name another folder."
+        )
     return dataset(stored, **declared)
 
 
@@ -121,11 +149,19 @@ def dataset(stored: Stored, **declared: Any) -> Dataset:
     kept = Loaded(stored.opened.path, stored.hides_reads) if is_in_memory else stored
     units = None if form.units is None else Units(counts, form.units[0], others, form.units[1])
     called = {} if units is None else {"unit": "unit"}
-    return Dataset(train=train, evaluation=evaluation, stored=kept, units=units, **{**called, **facts, **declared})
+    return Dataset(
+        train=train,
+        evaluation=evaluation,
+        stored=kept,
+        units=units,
+        **{**called, **facts, **declared},
+    )
 
 
 def _put(array: np.ndarray, done: int, rows: np.ndarray) -> int:
-    """Write rows behind the first ``done`` of an array, as far as there is room. :return: how many there are now."""
+    """Write rows behind the first ``done`` of an array, as far as there is room. :return: how many
+    there are now.
+    """
     array[done : done + len(rows)] = rows[: max(0, len(array) - done)]
     return done + len(rows)
 
@@ -166,12 +202,15 @@ class Stored:
     :param scratch: folder for scratch files; None for that of the file.
     """
 
-    def __init__(self, opened: Opened, reading: str, memory: int = 2**30, scratch: Path | None = None) -> None:
+    def __init__(
+        self, opened: Opened, reading: str, memory: int = 2**30, scratch: Path | None = None
+    ) -> None:
         self.opened, self.reading, self.memory = opened, reading, memory
         self.scratch = opened.path.absolute().parent if scratch is None else scratch
         kept = opened.private.get("fingerprints", {}) if opened.form.is_encrypted else {}
         self.fingerprints: dict[str, str] = dict(kept)  # of ``ledger.fingerprint``
-        self._declared = None if opened.form.is_encrypted else Declared(opened.form.facts)  # what is sealed is ``pack``'s
+        # what is sealed is ``pack``'s
+        self._declared = None if opened.form.is_encrypted else Declared(opened.form.facts)
         self._mapped: np.ndarray | None = None
         self._is_verified = np.zeros(opened.form.blocks[0], bool)  # blocks of ``_mapped``
         weakref.finalize(self, os.close, opened.handle)
@@ -180,19 +219,24 @@ class Stored:
         return f"Stored({str(self.opened.path)!r}, reading={self.reading!r})"
 
     def __reduce__(self) -> Any:
-        raise TypeError(f"{self.opened.path.name} is open in this process: open it again in the other one.")
+        raise TypeError(
+            f"{self.opened.path.name} is open in this process: open it again in the other one."
+        )
 
     @property
     def hides_reads(self) -> bool:
-        """Whether an observer of the storage learns nothing about which records are in a minibatch, nor what is in them."""
+        """Whether an observer of the storage learns nothing about which records are in a minibatch,
+        nor what is in them.
+        """
         return self.opened.form.is_encrypted and self.reading in ("memory", "oblivious")
 
     def scan(self, part: int, blocks: range | None = None) -> Iterator[tuple[int, np.ndarray]]:
         """(number of the first one, records) of a part, some at a time, in their order.
 
-        :param blocks: those that are read. By default all are, those without records too: how many there are is not seen.
-        :raises RecordsError: if a block was altered or is damaged, or a record contradicts what the file declares; after all
-            blocks, if units have another number of rows than it says.
+        :param blocks: those that are read. By default all are, those without records too: how many
+            there are is not seen.
+        :raises RecordsError: if a block was altered or is damaged, or a record contradicts what the
+            file declares; after all blocks, if units have another number of rows than it says.
         """
         form, number = self.opened.form, self.opened.number(part)
         record, per_block = form.of_part(part)
@@ -201,7 +245,9 @@ class Stored:
         blocks = range(form.blocks[part - TRAIN]) if blocks is None else blocks
         for first in blocks[::at_once]:
             start, count = first * per_block, min(at_once, blocks.stop - first)
-            records = np.frombuffer(self.opened.part(part).read(first, count), record)[: max(0, number - start)]
+            records = np.frombuffer(self.opened.part(part).read(first, count), record)[
+                : max(0, number - start)
+            ]
             self._check(records)
             rows += self._rows(part, records)
             yield start, records
@@ -209,40 +255,68 @@ class Stored:
             raise RecordsError(self.opened.path, "has another number of rows than it says.")
 
     def _rows(self, part: int, records: np.ndarray) -> int:
-        """How many rows some records of a part have; of evaluation records, how many their units are said to have."""
+        """How many rows some records of a part have; of evaluation records, how many their units
+        are said to have.
+        """
         if self.opened.form.units is None:
             return len(records)
-        return int(np.sum(records[ROWS], dtype=np.int64) if part == EVALUATION else np.sum(records[PRESENT] > 0))
+        return int(
+            np.sum(records[ROWS], dtype=np.int64)
+            if part == EVALUATION
+            else np.sum(records[PRESENT] > 0)
+        )
 
     def _check(self, records: np.ndarray) -> None:
         if self._declared is not None and not self._declared.allows(records):
-            raise RecordsError(self.opened.path, "has a record that contradicts its own declarations.")
+            raise RecordsError(
+                self.opened.path, "has a record that contradicts its own declarations."
+            )
 
     def units(self, names: tuple[str, ...]) -> Iterator[StoredArray]:
         """The arrays of whole training units, and which rows are there."""
         return (StoredArray(self, TRAIN, name, is_rows=False) for name in (*names, PRESENT))
 
     def loaded(self, part: int) -> tuple[tuple[np.ndarray, ...], np.ndarray | None]:
-        """(arrays of a part, numbers of rows of units). It takes one pass over the file, whichever records there are."""
-        views = [StoredArray(self, part, name) for name in dataset_facts(self.opened.form.facts)["arrays"]]
-        arrays, counts, done = tuple(np.empty(view.shape, view.dtype) for view in views), [np.empty(0, np.int32)], 0
+        """(arrays of a part, numbers of rows of units). It takes one pass over the file, whichever
+        records there are.
+        """
+        views = [
+            StoredArray(self, part, name)
+            for name in dataset_facts(self.opened.form.facts)["arrays"]
+        ]
+        arrays, counts, done = (
+            tuple(np.empty(view.shape, view.dtype) for view in views),
+            [np.empty(0, np.int32)],
+            0,
+        )
         for _, records in self.scan(part):
-            ends = [_put(array, done, view.rows_of(records)) for view, array in zip(views, arrays, strict=True)]
+            ends = [
+                _put(array, done, view.rows_of(records))
+                for view, array in zip(views, arrays, strict=True)
+            ]
             done = ends[0]
             if self.opened.form.units is not None:
-                counts.append(records[ROWS][records[ROWS] > 0] if part == EVALUATION else _counts(records[PRESENT]))
+                counts.append(
+                    records[ROWS][records[ROWS] > 0]
+                    if part == EVALUATION
+                    else _counts(records[PRESENT])
+                )
         return arrays, None if self.opened.form.units is None else np.concatenate(counts)
 
     def take(self, places: np.ndarray) -> np.ndarray:
-        """The training records at ``places``, int[M]: each block that has some of them is read once.
+        """The training records at ``places``, int[M]: each block that has some of them is read
+        once.
 
-        :raises RecordsError: as ``scan``, of these blocks. One in the clear is verified where this object first reads it.
+        :raises RecordsError: as ``scan``, of these blocks. One in the clear is verified where this
+            object first reads it.
         """
         form = self.opened.form
         if not form.is_encrypted:
             blocks, mapped = places // form.per_block, self._map()
             for block in np.unique(blocks[~self._is_verified[blocks]]).tolist():
-                records = np.frombuffer(self.opened.part(TRAIN).read(block), form.record, form.per_block)
+                records = np.frombuffer(
+                    self.opened.part(TRAIN).read(block), form.record, form.per_block
+                )
                 self._check(records[: max(0, self.opened.number(TRAIN) - block * form.per_block)])
                 self._is_verified[block] = True
             return mapped[blocks, places % form.per_block]
@@ -250,24 +324,33 @@ class Stored:
         order = np.argsort(places, kind="stable")
         blocks, starts = np.unique(places[order] // form.per_block, return_index=True)
         for block, these in zip(blocks.tolist(), np.split(order, starts[1:]), strict=True):
-            records = np.frombuffer(self.opened.part(TRAIN).read(block), form.record, form.per_block)
+            records = np.frombuffer(
+                self.opened.part(TRAIN).read(block), form.record, form.per_block
+            )
             found[these] = records[places[these] - block * form.per_block]
         return found
 
     def require_room(self, capacity: int, sampling_rate: float, at_once: int, steps: int) -> None:
-        """Check that there is memory to read minibatches of M = ``capacity`` places, ``at_once`` steps at a time.
+        """Check that there is memory to read minibatches of M = ``capacity`` places, ``at_once``
+        steps at a time.
 
         :raises ArgumentError: naming ``memory``, where they cannot be read obliviously.
         """
         if self.reading == "oblivious":
             oblivious.layout_of(
-                self.opened.form, capacity=capacity, rate=sampling_rate, at_once=at_once, steps=steps, memory=self.memory
+                self.opened.form,
+                capacity=capacity,
+                rate=sampling_rate,
+                at_once=at_once,
+                steps=steps,
+                memory=self.memory,
             )
 
     def minibatches(
         self, names: tuple[str, ...], draws: DrawnAhead, first: int, last: int
     ) -> Iterator[tuple[int, list[np.ndarray], np.ndarray]]:
-        """(number of the first step, rows of each array, mask) of the steps from ``first`` to ``last``, a few at a time.
+        """(number of the first step, rows of each array, mask) of the steps from ``first`` to
+        ``last``, a few at a time.
 
         Each step has M rows, real ones or not. Those that are not are any record's, or zero.
         """
@@ -282,26 +365,36 @@ class Stored:
     def _map(self) -> np.ndarray:
         """The training records of a file in the clear by block and place, mapped into memory.
 
-        :raises RecordsError: if the file was cut short, where reading from the map would end the process.
+        :raises RecordsError: if the file was cut short, where reading from the map would end the
+            process.
         """
         form, train = self.opened.form, self.opened.part(TRAIN)
         if os.fstat(self.opened.handle).st_size < form.start_of(EVALUATION + 1):
             raise RecordsError(self.opened.path, "is cut short.")
         if self._mapped is None:
-            block = np.dtype([("records", form.record, (form.per_block,)), ("checksum", "V", train.stride - train.size)])
+            block = np.dtype(
+                [
+                    ("records", form.record, (form.per_block,)),
+                    ("checksum", "V", train.stride - train.size),
+                ]
+            )
             with os.fdopen(os.dup(self.opened.handle), "rb") as file:
-                self._mapped = np.memmap(file, block, "r", train.start, (form.blocks[0],))["records"]
+                self._mapped = np.memmap(file, block, "r", train.start, (form.blocks[0],))[
+                    "records"
+                ]
         return self._mapped
 
 
 class StoredArray:
-    """One array of records at rest: shape and type of NumPy's, rows that are read when they are asked for.
+    """One array of records at rest: shape and type of NumPy's, rows that are read when they are
+    asked for.
 
     ``numpy.asarray`` reads it all. It is refused where that takes more memory than was allowed.
 
-    :param each: a function of some of the rows, whose rows these are instead; None for the rows as they are.
-    :param is_rows: where a training record is a unit: whether these are the rows of all units, one after another, instead of
-        an entry with room for ``max_rows`` of each.
+    :param each: a function of some of the rows, whose rows these are instead; None for the rows as
+        they are.
+    :param is_rows: where a training record is a unit: whether these are the rows of all units, one
+        after another, instead of an entry with room for ``max_rows`` of each.
     """
 
     def __init__(
@@ -342,7 +435,9 @@ class StoredArray:
 
     @property
     def most_bytes(self) -> int:
-        """What the array takes in memory if all places of the file are filled. What is read may follow from it."""
+        """What the array takes in memory if all places of the file are filled. What is read may
+        follow from it.
+        """
         form = self.stored.opened.form
         places = form.blocks[self.part - TRAIN] * form.of_part(self.part)[1]
         if self.is_rows and form.units is not None:
@@ -361,10 +456,14 @@ class StoredArray:
             yield self.rows_of(records)
 
     def rows(self, first: int, last: int) -> np.ndarray:
-        """The rows from ``first`` on, without ``last``. Only their blocks are read, and who sees the reads learns which."""
+        """The rows from ``first`` on, without ``last``. Only their blocks are read, and who sees
+        the reads learns which.
+        """
         per_block = self.stored.opened.form.of_part(self.part)[1]
         array = np.empty((last - first, *self.shape[1:]), self.dtype)
-        for start, records in self.stored.scan(self.part, range(first // per_block, -(-last // per_block))):
+        for start, records in self.stored.scan(
+            self.part, range(first // per_block, -(-last // per_block))
+        ):
             begin, end = max(first, start), min(last, start + len(records))
             array[begin - first : end - first] = self.rows_of(records[begin - start : end - start])
         return array
@@ -373,9 +472,11 @@ class StoredArray:
         stored, size = self.stored, self.most_bytes
         if size > stored.memory:
             raise _validate.ArgumentError(
-                "memory", stored.memory / 2**30, f"of {stored.opened.path.name}, {size / 2**30:.3g} GiB would have to be "
-                "in memory for this, which takes all records at once."
-            )  # fmt: skip
+                "memory",
+                stored.memory / 2**30,
+                f"of {stored.opened.path.name}, {size / 2**30:.3g} GiB would have to be "
+                "in memory for this, which takes all records at once.",
+            )
         array, done = np.empty(self.shape, self.dtype), 0
         for rows in self.parts():
             done = _put(array, done, rows)

@@ -38,7 +38,9 @@ def parts_of(path: Path, options: Mapping[str, Any], rows: int) -> Iterator[pd.D
         return _parquet_parts(path, rows, named_columns(**options))
     if suffixes[-1:] == [".npz"]:
         return _npz_parts(path, rows, options.get("unit_id"))
-    raise _validate.ArgumentError("path", str(path), "must have one of the suffixes .csv, .parquet, .pq, .npz.")
+    raise _validate.ArgumentError(
+        "path", str(path), "must have one of the suffixes .csv, .parquet, .pq, .npz."
+    )
 
 
 def _parquet_parts(path: Path, rows: int, asked: Sequence[Any]) -> Iterator[pd.DataFrame]:
@@ -53,33 +55,50 @@ def _parquet_parts(path: Path, rows: int, asked: Sequence[Any]) -> Iterator[pd.D
     with opened:
         batches = opened.iter_batches(batch_size=rows)
         while (batch := read_or_refuse(path, "Parquet", lambda: next(batches, None))) is not None:
-            yield with_index(arrow.Table.from_batches([batch]).to_pandas(), asked).reset_index(drop=True)
+            yield with_index(arrow.Table.from_batches([batch]).to_pandas(), asked).reset_index(
+                drop=True
+            )
 
 
 def _npz_parts(path: Path, rows: int, unit_id: Any) -> Iterator[pd.DataFrame]:
-    """The arrays x, group and y of an .npz as a table: with columns x1, x2, ..., "group", "y", and that of units."""
+    """The arrays x, group and y of an .npz as a table: with columns x1, x2, ..., "group", "y", and
+    that of units.
+    """
     file = existing(path)
     with contextlib.ExitStack() as stack:
-        archive = stack.enter_context(read_or_refuse(path, ".npz", functools.partial(zipfile.ZipFile, file)))
+        archive = stack.enter_context(
+            read_or_refuse(path, ".npz", functools.partial(zipfile.ZipFile, file))
+        )
         known = [name.removesuffix(".npy") for name in archive.namelist()]
         names = [name for name in ("x", "group", "y") if name in known]
         if unit_id is not None:
             names.append(named_array(unit_id, known))
         if "x" not in names:
-            raise _validate.ArgumentError("path", str(path), "must have an array 'x'. Those packed are x, group and y.")
+            raise _validate.ArgumentError(
+                "path", str(path), "must have an array 'x'. Those packed are x, group and y."
+            )
 
         def opened() -> dict[str, _Stream]:
-            return {name: _Stream(stack.enter_context(archive.open(f"{name}.npy"))) for name in names}
+            return {
+                name: _Stream(stack.enter_context(archive.open(f"{name}.npy"))) for name in names
+            }
 
         streams = read_or_refuse(path, ".npz", opened)
         x = streams["x"]
-        if len(x.shape) != 2 or any(stream.shape != x.shape[:1] for name, stream in streams.items() if name != "x"):
+        if len(x.shape) != 2 or any(
+            stream.shape != x.shape[:1] for name, stream in streams.items() if name != "x"
+        ):
             raise _validate.ArgumentError(
-                "path", str(path), "must have x of shape (records, features), and one entry of y and group for each record."
+                "path",
+                str(path),
+                "must have x of shape (records, features), and one entry of y and group for each "
+                "record.",
             )
         if x.by_columns:
             raise _validate.ArgumentError(
-                "path", str(path), "has x stored by columns, not by rows: save np.ascontiguousarray(x) instead."
+                "path",
+                str(path),
+                "has x stored by columns, not by rows: save np.ascontiguousarray(x) instead.",
             )
         labels = [f"x{number + 1}" for number in range(x.shape[1])]
         for start in range(0, x.shape[0], rows):
@@ -99,7 +118,10 @@ class _Stream:
     def __init__(self, file: Any) -> None:
         self._file: BinaryIO = file
         version = np.lib.format.read_magic(self._file)
-        read = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}[version]
+        read = {
+            (1, 0): np.lib.format.read_array_header_1_0,
+            (2, 0): np.lib.format.read_array_header_2_0,
+        }[version]
         self.shape, self.by_columns, self.dtype = read(self._file)
         if self.dtype.hasobject or not self.shape:
             raise ValueError("objects")

@@ -17,7 +17,8 @@ from workbench.widgets.kit.notebook import Successions, complete_for_voila, when
 __all__ = ["Screen", "framed"]
 
 _SUCCESSIONS = Successions()
-_PLACES = {"tab": "tab-after", "right": "split-right", "below": "split-bottom"}  # sidecar's names for them
+# sidecar's names for them
+_PLACES = {"tab": "tab-after", "right": "split-right", "below": "split-bottom"}
 
 
 def framed(*parts: Any, max_width: str = "1180px", **layout: str) -> Any:
@@ -41,7 +42,8 @@ class Screen:
 
     def __init__(self, *workers: Latest) -> None:
         self._workers = workers
-        self._showing = threading.RLock()  # only one thread at a time reads controls or shows consequences
+        # only one thread at a time reads controls or shows consequences
+        self._showing = threading.RLock()
         self._closed = False
         self._place: Any = None  # of its own in JupyterLab
 
@@ -61,11 +63,13 @@ class Screen:
         before.close()
 
     def open(self, where: str = "tab") -> None:
-        """Show the screen in a place of its own in JupyterLab, where it stays when the notebook scrolls.
+        """Show the screen in a place of its own in JupyterLab, where it stays when the notebook
+        scrolls.
 
         Notebook 7 and Voilà have no such places: there the last line of a cell shows the screen.
 
-        :param where: "tab" beside the notebook's own, "right" for the right half of the window, "below" for the lower half.
+        :param where: "tab" beside the notebook's own, "right" for the right half of the window,
+            "below" for the lower half.
         """
         from sidecar import Sidecar
 

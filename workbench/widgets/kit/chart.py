@@ -1,7 +1,8 @@
-"""Curves as HTML, over the steps of a run or over levels: in the page's theme, sharp at any size, answering the mouse.
+"""Curves as HTML, over the steps of a run or over levels: in the page's theme, sharp at any size,
+answering the mouse.
 
-All panels share one x axis. Lines are SVG that stretches with the page; text is HTML, so it keeps its size. Style alone
-shows the values under the mouse.
+All panels share one x axis. Lines are SVG that stretches with the page; text is HTML, so it keeps
+its size. Style alone shows the values under the mouse.
 """
 
 from __future__ import annotations
@@ -26,7 +27,8 @@ _APART = 16  # pixels between ends of lines that have names
 _LATEST = 70.0  # percent of the axis at which words may still begin
 _NEAREST_LABELS = 0.09  # of levels, in shares of the axis
 _TALL = 100.0  # units of a panel's height
-_KINDS = ("", "second dashes", "third dotted")  # of named lines with keys, which differ in more than colour
+# of named lines with keys, which differ in more than colour
+_KINDS = ("", "second dashes", "third dotted")
 
 
 @dataclass(frozen=True)
@@ -39,7 +41,8 @@ class Panel:
     :param faint: lines of other runs. :param level: a value to compare with, and its name.
     :param height: in pixels. :param stairs: whether a value holds until the next point.
     :param words: how a value is written.
-    :param names: further lines by their names. :param has_keys: whether these have colours, and keys above the chart.
+    :param names: further lines by their names. :param has_keys: whether these have colours, and
+        keys above the chart.
     :param dots: values without a line, by the name of the line that they belong to.
     :param ticks: of the y axis; round numbers by default.
     """
@@ -83,32 +86,50 @@ def chart(
 ) -> str:
     """``panels`` one above the other.
 
-    :param steps: the right end of the x axis; 0 if it is not known. :param description: for screen readers.
-    :param empty: what stands in the first panel if there are no values. :param marks: steps that are marked in all panels,
-        and what begins there, which the last panel says: below an epsilon that grows there is room.
+    :param steps: the right end of the x axis; 0 if it is not known. :param description: for screen
+        readers.
+    :param empty: what stands in the first panel if there are no values. :param marks: steps that
+        are marked in all panels, and what begins there, which the last panel says: below an epsilon
+        that grows there is room.
     :param levels: the x axis instead of ``steps``.
     """
     steps = steps if levels is None else len(levels.texts)
     body = "".join(
-        _panel(panel, max(steps, 1), "" if place else empty, marks if panel is panels[-1] else dict.fromkeys(marks, ""))
+        _panel(
+            panel,
+            max(steps, 1),
+            "" if place else empty,
+            marks if panel is panels[-1] else dict.fromkeys(marks, ""),
+        )
         for place, panel in enumerate(panels)
     )
     label = escape(description, quote=True)
     return (
-        f'<div class="dpvi-chart" role="img" aria-label="{label}">{_keys(panels)}{body}{_axis(steps, levels)}'
-        f'<div class="strips">{_strips(panels, max(steps, 1), levels)}</div></div>'
+        '<div class="dpvi-chart" role="img" '
+        f'aria-label="{label}">{_keys(panels)}{body}{_axis(steps, levels)}<div '
+        f'class="strips">{_strips(panels, max(steps, 1), levels)}</div></div>'
     )
 
 
 def _kinds(panel: Panel) -> list[str]:
     """The class of each of a panel's named lines."""
-    return [_KINDS[place] if panel.has_keys and place < len(_KINDS) else "faint" for place in range(len(panel.names))]
+    return [
+        _KINDS[place] if panel.has_keys and place < len(_KINDS) else "faint"
+        for place in range(len(panel.names))
+    ]
 
 
 def _keys(panels: Sequence[Panel]) -> str:
     """The names of the lines that have keys, each once, unless there is but one line."""
-    found = {name: kind for panel in panels if panel.has_keys for name, kind in zip(panel.names, _kinds(panel), strict=True)}
-    keys = "".join(f'<span><i class="{kind}"></i>{escape(name)}</span>' for name, kind in found.items() if name)
+    found = {
+        name: kind
+        for panel in panels
+        if panel.has_keys
+        for name, kind in zip(panel.names, _kinds(panel), strict=True)
+    }
+    keys = "".join(
+        f'<span><i class="{kind}"></i>{escape(name)}</span>' for name, kind in found.items() if name
+    )
     return f'<div class="keys">{keys}</div>' if len(found) > 1 else ""
 
 
@@ -122,22 +143,36 @@ def _axis(steps: int, levels: Levels | None) -> str:
             if labels[0][0] - share >= _NEAREST_LABELS:
                 labels.insert(0, (share, text))
         name = f"<b>{escape(levels.name)}</b>"
-    shown = "".join(f'<span style="left:{100 * share:.4g}%">{text}</span>' for share, text in labels)
+    shown = "".join(
+        f'<span style="left:{100 * share:.4g}%">{text}</span>' for share, text in labels
+    )
     return f'<div class="x{" levels" if levels is not None else ""}">{name}{shown}</div>'
 
 
 def _panel(panel: Panel, steps: int, empty: str, marks: Mapping[float, str]) -> str:
     points = _finite(panel.points)
     newest = f"<b>{panel.words(points[-1][1])}</b>" if points else "<b></b>"
-    title = f'<div class="title"><b>{escape(panel.title)}</b><span>{escape(panel.unit)}</span>{newest}</div>'
+    title = (
+        "<div "
+        f'class="title"><b>{escape(panel.title)}</b><span>{escape(panel.unit)}</span>{newest}</div>'
+    )
     if panel.limits is None:
         inside = f'<div class="empty">{escape(empty)}</div>'
     else:
         inside = _lines(panel, points, steps, panel.limits, marks)
-    return f'<div class="panel">{title}<div class="plot" style="height:{panel.height}px">{inside}</div></div>'
+    return (
+        f'<div class="panel">{title}<div class="plot" '
+        f'style="height:{panel.height}px">{inside}</div></div>'
+    )
 
 
-def _lines(panel: Panel, points: Points, steps: int, limits: tuple[float, float], marks: Mapping[float, str]) -> str:
+def _lines(
+    panel: Panel,
+    points: Points,
+    steps: int,
+    limits: tuple[float, float],
+    marks: Mapping[float, str],
+) -> str:
     low, high = limits
     span = high - low or 1.0
 
@@ -145,14 +180,30 @@ def _lines(panel: Panel, points: Points, steps: int, limits: tuple[float, float]
         return _TALL * (high - value) / span
 
     def line(of: Points, kind: str, stairs: bool = False) -> str:
-        corners = [(1000 * step / steps, min(max(at(value), -_TALL), 2 * _TALL)) for step, value in _thinned(_finite(of))]
+        corners = [
+            (1000 * step / steps, min(max(at(value), -_TALL), 2 * _TALL))
+            for step, value in _thinned(_finite(of))
+        ]
         if stairs:
-            corners = [corner for before, after in zip(corners, [*corners[1:], corners[-1]], strict=True)
-                       for corner in (before, (after[0], before[1]))] if corners else []  # fmt: skip
-        return f'<polyline class="{kind}" points="{" ".join(f"{x:.4g},{y:.4g}" for x, y in corners)}"/>'
+            corners = (
+                [
+                    corner
+                    for before, after in zip(corners, [*corners[1:], corners[-1]], strict=True)
+                    for corner in (before, (after[0], before[1]))
+                ]
+                if corners
+                else []
+            )
+        return (
+            f'<polyline class="{kind}" '
+            f'points="{" ".join(f"{x:.4g},{y:.4g}" for x, y in corners)}"/>'
+        )
 
     ticks = panel.ticks or _ticks(low, high, 3 if panel.height > 60 else 2)
-    grid = "".join(f'<line class="grid" x1="0" x2="1000" y1="{at(tick):.4g}" y2="{at(tick):.4g}"/>' for tick in ticks)
+    grid = "".join(
+        f'<line class="grid" x1="0" x2="1000" y1="{at(tick):.4g}" y2="{at(tick):.4g}"/>'
+        for tick in ticks
+    )
     texts = [f"{tick:g}" for tick in ticks] if panel.ticks else _numbers.ticks(ticks)
     labels = "".join(
         f'<span class="y" style="top:clamp(5px,{at(tick):.4g}%,100% - 4px)">{text}</span>'
@@ -162,20 +213,36 @@ def _lines(panel: Panel, points: Points, steps: int, limits: tuple[float, float]
     kinds = dict(zip(panel.names, _kinds(panel), strict=True))
     drawn += [line(other, kinds[name]) for name, other in panel.names.items()]
     if not panel.has_keys:
-        ends = {name: at(other[-1][1]) for name, of in panel.names.items() if (other := _finite(of))}
+        ends = {
+            name: at(other[-1][1]) for name, of in panel.names.items() if (other := _finite(of))
+        }
         labels += _names_apart(ends, _APART * _TALL / panel.height)
     for name, dots in panel.dots.items():
-        places = "".join(f"M{1000 * step / steps:.4g},{at(value):.4g}h0" for step, value in _thinned(_finite(dots)))
+        places = "".join(
+            f"M{1000 * step / steps:.4g},{at(value):.4g}h0"
+            for step, value in _thinned(_finite(dots))
+        )
         drawn.append(f'<path class="dots {kinds.get(name, "faint")}" d="{places}"/>')
     if panel.level is not None:
-        drawn.append(f'<line class="dashed" x1="0" x2="1000" y1="{at(panel.level[0]):.4g}" y2="{at(panel.level[0]):.4g}"/>')
-        is_high = bool(points) and at(points[-1][1]) < _TALL / 2  # the label stands where the curve does not end
+        drawn.append(
+            f'<line class="dashed" x1="0" x2="1000" y1="{at(panel.level[0]):.4g}" '
+            f'y2="{at(panel.level[0]):.4g}"/>'
+        )
+        # the label stands where the curve does not end
+        is_high = bool(points) and at(points[-1][1]) < _TALL / 2
         labels += f'<span class="mark{"" if is_high else " high"}">{escape(panel.level[1])}</span>'
     for mark, begins in marks.items():
         if mark < steps:
             share = mark / steps
-            drawn.append(f'<line class="faint" x1="{1000 * share:.4g}" x2="{1000 * share:.4g}" y1="0" y2="100"/>')
-            labels += f'<span class="begins" style="left:{100 * share:.4g}%">{escape(begins)}</span>' if begins else ""
+            drawn.append(
+                f'<line class="faint" x1="{1000 * share:.4g}" x2="{1000 * share:.4g}" y1="0" '
+                'y2="100"/>'
+            )
+            labels += (
+                f'<span class="begins" style="left:{100 * share:.4g}%">{escape(begins)}</span>'
+                if begins
+                else ""
+            )
     if points:
         drawn.append(line(points, panel.colour, panel.stairs))
         labels += _start(points, steps, limits)
@@ -187,15 +254,24 @@ def _lines(panel: Panel, points: Points, steps: int, limits: tuple[float, float]
 
 
 def _start(points: Points, steps: int, limits: tuple[float, float]) -> str:
-    """Where a line begins that enters the panel from outside, said beside its entry; "" for one that begins within."""
+    """Where a line begins that enters the panel from outside, said beside its entry; "" for one
+    that begins within.
+    """
     (low, high), first = limits, points[0][1]
     if low <= first <= high:
         return ""
     is_below, room = first < low, 0.3 * (high - low)
-    clear = (step for step, value in points if (value > low + room if is_below else value < high - room))
+    clear = (
+        step for step, value in points if (value > low + room if is_below else value < high - room)
+    )
     side, sign = ("", "\N{DOWNWARDS ARROW}") if is_below else (" above", "\N{UPWARDS ARROW}")
     left = 100 * next(clear, points[-1][0]) / steps
-    return "" if left > _LATEST else f'<span class="begins{side}" style="left:{left:.4g}%">{sign} from {shown(first)}</span>'
+    return (
+        ""
+        if left > _LATEST
+        else f'<span class="begins{side}" style="left:{left:.4g}%">{sign} from '
+        f"{shown(first)}</span>"
+    )
 
 
 def _names_apart(ends: Mapping[str, float], least: float) -> str:
@@ -211,18 +287,29 @@ def _names_apart(ends: Mapping[str, float], least: float) -> str:
 
 
 def _strips(panels: Sequence[Panel], steps: int, levels: Levels | None) -> str:
-    """For each evaluation or level a strip that shows, while the mouse is over it, the values there."""
+    """For each evaluation or level a strip that shows, while the mouse is over it, the values
+    there.
+    """
     drawn = {panel.title: _finite(panel.points) for panel in panels}
     curves = [panel for panel in panels if not panel.stairs]
     places = sorted(
-        {step for panel in curves for points in (drawn[panel.title], *panel.names.values()) for step, _ in points}
+        {
+            step
+            for panel in curves
+            for points in (drawn[panel.title], *panel.names.values())
+            for step, _ in points
+        }
     )
     places = [places[round(number)] for number in _spaced(len(places), _MOST_STRIPS)]
     strips = []
     for number, step in enumerate(places):
         left = 0.0 if number == 0 else (places[number - 1] + step) / 2
         right = steps if number + 1 == len(places) else (step + places[number + 1]) / 2
-        facts = [f"step {_numbers.count(step)}" if levels is None else f"{levels.name} {levels.texts[step]}"]
+        facts = [
+            f"step {_numbers.count(step)}"
+            if levels is None
+            else f"{levels.name} {levels.texts[step]}"
+        ]
         for panel in panels:
             value = _value_at(drawn[panel.title], step, panel.stairs)
             if value is not None:
@@ -230,11 +317,19 @@ def _strips(panels: Sequence[Panel], steps: int, levels: Levels | None) -> str:
             for name, points in panel.names.items():
                 value = _value_at(points, step, not panel.has_keys)
                 if value is not None:
-                    facts.append(" ".join(filter(None, [panel.title if panel.has_keys else "", name, panel.words(value)])))
+                    facts.append(
+                        " ".join(
+                            filter(
+                                None,
+                                [panel.title if panel.has_keys else "", name, panel.words(value)],
+                            )
+                        )
+                    )
         at = 100 * (step - left) / max(right - left, 1e-9)
         late = " late" if step > 0.55 * steps else ""
         strips.append(
-            f'<div class="strip{late}" style="left:{100 * left / steps:.4g}%;width:{100 * (right - left) / steps:.4g}%;'
+            f'<div class="strip{late}" '
+            f'style="left:{100 * left / steps:.4g}%;width:{100 * (right - left) / steps:.4g}%;'
             f'--at:{at:.4g}%"><span>{escape(chr(10).join(facts))}</span></div>'
         )
     return "".join(strips)
@@ -271,11 +366,18 @@ def _ticks(low: float, high: float, about: int) -> list[float]:
     rough = span / about
     unit = 10.0 ** math.floor(math.log10(rough))
     step = next(unit * factor for factor in (1, 2, 2.5, 5, 10) if unit * factor >= rough * 0.999)
-    found = [step * number for number in range(math.ceil(low / step - 1e-9), math.floor(high / step + 1e-9) + 1)]
+    found = [
+        step * number
+        for number in range(math.ceil(low / step - 1e-9), math.floor(high / step + 1e-9) + 1)
+    ]
     return found if len(found) > 1 else _ticks(low, high, about + 1)
 
 
 def _x_labels(steps: int) -> list[tuple[float, str]]:
     """Shares of the axis and what stands there."""
     inner = [tick for tick in _ticks(0, steps, 4) if 0.06 * steps < tick < 0.86 * steps]
-    return [(0.0, "0"), *((tick / steps, _numbers.brief(tick)) for tick in inner), (1.0, _numbers.brief(steps))]
+    return [
+        (0.0, "0"),
+        *((tick / steps, _numbers.brief(tick)) for tick in inner),
+        (1.0, _numbers.brief(steps)),
+    ]

@@ -1,4 +1,6 @@
-"""Controls, each with a visible label and unit, a mark that shows its help, and a line for its error."""
+"""Controls, each with a visible label and unit, a mark that shows its help, and a line for its
+error.
+"""
 
 from __future__ import annotations
 
@@ -45,12 +47,16 @@ def say(line: Any, content: str) -> None:
 
 
 def in_words(error: Exception) -> str:
-    """The message of an error, with the name of its class unless it is a ValueError: those are written for users."""
+    """The message of an error, with the name of its class unless it is a ValueError: those are
+    written for users.
+    """
     return str(error) if isinstance(error, ValueError) else f"{type(error).__name__}: {error}"
 
 
 def entries(names: Sequence[str], reasons: Mapping[str, str], what: str) -> list[tuple[str, str]]:
-    """(what is shown, name) for a menu. Names in ``reasons`` do not suit ``what``; the style sheet greys them."""
+    """(what is shown, name) for a menu. Names in ``reasons`` do not suit ``what``; the style sheet
+    greys them.
+    """
     return [(f"{name} (not for {what})" if name in reasons else name, name) for name in names]
 
 
@@ -69,7 +75,8 @@ def refusals(reasons: Mapping[str, str], what: str) -> str:
 class Field:
     """A labelled control. ``view`` is the widget to display; ``control`` has the value.
 
-    ``box`` and ``error_line`` are the two parts of ``view``, for a place where errors stand elsewhere.
+    ``box`` and ``error_line`` are the two parts of ``view``, for a place where errors stand
+    elsewhere.
 
     :param name: the argument that the control sets, as errors name it.
     """
@@ -131,10 +138,14 @@ class Field:
             react()
 
     def offer(self, options: Sequence[Any], value: Any) -> None:
-        """Change the menu and choose ``value``, or the first entry if the menu lacks it. This is one change at most."""
+        """Change the menu and choose ``value``, or the first entry if the menu lacks it. This is
+        one change at most.
+        """
         before, self._is_offering = self.value, True
         try:
-            with self.control.hold_sync():  # who saw the new menu without its choice could make one, which would be lost
+            with (
+                self.control.hold_sync()
+            ):  # who saw the new menu without its choice could make one, which would be lost
                 self.control.options = options
                 values = [option[1] if isinstance(option, tuple) else option for option in options]
                 self.control.value = value if value in values else values[0]
@@ -145,14 +156,24 @@ class Field:
 
 
 def text(name: str, label: str, value: str = "", *, placeholder: str = "", help: str = "") -> Field:
-    """A text field, read when the user leaves it or presses Enter. Its label states the unit, such as "bounds (years)"."""
-    control = widgets.Text(description=label, value=value, placeholder=placeholder, continuous_update=False, style=_STYLE)
+    """A text field, read when the user leaves it or presses Enter. Its label states the unit, such
+    as "bounds (years)".
+    """
+    control = widgets.Text(
+        description=label,
+        value=value,
+        placeholder=placeholder,
+        continuous_update=False,
+        style=_STYLE,
+    )
     return Field(name, control, help)
 
 
 def choice(name: str, label: str, options: Sequence[Any], value: Any, *, help: str = "") -> Field:
     """A menu of values or of (text, value) pairs."""
-    return Field(name, widgets.Dropdown(description=label, options=options, value=value, style=_STYLE), help)
+    return Field(
+        name, widgets.Dropdown(description=label, options=options, value=value, style=_STYLE), help
+    )
 
 
 def check(name: str, label: str, value: bool = False, *, help: str = "") -> Field:
@@ -163,9 +184,11 @@ def check(name: str, label: str, value: bool = False, *, help: str = "") -> Fiel
 def number_in(text: str, *, whole: bool = False) -> float | int | str | None:
     """The number in a text field; None if it is empty, and the text itself if it is not a number.
 
-    Validators then reject the text with its name and value. Whole numbers stay whole, also "1e4" and "50 000".
+    Validators then reject the text with its name and value. Whole numbers stay whole, also "1e4"
+    and "50 000".
 
-    :param whole: whether a whole number is expected. Only then is "50,000" one: elsewhere the comma may mean a fraction.
+    :param whole: whether a whole number is expected. Only then is "50,000" one: elsewhere the comma
+        may mean a fraction.
     """
     text = text.strip().replace(MINUS, "-")
     if not text:
@@ -184,17 +207,23 @@ def number_in(text: str, *, whole: bool = False) -> float | int | str | None:
 
 
 class Fold:
-    """Children under a button that shows and hides them. Unlike an Accordion's header, it can be reached by keyboard.
+    """Children under a button that shows and hides them. Unlike an Accordion's header, it can be
+    reached by keyboard.
 
     ``view`` is the widget to display; ``is_open`` gets and sets whether the children are shown.
     """
 
-    def __init__(self, title: str, children: Sequence[Any] = (), on_open: Callable[[], None] | None = None) -> None:
+    def __init__(
+        self, title: str, children: Sequence[Any] = (), on_open: Callable[[], None] | None = None
+    ) -> None:
         self._on_open = on_open
         self.button = widgets.ToggleButton(
-            value=False, description=title, icon="chevron-right", layout=widgets.Layout(width="auto"),
+            value=False,
+            description=title,
+            icon="chevron-right",
+            layout=widgets.Layout(width="auto"),
             tooltip=f"Show or hide: {title}",
-        )  # fmt: skip
+        )
         self.button.add_class("dpvi-unfolds")
         self.box = widgets.VBox(list(children), layout=widgets.Layout(display="none"))
         self.view = widgets.VBox([self.button, self.box])
@@ -223,7 +252,9 @@ class Fold:
 
 
 def close_all(widget: Any) -> None:
-    """Close ``widget``, its children, and their layouts and styles, which ipywidgets would otherwise keep forever."""
+    """Close ``widget``, its children, and their layouts and styles, which ipywidgets would
+    otherwise keep forever.
+    """
     for child in getattr(widget, "children", ()):
         close_all(child)
     for part in (getattr(widget, "style", None), widget.layout):
@@ -233,7 +264,9 @@ def close_all(widget: Any) -> None:
 
 
 def beside(main: Any, *side: Any, below: Any = None) -> Any:
-    """The main part of a screen, beside it what it means, and ``below`` both what may need many lines."""
+    """The main part of a screen, beside it what it means, and ``below`` both what may need many
+    lines.
+    """
     column = widgets.VBox(side)
     column.add_class("dpvi-side")
     box = widgets.Box([main, column])
@@ -246,6 +279,8 @@ def beside(main: Any, *side: Any, below: Any = None) -> Any:
 
 def section(title: str, *children: Any) -> Any:
     """A framed part of the screen with a title."""
-    box = widgets.VBox([widgets.HTML(markup.heading(title)), *children], layout=widgets.Layout(width="auto"))
+    box = widgets.VBox(
+        [widgets.HTML(markup.heading(title)), *children], layout=widgets.Layout(width="auto")
+    )
     box.add_class("dpvi-section")
     return box

@@ -1,4 +1,6 @@
-"""Widgets of which the page learns late. Each costs it about a millisecond before a screen appears."""
+"""Widgets of which the page learns late. Each costs it about a millisecond before a
+screen appears.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,9 @@ import ipywidgets as widgets
 __all__ = ["send", "unsent"]
 
 
-class _Local(threading.local):  # no ContextVar: callbacks that are scheduled meanwhile would keep its value
+class _Local(
+    threading.local
+):  # no ContextVar: callbacks that are scheduled meanwhile would keep its value
     is_unsent = False
 
 
@@ -30,7 +34,9 @@ widgets.Widget.open = _open  # ipywidgets has no other way: every widget is sent
 
 @contextmanager
 def unsent() -> Iterator[None]:
-    """Make widgets that are in the kernel only, until ``send``. They can be read, changed and observed meanwhile."""
+    """Make widgets that are in the kernel only, until ``send``. They can be read, changed and
+    observed meanwhile.
+    """
     before, _this_thread.is_unsent = _this_thread.is_unsent, True
     try:
         yield

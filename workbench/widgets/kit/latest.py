@@ -24,10 +24,12 @@ class _Request(NamedTuple):
 
 
 class Latest:
-    """A daemon thread that runs the newest request, for controls that change faster than their consequences are computed.
+    """A daemon thread that runs the newest request, for controls that change faster than their
+    consequences are computed.
 
-    A request starts when no newer one has come for ``pause`` seconds. A request that is replaced before it starts is
-    dropped; the result of one that is replaced while it runs is discarded. Safe to use from any thread.
+    A request starts when no newer one has come for ``pause`` seconds. A request that is replaced
+    before it starts is dropped; the result of one that is replaced while it runs is discarded. Safe
+    to use from any thread.
 
     :param name: of the thread.
     :param pause: in seconds.
@@ -46,7 +48,8 @@ class Latest:
     def ask(self, work: Callable[[], T], done: Callable[[T | Exception], None]) -> None:
         """Call ``done(work())`` in the thread, unless a newer request comes first; return at once.
 
-        An exception from ``work`` is passed to ``done``; one from ``done`` is logged. After ``close`` nothing happens.
+        An exception from ``work`` is passed to ``done``; one from ``done`` is logged. After
+        ``close`` nothing happens.
         """
         with self._changed:
             if self._closed:
@@ -68,10 +71,14 @@ class Latest:
     def wait(self, timeout: float | None = None) -> bool:
         """Wait until no request waits or runs; return False after ``timeout`` seconds."""
         with self._changed:
-            return self._changed.wait_for(lambda: self._waiting is None and not self._running, timeout)
+            return self._changed.wait_for(
+                lambda: self._waiting is None and not self._running, timeout
+            )
 
     def close(self) -> None:
-        """Drop a waiting request, and end the thread when the running one is over; return at once."""
+        """Drop a waiting request, and end the thread when the running one is over; return
+        at once.
+        """
         with self._changed:
             self._closed = True
             self._waiting = None

@@ -1,4 +1,6 @@
-"""HTML for the screens: that of ``workbench._html`` and what only screens show. All text is escaped."""
+"""HTML for the screens: that of ``workbench._html`` and what only screens show. All text is
+escaped.
+"""
 
 from __future__ import annotations
 
@@ -9,23 +11,48 @@ from importlib import resources
 from workbench._html import BORDER, INK, QUIET, badge, escape, note, quiet, sentence, table
 
 __all__ = [
-    "ACCENT", "ALERT", "INK", "QUIET", "STYLE_SHEET", "badge", "bar", "card", "cards", "code_box", "download", "escape",
-    "fold", "heading", "help_mark", "image", "note", "paragraphs", "problem", "quiet", "sentence", "status", "table",
-]  # fmt: skip
+    "ACCENT",
+    "ALERT",
+    "INK",
+    "QUIET",
+    "STYLE_SHEET",
+    "badge",
+    "bar",
+    "card",
+    "cards",
+    "code_box",
+    "download",
+    "escape",
+    "fold",
+    "heading",
+    "help_mark",
+    "image",
+    "note",
+    "paragraphs",
+    "problem",
+    "quiet",
+    "sentence",
+    "status",
+    "table",
+]
 
 # The second colour counts in output that stays in a notebook: readable on light and on dark.
 ALERT, ACCENT = "var(--dpvi-alert, #d1242f)", "var(--dpvi-accent, #0969da)"
 _GROUND = "var(--dpvi-ground, transparent)"
 
-STYLE_SHEET = f"<style>{resources.files(__package__).joinpath('screen.css').read_text('utf-8')}</style>"
+STYLE_SHEET = (
+    f"<style>{resources.files(__package__).joinpath('screen.css').read_text('utf-8')}</style>"
+)
 
 _CARD = (
-    f"border:1px solid {BORDER};border-left:6px solid {{}};border-radius:4px;padding:.4em 1em;margin:.6em 0;"
-    f"line-height:1.45;max-width:72em;color:{INK}"
+    f"border:1px solid {BORDER};border-left:6px solid {{}};border-radius:4px;padding:.4em "
+    f"1em;margin:.6em 0;line-height:1.45;max-width:72em;color:{INK}"
 )
 _FILLS = {
-    "solid": ACCENT, "striped": f"repeating-linear-gradient(135deg,{ACCENT} 0 3px,{_GROUND} 3px 7px)", "empty": _GROUND,
-}  # fmt: skip
+    "solid": ACCENT,
+    "striped": f"repeating-linear-gradient(135deg,{ACCENT} 0 3px,{_GROUND} 3px 7px)",
+    "empty": _GROUND,
+}
 _COPY = (
     "navigator.clipboard.writeText(this.parentNode.querySelector('pre').textContent);"
     "this.textContent='Copied';setTimeout(()=>this.textContent='Copy',1500)"
@@ -34,13 +61,18 @@ _COPY = (
 
 def problem(text: str) -> str:
     """A problem and its remedy, marked by a sign as well as a colour; "" for an empty text."""
-    return f'<div role="alert" style="color:{ALERT};line-height:1.35">⚠ {escape(text)}</div>' if text else ""
+    return (
+        f'<div role="alert" style="color:{ALERT};line-height:1.35">⚠ {escape(text)}</div>'
+        if text
+        else ""
+    )
 
 
 def status(line: str, share: float, end: str = "") -> str:
     """What a run does now (HTML) over a bar of progress.
 
-    :param share: of the work that is done, from 0 to 1. :param end: "cancelled" or "failed", which change the bar's colour.
+    :param share: of the work that is done, from 0 to 1. :param end: "cancelled" or "failed", which
+        change the bar's colour.
     """
     bar = f'<div class="dpvi-progress"><i class="{end}" style="width:{100 * share:.4g}%"></i></div>'
     return f'<div role="status">{line}</div>{bar}'
@@ -48,7 +80,9 @@ def status(line: str, share: float, end: str = "") -> str:
 
 def paragraphs(told: Mapping[str, str]) -> str:
     """A paragraph for each text, after its title in bold."""
-    return "".join(f"<p><b>{escape(title)}</b> {escape(text)}</p>" for title, text in told.items() if text)
+    return "".join(
+        f"<p><b>{escape(title)}</b> {escape(text)}</p>" for title, text in told.items() if text
+    )
 
 
 def heading(text: str) -> str:
@@ -57,19 +91,25 @@ def heading(text: str) -> str:
 
 
 def help_mark(text: str) -> str:
-    """A question mark that shows ``text`` while the mouse is over it or it has the focus; "" for an empty text."""
+    """A question mark that shows ``text`` while the mouse is over it or it has the focus; "" for an
+    empty text.
+    """
     if not text:
         return ""
-    return f'<span class="dpvi-help" tabindex="0">?<span role="tooltip">{escape(text)}</span></span>'
+    return (
+        f'<span class="dpvi-help" tabindex="0">?<span role="tooltip">{escape(text)}</span></span>'
+    )
 
 
 def fold(summary: str, inner: str, *, is_open: bool = False) -> str:
     """``inner`` (HTML) under a line that shows and hides it."""
-    return f"<details{' open' if is_open else ''}><summary>{escape(summary)}</summary>{inner}</details>"
+    tag = "details open" if is_open else "details"
+    return f"<{tag}><summary>{escape(summary)}</summary>{inner}</details>"
 
 
 def bar(parts: Sequence[tuple[str, float, str]]) -> str:
-    """A bar of shares that add up to 1, with their labels below. Shares differ in pattern, not only in colour.
+    """A bar of shares that add up to 1, with their labels below. Shares differ in pattern, not only
+    in colour.
 
     :param parts: (label, share, "solid", "striped" or "empty") for each share.
     """
@@ -78,7 +118,10 @@ def bar(parts: Sequence[tuple[str, float, str]]) -> str:
         return f"<span style='flex:0 0 {100 * share:.2f}%;background:{_FILLS[fill]}'></span>"
 
     def swatch(fill: str) -> str:
-        box = f"display:inline-block;width:.8em;height:.8em;border:1px solid {INK};background:{_FILLS[fill]}"
+        box = (
+            "display:inline-block;width:.8em;height:.8em;border:1px solid "
+            f"{INK};background:{_FILLS[fill]}"
+        )
         return f"<span style='{box}'></span>"
 
     labels = "".join(
@@ -87,14 +130,19 @@ def bar(parts: Sequence[tuple[str, float, str]]) -> str:
     )
     description = escape(", ".join(label for label, _, _ in parts))
     return (
-        f"<div role='img' aria-label='{description}' style='display:flex;height:16px;border:1px solid {INK};max-width:46em'>"
-        f"{''.join(piece(share, fill) for _, share, fill in parts)}</div>"
-        f"<div style='color:{INK};line-height:1.6'>{labels}</div>"
+        f"<div role='img' aria-label='{description}' style='display:flex;height:16px;border:1px "
+        f"solid {INK};max-width:46em'>"
+        f"{''.join(piece(share, fill) for _, share, fill in parts)}</div><div "
+        f"style='color:{INK};line-height:1.6'>{labels}</div>"
     )
 
 
-def card(title: str, paragraphs: Sequence[str], cautions: Iterable[str] = (), *, warns: bool = False) -> str:
-    """A framed text whose first paragraph is bold; marked by a sign and a colour if it ``warns``."""
+def card(
+    title: str, paragraphs: Sequence[str], cautions: Iterable[str] = (), *, warns: bool = False
+) -> str:
+    """A framed text whose first paragraph is bold; marked by a sign and a colour if
+    it ``warns``.
+    """
     first, *others = paragraphs
     body = "".join(f"<p style='margin:.4em 0'>{escape(text)}</p>" for text in others)
     colour, sign = (ALERT, "⚠ ") if warns else (ACCENT, "")
@@ -106,7 +154,9 @@ def card(title: str, paragraphs: Sequence[str], cautions: Iterable[str] = (), *,
 
 
 def cards(columns: Sequence[str], rows: Iterable[Sequence[str]], *, numbers: bool = False) -> str:
-    """A table of words, or of ``numbers``. Where there is no room for its columns, its rows become blocks."""
+    """A table of words, or of ``numbers``. Where there is no room for its columns, its rows become
+    blocks.
+    """
     inner = table(columns, rows, numbers=numbers, named=True)
     style = "overflow:auto;max-height:360px;width:fit-content;max-width:100%"
     return f"<div class='dpvi-scrolls dpvi-cards' style='{style}'>{inner}</div>"
@@ -115,9 +165,11 @@ def cards(columns: Sequence[str], rows: Iterable[Sequence[str]], *, numbers: boo
 def code_box(text: str) -> str:
     """Code with a button that copies it."""
     return (
-        f'<div><button type="button" class="jupyter-button" onclick="{_COPY}" style="display:block;margin-left:auto">Copy'
+        f'<div><button type="button" class="jupyter-button" onclick="{_COPY}" '
+        'style="display:block;margin-left:auto">Copy'
         "</button>"
-        '<pre style="user-select:all;white-space:pre-wrap;word-break:normal;overflow-wrap:break-word;padding:.6em;margin:0;'
+        "<pre "
+        'style="user-select:all;white-space:pre-wrap;word-break:normal;overflow-wrap:break-word;padding:.6em;margin:0;'
         f'background:var(--dpvi-soft, transparent);color:{INK}">'
         f"{escape(text)}</pre></div>"
     )
@@ -126,13 +178,19 @@ def code_box(text: str) -> str:
 def download(label: str, name: str, content: bytes, kind: str) -> str:
     """A link that downloads ``content`` as the file ``name``."""
     encoded = base64.b64encode(content).decode()
-    return f'<a download="{escape(name)}" href="data:{kind};base64,{encoded}" style="color:{ACCENT}">{escape(label)}</a>'
+    return (
+        f'<a download="{escape(name)}" href="data:{kind};base64,{encoded}" '
+        f'style="color:{ACCENT}">{escape(label)}</a>'
+    )
 
 
-def image(content: bytes, description: str, width: int | None = None, *, is_drawn: bool | None = None) -> str:
+def image(
+    content: bytes, description: str, width: int | None = None, *, is_drawn: bool | None = None
+) -> str:
     """A picture (SVG or PNG) with a description for screen readers.
 
-    :param is_drawn: whether it is a figure on a transparent ground, without images of records; None: if it is such an SVG.
+    :param is_drawn: whether it is a figure on a transparent ground, without images of records;
+        None: if it is such an SVG.
     """
     size = "" if width is None else f' width="{width}"'
     kind = "svg+xml" if content.startswith(b"<") else "png"
@@ -141,4 +199,7 @@ def image(content: bytes, description: str, width: int | None = None, *, is_draw
         is_drawn = kind == "svg+xml" and b"<image" not in content
     style = "dpvi-figure" if is_drawn else "dpvi-paper"
     source = f"data:image/{kind};base64,{base64.b64encode(content).decode()}"
-    return f'<img class="{style}" alt="{escape(description)}"{size} src="{source}" style="max-width:100%">'
+    return (
+        f'<img class="{style}" alt="{escape(description)}"{size} src="{source}" '
+        'style="max-width:100%">'
+    )

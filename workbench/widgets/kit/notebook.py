@@ -1,4 +1,6 @@
-"""The notebook around a screen: its variables, and static output that stays in it when widgets do not."""
+"""The notebook around a screen: its variables, and static output that stays in it when widgets do
+not.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +28,8 @@ def namespace() -> Mapping[str, Any]:
 class Cell(NamedTuple):
     """A notebook cell that is running.
 
-    :param identity: what the front end calls the cell, or its code where the front end does not say; "" if neither is known.
+    :param identity: what the front end calls the cell, or its code where the front end does not
+        say; "" if neither is known.
     :param is_named: whether the front end has named it. Two cells can have the same code.
     :param execution: number of this execution.
     """
@@ -41,17 +44,25 @@ def running_cell() -> Cell:
     shell = get_ipython()
     parent = shell.get_parent() if hasattr(shell, "get_parent") else {}
     name = str(parent.get("metadata", {}).get("cellId", ""))
-    return Cell(name or str(parent.get("content", {}).get("code", "")), bool(name), getattr(shell, "execution_count", 0))
+    return Cell(
+        name or str(parent.get("content", {}).get("code", "")),
+        bool(name),
+        getattr(shell, "execution_count", 0),
+    )
 
 
 class Successions:
-    """Which screen of a cell's earlier execution a new screen of that cell replaces. Screens are not kept alive."""
+    """Which screen of a cell's earlier execution a new screen of that cell replaces. Screens are
+    not kept alive.
+    """
 
     def __init__(self) -> None:
         self._cells: dict[str, tuple[int, list[weakref.ref[Any]], list[weakref.ref[Any]]]] = {}
 
     def predecessor(self, screen: Any) -> Any:
-        """The screen that ``screen``, displayed now, replaces; None if there is none. The first replaces the first."""
+        """The screen that ``screen``, displayed now, replaces; None if there is none. The first
+        replaces the first.
+        """
         cell, _, execution = running_cell()
         if not cell:
             return None
@@ -71,8 +82,8 @@ class Successions:
 def when_replaced(view: Any, act: Callable[[], None]) -> None:
     """Call ``act()`` when no page shows ``view`` any longer, whose cell seems to have run again.
 
-    At once, if the front end has named the running cell, or if no page shows it now. Else another cell with the same code
-    may be the one that runs.
+    At once, if the front end has named the running cell, or if no page shows it now. Else another
+    cell with the same code may be the one that runs.
 
     :param view: a widget that counts its views.
     """
@@ -91,7 +102,8 @@ def when_replaced(view: Any, act: Callable[[], None]) -> None:
 def complete_for_voila(wait: Callable[[float], object]) -> None:
     """Under Voilà, call ``wait(seconds)`` until nothing is being computed; do nothing elsewhere.
 
-    Voilà's page connects to the kernel only after all cells have run, and misses changes before that.
+    Voilà's page connects to the kernel only after all cells have run, and misses changes before
+    that.
     """
     if "VOILA_REQUEST_URL" in os.environ:
         wait(_VOILA_SECONDS)
@@ -110,11 +122,15 @@ class NotebookOutput:
         return HTML(self._html)
 
     def add(self, handle: Any) -> None:
-        """Keep a display of ``content`` up to date, by the handle that ``display`` returned for it."""
+        """Keep a display of ``content`` up to date, by the handle that ``display`` returned
+        for it.
+        """
         self._handles.append(handle)
 
     def write(self, summary: str, body: str) -> None:
-        """Show ``body`` (HTML) in all displays, folded under a line that begins with "Kept in this notebook"."""
+        """Show ``body`` (HTML) in all displays, folded under a line that begins with "Kept in this
+        notebook".
+        """
         folded = markup.fold(f"Kept in this notebook: {summary}", body)
         self._html = f'<div class="dpvi-kept" style="padding:0 8px;font-size:13px">{folded}</div>'
         for handle in self._handles:

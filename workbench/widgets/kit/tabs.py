@@ -1,4 +1,6 @@
-"""Parts of a screen of which at most one is open. Unlike ipywidgets' Tab, all can be closed and the titles wrap."""
+"""Parts of a screen of which at most one is open. Unlike ipywidgets' Tab, all can be closed and the
+titles wrap.
+"""
 
 from __future__ import annotations
 
@@ -14,9 +16,11 @@ __all__ = ["Tabs"]
 
 
 class Tabs:
-    """Titles in a line, and below them the part whose title was pressed. ``view`` is the widget to display.
+    """Titles in a line, and below them the part whose title was pressed. ``view`` is the widget to
+    display.
 
-    :param parts: widgets by their titles. :param on_open: called with the title of a part that opens.
+    :param parts: widgets by their titles. :param on_open: called with the title of a part that
+        opens.
     :param late: titles of parts that the page learns of when they are first opened.
     """
 
@@ -29,7 +33,10 @@ class Tabs:
     ) -> None:
         self._parts, self._on_open, self._late = dict(parts), on_open, set(late)
         self._buttons = {
-            title: widgets.ToggleButton(value=False, description=title, tooltip=f"Show or hide: {title}") for title in parts
+            title: widgets.ToggleButton(
+                value=False, description=title, tooltip=f"Show or hide: {title}"
+            )
+            for title in parts
         }
         self._open = ""
         line = widgets.Box(list(self._buttons.values()))
@@ -37,9 +44,13 @@ class Tabs:
         for part in self._parts.values():
             part.layout.display = "none"
             part.add_class("dpvi-part")
-        self.view = widgets.VBox([line, *(part for title, part in self._parts.items() if title not in self._late)])
+        self.view = widgets.VBox(
+            [line, *(part for title, part in self._parts.items() if title not in self._late)]
+        )
         for title, button in self._buttons.items():
-            button.observe(lambda change, title=title: self._turn(title, change["new"]), names="value")
+            button.observe(
+                lambda change, title=title: self._turn(title, change["new"]), names="value"
+            )
 
     @property
     def open(self) -> str:

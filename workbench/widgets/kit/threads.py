@@ -1,4 +1,6 @@
-"""Background threads that end before the interpreter does. A thread killed inside compiled code would abort the process."""
+"""Background threads that end before the interpreter does. A thread killed inside compiled code
+would abort the process.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,9 @@ _PATIENCE = 60.0  # seconds for all threads together to end
 _running: dict[threading.Thread, Callable[[], None]] = {}
 
 
-def background(work: Callable[[], None], name: str, stop: Callable[[], None] = lambda: None) -> threading.Thread:
+def background(
+    work: Callable[[], None], name: str, stop: Callable[[], None] = lambda: None
+) -> threading.Thread:
     """Start ``work`` in a daemon thread called ``name``, and return the thread.
 
     :param stop: called when the interpreter ends, to make ``work`` end; it must return quickly.
@@ -25,7 +29,9 @@ def background(work: Callable[[], None], name: str, stop: Callable[[], None] = l
         finally:
             _running[threading.current_thread()] = _nothing  # ``stop`` may keep large objects alive
 
-    for ended in [thread for thread in list(_running) if thread.ident is not None and not thread.is_alive()]:
+    for ended in [
+        thread for thread in list(_running) if thread.ident is not None and not thread.is_alive()
+    ]:
         _running.pop(ended, None)
     thread = threading.Thread(target=run, name=name, daemon=True)
     _running[thread] = stop
@@ -77,11 +83,13 @@ def _nothing() -> None:
 
 @atexit.register
 def _end_all() -> None:
-    """Stop and join all threads, including those that start meanwhile and those whose work is over."""
+    """Stop and join all threads, including those that start meanwhile and those whose work
+    is over.
+    """
     deadline = time.monotonic() + _PATIENCE
-    while (left := [(thread, stop) for thread, stop in list(_running.items()) if thread.is_alive()]) and (
-        time.monotonic() < deadline
-    ):
+    while (
+        left := [(thread, stop) for thread, stop in list(_running.items()) if thread.is_alive()]
+    ) and (time.monotonic() < deadline):
         for _, stop in left:
             stop()
         for thread, _ in left:

@@ -1,4 +1,5 @@
-"""The ledger below the Fit button: what was spent on the chosen records, what a cap leaves, and fits to resume.
+"""The ledger below the Fit button: what was spent on the chosen records, what a cap leaves, and
+fits to resume.
 
 ``LedgerPanel.look`` reads the ledger, off the main thread; ``show`` displays what it found.
 """
@@ -31,7 +32,9 @@ __all__ = ["PROBLEMS", "LedgerPanel", "Seen", "prepare_saved"]
 PROBLEMS = ("ledger", "over_cap", "run")  # arguments whose problems are shown here
 _MANY = 1_000_000
 _SHOWN_RUNS = 3
-_QUIET_SECONDS = 120  # without a new checkpoint, after which a run that is in no ledger counts as ended
+_QUIET_SECONDS = (
+    120  # without a new checkpoint, after which a run that is in no ledger counts as ended
+)
 _SHARED = {
     RELATED: "they were related in the ledger",
     CLONES: "copies of one estimator were fitted to them, so they share one cap",
@@ -45,7 +48,8 @@ class Seen(NamedTuple):
 
     :param said: as HTML.
     :param fits: HTML of the table of fits, "" for none.
-    :param problems: ``{argument: why}`` if a cap does not allow the fit and no reason to exceed it is given.
+    :param problems: ``{argument: why}`` if a cap does not allow the fit and no reason to exceed it
+        is given.
     :param goes_over: whether the fit, or the rest of one of ``runs``, needs such a reason.
     :param runs: runs on the same records that can be resumed.
     :param refused: those of ``runs`` that need a reason.
@@ -72,7 +76,10 @@ class LedgerPanel:
     """
 
     def __init__(
-        self, on_change: Callable[[], None], on_resume: Callable[[SavedRun], None], on_refresh: Callable[[], None]
+        self,
+        on_change: Callable[[], None],
+        on_resume: Callable[[SavedRun], None],
+        on_refresh: Callable[[], None],
     ) -> None:
         self._on_resume = on_resume
         self._forgetting = False
@@ -90,7 +97,9 @@ class LedgerPanel:
         )
         self._problem = fields.line()
         self.reason = fields.text(
-            "over_cap", "reason to exceed the cap", help="The ledger keeps it. It holds only for the next fit."
+            "over_cap",
+            "reason to exceed the cap",
+            help="The ledger keeps it. It holds only for the next fit.",
         )
         self.reason.control.style.description_width = "176px"
         self.runs = widgets.VBox()
@@ -99,11 +108,17 @@ class LedgerPanel:
         self._fits = ""
         self.view = widgets.VBox(
             [
-                widgets.HBox([self._said, self.refresh], layout={"flex_flow": "row wrap", "align_items": "flex-start"}),
-                self._problem, self.reason.view, self.runs, self.fold.view,
+                widgets.HBox(
+                    [self._said, self.refresh],
+                    layout={"flex_flow": "row wrap", "align_items": "flex-start"},
+                ),
+                self._problem,
+                self.reason.view,
+                self.runs,
+                self.fold.view,
             ],
             layout=widgets.Layout(width="auto", margin="0 0 6px 0"),
-        )  # fmt: skip
+        )
         self.refresh.on_click(lambda _: on_refresh())
         self.reason.on_change(lambda: None if self._forgetting else on_change())
         self._clear("")
@@ -112,10 +127,11 @@ class LedgerPanel:
         """The reason to exceed the cap that was typed for the data source ``key``, or None."""
         return (self.reason.value.strip() or None) if key == self._key else None
 
-    # ---- reading --------------------------------------------------------------------------------------------------
+    # ---- reading ---------------------------------------------------------------------------------
 
     def look(self, prepared: Any, over_cap: str | None = None, own: Path | None = None) -> Seen:
-        """Read what the ledger says about the records of ``prepared``. This may take seconds: call it off the main thread.
+        """Read what the ledger says about the records of ``prepared``. This may take seconds: call
+        it off the main thread.
 
         :param over_cap: the reason that ``prepared`` was given.
         :param own: folder of a run that the Resume button resumes.
@@ -123,9 +139,17 @@ class LedgerPanel:
         try:
             return self._look(prepared, over_cap, own)
         except ArgumentError as error:
-            return Seen(markup.problem(f"The ledger cannot say what was spent on these records: {error}"))
-        except Exception as error:  # the rest of the screen works without the ledger; other messages may quote records
-            return Seen(markup.problem(f"The ledger cannot say what was spent on these records ({type(error).__name__})."))
+            return Seen(
+                markup.problem(f"The ledger cannot say what was spent on these records: {error}")
+            )
+        except Exception as error:
+            # the rest of the screen works without the ledger; other messages may quote records
+            return Seen(
+                markup.problem(
+                    "The ledger cannot say what was spent on these records "
+                    f"({type(error).__name__})."
+                )
+            )
 
     def _look(self, prepared: Any, over_cap: str | None, own: Path | None) -> Seen:
         dataset, account = prepared.spec.source, prepared.run_log.reservation
@@ -155,7 +179,9 @@ class LedgerPanel:
         )
 
     def _records(self, dataset: Dataset) -> tuple[DatasetId, str]:
-        """The ledger's key of ``dataset`` and the user's own fingerprint of it; those of the last data set are kept."""
+        """The ledger's key of ``dataset`` and the user's own fingerprint of it; those of the last
+        data set are kept.
+        """
         from workbench.ledger.fingerprint import fingerprint
         from workbench.ledger.reservation import id_of
 
@@ -166,17 +192,27 @@ class LedgerPanel:
                 self._source = source
         return source[1:]
 
-    def _runs(self, fingerprint: str, budget: BudgetStatus | None, own: Path | None) -> tuple[SavedRun, ...]:
+    def _runs(
+        self, fingerprint: str, budget: BudgetStatus | None, own: Path | None
+    ) -> tuple[SavedRun, ...]:
         """Saved runs of the same records that can be resumed."""
-        with contextlib.suppress(OSError, ArgumentError):  # a run was deleted meanwhile, or may not be read
-            runs = [run for run in self._saved_runs() if run.fingerprint == fingerprint and not run.is_finished]
+        with contextlib.suppress(
+            OSError, ArgumentError
+        ):  # a run was deleted meanwhile, or may not be read
+            runs = [
+                run
+                for run in self._saved_runs()
+                if run.fingerprint == fingerprint and not run.is_finished
+            ]
             ended = (run for run in runs if _has_ended(run, budget))
             # the Resume button resumes ``own``, but cannot give a reason to exceed a cap
             return tuple(run for run in ended if run.path != own or _is_refused(run, budget))
         return ()
 
     def _saved_runs(self) -> list[SavedRun]:
-        """``resuming.saved_runs()``. It reads every checkpoint, so it is called only when one has changed."""
+        """``resuming.saved_runs()``. It reads every checkpoint, so it is called only when one has
+        changed.
+        """
         from workbench.fitting import checkpoints, resuming
 
         now = [(folder, folder.stat().st_mtime_ns) for folder in checkpoints.saved_runs()]
@@ -184,7 +220,7 @@ class LedgerPanel:
             self._listed = now, resuming.saved_runs()
         return self._listed[1]
 
-    # ---- showing --------------------------------------------------------------------------------------------------
+    # ---- showing ---------------------------------------------------------------------------------
 
     def computing(self, key: Hashable) -> None:
         """Show that the ledger is being read for the data source ``key``."""
@@ -196,7 +232,9 @@ class LedgerPanel:
     def outdated(self) -> None:
         """Show that a fit begins, which changes what was spent on private records."""
         if not self._is_public:
-            self._said.value = markup.quiet("What was spent on these records is read again after the fit.")
+            self._said.value = markup.quiet(
+                "What was spent on these records is read again after the fit."
+            )
 
     def show_unknown(self) -> None:
         """Show that there is no plan, so it is unknown what it would add."""
@@ -208,7 +246,9 @@ class LedgerPanel:
         self.refresh.layout.display = "none"
 
     def show(self, seen: Seen) -> bool:
-        """Show what ``look`` found; return whether the problems beside other fields must be updated."""
+        """Show what ``look`` found; return whether the problems beside other fields must be
+        updated.
+        """
         self._put(seen)
         self._is_public = seen.is_public
         self.refresh.layout.display = "none" if seen.is_public else None
@@ -223,12 +263,18 @@ class LedgerPanel:
         self._fits = seen.fits
         self.fold.view.layout.display = None if seen.fits else "none"
         self._fill()
-        old, self.runs.children = self.runs.children, [self._row(run, seen.refused) for run in seen.runs[:_SHOWN_RUNS]]
+        old, self.runs.children = (
+            self.runs.children,
+            [self._row(run, seen.refused) for run in seen.runs[:_SHOWN_RUNS]],
+        )
         for row in old:
             fields.close_all(row)
         more = len(seen.runs) - _SHOWN_RUNS
         if more > 0:
-            text = f"And {words.count(more, 'older fit')}: the command workbench resume lists all of them."
+            text = (
+                f"And {words.count(more, 'older fit')}: the command workbench resume lists all "
+                "of them."
+            )
             self.runs.children = (*self.runs.children, widgets.HTML(markup.quiet(text)))
 
     def _fill(self) -> None:
@@ -236,20 +282,27 @@ class LedgerPanel:
 
     def _row(self, run: SavedRun, refused: Sequence[SavedRun]) -> Any:
         text = (
-            f"An earlier fit of these records stopped at step {_numbers.count(run.step)} of {_numbers.count(run.steps)} "
-            f"({run.model}, epsilon {_numbers.upper(run.epsilon)}, "
+            f"An earlier fit of these records stopped at step {_numbers.count(run.step)} of "
+            f"{_numbers.count(run.steps)} ({run.model}, epsilon {_numbers.upper(run.epsilon)}, "
             f"{run.written[:16]} UTC)."
         )
         if run in refused:
             text += " Its remaining steps would now exceed the cap."
         button = widgets.Button(
-            description="Resume this fit", icon="forward", disabled=not self._enabled,
-            tooltip=f"Continue from step {_numbers.count(run.step)}; it spends no more than was reserved for it",
+            description="Resume this fit",
+            icon="forward",
+            disabled=not self._enabled,
+            tooltip=f"Continue from step {_numbers.count(run.step)}; it spends no more than was "
+            "reserved for it",
             layout=widgets.Layout(width="152px", flex="0 0 auto"),
-        )  # fmt: skip
+        )
         button.on_click(lambda _: self._on_resume(run))
-        line = widgets.HTML(markup.sentence(text), layout=widgets.Layout(flex="1 1 260px", min_width="0"))
-        return widgets.HBox([line, button], layout=widgets.Layout(flex_flow="row wrap", align_items="center"))
+        line = widgets.HTML(
+            markup.sentence(text), layout=widgets.Layout(flex="1 1 260px", min_width="0")
+        )
+        return widgets.HBox(
+            [line, button], layout=widgets.Layout(flex_flow="row wrap", align_items="center")
+        )
 
     def show_problems(self, problems: dict[str, str]) -> None:
         """Show what is wrong with the ledger, the reason or a run to resume."""
@@ -279,7 +332,9 @@ class LedgerPanel:
 
 def _said(budget: BudgetStatus, fit: Guarantee, is_refused: bool, over_cap: str | None) -> str:
     """What the ledger says about private records, as HTML."""
-    spent = f"Spent on these records: {words.spent_words(budget.total)} {words.counted(budget.total)}".strip()
+    spent = (
+        f"Spent on these records: {words.spent_words(budget.total)} {words.counted(budget.total)}"
+    ).strip()
     running = len(budget.reserved) - len(budget.interrupted)
     if running:
         spent += f"; {words.count(running, 'fit')} running, with all planned steps reserved"
@@ -287,37 +342,57 @@ def _said(budget: BudgetStatus, fit: Guarantee, is_refused: bool, over_cap: str 
     lines = [markup.sentence(f"{spent}."), markup.sentence(_left(budget, fit, is_refused))]
     if is_refused:
         lines.append(
-            markup.sentence(f"{fit_with} these settings exceeds the cap. The ledger keeps your reason.")
+            markup.sentence(
+                f"{fit_with} these settings exceeds the cap. The ledger keeps your reason."
+            )
             if over_cap
-            else markup.problem(f"{fit_with} these settings is refused, because it would exceed the cap.")
+            else markup.problem(
+                f"{fit_with} these settings is refused, because it would exceed the cap."
+            )
         )
     related: dict[str, list[str]] = {}
     for entry, why in budget.relatives:
         related.setdefault(why, []).append(f"{entry.number} ({entry.name})")
-    lines += [markup.sentence(f"Fits on {', '.join(names)} count too: {_SHARED[why]}.") for why, names in related.items()]
+    lines += [
+        markup.sentence(f"Fits on {', '.join(names)} count too: {_SHARED[why]}.")
+        for why, names in related.items()
+    ]
     return "".join([*lines, *map(markup.quiet, budget.cautions())])
 
 
 def _left(budget: BudgetStatus, fit: Guarantee, is_refused: bool) -> str:
     caps = [entry.cap for entry in budget.caps if entry.cap is not None]
     if not caps:
-        how = "wb.widgets.Ledger() sets one" if budget.entry else "wb.widgets.Ledger(data=...) sets one before the first fit"
+        how = (
+            "wb.widgets.Ledger() sets one"
+            if budget.entry
+            else "wb.widgets.Ledger(data=...) sets one before the first fit"
+        )
         return f"No cap is set; {how}."
     text = f"Cap: {' and '.join(map(words.cap_words, caps))}"
     parts = words.shares(budget)
     if parts is not None:
         which = "it" if len(caps) == 1 else "the tightest"
-        text += f"; {words.percent(parts[2])} of {which} is left, in what it counts (Rényi divergence, not epsilon)"
+        text += (
+            f"; {words.percent(parts[2])} of {which} is left, in what it counts (Rényi "
+            "divergence, not epsilon)"
+        )
     if is_refused:
         return f"{text}."
     more = budget.how_many_more(fit) or 0
-    many = f"more than {_numbers.count(_MANY)} more fits" if more > _MANY else words.count(more, "more fit")
+    many = (
+        f"more than {_numbers.count(_MANY)} more fits"
+        if more > _MANY
+        else words.count(more, "more fit")
+    )
     return f"{text}: {many} like this."
 
 
 def _is_running(key: str, budget: BudgetStatus) -> bool:
     """Whether a live process has reserved the fit."""
-    return any(spend.key == key for spend in budget.reserved if spend.number not in budget.interrupted)
+    return any(
+        spend.key == key for spend in budget.reserved if spend.number not in budget.interrupted
+    )
 
 
 def _has_ended(run: SavedRun, budget: BudgetStatus | None) -> bool:

@@ -1,4 +1,5 @@
-"""The ledger screen: the data sets in the ledger, and the spending, the fits and the cap of one of them.
+"""The ledger screen: the data sets in the ledger, and the spending, the fits and the cap of one of
+them.
 
 One thread reads the ledger and computes totals, another writes to it. Callbacks only start them.
 """
@@ -31,8 +32,9 @@ _COLUMNS = ["no.", "data set", "fits", "epsilon", "delta", "reserved", "cap", "u
 _ALWAYS = 5  # columns that are shown even if they are empty
 _NOTHING = "Nothing has been recorded: the first fit on private records creates the ledger."
 _CAP_HELP = (
-    "All fits on this data set, on its relatives and on all data sets of its name together then spend at most this, however "
-    "each fit is chosen. Set the cap before the first fit, or at least before you look at any results."
+    "All fits on this data set, on its relatives and on all data sets of its name together then "
+    "spend at most this, however each fit is chosen. Set the cap before the first fit, or at "
+    "least before you look at any results."
 )
 
 
@@ -61,21 +63,28 @@ class Ledger(Screen):
 
     >>> screen = wb.widgets.Ledger("project.db")
 
-    :param path: of the ledger's file, or a ``workbench.ledger.ledger.Ledger``; None for the user's own.
-    :param data: a private data set to choose first. It is entered if it is not in the ledger, so that it can get a cap
-        before its first fit.
+    :param path: of the ledger's file, or a ``workbench.ledger.ledger.Ledger``; None for the user's
+        own.
+    :param data: a private data set to choose first. It is entered if it is not in the ledger, so
+        that it can get a cap before its first fit.
     """
 
     @unsent()
-    def __init__(self, path: str | Path | books.Ledger | None = None, *, data: Dataset | None = None) -> None:
+    def __init__(
+        self, path: str | Path | books.Ledger | None = None, *, data: Dataset | None = None
+    ) -> None:
         if not (path is None or isinstance(path, (str, Path, books.Ledger))):
             raise _validate.ArgumentError("path", path, "must be the path of a ledger's file.")
         if data is not None and (not isinstance(data, Dataset) or data.is_public):
             value = data.name if isinstance(data, Dataset) else type(data).__name__
             raise _validate.ArgumentError("data", value, "must be a Dataset of private records.")
-        self._reading, self._writing = Latest("dpvi-ledger"), Latest("dpvi-ledger-writing", pause=0.0)
+        self._reading, self._writing = (
+            Latest("dpvi-ledger"),
+            Latest("dpvi-ledger-writing", pause=0.0),
+        )
         self._files = Latest("dpvi-files")
-        super().__init__(self._writing, self._reading, self._files)  # in this order: the ledger is read after each write
+        # in this order: the ledger is read after each write
+        super().__init__(self._writing, self._reading, self._files)
         self.ledger = path if isinstance(path, books.Ledger) else books.Ledger(path)
         self._pages: dict[int, _Page] = {}
         self._filled = 0  # the data set that the form was filled for
@@ -89,14 +98,17 @@ class Ledger(Screen):
             self._enter(data)
         send(self.view)
 
-    # ---- controls -------------------------------------------------------------------------------------------------
+    # ---- controls --------------------------------------------------------------------------------
 
     def _make_list(self) -> None:
         self.table = widgets.HTML(markup.quiet("reading the ledger…"))
         self.message = fields.line()
         self.refresh = _button("Refresh", "refresh", "Read the ledger again")
         self.recover = _button(
-            "Recover", "wrench", "Charge interrupted fits only for the steps that they may have taken", disabled=True
+            "Recover",
+            "wrench",
+            "Charge interrupted fits only for the steps that they may have taken",
+            disabled=True,
         )
         self.export = _button("Make file", "download", "Make a file with everything in the ledger")
         self.export.layout.align_self = "flex-start"
@@ -114,35 +126,53 @@ class Ledger(Screen):
         self.delta = fields.text("delta", "delta (probability)")
         relations = [(label, name) for name, label in words.RELATIONS.items()]
         self.relation = fields.choice(
-            "relation", "neighbours", relations, relations[0][1], help="Under replace one, fits of all samplers count."
+            "relation",
+            "neighbours",
+            relations,
+            relations[0][1],
+            help="Under replace one, fits of all samplers count.",
         )
-        self.why = fields.text("why", "why", help="The reason to set or remove the cap, which the ledger keeps.")
-        self.set_cap = _button("Set cap", "check", "Let all fits together spend at most this", primary=True)
+        self.why = fields.text(
+            "why", "why", help="The reason to set or remove the cap, which the ledger keeps."
+        )
+        self.set_cap = _button(
+            "Set cap", "check", "Let all fits together spend at most this", primary=True
+        )
         self.remove_cap = _button("Remove", "times", "Remove the cap of this data set")
         self.set_cap.on_click(lambda _: self._set_cap())
         self.remove_cap.on_click(lambda _: self._remove_cap())
-        self._fields = {field.name: field for field in (self.dataset, self.epsilon, self.delta, self.relation, self.why)}
+        self._fields = {
+            field.name: field
+            for field in (self.dataset, self.epsilon, self.delta, self.relation, self.why)
+        }
 
     def _arranged(self) -> Any:
-        """All data sets beside what is spent on the chosen one. Its fits and the form for its cap are one click away."""
+        """All data sets beside what is spent on the chosen one. Its fits and the form for its cap
+        are one click away.
+        """
         self.dataset.view.add_class("dpvi-long")
         buttons = widgets.HBox([self.refresh, self.recover])
         buttons.add_class("dpvi-buttons")
         bar = widgets.Box([self.dataset.view, buttons])
         bar.add_class("dpvi-bar")
-        form = widgets.Box([field.view for field in (self.epsilon, self.delta, self.relation, self.why)])
+        form = widgets.Box(
+            [field.view for field in (self.epsilon, self.delta, self.relation, self.why)]
+        )
         form.add_class("dpvi-fields")
         self.why.view.add_class("dpvi-whole")
-        pressed = widgets.HBox([self.set_cap, self.remove_cap, widgets.HTML(markup.help_mark(_CAP_HELP))])
+        pressed = widgets.HBox(
+            [self.set_cap, self.remove_cap, widgets.HTML(markup.help_mark(_CAP_HELP))]
+        )
         pressed.add_class("dpvi-buttons")
         kept = widgets.HTML(markup.quiet(f"Kept in {self.ledger.path}"))
         self.tabs = Tabs(
             {
-                "Fits": self.fits, "Cap": widgets.VBox([self.cap, form, pressed]),
+                "Fits": self.fits,
+                "Cap": widgets.VBox([self.cap, form, pressed]),
                 "Export": widgets.VBox([kept, self.export, self.link]),
             },
             late=("Cap", "Export"),
-        )  # fmt: skip
+        )
         self.tabs.open = "Fits"
         main = fields.beside(widgets.VBox([self.table, self.statement]), self.spent)
         main.add_class("dpvi-low")
@@ -155,7 +185,7 @@ class Ledger(Screen):
     def _panels(self) -> Sequence[Any]:
         return (self.tabs,)
 
-    # ---- reading --------------------------------------------------------------------------------------------------
+    # ---- reading ---------------------------------------------------------------------------------
 
     def look(self) -> None:
         """Read the ledger again, as the Refresh button does; return at once."""
@@ -178,13 +208,18 @@ class Ledger(Screen):
             self.table.value = _all_sets([page.row for page in seen.pages.values()])
             if seen.interrupted:
                 self.table.value += markup.problem(
-                    f"{words.count(seen.interrupted, 'fit')} {'was' if seen.interrupted == 1 else 'were'} interrupted. All "
-                    "their planned steps are charged until you resume them in the Workbench or press Recover."
+                    f"{words.count(seen.interrupted, 'fit')} "
+                    f"{'was' if seen.interrupted == 1 else 'were'} interrupted. All their "
+                    "planned steps are charged until you resume them in the Workbench or press "
+                    "Recover."
                 )
             self.recover.disabled = not seen.interrupted
             chosen = self.dataset.value
             self.dataset.offer(
-                [(f"{page.entry.number}: {page.entry.name}", number) for number, page in seen.pages.items()]
+                [
+                    (f"{page.entry.number}: {page.entry.name}", number)
+                    for number, page in seen.pages.items()
+                ]
                 or [("none yet", 0)],
                 chosen,
             )
@@ -207,18 +242,25 @@ class Ledger(Screen):
             if page is None:
                 self.spent.value = self.statement.value = self.fits.value = self.cap.value = ""
                 return
-            self.spent.value, self.statement.value, self.fits.value = page.spent, page.statement, page.fits
+            self.spent.value, self.statement.value, self.fits.value = (
+                page.spent,
+                page.statement,
+                page.fits,
+            )
             self.cap.value = _cap_of(page.entry)
             if page.entry.number != self._filled:
                 self._filled, cap = page.entry.number, page.entry.cap
-                self.epsilon.value, self.delta.value = ("", "") if cap is None else (f"{cap.epsilon:g}", f"{cap.delta:g}")
+                self.epsilon.value, self.delta.value = (
+                    ("", "") if cap is None else (f"{cap.epsilon:g}", f"{cap.delta:g}")
+                )
                 if cap is not None:
                     self.relation.value = cap.relation
 
-    # ---- writing --------------------------------------------------------------------------------------------------
+    # ---- writing ---------------------------------------------------------------------------------
 
     def _write(self, work: Callable[[], Any], message: Callable[[Any], str]) -> None:
-        """Do ``work`` in the background, show the message about its result, and read the ledger again.
+        """Do ``work`` in the background, show the message about its result, and read the ledger
+        again.
 
         The buttons that write are disabled meanwhile.
         """
@@ -252,13 +294,17 @@ class Ledger(Screen):
 
     def _remove_cap(self) -> None:
         number, why = self.dataset.value, self.why.value
-        self._write(lambda: self.ledger.remove_cap(number, why), lambda entry: f"The cap of {entry.name} is removed.")
+        self._write(
+            lambda: self.ledger.remove_cap(number, why),
+            lambda entry: f"The cap of {entry.name} is removed.",
+        )
 
     def _recover(self) -> None:
         self._write(
             self.ledger.recover,
             lambda spends: (
-                f"{words.count(len(spends), 'fit')} recovered: only the steps that may have been taken are charged."
+                f"{words.count(len(spends), 'fit')} recovered: only the steps that may have been "
+                "taken are charged."
                 if spends
                 else "No fit is interrupted any more."
             ),
@@ -299,15 +345,25 @@ class Ledger(Screen):
         """Show each problem beside its field, and the others below the table."""
         for name, field in self._fields.items():
             field.show_error(problems.get(name, ""))
-        others = [f"{name}: {text}" if name else text for name, text in problems.items() if name not in self._fields]
+        others = [
+            f"{name}: {text}" if name else text
+            for name, text in problems.items()
+            if name not in self._fields
+        ]
         fields.say(self.message, "".join(map(markup.problem, others)))
 
 
-def _button(label: str, icon: str, tooltip: str, *, disabled: bool = False, primary: bool = False) -> Any:
+def _button(
+    label: str, icon: str, tooltip: str, *, disabled: bool = False, primary: bool = False
+) -> Any:
     return widgets.Button(
-        description=label, icon=icon, tooltip=tooltip, disabled=disabled, button_style="primary" if primary else "",
+        description=label,
+        icon=icon,
+        tooltip=tooltip,
+        disabled=disabled,
+        button_style="primary" if primary else "",
         layout=widgets.Layout(width="auto"),
-    )  # fmt: skip
+    )
 
 
 def _problems(error: Exception) -> dict[str, str]:
@@ -324,34 +380,53 @@ def _page(budget: BudgetStatus) -> _Page | None:
     if entry is None:
         return None
     interrupted = len(budget.interrupted)
-    reserved = [f"{len(budget.reserved) - interrupted} running"] if len(budget.reserved) > interrupted else []
+    reserved = (
+        [f"{len(budget.reserved) - interrupted} running"]
+        if len(budget.reserved) > interrupted
+        else []
+    )
     reserved += [f"{interrupted} interrupted"] if interrupted else []
     row = [
-        str(entry.number), entry.name, str(len(budget.spends)), *_spent(total), ", ".join(reserved) or words.EMPTY,
-        words.EMPTY if entry.cap is None else f"{entry.cap.epsilon:g}", _share(used),
+        str(entry.number),
+        entry.name,
+        str(len(budget.spends)),
+        *_spent(total),
+        ", ".join(reserved) or words.EMPTY,
+        words.EMPTY if entry.cap is None else f"{entry.cap.epsilon:g}",
+        _share(used),
         ", ".join(f"{other.number} ({other.name})" for other, _ in budget.relatives) or words.EMPTY,
-    ]  # fmt: skip
+    ]
     cautions = budget.cautions()
     statement = budget.statement().removesuffix(" ".join(cautions)).strip()
     unit = f"One record is one {entry.unit}; first entered {words.when(entry.time)}."
     headline = markup.note(f"Spent on {entry.name}: {words.spent_words(total)}.")
     spent = headline + words.cap_bar(budget) + "".join(map(markup.problem, cautions))
-    return _Page(entry, row, spent, markup.sentence(statement) + markup.quiet(unit), words.fits_table(budget))
+    return _Page(
+        entry, row, spent, markup.sentence(statement) + markup.quiet(unit), words.fits_table(budget)
+    )
 
 
 def _spent(total: TotalPrivacy | None) -> tuple[str, str]:
     """Epsilon and delta of all fits together."""
     if total is None:
         return "0", words.EMPTY
-    return (words.number(total.epsilon) if math.isfinite(total.epsilon) else "∞"), _numbers.upper(total.delta)
+    return (words.number(total.epsilon) if math.isfinite(total.epsilon) else "∞"), _numbers.upper(
+        total.delta
+    )
 
 
 def _all_sets(rows: list[list[str]]) -> str:
     """A table of all data sets, without columns that are empty."""
     if not rows:
         return markup.quiet(_NOTHING)
-    kept = [place for place in range(len(_COLUMNS)) if place < _ALWAYS or any(row[place] != words.EMPTY for row in rows)]
-    return markup.cards([_COLUMNS[place] for place in kept], [[row[place] for place in kept] for row in rows])
+    kept = [
+        place
+        for place in range(len(_COLUMNS))
+        if place < _ALWAYS or any(row[place] != words.EMPTY for row in rows)
+    ]
+    return markup.cards(
+        [_COLUMNS[place] for place in kept], [[row[place] for place in kept] for row in rows]
+    )
 
 
 def _share(used: float | None) -> str:
@@ -365,4 +440,6 @@ def _share(used: float | None) -> str:
 def _cap_of(entry: books.Entry) -> str:
     if entry.cap is None:
         return markup.sentence(f"{entry.name} has no cap.")
-    return markup.sentence(f"{entry.name}: at most {words.cap_words(entry.cap)}. Reason: {entry.why}")
+    return markup.sentence(
+        f"{entry.name}: at most {words.cap_words(entry.cap)}. Reason: {entry.why}"
+    )

@@ -16,13 +16,27 @@ from workbench.ledger.renyi_filter import Cap
 from workbench.widgets.kit import markup
 
 __all__ = [
-    "EMPTY", "RELATIONS", "REMEDIES", "cap_bar", "cap_words", "count", "counted", "fits_table", "number", "percent",
-    "result_words", "shares", "spent_words", "when",
-]  # fmt: skip
+    "EMPTY",
+    "RELATIONS",
+    "REMEDIES",
+    "cap_bar",
+    "cap_words",
+    "count",
+    "counted",
+    "fits_table",
+    "number",
+    "percent",
+    "result_words",
+    "shares",
+    "spent_words",
+    "when",
+]
 
 RELATIONS = {
-    "add_or_remove_one": "add or remove one", "replace_one": "replace one", "replace_special": "blank one in place",
-}  # fmt: skip
+    "add_or_remove_one": "add or remove one",
+    "replace_one": "replace one",
+    "replace_special": "blank one in place",
+}
 EMPTY = "-"  # of a cell
 _COLUMNS = ["fit", "model", "epsilon", "steps", "status", "rule", "began", "by", "result"]
 
@@ -62,7 +76,11 @@ def counted(total: TotalPrivacy | None) -> str:
     """The number of fits in a total, with the condition under which the total of several holds."""
     if total is None:
         return ""
-    return "in 1 fit" if total.fits == 1 else f"in {total.fits} fits, if their plans were fixed beforehand"
+    return (
+        "in 1 fit"
+        if total.fits == 1
+        else f"in {total.fits} fits, if their plans were fixed beforehand"
+    )
 
 
 def cap_words(cap: Cap) -> str:
@@ -71,7 +89,9 @@ def cap_words(cap: Cap) -> str:
 
 
 def shares(budget: BudgetStatus) -> tuple[float, float, float] | None:
-    """The shares of the tightest cap that are spent, reserved and left; None without a cap or if a fit cannot be counted."""
+    """The shares of the tightest cap that are spent, reserved and left; None without a cap or if a
+    fit cannot be counted.
+    """
     used = budget.used()
     if used is None or not math.isfinite(used):
         return None
@@ -86,17 +106,26 @@ def cap_bar(budget: BudgetStatus) -> str:
         return markup.quiet("There is no cap, so these fits can add up to any epsilon.")
     parts = shares(budget)
     if parts is None:
-        return markup.problem("Some of these fits cannot be counted under the cap, so no further fit is allowed.")
+        return markup.problem(
+            "Some of these fits cannot be counted under the cap, so no further fit is allowed."
+        )
     labels = ("spent", "reserved", "left under the cap")
     fills = ("solid", "striped", "empty")
     bar = markup.bar(
-        [(f"{label} {percent(share)}", share, fill) for label, share, fill in zip(labels, parts, fills, strict=True)]
+        [
+            (f"{label} {percent(share)}", share, fill)
+            for label, share, fill in zip(labels, parts, fills, strict=True)
+        ]
     )
-    return bar + markup.quiet("Shares are of what the cap counts, Rényi divergence and delta, and not of epsilon.")
+    return bar + markup.quiet(
+        "Shares are of what the cap counts, Rényi divergence and delta, and not of epsilon."
+    )
 
 
 def fits_table(budget: BudgetStatus) -> str:
-    """A table of the fits, the newest first, with their data sets if fits on relatives count too."""
+    """A table of the fits, the newest first, with their data sets if fits on relatives
+    count too.
+    """
     if not budget.spends:
         return markup.quiet("No fit has been recorded.")
     names = {entry.number: entry.name for entry in _entries(budget)}
@@ -106,7 +135,9 @@ def fits_table(budget: BudgetStatus) -> str:
         for row, spend in zip(rows, reversed(budget.spends), strict=True):
             row.insert(1, f"{spend.dataset}: {names[spend.dataset]}")
     filled = [place for place in range(len(columns)) if any(row[place] != EMPTY for row in rows)]
-    return markup.cards([columns[place] for place in filled], [[row[place] for place in filled] for row in rows])
+    return markup.cards(
+        [columns[place] for place in filled], [[row[place] for place in filled] for row in rows]
+    )
 
 
 def _entries(budget: BudgetStatus) -> list[Entry]:
@@ -115,13 +146,23 @@ def _entries(budget: BudgetStatus) -> list[Entry]:
 
 
 def _row(spend: Spend, budget: BudgetStatus) -> list[str]:
-    taken = f"at most {_numbers.count(spend.reached)}" if spend.taken is None else _numbers.count(spend.taken)
+    taken = (
+        f"at most {_numbers.count(spend.reached)}"
+        if spend.taken is None
+        else _numbers.count(spend.taken)
+    )
     part = spend.promise
     return [
-        str(spend.number), spend.model, "0" if part is None else number(part.epsilon),
+        str(spend.number),
+        spend.model,
+        "0" if part is None else number(part.epsilon),
         f"{taken} of {_numbers.count(spend.planned)}",
-        budget.status_of(spend), spend.allowed_by, when(spend.began), spend.who, spend.result or EMPTY,
-    ]  # fmt: skip
+        budget.status_of(spend),
+        spend.allowed_by,
+        when(spend.began),
+        spend.who,
+        spend.result or EMPTY,
+    ]
 
 
 def when(time: str) -> str:
@@ -139,5 +180,7 @@ def result_words(result: Any) -> str:
         return ""
     parts = shares(budget)
     left = "" if parts is None else f"; {percent(parts[2])} of the cap is left"
-    spent = f"{spent_words(budget.total)} was spent on these records {counted(budget.total)}".strip()
+    spent = (
+        f"{spent_words(budget.total)} was spent on these records {counted(budget.total)}".strip()
+    )
     return f"According to the ledger, {spent}{left}."

@@ -1,4 +1,6 @@
-"""The figure of the sweep screen: the noise that is planned, then the scores of all fits and their means, in words too."""
+"""The figure of the sweep screen: the noise that is planned, then the scores of all fits and their
+means, in words too.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,13 @@ from workbench.widgets.kit.chart import Levels, Panel, chart
 __all__ = ["learnt", "planned", "scored"]
 
 _EMPTY = "The noise of each fit is shown here."
-_NAMES = {"num_records": "N", "iterations": "steps", "clip": "C", "learning_rate": "rate", "sampling_rate": "q"}
+_NAMES = {
+    "num_records": "N",
+    "iterations": "steps",
+    "clip": "C",
+    "learning_rate": "rate",
+    "sampling_rate": "q",
+}
 _HIGH, _BETWEEN = 113, 22  # pixels of each of two panels, and of what is between them
 _MARGIN = 0.08  # of an axis
 
@@ -35,12 +43,18 @@ def planned(prepared: PreparedSweep | None) -> str:
             row = {**cell.settings, "epsilon": cell.epsilon}
             lines.setdefault(series_name(row, by), {})[row[x]] = run.plan.mechanism.noise_multiplier
     levels = sorted({level for points in lines.values() for level in points})
-    panel = _panel("noise sigma", "of each fit, in units of C", lines, levels, {}, 2 * _HIGH + _BETWEEN)
-    return chart([panel], 0, f"Noise of the planned fits over {x}", empty=_EMPTY, levels=_levels(x, levels))
+    panel = _panel(
+        "noise sigma", "of each fit, in units of C", lines, levels, {}, 2 * _HIGH + _BETWEEN
+    )
+    return chart(
+        [panel], 0, f"Noise of the planned fits over {x}", empty=_EMPTY, levels=_levels(x, levels)
+    )
 
 
 def scored(result: SweepResult) -> str:
-    """The scores of all fits over what varies, with means as lines, as HTML; "" if there are none."""
+    """The scores of all fits over what varies, with means as lines, as HTML; "" if there
+    are none.
+    """
     names = _shown_metrics(result)
     if not names:
         return ""
@@ -52,7 +66,9 @@ def scored(result: SweepResult) -> str:
     for series in found:
         words, unit = words_of(series.metric)
         dots: dict[str, list[tuple[float, float]]] = {}
-        for name, level, value in series.private[["method", x, series.metric]].itertuples(index=False):
+        for name, level, value in series.private[["method", x, series.metric]].itertuples(
+            index=False
+        ):
             dots.setdefault(name, []).append((float(level), float(value)))
         note = labelled("; ".join(filter(None, [unit, "lines: means"])), series.label)
         panels.append(_panel(words, note, _means(series, levels), levels, dots, height))
@@ -60,13 +76,19 @@ def scored(result: SweepResult) -> str:
 
 
 def learnt(result: SweepResult) -> str:
-    """In a sentence, how the mean of the first score changes over what varies; "" if there is none."""
+    """In a sentence, how the mean of the first score changes over what varies; "" if there
+    is none.
+    """
     names = _shown_metrics(result)
     if not names:
         return ""
     series = result.series(names[0])
     levels = sorted({float(level) for level in series.private[series.x]})
-    means = {name: line for name, line in _means(series, levels).items() if name in set(series.private["method"])}
+    means = {
+        name: line
+        for name, line in _means(series, levels).items()
+        if name in set(series.private["method"])
+    }
     groups = series.private.groupby(["method", series.x])[series.metric]
     error = float((groups.std() / groups.count() ** 0.5).mean())  # of a mean
     digits = 10 * error if error > 0 else None  # down to the first digit of the error
@@ -96,20 +118,29 @@ def _shown_metrics(result: SweepResult) -> list[str]:
 
 
 def _has(table: pd.DataFrame, metric: str) -> bool:
-    return bool((table[metric].notna() & (table["method"] == DP) & (table["status"] == "done")).any())
+    return bool(
+        (table[metric].notna() & (table["method"] == DP) & (table["status"] == "done")).any()
+    )
 
 
 def _means(series: Series, levels: Sequence[float]) -> dict[str, dict[float, float]]:
-    """Means by line and level. A baseline that does not depend on what varies has one mean, at all levels."""
+    """Means by line and level. A baseline that does not depend on what varies has one mean, at all
+    levels.
+    """
     metric, x = series.metric, series.x
     lines: dict[str, dict[float, float]] = {}
-    for (name, level), value in series.private.groupby(["method", x], sort=False)[metric].mean().items():
+    for (name, level), value in (
+        series.private.groupby(["method", x], sort=False)[metric].mean().items()
+    ):
         lines.setdefault(name, {})[float(level)] = float(value)
     for name, rows in series.others.groupby("method", sort=False):
         if x == "epsilon" or rows[x].isna().all():
             lines[name] = dict.fromkeys(levels, float(rows[metric].mean()))
         else:
-            lines[name] = {float(level): float(value) for level, value in rows.groupby(x)[metric].mean().items()}
+            lines[name] = {
+                float(level): float(value)
+                for level, value in rows.groupby(x)[metric].mean().items()
+            }
     return lines
 
 
@@ -124,7 +155,9 @@ def _panel(
     places = _places(levels)
     words = {name: name.replace("_", " ") if len(lines) > 1 else "" for name in lines}
     names: dict[str, list[tuple[float, float]]] = {
-        words[name]: sorted((places[level], value) for level, value in line.items() if level in places)
+        words[name]: sorted(
+            (places[level], value) for level, value in line.items() if level in places
+        )
         for name, line in lines.items()
     }
     values = [value for line in lines.values() for value in line.values()]
@@ -136,17 +169,29 @@ def _panel(
         margin = _MARGIN * (high - low) or 0.01
         limits = low - margin, high + margin
     return Panel(
-        title, unit if values else "", limits=limits, height=height, names=names, has_keys=True,
-        dots={words[name]: [(places[level], value) for level, value in points] for name, points in dots.items()},
-    )  # fmt: skip
+        title,
+        unit if values else "",
+        limits=limits,
+        height=height,
+        names=names,
+        has_keys=True,
+        dots={
+            words[name]: [(places[level], value) for level, value in points]
+            for name, points in dots.items()
+        },
+    )
 
 
 def _levels(x: str, levels: Sequence[Any]) -> Levels:
-    return Levels(_NAMES.get(x, x), {place: level_text(level) for level, place in _places(levels).items()})
+    return Levels(
+        _NAMES.get(x, x), {place: level_text(level) for level, place in _places(levels).items()}
+    )
 
 
 def _places(levels: Sequence[float]) -> dict[float, float]:
-    """The place of each of the ascending ``levels`` on an axis as long as their number, with logarithmic distances."""
+    """The place of each of the ascending ``levels`` on an axis as long as their number, with
+    logarithmic distances.
+    """
     low, high = (levels[0], levels[-1]) if levels else (1.0, 1.0)
     if not (0 < low < high < math.inf):
         return {level: place + 0.5 for place, level in enumerate(levels)}

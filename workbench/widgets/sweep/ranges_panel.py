@@ -1,4 +1,6 @@
-"""The fields of the sweep screen: the lists whose combinations are fitted, and the number of repetitions."""
+"""The fields of the sweep screen: the lists whose combinations are fitted, and the number of
+repetitions.
+"""
 
 from __future__ import annotations
 
@@ -22,16 +24,17 @@ _AUTOMATIC = "automatic"
 class RangesPanel:
     """Lists of settings, repetitions, and the file of finished fits.
 
-    ``fields`` has the fields by their names in ``workbench.sweep``, except for ``samplers`` and ``baselines``, which have
-    checkboxes by name. Those of ``MAIN`` are shown in the screen's first line, with ``errors`` below; ``settings`` is the
-    widget with the others.
+    ``fields`` has the fields by their names in ``workbench.sweep``, except for ``samplers`` and
+    ``baselines``, which have checkboxes by name. Those of ``MAIN`` are shown in the screen's first
+    line, with ``errors`` below; ``settings`` is the widget with the others.
 
     :param epsilons: shown first.
     :param seeds: number of repetitions.
     :param iterations: () for automatic.
     :param store: name of a file, or "".
     :param on_change: called after every change; it must return quickly.
-    :param on_hidden_problem: called when one of the ``settings`` has a problem, so that they can be shown.
+    :param on_hidden_problem: called when one of the ``settings`` has a problem, so that they can be
+        shown.
     """
 
     def __init__(
@@ -47,34 +50,59 @@ class RangesPanel:
         self._on_hidden_problem = on_hidden_problem
         self.fields = {
             "epsilons": fields.text(
-                "epsilons", "epsilons", _listed(epsilons),
-                help="Separated by commas. Every combination of the lists is fitted, each with its own epsilon.",
+                "epsilons",
+                "epsilons",
+                _listed(epsilons),
+                help="Separated by commas. Every combination of the lists is fitted, each with "
+                "its own epsilon.",
             ),
             "seeds": fields.text("seeds", "repetitions", str(seeds)),
-            "iterations": fields.text("iterations", "steps", _listed(iterations), placeholder=_AUTOMATIC),
+            "iterations": fields.text(
+                "iterations", "steps", _listed(iterations), placeholder=_AUTOMATIC
+            ),
             "num_records": fields.text(
-                "num_records", "records N", placeholder="all", help="Numbers of public records to use."
+                "num_records",
+                "records N",
+                placeholder="all",
+                help="Numbers of public records to use.",
             ),
             "delta": fields.text("delta", "delta (probability)", placeholder=_AUTOMATIC),
             "clips": fields.text("clips", "clipping norms C", placeholder=_AUTOMATIC),
             "learning_rates": fields.text(
-                "learning_rates", "learning rates", placeholder=_AUTOMATIC, help="Adam's step sizes."
+                "learning_rates",
+                "learning rates",
+                placeholder=_AUTOMATIC,
+                help="Adam's step sizes.",
             ),
             "store": fields.text(
-                "store", "keep fits in", store, placeholder="memory",
-                help="A file on the kernel's machine, created if it is missing. Fits in it are not run again.",
+                "store",
+                "keep fits in",
+                store,
+                placeholder="memory",
+                help="A file on the kernel's machine, created if it is missing. Fits in it are "
+                "not run again.",
             ),
-        }  # fmt: skip
+        }
         self.samplers = {
-            name: fields.check("samplers", SAMPLER_WORDS[name][0], name == "poisson", help=SAMPLER_WORDS[name][1])
+            name: fields.check(
+                "samplers", SAMPLER_WORDS[name][0], name == "poisson", help=SAMPLER_WORDS[name][1]
+            )
             for name in SAMPLERS
         }
-        self.baselines = {name: fields.check("baselines", name, help=words) for name, words in BASELINES.items()}
+        self.baselines = {
+            name: fields.check("baselines", name, help=words) for name, words in BASELINES.items()
+        }
         self._others = fields.line()
-        self.errors = widgets.VBox([self.fields[name].error_line for name in MAIN[1:]] + [self._others])
+        self.errors = widgets.VBox(
+            [self.fields[name].error_line for name in MAIN[1:]] + [self._others]
+        )
         self._baseline_box = _group("Fits without privacy, to compare with:", self.baselines)
-        lists = widgets.VBox([field.view for name, field in self.fields.items() if name not in MAIN])
-        self.settings = widgets.Box([lists, _group("Minibatches are drawn:", self.samplers), self._baseline_box])
+        lists = widgets.VBox(
+            [field.view for name, field in self.fields.items() if name not in MAIN]
+        )
+        self.settings = widgets.Box(
+            [lists, _group("Minibatches are drawn:", self.samplers), self._baseline_box]
+        )
         self.settings.add_class("dpvi-fields")
         for field in (*self.fields.values(), *self.samplers.values(), *self.baselines.values()):
             field.on_change(on_change)
@@ -102,15 +130,22 @@ class RangesPanel:
     def show(self, problems: Mapping[str, str]) -> None:
         """Show each problem beside its field, and hide the others.
 
-        :param problems: by argument of a sweep or of a fit; those without a field here are shown at the end.
+        :param problems: by argument of a sweep or of a fit; those without a field here are shown at
+            the end.
         """
         plural = {single: name for name, single in LISTS.items()} | {"sampler": "samplers"}
         left = {plural.get(name, name): problem for name, problem in problems.items()}
         for name, field in self.fields.items():
             field.show_error(left.pop(name, ""))
-        if any(field.error for name, field in self.fields.items() if name not in MAIN) or "samplers" in left:
+        if (
+            any(field.error for name, field in self.fields.items() if name not in MAIN)
+            or "samplers" in left
+        ):
             self._on_hidden_problem()
-        fields.say(self._others, "".join(markup.problem(f"{name}: {problem}") for name, problem in left.items()))
+        fields.say(
+            self._others,
+            "".join(markup.problem(f"{name}: {problem}") for name, problem in left.items()),
+        )
 
     def knows(self, name: str) -> bool:
         """Whether a problem with this argument is shown here."""
@@ -122,7 +157,9 @@ class RangesPanel:
 
     def show_automatic(self, iterations: Collection[int]) -> None:
         """Show the number of steps of the planned fits where it is chosen automatically."""
-        self.fields["iterations"].control.placeholder = str(*iterations) if len(iterations) == 1 else _AUTOMATIC
+        self.fields["iterations"].control.placeholder = (
+            str(*iterations) if len(iterations) == 1 else _AUTOMATIC
+        )
 
     def close(self) -> None:
         """Remove what the screen does not show, and so does not close."""
@@ -131,7 +168,9 @@ class RangesPanel:
 
 
 def _group(title: str, boxes: Mapping[str, fields.Field]) -> Any:
-    return widgets.VBox([widgets.HTML(markup.sentence(title)), *(field.view for field in boxes.values())])
+    return widgets.VBox(
+        [widgets.HTML(markup.sentence(title)), *(field.view for field in boxes.values())]
+    )
 
 
 def _listed(values: Sequence[float]) -> str:

@@ -1,7 +1,8 @@
-"""The sweep screen: choose model, data and ranges, read what they cost, watch the figure fill, and open any fit.
+"""The sweep screen: choose model, data and ranges, read what they cost, watch the figure fill, and
+open any fit.
 
-The plan, and what all its fits together would spend, are computed beforehand. A sweep starts only when they are shown, and
-on private records only when they are accepted.
+The plan, and what all its fits together would spend, are computed beforehand. A sweep starts only
+when they are shown, and on private records only when they are accepted.
 """
 
 from __future__ import annotations
@@ -36,8 +37,8 @@ from workbench.widgets.workbench.settings import PRIVACY_FIELDS
 __all__ = ["Sweep"]
 
 _SCORES_LEAK = (
-    "They are computed without noise, so epsilon and delta do not cover them. Choosing the fit with the best score leaks as "
-    "well, because the choice depends on the private records."
+    "They are computed without noise, so epsilon and delta do not cover them. Choosing the fit "
+    "with the best score leaks as well, because the choice depends on the private records."
 )
 _LATE = ("Model", "Data", "Settings", "Table", "Fits", "Export")
 
@@ -53,13 +54,14 @@ class _Ready(NamedTuple):
 class Sweep(RunScreen):
     """The interactive sweep; display it in a notebook cell.
 
-    ``result`` is the ``SweepResult``, also during a sweep; it is None before the first. ``opened`` is the ``Workbench`` that
-    shows the fit opened last, or None.
+    ``result`` is the ``SweepResult``, also during a sweep; it is None before the first. ``opened``
+    is the ``Workbench`` that shows the fit opened last, or None.
 
     :param model: the model chosen first: a name, a NumPyro function or a ``Model``.
     :param data: name of a data set, or a ``Dataset``.
     :param epsilons: each > 0.
-    :param seeds: number of fits of each combination. Fits of public records get the seeds 0, 1, ... and can be repeated.
+    :param seeds: number of fits of each combination. Fits of public records get the seeds 0, 1, ...
+        and can be repeated.
     :param iterations: planned steps; () for the rule of ``workbench.fitting.defaults``.
     :param store: a file to keep finished fits in; "" for memory.
     """
@@ -76,7 +78,12 @@ class Sweep(RunScreen):
         store: str = "",
     ) -> None:
         models.get(model := offer(model))
-        start = {"epsilons": tuple(epsilons), "seeds": seeds, "iterations": tuple(iterations), "samplers": ("poisson",)}
+        start = {
+            "epsilons": tuple(epsilons),
+            "seeds": seeds,
+            "iterations": tuple(iterations),
+            "samplers": ("poisson",),
+        }
         for name, problem in problems_of_ranges(start).items():
             raise ArgumentError(name, start[name], problem)
         self._plans, self._openings = Latest("dpvi-sweep-plan"), Latest("dpvi-opening")
@@ -85,35 +92,48 @@ class Sweep(RunScreen):
         self._last: _Ready | None = None  # the sweep that was started last
         self._stores: dict[str, Store] = {}
         self.ranges = RangesPanel(
-            epsilons=epsilons, seeds=seeds, iterations=iterations, store=store, on_change=self._controls_changed,
+            epsilons=epsilons,
+            seeds=seeds,
+            iterations=iterations,
+            store=store,
+            on_change=self._controls_changed,
             on_hidden_problem=lambda: self._open_part("Settings"),
-        )  # fmt: skip
+        )
         self.run = RunPanel(self._controls_changed, "Start", "sweep")
         self.run.baseline.visible = False  # the ranges have baselines
-        self.run.evaluate_private.control.description = "show scores on private evaluation records (outside the guarantee)"
+        self.run.evaluate_private.control.description = (
+            "show scores on private evaluation records (outside the guarantee)"
+        )
         self.run.evaluate_private.show_help(_SCORES_LEAK)
         self.spending = SpendingPanel(self._show_buttons)
         self.outcome = SweepPanel(self._open)
         self.run.fit.on_click(lambda _: self.start())
         self.tabs = Tabs(
             {
-                "Model": self.model.details, "Data": self.data.details,
+                "Model": self.model.details,
+                "Data": self.data.details,
                 "Settings": widgets.VBox([self.ranges.settings, self.run.options]),
-                "Table": self.outcome.table, "Fits": self.outcome.opening, "Export": self.outcome.export,
+                "Table": self.outcome.table,
+                "Fits": self.outcome.opening,
+                "Export": self.outcome.export,
             },
             late=_LATE,
-        )  # fmt: skip
+        )
         lists = self.ranges.fields
         bar = self._bar(
-            (self.model.model, self.data.named, lists["epsilons"]), (lists["seeds"], lists["iterations"]), self.ranges.errors
+            (self.model.model, self.data.named, lists["epsilons"]),
+            (lists["seeds"], lists["iterations"]),
+            self.ranges.errors,
         )
         main = fields.beside(self.outcome.curves, self.spending.view, self.outcome.sentences)
         self._below = widgets.VBox()  # a fit that is opened
-        self.view = widgets.VBox([framed(bar, self.outcome.status, main, self.tabs.view), self._below])
+        self.view = widgets.VBox(
+            [framed(bar, self.outcome.status, main, self.tabs.view), self._below]
+        )
         self._start()
         send(self.view)
 
-    # ---- controls -------------------------------------------------------------------------------------------------
+    # ---- controls --------------------------------------------------------------------------------
 
     def settings(self) -> SweepSettings:
         """The settings in the controls."""
@@ -125,7 +145,8 @@ class Sweep(RunScreen):
             ranges=self.ranges.values(),
             store=self.ranges.store,
             device=self.run.device.value or None,
-            evaluate_private=bool(self.run.evaluate_private.value) and not source.evaluation_is_public,
+            evaluate_private=bool(self.run.evaluate_private.value)
+            and not source.evaluation_is_public,
         )
 
     def problems(self) -> dict[str, str]:
@@ -147,20 +168,30 @@ class Sweep(RunScreen):
         self._ready = None
         self._show_buttons()
         self.spending.computing()
-        self._plans.ask(lambda: self._look_ahead(settings), lambda found: self._show_plan(settings, found))
+        self._plans.ask(
+            lambda: self._look_ahead(settings), lambda found: self._show_plan(settings, found)
+        )
 
     def _show_problems(self, problems: Mapping[str, str]) -> None:
         """Show each problem beside its field, or below the ranges if it has none."""
         left = dict(problems)
-        options = {name: left.pop(name) for name in problems if name == "model" or name in self.model.fields}
+        options = {
+            name: left.pop(name)
+            for name in problems
+            if name == "model" or name in self.model.fields
+        }
         device = {name: left.pop(name) for name in problems if name == "device"}
-        data = {name: left.pop(name) for name in problems if name in left and not self.ranges.knows(name)}
+        data = {
+            name: left.pop(name)
+            for name in problems
+            if name in left and not self.ranges.knows(name)
+        }
         self.model.show(options)
         self.run.show(device)
         self.data.show(data)
         self.ranges.show(left)
 
-    # ---- before a sweep -------------------------------------------------------------------------------------------
+    # ---- before a sweep --------------------------------------------------------------------------
 
     def _look_ahead(self, settings: SweepSettings) -> _Ready:
         last = self._last
@@ -170,7 +201,9 @@ class Sweep(RunScreen):
         return _Ready(settings, dataset, settings.prepare(dataset, self._store(settings.store)))
 
     def _store(self, name: str) -> Store:
-        """The store in the file ``name``, or this screen's store in memory, so that its sweeps share finished fits."""
+        """The store in the file ``name``, or this screen's store in memory, so that its sweeps
+        share finished fits.
+        """
         if name not in self._stores:
             self._stores[name] = Store(name or None)
         return self._stores[name]
@@ -191,10 +224,14 @@ class Sweep(RunScreen):
     def _show_ready(self, ready: _Ready) -> None:
         """Show the plan: the number of fits, their time, and what they spend together."""
         self.ranges.offer_baselines(ready.dataset.is_public)
-        self.ranges.show_automatic({run.spec.privacy.iterations for run in ready.prepared.runs if run.plan is not None})
+        self.ranges.show_automatic(
+            {run.spec.privacy.iterations for run in ready.prepared.runs if run.plan is not None}
+        )
         self.spending.show(ready.prepared)
         self.outcome.show_plan(ready.prepared)
-        if not ready.prepared.runs and self._session is None:  # the store has all fits, which can be opened
+        if (
+            not ready.prepared.runs and self._session is None
+        ):  # the store has all fits, which can be opened
             self._last, self.result = ready, ready.prepared.result()
         self.outcome.show_code(ready.settings.as_code(ready.prepared))
         self._show_buttons()
@@ -212,19 +249,29 @@ class Sweep(RunScreen):
             if ready is not None:
                 is_done = not ready.prepared.runs
                 self._say_ready(
-                    "" if may_start else "All fits are in the store." if is_done else "Accept what the fits spend."
+                    ""
+                    if may_start
+                    else "All fits are in the store."
+                    if is_done
+                    else "Accept what the fits spend."
                 )
 
-    # ---- running --------------------------------------------------------------------------------------------------
+    # ---- running ---------------------------------------------------------------------------------
 
     def start(self) -> None:
         """Start the sweep whose plan is shown, as the Start button does; return at once.
 
-        Nothing happens while no plan is shown, or while its spending on private records is not accepted.
+        Nothing happens while no plan is shown, or while its spending on private records is not
+        accepted.
         """
         with self._showing:
             ready = self._ready
-            if ready is None or not ready.prepared.runs or not self.spending.accepted or not self._takes_over():
+            if (
+                ready is None
+                or not ready.prepared.runs
+                or not self.spending.accepted
+                or not self._takes_over()
+            ):
                 return
             total = ready.prepared.total
             ready.prepared.accept(None if total is None else total.epsilon)
@@ -263,19 +310,27 @@ class Sweep(RunScreen):
     def _write_output(self, session: SweepSession, result: SweepResult) -> None:
         """Write folded static output under the widget, which stays when the notebook is closed."""
         figure = figure_of(result)
-        shown = "" if figure is None else markup.image(plots.svg(figure), "a score of the sweep's fits", 700)
+        shown = (
+            ""
+            if figure is None
+            else markup.image(plots.svg(figure), "a score of the sweep's fits", 700)
+        )
         now, table = session.now(), result.table
         names = ", ".join(dict.fromkeys(f"{row.model} on {row.data}" for row in table.itertuples()))
-        words = f"sweep of {names or 'nothing yet'}, {now.fits} of {now.planned} fits, {result.status}"
+        words = (
+            f"sweep of {names or 'nothing yet'}, {now.fits} of {now.planned} fits, {result.status}"
+        )
         self._output.write(words, shown + markup.sentence(result.statement) + table_html(result))
 
-    # ---- opening a fit --------------------------------------------------------------------------------------------
+    # ---- opening a fit ---------------------------------------------------------------------------
 
     def _open(self, result: SweepResult, number: int) -> None:
         """Show the fit of a row in a Workbench, from a thread. Nothing is fitted again."""
         last = self._last
         assert last is not None
-        self._openings.ask(lambda: result.fit(number), lambda found: self._show_fit(found, last, result, number))
+        self._openings.ask(
+            lambda: result.fit(number), lambda found: self._show_fit(found, last, result, number)
+        )
 
     def _show_fit(self, found: Any, last: _Ready, result: SweepResult, number: int) -> None:
         if isinstance(found, Exception):
@@ -287,9 +342,11 @@ class Sweep(RunScreen):
             dataset = dataset.subset(size)
         is_whole_named = dataset is last.dataset and settings.data.code == repr(settings.data.name)
         screen = Workbench(
-            model=settings.model, options=settings.options, data=settings.data.name if is_whole_named else dataset,
+            model=settings.model,
+            options=settings.options,
+            data=settings.data.name if is_whole_named else dataset,
             iterations=None,
-        )  # fmt: skip
+        )
         screen.privacy.fill({name: given[name] for name in PRIVACY_FIELDS if name in given})
         screen.run.evaluate_private.value = settings.evaluate_private
         screen.show_result(found, dataset)
@@ -303,7 +360,7 @@ class Sweep(RunScreen):
             screen.close()
         self.outcome.show_opened("")
 
-    # ---- the end --------------------------------------------------------------------------------------------------
+    # ---- the end ---------------------------------------------------------------------------------
 
     def _panels(self) -> Sequence[Any]:
         with self._lock:

@@ -1,4 +1,6 @@
-"""One sweep in a background thread: its progress, its speed, and flags to stop and resume it. No widgets here."""
+"""One sweep in a background thread: its progress, its speed, and flags to stop and resume it. No
+widgets here.
+"""
 
 from __future__ import annotations
 
@@ -41,7 +43,8 @@ class Moment(NamedTuple):
 
 
 def pace_of(prepared: PreparedSweep) -> float | None:
-    """Average seconds per step of one fit among others, from the store's fits of this model and these records.
+    """Average seconds per step of one fit among others, from the store's fits of this model and
+    these records.
 
     None if there are no such fits. Compilation is not included.
     """
@@ -49,7 +52,11 @@ def pace_of(prepared: PreparedSweep) -> float | None:
     names = {model.name for model in grid.models}
     records = {grid.fingerprint_of(cell) for cell in prepared.cells.values()}
     rows = prepared.store.rows()
-    known = [row for row in rows if row["status"] == "done" and row["model"] in names and row["fingerprint"] in records]
+    known = [
+        row
+        for row in rows
+        if row["status"] == "done" and row["model"] in names and row["fingerprint"] in records
+    ]
     known = [row for row in known if row["iterations"] is not None]
     steps = sum(row["iterations"] for row in known)
     return sum(row["seconds"] for row in known) / steps if steps else None
@@ -63,14 +70,16 @@ def iterations_of(runs: Iterable[Run]) -> dict[str, int]:
 class SweepSession(Stoppable):
     """One prepared sweep in a daemon thread. Other threads read ``now()`` and may call ``stop()``.
 
-    ``result`` is the table so far. ``problem`` is the error that ended the sweep, and ``details`` its traceback.
+    ``result`` is the table so far. ``problem`` is the error that ended the sweep, and ``details``
+    its traceback.
     """
 
     def __init__(self, prepared: PreparedSweep) -> None:
         super().__init__()
         self.prepared = prepared
         self.problem = self.details = ""
-        self._clock: tuple[float, float | None] = 0.0, None  # seconds of runs that ended, and when this one began
+        # seconds of runs that ended, and when this one began
+        self._clock: tuple[float, float | None] = (0.0, None)
         self._begin()
 
     def start(self) -> None:
@@ -90,10 +99,14 @@ class SweepSession(Stoppable):
         self._pace: float | None = None
 
     def _lanes_for(self, runs: Sequence[Run]) -> int:
-        """Number of fits to step together: all levels of epsilon in a few repetitions, so that a figure fills in batches."""
+        """Number of fits to step together: all levels of epsilon in a few repetitions, so that a
+        figure fills in batches.
+        """
         platform = next((run.spec.device.platform for run in runs), "cpu")
         levels = len(self.prepared.grid.epsilons)
-        return levels * max(1, math.ceil(len(runs) / levels / _BATCHES.get(platform, _FEWEST_BATCHES)))
+        return levels * max(
+            1, math.ceil(len(runs) / levels / _BATCHES.get(platform, _FEWEST_BATCHES))
+        )
 
     @property
     def result(self) -> SweepResult:
@@ -111,18 +124,27 @@ class SweepSession(Stoppable):
         under_way = min(progress.step * self._lanes, sum(self._left.values()))
         left = sum(self._left.values()) - under_way
         return Moment(
-            progress.fits, progress.planned, progress.step, progress.steps, 1 - left / self._whole,
+            progress.fits,
+            progress.planned,
+            progress.step,
+            progress.steps,
+            1 - left / self._whole,
             earlier + (0.0 if began is None else time.perf_counter() - began),
             None if self._pace is None else self._pace * left,
-        )  # fmt: skip
+        )
 
     def _work(self) -> None:
         try:
             self._pace = pace_of(self.prepared)
             self.prepared.run(self._stop.is_set, self._show, max_lanes=self._lanes)
             self.problem = self.prepared.message
-        except Exception as error:  # a thread has no caller to raise to, so the screen shows the error
-            self.problem = f"The sweep ended with an error ({type(error).__name__}: {error}). Finished fits are kept."
+        except (
+            Exception
+        ) as error:  # a thread has no caller to raise to, so the screen shows the error
+            self.problem = (
+                f"The sweep ended with an error ({type(error).__name__}: {error}). Finished fits "
+                "are kept."
+            )
             self.details = traceback.format_exc()
         finally:
             earlier, began = self._clock

@@ -1,4 +1,6 @@
-"""The settings in the controls of a sweep, as a frozen dataclass: checked list by list, and printed as code."""
+"""The settings in the controls of a sweep, as a frozen dataclass: checked list by list, and printed
+as code.
+"""
 
 from __future__ import annotations
 
@@ -22,25 +24,38 @@ __all__ = ["LISTS", "SweepSettings", "numbers_in", "problems_of_ranges"]
 
 # lists of a sweep, with the name of each value in a fit
 LISTS = {
-    "epsilons": "epsilon", "iterations": "iterations", "num_records": "num_records", "clips": "clip",
+    "epsilons": "epsilon",
+    "iterations": "iterations",
+    "num_records": "num_records",
+    "clips": "clip",
     "learning_rates": "learning_rate",
-}  # fmt: skip
+}
 _MOST_REPETITIONS = 1000
 
 
 def numbers_in(text: str) -> tuple[Any, ...]:
-    """The values in a list, separated by commas or spaces, each as ``fields.number_in`` reads it."""
+    """The values in a list, separated by commas or spaces, each as ``fields.number_in``
+    reads it.
+    """
     return tuple(fields.number_in(part) for part in re.split(r"[,;\s]+", text) if part)
 
 
 def problems_of_ranges(values: Mapping[str, Any]) -> dict[str, str]:
-    """``{argument: what is wrong with it}`` for ``SweepSettings.ranges``, as far as is known without model and data."""
-    found = {name: problem for name in LISTS if (problem := _problem_of_list(name, values.get(name) or ()))}
+    """``{argument: what is wrong with it}`` for ``SweepSettings.ranges``, as far as is known
+    without model and data.
+    """
+    found = {
+        name: problem
+        for name in LISTS
+        if (problem := _problem_of_list(name, values.get(name) or ()))
+    }
     if not values.get("epsilons"):
         found["epsilons"] = "must have at least one value."
     if not values.get("samplers"):
         found["samplers"] = "tick at least one."
-    if problem := _problem_of_whole("seeds", values.get("seeds"), at_least=1, at_most=_MOST_REPETITIONS):
+    if problem := _problem_of_whole(
+        "seeds", values.get("seeds"), at_least=1, at_most=_MOST_REPETITIONS
+    ):
         found["seeds"] = problem
     if problem := _problem_of_one("delta", values.get("delta")):
         found["delta"] = problem
@@ -75,7 +90,8 @@ class SweepSettings:
 
     :param model: name in the gallery.
     :param data: the source of the records.
-    :param ranges: ``LISTS``, "samplers" and "baselines" as tuples; "seeds", the number of repetitions; and "delta".
+    :param ranges: ``LISTS``, "samplers" and "baselines" as tuples; "seeds", the number of
+        repetitions; and "delta".
     :param options: options of the model that differ from their defaults.
     :param store: name of a file for finished fits, or "".
     :param device: as in ``workbench.fit``.
@@ -92,7 +108,9 @@ class SweepSettings:
     _definition: Any = field(init=False, repr=False, compare=False, default=None)
 
     def __post_init__(self) -> None:
-        """Remember the model that has this name now, because a cell may register another one later."""
+        """Remember the model that has this name now, because a cell may register another
+        one later.
+        """
         object.__setattr__(self, "_definition", Same(registry.definition(self.model)))
 
     @property
@@ -101,8 +119,15 @@ class SweepSettings:
         options = tuple(sorted((name, repr(value)) for name, value in self.options.items()))
         ranges = tuple(sorted(self.ranges.items()))
         return (
-            self.model, self._definition, options, self.data.key, ranges, self.store, self.device, self.evaluate_private,
-        )  # fmt: skip
+            self.model,
+            self._definition,
+            options,
+            self.data.key,
+            ranges,
+            self.store,
+            self.device,
+            self.evaluate_private,
+        )
 
     def prepare(self, dataset: Dataset, store: Store) -> sweeping.PreparedSweep:
         """Prepare the sweep of ``dataset``, with its finished fits in ``store``.
@@ -111,10 +136,14 @@ class SweepSettings:
         :raises PrivacyModelError: naming the site.
         """
         arguments = grouped(self._arguments(dataset.is_public), LISTS)
-        return sweeping.prepare(models.get(self.model, **self.options), dataset, store=store, **arguments)
+        return sweeping.prepare(
+            models.get(self.model, **self.options), dataset, store=store, **arguments
+        )
 
     def _arguments(self, is_public: bool) -> dict[str, Any]:
-        """Arguments for ``workbench.sweep``. Only fits of public records get seeds; others have secret randomness."""
+        """Arguments for ``workbench.sweep``. Only fits of public records get seeds; others have
+        secret randomness.
+        """
         given = self.ranges
         arguments: dict[str, Any] = {name: list(given[name]) for name in LISTS if given.get(name)}
         arguments["seeds"] = range(given["seeds"]) if is_public else given["seeds"]
@@ -139,4 +168,6 @@ class SweepSettings:
         if prepared.total is not None:
             arguments["accept_total_epsilon"] = prepared.total.epsilon
         given = as_code(arguments, LISTS)
-        return "\n".join([*(line for _, line in lines), f"result = wb.sweep({names}{given})", "result.plot()"])
+        return "\n".join(
+            [*(line for _, line in lines), f"result = wb.sweep({names}{given})", "result.plot()"]
+        )

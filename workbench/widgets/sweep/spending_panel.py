@@ -1,4 +1,6 @@
-"""The plan of a sweep: the number of fits, their time, what they spend together, and the checkbox that accepts it."""
+"""The plan of a sweep: the number of fits, their time, what they spend together, and the checkbox
+that accepts it.
+"""
 
 from __future__ import annotations
 
@@ -37,7 +39,9 @@ class SpendingPanel:
     def accepted(self) -> bool:
         """Whether the shown plan may run, because it spends nothing or is accepted."""
         prepared = self._prepared
-        return prepared is not None and (prepared.total is None or (self.accept.visible and bool(self.accept.value)))
+        return prepared is not None and (
+            prepared.total is None or (self.accept.visible and bool(self.accept.value))
+        )
 
     def computing(self) -> None:
         """Show that another plan is being computed."""
@@ -70,14 +74,24 @@ class SpendingPanel:
         if total is None:
             fields.say(self._spent, markup.quiet(statement))
             return
-        first = f"epsilon = {upper(total.epsilon)} and delta = {upper(total.delta)} for {total.fits} fits in total"
+        first = (
+            f"epsilon = {upper(total.epsilon)} and delta = {upper(total.delta)} for {total.fits} "
+            "fits in total"
+        )
         others = total.fits - sum(run.method == DP for run in prepared.runs)
         spends = "spends" if prepared.runs else "spent"
-        made = f" {others} of these fits have already been made." if others and prepared.runs else ""
-        fields.say(
-            self._spent, markup.paragraphs({f"What this sweep {spends}:": f"{first}.{made}", "\N{WARNING SIGN}": statement})
+        made = (
+            f" {others} of these fits have already been made." if others and prepared.runs else ""
         )
-        self.accept.control.description = f"I accept that these fits together spend epsilon {upper(total.epsilon)}"
+        fields.say(
+            self._spent,
+            markup.paragraphs(
+                {f"What this sweep {spends}:": f"{first}.{made}", "\N{WARNING SIGN}": statement}
+            ),
+        )
+        self.accept.control.description = (
+            f"I accept that these fits together spend epsilon {upper(total.epsilon)}"
+        )
         self.accept.visible = bool(prepared.runs) and math.isfinite(total.epsilon)
 
 
@@ -85,13 +99,19 @@ def _plan_words(prepared: PreparedSweep) -> tuple[str, str]:
     """The number of fits, and the time that they take."""
     planned, left = len(prepared.cells), len(prepared.runs)
     if not left:
-        return f"All {planned} fits are done.", "For more, increase the repetitions or add to a list."
+        return (
+            f"All {planned} fits are done.",
+            "For more, increase the repetitions or add to a list.",
+        )
     pace = pace_of(prepared)
     if pace is None:
         time = "The time will be known after the first steps."
     else:
         seconds = pace * sum(iterations_of(prepared.runs).values())
-        time = f"About {duration(max(1, seconds))} of steps at the speed of earlier fits, plus compilation."
+        time = (
+            f"About {duration(max(1, seconds))} of steps at the speed of earlier fits, plus "
+            "compilation."
+        )
     return f"{planned} fits." if left == planned else f"{left} of {planned} fits remain.", time
 
 

@@ -1,4 +1,6 @@
-"""The Data part of the screen: the source of the records, what is declared about them, and a preview."""
+"""The Data part of the screen: the source of the records, what is declared about them, and a
+preview.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +28,7 @@ from workbench.widgets.workbench.data_source import (
     stamp,
     tables_in,
     upload_table,
-)  # fmt: skip
+)
 from workbench.widgets.workbench.declarations import TableDeclaration
 from workbench.widgets.workbench.preview import ROWS, first_records
 from workbench.widgets.workbench.schema_editor import SchemaEditor
@@ -44,7 +46,8 @@ class DataPanel:
 
     ``named`` is the menu of sources, and ``details`` everything below it.
 
-    Until the box for private rows is ticked, no widget holds anything computed from private records.
+    Until the box for private rows is ticked, no widget holds anything computed from private
+    records.
 
     :param start: name of a data set, or a ``Dataset``, which is then listed with the named sets.
     :param on_change: called without arguments after every change of ``source()`` or ``problems()``.
@@ -53,12 +56,17 @@ class DataPanel:
     """
 
     def __init__(
-        self, start: str | Dataset, on_change: Callable[[], None], namespace: Callable[[], Mapping[str, Any]]
+        self,
+        start: str | Dataset,
+        on_change: Callable[[], None],
+        namespace: Callable[[], Mapping[str, Any]],
     ) -> None:
         if isinstance(start, str):
             data_room.describe(start)
         elif not isinstance(start, Dataset):
-            raise _validate.ArgumentError("data", type(start).__name__, "must be a name or a workbench.data.Dataset.")
+            raise _validate.ArgumentError(
+                "data", type(start).__name__, "must be a name or a workbench.data.Dataset."
+            )
         self._start, self._namespace = start, namespace
         self._names: list[str] = []
         self._unsuitable: Mapping[str, str] = {}
@@ -100,7 +108,7 @@ class DataPanel:
         own = self._start.name if isinstance(self._start, Dataset) else ""
         return "" if self.has_own_source or self.named.value == own else str(self.named.value)
 
-    # ---- source and problems ----------------------------------------------------------------------------------------
+    # ---- source and problems ---------------------------------------------------------------------
 
     def source(self) -> DataSource:
         """The chosen data source, as plain values.
@@ -108,14 +116,22 @@ class DataPanel:
         :raises ArgumentError: for the first of ``problems()``.
         """
         for argument, expectation in self.problems().items():
-            raise _validate.ArgumentError(argument, self.path.value if argument == "path" else "", expectation)
+            raise _validate.ArgumentError(
+                argument, self.path.value if argument == "path" else "", expectation
+            )
         table, dataset = self._table(), self._given_dataset()
         if table is not None and self._editor is not None:
             return table.source(self._editor.declaration())
         if dataset is not None:
             shown, code = self._variable_of(dataset)
-            note = "" if self._namespace().get(code) is dataset else f"{code} is the data set passed to the screen"
-            return DataSource(shown, code, lambda: dataset, Same(dataset), dataset.evaluation_is_public, note)
+            note = (
+                ""
+                if self._namespace().get(code) is dataset
+                else f"{code} is the data set passed to the screen"
+            )
+            return DataSource(
+                shown, code, lambda: dataset, Same(dataset), dataset.evaluation_is_public, note
+            )
         name = self.named.value
         public = data_room.info(name).evaluation_is_public
         return DataSource(name, repr(name), partial(data_room.load, name), ("named", name), public)
@@ -134,22 +150,38 @@ class DataPanel:
         return self._editor.declaration().problems()
 
     def show(self, problems: Mapping[str, str]) -> None:
-        """Show each problem beside its control, or under the source menu if it has none; hide all others."""
+        """Show each problem beside its control, or under the source menu if it has none; hide all
+        others.
+        """
         left = dict(problems)
-        here = {argument: left.pop(argument, "") for argument in self._places.get(self.named.value, ())}
+        here = {
+            argument: left.pop(argument, "") for argument in self._places.get(self.named.value, ())
+        }
         if self._editor is not None:
             left = self._editor.show(left)
-        nothing_yet = self.named.value == FILE and self._uploaded is None and not self.path.value.strip()
+        nothing_yet = (
+            self.named.value == FILE and self._uploaded is None and not self.path.value.strip()
+        )
         for argument, line in self._lines.items():
             text = here.get(argument, "")
-            said = markup.quiet(f"{text[0].upper()}{text[1:]}") if text and nothing_yet else markup.problem(text)
+            said = (
+                markup.quiet(f"{text[0].upper()}{text[1:]}")
+                if text and nothing_yet
+                else markup.problem(text)
+            )
             fields.say(line, said)
         fields.say(
-            self._problem, "".join(markup.problem(f"{argument}: {expectation}") for argument, expectation in left.items())
+            self._problem,
+            "".join(
+                markup.problem(f"{argument}: {expectation}")
+                for argument, expectation in left.items()
+            ),
         )
 
     def show_dataset(self, dataset: Dataset | None) -> None:
-        """Show what is public about the loaded data set, and records that may be shown; None hides both."""
+        """Show what is public about the loaded data set, and records that may be shown; None hides
+        both.
+        """
         self._dataset = dataset
         self._draw()
 
@@ -173,7 +205,8 @@ class DataPanel:
         self._source_changed()
 
     def mark(self, unsuitable: Mapping[str, str], leaves: bool = True) -> None:
-        """Grey the named sets that the chosen model cannot fit, and leave such a set for the first that it can fit.
+        """Grey the named sets that the chosen model cannot fit, and leave such a set for the first
+        that it can fit.
 
         :param unsuitable: names, and why not. :param leaves: False to leave no set.
         """
@@ -181,10 +214,13 @@ class DataPanel:
         self._unsuitable = {name: why for name, why in unsuitable.items() if name != own}
         self.named.show_help(fields.refusals(self._unsuitable, "this model"))
         suitable = [name for name in self._names if name not in self._unsuitable and name != own]
-        self._offer(suitable[0] if leaves and suitable and self.named.value in self._unsuitable else None)
+        self._offer(
+            suitable[0] if leaves and suitable and self.named.value in self._unsuitable else None
+        )
 
     def _offer(self, chosen: str | None = None) -> None:
-        # always in one order: the page tells a choice by its place, and may not have seen the newest entries yet
+        # always in one order: the page tells a choice by its place, and may not have seen the
+        # newest entries yet
         entries = fields.entries(self._names, self._unsuitable, "this model")
         options = [*entries, (VARIABLE, VARIABLE), (FILE, FILE)]
         if list(self.named.control.options) != options or chosen is not None:
@@ -194,7 +230,7 @@ class DataPanel:
         """Close the panel's widgets, in the browser too."""
         fields.close_all(self.view)
 
-    # ---- controls ---------------------------------------------------------------------------------------------------
+    # ---- controls --------------------------------------------------------------------------------
 
     def _make_controls(self) -> None:
         self._problem = fields.line()
@@ -203,52 +239,81 @@ class DataPanel:
         self.variable = fields.choice("variable", "variable", [_NONE_FOUND], "")
         self.target = fields.choice("y", "target y (array)", [("none", "")], "")
         self.refresh_button = widgets.Button(
-            description="Look again", icon="refresh", tooltip="Update the lists of data sets and variables, and the file"
+            description="Look again",
+            icon="refresh",
+            tooltip="Update the lists of data sets and variables, and the file",
         )
         self.path = fields.text(
             "path",
             "path of a file",
             placeholder=".csv, .csv.gz, .parquet, .npz",
-            help="On the kernel's machine. Or upload a CSV file of a few megabytes, which stays in the kernel's memory:",
+            help="On the kernel's machine. Or upload a CSV file of a few megabytes, which stays "
+            "in the kernel's memory:",
         )
         self.upload = widgets.FileUpload(
-            accept=".csv", multiple=False, description="Upload a CSV file", tooltip="A file on your own machine",
+            accept=".csv",
+            multiple=False,
+            description="Upload a CSV file",
+            tooltip="A file on your own machine",
             layout={"width": "auto", "align_self": "flex-start"},
-        )  # fmt: skip
-        self.upload.add_class("dpvi-upload")  # the style sheet leaves out the number of files that the widget adds
+        )
+        # the style sheet leaves out the number of files that the widget adds
+        self.upload.add_class("dpvi-upload")
         self._upload_note = widgets.HTML()
         self.separator = fields.choice(
             "separator",
             "columns are separated by",
-            [("what the first line shows", ""), *((words, mark) for mark, words in csv_files.SEPARATORS.items())],
+            [
+                ("what the first line shows", ""),
+                *((words, mark) for mark, words in csv_files.SEPARATORS.items()),
+            ],
             "",
         )
         self.separator.box.add_class("dpvi-schema-question")
         self._found, self._counted = fields.line(), fields.line()
         self.count_button = widgets.Button(
             description="Count the rows",
-            tooltip="Show the number of rows. It is private unless you declare it public; the notebook keeps what is shown.",
+            tooltip="Show the number of rows. It is private unless you declare it public; the "
+            "notebook keeps what is shown.",
             layout={"width": "auto", "align_self": "flex-start"},
         )
         self._lines = {name: fields.line() for name in ("variable", "path")}
         self._places = {VARIABLE: ("variable",), FILE: ("path",)}
         self._editor_box = widgets.VBox()
         self._declared = widgets.HTML()
-        self._private_rows = fields.check("private_rows", "show me private rows", help="They stay outside the guarantee.")
+        self._private_rows = fields.check(
+            "private_rows", "show me private rows", help="They stay outside the guarantee."
+        )
         self._private_rows.visible = False
         self.private_rows = self._private_rows.control
         self._preview = widgets.HTML()
         self._parts = {
             VARIABLE: widgets.VBox([self.variable.view, self._lines["variable"], self.target.view]),
-            FILE: widgets.VBox([self.path.view, self.upload, self._upload_note, self._lines["path"], self.separator.view]),
+            FILE: widgets.VBox(
+                [
+                    self.path.view,
+                    self.upload,
+                    self._upload_note,
+                    self._lines["path"],
+                    self.separator.view,
+                ]
+            ),
         }
         self.details = widgets.VBox(
             [
-                self._problem, *self._parts.values(), self.refresh_button, self._facts, self._found, self.count_button,
-                self._counted, self._editor_box, self._declared,
-                self._private_rows.view, self._preview,
+                self._problem,
+                *self._parts.values(),
+                self.refresh_button,
+                self._facts,
+                self._found,
+                self.count_button,
+                self._counted,
+                self._editor_box,
+                self._declared,
+                self._private_rows.view,
+                self._preview,
             ]
-        )  # fmt: skip
+        )
         self.view = widgets.VBox([self.named.view, self.details])
 
     def _source_changed(self) -> None:
@@ -266,7 +331,9 @@ class DataPanel:
         dataset = self._given_dataset()
         self.target.visible = isinstance(self._object(), np.ndarray)
         self.refresh_button.layout.display = None if self.has_own_source else "none"
-        self._upload_note.value = "" if self._uploaded is None else markup.quiet(f"Uploaded: {self._uploaded[0]}")
+        self._upload_note.value = (
+            "" if self._uploaded is None else markup.quiet(f"Uploaded: {self._uploaded[0]}")
+        )
         self._facts.value = markup.quiet(*self._public_facts(dataset))
         chosen = self.named.value, self.path.value, self._uploaded, Same(self._object())
         if chosen != self._chosen:  # the box was ticked for another source
@@ -285,13 +352,17 @@ class DataPanel:
         found = "" if table is None else table.found
         fields.say(self._found, markup.sentence(found) if found else "")
         fields.say(self._counted, "")
-        self.count_button.layout.display = None if table is not None and table.count is not None else "none"
+        self.count_button.layout.display = (
+            None if table is not None and table.count is not None else "none"
+        )
         self.separator.visible = bool(found) or bool(self.separator.value)
         if key == self._editor_key:
             return
         old, self._editor, self._editor_key = self._editor, None, key
         if table is not None:
-            self._editor = SchemaEditor(table.columns, table.roles, self._changed, self._kept.get(key), table.missing)
+            self._editor = SchemaEditor(
+                table.columns, table.roles, self._changed, self._kept.get(key), table.missing
+            )
         self._editor_box.children = [] if self._editor is None else [self._editor.view]
         if old is not None:
             old.close()
@@ -303,7 +374,9 @@ class DataPanel:
         self._on_change()
 
     def _take_upload(self, change: Any) -> None:
-        """Keep an uploaded file in memory, and remove it from the widget, whose state is saved with the notebook."""
+        """Keep an uploaded file in memory, and remove it from the widget, whose state is saved with
+        the notebook.
+        """
         if not change["new"]:
             return
         name, content = str(change["new"][0]["name"]), bytes(change["new"][0]["content"])
@@ -322,10 +395,15 @@ class DataPanel:
             return
         if table is not None and number is not None:
             size = markup.sentence(f"{count(number)} rows x {len(table.columns)} columns")
-            known = "For you: the number of training records is treated as public by a fit, unless you declare another one."
-            fields.say(self._counted, size + markup.badge("outside the guarantee") + markup.quiet(known))
+            known = (
+                "For you: the number of training records is treated as public by a fit, unless "
+                "you declare another one."
+            )
+            fields.say(
+                self._counted, size + markup.badge("outside the guarantee") + markup.quiet(known)
+            )
 
-    # ---- the chosen object ------------------------------------------------------------------------------------------
+    # ---- the chosen object -----------------------------------------------------------------------
 
     def _object(self) -> Any:
         """The object of the chosen variable; None if no variable is chosen or it is gone."""
@@ -355,7 +433,9 @@ class DataPanel:
             y = self._namespace().get(target) if target else None
             return array_table(name, found, "" if y is None else target, y)
         reason = (
-            "is no longer a table: press Refresh." if name else "make a DataFrame, an array or a Dataset, and press Refresh."
+            "is no longer a table: press Refresh."
+            if name
+            else "make a DataFrame, an array or a Dataset, and press Refresh."
         )
         raise _validate.ArgumentError("variable", name, reason)
 
@@ -363,7 +443,11 @@ class DataPanel:
         path, separator = self.path.value.strip(), self.separator.value or None
         if self._uploaded is None and not path:
             raise _validate.ArgumentError("path", "", "type the path of a file, or upload one.")
-        state = (self._uploaded, separator) if self._uploaded is not None else (path, stamp(path), separator)
+        state = (
+            (self._uploaded, separator)
+            if self._uploaded is not None
+            else (path, stamp(path), separator)
+        )
         if state != self._read[0]:
             self._read = state, self._read_file(path, separator)
         found = self._read[1]
@@ -374,30 +458,49 @@ class DataPanel:
     def _read_file(self, path: str, separator: str | None) -> Table | _validate.ArgumentError:
         uploaded = self._uploaded
         try:
-            return file_table(path, separator) if uploaded is None else upload_table(*uploaded, separator)
+            return (
+                file_table(path, separator)
+                if uploaded is None
+                else upload_table(*uploaded, separator)
+            )
         except _validate.ArgumentError as error:
             if uploaded is None:
                 return error
-            return _validate.ArgumentError("path", uploaded[0], f"{uploaded[0]} {error.expectation}")
+            return _validate.ArgumentError(
+                "path", uploaded[0], f"{uploaded[0]} {error.expectation}"
+            )
 
     def _variable_of(self, dataset: Dataset) -> tuple[str, str]:
         """The name to show and the Python name of a ``Dataset`` object."""
         if self.named.value == VARIABLE:
             return self.variable.value, self.variable.value
-        names = (name for name, value in list(self._namespace().items()) if value is dataset and not name.startswith("_"))
+        names = (
+            name
+            for name, value in list(self._namespace().items())
+            if value is dataset and not name.startswith("_")
+        )
         return dataset.name, next(names, "data")
 
     def _public_facts(self, dataset: Dataset | None) -> list[str]:
         """What is public about a named set or a ``Dataset``, before it is loaded."""
         if dataset is not None:
-            return [dataset.description, f"One record is one {dataset.unit}.", f"Licence: {dataset.licence}."]
+            return [
+                dataset.description,
+                f"One record is one {dataset.unit}.",
+                f"Licence: {dataset.licence}.",
+            ]
         if self.has_own_source:
             return []
         info = data_room.info(self.named.value)
         where = [] if info.available else [f"Not on this machine; get it by {info.otherwise}."]
-        return [info.description, f"One record is one {info.unit}; {info.task}.", f"Licence: {info.licence}.", *where]
+        return [
+            info.description,
+            f"One record is one {info.unit}; {info.task}.",
+            f"Licence: {info.licence}.",
+            *where,
+        ]
 
-    # ---- preview ----------------------------------------------------------------------------------------------------
+    # ---- preview ---------------------------------------------------------------------------------
 
     def _draw(self) -> None:
         dataset = self._dataset
@@ -411,4 +514,6 @@ class DataPanel:
             self._preview.value = markup.quiet(_PRIVATE)
             return
         shown = f"{markup.badge(dataset.evaluation_label)}{first_records(dataset)}"
-        self._preview.value = markup.fold(f"The first {ROWS} evaluation records", shown, is_open=private)
+        self._preview.value = markup.fold(
+            f"The first {ROWS} evaluation records", shown, is_open=private
+        )

@@ -1,4 +1,6 @@
-"""Sources of records: users' tables, the data sets made from them, and the code that makes these."""
+"""Sources of records: users' tables, the data sets made from them, and the code that
+makes these.
+"""
 
 from __future__ import annotations
 
@@ -31,9 +33,18 @@ from workbench.widgets.workbench.declarations import (
 )
 
 __all__ = [
-    "DataSource", "Loader", "Same", "Table", "array_table", "file_table", "frame_table", "is_table", "stamp", "tables_in",
+    "DataSource",
+    "Loader",
+    "Same",
+    "Table",
+    "array_table",
+    "file_table",
+    "frame_table",
+    "is_table",
+    "stamp",
+    "tables_in",
     "upload_table",
-]  # fmt: skip
+]
 
 _ARRAY_ROLES = (*FEATURE_ROLES, "leave out")  # an array's target and groups are separate arrays
 _SAMPLE_ROWS = 200  # rows of a CSV file from which the types of its columns are guessed
@@ -44,8 +55,8 @@ class DataSource:
     """One choice of the data panel, as plain values that any thread may use.
 
     :param name: as shown.
-    :param code: Python expression for the data set, or for what ``wb.fit`` takes instead: a quoted name, the name of a
-        variable, or a call of ``wb.data``.
+    :param code: Python expression for the data set, or for what ``wb.fit`` takes instead: a quoted
+        name, the name of a variable, or a call of ``wb.data``.
     :param load: makes the data set; may take a second. Its ``ArgumentError`` quotes no record.
     :param key: equal for sources whose ``load`` returns the same, different for others.
     :param evaluation_is_public: whether the evaluation records are declared public.
@@ -97,10 +108,12 @@ class Table:
     :param make: that function with its first arguments, taking the options.
     :param content: returns a hashable that identifies the records.
     :param columns: with the roles that follow from their types.
-    :param roles: the roles that each column can have, by name; empty if every column can have every role.
+    :param roles: the roles that each column can have, by name; empty if every column can have every
+        role.
     :param note: as in ``DataSource``.
     :param found: how the file was read, a sentence; "" for other tables.
-    :param count: returns the number of rows, which is private and may take a second; None if nobody can ask.
+    :param count: returns the number of rows, which is private and may take a second; None if nobody
+        can ask.
     :param missing: what happens to rows with missing values until somebody chooses otherwise.
     """
 
@@ -133,21 +146,33 @@ class Table:
             reason = _validate.ArgumentError(
                 "data",
                 self.name,
-                "cannot be read as declared: look for cells that contain lists, objects or huge numbers.",
+                "cannot be read as declared: look for cells that contain lists, objects or huge "
+                "numbers.",
             )
             try:
                 return self.make(**options)
             except _validate.ArgumentError as error:
                 reason = _public_error(error, declaration, is_array)
-            except Exception:  # its message may quote records, so it must not be the context of the new error either
+            except Exception:
+                # its message may quote records, so it must not be the context of the new error
+                # either
                 pass
             raise reason
 
-        return DataSource(self.name, code, load, (code, self.content()), declaration.evaluation_is_public, self.note)
+        return DataSource(
+            self.name,
+            code,
+            load,
+            (code, self.content()),
+            declaration.evaluation_is_public,
+            self.note,
+        )
 
 
 def tables_in(variables: Mapping[str, Any]) -> tuple[list[tuple[str, str]], list[tuple[str, str]]]:
-    """Menus of a notebook's tables and data sets, and of arrays that may be targets. Numbers of rows are private."""
+    """Menus of a notebook's tables and data sets, and of arrays that may be targets. Numbers of
+    rows are private.
+    """
     tables, targets = [], []
     # to import pandas for this takes a third of a second, and without it nobody has such tables
     frames, columns = (pd.DataFrame, pd.Series) if "pandas" in sys.modules else ((), ())
@@ -192,20 +217,36 @@ def frame_table(name: str, frame: pd.DataFrame) -> Table:
     names = [column.name for column in columns]
     repeated = next((each for each in names if names.count(each) > 1), None)
     if repeated is not None:
-        raise _validate.ArgumentError("variable", name, f"has two columns named {repeated!r}: rename one.")
+        raise _validate.ArgumentError(
+            "variable", name, f"has two columns named {repeated!r}: rename one."
+        )
     return Table(
-        name, ("variable", name, *names), "from_frame", (name,), partial(data_room.from_frame, frame),
-        partial(_content_of, frame), columns, count=partial(len, frame),
-    )  # fmt: skip
+        name,
+        ("variable", name, *names),
+        "from_frame",
+        (name,),
+        partial(data_room.from_frame, frame),
+        partial(_content_of, frame),
+        columns,
+        count=partial(len, frame),
+    )
 
 
 def array_table(name: str, x: np.ndarray, y_name: str = "", y: Any = None) -> Table:
-    """The table of the array[N, D] in the variable ``name``, with an optional target y[N] from another variable."""
+    """The table of the array[N, D] in the variable ``name``, with an optional target y[N] from
+    another variable.
+    """
     columns, kinds = _array_columns(x, [] if y is None else ["y"])
     return Table(
-        name, ("variable", name, y_name, len(columns)), "from_arrays", (name, *([] if y is None else [y_name])),
-        partial(data_room.from_arrays, x, y), lambda: (_content_of(x), _content_of(y)), columns, kinds,
-    )  # fmt: skip
+        name,
+        ("variable", name, y_name, len(columns)),
+        "from_arrays",
+        (name, *([] if y is None else [y_name])),
+        partial(data_room.from_arrays, x, y),
+        lambda: (_content_of(x), _content_of(y)),
+        columns,
+        kinds,
+    )
 
 
 def upload_table(name: str, content: bytes, separator: str | None = None) -> Table:
@@ -216,7 +257,9 @@ def upload_table(name: str, content: bytes, separator: str | None = None) -> Tab
     """
 
     def make(**options: Any) -> Dataset:
-        return data_room.from_csv(io.BytesIO(content), **{"name": _folders.title_of(name), **options})
+        return data_room.from_csv(
+            io.BytesIO(content), **{"name": _folders.title_of(name), **options}
+        )
 
     table = _csv_table(name, "upload", lambda: io.BytesIO(content), make, separator)
     note = f"save the uploaded file as {name!r} where this code runs"
@@ -239,7 +282,9 @@ def file_table(path: str, separator: str | None = None) -> Table:
         elif suffixes[-1:] == [".npz"]:
             function, (columns, kinds) = "from_npz", _npz_columns(path)
         else:
-            raise _validate.ArgumentError("path", path, "must end in .csv, .csv.gz, .parquet, .pq or .npz.")
+            raise _validate.ArgumentError(
+                "path", path, "must end in .csv, .csv.gz, .parquet, .pq or .npz."
+            )
     except _validate.ArgumentError as error:
         raise _public_error(error) from None
     key = ("file", path, *(column.name for column in columns))
@@ -248,7 +293,11 @@ def file_table(path: str, separator: str | None = None) -> Table:
 
 
 def _csv_table(
-    name: str, origin: str, file: Callable[[], Any], make: Callable[..., Dataset], separator: str | None
+    name: str,
+    origin: str,
+    file: Callable[[], Any],
+    make: Callable[..., Dataset],
+    separator: str | None,
 ) -> Table:
     """The table of a CSV file.
 
@@ -259,16 +308,24 @@ def _csv_table(
 
     def count() -> int:
         try:
-            return len(csv_files.read_csv(file(), separator=found, decimal="."))  # commas are slow to read
+            # commas are slow to read
+            return len(csv_files.read_csv(file(), separator=found, decimal="."))
         except _validate.ArgumentError as error:
             raise _public_error(error) from None
 
     return Table(
-        name, (origin, name, *(column.name for column in columns)), "from_csv",
-        (repr(name), *(f"{option}={value!r}" for option, value in options.items())), partial(make, **options),
-        partial(stamp, name), columns, found=_in_words(found, decimal_commas, len(columns)), count=count,
-        missing="drop",  # empty cells are common in files, and a refusal would be the first thing that is seen
-    )  # fmt: skip
+        name,
+        (origin, name, *(column.name for column in columns)),
+        "from_csv",
+        (repr(name), *(f"{option}={value!r}" for option, value in options.items())),
+        partial(make, **options),
+        partial(stamp, name),
+        columns,
+        found=_in_words(found, decimal_commas, len(columns)),
+        count=count,
+        # empty cells are common in files, and a refusal would be the first thing that is seen
+        missing="drop",
+    )
 
 
 def stamp(path: str) -> Hashable:
@@ -284,7 +341,8 @@ def stamp(path: str) -> Hashable:
 def _columns_of(frame: pd.DataFrame, *, is_parsed: bool = False) -> tuple[ColumnDeclaration, ...]:
     """The columns with the roles that their names and types suggest.
 
-    :param is_parsed: whether the types were read off the first rows of a file, and not declared in memory or in the file.
+    :param is_parsed: whether the types were read off the first rows of a file, and not declared in
+        memory or in the file.
     """
     columns = []
     for place, label in enumerate(frame.columns):
@@ -295,10 +353,14 @@ def _columns_of(frame: pd.DataFrame, *, is_parsed: bool = False) -> tuple[Column
     return tuple(columns)
 
 
-def _array_columns(x: np.ndarray, others: list[str]) -> tuple[tuple[ColumnDeclaration, ...], dict[str, tuple[str, ...]]]:
+def _array_columns(
+    x: np.ndarray, others: list[str]
+) -> tuple[tuple[ColumnDeclaration, ...], dict[str, tuple[str, ...]]]:
     """The columns x1, x2, ... and ``others``, and the roles that each can have."""
     role = roles.of_type(x.dtype)
-    kinds: dict[str, tuple[str, ...]] = {f"x{number + 1}": _ARRAY_ROLES for number in range(x.shape[1])}
+    kinds: dict[str, tuple[str, ...]] = {
+        f"x{number + 1}": _ARRAY_ROLES for number in range(x.shape[1])
+    }
     columns = [ColumnDeclaration(name, role) for name in kinds]
     for name in others:
         kinds[name] = {"y": ("target",), "group": ("group",)}.get(name, ("leave out", PERSON))
@@ -314,16 +376,28 @@ def _npz_columns(path: str) -> tuple[tuple[ColumnDeclaration, ...], dict[str, tu
     if x.ndim != 2:  # images
         labels = [ColumnDeclaration("y", LABELS)] if {"y", "y_train"} & arrays.keys() else []
         return tuple(labels), {"x": (), "y": (LABELS,)}
-    rows = {name.removesuffix("_train"): arrays[name].ndim == 1 for name in arrays if not name.endswith("_test")}
-    return _array_columns(x, [name for name, is_column in rows.items() if is_column or name in ("group", "y")])
+    rows = {
+        name.removesuffix("_train"): arrays[name].ndim == 1
+        for name in arrays
+        if not name.endswith("_test")
+    }
+    return _array_columns(
+        x, [name for name, is_column in rows.items() if is_column or name in ("group", "y")]
+    )
 
 
 def _first_rows(file: Callable[[], Any], separator: str | None) -> tuple[str, pd.DataFrame, bool]:
-    """(separator, the first rows, whether some numbers in them have decimal commas) of a CSV file."""
+    """(separator, the first rows, whether some numbers in them have decimal commas) of a
+    CSV file.
+    """
     try:
         found = separator or csv_files.csv_separator(file())
         rows = csv_files.read_csv(file(), rows=_SAMPLE_ROWS, separator=found)
-        points = csv_files.read_csv(file(), rows=_SAMPLE_ROWS, separator=found, decimal=".") if found == ";" else rows
+        points = (
+            csv_files.read_csv(file(), rows=_SAMPLE_ROWS, separator=found, decimal=".")
+            if found == ";"
+            else rows
+        )
     except _validate.ArgumentError as error:
         raise _public_error(error) from None
     commas = any(_is_number(rows[name]) and not _is_number(points[name]) for name in rows.columns)
@@ -338,16 +412,25 @@ def _in_words(separator: str, decimal_commas: bool, num_columns: int) -> str:
     """What was found in a CSV file; the number of rows is private."""
     commas = ", decimal commas" if decimal_commas else ""
     between = csv_files.SEPARATORS[separator].capitalize()
-    return f"{between} between the columns{commas}, {num_columns} column{'s' if num_columns != 1 else ''}."
+    return (
+        f"{between} between the columns{commas}, {num_columns} "
+        f"column{'s' if num_columns != 1 else ''}."
+    )
 
 
 def _csv_options(separator: str) -> dict[str, str]:
     """What a call must say to read the file as it was read here."""
-    return {} if separator == "," else {"separator": separator, "decimal": "," if separator == ";" else "."}
+    return (
+        {}
+        if separator == ","
+        else {"separator": separator, "decimal": "," if separator == ";" else "."}
+    )
 
 
 def _content_of(records: Any) -> Hashable:
-    """A digest of a table or array, which detects changes in place. 30 million numbers take 0.4 s."""
+    """A digest of a table or array, which detects changes in place. 30 million numbers take
+    0.4 s.
+    """
     if records is None:
         return None
     try:
@@ -355,7 +438,11 @@ def _content_of(records: Any) -> Hashable:
         rows = pd.util.hash_pandas_object(table, index=False).to_numpy()
     except Exception:  # lists and other objects that cannot be hashed raise errors of many types
         return Same(records)
-    return hashlib.sha256(rows.tobytes()).digest(), *map(str, table.columns), *map(str, table.dtypes)
+    return (
+        hashlib.sha256(rows.tobytes()).digest(),
+        *map(str, table.columns),
+        *map(str, table.dtypes),
+    )
 
 
 def _literal(value: Any) -> str:
@@ -371,30 +458,37 @@ def _literal(value: Any) -> str:
 
 # Errors from reading the records, in the screen's words
 _BY_ROLE = {
-    "number": "a row has a missing or infinite value, or one that is not a number: clean the data, or choose another role.",
-    "category": "a row has a missing value or one that is not declared: declare it, or tick that others are allowed.",
-    "yes / no": "a row has a value other than True and False or 1 and 0: clean the data, or choose another role.",
-    "target": "must contain 0 and 1 or False and True, none missing; otherwise declare its positive value, all its classes "
-    "or a threshold.",
+    "number": "a row has a missing or infinite value, or one that is not a number: clean the "
+    "data, or choose another role.",
+    "category": "a row has a missing value or one that is not declared: declare it, or tick that "
+    "others are allowed.",
+    "yes / no": "a row has a value other than True and False or 1 and 0: clean the data, or choose "
+    "another role.",
+    "target": "must contain 0 and 1 or False and True, none missing; otherwise declare its "
+    "positive value, all its classes or a threshold.",
     "group": "a row has no group, or one that is not declared: declare all groups.",
 }
 # said of every column, whatever its rows hold
 _REMEDY = " All rows with missing values can be left out at once: choose so under the columns."
 _KINDS = {
-    "CSV": ": it must be text, with the names of the columns in its first line, in no row more fields than names, and "
-    "a second quotation mark after each first one",
+    "CSV": ": it must be text, with the names of the columns in its first line, in no row more "
+    "fields than names, and a second quotation mark after each first one",
 }
 _BY_ARGUMENT = {
     "target": _BY_ROLE["target"],
-    "positive": "type the value of the target that counts as 1, as it is written in the table, or list all its classes.",
-    "unit_id": "must say of every row whose it is, several rows of some persons: in text or whole numbers, none missing.",
+    "positive": "type the value of the target that counts as 1, as it is written in the table, or "
+    "list all its classes.",
+    "unit_id": "must say of every row whose it is, several rows of some persons: in text or whole "
+    "numbers, none missing.",
     "evaluation_fraction": "leaves too few records on one side of the split.",
 }
 _OF_ARRAYS = {
     "x": "must be numbers in rows and columns.",
-    "y": "must have one entry per record, 0 or 1; otherwise declare a positive value, all classes or a threshold.",
+    "y": "must have one entry per record, 0 or 1; otherwise declare a positive value, all classes "
+    "or a threshold.",
     "group": "must have one entry per record, each a declared group.",
-    "labels": "must have one whole number per image, at least 0 and less than the number of classes.",
+    "labels": "must have one whole number per image, at least 0 and less than the number of "
+    "classes.",
     "images": "must be whole numbers from 0 to 255, or numbers from 0 to 1.",
 }
 _DECLARED = {
@@ -414,14 +508,18 @@ _DECLARED = {
 
 
 def _public_error(
-    error: _validate.ArgumentError, declaration: TableDeclaration | None = None, is_array: bool = False
+    error: _validate.ArgumentError,
+    declaration: TableDeclaration | None = None,
+    is_array: bool = False,
 ) -> _validate.ArgumentError:
     """The error in words that depend only on what was declared, not on the records."""
     # the screen tells nothing about how many rows there are
     argument = "evaluation_fraction" if error.code == TOO_FEW_ROWS else error.argument
     role = "" if declaration is None else declaration.role_of(argument)
     if isinstance(error, UnreadableFileError):  # its reason depends on the records
-        return _validate.ArgumentError("path", error.value, f"cannot be read as {error.kind}{_KINDS.get(error.kind, '')}.")
+        return _validate.ArgumentError(
+            "path", error.value, f"cannot be read as {error.kind}{_KINDS.get(error.kind, '')}."
+        )
     if is_array and argument in _OF_ARRAYS:
         return _validate.ArgumentError(argument, "", _OF_ARRAYS[argument])
     remedy = _REMEDY if declaration is not None and declaration.missing == "refuse" else ""
@@ -429,5 +527,7 @@ def _public_error(
         return _validate.ArgumentError(column_argument(argument), role, _BY_ROLE[role] + remedy)
     if argument in ("path", *_DECLARED) or argument.startswith("schema["):
         return error
-    reason = _BY_ARGUMENT.get(argument, "does not fit the records. Run the copied code to see the full message.")
+    reason = _BY_ARGUMENT.get(
+        argument, "does not fit the records. Run the copied code to see the full message."
+    )
     return _validate.ArgumentError(argument, "", reason + (remedy if argument == "target" else ""))

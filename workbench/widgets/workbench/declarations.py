@@ -1,4 +1,6 @@
-"""Declarations about a table, as typed: checked column by column, and turned into options of ``wb.data``."""
+"""Declarations about a table, as typed: checked column by column, and turned into options of
+``wb.data``.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,16 @@ from workbench.data.targets import class_names
 from workbench.data.units import checked_max_rows
 from workbench.widgets.kit.fields import number_in
 
-__all__ = ["FEATURE_ROLES", "LABELS", "PERSON", "ROLES", "ColumnDeclaration", "Need", "TableDeclaration", "column_argument"]
+__all__ = [
+    "FEATURE_ROLES",
+    "LABELS",
+    "PERSON",
+    "ROLES",
+    "ColumnDeclaration",
+    "Need",
+    "TableDeclaration",
+    "column_argument",
+]
 
 FEATURE_ROLES = ("number", "category", "yes / no")
 PERSON = "person id"  # the role of the column that says whose row it is
@@ -56,7 +67,8 @@ class ColumnDeclaration:
     :param other: whether all other values form one more category.
     :param positive: the value of the target that counts as 1.
     :param threshold: or the number above which the target counts as 1.
-    :param classes: or all values of the target, separated by commas, or their number. Labels of images have only these.
+    :param classes: or all values of the target, separated by commas, or their number. Labels of
+        images have only these.
     :param groups: all groups, separated by commas.
     :param max_rows: how many rows of one person are used at most.
     :param is_text: whether its type is text, so that a target needs more than its name.
@@ -86,20 +98,26 @@ class ColumnDeclaration:
         bounds = {"lowest": number_in(self.low), "highest": number_in(self.high)}
         for which, bound in bounds.items():
             if bound is not None and not isinstance(bound, (int, float)):
-                raise self._error(f"the {which} value must be a number, without commas: 0.5 or 50000.")
+                raise self._error(
+                    f"the {which} value must be a number, without commas: 0.5 or 50000."
+                )
         missing = [which for which, bound in bounds.items() if bound is None]
         if missing:
             raise self._empty(
                 " and ".join(missing),
-                f"type the {' and the '.join(missing)} value that this column can have. Use public knowledge, not these "
-                "records.",
+                f"type the {' and the '.join(missing)} value that this column can have. Use "
+                "public knowledge, not these records.",
             )
         try:
             return Numeric(bounds["lowest"], bounds["highest"], self.whole)  # type: ignore[arg-type]
         except _validate.ArgumentError as error:
             if error.code == "no whole number":
-                raise self._error("no whole number up to 2**53 lies between the lowest and the highest value.") from None
-            raise self._error("the lowest and the highest value must be finite, with lowest < highest.") from None
+                raise self._error(
+                    "no whole number up to 2**53 lies between the lowest and the highest value."
+                ) from None
+            raise self._error(
+                "the lowest and the highest value must be finite, with lowest < highest."
+            ) from None
 
     def categorical(self) -> Categorical:
         """The declared category.
@@ -108,14 +126,17 @@ class ColumnDeclaration:
         """
         values = _listed(self.values)
         if not values:
-            raise self._empty("all values", "type all values that this column can have, separated by commas.")
+            raise self._empty(
+                "all values", "type all values that this column can have, separated by commas."
+            )
         try:
             return Categorical(tuple(values), self.other)
         except _validate.ArgumentError as error:
             raise self._error(f"{error.value} {error.expectation}") from None
 
     def target_options(self) -> dict[str, Any]:
-        """The declaration of the target's classes, or of its range where it is a number, as keyword arguments.
+        """The declaration of the target's classes, or of its range where it is a number, as keyword
+        arguments.
 
         :raises ArgumentError: if it is contradictory.
         """
@@ -123,16 +144,22 @@ class ColumnDeclaration:
         if self.low.strip() or self.high.strip():
             if positive or threshold is not None or self.classes.strip():
                 raise _validate.ArgumentError(
-                    "target_bounds", (self.low, self.high), "type a range, or which values make classes, not both."
+                    "target_bounds",
+                    (self.low, self.high),
+                    "type a range, or which values make classes, not both.",
                 )
             declared = self.numeric()
             return {"target_bounds": (declared.low, declared.high)}
         if positive and threshold is not None:
-            raise _validate.ArgumentError("threshold", threshold, "type the positive value or the threshold, not both.")
+            raise _validate.ArgumentError(
+                "threshold", threshold, "type the positive value or the threshold, not both."
+            )
         if self.classes.strip():
             if positive or threshold is not None:
                 raise _validate.ArgumentError(
-                    "classes", self.classes, "type only one of positive value, threshold and classes."
+                    "classes",
+                    self.classes,
+                    "type only one of positive value, threshold and classes.",
                 )
             return self.class_options()
         if positive:
@@ -156,7 +183,9 @@ class ColumnDeclaration:
         names = _listed(self.classes)
         if not names:
             raise _EmptyError(
-                "classes", Need("all classes", self.name), "type all classes, separated by commas, or their number."
+                "classes",
+                Need("all classes", self.name),
+                "type all classes, separated by commas, or their number.",
             )
         given = int(names[0]) if len(names) == 1 and names[0].isdecimal() else names
         class_names(given)
@@ -185,7 +214,8 @@ class ColumnDeclaration:
             raise _EmptyError(
                 "max_rows",
                 Need("most rows of one person", self.name),
-                "type how many rows of one person are used at most. It is public: do not count it in these records.",
+                "type how many rows of one person are used at most. It is public: do not count "
+                "it in these records.",
             )
         return checked_max_rows(number_in(self.max_rows))
 
@@ -204,11 +234,13 @@ class TableDeclaration:
     :param same_bounds: whether ``low`` and ``high`` hold for all numbers.
     :param low: lowest publicly known value of all numbers.
     :param high: highest publicly known value of all numbers.
-    :param private_scaling: scale by the private records' own mean and standard deviation instead of bounds.
+    :param private_scaling: scale by the private records' own mean and standard deviation instead of
+        bounds.
     :param unit: what one row is, or with a column of persons one person.
     :param evaluation_fraction: share of evaluation records, in [0, 1).
     :param evaluation_is_public: whether the evaluation records are public.
-    :param missing: what happens to rows with missing values, as in ``from_frame``: "refuse", "drop" or "middle".
+    :param missing: what happens to rows with missing values, as in ``from_frame``: "refuse", "drop"
+        or "middle".
     """
 
     columns: tuple[ColumnDeclaration, ...]
@@ -226,8 +258,14 @@ class TableDeclaration:
         return {argument: error.expectation for argument, error in self._errors().items()}
 
     def needs(self) -> dict[str, Need]:
-        """Those of ``problems()`` that are only empty fields: ``{argument: what is still needed}``."""
-        return {argument: error.need for argument, error in self._errors().items() if isinstance(error, _EmptyError)}
+        """Those of ``problems()`` that are only empty fields: ``{argument: what is
+        still needed}``.
+        """
+        return {
+            argument: error.need
+            for argument, error in self._errors().items()
+            if isinstance(error, _EmptyError)
+        }
 
     def _errors(self) -> dict[str, _validate.ArgumentError]:
         checks: list[Callable[[], Any]] = [self._fraction]
@@ -244,7 +282,10 @@ class TableDeclaration:
         checks += [column.group_names for column in self._with_role("group")]
         checks += [column.most_rows for column in self._with_role(PERSON)]
         if self.private_scaling and self.missing == "middle":
-            reason = "the middle needs declared bounds: leave such rows out, or do not scale by private mean and sd."
+            reason = (
+                "the middle needs declared bounds: leave such rows out, or do not scale by "
+                "private mean and sd."
+            )
             checks.append(partial(_refuse, "missing", reason))
         found: dict[str, _validate.ArgumentError] = {}
         for check in checks:
@@ -257,7 +298,8 @@ class TableDeclaration:
     def options(self, *, names_columns: bool) -> dict[str, Any]:
         """Keyword arguments for ``from_frame`` and similar functions, without the defaults.
 
-        :param names_columns: whether target and group are columns that must be named, not separate arrays.
+        :param names_columns: whether target and group are columns that must be named, not separate
+            arrays.
         :raises ArgumentError: as ``problems`` lists them.
         """
         options: dict[str, Any] = {}
@@ -301,14 +343,19 @@ class TableDeclaration:
         return [column for column in self.columns if column.role == role]
 
     def _scaling(self) -> dict[str, Any]:
-        """How columns become features: ``private_scaling``, ``bounds`` or ``schema``, and which columns do."""
+        """How columns become features: ``private_scaling``, ``bounds`` or ``schema``, and which
+        columns do.
+        """
         features = self._features
         chosen = [column.name for column in features]
-        # a schema names its columns; the other two use all columns except target, group and person id
+        # a schema names its columns; the other two use all columns except target, group and person
+        # id
         left_out = {"features": chosen} if self._with_role("leave out") else {}
         if self.private_scaling:
             return {"private_scaling": True, **left_out}
-        if self.same_bounds and all(column.role == "number" and not column.whole for column in features):
+        if self.same_bounds and all(
+            column.role == "number" and not column.whole for column in features
+        ):
             return {"bounds": self._common(), **left_out}
         return {"schema": {column.name: self._declared(column) for column in features}}
 
@@ -318,14 +365,19 @@ class TableDeclaration:
         except _EmptyError as error:
             raise _EmptyError("bounds", error.need, error.expectation) from None
         except _validate.ArgumentError as error:
-            raise _validate.ArgumentError("bounds", (self.low, self.high), error.expectation) from None
+            raise _validate.ArgumentError(
+                "bounds", (self.low, self.high), error.expectation
+            ) from None
         return _plain(numeric.low), _plain(numeric.high)
 
     def _declared(self, column: ColumnDeclaration) -> Any:
         """A feature's declaration in the short form that a schema takes."""
         if self.private_scaling:
             if column.role == "category":
-                reason = "a category cannot be scaled by mean and sd: leave the column out, or untick that box."
+                reason = (
+                    "a category cannot be scaled by mean and sd: leave the column out, or untick "
+                    "that box."
+                )
                 _refuse(column_argument(column.name), reason)
             return None
         if column.role == "yes / no":
@@ -349,7 +401,9 @@ class TableDeclaration:
 
     def _fraction(self) -> float:
         lowest: dict[str, float] = {"above": 0} if self.evaluation_is_public else {"at_least": 0}
-        return _validate.number("evaluation_fraction", number_in(self.evaluation_fraction), **lowest, below=1)
+        return _validate.number(
+            "evaluation_fraction", number_in(self.evaluation_fraction), **lowest, below=1
+        )
 
 
 def column_argument(name: str) -> str:
@@ -359,7 +413,11 @@ def column_argument(name: str) -> str:
 
 def _listed(text: str) -> list[str]:
     """The values in a line such as ``a, b, "c, with a comma"``."""
-    return [value.strip() for value in next(csv.reader([text], skipinitialspace=True), []) if value.strip()]
+    return [
+        value.strip()
+        for value in next(csv.reader([text], skipinitialspace=True), [])
+        if value.strip()
+    ]
 
 
 def _value_in(text: str) -> Any:

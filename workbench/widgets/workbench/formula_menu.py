@@ -21,9 +21,13 @@ def options() -> tuple[Option, ...]:
     """The formula, the family and what belongs to it, as fields of a form."""
     from workbench.formula.families import FAMILIES
 
-    of_formula = Option("formula", "", "text", help="Such as readmitted ~ age + ward + (1 | hospital).")
+    of_formula = Option(
+        "formula", "", "text", help="Such as readmitted ~ age + ward + (1 | hospital)."
+    )
     family = Option("family", "gaussian", "choice", tuple(FAMILIES), help="What the response is.")
-    link = Option("link", None, "text", optional=True, help="Of the mean; empty for the family's usual one.")
+    link = Option(
+        "link", None, "text", optional=True, help="Of the mean; empty for the family's usual one."
+    )
     return (
         of_formula,
         family,
@@ -33,11 +37,15 @@ def options() -> tuple[Option, ...]:
 
 
 def check(given: Mapping[str, Any]) -> None:
-    """:raises ArgumentError: naming ``formula``, ``family`` or ``link``, as far as is known without columns."""
+    """:raises ArgumentError: naming ``formula``, ``family`` or ``link``, as far as is known without
+    columns.
+    """
     from workbench.formula.families import get
     from workbench.formula.parsing import parse
 
     get(given.get("family", "gaussian"), given.get("link"))
     if not str(given.get("formula", "")).strip():
-        raise ArgumentError("formula", "", "write one, such as y ~ a + b, of the columns that are declared.")
+        raise ArgumentError(
+            "formula", "", "write one, such as y ~ a + b, of the columns that are declared."
+        )
     parse(given["formula"])

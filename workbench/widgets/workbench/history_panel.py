@@ -16,14 +16,27 @@ from workbench.widgets.kit import fields, markup
 
 __all__ = ["HistoryPanel"]
 
-_COLUMNS = ["fit", "model", "data", "epsilon", "steps", "ELBO", "score", "evaluation records", "time", "status"]
+_COLUMNS = [
+    "fit",
+    "model",
+    "data",
+    "epsilon",
+    "steps",
+    "ELBO",
+    "score",
+    "evaluation records",
+    "time",
+    "status",
+]
 _NOT_COMPARED = {"seed"}
 
 
 class HistoryPanel:
-    """A table with a row for each fit, and a comparison of the settings, metrics and curves of two fits.
+    """A table with a row for each fit, and a comparison of the settings, metrics and curves of two
+    fits.
 
-    ``view`` is the widget to display; ``add`` appends a fit, and ``open`` one of an earlier session.
+    ``view`` is the widget to display; ``add`` appends a fit, and ``open`` one of an earlier
+    session.
     """
 
     def __init__(self) -> None:
@@ -35,11 +48,16 @@ class HistoryPanel:
         self.second = fields.choice("second", "with fit", [("none", -1)], -1)
         self.comparison = widgets.HTML()
         self.folder = fields.text(
-            "folder", "open a saved fit", placeholder="its folder, such as runs/first",
-            help="A folder that Export, result.save or workbench fit --out wrote. Opening a fit spends nothing.",
-        )  # fmt: skip
+            "folder",
+            "open a saved fit",
+            placeholder="its folder, such as runs/first",
+            help="A folder that Export, result.save or workbench fit --out wrote. Opening a fit "
+            "spends nothing.",
+        )
         self.folder.on_change(self._open)
-        self.view = widgets.VBox([self.table, self.folder.view, self.first.view, self.second.view, self.comparison])
+        self.view = widgets.VBox(
+            [self.table, self.folder.view, self.first.view, self.second.view, self.comparison]
+        )
         for field in (self.first, self.second):
             field.visible = False
             field.on_change(self.compare)
@@ -47,7 +65,8 @@ class HistoryPanel:
     def add(self, result: Any, *, continues: bool = False) -> None:
         """Add a fit that has ended, and show it.
 
-        :param continues: whether it is the last fit, resumed after a stop; it then replaces that fit.
+        :param continues: whether it is the last fit, resumed after a stop; it then replaces that
+            fit.
         """
         self.keep(result, continues=continues)
         self.show()
@@ -91,18 +110,28 @@ class HistoryPanel:
     def show(self, *, compares: bool = True) -> None:
         """Show all fits, and a comparison of two of them.
 
-        :param compares: False to leave out the comparison, whose picture takes most of the time, until ``compare``.
+        :param compares: False to leave out the comparison, whose picture takes most of the time,
+            until ``compare``.
         """
         opened = [_is_in(result, self._opened) for result in self.results]
-        rows = [_row(place + 1, *of_one) for place, of_one in enumerate(zip(self.results, opened, strict=True))]
+        rows = [
+            _row(place + 1, *of_one)
+            for place, of_one in enumerate(zip(self.results, opened, strict=True))
+        ]
         self.table.value = markup.cards(_COLUMNS, rows) + markup.quiet(
-            "Fits on the same private records add up: each fit spends its own epsilon. Choosing between fits by private "
-            "scores leaks as well."
+            "Fits on the same private records add up: each fit spends its own epsilon. Choosing "
+            "between fits by private scores leaks as well."
         )
         if len(self.results) < 2:
             return
-        options = [(f"{number}: {_name(result)}", number - 1) for number, result in enumerate(self.results, start=1)]
-        chosen = (self.first.value if self.first.value >= 0 else len(self.results) - 2, len(self.results) - 1)
+        options = [
+            (f"{number}: {_name(result)}", number - 1)
+            for number, result in enumerate(self.results, start=1)
+        ]
+        chosen = (
+            self.first.value if self.first.value >= 0 else len(self.results) - 2,
+            len(self.results) - 1,
+        )
         self._is_offering = True
         for field, value in zip((self.first, self.second), chosen, strict=True):
             field.offer(options, value)
@@ -124,11 +153,16 @@ class HistoryPanel:
         same = markup.quiet("Settings and metrics are the same.")
         inner = markup.table(["", *chosen], rows, numbers=False) if rows else same
         if len({result.data["name"] for result in chosen.values()}) > 1:
-            inner += markup.quiet("The fits are of different data, so their scores and curves do not measure the same.")
+            inner += markup.quiet(
+                "The fits are of different data, so their scores and curves do not measure the "
+                "same."
+            )
         if all(result.history for result in chosen.values()):
             from workbench.plots.curves import two_runs_figure
 
-            picture = markup.image(plots.png(two_runs_figure(chosen)), "curves of both fits over steps", 700)
+            picture = markup.image(
+                plots.png(two_runs_figure(chosen)), "curves of both fits over steps", 700
+            )
             inner += f"<div style='margin-top:12px'>{picture}</div>"
         self.comparison.value = inner
 
@@ -151,14 +185,19 @@ def _row(number: int, result: Any, is_opened: bool) -> list[str]:
     score = score_name(metrics)
     taken = count(guarantee.steps_taken)
     return [
-        str(number), result.model, result.data["name"],
+        str(number),
+        result.model,
+        result.data["name"],
         upper(guarantee.epsilon) if guarantee.is_private else guarantee.label(),
-        taken if guarantee.steps_taken == guarantee.steps else f"{taken} of {count(guarantee.steps)}",
+        taken
+        if guarantee.steps_taken == guarantee.steps
+        else f"{taken} of {count(guarantee.steps)}",
         _shown(metrics.get("elbo")),
         f"{words_of(score)[0]} {_score(score, result)}" if score else "-",
         result.metrics_label if metrics else "-",
-        duration(result.seconds), f"{result.status}, opened" if is_opened else result.status,
-    ]  # fmt: skip
+        duration(result.seconds),
+        f"{result.status}, opened" if is_opened else result.status,
+    ]
 
 
 def _shown(value: Any) -> str:
@@ -176,22 +215,40 @@ def _differences(chosen: Mapping[str, Any]) -> list[list[str]]:
     for result in chosen.values():
         facts.append(
             {
-                "model": result.model, "data": result.data["name"], **result.model_options,
-                **{name: value for name, value in result.settings.items() if name not in _NOT_COMPARED},
-                "epsilon": upper(result.guarantee.epsilon), "delta": upper(result.guarantee.delta),
+                "model": result.model,
+                "data": result.data["name"],
+                **result.model_options,
+                **{
+                    name: value
+                    for name, value in result.settings.items()
+                    if name not in _NOT_COMPARED
+                },
+                "epsilon": upper(result.guarantee.epsilon),
+                "delta": upper(result.guarantee.delta),
                 "noise multiplier sigma": result.guarantee.noise_multiplier,
                 "attacker finds at most, at 1 % false alarms": _found(result),
-                "steps taken": result.guarantee.steps_taken, "status": result.status, "time": duration(result.seconds),
+                "steps taken": result.guarantee.steps_taken,
+                "status": result.status,
+                "time": duration(result.seconds),
             }
-        )  # fmt: skip
+        )
     names = list(dict.fromkeys(name for own in facts for name in own))
-    differing = [name for name in names if any(own.get(name) != facts[0].get(name) for own in facts)]
-    rows = [[name.replace("_", " "), *(_shown(own.get(name)) for own in facts)] for name in differing]
+    differing = [
+        name for name in names if any(own.get(name) != facts[0].get(name) for own in facts)
+    ]
+    rows = [
+        [name.replace("_", " "), *(_shown(own.get(name)) for own in facts)] for name in differing
+    ]
     metrics = list(dict.fromkeys(name for result in chosen.values() for name in result.metrics))
     for name in metrics:
         labels = {result.metrics_label for result in chosen.values()}
         label = "outside the guarantee" if len(labels) > 1 else labels.pop()
-        rows.append([f"{words_of(name)[0]} ({label})", *(_score(name, result) for result in chosen.values())])
+        rows.append(
+            [
+                f"{words_of(name)[0]} ({label})",
+                *(_score(name, result) for result in chosen.values()),
+            ]
+        )
     return rows
 
 

@@ -24,9 +24,13 @@ from workbench.widgets.workbench.session import Progress, Session
 __all__ = ["LivePanel", "traceback_fold"]
 
 _STAGES = {
-    "preparing": "Preparing…", "compiling": "Compiling…", "fitting": "Fitting…",
-    "drawing": "Drawing the posterior…", "comparing": "Fitting without privacy, for comparison…", "ended": "Finishing…",
-}  # fmt: skip
+    "preparing": "Preparing…",
+    "compiling": "Compiling…",
+    "fitting": "Fitting…",
+    "drawing": "Drawing the posterior…",
+    "comparing": "Fitting without privacy, for comparison…",
+    "ended": "Finishing…",
+}
 _ENDS = {"done": "Done.", "cancelled": "Stopped.", "failed": "Failed."}
 _IN_BAR = ("epsilon", "delta", "iterations")  # fields with their problems just above
 _EMPTY = "Curves appear here during a fit."
@@ -39,12 +43,16 @@ _AXIS = 20  # of labels below a chart
 
 
 class LivePanel:
-    """A line of facts over a bar of progress, and the curves: ``status`` and ``curves`` are the widgets to display."""
+    """A line of facts over a bar of progress, and the curves: ``status`` and ``curves`` are the
+    widgets to display.
+    """
 
     def __init__(self) -> None:
         self.status = widgets.HTML()
         self.curves = widgets.HTML()
-        self._earlier: list[tuple[Any, ...]] = []  # histories of fits with the same records and score
+        self._earlier: list[
+            tuple[Any, ...]
+        ] = []  # histories of fits with the same records and score
         self._about: Any = None  # what the curves are of
         self._drawn: Any = None
         self.drawing_seconds = 0.0  # in the present run, for measurements
@@ -53,8 +61,15 @@ class LivePanel:
         self.ready()
 
     def ready(self, missing: str = "") -> None:
-        """Show that a fit can begin. :param missing: what must be done before, a sentence; "" for nothing."""
-        self._say(markup.note("Not ready yet.", missing) if missing else markup.note("Ready.", "Press Fit."), 0.0)
+        """Show that a fit can begin. :param missing: what must be done before, a sentence; "" for
+        nothing.
+        """
+        self._say(
+            markup.note("Not ready yet.", missing)
+            if missing
+            else markup.note("Ready.", "Press Fit."),
+            0.0,
+        )
         if missing and self._is_planned:
             self._clear()
 
@@ -70,7 +85,8 @@ class LivePanel:
         self.curves.value = chart(panels, 0, _EMPTY, empty=_EMPTY)
 
     def show_plan(self, prepared: Any, outlook: Any) -> None:
-        """Before the first fit, show where its curves will be, and the epsilon that is planned after each step.
+        """Before the first fit, show where its curves will be, and the epsilon that is planned
+        after each step.
 
         Where no curves will be, show how the noise of intervals depends on epsilon.
         """
@@ -82,7 +98,9 @@ class LivePanel:
             panels = [Panel(title, height=_TALL) for title in ("ELBO", "score")]
             self.curves.value = chart([*panels, spent], steps, _EMPTY, empty=_EMPTY)
         else:
-            self.curves.value = _noise_near(outlook) + chart([spent], steps, "Planned epsilon over the steps.")
+            self.curves.value = _noise_near(outlook) + chart(
+                [spent], steps, "Planned epsilon over the steps."
+            )
 
     def _say(self, line: str, share: float, status: str = "") -> None:
         self.status.value = markup.status(line, share, status)
@@ -112,9 +130,11 @@ class LivePanel:
         self._say(markup.note(headline, " · ".join(facts)), snapshot.step / total)
         self._draw(session, now)
 
-    # ---- curves ---------------------------------------------------------------------------------------------------
+    # ---- curves ----------------------------------------------------------------------------------
 
-    def _draw(self, session: Session, now: Progress, spent: tuple[int, float] | None = None) -> None:
+    def _draw(
+        self, session: Session, now: Progress, spent: tuple[int, float] | None = None
+    ) -> None:
         """Draw the curves, if there is something new.
 
         :param spent: (steps, epsilon) at the end.
@@ -131,20 +151,30 @@ class LivePanel:
             self._about, self._earlier = about, []
         if now.history:
             label = prepared.data.evaluation_label
-            panels = [self._panel(name, label, now.history, session.baseline) for name in ("elbo", score) if name]
+            panels = [
+                self._panel(name, label, now.history, session.baseline)
+                for name in ("elbo", score)
+                if name
+            ]
         else:
             panels = [_formed(now.followed, now.followed_names)]
         panels.append(_spent(prepared, now.spent, spent))
         marks = {steps // 2: "averaging begins"} if prepared.spec.averages else {}
         if prepared.hyper.dither is not None and np.any(prepared.hyper.dither):
             marks[int(prepared.hyper.moments_from)] = "explores"
-        note = markup.quiet(_KEEP) if session.baseline is not None and not prepared.data.is_public else ""
+        note = (
+            markup.quiet(_KEEP)
+            if session.baseline is not None and not prepared.data.is_public
+            else ""
+        )
         self.curves.value = chart(panels, steps, _described(panels, steps), marks=marks) + note
         self._drawn, self._is_planned = newest, False
         self.drawing_seconds += time.perf_counter() - began
         self.frames += 1
 
-    def _panel(self, name: str, label: str, history: Sequence[Any], baseline: dict[str, float] | None) -> Panel:
+    def _panel(
+        self, name: str, label: str, history: Sequence[Any], baseline: dict[str, float] | None
+    ) -> Panel:
         points = _points(history, name)
         before = tuple(_points(other, name) for other in self._earlier)
         values = [value for _, value in points if value == value and abs(value) < np.inf]
@@ -156,9 +186,16 @@ class LivePanel:
             within = min(within[0], level[0] - margin), max(within[1], level[0] + margin)
         words, unit = words_of(name)
         return Panel(
-            words, labelled(unit, label), points, within, "" if name == "elbo" else "second", before, level, _TALL,
+            words,
+            labelled(unit, label),
+            points,
+            within,
+            "" if name == "elbo" else "second",
+            before,
+            level,
+            _TALL,
             words=functools.partial(of_score, name),
-        )  # fmt: skip
+        )
 
     def draw_end(self, session: Session) -> None:
         """Draw the last curves of a fit, if it has a result."""
@@ -167,8 +204,8 @@ class LivePanel:
             self._draw(session, session.progress(), (taken.steps_taken, taken.epsilon_taken))
 
     def finish(self, session: Session) -> None:
-        """Show how the fit ended, now that another may begin: its last curves and numbers, or the error with a folded
-        traceback.
+        """Show how the fit ended, now that another may begin: its last curves and numbers, or the
+        error with a folded traceback.
         """
         result = session.result
         folded = traceback_fold(session.details)
@@ -177,7 +214,9 @@ class LivePanel:
             told = "The reason stands above." if stands_above else ""
             problem = "" if stands_above else markup.problem(session.problem)
             is_refused = session.argument and session.progress().snapshot is None
-            self._say(markup.note("Refused." if is_refused else "Failed.", told) + problem + folded, 0.0)
+            self._say(
+                markup.note("Refused." if is_refused else "Failed.", told) + problem + folded, 0.0
+            )
             return
         self.draw_end(session)
         history = session.progress().history
@@ -186,7 +225,9 @@ class LivePanel:
         self._show_end(result, session.problem, folded)
 
     def show_result(self, result: Any) -> None:
-        """Show a fit that ran elsewhere: its last numbers, and its first picture instead of curves."""
+        """Show a fit that ran elsewhere: its last numbers, and its first picture instead
+        of curves.
+        """
         self.begin(resumed=False)
         self._is_planned = False
         self.curves.value = _pictured(result)
@@ -195,12 +236,15 @@ class LivePanel:
     def _show_end(self, result: Any, problem: str, folded: str) -> None:
         guarantee = result.guarantee
         facts = [
-            f"{count(guarantee.steps_taken)} of {count(guarantee.steps)} steps in {duration(result.seconds)}",
+            f"{count(guarantee.steps_taken)} of {count(guarantee.steps)} steps in "
+            f"{duration(result.seconds)}",
             *in_words(result.metrics, ("elbo", score_name(result.metrics))),
         ]
         problems = dict.fromkeys(text for text in (result.message, problem) if text)
         self._say(
-            markup.note(_ENDS[result.status], " · ".join(facts)) + "".join(map(markup.problem, problems)) + folded,
+            markup.note(_ENDS[result.status], " · ".join(facts))
+            + "".join(map(markup.problem, problems))
+            + folded,
             guarantee.steps_taken / guarantee.steps,
             "" if result.status == "done" else result.status,
         )
@@ -208,7 +252,8 @@ class LivePanel:
     def show_broken(self, details: str) -> None:
         """Show that the screen failed and not the fit, with a folded traceback."""
         told = markup.note(
-            "The fit has ended, but it cannot be shown.", "Its result, if any, is in the screen's attribute result."
+            "The fit has ended, but it cannot be shown.",
+            "Its result, if any, is in the screen's attribute result.",
         )
         self._say(told + traceback_fold(details), 0.0)
 
@@ -223,29 +268,46 @@ def _pictured(result: Any) -> str:
     names = pictures_of(result)
     try:
         return (picture_of(result, names[0]) if names else "") + kept
-    except Exception:  # of a user's own picture, which must not hide the result; Pictures says what is wrong
+    except (
+        Exception
+    ):  # of a user's own picture, which must not hide the result; Pictures says what is wrong
         return kept
 
 
 def _points(history: Sequence[Any], name: str) -> list[tuple[float, float]]:
-    return [(point.step, float(point.metrics[name])) for point in history if _is_number(point.metrics.get(name))]
+    return [
+        (point.step, float(point.metrics[name]))
+        for point in history
+        if _is_number(point.metrics.get(name))
+    ]
 
 
 def _noise_near(outlook: Any) -> str:
     """How the noise in intervals depends on epsilon, from the plan alone."""
     near = outlook.noise_near
     points = [(place + 0.5, times) for place, (_, times) in enumerate(near)]
-    levels = Levels("epsilon", {place + 0.5: f"{epsilon:.4g}" for place, (epsilon, _) in enumerate(near)})
+    levels = Levels(
+        "epsilon", {place + 0.5: f"{epsilon:.4g}" for place, (epsilon, _) in enumerate(near)}
+    )
     most = max(times for _, times in near)
     panel = Panel(
-        "noise in intervals", "times that of this plan · known from the plan alone",
-        limits=(0.0, 1.12 * most), names={"": points}, has_keys=True, dots={"": points}, height=_FORMING - _AXIS,
+        "noise in intervals",
+        "times that of this plan · known from the plan alone",
+        limits=(0.0, 1.12 * most),
+        names={"": points},
+        has_keys=True,
+        dots={"": points},
+        height=_FORMING - _AXIS,
         ticks=(0.0, 1.0, float(shown(most))),
-    )  # fmt: skip
+    )
     here = next(place + 0.5 for place, (_, times) in enumerate(near) if times == 1)
     told = ", ".join(f"{shown(times)} times at epsilon {epsilon:.4g}" for epsilon, times in near)
     return chart(
-        [panel], 0, f"The noise in intervals, in that of this plan: {told}", marks={here: "this plan"}, levels=levels
+        [panel],
+        0,
+        f"The noise in intervals, in that of this plan: {told}",
+        marks={here: "this plan"},
+        levels=levels,
     )
 
 
@@ -255,23 +317,43 @@ def _formed(followed: Sequence[tuple[int, Any]], names: Sequence[str]) -> Panel:
     moved = np.ptp(path, axis=0) if len(path) > 1 else np.abs(path[-1])
     chosen = np.sort(np.argsort(-moved, kind="stable")[:_FOLLOWED])
     steps = [step for step, _ in followed]
-    lines = {names[place]: list(zip(steps, path[:, place].tolist(), strict=True)) for place in chosen}
+    lines = {
+        names[place]: list(zip(steps, path[:, place].tolist(), strict=True)) for place in chosen
+    }
     low, high = float(path[:, chosen].min()), float(path[:, chosen].max())
     margin = 0.06 * (high - low) or 1.0
     unit = f"{len(chosen)} of {count(path.shape[1])} released parameters · covered"
-    return Panel("posterior forming", unit, limits=(low - margin, high + margin), names=lines, height=_FORMING)
+    return Panel(
+        "posterior forming",
+        unit,
+        limits=(low - margin, high + margin),
+        names=lines,
+        height=_FORMING,
+    )
 
 
-def _spent(prepared: Any, points: Sequence[tuple[int, float]], end: tuple[int, float] | None) -> Panel:
-    """Epsilon of the steps taken and of those planned. Fewer steps never spend more, so an end bounds what came before."""
+def _spent(
+    prepared: Any, points: Sequence[tuple[int, float]], end: tuple[int, float] | None
+) -> Panel:
+    """Epsilon of the steps taken and of those planned. Fewer steps never spend more, so an end
+    bounds what came before.
+    """
     if end is not None:
         points = [*((step, min(value, end[1])) for step, value in points if step < end[0]), end]
     planned = prepared.privacy.epsilon
     curve = ((0, 0.0), *prepared.plan.epsilon_curve())
     return Panel(
-        "epsilon", f"spent so far, at most; {planned:g} planned", points, (0.0, 1.1 * planned), "third", (curve,),
-        height=_LOW, stairs=True, words=functools.partial(shown, up=True), ticks=(0.0, planned),
-    )  # fmt: skip
+        "epsilon",
+        f"spent so far, at most; {planned:g} planned",
+        points,
+        (0.0, 1.1 * planned),
+        "third",
+        (curve,),
+        height=_LOW,
+        stairs=True,
+        words=functools.partial(shown, up=True),
+        ticks=(0.0, planned),
+    )
 
 
 def _described(panels: Sequence[Panel], steps: int) -> str:
@@ -285,4 +367,10 @@ def _is_number(value: Any) -> bool:
 
 def traceback_fold(details: str) -> str:
     """A folded traceback; "" for an empty one."""
-    return markup.fold("traceback", f"<pre style='white-space:pre-wrap'>{markup.escape(details)}</pre>") if details else ""
+    return (
+        markup.fold(
+            "traceback", f"<pre style='white-space:pre-wrap'>{markup.escape(details)}</pre>"
+        )
+        if details
+        else ""
+    )

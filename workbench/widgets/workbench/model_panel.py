@@ -1,4 +1,6 @@
-"""The Model part of the screen: a menu of models, a form for settings, the plate diagram and the gallery."""
+"""The Model part of the screen: a menu of models, a form for settings, the plate diagram and the
+gallery.
+"""
 
 from __future__ import annotations
 
@@ -22,14 +24,15 @@ from workbench.widgets.workbench.settings import FORMULA
 __all__ = ["ModelPanel"]
 
 _PICTURE_WIDTH = "420px"
-_TRIED = ("breast_cancer", "hierarchical", "mixture", "digits")  # data sets for the gallery's diagrams, in this order
+# data sets for the gallery's diagrams, in this order
+_TRIED = ("breast_cancer", "hierarchical", "mixture", "digits")
 _ABOUT_FORMULA = (
-    "A regression of the columns that you declare under Data, the response among them. Write it as in R: "
-    "readmitted ~ age + ward + (1 | hospital)."
+    "A regression of the columns that you declare under Data, the response among them. Write it "
+    "as in R: readmitted ~ age + ward + (1 | hospital)."
 )
 _CAPTION = (
-    "Plate diagram: an arrow leads from a quantity to one that depends on it. Everything inside a frame is repeated, for "
-    "example for each record."
+    "Plate diagram: an arrow leads from a quantity to one that depends on it. Everything inside "
+    "a frame is repeated, for example for each record."
 )
 _GALLERY_CAPTION = "drawn for the data set {}"
 
@@ -37,8 +40,8 @@ _GALLERY_CAPTION = "drawn for the data set {}"
 class ModelPanel:
     """Choose a model and its options.
 
-    ``model`` is the field of the model's name, ``fields`` has the fields of its options by name, and ``view`` is the widget
-    to display.
+    ``model`` is the field of the model's name, ``fields`` has the fields of its options by name,
+    and ``view`` is the widget to display.
 
     :param start: name of the model chosen first.
     :param options: its options that differ from their defaults.
@@ -48,7 +51,12 @@ class ModelPanel:
     """
 
     def __init__(
-        self, start: str, options: Mapping[str, Any], on_change: Callable[[], None], *, formulas: bool = False
+        self,
+        start: str,
+        options: Mapping[str, Any],
+        on_change: Callable[[], None],
+        *,
+        formulas: bool = False,
     ) -> None:
         if formulas and start == FORMULA:
             formula_menu.check(options)
@@ -62,14 +70,18 @@ class ModelPanel:
         self.fields: dict[str, Field] = {}
         self.model = fields.choice("model", "model", self._entries(), start)
         self._about = widgets.HTML()
-        self._picture = widgets.Image(format="svg+xml", layout=widgets.Layout(width=_PICTURE_WIDTH, max_width="100%"))
+        self._picture = widgets.Image(
+            format="svg+xml", layout=widgets.Layout(width=_PICTURE_WIDTH, max_width="100%")
+        )
         self._picture.add_class("dpvi-figure")
         self._caption = widgets.HTML()
         self._settings = fields.Fold("settings of this model")
         self._gallery = fields.Fold("gallery", on_open=self._open_gallery)
         self._gallery_thread: threading.Thread | None = None
         self._cards: Mapping[str, _Card] = {}
-        self.details = widgets.VBox([self._about, self._picture, self._caption, self._settings.view, self._gallery.view])
+        self.details = widgets.VBox(
+            [self._about, self._picture, self._caption, self._settings.view, self._gallery.view]
+        )
         self.view = widgets.VBox([self.model.view, self.details])
         self.show_diagram(b"")
         self._describe(options)
@@ -78,10 +90,15 @@ class ModelPanel:
     def _entries(self) -> list[tuple[str, str]]:
         """The entries of the menu of models: what is shown, and the name."""
         entries = fields.entries([*models.names(), *self._extra], self._unsuitable, "these data")
-        return [(f"{shown} (this notebook)" if registry.is_of_session(name) else shown, name) for shown, name in entries]
+        return [
+            (f"{shown} (this notebook)" if registry.is_of_session(name) else shown, name)
+            for shown, name in entries
+        ]
 
     def mark(self, unsuitable: Mapping[str, str]) -> None:
-        """Grey the models that cannot fit the chosen data. :param unsuitable: names, and why not."""
+        """Grey the models that cannot fit the chosen data. :param unsuitable: names, and
+        why not.
+        """
         self._unsuitable = unsuitable
         self.model.show_help(fields.refusals(unsuitable, "these data"))
         if list(self.model.control.options) != self._entries():
@@ -124,12 +141,16 @@ class ModelPanel:
         others = {name: problem for name, problem in problems.items() if name not in self.fields}
         at_menu = others.pop("model", "")
         first = [at_menu] if at_menu else []
-        self.model.show_error(" ".join([*first, *(f"{name}: {problem}" for name, problem in others.items())]))
+        self.model.show_error(
+            " ".join([*first, *(f"{name}: {problem}" for name, problem in others.items())])
+        )
         if any(name in self.fields for name in problems):
             self._settings.is_open = True
 
     def refresh(self) -> None:
-        """Update the menu of models and the options of the chosen one; the choice and the settings stay."""
+        """Update the menu of models and the options of the chosen one; the choice and the settings
+        stay.
+        """
         before, options, entries = self.name, self.options(), self._entries()
         if list(self.model.control.options) != entries:
             self._close_gallery()
@@ -142,10 +163,14 @@ class ModelPanel:
             self._on_change()
 
     def show_diagram(self, svg: bytes, words: str = "") -> None:
-        """Show the plate diagram of the chosen model, with ``words`` that describe it; b"" hides the diagram."""
+        """Show the plate diagram of the chosen model, with ``words`` that describe it; b"" hides
+        the diagram.
+        """
         self._picture.value = svg
         self._picture.layout.display = None if svg else "none"
-        self._caption.value = markup.fold("the diagram in words", markup.quiet(words or _CAPTION)) if svg else ""
+        self._caption.value = (
+            markup.fold("the diagram in words", markup.quiet(words or _CAPTION)) if svg else ""
+        )
         self._caption.layout.display = self._picture.layout.display
 
     def close(self) -> None:
@@ -153,7 +178,7 @@ class ModelPanel:
         self._closed.set()
         fields.close_all(self.view)
 
-    # ---- the form ---------------------------------------------------------------------------------------------------
+    # ---- the form --------------------------------------------------------------------------------
 
     def _model_changed(self) -> None:
         self.model.show_error("")
@@ -162,7 +187,9 @@ class ModelPanel:
         self._on_change()
 
     def _describe(self, options: Mapping[str, Any]) -> None:
-        """Show the chosen model's summary and form, filled with ``options``. Options without a field are kept unchanged."""
+        """Show the chosen model's summary and form, filled with ``options``. Options without a
+        field are kept unchanged.
+        """
         self._about.value = _about(self.name)
         self._declared = _options_of(self.name)
         self.fields = {option.name: _field(option, options) for option in self._declared}
@@ -173,15 +200,19 @@ class ModelPanel:
         self._settings.is_open = self.name == FORMULA  # which needs one of them
         self._settings.view.layout.display = None if self.fields else "none"
 
-    # ---- the gallery ------------------------------------------------------------------------------------------------
+    # ---- the gallery -----------------------------------------------------------------------------
 
     def _open_gallery(self) -> None:
-        """Show the cards, once, and draw their diagrams in a thread, because that traces every model."""
+        """Show the cards, once, and draw their diagrams in a thread, because that traces every
+        model.
+        """
         if self._gallery_thread is not None:
             return
         cards = self._cards = {name: _Card(name, self._choose) for name in models.names()}
         self._gallery.fill([card.view for card in cards.values()])
-        self._gallery_thread = background(functools.partial(self._draw_gallery, cards), "dpvi-gallery", self._closed.set)
+        self._gallery_thread = background(
+            functools.partial(self._draw_gallery, cards), "dpvi-gallery", self._closed.set
+        )
 
     def _close_gallery(self) -> None:
         self._gallery.is_open = False
@@ -223,10 +254,12 @@ class _Card:
                 continue
             self._picture.value = shown + markup.quiet(_GALLERY_CAPTION.format(data))
             return
-        self._picture.value = markup.quiet("no diagram: the model fits none of the workbench's data sets.")
+        self._picture.value = markup.quiet(
+            "no diagram: the model fits none of the workbench's data sets."
+        )
 
 
-# ---- pieces -------------------------------------------------------------------------------------------------------------
+# ---- pieces --------------------------------------------------------------------------------------
 
 
 def _options_of(name: str) -> tuple[Option, ...]:
@@ -268,8 +301,12 @@ def _field(option: Option, options: Mapping[str, Any]) -> Field:
         if value not in [choice for _, choice in menu]:
             menu.append((str(value), value))
         return fields.choice(option.name, label, menu, value, help=option.help)
-    if option.optional and option.default is not None:  # empty means None here, so the default must be filled in
-        return fields.text(option.name, label, _text_of(value), placeholder="none", help=option.help)
+    if (
+        option.optional and option.default is not None
+    ):  # empty means None here, so the default must be filled in
+        return fields.text(
+            option.name, label, _text_of(value), placeholder="none", help=option.help
+        )
     placeholder = "automatic" if option.default is None else f"default: {option.default}"
     if option.name in formula_menu.COLUMNS:
         placeholder = "no column"
@@ -285,5 +322,7 @@ def _read(option: Option, field: Field) -> Any:
     if not text:
         return None if option.optional else option.default
     return (
-        text if option.kind == "text" and isinstance(option.default, str) and not option.choices else fields.number_in(text)
+        text
+        if option.kind == "text" and isinstance(option.default, str) and not option.choices
+        else fields.number_in(text)
     )

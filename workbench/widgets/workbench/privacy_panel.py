@@ -1,4 +1,5 @@
-"""The Privacy part of the screen: controls, and beside them the consequences of their plan before any fit.
+"""The Privacy part of the screen: controls, and beside them the consequences of their plan before
+any fit.
 
 Every privacy number shown here comes from an ``Outlook``; the panel computes none.
 """
@@ -23,19 +24,30 @@ _SLOWEST, _FASTEST = -2, 2  # powers of ten at the ends of the slider
 _PICTURE = {"width": "420px", "max_width": "100%", "height": "auto"}
 _AUTOMATIC, _SHORT = "automatic", "auto"
 SAMPLER_WORDS = {
-    "poisson": ("at random (Poisson)", "Each record enters each step with probability q, independently of the others."),
-    "without_replacement": ("without replacement", "Each step draws a fixed number of q N different records."),
-    "shuffle": ("shuffled, in epochs", "Each epoch shuffles the records and takes them in turn. This needs more noise."),
+    "poisson": (
+        "at random (Poisson)",
+        "Each record enters each step with probability q, independently of the others.",
+    ),
+    "without_replacement": (
+        "without replacement",
+        "Each step draws a fixed number of q N different records.",
+    ),
+    "shuffle": (
+        "shuffled, in epochs",
+        "Each epoch shuffles the records and takes them in turn. This needs more noise.",
+    ),
     "random_allocation": (
         "allocated, in epochs",
-        "In each epoch of 1/q steps every record enters one step, which it draws for itself. Noise is about as for Poisson.",
+        "In each epoch of 1/q steps every record enters one step, which it draws for itself. "
+        "Noise is about as for Poisson.",
     ),
 }
 _RELATIONS = {
     "add_or_remove_one": ("add or remove one", "Hides whether a record was in the data."),
     "replace_one": (
         "replace one",
-        "Hides whether the data contained a record or another one instead, but not the number of records.",
+        "Hides whether the data contained a record or another one instead, but not the number of "
+        "records.",
     ),
     "replace_special": (
         "blank one in place",
@@ -44,9 +56,18 @@ _RELATIONS = {
 }
 _SIZES = {"sampling_rate": "sampling rate q", "batch_size": "size (records)"}
 _CLIPPING = {
-    "flat": ("clip longer ones", "A record's gradient is clipped to norm C if it is longer; shorter ones stay unchanged."),
-    "automatic": ("scale all", "Every record's gradient is scaled to almost norm C, so C acts like a learning rate."),
-    "per_leaf": ("clip per parameter", "The gradient of each parameter is clipped to an equal share of C."),
+    "flat": (
+        "clip longer ones",
+        "A record's gradient is clipped to norm C if it is longer; shorter ones stay unchanged.",
+    ),
+    "automatic": (
+        "scale all",
+        "Every record's gradient is scaled to almost norm C, so C acts like a learning rate.",
+    ),
+    "per_leaf": (
+        "clip per parameter",
+        "The gradient of each parameter is clipped to an equal share of C.",
+    ),
 }
 _OF_A_FIT, _OF_ANOTHER = "What a fit promises.", "What another fit would promise."
 _AVERAGE = {_AUTOMATIC: None, "yes": True, "no": False}
@@ -56,16 +77,18 @@ _AVERAGE_HELP = "Return the mean of the second half of the iterates, which avera
 class PrivacyPanel:
     """Fields for all privacy settings, and the consequences of their plan.
 
-    ``epsilon``, ``delta`` and ``iterations`` are its main fields, with ``errors`` as the place of their problems, and
-    ``slider`` sets epsilon coarsely. ``settings`` has the other fields: ``size``, ``sampler``, ``relation``, ``clip``,
-    ``clipping``, ``learning_rate`` and ``average``; ``size_kind`` says what ``size`` means. ``consequences`` is the widget
-    that shows what the plan means, and ``promise`` its first sentence.
+    ``epsilon``, ``delta`` and ``iterations`` are its main fields, with ``errors`` as the place of
+    their problems, and ``slider`` sets epsilon coarsely. ``settings`` has the other fields:
+    ``size``, ``sampler``, ``relation``, ``clip``, ``clipping``, ``learning_rate`` and ``average``;
+    ``size_kind`` says what ``size`` means. ``consequences`` is the widget that shows what the plan
+    means, and ``promise`` its first sentence.
 
     :param epsilon: shown first.
     :param delta: None for automatic.
     :param iterations: None for automatic.
     :param on_change: called once after every change of a value; it must return quickly.
-    :param on_hidden_problem: called when one of the ``settings`` has a problem, so that they can be shown.
+    :param on_hidden_problem: called when one of the ``settings`` has a problem, so that they can be
+        shown.
     """
 
     def __init__(
@@ -106,11 +129,16 @@ class PrivacyPanel:
         )
         self.consequences = widgets.VBox([self._headline, self._words, self._picture])
 
-    # ---- controls -------------------------------------------------------------------------------------------------
+    # ---- controls --------------------------------------------------------------------------------
 
-    def _make_main_fields(self, epsilon: float, delta: float | None, iterations: int | None) -> None:
+    def _make_main_fields(
+        self, epsilon: float, delta: float | None, iterations: int | None
+    ) -> None:
         self.epsilon = fields.text(
-            "epsilon", "epsilon", _plain(epsilon), help="A small epsilon protects well, a large one fits well."
+            "epsilon",
+            "epsilon",
+            _plain(epsilon),
+            help="A small epsilon protects well, a large one fits well.",
         )
         self.slider = widgets.FloatLogSlider(
             description="epsilon",
@@ -132,12 +160,15 @@ class PrivacyPanel:
             "delta",
             "" if delta is None else _plain(delta),
             placeholder=_SHORT,
-            help="The probability that the bound epsilon does not cover. Keep it below 1/N: a larger delta would even allow "
-            "publishing a record.",
+            help="The probability that the bound epsilon does not cover. Keep it below 1/N: a "
+            "larger delta would even allow publishing a record.",
         )
         self._caution = fields.line()
         self.iterations = fields.text(
-            "iterations", "steps", "" if iterations is None else _plain(iterations), placeholder=_SHORT
+            "iterations",
+            "steps",
+            "" if iterations is None else _plain(iterations),
+            placeholder=_SHORT,
         )
 
     def _make_other_fields(self) -> None:
@@ -148,14 +179,25 @@ class PrivacyPanel:
             "sampling_rate",
         )
         self.size = fields.text("sampling_rate", _SIZES["sampling_rate"], placeholder=_AUTOMATIC)
-        self.sampler = fields.choice("sampler", "drawn", [(SAMPLER_WORDS[name][0], name) for name in SAMPLERS], "poisson")
-        self.relation = fields.choice("relation", "neighbours", _relations("poisson"), SAMPLERS["poisson"][0])
+        self.sampler = fields.choice(
+            "sampler", "drawn", [(SAMPLER_WORDS[name][0], name) for name in SAMPLERS], "poisson"
+        )
+        self.relation = fields.choice(
+            "relation", "neighbours", _relations("poisson"), SAMPLERS["poisson"][0]
+        )
         self.clip = fields.text("clip", "clipping norm C", placeholder=_AUTOMATIC)
         self.clipping = fields.choice(
-            "clipping", "clipping", [(words, name) for name, (words, _) in _CLIPPING.items()], "flat"
+            "clipping",
+            "clipping",
+            [(words, name) for name, (words, _) in _CLIPPING.items()],
+            "flat",
         )
-        self.learning_rate = fields.text("learning_rate", "learning rate", placeholder=_AUTOMATIC, help="Adam's step size.")
-        self.average = fields.choice("average", "average iterates", list(_AVERAGE), _AUTOMATIC, help=_AVERAGE_HELP)
+        self.learning_rate = fields.text(
+            "learning_rate", "learning rate", placeholder=_AUTOMATIC, help="Adam's step size."
+        )
+        self.average = fields.choice(
+            "average", "average iterates", list(_AVERAGE), _AUTOMATIC, help=_AVERAGE_HELP
+        )
         self._explain_choices()
         shown = (
             self.size_kind,
@@ -173,7 +215,9 @@ class PrivacyPanel:
     def _make_consequences(self) -> None:
         self.promise = widgets.HTML()
         self._headline, self._words = widgets.HTML(), widgets.HTML()
-        self._picture = widgets.Image(format="svg+xml", layout=widgets.Layout(**_PICTURE, visibility="hidden"))
+        self._picture = widgets.Image(
+            format="svg+xml", layout=widgets.Layout(**_PICTURE, visibility="hidden")
+        )
         self._picture.add_class("dpvi-figure")
 
     def _connect(self) -> None:
@@ -192,7 +236,9 @@ class PrivacyPanel:
             self._on_change()
 
     def _follow_epsilon(self) -> None:
-        """Move the slider to the typed value or to its end; leave it if the text is not a positive number."""
+        """Move the slider to the typed value or to its end; leave it if the text is not a positive
+        number.
+        """
         epsilon = fields.number_in(self.epsilon.value)
         if self._following or isinstance(epsilon, str) or epsilon is None or not epsilon > 0:
             return
@@ -240,7 +286,9 @@ class PrivacyPanel:
             field.value = _plain(value) if isinstance(value, (int, float)) else value
 
     def values(self) -> dict[str, Any]:
-        """Arguments for ``workbench.fitting.prepare``: None if automatic, the text itself if it is not a number."""
+        """Arguments for ``workbench.fitting.prepare``: None if automatic, the text itself if it is
+        not a number.
+        """
         size = fields.number_in(self.size.value, whole=self.size.name == "batch_size")
         relation = self.relation.value
         return {
@@ -257,7 +305,7 @@ class PrivacyPanel:
             "average": _AVERAGE[self.average.value],
         }
 
-    # ---- problems -------------------------------------------------------------------------------------------------
+    # ---- problems --------------------------------------------------------------------------------
 
     def problems(self) -> dict[str, str]:
         """``{argument: what is wrong with it}``, as far as is known without model and data."""
@@ -266,30 +314,48 @@ class PrivacyPanel:
     def show(self, problems: Mapping[str, str]) -> None:
         """Show each problem beside its field, and hide the others.
 
-        :param problems: ``{argument: what is wrong with it}``; those of arguments without a field are shown below epsilon.
+        :param problems: ``{argument: what is wrong with it}``; those of arguments without a field
+            are shown below epsilon.
         """
-        by_field = {self._fields[name]: problem for name, problem in problems.items() if name in self._fields}
+        by_field = {
+            self._fields[name]: problem
+            for name, problem in problems.items()
+            if name in self._fields
+        }
         for field in dict.fromkeys(self._fields.values()):
             field.show_error(by_field.get(field, ""))
-        others = [f"{name}: {problem}" for name, problem in problems.items() if name not in self._fields]
+        others = [
+            f"{name}: {problem}" for name, problem in problems.items() if name not in self._fields
+        ]
         fields.say(self._other_problems, "".join(map(markup.problem, others)))
         if set(by_field) - {self.epsilon, self.delta, self.iterations}:
             self._on_hidden_problem()
 
-    # ---- consequences ---------------------------------------------------------------------------------------------
+    # ---- consequences ----------------------------------------------------------------------------
 
     def computing(self) -> None:
-        """Show that the consequences are being computed. Those of the plan before stay visible, marked as such."""
-        older = "" if self._picture.layout.visibility == "hidden" else "Below are those of the plan before."
+        """Show that the consequences are being computed. Those of the plan before stay visible,
+        marked as such.
+        """
+        older = (
+            ""
+            if self._picture.layout.visibility == "hidden"
+            else "Below are those of the plan before."
+        )
         self._headline.value = markup.note("Computing what this plan means…", older)
 
     def show_outlook(
-        self, outlook: Outlook, automatic: Mapping[str, Any], promise: str = "", *, another: bool = False
+        self,
+        outlook: Outlook,
+        automatic: Mapping[str, Any],
+        promise: str = "",
+        *,
+        another: bool = False,
     ) -> None:
         """Show what the plan means. This draws a picture (80 ms), so call it off the main thread.
 
-        :param automatic: the values of empty fields, by argument, such as ``{"delta": 0.001}``. Those of filled fields are
-            ignored.
+        :param automatic: the values of empty fields, by argument, such as ``{"delta": 0.001}``.
+            Those of filled fields are ignored.
         :param promise: the first sentence of the plan's guarantee.
         :param another: whether it stands beside the sentences about a fit that has ended.
         """
@@ -303,16 +369,22 @@ class PrivacyPanel:
         self._automatic = {name: value for name, value in known.items() if name not in given}
         self._show_automatic()
         fields.say(self._caution, "".join(map(markup.problem, plan.cautions())))
-        facts = f"epsilon {_plain(plan.epsilon)}, delta {_plain(plan.delta)}, {count(plan.iterations)} steps."
+        facts = (
+            f"epsilon {_plain(plan.epsilon)}, delta {_plain(plan.delta)}, "
+            f"{count(plan.iterations)} steps."
+        )
         self.show_words(outlook, promise, another=another)
         self._picture.value = plots.svg(outlook_figure(outlook))
         self._picture.layout.visibility = None
         self._headline.value = markup.note("What this plan means:", facts)
 
     def show_words(self, outlook: Outlook, promise: str = "", *, another: bool = False) -> None:
-        """Show what the plan means in words alone, which is quick. The parameters are those of ``show_outlook``."""
+        """Show what the plan means in words alone, which is quick. The parameters are those of
+        ``show_outlook``.
+        """
         self._words.value = "".join(
-            f"<div style='margin-bottom:6px'>{markup.sentence(text)}</div>" for text in outlook.words()
+            f"<div style='margin-bottom:6px'>{markup.sentence(text)}</div>"
+            for text in outlook.words()
         )
         title = _OF_ANOTHER if another else _OF_A_FIT
         ahead = f"<p><b>{title}</b> {markup.escape(promise)}</p>" if promise else ""
@@ -340,8 +412,12 @@ class PrivacyPanel:
             if field not in (self.delta, self.iterations):  # which are narrow
                 shown = f"{_AUTOMATIC}: {shown}" if shown else _AUTOMATIC
             field.control.placeholder = shown or _SHORT
-        average = {None: "", True: " Automatic: yes.", False: " Automatic: no."}[known.get("average")]
-        self.average.show_help(_AVERAGE_HELP + (average if self.average.value == _AUTOMATIC else ""))
+        average = {None: "", True: " Automatic: yes.", False: " Automatic: no."}[
+            known.get("average")
+        ]
+        self.average.show_help(
+            _AVERAGE_HELP + (average if self.average.value == _AUTOMATIC else "")
+        )
 
     def close(self) -> None:
         """Remove what the screen does not show, and so does not close."""
@@ -354,7 +430,9 @@ def _relations(sampler: str) -> list[tuple[str, str]]:
 
 
 def _plain(value: float, digits: int | None = None) -> str:
-    """A number as a user would type it, 1 and not 1.0, rounded to ``digits`` significant digits if given."""
+    """A number as a user would type it, 1 and not 1.0, rounded to ``digits`` significant digits if
+    given.
+    """
     if isinstance(value, int):
         return str(value)
     return (repr(float(value)) if digits is None else f"{value:.{digits}g}").removesuffix(".0")

@@ -19,7 +19,16 @@ from workbench.results.card import promise, statement
 from workbench.widgets.kit import fields, markup
 from workbench.widgets.kit.latest import Latest
 
-__all__ = ["PICTURES", "ResultPanel", "drawn", "ended", "guarantee_card", "picture_of", "pictures_of", "posterior_table"]
+__all__ = [
+    "PICTURES",
+    "ResultPanel",
+    "drawn",
+    "ended",
+    "guarantee_card",
+    "picture_of",
+    "pictures_of",
+    "posterior_table",
+]
 
 _IN_FOLDER = {
     "report (HTML page)": ("report.html", "text/html"),
@@ -44,7 +53,9 @@ _SCALES = {"auc": "0.5 is guessing, 1 is perfect", "accuracy": "the share of rig
 
 
 class ResultPanel:
-    """Three sentences, guarantee, posterior, pictures and export, which the screen displays in different places."""
+    """Three sentences, guarantee, posterior, pictures and export, which the screen displays in
+    different places.
+    """
 
     def __init__(self) -> None:
         self._result: Any = None
@@ -59,23 +70,36 @@ class ResultPanel:
         self.pictures = widgets.VBox([self.picture.view, self.drawing, self.image])
         self.kind = fields.choice("file", "file", [*_IN_FOLDER, *PICTURES], next(iter(_IN_FOLDER)))
         self.make = widgets.Button(
-            description="Make file", icon="download", disabled=True, tooltip="Make a file to download"
+            description="Make file",
+            icon="download",
+            disabled=True,
+            tooltip="Make a file to download",
         )
         self.link = widgets.HTML()
         self.folder = fields.text(
-            "folder", "folder", "runs/mine", help="On the kernel's machine. wb.load reads the result from there."
+            "folder",
+            "folder",
+            "runs/mine",
+            help="On the kernel's machine. wb.load reads the result from there.",
         )
-        self.save = widgets.Button(description="Save", icon="save", disabled=True, tooltip="Save all files into the folder")
+        self.save = widgets.Button(
+            description="Save", icon="save", disabled=True, tooltip="Save all files into the folder"
+        )
         self.saved = widgets.HTML()
         self.code = widgets.HTML()
         self.cells = widgets.HTML()
         self.export = widgets.VBox(
             [
-                widgets.HTML(markup.heading("Files")), self.kind.view,
-                widgets.HBox([self.make, self.link]), self.folder.view,
-                widgets.HBox([self.save, self.saved]), widgets.HTML(markup.heading("Code")), self.code, self.cells,
+                widgets.HTML(markup.heading("Files")),
+                self.kind.view,
+                widgets.HBox([self.make, self.link]),
+                self.folder.view,
+                widgets.HBox([self.save, self.saved]),
+                widgets.HTML(markup.heading("Code")),
+                self.code,
+                self.cells,
             ]
-        )  # fmt: skip
+        )
         self.picture.on_change(self._ask_for_picture)
         self.make.on_click(lambda _: self._make_file())
         self.save.on_click(lambda _: self._save())
@@ -87,22 +111,35 @@ class ResultPanel:
 
     def show_code(self, call: str, cells: str) -> None:
         """The code that repeats what the controls say, as one call and as notebook cells."""
-        self.code.value = markup.fold("Copy as code", markup.code_box(f"import workbench as wb\n{call}"))
-        self.cells.value = markup.fold("Copy as cells for a notebook or a .py file", markup.code_box(cells))
+        self.code.value = markup.fold(
+            "Copy as code", markup.code_box(f"import workbench as wb\n{call}")
+        )
+        self.cells.value = markup.fold(
+            "Copy as cells for a notebook or a .py file", markup.code_box(cells)
+        )
 
     def clear(self) -> None:
         """Remove the results of the last fit, because a new one begins."""
         self._result = self._dataset = None
-        self.guarantee.value, self.posterior.value = markup.quiet(_NO_GUARANTEE), markup.quiet(_NO_POSTERIOR)
+        self.guarantee.value, self.posterior.value = (
+            markup.quiet(_NO_GUARANTEE),
+            markup.quiet(_NO_POSTERIOR),
+        )
         self.picture.control.options = [("none yet", "")]
-        self.drawing.value = self.link.value = self.saved.value = self.image.value = self.sentences.value = ""
+        self.drawing.value = self.link.value = self.saved.value = self.image.value = (
+            self.sentences.value
+        ) = ""
         self.make.disabled = self.save.disabled = True
 
     def show_reached(self, prepared: Any, metrics: Mapping[str, Any], steps: int) -> None:
         """After the last step, show what is known before the posterior is drawn."""
-        learning = scored(metrics, prepared.data.evaluation_label) or "The posterior is being drawn."
+        learning = (
+            scored(metrics, prepared.data.evaluation_label) or "The posterior is being drawn."
+        )
         promised = promise(prepared.guarantee(steps), prepared.data.release_label)
-        self.sentences.value = markup.paragraphs({"What was learnt.": learning, "What is promised.": promised})
+        self.sentences.value = markup.paragraphs(
+            {"What was learnt.": learning, "What is promised.": promised}
+        )
 
     def show(
         self,
@@ -116,17 +153,22 @@ class ResultPanel:
     ) -> None:
         """Show ``result``.
 
-        :param dataset: whose evaluation records pictures may show beside the release; None for the fit's public ones.
+        :param dataset: whose evaluation records pictures may show beside the release; None for the
+            fit's public ones.
         :param cautions: about the fit's settings.
         :param spent: what the ledger says after the fit.
-        :param number: of the fit on this screen. :param compared: whether it was compared with one without privacy.
+        :param number: of the fit on this screen. :param compared: whether it was compared with one
+            without privacy.
         """
         self._result, self._dataset = result, dataset
         promised = promise(result.guarantee, result.release_label)
         self.sentences.value = markup.paragraphs(
-            {"What was learnt.": learnt(result), "What is promised.": promised,
-             "What to try next.": next_step(result, compared)}
-        )  # fmt: skip
+            {
+                "What was learnt.": learnt(result),
+                "What is promised.": promised,
+                "What to try next.": next_step(result, compared),
+            }
+        )
         self.guarantee.value = guarantee_card(result, cautions, spent, number)
         self.posterior.value = posterior_table(result)
         self.make.disabled = self.save.disabled = False
@@ -147,9 +189,14 @@ class ResultPanel:
             if result is not self._result:
                 return
             if isinstance(picture, Exception):
-                self.drawing.value, self.image.value = markup.problem(f"{name} cannot be drawn: {picture}"), ""
+                self.drawing.value, self.image.value = (
+                    markup.problem(f"{name} cannot be drawn: {picture}"),
+                    "",
+                )
             else:
-                self.image.value = f"<div class='dpvi-scrolls' style='overflow-x:auto'>{picture}</div>"
+                self.image.value = (
+                    f"<div class='dpvi-scrolls' style='overflow-x:auto'>{picture}</div>"
+                )
                 self.drawing.value = ""
 
         self._latest.ask(draw, done)
@@ -175,7 +222,8 @@ class ResultPanel:
                 self.link.value = markup.problem(f"The file cannot be made: {made}")
             elif len(made[1]) > _LARGEST_LINK:
                 self.link.value = markup.problem(
-                    f"{made[0]} is too large to download ({len(made[1]) / 2**20:.0f} MiB): save it into a folder instead."
+                    f"{made[0]} is too large to download ({len(made[1]) / 2**20:.0f} MiB): save "
+                    "it into a folder instead."
                 )
             else:
                 name, content, media = made
@@ -197,7 +245,9 @@ class ResultPanel:
             self.folder.show_error(f"{error.expectation.rstrip('.')}; choose another folder.")
             return
         except OSError as error:
-            self.folder.show_error(f"cannot write there ({error.strerror or error}); choose another folder.")
+            self.folder.show_error(
+                f"cannot write there ({error.strerror or error}); choose another folder."
+            )
             return
         self.saved.value = markup.quiet(f"saved in {folder.resolve()}")
 
@@ -211,15 +261,23 @@ class ResultPanel:
 def pictures_of(result: Any) -> list[str]:
     """Names of a result's pictures but its curves, those of its model first."""
     names = [name for name in result.pictures if name != "curves"]
-    first = [name for name in result.definition.pictures if name in names] if result.definition is not None else []
+    first = (
+        [name for name in result.definition.pictures if name in names]
+        if result.definition is not None
+        else []
+    )
     return [*first, *(name for name in names if name not in first)]
 
 
 def picture_of(result: Any, name: str, dataset: Any = None) -> str:
-    """A picture of a result in the page's theme, as HTML. :param dataset: as of ``FitResult.plot``."""
+    """A picture of a result in the page's theme, as HTML. :param dataset: as
+    of ``FitResult.plot``.
+    """
     figure = result.plot(name, dataset)
     has_images = any(axes.get_images() for axes in figure.axes)
-    return markup.image(plots.svg(figure), f"picture: {name}", _PICTURE_WIDTH, is_drawn=not has_images)
+    return markup.image(
+        plots.svg(figure), f"picture: {name}", _PICTURE_WIDTH, is_drawn=not has_images
+    )
 
 
 def drawn(figure: Any, form: str) -> bytes:
@@ -244,40 +302,61 @@ def ended(result: Any) -> str:
 
 
 def guarantee_card(result: Any, cautions: tuple[str, ...], spent: str = "", number: int = 0) -> str:
-    """The guarantee's statement, what the ledger says after the fit, and cautions about the settings."""
+    """The guarantee's statement, what the ledger says after the fit, and cautions about the
+    settings.
+    """
     which = f"fit {number}: " if number else ""
-    title = f"Guarantee of {which}{result.model} on {result.data['name']}, {result.guarantee.label()}"
+    title = (
+        f"Guarantee of {which}{result.model} on {result.data['name']}, {result.guarantee.label()}"
+    )
     return markup.card(title, [*statement(result), *filter(None, [spent])], cautions)
 
 
 def learnt(result: Any) -> str:
-    """How good the fit is on evaluation records, or what the posterior tells; before that, what makes it doubtful."""
+    """How good the fit is on evaluation records, or what the posterior tells; before that, what
+    makes it doubtful.
+    """
     return " ".join([*result.cautions, _learnt(result)])
 
 
 def _learnt(result: Any) -> str:
     if said := scored(result.metrics, result.metrics_label):
         return said
-    why = "" if result.metrics_label == "public data" else " The evaluation records are private, so no score is shown."
+    why = (
+        ""
+        if result.metrics_label == "public data"
+        else " The evaluation records are private, so no score is shown."
+    )
     return f"{_clear_of_zero(result)}{why}"
 
 
 def scored(metrics: Mapping[str, Any], label: str) -> str:
-    """In a sentence, how good a fit is on evaluation records, with their label; "" without a score."""
+    """In a sentence, how good a fit is on evaluation records, with their label; "" without
+    a score.
+    """
     score = score_name(metrics) or ("elbo" if "elbo" in metrics else "")
     if not score or not isinstance(metrics[score], (int, float)):
         return ""
     name, unit = words_of(score)
     scale = f" ({_SCALES[score]})" if score in _SCALES else f" {unit}" if unit else ""
-    return f"{name[0].upper()}{name[1:]} is {of_score(score, metrics[score])}{scale} on the evaluation records: {label}."
+    return (
+        f"{name[0].upper()}{name[1:]} is {of_score(score, metrics[score])}{scale} on the "
+        f"evaluation records: {label}."
+    )
 
 
 def _clear_of_zero(result: Any) -> str:
-    """In a sentence, which coefficients of a regression the release tells apart from zero; for others, where to look."""
+    """In a sentence, which coefficients of a regression the release tells apart from zero; for
+    others, where to look.
+    """
     from workbench.results.arviz_adapter import INTERVAL
     from workbench.results.coefficients import has_coefficients
 
-    elsewhere = "Posterior shows what the release says about each quantity." if result.draws else "Pictures show the fit."
+    elsewhere = (
+        "Posterior shows what the release says about each quantity."
+        if result.draws
+        else "Pictures show the fit."
+    )
     if not has_coefficients(result) or not result.draws or result.interval_warning:
         return elsewhere
     try:
@@ -292,7 +371,9 @@ def _clear_of_zero(result: Any) -> str:
     more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
     which = f": {', '.join(names[:_NAMED])}{more}" if names else ""
     has = f"{count(len(names)) if names else 'none'} {'has' if len(names) < 2 else 'have'}"
-    label = "covered by the guarantee" if result.release_label == "covered" else result.release_label
+    label = (
+        "covered by the guarantee" if result.release_label == "covered" else result.release_label
+    )
     total = "1 coefficient" if len(table) == 1 else f"{count(len(table))} coefficients"
     return f"Of {total}, {has} a {100 * INTERVAL:g} % interval that excludes zero{which} ({label})."
 
@@ -304,9 +385,15 @@ def next_step(result: Any, compared: bool) -> str:
     if result.status == "failed":
         return "A smaller learning rate or C, or a larger epsilon."
     if result.release_label == "covered" and result.metrics_label != "public data":
-        return "Read the posterior. Another fit on these records spends its own epsilon on top of this one."
+        return (
+            "Read the posterior. Another fit on these records spends its own epsilon on top of "
+            "this one."
+        )
     if not compared:
-        return "To see what privacy costs, tick “compare with a fit without privacy” in Settings, and fit again."
+        return (
+            "To see what privacy costs, tick “compare with a fit without privacy” in Settings, "
+            "and fit again."
+        )
     return "Change epsilon and fit again; earlier curves stay as thin lines."
 
 
@@ -315,15 +402,27 @@ def posterior_table(result: Any) -> str:
     from workbench.results.arviz_adapter import INTERVAL
     from workbench.results.report import summary_rows
 
-    label = "covered by the guarantee" if result.release_label == "covered" else result.release_label
+    label = (
+        "covered by the guarantee" if result.release_label == "covered" else result.release_label
+    )
     clipping = "" if result.gradient_norms is None else markup.quiet(result.gradient_norms.words())
     if not result.draws:
         return f"<div>{markup.badge(label)}</div>{clipping}" + markup.quiet(
-            "This model has no global latent variables to summarise. What was learnt are network parameters, which are in "
-            "the files. Its pictures show what they do."
+            "This model has no global latent variables to summarise. What was learnt are network "
+            "parameters, which are in the files. Its pictures show what they do."
         )
-    caption = f"Posterior mean, sd and {100 * INTERVAL:g} % highest-density interval. {result.interval_words}"
-    columns = ["quantity", "mean", "sd", "low", "high", *(["noise sd"] if result.posterior_kind == "variational" else ())]
+    caption = (
+        f"Posterior mean, sd and {100 * INTERVAL:g} % highest-density interval. "
+        f"{result.interval_words}"
+    )
+    columns = [
+        "quantity",
+        "mean",
+        "sd",
+        "low",
+        "high",
+        *(["noise sd"] if result.posterior_kind == "variational" else ()),
+    ]
     return (
         f"<div>{markup.badge(label)}</div>{markup.problem(result.interval_warning)}{markup.quiet(caption)}{clipping}"
         f"{_scrolling(markup.table(columns, summary_rows(result)))}{_in_own_units(result)}"
@@ -331,7 +430,10 @@ def posterior_table(result: Any) -> str:
 
 
 def _scrolling(table: str) -> str:
-    return f"<div class='dpvi-scrolls' style='max-height:360px;overflow:auto;max-width:46em'>{table}</div>"
+    return (
+        "<div class='dpvi-scrolls' "
+        f"style='max-height:360px;overflow:auto;max-width:46em'>{table}</div>"
+    )
 
 
 def _in_own_units(result: Any) -> str:
@@ -339,4 +441,8 @@ def _in_own_units(result: Any) -> str:
     from workbench.results.report import coefficient_rows
 
     head, rows = coefficient_rows(result)
-    return markup.fold("In the units of the columns", _scrolling(markup.table(head, rows))) if rows else ""
+    return (
+        markup.fold("In the units of the columns", _scrolling(markup.table(head, rows)))
+        if rows
+        else ""
+    )

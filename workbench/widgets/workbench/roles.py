@@ -1,7 +1,8 @@
 """The role that a column begins with on the screen, from its type and its name.
 
-A role that followed from values could reveal a record. So no values are looked at beyond what gives a column its type, and
-names and types are public. In a file of text the first rows give the type: numbers, truth values, dates or other text.
+A role that followed from values could reveal a record. So no values are looked at beyond what gives
+a column its type, and names and types are public. In a file of text the first rows give the type:
+numbers, truth values, dates or other text.
 """
 
 from __future__ import annotations
@@ -17,9 +18,24 @@ _WORDS = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+")
 _IDS = {"id", "ids", "uuid", "guid", "identifier"}
 _DATES = {"date", "datetime", "timestamp", "dob", "birthday", "birthdate", "datum"}
 _FREE_TEXTS = {
-    "address", "comment", "comments", "description", "email", "firstname", "lastname", "message", "name", "note", "notes",
-    "remark", "remarks", "surname", "text", "title", "url",
-}  # fmt: skip
+    "address",
+    "comment",
+    "comments",
+    "description",
+    "email",
+    "firstname",
+    "lastname",
+    "message",
+    "name",
+    "note",
+    "notes",
+    "remark",
+    "remarks",
+    "surname",
+    "text",
+    "title",
+    "url",
+}
 _DATE = re.compile(
     r"\s*(\d{4}([-/.])\d{1,2}\2\d{1,2}|\d{1,2}([-/.])\d{1,2}\3\d{4}|\d{1,2}\.\d{1,2}\.\d{2})"
     r"([ T]\d{1,2}:\d{2}(:\d{2}([.,]\d+)?)?\s*(Z|[-+]\d{2}:?\d{2})?)?\s*"
@@ -61,11 +77,16 @@ def of_type(kind: Any) -> str:
 def is_text(kind: Any) -> bool:
     """Whether a column of this type has text."""
     types = pd.api.types
-    return isinstance(kind, pd.CategoricalDtype) or types.is_object_dtype(kind) or types.is_string_dtype(kind)
+    return (
+        isinstance(kind, pd.CategoricalDtype)
+        or types.is_object_dtype(kind)
+        or types.is_string_dtype(kind)
+    )
 
 
 def typed(column: pd.Series) -> Any:
-    """The type of a column that was read from text: missing values do not hide truth values, and dates are dates.
+    """The type of a column that was read from text: missing values do not hide truth values, and
+    dates are dates.
 
     It is None for a column without values.
     """

@@ -1,4 +1,6 @@
-"""Controls of a run: the device, optional private evaluation and comparison, and buttons to start, stop and resume."""
+"""Controls of a run: the device, optional private evaluation and comparison, and buttons to start,
+stop and resume.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,8 @@ __all__ = ["RunPanel"]
 
 
 class RunPanel:
-    """The device, two checkboxes, and the buttons Fit, Stop and Resume. ``view`` is the widget to display.
+    """The device, two checkboxes, and the buttons Fit, Stop and Resume. ``view`` is the widget to
+    display.
 
     ``buttons`` and ``options`` are its two parts. The value of ``device`` is "" for JAX's default.
 
@@ -23,29 +26,45 @@ class RunPanel:
     :param what: what the buttons start, stop and resume.
     """
 
-    def __init__(self, on_change: Callable[[], None], start: str = "Fit", what: str = "fit") -> None:
+    def __init__(
+        self, on_change: Callable[[], None], start: str = "Fit", what: str = "fit"
+    ) -> None:
         self.device = fields.choice("device", "device", [("automatic", "")], "")
         self.baseline = fields.check(
             "baseline",
             "compare with a fit without privacy (outside the guarantee)",
-            help="Runs after the private fit, without clipping and noise. Its curve is not private: keep it to yourself.",
+            help="Runs after the private fit, without clipping and noise. Its curve is not "
+            "private: keep it to yourself.",
         )
         self.evaluate_private = fields.check(
             "evaluate_private",
             "show private evaluation curves (outside the guarantee)",
-            help="The evaluation records are private, so epsilon and delta do not cover numbers computed on them. This "
-            "takes effect with the next fit on this data set.",
+            help="The evaluation records are private, so epsilon and delta do not cover numbers "
+            "computed on them. This takes effect with the next fit on this data set.",
         )
-        self.fit = widgets.Button(description=start, icon="play", button_style="primary", tooltip=f"Start a private {what}")
+        self.fit = widgets.Button(
+            description=start,
+            icon="play",
+            button_style="primary",
+            tooltip=f"Start a private {what}",
+        )
         self.stop = widgets.Button(
-            description="Stop", icon="stop", disabled=True, tooltip=f"Stop the {what} and keep its results so far"
+            description="Stop",
+            icon="stop",
+            disabled=True,
+            tooltip=f"Stop the {what} and keep its results so far",
         )
         self.resume = widgets.Button(
-            description="Resume", icon="forward", disabled=True, tooltip=f"Continue the {what} that was stopped"
+            description="Resume",
+            icon="forward",
+            disabled=True,
+            tooltip=f"Continue the {what} that was stopped",
         )
         self.buttons = widgets.HBox([self.fit, self.stop, self.resume])
         self.buttons.add_class("dpvi-buttons")
-        self.options = widgets.VBox([self.device.view, self.evaluate_private.view, self.baseline.view])
+        self.options = widgets.VBox(
+            [self.device.view, self.evaluate_private.view, self.baseline.view]
+        )
         self.view = widgets.VBox([self.buttons, self.options])
         for field in (self.device, self.baseline, self.evaluate_private):
             field.on_change(on_change)
@@ -58,7 +77,8 @@ class RunPanel:
 
             found = devices()
             self.device.offer(
-                [(f"automatic: {found[0]}", ""), *((str(each), each.name) for each in found)], self.device.value
+                [(f"automatic: {found[0]}", ""), *((str(each), each.name) for each in found)],
+                self.device.value,
             )
 
         return background(find, "dpvi-devices")

@@ -36,11 +36,13 @@ _ACTIVE_SECONDS = 30.0
 
 
 class RunScreen(Screen):
-    """A screen that runs a fit or a sweep with the settings in its controls. Callbacks only set flags and start threads.
+    """A screen that runs a fit or a sweep with the settings in its controls. Callbacks only set
+    flags and start threads.
 
-    During a run, only one presenter thread updates what is shown about it. It shows the newest state a few times a second
-    and skips those in between. Another thread computes the consequences of the controls, once they have stopped changing.
-    Subclasses make ``run`` and ``tabs``, and end ``__init__`` with ``_start``.
+    During a run, only one presenter thread updates what is shown about it. It shows the newest
+    state a few times a second and skips those in between. Another thread computes the consequences
+    of the controls, once they have stopped changing. Subclasses make ``run`` and ``tabs``, and end
+    ``__init__`` with ``_start``.
 
     :param ahead: computes the consequences.
     :param workers: further threads.
@@ -50,7 +52,14 @@ class RunScreen(Screen):
     tabs: Tabs
     offers_formulas = False
 
-    def __init__(self, model: str, data: str | Dataset, options: Mapping[str, Any], ahead: Latest, *workers: Latest) -> None:
+    def __init__(
+        self,
+        model: str,
+        data: str | Dataset,
+        options: Mapping[str, Any],
+        ahead: Latest,
+        *workers: Latest,
+    ) -> None:
         self._ahead, self._suits = ahead, Latest("dpvi-suits", pause=0.0)
         super().__init__(ahead, *workers, self._suits)
         self.result: Any = None
@@ -58,12 +67,16 @@ class RunScreen(Screen):
         self._presenter: threading.Thread | None = None
         self._ready: Any = None  # what could start now
         self._data_key: Any = None
-        self._wanted: Any = None  # key of the settings whose consequences are wanted; None if the settings have problems
+        # key of the settings whose consequences are wanted; None if the settings have problems
+        self._wanted: Any = None
         self._is_complete = self._is_running = False
         self._active_until = 0.0
-        self._lock = threading.Lock()  # held while a run starts or ends, and while the screen closes
+        # held while a run starts or ends, and while the screen closes
+        self._lock = threading.Lock()
         self._loader, self._output = Loader(), NotebookOutput()
-        self.model = ModelPanel(model, options, self._controls_changed, formulas=self.offers_formulas)
+        self.model = ModelPanel(
+            model, options, self._controls_changed, formulas=self.offers_formulas
+        )
         self.data = DataPanel(data, self._controls_changed, namespace)
 
     def _start(self) -> None:
@@ -78,10 +91,13 @@ class RunScreen(Screen):
         sessions.warm_up()
         self.run.find_devices()
 
-    def _bar(self, long: Sequence[fields.Field], short: Sequence[fields.Field], *errors: Any) -> Any:
+    def _bar(
+        self, long: Sequence[fields.Field], short: Sequence[fields.Field], *errors: Any
+    ) -> Any:
         """What is run, in one line with the buttons; below it the problems of its fields.
 
-        :param long: fields that need more room. :param errors: further lines below, also for those of ``short``.
+        :param long: fields that need more room. :param errors: further lines below, also for those
+            of ``short``.
         """
         for field in (*long, *short):
             field.box.add_class("dpvi-field")
@@ -96,9 +112,11 @@ class RunScreen(Screen):
         self.tabs.open = part
 
     def _mark(self, changed: str = "") -> None:
-        """Grey the data sets that the model cannot fit and the models that cannot fit the data, once they are known.
+        """Grey the data sets that the model cannot fit and the models that cannot fit the data,
+        once they are known.
 
-        :param changed: "model" or "data", which the other then follows; "" if nobody has chosen yet.
+        :param changed: "model" or "data", which the other then follows; "" if nobody has chosen
+            yet.
         """
         model, data = self.model.name, self.data.named_set
 
@@ -109,7 +127,9 @@ class RunScreen(Screen):
 
         self._suits.ask(find, lambda found: self._show_marks(found, changed))
 
-    def _show_marks(self, found: tuple[dict[str, str], dict[str, str]] | Exception, changed: str) -> None:
+    def _show_marks(
+        self, found: tuple[dict[str, str], dict[str, str]] | Exception, changed: str
+    ) -> None:
         with self._showing:
             if self._closed or isinstance(found, Exception):
                 return
@@ -123,7 +143,7 @@ class RunScreen(Screen):
         if self.data.has_own_source:
             self._open_part("Data")
 
-    # ---- controls -------------------------------------------------------------------------------------------------
+    # ---- controls --------------------------------------------------------------------------------
 
     def settings(self) -> Any:
         """The settings in the controls."""
@@ -186,7 +206,7 @@ class RunScreen(Screen):
         self._output.add(display(self._output.content, display_id=True))
         self._mark()
 
-    # ---- running --------------------------------------------------------------------------------------------------
+    # ---- running ---------------------------------------------------------------------------------
 
     def resume(self) -> None:
         """Resume the stopped run, as the Resume button does; return at once."""
@@ -195,7 +215,9 @@ class RunScreen(Screen):
             self._begin(session, resumed=True)
 
     def _takes_over(self) -> bool:
-        """Reserve the screen for a new run; return False if a run is active or the screen is closed."""
+        """Reserve the screen for a new run; return False if a run is active or the screen is
+        closed.
+        """
         with self._lock:
             may = not (self._is_running or self._closed)
             self._is_running = self._is_running or may
@@ -208,7 +230,9 @@ class RunScreen(Screen):
     def _follow_run(self, session: Any, *, resumed: bool) -> None:
         self._session = session
         self._show_begun()
-        self._presenter = background(functools.partial(self._present, session, resumed), "dpvi-presenter", session.stop)
+        self._presenter = background(
+            functools.partial(self._present, session, resumed), "dpvi-presenter", session.stop
+        )
 
     def stop(self) -> None:
         """End the run early and keep its results, as the Stop button does; return at once."""
@@ -216,7 +240,9 @@ class RunScreen(Screen):
             self._session.stop()
 
     def wait(self, timeout: float | None = None) -> bool:
-        """Wait until the run has ended and its end is shown; return False after ``timeout`` seconds."""
+        """Wait until the run has ended and its end is shown; return False after ``timeout``
+        seconds.
+        """
         if self._presenter is not None:
             self._presenter.join(timeout)
             return not self._presenter.is_alive()
@@ -230,7 +256,9 @@ class RunScreen(Screen):
         raise NotImplementedError
 
     def _tell_active(self) -> None:
-        """Tell the server now and then that this kernel is at work. It may end idle ones, and a thread's work looks idle."""
+        """Tell the server now and then that this kernel is at work. It may end idle ones, and a
+        thread's work looks idle.
+        """
         if time.monotonic() >= self._active_until:
             self._active_until = time.monotonic() + _ACTIVE_SECONDS
             self.run.stop.send_state("disabled")  # any message does
@@ -258,19 +286,23 @@ class RunScreen(Screen):
         self._show_ended(session, trace)
 
     def _succeed(self, before: Any) -> None:
-        """Take over the run of a screen whose cell was run again and made this one, and close that screen."""
+        """Take over the run of a screen whose cell was run again and made this one, and close that
+        screen.
+        """
         session = before.release()
         if session is not None and self._takes_over():
             self._follow_run(session, resumed=False)
 
     def release(self) -> Any:
-        """Close this screen without stopping its run; return the run's session, None if none is active."""
+        """Close this screen without stopping its run; return the run's session, None if none is
+        active.
+        """
         with self._lock:
             session = self._session if self._is_running else None
         self.close(stop=session is None)
         return session
 
-    # ---- the end --------------------------------------------------------------------------------------------------
+    # ---- the end ---------------------------------------------------------------------------------
 
     def close(self, *, stop: bool = True) -> None:
         """Stop the run, remove the view and forget data and runs; ``result`` stays.

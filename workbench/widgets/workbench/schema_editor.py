@@ -1,6 +1,7 @@
 """The schema editor: controls for what is publicly declared about each column of a user's table.
 
-The editor sees no record. It is made from the columns' names, and from roles that follow from their types.
+The editor sees no record. It is made from the columns' names, and from roles that follow from their
+types.
 """
 
 from __future__ import annotations
@@ -69,7 +70,10 @@ _OF_ROLE = {
     "unit_id": PERSON,
     "max_rows": PERSON,
 }
-_PICKERS = {"target": ("What do you want to predict?", "nothing"), "group": ("group column", "none")}
+_PICKERS = {
+    "target": ("What do you want to predict?", "nothing"),
+    "group": ("group column", "none"),
+}
 
 
 _TITLES = (
@@ -99,8 +103,15 @@ class SchemaEditor:
         self._roles, self._on_change = roles, on_change
         self._wide = len(columns) > _MOST_ROWS
         if self._wide:  # columns get no rows, so the values of categories cannot be declared
-            columns = tuple(replace(each, role="leave out") if each.role == "category" else each for each in columns)
-        start = TableDeclaration(columns, same_bounds=self._wide, missing=missing) if declaration is None else declaration
+            columns = tuple(
+                replace(each, role="leave out") if each.role == "category" else each
+                for each in columns
+            )
+        start = (
+            TableDeclaration(columns, same_bounds=self._wide, missing=missing)
+            if declaration is None
+            else declaration
+        )
         self._initial = {column.name: column for column in columns}
         self._columns = {column.name: column for column in start.columns}
         self._rows: dict[str, _Row] = {}
@@ -113,9 +124,11 @@ class SchemaEditor:
         self.table.add_class("dpvi-schema-long" if len(columns) > _LONG else "dpvi-schema-short")
         self._needed = fields.line()
         self.leave_out = widgets.Button(
-            description="Leave out columns without declarations", layout={"width": "auto", "align_self": "flex-start"},
-            tooltip="Give the role “leave out” to all columns whose limits or values are not typed in",
-        )  # fmt: skip
+            description="Leave out columns without declarations",
+            layout={"width": "auto", "align_self": "flex-start"},
+            tooltip="Give the role “leave out” to all columns whose limits or values are not typed "
+            "in",
+        )
         self.leave_out.on_click(lambda _: self._leave_out())
         self._offer_to_leave_out(False)
         shown: list[Any] = []
@@ -125,9 +138,13 @@ class SchemaEditor:
         shown += [self._needed, self.leave_out]
         if not start.are_images:
             shown += [
-                self.same_bounds.view, self._pair, self._pair_error, self.missing.view, self.private_scaling.view,
+                self.same_bounds.view,
+                self._pair,
+                self._pair_error,
+                self.missing.view,
+                self.private_scaling.view,
                 self._badge,
-            ]  # fmt: skip
+            ]
         shown += [self.unit.view, self.evaluation_fraction.view, self.evaluation_is_public.view]
         self.view = widgets.VBox(shown)
         self._arrange()
@@ -135,25 +152,40 @@ class SchemaEditor:
     def declaration(self) -> TableDeclaration:
         """The declaration in the controls."""
         return TableDeclaration(
-            tuple(self._columns.values()), self.same_bounds.value, self.low.value, self.high.value,
-            self.private_scaling.value, self.unit.value, self.evaluation_fraction.value, self.evaluation_is_public.value,
+            tuple(self._columns.values()),
+            self.same_bounds.value,
+            self.low.value,
+            self.high.value,
+            self.private_scaling.value,
+            self.unit.value,
+            self.evaluation_fraction.value,
+            self.evaluation_is_public.value,
             self.missing.value,
-        )  # fmt: skip
+        )
 
     def show(self, problems: Mapping[str, str]) -> dict[str, str]:
-        """Show each problem beside its control and hide all others; return those that have no control here.
+        """Show each problem beside its control and hide all others; return those that have no
+        control here.
 
         Empty fields are no problem that anybody caused: one line lists what is still needed.
         """
         declared = self.declaration()
         own, needs = declared.problems(), declared.needs()
-        needed = {argument: need for argument, need in needs.items() if problems.get(argument) == own[argument]}
+        needed = {
+            argument: need
+            for argument, need in needs.items()
+            if problems.get(argument) == own[argument]
+        }
         self._show_needed(needed)
         problems = {argument: text for argument, text in problems.items() if argument not in needed}
         left: dict[str, str] = {}
         by_row: dict[str, list[str]] = {name: [] for name in self._rows}
         of_fields = {"bounds": ""} | dict.fromkeys(self._general, "")
-        names = {form: name for name in self._columns for form in (column_argument(name), f"bounds[{name!r}]", name)}
+        names = {
+            form: name
+            for name in self._columns
+            for form in (column_argument(name), f"bounds[{name!r}]", name)
+        }
         for argument, expectation in problems.items():
             roles = (_OF_ROLE.get(argument, ""), LABELS if argument == "classes" else "")
             holders = [column.name for column in self._columns.values() if column.role in roles]
@@ -176,8 +208,13 @@ class SchemaEditor:
         by_kind: dict[str, list[str]] = {}
         for need in needed.values():
             by_kind.setdefault(need.what, []).append(need.column)
-        parts = [f"{what} of {_names(columns)}" if any(columns) else what for what, columns in by_kind.items()]
-        fields.say(self._needed, markup.quiet(f"Still needed: {'; '.join(parts)}.") if parts else "")
+        parts = [
+            f"{what} of {_names(columns)}" if any(columns) else what
+            for what, columns in by_kind.items()
+        ]
+        fields.say(
+            self._needed, markup.quiet(f"Still needed: {'; '.join(parts)}.") if parts else ""
+        )
         undeclared = self._undeclared(needed)
         self._offer_to_leave_out(bool(undeclared) and len(undeclared) < len(self._features()))
 
@@ -217,10 +254,18 @@ class SchemaEditor:
             placeholder='such as "patient"',
             help="Or what one person is, where a column is the person id.",
         )
-        self.same_bounds = fields.check("same_bounds", "same bounds for all numbers", start.same_bounds)
+        self.same_bounds = fields.check(
+            "same_bounds", "same bounds for all numbers", start.same_bounds
+        )
         self.same_bounds.visible = not self._wide
         self.low, self.high = (
-            _text(label, value, "public limit", f"{label} value of all numbers", {"description_width": "52px"})
+            _text(
+                label,
+                value,
+                "public limit",
+                f"{label} value of all numbers",
+                {"description_width": "52px"},
+            )
             for label, value in (("lowest", start.low), ("highest", start.high))
         )
         self._pair = _side_by_side(self.low, self.high)
@@ -230,22 +275,24 @@ class SchemaEditor:
             "rows with missing values",
             _MISSING,
             start.missing,
-            help="For all columns that are used. What happens to a row depends on that row and on your declarations alone, "
-            "so it costs no privacy.",
+            help="For all columns that are used. What happens to a row depends on that row and on "
+            "your declarations alone, so it costs no privacy.",
         )
         self.missing.box.add_class("dpvi-schema-question")
         self.private_scaling = fields.check(
             "private_scaling",
             "scale by private mean and sd",
             start.private_scaling,
-            help="Uses the private records' own mean and sd instead of bounds: outside the guarantee.",
+            help="Uses the private records' own mean and sd instead of bounds: outside the "
+            "guarantee.",
         )
         self._badge = widgets.HTML(markup.badge("outside the guarantee"))
         self.evaluation_fraction = fields.text(
             "evaluation_fraction",
             "share of evaluation records (0 to 1)",
             start.evaluation_fraction,
-            help="Private ones serve only scores outside the guarantee; with 0, the fit learns from all rows.",
+            help="Private ones serve only scores outside the guarantee; with 0, the fit learns "
+            "from all rows.",
         )
         self.evaluation_is_public = fields.check(
             "evaluation_is_public", "the evaluation records are public", start.evaluation_is_public
@@ -262,27 +309,42 @@ class SchemaEditor:
         }
         for control in (self.same_bounds.control, self.private_scaling.control):
             control.observe(lambda _: self._arrange(), names="value")
-        for control in (self.low, self.high, self.same_bounds.control, *(each.control for each in self._general.values())):
+        for control in (
+            self.low,
+            self.high,
+            self.same_bounds.control,
+            *(each.control for each in self._general.values()),
+        ):
             control.observe(lambda _: self._on_change(), names="value")
 
     def _introduction(self) -> list[str]:
         if not self._wide:
             return [
-                "Declare what is publicly known about each column. No bound or category comes from the records: roles begin "
-                "with what a column's name and type suggest. A CSV file shows the types in its first rows."
+                "Declare what is publicly known about each column. No bound or category comes "
+                "from the records: roles begin with what a column's name and type suggest. A CSV "
+                "file shows the types in its first rows."
             ]
         texts = sum(column.role == "leave out" for column in self._initial.values())
-        lines = [f"{len(self._initial)} columns, with the same publicly known bounds for all numbers."]
+        lines = [
+            f"{len(self._initial)} columns, with the same publicly known bounds for all numbers."
+        ]
         return lines + [f"{texts} of them do not contain numbers and are left out."] * bool(texts)
 
     def _picked_roles(self) -> list[str]:
         """The roles for which there is a menu of columns: target, and in a wide table group."""
         open_roles = [role for name in self._columns for role in self._roles.get(name, ROLES)]
-        return [role for role in ("target", "group") if (role == "target" or self._wide) and open_roles.count(role) > 1]
+        return [
+            role
+            for role in ("target", "group")
+            if (role == "target" or self._wide) and open_roles.count(role) > 1
+        ]
 
     def _picker(self, role: str) -> fields.Field:
         label, none = _PICKERS[role]
-        options = [(none, ""), *((name, name) for name in self._columns if role in self._roles.get(name, ROLES))]
+        options = [
+            (none, ""),
+            *((name, name) for name in self._columns if role in self._roles.get(name, ROLES)),
+        ]
         picker = fields.choice(role, label, options, self._holder(role))
         picker.box.add_class("dpvi-schema-question")
         picker.control.observe(lambda change: self._picked(role, change["new"]), names="value")
@@ -306,7 +368,9 @@ class SchemaEditor:
         self._on_change()
 
     def _arrange(self) -> None:
-        """Show a row for each column (for target and group in a wide table), and the fields for bounds that are needed."""
+        """Show a row for each column (for target and group in a wide table), and the fields for
+        bounds that are needed.
+        """
         wanted = {
             name: (column.role,) if self._wide else self._roles.get(name, ROLES)
             for name, column in self._columns.items()
@@ -350,18 +414,27 @@ class SchemaEditor:
 
 
 class _Row:
-    """The controls of one column: its role, the fields of that role, a note, and a line for errors."""
+    """The controls of one column: its role, the fields of that role, a note, and a line
+    for errors.
+    """
 
     def __init__(
-        self, declared: ColumnDeclaration, roles: tuple[str, ...], ranged: bool, on_edit: Callable[[ColumnDeclaration], None]
+        self,
+        declared: ColumnDeclaration,
+        roles: tuple[str, ...],
+        ranged: bool,
+        on_edit: Callable[[ColumnDeclaration], None],
     ) -> None:
         self.roles = roles
         self._declared, self._ranged, self._on_edit = declared, ranged, on_edit
         self._is_following = False
         self._role = widgets.Dropdown(
-            description=declared.name, options=roles, value=declared.role, tooltip=f"role of {declared.name}",
+            description=declared.name,
+            options=roles,
+            value=declared.role,
+            tooltip=f"role of {declared.name}",
             layout={"width": "auto"},
-        )  # fmt: skip
+        )
         self._role.add_class("dpvi-schema-role")
         self._role.observe(self._role_changed, names="value")
         self._details = widgets.HBox()
@@ -398,18 +471,27 @@ class _Row:
             value, tooltip = getattr(self._declared, attribute), f"{label}: {self._declared.name}"
             if isinstance(value, bool):
                 control = widgets.Checkbox(
-                    description=label, value=value, tooltip=tooltip, indent=False, layout={"width": "auto"}
+                    description=label,
+                    value=value,
+                    tooltip=tooltip,
+                    indent=False,
+                    layout={"width": "auto"},
                 )
             else:
                 control = _text(label, value, placeholder, tooltip)
                 control.add_class(
-                    "dpvi-schema-plain" if attribute in _UNDER_A_TITLE and not of_target else "dpvi-schema-labelled"
+                    "dpvi-schema-plain"
+                    if attribute in _UNDER_A_TITLE and not of_target
+                    else "dpvi-schema-labelled"
                 )
             control.observe(partial(self._changed, attribute), names="value")
             made.append(control)
         self._details.children = made
         self._details.layout.display = None if made else "none"
-        fields.say(self._note, markup.quiet(self._declared.note) if self._declared.role == "leave out" else "")
+        fields.say(
+            self._note,
+            markup.quiet(self._declared.note) if self._declared.role == "leave out" else "",
+        )
         for each in old:
             fields.close_all(each)
 
@@ -432,11 +514,18 @@ def _names(columns: list[str]) -> str:
     return ", ".join(columns[:_MOST_NAMES]) + (f" and {more} more" if more > 0 else "")
 
 
-def _text(label: str, value: str, placeholder: str, tooltip: str, style: Mapping[str, str] | None = None) -> Any:
+def _text(
+    label: str, value: str, placeholder: str, tooltip: str, style: Mapping[str, str] | None = None
+) -> Any:
     return widgets.Text(
-        description=label, value=value, placeholder=placeholder, tooltip=tooltip, continuous_update=False,
-        layout={"width": "auto"}, style=style or {},
-    )  # fmt: skip
+        description=label,
+        value=value,
+        placeholder=placeholder,
+        tooltip=tooltip,
+        continuous_update=False,
+        layout={"width": "auto"},
+        style=style or {},
+    )
 
 
 def _side_by_side(*controls: Any) -> Any:

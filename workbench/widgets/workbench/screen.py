@@ -1,7 +1,8 @@
-"""The workbench screen: choose model, data and privacy, watch a private fit, and read its guarantee.
+"""The workbench screen: choose model, data and privacy, watch a private fit, and read its
+guarantee.
 
-Whenever the controls have stopped changing, the consequences of the plan are computed and the fit is compiled, so that it
-starts as soon as Fit is pressed.
+Whenever the controls have stopped changing, the consequences of the plan are computed and the fit
+is compiled, so that it starts as soon as Fit is pressed.
 """
 
 from __future__ import annotations
@@ -36,7 +37,8 @@ from workbench.widgets.workbench.settings import FORMULA, Settings, ledger_in_co
 __all__ = ["Workbench"]
 
 _PAUSE_SECONDS = 0.05  # fields report what was typed when they are left, so changes come one by one
-_LATE = ("Model", "Data", "Settings", "Fits", "Export")  # the parts of the screen that have most widgets
+# the parts of the screen that have most widgets
+_LATE = ("Model", "Data", "Settings", "Fits", "Export")
 
 
 class _Ready(NamedTuple):
@@ -49,12 +51,16 @@ class _Ready(NamedTuple):
     promise: str
 
     def fits(self, settings: Settings) -> bool:
-        """Whether it has these settings and has not begun, because each run must draw its own noise."""
+        """Whether it has these settings and has not begun, because each run must draw its own
+        noise.
+        """
         return self.settings.key == settings.key and not self.prepared.has_begun
 
 
 def _diagram(prepared: Any) -> tuple[bytes, str]:
-    """The model's diagram with its description; nothing if it cannot be drawn: the model can be fitted even so."""
+    """The model's diagram with its description; nothing if it cannot be drawn: the model can be
+    fitted even so.
+    """
     try:
         figure = prepared.model.diagram(prepared.data)
         return plots.svg(figure), figure.get_label()
@@ -71,8 +77,8 @@ def _be_ready(prepared: Any) -> None:
 class Workbench(RunScreen):
     """The interactive workbench; display it in a notebook cell.
 
-    After a fit, ``result`` is its ``FitResult``. It is None before and during a fit, and after one that raised an error.
-    ``results`` has the results of all fits of this screen.
+    After a fit, ``result`` is its ``FitResult``. It is None before and during a fit, and after one
+    that raised an error. ``results`` has the results of all fits of this screen.
 
     :param model: the model chosen first: a name, a NumPyro function or a ``Model``.
     :param data: name of a data set, or a ``Dataset``.
@@ -102,20 +108,30 @@ class Workbench(RunScreen):
         if isinstance(data, str):
             data_room.describe(data)
         elif not isinstance(data, Dataset):
-            raise ArgumentError("data", type(data).__name__, "must be a name or a workbench.data.Dataset.")
+            raise ArgumentError(
+                "data", type(data).__name__, "must be a name or a workbench.data.Dataset."
+            )
         start = {"epsilon": epsilon, "delta": delta, "iterations": iterations}
         for name, problem in problems_of(start).items():
             raise ArgumentError(name, start[name], problem)
-        self._outlooks, self._compilations = Latest("dpvi-outlook", pause=_PAUSE_SECONDS), Latest("dpvi-ahead")
+        self._outlooks, self._compilations = (
+            Latest("dpvi-outlook", pause=_PAUSE_SECONDS),
+            Latest("dpvi-ahead"),
+        )
         self._words = Latest("dpvi-words", pause=0.0)
-        super().__init__(model, data, options or {}, self._outlooks, self._compilations, self._words)
+        super().__init__(
+            model, data, options or {}, self._outlooks, self._compilations, self._words
+        )
         self._book = ledger_in_code(ledger)
         self._fitted: Any = None  # key of the settings of the last fit
         self._last_ready: _Ready | None = None  # of the last fit, for another run of the same plan
         self.privacy = PrivacyPanel(
-            epsilon=epsilon, delta=delta, iterations=iterations, on_change=self._controls_changed,
+            epsilon=epsilon,
+            delta=delta,
+            iterations=iterations,
+            on_change=self._controls_changed,
             on_hidden_problem=lambda: self._open_part("Settings"),
-        )  # fmt: skip
+        )
         self.run = RunPanel(self._controls_changed)
         self.ledger = LedgerPanel(self._controls_changed, self.resume_saved, self._look_again)
         self.live, self.outcome, self.history = LivePanel(), ResultPanel(), HistoryPanel()
@@ -123,19 +139,30 @@ class Workbench(RunScreen):
         self.model.model.on_change(self._open_formula)
         self.tabs = Tabs(
             {
-                "Plan": self.privacy.consequences, "Model": self.model.details, "Data": self.data.details,
+                "Plan": self.privacy.consequences,
+                "Model": self.model.details,
+                "Data": self.data.details,
                 "Settings": widgets.VBox([self.privacy.settings, self.run.options]),
-                "Guarantee": self.outcome.guarantee, "Posterior": self.outcome.posterior, "Pictures": self.outcome.pictures,
-                "Fits": self.history.view, "Export": self.outcome.export,
+                "Guarantee": self.outcome.guarantee,
+                "Posterior": self.outcome.posterior,
+                "Pictures": self.outcome.pictures,
+                "Fits": self.history.view,
+                "Export": self.outcome.export,
             },
-            self._opened, late=_LATE,
-        )  # fmt: skip
+            self._opened,
+            late=_LATE,
+        )
         bar = self._bar(
-            (self.model.model, self.data.named), (self.privacy.epsilon, self.privacy.delta, self.privacy.iterations),
+            (self.model.model, self.data.named),
+            (self.privacy.epsilon, self.privacy.delta, self.privacy.iterations),
             self.privacy.errors,
-        )  # fmt: skip
+        )
         main = fields.beside(
-            self.live.curves, self.privacy.slider, self.privacy.promise, self.outcome.sentences, below=self.ledger.view
+            self.live.curves,
+            self.privacy.slider,
+            self.privacy.promise,
+            self.outcome.sentences,
+            below=self.ledger.view,
         )
         self.view = framed(bar, self.live.status, main, self.tabs.view)
         self._start()
@@ -154,7 +181,7 @@ class Workbench(RunScreen):
         """The results of this screen's fits, oldest first."""
         return list(self.history.results)
 
-    # ---- controls -------------------------------------------------------------------------------------------------
+    # ---- controls --------------------------------------------------------------------------------
 
     def settings(self) -> Settings:
         """The settings in the controls."""
@@ -165,7 +192,8 @@ class Workbench(RunScreen):
             data=source,
             privacy=self.privacy.values(),
             device=self.run.device.value or None,
-            evaluate_private=bool(self.run.evaluate_private.value) and not source.evaluation_is_public,
+            evaluate_private=bool(self.run.evaluate_private.value)
+            and not source.evaluation_is_public,
             baseline=bool(self.run.baseline.value),
             ledger=self._book,
             over_cap=self.ledger.over_cap(source.key),
@@ -177,8 +205,14 @@ class Workbench(RunScreen):
 
     def _follow_problems(self) -> None:
         self._words.drop()
-        others = ", and what is highlighted," if {**self.model.problems(), **self.privacy.problems()} else ""
-        to_do = f"Complete Data{others}" if self.data.is_incomplete else "Fix the highlighted fields"
+        others = (
+            ", and what is highlighted,"
+            if {**self.model.problems(), **self.privacy.problems()}
+            else ""
+        )
+        to_do = (
+            f"Complete Data{others}" if self.data.is_incomplete else "Fix the highlighted fields"
+        )
         if self._has_shown_nothing:
             self.live.ready(f"{to_do.rstrip(',')}.")
         self.privacy.show_unknown(f"{to_do} to see what this plan implies.")
@@ -197,7 +231,9 @@ class Workbench(RunScreen):
             return
         self.privacy.computing()
         self._words.ask(lambda: self._say_ahead(settings), lambda _: None)
-        self._outlooks.ask(lambda: self._look_ahead(settings), lambda found: self._show_outlook(settings, found))
+        self._outlooks.ask(
+            lambda: self._look_ahead(settings), lambda found: self._show_outlook(settings, found)
+        )
 
     @property
     def _has_shown_nothing(self) -> bool:
@@ -207,16 +243,24 @@ class Workbench(RunScreen):
         """Show each problem beside its field, or beside the data if it has none."""
         known = {*self.privacy.values(), "device"}
         mine = {name: text for name, text in problems.items() if name in known}
-        options = {name: text for name, text in problems.items() if name == "model" or name in self.model.fields}
+        options = {
+            name: text
+            for name, text in problems.items()
+            if name == "model" or name in self.model.fields
+        }
         spending = {name: text for name, text in problems.items() if name in PROBLEMS}
-        rest = {name: text for name, text in problems.items() if name not in {**mine, **options, **spending}}
+        rest = {
+            name: text
+            for name, text in problems.items()
+            if name not in {**mine, **options, **spending}
+        }
         self.ledger.show_problems(spending)
         self.privacy.show({name: text for name, text in mine.items() if name != "device"})
         self.run.show(mine)
         self.model.show(options)
         self.data.show(rest)
 
-    # ---- before a fit ---------------------------------------------------------------------------------------------
+    # ---- before a fit ----------------------------------------------------------------------------
 
     def _look_ahead(self, settings: Settings) -> _Ready:
         from workbench.privacy.outlook import outlook
@@ -229,16 +273,23 @@ class Workbench(RunScreen):
         known = self._known(settings)
         prepared = settings.prepare(dataset)
         diagram = _diagram(prepared) if known is None else known.diagram
-        promised = promise(prepared.guarantee(prepared.privacy.iterations), prepared.data.release_label)
-        return _Ready(settings, prepared, outlook(prepared.plan, prepared.step.noise_size), diagram, promised)
+        promised = promise(
+            prepared.guarantee(prepared.privacy.iterations), prepared.data.release_label
+        )
+        return _Ready(
+            settings, prepared, outlook(prepared.plan, prepared.step.noise_size), diagram, promised
+        )
 
     def _known(self, settings: Settings) -> _Ready | None:
         """What is known of another fit of the same model and records."""
         known = self._ready or self._last_ready
-        return known if known is not None and known.settings.model_key == settings.model_key else None
+        return (
+            known if known is not None and known.settings.model_key == settings.model_key else None
+        )
 
     def _say_ahead(self, settings: Settings) -> None:
-        """Show in words what a plan means before the model is read again; nothing where that was never read.
+        """Show in words what a plan means before the model is read again; nothing where that was
+        never read.
 
         Another fit of the same model and records tells how many coordinates the noise has.
         """
@@ -248,12 +299,20 @@ class Workbench(RunScreen):
         if known is None:
             return
         before = known.prepared
-        spec, plan = settings.planned(self._loader.load(settings.data), before.step.noised_coordinates)
-        taken = spec.guarantee(plan, spec.privacy.iterations, before.step.noised_coordinates, before.run_log.hid_reads)
+        spec, plan = settings.planned(
+            self._loader.load(settings.data), before.step.noised_coordinates
+        )
+        taken = spec.guarantee(
+            plan, spec.privacy.iterations, before.step.noised_coordinates, before.run_log.hid_reads
+        )
         seen = outlook(plan, before.step.noise_size)
         with self._showing:
             if self._is_wanted(settings):
-                words = "" if self._shows_fit_of(settings) else promise(taken, before.data.release_label)
+                words = (
+                    ""
+                    if self._shows_fit_of(settings)
+                    else promise(taken, before.data.release_label)
+                )
                 self.privacy.show_words(seen, words, another=self.outcome.says_what_ended)
 
     def _shows_fit_of(self, settings: Settings) -> bool:
@@ -281,13 +340,18 @@ class Workbench(RunScreen):
     def _show_ready(self, ready: _Ready) -> None:
         prepared, privacy = ready.prepared, ready.prepared.privacy
         automatic = {
-            "delta": privacy.delta, "iterations": privacy.iterations, "sampling_rate": privacy.sampling_rate,
+            "delta": privacy.delta,
+            "iterations": privacy.iterations,
+            "sampling_rate": privacy.sampling_rate,
             "clip": f"adapted from {privacy.clip:.3g}" if privacy.adapts_clip else privacy.clip,
-            "learning_rate": prepared.settings.learning_rate, "average": prepared.settings.average,
-        }  # fmt: skip
+            "learning_rate": prepared.settings.learning_rate,
+            "average": prepared.settings.average,
+        }
         self.data.show_dataset(prepared.data)
         ahead = "" if self._shows_fit_of(ready.settings) else ready.promise
-        self.privacy.show_outlook(ready.outlook, automatic, ahead, another=self.outcome.says_what_ended)
+        self.privacy.show_outlook(
+            ready.outlook, automatic, ahead, another=self.outcome.says_what_ended
+        )
         self.model.show_diagram(*ready.diagram)
         if not self._is_running:
             self.live.show_plan(prepared, ready.outlook)
@@ -297,24 +361,29 @@ class Workbench(RunScreen):
     def _look_up(self, ready: _Ready) -> Seen:
         """Read what the ledger says about the records of ``ready``. This may take seconds."""
         session = self._session
-        own = session.prepared.run_log.folder if session is not None and session.can_resume else None
+        own = (
+            session.prepared.run_log.folder if session is not None and session.can_resume else None
+        )
         return self.ledger.look(ready.prepared, ready.settings.over_cap, own)
 
     def _look_again(self) -> None:
         """Read the ledger again in the background."""
         ready = self._ready
         if ready is not None:
-            self._outlooks.ask(lambda: self._look_up(ready), lambda seen: self._show_spent(ready, seen))
+            self._outlooks.ask(
+                lambda: self._look_up(ready), lambda seen: self._show_spent(ready, seen)
+            )
 
     def _show_spent(self, ready: _Ready, seen: Seen | Exception) -> None:
         with self._showing:
             if not self._is_wanted(ready.settings) or isinstance(seen, Exception):
                 return
-            # what forbids the same fit again does not stand above the result of the one that has just ended
+            # what forbids the same fit again does not stand above the result of the one that has
+            # just ended
             if self.ledger.show(seen) and not self._shows_fit_of(ready.settings):
                 self._show_problems(seen.problems)
 
-    # ---- running --------------------------------------------------------------------------------------------------
+    # ---- running ---------------------------------------------------------------------------------
 
     def fit(self) -> None:
         """Start a fit with the settings in the controls, as the Fit button does; return at once."""
@@ -332,7 +401,9 @@ class Workbench(RunScreen):
             prepare = lambda: ready.prepared  # noqa: E731
         else:
             prepare = lambda: settings.prepare(self._loader.load(settings.data))  # noqa: E731
-        self._begin(Session(prepare, baseline=settings.baseline, records=settings.data.key), resumed=False)
+        self._begin(
+            Session(prepare, baseline=settings.baseline, records=settings.data.key), resumed=False
+        )
 
     def resume(self) -> None:
         """Resume a stopped fit, as the Resume button does; return at once."""
@@ -350,8 +421,14 @@ class Workbench(RunScreen):
         settings = self.settings()
         if self._takes_over():
             self._fitted = settings.key
-            prepare = lambda: prepare_saved(run, self._loader.load(settings.data), settings.over_cap)  # noqa: E731
-            self._begin(Session(prepare, baseline=settings.baseline, records=settings.data.key), resumed=False)
+
+            def prepare() -> Any:
+                return prepare_saved(run, self._loader.load(settings.data), settings.over_cap)
+
+            self._begin(
+                Session(prepare, baseline=settings.baseline, records=settings.data.key),
+                resumed=False,
+            )
 
     def _succeed(self, before: Any) -> None:
         for result in before.results:
@@ -383,7 +460,8 @@ class Workbench(RunScreen):
         self.result, self._session = result, None
         self.outcome.clear()
         self.privacy.promise.value = ""
-        self._fitted = None if self.problems() else self.settings().key  # or the plan's promise would be shown again
+        # or the plan's promise would be shown again
+        self._fitted = None if self.problems() else self.settings().key
         self.live.show_result(result)
         shows_metrics = dataset.evaluation_is_public or result.settings["evaluate_private"]
         self.outcome.show(result, result.definition.view(dataset) if shows_metrics else None, ())
@@ -396,7 +474,11 @@ class Workbench(RunScreen):
         self.live.begin(resumed)
         ended = reached = False
         while not ended:
-            ended = session.wait(FRAME_SECONDS) if reached else session.steps_ended.wait(FRAME_SECONDS) and session.ended
+            ended = (
+                session.wait(FRAME_SECONDS)
+                if reached
+                else session.steps_ended.wait(FRAME_SECONDS) and session.ended
+            )
             self._tell_active()
             if session.stopping:
                 self.run.stop.disabled = True
@@ -409,8 +491,15 @@ class Workbench(RunScreen):
         self._finish(session, resumed)
 
     def _show_reached(self, session: Session, now: Progress) -> None:
-        """Show what is known after the last step, as the posterior takes longer to draw than a short fit takes."""
-        if now.snapshot is not None and now.snapshot.status == "done" and now.stage != "ended" and not self._closed:
+        """Show what is known after the last step, as the posterior takes longer to draw than a
+        short fit takes.
+        """
+        if (
+            now.snapshot is not None
+            and now.snapshot.status == "done"
+            and now.stage != "ended"
+            and not self._closed
+        ):
             self.privacy.promise.value = ""
             self.outcome.show_reached(session.prepared, now.snapshot.metrics, now.snapshot.step)
 
@@ -427,7 +516,17 @@ class Workbench(RunScreen):
             self._show_problems({session.argument: session.expectation})
 
     def _panels(self) -> Sequence[Any]:
-        return self.model, self.data, self.privacy, self.run, self.outcome, self.history, self.live, self.ledger, self.tabs
+        return (
+            self.model,
+            self.data,
+            self.privacy,
+            self.run,
+            self.outcome,
+            self.history,
+            self.live,
+            self.ledger,
+            self.tabs,
+        )
 
     def _forget(self) -> None:
         self._last_ready = None
@@ -446,15 +545,23 @@ class Workbench(RunScreen):
         self.history.keep(result, continues=resumed)
         self.privacy.promise.value = ""
         self.outcome.show(
-            result, session.prepared.data if session.prepared.shows_metrics else None, session.cautions, spent,
-            number=len(self.history.results), compared=session.baseline is not None,
-        )  # fmt: skip
+            result,
+            session.prepared.data if session.prepared.shows_metrics else None,
+            session.cautions,
+            spent,
+            number=len(self.history.results),
+            compared=session.baseline is not None,
+        )
         self.history.show(compares=self.tabs.open == "Fits")
         self._write_output(result, session.cautions, spent)
 
     def _write_output(self, result: Any, cautions: tuple[str, ...], spent: str) -> None:
         """Write folded static output under the widget, which stays when the notebook is closed."""
-        run = f"{result.model} on {result.data['name']}, {ended(result)}, {result.guarantee.label()}"
+        run = (
+            f"{result.model} on {result.data['name']}, {ended(result)}, {result.guarantee.label()}"
+        )
         curves = plots.png(result.plot("curves")) if result.history else b""
         picture = markup.image(curves, "ELBO and a score over steps", 700) if curves else ""
-        self._output.write(run, picture + guarantee_card(result, cautions, spent) + self.outcome.posterior.value)
+        self._output.write(
+            run, picture + guarantee_card(result, cautions, spent) + self.outcome.posterior.value
+        )

@@ -1,4 +1,6 @@
-"""One fit in a background thread: its progress, its end, and flags to stop and resume it. No widgets here."""
+"""One fit in a background thread: its progress, its end, and flags to stop and resume it. No
+widgets here.
+"""
 
 from __future__ import annotations
 
@@ -34,15 +36,16 @@ _SUFFIX = re.compile("_(loc|scale)$")
 class Progress:
     """The progress of a fit at one moment.
 
-    :param stage: "preparing", "compiling", "fitting", "drawing" (the posterior), "comparing" (the fit without privacy) or
-        "ended".
+    :param stage: "preparing", "compiling", "fitting", "drawing" (the posterior), "comparing" (the
+        fit without privacy) or "ended".
     :param snapshot: the newest one; None before the first.
     :param history: metrics so far.
     :param seconds_left: None while unknown.
     :param steps_per_second: None while unknown.
     :param stage_seconds: how long this stage has lasted.
     :param spent: (step, upper bound on epsilon so far), ascending.
-    :param followed: (step, released parameters as one vector) of a fit without metrics; none of a large model.
+    :param followed: (step, released parameters as one vector) of a fit without metrics; none of a
+        large model.
     :param followed_names: of the entries of these vectors.
     """
 
@@ -65,7 +68,9 @@ class Session(Stoppable):
     :param records: equal for sessions on the same records, whose curves may be compared.
     """
 
-    def __init__(self, prepare: Callable[[], Any], *, baseline: bool = False, records: Hashable = None) -> None:
+    def __init__(
+        self, prepare: Callable[[], Any], *, baseline: bool = False, records: Hashable = None
+    ) -> None:
         super().__init__()
         self.records = records
         self.prepared: Any = None
@@ -94,7 +99,13 @@ class Session(Stoppable):
             self._enter("preparing")
             self._timed_from = None
         self.steps_ended.clear()
-        self.result, self.problem, self.argument, self.expectation, self.details = None, "", "", "", ""
+        self.result, self.problem, self.argument, self.expectation, self.details = (
+            None,
+            "",
+            "",
+            "",
+            "",
+        )
         self._launch(self._work, "dpvi-fit")
 
     @property
@@ -114,12 +125,27 @@ class Session(Stoppable):
             stage, began = self._stage, self._stage_began
             spent, followed, names = tuple(self._spent), tuple(self._followed), self._followed_names
         speed = left = None
-        if snapshot is not None and origin is not None and snapshot.step > origin[0] and snapshot.seconds > origin[1]:
+        if (
+            snapshot is not None
+            and origin is not None
+            and snapshot.step > origin[0]
+            and snapshot.seconds > origin[1]
+        ):
             speed = (snapshot.step - origin[0]) / (snapshot.seconds - origin[1])
             left = None if self.iterations is None else (self.iterations - snapshot.step) / speed
         if self.ended:
             stage = "ended"
-        return Progress(stage, snapshot, history, left, speed, time.perf_counter() - began, spent, followed, names)
+        return Progress(
+            stage,
+            snapshot,
+            history,
+            left,
+            speed,
+            time.perf_counter() - began,
+            spent,
+            followed,
+            names,
+        )
 
     def _enter(self, stage: str) -> None:
         self._stage, self._stage_began = stage, time.perf_counter()
@@ -144,10 +170,16 @@ class Session(Stoppable):
             if self.compares and self.baseline is None and self.result.status == "done":
                 self._compare()
         except (_validate.ArgumentError, LedgerError, PrivacyModelError) as error:
-            self.argument, self.problem, self.expectation = getattr(error, "argument", "model"), str(error), str(error)
+            self.argument, self.problem, self.expectation = (
+                getattr(error, "argument", "model"),
+                str(error),
+                str(error),
+            )
             if isinstance(error, _validate.ArgumentError):
                 self.problem, self.expectation = error.worded(REMEDIES), error.explained(REMEDIES)
-        except Exception as error:  # a thread has no caller to raise to, so the screen shows the error
+        except (
+            Exception
+        ) as error:  # a thread has no caller to raise to, so the screen shows the error
             self.problem = f"The fit ended with an error ({type(error).__name__}: {error})."
             if self._snapshot is not None and self._snapshot.step:
                 self.problem += f" Count epsilon = {upper(self.prepared.privacy.epsilon)} as spent."
@@ -170,7 +202,9 @@ class Session(Stoppable):
                     else "the evaluation records are private, and their curves were not requested."
                 )
         except Exception as error:  # a failed comparison must not lose the private fit
-            self.problem = f"The comparison without privacy failed ({type(error).__name__}: {error})."
+            self.problem = (
+                f"The comparison without privacy failed ({type(error).__name__}: {error})."
+            )
             self.details = traceback.format_exc()
 
     def _show(self, snapshot: Snapshot) -> None:
@@ -180,8 +214,13 @@ class Session(Stoppable):
             if self._stage != "fitting":
                 self._enter("fitting")
             self._snapshot = snapshot
-            if snapshot.metrics and (not self._history or self._history[-1].step != snapshot.metrics_step):
-                self._history = (*self._history, HistoryPoint(snapshot.metrics_step, dict(snapshot.metrics)))
+            if snapshot.metrics and (
+                not self._history or self._history[-1].step != snapshot.metrics_step
+            ):
+                self._history = (
+                    *self._history,
+                    HistoryPoint(snapshot.metrics_step, dict(snapshot.metrics)),
+                )
             if snapshot.epsilon_so_far is not None:
                 self._spent.append((snapshot.step, snapshot.epsilon_so_far))
             if not snapshot.metrics:
@@ -194,7 +233,9 @@ class Session(Stoppable):
         if 0 < sum(map(np.size, params.values())) <= _MOST_FOLLOWED:
             if not self._followed:
                 self._followed_names = self._names(params)
-            self._followed.append((snapshot.step, np.concatenate([np.ravel(value) for value in params.values()])))
+            self._followed.append(
+                (snapshot.step, np.concatenate([np.ravel(value) for value in params.values()]))
+            )
             if len(self._followed) > _MOST_POINTS:
                 del self._followed[1::2]
 
@@ -208,8 +249,13 @@ class Session(Stoppable):
 
 
 def _named(params: Mapping[str, np.ndarray], coordinates: Mapping[str, Any]) -> tuple[str, ...]:
-    """:param coordinates: labels of the entries of latents, with whose names those of their parameters begin."""
-    entries = (entry_names(name, coordinates.get(_SUFFIX.sub("", name)), np.shape(value)) for name, value in params.items())
+    """:param coordinates: labels of the entries of latents, with whose names those of their
+    parameters begin.
+    """
+    entries = (
+        entry_names(name, coordinates.get(_SUFFIX.sub("", name)), np.shape(value))
+        for name, value in params.items()
+    )
     return tuple(itertools.chain.from_iterable(entries))
 
 

@@ -1,4 +1,6 @@
-"""The settings in the Workbench's controls, as a frozen dataclass: checked field by field, and printed as code."""
+"""The settings in the Workbench's controls, as a frozen dataclass: checked field by field, and
+printed as code.
+"""
 
 from __future__ import annotations
 
@@ -16,21 +18,46 @@ from workbench.ledger.reservation import check_ledger
 from workbench.models import registry
 from workbench.widgets.workbench.data_source import DataSource, Same
 
-__all__ = ["FORMULA", "PRIVACY_FIELDS", "Settings", "ledger_in_code", "named_in_code", "problems_of"]
+__all__ = [
+    "FORMULA",
+    "PRIVACY_FIELDS",
+    "Settings",
+    "ledger_in_code",
+    "named_in_code",
+    "problems_of",
+]
 
 FORMULA = "formula"  # the name of a model from a formula
 
 # the fields of the privacy panel, by their names in ``workbench.fit``
 PRIVACY_FIELDS = (
-    "epsilon", "delta", "iterations", "sampling_rate", "batch_size", "sampler", "relation", "clip", "clipping",
-    "learning_rate", "average",
-)  # fmt: skip
-_DEFAULTS = {name: default for name in PRIVACY_FIELDS if isinstance(default := fit_settings.default_of(name), str)}
+    "epsilon",
+    "delta",
+    "iterations",
+    "sampling_rate",
+    "batch_size",
+    "sampler",
+    "relation",
+    "clip",
+    "clipping",
+    "learning_rate",
+    "average",
+)
+_DEFAULTS = {
+    name: default
+    for name in PRIVACY_FIELDS
+    if isinstance(default := fit_settings.default_of(name), str)
+}
 
 
 def problems_of(values: Mapping[str, Any]) -> dict[str, str]:
-    """``{argument: what is wrong with it}`` for the privacy fields, as far as is known without model and data."""
-    given = {name: _DEFAULTS.get(name) if values.get(name) is None else values[name] for name in PRIVACY_FIELDS}
+    """``{argument: what is wrong with it}`` for the privacy fields, as far as is known without
+    model and data.
+    """
+    given = {
+        name: _DEFAULTS.get(name) if values.get(name) is None else values[name]
+        for name in PRIVACY_FIELDS
+    }
     return fit_settings.problems_of(given)
 
 
@@ -45,12 +72,19 @@ def ledger_in_code(ledger: Any) -> str | bool | None:
     return str(ledger.path if isinstance(ledger, Ledger) else ledger)
 
 
-def named_in_code(model: str, options: Mapping[str, Any], data: DataSource) -> tuple[list[tuple[str, str]], str]:
+def named_in_code(
+    model: str, options: Mapping[str, Any], data: DataSource
+) -> tuple[list[tuple[str, str]], str]:
     """Lines (title, statement) that make model and data, and the two as arguments of a call."""
     lines = []
     function = registry.definition(model) if registry.is_of_session(model) else None
     if isinstance(function, types.FunctionType) and function.__qualname__.isidentifier():
-        lines.append(("The model, a function of this notebook", f"wb.models.register({model!r}, {function.__name__})"))
+        lines.append(
+            (
+                "The model, a function of this notebook",
+                f"wb.models.register({model!r}, {function.__name__})",
+            )
+        )
     model, records, beside = repr(model), data.code, ""
     if model == repr(FORMULA):
         others = dict(options)
@@ -78,7 +112,8 @@ class Settings:
     :param options: options of the model that differ from their defaults.
     :param device: as in ``workbench.fit``.
     :param evaluate_private: whether to show curves of private evaluation records.
-    :param baseline: whether to fit without privacy too, for comparison; the private fit stays the same.
+    :param baseline: whether to fit without privacy too, for comparison; the private fit stays the
+        same.
     :param ledger: as ``ledger_in_code`` returns it.
     :param over_cap: the reason to exceed the records' cap; None to respect it.
     """
@@ -95,7 +130,9 @@ class Settings:
     _definition: Any = field(init=False, repr=False, compare=False, default=None)
 
     def __post_init__(self) -> None:
-        """Remember the model that has this name now, because a cell may register another one later."""
+        """Remember the model that has this name now, because a cell may register another
+        one later.
+        """
         object.__setattr__(self, "_definition", Same(registry.definition(self.model)))
 
     @property
@@ -121,7 +158,8 @@ class Settings:
         return fits.prepare(**groups.grouped(self._asked(dataset)))
 
     def planned(self, dataset: Dataset, dimension: int) -> tuple[Any, Any]:
-        """What ``prepare`` does first: the fit's specification and its plan, for noise in ``dimension`` coordinates.
+        """What ``prepare`` does first: the fit's specification and its plan, for noise in
+        ``dimension`` coordinates.
 
         :raises ArgumentError: naming the argument.
         """
@@ -132,9 +170,14 @@ class Settings:
 
     def _asked(self, dataset: Dataset) -> dict[str, Any]:
         return {
-            "model": self._made_for(dataset), "data": dataset, "device": self.device,
-            "evaluate_private": self.evaluate_private, "ledger": self.ledger, "over_cap": self.over_cap, **self._given(),
-        }  # fmt: skip
+            "model": self._made_for(dataset),
+            "data": dataset,
+            "device": self.device,
+            "evaluate_private": self.evaluate_private,
+            "ledger": self.ledger,
+            "over_cap": self.over_cap,
+            **self._given(),
+        }
 
     def _made_for(self, dataset: Dataset) -> models.Model:
         """The model. One from a formula takes the declarations of ``dataset``."""
@@ -147,10 +190,16 @@ class Settings:
     def _given(self) -> dict[str, Any]:
         """The privacy fields that were filled in."""
         given = {name: self.privacy.get(name) for name in PRIVACY_FIELDS}
-        return {name: value for name, value in given.items() if value is not None and _DEFAULTS.get(name) != value}
+        return {
+            name: value
+            for name, value in given.items()
+            if value is not None and _DEFAULTS.get(name) != value
+        }
 
     def as_code(self) -> str:
-        """The Python code that repeats the run (with fresh noise), after ``import workbench as wb``."""
+        """The Python code that repeats the run (with fresh noise), after ``import workbench as
+        wb``.
+        """
         return "\n".join(line for _, line in self._lines())
 
     def _lines(self) -> list[tuple[str, str]]:
@@ -169,7 +218,9 @@ class Settings:
         return lines
 
     def as_cells(self) -> str:
-        """The run and what follows it as notebook cells, in the percent format (``# %%`` begins a cell)."""
+        """The run and what follows it as notebook cells, in the percent format (``# %%`` begins a
+        cell).
+        """
         cells = [
             ("The DP-VI workbench", "import workbench as wb"),
             *self._lines(),

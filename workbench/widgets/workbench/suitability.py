@@ -1,4 +1,6 @@
-"""Which named data sets a model cannot fit, and which models fit a data set, by trying one small set of each kind."""
+"""Which named data sets a model cannot fit, and which models fit a data set, by trying one small
+set of each kind.
+"""
 
 from __future__ import annotations
 
@@ -11,18 +13,23 @@ from workbench.data import Dataset
 
 __all__ = ["first_model", "unsuitable_data", "unsuitable_models"]
 
-_USUAL = ("hierarchical_logistic", "logistic", "neural_classifier")  # tried in this order before the others
+# tried in this order before the others
+_USUAL = ("hierarchical_logistic", "logistic", "neural_classifier")
 
 
 def unsuitable_data(model: str) -> dict[str, str]:
-    """Named data sets that ``model`` refuses with its default options, and why; no record of a user's own data is read."""
+    """Named data sets that ``model`` refuses with its default options, and why; no record of a
+    user's own data is read.
+    """
     refused = {task: _refusal(model, task) for task in _examples()}
     tasks = {name: data.info(name).task for name in data.names()}
     return {name: why for name, task in tasks.items() if (why := refused.get(task, ""))}
 
 
 def unsuitable_models(name: str) -> dict[str, str]:
-    """Models that refuse the data set ``name`` with their default options, and why; empty for a user's own data."""
+    """Models that refuse the data set ``name`` with their default options, and why; empty for a
+    user's own data.
+    """
     task = data.info(name).task if name in data.names() else ""
     return {model: why for model in models.names() if (why := _refusal(model, task))}
 
@@ -34,7 +41,9 @@ def first_model(refused: Mapping[str, str]) -> str | None:
 
 
 def _refusal(model: str, task: str) -> str:
-    """Why a model cannot fit data for ``task``; "" if it can, and where there is no example to try."""
+    """Why a model cannot fit data for ``task``; "" if it can, and where there is no example
+    to try.
+    """
     example = _examples().get(task)
     try:
         definition = models.get(model)
