@@ -218,3 +218,21 @@ def test_an_error_without_a_remedy_says_what_is_expected_alone():
     error = ArgumentError("epsilon", -1, "must be positive.")
     assert (error.code, error.remedy, str(error)) == ("", "", "epsilon=-1: must be positive.")
     assert error.worded({"": ""}) == str(error)
+
+
+@pytest.mark.parametrize("why", ["\u200b", "...", "\x1b[31mred", "a" * 10_001, "fine \u202e"])
+def test_a_reason_has_words_that_can_be_read(why):
+    with pytest.raises(ArgumentError, match=r"^why=.*: must (say why in words|have at most 10000)"):
+        _validate.reason("why", why)
+
+
+@pytest.mark.parametrize(
+    "why", ["the board agreed", "第二次", "two\nlines\tand a tab", "a" * 10_000]
+)
+def test_a_reason_may_be_in_any_language_and_of_several_lines(why):
+    assert _validate.reason("why", why) == why
+
+
+def test_text_that_is_no_file_name_is_refused_as_a_path():
+    with pytest.raises(ArgumentError, match="cannot be the name of a file here"):
+        _validate.path("folder", "\ud800")

@@ -91,11 +91,10 @@ def open_regular(path: Path) -> BinaryIO:
     :raises OSError: if it cannot be read, or is no regular file.
     """
     handle = os.open(path, os.O_RDONLY | getattr(os, "O_BINARY", 0) | getattr(os, "O_NONBLOCK", 0))
-    file = os.fdopen(handle, "rb")
     if not stat.S_ISREG(os.fstat(handle).st_mode):
-        file.close()
+        os.close(handle)
         raise OSError(errno.EINVAL, "it is no regular file", str(path))
-    return file
+    return os.fdopen(handle, "rb")
 
 
 def content(path: Path, most: int | None = None) -> bytes:

@@ -11,6 +11,7 @@ import math
 import numbers
 import os
 import re
+import unicodedata
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from types import MappingProxyType
@@ -26,6 +27,7 @@ __all__ = [
     "function",
     "in_one_line",
     "integer",
+    "label",
     "location",
     "nearest",
     "number",
@@ -266,11 +268,44 @@ def text(
 _ANSWERS = ("yes", "no", "on", "off", "true", "false", "none", "null")
 
 
+# Unicode's categories of letters that nobody sees: control characters, surrogates, and format
+# characters such as the zero-width space
+_INVISIBLE = ("Cc", "Cs", "Cf")
+
+
+def label(name: str, value: Any) -> str:
+    """A name that looks like no other: in Unicode's composed form, with single spaces.
+
+    >>> from workbench import _validate
+    >>> _validate.label("name", "north  ward ")
+    'north ward'
+    """
+    expectation = (
+        "must be text that is not empty; it must not have control characters or invisible ones."
+    )
+    plain = unicodedata.normalize("NFC", text(name, value, expectation))
+    if any(unicodedata.category(letter) in _INVISIBLE for letter in plain):
+        raise ArgumentError(name, value, expectation)
+    return " ".join(plain.split())
+
+
+_LONGEST_REASON = 10_000  # characters
+
+
 def reason(name: str, value: Any) -> str:
     """Text that says why something is done, for others to read. "yes" and "no" say nothing."""
     why = text(name, value, "must say why, for others to read.", refuse_yes_no=True)
     if not why.isascii() and why != why.encode(errors="ignore").decode():
         raise ArgumentError(name, value, "holds bytes that are no text in UTF-8.")
+    if len(why) > _LONGEST_REASON:
+        raise ArgumentError(name, value, f"must have at most {_LONGEST_REASON} characters.")
+    is_readable = all(
+        letter in "\n\t" or unicodedata.category(letter) not in _INVISIBLE for letter in why
+    )
+    if not is_readable or not any(letter.isalnum() for letter in why):
+        raise ArgumentError(
+            name, value, "must say why in words, without control or invisible characters."
+        )
     return why
 
 
@@ -285,6 +320,8 @@ def path(name: str, value: Any, expectation: str = "must be the path of a file o
     except OSError as error:
         if error.errno in (errno.ENAMETOOLONG, errno.ELOOP):
             raise ArgumentError(name, named, f"cannot be a path ({error.strerror}).") from None
+    except ValueError:  # letters that no file name of this system can have
+        raise ArgumentError(name, ascii(named), "cannot be the name of a file here.") from None
     return place
 
 

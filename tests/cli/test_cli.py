@@ -19,7 +19,7 @@ import pytest
 
 import workbench as wb
 from workbench import ArgumentError, auditing
-from workbench.cli import main
+from workbench.cli import main, shell
 from workbench.fitting import fits
 from workbench.fitting.groups import Group
 from workbench.ledger.ledger import Ledger
@@ -1538,3 +1538,41 @@ def test_a_device_that_there_is_not_is_said_on_one_line(table):
     assert (process.returncode, out) == (1, "")
     assert err.startswith("workbench fit: JAX starts no device of JAX_PLATFORMS='tpu': ")
     assert err.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("options", "reason"),
+    [
+        (["--bounds", "age=0:120", "--bounds", "age=0:100"], "declares 'age' twice"),
+        (
+            ["--bounds", "age=0:9", "--option", "prior_scale=2", "--option", "prior_scale=3"],
+            "sets 'prior_scale' twice",
+        ),
+        (
+            ["--bounds", "age=0:9", "--option", "prior_scale=2", "prior_scale=3"],
+            "sets 'prior_scale' twice",
+        ),
+    ],
+)
+def test_what_is_declared_twice_is_refused(command, no_fit, table, options, reason):
+    line = refused(command, "fit", "--data", table, "--epsilon", "1", "--target", "ill", *options)
+    assert reason in line
+
+
+def test_an_option_of_several_values_may_be_given_several_times():
+    arguments = main.parser().parse_args(
+        ["fit", "--data", "a.csv", "--bounds", "age=0:120", "--bounds", "stay=0:90", "dose=0:5"]
+    )
+    assert arguments.bounds == ["age=0:120", "stay=0:90", "dose=0:5"]
+
+
+def test_names_are_utf_8_where_the_locale_knows_no_accents():
+    text = os.fsdecode("âge=0:120".encode())
+    assert shell.bounds([text]) == {"âge": (0.0, 120.0)}
+    mangled = "âge".encode().decode("ascii", "surrogateescape")
+    program = f"import sys; from workbench.cli import shell; print(ascii(shell.words({mangled!r})))"
+    environment = {**os.environ, "LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
+    done = subprocess.run(
+        [sys.executable, "-c", program], env=environment, capture_output=True, text=True, check=True
+    )
+    assert done.stdout.strip() == ascii("âge")

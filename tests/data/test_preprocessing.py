@@ -48,6 +48,12 @@ SMALLEST = np.finfo(float).smallest_subnormal
 ENDS = [(-9e18, 9e18), (0, 9e18), (-9e18, 0), (0, 1e-18), (-SMALLEST, 9e18), (8e18, 9e18)]
 
 
+@pytest.mark.parametrize("pair", ["01", b"01", (0, 10**400), (-(10**400), 0)])
+def test_what_is_no_pair_of_floats_is_no_bounds(pair):
+    with pytest.raises(ArgumentError, match=r"^age=.*must be a pair of numbers"):
+        checked_pair("age", pair)
+
+
 @pytest.mark.parametrize(("low", "high"), ENDS)
 def test_bounds_at_the_ends_of_the_numbers_map_to_minus_one_and_one(low, high):
     values = np.array([[low], [high], [LARGEST], [-LARGEST]])

@@ -874,7 +874,7 @@ def test_a_folder_that_cannot_be_written_is_said(tmp_path):
         Ledger(tmp_path / "file" / "ledger.sqlite").reserve(
             records(), [promise()], model="logistic"
         )
-    assert caught.value.code == "not reachable"
+    assert caught.value.code == "no folder"
 
 
 def test_a_read_only_file_is_said(book, monkeypatch):

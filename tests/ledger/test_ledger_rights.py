@@ -107,15 +107,15 @@ from workbench.fitting import checkpoints
 from workbench.ledger import Ledger
 state = pathlib.Path(os.environ["WORKBENCH_STATE"])
 doors = [
-    Ledger().exists, Ledger().datasets, checkpoints.saved_runs, lambda: checkpoints.newest(state /
-    "runs" / "one"),
+    Ledger().exists, Ledger().datasets, checkpoints.saved_runs,
+    lambda: checkpoints.newest(state / "runs" / "one"),
     lambda: checkpoints.holds_fit(state / "runs" / "one"), lambda: main.main(["ledger", "list"]),
     lambda: main.main(["resume"]),
 ]
 for door in doors:  # loads what it needs, while it may
-    with contextlib.suppress(ValueError), open(os.devnull, "w") as nowhere,
-    contextlib.redirect_stdout(nowhere):
-        door()
+    with contextlib.suppress(ValueError), open(os.devnull, "w") as nowhere:
+        with contextlib.redirect_stdout(nowhere):
+            door()
 state.chmod(0)
 if os.geteuid() == 0:  # who may read and write everything
     os.setgroups([])
@@ -158,5 +158,63 @@ def test_a_state_folder_without_rights_is_said_in_a_sentence():
         "workbench resume: state folder",
     ]
     assert all("Permission denied" in line for line in (*said, *commands))
-    assert "$WORKBENCH_LEDGER, or get the right to read and write it" in said[0]
+    assert "Get the right to read and write it" in said[0]
+    assert "neither what was spent before nor any cap" in said[0]
     assert "Set $WORKBENCH_STATE to a folder that you may read and write." in said[2]
+
+
+def test_a_link_to_a_disk_that_is_not_there_is_no_empty_ledger(tmp_path):
+    link = tmp_path / "ledger.sqlite"
+    link.symlink_to(tmp_path / "share" / "ledger.sqlite")
+    book = Ledger(link)
+    for call in (
+        book.exists,
+        book.spends,
+        book.begin_anew,
+        lambda: book.reserve(records(), [promise(1.0)], model="logistic"),
+    ):
+        with pytest.raises(LedgerError, match=r"is a link to .*, which is not there") as caught:
+            call()
+        assert caught.value.code == "broken link"
+    (tmp_path / "share").mkdir()
+    assert not link.exists()
+
+
+def test_without_free_file_handles_no_other_ledger_is_advised(tmp_path):
+    resource = pytest.importorskip("resource")
+    book = Ledger(tmp_path / "ledger.sqlite")
+    book.reserve(records(), [promise(1.0)], model="logistic")
+    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+    handles = len(os.listdir("/proc/self/fd"))
+    resource.setrlimit(resource.RLIMIT_NOFILE, (handles, limits[1]))
+    files = []
+    try:
+        with contextlib.suppress(OSError):
+            while True:
+                files.append(open(os.devnull))  # noqa: SIM115
+        with pytest.raises(LedgerError) as caught:
+            book.spends()
+    finally:
+        for file in files:
+            file.close()
+        resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+    assert caught.value.code == "used up"
+    assert "other file" not in str(caught.value)
+    assert len(book.spends()) == 1
+
+
+def test_a_folder_in_the_place_of_a_log_is_named_and_no_other_ledger_is_advised(tmp_path):
+    path = tmp_path / "ledger.sqlite"
+    Ledger(path).reserve(records(), [promise(1.0)], model="logistic")
+    for end in ("-wal", "-shm"):
+        pathlib.Path(f"{path}{end}").unlink(missing_ok=True)
+    pathlib.Path(f"{path}-wal").mkdir()
+    with pytest.raises(LedgerError, match=r"ledger.sqlite-wal.*neither what was spent") as caught:
+        Ledger(path).spends()
+    assert caught.value.code == "not reachable"
+
+
+@pytest.mark.parametrize("path", ["/", "////"])
+def test_the_root_folder_is_no_ledger(path):
+    with pytest.raises(ValueError, match=r"^ledger='/+': must be the path of a file"):
+        Ledger(path)

@@ -209,3 +209,37 @@ def test_ten_thousand_data_sets_of_one_name_are_joined_in_a_moment(book):
     start = time.process_time()
     assert len(book.budget_status(1).relatives) == 10_000
     assert time.process_time() - start < 2
+
+
+@pytest.mark.parametrize("name", ["Clinic", "CLINIC", "\uff43linic", "clinic"])
+def test_names_that_differ_in_capitals_or_width_are_one_name_under_a_cap(book, name):
+    book.reserve(records(), [promise(0.9)], model="logistic")
+    book.set_cap(1, 1.0, 1e-5, why="the board")
+    with pytest.raises(CapError):
+        book.reserve(records(name, number=7), [promise(0.9)], model="logistic")
+
+
+@pytest.mark.parametrize(
+    "name", ["clinic ", " clinic", "clinic\u00a0", "cli\u0301nic  north", "cl\u00ednic north"]
+)
+def test_a_data_set_has_the_composed_name_with_single_spaces(name):
+    dataset = wb.data.from_frame(table(), target="ill", bounds={"age": (0, 120)}, name=name)
+    assert dataset.name in ("clinic", "cl\u00ednic north")
+
+
+@pytest.mark.parametrize("name", ["cli\u200bnic", "clinic\u00ad", "\u202ecinilc", "a\x1b[31m"])
+@pytest.mark.parametrize("argument", ["name", "unit"])
+def test_letters_that_nobody_sees_are_refused_in_names(name, argument):
+    with pytest.raises(ArgumentError, match="control characters or invisible ones") as caught:
+        wb.data.from_frame(table(), target="ill", bounds={"age": (0, 120)}, **{argument: name})
+    assert caught.value.argument == argument
+
+
+def test_a_name_that_is_the_number_of_another_data_set_is_ambiguous(book):
+    book.reserve(records(), [promise(0.3)], model="logistic")
+    book.reserve(records("1"), [promise(0.3)], model="logistic")
+    with pytest.raises(ArgumentError, match="is the number of one data set and the name of anoth"):
+        book.set_cap("1", 1.0, 1e-5, why="the board")
+    book.set_cap(2, 1.0, 1e-5, why="the board")
+    assert [entry.cap is None for entry in book.datasets()] == [True, False]
+    assert book.entry(book.entry(2).fingerprint[:8]).number == 2

@@ -5,6 +5,7 @@ refused or read.
 import contextlib
 import copy
 import json
+import shutil
 import warnings
 
 import numpy as np
@@ -190,3 +191,12 @@ def test_estimators_are_those_of_fits():
         _form._SETTINGS["estimator"]("estimator", name)
     with pytest.raises(_schema.FormError):
         _form._SETTINGS["estimator"]("estimator", "another")
+
+
+def test_a_key_that_occurs_twice_is_refused(folder, tmp_path):
+    """Python's reader would take the last, another program perhaps the first."""
+    shutil.copytree(folder, tmp_path / "copy")
+    index = tmp_path / "copy" / "result.json"
+    index.write_text('{"status": "failed", ' + index.read_text().lstrip()[1:])
+    with pytest.raises(ArgumentError, match="the key 'status' occurs twice"):
+        wb.load(tmp_path / "copy")

@@ -90,6 +90,7 @@ def add(commands: Any) -> None:
     audit.add_argument(
         "--parts",
         nargs="+",
+        action="extend",
         metavar="PART",
         help="parts of the audit: attack sensitivity accountant (default: all)",
     )

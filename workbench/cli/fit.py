@@ -100,6 +100,7 @@ def _add_fit_options(fit: argparse.ArgumentParser) -> None:
     fit.add_argument(
         "--option",
         nargs="+",
+        action="extend",
         default=[],
         metavar="NAME=VALUE",
         help="options of the model, such as prior_scale=2",

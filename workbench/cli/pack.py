@@ -7,7 +7,7 @@ import os
 import sys
 from typing import Any
 
-from workbench.cli.shell import DONE, check_out, number
+from workbench.cli.shell import DONE, check_out, number, words
 from workbench.cli.table import RECORDS, add_table, table_options
 
 __all__ = ["add"]
@@ -61,7 +61,7 @@ def add(commands: Any) -> None:
     pack.add_argument(
         "--evaluation", metavar="TABLE", help="evaluation records, instead of a share of TABLE"
     )
-    pack.add_argument("--name", help="of the data set (default: that of the file)")
+    pack.add_argument("--name", type=words, help="of the data set (default: that of the file)")
     add_table(pack)
     pack.set_defaults(run=_pack)
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import json
+import os
 import re
 import signal
 import sys
@@ -89,6 +90,11 @@ def _json_file(argument: str, text: str) -> Any:
         raise ArgumentError(argument, text, f"cannot be read as JSON: {error}.") from None
 
 
+def words(text: str) -> str:
+    """The text of an argument, which is UTF-8 also where the locale knows no accents."""
+    return os.fsencode(text).decode("utf-8", "surrogateescape")
+
+
 def bounds(texts: Sequence[str]) -> Any:
     """Declared bounds from ``LOW:HIGH`` for all features, ``FEATURE=LOW:HIGH`` for each, or one
     JSON file of pairs.
@@ -96,7 +102,7 @@ def bounds(texts: Sequence[str]) -> Any:
     if len(texts) == 1 and texts[0].endswith(".json"):
         return _json_file("bounds", texts[0])
     declared = {}
-    for text in texts:
+    for text in map(words, texts):
         name, equals, pair = text.rpartition("=")
         low, colon, high = pair.partition(":")
         try:
@@ -133,6 +139,8 @@ def model_options(texts: Sequence[str]) -> dict[str, Any]:
         name, equals, value = text.partition("=")
         if not equals or not name:
             raise ArgumentError("option", text, "write NAME=VALUE, as in --option prior_scale=2.")
+        if name in options:
+            raise ArgumentError("option", text, f"sets {name!r} twice.")
         try:
             options[name] = _json.loads(value)
         except json.JSONDecodeError:
@@ -152,9 +160,6 @@ _REMEDIES = {  # by code of an ``ArgumentError``
     "without privacy": "For a private fit, leave out --no-privacy.",
     "over cap": _OVER_CAP,
     "cap relation": _OVER_CAP,
-    "not writable": f"{_OTHER_LEDGER}, or get the right to read and write it, the files beside it "
-    "and its folder.",
-    "not reachable": f"{_OTHER_LEDGER}.",
     "no folder": f"{_OTHER_LEDGER}.",
     "other devices": "Give --devices or --processes.",
     "declaration": 'A file in JSON declares numbers as {"kind": "numeric", "low": 0, "high": 10}, '

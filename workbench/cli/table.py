@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from workbench._validate import ArgumentError
-from workbench.cli.shell import bounds, number, schema
+from workbench.cli.shell import bounds, number, schema, words
 from workbench.fitting import sources
 from workbench.fitting.sources import RECORDS
 
@@ -28,22 +28,23 @@ __all__ = [
     "table_options",
 ]
 
-_MANY: dict[str, Any] = {"nargs": "+", "metavar": "NAME"}
+_MANY: dict[str, Any] = {"nargs": "+", "action": "extend", "metavar": "NAME", "type": words}
+_WORDS: dict[str, Any] = {"type": words}
 _FROM_A_FILE: dict[str, tuple[str, dict[str, Any]]] = {
-    "--target": ("name of the target column; omit it for models without a target", {}),
-    "--positive": ("target value that counts as 1; all other values form one class", {}),
+    "--target": ("name of the target column; omit it for models without a target", _WORDS),
+    "--positive": ("target value that counts as 1; all other values form one class", _WORDS),
     "--classes": ("all values that the target can have, public", _MANY),
     "--threshold": ("public number above which a numeric target counts as 1", {"type": number}),
     "--features": ("columns to use (default: all but target and group)", _MANY),
     "--bounds": (
         "public ranges; LOW:HIGH for all features, or a .json file",
-        {"nargs": "+", "metavar": "FEATURE=LOW:HIGH"},
+        {"nargs": "+", "action": "extend", "metavar": "FEATURE=LOW:HIGH"},
     ),
     "--schema": (
         "types, ranges and categories of the columns, instead of --bounds",
         {"metavar": "FILE.json"},
     ),
-    "--group": ("name of the column of groups, for hierarchical models", {}),
+    "--group": ("name of the column of groups, for hierarchical models", _WORDS),
     "--groups": ("all groups that there can be, public", _MANY),
     "--group-features": (
         "public facts about groups: one row per group, its name in the first column",
@@ -52,7 +53,7 @@ _FROM_A_FILE: dict[str, tuple[str, dict[str, Any]]] = {
     "--unit-id": (
         "column that says whose row it is, such as patient_id: the guarantee then protects "
         "patients with all rows",
-        {"metavar": "NAME"},
+        {"metavar": "NAME", "type": words},
     ),
     "--max-rows": (
         "most rows of one patient that are used, public; needed with --unit-id",
@@ -80,7 +81,9 @@ def add_data(fit: argparse.ArgumentParser) -> None:
     packed records.
     """
     fit.add_argument(
-        "--name", help="of the data set, in the ledger and in reports (default: that of the file)"
+        "--name",
+        type=words,
+        help="of the data set, in the ledger and in reports (default: that of the file)",
     )
     fit.add_argument(
         "--path", help="location of a named data set that is not shipped with the package"
@@ -94,7 +97,7 @@ def add_packed(fit: argparse.ArgumentParser) -> None:
     is believed in that.
     """
     fit.add_argument(
-        "--unit", help="what one record is, such as patient (default: training record)"
+        "--unit", type=words, help="what one record is, such as patient (default: training record)"
     )
     fit.add_argument(
         "--evaluation-public", action="store_true", help="declare the evaluation records public"
@@ -143,8 +146,8 @@ def add_table(fit: argparse.ArgumentParser) -> None:
         "--split-seed", type=number, default=0, help="public seed of the split (default: 0)"
     )
     file = fit.add_argument_group("data from a file")
-    for option, (words, kind) in _FROM_A_FILE.items():
-        file.add_argument(option, help=words, **kind)
+    for option, (text, kind) in _FROM_A_FILE.items():
+        file.add_argument(option, help=text, **kind)
 
 
 def dataset(arguments: argparse.Namespace) -> Any:

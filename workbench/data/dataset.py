@@ -142,13 +142,8 @@ class Dataset:
         for flag in ("evaluation_is_public", "private_scaling", "is_public"):
             object.__setattr__(self, flag, _validate.flag(flag, getattr(self, flag)))
         for word in ("name", "unit"):
-            _validate.text(
-                word,
-                getattr(self, word),
-                "must be text that is not empty; it must not have control characters.",
-            )
+            object.__setattr__(self, word, _validate.label(word, getattr(self, word)))
         for place in (
-            "name",
             "target_name",
             "group_name",
             "feature_names",

@@ -91,9 +91,11 @@ def checked_pair(argument: str, value: Any) -> tuple[float, float]:
     :raises ArgumentError: naming ``argument``.
     """
     try:
+        if isinstance(value, (str, bytes)):  # "01" would be unpacked into two letters
+            raise TypeError
         low, high = value
         low, high = float(low), float(high)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         raise _validate.ArgumentError(
             argument, value, f"must be a pair of numbers (low, high){_of_dates(value)}."
         ) from None

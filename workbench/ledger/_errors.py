@@ -28,8 +28,10 @@ RESTORE = (
     "cap."
 )
 OTHER_FILE = "Name another file with ledger= or $WORKBENCH_LEDGER"
+NO_OTHER_FILE = "Another file would know neither what was spent before nor any cap."
 
-_FULL = {errno.ENOSPC, errno.EDQUOT}
+_FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
+_USED_UP = {errno.EMFILE, errno.ENFILE}
 _PROBED = 64 * 1024  # bytes
 _REFUSED = {errno.EACCES, errno.EPERM, errno.EROFS}
 # https://www.sqlite.org/rescode.html; ``sqlite_errorcode`` is extended, and its lowest 8 bits are
@@ -44,8 +46,9 @@ class LedgerError(Exception):
 
     ``path`` is its file. ``code`` names the problem: "disk full" and "disk error"
     (``LedgerDiskError``); "gone" and "damaged" (``LostLedgerError``); "not writable", "not
-    reachable", "no folder", "locked", "another format", "another database", "not done", "key", "in
-    order", "never there", "unknown fit", "running" and "no reservation" (``LedgerFileError``).
+    reachable", "broken link", "used up", "no folder", "locked", "another format", "another
+    database", "not done", "key", "in order", "never there", "unknown fit", "running" and "no
+    reservation" (``LedgerFileError``).
     """
 
     argument = "ledger"
@@ -104,12 +107,12 @@ def ledger_error(
     code, number = _code(error)
     if code in ("disk error", "not reachable") and isinstance(error, sqlite3.Error):
         cause = _cause(path)
-        if cause is not None and _code(cause)[0] in ("disk full", "not writable"):
+        if cause is not None and not isinstance(cause, FileNotFoundError):
             error, (code, number) = cause, _code(cause)
     if code == "disk full":
         reason = (
-            f"the disk is full ({error}). Nothing was recorded, and what was recorded before is "
-            "safe. Make room."
+            f"the disk is full, or its files may not grow ({error}). Nothing was recorded, and "
+            "what was recorded before is safe. Make room."
         )
         return LedgerDiskError(path, number, reason, code=code)
     if code == "disk error":
@@ -130,7 +133,9 @@ def _cause(path: Path) -> OSError | None:
     takes 32 KiB.
     """
     try:
-        os.close(os.open(path, os.O_RDWR))
+        beside = [Path(f"{path}{end}") for end in ("-wal", "-shm")]
+        for used in (path, *(name for name in beside if name.exists())):
+            os.close(os.open(used, os.O_RDWR))
         with tempfile.TemporaryFile(dir=path.parent) as file:
             file.write(bytes(_PROBED))
             file.flush()
@@ -147,9 +152,13 @@ _LOST = {
 _UNUSABLE = {
     "not writable": (
         "cannot be read and written ({}).",
-        f"{OTHER_FILE}, or get the right to read and write it, the files beside it and its folder.",
+        f"Get the right to read and write it, the files beside it and its folder. {NO_OTHER_FILE}",
     ),
-    "not reachable": ("cannot be opened ({}).", f"{OTHER_FILE}."),
+    "not reachable": ("cannot be opened ({}).", f"Make it a file that opens. {NO_OTHER_FILE}"),
+    "used up": (
+        "cannot be opened now ({}). Nothing was recorded.",
+        "Close files, or allow this process more of them.",
+    ),
     "locked": ("is locked by another process ({}).", "Try again when that has ended."),
     "not done": ("could not do what was asked ({}). Nothing was changed.", ""),
     "another format": ("was written by another version ({}).", "Use that version."),
@@ -180,6 +189,8 @@ def _code(error: OSError | sqlite3.Error | UnicodeDecodeError | DamageError) -> 
             return "disk error", number
         if isinstance(error, FileNotFoundError):
             return "gone", 0
+        if number in _USED_UP:
+            return "used up", 0
         return "not writable" if number in _REFUSED else "not reachable", 0
     primary = _primary(error)
     if primary == sqlite3.SQLITE_FULL:

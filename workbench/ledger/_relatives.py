@@ -9,7 +9,9 @@ name are reported instead.
 
 from __future__ import annotations
 
+import functools
 import sqlite3
+import unicodedata
 from collections.abc import Mapping
 
 from workbench.ledger._rows import Known, user
@@ -50,7 +52,7 @@ def counted_with(
     if number is not None:
         own_key = entries[number].key
     if known is not None:
-        names.setdefault(known.name, set()).add(this)
+        names.setdefault(_alike(known.name), set()).add(this)
         if known.token:
             tokens.setdefault(known.token, set()).add(this)
     not_compared = {
@@ -113,12 +115,22 @@ def _tokens(database: sqlite3.Connection) -> dict[str, set[int]]:
 
 
 def _names(entries: Mapping[int, Entry]) -> dict[str, set[int]]:
-    """{name: numbers of the data sets that have it}."""
+    """{name: numbers of the data sets that have it}, names as ``_alike`` writes them."""
     names: dict[str, set[int]] = {}
     for number, entry in entries.items():
         for name in entry.names:
-            names.setdefault(name, set()).add(number)
+            names.setdefault(_alike(name), set()).add(number)
     return names
+
+
+def _alike(name: str) -> str:
+    """The same text for names that differ in capitals or in the width of letters alone."""
+    return name if name.isascii() and name.islower() else _folded(name)
+
+
+@functools.lru_cache(4096)
+def _folded(name: str) -> str:
+    return unicodedata.normalize("NFKC", name).casefold()
 
 
 def separated_from(database: sqlite3.Connection, number: int | None) -> set[int]:

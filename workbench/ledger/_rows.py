@@ -8,21 +8,19 @@ import json
 import platform
 import sqlite3
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from workbench.ledger._errors import DamageError
 from workbench.ledger.budget import CapError
 from workbench.ledger.entries import OVERRIDE, Entry, Spend
 from workbench.ledger.file import digest_of, now
 from workbench.ledger.renyi_filter import Cap
-from workbench.privacy import events
 from workbench.privacy.guarantee import Guarantee
 
 __all__ = [
     "Known",
     "enter",
     "entries",
-    "event",
     "number_of",
     "number_of_fit",
     "rule_of",
@@ -140,13 +138,10 @@ def spends(database: sqlite3.Connection) -> list[Spend]:
     found = []
     for row in database.execute("SELECT * FROM spends ORDER BY number"):
         fit = Guarantee.from_dict(json.loads(row["guarantee"]))
-        found.append(Spend(**{**dict(row), "event": event(fit), "guarantee": fit}))
+        values = {**dict(row), "guarantee": fit}
+        del values["event"]  # for other programs; here it follows from the guarantee
+        found.append(Spend(**values))
     return found
-
-
-def event(fit: Guarantee) -> dict[str, Any]:
-    """The dp-accounting event of a fit, JSON-ready."""
-    return events.to_json(events.event_of(fit.accounted()))
 
 
 def user() -> str:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from workbench.ledger.renyi_filter import Cap, taken_part
+from workbench.privacy import events
 from workbench.privacy.guarantee import Guarantee
 
 __all__ = [
@@ -70,6 +70,11 @@ class Entry:
         return (self.name, *self.aliases)
 
 
+def event_of(fit: Guarantee) -> dict[str, Any]:
+    """dp-accounting's event for all planned steps of a fit, JSON-ready."""
+    return events.to_json(events.event_of(fit.accounted()))
+
+
 @dataclass(frozen=True)
 class Spend:
     """One fit in the ledger.
@@ -77,7 +82,6 @@ class Spend:
     :param number: ascending in the order in which fits were reserved.
     :param key: unique.
     :param dataset: number of its entry.
-    :param event: dp-accounting's event for the planned steps, JSON-ready.
     :param plan: digest of everything that decides the result except data and randomness.
     :param planned: steps.
     :param seen: steps that may have been taken before it was resumed.
@@ -95,7 +99,6 @@ class Spend:
     dataset: int
     model: str
     plan: str
-    event: Mapping[str, Any]
     sampler: str
     relation: str
     guarantee: Guarantee
@@ -114,6 +117,11 @@ class Spend:
     ended: str | None
     run: str | None
     result: str | None
+
+    @property
+    def event(self) -> dict[str, Any]:
+        """dp-accounting's event for the planned steps, JSON-ready."""
+        return event_of(self.guarantee)
 
     @property
     def allowed_by(self) -> str:

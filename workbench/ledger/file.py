@@ -103,6 +103,14 @@ class LedgerFile:
         try:
             if self.path.exists():
                 return True
+            if self.path.is_symlink():
+                target = os.readlink(self.path)
+                raise LedgerFileError(
+                    self.path,
+                    f"is a link to {target}, which is not there.",
+                    code="broken link",
+                    remedy="Connect the disk or folder that holds it, or correct the link.",
+                )
             left = [path for path in (self.key_path, self.owners) if path.exists()]
         except OSError as error:
             raise self.error(error) from error
@@ -182,7 +190,8 @@ class LedgerFile:
                 _folders.put_new(Path(partial), self.path)
             finally:
                 Path(partial).unlink(missing_ok=True)
-        except FileNotFoundError as error:  # in a place such as /proc; nothing was lost
+        # in a place such as /proc, or within a file; nothing was lost
+        except (FileNotFoundError, FileExistsError, NotADirectoryError) as error:
             reason = f"its folder cannot be made or takes no files ({error})."
             raise LedgerFileError(
                 self.path, reason, code="no folder", remedy=f"{OTHER_FILE}."

@@ -23,6 +23,7 @@ import contextlib
 import json
 import os
 import sqlite3
+import unicodedata
 import uuid
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
@@ -32,7 +33,7 @@ from workbench import __version__, _folders, _validate
 from workbench.ledger import _relatives, _rows, owners
 from workbench.ledger._errors import LedgerDiskError, LedgerError, LedgerFileError, LostLedgerError
 from workbench.ledger.budget import BudgetStatus, CapError
-from workbench.ledger.entries import OVERRIDE, Entry, Spend
+from workbench.ledger.entries import OVERRIDE, Entry, Spend, event_of
 from workbench.ledger.file import LedgerFile, check_pages, fact, now
 from workbench.ledger.renyi_filter import Cap
 from workbench.privacy.guarantee import Guarantee
@@ -90,12 +91,12 @@ class Ledger:
 
     def __init__(self, path: str | Path | None = None) -> None:
         self.path = (default_path() if path is None else _validate.path("ledger", path)).absolute()
-        with contextlib.suppress(
-            OSError
-        ):  # a folder that may not be looked into is refused at the first use
-            if (
-                self.path.is_symlink() and self.path.exists()
-            ):  # the other files are beside the file, not beside the link
+        if not self.path.name:
+            raise _validate.ArgumentError("ledger", str(self.path), "must be the path of a file.")
+        # a folder that may not be looked into is refused at the first use
+        with contextlib.suppress(OSError):
+            # the other files are beside the file, not beside the link
+            if self.path.is_symlink() and self.path.exists():
                 self.path = Path(os.path.realpath(self.path))
         self._file = LedgerFile(self.path)
 
@@ -148,24 +149,31 @@ class Ledger:
             raise _validate.ArgumentError(
                 "dataset", dataset, "must be a number, a name or the beginning of a fingerprint."
             )
-        known = self.datasets()
-        found = [
-            entry for entry in known if entry.number == dataset or str(entry.number) == dataset
-        ]
-        if isinstance(dataset, str):
-            found = found or [entry for entry in known if dataset in entry.names]
-            found = found or [
+        entries = self.datasets()
+        if isinstance(dataset, int):
+            matches = [entry for entry in entries if entry.number == dataset]
+        else:
+            name = unicodedata.normalize("NFC", " ".join(dataset.split()))
+            matches = [
+                entry for entry in entries if str(entry.number) == name or name in entry.names
+            ] or [
                 entry
-                for entry in known
+                for entry in entries
                 if len(dataset) >= 6 and entry.fingerprint.startswith(dataset)
             ]
-        if len(found) == 1:
-            return found[0]
-        names = ", ".join(f"{entry.number} ({entry.name})" for entry in found or known) or "none"
-        reason = (
-            "is the name of several data sets; give a number" if found else "is not in the ledger"
-        )
-        raise _validate.ArgumentError("dataset", dataset, f"{reason}: {names}.")
+        if len(matches) == 1:
+            return matches[0]
+        names = ", ".join(f"{entry.number} ({entry.name})" for entry in matches or entries)
+        problem = "is not in the ledger"
+        if matches:
+            problem = "is the name of several data sets; give a number"
+            if any(str(entry.number) == dataset for entry in matches):
+                problem = (
+                    "is the number of one data set and the name of another; give the beginning of "
+                    "a fingerprint"
+                )
+                names = ", ".join(f"{entry.fingerprint[:8]} ({entry.name})" for entry in matches)
+        raise _validate.ArgumentError("dataset", dataset, f"{problem}: {names or 'none'}.")
 
     def budget_status(self, dataset: int | str | DatasetId) -> BudgetStatus:
         """What was spent on a data set and on those that count together with it. Nothing is
@@ -268,7 +276,7 @@ class Ledger:
             }
         for number, row in enumerate(tables["spends"]):
             fit = Guarantee.from_dict(json.loads(row["guarantee"]))
-            tables["spends"][number] = row | {"guarantee": fit.to_dict(), "event": _rows.event(fit)}
+            tables["spends"][number] = row | {"guarantee": fit.to_dict(), "event": event_of(fit)}
         return tables
 
     # ---- spending --------------------------------------------------------------------------------
@@ -318,7 +326,7 @@ class Ledger:
                     "dataset": number,
                     "model": model,
                     "plan": plan,
-                    "event": json.dumps(_rows.event(fit)),
+                    "event": json.dumps(event_of(fit)),
                     "sampler": fit.sampler,
                     "relation": fit.relation,
                     "guarantee": json.dumps(fit.to_dict()),

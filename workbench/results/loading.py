@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import json
 import math
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -11,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from workbench import _validate
+from workbench import _json, _validate
 from workbench._schema import FormError
 from workbench.privacy.gradient_norms import GradientNorms
 from workbench.privacy.guarantee import Guarantee
@@ -81,7 +80,9 @@ class _Damaged(Exception):
 def _parsed(index: bytes) -> dict[str, Any]:
     """The values in result.json. :raises _Damaged: if ``storage.save`` did not write them."""
     try:
-        values = json.loads(index)
+        values = _json.loads(index)
+    except _json.TwiceError as error:
+        raise _Damaged(f"is damaged: {error}.") from None
     except (ValueError, RecursionError) as error:
         raise _Damaged(f"is damaged: it is no JSON ({type(error).__name__}).") from None
     if (
