@@ -489,7 +489,7 @@ def test_another_fit_of_the_same_plan_has_noise_of_its_own_and_compiles_nothing(
     monkeypatch.setattr(prepared_fits, "compile_ahead", lambda *_: pytest.fail("compiled again"))
     assert not second.has_begun
     assert list(second.run())[-1].status == "done"
-    assert first._functions.compute is second._functions.compute
+    assert first.functions.compute is second.functions.compute
     one, other = first.result(), second.result()
     assert (one.params["weights_loc"] != other.params["weights_loc"]).all()
     assert (one.draws["weights"] != other.draws["weights"]).any()

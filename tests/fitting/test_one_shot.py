@@ -245,7 +245,7 @@ def test_it_is_chosen_where_no_setting_of_steps_is_given_and_there_is_little_noi
         {"average": True},
     ):
         spec = resolve(LINE, records(), epsilon=16.0, **given)
-        assert (spec.settings.estimator, spec.one_shot) == ("aligned", None)
+        assert (spec.settings.estimator, spec.estimation.released) == ("aligned", "gradients")
         assert spec.privacy.iterations > 1
     assert resolve("logistic", "breast_cancer", epsilon=1.0).settings.estimator == "aligned"
 
@@ -376,7 +376,7 @@ def test_a_formula_with_normal_residuals_has_it():
 def test_other_formulas_keep_dp_vi(formula, options):
     model = wb.models.formula(formula, schema=SCHEMA, **options)
     spec = resolve(model, model.dataset(stays(1500)), epsilon=16.0)
-    assert (spec.settings.estimator, spec.one_shot) == ("aligned", None)
+    assert (spec.settings.estimator, spec.estimation.released) == ("aligned", "gradients")
 
 
 @pytest.mark.thorough
@@ -401,6 +401,6 @@ def test_the_columns_of_a_formula_keep_the_bounds_that_sums_need(terms):
     assert (y.min() >= 0, y.max() <= 50) == (True, True)
     # which checks that the likelihood is normal around these columns, with these bounds
     assert (
-        resolve(model, model.dataset(stays(400)), epsilon=1.0, estimator="statistics").one_shot
+        resolve(model, model.dataset(stays(400)), epsilon=1.0, estimator="statistics").estimation
         is not None
     )

@@ -155,7 +155,7 @@ def test_a_repetition_begins_without_moments():
         pass
     assert prepared.result().posterior_kind == "noise-aware"
     other = prepared.again()
-    assert other._moments is None
+    assert other.moments is None
     assert other.state.moments.steps == 0
 
 

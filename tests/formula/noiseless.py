@@ -41,7 +41,7 @@ def without_privacy(
         ),
     )
     # whose C says which records have less weight
-    is_one_release = prepared.spec.one_shot is not None
+    is_one_release = prepared.spec.estimation.released == "sums"
     hyper = (
         prepared.hyper._replace(standard_deviation=np.float32(0))
         if is_one_release

@@ -631,7 +631,7 @@ def test_showing_the_screen_again_shows_the_same_state(ended, monkeypatch):
 def test_a_fit_is_compiled_while_the_user_reads(screens, private_data):
     screen = settle(screens(data=private_data, iterations=30))
     prepared = screen._ready.prepared
-    assert prepared._functions.steps.compilation.done()
+    assert prepared.functions.steps.compilation.done()
     screen.fit()
     assert screen.wait(PATIENCE)
     assert screen._session.prepared is prepared

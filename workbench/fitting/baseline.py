@@ -15,8 +15,9 @@ import numpy as np
 
 from workbench._blas import one_thread
 from workbench._validate import ArgumentError
+from workbench.fitting.estimation import Inferred
 from workbench.fitting.functions import CompiledFunctions
-from workbench.fitting.posterior import FEWEST_DRAWS, Inferred, by_site
+from workbench.fitting.posterior import FEWEST_DRAWS, by_site, prior_for
 from workbench.fitting.prepared import PreparedFit
 from workbench.fitting.run_log import RunLog
 from workbench.fitting.settings import default_of
@@ -87,11 +88,9 @@ def without_privacy(
         evaluation records.
     """
     prepared.spec.processes.require_one("a fit without privacy")
-    evaluate = prepared.evaluator
-    if evaluate is None:
+    if not prepared.shows_metrics:
         return None
-    if prepared.spec.one_shot is not None:
-        evaluate = prepared.metrics_of_sums(0.0)
+    evaluate = prepared.spec.estimation.evaluator(prepared, 0.0)
     free, hyper = noiseless(prepared.step), noiseless_hyper(prepared.hyper)
     records, _ = prepared.on_device
     state = prepared.spec.placed(jax.jit(free.init)(new_key(), hyper))
@@ -122,10 +121,10 @@ class FitWithoutPrivacy(PreparedFit):
         """Draws from the guide and, if there are any, from prior times a normal likelihood."""
         model, spec = self.step.model, self.spec
         count = max(self.settings.draws, FEWEST_DRAWS)
-        guide = jax.device_get(self._functions.draw(last.params, self.key, count))
+        guide = jax.device_get(self.functions.draw(last.params, self.key, count))
         kept = {name: values[: self.settings.draws] for name, values in guide.items()}
         try:
-            prior = spec.prior(model)
+            prior = prior_for(spec, model)
             if are_at_rest(self.data.train) or (
                 self.data.units is not None and self.data.units.mean
             ):

@@ -12,7 +12,7 @@ import functools
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import jax
 import jax.numpy as jnp
@@ -24,9 +24,11 @@ from workbench._blas import one_thread
 from workbench.clipping.separation import PrivacyModelError
 from workbench.data import Dataset
 from workbench.data.dataset import is_at_rest
+from workbench.fitting.estimation import Estimation, Inferred, Metrics
 from workbench.inference.assemble import assemble
-from workbench.inference.state import Performance, Purpose, fast_child
+from workbench.inference.state import Hyperparameters, Performance, Purpose, fast_child
 from workbench.inference.step import PrivateStep
+from workbench.inference.training import Snapshot
 from workbench.models import Model
 from workbench.models.model import NormalResiduals, inputs_of
 from workbench.noise.chacha20 import fast_key, key_from_seed
@@ -39,6 +41,10 @@ from workbench.record_model import estimators
 from workbench.record_model.elbo import predictive
 from workbench.record_model.model import RecordModel
 from workbench.record_model.splitting import split
+
+if TYPE_CHECKING:
+    from workbench.fitting.prepared import PreparedFit
+    from workbench.fitting.spec import FitSpec
 
 __all__ = ["ESTIMATORS", "STATISTICS", "OneShot", "one_shot_for"]
 
@@ -72,8 +78,8 @@ _STEP = {
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class OneShot:
-    """A model that is fitted from noised sums.
+class OneShot(Estimation):
+    """The ``Estimation`` of a linear regression from noised sums.
 
     :param model: the user's, split by records. :param of_site: the sites of weights, intercept (or
         "") and scale.
@@ -94,30 +100,48 @@ class OneShot:
         """D."""
         return int(self.model.blank_record[0].shape[0])
 
-    def private_step(
-        self,
-        plan: PrivacyPlan,
-        key: jax.Array,
-        records: tuple[Any, ...],
-        strategy: str,
-        microbatch_size: int | None,
-    ) -> PrivateStep:
+    released = "sums"
+
+    @property
+    def fixed_settings(self) -> dict[str, Any]:
+        return {"estimator": STATISTICS, "learning_rate": None}
+
+    def private_step(self, spec: FitSpec, plan: PrivacyPlan, key: jax.Array) -> PrivateStep:
         """The step whose noised sum is the release. One step of gradient descent makes it the
         parameter, divided by N.
         """
-        return assemble(
+        microbatch = spec.settings.microbatch_size
+        step = assemble(
             statistics.model_of(self.features, plan.mechanism.clip, self.residuals.bounds),
             statistics.guide,
             numpyro.optim.SGD(1.0),
             key,
-            records,
+            spec.records,
             sampler=plan.sampler,
             mechanism=plan.mechanism,
             num_records=plan.settings.num_records,
             performance=Performance(
-                strategy, None, _AT_ONCE if microbatch_size is None else microbatch_size
+                spec.settings.strategy, None, _AT_ONCE if microbatch is None else microbatch
             ),
+            source=spec.record_source,
         )
+        return step.with_options(keeps_moments=False)
+
+    def hyper(self, spec: FitSpec, plan: PrivacyPlan, step: PrivateStep) -> Hyperparameters:
+        return Hyperparameters.of(plan.mechanism, None)
+
+    def evaluator(self, fit: PreparedFit, deviation: float) -> Metrics:
+        return functools.partial(self.evaluate, _facts(fit, deviation), fit.data.evaluation)
+
+    def posterior(self, fit: PreparedFit, last: Snapshot) -> Inferred:
+        facts = _facts(fit, float(fit.hyper.standard_deviation))
+        draws, note = self.draws(facts, last.params)
+        cautions = (f"Intervals may be wrong: {note}.",) if note else ()
+        return Inferred({}, draws, note, cautions=cautions)
+
+    def sites(self, step: PrivateStep) -> tuple[str, ...]:
+        """As of ``Estimation``; the step's own site is that of the sums."""
+        return self.model.shared
 
     def draws(self, facts: Facts, params: Mapping[str, Any]) -> tuple[dict[str, np.ndarray], str]:
         """Draws from the posterior by site, and "" or what is wrong with them.
@@ -222,6 +246,10 @@ class OneShot:
         if self.residuals.squares is not None:
             return self.residuals.squares
         return self.features if data.schema is None else len(data.schema.columns)
+
+
+def _facts(fit: PreparedFit, deviation: float) -> Facts:
+    return fit.key, fit.settings.draws, float(fit.hyper.clip), deviation
 
 
 def usual_norm(squares: float, num_records: int, epsilon: float) -> float:

@@ -6,13 +6,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import NamedTuple
+from typing import TYPE_CHECKING
 
 import jax
 import numpy as np
 
 from workbench._blas import one_thread
-from workbench.fitting.spec import FitSpec
+from workbench.fitting.estimation import Inferred
 from workbench.inference import adaptive_clip, norm_counts
 from workbench.inference.running_moments import Moments
 from workbench.inference.state import Hyperparameters, Purpose, fast_child
@@ -20,23 +20,40 @@ from workbench.inference.step import PrivateStep
 from workbench.posterior import noise_aware
 from workbench.posterior.convergence import FEWEST_STEPS, convergence_of
 from workbench.posterior.joint_prior import JointPrior
-from workbench.posterior.noise_aware import NoNoiseAwarePosterior, Prior
+from workbench.posterior.noise_aware import NoNoiseAwarePosterior, Prior, prior_of
 from workbench.privacy.gradient_norms import GradientNorms
 from workbench.record_model.model import RecordModel
 
+if TYPE_CHECKING:
+    from workbench.fitting.spec import FitSpec
+
 __all__ = [
     "FEWEST_DRAWS",
-    "Inferred",
     "by_site",
     "cautions",
     "final_clip",
     "gradient_norms",
     "inferred",
     "noise_aware_draws",
+    "prior_for",
 ]
 
 FEWEST_DRAWS = 200  # from the guide, whose spread is needed
 _LARGEST_RATE = 0.5  # the default is 1 / sqrt(steps); parameters are of order 1
+
+
+def prior_for(spec: FitSpec, model: RecordModel) -> Prior | JointPrior:
+    """The prior for a noise-aware posterior.
+
+    :raises NoNoiseAwarePosterior: if there will be none.
+    """
+    if spec.settings.estimator != "aligned":
+        raise NoNoiseAwarePosterior(
+            "the vanilla estimator does not release the gradient of the likelihood"
+        )
+    if spec.privacy.clipping != "flat":
+        raise NoNoiseAwarePosterior(f'clipping "{spec.privacy.clipping}" changes every gradient')
+    return prior_of(model)
 
 
 def noise_aware_draws(
@@ -57,7 +74,7 @@ def noise_aware_draws(
     # for these draws alone, of a fast generator: they protect nobody
     own = fast_child(key, Purpose.INTERVALS)
     try:
-        prior = spec.prior(model)
+        prior = prior_for(spec, model)
         if moments is None:
             raise NoNoiseAwarePosterior("no moments of the release were kept")
         flat = [np.reshape(guide[name], (len(guide[name]), -1)) for name in model.shared]
@@ -138,23 +155,6 @@ def gradient_norms(
     return GradientNorms(
         norm_counts.EDGES, shares, float(deviation / expected), final_clip(hyper, moments), first
     )
-
-
-class Inferred(NamedTuple):
-    """What a result says about a posterior.
-
-    :param guide: draws from the guide; none where there is none. :param draws: noise-aware ones,
-        else None.
-    :param note: why there are no noise-aware draws, or what is wrong with them.
-    :param norms: how long the records' gradients were. :param cautions: what makes the answer
-        doubtful, worst first.
-    """
-
-    guide: dict[str, np.ndarray]
-    draws: dict[str, np.ndarray] | None
-    note: str
-    norms: GradientNorms | None = None
-    cautions: tuple[str, ...] = ()
 
 
 def inferred(

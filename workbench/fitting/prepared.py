@@ -22,9 +22,8 @@ from workbench._versions import versions
 from workbench.data import Dataset
 from workbench.fitting.checkpoints import Checkpoint
 from workbench.fitting.digests import Digests
-from workbench.fitting.evaluation import evaluation_key, metrics_of
+from workbench.fitting.estimation import Inferred, Metrics
 from workbench.fitting.functions import CompiledFunctions
-from workbench.fitting.posterior import FEWEST_DRAWS, Inferred, inferred
 from workbench.fitting.run_log import RunLog
 from workbench.fitting.settings import Settings
 from workbench.fitting.spec import FitSpec
@@ -58,7 +57,7 @@ class PreparedFit:
     state: DPVIState
     key: jax.Array
     run_log: RunLog
-    _functions: CompiledFunctions
+    functions: CompiledFunctions
     _last: Snapshot | None = None
     _end: DPVIState | None = None
     _adopted: Moments | None = None
@@ -121,25 +120,13 @@ class PreparedFit:
         return self.spec.hyper(self.plan, self.step)
 
     @functools.cached_property
-    def evaluator(self) -> Callable[[dict[str, jax.Array]], dict[str, float]] | None:
+    def evaluator(self) -> Metrics | None:
         """The function from unconstrained parameters to metrics on the evaluation records; None if
         they may not be shown.
         """
         if not self.shows_metrics:
             return None
-        if self.spec.one_shot is not None:
-            return self.metrics_of_sums(float(self.hyper.standard_deviation))
-        key = evaluation_key(self.key)
-        held_out = tuple(map(np.asarray, self.data.evaluation))
-        records, target = jax.device_put(held_out, self.device), held_out[-1]
-        compute = self._functions.compute
-        return lambda params: metrics_of(self.model, target, compute(params, records, key))
-
-    def metrics_of_sums(self, deviation: float) -> Callable[[Mapping[str, Any]], dict[str, float]]:
-        """``evaluator`` of a fit from sums that have noise of this standard deviation."""
-        assert self.spec.one_shot is not None
-        facts = self.key, self.settings.draws, float(self.hyper.clip), deviation
-        return functools.partial(self.spec.one_shot.evaluate, facts, self.data.evaluation)
+        return self.spec.estimation.evaluator(self, float(self.hyper.standard_deviation))
 
     @functools.cached_property
     def on_device(self) -> tuple[tuple[Any, ...], DPVIState]:
@@ -156,7 +143,7 @@ class PreparedFit:
         No step is taken and no privacy is spent: only the shapes of records are used. A second
         thread that calls it waits.
         """
-        functions = self._functions
+        functions = self.functions
         with functions.lock:
             if functions.steps is not None:
                 return
@@ -201,7 +188,7 @@ class PreparedFit:
         return self._last is not None
 
     @property
-    def _moments(self) -> Moments | None:
+    def moments(self) -> Moments | None:
         """Of the release so far; None where none were kept."""
         return self._adopted if self._end is None else self._end.moments
 
@@ -292,12 +279,12 @@ class PreparedFit:
 
     def _compiling(self) -> Compiling:
         """The steps, whose compilation has begun."""
-        if self._functions.steps is None:
+        if self.functions.steps is None:
             records, start = self.on_device
-            self._functions.steps = compile_ahead(
+            self.functions.steps = compile_ahead(
                 self.step, self.hyper, start, records, self.privacy.iterations, self._kept
             )
-        return self._functions.steps
+        return self.functions.steps
 
     def _begin(self) -> None:
         """Reserve what the run spends, once in all processes, which must be about to take the same
@@ -363,7 +350,7 @@ class PreparedFit:
         last = self._last
         found: dict[str, Any] = {}
         if last is not None and last.status == "done":
-            found["params"] = by_name(last.params) | arrays_of(self._moments)
+            found["params"] = by_name(last.params) | arrays_of(self.moments)
         elif (
             last is not None
             and self._end is not None
@@ -496,7 +483,7 @@ class PreparedFit:
             seconds=last.seconds,
             finished=time.strftime("%Y-%m-%d %H:%M:%S %z"),
             constants=dict(self.model.constants(self.data)),
-            released=(self.step if self.spec.one_shot is None else self.spec.one_shot).model.shared,
+            released=self.spec.estimation.sites(self.step),
             definition=self.model,
             public_records=self.data.public_evaluation,
             spend=next(iter(self.run_log.reservation.keys), ""),
@@ -505,21 +492,7 @@ class PreparedFit:
         )
 
     def _posterior(self, last: Snapshot) -> Inferred:
-        if self.spec.one_shot is not None:
-            facts = (
-                self.key,
-                self.settings.draws,
-                float(self.hyper.clip),
-                float(self.hyper.standard_deviation),
-            )
-            draws, note = self.spec.one_shot.draws(facts, last.params)
-            return Inferred(
-                {}, draws, note, cautions=(f"Intervals may be wrong: {note}.",) if note else ()
-            )
-        guide = jax.device_get(
-            self._functions.draw(last.params, self.key, max(self.settings.draws, FEWEST_DRAWS))
-        )
-        return inferred(self.spec, self.step, self.hyper, self._moments, guide, self.key)
+        return self.spec.estimation.posterior(self, last)
 
     def _data_facts(self) -> dict[str, Any]:
         """Public facts about the data, for the result."""

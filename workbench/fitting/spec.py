@@ -12,9 +12,7 @@ from dataclasses import dataclass, field, fields
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
-import numpyro
 
 from workbench import _validate
 from workbench._limits import LARGEST_CLIP
@@ -24,24 +22,21 @@ from workbench.data import load as load_data
 from workbench.data.storage.oblivious import SAMPLERS as OBLIVIOUS_SAMPLERS
 from workbench.fitting import defaults
 from workbench.fitting.devices import devices_named
-from workbench.fitting.one_shot import STATISTICS, OneShot, one_shot_for
-from workbench.fitting.settings import AUTO, Settings, about, described, names, takes
-from workbench.inference import adaptive_clip, norm_counts
-from workbench.inference.assemble import assemble
+from workbench.fitting.estimation import Estimation
+from workbench.fitting.gradients import Gradients
+from workbench.fitting.one_shot import one_shot_for
+from workbench.fitting.settings import Settings, about, described, names, takes
 from workbench.inference.bringing import are_at_rest
 from workbench.inference.processes import Processes
 from workbench.inference.sharding import source_on
 from workbench.inference.sources import RecordSource
-from workbench.inference.state import DPVIState, Hyperparameters, Performance
+from workbench.inference.state import DPVIState, Hyperparameters
 from workbench.inference.step import PrivateStep
 from workbench.inference.units import UnitRows
 from workbench.ledger.fingerprint import fingerprint
 from workbench.models import Model
 from workbench.models.registry import AnyModel, as_model
 from workbench.noise.chacha20 import key_from_seed, new_key
-from workbench.posterior import noise_aware
-from workbench.posterior.joint_prior import JointPrior
-from workbench.posterior.noise_aware import NoNoiseAwarePosterior, Prior, prior_of
 from workbench.privacy.guarantee import Guarantee
 from workbench.privacy.plan import (
     PrivacyPlan,
@@ -52,14 +47,12 @@ from workbench.privacy.plan import (
     sampling_rate_of,
 )
 from workbench.privacy.steps import SAMPLERS
-from workbench.record_model.model import RecordModel
 
 __all__ = ["FitRequest", "FitSpec", "data_named", "is_array", "resolve"]
 
 # settings that differ between fits of one compiled program: numbers that its steps take, or used
 # after the steps
 _NOT_COMPILED = ("learning_rate", "draws")
-_SETTLED = 0.3  # share of the steps after which a run is taken to be near the posterior
 
 
 def data_named(data: Any) -> Dataset:
@@ -97,8 +90,7 @@ class FitSpec:
     :param devices: among which the records are spread; mostly one.
     :param largest_clip: which an adapted C never exceeds: the largest norm of a gradient, where the
         model knows it.
-    :param one_shot: how the model is fitted from noised sums, with ``estimator="statistics"``; else
-        None.
+    :param estimation: how the steps are taken, and what follows from them.
     """
 
     model: Model
@@ -108,8 +100,8 @@ class FitSpec:
     privacy: PrivacySettings
     settings: Settings
     devices: tuple[jax.Device, ...]
+    estimation: Estimation
     largest_clip: float = LARGEST_CLIP
-    one_shot: OneShot | None = None
 
     @property
     def device(self) -> jax.Device:
@@ -181,87 +173,12 @@ class FitSpec:
         return (*self.data.train, *(units.index if self._may_lack_units else units.in_place))
 
     def private_step(self, plan: PrivacyPlan, key: jax.Array) -> PrivateStep:
-        """The fit's step, with starting values for the run with ``key``; only shapes and types of
-        records are read.
-        """
-        settings = self.settings
-        if self.one_shot is not None:
-            step = self.one_shot.private_step(
-                plan, key, self.records, settings.strategy, settings.microbatch_size
-            )
-            return dataclasses.replace(step, source=self.record_source).with_options(
-                keeps_moments=False
-            )
-        step = assemble(
-            self.model.model,
-            self.model.new_guide(),
-            numpyro.optim.Adam if settings.optimizer is None else settings.optimizer,
-            key,
-            self.records,
-            sampler=plan.sampler,
-            mechanism=plan.mechanism,
-            num_records=self.privacy.num_records,
-            estimator=str(settings.estimator),
-            learning_rate=settings.learning_rate,
-            performance=Performance(settings.strategy, None, settings.microbatch_size),
-            static={**self.model.options, **self.constants},
-            source=self.record_source,
-        )
-        try:
-            reach = self.prior(step.model).reach
-        except NoNoiseAwarePosterior:
-            reach = None
-        # for other clipping modes, a norm above C does not tell whether the gradient was changed
-        is_flat = self.privacy.clipping == "flat"
-        counts_norms = is_flat and norm_counts.have_room(plan.mechanism, plan.sampler.capacity)
-        if self.privacy.adapts_clip and not counts_norms:
-            raise _validate.ArgumentError(
-                "clip",
-                AUTO,
-                "needs noised counts of gradient norms, and this much noise leaves no room: give "
-                "a number.",
-            )
-        return step.with_options(
-            counts_norms=counts_norms, keeps_moments=reach is not None, reach=reach
-        )
-
-    def prior(self, model: RecordModel) -> Prior | JointPrior:
-        """The prior for a noise-aware posterior. :raises NoNoiseAwarePosterior: if there will be
-        none.
-        """
-        if self.settings.estimator != "aligned":
-            raise NoNoiseAwarePosterior(
-                "the vanilla estimator does not release the gradient of the likelihood"
-            )
-        if self.privacy.clipping != "flat":
-            raise NoNoiseAwarePosterior(
-                f'clipping "{self.privacy.clipping}" changes every gradient'
-            )
-        return prior_of(model)
+        """The fit's step, with starting values for the run with ``key``."""
+        return self.estimation.private_step(self, plan, key)
 
     def hyper(self, plan: PrivacyPlan, step: PrivateStep) -> Hyperparameters:
         """What ``step`` takes as arguments besides state, records and draws."""
-        average_from = self.privacy.iterations // 2 if self.averages else None
-        options = step.options
-        keeps = options.counts_norms or options.keeps_moments
-        moments_from = int(_SETTLED * self.privacy.iterations) if keeps else None
-        hyper = Hyperparameters.of(
-            plan.mechanism, self.settings.learning_rate, average_from, moments_from
-        )
-        if options.reach is not None and moments_from is not None and average_from is not None:
-            rate, clip, counted = (
-                plan.sampler.sampling_rate,
-                plan.mechanism.clip,
-                self.privacy.iterations - moments_from,
-            )
-            noise = plan.mechanism.standard_deviation / (step.share_of_sum * rate)
-            sizes = noise_aware.dither(
-                options.reach, noise, counted, step.model.num_records, clip, rate
-            )
-            hyper = hyper._replace(dither=jnp.asarray(sizes))
-        if not self.privacy.adapts_clip:
-            return hyper
-        return hyper._replace(adaptive=adaptive_clip.of(self.privacy.iterations, self.largest_clip))
+        return self.estimation.hyper(self, plan, step)
 
     def begin(
         self, plan: PrivacyPlan, key: jax.Array, step: PrivateStep | None = None
@@ -364,9 +281,7 @@ class FitSpec:
             against_storage=self.hides_reads and hid_reads,
             covers_deletion=is_by_record(self.settings.strategy),
         )
-        return (
-            guarantee if self.one_shot is None else dataclasses.replace(guarantee, released="sums")
-        )
+        return dataclasses.replace(guarantee, released=self.estimation.released)
 
 
 def _adapts_by_default(given: Mapping[str, Any], advice: Mapping[str, Any]) -> bool:
@@ -446,8 +361,10 @@ def resolve(asked: FitRequest) -> FitSpec:
     given = {each.name: getattr(asked, each.name) for each in fields(Settings)}
     rows = 1 if data.units is None or data.units.mean else data.units.max_rows
     constants = dict(model.constants(data))
+    estimation: Estimation = Gradients(asked.estimator or "aligned", asked.optimizer is None)
     one_shot = one_shot_for(asked, model, data, constants, declared)
     if one_shot is not None:
+        estimation = one_shot
         given |= one_shot.settings(asked, data, drawn_from)
     advice = model.advice(data, drawn_from, asked.epsilon)
     adapts_clip = isinstance(asked.clip, str) or _adapts_by_default(given, advice)
@@ -457,13 +374,11 @@ def resolve(asked: FitRequest) -> FitSpec:
         "adapts_clip": adapts_clip,
         "delta": default_delta(declared) if asked.delta is None else asked.delta,
         "num_records": declared,
-        "estimator": (asked.estimator or "aligned") if one_shot is None else STATISTICS,
+        **estimation.fixed_settings,
     }
     chosen["sampling_rate"] = sampling_rate_of(
         chosen["sampling_rate"], chosen["batch_size"], drawn_from
     )
-    if asked.optimizer is not None or one_shot is not None:
-        chosen["learning_rate"] = None
     privacy = PrivacySettings(**{each.name: chosen[each.name] for each in fields(PrivacySettings)})
     del chosen["adapts_clip"]
     chosen |= {**privacy.as_arguments(), "batch_size": None, "device": _named(devices[0])}
@@ -472,5 +387,5 @@ def resolve(asked: FitRequest) -> FitSpec:
     # rows of a person add up
     largest = min(rows * float(advice.get("largest_clip", LARGEST_CLIP)), LARGEST_CLIP)
     return FitSpec(
-        model, data, source, constants, privacy, Settings(**chosen), devices, largest, one_shot
+        model, data, source, constants, privacy, Settings(**chosen), devices, estimation, largest
     )
