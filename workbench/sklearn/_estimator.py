@@ -7,6 +7,7 @@ from __future__ import annotations
 import inspect
 import secrets
 import warnings
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -45,9 +46,9 @@ _SETTINGS = (
 )
 
 
+@dataclass(kw_only=True, eq=False, repr=False)
 class PrivateEstimator(BaseEstimator):
-    """A model that is fitted by ``workbench.fit``. Subclasses have the parameters that are read
-    here.
+    """A model that is fitted by ``workbench.fit``, with the parameters that all have.
 
     A fitted estimator holds the release and public facts, and no record, so it can be pickled and
     sent as far as ``result_.labels`` says "covered".
@@ -58,15 +59,25 @@ class PrivateEstimator(BaseEstimator):
     ``__sklearn_clone__`` must call the one here, which keeps the token.
     """
 
-    epsilon: Any
-    bounds: Any
-    cap: Any
-    unit: Any
-    name: Any
-    n_features_in_: int
-    result_: FitResult
+    epsilon: float = 1.0
+    delta: float | None = None
+    bounds: Any = None
+    iterations: int | None = None
+    sampling_rate: float | None = None
+    sampler: str = "poisson"
+    clip: float | str | None = None
+    learning_rate: float | None = None
+    seed: int | None = None
+    cap: tuple[float, float] | None = None
+    ledger: Any = None
+    over_cap: str | None = None
+    unit: str = "training record"
+    name: str = "arrays"
+    n_features_in_: int = field(init=False)
+    result_: FitResult = field(init=False)
+    # no fields: ``__new__`` and ``__sklearn_clone__`` set them
     _is_clone = False
-    _token: str | None = None
+    _token = ""
 
     def __new__(cls, *args: Any, **settings: Any) -> Any:
         """An estimator with a new token. Not in ``__init__``, which subclasses may replace; a
@@ -88,7 +99,7 @@ class PrivateEstimator(BaseEstimator):
         """Take the token from the state. A pickle of an earlier version has none, and nobody can
         tell its copies.
         """
-        self._token = None
+        self._token = ""
         super().__setstate__(state)
 
     def __sklearn_clone__(self) -> Any:

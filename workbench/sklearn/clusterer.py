@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,7 @@ from workbench.sklearn._inputs import records_of, refuse_foreign
 __all__ = ["PrivateClusterer"]
 
 
+@dataclass(kw_only=True, eq=False, repr=False)
 class PrivateClusterer(ClusterMixin, PrivateEstimator):
     """A private Gaussian mixture as a scikit-learn estimator.
 
@@ -35,41 +37,8 @@ class PrivateClusterer(ClusterMixin, PrivateEstimator):
     ``feature_names_in_``, ``guarantee_``, ``result_``.
     """
 
-    def __init__(
-        self,
-        n_clusters: int = 5,
-        covariance: str = "spherical",
-        epsilon: float = 1.0,
-        delta: float | None = None,
-        bounds: Any = None,
-        iterations: int | None = None,
-        sampling_rate: float | None = None,
-        sampler: str = "poisson",
-        clip: float | str | None = None,
-        learning_rate: float | None = None,
-        seed: int | None = None,
-        cap: tuple[float, float] | None = None,
-        ledger: Any = None,
-        over_cap: str | None = None,
-        unit: str = "training record",
-        name: str = "arrays",
-    ) -> None:
-        self.n_clusters = n_clusters
-        self.covariance = covariance
-        self.epsilon = epsilon
-        self.delta = delta
-        self.bounds = bounds
-        self.iterations = iterations
-        self.sampling_rate = sampling_rate
-        self.sampler = sampler
-        self.clip = clip
-        self.learning_rate = learning_rate
-        self.seed = seed
-        self.cap = cap
-        self.ledger = ledger
-        self.over_cap = over_cap
-        self.unit = unit
-        self.name = name
+    n_clusters: int = 5
+    covariance: str = "spherical"
 
     def fit(self, X: Any, y: Any = None, **foreign: Any) -> PrivateClusterer:  # noqa: N803
         """Fit to all rows, once.

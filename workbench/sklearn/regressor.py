@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -24,6 +24,7 @@ from workbench.sklearn._linear import linear
 __all__ = ["PrivateRegressor"]
 
 
+@dataclass(kw_only=True, eq=False, repr=False)
 class PrivateRegressor(RegressorMixin, PrivateEstimator):
     """Private linear regression as a scikit-learn estimator.
 
@@ -47,41 +48,8 @@ class PrivateRegressor(RegressorMixin, PrivateEstimator):
     ``guarantee_`` and ``result_``, in which the target is scaled.
     """
 
-    def __init__(
-        self,
-        epsilon: float = 1.0,
-        delta: float | None = None,
-        bounds: Any = None,
-        y_bounds: Any = None,
-        prior_scale: float = 5.0,
-        iterations: int | None = None,
-        sampling_rate: float | None = None,
-        sampler: str = "poisson",
-        clip: float | str | None = None,
-        learning_rate: float | None = None,
-        seed: int | None = None,
-        cap: tuple[float, float] | None = None,
-        ledger: Any = None,
-        over_cap: str | None = None,
-        unit: str = "training record",
-        name: str = "arrays",
-    ) -> None:
-        self.epsilon = epsilon
-        self.delta = delta
-        self.bounds = bounds
-        self.y_bounds = y_bounds
-        self.prior_scale = prior_scale
-        self.iterations = iterations
-        self.sampling_rate = sampling_rate
-        self.sampler = sampler
-        self.clip = clip
-        self.learning_rate = learning_rate
-        self.seed = seed
-        self.cap = cap
-        self.ledger = ledger
-        self.over_cap = over_cap
-        self.unit = unit
-        self.name = name
+    y_bounds: Any = None
+    prior_scale: float = 5.0
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None, **foreign: Any) -> PrivateRegressor:  # noqa: N803
         """Fit to all rows, once.
