@@ -104,9 +104,9 @@ def _advice(dataset: Any, num_records: int, epsilon: float) -> dict[str, float]:
     """
     columns = dataset.train[0].shape[1] if dataset.schema is None else len(dataset.schema.columns)
     signal = (num_records * epsilon / columns) ** (1 / 3)
-    share = min(1.0, max(min(0.7, 0.1 * signal), 0.05 * signal))
+    fraction = min(1.0, max(min(0.7, 0.1 * signal), 0.05 * signal))
     largest = (columns + 1) ** 0.5
-    return {"clip": share * largest, "largest_clip": largest}
+    return {"clip": fraction * largest, "largest_clip": largest}
 
 
 def _coordinates(dataset: Any) -> dict[str, list[str]]:

@@ -174,11 +174,11 @@ def _records_of(dataset: Any) -> str:
     """
     x = dataset.train[0]
     if dataset.vocabulary_size:
-        found = "tokens"
+        form = "tokens"
     elif dataset.image_shape:
-        found = "images"
+        form = "images"
     elif x.ndim == 2 and np.issubdtype(x.dtype, np.floating):
-        found = "table"
+        form = "table"
     else:
         raise ArgumentError(
             "data", dataset.name, "must be a table, images or token sequences for the classifier."
@@ -189,18 +189,18 @@ def _records_of(dataset: Any) -> str:
             dataset.name,
             "must have a target of two or more named classes for the classifier.",
         )
-    return found
+    return form
 
 
 def _check(dataset: Any, network: str) -> None:
-    found = _records_of(dataset)
-    fitting = [name for name in get_args(_Network) if found in _READS.get(name, _SEQUENCES)]
+    form = _records_of(dataset)
+    fitting = [name for name in get_args(_Network) if form in _READS.get(name, _SEQUENCES)]
     if network not in fitting:
         raise ArgumentError(
             "network",
             network,
             f"reads {'images' if network == 'cnn' else 'images and token sequences'}, but a "
-            f"record of {dataset.name!r} is {_RECORDS[found]}; choose "
+            f"record of {dataset.name!r} is {_RECORDS[form]}; choose "
             f"{' or '.join(map(repr, fitting))}.",
         )
 

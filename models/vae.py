@@ -52,13 +52,13 @@ _BATCH, _EPOCHS = 128, 20  # of the private fits in the literature
 # ---- networks: parameters by name, functions of them ---------------------------------------------
 
 
-def _parameters(part: str, sizes: dict[str, tuple[int, int]]) -> dict[str, jax.Array]:
-    """Declares the kernels and biases of the layers ``{name: (inputs, outputs)}`` of ``part`` and
-    returns them by name.
+def _parameters(network: str, sizes: dict[str, tuple[int, int]]) -> dict[str, jax.Array]:
+    """Declares the kernels and biases of the layers ``{name: (inputs, outputs)}`` of ``network``
+    and returns them by name.
     """
     values = {}
     for layer, shape in sizes.items():
-        kernel, bias = f"{part}_{layer}_kernel", f"{part}_{layer}_bias"
+        kernel, bias = f"{network}_{layer}_kernel", f"{network}_{layer}_bias"
         values[kernel] = numpyro.param(
             kernel, lambda key, shape=shape: jax.random.normal(key, shape)
         )

@@ -7,13 +7,13 @@ import pytest
 from tests.figures_of_the_code import bound_names, comments, figures
 
 AT_MOST = {  # lower a limit when a change allows it; the aims are in CONTRIBUTING
-    "statements": 37_250,
-    "expressions": 241_700,
-    "names that say grammar, %": 7.1,
-    "parameters that are Any, %": 12.8,
+    "statements": 37_330,
+    "expressions": 241_900,
+    "names that say grammar, %": 0.2,
+    "parameters that are Any, %": 12.7,
     "lines of more than 100 columns": 15,
     "fmt: skip": 3,
-    "conditions where settings meet": 141,
+    "conditions where settings meet": 124,
 }
 AT_LEAST = {"comments in 1000 lines": 19.4}
 

@@ -66,10 +66,10 @@ def keeping(method: Callable[..., Any]) -> Callable[..., Any]:
                 while True:
                     with kept(_is_public(self.data)):
                         try:
-                            found = next(works)
+                            result = next(works)
                         except StopIteration as ended:
                             return ended.value
-                    yield found
+                    yield result
 
         return steps
 
@@ -99,25 +99,25 @@ def folder(root: Path) -> Path:
     return root / hashlib.blake2b("\n".join(facts).encode(), digest_size=8).hexdigest()
 
 
-def tidy(place: Path, most_bytes: int = MOST_BYTES) -> None:
-    """Make the folder ``place``, drop broken programs from it, and the oldest of all versions while
+def tidy(path: Path, most_bytes: int = MOST_BYTES) -> None:
+    """Make the folder ``path``, drop broken programs from it, and the oldest of all versions while
     there are too many.
 
     :param most_bytes: of all programs together.
     :raises OSError: where it cannot be written.
     """
-    place.parent.mkdir(parents=True, exist_ok=True)
+    path.parent.mkdir(parents=True, exist_ok=True)
     # anyone who can write there can have this process run anything
-    place.mkdir(mode=0o700, exist_ok=True)
-    mark = place / _LOOKED_AT
+    path.mkdir(mode=0o700, exist_ok=True)
+    mark = path / _LOOKED_AT
     before = mark.stat().st_mtime if mark.exists() else 0.0
     mark.touch()
     sizes = {}
-    for file in place.parent.glob("*/*-cache"):
+    for file in path.parent.glob("*/*-cache"):
         with contextlib.suppress(FileNotFoundError):  # of another process that tidies
             facts = file.stat()
             if (
-                file.parent == place
+                file.parent == path
                 and facts.st_mtime >= before
                 and not _is_whole(file.read_bytes())
             ):
@@ -142,10 +142,10 @@ def _is_on() -> bool:
         or _least_seconds is None
     ):
         return False
-    place = folder(_folders.cache() / "programs")
+    path = folder(_folders.cache() / "programs")
     try:
-        tidy(place)
-        facts = place.stat()
+        tidy(path)
+        facts = path.stat()
         if hasattr(os, "getuid") and (facts.st_uid != os.getuid() or facts.st_mode & 0o022):
             return False  # another user could have this process run anything
     except OSError:  # a home that cannot be written
@@ -154,7 +154,7 @@ def _is_on() -> bool:
     warnings.filterwarnings(
         "ignore", "Error (reading|writing) persistent compilation cache entry", UserWarning
     )
-    jax.config.update("jax_compilation_cache_dir", str(place))
+    jax.config.update("jax_compilation_cache_dir", str(path))
     jax.config.update("jax_persistent_cache_min_compile_time_secs", math.inf)
     return True
 

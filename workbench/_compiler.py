@@ -45,5 +45,5 @@ def _known(options: tuple[tuple[str, Any], ...]) -> tuple[tuple[str, Any], ...]:
     try:
         jax.jit(lambda: 0, compiler_options=dict(options)).lower().compile()
     except jax.errors.JaxRuntimeError:
-        return tuple(each for each in options if len(options) > 1 and _known((each,)))
+        return tuple(option for option in options if len(options) > 1 and _known((option,)))
     return options

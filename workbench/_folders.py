@@ -104,10 +104,10 @@ def content(path: Path, most: int | None = None) -> bytes:
     :raises OSError: as ``open_regular``; with ``errno.EFBIG``, if there are more.
     """
     with open_regular(path) as file:
-        found = file.read() if most is None else file.read(most + 1)
-    if most is not None and len(found) > most:
+        data = file.read() if most is None else file.read(most + 1)
+    if most is not None and len(data) > most:
         raise OSError(errno.EFBIG, f"it has more than {most} bytes", str(path))
-    return found
+    return data
 
 
 def _under(variable: str, otherwise: str) -> Path:

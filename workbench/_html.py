@@ -36,11 +36,11 @@ def quiet(*texts: str) -> str:
     return f'<div style="color:{QUIET};line-height:1.35">{"<br>".join(map(escape, texts))}</div>'
 
 
-def note(first: str, rest: str = "", after: str = "") -> str:
+def note(first: str, text: str = "", after: str = "") -> str:
     """A line with a bold beginning. :param after: HTML at its end."""
     return (
         f'<div style="color:{INK};line-height:1.4"><b>{escape(first)}</b> '
-        f"{escape(rest)}{after}</div>"
+        f"{escape(text)}{after}</div>"
     )
 
 
@@ -95,9 +95,9 @@ def table(
     )
 
 
-def box(*parts: str) -> str:
-    """``parts`` (HTML) beside a line."""
+def box(*items: str) -> str:
+    """``items`` (HTML) beside a line."""
     style = (
         f"border-left:4px solid {BORDER};padding:.1em 1em;margin:.4em 0;max-width:72em;color:{INK}"
     )
-    return f'<div style="{style}">{"".join(parts)}</div>'
+    return f'<div style="{style}">{"".join(items)}</div>'

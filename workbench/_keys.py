@@ -58,7 +58,7 @@ def make_key(path: Path, key: bytes | None = None, mode: int = 0o600) -> bytes:
         _folders.put_new(Path(partial), path)
     finally:
         Path(partial).unlink(missing_ok=True)
-    found = read_key(path)
-    if found is None:
+    stored = read_key(path)
+    if stored is None:
         raise FileNotFoundError(f"{path} was deleted while it was created")
-    return found
+    return stored

@@ -47,16 +47,16 @@ def places_for(spreads: Sequence[float]) -> list[int]:
     return [max(usual, decimals(spread, 1)) if spread > 0 else usual for spread in spreads]
 
 
-def fixed(value: float, places: int, *, up: bool = False) -> str:
-    """``value`` with ``places`` decimals, and no minus sign before zero.
+def fixed(value: float, digits: int, *, up: bool = False) -> str:
+    """``value`` with ``digits`` decimals, and no minus sign before zero.
 
     :param up: never below ``value``, as for bounds.
     """
     if not math.isfinite(value):
         return _not_finite(value)
-    text = f"{value:.{places}f}"
+    text = f"{value:.{digits}f}"
     if up and float(text) < value:
-        text = str(Decimal(text) + Decimal(1).scaleb(-places))
+        text = str(Decimal(text) + Decimal(1).scaleb(-digits))
     return _with_minus(text.removeprefix("-") if float(text) == 0 else text)
 
 
@@ -90,12 +90,12 @@ def ticks(values: Sequence[float]) -> list[str]:
     if not spread >= _SMALL or max(map(abs, values)) >= _LARGE:
         return [shown(value, spread or None) for value in values]
     fits = (
-        places
-        for places in range(_MOST_DECIMALS)
-        if all(abs(round(v, places) - v) < 1e-6 * spread for v in values)
+        digits
+        for digits in range(_MOST_DECIMALS)
+        if all(abs(round(v, digits) - v) < 1e-6 * spread for v in values)
     )
-    places = next(fits, _MOST_DECIMALS)
-    return [fixed(value, places) for value in values]
+    digits = next(fits, _MOST_DECIMALS)
+    return [fixed(value, digits) for value in values]
 
 
 def upper(bound: float, digits: int = 6) -> str:
@@ -127,12 +127,12 @@ def duration(seconds: float, *, tenths: bool = True) -> str:
         return "under 0.1 s"
     if tenths and seconds < 9.95:
         return f"{seconds:.1f} s"
-    whole = max(0, round(seconds))
-    if whole < 60:
-        return f"{whole} s"
-    if whole < 3600:
-        return f"{whole // 60} min {whole % 60:02d} s"
-    return f"{whole // 3600} h {whole % 3600 // 60:02d} min"
+    total = max(0, round(seconds))
+    if total < 60:
+        return f"{total} s"
+    if total < 3600:
+        return f"{total // 60} min {total % 60:02d} s"
+    return f"{total // 3600} h {total % 3600 // 60:02d} min"
 
 
 def _significant(value: float, digits: int, up: bool) -> str:

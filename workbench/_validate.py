@@ -110,8 +110,10 @@ def _sendable(value: Any) -> Any:
     """``value`` if every process can read it, otherwise how a message shows it: a class may exist
     in one process alone.
     """
-    parts = value if type(value) in (tuple, list) else (value,)
-    return value if all(type(part) in (*_PLAIN, _Form) for part in parts) else _Form(_shown(value))
+    entries = value if type(value) in (tuple, list) else (value,)
+    return (
+        value if all(type(entry) in (*_PLAIN, _Form) for entry in entries) else _Form(_shown(value))
+    )
 
 
 class _Form(str):
@@ -137,7 +139,9 @@ def printable(line: str) -> str:
     """A line with control characters written out, because a terminal would obey those in the name
     of a data set.
     """
-    return "".join(each if each.isprintable() else ascii(each)[1:-1] for each in line)
+    return "".join(
+        character if character.isprintable() else ascii(character)[1:-1] for character in line
+    )
 
 
 def in_one_line(text: str) -> str:
@@ -230,10 +234,10 @@ def integer(name: str, value: Any, *, at_least: int, at_most: int | None = None)
     as_float = _as_float(value)
     if not math.isfinite(as_float) or as_float != math.floor(as_float):
         raise ArgumentError(name, value, expectation)
-    whole = value if isinstance(value, int) else int(as_float)
-    if whole < at_least or (at_most is not None and whole > at_most):
+    integral = value if isinstance(value, int) else int(as_float)
+    if integral < at_least or (at_most is not None and integral > at_most):
         raise ArgumentError(name, value, expectation)
-    return whole
+    return integral
 
 
 def flag(name: str, value: Any) -> bool:
@@ -313,8 +317,8 @@ def path(name: str, value: Any, expectation: str = "must be the path of a file o
     """A path that the operating system takes, with "~" expanded. Nothing needs to be there."""
     named = os.fspath(value) if isinstance(value, os.PathLike) else value
     try:
-        place = Path(text(name, named, expectation)).expanduser()
-        os.stat(place)
+        expanded = Path(text(name, named, expectation)).expanduser()
+        os.stat(expanded)
     except RuntimeError:  # the home folder of nobody
         raise ArgumentError(name, named, "begins with a user who has no folder here.") from None
     except OSError as error:
@@ -322,7 +326,7 @@ def path(name: str, value: Any, expectation: str = "must be the path of a file o
             raise ArgumentError(name, named, f"cannot be a path ({error.strerror}).") from None
     except ValueError:  # letters that no file name of this system can have
         raise ArgumentError(name, ascii(named), "cannot be the name of a file here.") from None
-    return place
+    return expanded
 
 
 def location(
@@ -354,20 +358,20 @@ def choice(name: str, value: Any, options: Iterable[str]) -> str:
     >>> wb.models.checks.choice("prior", "laplace", ["normal", "laplace"])
     'laplace'
     """
-    known = list(options)
-    if not isinstance(value, str) or value not in known:  # an array would compare entry by entry
-        raise unknown_name(name, value, known)
+    names = list(options)
+    if not isinstance(value, str) or value not in names:  # an array would compare entry by entry
+        raise unknown_name(name, value, names)
     return str(value)
 
 
-def nearest(value: Any, known: Iterable[str]) -> list[str]:
+def nearest(value: Any, names: Iterable[str]) -> list[str]:
     """The known names that look most like ``value``, best first; an empty list if none is close."""
-    return difflib.get_close_matches(str(value), list(known), n=3, cutoff=0.5)
+    return difflib.get_close_matches(str(value), list(names), n=3, cutoff=0.5)
 
 
-def unknown_name(argument: str, value: Any, known: Iterable[str]) -> ArgumentError:
-    """The error for a name that is not in ``known``."""
-    names = sorted(known)
+def unknown_name(argument: str, value: Any, options: Iterable[str]) -> ArgumentError:
+    """The error for a name that is not in ``options``."""
+    names = sorted(options)
     close = nearest(value, names)
     hint = f"did you mean {' or '.join(repr(name) for name in close)}? " if close else ""
     return ArgumentError(argument, value, f"unknown name; {hint}known: {', '.join(names)}.")

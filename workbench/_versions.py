@@ -12,5 +12,5 @@ def versions() -> dict[str, str]:
     """Versions of the workbench, Python, JAX and NumPyro, by name."""
     import workbench
 
-    others = {name: importlib.metadata.version(name) for name in ("jax", "numpyro", "numpy")}
-    return {"workbench": workbench.__version__, "python": platform.python_version(), **others}
+    packages = {name: importlib.metadata.version(name) for name in ("jax", "numpyro", "numpy")}
+    return {"workbench": workbench.__version__, "python": platform.python_version(), **packages}

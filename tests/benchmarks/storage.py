@@ -46,14 +46,14 @@ def made(path, num_records, encrypt, block_size):
     handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC, 0o600)
     rng, train = (
         np.random.default_rng(0),
-        _Writer(form.part(TRAIN, handle, path, guard), RECORD, per_block),
+        _Writer(form.section(TRAIN, handle, path, guard), RECORD, per_block),
     )
     for start in range(0, num_records, 2**17):
         records = np.empty(min(2**17, num_records - start), RECORD)
         records["x"], records["y"] = rng.random((len(records), WIDTH), np.float32), 0
         train.add(records)
     train.end(form.blocks[0])
-    _Writer(form.part(EVALUATION, handle, path, guard), RECORD, per_block).end(1)
+    _Writer(form.section(EVALUATION, handle, path, guard), RECORD, per_block).end(1)
     form.finish(handle, path, guard, {"records": (num_records, 1)})
     os.close(handle)
 

@@ -391,7 +391,7 @@ def test_the_plan_charges_for_passes_that_may_fail():
     )
     large = PrivacySettings(95.0, 1e-6, 1000, 0.01, "without_replacement", 1.0, 10_000, None)
     kept = make_plan(large, 10_000, True)
-    assert 20.0 < kept.settings.epsilon < kept.asked == 95.0
+    assert 20.0 < kept.settings.epsilon < kept.requested_epsilon == 95.0
     assert kept.overflow_delta <= 1e-9 < kept.overflow_delta * np.exp(0.1)
 
 

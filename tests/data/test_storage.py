@@ -265,7 +265,7 @@ def altered(change):
 
 def layout(**options):
     opened_file = opened(reading="direct", **options).stored.opened
-    return opened_file.form, opened_file.part(1).start, opened_file.part(1).stride
+    return opened_file.form, opened_file.section(1).start, opened_file.section(1).stride
 
 
 @pytest.mark.parametrize("place_of", ["content", "tag"])
@@ -385,7 +385,7 @@ def test_what_is_no_file_is_refused(place):
 
 def test_a_damaged_header_is_refused():
     """Also without encryption, where nothing keeps somebody from altering it on purpose."""
-    start = packed(False) and opened(key_file=None, reading="direct").stored.opened.part(1).start
+    start = packed(False) and opened(key_file=None, reading="direct").stored.opened.section(1).start
     whole, rng = Path("t.wbr").read_bytes(), np.random.default_rng(0)
     for _ in range(100):
         content = bytearray(whole)
@@ -923,7 +923,7 @@ def test_the_command_takes_whatever_opening_takes(monkeypatch, place):
 @pytest.mark.parametrize("reading", some_of(READINGS, 3))
 def test_the_command_says_in_one_line_that_a_block_was_altered(reading, capsys):
     packed()
-    start = opened(reading="direct").stored.opened.part(1).start
+    start = opened(reading="direct").stored.opened.section(1).start
     altered(lambda content: content.__setitem__(start, content[start] ^ 1))
     assert (
         main(["fit", "--data", "t.wbr", "--key-file", "k", "--reading", reading, "--epsilon", "1"])

@@ -43,8 +43,8 @@ def forge(change, part=TRAIN):
         "t.wbr", reading="direct"
     ).stored  # which closes the file where it is deleted
     opened = stored.opened
-    blocks, form = opened.part(part), opened.form
-    records = np.frombuffer(bytes(blocks.read(0)), *form.of_part(part)).copy()
+    blocks, form = opened.section(part), opened.form
+    records = np.frombuffer(bytes(blocks.read(0)), *form.of_section(part)).copy()
     change(records)
     guarded = Checksum(form.file_id).close(part, 0, records.tobytes().ljust(blocks.size, b"\0"))
     with open("t.wbr", "r+b") as file:

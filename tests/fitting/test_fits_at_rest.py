@@ -156,7 +156,7 @@ def test_the_ledger_knows_the_file_as_the_table():
 def test_a_file_that_is_altered_while_it_is_read_ends_the_fit():
     packed()
     data = opened("direct")
-    start = data.stored.opened.part(1).start
+    start = data.stored.opened.section(1).start
 
     def alter(snapshot):
         if snapshot.step:

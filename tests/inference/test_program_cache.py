@@ -106,7 +106,7 @@ def test_donated_memory_decides():
         program_cache.compiled(
             "same", program_cache.identity_of(traced, (ONE,)), traced.lower().compile
         )
-    assert len(program_cache._kept) == 2
+    assert len(program_cache._programs) == 2
 
 
 SWITCHES = {
@@ -149,7 +149,7 @@ def test_what_calls_python_is_never_kept():
         assert (
             ran(lambda a, called=called: jax.lax.cond(a > 0, called, lambda a: a, a), ONE) == number
         )
-    assert not program_cache._kept
+    assert not program_cache._programs
 
 
 def test_what_prints_or_writes_elsewhere_is_never_kept():
@@ -163,15 +163,15 @@ def test_what_prints_or_writes_elsewhere_is_never_kept():
 
         ran(write, TWO)
         assert place[...] == 2
-    assert not program_cache._kept
+    assert not program_cache._programs
 
 
 def test_a_program_that_holds_much_is_never_kept():
     held = np.arange(program_cache._MOST_BYTES, dtype=np.float32)
     ran(lambda a: a + jnp.asarray(held), ONE)
-    assert not program_cache._kept
+    assert not program_cache._programs
     ran(lambda a: a + jnp.asarray(held[:9]), ONE)
-    assert len(program_cache._kept) == 1
+    assert len(program_cache._programs) == 1
 
 
 def test_arrays_that_a_program_holds_decide():
@@ -186,7 +186,7 @@ def test_arrays_that_a_program_holds_decide():
 def test_nothing_is_kept_where_jax_makes_arguments_of_constants(monkeypatch):
     monkeypatch.setattr(type(jax.config), "jax_use_simplified_jaxpr_constants", True, raising=False)
     ran(lambda a: a + 1, ONE)
-    assert not program_cache._kept
+    assert not program_cache._programs
 
 
 class Own:
@@ -229,7 +229,7 @@ def test_few_programs_are_kept_and_those_used_last(compiled):
     for number in range(program_cache.MOST + 3):
         use(number)
         use(0)
-    assert len(program_cache._kept) == program_cache.MOST
+    assert len(program_cache._programs) == program_cache.MOST
     assert len(compiled) == program_cache.MOST + 3
     use(0)
     assert len(compiled) == program_cache.MOST + 3
@@ -245,7 +245,7 @@ def test_nothing_that_was_traced_is_held():
 
     result = ran(function, argument)
     seen = [weakref.ref(each) for each in (function, argument, result, offset)]
-    assert len(program_cache._kept) == 1
+    assert len(program_cache._programs) == 1
     del function, argument, result, offset
     gc.collect()
     assert [reference() for reference in seen] == [None] * 4

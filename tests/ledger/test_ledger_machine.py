@@ -130,7 +130,7 @@ class LedgerMachine(RuleBasedStateMachine):
             rule = self.expected_rule(fit.name, fit.guarantee, without=key)
         seen = fit.reached if fit.taken is None else fit.taken
         try:
-            self.book.resume(key, over_cap="because" if over else None, held=True)
+            self.book.resume(key, over_cap="because" if over else None, reserved_here=True)
         except CapError:
             assert rule is None
             assert not over

@@ -122,10 +122,10 @@ ALLOWED = {
         "workbench/models/relations.py", "_started", "numpyro.handlers.seed"
     ): "reads the structure off blank records",
     Use(
-        "workbench/models/relations.py", "dependence.parts", "numpyro.handlers.seed"
+        "workbench/models/relations.py", "dependence.values_of_sites", "numpyro.handlers.seed"
     ): "the same, of blank records",
     Use(
-        "workbench/models/relations.py", "dependence.parts", "rng_seed"
+        "workbench/models/relations.py", "dependence.values_of_sites", "rng_seed"
     ): "reads the structure off blank records",
     Use(
         "workbench/models/independence.py", "_are_independent", "numpyro.handlers.seed"

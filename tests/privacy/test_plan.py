@@ -165,7 +165,7 @@ def test_a_large_epsilon_is_kept_by_the_largest_at_which_roundings_have_their_sh
     asked = settings(sampler=sampler, epsilon=epsilon, iterations=800)
     plan = make_plan(asked, 455).for_noise_in(50)
     kept = plan.settings.epsilon
-    assert 20 < kept < epsilon == plan.asked
+    assert 20 < kept < epsilon == plan.requested_epsilon
     share = asked.delta / 1000
     assert (
         plan.noise_delta(50)
@@ -215,7 +215,7 @@ def test_epsilons_that_roundings_leave_alone_are_kept_as_they_are():
     for epsilon in (0.1, 1.0, 8.0, 20.0):
         plan = make_plan(settings(epsilon=epsilon, iterations=800), 455)
         assert plan.for_noise_in(50) is plan
-        assert plan.settings.epsilon == plan.asked == epsilon
+        assert plan.settings.epsilon == plan.requested_epsilon == epsilon
 
 
 def test_a_delta_that_no_epsilon_leaves_its_share_is_refused():

@@ -35,9 +35,9 @@ def test_the_attacker_is_bounded_by_the_fit_that_keeps_the_promise():
     kept = {"sampling_rate": 0.1, "noise_multiplier": seen.noise_multiplier, "steps": 1000}
     assert 0.99 < wb.privacy.epsilon(**kept, delta=1e-5) <= 1.0
     curve = wb.privacy.trade_off(**kept, false_positive_rates=seen.rates)
-    np.testing.assert_allclose(seen.kept, np.minimum(curve, seen.promised))
-    assert (seen.rates <= seen.kept).all()
-    assert seen.kept[40] < seen.promised[40]
+    np.testing.assert_allclose(seen.accounted, np.minimum(curve, seen.promised))
+    assert (seen.rates <= seen.accounted).all()
+    assert seen.accounted[40] < seen.promised[40]
 
 
 def test_what_is_found_at_a_rate_is_on_the_curves_and_rounded_up():
@@ -45,7 +45,7 @@ def test_what_is_found_at_a_rate_is_on_the_curves_and_rounded_up():
     place = 25
     promised, kept = seen.found(float(seen.rates[place]))
     assert 0 <= promised - seen.promised[place] <= 1.001e-4
-    assert 0 <= kept - seen.kept[place] <= 1.001e-4
+    assert 0 <= kept - seen.accounted[place] <= 1.001e-4
     assert promised == pytest.approx(math.e * seen.rates[place] + 1e-5, abs=1.001e-4)
 
 

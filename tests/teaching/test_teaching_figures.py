@@ -82,7 +82,7 @@ def test_the_attack_is_drawn_on_both_axes_with_its_point(epsilon, rate):
     kept.draw(seen, rate)
     for axes in kept.figure.axes:
         fit, bound, guess, point = axes.lines[1], axes.lines[0], axes.lines[2], axes.lines[3]
-        np.testing.assert_allclose(fit.get_ydata(), 100 * seen.kept)
+        np.testing.assert_allclose(fit.get_ydata(), 100 * seen.accounted)
         np.testing.assert_allclose(bound.get_ydata(), 100 * seen.promised)
         assert point.get_xydata()[0] == pytest.approx([100 * rate, 100 * seen.found(rate)[1]])
         assert len({line.get_linestyle() for line in (fit, bound, guess)}) == 3

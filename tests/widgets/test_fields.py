@@ -41,7 +41,7 @@ def test_numbers_are_read_and_other_text_stays_text(text, value):
     [("50,000", 50_000), ("1,600,000", 1_600_000), ("1,5", "1,5"), ("12,5000", "12,5000")],
 )
 def test_commas_group_digits_only_where_a_whole_number_is_expected(text, value):
-    assert fields.number_in(text, whole=True) == value
+    assert fields.number_in(text, is_whole=True) == value
 
 
 @pytest.mark.parametrize(

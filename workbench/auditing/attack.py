@@ -101,17 +101,17 @@ def evidence_of(
     N(g, s^2), and the ratio is that of two such mixtures. Where this is an approximation (several
     rows, other samplers) the attack is weaker but valid: any score is.
     """
-    present, absent, others = gradients
+    present, absent, background = gradients
     means = rate * (present + absent) / 2
-    rest = noised - rate * others - jnp.sum(means, axis=0)
-    left = rest + means  # for each canary, what the other records do not explain
+    residual = noised - rate * background - jnp.sum(means, axis=0)
+    unexplained = residual + means  # for each canary, what the other records do not explain
 
     def mixture(gradient: jax.Array) -> jax.Array:
-        exponent = jnp.sum((gradient * left - gradient**2 / 2) / deviation**2, axis=1)
+        exponent = jnp.sum((gradient * unexplained - gradient**2 / 2) / deviation**2, axis=1)
         out = math.log1p(-rate) if rate < 1 else -math.inf
         return jnp.logaddexp(out, math.log(rate) + exponent)
 
-    return mixture(present) - mixture(absent), jnp.log(jnp.mean(rest**2))
+    return mixture(present) - mixture(absent), jnp.log(jnp.mean(residual**2))
 
 
 @dataclass(frozen=True)
@@ -143,10 +143,10 @@ class Attack:
         The function takes a run's key and records shaped like ``rows``. It returns the scores: the
         evidence for each canary, float[m], and the smallness of the noised sums, float.
         """
-        seen = watched(self.claimed, self.bug, self.expected)
+        watcher = watched(self.claimed, self.bug, self.expected)
         throw_away(self.start_key)
-        step = self.make_step(seen, self.start_key, rows)
-        hyper = Hyperparameters.of(seen)
+        step = self.make_step(watcher, self.start_key, rows)
+        hyper = Hyperparameters.of(watcher)
         if self.adapts_clip:
             step = step.with_options(counts_norms=True, keeps_moments=False)
             hyper = hyper._replace(
@@ -162,14 +162,14 @@ class Attack:
             ) -> tuple[Any, None]:
                 state, evidence, log_sizes = carry
                 draws = step.draw(state.key, state.step, hyper)
-                seen.begin(draws.minibatch)
+                watcher.begin(draws.minibatch)
                 following = step.step(state, arrays, draws, hyper)
                 # what the claim is about; after a planted bug, the step's own may be other ones
                 clip, deviation = self._claimed_for(step, state, hyper)
                 gradients = clipped_gradients(
                     step, clip, step.unconstrained(state), draws, self.canaries
                 )
-                noised = jnp.concatenate([seen.noised_sum(), seen.noised_counts()])
+                noised = jnp.concatenate([watcher.noised_sum(), watcher.noised_counts()])
                 ratios, log_size = evidence_of(
                     noised, gradients, step.sampler.sampling_rate, deviation
                 )
@@ -214,15 +214,15 @@ class Attack:
         keys, 2].
         """
         compiled: dict[int, Callable[..., tuple[jax.Array, jax.Array]]] = {}
-        found = {}
-        for present, own in keys.items():
+        scores = {}
+        for present, run_keys in keys.items():
             rows = self.canaries.rows(np.array([present]))
             size = len(rows[0])
             if size not in compiled:  # under replace_one both sides have the same size
                 compiled[size] = jax.jit(functools.partial(_for_each_key, *self.scorer(rows)))
-            evidence, smallness = compiled[size](own, rows)
-            found[present] = np.stack([evidence[:, 0], smallness], axis=1)
-        return found
+            evidence, smallness = compiled[size](run_keys, rows)
+            scores[present] = np.stack([evidence[:, 0], smallness], axis=1)
+        return scores
 
     def one_run(self, coins: np.ndarray, key: jax.Array) -> np.ndarray:
         """Scores of the canaries in one run, float[m]."""

@@ -130,11 +130,11 @@ def _best_test(inside: np.ndarray, outside: np.ndarray, delta: float, confidence
             confidence,
         )
         for is_presence, bounds in ((True, presence), (False, absence)):
-            place = int(np.argmax(bounds))
-            if bounds[place] > best:
+            index = int(np.argmax(bounds))
+            if bounds[index] > best:
                 best, choice = (
-                    float(bounds[place]),
-                    _Test(score, float(thresholds[place]), is_presence),
+                    float(bounds[index]),
+                    _Test(score, float(thresholds[index]), is_presence),
                 )
     return choice
 
@@ -235,8 +235,8 @@ def usual_guesses(canaries: int) -> tuple[tuple[int, int], ...]:
     out, so guesses of "out" are often worse.
     """
     pairs = []
-    for share in _SHARES:
-        count = max(1, round(share * canaries))
+    for fraction in _SHARES:
+        count = max(1, round(fraction * canaries))
         pairs += [(count, 0), (count - count // 2, count // 2)]
     return tuple(dict.fromkeys(pairs))
 

@@ -43,11 +43,11 @@ class Watched(GaussianMechanism):
     step's trace.
     """
 
-    seen: list[Any] = field(default_factory=list)
+    releases: list[Any] = field(default_factory=list)
 
     def begin(self, minibatch: Minibatch) -> None:
         """Forget the last step. Called before each step is traced."""
-        self.seen.clear()
+        self.releases.clear()
 
     def add(self, total: Any, noise: Noise | None) -> Any:  # type: ignore[override]
         """Add noise, as ``GaussianMechanism.add``, and keep the result."""
@@ -55,16 +55,16 @@ class Watched(GaussianMechanism):
 
     def kept(self, noised: Any) -> Any:
         """``noised``, which is kept."""
-        self.seen.append(noised)
+        self.releases.append(noised)
         return noised
 
     def noised_sum(self) -> jax.Array:
         """The step's release, float[size of u]."""
-        return ravel_pytree(self.seen[0])[0]
+        return ravel_pytree(self.releases[0])[0]
 
     def noised_counts(self) -> jax.Array:
         """Counts of norms in the step's release, float[RANGES]; empty where none are released."""
-        return ravel_pytree(self.seen[1:])[0]
+        return ravel_pytree(self.releases[1:])[0]
 
 
 @dataclass(frozen=True, eq=False)
@@ -127,14 +127,14 @@ class _RowByRow(UnitRows):
     """PLANTED BUG: each row of a unit is a stratum of its own, so that it is clipped alone."""
 
     def strata(
-        self, minibatch: Minibatch, records: Record, *others: Any, **options: Any
+        self, minibatch: Minibatch, records: Record, *arguments: Any, **options: Any
     ) -> list[Stratum]:
         """A stratum for the first row of each unit, one for the second, and so on."""
         *rows, firsts, counts = records
         all_strata: list[Stratum] = []
         for number in range(self.widths[0]):
             alone = (*rows, firsts + jnp.minimum(number, counts - 1), jnp.minimum(counts, 1))
-            (stratum,) = UnitRows((1,)).strata(minibatch, alone, *others, **options)
+            (stratum,) = UnitRows((1,)).strata(minibatch, alone, *arguments, **options)
             all_strata.append(
                 stratum._replace(mask=stratum.mask & (counts[minibatch.indices] > number))
             )

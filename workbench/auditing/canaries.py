@@ -43,7 +43,7 @@ class Canaries:
                 np.where(coins.reshape(-1, *[1] * (there.ndim - 1)), there, instead)
                 for there, instead in zip(self.present, self.absent, strict=True)
             )
-        return tuple(np.concatenate(parts) for parts in zip(self.others, chosen, strict=True))
+        return tuple(np.concatenate(pair) for pair in zip(self.others, chosen, strict=True))
 
 
 def arrays_of(name: str, records: Any) -> Rows:

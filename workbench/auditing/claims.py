@@ -78,7 +78,7 @@ def check(claim: Claim, bug: str | None = None, large: tuple[int, ...] = LARGE) 
         claims.append(claim._replace(noise_multiplier=sigma, steps=steps))
     if bug == "lenient_accountant":
         claims.append(_LENIENT)
-    excesses = [each.excess() for each in claims]
+    excesses = [candidate.excess() for candidate in claims]
     worst = float(max(excesses))
     if worst > 1:
         refuted = claims[excesses.index(worst)]
@@ -88,7 +88,7 @@ def check(claim: Claim, bug: str | None = None, large: tuple[int, ...] = LARGE) 
             f"{refuted} is refuted: it is at least {refuted.least_epsilon():.4g}.",
             worst,
         )
-    counts = ", ".join(f"{each.steps:,}" for each in claims)
+    counts = ", ".join(f"{candidate.steps:,}" for candidate in claims)
     note = f" (no noise is enough for {', '.join(left_out)} steps)" if left_out else ""
     return Check(
         "accountant",

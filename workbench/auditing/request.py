@@ -24,7 +24,7 @@ __all__ = ["MODES", "AuditRequest", "ReleaseRequest"]
 MODES = ("many_runs", "one_run")
 
 _positive = functools.partial(_validate.number, above=0)
-_whole = functools.partial(functools.partial, _validate.integer)  # with limits
+_integer = functools.partial(functools.partial, _validate.integer)  # with limits
 
 _RELATIONS = ("add_or_remove_one", "replace_one", "replace_special")
 
@@ -37,8 +37,8 @@ def _as_in_fit(name: str, default: Any) -> Any:
 
 
 def _parts(name: str, value: Sequence[str]) -> Sequence[str]:
-    for part in value:
-        _validate.choice(name, part, PARTS)
+    for item in value:
+        _validate.choice(name, item, PARTS)
     return value
 
 
@@ -51,7 +51,7 @@ class _Attack:
         '"many_runs" or "one_run"',
         lambda name, value: _validate.choice(name, value, MODES),
     )
-    trials: int = setting(10_000, 'runs on each side, for "many_runs"', _whole(at_least=100))
+    trials: int = setting(10_000, 'runs on each side, for "many_runs"', _integer(at_least=100))
     confidence: float = setting(0.95, "confidence of the lower bound", _validate.probability)
     estimator: str = _as_in_fit("estimator", "aligned")
     strategy: str = _as_in_fit("strategy", "auto")
@@ -60,7 +60,7 @@ class _Attack:
     max_rows: int | None = setting(
         None,
         "rows that each record stands for, all alike: a person with that many is then the unit",
-        _whole(at_least=1),
+        _integer(at_least=1),
         otherwise="a record is the unit",
         unit="rows",
     )
@@ -89,7 +89,7 @@ class _Attack:
 
     def of_attack(self) -> dict[str, Any]:
         """The settings that every audit has, by name."""
-        return {each.name: getattr(self, each.name) for each in dataclasses.fields(_Attack)}
+        return {entry.name: getattr(self, entry.name) for entry in dataclasses.fields(_Attack)}
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
@@ -108,7 +108,7 @@ class _OfFit(_Attack):
         "number of records of ``data`` besides the canaries; the first are used. A guarantee "
         "holds for every data set, so the attacker chooses a small one, which hides a canary "
         "least",
-        _whole(at_least=1),
+        _integer(at_least=1),
     )
     canaries: Rows | None = setting(
         None,
@@ -152,7 +152,7 @@ class _OfSteps(_Attack):
     mechanism: GaussianMechanism = field(metadata=described("the claimed C and sigma > 0"))
     epsilon: float = field(metadata=described("epsilon of the claim", _positive))
     delta: float = field(metadata=described("delta of the claim, in (0, 1)", _validate.probability))
-    iterations: int = field(metadata=described("number of steps T", _whole(at_least=1)))
+    iterations: int = field(metadata=described("number of steps T", _integer(at_least=1)))
     optim: Any = setting(
         None,
         "optimiser, as for ``DPVI``",

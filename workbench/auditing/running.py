@@ -101,8 +101,8 @@ class _Training:
         """The step for ``records`` with the claimed mechanism or the planted bug's, and that
         mechanism.
         """
-        seen = watched(mechanism, self.bug, self.sampler.sampling_rate * self.num_records)
-        return self.step(seen, key, records), seen
+        watcher = watched(mechanism, self.bug, self.sampler.sampling_rate * self.num_records)
+        return self.step(watcher, key, records), watcher
 
 
 def _attacked(
@@ -131,8 +131,8 @@ def _attacked(
     )
     if mode == "many_runs":
         keys = {
-            present: jax.random.split(own, trials)
-            for present, own in ((True, first_key), (False, second_key))
+            present: jax.random.split(side_key, trials)
+            for present, side_key in ((True, first_key), (False, second_key))
         }
         scores = attack.many_runs(keys)
         return epsilon_lower_bound(scores[True], scores[False], claim.delta, confidence)
@@ -143,24 +143,26 @@ def _attacked(
 
 
 def _checks(
-    parts: Sequence[str],
+    requested: Sequence[str],
     training: _Training,
     canaries: Canaries,
     mechanism: GaussianMechanism,
     claim: Claim,
     key: jax.Array,
 ) -> tuple[Check, ...]:
-    """Run the deterministic ones of ``parts``."""
+    """Run the deterministic ones of ``requested``."""
     checks = []
-    if "sensitivity" in parts:
+    if "sensitivity" in requested:
         step = functools.partial(training.watched_step, mechanism)
         checks.append(sensitivity.check(step, canaries, mechanism.clip, key))
-    if "accountant" in parts and claims.applies(claim.sampler, claim.relation):
+    if "accountant" in requested and claims.applies(claim.sampler, claim.relation):
         checks.append(claims.check(claim, training.bug))
     return tuple(checks)
 
 
-def _checked_canaries(present: Any, absent: Any, others: Any, relation: str, mode: str) -> Canaries:
+def _checked_canaries(
+    present: Any, absent: Any, other_records: Any, relation: str, mode: str
+) -> Canaries:
     """The records that ``audit_release`` was given, as arrays that fit together."""
     if (absent is not None) != (relation == "replace_one"):
         value = None if absent is None else "records"
@@ -168,7 +170,7 @@ def _checked_canaries(present: Any, absent: Any, others: Any, relation: str, mod
             f"must be records under replace_one and None otherwise; the relation is {relation}."
         )
         raise _validate.ArgumentError("absent", value, expectation)
-    present, others = arrays_of("present", present), arrays_of("others", others)
+    present, other_records = arrays_of("present", present), arrays_of("others", other_records)
     if absent is not None:
         absent = arrays_of("absent", absent)
         if [array.shape for array in absent] != [array.shape for array in present]:
@@ -177,7 +179,7 @@ def _checked_canaries(present: Any, absent: Any, others: Any, relation: str, mod
             )
     elif relation == "replace_special":
         absent = blank(present)
-    canaries = Canaries(present, absent, others)
+    canaries = Canaries(present, absent, other_records)
     if mode == "many_runs" and canaries.count != 1:
         raise _validate.ArgumentError(
             "present", canaries.count, "canaries: the mode many_runs takes one."
@@ -186,7 +188,7 @@ def _checked_canaries(present: Any, absent: Any, others: Any, relation: str, mod
 
 
 @takes(ReleaseRequest)
-def audit_release(asked: ReleaseRequest) -> AuditResult:
+def audit_release(request: ReleaseRequest) -> AuditResult:
     """Audit the claim that T steps of DP-VI with this sampler and mechanism are (epsilon,
     delta)-private.
 
@@ -206,58 +208,62 @@ def audit_release(asked: ReleaseRequest) -> AuditResult:
     :raises ArgumentError: naming the argument and its value.
     """
     canaries = _checked_canaries(
-        asked.present, asked.absent, asked.others, asked.relation, asked.mode
+        request.present, request.absent, request.others, request.relation, request.mode
     )
     num_records = len(canaries.others[0]) + canaries.count
-    devices = devices_named(asked.devices)
+    devices = devices_named(request.devices)
     source_on(devices).processes.require_one("an audit")
-    if len(devices) > 1 and asked.max_rows is not None:
+    if len(devices) > 1 and request.max_rows is not None:
         raise _validate.ArgumentError(
-            "devices", asked.devices, "cannot be used when a record has several rows; leave it out."
+            "devices",
+            request.devices,
+            "cannot be used when a record has several rows; leave it out.",
         )
     training = _Training(
-        asked.model,
-        asked.guide,
-        asked.sampler,
+        request.model,
+        request.guide,
+        request.sampler,
         num_records,
-        asked.estimator,
-        asked.strategy,
-        asked.microbatch_size,
-        dict(asked.static or {}),
-        asked.bug,
-        numpyro.optim.Adam(_LEARNING_RATE) if asked.optim is None else asked.optim,
-        asked.max_rows,
+        request.estimator,
+        request.strategy,
+        request.microbatch_size,
+        dict(request.static or {}),
+        request.bug,
+        numpyro.optim.Adam(_LEARNING_RATE) if request.optim is None else request.optim,
+        request.max_rows,
         devices,
     )
-    sampler, mechanism = asked.sampler, asked.mechanism
+    sampler, mechanism = request.sampler, request.mechanism
     claim = Claim(
         sampler.name,
-        asked.relation,
+        request.relation,
         sampler.sampling_rate,
         mechanism.noise_multiplier,
-        asked.iterations,
-        asked.epsilon,
-        asked.delta,
+        request.iterations,
+        request.epsilon,
+        request.delta,
     )
-    key = new_key() if asked.seed is None else key_from_seed(asked.seed)
+    key = new_key() if request.seed is None else key_from_seed(request.seed)
     bound, runs = LowerBound(0.0, 0, "no runs"), 0
-    if "attack" in asked.parts:
+    if "attack" in request.parts:
         bound = _attacked(
             training,
             canaries,
             mechanism,
             claim,
-            asked.mode,
-            asked.trials,
-            asked.confidence,
+            request.mode,
+            request.trials,
+            request.confidence,
             key,
-            asked.adapts_clip,
+            request.adapts_clip,
         )
-        runs = asked.trials if asked.mode == "many_runs" else 1
-    checks = _checks(asked.parts, training, canaries, mechanism, claim, jax.random.fold_in(key, 0))
+        runs = request.trials if request.mode == "many_runs" else 1
+    checks = _checks(
+        request.parts, training, canaries, mechanism, claim, jax.random.fold_in(key, 0)
+    )
     return AuditResult(
-        model=asked.model_name,
-        data=asked.data_name,
+        model=request.model_name,
+        data=request.data_name,
         claimed_epsilon=claim.epsilon,
         delta=claim.delta,
         relation=claim.relation,
@@ -265,14 +271,14 @@ def audit_release(asked: ReleaseRequest) -> AuditResult:
         sampling_rate=claim.sampling_rate,
         noise_multiplier=claim.noise_multiplier,
         iterations=claim.steps,
-        mode=asked.mode,
+        mode=request.mode,
         canaries=canaries.count,
         trials=runs,
         lower_bound=bound.epsilon,
-        confidence=asked.confidence,
+        confidence=request.confidence,
         score=SCORES[bound.score],
         evidence=bound.evidence,
-        bug=asked.bug,
+        bug=request.bug,
         checks=checks,
     )
 
@@ -302,7 +308,7 @@ def _records(
 
 
 @takes(AuditRequest)
-def audit(asked: AuditRequest) -> AuditResult:
+def audit(request: AuditRequest) -> AuditResult:
     """Audit what ``fit`` would promise: calibrate the noise as it does, run its steps on canaries,
     and attack them.
 
@@ -315,32 +321,34 @@ def audit(asked: AuditRequest) -> AuditResult:
     """
     count = (
         1
-        if asked.mode == "many_runs"
-        else _validate.integer("num_canaries", asked.num_canaries, at_least=20)
+        if request.mode == "many_runs"
+        else _validate.integer("num_canaries", request.num_canaries, at_least=20)
     )
-    model = as_model(asked.model)
-    data_name, others, present = _records(
-        model, asked.data, asked.canaries, count, asked.num_others
+    model = as_model(request.model)
+    data_name, other_records, present = _records(
+        model, request.data, request.canaries, count, request.num_others
     )
-    num_records = len(others[0]) + len(present[0])
+    num_records = len(other_records[0]) + len(present[0])
     plain = {
-        each.name: getattr(asked, each.name)
-        for each in fields(PrivacySettings)
-        if hasattr(asked, each.name)
+        entry.name: getattr(request, entry.name)
+        for entry in fields(PrivacySettings)
+        if hasattr(request, entry.name)
     }
-    if adapts_clip := isinstance(asked.clip, str):
+    if adapts_clip := isinstance(request.clip, str):
         plain["clip"] = _FIRST_CLIP
     settings = PrivacySettings(**plain, num_records=num_records, adapts_clip=adapts_clip)
     plan = make_plan(settings, num_records)
     absent = None
     if settings.relation == "replace_one":
         absent = (
-            (*present[:-1], 1 - present[-1]) if asked.replacements is None else asked.replacements
+            (*present[:-1], 1 - present[-1])
+            if request.replacements is None
+            else request.replacements
         )
     return audit_release(
         model.model,
         model.new_guide(),
-        others,
+        other_records,
         present,
         absent,
         relation=str(settings.relation),
@@ -349,10 +357,10 @@ def audit(asked: AuditRequest) -> AuditResult:
         epsilon=settings.epsilon,
         delta=settings.delta,
         iterations=settings.iterations,
-        optim=None if asked.learning_rate is None else numpyro.optim.Adam(asked.learning_rate),
+        optim=None if request.learning_rate is None else numpyro.optim.Adam(request.learning_rate),
         static=model.options,
         adapts_clip=adapts_clip,
         model_name=model.name,
         data_name=data_name,
-        **asked.of_attack(),
+        **request.of_attack(),
     )

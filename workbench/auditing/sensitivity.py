@@ -49,7 +49,7 @@ class Worst(NamedTuple):
     """
 
     ratio: float
-    what: str
+    record: str
 
 
 def adversarial_records(template: Rows) -> Iterator[tuple[str, Rows]]:
@@ -107,13 +107,17 @@ def _released(step: PrivateStep, watched: Watched, start: DPVIState) -> Callable
 
 
 def _begun(
-    make_step: MakeStep, canaries: Canaries, one: Rows, key: jax.Array, precision: str = "float32"
+    make_step: MakeStep,
+    canaries: Canaries,
+    record: Rows,
+    key: jax.Array,
+    precision: str = "float32",
 ) -> tuple[PrivateStep, Watched, DPVIState]:
-    """A step for the other records and ``one`` more in this precision, with its mechanism and
+    """A step for the other records and ``record`` more in this precision, with its mechanism and
     starting state.
     """
     throw_away(key)
-    rows = tuple(np.concatenate(pair) for pair in zip(canaries.others, one, strict=True))
+    rows = tuple(np.concatenate(pair) for pair in zip(canaries.others, record, strict=True))
     step, watched = make_step(key, _in(precision, rows))
     return step, watched, step.init(key, Hyperparameters.of(watched), step.model.initial)
 
@@ -139,8 +143,8 @@ def worst_ratio(
     wide: AbstractContextManager = jax.enable_x64(True) if precision == "float64" else nullcontext()
     with wide:
         size = len(canaries.others[0]) + 1
-        one = tuple(array[:1] for array in canaries.present)
-        step, watched, state = _begun(make_step, canaries, one, key, precision)
+        single = tuple(array[:1] for array in canaries.present)
+        step, watched, state = _begun(make_step, canaries, single, key, precision)
         params = _in(precision, step.unconstrained(state))
         release = _released(step, watched, state)
 
@@ -148,29 +152,29 @@ def worst_ratio(
             return np.asarray(release(params, _in(precision, rows), jnp.asarray(mask)), np.float64)
 
         templates = (
-            [one]
+            [single]
             if canaries.absent is None
-            else [one, tuple(array[:1] for array in canaries.absent)]
+            else [single, tuple(array[:1] for array in canaries.absent)]
         )
         records = [named for template in templates for named in adversarial_records(template)]
-        places = sorted({0, size // 2, size - 1})
+        positions = sorted({0, size // 2, size - 1})
         everyone = np.ones(size, bool)
         worst = Worst(0.0, "nothing")
 
-        def note(move: np.ndarray, allowed: float, what: str) -> None:
+        def note(move: np.ndarray, allowed: float, words: str) -> None:
             nonlocal worst
             ratio = float(np.linalg.norm(move)) / allowed
             if not ratio <= worst.ratio:
-                worst = Worst(math.inf if math.isnan(ratio) else ratio, f"{what} ({precision})")
+                worst = Worst(math.inf if math.isnan(ratio) else ratio, f"{words} ({precision})")
 
-        for place in places:
+        for position in positions:
             without = everyone.copy()
-            without[place] = False
-            found: dict[str, np.ndarray] = {}
+            without[position] = False
+            sums: dict[str, np.ndarray] = {}
             for name, record in records:
                 beside = tuple(
-                    np.insert(others, min(place, len(others)), own[0], axis=0)
-                    for others, own in zip(canaries.others, record, strict=True)
+                    np.insert(column, min(position, len(column)), entry[0], axis=0)
+                    for column, entry in zip(canaries.others, record, strict=True)
                 )
                 copies = tuple(np.repeat(array, size, axis=0) for array in record)
                 for rows, company in ((beside, "the others"), (copies, "copies of itself")):
@@ -178,16 +182,16 @@ def worst_ratio(
                     note(
                         there - sum_of(rows, without),
                         clip,
-                        f"{name} in place {place} beside {company}, removed",
+                        f"{name} in place {position} beside {company}, removed",
                     )
                     if company == "the others":
-                        for other, sum_there in found.items():
+                        for replaced, sum_there in sums.items():
                             note(
                                 there - sum_there,
                                 2 * clip,
-                                f"{name} in place {place} instead of {other}",
+                                f"{name} in place {position} instead of {replaced}",
                             )
-                        found[name] = there
+                        sums[name] = there
         return worst
 
 
@@ -202,10 +206,10 @@ def check(
 
     :param make_step: makes a step for n + 1 records and its mechanism, once for each precision.
     """
-    found = [worst_ratio(make_step, canaries, clip, key, precision) for precision in precisions]
-    worst = max(found, key=lambda each: each.ratio)
+    cases = [worst_ratio(make_step, canaries, clip, key, precision) for precision in precisions]
+    worst = max(cases, key=lambda case: case.ratio)
     finding = (
         f"the released sum moves by at most {worst.ratio:.5g} times the allowed distance: "
-        f"{worst.what}."
+        f"{worst.record}."
     )
     return Check("sensitivity", worst.ratio <= 1 + _TOLERANCE, finding, worst.ratio)

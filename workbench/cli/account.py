@@ -164,10 +164,10 @@ def _completed_plan(arguments: argparse.Namespace) -> dict[str, Any]:
         "steps": calibration.max_steps,
         "sampling_rate": calibration.max_sampling_rate,
     }
-    known = {name: value for name, value in plan.items() if name != missing[0]}
+    remaining = {name: value for name, value in plan.items() if name != missing[0]}
     if (plan["steps"] or 0) >= _MANY_STEPS:
         print(f"workbench account: {plan['steps']:,} steps may take some minutes.", file=sys.stderr)
-    plan[missing[0]] = find[missing[0]](epsilon=arguments.epsilon, **known)
+    plan[missing[0]] = find[missing[0]](epsilon=arguments.epsilon, **remaining)
     return plan
 
 

@@ -105,20 +105,20 @@ def _add_fit_options(fit: argparse.ArgumentParser) -> None:
         metavar="NAME=VALUE",
         help="options of the model, such as prior_scale=2",
     )
-    parts = {
+    sections = {
         argument: fit.add_argument_group(group.title) for argument, group in groups.GROUPS.items()
     }
     for option, (words, kind) in _OF_A_FORMULA.items():
-        part = fit if option in ("--formula", "--family") else parts["table"]
-        part.add_argument(option, help=words, **kind)
+        section = fit if option in ("--formula", "--family") else sections["table"]
+        section.add_argument(option, help=words, **kind)
     fit.add_argument(
         "--data",
         required=True,
         help="a name (see workbench data), or a CSV, Parquet, NumPy (.npz) or packed (.wbr) file",
     )
     add_settings(fit, [name for name in _SETTINGS if groups.group_of(name) is None], epsilon=None)
-    for argument, part in parts.items():
-        add_settings(part, [name for name in _SETTINGS if groups.group_of(name) == argument])
+    for argument, section in sections.items():
+        add_settings(section, [name for name in _SETTINGS if groups.group_of(name) == argument])
     fit.add_argument(
         "--no-privacy",
         dest="privacy",
@@ -128,7 +128,7 @@ def _add_fit_options(fit: argparse.ArgumentParser) -> None:
     )
     processes.add_processes(fit)
     add_json(fit)
-    _add_run(fit, parts["privacy"])
+    _add_run(fit, sections["privacy"])
     ledger = fit.add_mutually_exclusive_group()
     ledger.add_argument(
         "--ledger",
@@ -142,7 +142,7 @@ def _add_fit_options(fit: argparse.ArgumentParser) -> None:
         const=False,
         help="record the fit in no ledger; no cap is kept",
     )
-    parts["execution"].add_argument(
+    sections["execution"].add_argument(
         "--no-checkpoint",
         dest="checkpoint",
         action="store_false",
@@ -194,8 +194,8 @@ def fit_words(arguments: argparse.Namespace) -> list[str]:
             words.append(f"--{option}" if value else f"--no-{option}")
             continue
         texts = [
-            _from_anywhere(name, str(each))
-            for each in (value if isinstance(value, list) else [value])
+            _from_anywhere(name, str(item))
+            for item in (value if isinstance(value, list) else [value])
         ]
         words += [f"--{option}={texts[0]}"] if len(texts) == 1 else [f"--{option}", *texts]
     return words
@@ -283,13 +283,13 @@ def _resume(arguments: argparse.Namespace) -> int:
 
 
 def _model_and_data(arguments: argparse.Namespace) -> tuple[Any, Any]:
-    given = {
+    formula_options = {
         name: value for name in _FORMULA_ONLY if (value := getattr(arguments, name)) is not None
     }
     if arguments.formula is not None:
-        return _formula_and_data(arguments, given)
-    if given:
-        name, value = next(iter(given.items()))
+        return _formula_and_data(arguments, formula_options)
+    if formula_options:
+        name, value = next(iter(formula_options.items()))
         raise ArgumentError(name, value, "applies only to formulas; also give --formula.")
     return sources.model(arguments.model, model_options(arguments.option)), dataset(arguments)
 
@@ -298,7 +298,9 @@ _OF_FORMULAS = ("schema", "missing", "unit_id", "max_rows", "unit_mean")  # opti
 _FORMULA_ONLY = ("family", "link", "prior", "trials", "exposure", "observed")
 
 
-def _formula_and_data(arguments: argparse.Namespace, given: dict[str, Any]) -> tuple[Any, Any]:
+def _formula_and_data(
+    arguments: argparse.Namespace, formula_options: dict[str, Any]
+) -> tuple[Any, Any]:
     """The model of ``--formula``, and the data set of its columns."""
     from workbench import data, models
     from workbench.data.files import read_table
@@ -308,15 +310,17 @@ def _formula_and_data(arguments: argparse.Namespace, given: dict[str, Any]) -> t
     written = schema(arguments.schema) if arguments.schema else None
     options = {"schema": written} | sources.unit_in(written)
     declared = options.pop("schema")
-    given["priors"] = _priors(given.pop("prior", []))
+    formula_options["priors"] = _priors(formula_options.pop("prior", []))
     check_used(
         arguments, "is not for formulas: the file of --schema declares the columns.", _OF_FORMULAS
     )
     if not sources.is_file(arguments.data):
-        found = named_dataset(arguments)
+        named = named_dataset(arguments)
         return models.formula(
-            arguments.formula, schema=schema_of(found) if declared is None else declared, **given
-        ), found
+            arguments.formula,
+            schema=schema_of(named) if declared is None else declared,
+            **formula_options,
+        ), named
     if declared is None:
         raise ArgumentError(
             "schema", None, "declare the columns of the formula in a file: give --schema FILE.json."
@@ -324,7 +328,7 @@ def _formula_and_data(arguments: argparse.Namespace, given: dict[str, Any]) -> t
     options |= of_tables(arguments)
     declared = data.Schema.from_declaration(declared)
     options["missing"], declared = with_indicators(options.get("missing", "refuse"), declared)
-    model = models.formula(arguments.formula, schema=declared, **given)
+    model = models.formula(arguments.formula, schema=declared, **formula_options)
     assert model.columns is not None  # those of its schema
     return model, model.dataset(
         read_table(arguments.data, model.columns.schema),
@@ -338,15 +342,15 @@ def _priors(texts: Sequence[str]) -> dict[str, str]:
     """``{name: text of a prior}`` from ``NAME=PRIOR``. Names of columns may have =, as in "ward=b",
     priors have none.
     """
-    found = {}
+    priors = {}
     for text in texts:
         name, equals, prior = text.rpartition("=")
         if not equals or not name:
             raise ArgumentError(
                 "prior", text, "write NAME=PRIOR, as in --prior 'age=Normal(0, 2)'."
             )
-        found[name] = prior
-    return found
+        priors[name] = prior
+    return priors
 
 
 def _finite(values: dict[str, float]) -> dict[str, float | None]:
@@ -519,5 +523,5 @@ def _print_result(result: Any, folder: Path | None, run: Path | None) -> None:
             "(--evaluate-private does so and computes them, outside the guarantee)."
         )
     if folder is not None:
-        first, *others = [name for name in _FILES if (folder / name).exists()] or [""]
-        print(f"Saved: {folder / first}" + (f" (and {', '.join(others)})" if others else ""))
+        first, *further = [name for name in _FILES if (folder / name).exists()] or [""]
+        print(f"Saved: {folder / first}" + (f" (and {', '.join(further)})" if further else ""))

@@ -105,17 +105,17 @@ def _given(further: Sequence[str], option: str) -> str | None:
     """The value of ``--option`` or ``--Class.option``, after = or as the next word; None if there
     is none.
     """
-    found = None
-    for place, argument in enumerate(further):
+    setting = None
+    for index, argument in enumerate(further):
         name, equals, value = argument.partition("=")
         if name.startswith("--") and name.lstrip("-").rpartition(".")[2] == option:
-            following = further[place + 1 : place + 2]
-            found = (
+            following = further[index + 1 : index + 2]
+            setting = (
                 value
                 if equals
                 else next((word for word in following if not word.startswith("--")), None)
             )
-    return found
+    return setting
 
 
 def _check_token(further: Sequence[str]) -> None:
@@ -148,10 +148,10 @@ def _warn_of_exposure(further: Sequence[str]) -> None:
 
 
 def _is_installed(package: str, otherwise: str) -> bool:
-    found = importlib.util.find_spec(package) is not None
-    if not found:
+    installed = importlib.util.find_spec(package) is not None
+    if not installed:
         sys.stderr.write(f"{otherwise}\n")
-    return found
+    return installed
 
 
 def _notebook(name: str) -> Path:

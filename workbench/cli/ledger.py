@@ -127,13 +127,13 @@ def _say(answer: Answer, *, as_json: bool) -> None:
 
 
 def _list(book: Ledger, arguments: argparse.Namespace) -> Answer:
-    found = [
+    entries = [
         _facts(book.budget_status(entry.number)) | {"fingerprint": entry.fingerprint}
         for entry in book.datasets()
     ]
     header = ("number", "name", "fits", "spent", "reserved", "cap", "used", "relatives")
-    lines = _table(header, map(_listed, found)) if found else [f"{book.path} has no entries."]
-    return {"ledger": str(book.path), "datasets": found}, lines
+    lines = _table(header, map(_listed, entries)) if entries else [f"{book.path} has no entries."]
+    return {"ledger": str(book.path), "datasets": entries}, lines
 
 
 def _listed(facts: Mapping[str, Any]) -> tuple[object, ...]:
@@ -203,8 +203,8 @@ def _show(book: Ledger, arguments: argparse.Namespace) -> Answer:
 def _relative_lines(relatives: Sequence[Mapping[str, Any]]) -> list[str]:
     """Which data sets share caps and totals with one, a sentence for each reason."""
     called: dict[str, list[str]] = {}
-    for other in relatives:
-        called.setdefault(other["how"], []).append(_called(other))
+    for relative in relatives:
+        called.setdefault(relative["how"], []).append(_called(relative))
     return [
         f"Fits on {', '.join(names)} count too: {_shared(how)}." for how, names in called.items()
     ]
@@ -249,17 +249,17 @@ def _cap_lines(facts: Mapping[str, Any]) -> list[str]:
 
 def _separate(book: Ledger, arguments: argparse.Namespace) -> Answer:
     # an unknown one is refused before any is written
-    numbers = [book.entry(other).number for other in arguments.others]
-    for other in arguments.others:
-        book.separate(arguments.one, other, arguments.why)
+    numbers = [book.entry(dataset).number for dataset in arguments.others]
+    for dataset in arguments.others:
+        book.separate(arguments.one, dataset, arguments.why)
     facts = _facts(book.budget_status(arguments.one))
-    others = [_facts(book.budget_status(other)) for other in numbers]
+    separated = [_facts(book.budget_status(dataset)) for dataset in numbers]
     still = [
-        other
-        for other in others
-        if other["number"] in [relative["number"] for relative in facts["relatives"]]
+        dataset
+        for dataset in separated
+        if dataset["number"] in [relative["number"] for relative in facts["relatives"]]
     ]
-    lines = [f"{_called(facts)} and {', '.join(map(_called, others))} are counted separately."]
+    lines = [f"{_called(facts)} and {', '.join(map(_called, separated))} are counted separately."]
     if still:
         lines.append(
             f"Fits on {', '.join(map(_called, still))} still count together with "
@@ -268,29 +268,29 @@ def _separate(book: Ledger, arguments: argparse.Namespace) -> Answer:
     answer = {
         "number": facts["number"],
         "separated": numbers,
-        "count_together": [other["number"] for other in still],
+        "count_together": [dataset["number"] for dataset in still],
     }
     return answer, lines
 
 
 def _relate(book: Ledger, arguments: argparse.Namespace) -> Answer:
     book.relate(arguments.one, arguments.other, arguments.why)
-    facts, other = (
+    facts, relative = (
         _facts(book.budget_status(arguments.one)),
         _facts(book.budget_status(arguments.other)),
     )
-    lines = [f"{_called(facts)} and {_called(other)} count together."]
-    return {"related": [facts["number"], other["number"]]}, lines
+    lines = [f"{_called(facts)} and {_called(relative)} count together."]
+    return {"related": [facts["number"], relative["number"]]}, lines
 
 
 def _recover(book: Ledger, arguments: argparse.Namespace) -> Answer:
-    found = book.recover()
+    recovered = book.recover()
     lines = [
         f"Fit {spend.number} ({spend.model}): {spend.taken:,} of {spend.planned:,} steps may "
         "have been taken and count."
-        for spend in found
+        for spend in recovered
     ]
-    return {"recovered": [_fit_facts(spend) for spend in found]}, lines or [
+    return {"recovered": [_fit_facts(spend) for spend in recovered]}, lines or [
         "No fit was interrupted."
     ]
 
@@ -395,9 +395,9 @@ def saved_runs(*, as_json: bool) -> int:
     """``workbench resume`` without a path: list the runs that have checkpoints."""
     from workbench.fitting import resuming
 
-    found = [{**dataclasses.asdict(run), "path": str(run.path)} for run in resuming.saved_runs()]
+    runs = [{**dataclasses.asdict(run), "path": str(run.path)} for run in resuming.saved_runs()]
     rows = []
-    for run in found:
+    for run in runs:
         steps = "finished" if run["is_finished"] else f"{run['step']:,} of {run['steps']:,}"
         rows.append(
             (
@@ -411,7 +411,7 @@ def saved_runs(*, as_json: bool) -> int:
         )
     lines = _table(("model", "data", "epsilon", "steps", "written", "path"), rows)
     unusable = [str(folder) for folder in resuming.unusable_runs()]
-    lines = lines if found else ["No run has checkpoints."]
+    lines = lines if runs else ["No run has checkpoints."]
     if unusable:
         lines += [
             "",
@@ -419,7 +419,7 @@ def saved_runs(*, as_json: bool) -> int:
             "resume --forget PATH",
         ]
         lines += map(shlex.quote, unusable)
-    _say(({"runs": found, "unusable": unusable}, lines), as_json=as_json)
+    _say(({"runs": runs, "unusable": unusable}, lines), as_json=as_json)
     return DONE
 
 
@@ -479,8 +479,8 @@ def _facts(status: BudgetStatus, like: Guarantee | None = None) -> dict[str, Any
         "used": _finite(status.used()),
         "how_many_more": None if like is None else status.how_many_more(like),
         "relatives": [
-            {"number": other.number, "name": other.name, "how": how}
-            for other, how in status.relatives
+            {"number": relative.number, "name": relative.name, "how": how}
+            for relative, how in status.relatives
         ],
     }
 
@@ -489,7 +489,7 @@ def _fit_facts(spend: Spend) -> dict[str, Any]:
     """One fit, JSON-ready; ``epsilon`` and ``delta`` are 0 if nothing was shown, and otherwise of
     all planned steps.
     """
-    part = spend.promise
+    promise = spend.promise
     plain = (
         "number",
         "key",
@@ -510,14 +510,14 @@ def _fit_facts(spend: Spend) -> dict[str, Any]:
         },
         "status": spend.status,
         "promised_epsilon": spend.guarantee.epsilon,
-        "epsilon": 0.0 if part is None else part.epsilon,
-        "delta": 0.0 if part is None else part.delta,
+        "epsilon": 0.0 if promise is None else promise.epsilon,
+        "delta": 0.0 if promise is None else promise.delta,
     }
 
 
 def _row(spend: Spend, status: BudgetStatus) -> tuple[object, ...]:
-    part = spend.promise
-    numbers = ("0", "0") if part is None else (upper(part.epsilon), upper(part.delta))
+    promise = spend.promise
+    numbers = ("0", "0") if promise is None else (upper(promise.epsilon), upper(promise.delta))
     return (
         spend.number,
         spend.dataset,

@@ -51,8 +51,8 @@ def _apart(words: list[str]) -> tuple[list[str], list[str]]:
     name of a page.
     """
     if words[:1] == ["app"] and "--" in words:
-        place = words.index("--")
-        return words[:place], words[place + 1 :]
+        position = words.index("--")
+        return words[:position], words[position + 1 :]
     return words, []
 
 

@@ -76,7 +76,7 @@ def join(arguments: argparse.Namespace, words: Sequence[str]) -> None:
             "cannot be combined with --processes, which uses all devices.",
         )
     arguments.devices = "all"
-    place, coordinator = os.environ.get(_PLACE), os.environ.get(_COORDINATOR)
+    rank, coordinator = os.environ.get(_PLACE), os.environ.get(_COORDINATOR)
     _keep_output_apart()
     import jax
     from jax.experimental import multihost_utils
@@ -85,13 +85,13 @@ def join(arguments: argparse.Namespace, words: Sequence[str]) -> None:
     jax.config.update("jax_enable_preemption_service", False)  # which would ignore SIGTERM
     atexit.register(_leave)  # runs before JAX waits for all other processes
     options: dict[str, Any] = {"shutdown_timeout_seconds": _SECONDS_TO_SAVE}
-    if count != "auto" and (place is None) != (coordinator is None):
+    if count != "auto" and (rank is None) != (coordinator is None):
         raise ArgumentError(
             "processes", count, f"needs both ${_COORDINATOR} and ${_PLACE}, or neither."
         )
     is_local = False
     if count != "auto":
-        number = _number(place, count)
+        number = _number(rank, count)
         if coordinator is None:
             coordinator = _free_address()
             _start(count, coordinator, words)
@@ -130,28 +130,28 @@ def follows() -> bool:
     return bool(jax.process_index() > 0)
 
 
-def _number(place: str | None, count: int) -> int:
+def _number(rank: str | None, count: int) -> int:
     """The process that this is."""
-    if place is None:
+    if rank is None:
         return 0
-    if not place.isdecimal() or int(place) >= count:
+    if not rank.isdecimal() or int(rank) >= count:
         raise ArgumentError(
             "processes",
             count,
-            f"${_PLACE} must be a whole number below the number of processes, not {place!r}.",
+            f"${_PLACE} must be a whole number below the number of processes, not {rank!r}.",
         )
-    return int(place)
+    return int(rank)
 
 
 def _keep_output_apart() -> None:
     """Leave standard output to Python alone: Gloo writes there that it is connected."""
     sys.stdout.flush()
-    own = os.dup(1)
+    output = os.dup(1)
     nowhere = os.open(os.devnull, os.O_WRONLY)
     os.dup2(nowhere, 1)
     os.close(nowhere)
     sys.stdout = os.fdopen(
-        own, "w", encoding=sys.stdout.encoding, errors=sys.stdout.errors, closefd=False
+        output, "w", encoding=sys.stdout.encoding, errors=sys.stdout.errors, closefd=False
     )
 
 
@@ -159,17 +159,17 @@ def _keep_output_apart() -> None:
 
 
 def _free_address() -> str:
-    with socket.create_server((_HERE, 0)) as found:
-        return f"{_HERE}:{found.getsockname()[1]}"
+    with socket.create_server((_HERE, 0)) as server:
+        return f"{_HERE}:{server.getsockname()[1]}"
 
 
 def _start(count: int, coordinator: str, words: Sequence[str]) -> None:
     """Start the other processes, which end with this one."""
-    for place in range(1, count):
+    for rank in range(1, count):
         environment = {
             **os.environ,
             _COORDINATOR: coordinator,
-            _PLACE: str(place),
+            _PLACE: str(rank),
             _WITH_PARENT: "1",
         }
         errors = tempfile.TemporaryFile()  # noqa: SIM115 - open while the process runs
@@ -240,13 +240,12 @@ def _ended() -> str:
     has.
     """
     sentences = []
-    for place, (process, errors) in enumerate(_started, 1):
+    for rank, (process, errors) in enumerate(_started, 1):
         if process.poll() is not None:
             errors.seek(0)
             *_, last = errors.read().decode(errors="replace").strip().splitlines() or [""]
             sentences.append(
-                f"process {place} ended with code "
-                f"{process.returncode}{f': {last}' if last else '.'}"
+                f"process {rank} ended with code {process.returncode}{f': {last}' if last else '.'}"
             )
     return " ".join(sentences)
 

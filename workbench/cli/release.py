@@ -64,7 +64,7 @@ def _predict(arguments: argparse.Namespace) -> int:
         table = records.assign(prediction=predictions)
     else:
         columns = {
-            f"prediction_{place}": predictions[:, place] for place in range(predictions.shape[1])
+            f"prediction_{index}": predictions[:, index] for index in range(predictions.shape[1])
         }
         table = records.assign(**columns)
     written(to_csv(table, index=False), arguments.out)
@@ -80,8 +80,8 @@ def _sample(arguments: argparse.Namespace) -> int:
 
     check_out(arguments.out)
     result = results.load(arguments.result)
-    given = None if arguments.given is None else sources.table("given", arguments.given)
-    total = len(given) if given is not None else integer("count", arguments.count, at_least=1)
+    inputs = None if arguments.given is None else sources.table("given", arguments.given)
+    total = len(inputs) if inputs is not None else integer("count", arguments.count, at_least=1)
     hidden = total < _QUICKLY_DRAWN
     with tqdm(
         total=total,
@@ -92,7 +92,7 @@ def _sample(arguments: argparse.Namespace) -> int:
         delay=0.1,
         disable=hidden,
     ) as bar:
-        drawn = synthetic_records(result, arguments.count, given, arguments.seed, bar.update)
+        drawn = synthetic_records(result, arguments.count, inputs, arguments.seed, bar.update)
     if hasattr(drawn, "to_csv"):
         written(to_csv(drawn, index=False), arguments.out)
         return DONE

@@ -216,15 +216,15 @@ def stopped_by_interrupt(words: str) -> Iterator[Callable[[], bool]]:
     What epsilon is being spent on must be kept. Afterwards the command is at its end and Ctrl-C
     does nothing, where before it would have ended the process at once (``_interrupt``).
     """
-    asked = threading.Event()
+    interrupted = threading.Event()
 
     def stop(*_: object) -> None:
-        asked.set()
+        interrupted.set()
         sys.stderr.write(f"\n{words}\n")
 
     previous = signal.signal(signal.SIGINT, stop)
     try:
-        yield asked.is_set
+        yield interrupted.is_set
     finally:
         signal.signal(signal.SIGINT, signal.SIG_IGN if previous is _interrupt.leave else previous)
 

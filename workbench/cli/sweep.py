@@ -120,8 +120,8 @@ def _sweep(arguments: argparse.Namespace) -> int:
         prepared = sweeping.prepare(**plan, store=store)
         for caution in prepared.cautions:
             print(f"workbench sweep: warning: {caution}", file=sys.stderr)
-        known = [row["status"] for row in store.rows(list(prepared.cells))]
-        counts = {"planned": len(prepared.cells), "stored": known.count("done")}
+        statuses = [row["status"] for row in store.rows(list(prepared.cells))]
+        counts = {"planned": len(prepared.cells), "stored": statuses.count("done")}
         if arguments.dry_run:
             _say(prepared.result(), counts, prepared, as_json=arguments.json)
             return DONE
@@ -273,14 +273,14 @@ def _say(
             f"{(statuses == 'done').sum()} of {counts['planned']} fits are "
             f"done. {result.message}".rstrip()
         )
-    others = [
+    unfinished = [
         (row["status"], row["message"])
         for row in result.table.to_dict("records")
         if row["status"] != "done"
     ]
     if result.status == "planned":
-        others = [(row["status"], row["message"]) for row in prepared.refused]
-    for (status, message), count in Counter(others).items():
+        unfinished = [(row["status"], row["message"]) for row in prepared.refused]
+    for (status, message), count in Counter(unfinished).items():
         print(f"{count} {status}: {message}")
     print(result.statement)
 

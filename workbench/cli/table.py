@@ -236,10 +236,10 @@ def split_of(arguments: argparse.Namespace, *, is_named: bool = False) -> dict[s
     """Share of evaluation records and seed of the split. :param is_named: whether it is of a data
     set by name.
     """
-    share = arguments.evaluation_fraction
+    fraction = arguments.evaluation_fraction
     usual = 0.2 if is_named or _uses_evaluation(arguments) else 0.0
     return {
-        "evaluation_fraction": usual if share is None else share,
+        "evaluation_fraction": usual if fraction is None else fraction,
         "split_seed": arguments.split_seed,
     }
 

@@ -76,10 +76,12 @@ def records_at_once(linear_uses: Sequence[LinearUse], size: int) -> int | None:
     A part of ``size`` where one is near: those that are left over would be compiled apart.
     """
     convolutions = [use for use in linear_uses if use.operation.kind == "convolution"]
-    held = sum(s * t * p * 4 for s, t, p, _ in (use.operation.shape for use in convolutions))
-    if not held:
+    record_bytes = sum(
+        s * t * p * 4 for s, t, p, _ in (use.operation.shape for use in convolutions)
+    )
+    if not record_bytes:
         return None
-    most = max(1, _PATCHES_AT_ONCE // held)
+    most = max(1, _PATCHES_AT_ONCE // record_bytes)
     return next(
         (count for count in range(min(most, size), most // 2, -1) if size % count == 0), most
     )

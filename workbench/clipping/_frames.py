@@ -26,14 +26,14 @@ Stage = Callable[[Factors, Leaves], Factors]
 class Frame(NamedTuple):
     """An array as S matrices, p x d, that meet a record at T places; see ``_linear_uses``.
 
-    :param seen: the array as [S, p, d], a linear function: each entry of the result is an entry of
-        the array.
+    :param arrange: the array as [S, p, d], a linear function: each entry of the result is an entry
+        of the array.
     :param shape: (S, T, p, d). :param rows: whether a_i is numbers of rows. :param scaled: whether
         D is there.
     :param stages: how the factors come about, from those of the operation.
     """
 
-    seen: Callable[[Array], Array]
+    arrange: Callable[[Array], Array]
     shape: tuple[int, int, int, int]
     rows: bool = False
     scaled: bool = False
@@ -44,10 +44,10 @@ class Frame(NamedTuple):
         return self._replace(stages=(*self.stages, stage), **changes)
 
     def numbers(self, shape: Sequence[int]) -> np.ndarray:
-        """Which entry of an array of ``shape`` each entry of ``seen`` is."""
+        """Which entry of an array of ``shape`` each entry of ``arrange`` is."""
         with jax.ensure_compile_time_eval():
             return np.asarray(
-                self.seen(jnp.arange(math.prod(shape), dtype=jnp.int32).reshape(shape))
+                self.arrange(jnp.arange(math.prod(shape), dtype=jnp.int32).reshape(shape))
             )
 
 
@@ -84,21 +84,21 @@ class Step(NamedTuple):
         """How many parts the leaf is taken into."""
         return math.prod(self.turns)
 
-    def each(self, one: Callable[[Array], Array]) -> Callable[[Array], Array]:
-        """``one``, a function of the array in one turn, for the array with an axis for each scan in
-        front.
+    def each(self, function: Callable[[Array], Array]) -> Callable[[Array], Array]:
+        """``function``, a function of the array in one turn, for the array with an axis for each
+        scan in front.
         """
         for _ in self.turns:
-            one = jax.vmap(one)
-        return one
+            function = jax.vmap(function)
+        return function
 
     def spread(self, array: Array, value: Value) -> Array:
         """``array``, of a value that may be the same in some turns, with the leaf's axes
         of scans.
         """
         axis = 0
-        for length, own, all_ in zip(self.lengths, value.apart, self.apart, strict=False):
-            if all_ and not own:
+        for length, differs, all_ in zip(self.lengths, value.apart, self.apart, strict=False):
+            if all_ and not differs:
                 array = jnp.broadcast_to(
                     jnp.expand_dims(array, axis), (*array.shape[:axis], length, *array.shape[axis:])
                 )
@@ -117,8 +117,8 @@ class Step(NamedTuple):
 def transposed(frame: Frame) -> Frame:
     """That of the transposed matrices."""
     s, t, p, d = frame.shape
-    seen = lambda array: jnp.swapaxes(frame.seen(array), 1, 2)  # noqa: E731
-    return frame.then(lambda factors, leaves: factors.turned(), seen=seen, shape=(s, t, d, p))
+    arrange = lambda array: jnp.swapaxes(frame.arrange(array), 1, 2)  # noqa: E731
+    return frame.then(lambda factors, leaves: factors.turned(), arrange=arrange, shape=(s, t, d, p))
 
 
 def one_place(g: Array) -> Factors:
@@ -127,10 +127,10 @@ def one_place(g: Array) -> Factors:
 
 
 def all_formed(
-    frame: Frame, seen: Callable[[Array], Array], shape: Sequence[int], count: int
+    frame: Frame, arrange: Callable[[Array], Array], shape: Sequence[int], count: int
 ) -> Frame | None:
     """Each record's gradient formed, for an array of ``shape`` with ``count`` parts of which
-    ``seen`` makes the matrices.
+    ``arrange`` makes the matrices.
     """
     if frame.rows:
         return None
@@ -138,14 +138,14 @@ def all_formed(
     def form(factors: Factors, leaves: Leaves) -> Factors:
         formed = factors.formed()
         (back,) = jax.vmap(
-            jax.linear_transpose(seen, jax.ShapeDtypeStruct(tuple(shape), formed.dtype))
+            jax.linear_transpose(arrange, jax.ShapeDtypeStruct(tuple(shape), formed.dtype))
         )(formed)
         return one_place(back.reshape(len(formed), count, -1))
 
     size = math.prod(shape) // count
     return frame.then(
         form,
-        seen=lambda array: array.reshape(count, 1, size),
+        arrange=lambda array: array.reshape(count, 1, size),
         shape=(count, 1, 1, size),
         scaled=False,
     )

@@ -55,13 +55,13 @@ class LinearUse(NamedTuple):
         """(S, T, p, d) as above; p is the number of rows of the table where rows are looked up."""
         return self.frame.shape
 
-    def factors(self, met: Array, cotangent: Array, leaves: Leaves, known: dict) -> Factors:
+    def factors(self, met: Array, cotangent: Array, leaves: Leaves, cache: dict) -> Factors:
         """a (float[M, S, T, p], or numbers of rows int[M, S, T]) and g (float[M, S, T, d]), for M
         records.
 
         :param met: what the leaf met, :param cotangent: the gradient at the output; first axis M,
             then one for each scan.
-        :param known: every a that other uses of the same ``met`` have; it is filled. XLA computes
+        :param cache: every a that other uses of the same ``met`` have; it is filled. XLA computes
             with one array only once.
         """
         assert self.use.equation is not None
@@ -73,7 +73,7 @@ class LinearUse(NamedTuple):
             self.use.stacked,
             str(self.use.equation.params),
         )
-        factors = factors._replace(a=known.setdefault(how, factors.a))
+        factors = factors._replace(a=cache.setdefault(how, factors.a))
         for stage in self.frame.stages:
             factors = stage(factors, leaves)
         return factors
@@ -100,7 +100,7 @@ class _Operation(NamedTuple):
             a.reshape(size, s, t) if self.kind == "rows" else single(a.reshape(size, s, t, p)), g
         )
 
-    def seen(self, use: Use, leaf: Array) -> Array:
+    def arrange(self, use: Use, leaf: Array) -> Array:
         """The operand as the operation's S matrices, [S, p, d]: a linear function, and a
         permutation of its entries.
         """
@@ -138,11 +138,11 @@ def linear_use_of(use: Use, leaves: Leaves) -> LinearUse | str:
     operation = None if use.problem else _operation(use)
     if operation is not None:
         frame = Frame(
-            functools.partial(operation.seen, use), operation.shape, operation.kind == "rows"
+            functools.partial(operation.arrange, use), operation.shape, operation.kind == "rows"
         )
-        known = back_to_leaf(frame, use.steps, leaves, use.lengths)
-        if known is not None:
-            return LinearUse(use, operation, known)
+        leaf_frame = back_to_leaf(frame, use.steps, leaves, use.lengths)
+        if leaf_frame is not None:
+            return LinearUse(use, operation, leaf_frame)
     if use.first or use.problem:
         return use.first or use.problem
     assert use.equation is not None
@@ -160,11 +160,14 @@ def _operation(use: Use) -> _Operation | None:
     )
     leaf = aval(equation.invars[use.side])
     if equation.primitive is dot_general_p:
-        (contracted, batch), other = _sides(equation, use.side), aval(equation.invars[1 - use.side])
+        (contracted, batch), operand = (
+            _sides(equation, use.side),
+            aval(equation.invars[1 - use.side]),
+        )
         p, s = (math.prod(leaf.shape[axis] for axis in axes) for axes in (contracted, batch))
         if p * s:
             return _Operation(
-                "product", (stacks * s, turns * (other.size // (p * s)), p, leaf.size // (p * s))
+                "product", (stacks * s, turns * (operand.size // (p * s)), p, leaf.size // (p * s))
             )
     if (
         equation.primitive is conv_general_dilated_p
@@ -237,15 +240,15 @@ def run(
     """
     environment = Environment(closed, arguments)
     met = {}
-    for place, equation in enumerate(closed.jaxpr.eqns):
+    for index, equation in enumerate(closed.jaxpr.eqns):
         inputs = environment.read(equation.invars)
-        here = (*path, place)
+        here = (*path, index)
         within = {key: tap for key, tap in taps.items() if key[: len(here)] == here}
         if within and equation.primitive is scan_p:
-            outputs, seen = scan_again(
+            outputs, inner_met = scan_again(
                 equation, inputs, functools.partial(run, sides=sides, path=here), within
             )
-            met.update(seen)
+            met.update(inner_met)
         else:
             outputs = evaluate(closed.jaxpr, equation, inputs)
             if within:
@@ -270,8 +273,8 @@ def _product_factors(
     equation, side, depth = use.equation, use.side, 1 + len(use.lengths)
     assert equation is not None
     contracted, batch = _sides(equation, 1 - side)
-    other, leaf = aval(equation.invars[1 - side]), aval(equation.invars[side])
-    free = [axis for axis in range(other.ndim) if axis not in (*contracted, *batch)]
+    operand, leaf = aval(equation.invars[1 - side]), aval(equation.invars[side])
+    free = [axis for axis in range(operand.ndim) if axis not in (*contracted, *batch)]
     a = jnp.transpose(
         met,
         [
@@ -288,12 +291,12 @@ def _product_factors(
     of_leaf = leaf.ndim - len(contracted) - len(batch)
     begin = len(batch) if side == 0 else len(batch) + len(free)
     mine = range(begin, begin + of_leaf)
-    others = [
+    free_axes = [
         axis for axis in range(len(batch), len(batch) + len(free) + of_leaf) if axis not in mine
     ]
-    places = [*turns, *_later(depth, others)]
+    positions = [*turns, *_later(depth, free_axes)]
     g = jnp.transpose(
-        cotangent, [0, *stacks, *_later(depth, range(len(batch))), *places, *_later(depth, mine)]
+        cotangent, [0, *stacks, *_later(depth, range(len(batch))), *positions, *_later(depth, mine)]
     )
     return a, g
 
@@ -328,17 +331,17 @@ def _patches(
     of_images, outputs, *of_space = numbers.out_spec
     widths = [kernel[axis] for axis in numbers.rhs_spec[2:]]
     extents = [result[axis] for axis in of_space]
-    ways = list(zip(extents, params["window_strides"], params["rhs_dilation"], strict=True))
+    windows = list(zip(extents, params["window_strides"], params["rhs_dilation"], strict=True))
     # axis by axis: of a 3 x 3 kernel 6 slices instead of 9, which compile in two thirds of the time
     for axis in reversed(range(len(space))):
-        extent, stride, dilation = ways[axis]
+        extent, stride, dilation = windows[axis]
         firsts = [dilation * offset for offset in range(widths[axis])]
         stop = (extent - 1) * stride + 1
-        seen = [
+        slices = [
             lax.slice_in_dim(a, first, first + stop, stride, depth + 1 + axis) for first in firsts
         ]
         # in the end [M, stacks, turns, images, space, kernel, channels]
-        a = jnp.stack(seen, depth + 1 + len(space))
+        a = jnp.stack(slices, depth + 1 + len(space))
     a = a.reshape(*a.shape[:-1], groups, a.shape[-1] // groups)
     a = jnp.moveaxis(a, -2, 1 + len(stacks))
     g = jnp.transpose(

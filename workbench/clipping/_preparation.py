@@ -44,31 +44,33 @@ def back_to_leaf(
     :param lengths: of the scans around the operation.
     """
     last = len(steps)
-    for place in reversed(range(-1, len(steps))):
-        step = steps[place] if place >= 0 else None
+    for index in reversed(range(-1, len(steps))):
+        step = steps[index] if index >= 0 else None
         if step is not None and not isinstance(step, Preparation):
             continue
-        depth = sum(earlier is STACKED for earlier in steps[: place + 1])
-        views = steps[place + 1 : last]
+        depth = sum(earlier is STACKED for earlier in steps[: index + 1])
+        views = steps[index + 1 : last]
         if views:
-            frame = frame._replace(seen=functools.partial(_seen_through, frame.seen, views, depth))
+            frame = frame._replace(
+                arrange=functools.partial(_arranged_through, frame.arrange, views, depth)
+            )
         if step is not None:
-            known = Step(step, leaves, lengths)
+            scanned = Step(step, leaves, lengths)
             turns = [operand.apart for operand in step.operands]
-            if known.apart != tuple(any(levels) for levels in zip(*turns, strict=True)):
+            if scanned.apart != tuple(any(levels) for levels in zip(*turns, strict=True)):
                 return None  # what it meets differs from turn to turn, and the leaf does not
-            before = _RULES.get(step.equation.primitive.name, _entrywise)(frame, known)
+            before = _RULES.get(step.equation.primitive.name, _entrywise)(frame, scanned)
             if before is None:
                 return None
             frame = before
-        last = place
+        last = index
     return frame
 
 
-def _seen_through(
-    seen: Callable[[Array], Array], views: Sequence[Any], depth: int, array: Array
+def _arranged_through(
+    arrange: Callable[[Array], Array], views: Sequence[Any], depth: int, array: Array
 ) -> Array:
-    return seen(viewed(array, views, depth))
+    return arrange(viewed(array, views, depth))
 
 
 # --- functions of entries -------------------------------------------------------------------------
@@ -79,17 +81,17 @@ def _slope(step: Step, leaves: Leaves) -> Array:
     made = step.made
     arrays = [step.spread(operand.array(leaves), operand) for operand in made.operands]
 
-    def one(*arrays: Array) -> Array:
-        def result(own: Array) -> Array:
-            given = [own if side in made.sides else array for side, array in enumerate(arrays)]
-            return evaluate(made.jaxpr, made.equation, given)[0]
+    def slope(*arrays: Array) -> Array:
+        def result(leaf: Array) -> Array:
+            operands = [leaf if side in made.sides else array for side, array in enumerate(arrays)]
+            return evaluate(made.jaxpr, made.equation, operands)[0]
 
-        own = jnp.broadcast_to(arrays[made.sides[0]], aval(made.equation.outvars[0]).shape)
-        return jax.jvp(result, (own,), (jnp.ones_like(own),))[1]
+        leaf = jnp.broadcast_to(arrays[made.sides[0]], aval(made.equation.outvars[0]).shape)
+        return jax.jvp(result, (leaf,), (jnp.ones_like(leaf),))[1]
 
     for _ in step.turns:
-        one = jax.vmap(one)
-    return one(*arrays)
+        slope = jax.vmap(slope)
+    return slope(*arrays)
 
 
 def _entrywise(frame: Frame, step: Step) -> Frame | None:
@@ -101,7 +103,7 @@ def _entrywise(frame: Frame, step: Step) -> Frame | None:
 
 def _scaled(frame: Frame, step: Step) -> Frame:
     def scale(leaves: Leaves) -> Array:
-        return single(frame.seen(_slope(step, leaves)))
+        return single(frame.arrange(_slope(step, leaves)))
 
     if frame.rows:
         return frame.then(lambda factors, leaves: factors.times_rows(scale(leaves)))
@@ -128,9 +130,9 @@ def _same_along(frame: Frame, step: Step) -> tuple[bool, bool]:
         if not (is_sum or (is_linear and side in made.sides)):
             numbers = _numbers_of(operand, step)
             with jax.ensure_compile_time_eval():
-                seen = np.asarray(frame.seen(step.stretched(numbers)))
-            along_p &= bool((seen == seen[:, :1]).all())
-            along_d &= bool((seen == seen[:, :, :1]).all())
+                matrices = np.asarray(frame.arrange(step.stretched(numbers)))
+            along_p &= bool((matrices == matrices[:, :1]).all())
+            along_d &= bool((matrices == matrices[:, :, :1]).all())
     return along_p or p == 1, along_d or d == 1
 
 
@@ -153,7 +155,7 @@ def _numbers_of(value: Value, step: Step) -> Array:
             assert link.equation is not None
             assert link.jaxpr is not None
             numbers = viewed(
-                numbers, [View(link.equation, link.jaxpr, link.place)], sum(link.apart)
+                numbers, [View(link.equation, link.jaxpr, link.position)], sum(link.apart)
             )
         return step.spread(numbers, value)
 
@@ -182,36 +184,38 @@ def _joined(frame: Frame, step: Step) -> Frame | None:
 
     def padded(array: Array) -> Array:
         array = jnp.expand_dims(array, axis) if stacks else array
-        around = [(*margins, 0) if own == axis else (0, 0, 0) for own in range(array.ndim)]
+        around = [
+            (*margins, 0) if dimension == axis else (0, 0, 0) for dimension in range(array.ndim)
+        ]
         return lax.pad(array, jnp.zeros((), array.dtype), around)
 
     def unrestricted(array: Array) -> Array:
-        return frame.seen(step.each(padded)(array))
+        return frame.arrange(step.each(padded)(array))
 
     with jax.ensure_compile_time_eval():
         inside = np.asarray(unrestricted(jnp.ones(step.before, jnp.int32))) > 0
-    axes = [np.flatnonzero(inside.any(axis=others)) for others in ((1, 2), (0, 2), (0, 1))]
+    axes = [np.flatnonzero(inside.any(axis=other_axes)) for other_axes in ((1, 2), (0, 2), (0, 1))]
     if not inside.any() or not inside[np.ix_(*axes)].all():
         return None
     matrices, rows, columns = map(_selected, axes)
     if frame.rows and not isinstance(rows, slice):
         return None
 
-    def seen(array: Array) -> Array:
+    def arrange(array: Array) -> Array:
         return unrestricted(array)[matrices][:, rows][:, :, columns]
 
-    def part(factors: Factors, leaves: Leaves) -> Factors:
+    def select(factors: Factors, leaves: Leaves) -> Factors:
         return factors.part(matrices, rows, columns)
 
-    s, p, d = (len(each) for each in axes)
-    return frame.then(part, seen=seen, shape=(s, frame.shape[1], p, d))
+    s, p, d = (len(indices) for indices in axes)
+    return frame.then(select, arrange=arrange, shape=(s, frame.shape[1], p, d))
 
 
-def _selected(places: np.ndarray) -> Any:
+def _selected(indices: np.ndarray) -> Any:
     """The places as a slice where they follow one another."""
-    if len(places) and np.array_equal(places, np.arange(places[0], places[0] + len(places))):
-        return slice(int(places[0]), int(places[0]) + len(places))
-    return places
+    if len(indices) and np.array_equal(indices, np.arange(indices[0], indices[0] + len(indices))):
+        return slice(int(indices[0]), int(indices[0]) + len(indices))
+    return indices
 
 
 # --- sums and copies along axes -------------------------------------------------------------------
@@ -222,10 +226,10 @@ def _copied(frame: Frame, step: Step, copy: Callable[[Array], Array]) -> Frame |
     if frame.rows:
         return None
 
-    def seen(array: Array) -> Array:
-        return frame.seen(copy(array))
+    def arrange(array: Array) -> Array:
+        return frame.arrange(copy(array))
 
-    numbers = frame._replace(seen=seen).numbers(step.before)
+    numbers = frame._replace(arrange=arrange).numbers(step.before)
     for turned in (False, True):
         repeated = numbers.swapaxes(1, 2) if turned else numbers
         s, p, d = repeated.shape
@@ -253,8 +257,8 @@ def _copied(frame: Frame, step: Step, copy: Callable[[Array], Array]) -> Frame |
             return one_place(jnp.sum(lengths * g[..., None, :], axis=2).reshape(*a.shape[:2], -1))
 
         chosen = lambda array, which=which: jnp.take(array.reshape(-1), which)[:, None]  # noqa: E731
-        return frame.then(summed, seen=chosen, shape=(s, 1, 1, which.shape[1]), scaled=False)
-    return all_formed(frame, seen, step.before, step.parts)
+        return frame.then(summed, arrange=chosen, shape=(s, 1, 1, which.shape[1]), scaled=False)
+    return all_formed(frame, arrange, step.before, step.parts)
 
 
 def _broadcast(frame: Frame, step: Step) -> Frame | None:
@@ -264,7 +268,7 @@ def _broadcast(frame: Frame, step: Step) -> Frame | None:
 def _summed(frame: Frame, step: Step) -> Frame | None:
     """A larger array that is summed over axes: each of its entries has the gradient of its sum."""
     axes = step.made.equation.params["axes"]
-    kept = [axis for axis in range(len(step.before) - len(step.turns)) if axis not in axes]
+    remaining = [axis for axis in range(len(step.before) - len(step.turns)) if axis not in axes]
     size = math.prod(step.after) // step.parts
     if not math.prod(step.before):
         return None
@@ -276,7 +280,7 @@ def _summed(frame: Frame, step: Step) -> Frame | None:
         else None
     )
     if placed is None or frame.rows or frame.scaled:
-        placed = all_formed(frame, frame.seen, step.after, step.parts)
+        placed = all_formed(frame, frame.arrange, step.after, step.parts)
         if placed is None:
             return None
     numbers = placed.numbers(step.after)[:, 0]
@@ -285,14 +289,14 @@ def _summed(frame: Frame, step: Step) -> Frame | None:
         or not (numbers == numbers[0] + size * np.arange(step.parts)[:, None]).all()
     ):
         return None
-    own = step.before[len(step.turns) :]
+    shape = step.before[len(step.turns) :]
     # of one sum of all, the last axis is taken for the columns, as a product takes it
-    width = own[-1] if size == 1 and len(own) > 1 else 1
-    many = math.prod(own) // size // width
+    width = shape[-1] if size == 1 and len(shape) > 1 else 1
+    many = math.prod(shape) // size // width
 
-    def seen(array: Array) -> Array:
+    def arrange(array: Array) -> Array:
         ordered = step.each(
-            lambda one: jnp.transpose(one, [*axes, *kept]).reshape(many, size * width)
+            lambda entries: jnp.transpose(entries, [*axes, *remaining]).reshape(many, size * width)
         )(array)
         ordered = ordered.reshape(step.parts, many, size * width)
         return ordered if width > 1 else ordered[:, :, numbers[0]]
@@ -302,7 +306,7 @@ def _summed(frame: Frame, step: Step) -> Frame | None:
         return Factors(jnp.ones((*g.shape[:-1], many), g.dtype), g)
 
     s, t, _, d = placed.shape
-    return placed.then(repeated, seen=seen, shape=(s, t, many, d * width))
+    return placed.then(repeated, arrange=arrange, shape=(s, t, many, d * width))
 
 
 _RULES = {

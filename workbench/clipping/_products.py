@@ -27,19 +27,19 @@ def product(frame: Frame, step: Step) -> Frame | None:
     if batch[0] or not math.prod(step.before) or not math.prod(step.after):
         return None
     orders = []  # the left operand as [rows, contracted], the right one as [contracted, columns]
-    for place, atom in enumerate(equation.invars):
-        free = [axis for axis in range(aval(atom).ndim) if axis not in contracted[place]]
-        orders.append([*free, *contracted[place]] if place == 0 else [*contracted[place], *free])
+    for index, atom in enumerate(equation.invars):
+        free = [axis for axis in range(aval(atom).ndim) if axis not in contracted[index]]
+        orders.append([*free, *contracted[index]] if index == 0 else [*contracted[index], *free])
     inner = math.prod(aval(equation.invars[0]).shape[axis] for axis in contracted[0])
     outer = [aval(atom).size // inner for atom in equation.invars]
 
-    def matrix(array: Array, place: int) -> Array:
-        sizes = (outer[0], inner) if place == 0 else (inner, outer[1])
-        return step.each(lambda one: jnp.transpose(one, orders[place]).reshape(sizes))(
+    def matrix(array: Array, index: int) -> Array:
+        sizes = (outer[0], inner) if index == 0 else (inner, outer[1])
+        return step.each(lambda entries: jnp.transpose(entries, orders[index]).reshape(sizes))(
             array
         ).reshape(step.parts, *sizes)
 
-    def other(leaves: Leaves) -> Array:
+    def opposite(leaves: Leaves) -> Array:
         value = step.made.operands[1 - side]
         return single(matrix(step.spread(value.array(leaves), value), 1 - side))
 
@@ -48,35 +48,37 @@ def product(frame: Frame, step: Step) -> Frame | None:
         combined = _combined(frame, step, outer, inner, matrix)
         if combined is not None:
             return combined
-        dense = all_formed(frame, frame.seen, step.after, step.parts)
+        dense = all_formed(frame, frame.arrange, step.after, step.parts)
         if dense is None:
             return None
         placed = _as_matrix(dense, step, outer[1])
         if placed is None:
-            return _product_of_formed(dense, step, side, outer, inner, matrix, other)
+            return _product_of_formed(dense, step, side, outer, inner, matrix, opposite)
     frame, rows, columns = placed
     s, t, _, _ = frame.shape
     if side == 0:
 
         def for_left(factors: Factors, leaves: Leaves) -> Factors:
-            right = other(leaves)[:, :, columns]
+            multiplier = opposite(leaves)[:, :, columns]
             return factors._replace(
-                g=jnp.einsum("mstd,scd->mstc", factors.g, right, precision=PRECISION)
+                g=jnp.einsum("mstd,scd->mstc", factors.g, multiplier, precision=PRECISION)
             )
 
         return frame.then(
-            for_left, seen=lambda array: matrix(array, 0)[:, rows], shape=(s, t, len(rows), inner)
+            for_left,
+            arrange=lambda array: matrix(array, 0)[:, rows],
+            shape=(s, t, len(rows), inner),
         )
 
     def for_right(factors: Factors, leaves: Leaves) -> Factors:
-        left = other(leaves)[:, rows]
+        multiplier = opposite(leaves)[:, rows]
         return factors._replace(
-            a=jnp.einsum("mstp,spc->mstc", factors.a, left, precision=PRECISION)
+            a=jnp.einsum("mstp,spc->mstc", factors.a, multiplier, precision=PRECISION)
         )
 
     return frame.then(
         for_right,
-        seen=lambda array: matrix(array, 1)[:, :, columns],
+        arrange=lambda array: matrix(array, 1)[:, :, columns],
         shape=(s, t, inner, len(columns)),
     )
 
@@ -103,7 +105,9 @@ def _combined(
 
     def all_seen(array: Array) -> Array:
         """B as [inner, S, p, d], from its matrix."""
-        return jax.vmap(frame.seen)((array if code == 0 else array.T).reshape(inner, *step.after))
+        return jax.vmap(frame.arrange)(
+            (array if code == 0 else array.T).reshape(inner, *step.after)
+        )
 
     def for_code(factors: Factors, leaves: Leaves) -> Factors:
         met = jnp.einsum(
@@ -117,13 +121,13 @@ def _combined(
 
     if side == code:
         return frame.then(
-            for_code, seen=lambda array: array.reshape(1, 1, inner), shape=(1, 1, 1, inner)
+            for_code, arrange=lambda array: array.reshape(1, 1, inner), shape=(1, 1, 1, inner)
         )
 
-    def seen(array: Array) -> Array:
+    def arrange(array: Array) -> Array:
         return jnp.moveaxis(all_seen(matrix(array, side)[0]), 0, 1).reshape(s, inner * p, d)
 
-    return frame.then(for_all, seen=seen, shape=(s, t, inner * p, d))
+    return frame.then(for_all, arrange=arrange, shape=(s, t, inner * p, d))
 
 
 def _as_matrix(frame: Frame, step: Step, width: int) -> tuple[Frame, np.ndarray, np.ndarray] | None:
@@ -134,8 +138,8 @@ def _as_matrix(frame: Frame, step: Step, width: int) -> tuple[Frame, np.ndarray,
         return None
     size = math.prod(step.after) // step.parts
     numbers = frame.numbers(step.after)
-    parts = np.arange(step.parts)[:, None, None]
-    if len(numbers) != step.parts or not (numbers // size == parts).all():
+    blocks = np.arange(step.parts)[:, None, None]
+    if len(numbers) != step.parts or not (numbers // size == blocks).all():
         return None
     rows, columns = np.divmod(numbers % size, width)
     for turned in (False, True):
@@ -153,7 +157,7 @@ def _product_of_formed(
     outer: Sequence[int],
     inner: int,
     matrix: Callable,
-    other: Callable,
+    opposite: Callable,
 ) -> Frame:
     """Where the gradient of the product was formed for each record: its rows are places that meet
     the right leaf.
@@ -162,18 +166,22 @@ def _product_of_formed(
 
     def for_left(factors: Factors, leaves: Leaves) -> Factors:
         formed = factors.g.reshape(-1, s, *outer)
-        g = jnp.einsum("msij,scj->msic", formed, other(leaves), precision=PRECISION)
+        g = jnp.einsum("msij,scj->msic", formed, opposite(leaves), precision=PRECISION)
         return factors._replace(g=g.reshape(-1, s, 1, outer[0] * inner))
 
     def for_right(factors: Factors, leaves: Leaves) -> Factors:
         formed = factors.g.reshape(-1, s, *outer)
-        return Factors(jnp.broadcast_to(other(leaves), (len(formed), s, outer[0], inner)), formed)
+        return Factors(
+            jnp.broadcast_to(opposite(leaves), (len(formed), s, outer[0], inner)), formed
+        )
 
     if side == 0:
         size = outer[0] * inner
         return frame.then(
-            for_left, seen=lambda array: matrix(array, 0).reshape(s, 1, size), shape=(s, 1, 1, size)
+            for_left,
+            arrange=lambda array: matrix(array, 0).reshape(s, 1, size),
+            shape=(s, 1, 1, size),
         )
     return frame.then(
-        for_right, seen=lambda array: matrix(array, 1), shape=(s, outer[0], inner, outer[1])
+        for_right, arrange=lambda array: matrix(array, 1), shape=(s, outer[0], inner, outer[1])
     )

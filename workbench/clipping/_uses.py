@@ -1,6 +1,6 @@
-"""Where leaves enter a jaxpr: each way from a leaf to an operation that a record enters too.
+"""Where leaves enter a jaxpr: each route from a leaf to an operation that a record enters too.
 
-On its way a leaf may be rearranged, and it may be prepared: joined with other leaves, scaled by a
+On its route a leaf may be rearranged, and it may be prepared: joined with other leaves, scaled by a
 mask, multiplied by another leaf. Whatever no record enters is the same for all records, so a
 record's gradient for the leaf follows from that for what is made of it (``_preparation``). Any
 other equation stops the search.
@@ -65,7 +65,7 @@ ENTRYWISE = {
     "select_n",
 }
 _OTHERS = {"concatenate", "stack", "reduce_sum", "broadcast_in_dim"}
-_MOST_WAYS = 6  # of one leaf into one array: a network of kernels can have any number
+_MOST_ROUTES = 6  # of one leaf into one array: a network of kernels can have any number
 STACKED = None  # in a list of steps: from here on, each turn of a scan sees its own part
 
 
@@ -75,8 +75,8 @@ class Value(NamedTuple):
     :param apart: of the scans around, which give each turn its own part; the array has an axis for
         each of them in front.
     :param number: of a leaf. :param constant: an array.
-    :param equation: of ``jaxpr``, whose result ``place`` it is otherwise. :param operands: of the
-        equation.
+    :param equation: of ``jaxpr``, whose result number ``position`` it is otherwise.
+    :param operands: of the equation.
     """
 
     apart: tuple[bool, ...]
@@ -84,7 +84,7 @@ class Value(NamedTuple):
     constant: Any = None
     equation: JaxprEqn | None = None
     jaxpr: Jaxpr | None = None
-    place: int = 0
+    position: int = 0
     operands: tuple[Value, ...] = ()
 
     def array(self, leaves: Sequence[Array]) -> Array:
@@ -95,8 +95,8 @@ class Value(NamedTuple):
             return jnp.asarray(self.constant)
         assert self.jaxpr is not None
         arrays = [operand.array(leaves) for operand in self.operands]
-        one = functools.partial(_result, self.jaxpr, self.equation, self.place)
-        return over_turns(one, [operand.apart for operand in self.operands])(*arrays)
+        function = functools.partial(_result, self.jaxpr, self.equation, self.position)
+        return over_turns(function, [operand.apart for operand in self.operands])(*arrays)
 
 
 class View(NamedTuple):
@@ -104,11 +104,11 @@ class View(NamedTuple):
 
     equation: JaxprEqn
     jaxpr: Jaxpr
-    place: int
+    position: int
 
     def __call__(self, operand: Array) -> Array:
         """Its result."""
-        return _result(self.jaxpr, self.equation, self.place, operand)
+        return _result(self.jaxpr, self.equation, self.position, operand)
 
 
 class Preparation(NamedTuple):
@@ -124,7 +124,7 @@ class Preparation(NamedTuple):
 
 
 class Use(NamedTuple):
-    """One way of a leaf to an operation.
+    """One route of a leaf to an operation.
 
     :param path: places of the scans around it, outermost first, and of the equation itself.
     :param equation: None where the leaf is a result. :param side: which operand the leaf is.
@@ -145,7 +145,7 @@ class Use(NamedTuple):
     first: str = ""
 
 
-class _Way(NamedTuple):
+class _Route(NamedTuple):
     """A leaf so far. :param first: as in ``Use``."""
 
     number: int
@@ -153,23 +153,23 @@ class _Way(NamedTuple):
     stacked: tuple[bool, ...] = ()
     first: str = ""
 
-    def after(self, *steps: Any) -> _Way:
+    def after(self, *steps: Any) -> _Route:
         return self._replace(steps=(*self.steps, *steps))
 
 
-def _result(jaxpr: Jaxpr, equation: JaxprEqn, place: int, *operands: Array) -> Array:
-    return evaluate(jaxpr, equation, operands)[place]
+def _result(jaxpr: Jaxpr, equation: JaxprEqn, index: int, *operands: Array) -> Array:
+    return evaluate(jaxpr, equation, operands)[index]
 
 
-def over_turns(one: Any, apart: Sequence[tuple[bool, ...]]) -> Any:
-    """``one``, a function of arrays, for all turns of the scans that take any of its operands
+def over_turns(function: Any, apart: Sequence[tuple[bool, ...]]) -> Any:
+    """``function``, a function of arrays, for all turns of the scans that take any of its operands
     apart.
     """
     for level in reversed(range(len(apart[0]) if apart else 0)):
         axes = [0 if operand[level] else None for operand in apart]
         if any(axis == 0 for axis in axes):
-            one = jax.vmap(one, in_axes=axes)
-    return one
+            function = jax.vmap(function, in_axes=axes)
+    return function
 
 
 def viewed(leaf: Array, steps: Sequence[Any], depth: int = 0) -> Array:
@@ -178,10 +178,10 @@ def viewed(leaf: Array, steps: Sequence[Any], depth: int = 0) -> Array:
         if step is STACKED:
             depth += 1
             continue
-        one = step
+        view = step
         for _ in range(depth):
-            one = jax.vmap(one)
-        leaf = one(leaf)
+            view = jax.vmap(view)
+        leaf = view(leaf)
     return leaf
 
 
@@ -189,53 +189,53 @@ def uses_of(closed: ClosedJaxpr, num_leaves: int) -> list[list[Use]]:
     """The uses of each of the first ``num_leaves`` arguments of a flat jaxpr, through preparations
     and into scans.
     """
-    found: list[list[Use]] = [[] for _ in range(num_leaves)]
+    uses: list[list[Use]] = [[] for _ in range(num_leaves)]
     leaves = list(enumerate(closed.jaxpr.invars[:num_leaves]))
     fixed = {variable: Value((), number) for number, variable in leaves}
-    _walk(closed, {variable: (_Way(number),) for number, variable in leaves}, fixed, found)
-    return found
+    _walk(closed, {variable: (_Route(number),) for number, variable in leaves}, fixed, uses)
+    return uses
 
 
 def _walk(
     closed: ClosedJaxpr,
-    ways: dict[Var, tuple[_Way, ...]],
+    routes: dict[Var, tuple[_Route, ...]],
     fixed: dict[Var, Value],
-    found: list[list[Use]],
+    uses: list[list[Use]],
     path: tuple[int, ...] = (),
     lengths: tuple[int, ...] = (),
 ) -> None:
-    """:param ways: by which leaves come to a variable. :param fixed: the variables that no record
+    """:param routes: by which leaves come to a variable. :param fixed: the variables that no record
     enters.
     """
     jaxpr, outside = closed.jaxpr, (False,) * len(lengths)
     for variable, constant in zip(jaxpr.constvars, closed.consts, strict=True):
         fixed[variable] = Value(outside, constant=constant)
-    for place, equation in enumerate(jaxpr.eqns):
+    for index, equation in enumerate(jaxpr.eqns):
         operands = [
             Value(outside, constant=atom.val) if isinstance(atom, Literal) else fixed.get(atom)
             for atom in equation.invars
         ]
-        known = [
-            () if isinstance(atom, Literal) else ways.get(atom, ()) for atom in equation.invars
+        operand_routes = [
+            () if isinstance(atom, Literal) else routes.get(atom, ()) for atom in equation.invars
         ]
-        passed: Sequence[tuple[_Way, ...]] | None = None
+        passed: Sequence[tuple[_Route, ...]] | None = None
         values = tuple(operand for operand in operands if operand is not None)
         if len(values) == len(operands) and not equation.effects:
             turns = [operand.apart for operand in values]
             apart = tuple(any(levels) for levels in zip(*turns, strict=True)) if turns else outside
             for result, variable in enumerate(equation.outvars):
                 fixed[variable] = Value(apart, None, None, equation, jaxpr, result, values)
-            passed = _passed_on(equation, jaxpr, known, values)
+            passed = _passed_on(equation, jaxpr, operand_routes, values)
         if passed is not None:
-            ways.update(zip(equation.outvars, passed, strict=True))
+            routes.update(zip(equation.outvars, passed, strict=True))
             continue
-        here = (*path, place)
-        hits = [(side, way) for side, entering in enumerate(known) for way in entering]
+        here = (*path, index)
+        hits = [(side, route) for side, entering in enumerate(operand_routes) for route in entering]
         carried: set[int] = set()
         if equation.primitive is scan_p:
             constants, carries = scan_counts(equation)
             carried = set(range(constants, constants + carries))
-            inner, ambiguous = _entered(equation, known, carried)
+            inner, ambiguous = _entered(equation, operand_routes, carried)
             within = {
                 variable: operand._replace(apart=(*operand.apart, side >= constants))
                 for side, (variable, operand) in enumerate(
@@ -249,12 +249,12 @@ def _walk(
                         equation.params["jaxpr"],
                         inner,
                         within,
-                        found,
+                        uses,
                         here,
                         (*lengths, equation.params["length"]),
                     )
                 hits = [hit for hit in hits if hit[0] in carried]
-        for side, way in hits:
+        for side, route in hits:
             problem = (
                 ""
                 if equation.primitive is not scan_p
@@ -262,50 +262,51 @@ def _walk(
                 if side in carried
                 else "enters scan"
             )
-            others = [
-                other
-                for position, entering in enumerate(known)
+            peers = [
+                peer
+                for position, entering in enumerate(operand_routes)
                 if position != side
-                for other in entering
+                for peer in entering
             ]
-            if not problem and others:
-                problem = _meeting(way, others)
-            found[way.number].append(
-                Use(here, equation, side, way.steps, lengths, way.stacked, problem, way.first)
+            if not problem and peers:
+                problem = _meeting(route, peers)
+            uses[route.number].append(
+                Use(here, equation, side, route.steps, lengths, route.stacked, problem, route.first)
             )
     for atom in jaxpr.outvars:
-        for way in ways.get(atom, ()) if isinstance(atom, Var) else ():
+        for route in routes.get(atom, ()) if isinstance(atom, Var) else ():
             problem = "leaves scan as it is" if path else "is the loss itself"
-            found[way.number].append(
-                Use(path, None, 0, way.steps, lengths, way.stacked, problem, way.first)
+            uses[route.number].append(
+                Use(path, None, 0, route.steps, lengths, route.stacked, problem, route.first)
             )
 
 
 def _entered(
-    equation: JaxprEqn, known: Sequence[tuple[_Way, ...]], carried: set[int]
-) -> tuple[dict[Var, tuple[_Way, ...]], bool]:
-    """The ways into a scan's body, and whether a leaf enters both whole and in parts."""
+    equation: JaxprEqn, operand_routes: Sequence[tuple[_Route, ...]], carried: set[int]
+) -> tuple[dict[Var, tuple[_Route, ...]], bool]:
+    """The routes into a scan's body, and whether a leaf enters both whole and in parts."""
     constants, _ = scan_counts(equation)
-    inner: dict[Var, tuple[_Way, ...]] = {}
+    inner: dict[Var, tuple[_Route, ...]] = {}
     manners: dict[int, set[bool]] = {}
     for side, (variable, entering) in enumerate(
-        zip(equation.params["jaxpr"].jaxpr.invars, known, strict=True)
+        zip(equation.params["jaxpr"].jaxpr.invars, operand_routes, strict=True)
     ):
         if entering and side not in carried:
-            parts = side >= constants
-            step = (STACKED,) if parts else ()
+            is_stacked = side >= constants
+            step = (STACKED,) if is_stacked else ()
             inner[variable] = tuple(
-                way.after(*step)._replace(stacked=(*way.stacked, parts)) for way in entering
+                route.after(*step)._replace(stacked=(*route.stacked, is_stacked))
+                for route in entering
             )
-            for way in entering:
-                manners.setdefault(way.number, set()).add(parts)
+            for route in entering:
+                manners.setdefault(route.number, set()).add(is_stacked)
     return inner, any(len(manner) > 1 for manner in manners.values())
 
 
-def _meeting(way: _Way, others: Sequence[_Way]) -> str:
+def _meeting(route: _Route, peers: Sequence[_Route]) -> str:
     return (
         "meets another leaf"
-        if any(other.number != way.number for other in others)
+        if any(peer.number != route.number for peer in peers)
         else "meets itself"
     )
 
@@ -329,33 +330,36 @@ def _real(operand: Any) -> bool:
 
 
 def _passed_on(
-    equation: JaxprEqn, jaxpr: Jaxpr, known: Sequence[tuple[_Way, ...]], operands: tuple[Value, ...]
-) -> list[tuple[_Way, ...]] | None:
-    """The ways on to each result of an equation that no record enters; None where they end here.
+    equation: JaxprEqn,
+    jaxpr: Jaxpr,
+    operand_routes: Sequence[tuple[_Route, ...]],
+    operands: tuple[Value, ...],
+) -> list[tuple[_Route, ...]] | None:
+    """The routes on to each result of an equation that no record enters; None where they end here.
 
-    The gradient of a sum of products is a sum over the ways: one for each operand of a product.
+    The gradient of a sum of products is a sum over the routes: one for each operand of a product.
     """
-    if not any(known):
+    if not any(operand_routes):
         return None
     name, result = equation.primitive.name, aval(equation.outvars[0])
     if _is_view(equation):
         if (
             name == "convert_element_type"
         ):  # its gradient is converted back, which loses nothing here
-            return [known[0]]
+            return [operand_routes[0]]
         return [
-            tuple(way.after(View(equation, jaxpr, place)) for way in known[0])
-            for place in range(len(equation.outvars))
+            tuple(route.after(View(equation, jaxpr, index)) for route in operand_routes[0])
+            for index in range(len(equation.outvars))
         ]
-    entered = [side for side, entering in enumerate(known) if entering]
+    entered = [side for side, entering in enumerate(operand_routes) if entering]
     # operations on entries take scalars, and repeat what has one entry along an axis
     ranks = {aval(equation.invars[side]).ndim for side in entered}
-    whole = all(aval(equation.invars[side]).shape == result.shape for side in entered)
+    are_full = all(aval(equation.invars[side]).shape == result.shape for side in entered)
     alike = len(entered) == 2 and equation.invars[entered[0]] is equation.invars[entered[1]]
     if not _real(result) or any(not _real(aval(equation.invars[side])) for side in entered):
         return None
-    if name in _SUMS and whole:
-        on = [way for entering in known for way in entering]
+    if name in _SUMS and are_full:
+        on = [route for entering in operand_routes for route in entering]
     elif (
         (name in ENTRYWISE and ranks <= {0, result.ndim})
         or name in _OTHERS
@@ -365,20 +369,27 @@ def _passed_on(
             [tuple(entered)] if alike and name in ENTRYWISE else [(side,) for side in entered]
         )
         on = [
-            way.after(Preparation(equation, jaxpr, sides, operands))
+            route.after(Preparation(equation, jaxpr, sides, operands))
             for sides in together
-            for way in known[sides[0]]
+            for route in operand_routes[sides[0]]
         ]
     else:
         return None
-    if any(sum(other.number == way.number for other in on) > _MOST_WAYS for way in on):
+    if any(sum(peer.number == route.number for peer in on) > _MOST_ROUTES for route in on):
         return None
     met = [
-        [way for position, entering in enumerate(known) if position != side for way in entering]
+        [
+            route
+            for position, entering in enumerate(operand_routes)
+            if position != side
+            for route in entering
+        ]
         for side in entered
     ]
     words = {}
-    for side, others in zip(entered, met, strict=True):
-        for way in known[side]:
-            words[way.number] = way.first or (_meeting(way, others) if others else f"enters {name}")
-    return [tuple(way._replace(first=way.first or words[way.number]) for way in on)]
+    for side, peers in zip(entered, met, strict=True):
+        for route in operand_routes[side]:
+            words[route.number] = route.first or (
+                _meeting(route, peers) if peers else f"enters {name}"
+            )
+    return [tuple(route._replace(first=route.first or words[route.number]) for route in on)]

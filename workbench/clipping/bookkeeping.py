@@ -110,16 +110,19 @@ class _Group(NamedTuple):
     rule: str
 
     def factors(
-        self, pairs: Sequence[tuple[Array, Array]], leaves: Sequence[Array], known: dict[Any, Array]
+        self, pairs: Sequence[tuple[Array, Array]], leaves: Sequence[Array], cache: dict[Any, Array]
     ) -> list[Factors]:
         """Factors of the linear uses. :param pairs: what the leaf met and the gradient at the
         output, of each use.
         """
-        found = [
-            use.factors(*pair, leaves, known)
+        unturned = [
+            use.factors(*pair, leaves, cache)
             for use, pair in zip(self.linear_uses, pairs, strict=True)
         ]
-        return [one.turned() if turn else one for one, turn in zip(found, self.turned, strict=True)]
+        return [
+            factors.turned() if turn else factors
+            for factors, turn in zip(unturned, self.turned, strict=True)
+        ]
 
 
 class Backward(NamedTuple):
@@ -142,7 +145,10 @@ class Backward(NamedTuple):
         return Backward(
             small,
             formed,
-            {key: [one.without(left_out) for one in found] for key, found in self.factors.items()},
+            {
+                key: [factor.without(left_out) for factor in factors]
+                for key, factors in self.factors.items()
+            },
         )
 
 
@@ -173,28 +179,28 @@ def _grouped(
         linear_uses, key=lambda linear_use: not linear_use.frame.rows
     ):  # a table's rows are its first axis, whatever follows
         entries = linear_use.frame.numbers(shape)
-        for known, members, turned in groups:
-            way = next(
+        for group_entries, members, turned in groups:
+            turn = next(
                 (
-                    way
-                    for way, seen in enumerate((entries, entries.swapaxes(1, 2)))
-                    if _equal(seen, known)
+                    turn
+                    for turn, oriented in enumerate((entries, entries.swapaxes(1, 2)))
+                    if _equal(oriented, group_entries)
                 ),
                 None,
             )
-            if way is not None and not (way and linear_use.frame.rows):
+            if turn is not None and not (turn and linear_use.frame.rows):
                 members.append(linear_use)
-                turned.append(bool(way))
+                turned.append(bool(turn))
                 break
-            if np.intersect1d(known, entries).size:
+            if np.intersect1d(group_entries, entries).size:
                 return None
         else:
             groups.append((entries, [linear_use], [False]))
     return [(members, turned) for _, members, turned in groups]
 
 
-def _equal(left: np.ndarray, right: np.ndarray) -> bool:
-    return left.shape == right.shape and bool(np.array_equal(left, right))
+def _equal(first: np.ndarray, second: np.ndarray) -> bool:
+    return first.shape == second.shape and bool(np.array_equal(first, second))
 
 
 def _size(linear_uses: Sequence[LinearUse]) -> tuple[int, int, int, int]:
@@ -287,39 +293,44 @@ def _rule(
         return materialised(
             problems[0] if len(uses) == 1 else f"used {len(uses)} times, {problems[0]}"
         )
-    found = _grouped(
+    grouped = _grouped(
         [linear_use for linear_use in linear_uses if isinstance(linear_use, LinearUse)], leaf.shape
     )
-    if found is None:
+    if grouped is None:
         return materialised(f"its {len(uses)} uses share some of its entries")
     if wanted == MATERIALISED:
         return materialised("as asked")
     chosen = []
-    for members, _ in found:
+    for members, _ in grouped:
         possible = _possible(members, in_all)
         if wanted is not None and wanted not in possible:
             raise _validate.ArgumentError(
                 "rules", {name: wanted}, f"the leaf may have one of {', '.join(possible)}."
             )
         chosen.append(possible[0] if wanted is None else wanted)
-    reasons = list(dict.fromkeys(_described(members) for members, _ in found))
+    reasons = list(dict.fromkeys(_described(members) for members, _ in grouped))
     if MATERIALISED in chosen:
-        no_places = all(_size(members)[1] == 0 for members, _ in found)
+        no_places = all(_size(members)[1] == 0 for members, _ in grouped)
         return materialised(
             "it meets nothing: 0 places" if no_places else f"cheaper: {'; '.join(reasons)}"
         )
     groups = tuple(
         _Group(tuple(members), tuple(turned), rule)
-        for (members, turned), rule in zip(found, chosen, strict=True)
+        for (members, turned), rule in zip(grouped, chosen, strict=True)
     )
-    held = sum(_bytes(group.linear_uses, group.rule, width) for group in groups)
-    parts = f"{len(groups)} parts: " if len(groups) > 1 else ""
+    total_bytes = sum(_bytes(group.linear_uses, group.rule, width) for group in groups)
+    prefix = f"{len(groups)} parts: " if len(groups) > 1 else ""
     looked_up = any(
         use.frame.rows and use.shape[3] >= _LARGE for group in groups for use in group.linear_uses
     )
     advice = _OF_MATRICES if looked_up and leaf.ndim > 2 else ""
     return LeafRule(
-        name, leaf.shape, ", ".join(dict.fromkeys(chosen)), parts + "; ".join(reasons), held, advice
+        name,
+        leaf.shape,
+        ", ".join(dict.fromkeys(chosen)),
+        prefix + "; ".join(reasons),
+        total_bytes,
+        advice,
     ), groups
 
 
@@ -331,14 +342,14 @@ class Plan:
     """What ``plan`` found: the flat jaxpr of the per-record loss, the taps, and a table of rules.
 
     ``taps`` maps leaf numbers to groups of linear uses; leaves that are not in it are materialised.
-    ``asked`` says whether rules were given.
+    ``has_rules`` says whether rules were given.
     """
 
     jaxpr: ClosedJaxpr
     num_leaves: int
     taps: dict[int, tuple[_Group, ...]]
     rules: tuple[LeafRule, ...]
-    asked: bool
+    has_rules: bool
 
     @property
     def forms_all(self) -> bool:
@@ -346,7 +357,7 @@ class Plan:
         asked for it.
         """
         groups = [group for of_leaf in self.taps.values() for group in of_leaf]
-        return not (groups and self.asked) and all(
+        return not (groups and self.has_rules) and all(
             group.rule == FORMED and _choice.as_by_vmap(group.linear_uses) for group in groups
         )
 
@@ -381,17 +392,17 @@ class Plan:
             records
         )
         factors, formed = {}, {}
-        known: dict[Any, Array] = {}
+        cache: dict[Any, Array] = {}
         for number, groups in self.taps.items():
-            for place, group in enumerate(groups):
+            for index, group in enumerate(groups):
                 pairs = [
                     (met[first[linear_use.use.path]], cotangents[linear_use.use.path])
                     for linear_use in group.linear_uses
                 ]
                 if group.rule == FORMED:
-                    formed[number, place] = _formed(group, pairs, leaves, known)
+                    formed[number, index] = _formed(group, pairs, leaves, cache)
                 else:
-                    factors[number, place] = group.factors(pairs, leaves, known)
+                    factors[number, index] = group.factors(pairs, leaves, cache)
         return Backward(
             {number: kernel_factors.single(leaf) for number, leaf in gradients.items()},
             formed,
@@ -410,18 +421,18 @@ class Plan:
             if number not in self.taps:
                 squares.append(kernel_factors.squares_of(backward.small[number]))
                 continue
-            parts = []
-            for place, group in enumerate(self.taps[number]):
+            terms = []
+            for index, group in enumerate(self.taps[number]):
                 if group.rule == FORMED:
-                    parts.append(kernel_factors.squares_of(backward.formed[number, place]))
+                    terms.append(kernel_factors.squares_of(backward.formed[number, index]))
                 else:
                     _, _, p, d = group.linear_uses[0].shape
-                    parts.append(
+                    terms.append(
                         kernel_factors.squared_norm(
-                            backward.factors[number, place], p, d, by_rows=group.rule == ROWS
+                            backward.factors[number, index], p, d, by_rows=group.rule == ROWS
                         )
                     )
-            squares.append(functools.reduce(jnp.add, parts))
+            squares.append(functools.reduce(jnp.add, terms))
         return squares
 
     def weighted_sum(
@@ -435,23 +446,27 @@ class Plan:
         """
         totals = []
         for number, variable in enumerate(self.jaxpr.jaxpr.invars[: self.num_leaves]):
-            leaf, own = aval(variable), weights[number]
+            leaf, leaf_weights = aval(variable), weights[number]
             if number not in self.taps:
                 totals.append(
-                    kernel_factors.weighted(backward.small[number], own, grid).reshape(leaf.shape)
+                    kernel_factors.weighted(backward.small[number], leaf_weights, grid).reshape(
+                        leaf.shape
+                    )
                 )
                 continue
-            parts = []
-            for place, group in enumerate(self.taps[number]):
+            terms = []
+            for index, group in enumerate(self.taps[number]):
                 if group.rule == FORMED:
-                    total = kernel_factors.weighted(backward.formed[number, place], own, grid)
+                    total = kernel_factors.weighted(
+                        backward.formed[number, index], leaf_weights, grid
+                    )
                 else:
                     p = group.linear_uses[0].shape[2]
                     total = kernel_factors.weighted_product(
-                        backward.factors[number, place], own, p, grid
+                        backward.factors[number, index], leaf_weights, p, grid
                     )
-                parts.append(_put_back(group.linear_uses[0].frame.seen, leaf.shape, total))
-            totals.append(functools.reduce(jnp.add, parts))
+                terms.append(_put_back(group.linear_uses[0].frame.arrange, leaf.shape, total))
+            totals.append(functools.reduce(jnp.add, terms))
         return totals
 
     def bound(self, size: int) -> Bound:
@@ -480,13 +495,13 @@ class Plan:
         return whole_sums.combined(bounds)
 
 
-def _put_back(seen: Callable[[Array], Array], shape: tuple[int, ...], total: Array) -> Array:
-    """``total``, [S, p, d], as the leaf whose entries ``seen`` arranges so; zero where it uses
+def _put_back(arrange: Callable[[Array], Array], shape: tuple[int, ...], total: Array) -> Array:
+    """``total``, [S, p, d], as the leaf whose entries ``arrange`` arranges so; zero where it uses
     none.
     """
 
-    def back(part: Array) -> Array:
-        (of_leaf,) = jax.linear_transpose(seen, jax.ShapeDtypeStruct(shape, part.dtype))(part)
+    def back(block: Array) -> Array:
+        (of_leaf,) = jax.linear_transpose(arrange, jax.ShapeDtypeStruct(shape, block.dtype))(block)
         return of_leaf
 
     if jnp.issubdtype(total.dtype, jnp.floating):
@@ -502,7 +517,7 @@ def _formed(
     group: _Group,
     pairs: Sequence[tuple[Array, Array]],
     leaves: Sequence[Array],
-    known: dict[Any, Array],
+    cache: dict[Any, Array],
 ) -> Array:
     """Each record's gradient for a group. Patches of images are made for some of the records at a
     time.
@@ -510,7 +525,7 @@ def _formed(
     size = len(pairs[0][0])
     at_once = _choice.records_at_once(group.linear_uses, size)
     if at_once is None or at_once >= size:
-        return kernel_factors.formed(group.factors(pairs, leaves, known))
+        return kernel_factors.formed(group.factors(pairs, leaves, cache))
 
     def one(pairs: Sequence[tuple[Array, Array]]) -> Array:
         return kernel_factors.formed(
@@ -525,14 +540,14 @@ def _first_to_meet(linear_uses: Sequence[LinearUse]) -> dict[tuple[int, ...], tu
     cell do.
     """
     first: dict[Any, tuple[int, ...]] = {}
-    found = {}
+    representatives = {}
     for linear_use in linear_uses:
         use = linear_use.use
         assert use.equation is not None
-        found[use.path] = first.setdefault(
+        representatives[use.path] = first.setdefault(
             (use.path[:-1], id(use.equation.invars[1 - use.side])), use.path
         )
-    return found
+    return representatives
 
 
 def _zeros(linear_use: LinearUse) -> Array:
@@ -570,7 +585,7 @@ def plan(
         jax.ShapeDtypeStruct(aval(variable).shape, aval(variable).dtype)
         for variable in closed.jaxpr.invars
     ]
-    found, held = {}, 0
+    chosen, total_bytes = {}, 0
     for number in sorted(
         range(len(leaves)), key=lambda number: shapes[number].size
     ):  # small gradients are formed first
@@ -581,15 +596,15 @@ def plan(
             number,
             names[number],
             (rules or {}).get(names[number]),
-            held + of_all,
+            total_bytes + of_all,
         )
-        found[number] = rule, groups
-        held += of_all if not groups or any(group.rule == FORMED for group in groups) else 0
-    taps = {number: groups for number, (_, groups) in sorted(found.items()) if groups}
+        chosen[number] = rule, groups
+        total_bytes += of_all if not groups or any(group.rule == FORMED for group in groups) else 0
+    taps = {number: groups for number, (_, groups) in sorted(chosen.items()) if groups}
     return Plan(
         closed,
         len(leaves),
         taps,
-        tuple(found[number][0] for number in range(len(leaves))),
+        tuple(chosen[number][0] for number in range(len(leaves))),
         bool(rules),
     )

@@ -25,12 +25,12 @@ from workbench.noise.mechanism import CLIPPINGS
 __all__ = [
     "STRATEGIES",
     "Explanation",
-    "Way",
+    "Strategy",
     "check_clipping",
+    "choose_strategy",
     "clipped_sum",
     "is_by_record",
     "shape_of_one",
-    "way_of",
 ]
 
 Loss = Callable[[Any, Any], jax.Array]
@@ -167,12 +167,14 @@ def clipped_sum(
     require_separate(
         loss, u, shape_of_one(records), mask.shape[0] if num_records is None else num_records
     )
-    way = way_of(loss, u, shape_of_one(records), mask.shape[0], strategy, clipping, rules)
-    clipped = way.sum_of(records, mask, clip, None)
+    chosen = choose_strategy(
+        loss, u, shape_of_one(records), mask.shape[0], strategy, clipping, rules
+    )
+    clipped = chosen.sum_of(records, mask, clip, None)
     return clipped.total, clipped.norms
 
 
-class Way(NamedTuple):
+class Strategy(NamedTuple):
     """A strategy for one loss, minibatch and clipping.
 
     :param sum_of: ``sum_of(records, mask bool[M], C, grid)`` is the clipped sum; in whole numbers
@@ -184,7 +186,7 @@ class Way(NamedTuple):
     bound: Bound
 
 
-def way_of(
+def choose_strategy(
     loss: Loss,
     u: Any,
     record: Any,
@@ -192,7 +194,7 @@ def way_of(
     strategy: str,
     clipping: str,
     rules: Mapping[str, str] | None,
-) -> Way:
+) -> Strategy:
     """:param record: shapes and types of one record. :param size: M."""
     plan = None
     if strategy in ("auto", "bookkeeping"):
@@ -210,7 +212,7 @@ def way_of(
     def sum_of(records: Any, mask: jax.Array, clip: Any, grid: Grid | None) -> _Clipped:
         return of(loss, u, records, mask, functools.partial(_WEIGHTS[clipping], clip), grid)
 
-    return Way(sum_of, bound)
+    return Strategy(sum_of, bound)
 
 
 def is_by_record(strategy: str) -> bool:
@@ -314,9 +316,9 @@ def _settled(strategy: str, plan: bookkeeping.Plan) -> str:
 
 
 def _explanation(
-    loss: Loss, u: Any, records: Any, size: int, strategy: str, given: Mapping[str, str] | None
+    loss: Loss, u: Any, records: Any, size: int, strategy: str, rules: Mapping[str, str] | None
 ) -> Explanation:
-    plan = bookkeeping.plan(loss, u, shape_of_one(records), given, size)
+    plan = bookkeeping.plan(loss, u, shape_of_one(records), rules, size)
     strategy = _settled(strategy, plan)
     rows = list(plan.rules)
     if strategy in ("vmap", "loop"):
@@ -325,8 +327,10 @@ def _explanation(
             row._replace(rule="materialised", reason=strategy, bytes=width, advice="")
             for row, width in leaves
         ]
-    held = 1 if strategy == "loop" else size
-    return Explanation(strategy, size, tuple(row._replace(bytes=row.bytes * held) for row in rows))
+    at_once = 1 if strategy == "loop" else size
+    return Explanation(
+        strategy, size, tuple(row._replace(bytes=row.bytes * at_once) for row in rows)
+    )
 
 
 def _bookkeeping(
@@ -357,8 +361,8 @@ def _vmap(
     weights = weigh(mask, [kernel_factors.squares_of(leaf) for leaf in leaves])
     sound = _where_sound(weights.norms, leaves, kernel_factors.without)
     total = [
-        kernel_factors.weighted(leaf, own, grid)
-        for leaf, own in zip(sound, weights.of_leaf, strict=True)
+        kernel_factors.weighted(leaf, leaf_weights, grid)
+        for leaf, leaf_weights in zip(sound, weights.of_leaf, strict=True)
     ]
     return _Clipped(jax.tree.unflatten(treedef, total), weights.norms)
 
@@ -395,37 +399,37 @@ def _carried(needed: jax.Array, change: Callable[[Any], Any], values: Any) -> An
     Whole numbers stay out.
     """
     leaves, treedef = jax.tree.flatten(values)
-    places: dict[int, int] = {}
-    for place, leaf in enumerate(leaves):
+    indices: dict[int, int] = {}
+    for index, leaf in enumerate(leaves):
         if jnp.issubdtype(leaf.dtype, jnp.inexact):
-            places.setdefault(id(leaf), place)  # one array once
+            indices.setdefault(id(leaf), index)  # one array once
 
-    def assembled(held: Sequence[jax.Array]) -> Any:
-        known = dict(zip(places, held, strict=True))
-        return jax.tree.unflatten(treedef, [known.get(id(leaf), leaf) for leaf in leaves])
+    def assembled(arrays: Sequence[jax.Array]) -> Any:
+        by_id = dict(zip(indices, arrays, strict=True))
+        return jax.tree.unflatten(treedef, [by_id.get(id(leaf), leaf) for leaf in leaves])
 
     def turn(carried: tuple[jax.Array, list[jax.Array]]) -> tuple[jax.Array, list[jax.Array]]:
         changed = jax.tree.leaves(change(assembled(carried[1])))
-        return jnp.zeros_like(carried[0]), [changed[place] for place in places.values()]
+        return jnp.zeros_like(carried[0]), [changed[index] for index in indices.values()]
 
-    start = needed, [leaves[place] for place in places.values()]
+    start = needed, [leaves[index] for index in indices.values()]
     return assembled(lax.while_loop(lambda carried: carried[0], turn, start)[1])
 
 
 def _loop(
     loss: Loss, u: Any, records: Any, mask: jax.Array, weigh: Weigh, grid: Grid | None
 ) -> _Clipped:
-    def one(total: list[jax.Array], place: jax.Array) -> tuple[list[jax.Array], jax.Array]:
-        record = jax.tree.map(lambda array: array[place], records)
+    def one(total: list[jax.Array], index: jax.Array) -> tuple[list[jax.Array], jax.Array]:
+        record = jax.tree.map(lambda array: array[index], records)
         gradient = _computed_once(
-            mask[place], jax.tree.leaves(kernel_factors.single(jax.grad(loss)(u, record)))
+            mask[index], jax.tree.leaves(kernel_factors.single(jax.grad(loss)(u, record)))
         )
         weights = weigh(
-            mask[place][None], [kernel_factors.squares_of(leaf[None]) for leaf in gradient]
+            mask[index][None], [kernel_factors.squares_of(leaf[None]) for leaf in gradient]
         )
         clipped = [
-            jnp.where(own[0] != 0, leaf * own[0].astype(leaf.dtype), 0)
-            for leaf, own in zip(gradient, weights.of_leaf, strict=True)
+            jnp.where(leaf_weights[0] != 0, leaf * leaf_weights[0].astype(leaf.dtype), 0)
+            for leaf, leaf_weights in zip(gradient, weights.of_leaf, strict=True)
         ]
         if grid is not None:
             clipped = [grid.rounded(leaf) for leaf in clipped]

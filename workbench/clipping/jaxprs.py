@@ -117,10 +117,10 @@ def scan_again(
     constants, carries = scan_counts(equation)
 
     def step(
-        carry: list[Any], given: tuple[list[Any], Any]
+        carry: list[Any], scanned: tuple[list[Any], Any]
     ) -> tuple[list[Any], tuple[list[Any], Any]]:
         outputs, besides = body(
-            equation.params["jaxpr"], [*inputs[:constants], *carry, *given[0]], given[1]
+            equation.params["jaxpr"], [*inputs[:constants], *carry, *scanned[0]], scanned[1]
         )
         return outputs[:carries], (outputs[carries:], besides)
 
@@ -152,31 +152,31 @@ def constants(closed: ClosedJaxpr) -> list[Any]:
     needed, _ = dce_jaxpr(closed.jaxpr, [True] * len(closed.jaxpr.outvars), instantiate=True)
     used = {atom for equation in needed.eqns for atom in equation.invars if not is_literal(atom)}
     used.update(atom for atom in needed.outvars if not is_literal(atom))
-    found = [
+    values = [
         value
         for variable, value in zip(closed.jaxpr.constvars, closed.consts, strict=True)
         if variable in used
     ]
-    found += [
+    values += [
         atom.val
         for equation in needed.eqns
         for atom in equation.invars
         if isinstance(atom, Literal)
     ]
-    return found + [value for inner in _nested(needed) for value in constants(inner)]
+    return values + [value for inner in _nested(needed) for value in constants(inner)]
 
 
 def _nested(jaxpr: Jaxpr) -> list[ClosedJaxpr]:
     """The jaxprs right below the equations of ``jaxpr``."""
-    found = []
+    jaxprs = []
     for equation in jaxpr.eqns:
         values = jax.tree.leaves(list(equation.params.values()), is_leaf=_is_jaxpr)
-        found += [
+        jaxprs += [
             value if isinstance(value, ClosedJaxpr) else ClosedJaxpr(value, ())
             for value in values
             if _is_jaxpr(value)
         ]
-    return found
+    return jaxprs
 
 
 def _is_jaxpr(value: Any) -> bool:
@@ -204,7 +204,7 @@ def _inlined(closed: ClosedJaxpr, arguments: Sequence[Any]) -> list[Any]:
             outputs = _inlined(inner, inputs)
         elif equation.primitive is scan_p:
             outputs, _ = scan_again(
-                equation, inputs, lambda inner, given, _: (_inlined(inner, given), None)
+                equation, inputs, lambda inner, operands, _: (_inlined(inner, operands), None)
             )
         else:
             outputs = evaluate(closed.jaxpr, equation, inputs)

@@ -120,20 +120,20 @@ class Factors(NamedTuple):
         return self._replace(a=without(self.a, left_out), g=without(self.g, left_out))
 
 
-def _along(array: Array, axis: int, places: Any) -> Array:
+def _along(array: Array, axis: int, indices: Any) -> Array:
     """Some of an axis; the array itself, and not a copy that XLA would compute with apart, where it
     is all of them.
     """
-    if isinstance(places, slice) and places == slice(0, array.shape[axis]):
+    if isinstance(indices, slice) and indices == slice(0, array.shape[axis]):
         return array
-    return array[(*[slice(None)] * axis, places)]
+    return array[(*[slice(None)] * axis, indices)]
 
 
 def formed(blocks: Sequence[Factors]) -> Array:
     """Each record's gradient from all linear uses of a group, float[M, S, p, d]."""
     plain = [block for block in blocks if block.scale is None]
-    parts = [block.formed() for block in blocks if block.scale is not None]
-    return functools.reduce(jnp.add, [_joined(plain).formed(), *parts] if plain else parts)
+    gradients = [block.formed() for block in blocks if block.scale is not None]
+    return functools.reduce(jnp.add, [_joined(plain).formed(), *gradients] if plain else gradients)
 
 
 def _joined(blocks: Sequence[Factors]) -> Factors:
@@ -166,11 +166,15 @@ def _sum_of_squares(rows: Array) -> Array:
     if size <= _FEW_SQUARES:
         return jnp.sum(jnp.square(rows), axis=-1)
     width = math.isqrt(size)
-    whole = size - size % width
-    first = jnp.sum(jnp.square(rows[..., :whole]).reshape(*rows.shape[:-1], -1, width), axis=-2)
+    full_size = size - size % width
+    first = jnp.sum(jnp.square(rows[..., :full_size]).reshape(*rows.shape[:-1], -1, width), axis=-2)
     # without the maximum XLA would join the two sums to one
     square = jnp.sum(_apart(first), axis=-1)
-    return square if whole == size else square + jnp.sum(jnp.square(rows[..., whole:]), axis=-1)
+    return (
+        square
+        if full_size == size
+        else square + jnp.sum(jnp.square(rows[..., full_size:]), axis=-1)
+    )
 
 
 def _apart(sums: Array) -> Array:
@@ -227,12 +231,15 @@ def squared_norm(blocks: Sequence[Factors], p: int, d: int, *, by_rows: bool) ->
     square: Any = 0.0
     for first, (a, g, _) in enumerate(blocks):
         for second, (b, h, _) in enumerate(blocks[: first + 1]):
-            left, right = _overlap(a, b), jnp.einsum("mstd,msud->mstu", g, h, precision=PRECISION)
-            crossing = jnp.sum(_apart(jnp.sum(left * right, axis=3)), axis=(1, 2))
-            _, s, t, u = left.shape
+            overlap, inner_products = (
+                _overlap(a, b),
+                jnp.einsum("mstd,msud->mstu", g, h, precision=PRECISION),
+            )
+            crossing = jnp.sum(_apart(jnp.sum(overlap * inner_products, axis=3)), axis=(1, 2))
+            _, s, t, u = overlap.shape
             turns = 0 if _is_rows(a) or _is_rows(b) else p, d, u + s * t + len(blocks) ** 2 + 4
             crossing = crossing + _rounded_off(
-                (left, right), lengths[first], lengths[second], turns
+                (overlap, inner_products), lengths[first], lengths[second], turns
             )
             square = square + (crossing if first == second else 2 * crossing)
     return _not_too_small(square, added)
@@ -260,11 +267,11 @@ def _rounded_off(
     most = functools.reduce(
         jnp.multiply, [jnp.sum(x * y, axis=2) for x, y in (of_first, of_second)]
     )
-    whole = [_length(_length(product)) for product in products]
+    norms = [_length(_length(product)) for product in products]
     factors = [_length(x) * _length(y) for x, y in zip(of_first, of_second, strict=True)]
     # zero times infinity is no bound
-    met = [jnp.fmin(factors[own] * whole[1 - own], most) for own in (0, 1)]
-    off = turns[0] * met[0] + turns[1] * met[1] + turns[2] * jnp.fmin(whole[0] * whole[1], most)
+    met = [jnp.fmin(factors[side] * norms[1 - side], most) for side in (0, 1)]
+    off = turns[0] * met[0] + turns[1] * met[1] + turns[2] * jnp.fmin(norms[0] * norms[1], most)
     # a tenth more for the rounding of lengths and for what is of second order
     return jnp.sum(1.1 * unit * (off + 2 * turns[0] * turns[1] * unit * most), axis=1)
 
@@ -290,23 +297,25 @@ class _Place(NamedTuple):
 
 def _squared_norm_of_scaled(blocks: Sequence[Factors], p: int, d: int) -> Array:
     """sum over entries of (sum_t a_t g_t scale_t)^2, by a matrix product for each two places."""
-    places = [
+    positions = [
         _place(block.a[:, :, t], block.g[:, :, t], block.scale)
         for block in blocks
         for t in range(block.a.shape[2])
     ]
     square, lengths = jnp.zeros(()), []
-    for first, one in enumerate(places):
-        for other in places[:first]:
-            square = square + 2 * jnp.sum(_crossing(one, other) * one.size * other.size, axis=1)
+    for first, position in enumerate(positions):
+        for earlier in positions[:first]:
+            square = square + 2 * jnp.sum(
+                _crossing(position, earlier) * position.size * earlier.size, axis=1
+            )
         # products that are flushed to zero add up to less than this
-        flushed = 4 * p * d * float(jnp.finfo(one.g.dtype).tiny)
-        own = (_crossing(one, one) + flushed) * (
-            1 + (p + d + 8) * float(jnp.finfo(one.g.dtype).eps)
+        flushed = 4 * p * d * float(jnp.finfo(position.g.dtype).tiny)
+        diagonal = (_crossing(position, position) + flushed) * (
+            1 + (p + d + 8) * float(jnp.finfo(position.g.dtype).eps)
         )
-        lengths.append(jnp.sqrt(own) * one.size)
+        lengths.append(jnp.sqrt(diagonal) * position.size)
         square = square + jnp.sum(jnp.square(lengths[-1]), axis=1)
-    if len(places) == 1:
+    if len(positions) == 1:
         return square
     added = jnp.stack(lengths, axis=2)
     s, t = added.shape[1:]
@@ -316,14 +325,14 @@ def _squared_norm_of_scaled(blocks: Sequence[Factors], p: int, d: int) -> Array:
 
 
 def _place(a: Array, g: Array, scale: Array | None) -> _Place:
-    left, right = _length(a), _length(g)
+    length_of_a, length_of_g = _length(a), _length(g)
     largest = jnp.ones(()) if scale is None else jnp.max(jnp.abs(scale))
     a, g = (
         array / jnp.where(length > 0, length, 1)[..., None]
-        for array, length in ((a, left), (g, right))
+        for array, length in ((a, length_of_a), (g, length_of_g))
     )
     scale = None if scale is None else scale / jnp.where(largest == 0, 1, largest)
-    shortest, longest = jnp.minimum(left, right), jnp.maximum(left, right)
+    shortest, longest = jnp.minimum(length_of_a, length_of_g), jnp.maximum(length_of_a, length_of_g)
     # the smallest times the largest of three numbers first: another order may be flushed to zero
     between = jnp.maximum(shortest, jnp.minimum(longest, largest))
     return _Place(
@@ -331,10 +340,10 @@ def _place(a: Array, g: Array, scale: Array | None) -> _Place:
     )
 
 
-def _crossing(one: _Place, other: _Place) -> Array:
+def _crossing(first: _Place, second: _Place) -> Array:
     """Product of what two places add, [M, S]."""
-    a, g = one.a * other.a, one.g * other.g
-    scales = [place.scale for place in (one, other) if place.scale is not None]
+    a, g = first.a * second.a, first.g * second.g
+    scales = [position.scale for position in (first, second) if position.scale is not None]
     if not scales:
         return jnp.sum(a, axis=-1) * jnp.sum(g, axis=-1)
     return jnp.sum(
@@ -365,10 +374,10 @@ def _squared_norm_of_rows(rows: Array, g: Array, num_rows: int) -> Array:
     they cancel: it is added.
     """
     size, s, t, d = g.shape
-    places, order = _places_of_rows(rows.reshape(size * s, t), num_rows)
+    targets, order = _places_of_rows(rows.reshape(size * s, t), num_rows)
     empty = jnp.zeros(size * s * t, g.dtype)
-    terms = jnp.zeros((size * s * t, d), g.dtype).at[places].add(g.reshape(-1, d)[order])
-    lengths, counts = empty.at[places].add(_length(g).reshape(-1)[order]), empty.at[places].add(1)
+    terms = jnp.zeros((size * s * t, d), g.dtype).at[targets].add(g.reshape(-1, d)[order])
+    lengths, counts = empty.at[targets].add(_length(g).reshape(-1)[order]), empty.at[targets].add(1)
     slack = jnp.finfo(g.dtype).eps * jnp.maximum(counts - 1, 0) * lengths
     added = jnp.maximum(_length(terms) + slack, lengths / _CANCELS)
     return jnp.sum(jnp.square(added).reshape(size, s * t), axis=1)
@@ -391,10 +400,12 @@ def _places_of_rows(rows: Array, num_rows: int) -> tuple[Array, Any]:
             .min(mentions)
         )
         return jnp.take_along_axis(table, inside, axis=1).reshape(-1), slice(None)
-    found, order = lax.sort(
+    sorted_rows, order = lax.sort(
         (rows, jnp.broadcast_to(jnp.arange(t), rows.shape)), dimension=1, num_keys=1
     )
-    another = jnp.concatenate([jnp.zeros((count, 1), bool), found[:, 1:] != found[:, :-1]], axis=1)
+    another = jnp.concatenate(
+        [jnp.zeros((count, 1), bool), sorted_rows[:, 1:] != sorted_rows[:, :-1]], axis=1
+    )
     return (starts + jnp.cumsum(another, axis=1)).reshape(-1), (starts + order).reshape(-1)
 
 
@@ -439,16 +450,16 @@ def weighted_product(blocks: Sequence[Factors], weights: Array, p: int, grid: Gr
         _is_rows(block.a) and not _are_few(block.a.shape[1], block.a.shape[2], p)
         for block in blocks
     ]
-    parts = [
+    terms = [
         _sum_of_rows(block.a, block.g, p, grid)
         for block, apart in zip(blocks, one_by_one, strict=True)
         if apart
     ]
-    if others := [block for block, apart in zip(blocks, one_by_one, strict=True) if not apart]:
-        parts.append(
-            _sum_of_others(others, p, grid, _spread(sum(block.a.shape[2] for block in blocks)))
+    if dense := [block for block, apart in zip(blocks, one_by_one, strict=True) if not apart]:
+        terms.append(
+            _sum_of_others(dense, p, grid, _spread(sum(block.a.shape[2] for block in blocks)))
         )
-    return functools.reduce(jnp.add, parts)
+    return functools.reduce(jnp.add, terms)
 
 
 def _are_few(s: int, t: int, p: int) -> bool:
@@ -458,36 +469,36 @@ def _are_few(s: int, t: int, p: int) -> bool:
     return t == 1 and s * p <= _FEW_ROWS
 
 
-def _spread(places: int) -> float:
+def _spread(positions: int) -> float:
     """How long the terms of a record's places are together, in units of C: where there are several
     they may cancel.
     """
-    return 1.0 if places == 1 else float(_CANCELS)
+    return 1.0 if positions == 1 else float(_CANCELS)
 
 
 def _sum_of_others(blocks: Sequence[Factors], p: int, grid: Grid | None, spread: float) -> Array:
     """``weighted_product`` by matrix products. :param spread: as of ``whole_sums.total``; other
     uses may cancel these.
     """
-    places = sum(block.a.shape[2] for block in blocks)
+    positions = sum(block.a.shape[2] for block in blocks)
 
     def of(*arrays: Array) -> Array:
         pairs = [
             Factors(arrays[2 * k], arrays[2 * k + 1], block.scale) for k, block in enumerate(blocks)
         ]
-        parts = [_sum_of_few_rows(a, g, p) for a, g, _ in pairs if _is_rows(a)]
+        terms = [_sum_of_few_rows(a, g, p) for a, g, _ in pairs if _is_rows(a)]
         plain = [pair for pair in pairs if pair.scale is None and not _is_rows(pair.a)]
         if plain:
-            parts.append(_sum_of_products(*_joined(plain)[:2]))
+            terms.append(_sum_of_products(*_joined(plain)[:2]))
         for a, g, scale in pairs:
             if (
                 scale is not None
             ):  # where it is not finite no record counts, and zero times infinity is not zero
-                parts.append(_sum_of_products(a, g) * jnp.where(jnp.isfinite(scale), scale, 0))
-        return functools.reduce(jnp.add, parts)
+                terms.append(_sum_of_products(a, g) * jnp.where(jnp.isfinite(scale), scale, 0))
+        return functools.reduce(jnp.add, terms)
 
     arrays = [array for block in blocks for array in (block.a, block.g)]
-    return whole_sums.total(of, arrays, grid, places, spread)
+    return whole_sums.total(of, arrays, grid, positions, spread)
 
 
 def bound_of_product(
@@ -506,17 +517,17 @@ def bound_of_product(
         rows.
     """
     one_by_one = sum(t for t in looked_up if not _are_few(s, t, p))
-    places = sum(met) + sum(looked_up)
-    spread, uses = _spread(places), len(met) + len(looked_up)
+    positions = sum(met) + sum(looked_up)
+    spread, uses = _spread(positions), len(met) + len(looked_up)
     lengths = (
         _turns_of_squares(d)
         + (0 if by_rows or not met else _turns_of_squares(p))
-        + s * places
+        + s * positions
         + uses**2
     )
     blocks, units = dict[int, float](), 0.0
-    if places > one_by_one:
-        of_block = whole_sums.of_block(size, s * p * d, 0.0, places - one_by_one, spread)
+    if positions > one_by_one:
+        of_block = whole_sums.of_block(size, s * p * d, 0.0, positions - one_by_one, spread)
         blocks, units = of_block.blocks, math.sqrt(of_block.units)
     if one_by_one:  # half of g in each of d numbers of a row, T times in one row at most
         blocks[1] = blocks.get(1, 0.0) + 4 * ROUNDOFF * spread
@@ -527,13 +538,13 @@ def bound_of_product(
 def _sum_of_products(a: Array, g: Array) -> Array:
     if a.shape[1] > 1:
         return jnp.einsum("mstp,mstd->spd", a, g, precision=PRECISION)
-    left, right = a.reshape(-1, a.shape[-1]), g.reshape(-1, g.shape[-1])
+    flat_a, flat_g = a.reshape(-1, a.shape[-1]), g.reshape(-1, g.shape[-1])
     # one column on either side makes it a product of vector and matrix
-    if left.shape[1] == 1:
-        return jnp.matmul(left[:, 0], right, precision=PRECISION)[None, None]
-    if right.shape[1] == 1:
-        return jnp.matmul(right[:, 0], left, precision=PRECISION)[None, :, None]
-    return lax.dot_general(left, right, (((0,), (0,)), ((), ())), precision=PRECISION)[None]
+    if flat_a.shape[1] == 1:
+        return jnp.matmul(flat_a[:, 0], flat_g, precision=PRECISION)[None, None]
+    if flat_g.shape[1] == 1:
+        return jnp.matmul(flat_g[:, 0], flat_a, precision=PRECISION)[None, :, None]
+    return lax.dot_general(flat_a, flat_g, (((0,), (0,)), ((), ())), precision=PRECISION)[None]
 
 
 def _numbers_of_rows(rows: Array, p: int) -> Array:

@@ -121,7 +121,7 @@ def require_plain(closed: ClosedJaxpr) -> None:
             str(getattr(aval(atom), "dtype", "")) for atom in (*equation.invars, *equation.outvars)
         }
         if reason is None and any(
-            each.startswith("key<") and each not in _SOUND_KEYS for each in types
+            dtype.startswith("key<") and dtype not in _SOUND_KEYS for dtype in types
         ):
             reason = _RANDOM
         if reason is not None:
@@ -145,13 +145,13 @@ def require_no_records(
     for constant, number in itertools.product(constants(closed), num_records):
         shape = tuple(getattr(constant, "shape", ()))
         if has_axis_of_records(shape, number, row_sizes):
-            what = (
+            trait = (
                 f"an axis of {number}, which is"
                 if number in shape
                 else f"as many entries as {number} rows, which is"
             )
             raise PrivacyModelError(
-                f"an array of shape {shape} that the model, guide or loss closes over has {what} "
+                f"an array of shape {shape} that the model, guide or loss closes over has {trait} "
                 f"the number of records: every record would see all of them. {BY_POSITION}"
             )
 
@@ -164,7 +164,7 @@ def has_entry_for_each_record(value: Any, num_records: int) -> bool:
         return False
     entries = value.values() if isinstance(value, dict) else value
     return all(
-        isinstance(each, (bool, int, float, np.generic)) or np.ndim(each) > 0 for each in entries
+        isinstance(entry, (bool, int, float, np.generic)) or np.ndim(entry) > 0 for entry in entries
     )
 
 

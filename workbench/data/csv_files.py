@@ -133,13 +133,15 @@ def csv_parts(
 
     def following() -> pd.DataFrame | None:
         with _strict():
-            part = next(parts, None)
-            return None if part is None else _checked(part, path, text, how).reset_index(drop=True)
+            table = next(tables, None)
+            return (
+                None if table is None else _checked(table, path, text, how).reset_index(drop=True)
+            )
 
-    how, parts = read_or_refuse(path, "CSV", opened)
-    with parts:
-        while (part := read_or_refuse(path, "CSV", following)) is not None:
-            yield part
+    how, tables = read_or_refuse(path, "CSV", opened)
+    with tables:
+        while (table := read_or_refuse(path, "CSV", following)) is not None:
+            yield table
 
 
 @contextlib.contextmanager
@@ -257,9 +259,9 @@ def _rewind(file: Path | BinaryIO) -> None:
 
 def _checked_separator(separator: Any) -> str | None:
     if separator is not None and not (isinstance(separator, str) and separator in SEPARATORS):
-        known = ", ".join(map(repr, SEPARATORS))
+        separators = ", ".join(map(repr, SEPARATORS))
         raise _validate.ArgumentError(
-            "separator", separator, f"must be one of {known}, or None to find it."
+            "separator", separator, f"must be one of {separators}, or None to find it."
         )
     return separator
 
@@ -287,15 +289,15 @@ def _typed(column: pd.Series) -> pd.Series:
     columns of numbers. Here each cell becomes the same number whatever is in the others.
     """
     is_given = column.notna().to_numpy()
-    given = column.to_numpy(object)[is_given]
-    cells = set(given)
+    present = column.to_numpy(object)[is_given]
+    cells = set(present)
     if all(cell.lower() in _TRUTH for cell in cells) and cells:
         truth = column.map({cell: _TRUTH[cell.lower()] for cell in cells})
         return truth.astype(bool if is_given.all() else object)
     if not all(_NUMBER.fullmatch(cell) for cell in cells):
         return column
     numbers = np.full(len(column), np.nan)
-    numbers[is_given] = [float(cell.replace(",", ".")) for cell in given]
+    numbers[is_given] = [float(cell.replace(",", ".")) for cell in present]
     is_whole = cells and is_given.all() and all(_WHOLE.fullmatch(cell) for cell in cells)
     return pd.Series(numbers.astype(np.int64) if is_whole else numbers, column.index)
 
@@ -316,7 +318,7 @@ def _refuse_comments(path: str | Path, labels: list[str]) -> None:
 def _check_names(path: str | Path, labels: list[str]) -> None:
     if any("\0" in label for label in labels):
         raise UnreadableFileError(path, "CSV", "it is not text")
-    unnamed = [place for place, label in enumerate(labels, 1) if not label.strip()]
+    unnamed = [number for number, label in enumerate(labels, 1) if not label.strip()]
     if unnamed:
         raise _validate.ArgumentError(
             "path",

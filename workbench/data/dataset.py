@@ -143,7 +143,7 @@ class Dataset:
             object.__setattr__(self, flag, _validate.flag(flag, getattr(self, flag)))
         for word in ("name", "unit"):
             object.__setattr__(self, word, _validate.label(word, getattr(self, word)))
-        for place in (
+        for field in (
             "target_name",
             "group_name",
             "feature_names",
@@ -151,30 +151,30 @@ class Dataset:
             "groups",
             "classes",
         ):
-            names = getattr(self, place)
+            names = getattr(self, field)
             for name in (names,) if isinstance(names, str) else names:
                 if any(unicodedata.category(letter) in _NO_LETTERS for letter in str(name)):
                     raise _validate.ArgumentError(
-                        place,
-                        None if place == "classes" else name,
+                        field,
+                        None if field == "classes" else name,
                         "must not have control characters, such as a null.",
                     )
 
     def __repr__(self) -> str:
         """Public facts only, because a notebook prints the value of a cell's last line."""
         if self.image_shape:
-            parts = [f"{' x '.join(map(str, self.image_shape))} images"]
+            facts = [f"{' x '.join(map(str, self.image_shape))} images"]
         elif self.vocabulary_size:
-            parts = [f"{len(self.feature_names)} tokens of {self.vocabulary_size}"]
+            facts = [f"{len(self.feature_names)} tokens of {self.vocabulary_size}"]
         else:
-            parts = [
+            facts = [
                 f"{len(self.feature_names)} feature{'s' if len(self.feature_names) != 1 else ''}"
             ]
         if self.groups:
-            parts.append(f"{len(self.groups)} groups")
+            facts.append(f"{len(self.groups)} groups")
         if self.target_name:
-            parts.append(f"target {self.target_name!r}")
-        return f"Dataset({self.name!r}, {', '.join(parts)})"
+            facts.append(f"target {self.target_name!r}")
+        return f"Dataset({self.name!r}, {', '.join(facts)})"
 
     def _repr_html_(self) -> str:
         """Public facts only, as ``__repr__``: what is declared, and no value of a record."""
@@ -262,9 +262,9 @@ class Dataset:
         evaluation = padded(tuple(map(np.asarray, self.evaluation)), counts[counts > 0], most)
         is_in_file = any(map(is_at_rest, self.train))
         train = self.units_at_rest() if is_in_file else padded(self.train, self.units.counts, most)
-        known = replace(self.units, are_padded=True)
+        units = replace(self.units, are_padded=True)
         return replace(
-            self, train=train, evaluation=evaluation, arrays=(*self.arrays, PRESENT), units=known
+            self, train=train, evaluation=evaluation, arrays=(*self.arrays, PRESENT), units=units
         )
 
     def units_at_rest(self) -> tuple[Any, ...]:
@@ -293,12 +293,12 @@ class Dataset:
             raise _validate.ArgumentError(
                 "data", self.name, f"has no array {needed}; it has {', '.join(self.arrays)}."
             )
-        places = [self.arrays.index(name) for name in wanted]
+        indices = [self.arrays.index(name) for name in wanted]
         return replace(
             self,
             arrays=wanted,
-            train=tuple(self.train[place] for place in places),
-            evaluation=tuple(self.evaluation[place] for place in places),
+            train=tuple(self.train[index] for index in indices),
+            evaluation=tuple(self.evaluation[index] for index in indices),
         )
 
     def subset(self, num_records: int) -> Dataset:
@@ -351,12 +351,12 @@ class Dataset:
         schema = self.schema
         if schema is None or not self.references or "x" not in self.arrays:
             return self
-        place = self.arrays.index("x")
+        index = self.arrays.index("x")
 
         def encoded(arrays: tuple[np.ndarray, ...]) -> tuple[np.ndarray, ...]:
-            x: Any = arrays[place]
+            x: Any = arrays[index]
             levels = x.mapped(schema.all_levels) if is_at_rest(x) else schema.all_levels(x)
-            return (*arrays[:place], levels, *arrays[place + 1 :])
+            return (*arrays[:index], levels, *arrays[index + 1 :])
 
         full = schema.with_all_levels()
         return replace(
@@ -452,8 +452,8 @@ class Dataset:
                 "are used as if they were public, and the guarantee does not protect them."
             )
         lines += [
-            f"{UNDECLARED[part]} were read off the private training records."
-            for part in self.undeclared
+            f"{UNDECLARED[aspect]} were read off the private training records."
+            for aspect in self.undeclared
         ]
         if not self.num_evaluation:
             lines.append("There are no evaluation records.")
@@ -487,12 +487,12 @@ class Dataset:
         return f"{facts[0]} {'is' if self.image_shape else 'are'} declared public."
 
 
-def caveat_of(part: str) -> str:
-    """The caveat of a guarantee where ``part``, a key of ``UNDECLARED``, was read off
+def caveat_of(aspect: str) -> str:
+    """The caveat of a guarantee where ``aspect``, a key of ``UNDECLARED``, was read off
     the records.
     """
     return (
-        f"{UNDECLARED[part]} were read off the private training records, and one record can "
+        f"{UNDECLARED[aspect]} were read off the private training records, and one record can "
         "change them. What they reveal is outside the guarantee: epsilon and delta hold only as "
         "if they were public."
     )
@@ -500,5 +500,7 @@ def caveat_of(part: str) -> str:
 
 def _are_tokens(array: np.ndarray, vocabulary_size: int) -> bool:
     values = np.asarray(array)
-    whole = np.issubdtype(values.dtype, np.integer)
-    return whole and (not values.size or (values.min() >= 0 and values.max() < vocabulary_size))
+    are_integers = np.issubdtype(values.dtype, np.integer)
+    return are_integers and (
+        not values.size or (values.min() >= 0 and values.max() < vocabulary_size)
+    )

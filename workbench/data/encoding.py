@@ -259,13 +259,13 @@ def _checked_unit(
                     "needs unit_id=, the name of the column that says whose row it is.",
                 )
         return None
-    found = _known("unit_id", _column(unit_id, names), list(frame.columns))
-    if found in roles:
+    column = _known("unit_id", _column(unit_id, names), list(frame.columns))
+    if column in roles:
         raise _validate.ArgumentError(
-            "unit_id", found, "is the target or group column; it must be another."
+            "unit_id", column, "is the target or group column; it must be another."
         )
     checked_max_rows(needing["max_rows"])
-    return found
+    return column
 
 
 def _chosen_columns(
@@ -287,9 +287,9 @@ def _chosen_columns(
             if features is None
             else _columns(features, names)
         )
-    known = dict.fromkeys(columns)
+    available = dict.fromkeys(columns)
     for column in chosen:
-        _known(argument, column, known)
+        _known(argument, column, available)
     if not chosen or set(roles).intersection(chosen) or len(set(chosen)) < len(chosen):
         raise _validate.ArgumentError(
             argument,
@@ -337,7 +337,7 @@ def _declared_schema(schema: Any, features: Any, names: Mapping[Any, str]) -> Sc
     """
     if not isinstance(schema, Schema):
         if isinstance(schema, Mapping):
-            schema = {_column(label, names): given for label, given in schema.items()}
+            schema = {_column(label, names): declared for label, declared in schema.items()}
         schema = Schema.from_declaration(schema)
     if features is None:
         return schema
@@ -384,20 +384,20 @@ def _known(argument: str, column: Any, columns: Collection[str]) -> str:
     return str(column)
 
 
-def _column(given: Any, names: Mapping[Any, str]) -> Any:
-    """The text of a column label, if ``given`` is a label of the frame or a whole number; otherwise
-    ``given``.
+def _column(label: Any, names: Mapping[Any, str]) -> Any:
+    """The text of a column label, if ``label`` is a label of the frame or a whole number; otherwise
+    ``label``.
     """
     try:
-        if given in names:
-            return names[given]
+        if label in names:
+            return names[label]
     except TypeError:  # not hashable, so not a label
-        return given
-    is_label = isinstance(given, (str, int)) and not isinstance(given, bool)
-    return preprocessing.column_name(given) if is_label else given
+        return label
+    is_label = isinstance(label, (str, int)) and not isinstance(label, bool)
+    return preprocessing.column_name(label) if is_label else label
 
 
-def _columns(given: Any, names: Mapping[Any, str]) -> list[Any]:
-    if isinstance(given, str) or not isinstance(given, Iterable):
-        raise _validate.ArgumentError("features", given, "must be a list of column names.")
-    return [_column(each, names) for each in given]
+def _columns(labels: Any, names: Mapping[Any, str]) -> list[Any]:
+    if isinstance(labels, str) or not isinstance(labels, Iterable):
+        raise _validate.ArgumentError("features", labels, "must be a list of column names.")
+    return [_column(label, names) for label in labels]

@@ -161,13 +161,13 @@ def from_npz(path: str | Path, **options: Any) -> Dataset:
     arrays = read_npz(path)
     unit_id = options.pop("unit_id", None)
     names = ("x", "group", *([] if unit_id is None else [named_array(unit_id, arrays)]), "y")
-    held = {
+    columns = {
         name: arrays[label]
         for name in names
         for label in (name, f"{name}_train")
         if label in arrays
     }
-    if "x" not in held:
+    if "x" not in columns:
         raise _validate.ArgumentError(
             "path",
             str(path),
@@ -177,30 +177,30 @@ def from_npz(path: str | Path, **options: Any) -> Dataset:
         {} if unit_id is None else {"unit": unit_called(unit_id)}
     )
     if "x_test" in arrays:
-        missing = [f"{name}_test" for name in held if f"{name}_test" not in arrays]
+        missing = [f"{name}_test" for name in columns if f"{name}_test" not in arrays]
         if missing:
             raise _validate.ArgumentError("path", str(path), f"has 'x_test' but no {missing[0]!r}.")
-        settings["evaluation"] = tuple(arrays[f"{name}_test"] for name in held)
+        settings["evaluation"] = tuple(arrays[f"{name}_test"] for name in columns)
     settings.update(options)
-    tokens, images = "vocabulary_size" in settings, np.ndim(held["x"]) > 2
+    tokens, images = "vocabulary_size" in settings, np.ndim(columns["x"]) > 2
     if tokens or images:
-        what = "tokens" if tokens else "images"
-        if "group" in held:
+        content = "tokens" if tokens else "images"
+        if "group" in columns:
             raise _validate.ArgumentError(
-                "path", str(path), f"has {what} with groups, which no model takes."
+                "path", str(path), f"has {content} with groups, which no model takes."
             )
         if unit_id is not None:
             raise _validate.ArgumentError(
-                "unit_id", unit_id, f"is for tables; {str(path)!r} has {what}."
+                "unit_id", unit_id, f"is for tables; {str(path)!r} has {content}."
             )
     if tokens:
-        return from_tokens(held["x"], held.get("y"), **settings)
+        return from_tokens(columns["x"], columns.get("y"), **settings)
     if images:
-        return from_images(held["x"], held.get("y"), **settings)
+        return from_images(columns["x"], columns.get("y"), **settings)
     return from_arrays(
-        held["x"],
-        held.get("y"),
-        **{"group": held.get("group"), "unit_id": held.get(unit_id), **settings},
+        columns["x"],
+        columns.get("y"),
+        **{"group": columns.get("group"), "unit_id": columns.get(unit_id), **settings},
     )
 
 
@@ -260,25 +260,26 @@ def _parquet(path: str | Path, read: Callable[[Path], pd.DataFrame]) -> pd.DataF
 
 def text_columns(options: Mapping[str, Any]) -> dict[str, set[str]]:
     """The columns that are read as text, each with the values that are declared in it."""
-    given = {name: value for name, value in options.items() if value is not None}
+    settings = {name: value for name, value in options.items() if value is not None}
     columns: dict[str, set[str]] = {}
-    if "group" in given:
-        groups = given.get(
-            "groups", getattr(given.get("group_features"), "index", given.get("group_features", ()))
+    if "group" in settings:
+        groups = settings.get(
+            "groups",
+            getattr(settings.get("group_features"), "index", settings.get("group_features", ())),
         )
-        columns[column_name(given["group"])] = _as_text(groups)
+        columns[column_name(settings["group"])] = _as_text(groups)
     # 7 and 007 are two people
-    columns |= {column_name(given[name]): set() for name in ("unit_id",) if name in given}
-    if "target" in given and {"positive", "classes"} & given.keys():
-        columns[column_name(given["target"])] = _as_text(given.get("classes", ())) | _as_text(
-            [given.get("positive")]
+    columns |= {column_name(settings[name]): set() for name in ("unit_id",) if name in settings}
+    if "target" in settings and {"positive", "classes"} & settings.keys():
+        columns[column_name(settings["target"])] = _as_text(settings.get("classes", ())) | _as_text(
+            [settings.get("positive")]
         )
-    if "schema" in given:
-        declared = Schema.from_declaration(given["schema"]).columns
+    if "schema" in settings:
+        declared = Schema.from_declaration(settings["schema"]).columns
         columns |= {
-            name: set(each.labels)
-            for name, each in declared.items()
-            if isinstance(each, Categorical)
+            name: set(column.labels)
+            for name, column in declared.items()
+            if isinstance(column, Categorical)
         }
     return columns
 

@@ -39,12 +39,12 @@ def checked_groups(groups: Any, group_features: Any = None) -> tuple[str, ...]:
         )
     if isinstance(groups, (str, Mapping)) or not isinstance(groups, Iterable):
         raise _validate.ArgumentError("groups", groups, "must be a list of names.")
-    given = list(groups)
-    if not given or any(not pd.api.types.is_scalar(name) or pd.isna(name) for name in given):
+    labels = list(groups)
+    if not labels or any(not pd.api.types.is_scalar(name) or pd.isna(name) for name in labels):
         raise _validate.ArgumentError(
-            "groups", given, "must have at least one name, and no missing ones."
+            "groups", labels, "must have at least one name, and no missing ones."
         )
-    names = [text_of(name) for name in given]
+    names = [text_of(name) for name in labels]
     if len(set(names)) < len(names):
         repeated = next(name for name in names if names.count(name) > 1)
         raise _validate.ArgumentError(
@@ -60,7 +60,7 @@ def group_codes(column: pd.Series, groups: tuple[str, ...]) -> np.ndarray:
 
     :raises ArgumentError: naming the column and its type, if a group is missing or not declared.
     """
-    place_of = {name: place for place, name in enumerate(groups)}
+    place_of = {name: code for code, name in enumerate(groups)}
     codes = np.array(
         [-1 if text is None else place_of.get(text, -1) for text in texts_of(column)], np.int32
     )
@@ -92,14 +92,14 @@ def checked_group_features(
         raise _validate.ArgumentError("group_features", table, "must have at least one feature.")
     index = [text_of(label) for label in table.index]
     names = [str(label) for label in table.columns]
-    for what, found in (("group", index), ("feature", names)):
-        repeated = [each for each, times in collections.Counter(found).items() if times > 1]
+    for role, entries in (("group", index), ("feature", names)):
+        repeated = [entry for entry, times in collections.Counter(entries).items() if times > 1]
         if repeated:
             raise _validate.ArgumentError(
-                "group_features", repeated[0], f"this {what} occurs more than once."
+                "group_features", repeated[0], f"this {role} occurs more than once."
             )
-    known = set(index)
-    missing = [group for group in groups if group not in known]
+    described = set(index)
+    missing = [group for group in groups if group not in described]
     if missing:
         raise _validate.ArgumentError(
             "group_features", missing[0], f"{len(missing)} declared group(s) have no features."

@@ -37,9 +37,9 @@ def read_image_set(path: str | Path) -> ImageSet:
 
     :raises ArgumentError: naming ``path``, if it is none of these.
     """
-    place = _validate.path("path", path)
-    if place.is_file() and place.suffix == ".npz":
-        arrays = read_npz(place)
+    location = _validate.path("path", path)
+    if location.is_file() and location.suffix == ".npz":
+        arrays = read_npz(location)
         names = ("x_train", "y_train", "x_test", "y_test")
         missing = [name for name in names if name not in arrays]
         if missing:
@@ -48,20 +48,20 @@ def read_image_set(path: str | Path) -> ImageSet:
             )
         x_train, y_train, x_test, y_test = (arrays[name] for name in names)
         return ImageSet(x_train, y_train.reshape(-1), x_test, y_test.reshape(-1))
-    if place.is_dir():
-        if all(_idx_file(place, name) for name in _IDX_NAMES.values()):
-            return ImageSet(*(read_idx(_idx_file(place, name)) for name in _IDX_NAMES.values()))  # type: ignore[arg-type]
+    if location.is_dir():
+        if all(_idx_file(location, name) for name in _IDX_NAMES.values()):
+            return ImageSet(*(read_idx(_idx_file(location, name)) for name in _IDX_NAMES.values()))  # type: ignore[arg-type]
         raise _validate.ArgumentError(
             "path",
             str(path),
             f"is a folder without {', '.join(_IDX_NAMES.values())} (or the same with .gz).",
         )
-    what = (
+    expectation = (
         "must be a folder of IDX files or an .npz file."
-        if place.exists()
+        if location.exists()
         else "no such file or folder."
     )
-    raise _validate.ArgumentError("path", str(path), what)
+    raise _validate.ArgumentError("path", str(path), expectation)
 
 
 def read_idx(path: str | Path) -> np.ndarray:

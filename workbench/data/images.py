@@ -57,11 +57,18 @@ def from_images(
         held_out = by_record(arrays, evaluation_fraction, split_seed)
         both = [(array[~held_out], array[held_out]) for array in arrays]
     else:
-        held = evaluation_arrays(evaluation, ("images",) if y is None else ("images", "labels"))
-        both = [(x, _held_out_images(held["images"], x.shape[1:]))]
+        evaluated = evaluation_arrays(
+            evaluation, ("images",) if y is None else ("images", "labels")
+        )
+        both = [(x, _held_out_images(evaluated["images"], x.shape[1:]))]
         if y is not None:
             both.append(
-                (y, _checked_labels("evaluation labels", held["labels"], len(both[0][1]), names))
+                (
+                    y,
+                    _checked_labels(
+                        "evaluation labels", evaluated["labels"], len(both[0][1]), names
+                    ),
+                )
             )
         if len(x) < 2 or not len(both[0][1]):
             raise _validate.ArgumentError(
@@ -75,7 +82,7 @@ def from_images(
         description=f"{' x '.join(map(str, shape))} images"
         + (f", {len(names)} classes." if names else "."),
         train=tuple(training for training, _ in both),
-        evaluation=tuple(held for _, held in both),
+        evaluation=tuple(evaluated for _, evaluated in both),
         target_name="label" if y is not None else "",
         classes=names,
         unit=unit,

@@ -53,8 +53,8 @@ def with_indicators(missing: Any, declared: Schema | None) -> tuple[Any, Schema 
             raise _validate.ArgumentError(
                 f"missing[{name!r}]", INDICATOR, "is for a column of numbers with declared bounds."
             )
-    left = {name: value for name, value in missing.items() if str(name) not in names}
-    return left, declared if declared is None else declared.with_indicators(names)
+    remaining = {name: value for name, value in missing.items() if str(name) not in names}
+    return remaining, declared if declared is None else declared.with_indicators(names)
 
 
 def public_values(
@@ -71,13 +71,13 @@ def public_values(
     """
     columns = {} if declared is None else declared.columns
     if isinstance(missing, Mapping):
-        given = {
+        declarations = {
             names.get(label, preprocessing.column_name(label)): value
             for label, value in missing.items()
         }
         return {
             name: _checked_value(name, value, columns.get(name), features)
-            for name, value in given.items()
+            for name, value in declarations.items()
         }
     if not isinstance(missing, str) or missing not in WAYS:
         raise _validate.ArgumentError(

@@ -61,9 +61,9 @@ def checked_bounds(bounds: Any, features: list[str]) -> Bounds:
     """
     if not isinstance(bounds, Mapping):
         bounds = dict.fromkeys(features, bounds)
-    known = set(features)
+    declared = set(features)
     for name in bounds:
-        if name not in known:
+        if name not in declared:
             raise unknown_column("bounds", name, features)
     missing = [name for name in features if name not in bounds]
     if missing:
@@ -171,10 +171,10 @@ def refuse_masked(argument: str, values: Any) -> None:
     """:raises ArgumentError: if ``values``, an array or a list of some, has masked entries, which
     NumPy would forget.
     """
-    parts = values if isinstance(values, (list, tuple)) else (values,)
+    columns = values if isinstance(values, (list, tuple)) else (values,)
     # a column of a table may be called "_mask"
     arrays = (np.ma.MaskedArray, pd.api.extensions.ExtensionArray)
-    if any(isinstance(part, arrays) and np.ma.is_masked(part) for part in parts):
+    if any(isinstance(column, arrays) and np.ma.is_masked(column) for column in columns):
         raise _validate.ArgumentError(
             argument,
             type(values).__name__,
@@ -414,10 +414,10 @@ def text_of(value: Any) -> str:
     ):
         return str(int(value))
     text = column_name(value).strip()
-    whole = _WHOLE.fullmatch(text) or _MIDNIGHT.fullmatch(text)
-    if whole is None:
+    match = _WHOLE.fullmatch(text) or _MIDNIGHT.fullmatch(text)
+    if match is None:
         return text
-    return "0" if whole[1] == "-0" else whole[1]
+    return "0" if match[1] == "-0" else match[1]
 
 
 _MIDNIGHT = re.compile(r"(\d{4}-\d\d-\d\d)[ T]00:00:00(?:\.0+)?")

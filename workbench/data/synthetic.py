@@ -160,9 +160,9 @@ def tokens(
     y = rng.integers(0, num_classes, total)
     x = rng.integers(0, vocabulary_size, (total, length))
     follows = rng.random((total, length)) < 0.5
-    for place in range(1, length):
-        successor = (x[:, place - 1] + y + 1) % vocabulary_size
-        x[:, place] = np.where(follows[:, place], successor, x[:, place])
+    for position in range(1, length):
+        successor = (x[:, position - 1] + y + 1) % vocabulary_size
+        x[:, position] = np.where(follows[:, position], successor, x[:, position])
     arrays = (x.astype(np.int32), y.astype(np.int32))
     return Dataset(
         name="tokens",
@@ -170,7 +170,7 @@ def tokens(
         "tokens follow which.",
         train=tuple(array[:num_records] for array in arrays),
         evaluation=tuple(array[num_records:] for array in arrays),
-        feature_names=tuple(f"token {place + 1}" for place in range(length)),
+        feature_names=tuple(f"token {position + 1}" for position in range(length)),
         target_name="class",
         classes=tuple(f"step {number + 1}" for number in range(num_classes)),
         unit=_UNIT,
@@ -193,5 +193,9 @@ def _check_size(argument: str, value: int, count: int, width: int = 1) -> None:
         )
 
 
-def _evaluation_records(given: int | None, num_records: int) -> int:
-    return num_records if given is None else _validate.integer("num_evaluation", given, at_least=1)
+def _evaluation_records(requested: int | None, num_records: int) -> int:
+    return (
+        num_records
+        if requested is None
+        else _validate.integer("num_evaluation", requested, at_least=1)
+    )

@@ -134,10 +134,10 @@ def from_frame(
         raise _validate.ArgumentError(
             "evaluation_is_public", True, f"requires evaluation records, but {none}."
         )
-    asked = named_columns(
+    declared = named_columns(
         target=target, group=group, unit_id=unit_id, features=features, schema=schema, bounds=bounds
     )
-    frame, names, held_out = _checked_frame(frame, evaluation, asked)
+    frame, names, held_out = _checked_frame(frame, evaluation, declared)
     encoding = Encoding.of(
         frame,
         names,
@@ -213,16 +213,16 @@ def named_columns(**options: Any) -> list[Any]:
 
 
 def _checked_frame(
-    frame: Any, evaluation: Any, asked: Sequence[Any]
+    frame: Any, evaluation: Any, declared: Sequence[Any]
 ) -> tuple[pd.DataFrame, dict[Any, str], np.ndarray | None]:
     """(all rows, with text as column names; {label: text}; which rows are evaluation records, if
     that is given).
 
-    :param asked: columns that are declared, which may be in the index.
+    :param declared: columns that are declared, which may be in the index.
     """
-    frame = with_index(as_table("frame", frame), asked)
+    frame = with_index(as_table("frame", frame), declared)
     if evaluation is not None and evaluation is not False:
-        evaluation = with_index(as_table("evaluation", evaluation), asked)
+        evaluation = with_index(as_table("evaluation", evaluation), declared)
     names = {label: column_name(label) for label in frame.columns}
     columns = [column_name(label) for label in frame.columns]
     repeated = sorted(column for column, times in collections.Counter(columns).items() if times > 1)
@@ -239,8 +239,8 @@ def _checked_frame(
         if len(frame) < 2:
             raise _validate.ArgumentError("frame", frame, "needs at least 2 training records.")
         return frame, names, np.zeros(len(frame), bool)
-    others = [column_name(label) for label in evaluation.columns]
-    occurs = collections.Counter(others)
+    evaluation_columns = [column_name(label) for label in evaluation.columns]
+    occurs = collections.Counter(evaluation_columns)
     missing = [column for column in columns if occurs[column] != 1]
     if missing:
         raise _validate.ArgumentError(
@@ -254,5 +254,7 @@ def _checked_frame(
             type(evaluation).__name__,
             "needs at least 2 training records and 1 evaluation record.",
         )
-    both = pd.concat([frame, evaluation.set_axis(others, axis=1)[columns]], ignore_index=True)
+    both = pd.concat(
+        [frame, evaluation.set_axis(evaluation_columns, axis=1)[columns]], ignore_index=True
+    )
     return both, names, np.arange(len(both)) >= len(frame)

@@ -98,7 +98,7 @@ def declared_classes(column: pd.Series, classes: Any) -> tuple[np.ndarray, tuple
         row with none of them.
     """
     labels = class_names(classes)
-    place_of = {label: place for place, label in enumerate(labels)}
+    place_of = {label: code for code, label in enumerate(labels)}
     codes = np.array(
         [place_of.get(text, -1) if text is not None else -1 for text in texts_of(column)], np.int32
     )
@@ -126,13 +126,15 @@ def class_names(classes: Any) -> tuple[str, ...]:
         return tuple(map(str, range(int(classes))))
     if isinstance(classes, (str, Mapping, set, frozenset)) or not isinstance(classes, Iterable):
         raise _classes_needed(classes)
-    given = list(classes)
-    if len(given) < 2 or any(not pd.api.types.is_scalar(each) or pd.isna(each) for each in given):
+    labels = list(classes)
+    if len(labels) < 2 or any(
+        not pd.api.types.is_scalar(label) or pd.isna(label) for label in labels
+    ):
         raise _classes_needed(classes)
-    names = tuple(text_of(each) for each in given)
+    names = tuple(text_of(label) for label in labels)
     if len(set(names)) < len(names):
         raise _validate.ArgumentError(
-            "classes", given, "must all be different (they are compared as text)."
+            "classes", labels, "must all be different (they are compared as text)."
         )
     return names
 

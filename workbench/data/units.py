@@ -105,16 +105,16 @@ def padded(
     Rows that are missing repeat the unit's last one.
     """
     used, number = np.minimum(counts, max_rows)[:, None], np.arange(max_rows)
-    place = (np.cumsum(counts) - counts)[:, None] + np.minimum(number, used - 1)
-    return (*(array[place] for array in arrays), (number < used).astype(np.float32))
+    indices = (np.cumsum(counts) - counts)[:, None] + np.minimum(number, used - 1)
+    return (*(array[indices] for array in arrays), (number < used).astype(np.float32))
 
 
 def strata_widths(max_rows: int) -> tuple[int, ...]:
     """How many rows strata have room for, descending, where a unit has up to ``max_rows``."""
-    found = [max_rows]
-    while found[-1] > 1 and len(found) < _MOST_STRATA:
-        found.append(-(-found[-1] // _RATIO))
-    return tuple(found)
+    widths = [max_rows]
+    while widths[-1] > 1 and len(widths) < _MOST_STRATA:
+        widths.append(-(-widths[-1] // _RATIO))
+    return tuple(widths)
 
 
 def unit_called(column: str) -> str:
@@ -134,11 +134,11 @@ def named_array(unit_id: Any, names: Iterable[str]) -> str:
     known_as = dict.fromkeys(
         name.removesuffix("_train") for name in names if not name.endswith("_test")
     )
-    others = [name for name in known_as if name not in ("x", "group", "y")]
-    if unit_id not in others:
-        known = ", ".join(others) or "none"
+    candidates = [name for name in known_as if name not in ("x", "group", "y")]
+    if unit_id not in candidates:
+        options = ", ".join(candidates) or "none"
         raise _validate.ArgumentError(
-            "unit_id", unit_id, f"must name an array of the file besides x, group and y: {known}."
+            "unit_id", unit_id, f"must name an array of the file besides x, group and y: {options}."
         )
     return str(unit_id)
 
@@ -150,8 +150,8 @@ def checked_identifiers(column: pd.Series, held_out: np.ndarray | None) -> np.nd
     :raises ArgumentError: naming ``unit_id``, for identifiers that are missing, of several types,
         or all different; and for a unit with rows on both sides.
     """
-    codes, found = coded(column)
-    check_several(column.name, len(found), len(codes))
+    codes, identifiers = coded(column)
+    check_several(column.name, len(identifiers), len(codes))
     if held_out is not None and np.intersect1d(codes[held_out], codes[~held_out]).size:
         raise in_both_tables(column.name)
     return codes
@@ -191,12 +191,12 @@ def coded(column: pd.Series) -> tuple[np.ndarray, Any]:
                 "unit_id", name, "has fractions, which identify nobody: use integers or text."
             )
     try:
-        codes, found = pd.factorize(column)
+        codes, identifiers = pd.factorize(column)
     except TypeError:
         raise _validate.ArgumentError(
             "unit_id", name, "has values that are no identifiers, such as lists."
         ) from None
-    return codes.astype(np.int64), found
+    return codes.astype(np.int64), identifiers
 
 
 def check_several(name: Any, units: int, rows: int) -> None:
@@ -239,19 +239,19 @@ def divided(
     starts = np.flatnonzero(np.diff(codes[order], prepend=-1))
     rows_of = np.split(order, starts[1:])
     if held_out is None:
-        held = splits.by_unit([digests[rows].tobytes() for rows in rows_of], fraction, seed)
+        is_held_out = splits.by_unit([digests[rows].tobytes() for rows in rows_of], fraction, seed)
     else:
-        held = np.array([bool(held_out[rows[0]]) for rows in rows_of])
-    kept = [
+        is_held_out = np.array([bool(held_out[rows[0]]) for rows in rows_of])
+    training_rows = [
         sample(digests[rows], rows, max_rows, seed)
-        for rows, out in zip(rows_of, held, strict=True)
+        for rows, out in zip(rows_of, is_held_out, strict=True)
         if not out
     ]
-    counts = np.array([len(rows) for rows in kept], np.int32)
-    training = np.concatenate(kept)
-    others = [rows for rows, out in zip(rows_of, held, strict=True) if out]
-    evaluated = np.concatenate(others) if others else np.empty(0, np.int64)
-    return training, evaluated, counts, np.array([len(rows) for rows in others], np.int32)
+    counts = np.array([len(rows) for rows in training_rows], np.int32)
+    training = np.concatenate(training_rows)
+    evaluation_rows = [rows for rows, out in zip(rows_of, is_held_out, strict=True) if out]
+    evaluated = np.concatenate(evaluation_rows) if evaluation_rows else np.empty(0, np.int64)
+    return training, evaluated, counts, np.array([len(rows) for rows in evaluation_rows], np.int32)
 
 
 def sample(digests: np.ndarray, rows: np.ndarray, max_rows: int, seed: int) -> np.ndarray:

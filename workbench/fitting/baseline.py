@@ -110,19 +110,19 @@ class FitWithoutPrivacy(PreparedFit):
 
     def result(self, *, last_iterate: bool = False) -> FitResult:
         """As of ``PreparedFit``, with labels that say what it is."""
-        found = super().result(last_iterate=last_iterate)
+        result = super().result(last_iterate=last_iterate)
         label = "public data" if self.data.is_public else "outside the guarantee"
         kind = (
-            "normal likelihood" if found.posterior_kind == "noise-aware" else found.posterior_kind
+            "normal likelihood" if result.posterior_kind == "noise-aware" else result.posterior_kind
         )
-        return dataclasses.replace(found, release_label=label, posterior_kind=kind)
+        return dataclasses.replace(result, release_label=label, posterior_kind=kind)
 
     def _posterior(self, last: Snapshot) -> Inferred:
         """Draws from the guide and, if there are any, from prior times a normal likelihood."""
         model, spec = self.step.model, self.spec
         count = max(self.settings.draws, FEWEST_DRAWS)
         guide = jax.device_get(self.functions.draw(last.params, self.key, count))
-        kept = {name: values[: self.settings.draws] for name, values in guide.items()}
+        guide_draws = {name: values[: self.settings.draws] for name, values in guide.items()}
         try:
             prior = prior_for(spec, model)
             if are_at_rest(self.data.train) or (
@@ -143,8 +143,8 @@ class FitWithoutPrivacy(PreparedFit):
             doubt = (
                 f"The intervals are the guide's own ({reason}) and may be several times too narrow."
             )
-            return Inferred(kept, None, str(reason), cautions=(doubt,))
-        return Inferred(kept, by_site(model, prior, drawn, guide), "")
+            return Inferred(guide_draws, None, str(reason), cautions=(doubt,))
+        return Inferred(guide_draws, by_site(model, prior, drawn, guide), "")
 
 
 def prepare_without_privacy(spec: FitSpec) -> FitWithoutPrivacy:
@@ -171,14 +171,14 @@ def prepare_without_privacy(spec: FitSpec) -> FitWithoutPrivacy:
     return FitWithoutPrivacy(spec, plan, step, state, key, log, functions)
 
 
-def refuse_terms_of_privacy(asked: Any) -> None:
+def refuse_terms_of_privacy(request: Any) -> None:
     """:raises ArgumentError: naming the first setting that means nothing without privacy and is not
     at its default.
     """
     for name in _OF_PRIVACY:
-        value = getattr(asked, name)
+        value = getattr(request, name)
         is_so = value is False and name in ("ledger", "checkpoint")  # there is none anyway
-        if value != default_of(name, type(asked)) and not is_so:
+        if value != default_of(name, type(request)) and not is_so:
             raise _beside(name, value, "must be left out, because the fit has no privacy.")
 
 

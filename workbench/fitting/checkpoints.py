@@ -237,7 +237,7 @@ def _prune(newest: Path) -> None:
     """
     if newest.parent != runs():
         return
-    finished, others = [], []
+    finished, unfinished = [], []
     for run in saved_runs():
         facts = _facts_in(run)
         order = _order(facts)
@@ -245,8 +245,8 @@ def _prune(newest: Path) -> None:
             _drop_states(run)  # a kill may have come between the release and this
             finished.append((order, run))
         elif facts.get("is_public"):
-            others.append(run)
-    for old in (*(run for _, run in sorted(finished)[:-_RUNS_KEPT]), *others[:-_RUNS_KEPT]):
+            unfinished.append(run)
+    for old in (*(run for _, run in sorted(finished)[:-_RUNS_KEPT]), *unfinished[:-_RUNS_KEPT]):
         if old != newest:
             shutil.rmtree(old, ignore_errors=True)
 
@@ -304,10 +304,14 @@ def newest(path: str | Path) -> Checkpoint:
     :raises ArgumentError: naming ``path``, if there is none, it cannot be read, it was edited, or
         another version wrote it.
     """
-    place = _validate.path("path", path)
+    location = _validate.path("path", path)
     problem: _validate.ArgumentError | None = None
     with _reading("path", path):
-        files = [file for file in ([place] if place.is_file() else _files(place)) if file.exists()]
+        files = [
+            file
+            for file in ([location] if location.is_file() else _files(location))
+            if file.exists()
+        ]
     for file in files:
         try:
             facts = load_facts(file)
@@ -341,7 +345,7 @@ def saved_runs() -> list[Path]:
 
     :raises ArgumentError: naming ``state folder``, if they may not be read.
     """
-    found = []
+    dated = []
     with _reading(
         "state folder",
         _folders.state(),
@@ -349,8 +353,8 @@ def saved_runs() -> list[Path]:
     ):
         for folder in runs().iterdir() if runs().is_dir() else ():
             with contextlib.suppress(FileNotFoundError):  # another process may delete old ones
-                found.append((folder.stat().st_mtime, folder))
-        return [folder for _, folder in sorted(found) if folder.is_dir()]
+                dated.append((folder.stat().st_mtime, folder))
+        return [folder for _, folder in sorted(dated) if folder.is_dir()]
 
 
 def holds_fit(run: Path) -> bool:
@@ -363,7 +367,7 @@ def holds_fit(run: Path) -> bool:
 
 
 @contextlib.contextmanager
-def _reading(argument: str, place: str | Path, remedy: str = "") -> Iterator[None]:
+def _reading(argument: str, path: str | Path, remedy: str = "") -> Iterator[None]:
     """Say what cannot be read, and why. :raises ArgumentError: naming ``argument``, for an error of
     the file system.
     """
@@ -371,7 +375,7 @@ def _reading(argument: str, place: str | Path, remedy: str = "") -> Iterator[Non
         yield
     except OSError as error:
         raise _validate.ArgumentError(
-            argument, str(place), f"cannot be read ({error}).", remedy=remedy
+            argument, str(path), f"cannot be read ({error}).", remedy=remedy
         ) from error
 
 

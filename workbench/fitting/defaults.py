@@ -36,18 +36,18 @@ _RULE = {"clip": 1.0, "average": True}
 
 
 def complete(
-    given: Mapping[str, Any], advice: Mapping[str, Any], num_records: int, rows: int = 1
+    requested: Mapping[str, Any], advice: Mapping[str, Any], num_records: int, rows: int = 1
 ) -> dict[str, Any]:
     """Choose iterations, sampling_rate or batch_size, clip, learning_rate and average where
-    ``given`` has None.
+    ``requested`` has None.
 
-    :param given: these settings, and any others, which are returned as they are.
+    :param requested: these settings, and any others, which are returned as they are.
     :param advice: the model's advice: the same names, or ``epochs`` instead of ``iterations``.
     :param num_records: N, which is public.
     :param rows: of one record that are clipped together, at most.
     """
     advice = dict(advice)
-    settings = dict(given)
+    settings = dict(requested)
     if settings["sampling_rate"] is None and settings["batch_size"] is None:
         settings["batch_size"] = advice.get("batch_size")
         if settings["batch_size"] is None:
@@ -66,7 +66,7 @@ def complete(
     for name in ("iterations", "clip", "average"):
         if settings[name] is None:
             settings[name] = advice.get(name, rule[name])
-    if given["clip"] is None:
+    if requested["clip"] is None:
         settings["clip"] *= math.sqrt(rows)
     if settings["learning_rate"] is None:
         settings["learning_rate"] = advice.get(

@@ -39,8 +39,8 @@ def device_named(name: Any) -> jax.Device:
             raise ValueError
         return {device.id: device for device in jax.devices(kind)}[int(number or 0)]
     except (RuntimeError, KeyError, ValueError):
-        known = ", ".join(f"{device.platform}:{device.id}" for device in jax.devices())
-        raise ArgumentError("device", name, f"no such device; JAX sees {known}.") from None
+        available = ", ".join(f"{device.platform}:{device.id}" for device in jax.devices())
+        raise ArgumentError("device", name, f"no such device; JAX sees {available}.") from None
 
 
 def check_device(argument: str, name: Any) -> None:
@@ -59,11 +59,11 @@ def devices_named(devices: Any, first: Any = None, axis: str = "records") -> tup
     """
     import jax
 
-    found = _found(devices, first, axis)
-    used = {device.process_index for device in found}
-    if used != {jax.process_index()} and len(found) < len(jax.devices(found[0].platform)):
+    chosen = _found(devices, first, axis)
+    used = {device.process_index for device in chosen}
+    if used != {jax.process_index()} and len(chosen) < len(jax.devices(chosen[0].platform)):
         raise ArgumentError("devices", devices, 'must be "all", or only devices of this process.')
-    return found
+    return chosen
 
 
 def _found(devices: Any, first: Any, axis: str) -> tuple[jax.Device, ...]:
@@ -91,15 +91,19 @@ def _found(devices: Any, first: Any, axis: str) -> tuple[jax.Device, ...]:
                 "devices", devices, f"names devices, and so does device={first!r}: leave one out."
             )
         try:
-            found = tuple(map(device_named, devices))
+            chosen = tuple(map(device_named, devices))
         except ArgumentError as error:
             raise ArgumentError("devices", error.value, error.expectation) from None
-        if not found or len(set(found)) < len(found) or len({each.platform for each in found}) > 1:
+        if (
+            not chosen
+            or len(set(chosen)) < len(chosen)
+            or len({device.platform for device in chosen}) > 1
+        ):
             raise ArgumentError("devices", devices, "must be different devices of one kind.")
-        return found
+        return chosen
     if isinstance(devices, str) and devices == "all":
         return tuple(jax.devices(device_named(first).platform))
-    known = jax.local_devices(backend=device_named(first).platform)
+    available = jax.local_devices(backend=device_named(first).platform)
     try:
         number = _validate.integer("devices", _as_number(devices), at_least=1)
     except ArgumentError:
@@ -114,11 +118,11 @@ def _found(devices: Any, first: Any, axis: str) -> tuple[jax.Device, ...]:
             number,
             f'does not say which of {jax.process_count()} processes: name them, or "all".',
         )
-    if number > len(known):
+    if number > len(available):
         raise ArgumentError(
-            "devices", number, f"is more than there are: JAX sees {len(known)} of that kind."
+            "devices", number, f"is more than there are: JAX sees {len(available)} of that kind."
         )
-    return tuple(known[:number])
+    return tuple(available[:number])
 
 
 def _as_number(devices: Any) -> Any:
@@ -146,8 +150,8 @@ class DeviceInfo:
 
     def __str__(self) -> str:
         """Name, kind and memory, as in "gpu:0 (NVIDIA H200, 139.8 GiB)"."""
-        known = f", {self.memory / 2**30:.1f} GiB" if self.memory else ""
-        return f"{self.name} ({self.kind}{known})"
+        memory = f", {self.memory / 2**30:.1f} GiB" if self.memory else ""
+        return f"{self.name} ({self.kind}{memory})"
 
 
 def _system_memory() -> int | None:
@@ -163,11 +167,11 @@ def devices() -> list[DeviceInfo]:
     """
     import jax
 
-    found = list(jax.devices())
-    if found[0].platform != "cpu":
-        found += jax.devices("cpu")
+    jax_devices = list(jax.devices())
+    if jax_devices[0].platform != "cpu":
+        jax_devices += jax.devices("cpu")
     infos = []
-    for device in found:
+    for device in jax_devices:
         on_cpu = device.platform == "cpu"
         memory = _system_memory() if on_cpu else (device.memory_stats() or {}).get("bytes_limit")
         infos.append(DeviceInfo(f"{device.platform}:{device.id}", device.device_kind, memory))

@@ -86,7 +86,7 @@ class Digests:
         :param secret: which they share.
         """
         facts = self._facts(program, secret) | {"start": content(arrays_of(self.start), secret)}
-        parts = {
+        subjects = {
             "version of Python or of a package": ("versions", "workbench", "python"),
             "precision": ("precision",),
             "kind of machine": ("machine", "flags"),
@@ -96,8 +96,8 @@ class Digests:
             "start": ("start",),
         }
         return {
-            part: keyed([facts[name] for name in names], b"process", secret)
-            for part, names in parts.items()
+            subject: keyed([facts[name] for name in names], b"process", secret)
+            for subject, names in subjects.items()
         }
 
     def _facts(self, program: str, secret: bytes) -> dict[str, Any]:
@@ -148,11 +148,11 @@ def keyed(facts: Any, purpose: bytes, secret: bytes) -> str:
 def content(arrays: Mapping[str, Any], secret: bytes) -> str:
     """32 hexadecimal digits of arrays, which cannot be computed without the secret."""
     digest = hashlib.blake2b(digest_size=16, key=secret, person=b"arrays")
-    for name, given in sorted(arrays.items()):
-        array: Any = given if is_at_rest(given) else np.asarray(given)
+    for name, value in sorted(arrays.items()):
+        array: Any = value if is_at_rest(value) else np.asarray(value)
         digest.update(json.dumps([name, str(array.dtype), array.shape]).encode())
-        for part in array.parts() if is_at_rest(array) else (array,):
-            digest.update(np.ascontiguousarray(part).tobytes())
+        for block in array.parts() if is_at_rest(array) else (array,):
+            digest.update(np.ascontiguousarray(block).tobytes())
     return digest.hexdigest()
 
 

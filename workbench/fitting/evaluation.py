@@ -70,10 +70,10 @@ def metrics_of(model: Model, target: np.ndarray, outputs: Outputs) -> dict[str, 
     :param target: the last array of the evaluation records.
     """
     elbo, log_likelihood, predictions = outputs
-    found = {"elbo": float(elbo)}
+    metrics = {"elbo": float(elbo)}
     if log_likelihood is not None:
-        found["log_likelihood"] = float(log_likelihood)
+        metrics["log_likelihood"] = float(log_likelihood)
     scores: Mapping[str, float] = (
         {} if predictions is None else model.score(target, np.asarray(predictions))
     )
-    return found | dict(scores)
+    return metrics | dict(scores)

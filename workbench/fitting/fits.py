@@ -147,14 +147,14 @@ def prepare(arguments: PrepareArguments) -> PreparedFit:
     return _prepare(_flat(arguments, "prepare"))
 
 
-def _prepare(asked: _Flat) -> PreparedFit:
-    if not asked.private:
-        refuse_terms_of_privacy(asked)
-        asked = dataclasses.replace(
-            asked, epsilon=MAX_EPSILON, estimator=asked.estimator or "aligned"
+def _prepare(request: _Flat) -> PreparedFit:
+    if not request.private:
+        refuse_terms_of_privacy(request)
+        request = dataclasses.replace(
+            request, epsilon=MAX_EPSILON, estimator=request.estimator or "aligned"
         )
-        return prepare_without_privacy(_resolved(asked)[0])
-    spec, plan, again = _planned(asked)
+        return prepare_without_privacy(_resolved(request)[0])
+    spec, plan, again = _planned(request)
     with _compiled.kept(spec.data.is_public and spec.data.evaluation_is_public):
         key = spec.new_key()
         step = spec.private_step(plan, key)
@@ -166,12 +166,12 @@ def _prepare(asked: _Flat) -> PreparedFit:
         spec,
         plan,
         step.noised_coordinates,
-        ledger=asked.ledger if writes else False,
-        over_cap=asked.over_cap,
-        checkpoint=asked.checkpoint if writes else False,
-        origin={**asked.origin, **again}
-        if isinstance(asked.origin, Mapping)
-        else asked.origin or again,
+        ledger=request.ledger if writes else False,
+        over_cap=request.over_cap,
+        checkpoint=request.checkpoint if writes else False,
+        origin={**request.origin, **again}
+        if isinstance(request.origin, Mapping)
+        else request.origin or again,
     )
     # refuses what the noise cannot promise, before it is drawn
     plan.noise_delta(step.noised_coordinates)
@@ -189,9 +189,9 @@ def planned(arguments: PrepareArguments) -> tuple[FitSpec, PrivacyPlan]:
     return _planned(_flat(arguments, "planned"))[:2]
 
 
-def _planned(asked: _Flat) -> tuple[FitSpec, PrivacyPlan, Mapping[str, Any]]:
+def _planned(request: _Flat) -> tuple[FitSpec, PrivacyPlan, Mapping[str, Any]]:
     """What a fit is made of, and facts by which it can be asked for again."""
-    if asked.epsilon is None:
+    if request.epsilon is None:
         raise _validate.ArgumentError(
             "epsilon",
             None,
@@ -200,14 +200,14 @@ def _planned(asked: _Flat) -> tuple[FitSpec, PrivacyPlan, Mapping[str, Any]]:
             "without noise.",
             code="no epsilon",
         )
-    spec, again = _resolved(asked)
+    spec, again = _resolved(request)
     return spec, spec.plan(), again
 
 
-def _resolved(asked: _Flat) -> tuple[FitSpec, Mapping[str, Any]]:
+def _resolved(request: _Flat) -> tuple[FitSpec, Mapping[str, Any]]:
     """As ``_planned``, without the plan."""
-    model, data, again = model_and_data(asked.model, asked.data, asked)
-    return resolve(**{**asked.passed_to(FitRequest), "model": model, "data": data}), again
+    model, data, again = model_and_data(request.model, request.data, request)
+    return resolve(**{**request.passed_to(FitRequest), "model": model, "data": data}), again
 
 
 @takes(FitArguments)
@@ -237,17 +237,17 @@ def fit(arguments: FitArguments) -> FitResult:
         allow the fit.
     :raises PrivacyModelError: naming the site of the model that cannot be fitted.
     """
-    asked = _flat(arguments, "fit")
-    prepared = _prepare(asked)
+    request = _flat(arguments, "fit")
+    prepared = _prepare(request)
     for caution in prepared.privacy.cautions():  # those of a model were shown when it was made
         warnings.warn(caution, DeltaWarning, stacklevel=3)
-    line = ProgressLine(prepared, asked.progress if prepared.spec.processes.is_first else False)
+    line = ProgressLine(prepared, request.progress if prepared.spec.processes.is_first else False)
     line.begin()
     try:
-        for snapshot in prepared.run(asked.stop):
+        for snapshot in prepared.run(request.stop):
             line.update(snapshot)
-            if asked.on_snapshot is not None:
-                asked.on_snapshot(snapshot)
+            if request.on_snapshot is not None:
+                request.on_snapshot(snapshot)
         result = prepared.result()
     except BaseException as error:
         line.broke(error)

@@ -50,8 +50,8 @@ class CompiledFunctions:
         model = self._step.model
 
         def latents(params: dict[str, Any], key: jax.Array, count: int) -> dict[str, jax.Array]:
-            own = jax.random.split(key, count)
-            return jax.vmap(model.latents, in_axes=(None, 0))(model.unconstrain(params), own)
+            keys = jax.random.split(key, count)
+            return jax.vmap(model.latents, in_axes=(None, 0))(model.unconstrain(params), keys)
 
         draw = self._jit(latents, static=2)
         return lambda params, key, count: draw(params, fast_child(key, Purpose.POSTERIOR), count)

@@ -52,10 +52,13 @@ T = TypeVar("T")
 
 def of(name: str, *tables: type) -> Any:
     """The field of a setting. :param tables: where it is declared; by default in ``settings``."""
-    found: Field[Any] = next(
-        each for table in tables or _TABLES for each in fields(table) if each.name == name
+    declared: Field[Any] = next(
+        candidate
+        for table in tables or _TABLES
+        for candidate in fields(table)
+        if candidate.name == name
     )
-    return field(default=found.default, metadata=found.metadata)
+    return field(default=declared.default, metadata=declared.metadata)
 
 
 class Group:
@@ -67,7 +70,7 @@ class Group:
     def help(cls) -> str:
         """What the group has, for the argument that takes it."""
         return (
-            f"{cls.title}: {', '.join(each.name for each in _fields(cls))} "
+            f"{cls.title}: {', '.join(setting.name for setting in _fields(cls))} "
             f"(``workbench.{cls.__name__}``)"
         )
 
@@ -78,7 +81,8 @@ class Group:
     def changed(self) -> dict[str, Any]:
         """The settings that are not at their default."""
         values = {
-            each.name: (getattr(self, each.name), each.default) for each in _fields(type(self))
+            setting.name: (getattr(self, setting.name), setting.default)
+            for setting in _fields(type(self))
         }
         return {
             name: value for name, (value, default) in values.items() if not _same(value, default)
@@ -202,9 +206,11 @@ GROUPS: dict[str, type[Group]] = {
     "table": Table,
 }
 for _group in GROUPS.values():  # a decorator would hide the classes' signatures from editors
-    _lines = [documented(each, _group) for each in names(_group)]
+    _lines = [documented(setting, _group) for setting in names(_group)]
     _group.__doc__ = "\n".join([textwrap.dedent(_group.__doc__ or "").strip(), "", *_lines])
-_GROUP_OF = {each.name: argument for argument, group in GROUPS.items() for each in _fields(group)}
+_GROUP_OF = {
+    setting.name: argument for argument, group in GROUPS.items() for setting in _fields(group)
+}
 
 
 def group_of(name: str) -> str | None:
@@ -216,10 +222,10 @@ def is_a(group: type[T]) -> Callable[[str, Any], T]:
     """A check that a value is a group; a mapping, as plans of sweeps have it, is made one."""
 
     def check(name: str, value: Any) -> T:
-        if isinstance(value, Mapping) and all(isinstance(each, str) for each in value):
-            known = [each.name for each in _fields(group)]
-            if unknown := [each for each in value if each not in known]:
-                raise _validate.unknown_name(name, unknown[0], known)
+        if isinstance(value, Mapping) and all(isinstance(entry, str) for entry in value):
+            names = [entry.name for entry in _fields(group)]
+            if unknown := [entry for entry in value if entry not in names]:
+                raise _validate.unknown_name(name, unknown[0], names)
             return group(**value)
         if not isinstance(value, group):
             raise ArgumentError(
@@ -233,7 +239,7 @@ def is_a(group: type[T]) -> Callable[[str, Any], T]:
 
 
 def _first(group: Any) -> str:
-    first = next(each for each in _fields(group))
+    first = next(setting for setting in _fields(group))
     return f"{first.name}={first.default!r}"
 
 
@@ -267,10 +273,10 @@ def flattened(arguments: Any, table: Any, function: str) -> dict[str, Any]:
         for name in arguments.given
         if not isinstance(value := getattr(arguments, name), Group)
     }
-    lists = {about(each.name, table).values_of: each.name for each in fields(table)}
-    direct = {each.name for each in fields(arguments)}
-    taken = {each.name for each in fields(table)} - direct
-    for argument in [each for each in GROUPS if each in direct]:
+    lists = {about(entry.name, table).values_of: entry.name for entry in fields(table)}
+    direct = {entry.name for entry in fields(arguments)}
+    taken = {entry.name for entry in fields(table)} - direct
+    for argument in [entry for entry in GROUPS if entry in direct]:
         for name, value in getattr(arguments, argument).changed().items():
             if name not in taken:
                 hint = f": give {lists[name]}=" if name in lists else ""

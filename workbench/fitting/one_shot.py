@@ -84,13 +84,13 @@ class OneShot(Estimation):
     :param model: the user's, split by records. :param of_site: the sites of weights, intercept (or
         "") and scale.
     :param residuals: as the model declares them.
-    :param known: its priors. :param predict: of the ``Model``. :param score: of the ``Model``.
+    :param regression: its priors. :param predict: of the ``Model``. :param score: of the ``Model``.
     """
 
     model: RecordModel
     of_site: tuple[str, str, str]
     residuals: NormalResiduals
-    known: LinearGaussian
+    regression: LinearGaussian
     predict: Callable[..., Any] | None
     score: Callable[..., dict[str, float]]
     _newest: dict[Any, Draws] = field(default_factory=dict)
@@ -150,40 +150,42 @@ class OneShot(Estimation):
             the prior's.
         """
         key, count, clip, deviation = facts
-        own = fast_child(key, Purpose.INTERVALS)
-        generator = np.random.default_rng(np.asarray(jax.random.key_data(own)))
+        interval_key = fast_child(key, Purpose.INTERVALS)
+        generator = np.random.default_rng(np.asarray(jax.random.key_data(interval_key)))
         released = np.asarray(params[statistics.SITE], float) * self.model.num_records
-        prior, note = self.known.prior, ""
+        prior, note = self.regression.prior, ""
         if not np.any(released):
             normals = generator.standard_normal((count, len(prior.mean)))
             coefficients, scale = (
                 prior.mean + normals / np.sqrt(prior.precision),
-                self.known.scale.sample(own, (count,)),
+                self.regression.scale.sample(interval_key, (count,)),
             )
         else:
-            found = self._posterior(statistics.sums_in(released, clip, deviation), count, generator)
-            coefficients, scale = found.coefficients, found.scale
+            posterior = self._posterior(
+                statistics.sums_in(released, clip, deviation), count, generator
+            )
+            coefficients, scale = posterior.coefficients, posterior.scale
             note = (
                 ""
-                if found.have_settled
-                else f"its Markov chains have not settled (R-hat {found.spread:.2f})"
+                if posterior.have_settled
+                else f"its Markov chains have not settled (R-hat {posterior.spread:.2f})"
             )
         weights, intercept, width = self.of_site
-        parts = {weights: coefficients[:, : self.features], width: np.asarray(scale)}
+        by_site = {weights: coefficients[:, : self.features], width: np.asarray(scale)}
         if intercept:
-            parts[intercept] = coefficients[:, -1]
-        return {name: np.asarray(parts[name], np.float32) for name in sorted(parts)}, note
+            by_site[intercept] = coefficients[:, -1]
+        return {name: np.asarray(by_site[name], np.float32) for name in sorted(by_site)}, note
 
     def _posterior(self, sums: NoisedSums, count: int, generator: np.random.Generator) -> Draws:
         """Draws given the release; those of the newest are kept, because metrics and the result
         take the same.
         """
-        place = (sums.products.tobytes(), sums.noise, count)
-        if place not in self._newest:
+        cache_key = (sums.products.tobytes(), sums.noise, count)
+        if cache_key not in self._newest:
             self._newest.clear()
             with one_thread():
-                self._newest[place] = draw(sums, self.known, count, generator)
-        return self._newest[place]
+                self._newest[cache_key] = draw(sums, self.regression, count, generator)
+        return self._newest[cache_key]
 
     def evaluate(
         self, facts: Facts, records: tuple[Any, ...], params: Mapping[str, Any]
@@ -196,38 +198,38 @@ class OneShot(Estimation):
             return {}
         draws, _ = self.draws(facts, params)
         count = len(next(iter(draws.values())))
-        places = np.unique(np.linspace(0, count - 1, min(count, _PREDICTIONS)).round().astype(int))
-        values = {name: jnp.asarray(array[places]) for name, array in draws.items()}
-        found = {
+        indices = np.unique(np.linspace(0, count - 1, min(count, _PREDICTIONS)).round().astype(int))
+        values = {name: jnp.asarray(array[indices]) for name, array in draws.items()}
+        scores = {
             "log_likelihood": float(
                 jax.jit(functools.partial(predictive, self.model))(values, records)
             )
         }
         if self.predict is None:
-            return found
+            return scores
         inputs, predict = inputs_of(records), self.predict
         predictions = jax.jit(
             lambda values: jnp.mean(jax.vmap(lambda drawn: predict(drawn, *inputs))(values), axis=0)
         )
-        return found | dict(self.score(np.asarray(records[-1]), np.asarray(predictions(values))))
+        return scores | dict(self.score(np.asarray(records[-1]), np.asarray(predictions(values))))
 
-    def settings(self, asked: Any, data: Dataset, num_records: int) -> dict[str, Any]:
+    def settings(self, request: Any, data: Dataset, num_records: int) -> dict[str, Any]:
         """The settings of the one step.
 
-        :param asked: what the caller gave, as ``fitting.settings.Settings``. :param num_records: N,
-            which is public.
+        :param request: what the caller gave, as ``fitting.settings.Settings``.
+        :param num_records: N, which is public.
         :raises ArgumentError: naming the one that is another.
         """
         for name, value in _STEP.items():
-            given = getattr(asked, name)
-            if given is not None and given != value:
+            requested = getattr(request, name)
+            if requested is not None and requested != value:
                 raise _validate.ArgumentError(
                     name,
-                    given,
+                    requested,
                     f'is a setting of DP-VI steps; estimator="{STATISTICS}" makes one release '
                     "from all records.",
                 )
-        clip = asked.clip
+        clip = request.clip
         if isinstance(clip, str) or (clip is not None and clip < statistics.SMALLEST_NORM):
             raise _validate.ArgumentError(
                 "clip",
@@ -236,7 +238,7 @@ class OneShot(Estimation):
                 f'estimator="{STATISTICS}".',
             )
         return _STEP | {
-            "clip": usual_norm(self.squares(data), num_records, asked.epsilon)
+            "clip": usual_norm(self.squares(data), num_records, request.epsilon)
             if clip is None
             else clip
         }
@@ -277,36 +279,36 @@ def is_better(squares: float, num_records: int, epsilon: float, delta: float) ->
 
 
 def one_shot_for(
-    asked: Any, model: Model, data: Dataset, constants: Mapping[str, Any], num_records: int
+    request: Any, model: Model, data: Dataset, constants: Mapping[str, Any], num_records: int
 ) -> OneShot | None:
     """The model as it is fitted from noised sums, if it is asked for or chosen by default; else
     None.
 
-    :param asked: what the caller gave, as ``fitting.settings.Settings``. :param num_records: N,
+    :param request: what the caller gave, as ``fitting.settings.Settings``. :param num_records: N,
         which is public.
     :raises ArgumentError: naming ``estimator``, if it is asked for and impossible.
     """
-    is_asked = asked.estimator == STATISTICS
-    others = {
+    is_asked = request.estimator == STATISTICS
+    changed = {
         name
         for name in (*_STEP, "clip")
-        if getattr(asked, name) != type(asked).__dataclass_fields__[name].default
+        if getattr(request, name) != type(request).__dataclass_fields__[name].default
     }
-    if not is_asked and (asked.estimator is not None or others):
+    if not is_asked and (request.estimator is not None or changed):
         return None
     try:
-        found = _split(model, data, constants, num_records)
-        delta = default_delta(num_records) if asked.delta is None else asked.delta
+        one_shot = _split(model, data, constants, num_records)
+        delta = default_delta(num_records) if request.delta is None else request.delta
         return (
-            found
-            if is_asked or is_better(found.squares(data), num_records, asked.epsilon, delta)
+            one_shot
+            if is_asked or is_better(one_shot.squares(data), num_records, request.epsilon, delta)
             else None
         )
     except PrivacyModelError as error:
         if is_asked:
             raise _validate.ArgumentError(
                 "estimator",
-                asked.estimator,
+                request.estimator,
                 f"cannot be used with {model.name} and {data.name}: {error}.",
             ) from None
         return None
@@ -334,5 +336,5 @@ def _split(model: Model, data: Dataset, constants: Mapping[str, Any], num_record
         model.model, statistics.guide, key, record, num_records=num_records, static=static
     )
     sites = linear.weights, linear.intercept, linear.residuals.scale
-    known = statistics.linear_gaussian(by_record, *sites, linear.residuals.bounds)
-    return OneShot(by_record, sites, linear.residuals, known, model.predict, model.score)
+    regression = statistics.linear_gaussian(by_record, *sites, linear.residuals.bounds)
+    return OneShot(by_record, sites, linear.residuals, regression, model.predict, model.score)

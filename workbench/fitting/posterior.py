@@ -72,7 +72,7 @@ def noise_aware_draws(
     model, rate = step.model, step.sampler.sampling_rate
     sigma = float(hyper.standard_deviation) / float(hyper.clip)
     # for these draws alone, of a fast generator: they protect nobody
-    own = fast_child(key, Purpose.INTERVALS)
+    interval_key = fast_child(key, Purpose.INTERVALS)
     try:
         prior = prior_for(spec, model)
         if moments is None:
@@ -86,7 +86,7 @@ def noise_aware_draws(
                 step_noise=sigma * final_clip(hyper, moments) / (step.share_of_sum * rate),
                 sampling_rate=rate,
                 count=spec.settings.draws,
-                generator=np.random.default_rng(np.asarray(jax.random.key_data(own))),
+                generator=np.random.default_rng(np.asarray(jax.random.key_data(interval_key))),
             )
     except NoNoiseAwarePosterior as reason:
         return None, str(reason)
@@ -104,14 +104,14 @@ def by_site(
     """
     names = prior.names if isinstance(prior, JointPrior) else model.shared
     widths = [int(np.prod(guide[name].shape[1:])) for name in names]
-    found = {}
-    for name, part in zip(names, np.split(drawn, np.cumsum(widths)[:-1], axis=1), strict=True):
+    draws = {}
+    for name, block in zip(names, np.split(drawn, np.cumsum(widths)[:-1], axis=1), strict=True):
         like = guide[name]
-        found[name] = part.reshape(len(drawn), *like.shape[1:]).astype(like.dtype)
-    functions = [name for name in guide if name not in found]
+        draws[name] = block.reshape(len(drawn), *like.shape[1:]).astype(like.dtype)
+    functions = [name for name in guide if name not in draws]
     if functions:
-        found |= _functions(model, functions, found)
-    return {name: found[name] for name in guide}
+        draws |= _functions(model, functions, draws)
+    return {name: draws[name] for name in guide}
 
 
 def _functions(
@@ -150,10 +150,10 @@ def gradient_norms(
         / norm_counts.OF_NORMS
         * math.sqrt(steps)
     )
-    shares = tuple(float(count / expected) for count in counts)
+    fractions = tuple(float(count / expected) for count in counts)
     first = None if hyper.adaptive is None else float(hyper.clip)
     return GradientNorms(
-        norm_counts.EDGES, shares, float(deviation / expected), final_clip(hyper, moments), first
+        norm_counts.EDGES, fractions, float(deviation / expected), final_clip(hyper, moments), first
     )
 
 

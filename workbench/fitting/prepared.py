@@ -168,7 +168,7 @@ class PreparedFit:
         key = self.spec.new_key()
         # again: an automatic guide keeps its starting values
         step, state = self.spec.begin(self.plan, key)
-        other = dataclasses.replace(
+        fresh = dataclasses.replace(
             self,
             step=step,
             state=state,
@@ -179,8 +179,8 @@ class PreparedFit:
             _adopted=None,
             _history=[],
         )
-        vars(other)["on_device"] = self.on_device[0], self.spec.placed(state)
-        return other
+        vars(fresh)["on_device"] = self.on_device[0], self.spec.placed(state)
+        return fresh
 
     @property
     def has_begun(self) -> bool:
@@ -251,8 +251,8 @@ class PreparedFit:
                     leaves = (
                         leaf for leaf in jax.tree.leaves(ended.value) if isinstance(leaf, jax.Array)
                     )
-                    whole = not any(leaf.is_deleted() for leaf in leaves)
-                    self._end = ended.value if whole else None
+                    is_intact = not any(leaf.is_deleted() for leaf in leaves)
+                    self._end = ended.value if is_intact else None
                     break
                 except BaseException as error:  # a partial result is kept whatever went wrong
                     taken = None
@@ -326,10 +326,10 @@ class PreparedFit:
             dataclasses.replace(self.step, source=ON_ONE_DEVICE),
             jax.device_put(self.state, self.device),
         )
-        place = jax.sharding.SingleDeviceSharding(self.device)
+        sharding = jax.sharding.SingleDeviceSharding(self.device)
         records: Any = tuple(
             jax.ShapeDtypeStruct(
-                array.shape, jax.dtypes.canonicalize_dtype(array.dtype), sharding=place
+                array.shape, jax.dtypes.canonicalize_dtype(array.dtype), sharding=sharding
             )
             for array in self.spec.records
         )
@@ -348,16 +348,16 @@ class PreparedFit:
     def _write_end(self, taken: int | None) -> None:
         """Write down that the run ended; the result's message says what could not be written."""
         last = self._last
-        found: dict[str, Any] = {}
+        outcome: dict[str, Any] = {}
         if last is not None and last.status == "done":
-            found["params"] = by_name(last.params) | arrays_of(self.moments)
+            outcome["params"] = by_name(last.params) | arrays_of(self.moments)
         elif (
             last is not None
             and self._end is not None
             and all_finite(self.step.unconstrained(self._end))
         ):
-            found["state"] = self._end
-        problem = self.run_log.end(taken, self._progress(), **found)
+            outcome["state"] = self._end
+        problem = self.run_log.end(taken, self._progress(), **outcome)
         if last is not None and problem:
             self._last = dataclasses.replace(last, message=f"{last.message} {problem}".strip())
 
@@ -412,9 +412,9 @@ class PreparedFit:
         self._adopted, params = moments_in(params)
         like = self.step.get_params(self.state)
         shapes = {name: array.shape for name, array in by_name(like).items()}
-        given = {name: np.shape(array) for name, array in params.items()}
-        if shapes != given:
-            raise ArgumentError("params", given, f"must have the names and shapes {shapes}.")
+        actual = {name: np.shape(array) for name, array in params.items()}
+        if shapes != actual:
+            raise ArgumentError("params", actual, f"must have the names and shapes {shapes}.")
         adopted = {
             name: jax.tree_util.tree_map_with_path(
                 lambda path, leaf, name=name: np.asarray(

@@ -83,18 +83,18 @@ class ProgressLine:
 
     def _running(self, snapshot: Snapshot) -> list[str]:
         steps = self._prepared.privacy.iterations
-        parts = [self._name(), f"step {count(snapshot.step)} of {count(steps)}"]
+        phrases = [self._name(), f"step {count(snapshot.step)} of {count(steps)}"]
         if snapshot.compile_seconds is None:
-            parts.append("compiling")
+            phrases.append("compiling")
         elif self._from is not None and snapshot.step > self._from[0]:
             pace = (snapshot.seconds - self._from[1]) / (snapshot.step - self._from[0])
-            parts.append(f"{duration(pace * (steps - snapshot.step), tenths=False)} left")
+            phrases.append(f"{duration(pace * (steps - snapshot.step), tenths=False)} left")
         if snapshot.epsilon_so_far is not None:
             spent = shown(snapshot.epsilon_so_far, up=True)
-            parts.append(
+            phrases.append(
                 f"epsilon spent: at most {spent} of {upper(self._prepared.privacy.epsilon)}"
             )
-        return parts + self._metrics(
+        return phrases + self._metrics(
             {name: snapshot.metrics[name] for name in ("elbo",) if name in snapshot.metrics}
         )
 
@@ -112,15 +112,15 @@ class ProgressLine:
             return []
         return [f"{', '.join(in_words(metrics))} ({self._prepared.data.evaluation_label})"]
 
-    def _show(self, parts: Callable[[], list[str]], *, last: bool = False) -> None:
+    def _show(self, phrases_of: Callable[[], list[str]], *, last: bool = False) -> None:
         if not self._is_on:
             return
         try:
             from IPython.display import display
 
-            name, *others = parts()
-            rest = "".join(f" · {part}" for part in others)
-            words = {"text/html": _html.note(name, rest.lstrip()), "text/plain": name + rest}
+            name, *details = phrases_of()
+            suffix = "".join(f" · {detail}" for detail in details)
+            words = {"text/html": _html.note(name, suffix.lstrip()), "text/plain": name + suffix}
             if self._handle is None:
                 self._handle = display(words, raw=True, display_id=True)
             else:

@@ -56,7 +56,7 @@ def saved_runs() -> list[SavedRun]:
     """List the runs with checkpoints in the workbench's own folder, newest first. Damaged ones are
     left out.
     """
-    found = []
+    saved = []
     for folder in reversed(checkpoints.saved_runs()):
         try:
             checkpoint = checkpoints.newest(folder)
@@ -76,8 +76,8 @@ def saved_runs() -> list[SavedRun]:
             facts["spend"],
             checkpoint.is_finished,
         )
-        found.append(run)
-    return found
+        saved.append(run)
+    return saved
 
 
 def unusable_runs() -> list[Path]:
@@ -191,7 +191,7 @@ def _model(checkpoint: Checkpoint) -> Model:
 
     :raises ArgumentError: naming ``model``, if it is not in the gallery.
     """
-    name, options = (checkpoint.facts["model"][part] for part in ("name", "options"))
+    name, options = (checkpoint.facts["model"][key] for key in ("name", "options"))
     if not is_known(name):
         file = checkpoint.facts["model"]["file"]
         remedy = f"run {file}, which registered it" if file else "register it again"

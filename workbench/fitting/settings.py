@@ -101,9 +101,9 @@ class Setting:
         """Help, range and default in one phrase. :param default: None or False where there is
         nothing to say about it.
         """
-        parts = [self.help, f"; {self.range}" if self.range else ""]
+        phrases = [self.help, f"; {self.range}" if self.range else ""]
         words = self.otherwise if default is None or default is False else str(default)
-        return "".join([*parts, f" (default: {words})" if words else ""])
+        return "".join([*phrases, f" (default: {words})" if words else ""])
 
 
 def setting(default: Any, help: str, check: Check | None = None, **facts: Any) -> Any:
@@ -122,23 +122,23 @@ def described(help: str, check: Check | None = None, **facts: Any) -> dict[str, 
 
 
 _number = functools.partial(functools.partial, _validate.number)  # with limits
-_whole = functools.partial(functools.partial, _validate.integer)
-_share = _number(at_least=0, below=1)
+_integer = functools.partial(functools.partial, _validate.integer)
+_fraction = _number(at_least=0, below=1)
 
 
-def _imported(place: str) -> Any:
+def _imported(reference: str) -> Any:
     """The object called ``module:name`` in the workbench."""
-    module, _, name = place.partition(":")
+    module, _, name = reference.partition(":")
     return getattr(importlib.import_module(f"workbench.{module}"), name)
 
 
-def _one_of(place: str) -> Check:
-    return lambda name, value: _validate.choice(name, value, _imported(place))
+def _one_of(reference: str) -> Check:
+    return lambda name, value: _validate.choice(name, value, _imported(reference))
 
 
-def _accepted_by(place: str) -> Check:
+def _accepted_by(reference: str) -> Check:
     """The value itself, if a function of name and value raises nothing."""
-    return lambda name, value: (_imported(place)(name, value), value)[1]
+    return lambda name, value: (_imported(reference)(name, value), value)[1]
 
 
 def _clip(name: str, value: Any, **limits: float) -> Any:
@@ -172,15 +172,17 @@ class Noted:
         """Note which arguments are given."""
         self = super().__new__(cls)
         table: Any = cls
-        by_place = [each.name for each in fields(table) if not each.kw_only]
+        by_place = [entry.name for entry in fields(table) if not entry.kw_only]
         vars(self)["given"] = frozenset([*by_place[: len(positional)], *named])
         return self
 
     def passed_to(self, table: Callable[..., Any]) -> dict[str, Any]:
         """The given arguments that ``table`` has too."""
-        known: Any = table
+        typed: Any = table
         return {
-            each.name: getattr(self, each.name) for each in fields(known) if each.name in self.given
+            entry.name: getattr(self, entry.name)
+            for entry in fields(typed)
+            if entry.name in self.given
         }
 
 
@@ -229,7 +231,7 @@ class Shared(Noted):
     microbatch_size: int | None = setting(
         None,
         "records held in memory at once; larger minibatches are summed in parts",
-        _whole(at_least=1),
+        _integer(at_least=1),
         unit="records",
         otherwise="a size that minibatches rarely exceed",
     )
@@ -269,7 +271,7 @@ class Settings(Shared):
     iterations: int | None = setting(
         None,
         "number of planned steps T; the noise is calibrated to all of them",
-        _whole(at_least=1, at_most=MOST_STEPS),
+        _integer(at_least=1, at_most=MOST_STEPS),
         otherwise="the model's advice, else 100 times the cube root of N",
         unit="steps",
         symbol="T",
@@ -289,7 +291,7 @@ class Settings(Shared):
         None,
         "records in a minibatch (for poisson and random_allocation: expected number), instead of "
         "the sampling rate",
-        _whole(at_least=1),
+        _integer(at_least=1),
         unit="records",
         symbol="B",
         changes_guarantee=True,
@@ -312,7 +314,7 @@ class Settings(Shared):
     num_records: int | None = setting(
         None,
         "a public upper bound N on the number of training records",
-        _whole(at_least=2, at_most=MOST_RECORDS),
+        _integer(at_least=2, at_most=MOST_RECORDS),
         unit="records",
         otherwise="the exact number",
         symbol="N",
@@ -356,7 +358,7 @@ class Settings(Shared):
     draws: int = setting(
         1000,
         "number of posterior draws to keep",
-        _whole(at_least=2, at_most=_MOST_DRAWS),
+        _integer(at_least=2, at_most=_MOST_DRAWS),
         unit="draws",
     )
 
@@ -430,7 +432,7 @@ class FormulaSettings:
     evaluation_fraction: float | None = setting(
         None,
         "of a table: the share of rows that are held out as evaluation records",
-        _share,
+        _fraction,
         otherwise="0.2 where they are public or scored on request, else 0",
     )
     evaluation_is_public: bool | None = setting(
@@ -473,10 +475,10 @@ class RunSettings:
 def names(table: type = Settings) -> tuple[str, ...]:
     """The names of a table's settings: the required first, then those that change the guarantee."""
 
-    def place(each: Field[Any]) -> tuple[bool, bool]:
-        return each.default is not MISSING, not _about(each).changes_guarantee
+    def rank(entry: Field[Any]) -> tuple[bool, bool]:
+        return entry.default is not MISSING, not _about(entry).changes_guarantee
 
-    return tuple(each.name for each in sorted(fields(table), key=place))
+    return tuple(entry.name for entry in sorted(fields(table), key=rank))
 
 
 def about(name: str, table: type = Settings) -> Setting:
@@ -493,20 +495,20 @@ def problems_of(values: Mapping[str, Any]) -> dict[str, str]:
     """``{setting: what is wrong with it}`` of some values, as far as is known without model and
     data.
     """
-    found = {}
+    problems = {}
     for name, value in values.items():
         check = about(name).check
         if check is not None and not (value is None and default_of(name) is None):
             try:
                 check(name, value)
             except _validate.ArgumentError as error:
-                found[name] = error.expectation
-    if "relation" in values and not {"relation", "sampler"} & found.keys():
+                problems[name] = error.expectation
+    if "relation" in values and not {"relation", "sampler"} & problems.keys():
         try:
             check_relation(values["relation"], values.get("sampler", default_of("sampler")))
         except _validate.ArgumentError as error:
-            found["relation"] = error.expectation
-    return found
+            problems["relation"] = error.expectation
+    return problems
 
 
 def check_all(table: Any) -> None:
@@ -515,10 +517,10 @@ def check_all(table: Any) -> None:
 
     :raises ArgumentError: naming the argument and its value.
     """
-    for each in fields(table):
-        check, value = _about(each).check, getattr(table, each.name)
-        if check is not None and not (value is None and each.default is None):
-            object.__setattr__(table, each.name, check(each.name, value))
+    for entry in fields(table):
+        check, value = _about(entry).check, getattr(table, entry.name)
+        if check is not None and not (value is None and entry.default is None):
+            object.__setattr__(table, entry.name, check(entry.name, value))
 
 
 def takes(arguments: Callable[P, S]) -> Callable[[Callable[[S], R]], Callable[P, R]]:
@@ -548,8 +550,10 @@ def takes(arguments: Callable[P, S]) -> Callable[[Callable[[S], R]], Callable[P,
         returned = get_type_hints(function)["return"]
         signature = inspect.Signature(shown, return_annotation=returned)
         call.__signature__ = signature  # type: ignore[attr-defined]
-        call.__annotations__ = {each.name: each.annotation for each in shown} | {"return": returned}
-        lines = [documented(each.name, table) for each in shown]
+        call.__annotations__ = {argument.name: argument.annotation for argument in shown} | {
+            "return": returned
+        }
+        lines = [documented(argument.name, table) for argument in shown]
         call.__doc__ = "\n".join([inspect.cleandoc(function.__doc__ or ""), *lines])
         return call
 
@@ -558,12 +562,12 @@ def takes(arguments: Callable[P, S]) -> Callable[[Callable[[S], R]], Callable[P,
 
 def _unknown(name: str, value: Any, table: Any) -> _validate.ArgumentError:
     """The error for an argument that a function does not have, which says in which group it is."""
-    is_listed = any(_about(each).values_of == name for each in fields(table))
-    for each in fields(table) if not is_listed else ():
-        if is_dataclass(group := each.default) and name in [inner.name for inner in fields(group)]:
-            place = f"{each.name}=wb.{type(group).__name__}({name}=...)"
+    is_listed = any(_about(entry).values_of == name for entry in fields(table))
+    for entry in fields(table) if not is_listed else ():
+        if is_dataclass(group := entry.default) and name in [inner.name for inner in fields(group)]:
+            advice = f"{entry.name}=wb.{type(group).__name__}({name}=...)"
             return _validate.ArgumentError(
-                name, value, f"belongs to a group of settings: give {place}.", code="group"
+                name, value, f"belongs to a group of settings: give {advice}.", code="group"
             )
     return _validate.unknown_name("settings", name, names(table))
 
@@ -579,9 +583,9 @@ def documented(name: str, table: type) -> str:
 
 
 def _field(name: str, table: type) -> Field[Any]:
-    return next(each for each in fields(table) if each.name == name)
+    return next(entry for entry in fields(table) if entry.name == name)
 
 
-def _about(each: Field[Any]) -> Setting:
-    found: Setting = each.metadata["setting"]
-    return found
+def _about(entry: Field[Any]) -> Setting:
+    description: Setting = entry.metadata["setting"]
+    return description

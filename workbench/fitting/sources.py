@@ -55,22 +55,22 @@ def unit_in(schema: Any) -> dict[str, Any]:
     """
     if not isinstance(schema, Mapping):
         return {}
-    found = {
+    units = {
         name: facts
         for name, facts in schema.items()
         if isinstance(facts, Mapping) and facts.get("kind") == "unit"
     }
-    for facts in found.values():
-        if len(found) > 1 or not {"kind", "max_rows"} <= set(facts) <= {"kind", "max_rows", "mean"}:
+    for facts in units.values():
+        if len(units) > 1 or not {"kind", "max_rows"} <= set(facts) <= {"kind", "max_rows", "mean"}:
             raise ArgumentError(
                 "schema",
                 dict(facts),
                 'must describe exactly one unit column, as {"kind": "unit", "max_rows": 10}, '
                 'optionally with "mean".',
             )
-        others = {name: of_column for name, of_column in schema.items() if name not in found}
+        columns = {name: of_column for name, of_column in schema.items() if name not in units}
         unit = {"max_rows": facts["max_rows"], "unit_mean": facts.get("mean", False)}
-        return {"schema": others, "unit_id": next(iter(found)), **unit}
+        return {"schema": columns, "unit_id": next(iter(units)), **unit}
     return {}
 
 

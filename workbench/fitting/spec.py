@@ -106,7 +106,9 @@ class FitSpec:
     @property
     def device(self) -> jax.Device:
         """The device that it runs on, of several the first of this process."""
-        return next(each for each in self.devices if each.process_index == jax.process_index())
+        return next(
+            device for device in self.devices if device.process_index == jax.process_index()
+        )
 
     @functools.cached_property
     def record_source(self) -> RecordSource:
@@ -284,13 +286,13 @@ class FitSpec:
         return dataclasses.replace(guarantee, released=self.estimation.released)
 
 
-def _adapts_by_default(given: Mapping[str, Any], advice: Mapping[str, Any]) -> bool:
-    """Whether a run adapts C where nobody chose one. :param given: settings, None for those that
+def _adapts_by_default(settings: Mapping[str, Any], advice: Mapping[str, Any]) -> bool:
+    """Whether a run adapts C where nobody chose one. :param settings: settings, None for those that
     are left out.
     """
     return (
-        given["clip"] is None
-        and given["clipping"] == "flat"
+        settings["clip"] is None
+        and settings["clipping"] == "flat"
         and bool(advice.get("adapts_clip", False))
     )
 
@@ -305,14 +307,14 @@ def _named(device: jax.Device) -> str:
 
 
 @takes(FitRequest)
-def resolve(asked: FitRequest) -> FitSpec:
+def resolve(request: FitRequest) -> FitSpec:
     """Check a request and choose the settings that it leaves out.
 
     :raises ArgumentError: naming the argument and its value.
     """
-    check_clipping(asked.clipping, asked.strategy)
-    devices = devices_named(asked.devices, asked.device)
-    model, source = as_model(asked.model), data_named(asked.data)
+    check_clipping(request.clipping, request.strategy)
+    devices = devices_named(request.devices, request.device)
+    model, source = as_model(request.model), data_named(request.data)
     if source.units is not None and source.units.are_padded:
         raise _validate.ArgumentError(
             "data",
@@ -323,67 +325,69 @@ def resolve(asked: FitRequest) -> FitSpec:
     if (
         source.stored is not None
         and source.stored.reading == "oblivious"
-        and asked.sampler not in OBLIVIOUS_SAMPLERS
+        and request.sampler not in OBLIVIOUS_SAMPLERS
     ):
         raise _validate.ArgumentError(
             "sampler",
-            asked.sampler,
+            request.sampler,
             f"cannot be used with oblivious reading; use one of: {', '.join(OBLIVIOUS_SAMPLERS)}.",
         )
     data = model.view(source)
     if len(devices) > 1 and source.stored is not None and source.stored.reading == "oblivious":
         raise _validate.ArgumentError(
             "devices",
-            asked.devices,
+            request.devices,
             f"cannot spread the records of {source.name!r}, which are read obliviously; open "
             "it with reading='direct', which hides no reads, or with 'memory'.",
         )
     if len(devices) > 1 and data.units is not None:
         raise _validate.ArgumentError(
             "devices",
-            asked.devices,
+            request.devices,
             f"cannot be used when a {data.unit} has several rows; use one device.",
         )
-    if asked.evaluate_private and not data.num_evaluation:
+    if request.evaluate_private and not data.num_evaluation:
         raise _validate.ArgumentError(
             "evaluate_private",
             True,
             f"needs evaluation records, and {data.name!r} has none: hold some out, as with "
             "evaluation_fraction=0.2, or give evaluation=.",
         )
-    declared = data.num_train if asked.num_records is None else asked.num_records
+    declared = data.num_train if request.num_records is None else request.num_records
     # under "add_or_remove_one" the exact number of records is private, so nothing that is chosen
     # here may follow from it
-    hides_size = "add_or_remove_one" in SAMPLERS.get(asked.sampler, ())
+    hides_size = "add_or_remove_one" in SAMPLERS.get(request.sampler, ())
     if hides_size:
         require_declared(declared, data.num_train)
     drawn_from = declared if hides_size else data.num_train
-    given = {each.name: getattr(asked, each.name) for each in fields(Settings)}
+    requested = {entry.name: getattr(request, entry.name) for entry in fields(Settings)}
     rows = 1 if data.units is None or data.units.mean else data.units.max_rows
     constants = dict(model.constants(data))
-    estimation: Estimation = Gradients(asked.estimator or "aligned", asked.optimizer is None)
-    one_shot = one_shot_for(asked, model, data, constants, declared)
+    estimation: Estimation = Gradients(request.estimator or "aligned", request.optimizer is None)
+    one_shot = one_shot_for(request, model, data, constants, declared)
     if one_shot is not None:
         estimation = one_shot
-        given |= one_shot.settings(asked, data, drawn_from)
-    advice = model.advice(data, drawn_from, asked.epsilon)
-    adapts_clip = isinstance(asked.clip, str) or _adapts_by_default(given, advice)
-    if isinstance(asked.clip, str):
-        given["clip"] = None
-    chosen = defaults.complete(given, advice, drawn_from, rows) | {
+        requested |= one_shot.settings(request, data, drawn_from)
+    advice = model.advice(data, drawn_from, request.epsilon)
+    adapts_clip = isinstance(request.clip, str) or _adapts_by_default(requested, advice)
+    if isinstance(request.clip, str):
+        requested["clip"] = None
+    chosen = defaults.complete(requested, advice, drawn_from, rows) | {
         "adapts_clip": adapts_clip,
-        "delta": default_delta(declared) if asked.delta is None else asked.delta,
+        "delta": default_delta(declared) if request.delta is None else request.delta,
         "num_records": declared,
         **estimation.fixed_settings,
     }
     chosen["sampling_rate"] = sampling_rate_of(
         chosen["sampling_rate"], chosen["batch_size"], drawn_from
     )
-    privacy = PrivacySettings(**{each.name: chosen[each.name] for each in fields(PrivacySettings)})
+    privacy = PrivacySettings(
+        **{entry.name: chosen[entry.name] for entry in fields(PrivacySettings)}
+    )
     del chosen["adapts_clip"]
     chosen |= {**privacy.as_arguments(), "batch_size": None, "device": _named(devices[0])}
     if len(devices) > 1:
-        chosen |= {"device": None, "devices": [_named(each) for each in devices]}
+        chosen |= {"device": None, "devices": [_named(entry) for entry in devices]}
     # rows of a person add up
     largest = min(rows * float(advice.get("largest_clip", LARGEST_CLIP)), LARGEST_CLIP)
     return FitSpec(

@@ -22,7 +22,9 @@ TABLE = "table"  # in the origin of a checkpoint: how its data set was made of a
 _USUAL = 0.2  # of the rows, where evaluation records can be used
 
 _MODEL = ("family", "link", "schema", "priors", "trials", "exposure", "observed")
-_TABLE = tuple(each.name for each in dataclasses.fields(FormulaSettings) if each.name not in _MODEL)
+_TABLE = tuple(
+    field.name for field in dataclasses.fields(FormulaSettings) if field.name not in _MODEL
+)
 
 
 def is_formula(model: Any) -> bool:
@@ -36,7 +38,7 @@ def is_table(data: Any) -> bool:
 
 
 def model_and_data(
-    model: Any, data: Any, asked: FormulaSettings
+    model: Any, data: Any, settings: FormulaSettings
 ) -> tuple[Any, Any, dict[str, Any]]:
     """(model, data set, how ``resume`` makes the data set of the same table again, JSON-ready) of
     what a caller gave.
@@ -44,7 +46,7 @@ def model_and_data(
     :param model: a name, a formula, or a ``Model``. :param data: a name, a table, or a ``Dataset``.
     :raises ArgumentError: naming the argument.
     """
-    of_model, of_table = asked.given_of(_MODEL), asked.given_of(_TABLE)
+    of_model, of_table = settings.given_of(_MODEL), settings.given_of(_TABLE)
     if is_formula(model):
         model, data = _formula(model, data, of_model, of_table)
     elif of_model:
@@ -58,7 +60,7 @@ def model_and_data(
             is_public = _validate.flag(
                 "evaluation_is_public", of_table.get("evaluation_is_public", False)
             )
-            is_used = is_public or getattr(asked, "evaluate_private", False)
+            is_used = is_public or getattr(settings, "evaluate_private", False)
             of_table = {"evaluation_fraction": _USUAL if is_used else 0.0} | of_table
         again = {} if "evaluation" in of_table else {TABLE: of_table}
         return model, _data_set(model, data, of_table), again

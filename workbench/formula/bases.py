@@ -35,12 +35,14 @@ def basis(formula: str, call: ast.Call, number: Bounded) -> Basis:
     names = list(signature)
     try:
         by_place = dict(zip(names, map(constant, call.args[1:]), strict=False))
-        given = by_place | {str(each.arg): constant(each.value) for each in call.keywords}
+        settings = by_place | {
+            str(keyword.arg): constant(keyword.value) for keyword in call.keywords
+        }
     except ValueError:
         raise refused(
             formula, f"must give {name}() numbers after its column, no columns and expressions."
         ) from None
-    unknown = [each for each in given if each not in signature]
+    unknown = [keyword for keyword in settings if keyword not in signature]
     if unknown or len(call.args) > len(names) + 1:
         raise refused(
             formula,
@@ -49,7 +51,7 @@ def basis(formula: str, call: ast.Call, number: Bounded) -> Basis:
     if not number.high > number.low:
         raise refused(formula, f"{name}() needs a column that is not constant.")
     try:
-        return (_polynomials if name == "poly" else _splines)(number, **{**signature, **given})
+        return (_polynomials if name == "poly" else _splines)(number, **{**signature, **settings})
     except _validate.ArgumentError as error:
         raise refused(formula, f"{name}() has {error}") from None
 
@@ -96,17 +98,22 @@ def _splines(number: Bounded, df: Any, knots: Any, degree: Any, include_intercep
             - 1
             + first
         )
-        places = np.linspace(number.low, number.high, inner + 2)[1:-1]
+        inner_knots = np.linspace(number.low, number.high, inner + 2)[1:-1]
     else:
-        given = knots if isinstance(knots, (list, tuple)) else [knots]
-        places = np.array(
-            [_validate.number("knots", each, above=number.low, below=number.high) for each in given]
+        knot_list = knots if isinstance(knots, (list, tuple)) else [knots]
+        inner_knots = np.array(
+            [
+                _validate.number("knots", knot, above=number.low, below=number.high)
+                for knot in knot_list
+            ]
         )
-        if len(places) > _MOST_COLUMNS or np.any(np.diff(places) <= 0):
+        if len(inner_knots) > _MOST_COLUMNS or np.any(np.diff(inner_knots) <= 0):
             raise _validate.ArgumentError(
                 "knots", knots, f"must be at most {_MOST_COLUMNS} rising numbers."
             )
-    all_knots = np.concatenate([[number.low] * (degree + 1), places, [number.high] * (degree + 1)])
+    all_knots = np.concatenate(
+        [[number.low] * (degree + 1), inner_knots, [number.high] * (degree + 1)]
+    )
     count = len(all_knots) - degree - 1
 
     def splines(values: np.ndarray) -> np.ndarray:
@@ -114,5 +121,5 @@ def _splines(number: Bounded, df: Any, knots: Any, degree: Any, include_intercep
 
         return BSpline.design_matrix(values, all_knots, degree).toarray()[:, first:]
 
-    labels = [str(place) for place in range(1, count - first + 1)]
+    labels = [str(spline) for spline in range(1, count - first + 1)]
     return labels, splines, np.tile([0.0, 1.0], (count - first, 1))

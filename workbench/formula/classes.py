@@ -66,8 +66,8 @@ class Categorical(_Levels):
         return len(response.levels) - 1
 
     def target_words(self, response: Response) -> str:
-        first, *others = response.levels
-        return f"odds of {response.name} = {listed(others)} against {first}"
+        first, *outcomes = response.levels
+        return f"odds of {response.name} = {listed(outcomes)} against {first}"
 
     def gradient(self, response: Response) -> Gradient:
         # an indicator less the probabilities: both have a norm of at most 1
@@ -106,7 +106,7 @@ class Cumulative(_Levels):
         log-normal.
         """
         levels = len(response.levels)
-        equal = np.array([_quantile(self.link, place / levels) for place in range(1, levels)])
+        equal = np.array([_quantile(self.link, level / levels) for level in range(1, levels)])
         location = np.concatenate([equal[:1], np.log(np.diff(equal))]).astype(np.float32)
         spread = np.full(levels - 1, 1.0, np.float32)
         spread[0] = self.intercept_prior(response).scale
@@ -119,10 +119,13 @@ class Cumulative(_Levels):
 
     def log_probabilities(self, response: Response, predictor: Array, parameters: Values) -> Array:
         z = parameters["cutpoints"] - predictor[..., None]
-        parts = [links.log_cdf(self.link, z[..., :1]), links.log_survival(self.link, z[..., -1:])]
+        log_masses = [
+            links.log_cdf(self.link, z[..., :1]),
+            links.log_survival(self.link, z[..., -1:]),
+        ]
         if len(response.levels) > 2:
-            parts.insert(1, links.log_interval(self.link, z[..., :-1], z[..., 1:]))
-        return jnp.concatenate(parts, axis=-1)
+            log_masses.insert(1, links.log_interval(self.link, z[..., :-1], z[..., 1:]))
+        return jnp.concatenate(log_masses, axis=-1)
 
 
 def _quantile(link: str, probability: float) -> float:

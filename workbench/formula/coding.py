@@ -38,7 +38,7 @@ class Part(NamedTuple):
     """
 
     factor: str
-    place: int
+    entry: int
     scale: float = 1.0
     shift: float = 0.0
 
@@ -75,7 +75,9 @@ class Block:
         }
         columns = enumerate(self.columns)
         return frozenset(
-            place for place, parts in columns if any(has_numbers[part.factor] for part in parts)
+            index
+            for index, components in columns
+            if any(has_numbers[component.factor] for component in components)
         )
 
     @property
@@ -86,41 +88,47 @@ class Block:
     @property
     def names(self) -> tuple[str, ...]:
         """Such as "age", "ward=b", "age:ward=b"."""
-        return tuple(":".join(self._label(part) for part in column) for column in self.columns)
+        return tuple(
+            ":".join(self._label(component) for component in column) for column in self.columns
+        )
 
-    def _label(self, part: Part) -> str:
-        factor = self.factors[part.factor]
+    def _label(self, component: Part) -> str:
+        factor = self.factors[component.factor]
         return (
-            f"{factor.column}={factor.labels[part.place]}"
+            f"{factor.column}={factor.labels[component.entry]}"
             if isinstance(factor, Levels)
-            else factor.labels[part.place]
+            else factor.labels[component.entry]
         )
 
     def contrasts(self) -> list[str]:
         """What a weight in own units compares, in words."""
-        return [_TIMES.join(self._words(part) for part in column) for column in self.columns]
+        return [
+            _TIMES.join(self._words(component) for component in column) for column in self.columns
+        ]
 
-    def _words(self, part: Part) -> str:
-        factor = self.factors[part.factor]
+    def _words(self, component: Part) -> str:
+        factor = self.factors[component.factor]
         if isinstance(factor, Number):
             return "1 more"
         labels = factor.labels
         return (
-            f"{labels[part.place]} against {labels[factor.reference]}"
-            if part.place != factor.reference
-            else labels[part.place]
+            f"{labels[component.entry]} against {labels[factor.reference]}"
+            if component.entry != factor.reference
+            else labels[component.entry]
         )
 
-    def fitted_words(self, place: int) -> str:
+    def fitted_words(self, index: int) -> str:
         """What the weight of a fitted column is of: the step of the column that 1 of it is."""
-        if place in self.residuals:
-            others = [self.names[other] for other in self.residuals[place].weights]
-            return f"the most that it adds to {listed(others or ['the intercept'])}"
+        if index in self.residuals:
+            regressors = [self.names[regressor] for regressor in self.residuals[index].weights]
+            return f"the most that it adds to {listed(regressors or ['the intercept'])}"
         words = []
-        for part in self.columns[place]:
-            factor = self.factors[part.factor]
+        for component in self.columns[index]:
+            factor = self.factors[component.factor]
             words.append(
-                self._words(part) if isinstance(factor, Levels) else f"{1 / part.scale:g} more"
+                self._words(component)
+                if isinstance(factor, Levels)
+                else f"{1 / component.scale:g} more"
             )
         return _TIMES.join(words)
 
@@ -128,7 +136,7 @@ class Block:
         self, values: Values, *, form: Form = "fitted", dtype: type = np.float32
     ) -> np.ndarray:
         """[N, P]. :param form: of the columns."""
-        used = {part.factor for column in self.columns for part in column}
+        used = {component.factor for column in self.columns for component in column}
         made = {
             name: self._made(self.factors[name], values) for name in self.factors if name in used
         }
@@ -136,21 +144,21 @@ class Block:
         encoded: np.ndarray = np.empty(
             (values.rows, len(self.columns)), np.float64 if replaced else dtype
         )
-        for place, column in enumerate(self.columns):
+        for index, column in enumerate(self.columns):
             product = np.ones(values.rows)
-            for part in column:
-                factor, given = self.factors[part.factor], made[part.factor]
+            for component in column:
+                factor, column_values = self.factors[component.factor], made[component.factor]
                 if isinstance(factor, Levels):
-                    product = product * (given == part.place)
+                    product = product * (column_values == component.entry)
                 elif form == "own":
-                    product = product * given[:, part.place]
+                    product = product * column_values[:, component.entry]
                 else:
                     product = product * np.clip(
-                        part.scale * given[:, part.place] + part.shift, -1, 1
+                        component.scale * column_values[:, component.entry] + component.shift, -1, 1
                     )
-            encoded[:, place] = product
-        for place, residual in replaced.items():
-            encoded[:, place] = residual.of(encoded, place)
+            encoded[:, index] = product
+        for index, residual in replaced.items():
+            encoded[:, index] = residual.of(encoded, index)
         return encoded.astype(dtype, copy=False)
 
     @staticmethod
@@ -173,9 +181,13 @@ def block_of(intercept: bool, terms: Sequence[tuple[Factor, ...]]) -> Block:
             factors = [
                 factor for factor in term if isinstance(factor, Number) or factor.name in is_full
             ]
-            places = [_parts(factor, is_full.get(factor.name, True), shifted) for factor in factors]
+            choices = [
+                _parts(factor, is_full.get(factor.name, True), shifted) for factor in factors
+            ]
             # the first factor varies fastest, as in R
-            columns += [tuple(reversed(parts)) for parts in itertools.product(*reversed(places))]
+            columns += [
+                tuple(reversed(components)) for components in itertools.product(*reversed(choices))
+            ]
         of_term[":".join(factor.name for factor in term)] = tuple(range(first, len(columns)))
     by_name = {factor.name: factor for term in terms for factor in term}
     has_constant = frozenset() in spanned.get(frozenset(), ())
@@ -185,18 +197,18 @@ def block_of(intercept: bool, terms: Sequence[tuple[Factor, ...]]) -> Block:
 def _parts(factor: Factor, is_full: bool, shifted: set[str]) -> list[Part]:
     if isinstance(factor, Levels):
         return [
-            Part(factor.name, place)
-            for place in range(len(factor.labels))
-            if is_full or place != factor.reference
+            Part(factor.name, entry)
+            for entry in range(len(factor.labels))
+            if is_full or entry != factor.reference
         ]
-    found = []
-    for place, (low, high) in enumerate(factor.bounds.tolist()):
+    components = []
+    for entry, (low, high) in enumerate(factor.bounds.tolist()):
         if factor.name in shifted and high > low:
             reach = high / 2 - low / 2
-            found.append(Part(factor.name, place, 1 / reach, -(high / 2 + low / 2) / reach))
+            components.append(Part(factor.name, entry, 1 / reach, -(high / 2 + low / 2) / reach))
         else:
-            found.append(Part(factor.name, place, 1 / (max(abs(low), abs(high)) or 1.0)))
-    return found
+            components.append(Part(factor.name, entry, 1 / (max(abs(low), abs(high)) or 1.0)))
+    return components
 
 
 def _shifted(
@@ -210,9 +222,9 @@ def _shifted(
         return news <= spanned.get(numbers - names, set())
 
     single = [
-        each.name
-        for each in term
-        if isinstance(each, Number) and len(each.labels) == 1 and not each.is_truth
+        variable.name
+        for variable in term
+        if isinstance(variable, Number) and len(variable.labels) == 1 and not variable.is_truth
     ]
     movable = [name for name in single if without(frozenset([name]))]
     pairs = itertools.chain.from_iterable(
@@ -232,23 +244,23 @@ def _codings(
     """
     numbers = frozenset(factor.name for factor in term if isinstance(factor, Number))
     categories = [factor.name for factor in term if isinstance(factor, Levels)]
-    known = spanned.setdefault(numbers, set())
+    covered = spanned.setdefault(numbers, set())
     subsets = [
         frozenset(subset)
         for size in range(len(categories) + 1)
         for subset in itertools.combinations(categories, size)
     ]
-    news = [subset for subset in subsets if subset not in known]
-    known.update(news)
+    news = [subset for subset in subsets if subset not in covered]
+    covered.update(news)
     coded: list[dict[str, bool]] = [dict.fromkeys(subset, False) for subset in news]
     while (pair := _absorbing(coded)) is not None:
         short, long = pair
         extra = next(name for name in long if name not in short)
         long[extra] = True
         coded.remove(short)
-    order = {name: place for place, name in enumerate(categories)}
+    order = {name: position for position, name in enumerate(categories)}
     return set(news), [
-        dict(sorted(each.items(), key=lambda item: order[item[0]])) for each in coded
+        dict(sorted(coding.items(), key=lambda item: order[item[0]])) for coding in coded
     ]
 
 

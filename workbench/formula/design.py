@@ -75,17 +75,19 @@ class Effects:
             independent.
         """
         first = int(self.block.intercept)
-        slopes = [math.prod(part.scale for part in column) for column in self.block.columns]
+        slopes = [
+            math.prod(component.scale for component in column) for column in self.block.columns
+        ]
         matrix = np.eye(len(self.columns))
         matrix[first:, first:] = np.array(slopes)[:, None] * self.block.mixture[1:, 1:]
         return np.sqrt(np.einsum("jk,dk...->dj...", matrix**2, np.square(fitted, dtype=np.float64)))
 
     def index(self, values: Values) -> np.ndarray:
         """int32[N]: the group of each row."""
-        found = np.zeros(values.rows, np.int64)
+        codes = np.zeros(values.rows, np.int64)
         for factor in self.by:
-            found = found * len(factor.labels) + values.levels[factor.column]
-        return found.astype(np.int32)
+            codes = codes * len(factor.labels) + values.levels[factor.column]
+        return codes.astype(np.int32)
 
 
 @dataclass(frozen=True, eq=False)
@@ -119,15 +121,15 @@ class Design:
         """
         numbers, levels = {}, {}
         columns = {} if self.schema is None else self.schema.columns
-        given = columns_of(frame, columns)
+        series = columns_of(frame, columns)
         for name, column in columns.items():
             if isinstance(column, Categorical):
-                levels[name] = column.codes(given[name])
+                levels[name] = column.codes(series[name])
                 continue
             if isinstance(column, Boolean):
-                numbers[name] = (column.encode(given[name])[:, 0] > 0).astype(np.float64)
+                numbers[name] = (column.encode(series[name])[:, 0] > 0).astype(np.float64)
             else:
-                numbers[name], absent = column.numbers(given[name])
+                numbers[name], absent = column.numbers(series[name])
                 numbers[indicator_of(name)] = absent.astype(np.float64)
             if name in self._as_levels:
                 levels[name] = _codes(column, numbers[name])
@@ -180,18 +182,18 @@ class Design:
         values = self.made_up()
         first = 1 - int(self.block.intercept)
         forms: tuple[Form, Form] = ("scaled", "own")
-        scaled, own = (_with_ones(self.block, values, form)[:, first:] for form in forms)
-        size = np.abs(own).max(axis=0, initial=0)
+        scaled, unscaled = (_with_ones(self.block, values, form)[:, first:] for form in forms)
+        size = np.abs(unscaled).max(axis=0, initial=0)
         size[size == 0] = 1.0
         wanted = np.column_stack([scaled, np.ones(values.rows)])
-        found = _combinations(own / size, wanted)
-        left = np.abs(own / size @ found - wanted).max(axis=0, initial=0)
-        assert (left[: None if self.block.has_constant else -1] < 1e-5).all(), (
+        combinations = _combinations(unscaled / size, wanted)
+        residuals = np.abs(unscaled / size @ combinations - wanted).max(axis=0, initial=0)
+        assert (residuals[: None if self.block.has_constant else -1] < 1e-5).all(), (
             "columns are combinations of those in own units"
         )
-        found = found / size[:, None]
-        found[:, :-1] = found[:, :-1] @ self.block.mixture[first:, first:]
-        return found
+        combinations = combinations / size[:, None]
+        combinations[:, :-1] = combinations[:, :-1] @ self.block.mixture[first:, first:]
+        return combinations
 
     def made_up(self) -> Values:
         """Made-up rows within the declared bounds, evenly spread, in which no column is 0
@@ -199,12 +201,12 @@ class Design:
         """
         count = _ROWS * (len(self.block.columns) + 8)
         numbers, levels = self._spread_out(2 * count, _spread)
-        for place, parts in enumerate(self.block.columns):
-            rows = slice(count + place * _ROWS, count + (place + 1) * _ROWS)
-            for part in parts:
-                factor = self.block.factors[part.factor]
+        for index, components in enumerate(self.block.columns):
+            rows = slice(count + index * _ROWS, count + (index + 1) * _ROWS)
+            for component in components:
+                factor = self.block.factors[component.factor]
                 if isinstance(factor, Levels):
-                    levels[factor.column][rows] = part.place
+                    levels[factor.column][rows] = component.entry
         return self._values_of(numbers, levels, 2 * count)
 
     def _spread_out(
@@ -220,7 +222,7 @@ class Design:
         columns = {} if self.schema is None else self.schema.columns
         numbers, levels = {}, {}
         spreads = list(spreading(2 * len(columns), rows))
-        spread, others = (dict(zip(columns, spreads[half::2], strict=True)) for half in (0, 1))
+        spread, uniforms = (dict(zip(columns, spreads[half::2], strict=True)) for half in (0, 1))
         for name, column in columns.items():
             names = level_names(column)
             if isinstance(column, Numeric):
@@ -231,7 +233,7 @@ class Design:
                 )
                 drawn = low + (high - low) * np.clip(reach * (spread[name] - 0.5) + 0.5, 0.0, 1.0)
                 numbers[name] = np.rint(drawn) if column.whole else drawn
-                numbers[indicator_of(name)] = (others[name] < 0.3).astype(np.float64)
+                numbers[indicator_of(name)] = (uniforms[name] < 0.3).astype(np.float64)
             if names is not None:
                 levels[name] = np.minimum(
                     (spread[name] * len(names)).astype(np.int64), len(names) - 1
@@ -301,9 +303,9 @@ class Design:
             "": self.block,
             **{f" in the effects of {effects.name}": effects.block for effects in self.groups},
         }
-        for where, block in blocks.items():
+        for clause, block in blocks.items():
             for words in _dependent(block, block.encode(values, dtype=np.float64)):
-                warnings.warn(f"{self.parsed.text}: {words}{where}.", DesignWarning, stacklevel=4)
+                warnings.warn(f"{self.parsed.text}: {words}{clause}.", DesignWarning, stacklevel=4)
 
 
 def _combinations(columns: np.ndarray, wanted: np.ndarray) -> np.ndarray:
@@ -316,11 +318,12 @@ def _combinations(columns: np.ndarray, wanted: np.ndarray) -> np.ndarray:
     # of columns that are nearly the same, weights of rounding cancel each other: one is not left
     # out without another
     before, after = (
-        np.abs(columns @ each - wanted).max(axis=0, initial=0) for each in (weights, sparse)
+        np.abs(columns @ combination - wanted).max(axis=0, initial=0)
+        for combination in (weights, sparse)
     )
-    for place in np.flatnonzero(after > 10 * before):
-        used = is_used[:, place]
-        sparse[used, place] = np.linalg.lstsq(columns[:, used], wanted[:, place], rcond=1e-13)[0]
+    for target in np.flatnonzero(after > 10 * before):
+        used = is_used[:, target]
+        sparse[used, target] = np.linalg.lstsq(columns[:, used], wanted[:, target], rcond=1e-13)[0]
     return sparse
 
 
@@ -332,15 +335,15 @@ def _with_ones(block: Block, values: Values, form: Form) -> np.ndarray:
 
 def _named(block: Block, names: Collection[str]) -> frozenset[int]:
     """Columns that are in ``names`` by themselves or by their terms."""
-    terms = {place for term, places in block.terms.items() if term in names for place in places}
-    return frozenset(terms | {place for place, name in enumerate(block.names) if name in names})
+    terms = {index for term, indices in block.terms.items() if term in names for index in indices}
+    return frozenset(terms | {index for index, name in enumerate(block.names) if name in names})
 
 
 def _named_sds(effects: Effects, names: Collection[str]) -> frozenset[int]:
     """Columns whose standard deviations between groups are in ``names``."""
     site, columns = sd_of(effects.name), effects.block.names
     return frozenset(
-        place for place, name in enumerate(columns) if {site, f"{site}[{name}]"} & {*names}
+        index for index, name in enumerate(columns) if {site, f"{site}[{name}]"} & {*names}
     )
 
 
@@ -394,38 +397,43 @@ def _dependent(block: Block, x: np.ndarray) -> Iterator[str]:
     """
     yield from (
         f"{name} has no columns, because one level is declared"
-        for name, places in block.terms.items()
-        if not places
+        for name, indices in block.terms.items()
+        if not indices
     )
     names = ["the intercept", *block.names] if block.intercept else list(block.names)
     x = np.hstack([np.ones((len(x), int(block.intercept))), x])
     if left_by_others(x).min(initial=1) > _SURE:  # which is quicker than to look at each
         return
-    kept = list[int]()
+    independent = list[int]()
     basis = np.empty((len(x), 0))
-    for place, column in enumerate(x.T):
+    for index, column in enumerate(x.T):
         size = float(np.linalg.norm(column))
         if size == 0:
-            yield f"{names[place]} is always 0"
+            yield f"{names[index]} is always 0"
             continue
-        left = column - basis @ (basis.T @ column)
-        left -= basis @ (basis.T @ left)  # again, for what rounding left
-        rest = float(np.linalg.norm(left))
-        if rest > SMALLEST * size:
-            basis, kept = np.column_stack([basis, left / rest]), [*kept, place]
+        residual = column - basis @ (basis.T @ column)
+        residual -= basis @ (basis.T @ residual)  # again, for what rounding left
+        residual_norm = float(np.linalg.norm(residual))
+        if residual_norm > SMALLEST * size:
+            basis, independent = (
+                np.column_stack([basis, residual / residual_norm]),
+                [*independent, index],
+            )
             continue
-        weights = np.linalg.lstsq(x[:, kept], column, rcond=None)[0]
-        others = [
-            names[each] for each, weight in zip(kept, weights, strict=True) if abs(weight) > _SURE
+        weights = np.linalg.lstsq(x[:, independent], column, rcond=None)[0]
+        combined = [
+            names[regressor]
+            for regressor, weight in zip(independent, weights, strict=True)
+            if abs(weight) > _SURE
         ]
-        is_power = "**" in names[place] or names[place].startswith("poly(")
+        is_power = "**" in names[index] or names[index].startswith("poly(")
         remedy = (
             "; of powers far from 0 write those of the centred column, as in I(center(x)**4)"
             if is_power
             else ""
         )
         yield (
-            f"{names[place]} adds nothing to {listed(others)}: the prior alone tells them "
+            f"{names[index]} adds nothing to {listed(combined)}: the prior alone tells them "
             f"apart{remedy}"
         )
 
@@ -462,9 +470,9 @@ def _with_indicators(parsed: Parsed, schema: Schema) -> Parsed:
     """
     used = {text: factor.columns for text, factor in factors_of(parsed, schema).items()}
     names = dict.fromkeys(name for term in parsed.terms for text in term for name in used[text])
-    known = {name: identifier for identifier, name in parsed.quoted.items()}
+    identifiers = {name: identifier for identifier, name in parsed.quoted.items()}
     texts = [
-        f"missing({known.get(name, name)})"
+        f"missing({identifiers.get(name, name)})"
         for name in names
         if getattr(schema.columns[name], "missing", False)
     ]
@@ -493,5 +501,5 @@ def _effects(parsed: Parsed, schema: Schema, group: Group, block: Block) -> Effe
         )
     labels = factors[0].labels
     for factor in factors[1:]:
-        labels = tuple(f"{one}:{other}" for one in labels for other in factor.labels)
+        labels = tuple(f"{label}:{level}" for label in labels for level in factor.labels)
     return Effects(":".join(names), labels, tuple(factors), block)

@@ -74,14 +74,14 @@ def evaluate(formula: str, node: Node, columns: Columns) -> Bounded:
     :raises ArgumentError: naming ``formula``, for what is no expression of these columns, or has no
         finite bounds.
     """
-    found = _value(formula, node, columns)
-    if not (math.isfinite(found.low) and math.isfinite(found.high)):
+    bounded = _value(formula, node, columns)
+    if not (math.isfinite(bounded.low) and math.isfinite(bounded.high)):
         raise refused(
             formula,
             f"{ast.unparse(node)} has no finite bounds within the declared ones: declare "
             "narrower bounds.",
         )
-    return found.cut()
+    return bounded.cut()
 
 
 def _value(formula: str, node: Node, columns: Columns) -> Bounded:
@@ -94,16 +94,16 @@ def _value(formula: str, node: Node, columns: Columns) -> Bounded:
                 return columns[name]
             raise refused(formula, f"uses {name} as a number, which it is not declared to be.")
         case ast.UnaryOp(op=ast.USub(), operand=inner):
-            found = _value(formula, inner, columns)
-            return Bounded(-found.high, -found.low, _apply(operator.neg, found))
+            bounded = _value(formula, inner, columns)
+            return Bounded(-bounded.high, -bounded.low, _apply(operator.neg, bounded))
         case ast.UnaryOp(op=ast.UAdd(), operand=inner):
             return _value(formula, inner, columns)
         case ast.BinOp(left=left, op=sign, right=right) if type(sign) in _ARITHMETIC:
-            parts = (_value(formula, left, columns), _value(formula, right, columns))
-            return _ARITHMETIC[type(sign)](functools.partial(_unbounded, formula, node), *parts)
+            operands = (_value(formula, left, columns), _value(formula, right, columns))
+            return _ARITHMETIC[type(sign)](functools.partial(_unbounded, formula, node), *operands)
         case ast.Compare(left=left, ops=[sign], comparators=[right]) if type(sign) in _COMPARED:
-            one, other = _value(formula, left, columns), _value(formula, right, columns)
-            truth = _apply(lambda a, b: _COMPARED[type(sign)](a, b).astype(float), one, other)
+            first, second = _value(formula, left, columns), _value(formula, right, columns)
+            truth = _apply(lambda a, b: _COMPARED[type(sign)](a, b).astype(float), first, second)
             return Bounded(0.0, 1.0, truth)
         case ast.Call():
             return _called(formula, node, columns)
@@ -120,7 +120,7 @@ def check_calls(formula: str, node: Node) -> None:
     """:raises ArgumentError: naming ``formula``, for a function in ``node`` that is unknown, with
     what to write instead.
     """
-    for call in (each for each in ast.walk(node) if isinstance(each, ast.Call)):
+    for call in (child for child in ast.walk(node) if isinstance(child, ast.Call)):
         name = function_name(call)
         if name in CALLS:
             raise refused(formula, f"has {name}(), which {CALLS[name]}.")
@@ -145,20 +145,20 @@ def _called(formula: str, node: ast.Call, columns: Columns) -> Bounded:
     )
 
 
-def _unbounded(formula: str, node: Node, found: Bounded, needs: str) -> Exception:
+def _unbounded(formula: str, node: Node, bounded: Bounded, needs: str) -> Exception:
     return refused(
         formula,
         f"{ast.unparse(node)} {needs}, but by the declared bounds it may be anything from "
-        f"{found.low:g} to {found.high:g}: declare other bounds, or write another expression.",
+        f"{bounded.low:g} to {bounded.high:g}: declare other bounds, or write another expression.",
     )
 
 
-def _apply(function: Callable[..., Any], *parts: Bounded) -> Any:
+def _apply(function: Callable[..., Any], *operands: Bounded) -> Any:
     """``function`` of the values; None where bounds alone are asked for."""
-    if any(part.values is None for part in parts):
+    if any(operand.values is None for operand in operands):
         return None
     with np.errstate(all="ignore"):  # bounds were checked; a value beyond them by rounding is cut
-        return function(*(part.values for part in parts))
+        return function(*(operand.values for operand in operands))
 
 
 # ---- arithmetic ----------------------------------------------------------------------------------
@@ -173,41 +173,47 @@ def _ends(numbers: list[float]) -> tuple[float, float]:
     return (math.nan, math.nan) if any(map(math.isnan, numbers)) else (min(numbers), max(numbers))
 
 
-def _sum(refusal: Refusal, one: Bounded, other: Bounded) -> Bounded:
-    return Bounded(one.low + other.low, one.high + other.high, _apply(operator.add, one, other))
+def _sum(refusal: Refusal, first: Bounded, second: Bounded) -> Bounded:
+    return Bounded(
+        first.low + second.low, first.high + second.high, _apply(operator.add, first, second)
+    )
 
 
-def _difference(refusal: Refusal, one: Bounded, other: Bounded) -> Bounded:
-    return Bounded(one.low - other.high, one.high - other.low, _apply(operator.sub, one, other))
+def _difference(refusal: Refusal, minuend: Bounded, subtrahend: Bounded) -> Bounded:
+    return Bounded(
+        minuend.low - subtrahend.high,
+        minuend.high - subtrahend.low,
+        _apply(operator.sub, minuend, subtrahend),
+    )
 
 
-def _product(refusal: Refusal, one: Bounded, other: Bounded) -> Bounded:
-    ends = [a * b for a in one[:2] for b in other[:2]]
-    return Bounded(*_ends(ends), _apply(operator.mul, one, other))
+def _product(refusal: Refusal, first: Bounded, second: Bounded) -> Bounded:
+    ends = [a * b for a in first[:2] for b in second[:2]]
+    return Bounded(*_ends(ends), _apply(operator.mul, first, second))
 
 
-def _quotient(refusal: Refusal, one: Bounded, other: Bounded) -> Bounded:
-    if other.low <= 0 <= other.high:
-        raise refusal(other, "needs a divisor that is not 0")
-    ends = [a / b for a in one[:2] for b in other[:2]]
-    return Bounded(*_ends(ends), _apply(operator.truediv, one, other))
+def _quotient(refusal: Refusal, dividend: Bounded, divisor: Bounded) -> Bounded:
+    if divisor.low <= 0 <= divisor.high:
+        raise refusal(divisor, "needs a divisor that is not 0")
+    ends = [a / b for a in dividend[:2] for b in divisor[:2]]
+    return Bounded(*_ends(ends), _apply(operator.truediv, dividend, divisor))
 
 
-def _power(refusal: Refusal, one: Bounded, other: Bounded) -> Bounded:
-    exponent = other.low
-    if exponent != other.high:
-        raise refusal(other, "needs a number as its exponent")
-    if not exponent.is_integer() and one.low < 0:
-        raise refusal(one, "needs a base of at least 0")
-    if exponent < 0 and one.low <= 0 <= one.high:
-        raise refusal(one, "needs a base that is not 0")
+def _power(refusal: Refusal, base: Bounded, power: Bounded) -> Bounded:
+    exponent = power.low
+    if exponent != power.high:
+        raise refusal(power, "needs a number as its exponent")
+    if not exponent.is_integer() and base.low < 0:
+        raise refusal(base, "needs a base of at least 0")
+    if exponent < 0 and base.low <= 0 <= base.high:
+        raise refusal(base, "needs a base that is not 0")
     try:
-        ends = [one.low**exponent, one.high**exponent]
+        ends = [base.low**exponent, base.high**exponent]
     except OverflowError:
-        raise refusal(one, "is too large") from None
-    if exponent > 0 and exponent % 2 == 0 and one.low < 0 < one.high:
+        raise refusal(base, "is too large") from None
+    if exponent > 0 and exponent % 2 == 0 and base.low < 0 < base.high:
         ends.append(0.0)
-    return Bounded(*_ends(ends), _apply(operator.pow, one, other))
+    return Bounded(*_ends(ends), _apply(operator.pow, base, power))
 
 
 _ARITHMETIC: dict[type, Callable[[Refusal, Bounded, Bounded], Bounded]] = {
@@ -227,39 +233,43 @@ def _rising(
 ) -> Any:
     """A rising function of numbers, with the bound below which it does not exist."""
 
-    def call(refusal: Refusal, found: Bounded) -> Bounded:
-        if above is not None and found.low <= above:
-            raise refusal(found, f"needs numbers above {above:g}")
-        if at_least is not None and found.low < at_least:
-            raise refusal(found, f"needs numbers of at least {at_least:g}")
+    def call(refusal: Refusal, argument: Bounded) -> Bounded:
+        if above is not None and argument.low <= above:
+            raise refusal(argument, f"needs numbers above {above:g}")
+        if at_least is not None and argument.low < at_least:
+            raise refusal(argument, f"needs numbers of at least {at_least:g}")
         with np.errstate(over="ignore"):
-            low, high = float(function(found.low)), float(function(found.high))
-        return Bounded(low, high, _apply(function, found))
+            low, high = float(function(argument.low)), float(function(argument.high))
+        return Bounded(low, high, _apply(function, argument))
 
     return call
 
 
-def _itself(refusal: Refusal, found: Bounded) -> Bounded:
-    return found
+def _itself(refusal: Refusal, argument: Bounded) -> Bounded:
+    return argument
 
 
-def _size(refusal: Refusal, found: Bounded) -> Bounded:
-    ends = [abs(found.low), abs(found.high), *([0.0] if found.low < 0 < found.high else [])]
-    return Bounded(*_ends(ends), _apply(np.abs, found))
+def _size(refusal: Refusal, argument: Bounded) -> Bounded:
+    ends = [
+        abs(argument.low),
+        abs(argument.high),
+        *([0.0] if argument.low < 0 < argument.high else []),
+    ]
+    return Bounded(*_ends(ends), _apply(np.abs, argument))
 
 
-def _centred(refusal: Refusal, found: Bounded) -> Bounded:
+def _centred(refusal: Refusal, argument: Bounded) -> Bounded:
     """Less the middle of the bounds."""
-    middle, reach = found.low / 2 + found.high / 2, found.high / 2 - found.low / 2
-    return Bounded(-reach, reach, _apply(lambda values: values - middle, found))
+    middle, reach = argument.low / 2 + argument.high / 2, argument.high / 2 - argument.low / 2
+    return Bounded(-reach, reach, _apply(lambda values: values - middle, argument))
 
 
-def _scaled(refusal: Refusal, found: Bounded) -> Bounded:
+def _scaled(refusal: Refusal, argument: Bounded) -> Bounded:
     """Less the middle of the bounds, over half their distance."""
-    middle, reach = found.low / 2 + found.high / 2, found.high / 2 - found.low / 2
+    middle, reach = argument.low / 2 + argument.high / 2, argument.high / 2 - argument.low / 2
     if not reach > 0:
-        raise refusal(found, "needs numbers that are not all the same")
-    return Bounded(-1.0, 1.0, _apply(lambda values: (values - middle) / reach, found))
+        raise refusal(argument, "needs numbers that are not all the same")
+    return Bounded(-1.0, 1.0, _apply(lambda values: (values - middle) / reach, argument))
 
 
 FUNCTIONS: dict[str, Callable[[Refusal, Bounded], Bounded]] = {

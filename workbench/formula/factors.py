@@ -116,10 +116,12 @@ def declared_column(parsed: Parsed, columns: Mapping[str, Column], name: str) ->
     """
     if name in columns:
         return columns[name]
-    meant = [known for known in columns if _plain(known) == _plain(name)] or nearest(name, columns)
+    meant = [column for column in columns if _plain(column) == _plain(name)] or nearest(
+        name, columns
+    )
     quoting = "" if all(map(str.isidentifier, meant)) else ", in backticks"
     hint = (
-        f" Did you mean {' or '.join(f'`{known}`' for known in meant)}{quoting}?" if meant else ""
+        f" Did you mean {' or '.join(f'`{column}`' for column in meant)}{quoting}?" if meant else ""
     )
     raise refused(
         parsed.text,
@@ -171,17 +173,17 @@ def _categories(parsed: Parsed, schema: Schema, call: ast.Call) -> Levels:
             f"schema={{{name!r}: ['a', 'b']}}, or a range of whole numbers, as in (1, 5, int).",
             DECLARATION,
         )
-    others = [*call.args[1:], *(keyword.value for keyword in call.keywords)]
+    arguments = [*call.args[1:], *(keyword.value for keyword in call.keywords)]
     of_numbers = isinstance(column, Numeric)
-    if not others:
+    if not arguments:
         return _levels(f"C({name})" if of_numbers else name, column, name, None)
     reference = None
     if (
-        len(others) == 1
-        and isinstance(others[0], ast.Call)
-        and ast.unparse(others[0].func) in _CONTRASTS
+        len(arguments) == 1
+        and isinstance(arguments[0], ast.Call)
+        and ast.unparse(arguments[0].func) in _CONTRASTS
     ):
-        chosen = [*others[0].args, *(keyword.value for keyword in others[0].keywords)]
+        chosen = [*arguments[0].args, *(keyword.value for keyword in arguments[0].keywords)]
         reference = (
             constant(chosen[0])
             if len(chosen) == 1 and isinstance(chosen[0], ast.Constant)
@@ -208,22 +210,25 @@ def _levels(text: str, column: Column, name: str, reference: str | None) -> Leve
 
 def _columns_in(parsed: Parsed, schema: Schema, node: ast.expr) -> dict[str, tuple[str, Bounded]]:
     """``{identifier: (column, its bounds)}`` of an expression's columns of numbers."""
-    functions = {id(each.func) for each in ast.walk(node) if isinstance(each, ast.Call)}
+    functions = {id(child.func) for child in ast.walk(node) if isinstance(child, ast.Call)}
     functions |= {
-        id(part) for each in ast.walk(node) if id(each) in functions for part in ast.walk(each)
+        id(descendant)
+        for child in ast.walk(node)
+        if id(child) in functions
+        for descendant in ast.walk(child)
     }
-    found = {}
-    for each in ast.walk(node):
-        if isinstance(each, ast.Name) and id(each) not in functions:
-            name = parsed.quoted.get(each.id, each.id)
+    columns = {}
+    for child in ast.walk(node):
+        if isinstance(child, ast.Name) and id(child) not in functions:
+            name = parsed.quoted.get(child.id, child.id)
             column = declared_column(parsed, schema.columns, name)
             if isinstance(column, Categorical):
                 raise refused(
                     parsed.text, f"computes with {name}, which is declared as categories."
                 )
             low, high = (0.0, 1.0) if isinstance(column, Boolean) else (column.low, column.high)
-            found[each.id] = name, Bounded(low, high)
-    return found
+            columns[child.id] = name, Bounded(low, high)
+    return columns
 
 
 def _number(parsed: Parsed, schema: Schema, node: ast.expr, name: str) -> Number:
@@ -233,16 +238,18 @@ def _number(parsed: Parsed, schema: Schema, node: ast.expr, name: str) -> Number
     if not columns:
         raise refused(parsed.text, f"has {name}, which uses no column.")
     text = parsed.text
-    bounds = evaluate(text, node, {each: bounded for each, (_, bounded) in columns.items()})
+    bounds = evaluate(
+        text, node, {identifier: bounded for identifier, (_, bounded) in columns.items()}
+    )
 
     def compute(values: Values) -> np.ndarray:
-        given = {
-            each: bounded._replace(values=values.numbers[column])
-            for each, (column, bounded) in columns.items()
+        arguments = {
+            name: bounded._replace(values=values.numbers[column])
+            for name, (column, bounded) in columns.items()
         }
-        found = evaluate(text, node, given).values
-        assert found is not None
-        return np.broadcast_to(found, values.rows)[:, None]
+        computed = evaluate(text, node, arguments).values
+        assert computed is not None
+        return np.broadcast_to(computed, values.rows)[:, None]
 
     used = tuple(column for column, _ in columns.values())
     inner = (

@@ -45,17 +45,17 @@ class Residual:
     weights: Mapping[int, float]
     scale: float
 
-    def of(self, columns: np.ndarray, place: int) -> np.ndarray:
-        """float64[N]. :param columns: float64[N, P], replaced up to ``place``. :param place: the
+    def of(self, columns: np.ndarray, index: int) -> np.ndarray:
+        """float64[N]. :param columns: float64[N, P], replaced up to ``index``. :param index: the
         number of the column.
         """
-        left = columns[:, place] - self.constant
+        residual = columns[:, index] - self.constant
         for (
-            other,
+            regressor,
             weight,
         ) in self.weights.items():  # one by one: a row's bits do not depend on other rows
-            left = left - weight * columns[:, other]
-        return left * self.scale
+            residual = residual - weight * columns[:, regressor]
+        return residual * self.scale
 
 
 @dataclass(frozen=True)
@@ -92,40 +92,42 @@ def geometry_of(
     triangle = _triangle(x[:uniform])
     sizes = np.linalg.norm(triangle, axis=0)
     independent = list[int]()
-    for place, (size, left) in enumerate(zip(sizes, np.abs(np.diag(triangle)), strict=True)):
-        if left <= SMALLEST * size:
+    for index, (size, length) in enumerate(zip(sizes, np.abs(np.diag(triangle)), strict=True)):
+        if length <= SMALLEST * size:
             continue  # which a DesignWarning says
-        if place - 1 in numbers and left**2 < _LEAST * size**2:
-            used = _givers(triangle, independent, place, _USED * left)
-            if fixed & {place - 1, *(other - 1 for other in used)}:
-                warnings += _announced(triangle, [*used, place], names)
+        if index - 1 in numbers and length**2 < _LEAST * size**2:
+            used = _givers(triangle, independent, index, _USED * length)
+            if fixed & {index - 1, *(regressor - 1 for regressor in used)}:
+                warnings += _announced(triangle, [*used, index], names)
             else:
                 residual = Residual(
-                    used.get(0, 0.0), {other - 1: used[other] for other in used if other}, 1.0
+                    used.get(0, 0.0),
+                    {regressor - 1: used[regressor] for regressor in used if regressor},
+                    1.0,
                 )
-                reached = np.abs(residual.of(fitted[:, 1:], place - 1)).max()
-                residuals[place - 1] = residual = replace(residual, scale=_rounded(1 / reached))
-                fitted[:, place] = residual.of(fitted[:, 1:], place - 1)
-                triangle[:, place] -= triangle[:, list(used)] @ np.array([*used.values()])
-                triangle[:, place] *= residual.scale
-        independent.append(place)
+                reached = np.abs(residual.of(fitted[:, 1:], index - 1)).max()
+                residuals[index - 1] = residual = replace(residual, scale=_rounded(1 / reached))
+                fitted[:, index] = residual.of(fitted[:, 1:], index - 1)
+                triangle[:, index] -= triangle[:, list(used)] @ np.array([*used.values()])
+                triangle[:, index] *= residual.scale
+        independent.append(index)
     return Geometry(residuals, tuple(warnings))
 
 
 def _givers(
-    triangle: np.ndarray, independent: list[int], place: int, least: float
+    triangle: np.ndarray, independent: list[int], index: int, least: float
 ) -> dict[int, float]:
-    """The weights of columns that nearly give the one at ``place``. :param least: the size of what
+    """The weights of columns that nearly give the one at ``index``. :param least: the size of what
     is left out.
     """
     from scipy.linalg import solve_triangular
 
-    others = triangle[np.ix_(independent, independent)]
-    weights = solve_triangular(others, triangle[independent, place])
-    sizes = np.abs(weights) * np.linalg.norm(others, axis=0)
+    columns = triangle[np.ix_(independent, independent)]
+    weights = solve_triangular(columns, triangle[independent, index])
+    sizes = np.abs(weights) * np.linalg.norm(columns, axis=0)
     return {
-        other: _rounded(weight)
-        for other, weight, size in zip(independent, weights.tolist(), sizes, strict=True)
+        regressor: _rounded(weight)
+        for regressor, weight, size in zip(independent, weights.tolist(), sizes, strict=True)
         if size > least
     }
 
@@ -141,13 +143,13 @@ def left_by_others(x: np.ndarray) -> np.ndarray:
 
 def mixture(residuals: Mapping[int, Residual], count: int) -> np.ndarray:
     """float64[1 + P, 1 + P]: (1, columns as written) times this are (1, columns as fitted)."""
-    found = np.eye(1 + count)
-    for place, residual in residuals.items():
-        found[0, 1 + place] -= residual.constant
-        for other, weight in residual.weights.items():
-            found[:, 1 + place] -= weight * found[:, 1 + other]
-        found[:, 1 + place] *= residual.scale
-    return found
+    matrix = np.eye(1 + count)
+    for index, residual in residuals.items():
+        matrix[0, 1 + index] -= residual.constant
+        for regressor, weight in residual.weights.items():
+            matrix[:, 1 + index] -= weight * matrix[:, 1 + regressor]
+        matrix[:, 1 + index] *= residual.scale
+    return matrix
 
 
 def _triangle(x: np.ndarray) -> np.ndarray:
@@ -158,9 +160,9 @@ def _triangle(x: np.ndarray) -> np.ndarray:
     if sizes.all():
         columns = x / sizes
         with contextlib.suppress(np.linalg.LinAlgError):
-            found = np.linalg.cholesky(columns.T @ columns).T
-            if np.diag(found).min(initial=1) > _PLAIN:  # and rounding is small beside it
-                return found * sizes
+            triangle = np.linalg.cholesky(columns.T @ columns).T
+            if np.diag(triangle).min(initial=1) > _PLAIN:  # and rounding is small beside it
+                return triangle * sizes
     return np.asarray(np.linalg.qr(x, mode="r"))  # as exact as the columns, and takes much longer
 
 
@@ -168,13 +170,13 @@ def _rounded(number: float) -> float:
     return float(f"{number:.{_DIGITS}g}")
 
 
-def _announced(triangle: np.ndarray, places: list[int], names: tuple[str, ...]) -> list[str]:
+def _announced(triangle: np.ndarray, indices: list[int], names: tuple[str, ...]) -> list[str]:
     """A sentence, if the condition number of these columns is notable."""
-    columns = triangle[:, places] / np.linalg.norm(triangle[:, places], axis=0)
+    columns = triangle[:, indices] / np.linalg.norm(triangle[:, indices], axis=0)
     condition = np.linalg.cond(columns)
     if condition <= _ILL:
         return []
-    called = listed([names[place - 1] if place else "the intercept" for place in places])
+    called = listed([names[index - 1] if index else "the intercept" for index in indices])
     return [
         f"{called} say nearly the same within the declared bounds (condition number "
         f"{condition:.2g}), and priors= keeps them as they are written, so estimates stay near "

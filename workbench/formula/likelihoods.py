@@ -141,8 +141,10 @@ class Successes(_OfMean):
     @validate_sample
     def log_prob(self, value: Array) -> Array:
         value = jnp.clip(value, 0, self.trials)
-        ways = gammaln(self.trials + 1) - gammaln(value + 1) - gammaln(self.trials - value + 1)
-        return ways + value * self.log_p + (self.trials - value) * self.log_q
+        log_coefficient = (
+            gammaln(self.trials + 1) - gammaln(value + 1) - gammaln(self.trials - value + 1)
+        )
+        return log_coefficient + value * self.log_p + (self.trials - value) * self.log_q
 
 
 class GammaOfMean(_OfMean):
@@ -183,11 +185,11 @@ class BetaOfMean(_OfMean):
 
     def _parts(self) -> tuple[Array, Array]:
         """The logarithms of both shapes."""
-        whole = jnp.log(self.concentration)
-        return whole + self.log_p, whole + self.log_q
+        log_concentration = jnp.log(self.concentration)
+        return log_concentration + self.log_p, log_concentration + self.log_q
 
     def relative(self) -> dist.Distribution:
-        first, second = (jnp.maximum(safe_exp(part), _SMALLEST) for part in self._parts())
+        first, second = (jnp.maximum(safe_exp(log_shape), _SMALLEST) for log_shape in self._parts())
         return dist.Beta(first, second)
 
     @validate_sample

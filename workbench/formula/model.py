@@ -164,10 +164,10 @@ def formula(
     beside = {"trials": trials, "exposure": exposure, "observed": observed}
     roles = {role: _validate.text(role, name) for role, name in beside.items() if name is not None}
     declared = Schema.from_declaration(schema)
-    own = checked_priors(priors, declared.columns)
-    named = own if _validate.choice("basis", basis, _BASES) == _ORTHOGONAL else None
+    declared_priors = checked_priors(priors, declared.columns)
+    named = declared_priors if _validate.choice("basis", basis, _BASES) == _ORTHOGONAL else None
     columns = columns_of_formula(parsed, kind, declared, roles, named)
-    lines = prior_lines(columns.design, kind, columns.response, own)
+    lines = prior_lines(columns.design, kind, columns.response, declared_priors)
     regression = _regression(columns, lines)
     return FormulaModel(
         name="formula",
@@ -188,7 +188,11 @@ def formula(
             "link": kind.link,
             "schema": columns.schema.to_dict(),
             **roles,
-            **({"priors": {name: text_of(prior) for name, prior in own.items()}} if own else {}),
+            **(
+                {"priors": {name: text_of(prior) for name, prior in declared_priors.items()}}
+                if declared_priors
+                else {}
+            ),
             **({"covariance": covariance} if covariance != "diagonal" else {}),
             "basis": basis,
         },
@@ -223,18 +227,20 @@ def _is_single(regression: Regression) -> bool:
 def _coordinates(regression: Regression, dataset: Any) -> dict[str, Any]:
     response, names = regression.response, list(dataset.feature_names)
     several = regression.family.num_predictors(response) > 1
-    others = list(response.levels[1:])
-    found: dict[str, Any] = (
-        {WEIGHTS: (names, others) if several else names} if regression.weights else {}
+    levels = list(response.levels[1:])
+    coordinates: dict[str, Any] = (
+        {WEIGHTS: (names, levels) if several else names} if regression.weights else {}
     )
     if several:
-        found[INTERCEPT] = others
+        coordinates[INTERCEPT] = levels
     for effects in regression.groups:
-        own = list(effects.columns)
-        found[sd_of(effects.name)] = (own, others) if several else own
+        columns = list(effects.columns)
+        coordinates[sd_of(effects.name)] = (columns, levels) if several else columns
         if not several:
-            found |= dict.fromkeys((effects.name, f"{effects.name}_z"), (list(effects.labels), own))
-    return found
+            coordinates |= dict.fromkeys(
+                (effects.name, f"{effects.name}_z"), (list(effects.labels), columns)
+            )
+    return coordinates
 
 
 def _linear(regression: Regression, columns: Columns) -> LinearPredictor | None:
@@ -287,7 +293,7 @@ def _with_residuals(
 
 def _size(design: Design) -> int:
     """The largest sum of squares of a record's columns."""
-    return sum(_square(design.block, places) for places in design.block.terms.values())
+    return sum(_square(design.block, indices) for indices in design.block.terms.values())
 
 
 def _advice(columns: Columns, dataset: Any, num_records: int, epsilon: float) -> dict[str, Any]:
@@ -309,30 +315,30 @@ def _advice(columns: Columns, dataset: Any, num_records: int, epsilon: float) ->
         for effects in design.groups
     )
     signal = (num_records * epsilon / max(1, size)) ** (1 / 3)
-    share = min(1.0, max(min(0.7, 0.1 * signal), 0.05 * signal))
+    fraction = min(1.0, max(min(0.7, 0.1 * signal), 0.05 * signal))
     largest = gradient.size * math.sqrt(size + 1 + of_groups)
     visible = _VISIBLE_IF_IT_CANCELS if columns.family.cancels_bias else _VISIBLE
     bounded = (
         gradient.is_bound and not design.groups and not columns.family.parameters(columns.response)
     )
     return {
-        "clip": share * largest,
+        "clip": fraction * largest,
         "adapts_clip": not gradient.is_bound and num_records * epsilon >= visible * max(1, size),
         **({"largest_clip": largest} if bounded else {}),
     }
 
 
-def _square(block: Block, places: tuple[int, ...]) -> int:
+def _square(block: Block, indices: tuple[int, ...]) -> int:
     """An upper bound of the sum of squares of a term's columns: products of columns that are 1
     together count.
 
     Of the columns with the same factors, such as the levels of a category, one is 1 in a row.
     """
-    replaced = sum(place in block.residuals for place in places)
+    replaced = sum(index in block.residuals for index in indices)
     together = Counter(
-        frozenset(part.factor for part in block.columns[place])
-        for place in places
-        if place not in block.residuals
+        frozenset(component.factor for component in block.columns[index])
+        for index in indices
+        if index not in block.residuals
     )
     return replaced + sum(
         min(columns, math.prod(_ones(block.factors[name]) for name in names))

@@ -53,23 +53,23 @@ def check_tokens(formula: str, tokens: Sequence[Any], quoted: Mapping[str, str])
         texts = [text.replace(identifier, f"`{name}`") for text in texts]
     kinds = [token.kind.value for token in tokens]
 
-    def operand(place: int) -> str:
+    def operand(index: int) -> str:
         return (
-            texts[place]
-            if 0 <= place < len(texts) and kinds[place] in ("name", "value", "python")
+            texts[index]
+            if 0 <= index < len(texts) and kinds[index] in ("name", "value", "python")
             else ""
         )
 
-    for place, (text, kind) in enumerate(zip(texts, kinds, strict=True)):
+    for index, (text, kind) in enumerate(zip(texts, kinds, strict=True)):
         if kind == "python":
             # before formulaic reads it, which has no limits
-            node = python_of(formula, tokens[place].token)
-            if node is not None and any(isinstance(part, ast.BitXor) for part in ast.walk(node)):
+            node = python_of(formula, tokens[index].token)
+            if node is not None and any(isinstance(child, ast.BitXor) for child in ast.walk(node)):
                 raise refused(
                     formula,
                     f"has {text}, in which ^ is not a power: write {text.replace('^', '**')}.",
                 )
-        before, after = operand(place - 1), operand(place + 1)
+        before, after = operand(index - 1), operand(index + 1)
         if kind == "operator" and _COMPARISON.match(text):
             written = f"{before} {text} {after}" if before and after else "age > 65"
             raise refused(
@@ -82,23 +82,23 @@ def check_tokens(formula: str, tokens: Sequence[Any], quoted: Mapping[str, str])
                 formula, f"has &: for an interaction write {before or 'a'}:{after or 'b'}."
             )
         if kind == "value" and re.fullmatch(r"[\d.]+", text):
-            _check_number(formula, place, texts, operand)
+            _check_number(formula, index, texts, operand)
 
 
 def _check_number(
-    formula: str, place: int, texts: Sequence[str], operand: Callable[[int], str]
+    formula: str, index: int, texts: Sequence[str], operand: Callable[[int], str]
 ) -> None:
     """:raises ArgumentError: for a number that is no exponent of terms."""
-    before = texts[place - 1] if place else ""
-    after = texts[place + 1] if place + 1 < len(texts) else ""
-    if before in _POWERS or (texts[place] in ("0", "1") and not {before, after} & {"*", "/"}):
+    before = texts[index - 1] if index else ""
+    after = texts[index + 1] if index + 1 < len(texts) else ""
+    if before in _POWERS or (texts[index] in ("0", "1") and not {before, after} & {"*", "/"}):
         return
-    for sign, name, left in (
-        (after, operand(place + 2), False),
-        (before, operand(place - 2), True),
+    for sign, name, name_first in (
+        (after, operand(index + 2), False),
+        (before, operand(index - 2), True),
     ):
         if sign in _ARITHMETIC and name:
-            sides = (name, texts[place]) if left else (texts[place], name)
+            sides = (name, texts[index]) if name_first else (texts[index], name)
             written = f"I({sides[0]} {_ARITHMETIC[sign]} {sides[1]})"
             raise refused(
                 formula,
@@ -127,22 +127,22 @@ class _Size:
     longest: int = 0
     factors: int = 0
 
-    def times(self, other: _Size) -> _Size:
+    def times(self, multiplier: _Size) -> _Size:
         """The products of all pairs of terms: at most one for each set of factors."""
-        factors = self.factors | other.factors
+        factors = self.factors | multiplier.factors
         different = factors.bit_count()
-        longest = min(self.longest + other.longest, different)
-        count, sets = self.count * other.count, 0
+        longest = min(self.longest + multiplier.longest, different)
+        count, sets = self.count * multiplier.count, 0
         for size in range(1, longest + 1):
             sets += math.comb(different, size)
             if sets >= count:
                 return _Size(count, longest, factors)
         return _Size(min(count, sets), longest, factors)
 
-    def plus(self, other: _Size) -> _Size:
+    def plus(self, addend: _Size) -> _Size:
         """The union."""
-        longest = max(self.longest, other.longest)
-        return _Size(self.count + other.count, longest, self.factors | other.factors)
+        longest = max(self.longest, addend.longest)
+        return _Size(self.count + addend.count, longest, self.factors | addend.factors)
 
     def joined(self) -> _Size:
         """The product of all terms."""
@@ -159,10 +159,10 @@ def check_size(formula: str, sources: Iterable[str]) -> None:
     bits: dict[str, int] = {}
     products = 0
 
-    def multiplied(one: _Size, other: _Size) -> _Size:
+    def multiplied(multiplicand: _Size, multiplier: _Size) -> _Size:
         nonlocal products
-        products += one.count * other.count
-        made = one.times(other)
+        products += multiplicand.count * multiplier.count
+        made = multiplicand.times(multiplier)
         if made.longest > _LONGEST:
             words = (
                 f"has an interaction of more than {_LONGEST} columns; at most {MOST_FACTORS} are "
@@ -177,21 +177,21 @@ def check_size(formula: str, sources: Iterable[str]) -> None:
     def combined(symbol: str, args: Sequence[Any], sizes: Sequence[_Size]) -> _Size:
         if len(sizes) == 1:
             return _Size() if symbol == "-" else sizes[0]
-        left, right = sizes
+        lhs, rhs = sizes
         if symbol == "+":
-            return left.plus(right)
+            return lhs.plus(rhs)
         if symbol == "*":
-            return left.plus(right).plus(multiplied(left, right))
+            return lhs.plus(rhs).plus(multiplied(lhs, rhs))
         if symbol == ":":
-            return multiplied(left, right)
+            return multiplied(lhs, rhs)
         if symbol in ("/", "in"):
-            parents, nested = (left, right) if symbol == "/" else (right, left)
+            parents, nested = (lhs, rhs) if symbol == "/" else (rhs, lhs)
             return parents.plus(multiplied(parents.joined(), nested))
         if symbol in _POWERS:
             written = str(getattr(args[1], "token", ""))
-            power = min(int(written) if written.isdecimal() else MOST_POWER, MOST_POWER, left.count)
-            return functools.reduce(multiplied, [left] * max(power, 1))
-        return left
+            power = min(int(written) if written.isdecimal() else MOST_POWER, MOST_POWER, lhs.count)
+            return functools.reduce(multiplied, [lhs] * max(power, 1))
+        return lhs
 
     for source in sources:
         try:
@@ -208,7 +208,7 @@ def check_size(formula: str, sources: Iterable[str]) -> None:
                 first = len(sizes) - len(node.args)
                 sizes[first:] = [combined(node.operator.symbol, node.args, sizes[first:])]
             else:
-                waiting += [(node, True), *((each, False) for each in reversed(node.args))]
+                waiting += [(node, True), *((argument, False) for argument in reversed(node.args))]
 
 
 @functools.cache
@@ -254,5 +254,5 @@ def _power(formula: str, base: Any, exponent: Collection[Any]) -> Any:
         )
     product = base
     for _ in range(min(int(literal), len(base)) - 1):  # more factors give no further terms
-        product = type(base)(one * other for one in product for other in base)
+        product = type(base)(partial * multiplier for partial in product for multiplier in base)
     return product

@@ -166,9 +166,9 @@ def parse(formula: Any) -> Parsed:
         if re.search(sign, plain):
             raise refused(text, remedy)
     quoted = {identifier: name for name, identifier in identifiers.items()}
-    left, right = plain.split("~")
-    response, extras = _response(text, left)
-    plain, pairs = _split(text, right, quoted)
+    response_text, terms_text = plain.split("~")
+    response, extras = _response(text, response_text)
+    plain, pairs = _split(text, terms_text, quoted)
     check_size(text, (plain, *(side for pair in pairs for side in pair)))
     intercept, terms = _terms(text, plain)
     terms, offsets = _without_offsets(text, terms)
@@ -193,12 +193,12 @@ def _merged(groups: list[Group]) -> tuple[Group, ...]:
     """Terms of the same groups as one: ``(1 | g) + (0 + x | g)`` is ``(1 + x | g)``, because
     effects are independent.
     """
-    found: dict[Term, Group] = {}
+    merged: dict[Term, Group] = {}
     for group in groups:
-        known = found.get(group.by, Group(False, (), group.by))
-        terms = tuple(dict.fromkeys((*known.terms, *group.terms)))
-        found[group.by] = Group(known.intercept or group.intercept, terms, group.by)
-    return tuple(found.values())
+        earlier = merged.get(group.by, Group(False, (), group.by))
+        terms = tuple(dict.fromkeys((*earlier.terms, *group.terms)))
+        merged[group.by] = Group(earlier.intercept or group.intercept, terms, group.by)
+    return tuple(merged.values())
 
 
 # ---- the right-hand side -------------------------------------------------------------------------
@@ -214,7 +214,7 @@ def _split(text: str, right: str, quoted: dict[str, str]) -> tuple[str, list[tup
         tokens = list(_formulaic("parser.algos.tokenize").tokenize(right))
     except Exception as error:
         raise refused(text, f"cannot be read: {_reason(error)}") from None
-    places, opened = [], list[int]()  # of brackets and bars
+    spans, opened = [], list[int]()  # of brackets and bars
     for before, token in zip([None, *tokens], tokens, strict=False):
         if before is not None and {before.kind.value, token.kind.value} <= {
             "name",
@@ -229,18 +229,18 @@ def _split(text: str, right: str, quoted: dict[str, str]) -> tuple[str, list[tup
         if token.token == "(" and token.kind.value == "context":
             opened.append(token.source_start)
         elif token.token == ")" and token.kind.value == "context" and opened:
-            places.append((opened.pop(), token.source_end))
+            spans.append((opened.pop(), token.source_end))
         elif set(token.token) == {"|"} and token.kind.value == "operator":
-            places.append((token.source_start, token.source_end))
-    bars = [(start, end) for start, end in places if set(right[start : end + 1]) == {"|"}]
+            spans.append((token.source_start, token.source_end))
+    bars = [(start, end) for start, end in spans if set(right[start : end + 1]) == {"|"}]
     plain, pairs = right, []
     for start, end in reversed(bars):
-        around = [place for place in places if place[0] < start and end < place[1]]
+        around = [span for span in spans if span[0] < start and end < span[1]]
         if not around or end - start > 1:
             raise refused(text, f"has a | that stands alone: {_GROUP_RULE}")
         first, last = max(around)
         before, after = plain[:first].rstrip(), plain[last + 1 :].lstrip()
-        if len(bars) > 1 and any(first < other < last for other, _ in bars if other != start):
+        if len(bars) > 1 and any(first < bar < last for bar, _ in bars if bar != start):
             raise refused(text, f"has two | in one pair of brackets: {_GROUP_RULE}")
         if (before and before[-1] != "+") or (after and after[0] not in "+-"):
             raise refused(text, f"multiplies a term of groups: {_GROUP_RULE}")
@@ -264,20 +264,20 @@ def _terms(text: str, source: str) -> tuple[bool, tuple[Term, ...]]:
             text, f"has an interaction of {most} columns; at most {MOST_FACTORS} are possible."
         )
     # a:a is a, as in R
-    others = dict.fromkeys(
+    distinct = dict.fromkeys(
         tuple(dict.fromkeys(factor for factor in term if factor != "1")) for term in terms
     )
-    return () in others, tuple(sorted(filter(None, others), key=len))
+    return () in distinct, tuple(sorted(filter(None, distinct), key=len))
 
 
 def _without_offsets(text: str, terms: tuple[Term, ...]) -> tuple[tuple[Term, ...], dict[str, str]]:
     """(the other terms, the exposure of ``offset(log(exposure))``)."""
     offsets = [term for term in terms if any(factor.startswith("offset(") for factor in term)]
-    found = [_OFFSET.fullmatch(":".join(term)) for term in offsets]
-    if len(found) > 1 or None in found:
+    matches = [_OFFSET.fullmatch(":".join(term)) for term in offsets]
+    if len(matches) > 1 or None in matches:
         raise refused(text, OFFSET)
-    others = tuple(term for term in terms if term not in offsets)
-    return others, ({} if not found or found[0] is None else {"exposure": found[0][1]})
+    remaining = tuple(term for term in terms if term not in offsets)
+    return remaining, ({} if not matches or matches[0] is None else {"exposure": matches[0][1]})
 
 
 def _reason(error: Exception) -> str:
@@ -293,7 +293,7 @@ def _groups(text: str, lhs: str, rhs: str) -> list[Group]:
     _, by = _terms(text, f"0 + {rhs}")
     if not by:
         raise refused(text, f"does not say of which groups: {_GROUP_RULE}")
-    return [Group(intercept, terms, tuple(_grouped(text, name) for name in each)) for each in by]
+    return [Group(intercept, terms, tuple(_grouped(text, name) for name in term)) for term in by]
 
 
 def _grouped(text: str, name: str) -> str:
@@ -311,11 +311,11 @@ def _grouped(text: str, name: str) -> str:
 # ---- the left-hand side --------------------------------------------------------------------------
 
 
-def _response(text: str, left: str) -> tuple[str, dict[str, str]]:
+def _response(text: str, source: str) -> tuple[str, dict[str, str]]:
     """(column of the response, its other columns): ``y``, ``p(y, n)``, ``y | trials(n)``,
     ``Surv(time, event)``, ...
     """
-    node = python_of(text, left.strip())
+    node = python_of(text, source.strip())
     match node:
         case ast.Name(id=name):
             return name, {}

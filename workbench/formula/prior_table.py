@@ -58,45 +58,45 @@ def checked_priors(priors: Any, columns: Collection[str] = ()) -> dict[str, dist
 
 
 def prior_lines(
-    design: Design, family: Family, response: Response, given: Mapping[str, dist.Distribution]
+    design: Design, family: Family, response: Response, declared: Mapping[str, dist.Distribution]
 ) -> tuple[PriorLine, ...]:
     """The table of priors.
 
-    :param given: by name of a column, a term, "Intercept", a group's sd or a parameter.
+    :param declared: by name of a column, a term, "Intercept", a group's sd or a parameter.
     :raises ArgumentError: naming ``priors``, for an unknown name or another support.
     """
     lines = _defaults(design, family, response)
-    known = dict.fromkeys(name for line in lines for name in line.names)
-    for name in given:
-        if name not in known:
-            raise _validate.unknown_name("priors", name, known)
+    names = dict.fromkeys(name for line in lines for name in line.names)
+    for name in declared:
+        if name not in names:
+            raise _validate.unknown_name("priors", name, names)
         if len({line.site for line in lines if name in line.names}) > 1:
             raise _validate.ArgumentError(
                 "priors",
                 name,
                 "is the name of a column and of something else of the model: rename the column.",
             )
-    return tuple(_chosen(line, given) for line in lines)
+    return tuple(_chosen(line, declared) for line in lines)
 
 
-def _chosen(line: PriorLine, given: Mapping[str, dist.Distribution]) -> PriorLine:
-    name = next((name for name in line.names if name in given), None)
+def _chosen(line: PriorLine, declared: Mapping[str, dist.Distribution]) -> PriorLine:
+    name = next((name for name in line.names if name in declared), None)
     if name is None:
         return line
     if line.prior.event_shape:
         raise _validate.ArgumentError(
             f"priors[{name!r}]",
-            text_of(given[name]),
+            text_of(declared[name]),
             "is a prior on several numbers and cannot be replaced.",
         )
-    if type(given[name].support) is not type(line.prior.support):
+    if type(declared[name].support) is not type(line.prior.support):
         raise _validate.ArgumentError(
             f"priors[{name!r}]",
-            text_of(given[name]),
+            text_of(declared[name]),
             "must be a distribution on "
             f"{'all real' if line.site in (INTERCEPT, WEIGHTS) else 'positive'} numbers.",
         )
-    return replace(line, prior=given[name])
+    return replace(line, prior=declared[name])
 
 
 def _defaults(design: Design, family: Family, response: Response) -> list[PriorLine]:
@@ -107,11 +107,11 @@ def _defaults(design: Design, family: Family, response: Response) -> list[PriorL
             "all categories"
         )
         lines.append(PriorLine(("Intercept",), INTERCEPT, words, family.intercept_prior(response)))
-    term_of = {place: name for name, places in block.terms.items() for place in places}
+    term_of = {index: name for name, indices in block.terms.items() for index in indices}
     slope = dist.Normal(0.0, family.slope_scale(response))
-    for place, name in enumerate(block.names):
-        names = tuple(dict.fromkeys((name, term_of[place])))
-        lines.append(PriorLine(names, WEIGHTS, block.fitted_words(place), slope))
+    for index, name in enumerate(block.names):
+        names = tuple(dict.fromkeys((name, term_of[index])))
+        lines.append(PriorLine(names, WEIGHTS, block.fitted_words(index), slope))
     sd = dist.HalfNormal(family.group_scale(response))
     for effects in design.groups:
         site = sd_of(effects.name)

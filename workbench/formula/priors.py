@@ -36,8 +36,8 @@ def _arguments(prior: dist.Distribution) -> list[Any]:
     return [getattr(prior, name) for name in names]
 
 
-def prior_of(argument: str, given: Any) -> dist.Distribution:
-    """The distribution of one number that ``given`` is or describes.
+def prior_of(argument: str, declared: Any) -> dist.Distribution:
+    """The distribution of one number that ``declared`` is or describes.
 
     >>> from workbench.formula.priors import prior_of, text_of
     >>> text_of(prior_of("priors['age']", "StudentT(3, 0, scale=2)"))
@@ -51,10 +51,10 @@ def prior_of(argument: str, given: Any) -> dist.Distribution:
         "must be a distribution of one number with numbers as arguments, such as dist.Normal(0, "
         "2) or 'Normal(0, 2)'."
     )
-    prior = given
-    if isinstance(given, str):
+    prior = declared
+    if isinstance(declared, str):
         try:
-            call = ast.parse(given.strip(), mode="eval").body
+            call = ast.parse(declared.strip(), mode="eval").body
             assert isinstance(call, ast.Call)
             name = (
                 ast.unparse(call.func).removeprefix("numpyro.distributions.").removeprefix("dist.")
@@ -62,8 +62,8 @@ def prior_of(argument: str, given: Any) -> dist.Distribution:
             kind = getattr(dist, name, None) if name.isidentifier() else None
             assert isinstance(kind, type)
             assert issubclass(kind, dist.Distribution)
-            numbers = [float(ast.literal_eval(each)) for each in call.args]
-            named = {str(each.arg): float(ast.literal_eval(each.value)) for each in call.keywords}
+            numbers = [float(ast.literal_eval(node)) for node in call.args]
+            named = {str(node.arg): float(ast.literal_eval(node.value)) for node in call.keywords}
             prior = kind(*numbers, **named, validate_args=True)
         except (AssertionError, SyntaxError, ValueError, TypeError, AttributeError) as error:
             reason = (
@@ -71,7 +71,7 @@ def prior_of(argument: str, given: Any) -> dist.Distribution:
                 if isinstance(error, (TypeError, AttributeError)) or "parameter" in str(error)
                 else ""
             )
-            raise _validate.ArgumentError(argument, given, rule + reason) from None
+            raise _validate.ArgumentError(argument, declared, rule + reason) from None
     is_one = (
         isinstance(prior, dist.Distribution) and prior.batch_shape == () and prior.event_shape == ()
     )
@@ -81,7 +81,7 @@ def prior_of(argument: str, given: Any) -> dist.Distribution:
         or prior.support is None
         or prior.support.is_discrete
     ):
-        raise _validate.ArgumentError(argument, given, rule)
+        raise _validate.ArgumentError(argument, declared, rule)
     return prior
 
 
@@ -89,56 +89,62 @@ class Beside(dist.Distribution):
     """Independent distributions of one number each, as one of a vector, or of a matrix whose rows
     they are.
 
-    :param parts: on one support, that of the first.
+    :param marginals: on one support, that of the first.
     :param columns: of the matrix; 0 for a vector.
     """
 
     def __init__(
         self,
-        parts: Sequence[dist.Distribution],
+        marginals: Sequence[dist.Distribution],
         columns: int = 0,
         *,
         validate_args: bool | None = None,
     ) -> None:
-        self.parts = tuple(parts)
-        shape = (len(self.parts), columns) if columns else (len(self.parts),)
+        self.marginals = tuple(marginals)
+        shape = (len(self.marginals), columns) if columns else (len(self.marginals),)
         super().__init__(event_shape=shape, validate_args=validate_args)
 
     @property
     def support(self) -> constraints.Constraint:
         """Of the whole vector."""
-        return constraints.independent(self.parts[0].support, len(self.event_shape))
+        return constraints.independent(self.marginals[0].support, len(self.event_shape))
 
     def sample(self, key: jax.Array, sample_shape: tuple[int, ...] = ()) -> jax.Array:
         """Draws, sample_shape + event_shape."""
-        keys, each = jax.random.split(key, len(self.parts)), self.event_shape[1:]
+        keys, row_shape = jax.random.split(key, len(self.marginals)), self.event_shape[1:]
         drawn = [
-            part.sample(own, sample_shape + each)
-            for part, own in zip(self.parts, keys, strict=True)
+            marginal.sample(subkey, sample_shape + row_shape)
+            for marginal, subkey in zip(self.marginals, keys, strict=True)
         ]
-        return jnp.stack(drawn, axis=-1 - len(each))
+        return jnp.stack(drawn, axis=-1 - len(row_shape))
 
     def log_prob(self, value: jax.Array) -> jax.Array:
         """The sum over the entries."""
         axis = -len(self.event_shape)
         rows = jnp.moveaxis(value, axis, 0)
-        found = [part.log_prob(row) for part, row in zip(self.parts, rows, strict=True)]
-        return sum(each if axis == -1 else each.sum(-1) for each in found)
+        log_densities = [
+            marginal.log_prob(row) for marginal, row in zip(self.marginals, rows, strict=True)
+        ]
+        return sum(
+            log_density if axis == -1 else log_density.sum(-1) for log_density in log_densities
+        )
 
 
-def side_by_side(parts: Sequence[dist.Distribution], columns: int = 0) -> dist.Distribution:
+def side_by_side(marginals: Sequence[dist.Distribution], columns: int = 0) -> dist.Distribution:
     """The distribution of a vector whose entries have these, or of a matrix with that many columns
     whose rows have them.
 
     Normal ones make a normal one, which is quicker, and which the noise-aware posterior knows in
     closed form.
     """
-    kind = type(parts[0])
-    if kind not in (dist.Normal, dist.HalfNormal) or any(type(part) is not kind for part in parts):
-        return Beside(parts, columns)
+    kind = type(marginals[0])
+    if kind not in (dist.Normal, dist.HalfNormal) or any(
+        type(marginal) is not kind for marginal in marginals
+    ):
+        return Beside(marginals, columns)
     values = [
-        np.array([float(value) for value in each], np.float32)
-        for each in zip(*map(_arguments, parts), strict=True)
+        np.array([float(value) for value in entries], np.float32)
+        for entries in zip(*map(_arguments, marginals), strict=True)
     ]
     if columns:
         values = [np.repeat(value[:, None], columns, axis=1) for value in values]

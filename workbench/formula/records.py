@@ -122,8 +122,8 @@ class Columns:
             if name not in _OPTIONS:
                 raise _validate.unknown_name("options", name, _OPTIONS)
         missing = options.get("missing")
-        ways = missing.values() if isinstance(missing, Mapping) else [missing]
-        if any(isinstance(way, str) and way == INDICATOR for way in ways):
+        treatments = missing.values() if isinstance(missing, Mapping) else [missing]
+        if any(isinstance(treatment, str) and treatment == INDICATOR for treatment in treatments):
             raise _validate.ArgumentError(
                 "missing",
                 INDICATOR,
@@ -177,9 +177,9 @@ class Columns:
         if not isinstance(self.schema.columns[self.response.name], Boolean):
             return frame
         frame = with_index(as_table("frame", frame), [self.response.name]).copy(deep=False)
-        for place, label in enumerate(frame.columns):
+        for position, label in enumerate(frame.columns):
             if column_name(label) == self.response.name:
-                frame.isetitem(place, as_truth(frame.iloc[:, place]))
+                frame.isetitem(position, as_truth(frame.iloc[:, position]))
         return frame
 
     def _cut_together(self, frame: Any) -> Any:
@@ -192,25 +192,25 @@ class Columns:
         if not self.extras or not isinstance(frame, pd.DataFrame):
             return frame
         names = {"y": self.response.name, **self.extras}
-        given = columns_of(frame, names.values())
+        series = columns_of(frame, names.values())
         if not all(
-            may_hold_numbers(given[name].dtype)
+            may_hold_numbers(series[name].dtype)
             for role, name in names.items()
             if role != "observed"
         ):
             return frame
         before = {
-            role: self._events(given[name]) if role == "observed" else numbers_in(given[name])
+            role: self._events(series[name]) if role == "observed" else numbers_in(series[name])
             for role, name in names.items()
         }
         after = self.family.cut_together(self.response, before)
         frame = frame.copy(deep=False)
-        places = {str(label): place for place, label in enumerate(frame.columns)}
+        positions = {str(label): position for position, label in enumerate(frame.columns)}
         for role, name in names.items():
             same = (after[role] == before[role]) | np.isnan(before[role])
             cells = np.where(same, None, self._status[0]) if role == "observed" else after[role]
-            merged = np.where(same, given[name].to_numpy(object), cells)
-            frame.isetitem(places[name], pd.Series(merged, given[name].index, object))
+            merged = np.where(same, series[name].to_numpy(object), cells)
+            frame.isetitem(positions[name], pd.Series(merged, series[name].index, object))
         return frame
 
     def beside_target(self, y: np.ndarray) -> dict[str, np.ndarray]:
@@ -244,16 +244,18 @@ class Columns:
 
     def _encoded(self, frame: Any, y: Any) -> dict[str, np.ndarray]:
         """Extras, and the response unless ``y`` is None, as the family encodes them."""
-        given = columns_of(frame, self.extras.values())
+        series = columns_of(frame, self.extras.values())
         values: dict[str, Any] = {}
         for role, name in self.extras.items():
             declared = self.schema.columns[name]
             if isinstance(declared, Categorical):
-                values[role] = declared.codes(given[name]) == declared.labels.index(self._status[1])
+                values[role] = declared.codes(series[name]) == declared.labels.index(
+                    self._status[1]
+                )
             elif isinstance(declared, Boolean):
-                values[role] = declared.encode(given[name])[:, 0] > 0
+                values[role] = declared.encode(series[name])[:, 0] > 0
             else:
-                values[role] = given[name]
+                values[role] = series[name]
         if y is not None:
             return self.family.encode(self.response, {"y": y, **values})
         return {role: self.response.extra(role, value) for role, value in values.items()}
@@ -283,14 +285,14 @@ class Columns:
                 dataset.name,
                 f"must have the target {self.response.name!r}, the response of the formula.",
             )
-        known = {*dataset.schema.columns, *([dataset.group_name] if dataset.group_name else [])}
-        missing = [name for name in self.needed if name not in known]
+        available = {*dataset.schema.columns, *([dataset.group_name] if dataset.group_name else [])}
+        missing = [name for name in self.needed if name not in available]
         if missing:
             raise _validate.ArgumentError(
                 "data",
                 dataset.name,
                 f"has no column {missing[0]!r}, which the formula uses; it has "
-                f"{listed(sorted(known))}.",
+                f"{listed(sorted(available))}.",
             )
         is_together = set(self.extras.values()) <= set(dataset.cut_together)
         if not is_together:
@@ -329,15 +331,15 @@ class Columns:
     def _arrays(
         self, dataset: Dataset, arrays: tuple[np.ndarray, ...], is_together: bool
     ) -> tuple[np.ndarray, ...]:
-        given = dict(zip(dataset.arrays, arrays, strict=True))
+        by_name = dict(zip(dataset.arrays, arrays, strict=True))
         assert dataset.schema is not None
-        frame = dataset.schema.decode(given["x"])
+        frame = dataset.schema.decode(by_name["x"])
         for name, column in dataset.schema.columns.items():
             if isinstance(column, Numeric) and not column.whole:
                 frame[name] = _as_given(frame[name].to_numpy(), column)
         if dataset.group_name and dataset.group_name in self.needed:
-            frame[dataset.group_name] = np.asarray(dataset.groups, object)[given["group"]]
-        y = given["y"]
+            frame[dataset.group_name] = np.asarray(dataset.groups, object)[by_name["group"]]
+        y = by_name["y"]
         if self.response.levels:
             is_boolean = isinstance(self.schema.columns[self.response.name], Boolean)
             y = np.asarray(self.response.levels if is_boolean else dataset.classes, object)[y]
@@ -439,14 +441,14 @@ def columns_of_formula(
         )
     _check_names(parsed, design, family, response)
     design.announce(has_cutpoints=not family.has_intercept)
-    kept = Schema({name: column for name, column in columns.items() if name in names})
-    if len(kept.columns) < 2:
+    used_schema = Schema({name: column for name, column in columns.items() if name in names})
+    if len(used_schema.columns) < 2:
         words = (
             "needs one more declared column of the table besides the response, which the model "
             "does not use."
         )
         raise refused(parsed.text, words)
-    return Columns(design, family, response, kept, roles)
+    return Columns(design, family, response, used_schema, roles)
 
 
 def _check_names(parsed: Parsed, design: Design, family: Family, response: Response) -> None:
@@ -461,14 +463,14 @@ def _check_names(parsed: Parsed, design: Design, family: Family, response: Respo
     }
     for effects in design.groups:
         # arrays and sites
-        own = {effects.name, *(f"{effects.name}_{each}" for each in ("x", "z", "sd"))}
-        if own & taken:
+        names = {effects.name, *(f"{effects.name}_{suffix}" for suffix in ("x", "z", "sd"))}
+        if names & taken:
             raise refused(
                 parsed.text,
                 f"has groups of {effects.name!r}, for which the model needs the name "
-                f"{min(own & taken)!r}, and it has that already: rename the column.",
+                f"{min(names & taken)!r}, and it has that already: rename the column.",
             )
-        taken |= own
+        taken |= names
 
 
 def _status(name: str, column: Column) -> Boolean | Categorical:
@@ -513,9 +515,9 @@ def _censored(parsed: Parsed, columns: Mapping[str, Column], name: str) -> str:
 def _response(name: str, used: Mapping[str, Column], family: Family) -> Response:
     column = used["y"]
     extras = {
-        role: (each.low, each.high)
-        for role, each in used.items()
-        if role != "y" and isinstance(each, Numeric)
+        role: (declared.low, declared.high)
+        for role, declared in used.items()
+        if role != "y" and isinstance(declared, Numeric)
     }
     extras.pop("observed", None)
     levels = level_names(column)

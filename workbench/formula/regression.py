@@ -95,11 +95,11 @@ class Regression:
 
     def __call__(self, *records: jax.Array, num_records: int | None = None, **options: Any) -> None:
         """:param options: those of the model, which this object was made of."""
-        given = dict(zip(self.arrays, records, strict=False))
+        arrays = dict(zip(self.arrays, records, strict=False))
         values = self._latents()
-        size = given["x"].shape[0]
+        size = arrays["x"].shape[0]
         with numpyro.plate("records", num_records or size, subsample_size=size):
-            numpyro.sample("y", self.likelihood(values, given), obs=given.get("y"))
+            numpyro.sample("y", self.likelihood(values, arrays), obs=arrays.get("y"))
 
     def _latents(self) -> dict[str, Any]:
         """All global latents, by site, and the groups' effects by group."""
@@ -119,59 +119,59 @@ class Regression:
             values[effects.name] = numpyro.deterministic(effects.name, z * sd)
         return values
 
-    def predictor(self, values: Mapping[str, Any], given: Mapping[str, jax.Array]) -> jax.Array:
+    def predictor(self, values: Mapping[str, Any], arrays: Mapping[str, jax.Array]) -> jax.Array:
         """eta of each record, float[B] or float[B, K - 1].
 
-        :param values: of the sites. :param given: record arrays by name.
+        :param values: of the sites. :param arrays: record arrays by name.
         """
-        x = given["x"]
+        x = arrays["x"]
         shape = (x.shape[0], self._predictors) if self._predictors else (x.shape[0],)
-        found = x @ values[WEIGHTS] if self.weights else jnp.zeros(shape)
+        eta = x @ values[WEIGHTS] if self.weights else jnp.zeros(shape)
         if self.intercept is not None:
-            found = found + values[INTERCEPT]
+            eta = eta + values[INTERCEPT]
         for effects in self.groups:
             # [B, K] or [B, K, number of predictors]
-            own = values[effects.name][given[effects.name]]
+            group_effects = values[effects.name][arrays[effects.name]]
             if effects.block.columns:
-                columns = given[f"{effects.name}_x"]
-                slopes = own[:, int(effects.block.intercept) :]
-                found = found + (
+                columns = arrays[f"{effects.name}_x"]
+                slopes = group_effects[:, int(effects.block.intercept) :]
+                eta = eta + (
                     jnp.einsum("bk,bkm->bm", columns, slopes)
                     if self._predictors
                     else (columns * slopes).sum(-1)
                 )
             if effects.block.intercept:
-                found = found + own[:, 0]
-        return found
+                eta = eta + group_effects[:, 0]
+        return eta
 
-    def _extras(self, given: Mapping[str, jax.Array]) -> dict[str, jax.Array]:
+    def _extras(self, arrays: Mapping[str, jax.Array]) -> dict[str, jax.Array]:
         """Not below 0, as encoded ones are; made-up records, with which models are looked at, may
         be.
         """
         bounds = self.response.extras
-        found = {name: given[name] for name in self.family.extras if name in given}
+        extras = {name: arrays[name] for name in self.family.extras if name in arrays}
         return {
-            name: jnp.maximum(each, _LEAST * bounds[name][0]) if name in bounds else each
-            for name, each in found.items()
+            name: jnp.maximum(array, _LEAST * bounds[name][0]) if name in bounds else array
+            for name, array in extras.items()
         }
 
     def likelihood(
-        self, values: Mapping[str, Any], given: Mapping[str, jax.Array]
+        self, values: Mapping[str, Any], arrays: Mapping[str, jax.Array]
     ) -> dist.Distribution:
         """The distribution of the records' responses."""
         parameters = {name: values[name] for name in self.parameters}
         return self.family.likelihood(
-            self.response, self.predictor(values, given), parameters, **self._extras(given)
+            self.response, self.predictor(values, arrays), parameters, **self._extras(arrays)
         )
 
     def predict(self, values: Mapping[str, Any], *inputs: jax.Array) -> jax.Array:
         """The expected response of each record under one draw, in own units; of classes their
         probabilities.
         """
-        given = dict(zip(self.arrays, inputs, strict=False))
+        arrays = dict(zip(self.arrays, inputs, strict=False))
         parameters = {name: values[name] for name in self.parameters}
         return self.family.mean(
-            self.response, self.predictor(values, given), parameters, **self._extras(given)
+            self.response, self.predictor(values, arrays), parameters, **self._extras(arrays)
         )
 
 
@@ -180,5 +180,5 @@ def _identifier(name: str) -> str:
     return (
         name
         if name.isidentifier()
-        else "".join(each if each.isalnum() else "_" for each in f"_{name}")
+        else "".join(character if character.isalnum() else "_" for character in f"_{name}")
     )

@@ -215,9 +215,9 @@ class Response:
         size = np.clip(sizes, low, high)
         counts = counts * np.divide(size, sizes, out=np.ones_like(size), where=sizes > 0)
         most = math.floor(self.bounds[1])
-        share = np.divide(most, counts, out=np.ones_like(size), where=counts > most)
-        smaller = np.rint(size * share) if role == "trials" else size * share
-        size = np.where(share < 1, np.maximum(smaller, low), size)
+        ratio = np.divide(most, counts, out=np.ones_like(size), where=counts > most)
+        smaller = np.rint(size * ratio) if role == "trials" else size * ratio
+        size = np.where(ratio < 1, np.maximum(smaller, low), size)
         return np.minimum(counts, most), size
 
     def extra(self, role: str, values: Any) -> np.ndarray:
@@ -228,12 +228,12 @@ class Response:
             quoted.
         """
         if role == "observed":
-            seen = _numbers(role, values)
-            if not np.isin(seen, (0, 1)).all():
+            events = _numbers(role, values)
+            if not np.isin(events, (0, 1)).all():
                 raise _refused(
                     role, values, "must be 1 where the event was seen and 0 where it was censored."
                 )
-            return seen.astype(np.float32)
+            return events.astype(np.float32)
         numbers = _within(role, values, 0, _LARGEST)
         if role == "exposure":
             return numbers.astype(np.float32)
@@ -253,7 +253,7 @@ class Response:
                 "is missing in some row; fill or drop such rows first.",
                 preprocessing.MISSING,
             )
-        place_of = {level: place for place, level in enumerate(self.levels)}
+        place_of = {level: code for code, level in enumerate(self.levels)}
         codes = np.array([place_of.get(text, -1) for text in texts if text is not None], np.int32)
         if (codes < 0).any():
             raise _refused(

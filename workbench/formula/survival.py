@@ -106,10 +106,10 @@ class Exponential(Family):
         """Harrell's concordance, if ``observed`` is given and some pair can be compared."""
         if "observed" not in extras:
             return {}
-        found = _concordance(
+        concordance = _concordance(
             np.asarray(y), np.asarray(extras["observed"]) > 0, np.asarray(predictions)
         )
-        return {} if found is None else {"concordance": found}
+        return {} if concordance is None else {"concordance": concordance}
 
 
 class Weibull(Exponential):
@@ -138,11 +138,11 @@ def _concordance(times: np.ndarray, observed: np.ndarray, predictions: np.ndarra
     order = np.lexsort((observed, -times))  # from the latest; censored first among equals
     later: list[float] = []
     right, pairs = 0.0, 0
-    for _, same in itertools.groupby(order, key=lambda place: times[place]):
-        places = list(same)
-        for place in (each for each in places if not observed[each]):
-            bisect.insort(later, float(predictions[place]))
-        events = [float(predictions[each]) for each in places if observed[each]]
+    for _, same in itertools.groupby(order, key=lambda record: times[record]):
+        tied = list(same)
+        for record in (index for index in tied if not observed[index]):
+            bisect.insort(later, float(predictions[record]))
+        events = [float(predictions[index]) for index in tied if observed[index]]
         for prediction in events:
             below, upto = (
                 bisect.bisect_left(later, prediction),

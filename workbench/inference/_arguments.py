@@ -62,22 +62,22 @@ class Arguments:
                     f"has a different first axis than the {self._size} records; pass it as a "
                     "separate argument.",
                 )
-        for place, value in enumerate(args):
-            self._require_constants(place, value)
+        for position, value in enumerate(args):
+            self._require_constants(position, value)
         self._names = tuple(by_name)
         self._structure = self._structure_of(args, by_name)
         self._is_record = [bool(np.ndim(leaf)) for _, leaf in (*positional, *leaves)]
         # records are not kept
         self._constants = [None if np.ndim(leaf) else leaf for _, leaf in (*positional, *leaves)]
 
-    def _require_constants(self, place: int, value: Any) -> None:
+    def _require_constants(self, position: int, value: Any) -> None:
         """Refuse what may hold records where JAX does not see them, in an argument by position."""
 
         def is_rows(value: Any) -> bool:
             return _is_leaf(value) or has_entry_for_each_record(value, self._size)
 
         for path, leaf in jax.tree_util.tree_flatten_with_path(value, is_leaf=is_rows)[0]:
-            name = f"argument {place}{jax.tree_util.keystr(path)}"
+            name = f"argument {position}{jax.tree_util.keystr(path)}"
             entries = (
                 leaf.values() if isinstance(leaf, dict) else leaf if isinstance(leaf, tuple) else ()
             )
@@ -88,12 +88,12 @@ class Arguments:
                     f"has {self._size} numbers, one for each record: give an array, whose first "
                     "axis is records.",
                 )
-            known = (
+            is_plain = (
                 leaf is None
                 or isinstance(leaf, (*_NUMBERS, str, list, tuple, dict))
                 or callable(leaf)
             )
-            if not known and not hasattr(leaf, "shape") and not hasattr(leaf, "to_numpy"):
+            if not is_plain and not hasattr(leaf, "shape") and not hasattr(leaf, "to_numpy"):
                 raise _validate.ArgumentError(
                     name,
                     type(leaf).__name__,
@@ -128,13 +128,15 @@ class Arguments:
                 f"arguments by position and {sorted(by_name)} by keyword are not those of init.",
             )
         named = (*_leaves(args, by_position=True), *_leaves(by_name))
-        for (name, leaf), is_record, known in zip(
+        for (name, leaf), is_record, constant in zip(
             named, self._is_record, self._constants, strict=True
         ):
-            if is_record != bool(np.ndim(leaf)) or not (is_record or _equal(leaf, known)):
-                what = "held records" if is_record else "was a constant"
+            if is_record != bool(np.ndim(leaf)) or not (is_record or _equal(leaf, constant)):
+                difference = "held records" if is_record else "was a constant"
                 raise _validate.ArgumentError(
-                    name, type(leaf).__name__, f"{what} when the run began: begin another one."
+                    name,
+                    type(leaf).__name__,
+                    f"{difference} when the run began: begin another one.",
                 )
         leaves = [leaf for _, leaf in named]
         return tuple(
@@ -143,9 +145,9 @@ class Arguments:
 
     def layout(self, arrays: tuple[Any, ...]) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """The arguments by position and keyword that hold ``arrays``."""
-        given = iter(arrays)
+        remaining = iter(arrays)
         leaves = [
-            next(given) if is_record else leaf
+            next(remaining) if is_record else leaf
             for leaf, is_record in zip(self._constants, self._is_record, strict=True)
         ]
         return jax.tree.unflatten(self._structure, leaves)
@@ -156,7 +158,7 @@ def _is_leaf(value: Any) -> bool:
     is_numbers = (
         isinstance(value, list)
         and len(value) > 0
-        and all(isinstance(each, _NUMBERS) for each in value)
+        and all(isinstance(entry, _NUMBERS) for entry in value)
     )
     return value is None or is_numbers or hasattr(value, "to_numpy")
 
@@ -166,7 +168,7 @@ def _leaves(tree: Any, by_position: bool = False) -> list[tuple[str, Any]]:
 
     :raises ArgumentError: for tables, lists of records and arrays that hold no numbers.
     """
-    found = []
+    named = []
     for path, leaf in jax.tree_util.tree_flatten_with_path(tree, is_leaf=_is_leaf)[0]:
         path_text = jax.tree_util.keystr(path, simple=True, separator=".")
         name = f"argument {path_text}" if by_position else path_text
@@ -186,14 +188,14 @@ def _leaves(tree: Any, by_position: bool = False) -> list[tuple[str, Any]]:
             raise _validate.ArgumentError(
                 name, leaf, "holds words, dates or objects: encode them as numbers."
             )
-        found.append((name, leaf))
-    for path, each in jax.tree_util.tree_flatten_with_path(tree, is_leaf=_is_list_of_records)[0]:
-        if _is_list_of_records(each):
+        named.append((name, leaf))
+    for path, value in jax.tree_util.tree_flatten_with_path(tree, is_leaf=_is_list_of_records)[0]:
+        if _is_list_of_records(value):
             name = jax.tree_util.keystr(path, simple=True, separator=".")
             raise _validate.ArgumentError(
-                name, len(each), "arrays in a list seem to be records: give np.stack(records)."
+                name, len(value), "arrays in a list seem to be records: give np.stack(records)."
             )
-    return found
+    return named
 
 
 def _is_list_of_records(value: Any) -> bool:
@@ -201,16 +203,16 @@ def _is_list_of_records(value: Any) -> bool:
     array a variable.
     """
     if not isinstance(value, list) or not all(
-        np.ndim(each) and hasattr(each, "shape") for each in value
+        np.ndim(array) and hasattr(array, "shape") for array in value
     ):
         return False
-    return len({each.shape for each in value}) == 1 and len(value) > value[0].shape[0]
+    return len({array.shape for array in value}) == 1 and len(value) > value[0].shape[0]
 
 
-def _equal(one: Any, other: Any) -> bool:
-    if one is other:
+def _equal(first: Any, second: Any) -> bool:
+    if first is second:
         return True
-    if any(isinstance(leaf, jax.core.Tracer) for leaf in jax.tree.leaves((one, other))):
+    if any(isinstance(leaf, jax.core.Tracer) for leaf in jax.tree.leaves((first, second))):
         return False
-    leaves, others = jax.tree.leaves(one), jax.tree.leaves(other)
-    return len(leaves) == len(others) and all(map(np.array_equal, leaves, others))
+    leaves, second_leaves = jax.tree.leaves(first), jax.tree.leaves(second)
+    return len(leaves) == len(second_leaves) and all(map(np.array_equal, leaves, second_leaves))

@@ -27,21 +27,21 @@ def by_epochs(
     :param prepare: of the sampler: of a key and the number of an epoch. :param length: steps of an
         epoch.
     """
-    kept = threading.local()
+    cache = threading.local()
 
     def chunk(state: Any, records: Any, limit: Any, hyper: Any) -> Any:
         step, end = int(state.step), int(limit)
         key = hashlib.blake2b(np.asarray(jax.random.key_data(state.key)).tobytes()).digest()
         while step < end:
             epoch = step // length
-            if getattr(kept, "of", None) != (key, epoch):
-                kept.of = kept.prepared = (
+            if getattr(cache, "of", None) != (key, epoch):
+                cache.of = cache.prepared = (
                     None  # its memory is free before the next one takes as much
                 )
-                kept.prepared = prepare(state.key, np.uint32(epoch))
-                kept.of = key, epoch
+                cache.prepared = prepare(state.key, np.uint32(epoch))
+                cache.of = key, epoch
             step = min(end, (epoch + 1) * length)
-            state = steps(state, records, jnp.int32(step), hyper, kept.prepared)
+            state = steps(state, records, jnp.int32(step), hyper, cache.prepared)
         return state
 
     return chunk

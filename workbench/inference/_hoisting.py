@@ -21,30 +21,30 @@ __all__ = ["hoist"]
 
 
 def hoist(
-    fn: Callable[[Any, Any], Any], key: Any, rest: Any
+    fn: Callable[[Any, Any], Any], key: Any, late_inputs: Any
 ) -> tuple[Callable[[Any], list[Any]], Callable[..., Any]]:
-    """Cut ``fn(key, rest)`` into ``early(key)`` and ``late(early(key), rest)``, which together
-    compute the same.
+    """Cut ``fn(key, late_inputs)`` into ``early(key)`` and ``late(early(key), late_inputs)``, which
+    together compute the same.
 
     :param key: pytree of arrays (or their shapes and types) that the early part may depend on.
-        :param rest: the others.
+        :param late_inputs: the others.
     """
     key_leaves, key_treedef = jax.tree.flatten(key)
-    rest_leaves, rest_treedef = jax.tree.flatten(rest)
+    rest_leaves, rest_treedef = jax.tree.flatten(late_inputs)
     result_treedef = None  # found while tracing, which is done once: a step is long to trace
 
     def flat(*arguments: Any) -> list[Any]:
         nonlocal result_treedef
-        given = jax.tree.unflatten(key_treedef, arguments[: len(key_leaves)])
-        result = fn(given, jax.tree.unflatten(rest_treedef, arguments[len(key_leaves) :]))
+        key_values = jax.tree.unflatten(key_treedef, arguments[: len(key_leaves)])
+        result = fn(key_values, jax.tree.unflatten(rest_treedef, arguments[len(key_leaves) :]))
         leaves, result_treedef = jax.tree.flatten(result)
         return leaves
 
     closed = flat_jaxpr(flat, *key_leaves, *rest_leaves)
     jaxpr = closed.jaxpr
-    keys, others = jaxpr.invars[: len(key_leaves)], jaxpr.invars[len(key_leaves) :]
+    keys, late_variables = jaxpr.invars[: len(key_leaves)], jaxpr.invars[len(key_leaves) :]
 
-    from_key, from_rest = set(keys), set(others)
+    from_key, from_rest = set(keys), set(late_variables)
     early_equations, late_equations = [], []
     for equation in jaxpr.eqns:
         inputs = {atom for atom in equation.invars if not is_literal(atom)}
@@ -62,16 +62,16 @@ def hoist(
         dict.fromkeys(atom for atom in met if not is_literal(atom) and atom in from_key)
     )
 
-    def part(invars: list, outvars: list, equations: list) -> Callable[..., list[Any]]:
-        whole = rebuilt(jaxpr, [*jaxpr.constvars, *invars], outvars, equations)
-        needed, _ = dce_jaxpr(whole, [True] * len(outvars), instantiate=True)
+    def half(invars: list, outvars: list, equations: list) -> Callable[..., list[Any]]:
+        program = rebuilt(jaxpr, [*jaxpr.constvars, *invars], outvars, equations)
+        needed, _ = dce_jaxpr(program, [True] * len(outvars), instantiate=True)
         run = jaxpr_as_fun(ClosedJaxpr(needed, ()))
         return lambda *arguments: run(*closed.consts, *arguments)
 
-    early = part(list(keys), handed_over, early_equations)
-    late = part([*handed_over, *others], list(jaxpr.outvars), late_equations)
+    early = half(list(keys), handed_over, early_equations)
+    late = half([*handed_over, *late_variables], list(jaxpr.outvars), late_equations)
 
-    def rejoined(drawn: list[Any], rest: Any) -> Any:
-        return jax.tree.unflatten(result_treedef, late(*drawn, *jax.tree.leaves(rest)))
+    def rejoined(drawn: list[Any], late_inputs: Any) -> Any:
+        return jax.tree.unflatten(result_treedef, late(*drawn, *jax.tree.leaves(late_inputs)))
 
     return lambda key: early(*jax.tree.leaves(key)), rejoined

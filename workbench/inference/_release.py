@@ -47,8 +47,8 @@ def noised(
         return mechanism.add(total, noise), None
     for_sum, for_counts = jnp.split(noise.units, [size])
     # a count of 1; 0 where noise leaves no room for counts
-    one = mechanism.whole_spacings(sigma, noise.level)
-    in_spacings = OnGrid(counts * one, jnp.where(one > 0, 1 / one, 0))
+    per_count = mechanism.whole_spacings(sigma, noise.level)
+    in_spacings = OnGrid(counts * per_count, jnp.where(per_count > 0, 1 / per_count, 0))
     sum_with_noise = mechanism.add(total, Noise(for_sum, noise.level))
     return sum_with_noise, mechanism.add(in_spacings, Noise(for_counts, noise.level))
 
@@ -56,7 +56,7 @@ def noised(
 def spacing(
     mechanism: GaussianMechanism,
     capacity: int,
-    share: float,
+    fraction: float,
     sigma: jax.Array,
     clip: jax.Array,
     level: jax.Array,
@@ -65,12 +65,12 @@ def spacing(
 ) -> jax.Array:
     """As ``GaussianMechanism.spacing``.
 
-    :param capacity: records of a minibatch at most. :param share: by which the noise multiplier is
-        divided at most.
+    :param capacity: records of a minibatch at most.
+    :param fraction: by which the noise multiplier is divided at most.
     :raises ArgumentError: naming ``noise_multiplier``, if 32-bit integers have no room for the
         noise.
     """
-    if not mechanism.has_room(capacity, units / share**2):
+    if not mechanism.has_room(capacity, units / fraction**2):
         raise _validate.ArgumentError(
             "noise_multiplier",
             mechanism.noise_multiplier,

@@ -84,11 +84,13 @@ def _at_factors() -> tuple[np.ndarray, np.ndarray]:
     """Weights of the nodes' shares, float[factors, nodes]: for the share at each factor, and its
     integral from there on.
     """
-    shares = np.stack([np.interp(_FACTORS, _NODES, unit) for unit in np.eye(len(_NODES))], axis=1)
+    at_factors = np.stack(
+        [np.interp(_FACTORS, _NODES, unit) for unit in np.eye(len(_NODES))], axis=1
+    )
     points = np.union1d(_NODES, _FACTORS)
     of_points = np.stack([np.interp(points, _NODES, unit) for unit in np.eye(len(_NODES))], axis=1)
     pieces = np.diff(points)[:, None] * (of_points[1:] + of_points[:-1]) / 2
-    return shares, np.stack([pieces[points[:-1] >= factor].sum(0) for factor in _FACTORS])
+    return at_factors, np.stack([pieces[points[:-1] >= factor].sum(0) for factor in _FACTORS])
 
 
 _SHARES, _INTEGRALS = _at_factors()
@@ -135,11 +137,11 @@ def with_counts(
     decides = jnp.any(number + 1 == ends)
     records = jnp.maximum(counts[0], 1.0) * expected
     deviation = sigma / np.float32(_OF_NORMS) * jnp.sqrt(jnp.maximum(counts[0], 1.0)) / records
-    found = counts[1:] / records
+    fractions = counts[1:] / records
     # shares add up to 1, which takes off a part of their noise
-    longer = jnp.sum(jnp.where(_ABOVE, found, 0.0), 1) + np.float32(
+    longer = jnp.sum(jnp.where(_ABOVE, fractions, 0.0), 1) + np.float32(
         _LONGER / norm_counts.RANGES
-    ) * (1 - jnp.sum(found))
+    ) * (1 - jnp.sum(fractions))
     error = (
         _SURE
         * deviation

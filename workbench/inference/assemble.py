@@ -85,8 +85,8 @@ def assemble(
     sizes = dict.fromkeys((size, common_length(rows)))
     static = dict(static or {})
     row_sizes = row_sizes_of([jax.ShapeDtypeStruct(array.shape[1:], array.dtype) for array in rows])
-    for each in sizes:
-        _require_no_record_arrays(static, each, row_sizes)
+    for length in sizes:
+        _require_no_record_arrays(static, length, row_sizes)
     if sampler.num_records != size:
         raise _validate.ArgumentError(
             "records",
@@ -124,16 +124,16 @@ def _require_no_record_arrays(
     def is_rows(value: Any) -> bool:
         return has_entry_for_each_record(value, size)
 
-    for argument, given in static.items():
-        for path, value in jax.tree_util.tree_flatten_with_path(given, is_leaf=is_rows)[0]:
+    for argument, constant in static.items():
+        for path, value in jax.tree_util.tree_flatten_with_path(constant, is_leaf=is_rows)[0]:
             shape = (size,) if is_rows(value) else getattr(value, "shape", ())
             if has_axis_of_records(shape, size, row_sizes):
                 name = ".".join(
                     filter(None, (argument, jax.tree_util.keystr(path, simple=True, separator=".")))
                 )
-                what = "an axis of" if size in shape else "as many entries as rows of"
+                description = "an axis of" if size in shape else "as many entries as rows of"
                 raise _validate.ArgumentError(
-                    name, shape, f"has {what} {size}, the number of records. {BY_POSITION}"
+                    name, shape, f"has {description} {size}, the number of records. {BY_POSITION}"
                 )
 
 

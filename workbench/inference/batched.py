@@ -88,21 +88,23 @@ def bytes_per_lane(
 
     :param records: of one fit. :param shared: whether all lanes read the same copy of them.
     """
-    kept = sum(
+    state_bytes = sum(
         leaf.size * leaf.dtype.itemsize
         for leaf in jax.tree.leaves((state.optim_state, state.average, state.moments))
     )
-    own = 0 if shared else sum(array.size * array.dtype.itemsize for array in records)
+    record_bytes = 0 if shared else sum(array.size * array.dtype.itemsize for array in records)
     size, sampler, noise_size = (
         private_step.performance.microbatch_size,
         private_step.sampler,
         private_step.noise_size,
     )
     # gradients of a minibatch's records, in the worst case one by one, and what is drawn ahead
-    held = (sampler.usual_size() if size is None else size) * noise_size * 4
+    gradient_bytes = (sampler.usual_size() if size is None else size) * noise_size * 4
     words = private_step.mechanism.words_for(noise_size) + sampler.words
     epoch = 0 if sampler.preparation is None else sampler.preparation.preparing_words
-    return int(4 * kept + own + held + 4 * (noise_size + 2 * words + epoch))
+    return int(
+        4 * state_bytes + record_bytes + gradient_bytes + 4 * (noise_size + 2 * words + epoch)
+    )
 
 
 def unconstrained(private_step: PrivateStep, state: DPVIState, averaged: bool) -> dict[str, Any]:
@@ -166,15 +168,15 @@ class BatchedProgram:
         began = time.perf_counter()
         lanes, first_step = state.key.shape[0], int(state.step)
         self._require_lanes(lanes, records, hyper)
-        parts = [self._part(state, records, hyper, number) for number in range(self._parts)]
+        groups = [self._part(state, records, hyper, number) for number in range(self._parts)]
         if self._chunk is None:
-            self._chunk = self._compiled(*parts[0])
+            self._chunk = self._compiled(*groups[0])
         compiled = time.perf_counter()
         chunk, taken, halted = self._chunk, [first_step] * self._parts, threading.Event()
 
         def run_part(number: int) -> DPVIState:
-            state, mine, ours = parts[number]
-            parts[number] = None  # its memory is given to the steps
+            state, mine, ours = groups[number]
+            groups[number] = None  # its memory is given to the steps
             step, per_step = first_step, math.inf
             try:
                 while step < steps and not halted.is_set():
@@ -189,7 +191,7 @@ class BatchedProgram:
                     per_step = (time.perf_counter() - chunk_began) / (limit - step)
                     taken[number] = step = limit
             except BaseException:
-                halted.set()  # the other parts need not continue
+                halted.set()  # the other groups need not continue
                 raise
             return state
 
@@ -229,44 +231,46 @@ class BatchedProgram:
                     raise _validate.ArgumentError(
                         name, leaf.shape, f"must have a first axis of {lanes}, an entry a lane."
                     )
-        each = [
+        shapes = [
             jax.ShapeDtypeStruct(array.shape if self._shared else array.shape[1:], array.dtype)
             for array in records
         ]
-        self._step.require_records(tuple(each))
+        self._step.require_records(tuple(shapes))
 
     def _part(self, state: DPVIState, records: Record, hyper: Hyperparameters, number: int) -> Any:
         """(state, records, hyper) of a core's lanes, or of all, on the devices; the state in its
         own memory.
         """
         lanes = state.key.shape[0]
-        places = np.minimum(np.arange(number * self._width, (number + 1) * self._width), lanes - 1)
+        indices = np.minimum(np.arange(number * self._width, (number + 1) * self._width), lanes - 1)
 
         def on_all(tree: Any) -> Any:
             return jax.device_put(tree, NamedSharding(self._mesh, _ALL_THE_SAME))
 
         def chosen(tree: Any) -> Any:
             return jax.device_put(
-                jax.tree.map(lambda leaf: leaf[places], tree),
+                jax.tree.map(lambda leaf: leaf[indices], tree),
                 NamedSharding(self._mesh, _EACH_ITS_OWN),
             )
 
         of_lanes = chosen((state.optim_state, state.key, state.average, state.moments))
-        own = DPVIState(of_lanes[0], on_all(jnp.array(state.step, copy=True)), *of_lanes[1:])
-        return own, on_all(records) if self._shared else chosen(records), chosen(hyper)
+        group_state = DPVIState(
+            of_lanes[0], on_all(jnp.array(state.step, copy=True)), *of_lanes[1:]
+        )
+        return group_state, on_all(records) if self._shared else chosen(records), chosen(hyper)
 
     def _compiled(
         self, state: DPVIState, records: Record, hyper: Hyperparameters
     ) -> Callable[..., DPVIState]:
         epochs = epochs_kept(self._step, self._each)
-        one: Callable[..., DPVIState] = chunk_of(self._step, _STEPS_AHEAD, self._each)
+        lane_chunk: Callable[..., DPVIState] = chunk_of(self._step, _STEPS_AHEAD, self._each)
         prepared: tuple[Any, ...] = ()
         if epochs is not None:
-            one = steps_of_epoch(self._step, epochs, _STEPS_AHEAD, self._each)
+            lane_chunk = steps_of_epoch(self._step, epochs, _STEPS_AHEAD, self._each)
             prepare = jax.jit(self._spread(epochs.prepare, (0, None), 0))
             prepared = (jax.eval_shape(prepare, state.key, np.uint32(0)),)
         axes = _AXES, None if self._shared else 0, None, 0, *(0 for _ in prepared)
-        chunk = jax.jit(self._spread(one, axes, _AXES), donate_argnums=0)
+        chunk = jax.jit(self._spread(lane_chunk, axes, _AXES), donate_argnums=0)
         lowered = chunk.lower(state, records, jnp.int32(0), hyper, *prepared)
         options = compiler_options(self._mesh.devices[0].platform, self._step.noise_size, level=2)
         if self._parts > 1:  # a core each: threads of XLA's own would wait for one another

@@ -136,10 +136,10 @@ class Brought:
         """The minibatch of step ``number``, 0 .. steps - 1. :param mask: bool[steps, M], of
         ``sampler``'s minibatches.
         """
-        place = jnp.clip(number, 0, self.steps - 1).astype(jnp.int32)
+        index = jnp.clip(number, 0, self.steps - 1).astype(jnp.int32)
         return Minibatch(
-            place * np.int32(self.capacity) + jnp.arange(self.capacity, dtype=jnp.int32),
-            mask[place],
+            index * np.int32(self.capacity) + jnp.arange(self.capacity, dtype=jnp.int32),
+            mask[index],
         )
 
     def draw(self, key: jax.Array) -> Minibatch:
@@ -240,19 +240,19 @@ def bringing(
         steps,
         state.step.device,
     )
-    found: list[_Block] = []
+    loaded: list[_Block] = []
 
     def chunk(state: Any, records: tuple[Any, ...], limit: Any, hyper: Any) -> Any:
         step, end = int(state.step), int(limit)
         while step < end:
-            if not found or step >= found[0].last:
-                found[:] = [thread.next()]
-            stop = min(end, found[0].last)
+            if not loaded or step >= loaded[0].last:
+                loaded[:] = [thread.next()]
+            stop = min(end, loaded[0].last)
             state = block(
                 state,
-                found[0].rows,
-                found[0].mask,
-                jnp.int32(found[0].first),
+                loaded[0].rows,
+                loaded[0].mask,
+                jnp.int32(loaded[0].first),
                 jnp.int32(stop),
                 hyper,
             )
@@ -287,9 +287,9 @@ class _Thread:
         try:
             names = tuple(array.name for array in records)
             for number, rows, mask in records[0].stored.minibatches(names, draws, first, steps):
-                brought = tuple(jax.device_put(array, device) for array in rows)
+                on_device = tuple(jax.device_put(array, device) for array in rows)
                 if not self._put(
-                    _Block(number, number + draws.at_once, brought, jax.device_put(mask, device))
+                    _Block(number, number + draws.at_once, on_device, jax.device_put(mask, device))
                 ):
                     return
         except BaseException as error:
@@ -304,10 +304,10 @@ class _Thread:
 
     def next(self) -> _Block:
         """The next block. :raises RecordsError: if it cannot be read."""
-        found = self._ready.get()
-        if isinstance(found, BaseException):
-            raise found
-        return found
+        block = self._ready.get()
+        if isinstance(block, BaseException):
+            raise block
+        return block
 
     def close(self) -> None:
         """End the thread."""

@@ -94,9 +94,9 @@ def save_arrays(
 @contextlib.contextmanager
 def _opened(path: str | Path) -> Iterator[Any]:
     """The archive in ``path``; whatever is wrong with it names ``path``."""
-    place = _validate.path("path", path, "must be the path of a file.")
+    checked = _validate.path("path", path, "must be the path of a file.")
     try:
-        with _folders.open_regular(place) as file:
+        with _folders.open_regular(checked) as file:
             if not zipfile.is_zipfile(file):  # of which NumPy would leave an open file
                 raise ValueError
             file.seek(0)
@@ -134,18 +134,18 @@ def load_facts(path: str | Path) -> dict[str, Any]:
     :raises ArgumentError: naming ``path``, if the file is missing or damaged.
     """
     with _opened(path) as archive:
-        found = json.loads(str(archive[_FACTS])) if _FACTS in archive.files else {}
-        return dict(found)
+        facts = json.loads(str(archive[_FACTS])) if _FACTS in archive.files else {}
+        return dict(facts)
 
 
 def arrays_of(state: DPVIState) -> dict[str, np.ndarray]:
     """``state`` as arrays by name, the words of the secret key among them."""
     named, _ = jax.tree_util.tree_flatten_with_path(state)
     return {
-        jax.tree_util.keystr(place): np.asarray(_plain(leaf)).view(_Hidden)
+        jax.tree_util.keystr(key_path): np.asarray(_plain(leaf)).view(_Hidden)
         if _is_key(leaf)
         else np.asarray(leaf)
-        for place, leaf in named
+        for key_path, leaf in named
     }
 
 
@@ -155,7 +155,7 @@ def state_of(arrays: Mapping[str, np.ndarray], like: DPVIState, path: str | Path
     :raises ArgumentError: naming ``path``, where the arrays came from, if they are no such state.
     """
     named, treedef = jax.tree_util.tree_flatten_with_path(like)
-    wanted = {jax.tree_util.keystr(place): leaf for place, leaf in named}
+    wanted = {jax.tree_util.keystr(key_path): leaf for key_path, leaf in named}
     for name, leaf in wanted.items():
         if name not in arrays or _form(arrays[name]) != _form(_plain(leaf)):
             raise _validate.ArgumentError(

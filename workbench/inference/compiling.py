@@ -107,9 +107,9 @@ class Lowered:
             return compiled
 
         def chunk(state: DPVIState, *arguments: Any) -> DPVIState:
-            *others, limit, hyper = arguments
+            *inputs, limit, hyper = arguments
             for _ in range(int(limit) - int(state.step)):
-                state = compiled(state, *others, hyper)
+                state = compiled(state, *inputs, hyper)
             return state
 
         return chunk
@@ -179,8 +179,8 @@ def stepping(private_step: PrivateStep, ahead: int, lanes: int = 1) -> Callable[
             return lax.while_loop(lambda state: state.step < limit, one_step, state)
         draws = jax.eval_shape(draw, state.step)
         draw_base_noise, step_with = hoist(
-            lambda key, rest: private_step.step(
-                rest[0], records, rest[1]._replace(base_noise=key), hyper
+            lambda key, pair: private_step.step(
+                pair[0], records, pair[1]._replace(base_noise=key), hyper
             ),
             draws.base_noise,
             (state, draws._replace(base_noise=None)),
@@ -367,15 +367,15 @@ def _lower_block(
     )
     block = block_of(private_step, interval, steps)
     sampler = Brought(private_step.sampler, steps)
-    brought = replace(private_step, sampler=sampler)
+    block_step = replace(private_step, sampler=sampler)
 
     def one_step(
         state: DPVIState, rows: Record, mask: jax.Array, first: jax.Array, hyper: Hyperparameters
     ) -> DPVIState:
         minibatch = sampler.minibatch(mask, state.step - first)
         records = private_step.source.in_rows(rows)
-        return brought.step(
-            state, records, brought.draw(state.key, state.step, hyper, minibatch), hyper
+        return block_step.step(
+            state, records, block_step.draw(state.key, state.step, hyper, minibatch), hyper
         )
 
     kinds = [jax.dtypes.canonicalize_dtype(array.dtype) for array in records]

@@ -50,7 +50,7 @@ def counts_of(norms: jax.Array, counted: jax.Array, clip: jax.Array) -> jax.Arra
 
     :param norms: float[M]. :param counted: which records count, bool[M]. :param clip: C, scalar.
     """
-    places = jnp.sum(~(norms[:, None] <= clip * np.array(EDGES, norms.dtype)), axis=1)
+    range_numbers = jnp.sum(~(norms[:, None] <= clip * np.array(EDGES, norms.dtype)), axis=1)
     return jnp.sum(
-        (places[:, None] == jnp.arange(RANGES)) & counted[:, None], axis=0, dtype=jnp.int32
+        (range_numbers[:, None] == jnp.arange(RANGES)) & counted[:, None], axis=0, dtype=jnp.int32
     )

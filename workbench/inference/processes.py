@@ -56,31 +56,31 @@ class Processes:
                 f"a process of this fit has ended, or cannot be reached ({reason})."
             ) from error
 
-    def require_one(self, what: str) -> None:
+    def require_one(self, feature: str) -> None:
         """:raises ArgumentError: naming ``devices``, for what does not exchange what its processes
         draw or decide.
         """
         if self.count > 1:
             raise ArgumentError(
-                "devices", f"of {self.count} processes", f"{what} takes one process."
+                "devices", f"of {self.count} processes", f"{feature} takes one process."
             )
 
-    def gathered(self, own: np.ndarray) -> np.ndarray:
-        """``own`` of every process, in their order; equal in all of them. Its type and shape must
+    def gathered(self, local: np.ndarray) -> np.ndarray:
+        """``local`` of every process, in their order; equal in all of them. Its type and shape must
         be the same everywhere.
 
         :raises ProcessError: if a process has ended.
         """
         if self.count == 1:
-            return own[np.newaxis]
+            return local[np.newaxis]
         with self.exchanging():
-            return np.asarray(multihost_utils.process_allgather(own))
+            return np.asarray(multihost_utils.process_allgather(local))
 
-    def from_first(self, own: bytes) -> bytes:
-        """``own`` of the first process, in all of them. The others give as many bytes, which do not
-        leave them.
+    def from_first(self, local: bytes) -> bytes:
+        """``local`` of the first process, in all of them. The others give as many bytes, which do
+        not leave them.
         """
-        drawn = np.frombuffer(own if self.is_first else bytes(len(own)), np.uint8)
+        drawn = np.frombuffer(local if self.is_first else bytes(len(local)), np.uint8)
         return self.gathered(drawn)[0].tobytes()
 
     def by_first(self, action: Callable[[], None]) -> None:

@@ -36,7 +36,7 @@ MOST = 10  # programs, of 5 to 10 MB each; a fit has five
 _MOST_BYTES = 2**20  # of constants in one of them
 _NOT_KEPT = ("callback", "ffi", "infeed", "outfeed", "shard_map", "sharding", "custom_partitioning")
 
-_kept: OrderedDict[str, tuple[Any, Any]] = OrderedDict()  # (trees, executable)
+_programs: OrderedDict[str, tuple[Any, Any]] = OrderedDict()  # (trees, executable)
 _lock = threading.Lock()
 
 
@@ -65,7 +65,7 @@ def identity_of(traced: Any, arguments: tuple[Any, ...]) -> Identity | None:
     in_text = getattr(jax.config, "jax_use_simplified_jaxpr_constants", None) is False
     if closed.effects or len(devices) > 1 or context is None or not in_text:
         return None
-    if any(part in name for name in primitives(closed.jaxpr) for part in _NOT_KEPT):
+    if any(fragment in name for name in primitives(closed.jaxpr) for fragment in _NOT_KEPT):
         return None
     if (
         sum(np.size(value) * np.dtype(_plain(value)).itemsize for value in constants(closed))
@@ -74,7 +74,10 @@ def identity_of(traced: Any, arguments: tuple[Any, ...]) -> Identity | None:
         return None
     _, used = dce_jaxpr(closed.jaxpr, [True] * len(closed.jaxpr.outvars))
     facts = (
-        [each.str_short() + str(each.weak_type) for each in (*closed.in_avals, *closed.out_avals)],
+        [
+            array_type.str_short() + str(array_type.weak_type)
+            for array_type in (*closed.in_avals, *closed.out_avals)
+        ],
         used,
         traced.donate_argnums,
         [(device.platform, device.id) for device in devices],
@@ -88,8 +91,8 @@ def identity_of(traced: Any, arguments: tuple[Any, ...]) -> Identity | None:
 
 def _context() -> Any:
     """What decides in this thread how JAX traces; None where this JAX does not say."""
-    found = getattr(jax_config, "trace_context", None)
-    return None if found is None else found()
+    trace_context = getattr(jax_config, "trace_context", None)
+    return None if trace_context is None else trace_context()
 
 
 def _plain(value: Any) -> Any:
@@ -98,14 +101,16 @@ def _plain(value: Any) -> Any:
     return np.uint64 if jax.dtypes.issubdtype(kind, jax.dtypes.prng_key) else kind
 
 
-def digest_of(text: str, held: tuple[Any, ...], options: Mapping[str, Any]) -> str:
+def digest_of(text: str, constant_values: tuple[Any, ...], options: Mapping[str, Any]) -> str:
     """32 hexadecimal digits: equal in all processes for programs that do the same with equal
     arguments.
 
-    :param held: constants. :param options: of the compiler.
+    :param constant_values: constants. :param options: of the compiler.
     """
     digest = hashlib.blake2b(f"{sorted(options.items())}{text}".encode(), digest_size=16)
-    for constant in held:  # in the text too, unless a later JAX turns them into arguments
+    for (
+        constant
+    ) in constant_values:  # in the text too, unless a later JAX turns them into arguments
         is_key = jax.dtypes.issubdtype(getattr(constant, "dtype", np.float32), jax.dtypes.prng_key)
         array = np.asarray(jax.random.key_data(constant) if is_key else constant)
         digest.update(f"{array.dtype}{array.shape}".encode() + array.tobytes())
@@ -121,22 +126,22 @@ def compiled(digest: str, identity: Identity | None, compile: Callable[[], Any])
         return compile()
     name = hashlib.blake2b(f"{digest}{identity.facts}".encode()).hexdigest()
     with _lock:
-        trees, program = _kept.get(name, (None, None))
+        trees, program = _programs.get(name, (None, None))
         if program is not None and _are_same(trees, identity.trees):
-            _kept.move_to_end(name)
+            _programs.move_to_end(name)
             return program
     program = compile()
     with _lock:
-        _kept[name] = identity.trees, program
-        _kept.move_to_end(name)
-        while len(_kept) > MOST:
-            _kept.popitem(last=False)
+        _programs[name] = identity.trees, program
+        _programs.move_to_end(name)
+        while len(_programs) > MOST:
+            _programs.popitem(last=False)
     return program
 
 
-def _are_same(one: Any, other: Any) -> bool:
+def _are_same(first: Any, second: Any) -> bool:
     try:
-        return bool(one == other)
+        return bool(first == second)
     except Exception:  # a tree holds whatever the nodes of a user's own compare by
         return False
 
@@ -144,7 +149,7 @@ def _are_same(one: Any, other: Any) -> bool:
 def forget() -> None:
     """Keep no program."""
     with _lock:
-        _kept.clear()
+        _programs.clear()
 
 
 def jit(
@@ -163,8 +168,10 @@ def jit(
 
     @functools.wraps(function)
     def call(*arguments: Any) -> Any:
-        given = tuple(each for place, each in enumerate(arguments) if place != static)
-        leaves, tree = jax.tree.flatten(given)
+        dynamic = tuple(
+            argument for position, argument in enumerate(arguments) if position != static
+        )
+        leaves, tree = jax.tree.flatten(dynamic)
         context = _context()
         if context is None or any(isinstance(leaf, jax.core.Tracer) for leaf in leaves):
             return jitted(*arguments)
@@ -172,15 +179,15 @@ def jit(
         key = tree, kinds, context, None if static is None else arguments[static]
         if key not in programs:
             traced = jitted.trace(*arguments)
-            lowered, found = traced.lower(), identity_of(traced, given)
+            lowered, identity = traced.lower(), identity_of(traced, dynamic)
             digest = (
                 ""
-                if found is None
+                if identity is None
                 else digest_of(lowered.as_text(), tuple(constants(traced.jaxpr)), chosen)
             )
             programs[key] = compiled(
-                digest, found, lambda: lowered.compile(compiler_options=chosen)
+                digest, identity, lambda: lowered.compile(compiler_options=chosen)
             )
-        return programs[key](*given)
+        return programs[key](*dynamic)
 
     return call

@@ -83,7 +83,9 @@ def empty(size: int | None, counts_norms: bool = False, adapts_clip: bool = Fals
         if size is None
         else (zeros(size), zeros(1 + size, 1 + 2 * size), zeros(1 + 2 * size))
     )
-    norms, warm_up = (zeros(1 + RANGES) if kept else None for kept in (counts_norms, adapts_clip))
+    norms, warm_up = (
+        zeros(1 + RANGES) if is_counted else None for is_counted in (counts_norms, adapts_clip)
+    )
     return Moments(origin, sums, norms, jnp.int32(0) if adapts_clip else None, warm_up, pull)
 
 
@@ -96,10 +98,10 @@ def with_release(
         float32[RANGES].
     :param counts: whether the step counts, bool scalar.
     """
-    share = counts.astype(jnp.float32)[None]
+    weight = counts.astype(jnp.float32)[None]
     if moments.norms is not None and norms is not None:
         moments = moments._replace(
-            norms=moments.norms + share * jnp.concatenate([jnp.ones(1, jnp.float32), norms])
+            norms=moments.norms + weight * jnp.concatenate([jnp.ones(1, jnp.float32), norms])
         )
     if moments.sums is None:
         return moments
@@ -114,7 +116,7 @@ def with_release(
         jnp.concatenate([jnp.ones(1, jnp.float32), point - origin, gradient.astype(jnp.float32)])
     )
     return moments._replace(
-        origin=origin, sums=moments.sums + jnp.outer(share * row[: 1 + len(point)], row)
+        origin=origin, sums=moments.sums + jnp.outer(weight * row[: 1 + len(point)], row)
     )
 
 
@@ -143,9 +145,9 @@ def moments_in(arrays: Mapping[str, np.ndarray]) -> tuple[Moments | None, dict[s
         for name, array in arrays.items()
         if name.startswith(_PREFIX)
     }
-    others = {name: array for name, array in arrays.items() if not name.startswith(_PREFIX)}
+    remaining = {name: array for name, array in arrays.items() if not name.startswith(_PREFIX)}
     return (
         Moments(**{"origin": None, "sums": None, **mine})
         if mine and set(mine) <= set(Moments._fields)
         else None
-    ), others
+    ), remaining

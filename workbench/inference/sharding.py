@@ -75,19 +75,19 @@ class Shards(RecordSource):
         :param records: in memory, or in a file from which parts are read.
         :param public_size: of the sampler; the number of records by default.
         """
-        held = self.held(len(records[0]) if public_size is None else public_size)
+        per_device = self.held(len(records[0]) if public_size is None else public_size)
         return tuple(
-            self._spread(array if are_at_rest((array,)) else np.asarray(array), held)
+            self._spread(array if are_at_rest((array,)) else np.asarray(array), per_device)
             for array in records
         )
 
-    def _spread(self, array: Any, held: int) -> jax.Array:
+    def _spread(self, array: Any, per_device: int) -> jax.Array:
         number = len(array)
 
         def part(first: int) -> np.ndarray:
-            first, last = min(first, number), min(first + held, number)
+            first, last = min(first, number), min(first + per_device, number)
             rows = array.rows(first, last) if are_at_rest((array,)) else array[first:last]
-            room = held - len(rows)
+            room = per_device - len(rows)
             return (
                 np.concatenate([rows, np.zeros((room, *array.shape[1:]), array.dtype)])
                 if room
@@ -96,14 +96,15 @@ class Shards(RecordSource):
 
         sharding, shape = (
             NamedSharding(self.mesh, PartitionSpec(_AXIS)),
-            (held * len(self.devices), *array.shape[1:]),
+            (per_device * len(self.devices), *array.shape[1:]),
         )
-        places: Any = sharding.addressable_devices_indices_map(shape)
+        index_of_device: Any = sharding.addressable_devices_indices_map(shape)
         # one after the other: of records in a file a process has one part in memory at a time
-        parts = [
-            jax.device_put(part(index[0].start or 0), device) for device, index in places.items()
+        shards = [
+            jax.device_put(part(index[0].start or 0), device)
+            for device, index in index_of_device.items()
         ]
-        return jax.make_array_from_single_device_arrays(shape, sharding, parts)
+        return jax.make_array_from_single_device_arrays(shape, sharding, shards)
 
     @property
     def keeps_epochs(self) -> bool:
@@ -149,12 +150,12 @@ class Shards(RecordSource):
 
     def usual_size(self, sampler: Sampler) -> int:
         """Places that a device's part of a minibatch rarely exceeds."""
-        held = self.held(sampler.public_size)
+        per_device = self.held(sampler.public_size)
         return max(
             1,
             min(
-                usual_binomial_size(held, sampler.sampling_rate, len(self.devices)),
-                held,
+                usual_binomial_size(per_device, sampler.sampling_rate, len(self.devices)),
+                per_device,
                 sampler.capacity,
             ),
         )
@@ -167,11 +168,11 @@ class Shards(RecordSource):
         records: Record,
         minibatch: Minibatch,
     ) -> tuple[Any, Any]:
-        """What ``sums(u, own records, own minibatch, places)`` gives on each device, added up over
-        all.
+        """What ``sums(u, own records, own minibatch, positions)`` gives on each device, added up
+        over all.
 
         :param sums: gives a sum of gradients, on a grid or not, and one of counts or None.
-            ``places``: where in the whole minibatch the places of its own are, int32[M].
+            ``positions``: where in the whole minibatch the members of its own are, int32[M].
         :param public_size: of the sampler. :param u: where gradients are taken. (Book-keeping would
             not recognise what comes from outside of ``shard_map``: each of its uses begins with a
             ``reshard``.)
@@ -179,15 +180,15 @@ class Shards(RecordSource):
         """
 
         def of_device(u: Any, records: tuple[jax.Array, ...], minibatch: Minibatch) -> Any:
-            own, places = _own(minibatch, lax.axis_index(_AXIS) * held, held)
-            total, counts = sums(u, records, own, places)
+            local, positions = _own(minibatch, lax.axis_index(_AXIS) * per_device, per_device)
+            total, counts = sums(u, records, local, positions)
             if not isinstance(total, OnGrid):
                 return lax.psum((total, counts), _AXIS)
             units, counts = lax.psum((total.units, counts), _AXIS)
             return OnGrid(units, total.spacing), counts  # the spacing is the same everywhere
 
-        held = self.held(public_size)
-        room = held * len(self.devices) - len(records[0])
+        per_device = self.held(public_size)
+        room = per_device * len(self.devices) - len(records[0])
         filled = tuple(
             jnp.pad(array, [(0, room), *[(0, 0)] * (array.ndim - 1)]) if room else array
             for array in records
@@ -199,15 +200,15 @@ class Shards(RecordSource):
         return mapped(u, filled, minibatch)
 
 
-def _own(minibatch: Minibatch, first: jax.Array, held: int) -> tuple[Minibatch, jax.Array]:
-    """(the part of a minibatch whose records are ``first`` to ``first + held - 1``, where its
-    places are in the whole).
+def _own(minibatch: Minibatch, first: jax.Array, per_device: int) -> tuple[Minibatch, jax.Array]:
+    """(the part of a minibatch whose records are ``first`` to ``first + per_device - 1``, where
+    its places are in the whole).
 
     Its members come first, in their order. What is drawn decides this, not which records there are:
     one that is left out leaves its place empty here too.
     """
     indices, mask = minibatch
-    mine = (indices >= first) & (indices < first + held)
+    mine = (indices >= first) & (indices < first + per_device)
     order = jnp.argsort(~mine, stable=True)
     mask = (mine & mask)[order]
     return Minibatch(jnp.where(mask, indices[order] - first, 0), mask), order

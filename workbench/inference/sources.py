@@ -104,8 +104,8 @@ class RecordSource:
             record's place.
         :param ascending: whether the minibatch is in the order of records.
         """
-        places = jnp.arange(len(minibatch.mask)) if at is None else at
-        return [stratum_of(records, minibatch, places if needs_place else None, size)]
+        positions = jnp.arange(len(minibatch.mask)) if at is None else at
+        return [stratum_of(records, minibatch, positions if needs_place else None, size)]
 
     def sum_of(
         self,

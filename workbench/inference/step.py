@@ -132,9 +132,9 @@ class PrivateStep:
         average = None if hyper.average_from is None else start
         moments = None
         if hyper.moments_from is not None:
-            kept = self.noise_size if self.options.keeps_moments else None
+            moment_size = self.noise_size if self.options.keeps_moments else None
             moments = running_moments.empty(
-                kept, self.options.counts_norms, hyper.adaptive is not None
+                moment_size, self.options.counts_norms, hyper.adaptive is not None
             )
         return DPVIState(optim_state, jnp.int32(0), key, average, moments)
 
@@ -285,12 +285,14 @@ class PrivateStep:
             )
 
         def of_record(u: Any, drawn: Any) -> jax.Array:
-            record, place = drawn
+            record, position = drawn
             return loss(
                 u,
                 (
                     record,
-                    draws.base_noise if place is None else record_keys(draws.base_noise, place),
+                    draws.base_noise
+                    if position is None
+                    else record_keys(draws.base_noise, position),
                 ),
             )
 
@@ -444,8 +446,8 @@ class PrivateStep:
                 f"init was given {planned} records; pass the same whole arrays, not a minibatch "
                 "(each step draws its own).",
             )
-        for array, seen in zip(rows, self.model.blank_record, strict=True):
-            if jax.dtypes.canonicalize_dtype(array.dtype) != seen.dtype:
+        for array, expected in zip(rows, self.model.blank_record, strict=True):
+            if jax.dtypes.canonicalize_dtype(array.dtype) != expected.dtype:
                 raise _validate.ArgumentError(
-                    "records", str(array.dtype), f"init was given {seen.dtype} in this array."
+                    "records", str(array.dtype), f"init was given {expected.dtype} in this array."
                 )

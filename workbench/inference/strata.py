@@ -14,7 +14,7 @@ import numpy as np
 from jax import lax
 
 from workbench.clipping import whole_sums
-from workbench.clipping.clipped_sums import Loss, Way, shape_of_one, way_of
+from workbench.clipping.clipped_sums import Loss, Strategy, choose_strategy, shape_of_one
 from workbench.clipping.lanes import in_any_lane, largest_in_any_lane
 from workbench.clipping.whole_sums import Grid
 from workbench.noise.mechanism import OnGrid
@@ -45,9 +45,9 @@ def stratum_of(
     :param at: int32[M]. :param size: records brought in at once.
     """
 
-    def chosen(places: jax.Array) -> Any:
-        rows = tuple(array[minibatch.indices[places]] for array in records)
-        return rows, None if at is None else at[places]
+    def chosen(positions: jax.Array) -> Any:
+        rows = tuple(array[minibatch.indices[positions]] for array in records)
+        return rows, None if at is None else at[positions]
 
     return Stratum(chosen, minibatch.mask, size)
 
@@ -59,7 +59,7 @@ class _InParts(NamedTuple):
 
     stratum: Stratum
     width: int
-    way: Way
+    strategy: Strategy
 
     @property
     def parts(self) -> int:
@@ -76,8 +76,8 @@ class _InParts(NamedTuple):
         """(clipped sum, ``count``) of the part that begins at place ``start``. :param counted: its
         mask.
         """
-        places = jnp.minimum(start + jnp.arange(self.width), self.stratum.mask.shape[0] - 1)
-        clipped = self.way.sum_of(self.stratum.chosen(places), counted, clip, grid)
+        positions = jnp.minimum(start + jnp.arange(self.width), self.stratum.mask.shape[0] - 1)
+        clipped = self.strategy.sum_of(self.stratum.chosen(positions), counted, clip, grid)
         return clipped.total, None if count is None else count(clipped.norms, counted)
 
 
@@ -107,44 +107,46 @@ def clipped_sum_in_parts(
     :return: (a pytree like u, with ``spacing_for`` an ``OnGrid`` of such a pytree in whole numbers;
         the sum of ``count``, not noised, or None).
     """
-    known = []
+    terms = []
     for stratum in strata:
         # whole blocks, so that no array is copied to fill the last one up
         width = whole_sums.in_whole_blocks(min(stratum.microbatch_size, stratum.mask.shape[0]))
         record = shape_of_one(
             jax.eval_shape(stratum.chosen, jax.ShapeDtypeStruct((width,), jnp.int32))
         )
-        known.append(
-            _InParts(stratum, width, way_of(loss, u, record, width, strategy, clipping, rules))
+        terms.append(
+            _InParts(
+                stratum, width, choose_strategy(loss, u, record, width, strategy, clipping, rules)
+            )
         )
     grid = spacing = None
     if spacing_for is not None:
         slack, units = (
-            max(getattr(one.way.bound, name) for one in known) for name in ("slack", "units")
+            max(getattr(term.strategy.bound, name) for term in terms) for name in ("slack", "units")
         )
         spacing = spacing_for(slack, units)
         grid = Grid(1 / spacing)
-    total, counts = _sum_of_stratum(known[0], clip, grid, count)
-    if len(known) > 1:
-        total, counts = _with_scattered((total, counts), known[1:], clip, grid, count)
+    total, counts = _sum_of_stratum(terms[0], clip, grid, count)
+    if len(terms) > 1:
+        total, counts = _with_scattered((total, counts), terms[1:], clip, grid, count)
     return total if spacing is None else OnGrid(total, spacing), counts
 
 
-def _sum_of_stratum(own: _InParts, clip: Any, grid: Grid | None, count: Callable | None) -> Any:
+def _sum_of_stratum(term: _InParts, clip: Any, grid: Grid | None, count: Callable | None) -> Any:
     """(clipped sum, sum of ``count``) of a stratum whose first part is hardly ever empty."""
-    mask = own.padded_mask
-    total = own.sum_of(0, mask[: own.width], clip, grid, count)
+    mask = term.padded_mask
+    total = term.sum_of(0, mask[: term.width], clip, grid, count)
 
     def add_part(total: Any, start: jax.Array) -> tuple[Any, None]:
-        counted = lax.dynamic_slice_in_dim(mask, start, own.width)
-        added = lambda: _added(total, own.sum_of(start, counted, clip, grid, count))  # noqa: E731
+        counted = lax.dynamic_slice_in_dim(mask, start, term.width)
+        added = lambda: _added(total, term.sum_of(start, counted, clip, grid, count))  # noqa: E731
         return lax.cond(
             in_any_lane(jnp.any(counted)), added, lambda: total
         ), None  # whole parts are often padding
 
     return (
-        lax.scan(add_part, total, jnp.arange(1, own.parts) * own.width)[0]
-        if own.parts > 1
+        lax.scan(add_part, total, jnp.arange(1, term.parts) * term.width)[0]
+        if term.parts > 1
         else total
     )
 
@@ -156,26 +158,26 @@ def _with_scattered(
     to the last.
     """
 
-    def with_one(total: Any, own: _InParts) -> Any:
-        mask = own.padded_mask
-        needed = jnp.any(mask.reshape(-1, own.width), axis=1)
-        numbers = np.arange(own.parts)
+    def with_one(total: Any, term: _InParts) -> Any:
+        mask = term.padded_mask
+        needed = jnp.any(mask.reshape(-1, term.width), axis=1)
+        numbers = np.arange(term.parts)
         # where it begins is counted from the end, because lanes agree on a largest number
-        left = largest_in_any_lane(jnp.max(jnp.where(needed, own.parts - numbers, 0)))
+        remaining = largest_in_any_lane(jnp.max(jnp.where(needed, term.parts - numbers, 0)))
         end = largest_in_any_lane(jnp.max(jnp.where(needed, 1 + numbers, 0)))
 
-        def add_part(part: jax.Array, total: Any) -> Any:
-            counted = lax.dynamic_slice_in_dim(mask, part * own.width, own.width)
-            return _added(total, own.sum_of(part * own.width, counted, clip, grid, count))
+        def add_part(number: jax.Array, total: Any) -> Any:
+            counted = lax.dynamic_slice_in_dim(mask, number * term.width, term.width)
+            return _added(total, term.sum_of(number * term.width, counted, clip, grid, count))
 
-        return lax.fori_loop(own.parts - left, end, add_part, total)
+        return lax.fori_loop(term.parts - remaining, end, add_part, total)
 
     # one question for all, because each loop without turns costs a hundredth of a small step
-    is_any = jnp.any(functools.reduce(jnp.logical_or, (own.stratum.mask for own in strata)))
+    is_any = jnp.any(functools.reduce(jnp.logical_or, (term.stratum.mask for term in strata)))
     return lax.cond(
         in_any_lane(is_any), lambda: functools.reduce(with_one, strata, total), lambda: total
     )
 
 
-def _added(left: Any, right: Any) -> Any:
-    return jax.tree.map(jnp.add, left, right)
+def _added(first: Any, second: Any) -> Any:
+    return jax.tree.map(jnp.add, first, second)

@@ -355,11 +355,11 @@ class DPVI:
         new, _ = self.update(state, *records, **kwargs)
         leaves = jax.tree.leaves(self.private_step.unconstrained(new))
         is_finite = jnp.all(jnp.array([jnp.all(jnp.isfinite(leaf)) for leaf in leaves]))
-        kept = [
-            jax.tree.map(lambda one, other: jnp.where(is_finite, one, other), *pair)
+        stable = [
+            jax.tree.map(lambda value, old: jnp.where(is_finite, value, old), *pair)
             for pair in ((new.optim_state, state.optim_state), (new.average, state.average))
         ]
-        return new._replace(optim_state=kept[0], average=kept[1]), None
+        return new._replace(optim_state=stable[0], average=stable[1]), None
 
     def get_params(self, state: DPVIState, averaged: bool = False) -> dict[str, Any]:
         """The guide's and model's parameters, constrained; see ``PrivateStep.get_params``."""
@@ -558,13 +558,13 @@ def _target(privacy: Any, short: dict[str, Any]) -> _Target:
         )
     if isinstance(privacy, Guarantee):
         names = ("epsilon", "delta", "sampling_rate", "sampler", "relation", "clip", "clipping")
-        kept = {name: getattr(privacy, name) for name in names} | {
+        terms = {name: getattr(privacy, name) for name in names} | {
             "iterations": privacy.steps,
             "seed": None,
         }
         return _Target(
             privacy.clipping,
-            lambda size, num_records, steps: _calibrated(size, **kept, num_records=num_records),
+            lambda size, num_records, steps: _calibrated(size, **terms, num_records=num_records),
         )
     raise _validate.ArgumentError(
         "privacy",
@@ -586,7 +586,7 @@ def _short_target(short: dict[str, Any]) -> _Target:
         raise _validate.ArgumentError(
             "sampler", short["sampler"], "must be a name; a Sampler goes into privacy=."
         )
-    given = {
+    terms = {
         "delta": None,
         "sampler": "poisson",
         "clip": 1.0,
@@ -596,14 +596,14 @@ def _short_target(short: dict[str, Any]) -> _Target:
     } | short
 
     def on(size: int, num_records: int | None, steps: int | None) -> _Noise:
-        iterations = steps if given["iterations"] is None else given["iterations"]
+        iterations = steps if terms["iterations"] is None else terms["iterations"]
         if iterations is None:
             raise _validate.ArgumentError(
                 "iterations", None, "the planned number of steps: give it to DPVI, or call run."
             )
-        return _calibrated(size, **{**given, "iterations": iterations, "num_records": num_records})
+        return _calibrated(size, **{**terms, "iterations": iterations, "num_records": num_records})
 
-    return _Target(given["clipping"], on)
+    return _Target(terms["clipping"], on)
 
 
 def _calibrated(

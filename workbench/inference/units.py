@@ -116,19 +116,21 @@ class UnitRows(RecordSource):
         count = jnp.where(mask, counts[units], 0)
 
         def stratum(width: int, narrower: int) -> Stratum:
-            def chosen(places: jax.Array) -> tuple:
-                numbers = firsts[units[places]][:, None]
+            def chosen(positions: jax.Array) -> tuple:
+                numbers = firsts[units[positions]][:, None]
                 weights = jnp.ones(numbers.shape, jnp.float32)
                 if width > 1:
-                    own, number = count[places][:, None], jnp.arange(width)
-                    numbers = numbers + jnp.minimum(number, jnp.maximum(own - 1, 0))
+                    row_counts, number = count[positions][:, None], jnp.arange(width)
+                    numbers = numbers + jnp.minimum(number, jnp.maximum(row_counts - 1, 0))
                     weights = jnp.where(
-                        number < own, 1.0 / jnp.maximum(own, 1) if self.mean else 1.0, 0.0
+                        number < row_counts,
+                        1.0 / jnp.maximum(row_counts, 1) if self.mean else 1.0,
+                        0.0,
                     )
                 of_rows = tuple(array[numbers] for array in rows)
                 return (
                     (*of_rows, weights.astype(jnp.float32)),
-                    order[places] if needs_place else None,
+                    order[positions] if needs_place else None,
                 )
 
             at_once = max(_FEWEST_AT_ONCE, -(-size * self.widths[-1] // width))

@@ -36,62 +36,67 @@ def counted_with(
     database: sqlite3.Connection,
     entries: Mapping[int, Entry],
     number: int | None,
-    known: Known | None,
+    identity: Known | None,
 ) -> dict[int, str]:
     """{number: why} of the data sets that count together with one, and of itself.
 
     A pair that somebody separated is no link, but a third data set may still connect the two.
 
     :param number: of the data set, None if it is not entered.
-    :param known: its present name and token, which its rows may lack; None for what its rows say.
+    :param identity: its present name and token, which its rows may lack; None for what its rows
+        say.
     """
     this = 0 if number is None else number  # data sets are numbered from 1
     related, separated = _pairs(database)
     tokens, names = _tokens(database), _names(entries)
-    own_key = "" if known is None else digest_of(known.key)
+    own_key = "" if identity is None else digest_of(identity.key)
     if number is not None:
         own_key = entries[number].key
-    if known is not None:
-        names.setdefault(_alike(known.name), set()).add(this)
-        if known.token:
-            tokens.setdefault(known.token, set()).add(this)
+    if identity is not None:
+        names.setdefault(_alike(identity.name), set()).add(this)
+        if identity.token:
+            tokens.setdefault(identity.token, set()).add(this)
     not_compared = {
-        other: NOT_COMPARED
-        for other, entry in entries.items()
-        if other not in separated.get(this, ()) and not entry.key == own_key != ""
+        neighbour: NOT_COMPARED
+        for neighbour, entry in entries.items()
+        if neighbour not in separated.get(this, ()) and not entry.key == own_key != ""
     }
 
     def connected(groups: _Groups) -> dict[int, str]:
-        found = {**not_compared, **_connected(this, related, separated, groups)}
-        return {other: why for other, why in found.items() if other}
+        reached = {**not_compared, **_connected(this, related, separated, groups)}
+        return {neighbour: why for neighbour, why in reached.items() if neighbour}
 
     clones = [(CLONES, members) for members in tokens.values()]
-    found = connected([*clones, *((NAMESAKES, members) for members in names.values())])
-    return found if any(entries[other].cap is not None for other in found) else connected(clones)
+    counted = connected([*clones, *((NAMESAKES, members) for members in names.values())])
+    return (
+        counted
+        if any(entries[neighbour].cap is not None for neighbour in counted)
+        else connected(clones)
+    )
 
 
 def _connected(
     start: int, related: Mapping[int, set[int]], separated: Mapping[int, set[int]], groups: _Groups
 ) -> dict[int, str]:
     """{number: why} of ``start`` and of all that are connected with it."""
-    found, waiting = {start: ""}, [start]
+    reached, waiting = {start: ""}, [start]
     unreached: dict[int, list[tuple[str, set[int]]]] = {}
     for why, members in groups:
-        rest = set(members)  # one set for all members of the group
+        unvisited = set(members)  # one set for all members of the group
         for member in members:
-            unreached.setdefault(member, []).append((why, rest))
+            unreached.setdefault(member, []).append((why, unvisited))
     while waiting:
         number = waiting.pop()
         near = [(RELATED, related.get(number, set()))]
-        for why, rest in unreached.get(number, ()):
-            others = rest - separated.get(number, set())
-            rest -= others
-            near.append((why, others))
-        for why, others in near:
-            fresh = [other for other in others if other not in found]
-            found.update(dict.fromkeys(fresh, why))
+        for why, unvisited in unreached.get(number, ()):
+            neighbours = unvisited - separated.get(number, set())
+            unvisited -= neighbours
+            near.append((why, neighbours))
+        for why, neighbours in near:
+            fresh = [neighbour for neighbour in neighbours if neighbour not in reached]
+            reached.update(dict.fromkeys(fresh, why))
             waiting += fresh
-    return found
+    return reached
 
 
 def _pairs(database: sqlite3.Connection) -> tuple[dict[int, set[int]], dict[int, set[int]]]:
@@ -100,9 +105,9 @@ def _pairs(database: sqlite3.Connection) -> tuple[dict[int, set[int]], dict[int,
     """
     pairs: tuple[dict[int, set[int]], dict[int, set[int]]] = {}, {}
     for row in database.execute("SELECT one, other, counted FROM relatives"):
-        found = pairs[0 if row["counted"] else 1]
-        found.setdefault(row["one"], set()).add(row["other"])
-        found.setdefault(row["other"], set()).add(row["one"])
+        neighbours = pairs[0 if row["counted"] else 1]
+        neighbours.setdefault(row["one"], set()).add(row["other"])
+        neighbours.setdefault(row["other"], set()).add(row["one"])
     return pairs
 
 
@@ -138,7 +143,7 @@ def separated_from(database: sqlite3.Connection, number: int | None) -> set[int]
     rows = database.execute(
         "SELECT one, other FROM relatives WHERE NOT counted AND ? IN (one, other)", (number,)
     )
-    return {other for row in rows for other in row}
+    return {neighbour for row in rows for neighbour in row}
 
 
 def relate(database: sqlite3.Connection, first: int, second: int, counted: int, why: str) -> None:

@@ -43,19 +43,19 @@ class Known(NamedTuple):
     token: str = ""
 
 
-def enter(database: sqlite3.Connection, known: Known) -> int:
+def enter(database: sqlite3.Connection, identity: Known) -> int:
     """The number of a data set. A new one is entered, and so is a new name of one that
     is entered.
     """
-    number = number_of(database, known)
+    number = number_of(database, identity)
     if number is None:
         number = database.execute(
             "INSERT INTO datasets (name, fingerprint, unit, time, key) VALUES (?, ?, ?, ?, ?)",
-            (known.name, known.fingerprint, known.unit, now(), digest_of(known.key)),
+            (identity.name, identity.fingerprint, identity.unit, now(), digest_of(identity.key)),
         ).lastrowid
         assert number is not None
-    elif known.name not in _names_of(database, number):
-        database.execute("INSERT INTO aliases VALUES (?, ?, ?)", (number, known.name, now()))
+    elif identity.name not in _names_of(database, number):
+        database.execute("INSERT INTO aliases VALUES (?, ?, ?)", (number, identity.name, now()))
     return number
 
 
@@ -81,25 +81,27 @@ def rule_of(check: Callable[[], str], over_cap: str | None) -> str:
         return OVERRIDE
 
 
-def number_of(database: sqlite3.Connection, known: Known) -> int | None:
+def number_of(database: sqlite3.Connection, identity: Known) -> int | None:
     """The number of a data set, None if it is not entered.
 
     Reads the table and not its index, because a damaged index could make one data set two.
     """
     rows = database.execute("SELECT fingerprint, number FROM datasets NOT INDEXED")
     numbers = {row["fingerprint"]: int(row["number"]) for row in rows}
-    return numbers.get(known.fingerprint)
+    return numbers.get(identity.fingerprint)
 
 
 def number_of_fit(database: sqlite3.Connection, key: str) -> int | None:
     """The number of a fit, None if it is not there. Found by the index and proved by the table."""
-    found = database.execute("SELECT number FROM spends WHERE key = ?", (key,)).fetchone()
-    if found is None:
+    indexed = database.execute("SELECT number FROM spends WHERE key = ?", (key,)).fetchone()
+    if indexed is None:
         return None
-    row = database.execute("SELECT key FROM spends WHERE number = ?", (found["number"],)).fetchone()
+    row = database.execute(
+        "SELECT key FROM spends WHERE number = ?", (indexed["number"],)
+    ).fetchone()
     if row is None or row["key"] != key:
         raise DamageError("damaged", "the index of fits is wrong")
-    return int(found["number"])
+    return int(indexed["number"])
 
 
 def entries(database: sqlite3.Connection) -> dict[int, Entry]:
@@ -135,13 +137,13 @@ def set_cap(database: sqlite3.Connection, number: int, cap: Cap | None, why: str
 
 def spends(database: sqlite3.Connection) -> list[Spend]:
     """All fits, in the order in which they were reserved."""
-    found = []
+    fits = []
     for row in database.execute("SELECT * FROM spends ORDER BY number"):
         fit = Guarantee.from_dict(json.loads(row["guarantee"]))
         values = {**dict(row), "guarantee": fit}
         del values["event"]  # for other programs; here it follows from the guarantee
-        found.append(Spend(**values))
-    return found
+        fits.append(Spend(**values))
+    return fits
 
 
 def user() -> str:

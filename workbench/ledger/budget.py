@@ -81,22 +81,28 @@ class BudgetStatus:
     @property
     def caps(self) -> tuple[Entry, ...]:
         """The entries that have a cap, all of which must be kept."""
-        own = () if self.entry is None else (self.entry,)
+        entries = () if self.entry is None else (self.entry,)
         return tuple(
             entry
-            for entry in (*own, *(entry for entry, _ in self.relatives))
+            for entry in (*entries, *(entry for entry, _ in self.relatives))
             if entry.cap is not None
         )
 
     @property
     def parts(self) -> tuple[Guarantee, ...]:
         """The guarantees of all planned steps of all fits of which any step counts."""
-        return tuple(part for part in (spend.promise for spend in self.spends) if part is not None)
+        return tuple(
+            guarantee
+            for guarantee in (spend.promise for spend in self.spends)
+            if guarantee is not None
+        )
 
     @property
     def _before(self) -> tuple[Guarantee, ...]:
         return tuple(
-            part for part in (spend.under_filter for spend in self.spends) if part is not None
+            guarantee
+            for guarantee in (spend.under_filter for spend in self.spends)
+            if guarantee is not None
         )
 
     @property
@@ -140,44 +146,45 @@ class BudgetStatus:
         the first fit on and is less, it is the total. Fits under several relations are totalled
         under replace_one. ``totals`` has each relation apart.
         """
-        found = self._total(self.parts)
+        bound = self._total(self.parts)
         cap = self._cap_of_all
         if (
-            found is None
+            bound is None
             or cap is None
-            or cap.relation != found.relation
-            or found.epsilon <= cap.epsilon
+            or cap.relation != bound.relation
+            or bound.epsilon <= cap.epsilon
         ):
-            return found
+            return bound
         return dataclasses.replace(
-            found, epsilon=cap.epsilon, delta=cap.delta, method="Renyi filter"
+            bound, epsilon=cap.epsilon, delta=cap.delta, method="Renyi filter"
         )
 
     @functools.cached_property
     def totals(self) -> tuple[TotalPrivacy, ...]:
         """The total of the fits of each unit and relation, in the order of ``kinds``."""
-        found = (
-            self._total([part for part in self.parts if _kind(part) == kind]) for kind in self.kinds
+        bounds = (
+            self._total([guarantee for guarantee in self.parts if _kind(guarantee) == kind])
+            for kind in self.kinds
         )
-        return tuple(each for each in found if each is not None)
+        return tuple(bound for bound in bounds if bound is not None)
 
     @property
     def kinds(self) -> tuple[tuple[str, str], ...]:
         """(unit, relation) of the fits, each once."""
         return tuple(dict.fromkeys(map(_kind, self.parts)))
 
-    def _total(self, parts: Sequence[Guarantee]) -> TotalPrivacy | None:
-        if not parts:
+    def _total(self, guarantees: Sequence[Guarantee]) -> TotalPrivacy | None:
+        if not guarantees:
             return None
         delta = self.caps[0].cap.delta if self.caps and self.caps[0].cap is not None else None
-        found = total(parts, delta)
+        bound = total(guarantees, delta)
         if self.repeated_seeds:
-            return dataclasses.replace(found, epsilon=math.inf, method="one seed")
-        several = len(set(map(unit_of, parts))) > 1
+            return dataclasses.replace(bound, epsilon=math.inf, method="one seed")
+        several = len(set(map(unit_of, guarantees))) > 1
         return (
-            dataclasses.replace(found, epsilon=math.inf, method="several units")
+            dataclasses.replace(bound, epsilon=math.inf, method="several units")
             if several
-            else found
+            else bound
         )
 
     def used(self) -> float | None:
@@ -185,7 +192,7 @@ class BudgetStatus:
         without a cap.
         """
         used = [] if len(self.units) > 1 else self._used_of_each()
-        return max((share.most for _, share in used), default=math.inf) if self.caps else None
+        return max((usage.most for _, usage in used), default=math.inf) if self.caps else None
 
     def _used_of_each(self) -> list[tuple[Entry, Used]]:
         """What is used of each cap; none if one of them cannot count some fit."""
@@ -269,22 +276,24 @@ class BudgetStatus:
         :raises ArgumentError: naming ``cap``, with one of those.
         """
         caps = [entry.cap for entry in self.caps if entry.cap is not None]
-        if caps and cap not in [dataclasses.replace(other, order=cap.order) for other in caps]:
+        if caps and cap not in [
+            dataclasses.replace(existing, order=cap.order) for existing in caps
+        ]:
             owner = next(entry for entry in self.caps if entry.cap is not None)
-            other, whose = caps[0], "the cap of these records in the ledger"
+            existing, whose = caps[0], "the cap of these records in the ledger"
             if owner is not self.entry:
                 whose = (
                     f"the cap of data set {owner.number} ({owner.name}), with which these "
                     "records count"
                 )
-            numbers = f"epsilon = {other.epsilon:g} at delta = {other.delta:g}"
-            if other.relation == cap.relation:
+            numbers = f"epsilon = {existing.epsilon:g} at delta = {existing.delta:g}"
+            if existing.relation == cap.relation:
                 reason = f"is not {whose}: {numbers}."
             else:
                 reason = (
-                    f"is under {cap.relation}, and {whose} is under {other.relation}: {numbers}."
+                    f"is under {cap.relation}, and {whose} is under {existing.relation}: {numbers}."
                 )
-            counts = other.relation in (cap.relation, "replace_one")
+            counts = existing.relation in (cap.relation, "replace_one")
             remedy = (
                 "Leave it out to keep that one" if counts else "Give a sampler of that relation"
             )
@@ -304,16 +313,16 @@ class BudgetStatus:
         """
         if spend.taken is None or spend.rule in (OVERRIDE, PLAN):
             return spend.rule
-        others = tuple(other for other in self.spends if other.key != spend.key)
-        return dataclasses.replace(self, spends=others).check([spend.guarantee], spend.seed)
+        remaining = tuple(candidate for candidate in self.spends if candidate.key != spend.key)
+        return dataclasses.replace(self, spends=remaining).check([spend.guarantee], spend.seed)
 
     def _refusal(self, entry: Entry, fits: Sequence[Guarantee]) -> str:
         cap = entry.cap
         assert cap is not None
-        asked = "this fit" if len(fits) == 1 else f"these {len(fits)} fits"
+        subject = "this fit" if len(fits) == 1 else f"these {len(fits)} fits"
         used = cap.used(self._before)
         text = (
-            f"{asked} would raise what is spent on {entry.name!r} above its cap of epsilon = "
+            f"{subject} would raise what is spent on {entry.name!r} above its cap of epsilon = "
             f"{cap.epsilon:g} "
         )
         text += f"at delta = {cap.delta:g}, of which {percent(used.most)} is used."
@@ -444,7 +453,7 @@ class BudgetStatus:
             name = (
                 names[0]
                 if self.entry is None
-                else next(each for each in names if each in self.entry.names)
+                else next(alias for alias in names if alias in self.entry.names)
             )
         if len(self.namesakes) == 1:
             lines.append(
@@ -459,13 +468,13 @@ class BudgetStatus:
                 f"there is no cap: {_some(numbers)}. In the ledger, relate those that share "
                 "records with these, and separate the others."
             )
-        others = [
+        uncompared = [
             f"{entry.number} ({entry.name})" for entry, why in self.relatives if why == NOT_COMPARED
         ]
-        if others:
+        if uncompared:
             lines.append(
                 "These data sets were entered with another key and are counted too: "
-                f"{_some(others)}. Nobody can tell whether they share these records. In the "
+                f"{_some(uncompared)}. Nobody can tell whether they share these records. In the "
                 "ledger, separate those that do not."
             )
         return tuple(lines)
@@ -480,7 +489,7 @@ class BudgetStatus:
         words = [] if len(self.units) > 1 else [self.total.statement(unit)]
         if len(self.totals) > 1:
             named = (kind[0] if len(self.units) > 1 else unit for kind in self.kinds)
-            words += [each.statement(name) for each, name in zip(self.totals, named, strict=True)]
+            words += [bound.statement(name) for bound, name in zip(self.totals, named, strict=True)]
         if len(self.parts) > 1:
             words.append("These totals hold for plans that were fixed without looking at results.")
             if not self.caps:

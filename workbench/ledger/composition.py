@@ -122,7 +122,7 @@ def total(guarantees: Sequence[Guarantee], delta: float | None = None) -> TotalP
         raise _validate.ArgumentError(
             "guarantees", "no privacy", "include a fit without noise, so there is no total."
         )
-    asked = _validate.probability(
+    target_delta = _validate.probability(
         "delta", max(fit.delta for fit in fits) if delta is None else delta
     )
     groups: dict[str, list[Guarantee]] = {}
@@ -130,22 +130,22 @@ def total(guarantees: Sequence[Guarantee], delta: float | None = None) -> TotalP
         groups.setdefault(fit.relation, []).append(fit)
     if len(groups) == 1:
         relation = fits[0].relation
-        epsilon, stated, method = _composed(fits, asked, 1)
+        epsilon, stated, method = _composed(fits, target_delta, 1)
         # calibration leaves a little room, but a total is never below the epsilon of one of its
         # fits
-        epsilon = max([epsilon, *(fit.epsilon for fit in fits if fit.delta >= asked)])
+        epsilon = max([epsilon, *(fit.epsilon for fit in fits if fit.delta >= target_delta)])
     else:
         relation, method = "replace_one", "group privacy"
-        share = asked / len(groups)
-        parts = [
-            _composed(group, share, 1 if name == relation else 2)[:2]
+        group_delta = target_delta / len(groups)
+        bounds = [
+            _composed(group, group_delta, 1 if name == relation else 2)[:2]
             for name, group in groups.items()
         ]
-        epsilon, stated = (math.fsum(column) for column in zip(*parts, strict=True))
+        epsilon, stated = (math.fsum(column) for column in zip(*bounds, strict=True))
     if stated >= 1:
-        epsilon, stated = math.inf, asked
-    elif stated <= asked * _LAST_BITS:
-        stated = asked
+        epsilon, stated = math.inf, target_delta
+    elif stated <= target_delta * _LAST_BITS:
+        stated = target_delta
     else:
         stated = round_up(stated / _LAST_BITS, 2 - math.floor(math.log10(stated)))
     return TotalPrivacy(round_up(epsilon, 4), stated, relation, len(fits), method)
@@ -163,10 +163,12 @@ def _composed(fits: Sequence[Guarantee], delta: float, changes: int) -> tuple[fl
     cost = implementation_delta(fits, delta, changes)
     stated = max(delta, 2 * cost)
     if stated <= max(delta, spent):
-        left = stated * math.exp(-math.fsum(fit.noise_delta / fit.delta for fit in fits)) - cost
+        remaining = (
+            stated * math.exp(-math.fsum(fit.noise_delta / fit.delta for fit in fits)) - cost
+        )
         epsilon = (
-            _ideal_epsilon(tuple(fit.accounted() for fit in fits), left, changes)
-            if left > 0
+            _ideal_epsilon(tuple(fit.accounted() for fit in fits), remaining, changes)
+            if remaining > 0
             else math.inf
         )
         if math.isfinite(epsilon) and (epsilon <= basic or spent > stated):
@@ -203,9 +205,9 @@ def implementation_delta(fits: Sequence[Guarantee], delta: float, changes: int) 
     :param delta: a thousandth of it may be used for the largest losses of samplers that round.
     :param changes: 1 for neighbours; 2 for two neighbours of the same data set.
     """
-    share = _ROUNDING_SHARE * delta / len(fits)
+    allowance = _ROUNDING_SHARE * delta / len(fits)
     return math.fsum(
-        _failure(fit) + _noise(fit) + _tail(fit, changes) + _rounding(fit, share, changes)
+        _failure(fit) + _noise(fit) + _tail(fit, changes) + _rounding(fit, allowance, changes)
         for fit in fits
     )
 
@@ -243,10 +245,10 @@ def _tail(fit: Guarantee, changes: int) -> float:
     return 4 * fit.noise_delta + fit.steps * float(ndtr(reach - NORMAL_BOUND))
 
 
-def _rounding(fit: Guarantee, share: float, changes: int) -> float:
+def _rounding(fit: Guarantee, allowance: float, changes: int) -> float:
     """What the rounding of sampler and noise adds to the fit's delta at every epsilon.
 
-    :param share: delta of its largest losses.
+    :param allowance: delta of its largest losses.
     """
     failure = _failure(fit)
     if fit.sampler == "poisson":
@@ -259,8 +261,8 @@ def _rounding(fit: Guarantee, share: float, changes: int) -> float:
     failure += _noise(fit)
     if failure == 0:
         return 0.0
-    largest = _ideal_epsilon((fit.accounted(),), share, changes, coarse=True)
-    return share + _of_two(largest, failure)
+    largest = _ideal_epsilon((fit.accounted(),), allowance, changes, coarse=True)
+    return allowance + _of_two(largest, failure)
 
 
 @functools.lru_cache(maxsize=256)

@@ -111,11 +111,11 @@ class LedgerFile:
                     code="broken link",
                     remedy="Connect the disk or folder that holds it, or correct the link.",
                 )
-            left = [path for path in (self.key_path, self.owners) if path.exists()]
+            remnants = [path for path in (self.key_path, self.owners) if path.exists()]
         except OSError as error:
             raise self.error(error) from error
-        if left:
-            reason = f"is gone: {left[0].name} beside it belongs to a ledger that was there."
+        if remnants:
+            reason = f"is gone: {remnants[0].name} beside it belongs to a ledger that was there."
             raise LostLedgerError(self.path, reason, code="gone", remedy=RESTORE)
         return False
 
@@ -126,11 +126,11 @@ class LedgerFile:
         return ledger_error(self.path, error)
 
     @contextlib.contextmanager
-    def open(self, *, write: bool, whole: bool = True) -> Iterator[sqlite3.Connection]:
+    def open(self, *, write: bool, checks_seal: bool = True) -> Iterator[sqlite3.Connection]:
         """The database in one transaction: everything inside is done, or nothing.
 
-        :param whole: first prove that the file is whole. False is for changes to rows that are
-            already known.
+        :param checks_seal: first prove that the file is whole. False is for changes to rows that
+            are already known.
         :raises LedgerError: if the file cannot be used.
         """
         try:
@@ -144,7 +144,7 @@ class LedgerFile:
                 _check_form(database)
                 _write_ahead(database)
                 with _transaction(database, "IMMEDIATE" if write else "DEFERRED"):
-                    if whole:
+                    if checks_seal:
                         _check_seal(database)
                     with _sealing(database) if write else contextlib.nullcontext():
                         yield database
@@ -294,8 +294,8 @@ class LedgerFile:
         """The error of a key that cannot be used. :param cause: a full or broken disk is reported
         as such.
         """
-        if cause is not None and isinstance(found := self.error(cause), LedgerDiskError):
-            return found
+        if cause is not None and isinstance(disk_error := self.error(cause), LedgerDiskError):
+            return disk_error
         return LedgerFileError(
             self.path,
             f"its key, {self.key_path.name} beside it, {problem}. Without the key no records are "
@@ -329,10 +329,8 @@ def fact(database: sqlite3.Connection, name: str) -> str | None:
     """A fact about the ledger: the digest of its "key", when it was "begun anew", or a group of
     data sets (``_rows``).
     """
-    found = database.execute(
-        "SELECT value FROM facts NOT INDEXED WHERE name = ?", (name,)
-    ).fetchone()
-    return None if found is None else str(found[0])
+    row = database.execute("SELECT value FROM facts NOT INDEXED WHERE name = ?", (name,)).fetchone()
+    return None if row is None else str(row[0])
 
 
 def set_fact(database: sqlite3.Connection, name: str, value: str) -> None:
@@ -412,8 +410,8 @@ def _total(database: sqlite3.Connection) -> int:
 
 
 def _columns(database: sqlite3.Connection, table: str) -> list[str]:
-    found = [column[0] for column in database.execute(f"SELECT * FROM {table} LIMIT 0").description]
-    return [name for name in found if name != "owner"]
+    names = [column[0] for column in database.execute(f"SELECT * FROM {table} LIMIT 0").description]
+    return [name for name in names if name != "owner"]
 
 
 def _row_hash(table: str, values: Sequence[Any]) -> int:

@@ -40,7 +40,7 @@ def fingerprint(dataset: Dataset, key: bytes | None = None) -> str:
     :raises ArgumentError: naming ``data``, for an array of Python objects; or ``key file``, if that
         is damaged.
     """
-    kept = _kept(dataset)
+    cache = _kept(dataset)
     dataset = dataset.with_all_levels()
     facts: dict[str, object] = {
         "arrays": dataset.arrays,
@@ -61,29 +61,31 @@ def fingerprint(dataset: Dataset, key: bytes | None = None) -> str:
     group_features = () if dataset.group_features is None else (dataset.group_features,)
     digest = hashlib.blake2b(digest_size=16, key=key)
     digest.update(_headed(facts))
-    place = digest.hexdigest() + "".join(
-        hashlib.blake2b(np.asarray(each).tobytes()).hexdigest() for each in group_features
+    cache_key = digest.hexdigest() + "".join(
+        hashlib.blake2b(np.asarray(values).tobytes()).hexdigest() for values in group_features
     )
-    if place in kept:
-        return kept[place]
+    if cache_key in cache:
+        return cache[cache_key]
     for arrays in ((*dataset.train, *counts), dataset.evaluation, group_features):
         digest.update(_headed(len(arrays)))
-        kinds: list[Any] = [each if is_at_rest(each) else np.asarray(each) for each in arrays]
+        kinds: list[Any] = [
+            values if is_at_rest(values) else np.asarray(values) for values in arrays
+        ]
         for array in kinds:
             if array.dtype.hasobject:
                 raise _validate.ArgumentError(
                     "data", dataset.name, "holds an array of Python objects instead of numbers."
                 )
             digest.update(_headed([array.dtype.newbyteorder("<").str, array.shape]))
-            for part in array.parts() if is_at_rest(array) else (array,):
+            for block in array.parts() if is_at_rest(array) else (array,):
                 digest.update(
-                    np.ascontiguousarray(part, part.dtype.newbyteorder("<"))
+                    np.ascontiguousarray(block, block.dtype.newbyteorder("<"))
                     .reshape(-1)
                     .view(np.uint8)
                     .data
                 )
-    kept[place] = digest.hexdigest()
-    return kept[place]
+    cache[cache_key] = digest.hexdigest()
+    return cache[cache_key]
 
 
 def _kept(dataset: Dataset) -> dict[str, str]:
@@ -94,10 +96,10 @@ def _kept(dataset: Dataset) -> dict[str, str]:
     records or fingerprint.
     """
     arrays: list[Any] = [*dataset.train, *dataset.evaluation]
-    if not arrays or not all(is_at_rest(array) and array.each is None for array in arrays):
+    if not arrays or not all(is_at_rest(array) and array.transform is None for array in arrays):
         return {}
-    kept: dict[str, str] = arrays[0].stored.fingerprints
-    return kept
+    fingerprints: dict[str, str] = arrays[0].stored.fingerprints
+    return fingerprints
 
 
 def _columns(schema: Schema) -> dict[str, dict[str, object]]:

@@ -185,10 +185,10 @@ class Ledger:
                 return self._status(database, entry.number)
         if not self.datasets():
             return BudgetStatus(None)
-        known = self._known(dataset)
+        identity = self._known(dataset)
         with self._file.open(write=False) as database:
-            number = _rows.number_of(database, known)
-            return self._status(database, number, known)
+            number = _rows.number_of(database, identity)
+            return self._status(database, number, identity)
 
     def _known(self, dataset: DatasetId) -> _rows.Known:
         """How the ledger knows a data set. This may take seconds, so the file is not locked for
@@ -206,36 +206,42 @@ class Ledger:
         key = key or self._file.key()
         return _rows.Known(dataset.name, dataset.unit, dataset.fingerprint(key), key, dataset.token)
 
-    def _entered(self, database: sqlite3.Connection, known: _rows.Known) -> int:
+    def _entered(self, database: sqlite3.Connection, identity: _rows.Known) -> int:
         """The number of a data set, which is entered with its name and token if they are new."""
-        number = _rows.enter(database, known)
-        if known.token:
-            _relatives.note_token(database, known.token, number)
+        number = _rows.enter(database, identity)
+        if identity.token:
+            _relatives.note_token(database, identity.token, number)
         return number
 
     def _status(
-        self, database: sqlite3.Connection, number: int | None, known: _rows.Known | None = None
+        self, database: sqlite3.Connection, number: int | None, identity: _rows.Known | None = None
     ) -> BudgetStatus:
-        """The status of a data set. :param number: and :param known: as of
+        """The status of a data set. :param number: and :param identity: as of
         ``_relatives.counted_with``.
         """
         entries = _rows.entries(database)
-        found = _relatives.counted_with(database, entries, number, known)
-        spends = [spend for spend in _rows.spends(database) if spend.dataset in found]
+        counted = _relatives.counted_with(database, entries, number, identity)
+        spends = [spend for spend in _rows.spends(database) if spend.dataset in counted]
         gone = tuple(
             spend.number for spend in spends if spend.status == "reserved" and self._is_gone(spend)
         )
-        others = tuple((entries[other], found[other]) for other in sorted(found.keys() - {number}))
+        relatives = tuple(
+            (entries[neighbour], counted[neighbour])
+            for neighbour in sorted(counted.keys() - {number})
+        )
         entry = None if number is None else entries[number]
-        names = {*(() if entry is None else entry.names), *(() if known is None else (known.name,))}
-        decided = found.keys() | _relatives.separated_from(database, number) | {number}
+        names = {
+            *(() if entry is None else entry.names),
+            *(() if identity is None else (identity.name,)),
+        }
+        decided = counted.keys() | _relatives.separated_from(database, number) | {number}
         namesakes = tuple(
             its
-            for other, its in entries.items()
-            if other not in decided and not names.isdisjoint(its.names)
+            for neighbour, its in entries.items()
+            if neighbour not in decided and not names.isdisjoint(its.names)
         )
         return BudgetStatus(
-            entry, others, tuple(spends), gone, namesakes, fact(database, "begun anew") or ""
+            entry, relatives, tuple(spends), gone, namesakes, fact(database, "begun anew") or ""
         )
 
     def _own(self) -> str:
@@ -311,11 +317,11 @@ class Ledger:
         """
         if over_cap is not None:
             _validate.reason("over_cap", over_cap)
-        known = self._known(dataset)
+        identity = self._known(dataset)
         owner = self._own()
         with self._file.open(write=True) as database:
             check_pages(database)
-            number = self._entered(database, known)
+            number = self._entered(database, identity)
             status = self._status(database, number)
             check(status)
             rule = _rows.rule_of(lambda: status.check(fits, seed), over_cap)
@@ -346,9 +352,9 @@ class Ledger:
                     "run": None if run is None else str(run(key)),
                     "result": None,
                 }
-                places = ", ".join(f":{name}" for name in values)
+                placeholders = ", ".join(f":{name}" for name in values)
                 database.execute(
-                    f"INSERT INTO spends ({', '.join(values)}) VALUES ({places})", values
+                    f"INSERT INTO spends ({', '.join(values)}) VALUES ({placeholders})", values
                 )
         for sentence in status.mix_ups():
             tell(sentence)
@@ -362,7 +368,7 @@ class Ledger:
         if step is not None:
             step = _validate.integer("step", step, at_least=0, at_most=_MOST)
         self._must_exist(marked)
-        with self._file.open(write=True, whole=False) as database:
+        with self._file.open(write=True, checks_seal=False) as database:
             for key in marked:
                 changed = database.execute(
                     "UPDATE spends SET reached = max(reached, min(planned, coalesce(?, planned))) "
@@ -385,7 +391,7 @@ class Ledger:
         if taken is not None:
             taken = _validate.integer("taken", taken, at_least=0, at_most=_MOST)
         self._must_exist([key])
-        with self._file.open(write=True, whole=False) as database:
+        with self._file.open(write=True, checks_seal=False) as database:
             number = _rows.number_of_fit(database, key)
             if number is None:
                 reason = (
@@ -410,7 +416,7 @@ class Ledger:
 
     def note_result(self, key: str, path: str | Path) -> None:
         """Record where the result of a fit was saved."""
-        with self._file.open(write=True, whole=False) as database:
+        with self._file.open(write=True, checks_seal=False) as database:
             values = (
                 str(_validate.path("path", path).absolute()),
                 _rows.number_of_fit(database, key),
@@ -422,10 +428,12 @@ class Ledger:
             reason = f"is not there, so it does not have the fits {', '.join(keys)}."
             raise LedgerFileError(self.path, reason, code="unknown fit", remedy=_OWN_LEDGER)
 
-    def resume(self, key: str, over_cap: str | None = None, *, held: bool = False) -> Spend:
+    def resume(
+        self, key: str, over_cap: str | None = None, *, reserved_here: bool = False
+    ) -> Spend:
         """Reserve the rest of a fit that was stopped or interrupted. Nothing counts twice.
 
-        :param held: whether the caller reserved the fit and could not settle it.
+        :param reserved_here: whether the caller reserved the fit and could not settle it.
         :raises CapError: if a cap does not allow the rest.
         :raises LedgerError: if the fit is not in this ledger, or is running.
         """
@@ -438,11 +446,11 @@ class Ledger:
             if spend is None:
                 reason = f"does not have the fit {key}."
                 raise LedgerFileError(self.path, reason, code="unknown fit", remedy=_OWN_LEDGER)
-            if spend.status == "reserved" and not held and not self._is_gone(spend):
-                where = "this process" if spend.owner == owner else "another process"
+            if spend.status == "reserved" and not reserved_here and not self._is_gone(spend):
+                process = "this process" if spend.owner == owner else "another process"
                 raise LedgerFileError(
                     self.path,
-                    f"says that fit {spend.number} is running in {where}.",
+                    f"says that fit {spend.number} is running in {process}.",
                     code="running",
                 )
             status = self._status(database, spend.dataset)
@@ -484,9 +492,9 @@ class Ledger:
 
     def add(self, dataset: DatasetId) -> Entry:
         """Enter a data set on which nothing was spent yet, to give it a cap."""
-        known = self._known(dataset)
+        identity = self._known(dataset)
         with self._file.open(write=True) as database:
-            number = self._entered(database, known)
+            number = self._entered(database, identity)
             return _rows.entries(database)[number]
 
     def set_cap(
@@ -530,9 +538,9 @@ class Ledger:
         :raises ArgumentError: naming ``cap``, if another one counts. Nothing is written then.
         """
         reason = _validate.reason("why", why)
-        known = self._known(dataset)
+        identity = self._known(dataset)
         with self._file.open(write=True) as database:
-            number = self._entered(database, known)
+            number = self._entered(database, identity)
             status = self._status(database, number)
             status.check_cap(cap)
             if not status.caps:

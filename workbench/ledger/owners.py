@@ -21,7 +21,9 @@ except ImportError:  # Windows, where an open file cannot be deleted
 __all__ = ["is_alive", "own"]
 
 _lock = threading.Lock()
-_own: dict[Path, tuple[int, str, int]] = {}  # folder: process, owner, handle of the locked file
+_locked_files: dict[
+    Path, tuple[int, str, int]
+] = {}  # folder: process, owner, handle of the locked file
 
 
 def own(folder: Path) -> str:
@@ -32,7 +34,7 @@ def own(folder: Path) -> str:
     """
     folder = folder.resolve()
     with _lock:
-        process, owner, _ = _own.get(folder, (0, "", 0))
+        process, owner, _ = _locked_files.get(folder, (0, "", 0))
         if (
             process == os.getpid() and (folder / owner).exists()
         ):  # a forked child inherits the entry
@@ -42,7 +44,7 @@ def own(folder: Path) -> str:
         handle = os.open(folder / owner, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)
         if fcntl is not None:
             fcntl.flock(handle, fcntl.LOCK_EX)
-        _own[folder] = os.getpid(), owner, handle
+        _locked_files[folder] = os.getpid(), owner, handle
         return owner
 
 

@@ -88,9 +88,9 @@ class Used(NamedTuple):
         )
 
 
-def percent(share: float) -> str:
+def percent(fraction: float) -> str:
     """A share such as "61 %"; 100 % only if all is used."""
-    return f"{100 if share >= 1 else min(99, round(100 * share))} %"
+    return f"{100 if fraction >= 1 else min(99, round(100 * fraction))} %"
 
 
 @dataclass(frozen=True)
@@ -186,8 +186,8 @@ class Cap:
         """Whether ``fits``, planned beforehand, keep the cap if there are no others."""
         if any(fit.relation != self.relation for fit in fits):
             return False
-        whole = total(fits, self.delta)
-        return whole.epsilon <= self.epsilon and whole.delta <= self.delta
+        composed = total(fits, self.delta)
+        return composed.epsilon <= self.epsilon and composed.delta <= self.delta
 
     def used(self, fits: Iterable[Guarantee]) -> Used:
         """The shares of the cap that ``fits`` have used."""
@@ -197,15 +197,17 @@ class Cap:
 
     def how_many_more(self, fit: Guarantee, before: Sequence[Guarantee]) -> int:
         """How many fits like ``fit`` may still run, one after the other."""
-        used, each = Loss.sum(map(self.loss, before)), self.loss(fit)
-        if not before and not self.allows([each]):
+        used, per_fit = Loss.sum(map(self.loss, before)), self.loss(fit)
+        if not before and not self.allows([per_fit]):
             return int(self.kept_by_plan([fit]))
         count = (
-            max(0, math.floor((self.budget - used.renyi) / each.renyi)) if each.renyi > 0 else 2**31
+            max(0, math.floor((self.budget - used.renyi) / per_fit.renyi))
+            if per_fit.renyi > 0
+            else 2**31
         )
 
         def allowed(number: int) -> bool:
-            return self.allows([used, Loss(*(number * part for part in each))])
+            return self.allows([used, Loss(*(number * component for component in per_fit))])
 
         if allowed(count):
             return count
@@ -221,7 +223,7 @@ class Cap:
 
         Rounded down to 3 digits.
         """
-        used = [self.loss(other) for other in before]
+        used = [self.loss(earlier) for earlier in before]
 
         def allowed(log_sigma: float) -> bool:
             return self.allows(
@@ -263,6 +265,6 @@ def _loss(cap: Cap, fit: Guarantee) -> Loss:
     changes = 1 if fit.relation == cap.relation else 2
     return Loss(
         renyi_loss(fit.accounted(), cap.order, changes=changes),
-        min(implementation_delta([fit], share * cap.delta, changes) for share in _ROUNDED_AT),
+        min(implementation_delta([fit], fraction * cap.delta, changes) for fraction in _ROUNDED_AT),
         fit.noise_delta / fit.delta,
     )

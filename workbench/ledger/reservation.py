@@ -122,7 +122,7 @@ class Reservation:
             self._held.update(self.keys)
             return
         for key in self.keys if keys is None else keys:
-            self.ledger.resume(key, self._over_cap, held=key in self._held)
+            self.ledger.resume(key, self._over_cap, reserved_here=key in self._held)
             self._held.add(key)
 
     def continue_fit(self, key: str, taken: int | None = None) -> None:
@@ -161,15 +161,15 @@ class Reservation:
         try:
             self.ledger.settle(name, taken)
         except LedgerError as error:
-            kept = "The fit stays reserved, so all its planned steps count."
+            consequence = "The fit stays reserved, so all its planned steps count."
             if (
                 isinstance(error, LostLedgerError) or error.code == "unknown fit"
             ):  # another copy of the file, or none
-                kept = (
+                consequence = (
                     f"What the fit spent ({self._promise(name)}) is not counted there: put the "
                     "newest copy back."
                 )
-            warnings.warn(f"{error} {kept}", LedgerWarning, stacklevel=2)
+            warnings.warn(f"{error} {consequence}", LedgerWarning, stacklevel=2)
             return str(error)
         self._held.discard(name)
         return ""

@@ -53,13 +53,13 @@ def from_file(source: str | Path, /, **options: Any) -> Model:
         raise _validate.ArgumentError(
             "model", text, f"the file fails{_line(error, file)}: {reason(error)}."
         ) from error
-    held = {name: value for name, value in vars(module).items() if isinstance(value, Model)}
+    models = {name: value for name, value in vars(module).items() if isinstance(value, Model)}
     functions = _functions(module)
     if not wanted:
         factories = [
             name for name, function in functions.items() if _returns_model(function, module)
         ]
-        candidates = list(registered) or _distinct(held) or factories
+        candidates = list(registered) or _distinct(models) or factories
         if len(candidates) != 1:
             problem = "has several models" if candidates else "registers no model and holds none"
             choices = candidates or list(functions)
@@ -73,8 +73,8 @@ def from_file(source: str | Path, /, **options: Any) -> Model:
     if wanted in registered:
         return get(wanted, **options)
     if wanted not in vars(module):
-        raise _validate.unknown_name("model", wanted, [*registered, *held, *functions])
-    name = held[wanted].name if wanted in held else wanted
+        raise _validate.unknown_name("model", wanted, [*registered, *models, *functions])
+    name = models[wanted].name if wanted in models else wanted
     try:
         entry = entry_of(name, vars(module)[wanted], path)
     except _validate.ArgumentError as error:
@@ -97,10 +97,10 @@ def _returns_model(function: Callable, module: types.ModuleType) -> bool:
     return evaluated(function.__annotations__.get("return"), vars(module)) is Model
 
 
-def _distinct(held: dict[str, Model]) -> list[str]:
+def _distinct(models: dict[str, Model]) -> list[str]:
     """Names of different models. A model with two names counts once."""
     first: dict[int, str] = {}
-    for name, model in held.items():
+    for name, model in models.items():
         first.setdefault(id(model), name)
     return list(first.values())
 

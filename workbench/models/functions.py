@@ -40,24 +40,29 @@ def arguments_of(function: Callable) -> Arguments:
     not None.
     """
     parameters = list(parameters_of(function).values())
-    names = [each.name for each in parameters]
+    names = [parameter.name for parameter in parameters]
     if "num_records" in names:
         end = start = names.index("num_records")
         start += 1
     else:
         are_arrays = [
-            each.kind in _BY_POSITION and (each.default is each.empty or each.default is None)
-            for each in parameters
+            parameter.kind in _BY_POSITION
+            and (parameter.default is parameter.empty or parameter.default is None)
+            for parameter in parameters
         ]
         end = start = next(
-            (place for place, is_array in enumerate(are_arrays) if not is_array), len(names)
+            (position for position, is_array in enumerate(are_arrays) if not is_array), len(names)
         )
-    arrays = [each for each in parameters[:end] if each.kind in _BY_POSITION]
+    arrays = [parameter for parameter in parameters[:end] if parameter.kind in _BY_POSITION]
     return Arguments(
-        tuple(each.name for each in arrays),
-        sum(each.default is each.empty for each in arrays),
-        {each.name: each.default for each in parameters[start:] if each.kind not in _COLLECTED},
-        any(each.kind is each.VAR_POSITIONAL for each in parameters),
+        tuple(parameter.name for parameter in arrays),
+        sum(parameter.default is parameter.empty for parameter in arrays),
+        {
+            parameter.name: parameter.default
+            for parameter in parameters[start:]
+            if parameter.kind not in _COLLECTED
+        },
+        any(parameter.kind is parameter.VAR_POSITIONAL for parameter in parameters),
     )
 
 

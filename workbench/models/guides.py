@@ -44,7 +44,8 @@ def joint_normal(shapes: Mapping[str, tuple[int, ...]], scale: float) -> dict[st
     )
     normal = dist.MultivariateNormal(location, scale_tril=factor)
     drawn = numpyro.sample("joint", normal, infer={"is_auxiliary": True})
-    parts = jnp.split(drawn, np.cumsum(sizes)[:-1])
+    values = jnp.split(drawn, np.cumsum(sizes)[:-1])
     return {
-        name: part.reshape(shape) for (name, shape), part in zip(shapes.items(), parts, strict=True)
+        name: value.reshape(shape)
+        for (name, shape), value in zip(shapes.items(), values, strict=True)
     }

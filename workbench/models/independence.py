@@ -56,12 +56,12 @@ def _are_independent(
     if not all(name in trace and _is_elementwise(trace[name]["fn"]) for name in names):
         return False
     dependence = relations.dependence(guide, args, keywords, trace)
-    seen: set[str] = set()
+    used: set[str] = set()
     for name in names:
         sources = _sources(name, trace, dependence)
-        if sources & seen:
+        if sources & used:
             return False
-        seen |= sources
+        used |= sources
     return True
 
 
@@ -72,9 +72,9 @@ def _is_elementwise(fn: Any) -> bool:
     while isinstance(fn, (dist.Independent, dist.ExpandedDistribution, dist.MaskedDistribution)):
         fn = fn.base_dist
     if isinstance(fn, dist.TransformedDistribution):
-        return all(each.domain.event_dim == 0 for each in fn.transforms) and _is_elementwise(
-            fn.base_dist
-        )
+        return all(
+            transform.domain.event_dim == 0 for transform in fn.transforms
+        ) and _is_elementwise(fn.base_dist)
     if isinstance(fn, dist.Delta):
         return not fn.shape()
     return not fn.event_shape
@@ -82,14 +82,14 @@ def _is_elementwise(fn: Any) -> bool:
 
 def _sources(name: str, trace: Mapping[str, Any], dependence: Mapping[str, Any]) -> set[str]:
     """The site and all random sites that it depends on."""
-    found, new = set(), [name]
+    reached, new = set(), [name]
     while new:
         site = new.pop()
-        found.add(site)
+        reached.add(site)
         used = dependence[site][""].union(*dependence[site].values())
         new += [
-            other
-            for other in used - found
-            if trace.get(other, {}).get("type") in ("sample", "deterministic")
+            source
+            for source in used - reached
+            if trace.get(source, {}).get("type") in ("sample", "deterministic")
         ]
-    return found
+    return reached

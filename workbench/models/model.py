@@ -176,11 +176,11 @@ class Model:
             raise _validate.ArgumentError(
                 "linear", self.linear, "must be a workbench.models.LinearPredictor or None."
             )
-        for part, optional in _FUNCTIONS.items():
-            value = getattr(self, part)
+        for attribute, optional in _FUNCTIONS.items():
+            value = getattr(self, attribute)
             if not callable(value) and not (optional and value is None):
                 raise _validate.ArgumentError(
-                    part, value, f"must be a function{' or None' if optional else ''}."
+                    attribute, value, f"must be a function{' or None' if optional else ''}."
                 )
 
     def view(self, dataset: Any) -> Any:
@@ -188,9 +188,9 @@ class Model:
 
         :raises ArgumentError: naming ``data``, if the model cannot fit it.
         """
-        seen = dataset if self.arrays is None else dataset.select(self.arrays)
-        self.check(seen)
-        return seen
+        selected = dataset if self.arrays is None else dataset.select(self.arrays)
+        self.check(selected)
+        return selected
 
     @property
     def has_own_arrays(self) -> bool:
@@ -239,8 +239,8 @@ class Model:
         """
         from workbench.plots import plate_figure
 
-        seen = self.view(dataset)
-        relations, labels = relations_of(self, records_of(seen), self.constants(seen))
+        selected = self.view(dataset)
+        relations, labels = relations_of(self, records_of(selected), self.constants(selected))
         return plate_figure(relations, self.name, labels=labels)
 
     def new_guide(self) -> Callable:
@@ -288,10 +288,10 @@ def _check_record_arrays(model: Callable, dataset: Any) -> None:
         return  # the signature does not say
     arrays = list(parameters)[: list(parameters).index("num_records")]
     required = sum(parameters[name].default is inspect.Parameter.empty for name in arrays)
-    given = len(dataset.train)
-    if not required <= given <= len(arrays):
+    number = len(dataset.train)
+    if not required <= number <= len(arrays):
         raise _validate.ArgumentError(
             "data",
             dataset.name,
-            f"has {given} array(s) per record, but the model takes {', '.join(arrays) or 'none'}.",
+            f"has {number} array(s) per record, but the model takes {', '.join(arrays) or 'none'}.",
         )

@@ -118,12 +118,12 @@ class _Recurrent(eqx.Module):
     def __call__(self, x: Array) -> Array:
         zeros = jnp.zeros(self.state.weight.shape[0], x.dtype)
 
-        def step(carried: tuple[Array, ...], given: Array) -> tuple[tuple[Array, ...], Array]:
+        def step(carried: tuple[Array, ...], inputs: Array) -> tuple[tuple[Array, ...], Array]:
             from_state = self.state(carried[0])
             carried = (
-                _gru(carried, given, from_state)
+                _gru(carried, inputs, from_state)
                 if self.cell == "gru"
-                else _lstm(carried, given, from_state)
+                else _lstm(carried, inputs, from_state)
             )
             return carried, carried[0]
 
@@ -169,8 +169,10 @@ class _Block(eqx.Module):
 
     def __call__(self, x: Array) -> Array:
         length, width = x.shape
-        parts = self.attention(_normalised(x)).reshape(length, 3, self.heads, width // self.heads)
-        query, key, value = (parts[:, part] for part in range(3))
+        projected = self.attention(_normalised(x)).reshape(
+            length, 3, self.heads, width // self.heads
+        )
+        query, key, value = (projected[:, index] for index in range(3))
         scores = jnp.einsum("thd,shd->hts", query, key) * (width // self.heads) ** -0.5
         attended = jnp.einsum("hts,shd->thd", jax.nn.softmax(scores), value).reshape(length, width)
         x = x + self.mixed(attended)
@@ -266,9 +268,9 @@ def skeleton(
     depth = (2 if network == "cnn" else 1) if depth is None else depth
     embedding = _Embedding(vocabulary_size, hidden) if vocabulary_size else None
     # numbers at each place of a sequence
-    places = hidden if vocabulary_size else math.prod(shape[1:])
+    features = hidden if vocabulary_size else math.prod(shape[1:])
     if network == "fcnn":
-        widths = [shape[0] * places, *[hidden] * depth]
+        widths = [shape[0] * features, *[hidden] * depth]
         return _FullyConnected(embedding, _chain(_Linear, widths), _Linear(hidden, num_classes))
     if network == "cnn":
         colours = shape[2] if len(shape) == 3 else 1
@@ -279,14 +281,14 @@ def skeleton(
         )
     head = _Linear(hidden, num_classes)
     if network == "transformer":
-        first = None if vocabulary_size else _Linear(places, hidden)
+        first = None if vocabulary_size else _Linear(features, hidden)
         return _Transformer(
             embedding, tuple(_Block(hidden, heads) for _ in range(depth)), head, first
         )
     layer = functools.partial(_Recurrent, cell=network)
     # the last state depends on the order of the inputs, and the mean keeps early inputs
     head = _Linear(2 * hidden, num_classes)
-    return _RecurrentNetwork(embedding, _chain(layer, [places, *[hidden] * depth]), head)
+    return _RecurrentNetwork(embedding, _chain(layer, [features, *[hidden] * depth]), head)
 
 
 def _chain(layer: Any, widths: list[int]) -> tuple[Any, ...]:

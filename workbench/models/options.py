@@ -105,30 +105,30 @@ def declared(definition: Any) -> tuple[Option, ...]:
     names = vars(sys.modules.get(getattr(function, "__module__", None) or "", object))
     hints = {name: evaluated(parameter.annotation, names) for name, parameter in parameters.items()}
     helps = {name: _beginning(text) for name, text in _HELP.findall(inspect.getdoc(function) or "")}
-    found = (
+    options = (
         _option(name, default, hints.get(name), helps.get(name, ""))
         for name, default in defaults.items()
     )
-    return tuple(option for option in found if option is not None)
+    return tuple(option for option in options if option is not None)
 
 
 def _option(name: str, default: Any, hint: Any, help: str) -> Option | None:
-    parts = _parts(hint)
-    optional = default is None or type(None) in parts
+    members = _parts(hint)
+    optional = default is None or type(None) in members
     words = tuple(
         value
-        for part in parts
-        if typing.get_origin(part) is Literal
-        for value in typing.get_args(part)
+        for member in members
+        if typing.get_origin(member) is Literal
+        for value in typing.get_args(member)
     )
     optional = optional or None in words
     words = tuple(value for value in words if value is not None)
     kinds = {
         kind
-        for part in parts
-        if isinstance(part, type)
+        for member in members
+        if isinstance(member, type)
         for base, kind in _KINDS.items()
-        if part is base
+        if member is base
     }
     if not kinds and not words:
         if default is None:
@@ -173,5 +173,5 @@ def _parts(hint: Any) -> tuple[Any, ...]:
 def _beginning(text: str) -> str:
     """The first sentence of ``text``, and the second where both are short."""
     sentences = re.split(r"(?<=[.!?])\s+(?=[A-Z])", " ".join(text.replace("``", "").split()))
-    two = " ".join(sentences[:2])
-    return two if len(two) <= _LONGEST_HELP else sentences[0]
+    beginning = " ".join(sentences[:2])
+    return beginning if len(beginning) <= _LONGEST_HELP else sentences[0]

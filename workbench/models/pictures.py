@@ -56,31 +56,31 @@ def groups(result: Any, dataset: Any) -> Any:
     weights, mixing = (result.draws["group_weights"], result.draws["mixing"])
     features = np.asarray(result.constants["group_features"], float)  # [L, K]
     names, labels = result.coordinates["group_weights"]
-    place = int(np.argmax(np.std(weights.mean(axis=0), axis=0)))
-    title = f"weight of {labels[place]} in each group"
+    index = int(np.argmax(np.std(weights.mean(axis=0), axis=0)))
+    title = f"weight of {labels[index]} in each group"
     spread = np.std(features, axis=0)
     if not np.any(spread > 0):  # constant features do not distinguish groups
         return coefficients_figure(
             names,
-            weights[:, :, place],
+            weights[:, :, index],
             result.release_label,
             title=title,
             largest_first=False,
             verdict=not result.interval_warning,
         )
-    feature = int(np.argmax(np.abs(mixing.mean(axis=0)[place]) * spread))
+    feature = int(np.argmax(np.abs(mixing.mean(axis=0)[index]) * spread))
     grid = np.linspace(features[:, feature].min(), features[:, feature].max(), 40)
-    others = np.tile(features.mean(axis=0), (len(grid), 1))
-    others[:, feature] = grid
+    inputs = np.tile(features.mean(axis=0), (len(grid), 1))
+    inputs[:, feature] = grid
     return group_effects_figure(
-        weights[:, :, place],
+        weights[:, :, index],
         features[:, feature],
         result.release_label,
-        fitted=mixing[:, place] @ others.T,
+        fitted=mixing[:, index] @ inputs.T,
         grid=grid,
         names=names,
         xlabel=str(result.coordinates["mixing"][1][feature]),
-        ylabel=f"weight of {labels[place]}",
+        ylabel=f"weight of {labels[index]}",
         title=title,
     )
 
@@ -130,17 +130,17 @@ def confusion(result: Any, dataset: Any) -> Any:
     names = short_names(result.data["classes"], 14)
     counts = np.zeros((len(names), len(names)))
     np.add.at(counts, (target, predicted.astype(int)), 1)
-    shares = counts / np.maximum(counts.sum(axis=1, keepdims=True), 1)
+    rates = counts / np.maximum(counts.sum(axis=1, keepdims=True), 1)
     accuracy = float(np.trace(counts) / counts.sum())
     side = 2.2 + 0.42 * len(names)
     title = f"classes and predictions ({100 * accuracy:.1f} % of the records right)"
     figure = new_figure(side + 1, side, title, use_line(label))
     axes = dress(figure.add_subplot(), "", "predicted, in % of the class", "class")
     axes.grid(False)
-    axes.imshow(shares, cmap=DENSITY, vmin=0, vmax=1)
-    for row, column in np.ndindex(*shares.shape):
-        if shares[row, column] >= 0.005:
-            text = f"{100 * shares[row, column]:.0f}"
+    axes.imshow(rates, cmap=DENSITY, vmin=0, vmax=1)
+    for row, column in np.ndindex(*rates.shape):
+        if rates[row, column] >= 0.005:
+            text = f"{100 * rates[row, column]:.0f}"
             axes.text(column, row, text, ha="center", va="center", fontsize=8, color=INK)
     for which in ("x", "y"):
         label_ticks(axes, range(len(names)), names, which)

@@ -87,7 +87,7 @@ def entry_of(name: str, definition: Any, origin: str) -> _Entry:
 
     :raises ArgumentError: naming ``factory``, for anything else.
     """
-    place, given = _place(definition), definition
+    defined, original = _place(definition), definition
     if callable(definition) and is_numpyro_model(definition):
         definition = from_function(name, definition, "factory")
     if isinstance(definition, Model):
@@ -96,8 +96,8 @@ def entry_of(name: str, definition: Any, origin: str) -> _Entry:
             lambda **options: replace(model, options={**model.options, **options}),
             tuple(model.options),
             origin,
-            given,
-            place,
+            original,
+            defined,
         )
     if not callable(definition):
         raise _validate.ArgumentError(
@@ -118,7 +118,7 @@ def entry_of(name: str, definition: Any, origin: str) -> _Entry:
             f"must work without arguments if it returns a Model, but needs {', '.join(required)}.",
         )
     takes_any = any(p.kind is p.VAR_KEYWORD for p in parameters.values())
-    return _Entry(definition, None if takes_any else tuple(parameters), origin, given, place)
+    return _Entry(definition, None if takes_any else tuple(parameters), origin, original, defined)
 
 
 _ENTRIES: dict[str, _Entry] = {}
@@ -170,11 +170,11 @@ def register(name: str, factory: Any = _LEFT_OUT, *, replace: bool = False) -> A
             "name", name, "is the name of a built-in model; choose another name."
         )
     if old is not None and not replace and (new.defined is None or new.defined != old.defined):
-        where = f" ({'.'.join(old.defined)})" if old.defined else ""
+        location = f" ({'.'.join(old.defined)})" if old.defined else ""
         raise _validate.ArgumentError(
             "name",
             name,
-            f"is the name of another registered model{where}; give replace=True to replace it.",
+            f"is the name of another registered model{location}; give replace=True to replace it.",
         )
     _ENTRIES[name] = new
     return factory
@@ -203,8 +203,8 @@ def _installed() -> dict[str, importlib.metadata.EntryPoint]:
     """Entry points of installed distributions by model name. Only metadata is read, and nothing is
     imported.
     """
-    found: dict[str, importlib.metadata.EntryPoint] = {}
-    seen = set()
+    entry_points: dict[str, importlib.metadata.EntryPoint] = {}
+    owners = set()
     for distribution in importlib.metadata.distributions():
         owner = ""
         try:
@@ -219,9 +219,9 @@ def _installed() -> dict[str, importlib.metadata.EntryPoint]:
                     f"({reason(error)})."
                 )
             continue
-        if owner in seen:  # the first on sys.path is the one that is imported
+        if owner in owners:  # the first on sys.path is the one that is imported
             continue
-        seen.add(owner)
+        owners.add(owner)
         for point in points:
             if not _NAME.fullmatch(point.name):
                 _warn_once(
@@ -232,15 +232,15 @@ def _installed() -> dict[str, importlib.metadata.EntryPoint]:
                     f"the model {point.name!r} of {owner} is left out: it has the name of a "
                     "built-in model."
                 )
-            elif point.name in found:
-                first = _owner(found[point.name].dist)
+            elif point.name in entry_points:
+                first = _owner(entry_points[point.name].dist)
                 _warn_once(
                     f"the model {point.name!r} of {owner} is left out: {first} has one of the "
                     "same name."
                 )
             else:
-                found[point.name] = point
-    return found
+                entry_points[point.name] = point
+    return entry_points
 
 
 def _owner(distribution: Any) -> str:
@@ -259,7 +259,7 @@ def _load(name: str, point: importlib.metadata.EntryPoint) -> _Entry:
             entry = entry_of(name, point.load(), owner)
         # its module may call ``register`` as well
         _ENTRIES.update(
-            {own: replace(registration, origin=owner) for own, registration in registered.items()}
+            {key: replace(registration, origin=owner) for key, registration in registered.items()}
         )
         return entry
     except (Exception, SystemExit) as error:
@@ -416,9 +416,9 @@ def offer(model: Any) -> str:
 def made_by(name: str, entry: _Entry, options: Mapping[str, Any]) -> Model:
     for option, value in options.items():
         if entry.options is not None and option not in entry.options:
-            known = ", ".join(entry.options) or "none"
+            choices = ", ".join(entry.options) or "none"
             raise _validate.ArgumentError(
-                option, value, f"unknown option of {name!r}; known: {known}."
+                option, value, f"unknown option of {name!r}; known: {choices}."
             )
     try:
         model = entry.make(**options)

@@ -90,13 +90,13 @@ def relations_of(
                 break
         inputs[name] = users
         sizes[name] = _size(shape[1:] if is_record else shape)
-    known = {
+    details = {
         "sample_dist": {**relations["sample_dist"], **names},
         "plate_sample": plates,
         "inputs": inputs,
         "sizes": sizes,
     }
-    return {**relations, **known}, labels
+    return {**relations, **details}, labels
 
 
 def distributions_of(model: Any, records: Records, constants: Mapping[str, Any]) -> dict[str, str]:
@@ -122,21 +122,31 @@ def distributions_of(model: Any, records: Records, constants: Mapping[str, Any])
     concrete = jax.jit(
         parameters_of_sites
     )()  # one program: op by op, each operation of the model would be compiled
-    found = {}
+    distributions = {}
     depends = dependence(model, args, keywords, abstract)
     for name, site in abstract.items():
         if site["type"] == "sample":
             parameters = depends[name]
             values = concrete[name]
-            used = {each: _words(parameters[each], abstract) for each in values}
-            fixed = [f"{each} {_value(values[each])}" for each in values if not used[each]]
-            others = [f"{each} from {used[each]}" for each in values if used[each]]
-            given = _words(parameters[""], abstract)
-            what = (
-                f"({', '.join(fixed + others)})" if values else f", given {given}" if given else ""
+            used = {parameter: _words(parameters[parameter], abstract) for parameter in values}
+            fixed = [
+                f"{parameter} {_value(values[parameter])}"
+                for parameter in values
+                if not used[parameter]
+            ]
+            dependent = [
+                f"{parameter} from {used[parameter]}" for parameter in values if used[parameter]
+            ]
+            sources = _words(parameters[""], abstract)
+            description = (
+                f"({', '.join(fixed + dependent)})"
+                if values
+                else f", given {sources}"
+                if sources
+                else ""
             )
-            found[name] = _distribution(abstract[name]["fn"]) + what
-    return found
+            distributions[name] = _distribution(abstract[name]["fn"]) + description
+    return distributions
 
 
 # ---- tracing -------------------------------------------------------------------------------------
@@ -176,22 +186,22 @@ def _arrays(model: Any, records: tuple[Any, ...], keywords: dict[str, Any]) -> d
     try:
         named = [
             name
-            for name, each in inspect.signature(model.model).parameters.items()
-            if each.kind is not each.VAR_POSITIONAL
+            for name, parameter in inspect.signature(model.model).parameters.items()
+            if parameter.kind is not parameter.VAR_POSITIONAL
         ]
     except (TypeError, ValueError):
         named = []
-    known = (
+    labels = (
         named
         if len(named) >= len(records)
-        else [f"array {place}" for place in range(1, len(records) + 1)]
+        else [f"array {number}" for number in range(1, len(records) + 1)]
     )
     constants = {
         name: value
         for name, value in keywords.items()
         if hasattr(value, "dtype") and np.ndim(value)
     }
-    return {**dict(zip(known, records, strict=False)), **constants}
+    return {**dict(zip(labels, records, strict=False)), **constants}
 
 
 class _Cut(handlers.substitute):
@@ -219,38 +229,42 @@ def dependence(
         and hasattr(site["value"], "dtype")
     }
 
-    def parts(**given: Any) -> dict[str, dict[str, Any]]:
-        own = [given[_ARRAY + name] for name in list(arrays)[: len(records)]]
+    def values_of_sites(**arguments: Any) -> dict[str, dict[str, Any]]:
+        positional = [arguments[_ARRAY + name] for name in list(arrays)[: len(records)]]
         more = {
-            name: given[_ARRAY + name] if name in arrays else value
+            name: arguments[_ARRAY + name] if name in arrays else value
             for name, value in keywords.items()
         }
         with (
-            handlers.trace() as found,
+            handlers.trace() as sites,
             handlers.seed(rng_seed=0),
-            _Cut(data={name: given[name] for name in latents}),
+            _Cut(data={name: arguments[name] for name in latents}),
         ):
-            model.model(*own, **more)
-        seen: dict[str, dict[str, Any]] = {}
-        for name, site in found.items():
+            model.model(*positional, **more)
+        values: dict[str, dict[str, Any]] = {}
+        for name, site in sites.items():
             if site["type"] == "sample":
                 density = site["fn"].log_prob(site["value"])
-                seen[name] = {"": density, "value": site["value"], **_parameters(site["fn"])}
+                values[name] = {"": density, "value": site["value"], **_parameters(site["fn"])}
             elif "cut" in site:
-                seen[name] = {"": site["cut"]}
-        return seen
+                values[name] = {"": site["cut"]}
+        return values
 
     traced = eval_provenance(
-        parts, **latents, **{_ARRAY + name: array for name, array in arrays.items()}
+        values_of_sites, **latents, **{_ARRAY + name: array for name, array in arrays.items()}
     )
-    seen: dict[str, dict[str, set[str]]] = {}
-    for name, each in traced.items():
-        observes = each.pop("value", frozenset()) if trace[name].get("is_observed") else frozenset()
-        each.pop("value", None)
-        own = {name, *observes}
-        seen[name] = {parameter: set(used) - own for parameter, used in each.items()}
-        seen[name]["value"] = set(observes)
-    return seen
+    dependencies: dict[str, dict[str, set[str]]] = {}
+    for name, parameters in traced.items():
+        observes = (
+            parameters.pop("value", frozenset()) if trace[name].get("is_observed") else frozenset()
+        )
+        parameters.pop("value", None)
+        observed = {name, *observes}
+        dependencies[name] = {
+            parameter: set(used) - observed for parameter, used in parameters.items()
+        }
+        dependencies[name]["value"] = set(observes)
+    return dependencies
 
 
 def _users(
@@ -260,12 +274,12 @@ def _users(
     args, keywords = blank(model, records, constants, 2)
     depends = dependence(model, args, keywords, trace)
     observed = set().union(*(parameters.get("value", ()) for parameters in depends.values()))
-    found = {}
+    users_of_arrays = {}
     for name in _arrays(model, args, keywords):
         users = [site for site, parameters in depends.items() if _ARRAY + name in parameters[""]]
         if users and _ARRAY + name not in observed:
-            found[name] = users
-    return found
+            users_of_arrays[name] = users
+    return users_of_arrays
 
 
 # ---- words ---------------------------------------------------------------------------------------
@@ -309,7 +323,7 @@ def _value(value: Any) -> str:
     entries = np.asarray(value, float).ravel()
     if not entries.size or not np.isfinite(entries).all():
         return "unknown"
-    low, high = (_short(each) for each in (entries.min(), entries.max()))
+    low, high = (_short(bound) for bound in (entries.min(), entries.max()))
     return low if low == high else f"between {low} and {high}"
 
 

@@ -37,8 +37,8 @@ def binary_scores(target: np.ndarray, probability: np.ndarray) -> dict[str, floa
     if ones and zeros:
         # the share of pairs of a 1 and a 0 that are in this order, ties by half: from ranks, which
         # ties share
-        _, places, counts = np.unique(probability, return_inverse=True, return_counts=True)
-        ranks = (np.cumsum(counts) - (counts - 1) / 2)[places]
+        _, inverse, counts = np.unique(probability, return_inverse=True, return_counts=True)
+        ranks = (np.cumsum(counts) - (counts - 1) / 2)[inverse]
         scores["auc"] = float((np.sum(ranks[is_one]) - ones * (ones + 1) / 2) / (ones * zeros))
     return scores
 
@@ -78,7 +78,7 @@ def check_binary_target(dataset: Any) -> None:
     classes = tuple(dataset.classes)
     if len(classes) != 2:
         shown = ", ".join(map(str, classes[:5])) + (", ..." if len(classes) > 5 else "")
-        found = f"{len(classes)}: {shown}" if classes else "none"
+        actual = f"{len(classes)}: {shown}" if classes else "none"
         raise _validate.ArgumentError(
-            "data", dataset.name, f"must have a target of two classes; there are {found}."
+            "data", dataset.name, f"must have a target of two classes; there are {actual}."
         )

@@ -135,13 +135,13 @@ def _in_tiles(key: jax.Array, counter: jax.Array, nonce: jax.Array) -> jax.Array
 
     def fill(tile: jax.Array, blocks: jax.Array) -> jax.Array:
         first = jnp.minimum(tile * _TILE, count - _TILE)
-        own = [
-            lax.dynamic_slice_in_dim(part, first, _TILE, axis=-1)
-            if part.shape[-1] == count
-            else part
-            for part in (key, counter, nonce)
+        inputs = [
+            lax.dynamic_slice_in_dim(array, first, _TILE, axis=-1)
+            if array.shape[-1] == count
+            else array
+            for array in (key, counter, nonce)
         ]
-        return lax.dynamic_update_slice_in_dim(blocks, _one_kernel(*own), first, axis=1)
+        return lax.dynamic_update_slice_in_dim(blocks, _one_kernel(*inputs), first, axis=1)
 
     return lax.fori_loop(
         0, -(-count // _TILE), fill, jnp.empty((_WORDS_PER_BLOCK, count), jnp.uint32)
@@ -159,23 +159,23 @@ def _in_registers(key: jax.Array, counter: jax.Array, nonce: jax.Array) -> jax.A
     from jax.experimental.pallas import triton
 
     def kernel(start: Any, blocks: Any) -> None:
-        words = _twenty_rounds(tuple(start[place, :] for place in range(_WORDS_PER_BLOCK)))
-        for place, word in enumerate(words):
-            blocks[place, :] = word
+        words = _twenty_rounds(tuple(start[index, :] for index in range(_WORDS_PER_BLOCK)))
+        for index, word in enumerate(words):
+            blocks[index, :] = word
 
     count = counter.shape[0]
     turns = -(-count // _THREADS)
     start = jnp.pad(jnp.stack(_start(key, counter, nonce)), ((0, 0), (0, turns * _THREADS - count)))
-    part = pallas.BlockSpec((_WORDS_PER_BLOCK, _THREADS), lambda turn: (0, turn))
-    whole = pallas.pallas_call(
+    spec = pallas.BlockSpec((_WORDS_PER_BLOCK, _THREADS), lambda turn: (0, turn))
+    padded = pallas.pallas_call(
         kernel,
         out_shape=jax.ShapeDtypeStruct(start.shape, jnp.uint32),
         grid=(turns,),
-        in_specs=[part],
-        out_specs=part,
+        in_specs=[spec],
+        out_specs=spec,
         compiler_params=triton.CompilerParams(num_warps=_THREADS // 32),
     )(start)
-    return whole[:, :count]
+    return padded[:, :count]
 
 
 @functools.cache
@@ -361,18 +361,18 @@ def key_from_bytes(secret: bytes) -> jax.Array:
     return key
 
 
-def new_key(share: Callable[[bytes], bytes] = bytes) -> jax.Array:
+def new_key(broadcast: Callable[[bytes], bytes] = bytes) -> jax.Array:
     """A secret key with 256 bits from the operating system, for one run.
 
     >>> key = wb.noise.new_key()
     >>> key.shape, wb.noise.is_secret(key)
     ((), True)
 
-    :param share: of the bytes that each process of a fit drew, returns those of one.
+    :param broadcast: of the bytes that each process of a fit drew, returns those of one.
     :raises TypeError: if it is traced, because a compiled function would return the same key at
         each call.
     """
-    key = key_from_bytes(share(os.urandom(32)))
+    key = key_from_bytes(broadcast(os.urandom(32)))
     if isinstance(key, jax.core.Tracer):
         raise TypeError(
             "new_key() was called in a function that JAX compiles, so every call would use the "

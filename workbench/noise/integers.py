@@ -211,12 +211,12 @@ def _unrounded() -> list[int]:
 def _weights() -> list[int]:
     """2^87 P(|A| = a + 1/2) for a = 0, 1, ..., rounded to integers with the right sum."""
     values = _unrounded()
-    total, whole = sum(values), _COLUMNS << _THRESHOLD
+    total, target = sum(values), _COLUMNS << _THRESHOLD
     weights = []
     below = below_rounded = 0
     for value in values:  # rounds the cumulative sums, so that the last one is right
         below += value
-        rounded = (2 * below * whole + total) // (2 * total)
+        rounded = (2 * below * target + total) // (2 * total)
         weights.append(rounded - below_rounded)
         below_rounded = rounded
     return weights
@@ -233,15 +233,15 @@ def _table() -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         bits; the alias, shifted by 16, and the thresholds' low 16 bits.
     """
     full = 1 << _THRESHOLD
-    left = _weights()
+    masses = _weights()
     thresholds, aliases = [full - 1] * _COLUMNS, list(range(_COLUMNS))
-    small = [column for column in range(_COLUMNS) if left[column] < full]
-    large = [column for column in range(_COLUMNS) if left[column] >= full]
+    small = [column for column in range(_COLUMNS) if masses[column] < full]
+    large = [column for column in range(_COLUMNS) if masses[column] >= full]
     while small:
         column, alias = small.pop(), large[-1]
-        thresholds[column], aliases[column] = left[column], alias
-        left[alias] -= full - left[column]
-        if left[alias] < full:
+        thresholds[column], aliases[column] = masses[column], alias
+        masses[alias] -= full - masses[column]
+        if masses[alias] < full:
             small.append(large.pop())
     # a full column is its own alias, so its threshold does not matter
     high = [threshold >> 48 << 8 for threshold in thresholds]
@@ -257,8 +257,8 @@ def _grouped(words: jax.Array, groups: int, level: Any) -> jax.Array:
     """Draws of ``rounded_gaussian_from``, a column for each group: uint32[87 groups] -> int32[32,
     groups].
     """
-    parts = (_LANES, 2 * _LANES, 5 * _LANES // 2, _WORDS - 1)
-    first, second, halves, mixes, last = jnp.split(words.reshape(_WORDS, groups), parts)
+    boundaries = (_LANES, 2 * _LANES, 5 * _LANES // 2, _WORDS - 1)
+    first, second, halves, mixes, last = jnp.split(words.reshape(_WORDS, groups), boundaries)
     column = (first >> 16) & np.uint32(0x7FFF)
     # a word of halves serves lanes 16 apart; a concatenation would take as long as all the rest
     half = (halves >> np.array([0, 16], np.uint32)[:, None, None]).reshape(_LANES, groups)
@@ -268,14 +268,14 @@ def _grouped(words: jax.Array, groups: int, level: Any) -> jax.Array:
     for bit in range(_MIXES - 1):
         mixed = mixed ^ (mixes[bit + 1] & -(lane >> np.uint32(bit) & np.uint32(1)))
     looked_up = tuple(
-        jnp.asarray(part).at[column].get(mode="promise_in_bounds") for part in _table()
+        jnp.asarray(entries).at[column].get(mode="promise_in_bounds") for entries in _table()
     )
     # on a CPU the whole is faster if XLA does not fuse the look-ups with what follows
     threshold, threshold_mixed, packed = lax.optimization_barrier(looked_up)
     below_last = (last & np.uint32(0xFFFF)) < (packed & np.uint32(0xFFFF))
     below_mixed = (mixed < threshold_mixed) | ((mixed == threshold_mixed) & below_last)
-    own = (private < threshold) | ((private == threshold) & below_mixed)
-    coarse = jnp.where(own, column, packed >> 16).astype(jnp.int32) ^ -(first >> 31).astype(
+    is_below = (private < threshold) | ((private == threshold) & below_mixed)
+    coarse = jnp.where(is_below, column, packed >> 16).astype(jnp.int32) ^ -(first >> 31).astype(
         jnp.int32
     )
     b = (

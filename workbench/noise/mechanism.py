@@ -225,9 +225,9 @@ class GaussianMechanism:
                 noise.units.shape,
                 f"must have one draw for each of {ends[-1]} coordinates.",
             )
-        parts = jnp.split(noise.units, ends[:-1])
+        draws = jnp.split(noise.units, ends[:-1])
         # a sum of more than 2^31 would begin again at -2^31: a function of the sum all the same
-        noised = [leaf + part.reshape(leaf.shape) for leaf, part in zip(leaves, parts, strict=True)]
+        noised = [leaf + draw.reshape(leaf.shape) for leaf, draw in zip(leaves, draws, strict=True)]
         return jax.tree.unflatten(
             treedef, [leaf.astype(jnp.float32) * total.spacing for leaf in noised]
         )

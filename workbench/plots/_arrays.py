@@ -50,9 +50,9 @@ class Shapes:
                 name, value, f"must be finite, but contains {_first(array, ~np.isfinite(array))}."
             )
         if at_least is not None and (array < at_least).any():
-            found = _first(array, array < at_least)
+            offender = _first(array, array < at_least)
             raise ArgumentError(
-                name, value, f"must be at least {at_least:g}, but contains {found}."
+                name, value, f"must be at least {at_least:g}, but contains {offender}."
             )
         if at_most is not None and (array > at_most).any():
             raise ArgumentError(
@@ -77,14 +77,14 @@ class Shapes:
     def _agree(self, name: str, value: Any, axis: str, length: int) -> None:
         if length == 0:
             raise ArgumentError(name, value, f"is empty along its axis of {axis}.")
-        known, first = self._lengths.setdefault(axis, (length, name))
-        if known != length:
-            raise ArgumentError(name, value, f"has {length} {axis}, but {first} has {known}.")
+        expected, first = self._lengths.setdefault(axis, (length, name))
+        if expected != length:
+            raise ArgumentError(name, value, f"has {length} {axis}, but {first} has {expected}.")
 
 
-def _first(array: np.ndarray, where: np.ndarray) -> str:
-    place = tuple(int(index) for index in np.argwhere(where)[0])
-    return f"{array[place]:g} at {list(place)}"
+def _first(array: np.ndarray, mask: np.ndarray) -> str:
+    position = tuple(int(index) for index in np.argwhere(mask)[0])
+    return f"{array[position]:g} at {list(position)}"
 
 
 def columns_of(
@@ -148,10 +148,10 @@ def interval_columns(name: str, table: pd.DataFrame) -> tuple[str, str, str]:
             columns,
             "must have one pair of interval columns, such as hdi_90%_low and hdi_90%_high.",
         )
-    found = re.fullmatch(r"([a-z]+)_?(\d+(?:\.\d+)?)%", stems[0])
+    match = re.fullmatch(r"([a-z]+)_?(\d+(?:\.\d+)?)%", stems[0])
     words = (
-        f"{found[2]} % {_KINDS.get(found[1], found[1])} interval"
-        if found
+        f"{match[2]} % {_KINDS.get(match[1], match[1])} interval"
+        if match
         else stems[0].replace("_", " ")
     )
     return f"{stems[0]}_low", f"{stems[0]}_high", words

@@ -71,7 +71,7 @@ class Layout:
     chains: list[list[str]] = field(default_factory=list)
     tree: defaultdict[str, list[str]] = field(default_factory=lambda: defaultdict(list))
     boxes: dict[str, Box] = field(default_factory=dict)
-    left: float = 0.0
+    x0: float = 0.0
     width: float = 0.0
     height: float = 0.0
 
@@ -89,15 +89,15 @@ def best_layout(
     :param arrows: (from, to).
     :param frames: outer frames first.
     """
-    found = []
-    for share in (1.0, 0.9, 0.75, 0.6, 0.45, 0.3, 0.0):
-        layout = _in_rows(sites, arrows, share * room)
+    layouts = []
+    for fraction in (1.0, 0.9, 0.75, 0.6, 0.45, 0.3, 0.0):
+        layout = _in_rows(sites, arrows, fraction * room)
         _set_up(layout.sites, frames)
         _set_across(layout, frames, room)
-        found.append(layout)
+        layouts.append(layout)
         if layout.width <= room:
             break
-    return min(found, key=lambda layout: layout.width)
+    return min(layouts, key=lambda layout: layout.width)
 
 
 def _in_rows(sites: Mapping[str, Site], arrows: list[tuple[str, str]], room: float) -> Layout:
@@ -161,24 +161,27 @@ def _set_across(layout: Layout, frames: Mapping[str, Frame], room: float) -> Non
         name: [pair[pair[0] == name] for pair in segments if name in pair] or [name]
         for name in sites
     }
-    found, chance = [], Random(0)
+    candidates, chance = [], Random(0)
     for turn in range(_STARTS * _ROUNDS):
         if turn % _ROUNDS == 0:
             for site in sites.values():
                 site.x = 0.0
             for children in tree.values() if turn else ():  # the first order is the model's own
                 chance.shuffle(children)
-        wanted = {name: fmean(sites[other].x for other in near[name]) for name in sites}
+        wanted = {name: fmean(sites[neighbour].x for neighbour in near[name]) for name in sites}
         if turn % _ROUNDS < _ROUNDS / 2:
             means = wanted | {
                 name: fmean(wanted[site] for site in frame.inside) for name, frame in frames.items()
             }
             for children in tree.values():
                 children.sort(key=means.__getitem__)
-        left, right = _packed(layout, frames, wanted, 1), _packed(layout, frames, wanted, -1)
+        from_left, from_right = (
+            _packed(layout, frames, wanted, 1),
+            _packed(layout, frames, wanted, -1),
+        )
         for name, site in sites.items():
             site.x = (
-                left[name] + right[name]
+                from_left[name] + from_right[name]
             ) / 2  # the mean keeps the least distances, because both packings do
         _set_boxes(layout, frames)
         ends = [(sites[upper].row, sites[upper].x, sites[lower].x) for upper, lower in segments]
@@ -190,17 +193,17 @@ def _set_across(layout: Layout, frames: Mapping[str, Frame], room: float) -> Non
             crossings,
             sum(abs(upper - lower) for _, upper, lower in ends),
         )
-        found.append((cost, {name: site.x for name, site in sites.items()}))
-    _, best = min(found, key=lambda each: each[0])
+        candidates.append((cost, {name: site.x for name, site in sites.items()}))
+    _, best = min(candidates, key=lambda candidate: candidate[0])
     for name, site in sites.items():
         site.x = best[name]
     _set_boxes(layout, frames)
 
 
 def _packed(
-    layout: Layout, frames: Mapping[str, Frame], wanted: Mapping[str, float], way: int
+    layout: Layout, frames: Mapping[str, Frame], wanted: Mapping[str, float], sign: int
 ) -> dict[str, float]:
-    """Pack sites from the left (``way`` 1) or right (-1), each at its wanted place or next to its
+    """Pack sites from the left (``sign`` 1) or right (-1), each at its wanted place or next to its
     predecessor.
     """
     ends: dict[int, float] = defaultdict(lambda: -inf)  # right end of each row so far
@@ -210,18 +213,18 @@ def _packed(
         if name in layout.sites:
             site = layout.sites[name]
             half = (site.slot + (_GAP if site.slot else _BEND_GAP)) / 2
-            at[name] = max(ends[site.row] + half, wanted[name] * way)
+            at[name] = max(ends[site.row] + half, wanted[name] * sign)
             ends[site.row] = at[name] + half
             return
         span = range(frames[name].rows[0], frames[name].rows[1] + 1)
         ends.update(dict.fromkeys(span, max(ends[row] for row in span) + PAD))
-        for child in layout.tree[name][::way]:
+        for child in layout.tree[name][::sign]:
             place(child)
         ends.update(dict.fromkeys(span, max(ends[row] for row in span) + PAD))
 
-    for child in layout.tree[""][::way]:
+    for child in layout.tree[""][::sign]:
         place(child)
-    return {name: x * way for name, x in at.items()}
+    return {name: x * sign for name, x in at.items()}
 
 
 def _set_boxes(layout: Layout, frames: Mapping[str, Frame]) -> None:
@@ -242,4 +245,4 @@ def _set_boxes(layout: Layout, frames: Mapping[str, Frame]) -> None:
         )
     layout.boxes = {name: boxes[name] for name in frames}
     lefts, _, rights, tops = zip(*boxes.values(), strict=True)
-    layout.left, layout.width, layout.height = min(lefts), max(rights) - min(lefts), max(tops)
+    layout.x0, layout.width, layout.height = min(lefts), max(rights) - min(lefts), max(tops)

@@ -75,9 +75,9 @@ def predictive_check_figure(
     )
     bins = _validate.integer("bins", bins, at_least=2, at_most=20)
     figure = new_figure(WIDTH, 3.7, title, use_line(label))
-    left, right = figure.subplots(1, 2)
-    _calibration(left, outcomes, chances.mean(axis=0), bins)
-    _replicated_shares(right, outcomes, chances)
+    calibration_axes, replication_axes = figure.subplots(1, 2)
+    _calibration(calibration_axes, outcomes, chances.mean(axis=0), bins)
+    _replicated_shares(replication_axes, outcomes, chances)
     return figure
 
 
@@ -113,13 +113,13 @@ def points_check_figure(
     shapes = Shapes()
     points = shapes.array("observed", observed, "records", "features")
     copies = shapes.array("replicated", replicated, "draws", "replicated records", "features")
-    known = shapes.names("names", names, "features", "feature ")
+    feature_names = shapes.names("names", names, "features", "feature ")
     spread = copies.std(axis=(0, 1)) + points.std(axis=0)
     gap = np.abs(copies.mean(axis=(0, 1)) - points.mean(axis=0)) / np.where(spread > 0, spread, 1)
     shown = largest(gap, _MOST_PANELS)
     heading = title + (
-        f" (the {_MOST_PANELS} of {len(known)} features that differ most)"
-        if len(shown) < len(known)
+        f" (the {_MOST_PANELS} of {len(feature_names)} features that differ most)"
+        if len(shown) < len(feature_names)
         else ""
     )
     columns = min(3, len(shown))
@@ -129,15 +129,15 @@ def points_check_figure(
     panels = figure.subplots(rows, columns, squeeze=False).ravel()
     for axes, feature in zip(panels, shown, strict=False):
         _density_band(
-            dress(axes, shortened(known[feature])), points[:, feature], copies[..., feature]
+            dress(axes, shortened(feature_names[feature])), points[:, feature], copies[..., feature]
         )
     for axes in panels[len(shown) :]:
         axes.axis("off")
     handles = panels[0].get_legend_handles_labels()[0]
     # two blank lines in the heading make room for the legend
-    place = (0.0, 1 - (0.07 + 0.17 * len(figure.get_suptitle().splitlines())) / height)
+    anchor = (0.0, 1 - (0.07 + 0.17 * len(figure.get_suptitle().splitlines())) / height)
     figure.legend(
-        handles=handles, loc="upper left", bbox_to_anchor=place, ncols=3, **LEGEND
+        handles=handles, loc="upper left", bbox_to_anchor=anchor, ncols=3, **LEGEND
     ).set_in_layout(False)
     figure.suptitle(f"{figure.get_suptitle()}\n\n", fontsize=10.5, color=INK, x=0.01, ha="left")
     return figure
@@ -148,17 +148,17 @@ def _calibration(axes: Axes, outcomes: np.ndarray, predicted: np.ndarray, bins: 
     axes.plot(
         [0, 1], [0, 1], color=QUIET, linewidth=1, linestyle=LINES[3], label="perfect calibration"
     )
-    place = np.minimum((predicted * bins).astype(int), bins - 1)
-    counts = np.bincount(place, minlength=bins)
+    codes = np.minimum((predicted * bins).astype(int), bins - 1)
+    counts = np.bincount(codes, minlength=bins)
     filled = counts > 0
     total = counts[filled]
-    share = np.bincount(place, outcomes, bins)[filled] / total
-    middle = np.bincount(place, predicted, bins)[filled] / total
-    low, high = _wilson(share, total)
+    frequency = np.bincount(codes, outcomes, bins)[filled] / total
+    middle = np.bincount(codes, predicted, bins)[filled] / total
+    low, high = _wilson(frequency, total)
     axes.vlines(middle, low, high, color=COLOURS[0], linewidth=1.8)
     axes.plot(
         middle,
-        share,
+        frequency,
         linestyle="none",
         marker="o",
         markersize=5,
@@ -186,12 +186,16 @@ def _calibration(axes: Axes, outcomes: np.ndarray, predicted: np.ndarray, bins: 
 
 
 def _wilson(
-    share: np.ndarray, count: np.ndarray, probability: float = 0.9
+    frequency: np.ndarray, count: np.ndarray, probability: float = 0.9
 ) -> tuple[np.ndarray, np.ndarray]:
     """Wilson's interval for a share of ``count`` records."""
     z = NormalDist().inv_cdf(0.5 + probability / 2)
-    centre = (share + z**2 / (2 * count)) / (1 + z**2 / count)
-    half = z / (1 + z**2 / count) * np.sqrt(share * (1 - share) / count + z**2 / (4 * count**2))
+    centre = (frequency + z**2 / (2 * count)) / (1 + z**2 / count)
+    half = (
+        z
+        / (1 + z**2 / count)
+        * np.sqrt(frequency * (1 - frequency) / count + z**2 / (4 * count**2))
+    )
     return np.maximum(centre - half, 0), np.minimum(centre + half, 1)
 
 
@@ -200,10 +204,10 @@ def _replicated_shares(axes: Axes, outcomes: np.ndarray, chances: np.ndarray) ->
     chosen = np.linspace(0, len(chances) - 1, min(len(chances), _MOST_DRAWS)).astype(int)
     mass = _counts_of_ones(chances[chosen])
     count, ones = len(outcomes), int(outcomes.sum())
-    seen = np.flatnonzero(
+    plausible = np.flatnonzero(
         np.maximum.accumulate(mass > 1e-4) & np.maximum.accumulate((mass > 1e-4)[::-1])[::-1]
     )
-    first, last = int(min(seen.min(), ones)), int(max(seen.max(), ones))
+    first, last = int(min(plausible.min(), ones)), int(max(plausible.max(), ones))
     width = max(1, (last - first) // 40)  # counts in a bar
     edges = np.arange(first, last + width + 1, width)
     bars = np.add.reduceat(np.append(mass, np.zeros(max(edges[-1] - count, 0) + 1)), edges)[:-1]

@@ -60,8 +60,8 @@ def training_figure(result: Any) -> Figure:
         name for name in ("elbo", score) if any(name in point.metrics for point in result.history)
     ]
     mark = guarantee.steps // 2 if result.settings.get("average") else guarantee.steps
-    for place, (metric, colour) in enumerate(zip(metrics, COLOURS, strict=False), start=1):
-        axes = _step_axes(figure, place, len(metrics), metric)
+    for number, (metric, colour) in enumerate(zip(metrics, COLOURS, strict=False), start=1):
+        axes = _step_axes(figure, number, len(metrics), metric)
         axes.set_xlim(0, max(guarantee.steps_taken, 1))
         points = [
             (point.step, point.metrics[metric])
@@ -79,9 +79,9 @@ def training_figure(result: Any) -> Figure:
     return figure
 
 
-def _step_axes(figure: Figure, place: int, panels: int, metric: str, **title: Any) -> Axes:
+def _step_axes(figure: Figure, number: int, panels: int, metric: str, **title: Any) -> Axes:
     """The axes of one metric over steps."""
-    axes = dress(figure.add_subplot(1, panels, place), "", "step")
+    axes = dress(figure.add_subplot(1, panels, number), "", "step")
     axes.xaxis.set_major_formatter(FuncFormatter(lambda step, _: brief(step)))
     axes.xaxis.set_major_locator(MaxNLocator(5))
     axes.yaxis.set_major_locator(MaxNLocator(6))
@@ -116,8 +116,8 @@ def two_runs_figure(results: Mapping[str, Any]) -> Figure:
     figure = new_figure(WIDTH, 3.0, use=f"curves: {label}")
     scores = {score_name(result.metrics) for result in results.values()}
     shown = ["elbo", *(filter(None, scores) if len(scores) == 1 else ())]
-    for place, metric in enumerate(shown, start=1):
-        axes = _step_axes(figure, place, len(shown), metric, pad=20)
+    for panel, metric in enumerate(shown, start=1):
+        axes = _step_axes(figure, panel, len(shown), metric, pad=20)
         drawn = []
         for number, (name, result) in enumerate(results.items()):
             points = [

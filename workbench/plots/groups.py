@@ -60,7 +60,7 @@ def group_effects_figure(
     shapes = Shapes()
     draws = shapes.array("effects", effects, "draws", "groups")
     x = shapes.array("group_feature", group_feature, "groups")
-    known = shapes.names("names", names, "groups", "group ")
+    group_names = shapes.names("names", names, "groups", "group ")
     if (fitted is None) != (grid is None):
         raise ArgumentError(
             "grid" if grid is None else "fitted", None, "pass both fitted and grid, or neither."
@@ -106,5 +106,5 @@ def group_effects_figure(
     legend_above(axes)
     if len(x) <= _MOST_NAMED:
         ends = np.column_stack([x, low]), np.column_stack([x, high])
-        annotate_apart(axes, np.column_stack([x, means]), short_names(known, 22), bars=ends)
+        annotate_apart(axes, np.column_stack([x, means]), short_names(group_names, 22), bars=ends)
     return figure

@@ -73,11 +73,11 @@ def reconstructions_figure(
     height = _ROOM + blocks * (0.12 + 2 * cell * above.shape[1] / above.shape[2])
     figure = new_figure(width, height, f"{title} (RMSE per pixel {error:.3f})", use_line(label))
     for block, axes in enumerate(figure.subplots(blocks, 1, squeeze=False)[:, 0]):
-        part = slice(block * columns, (block + 1) * columns)
-        pair = np.concatenate([_padded(above[part], columns), _padded(below[part], columns)])
+        span = slice(block * columns, (block + 1) * columns)
+        pair = np.concatenate([_padded(above[span], columns), _padded(below[span], columns)])
         _show(axes, _mosaic(pair, columns))
-        places = [above.shape[1] * 0.5, above.shape[1] * 1.5 + 1]
-        label_ticks(axes, places, ["record", "reconstruction"])
+        ticks = [above.shape[1] * 0.5, above.shape[1] * 1.5 + 1]
+        label_ticks(axes, ticks, ["record", "reconstruction"])
         axes.tick_params(labelsize=8.5)
     return figure
 
@@ -126,8 +126,8 @@ def latent_grid_figure(
     _show(axes, _mosaic(pictures.reshape(rows * columns, *pictures.shape[2:]), columns))
     for values, size, which in ((down, height, "y"), (across, width, "x")):
         every = -(-len(values) // 12)
-        places = ((size + 1) * np.arange(len(values)) + (size - 1) / 2)[::every]
-        label_ticks(axes, places.tolist(), [f"{value:.3g}" for value in values[::every]], which)
+        ticks = ((size + 1) * np.arange(len(values)) + (size - 1) / 2)[::every]
+        label_ticks(axes, ticks.tolist(), [f"{value:.3g}" for value in values[::every]], which)
     axes.tick_params(labelsize=8.5)
     axes.set_xlabel(plain(names[0]), fontsize=9, color=QUIET)
     axes.set_ylabel(plain(names[1]), fontsize=9, color=QUIET)
@@ -172,9 +172,9 @@ def _mosaic(images: np.ndarray, columns: int) -> np.ndarray:
     mosaic = np.zeros((rows * (height + 1) - 1, columns * (width + 1) - 1, 4))
     for number, image in enumerate(coloured):
         row, column = divmod(number, columns)
-        part = mosaic[row * (height + 1) :, column * (width + 1) :][:height, :width]
-        part[..., :3] = np.nan_to_num(image)
-        part[..., 3] = np.isfinite(image).all(axis=-1)
+        tile = mosaic[row * (height + 1) :, column * (width + 1) :][:height, :width]
+        tile[..., :3] = np.nan_to_num(image)
+        tile[..., 3] = np.isfinite(image).all(axis=-1)
     return mosaic
 
 

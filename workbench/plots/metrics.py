@@ -26,9 +26,9 @@ def score_name(metrics: Iterable[str]) -> str:
     """The metric shown beside the ELBO: the first of the known ones in ``metrics``, else the first
     other one, else "".
     """
-    own = [name for name in metrics if name != "elbo"]
-    known = [name for name in _WORDS if name in own]
-    return (known or own or [""])[0]
+    scores = [name for name in metrics if name != "elbo"]
+    standard = [name for name in _WORDS if name in scores]
+    return (standard or scores or [""])[0]
 
 
 def words_of(metric: str) -> tuple[str, str]:
@@ -71,8 +71,8 @@ def of_score(metric: str, value: Any) -> str:
 def title_of(metric: str) -> str:
     """The title of a metric's curve."""
     name, unit = words_of(metric)
-    where = "" if metric in _FALLING else "evaluation "
-    return f"{where}{name}" + (f" ({unit})" if unit else "")
+    prefix = "" if metric in _FALLING else "evaluation "
+    return f"{prefix}{name}" + (f" ({unit})" if unit else "")
 
 
 def limits(name: str, values: Sequence[float]) -> tuple[float, float]:

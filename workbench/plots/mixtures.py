@@ -81,7 +81,7 @@ def mixture_figure(
         raise ArgumentError("scales", scales, "must be greater than 0.")
     if abs(weights.sum() - 1) > 1e-3:
         raise ArgumentError("weights", weights.tolist(), "must sum to 1.")
-    known = short_names(shapes.names("names", names, "features", "feature "))
+    feature_names = short_names(shapes.names("names", names, "features", "feature "))
     called = short_names(shapes.names("components", components, "components", ""), 12)
     if (points is None) != (points_label is None):
         raise ArgumentError(
@@ -93,12 +93,14 @@ def mixture_figure(
         use = use_line(label, mixture=label, points=str(points_label))
     heavy = largest(weights, _MOST_COMPONENTS)
     if means.shape[1] > 2:
-        return _table(weights, means, scales, points, known, called, heavy, title, use)
+        return _table(weights, means, scales, points, feature_names, called, heavy, title, use)
     figure = new_figure(WIDTH, 3.6 if means.shape[1] == 1 else 5.2, title, use)
     if means.shape[1] == 1:
-        _density(figure, weights, means[:, 0], scales[:, 0], points, known[0], called, heavy)
+        _density(
+            figure, weights, means[:, 0], scales[:, 0], points, feature_names[0], called, heavy
+        )
     else:
-        _ellipses(figure, weights, means, scales, points, known, called, heavy)
+        _ellipses(figure, weights, means, scales, points, feature_names, called, heavy)
     return figure
 
 
@@ -122,11 +124,11 @@ def _density(
     if points is not None:
         low, high = min(low, points.min()), max(high, points.max())
     x = np.linspace(low, high, 600)
-    parts = weights * _normal(x[:, None], means, scales)
+    densities = weights * _normal(x[:, None], means, scales)
     for number in heavy:
-        axes.plot(x, parts[:, number], color=COLOURS[1], linewidth=1, linestyle="--")
+        axes.plot(x, densities[:, number], color=COLOURS[1], linewidth=1, linestyle="--")
     axes.plot([], [], color=COLOURS[1], linewidth=1, linestyle="--", label="components by weight")
-    axes.plot(x, parts.sum(axis=1), color=COLOURS[0], linewidth=1.8, label="mixture")
+    axes.plot(x, densities.sum(axis=1), color=COLOURS[0], linewidth=1.8, label="mixture")
     axes.set_xlim(low, high)
     axes.set_ylim(0, None)
     axes.margins(y=0.15)
@@ -146,7 +148,7 @@ def _ellipses(
     heavy: np.ndarray,
 ) -> None:
     axes = dress(figure.add_subplot(), "", names[0], names[1])
-    limits = [_range(weights, means[:, place], scales[:, place], 2.6) for place in (0, 1)]
+    limits = [_range(weights, means[:, axis], scales[:, axis], 2.6) for axis in (0, 1)]
     if points is None:
         x, y = (np.linspace(low, high, 160) for low, high in limits)
         columns = (
@@ -224,16 +226,16 @@ def _table(
     # too long for a column's width
     upright = max(len(called[number]) for number in heavy) > 50 / (len(heavy) + 1)
     pattern = "{} ({})" if upright else "{}\n{}"
-    kept, heads = (
+    values, heads = (
         means[heavy],
         [pattern.format(called[number], _percent(weights[number])) for number in heavy],
     )
     if points is not None:
-        kept, heads = (
-            np.vstack([kept, points.mean(axis=0)]),
+        values, heads = (
+            np.vstack([values, points.mean(axis=0)]),
             [*heads, pattern.format("points", "mean")],
         )
-    distance = ((kept - centre) / spread)[:, rows].T
+    distance = ((values - centre) / spread)[:, rows].T
     notes = [f"the {len(rows)} of {len(names)} features that differ most"] * (
         len(rows) < len(names)
     )
@@ -252,7 +254,7 @@ def _table(
         axes.text(
             column,
             row,
-            fixed(kept[column, rows[row]], digits[row]),
+            fixed(values[column, rows[row]], digits[row]),
             ha="center",
             va="center",
             fontsize=7.5,
@@ -287,7 +289,7 @@ def _table(
 
 def _name(
     axes: Axes,
-    places: np.ndarray,
+    points: np.ndarray,
     weights: np.ndarray,
     called: list[str],
     heavy: np.ndarray,
@@ -296,7 +298,7 @@ def _name(
 ) -> None:
     """Write each component's name and weight beside its place."""
     names = [f"{called[number]}  ({_percent(weights[number])})" for number in heavy]
-    for note in annotate_apart(axes, places, names, radii=radii, above=above):
+    for note in annotate_apart(axes, points, names, radii=radii, above=above):
         note.set(weight="bold")
 
 
@@ -315,9 +317,9 @@ def _range(
     """A range for the components: ``reach`` standard deviations of those heavier than 0.1 %, and
     one of every other.
     """
-    seen = weights > 1e-3
-    low = min((means - reach * scales)[seen].min(), (means - scales).min())
-    high = max((means + reach * scales)[seen].max(), (means + scales).max())
+    heavy = weights > 1e-3
+    low = min((means - reach * scales)[heavy].min(), (means - scales).min())
+    high = max((means + reach * scales)[heavy].max(), (means + scales).max())
     return float(low), float(high)
 
 

@@ -92,12 +92,17 @@ def plate_figure(
     figure.set_layout_engine("none")  # all positions are set here
     axes = figure.add_axes((0, 0, 1, 1))
     axes.set_axis_off()
-    left, bottom = (width - layout.width) / 2 - layout.left, _MARGIN + (_LEGEND if signs else 0)
-    axes.set(xlim=(-left, width - left), ylim=(-bottom, height - bottom))
+    x_offset, y_offset = (width - layout.width) / 2 - layout.x0, _MARGIN + (_LEGEND if signs else 0)
+    axes.set(xlim=(-x_offset, width - x_offset), ylim=(-y_offset, height - y_offset))
     _draw(axes, layout, frames)
     if signs:
         axes.text(
-            _MARGIN - left, _MARGIN - bottom, signs, fontsize=_SMALL_SIZE, color=QUIET, va="bottom"
+            _MARGIN - x_offset,
+            _MARGIN - y_offset,
+            signs,
+            fontsize=_SMALL_SIZE,
+            color=QUIET,
+            va="bottom",
         )
     return figure
 
@@ -122,10 +127,10 @@ def plate_words(relations: Mapping[str, Any], *, labels: Mapping[str, str] | Non
     frames = _frames(relations, sites, labels or {})
     clauses = []
     for name, site in sites.items():
-        given = [before for before, after in arrows if after == name]
+        parents = [before for before, after in arrows if after == name]
         inside = [frames[frame].label for frame in site.path]
         clause = f"{name}{', an' if site.kind == _INPUT else ''} {site.note}"
-        clause += f", given {_enumerated(given)}" if given else ""
+        clause += f", given {_enumerated(parents)}" if parents else ""
         clause += ", observed" if site.kind == _OBSERVED else ""
         clause += (
             f", in the plate{'s' if len(inside) > 1 else ''} {_enumerated(inside)}"
@@ -199,15 +204,15 @@ def _frames(
     """Frames of the plates that contain sites, the larger ones first. Sets the ``path`` of the
     sites.
     """
-    found = {}
+    frames = {}
     for name, inside in sorted(relations["plate_sample"].items(), key=lambda item: -len(item[1])):
         if inside:
             # crossed plates are split into parts, inside or beside each other
-            own = name.replace("__CLONE", "")
-            found[name] = Frame(shortened(labels.get(own, own)), frozenset(inside))
+            plate = name.replace("__CLONE", "")
+            frames[name] = Frame(shortened(labels.get(plate, plate)), frozenset(inside))
             for site in inside:
                 sites[site].path += (name,)
-    return found
+    return frames
 
 
 def _measure(sites: Mapping[str, Site], frames: Mapping[str, Frame]) -> None:
@@ -239,13 +244,13 @@ def _shown(name: str, site: Site) -> str:
 def _draw(axes: Axes, layout: Layout, frames: dict[str, Frame]) -> None:
     arrows = [_arrow([layout.sites[name] for name in chain]) for chain in layout.chains]
     for name, frame in frames.items():
-        left, bottom, right, top = layout.boxes[name]
+        x0, y0, x1, y1 = layout.boxes[name]
         shape = "round,pad=0,rounding_size=7"
         frame_box = FancyBboxPatch(
-            (left, bottom), right - left, top - bottom, shape, fc="none", ec=QUIET, lw=1.0, zorder=1
+            (x0, y0), x1 - x0, y1 - y0, shape, fc="none", ec=QUIET, lw=1.0, zorder=1
         )
         axes.add_patch(frame_box)
-        label = axes.text(0, bottom + 4.5, frame.label, fontsize=_SMALL_SIZE, color=INK, zorder=3)
+        label = axes.text(0, y0 + 4.5, frame.label, fontsize=_SMALL_SIZE, color=INK, zorder=3)
         label.set_path_effects([withStroke(linewidth=2.5, foreground="white")])
         label.set_x(_free_place(frame.label_width, layout.boxes[name], arrows))
         label.set_parse_math(False)
@@ -271,13 +276,13 @@ def _draw(axes: Axes, layout: Layout, frames: dict[str, Frame]) -> None:
             facecolor=face, edgecolor=INK, linewidth=1.1, linestyle=dashes, zorder=4, label=name
         )
         axes.add_patch(outline)
-        for text, size, place in (
+        for text, size, height in (
             (_shown(name, site), _NAME_SIZE, 0.5),
             (site.note, _SMALL_SIZE, -0.5),
         ):
             line = axes.text(
                 x,
-                y + place * _LINE,
+                y + height * _LINE,
                 text,
                 fontsize=size,
                 color=INK,
@@ -308,26 +313,26 @@ def _arrow(chain: Sequence[Site]) -> Path:
     return Path(vertices, codes)
 
 
-def _edge(site: Site, other: tuple[float, float]) -> tuple[float, float]:
+def _edge(site: Site, target: tuple[float, float]) -> tuple[float, float]:
     """The point where an arrow between ``site`` and another point meets the site's outline."""
     half, tall = site.width / 2, site.height / 2
-    across, up = (other[0] - site.x) / half, (other[1] - site.y) / tall
+    across, up = (target[0] - site.x) / half, (target[1] - site.y) / tall
     if site.is_box:
-        share, depth = float(np.clip(across, -_CORNER, _CORNER)), 1.0
+        offset, depth = float(np.clip(across, -_CORNER, _CORNER)), 1.0
     else:
-        share = float(np.clip(across / np.hypot(across, up), -_STEEP, _STEEP))
-        depth = (1 - share**2) ** 0.5
-    return site.x + share * half, site.y + float(np.sign(up)) * tall * depth
+        offset = float(np.clip(across / np.hypot(across, up), -_STEEP, _STEEP))
+        depth = (1 - offset**2) ** 0.5
+    return site.x + offset * half, site.y + float(np.sign(up)) * tall * depth
 
 
 def _free_place(width: float, box: Box, arrows: Sequence[Path]) -> float:
     """Where the label of a frame begins: at the right, at the left or in the middle, where the
     fewest arrows cross it.
     """
-    left, bottom, right, _ = box
-    places = (right - PAD - width, left + PAD, (left + right - width) / 2)
-    areas = [Bbox.from_bounds(place, bottom + 1, width, LABEL_HEIGHT) for place in places]
+    x0, y0, x1, _ = box
+    starts = (x1 - PAD - width, x0 + PAD, (x0 + x1 - width) / 2)
+    areas = [Bbox.from_bounds(start, y0 + 1, width, LABEL_HEIGHT) for start in starts]
     crossings = [
         sum(arrow.intersects_bbox(area, filled=False) for arrow in arrows) for area in areas
     ]
-    return places[int(np.argmin(crossings))]
+    return starts[int(np.argmin(crossings))]

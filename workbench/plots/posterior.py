@@ -61,26 +61,26 @@ def forest_figure(table: pd.DataFrame, label: str, title: str = "posterior") -> 
     low, high, words = interval_columns("table", table)
     columns_of("table", table, ("mean", "sd", low, high))
     rows = largest(np.abs(table["mean"].to_numpy(float)))
-    shown, known = table.iloc[rows], _row_names(list(map(str, table.index)))
-    names = [known[row] for row in rows]
+    shown, row_labels = table.iloc[rows], _row_names(list(map(str, table.index)))
+    names = [row_labels[row] for row in rows]
     heading = title + _left_out(len(table), "quantities")
     figure = new_figure(WIDTH, 1.1 + _ROW * _heights(names).sum(), heading, use_line(label))
-    axes, places = _rows(figure, names, f"posterior mean and {words}")
+    axes, positions = _rows(figure, names, f"posterior mean and {words}")
     means = shown["mean"].to_numpy(float)
     axes.hlines(
-        places,
+        positions,
         shown[low].to_numpy(float),
         shown[high].to_numpy(float),
         color=COLOURS[0],
         linewidth=2,
     )
-    axes.plot(means, places, linestyle="none", marker="o", markersize=5, color=COLOURS[0])
+    axes.plot(means, positions, linestyle="none", marker="o", markersize=5, color=COLOURS[0])
     deviations = shown["sd"].to_numpy(float)
     texts = [
         f"{fixed(mean, decimals(sd))} ± {fixed(sd, decimals(sd))}"
         for mean, sd in zip(means, deviations, strict=True)
     ]
-    _numbers(axes, places, texts, "mean ± sd")
+    _numbers(axes, positions, texts, "mean ± sd")
     _zero_line(axes)
     return figure
 
@@ -199,18 +199,21 @@ def coefficients_figure(
         draws = shapes.array("coefficients", coefficients, "draws", "features")
         means, (low, high) = draws.mean(axis=0), narrowest_interval(draws, probability)
         words = f"{100 * probability:g} % highest-density interval"
-    known = _row_names(shapes.names("names", names, "features", "feature "))
+    row_labels = _row_names(shapes.names("names", names, "features", "feature "))
     order = (
         np.argsort(-np.abs(means), kind="stable")[:LARGE_ENOUGH]
         if largest_first
         else largest(np.abs(means))
     )
-    heading, rows = title + _left_out(len(means), "coefficients"), [known[place] for place in order]
+    heading, rows = (
+        title + _left_out(len(means), "coefficients"),
+        [row_labels[index] for index in order],
+    )
     figure = new_figure(WIDTH, 1.4 + _ROW * _heights(rows).sum(), heading, use_line(label))
-    axes, places = _rows(figure, rows, f"{xlabel}: mean and {words}")
+    axes, positions = _rows(figure, rows, f"{xlabel}: mean and {words}")
     axes.axvline(0, color=INK, linewidth=1)
     excludes = (low[order] > 0) | (high[order] < 0)
-    axes.hlines(places, low[order], high[order], color=COLOURS[0], linewidth=1.8)
+    axes.hlines(positions, low[order], high[order], color=COLOURS[0], linewidth=1.8)
     kinds = [
         (excludes, COLOURS[0], "interval excludes zero"),
         (~excludes, "white", "interval contains zero"),
@@ -222,7 +225,7 @@ def coefficients_figure(
     for kind, face, meaning in kinds:
         axes.plot(
             means[order][kind],
-            places[kind],
+            positions[kind],
             linestyle="none",
             marker="o",
             markersize=6,
@@ -235,7 +238,7 @@ def coefficients_figure(
     ends = zip(means[order], low[order], high[order], strict=True)
     _numbers(
         axes,
-        places,
+        positions,
         [f"{fixed(mean, digits)}  [{_end(a, digits)}, {_end(b, digits)}]" for mean, a, b in ends],
         "mean [interval]",
     )
@@ -274,17 +277,17 @@ def _rows(figure: Figure, names: Sequence[str], xlabel: str) -> tuple[Axes, np.n
         axes.axhspan(end - height, end, color=SHADE, zorder=0, linewidth=0)
     axes.set_ylim(ends[-1], -0.5)
     axes.spines["left"].set_visible(False)
-    places = ends - heights / 2
-    label_ticks(axes, places.tolist(), names)
-    return axes, places
+    positions = ends - heights / 2
+    label_ticks(axes, positions.tolist(), names)
+    return axes, positions
 
 
-def _numbers(axes: Axes, places: np.ndarray, texts: Sequence[str], heading: str = "") -> None:
+def _numbers(axes: Axes, positions: np.ndarray, texts: Sequence[str], heading: str = "") -> None:
     """Write a text for each row at the right of the axes."""
-    for place, text in zip(places, texts, strict=True):
+    for position, text in zip(positions, texts, strict=True):
         axes.text(
             1.015,
-            place,
+            position,
             text,
             transform=axes.get_yaxis_transform(),
             va="center",
@@ -306,8 +309,8 @@ def _numbers(axes: Axes, places: np.ndarray, texts: Sequence[str], heading: str 
 
 def _zero_line(axes: Axes) -> None:
     """Draw a line at zero if zero is inside the axes."""
-    left, right = axes.get_xlim()
-    if left < 0 < right:
+    low, high = axes.get_xlim()
+    if low < 0 < high:
         axes.axvline(0, color=INK, linewidth=1)
 
 

@@ -97,11 +97,11 @@ def norms_figure(norms: GradientNorms, label: str) -> Figure:
     axes = dress(figure.add_subplot())
     below = sum(edge <= 1 for edge in norms.edges)
     colours = [COLOURS[0]] * below + [COLOURS[1]] * (len(norms.shares) - below)
-    percents = [100 * max(share, 0.0) for share in norms.shares]
-    places = [place + 0.5 for place in range(len(percents))]
-    axes.bar(places, percents, width=0.86, color=colours)
-    found = [100 * share for share in norms.shares]
-    axes.errorbar(places, found, yerr=200 * norms.deviation, linestyle="none", ecolor=QUIET)
+    percents = [100 * max(fraction, 0.0) for fraction in norms.shares]
+    positions = [index + 0.5 for index in range(len(percents))]
+    axes.bar(positions, percents, width=0.86, color=colours)
+    estimates = [100 * fraction for fraction in norms.shares]
+    axes.errorbar(positions, estimates, yerr=200 * norms.deviation, linestyle="none", ecolor=QUIET)
     axes.axvline(below, color=INK, linewidth=1.2, linestyle="--")
     axes.set_xlim(0, len(percents))
     axes.set_ylim(0, 1.1 * (max(percents) + 200 * norms.deviation))
@@ -131,7 +131,7 @@ def outlook_figure(outlook: Outlook) -> Figure:
     """
     figure = new_figure(3.6, 2.0)
     figure.set_layout_engine("none")  # computing a layout takes longer than drawing
-    spent, attack = (dress(figure.add_axes((left, 0.24, 0.34, 0.64))) for left in (0.13, 0.61))
+    spent, attack = (dress(figure.add_axes((edge, 0.24, 0.34, 0.64))) for edge in (0.13, 0.61))
 
     steps, values = zip((0, 0.0), *outlook.epsilon_curve, strict=True)
     spent.plot(steps, values, color=COLOURS[0], linewidth=1.8)
@@ -154,12 +154,12 @@ def outlook_figure(outlook: Outlook) -> Figure:
         fontsize=8.5,
     )
 
-    wrongly, found = (
+    wrongly, detected = (
         [100 * rate for rate in rates] for rates in zip(*outlook.trade_off, strict=True)
     )
     at_1_percent = outlook.attack_bounds["true_positive_rate_at_1_percent"]
-    attack.fill_between(wrongly, wrongly, found, color=BAND, alpha=0.45, linewidth=0)
-    attack.plot(wrongly, found, color=COLOURS[0], linewidth=1.8)
+    attack.fill_between(wrongly, wrongly, detected, color=BAND, alpha=0.45, linewidth=0)
+    attack.plot(wrongly, detected, color=COLOURS[0], linewidth=1.8)
     (guessing,) = attack.plot(
         [0, 100], [0, 100], color=QUIET, linewidth=1.2, linestyle="--", label="guessing"
     )
@@ -204,10 +204,10 @@ def comparison_figure(table: pd.DataFrame, title: str) -> Figure:
     figure = new_figure(7.5, 3.1)
     axes = dress(figure.add_subplot())
     cases = list(dict.fromkeys(zip(table["sampler"], table["relation"], strict=True)))
-    places = {case: len(cases) - 1 - number for number, case in enumerate(cases)}
+    positions = {case: len(cases) - 1 - number for number, case in enumerate(cases)}
     for accountant, (colour, marker, words) in _ACCOUNTANTS.items():
         rows = table[(table["accountant"] == accountant) & table["epsilon"].notna()]
-        heights = [places[case] for case in zip(rows["sampler"], rows["relation"], strict=True)]
+        heights = [positions[case] for case in zip(rows["sampler"], rows["relation"], strict=True)]
         axes.scatter(
             rows["epsilon"], heights, color=colour, marker=marker, s=42, label=words, zorder=3
         )
@@ -226,7 +226,8 @@ def comparison_figure(table: pd.DataFrame, title: str) -> Figure:
     axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
     axes.xaxis.set_minor_formatter(NullFormatter())
     axes.set_yticks(
-        list(places.values()), [f"{_SAMPLERS[sampler]}\n{relation}" for sampler, relation in cases]
+        list(positions.values()),
+        [f"{_SAMPLERS[sampler]}\n{relation}" for sampler, relation in cases],
     )
     axes.set_ylim(-0.6, len(cases) - 0.2)
     axes.margins(x=0.12)

@@ -74,14 +74,14 @@ def effect_figure(
         isinstance(value, (int, float, np.number)) and not isinstance(value, bool)
         for value in values
     )
-    places = (
+    positions = (
         shapes.array("values", values, "values")
         if is_numeric
         else np.arange(len(values), dtype=float)
     )
     if len(values) != array.shape[1]:
         raise ArgumentError("values", len(values), f"must be {array.shape[1]}, as in draws.")
-    if is_numeric and (np.diff(places) <= 0).any():
+    if is_numeric and (np.diff(positions) <= 0).any():
         raise ArgumentError("values", list(values), "must increase.")
     if not is_numeric and len(values) > _MOST_LEVELS:
         raise ArgumentError("values", len(values), f"must be at most {_MOST_LEVELS} levels.")
@@ -90,27 +90,27 @@ def effect_figure(
     figure = new_figure(WIDTH, 3.9, heading, use_line(label))
     axes = dress(figure.add_subplot(), "", plain(xlabel), plain(ylabel))
     means, (low, high) = array.mean(axis=0), narrowest_interval(array, probability)
-    for place, name in enumerate(names):
+    for index, name in enumerate(names):
         style: dict[str, Any] = {
-            "color": COLOURS[place],
+            "color": COLOURS[index],
             "label": plain(name) if len(names) > 1 else words,
         }
-        ends = low[:, place], high[:, place]
+        ends = low[:, index], high[:, index]
         if is_numeric:
-            axes.fill_between(places, *ends, color=COLOURS[place], alpha=0.18, linewidth=0)
-            axes.plot(places, means[:, place], linewidth=1.8, linestyle=LINES[place], **style)
+            axes.fill_between(positions, *ends, color=COLOURS[index], alpha=0.18, linewidth=0)
+            axes.plot(positions, means[:, index], linewidth=1.8, linestyle=LINES[index], **style)
         else:
-            at = places + 0.14 * (place - (len(names) - 1) / 2)
-            axes.vlines(at, *ends, color=COLOURS[place], linewidth=1.8)
+            at = positions + 0.14 * (index - (len(names) - 1) / 2)
+            axes.vlines(at, *ends, color=COLOURS[index], linewidth=1.8)
             axes.plot(
-                at, means[:, place], linestyle="none", marker=MARKERS[place], markersize=6, **style
+                at, means[:, index], linestyle="none", marker=MARKERS[index], markersize=6, **style
             )
     if is_numeric:
-        axes.set_xlim(places[0], places[-1])
+        axes.set_xlim(positions[0], positions[-1])
     else:
         label_ticks(
             axes,
-            places.tolist(),
+            positions.tolist(),
             short_names([str(value) for value in values], 60 // max(3, len(values)) + 6),
             "x",
         )
@@ -226,7 +226,7 @@ def proportions_figure(
     if len(names) > _MOST_LEVELS:
         raise ArgumentError("names", len(names), f"must be at most {_MOST_LEVELS}.")
     kinds = np.arange(len(names))
-    share = (ours[:, None] == kinds).mean(axis=0)
+    frequencies = (ours[:, None] == kinds).mean(axis=0)
     copies = np.stack([(copy[:, None] == kinds).mean(axis=0) for copy in theirs])
     low, middle, high = np.quantile(copies, (0.05, 0.5, 0.95), axis=0)
     figure = new_figure(
@@ -244,12 +244,18 @@ def proportions_figure(
         label="their median",
     )
     axes.plot(
-        kinds, share, linestyle="none", marker="o", markersize=7, color=COLOURS[1], label="observed"
+        kinds,
+        frequencies,
+        linestyle="none",
+        marker="o",
+        markersize=7,
+        color=COLOURS[1],
+        label="observed",
     )
     label_ticks(axes, kinds.tolist(), short_names(list(names), 60 // max(3, len(names)) + 6), "x")
     if len(names) > 8:
         axes.tick_params(axis="x", labelrotation=45)
-    axes.set_ylim(0, 1.08 * max(high.max(), share.max()))
+    axes.set_ylim(0, 1.08 * max(high.max(), frequencies.max()))
     axes.set_xlim(-0.6, len(names) - 0.4)
     axes.grid(visible=False, axis="x")
     legend_above(axes)
@@ -285,7 +291,7 @@ def survival_check_figure(
     """
     shapes = Shapes()
     ends = shapes.array("times", times, "records", at_least=0)
-    seen = shapes.array("observed", observed, "records", at_least=0, at_most=1)
+    is_event = shapes.array("observed", observed, "records", at_least=0, at_most=1)
     at = shapes.array("grid", grid, "points", at_least=0)
     lines = shapes.array("curves", curves, "draws", "points", at_least=0, at_most=1)
     if (np.diff(at) <= 0).any():
@@ -301,15 +307,15 @@ def survival_check_figure(
     axes.plot(
         at, lines.mean(axis=0), color=COLOURS[0], linewidth=1.6, linestyle="--", label="model: mean"
     )
-    _kaplan_meier(axes, ends, seen > 0)
+    _kaplan_meier(axes, ends, is_event > 0)
     axes.set_ylim(0, 1.02)
     axes.set_xlim(0, at[-1])
     legend_above(axes)
     return figure
 
 
-def _kaplan_meier(axes: Axes, times: np.ndarray, seen: np.ndarray) -> None:
-    moments, survival = kaplan_meier(times, seen)
+def _kaplan_meier(axes: Axes, times: np.ndarray, is_event: np.ndarray) -> None:
+    moments, survival = kaplan_meier(times, is_event)
     axes.step(
         np.append(0.0, moments),
         np.append(1.0, survival),
@@ -318,7 +324,7 @@ def _kaplan_meier(axes: Axes, times: np.ndarray, seen: np.ndarray) -> None:
         linewidth=1.8,
         label="records (Kaplan-Meier)",
     )
-    censored = times[~seen]
+    censored = times[~is_event]
     if censored.size:
         height = np.append(1.0, survival)[np.searchsorted(moments, censored, side="right")]
         axes.plot(
@@ -332,11 +338,11 @@ def _kaplan_meier(axes: Axes, times: np.ndarray, seen: np.ndarray) -> None:
         )
 
 
-def kaplan_meier(times: np.ndarray, seen: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def kaplan_meier(times: np.ndarray, is_event: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """(times in order, the product-limit estimate of the share without an event just
     after each).
     """
     moments = np.unique(times)
-    events = np.array([np.sum(seen & (times == moment)) for moment in moments])
+    events = np.array([np.sum(is_event & (times == moment)) for moment in moments])
     at_risk = np.array([np.sum(times >= moment) for moment in moments])
     return moments, np.cumprod(1 - events / at_risk)

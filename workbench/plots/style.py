@@ -173,21 +173,21 @@ def new_figure(width: float, height: float, title: str = "", use: str = "") -> N
     return figure
 
 
-def use_line(label: str, **parts: str) -> str:
+def use_line(label: str, **panels: str) -> str:
     """The line that says whether a figure is covered by the guarantee.
 
     :param label: "covered", "public data" or "outside the guarantee", of the whole figure or its
         first part.
-    :param parts: for a figure with parts, the label of each part by its name, such as
+    :param panels: for a figure with parts, the label of each part by its name, such as
         ``points="public data"``.
     :raises ArgumentError: for another label.
     """
     _validate.choice("label", label, _MEANINGS)
-    for name, value in parts.items():
+    for name, value in panels.items():
         _validate.choice(f"{name}_label", value, _MEANINGS)
-    if not parts or set(parts.values()) == {label}:
+    if not panels or set(panels.values()) == {label}:
         return f"{label}: {_MEANINGS[label]}"
-    return " · ".join(f"{name}: {value}" for name, value in parts.items())
+    return " · ".join(f"{name}: {value}" for name, value in panels.items())
 
 
 def dress(axes: Axes, title: str = "", xlabel: str = "", ylabel: str = "") -> Axes:
@@ -230,8 +230,10 @@ def short_names(names: Sequence[str], longest: int = _LONGEST_NAME) -> list[str]
     short = [shortened(name, longest) for name in names]
     repeated = {name for name, count in Counter(short).items() if count > 1 and "…" in name}
     return [
-        f"{name[: longest - 2 - len(str(place))].rstrip()}…#{place}" if shown in repeated else shown
-        for place, (name, shown) in enumerate(zip(map(str, names), short, strict=True), start=1)
+        f"{name[: longest - 2 - len(str(number))].rstrip()}…#{number}"
+        if shown in repeated
+        else shown
+        for number, (name, shown) in enumerate(zip(map(str, names), short, strict=True), start=1)
     ]
 
 
@@ -240,11 +242,11 @@ def wrapped(name: str, width: int) -> str:
     else within words.
     """
     lines = [""]
-    for part in re.findall(r"\s+|[\[({]?[\w…]+[^\w\s\[({]*|[^\w\s]+", " ".join(name.split())):
-        if lines[-1] and len(lines[-1] + part) > width:
+    for token in re.findall(r"\s+|[\[({]?[\w…]+[^\w\s\[({]*|[^\w\s]+", " ".join(name.split())):
+        if lines[-1] and len(lines[-1] + token) > width:
             lines[-1] = lines[-1].rstrip()
             lines.append("")
-        lines[-1] = (lines[-1] + part) if lines[-1] else part.lstrip()
+        lines[-1] = (lines[-1] + token) if lines[-1] else token.lstrip()
         while len(lines[-1]) > width:
             lines[-1:] = [lines[-1][:width], lines[-1][width:]]
     return "\n".join(line for line in lines if line)
@@ -258,11 +260,11 @@ def largest(sizes: np.ndarray, most: int = LARGE_ENOUGH) -> np.ndarray:
 
 
 def label_ticks(
-    axes: Axes, places: Sequence[float], names: Sequence[str], which: str = "y"
+    axes: Axes, positions: Sequence[float], names: Sequence[str], which: str = "y"
 ) -> None:
-    """Label ``places`` with ``names``, without tick marks."""
+    """Label ``positions`` with ``names``, without tick marks."""
     (axes.set_yticks if which == "y" else axes.set_xticks)(
-        list(places), [plain(name) for name in names]
+        list(positions), [plain(name) for name in names]
     )
     axes.tick_params(axis=which, length=0, labelcolor=INK)  # type: ignore[arg-type]
 
@@ -284,12 +286,12 @@ def _tick(value: float) -> str:
 
 def legend_above(axes: Axes, handles: Sequence[Any] | None = None, width: float = WIDTH) -> None:
     """Put a legend between title and axes, in as many columns as fit into ``width`` inches."""
-    found = list(handles) if handles is not None else axes.get_legend_handles_labels()[0]
-    for handle in found:
+    entries = list(handles) if handles is not None else axes.get_legend_handles_labels()[0]
+    for handle in entries:
         handle.set_label(plain(str(handle.get_label())))
-    columns = legend_columns([str(handle.get_label()) for handle in found], width - 0.7)
+    columns = legend_columns([str(handle.get_label()) for handle in entries], width - 0.7)
     axes.legend(
-        handles=found,
+        handles=entries,
         loc="lower left",
         bbox_to_anchor=(0.0, 1.0),
         ncols=columns,
@@ -302,8 +304,8 @@ def legend_columns(texts: Sequence[str], width: float) -> int:
     """The largest number of columns with which a legend of ``texts`` fits into ``width`` inches."""
     for columns in range(len(texts), 1, -1):
         widths = [
-            max(map(len, part)) * 0.06 + 0.62
-            for part in np.array_split(np.array(texts, dtype=object), columns)
+            max(map(len, column)) * 0.06 + 0.62
+            for column in np.array_split(np.array(texts, dtype=object), columns)
         ]
         if sum(widths) <= width:
             return columns
@@ -312,14 +314,14 @@ def legend_columns(texts: Sequence[str], width: float) -> int:
 
 def annotate_apart(
     axes: Axes,
-    places: np.ndarray,
+    points: np.ndarray,
     names: Sequence[str],
     *,
     radii: Sequence[float] | float = 3.0,
     bars: tuple[np.ndarray, np.ndarray] | None = None,
     above: bool = False,
 ) -> list[Annotation]:
-    """Write names beside the points ``places`` (float[n, 2]), on the side where they cover least.
+    """Write names beside ``points`` (float[n, 2]), on the side where they cover least.
 
     Call this last, because it needs the figure's final layout.
 
@@ -331,20 +333,20 @@ def annotate_apart(
     assert root is not None
     root.draw_without_rendering()
     unit = root.dpi / 72  # pixels per point
-    reach = np.broadcast_to(np.asarray(radii, dtype=float), len(places))
+    reach = np.broadcast_to(np.asarray(radii, dtype=float), len(points))
     taken = [
         (x - size * unit, y - size * unit, x + size * unit, y + size * unit)
-        for (x, y), size in zip(axes.transData.transform(places), reach, strict=True)
+        for (x, y), size in zip(axes.transData.transform(points), reach, strict=True)
     ]
     for low, high in zip(*bars, strict=True) if bars is not None else ():
         (x, bottom), (_, top) = axes.transData.transform([low, high])
         taken.append((x - 2 * unit, bottom, x + 2 * unit, top))
     frame = axes.get_window_extent()
     notes = []
-    for place, name, size in zip(places, names, reach, strict=True):
+    for point, name, size in zip(points, names, reach, strict=True):
         note = axes.annotate(
             plain(name),
-            place,
+            point,
             (0, 0),
             textcoords="offset points",
             fontsize=8,
@@ -364,7 +366,7 @@ def annotate_apart(
             note.set(**side)
             box = note.get_window_extent()
             here = (box.x0, box.y0, box.x1, box.y1)
-            cost = sum(_overlap(here, other) for other in taken) + box.width * box.height
+            cost = sum(_overlap(here, obstacle) for obstacle in taken) + box.width * box.height
             cost -= _overlap(here, (frame.x0, frame.y0, frame.x1, frame.y1))
             if cost < best[0] - 1e-6:
                 best = (cost, side)
@@ -384,8 +386,8 @@ _SIDES = (
 )  # fmt: skip
 
 
-def _overlap(one: tuple[float, ...], other: tuple[float, ...]) -> float:
+def _overlap(first: tuple[float, ...], second: tuple[float, ...]) -> float:
     """Area of the intersection of two boxes (left, bottom, right, top)."""
-    width = min(one[2], other[2]) - max(one[0], other[0])
-    height = min(one[3], other[3]) - max(one[1], other[1])
+    width = min(first[2], second[2]) - max(first[0], second[0])
+    height = min(first[3], second[3]) - max(first[1], second[1])
     return max(width, 0.0) * max(height, 0.0)

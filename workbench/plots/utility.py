@@ -84,12 +84,12 @@ def utility_figure(
     levels = sorted({float(level) for level in table["epsilon"]})
     if not logx and math.isinf(levels[-1]):
         raise ArgumentError("logx", logx, "must be True if an epsilon is infinite.")
-    places = dict(zip(levels, range(len(levels)) if logx else levels, strict=True))
+    positions = dict(zip(levels, range(len(levels)) if logx else levels, strict=True))
     step = 1.0 if logx else min(np.diff(levels), default=1.0)
     width = 0.72 * step / len(methods)
     groups = {
-        key: part[metric].to_numpy(float)
-        for key, part in table.groupby(["method", "epsilon"], sort=False)
+        key: rows[metric].to_numpy(float)
+        for key, rows in table.groupby(["method", "epsilon"], sort=False)
     }
     boxed = min(map(len, groups.values())) >= _FEWEST_BOXED
     note = "boxes: quartiles of runs; lines: means" if boxed else "dashes: runs; lines: means"
@@ -100,7 +100,7 @@ def utility_figure(
     for number, method in enumerate(methods):
         shift = (number - (len(methods) - 1) / 2) * width
         cells = [
-            (places[level] + shift, groups[method, level])
+            (positions[level] + shift, groups[method, level])
             for level in levels
             if (method, level) in groups
         ]
@@ -119,13 +119,13 @@ def utility_figure(
         )
     label_ticks(
         axes,
-        list(places.values()),
+        list(positions.values()),
         ["∞ (no noise)" if math.isinf(level) else f"{level:g}" for level in levels],
         "x",
     )
-    axes.set_xlim(min(places.values()) - 0.55 * step, max(places.values()) + 0.55 * step)
-    for place in list(places.values())[1:] if logx else ():
-        axes.axvline(place - 0.5, color="#e6e9ed", linewidth=0.8, zorder=0)
+    axes.set_xlim(min(positions.values()) - 0.55 * step, max(positions.values()) + 0.55 * step)
+    for position in list(positions.values())[1:] if logx else ():
+        axes.axvline(position - 0.5, color="#e6e9ed", linewidth=0.8, zorder=0)
     legend_above(axes, handles)
     return figure
 
@@ -247,8 +247,8 @@ def calibration_figure(
     )
     whole_ticks(axes, sorted({float(value) for value in table["clip"]}))
     axes.set_ylim(-0.03, 1.05)
-    (*_, nominal_line), *others = axes.get_lines(), *axes.containers
-    legend_above(axes, [*others, nominal_line])
+    (*_, nominal_line), *drawn = axes.get_lines(), *axes.containers
+    legend_above(axes, [*drawn, nominal_line])
     return figure
 
 
@@ -264,7 +264,7 @@ def _method(
     handle.
     """
     colour = _colour(number)
-    at, means = [place for place, _ in cells], [float(values.mean()) for _, values in cells]
+    at, means = [position for position, _ in cells], [float(values.mean()) for _, values in cells]
     if boxed:
         axes.boxplot(
             [values for _, values in cells],
@@ -284,9 +284,9 @@ def _method(
             },
         )
     else:
-        for place, values in cells:
+        for position, values in cells:
             axes.plot(
-                np.full(len(values), place),
+                np.full(len(values), position),
                 values,
                 linestyle="none",
                 marker="_",

@@ -72,10 +72,10 @@ def curvatures(
     before = None
     for _ in range(_ROUNDS):
         chains.adapt()
-        found, accepted = chains.some()
-        sizes = _sizes(found, precision / level, chains.misfit)
+        draws, accepted = chains.some()
+        sizes = _sizes(draws, precision / level, chains.misfit)
         if before is not None and accepted >= _FEWEST_ACCEPTED and _settled(before, sizes):
-            return level * found
+            return level * draws
         before = sizes
     raise NoNoiseAwarePosterior("the Markov chains for it did not settle")
 
@@ -149,24 +149,25 @@ class _Chains:
         slopes = axes.T @ (np.eye(size) - products) @ axes / (1 + (spread[:, None] + spread) / 2)
         slopes = axes @ slopes @ axes.T
         # errors of entries
-        known = 1 / np.sqrt(size + (np.diag(points)[rows] + np.diag(points)[columns]) / 2)
-        roots = np.sqrt(np.maximum(np.diag(slopes), known[rows == columns]))
+        ridge_errors = 1 / np.sqrt(size + (np.diag(points)[rows] + np.diag(points)[columns]) / 2)
+        roots = np.sqrt(np.maximum(np.diag(slopes), ridge_errors[rows == columns]))
         values, vectors = np.linalg.eigh(slopes / roots[:, None] / roots)
         # what is not seen begins well below its error: from there the chains need fewer rounds than
         # from above
         values = np.maximum(
-            values, 0.1 * np.clip(np.median(known / roots[rows] / roots[columns]), 1e-4, 0.1)
+            values, 0.1 * np.clip(np.median(ridge_errors / roots[rows] / roots[columns]), 1e-4, 0.1)
         )
         common = vectors[:, -1] * np.sqrt(0.8 * max(values[-1] - np.median(values), 0.0))
         first = (vectors * values) @ vectors.T - np.outer(common, common)
-        own = np.sqrt(np.diag(first))
+        deviations = np.sqrt(np.diag(first))
         factor, roots, common = (
-            np.linalg.cholesky(first / own[:, None] / own),
-            roots * own,
-            common / own,
+            np.linalg.cholesky(first / deviations[:, None] / deviations),
+            roots * deviations,
+            common / deviations,
         )
         errors = np.minimum(
-            known / (roots[rows] * roots[columns] * np.diag(factor)[columns]), 1 / np.sqrt(2 * size)
+            ridge_errors / (roots[rows] * roots[columns] * np.diag(factor)[columns]),
+            1 / np.sqrt(2 * size),
         )
         diagonal = errors[rows == columns]
         start = np.where(
@@ -230,7 +231,7 @@ class _Chains:
             -0.5 * of_v[:, None] / _COMMON**2 - size * np.log(_COMMON) - 2 * np.log1p(_COMMON**2)
         )
         self._common = _COMMON[_drawn(logits, generator)]
-        spreads, levels = (part.ravel() for part in np.meshgrid(_SPREADS, _LEVELS, indexing="ij"))
+        spreads, levels = (grid.ravel() for grid in np.meshgrid(_SPREADS, _LEVELS, indexing="ij"))
         logs = 2 * self._z[:, -size:]  # log S^2
         means = levels - 0.5 * spreads**2
         distances = (
@@ -246,22 +247,24 @@ class _Chains:
         """Propose another nu, and a factor of W that is as likely under it as the present one is
         under the present nu.
         """
-        size, generator, place = self._size, self._generator, self._nu
-        other = place + generator.choice([-1, 1], len(place))
-        inside = (other >= 0) & (other < len(_BEYOND))
-        other = np.where(inside, other, place)
-        z, before = self._z.copy(), self._density(self._z) + self._constant[place]
-        (mean, spread), (new_mean, new_spread) = (self._of_logs[:, each] for each in (place, other))
+        size, generator, current = self._size, self._generator, self._nu
+        proposed = current + generator.choice([-1, 1], len(current))
+        inside = (proposed >= 0) & (proposed < len(_BEYOND))
+        proposed = np.where(inside, proposed, current)
+        z, before = self._z.copy(), self._density(self._z) + self._constant[current]
+        (mean, spread), (new_mean, new_spread) = (
+            self._of_logs[:, index] for index in (current, proposed)
+        )
         diagonal, entries = self._logs[:size], self._below
         z[:, diagonal] = new_mean + (z[:, diagonal] - mean) * new_spread / spread
-        ratio = np.sqrt(self._all_degrees[place] / self._all_degrees[other])
+        ratio = np.sqrt(self._all_degrees[current] / self._all_degrees[proposed])
         z[:, entries] *= ratio[:, None]
         inside &= self._is_inside(z)
-        self._nu = other
-        gain = self._density(z) + self._constant[other] - before
+        self._nu = proposed
+        gain = self._density(z) + self._constant[proposed] - before
         gain += np.log(new_spread / spread).sum(1) + len(entries) * np.log(ratio)
         goes = inside & (np.log(generator.random(len(z))) < gain)
-        self._z, self._nu = np.where(goes[:, None], z, self._z), np.where(goes, other, place)
+        self._z, self._nu = np.where(goes[:, None], z, self._z), np.where(goes, proposed, current)
 
     def _shrunk(self, entries: np.ndarray) -> np.ndarray:
         """The gradient of half of what the prior says of W and v, like ``entries`` without S."""
@@ -339,8 +342,8 @@ class _Chains:
                 self._length *= np.median(self._scale / scale)
                 self._scale = scale
             if number % (_ADAPTED // 3) == _ADAPTED // 3 - 1 and self._moved.any():
-                others = self._generator.choice(np.flatnonzero(self._moved), len(self._z))
-                self._z = self._z[np.where(self._moved, np.arange(len(self._z)), others)]
+                replacements = self._generator.choice(np.flatnonzero(self._moved), len(self._z))
+                self._z = self._z[np.where(self._moved, np.arange(len(self._z)), replacements)]
                 self._moved = np.zeros(len(self._z), bool)
                 self._choose()
 
@@ -348,8 +351,8 @@ class _Chains:
         """(draws of H of all chains, float[512, d, d]; the share of proposals that
         was accepted).
         """
-        found, accepted = [], []
+        draws, accepted = [], []
         for _ in range(_KEPT):
             accepted += [self._move() for _ in range(_APART)]
-            found.append(self.curvatures())
-        return np.concatenate(found), float(np.mean(accepted))
+            draws.append(self.curvatures())
+        return np.concatenate(draws), float(np.mean(accepted))

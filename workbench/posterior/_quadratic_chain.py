@@ -52,10 +52,10 @@ class _Quadratic(NamedTuple):
     slope: Array
     root: Array
 
-    def times(self, share: Array) -> _Quadratic:
+    def times(self, factor: Array) -> _Quadratic:
         """The quadratic times a number."""
         return _Quadratic(
-            self.center, share * self.precision, share * self.slope, jnp.sqrt(share) * self.root
+            self.center, factor * self.precision, factor * self.slope, jnp.sqrt(factor) * self.root
         )
 
 
@@ -93,19 +93,19 @@ def draws(
     eigenvalues, vectors = np.linalg.eigh(precision)
     root = vectors * np.sqrt(np.maximum(eigenvalues, 0))[:, None]
     quadratic = _Quadratic(
-        *(jnp.asarray(part, jnp.float32) for part in (center[..., 0], precision, slope, root))
+        *(jnp.asarray(array, jnp.float32) for array in (center[..., 0], precision, slope, root))
     )
     shape = (_STAGES, _TRANSITIONS, len(linear))
     drawn = prior.sample[generator.integers(len(prior.sample), size=len(linear))]
     normals = (
-        generator.standard_normal(each, dtype=np.float32)
-        for each in (linear.shape, (*shape, prior.size))
+        generator.standard_normal(argument, dtype=np.float32)
+        for argument in (linear.shape, (*shape, prior.size))
     )
     uniforms = generator.random((*shape, 2), dtype=np.float32)
     randomness = _Randomness(
-        *(jnp.asarray(part, jnp.float32) for part in (drawn, *normals, uniforms))
+        *(jnp.asarray(array, jnp.float32) for array in (drawn, *normals, uniforms))
     )
-    scales = (jnp.asarray(each, jnp.float32) for each in prior.typical[1::2])
+    scales = (jnp.asarray(argument, jnp.float32) for argument in prior.typical[1::2])
     values, begun, ended, accepted = jax.device_get(
         prior.compiled(_run)(*scales, quadratic, randomness)
     )
@@ -142,8 +142,8 @@ def _run(
     growth = jnp.maximum(typical.max(1), 1.0) ** (-1 / _GROWING)
 
     def with_share(number: Array) -> _Quadratic:
-        share = growth ** jnp.maximum(_GROWING - number, 0)
-        return jax.vmap(_Quadratic.times)(quadratics, share)
+        factor = growth ** jnp.maximum(_GROWING - number, 0)
+        return jax.vmap(_Quadratic.times)(quadratics, factor)
 
     def started(drawn: Array, noise: Array, quadratic: _Quadratic) -> Array:
         return _improved(
@@ -152,13 +152,15 @@ def _run(
 
     z = jax.vmap(started)(randomness.drawn, randomness.noise, with_share(jnp.int32(0)))
 
-    def stage(carry: tuple, given: tuple[Array, Array, Array]) -> tuple[tuple, tuple[Array, Array]]:
-        (z, log_length, centring, axes), (number, speeds, uniforms) = carry, given
+    def stage(
+        carry: tuple, inputs: tuple[Array, Array, Array]
+    ) -> tuple[tuple, tuple[Array, Array]]:
+        (z, log_length, centring, axes), (number, speeds, uniforms) = carry, inputs
         here = with_share(number)
 
-        def tuned(z: Array, each: _Quadratic) -> tuple[Array, Array, Array]:
-            z, centring = prior.centred(z, jnp.diag(each.precision))
-            return z, centring, _axes(prior, z, centring, each, of_z)[0]
+        def tuned(z: Array, quadratic: _Quadratic) -> tuple[Array, Array, Array]:
+            z, centring = prior.centred(z, jnp.diag(quadratic.precision))
+            return z, centring, _axes(prior, z, centring, quadratic, of_z)[0]
 
         is_tuned = number < _TUNED
         new = jax.vmap(tuned)(_freed(prior, jax.vmap(prior.standard)(z, centring), here), here)
@@ -169,10 +171,10 @@ def _run(
         def evaluated(z: Array) -> tuple[Array, Array]:
             return jax.vmap(functools.partial(_evaluated, prior))(z, centring, here)
 
-        def transition(carry: tuple, given: tuple[Array, Array, Array]) -> tuple[tuple, Array]:
-            (state, log_length), (place, *own) = carry, given
-            state, accepted = _moved(evaluated, state, axes, jnp.exp(log_length), *own)
-            change = (jnp.mean(accepted) - _ACCEPTED) / jnp.sqrt(1.0 + place / 4)
+        def transition(carry: tuple, inputs: tuple[Array, Array, Array]) -> tuple[tuple, Array]:
+            (state, log_length), (iteration, *random_inputs) = carry, inputs
+            state, accepted = _moved(evaluated, state, axes, jnp.exp(log_length), *random_inputs)
+            change = (jnp.mean(accepted) - _ACCEPTED) / jnp.sqrt(1.0 + iteration / 4)
             return (state, log_length + jnp.where(is_tuned, change, 0.0)), accepted
 
         first = _State(z, *evaluated(z)), log_length
@@ -239,12 +241,12 @@ def _improved(prior: JointPrior, drawn: Array, quadratic: _Quadratic, scale: Arr
 
     def misfit(z: Array) -> Array:
         offset = prior.point(z, centring) - quadratic.center
-        found = (
+        total = (
             jnp.sum(((z - drawn) / scale) ** 2) / 2
             + offset @ quadratic.precision @ offset / 2
             - quadratic.slope @ offset
         )
-        return jnp.where(jnp.isfinite(found), found, jnp.inf)
+        return jnp.where(jnp.isfinite(total), total, jnp.inf)
 
     def improve(z: Array, _: None) -> tuple[Array, None]:
         axes, slopes = _axes(prior, z, centring, quadratic, scale)

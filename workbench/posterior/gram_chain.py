@@ -59,36 +59,36 @@ class Draws(NamedTuple):
         return self.spread <= _SETTLED
 
 
-def draw(sums: NoisedSums, known: LinearGaussian, count: int, generator: Generator) -> Draws:
+def draw(sums: NoisedSums, regression: LinearGaussian, count: int, generator: Generator) -> Draws:
     """``count`` draws, from chains that run until they agree or took too long."""
     chains = min(_CHAINS, count)
-    each = math.ceil(count / chains)
-    chain, length = _Chain(sums, known, chains, generator), 0
+    per_chain = math.ceil(count / chains)
+    chain, length = _Chain(sums, regression, chains, generator), 0
     for length in _BURN_IN:
         chain.adapt(length)
     length = 1
     for _ in range(_RUNS):
-        kept = []
-        for _ in range(each):
+        draws = []
+        for _ in range(per_chain):
             chain.sweep(_APART * length)
             theta, scale = chain.draw()
-            kept.append(np.column_stack([theta, np.log(scale)]))
-        found = np.stack(kept)
-        spread = _r_hat(found)
+            draws.append(np.column_stack([theta, np.log(scale)]))
+        stacked = np.stack(draws)
+        spread = _r_hat(stacked)
         if spread <= _SETTLED:
             break
         length *= _LONGER
-    flat = found.reshape(-1, found.shape[2])[:count]
+    flat = stacked.reshape(-1, stacked.shape[2])[:count]
     return Draws(flat[:, :-1], np.exp(flat[:, -1]), spread)
 
 
-def _r_hat(found: np.ndarray) -> float:
-    """The largest of all quantities. :param found: float[draws, chains, quantities]."""
-    length, chains, _ = found.shape
+def _r_hat(draws: np.ndarray) -> float:
+    """The largest of all quantities. :param draws: float[draws, chains, quantities]."""
+    length, chains, _ = draws.shape
     if length < 2 or chains < 2:
         return 1.0
-    within = found.var(axis=0, ddof=1).mean(axis=0)
-    between = found.mean(axis=0).var(axis=0, ddof=1)
+    within = draws.var(axis=0, ddof=1).mean(axis=0)
+    between = draws.mean(axis=0).var(axis=0, ddof=1)
     return float(np.sqrt(np.max((length - 1) / length + between / within)))
 
 
@@ -106,11 +106,11 @@ def _cholesky(matrices: np.ndarray) -> np.ndarray:
     try:
         return np.linalg.cholesky(matrices)
     except np.linalg.LinAlgError:
-        found = np.empty_like(matrices)
-        for place, matrix in enumerate(matrices):
+        factors = np.empty_like(matrices)
+        for index, matrix in enumerate(matrices):
             factor, failed = dpotrf(matrix, lower=1, clean=1)
-            found[place] = np.nan if failed else factor
-        return found
+            factors[index] = np.nan if failed else factor
+        return factors
 
 
 def _factors(matrices: np.ndarray, vectors: np.ndarray) -> _Factors:
@@ -136,21 +136,21 @@ class _Chain:
     """
 
     def __init__(
-        self, sums: NoisedSums, known: LinearGaussian, chains: int, generator: Generator
+        self, sums: NoisedSums, regression: LinearGaussian, chains: int, generator: Generator
     ) -> None:
-        self._sums, self._prior, self._random = sums, known.prior, generator
+        self._sums, self._prior, self._random = sums, regression.prior, generator
         # once: JAX would compile it for each number of chains
-        self._of_scale = known.log_prior(_LOG_SCALES)
+        self._of_scale = regression.log_prior(_LOG_SCALES)
         # the constant is the last, so a model without intercept uses all but it
-        self._used = len(known.prior.mean)
+        self._used = len(regression.prior.mean)
         self._rows, self._columns = np.triu_indices(len(sums.products))
         beside = sums.noise / math.sqrt(2)
-        parts: list[np.ndarray] = [
+        blocks: list[np.ndarray] = [
             np.where(self._rows == self._columns, sums.noise, beside),
             np.full(self._used, beside / sums.target),
             np.array([sums.noise / sums.target**2, 1.0]),
         ]
-        self._deviations = np.concatenate(parts)
+        self._deviations = np.concatenate(blocks)
         self._rho = float(
             np.clip(sums.squared_weights / max(sums.products[-1, -1], 1.0), _LEAST_SHARE, 1.0)
         )
@@ -163,18 +163,18 @@ class _Chain:
         products = _possible(self._sums.products, self._sums.noise)
         used, with_target = self._used, self._sums.with_target[: self._used]
         explained = with_target @ np.linalg.solve(products[:used, :used], with_target)
-        left = self._sums.of_target - explained
+        residual = self._sums.of_target - explained
         least = max(1e-3 * products[-1, -1], 1e-9)  # what residuals leave of c
         noise = (self._sums.products - products)[self._rows, self._columns]
-        return np.concatenate([noise, np.zeros(used), [min(left - least, 0.0), 0.0]])
+        return np.concatenate([noise, np.zeros(used), [min(residual - least, 0.0), 0.0]])
 
     def adapt(self, count: int) -> None:
         """Take ``count`` slices, and centre all later ones on what they saw, as wide as it was."""
-        seen = []
+        states = []
         for _ in range(count):
             self.sweep(1)
-            seen.append(self._states)
-        flat = np.concatenate(seen)
+            states.append(self._states)
+        flat = np.concatenate(states)
         self._center, self._spread = (
             flat.mean(axis=0),
             np.maximum(flat.std(axis=0), 1e-3 * self._deviations),
@@ -184,9 +184,9 @@ class _Chain:
     def _log_weight(self, states: np.ndarray) -> np.ndarray:
         """Log density over that of the normal distribution from which slices are made."""
         with np.errstate(invalid="ignore", divide="ignore"):
-            own = np.where(self._deviations > 0, states / self._deviations, 0.0)
+            standard = np.where(self._deviations > 0, states / self._deviations, 0.0)
             made = np.where(self._spread > 0, (states - self._center) / self._spread, 0.0)
-        return self._log_density(states) + 0.5 * (np.square(made) - np.square(own)).sum(axis=1)
+        return self._log_density(states) + 0.5 * (np.square(made) - np.square(standard)).sum(axis=1)
 
     def sweep(self, count: int) -> None:
         """Take ``count`` elliptical slices."""
@@ -194,26 +194,28 @@ class _Chain:
         for _ in range(count):
             moved, densities = self._states.copy(), self._densities.copy()
             start = self._states - self._center
-            other = random.standard_normal(moved.shape) * self._spread
+            direction = random.standard_normal(moved.shape) * self._spread
             least = self._densities + np.log(random.random(chains))
             angle = random.random(chains) * 2 * np.pi
-            low, high, left = angle - 2 * np.pi, angle.copy(), np.arange(chains)
+            low, high, active = angle - 2 * np.pi, angle.copy(), np.arange(chains)
             for _ in range(_MOST_PROPOSALS):
                 turned = (
-                    start[left] * np.cos(angle[left])[:, None]
-                    + other[left] * np.sin(angle[left])[:, None]
+                    start[active] * np.cos(angle[active])[:, None]
+                    + direction[active] * np.sin(angle[active])[:, None]
                 )
                 proposed = self._center + turned
                 density = self._log_weight(proposed)
-                taken = density >= least[left]
-                moved[left[taken]], densities[left[taken]] = proposed[taken], density[taken]
-                left = left[~taken]
-                if not len(left):
+                taken = density >= least[active]
+                moved[active[taken]], densities[active[taken]] = proposed[taken], density[taken]
+                active = active[~taken]
+                if not len(active):
                     break
-                below = angle[left] < 0
-                low[left] = np.where(below, angle[left], low[left])
-                high[left] = np.where(below, high[left], angle[left])
-                angle[left] = low[left] + (high[left] - low[left]) * random.random(len(left))
+                below = angle[active] < 0
+                low[active] = np.where(below, angle[active], low[active])
+                high[active] = np.where(below, high[active], angle[active])
+                angle[active] = low[active] + (high[active] - low[active]) * random.random(
+                    len(active)
+                )
             self._states, self._densities = moved, densities
 
     def _without(self, states: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -227,21 +229,23 @@ class _Chain:
             self._sums.of_target - states[:, -2],
         )
 
-    def _variance(self, products: np.ndarray, left: np.ndarray, number: np.ndarray) -> np.ndarray:
-        """s^2. :param left: c - h' A^-1 h. :param number: that q depends on."""
+    def _variance(
+        self, products: np.ndarray, residual: np.ndarray, number: np.ndarray
+    ) -> np.ndarray:
+        """s^2. :param residual: c - h' A^-1 h. :param number: that q depends on."""
         freedom = np.maximum(products[:, -1, -1] - self._rho * self._used, 1.0)
         unit = 2 * self._rho / (9 * freedom)
-        return left / (freedom * (1 - unit + number * np.sqrt(unit)) ** 3)
+        return residual / (freedom * (1 - unit + number * np.sqrt(unit)) ** 3)
 
-    def _left(
-        self, products: np.ndarray, rest: np.ndarray, squares: np.ndarray, of_target: np.ndarray
+    def _residual(
+        self, products: np.ndarray, shifted: np.ndarray, squares: np.ndarray, of_target: np.ndarray
     ) -> np.ndarray:
         """c - h' A^-1 h, of r = h - A m and r' A^-1 r."""
         mean = self._prior.mean
         return (
             of_target
             - squares
-            - 2 * rest @ mean
+            - 2 * shifted @ mean
             - np.einsum("i,nij,j->n", mean, self._block(products), mean)
         )
 
@@ -254,41 +258,47 @@ class _Chain:
         """
         products, with_target, of_target = self._without(states)
         used, (mean, precision) = self._used, self._prior
-        rest = with_target - self._block(products) @ mean
+        shifted = with_target - self._block(products) @ mean
         with np.errstate(invalid="ignore", divide="ignore"):
-            first = _factors(products, rest)
-            left = self._left(products, rest, first.squares, of_target)
-            variance = self._variance(products, left, states[:, -1])
-        possible = (left > 0) & (variance > 0)
-        found = np.full(len(states), -np.inf)
-        first, left, variance = (
-            _Factors(*(part[possible] for part in first)),
-            left[possible],
+            first = _factors(products, shifted)
+            residual = self._residual(products, shifted, first.squares, of_target)
+            variance = self._variance(products, residual, states[:, -1])
+        possible = (residual > 0) & (variance > 0)
+        densities = np.full(len(states), -np.inf)
+        first, residual, variance = (
+            _Factors(*(array[possible] for array in first)),
+            residual[possible],
             variance[possible],
         )
-        own = self._rho * variance
+        scaled_variance = self._rho * variance
         # h ~ Normal(A m, A V A + rho s^2 A), by the matrix inversion lemma
         second = _factors(
-            self._block(products[possible]) / own[:, None, None] + np.diag(precision),
-            rest[possible],
+            self._block(products[possible]) / scaled_variance[:, None, None] + np.diag(precision),
+            shifted[possible],
         )
-        determinant = used * np.log(own) + first.log_determinant + second.log_determinant
-        density = -0.5 * (determinant + first.squares / own - second.squares / own**2)
+        determinant = (
+            used * np.log(scaled_variance) + first.log_determinant + second.log_determinant
+        )
+        density = -0.5 * (
+            determinant + first.squares / scaled_variance - second.squares / scaled_variance**2
+        )
         # a density of c, over that of the number that q depends on
         of_scale = np.interp(np.log(variance) / 2, _LOG_SCALES, self._of_scale)
-        found[possible] = density + of_scale - np.log(left)
-        return np.where(np.isfinite(found), found, -np.inf)
+        densities[possible] = density + of_scale - np.log(residual)
+        return np.where(np.isfinite(densities), densities, -np.inf)
 
     def draw(self) -> tuple[np.ndarray, np.ndarray]:
         """theta, float[chains, p], which is normal given the state, and s, float[chains]."""
         products, with_target, of_target = self._without(self._states)
         mean, precision = self._prior
-        rest = with_target - self._block(products) @ mean
-        left = self._left(products, rest, _factors(products, rest).squares, of_target)
-        variance = self._variance(products, left, self._states[:, -1])
-        own = self._rho * variance
-        factor = np.linalg.cholesky(self._block(products) / own[:, None, None] + np.diag(precision))
-        solved = np.linalg.solve(factor, (rest / own[:, None])[..., None])
+        shifted = with_target - self._block(products) @ mean
+        residual = self._residual(products, shifted, _factors(products, shifted).squares, of_target)
+        variance = self._variance(products, residual, self._states[:, -1])
+        scaled_variance = self._rho * variance
+        factor = np.linalg.cholesky(
+            self._block(products) / scaled_variance[:, None, None] + np.diag(precision)
+        )
+        solved = np.linalg.solve(factor, (shifted / scaled_variance[:, None])[..., None])
         white = solved + self._random.standard_normal(solved.shape)
         return mean + np.linalg.solve(np.swapaxes(factor, 1, 2), white)[..., 0], np.sqrt(variance)
 

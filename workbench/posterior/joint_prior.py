@@ -61,22 +61,24 @@ class _PartlyCentred(Reparam):
     :param share: c: 0 makes y independent of location and scale, and 1 makes it the latent.
     """
 
-    def __init__(self, share: Array | float) -> None:
-        self._share = share
+    def __init__(self, degree: Array | float) -> None:
+        self._share = degree
 
     def __call__(self, name: str, fn: dist.Distribution, obs: Any) -> tuple[None, Array]:
         shape, base = fn.batch_shape + fn.event_shape, base_of(fn)
-        others = {
-            each: jnp.broadcast_to(getattr(base, each), shape)
-            for each in _LOCATION_SCALE[type(base)]
+        fixed = {
+            parameter: jnp.broadcast_to(getattr(base, parameter), shape)
+            for parameter in _LOCATION_SCALE[type(base)]
         }
-        location, scale = (jnp.broadcast_to(each, shape) for each in (base.loc, base.scale))
+        location, scale = (
+            jnp.broadcast_to(parameter, shape) for parameter in (base.loc, base.scale)
+        )
         numpyro.deterministic(name + _LOCATION, location)
         numpyro.deterministic(name + _SCALE, scale)
-        middle, share = self._share * location, self._share
-        family = type(base)(**others, loc=middle, scale=scale**share)
+        middle, degree = self._share * location, self._share
+        family = type(base)(**fixed, loc=middle, scale=scale**degree)
         drawn = numpyro.sample(name + _PARTLY, family.to_event(len(fn.event_shape)))
-        return None, location + scale ** (1 - share) * (drawn - middle)
+        return None, location + scale ** (1 - degree) * (drawn - middle)
 
 
 class JointPrior:
@@ -97,14 +99,14 @@ class JointPrior:
         self._transforms: dict[str, Transform] = {}
         self._shapes: dict[str, tuple[int, ...]] = {}
         try:
-            one, two = (self._trace({}, jax.random.key(seed), {}) for seed in (0, 1))
+            first, second = (self._trace({}, jax.random.key(seed), {}) for seed in (0, 1))
         except NotImplementedError:  # as ImproperUniform says
             raise NoNoiseAwarePosterior("the prior cannot be drawn from") from None
-        for name, site in one.items():
+        for name, site in first.items():
             if is_latent(site) and name not in model.of_records:
                 latent = name.removesuffix(_PARTLY)
-                found = _transform(latent, site, two[name], latent in model.shared)
-                self._transforms[name], self._shapes[name] = found
+                pair = _transform(latent, site, second[name], latent in model.shared)
+                self._transforms[name], self._shapes[name] = pair
         latents = {name.removesuffix(_PARTLY) for name in self._shapes}
         self.names = (*model.shared, *sorted(latents - set(model.shared)))
         self._sizes = [int(np.prod(shape)) for shape in self._shapes.values()]
@@ -132,21 +134,21 @@ class JointPrior:
         """
         z = jnp.asarray(self.sample, jnp.float32)
         points = self.compiled(lambda prior, z: jax.vmap(prior.point)(z, jnp.zeros_like(z)))(z)
-        found = (*_middle_and_scale(np.asarray(points, float)), *_middle_and_scale(self.sample))
+        summary = (*_middle_and_scale(np.asarray(points, float)), *_middle_and_scale(self.sample))
         if not (
-            np.all(np.isfinite(found[0]))
-            and all(np.all(np.isfinite(part) & (part > 0)) for part in found[1::2])
+            np.all(np.isfinite(summary[0]))
+            and all(np.all(np.isfinite(scale) & (scale > 0)) for scale in summary[1::2])
         ):
             raise NoNoiseAwarePosterior("the prior's draws are not finite, or do not vary")
         for (name, transform), scales in zip(
-            self._transforms.items(), self._split(found[3]), strict=True
+            self._transforms.items(), self._split(summary[3]), strict=True
         ):
             if not isinstance(transform, IdentityTransform) and np.max(scales, initial=0) > _WIDEST:
                 raise NoNoiseAwarePosterior(
                     f"the prior of {name} spans so many powers of ten that a chain may not cross "
                     "them"
                 )
-        return found
+        return summary
 
     @property
     def mean(self) -> np.ndarray:
@@ -168,13 +170,13 @@ class JointPrior:
 
     def _parts(self, flat: Array) -> dict[str, Array]:
         """Entries of a vector like z, by site."""
-        parts = self._split(flat)
+        segments = self._split(flat)
         return {
-            name: part.reshape(shape)
-            for (name, shape), part in zip(self._shapes.items(), parts, strict=True)
+            name: segment.reshape(shape)
+            for (name, shape), segment in zip(self._shapes.items(), segments, strict=True)
         }
 
-    def _trace(self, values: Mapping[str, Any], key: Array, shares: Mapping[str, Array]) -> dict:
+    def _trace(self, values: Mapping[str, Any], key: Array, degrees: Mapping[str, Array]) -> dict:
         def reparam(site: dict[str, Any]) -> Reparam | None:
             name = site["name"]
             fits = (
@@ -184,7 +186,7 @@ class JointPrior:
             )
             if not fits or name.endswith(_PARTLY):
                 return None
-            return _PartlyCentred(shares[name + _PARTLY] if shares else 0.0)
+            return _PartlyCentred(degrees[name + _PARTLY] if degrees else 0.0)
 
         return self._model.model_trace(
             dict(values), key, lambda model: handlers.reparam(model, config=reparam)
@@ -222,15 +224,15 @@ class JointPrior:
     def standard(self, z: Array, centring: Array) -> Array:
         """The same point without centring."""
         trace, _ = self._traced(z, centring)
-        found = []
-        for name, part in self._parts(z).items():
+        segments = []
+        for name, segment in self._parts(z).items():
             latent = name.removesuffix(_PARTLY)
             if latent != name:
-                part = (trace[latent]["value"] - trace[latent + _LOCATION]["value"]) / trace[
+                segment = (trace[latent]["value"] - trace[latent + _LOCATION]["value"]) / trace[
                     latent + _SCALE
                 ]["value"]
-            found.append(jnp.ravel(part))
-        return jnp.concatenate(found)
+            segments.append(jnp.ravel(segment))
+        return jnp.concatenate(segments)
 
     def centred(self, z: Array, information: Array) -> tuple[Array, Array]:
         """z of no centring, with the centring for data that have ``information`` of each entry of
@@ -243,18 +245,20 @@ class JointPrior:
         told = dict(
             zip(self._model.shared, jnp.split(information, np.cumsum(sizes)[:-1]), strict=True)
         )
-        found, shares = [], []
-        for name, part in self._parts(z).items():
-            latent, share = name.removesuffix(_PARTLY), jnp.zeros_like(part)
+        segments, degrees = [], []
+        for name, segment in self._parts(z).items():
+            latent, degree = name.removesuffix(_PARTLY), jnp.zeros_like(segment)
             if latent != name:
-                location, scale = (trace[latent + each]["value"] for each in (_LOCATION, _SCALE))
+                location, scale = (
+                    trace[latent + suffix]["value"] for suffix in (_LOCATION, _SCALE)
+                )
                 if latent in told:
-                    ratio = told[latent].reshape(part.shape) * scale**2
-                    share = ratio / (1 + ratio)
-                part = share * location + scale**share * part
-            found.append(jnp.ravel(part))
-            shares.append(jnp.ravel(share))
-        return jnp.concatenate(found), jnp.concatenate(shares)
+                    ratio = told[latent].reshape(segment.shape) * scale**2
+                    degree = ratio / (1 + ratio)
+                segment = degree * location + scale**degree * segment
+            segments.append(jnp.ravel(segment))
+            degrees.append(jnp.ravel(degree))
+        return jnp.concatenate(segments), jnp.concatenate(degrees)
 
     def _draws(self, keys: Array) -> Array:
         def one(key: Array) -> Array:
@@ -262,21 +266,21 @@ class JointPrior:
             free = [
                 transform.inv(trace[name]["value"]) for name, transform in self._transforms.items()
             ]
-            return jnp.concatenate([jnp.ravel(part) for part in free])
+            return jnp.concatenate([jnp.ravel(value) for value in free])
 
         return jax.vmap(one)(keys)
 
 
 def _transform(
-    name: str, site: dict[str, Any], other: dict[str, Any], is_released: bool
+    name: str, site: dict[str, Any], redrawn: dict[str, Any], is_released: bool
 ) -> tuple[Transform, tuple[int, ...]]:
-    """From unconstrained space to the support of a latent, and the shape there. :param other:
+    """From unconstrained space to the support of a latent, and the shape there. :param redrawn:
     another draw's site.
     """
     prior, shape = site["fn"], jnp.shape(site["value"])
     if prior.support.is_discrete:
         raise NoNoiseAwarePosterior(f"{name} is discrete")
-    transform, another = (biject_to(each["fn"].support) for each in (site, other))
+    transform, another = (biject_to(drawn["fn"].support) for drawn in (site, redrawn))
     free = transform.inverse_shape(shape)
     if is_released and free != shape:
         raise NoNoiseAwarePosterior(f"the entries of {name} are not free of each other")

@@ -84,35 +84,35 @@ def prior_of(model: RecordModel) -> Prior | JointPrior:
     """
     if model.shared_size > LARGEST:
         raise NoNoiseAwarePosterior(f"the model has more than {LARGEST} quantities")
-    guide, one, normals, reach = _priors(model)
+    guide, trace, normals, reach = _priors(model)
     parameters = [
         name
-        for name in (*model.shared, *one)
-        if one.get(name, {"type": "param"})["type"] == "param"
+        for name in (*model.shared, *trace)
+        if trace.get(name, {"type": "param"})["type"] == "param"
     ]
     if parameters:
         raise NoNoiseAwarePosterior(f"{parameters[0]} is a parameter without a prior")
     if model.uses_base_noise:
         raise NoNoiseAwarePosterior("records have latents of their own")
     latents = [
-        name for name, site in one.items() if is_latent(site) and name not in model.of_records
+        name for name, site in trace.items() if is_latent(site) and name not in model.of_records
     ]
     missing = [name for name in latents if name not in guide]
     if missing:
         raise NoNoiseAwarePosterior(f"the guide does not draw {missing[0]}")
     # factors and observations outside the record plate, which a normal prior of the latents does
     # not know of
-    others = [
+    factors = [
         name
-        for name, site in one.items()
+        for name, site in trace.items()
         if site["type"] == "sample" and name not in (*latents, *model.of_records)
     ]
-    if any(family(site["fn"]) in _MIXTURES for name, site in one.items() if name in latents):
+    if any(family(site["fn"]) in _MIXTURES for name, site in trace.items() if name in latents):
         raise NoNoiseAwarePosterior(
             "a prior is a mixture, between whose modes a short chain does not move"
         )
-    if others or set(latents) != set(model.shared) or not normals.keys() >= set(latents):
-        return _joint(model, one, reach)
+    if factors or set(latents) != set(model.shared) or not normals.keys() >= set(latents):
+        return _joint(model, trace, reach)
     means, scales = np.concatenate(
         [np.reshape(normals[name], (2, -1)) for name in model.shared], axis=1
     )
@@ -129,7 +129,7 @@ def _priors(model: RecordModel) -> tuple[dict, dict, dict[str, np.ndarray], np.n
     traces = {}
 
     def of_two_draws() -> tuple[list[dict[str, jax.Array]], list[jax.Array]]:
-        found = []
+        per_draw = []
         for seed in (0, 1):  # what depends on other latents differs between two draws
             traces["guide"], traces["model"] = model._traces(model.start(), jax.random.key(seed))
             latents = {
@@ -138,8 +138,8 @@ def _priors(model: RecordModel) -> tuple[dict, dict, dict[str, np.ndarray], np.n
                 if name in model.shared and is_latent(site)
             }
             priors = {name: normal_of(site["fn"]) for name, site in latents.items()}
-            found.append({name: prior for name, prior in priors.items() if prior is not None})
-        return found, [
+            per_draw.append({name: prior for name, prior in priors.items() if prior is not None})
+        return per_draw, [
             _reach(latents[name]["fn"]).ravel() for name in model.shared if name in latents
         ]
 
@@ -171,11 +171,11 @@ def _joint(model: RecordModel, trace: dict, reach: np.ndarray) -> JointPrior:
         raise NoNoiseAwarePosterior(
             "the likelihood is a mixture, and far from normal where components overlap"
         )
-    found = JointPrior(model)
-    found.reach = reach
-    if found.size > _LARGEST_JOINT:
+    joint = JointPrior(model)
+    joint.reach = reach
+    if joint.size > _LARGEST_JOINT:
         raise NoNoiseAwarePosterior(f"the model has more than {_LARGEST_JOINT} quantities")
-    return found
+    return joint
 
 
 def normal_of(prior: dist.Distribution) -> jax.Array | None:
@@ -245,7 +245,7 @@ def draw(
             f"it takes {_FEWEST_STEPS} steps after the first three tenths of the run"
         )
     if (
-        not all(np.all(np.isfinite(part)) for part in (center, gradient, points, products))
+        not all(np.all(np.isfinite(array)) for array in (center, gradient, points, products))
         or np.diag(points).min() <= 0
     ):
         raise NoNoiseAwarePosterior(
@@ -260,7 +260,7 @@ def draw(
         raise NoNoiseAwarePosterior(
             "the released gradients have no noise, or more than can be counted"
         )
-    found = _curvature_chain.curvatures(
+    curvatures = _curvature_chain.curvatures(
         (points + points.T) / 2, products, noise, level, prior.precision, generator
     )
     of_mean = noise_of_mean(step_noise, sampling_rate, steps)
@@ -268,9 +268,10 @@ def draw(
     blocks = -(-count // _BLOCK)
     size = -(-count // blocks)
     # each in turn, the first ones once more
-    chosen = np.resize(np.arange(len(found)), (blocks, size))
+    chosen = np.resize(np.arange(len(curvatures)), (blocks, size))
     drawn = [
-        _locations(found[block], prior, center, gradient, of_mean, generator) for block in chosen
+        _locations(curvatures[block], prior, center, gradient, of_mean, generator)
+        for block in chosen
     ]
     return np.concatenate(drawn)[:count]
 
@@ -298,27 +299,31 @@ def _locations(
     """A draw of theta for each curvature, float[count, d]. :param noise: of ``noise_of_mean``."""
     covariance = (1 + noise[1]) * curvature + noise[0] * np.eye(len(center))
     weighted = np.linalg.solve(covariance, curvature)  # V^-1 H
-    known, linear = (
+    information, linear = (
         curvature @ weighted,
         np.einsum("sji,sj->si", weighted, gradient + curvature @ center),
     )
-    return of_quadratics(prior, known, linear, generator)
+    return of_quadratics(prior, information, linear, generator)
 
 
 def of_quadratics(
-    prior: Prior | JointPrior, known: np.ndarray, linear: np.ndarray, generator: Generator
+    prior: Prior | JointPrior, information: np.ndarray, linear: np.ndarray, generator: Generator
 ) -> np.ndarray:
-    """A draw of theta for each log-likelihood ``linear' theta - theta' known theta / 2``,
+    """A draw of theta for each log-likelihood ``linear' theta - theta' information theta / 2``,
     float[count, d].
 
-    :param known: float[count, d, d], symmetric up to rounding. :param linear: float[count, d].
+    :param information: float[count, d, d], symmetric up to rounding.
+    :param linear: float[count, d].
     :raises NoNoiseAwarePosterior: if a Markov chain does not settle.
     """
     if isinstance(prior, JointPrior):
         return _quadratic_chain.draws(
-            prior, (known + np.swapaxes(known, 1, 2)) / 2, linear, generator
+            prior, (information + np.swapaxes(information, 1, 2)) / 2, linear, generator
         )
-    precision, target = known + np.diag(prior.precision), linear + prior.precision * prior.mean
+    precision, target = (
+        information + np.diag(prior.precision),
+        linear + prior.precision * prior.mean,
+    )
     factor = np.linalg.cholesky((precision + np.swapaxes(precision, 1, 2)) / 2)
     half = np.linalg.solve(factor, target[..., None]) + generator.normal(size=(*target.shape, 1))
     return np.linalg.solve(np.swapaxes(factor, 1, 2), half)[..., 0]

@@ -45,7 +45,7 @@ def draw(
         N.
     :raises NoNoiseAwarePosterior: if the method does not arrive.
     """
-    of_part = program_cache.jit(lambda at, part: _derivatives(model, at, part))
+    of_part = program_cache.jit(lambda at, block: _derivatives(model, at, block))
     for _ in range(_MOST_TURNS):
         gradient, curvature = _summed(of_part, point, records)
         eigenvalues, vectors = np.linalg.eigh(curvature)
@@ -74,8 +74,8 @@ def _summed(of_part: Any, point: np.ndarray, records: Any) -> tuple[np.ndarray, 
     """
     gradient, curvature = np.zeros(len(point)), np.zeros((len(point), len(point)))
     for start in range(0, len(records[0]), _AT_ONCE):
-        part = tuple(np.asarray(array[start : start + _AT_ONCE]) for array in records)
-        slope, bend = jax.device_get(of_part(jnp.asarray(point, jnp.float32), part))
+        block = tuple(np.asarray(array[start : start + _AT_ONCE]) for array in records)
+        slope, bend = jax.device_get(of_part(jnp.asarray(point, jnp.float32), block))
         gradient, curvature = gradient - slope, curvature + bend
     return gradient, (curvature + curvature.T) / 2
 
@@ -90,9 +90,10 @@ def _derivatives(
     ends = np.cumsum([array.size for array in like.values()])[:-1]
 
     def loss(flat: jax.Array) -> jax.Array:
-        parts = jnp.split(flat, ends)
+        segments = jnp.split(flat, ends)
         shared = {
-            name: part.reshape(like[name].shape) for name, part in zip(like, parts, strict=True)
+            name: segment.reshape(like[name].shape)
+            for name, segment in zip(like, segments, strict=True)
         }
         return jnp.sum(model.record_losses(shared, records, jax.random.key(0)))
 

@@ -95,10 +95,15 @@ def statistic(x: jax.Array, y: jax.Array, clip: float, bounds: Bounds = (-1.0, 1
     z = jnp.concatenate([inside, jnp.ones_like(inside[:, :1])], axis=1)
     weight = jnp.minimum(1.0, squares / jnp.sum(z**2, axis=1, keepdims=True))
     middle, reach = middle_and_reach(bounds)
-    own = target * jnp.clip((y.astype(jnp.float32) - middle) / reach, -1, 1)[:, None]
+    response = target * jnp.clip((y.astype(jnp.float32) - middle) / reach, -1, 1)[:, None]
     rows, columns, counts = _places(z.shape[1])
-    parts: list[Any] = [counts * z[:, rows] * z[:, columns], math.sqrt(2) * own * z, own**2, weight]
-    return weight * jnp.concatenate(parts, axis=1)
+    blocks: list[Any] = [
+        counts * z[:, rows] * z[:, columns],
+        math.sqrt(2) * response * z,
+        response**2,
+        weight,
+    ]
+    return weight * jnp.concatenate(blocks, axis=1)
 
 
 def middle_and_reach(bounds: Bounds) -> tuple[float, float]:
@@ -200,10 +205,14 @@ def linear_gaussian(
     :raises PrivacyModelError: saying what it is not.
     """
     start = model.start()
-    (_, one), (_, two) = (model._traces(start, jax.random.key(seed)) for seed in (0, 1))
+    (_, first_trace), (_, second_trace) = (
+        model._traces(start, jax.random.key(seed)) for seed in (0, 1)
+    )
     sites = [weights, *([intercept] if intercept else []), scale]
     latents = {
-        name for name, site in one.items() if is_latent(site) and name not in model.of_records
+        name
+        for name, site in first_trace.items()
+        if is_latent(site) and name not in model.of_records
     }
     if latents != set(sites) or set(model.shared) != latents or len(model.observed) != 1:
         raise PrivacyModelError(
@@ -217,17 +226,17 @@ def linear_gaussian(
         raise PrivacyModelError(f"it has more than {LARGEST} features")
     means, precisions = [], []
     for name in sites[:-1]:
-        first, second = (normal_of(trace[name]["fn"]) for trace in (one, two))
+        first, second = (normal_of(trace[name]["fn"]) for trace in (first_trace, second_trace))
         if first is None or second is None or not np.array_equal(first, second):
             raise PrivacyModelError(f"the prior of {name} is not normal with fixed mean and scale")
         mean, deviation = np.reshape(np.asarray(first, float), (2, -1))
         means.append(mean)
         precisions.append(deviation**-2.0)
-    prior = one[scale]["fn"]
+    prior = first_trace[scale]["fn"]
     if prior.event_shape or prior.batch_shape or not _is_positive(prior):
         raise PrivacyModelError(f"the prior of {scale} must be a distribution on positive numbers")
     points = np.geomspace(1e-2, 10.0, 7).astype(np.float32)
-    if not np.array_equal(prior.log_prob(points), two[scale]["fn"].log_prob(points)):
+    if not np.array_equal(prior.log_prob(points), second_trace[scale]["fn"].log_prob(points)):
         raise PrivacyModelError(f"the prior of {scale} depends on other quantities")
     _require_normal(model, weights, intercept, scale, bounds)
     return LinearGaussian(Prior(np.concatenate(means), np.concatenate(precisions)), prior)
@@ -262,13 +271,13 @@ def _require_normal(
         )
         values = {weights: slopes, scale: width} | ({intercept: constant} if intercept else {})
         record = tuple(
-            jnp.asarray(each, like.dtype)
-            for each, like in zip((x, y), model.blank_record, strict=True)
+            jnp.asarray(value, like.dtype)
+            for value, like in zip((x, y), model.blank_record, strict=True)
         )
         mean = middle + reach * float(x @ slopes + constant)
         expected = -dist.Normal(mean, reach * float(width)).log_prob(float(record[1]))
-        found = loss(values, record, jax.random.key(0))
-        if not np.allclose(found, expected, rtol=1e-3, atol=1e-3):
+        actual = loss(values, record, jax.random.key(0))
+        if not np.allclose(actual, expected, rtol=1e-3, atol=1e-3):
             raise PrivacyModelError(
                 "its likelihood is not normal around features . weights + intercept"
             )

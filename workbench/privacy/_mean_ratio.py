@@ -138,14 +138,14 @@ def _spread(
     ends, masses = cells.values, cells.masses
     present = masses * (ends[:-1] + cells.origin) + offsets
     # cells; those above are a tail
-    kept = max(int(np.searchsorted(-np.cumsum(present[::-1])[::-1], -_FORGOTTEN)), 1)
+    retained = max(int(np.searchsorted(-np.cumsum(present[::-1])[::-1], -_FORGOTTEN)), 1)
     # all of its mass under P counts as infinite, also what it has at the tail's lower end, which
     # only adds
-    infinite = (cells.infinite + float(present[kept:].sum()) + top[2]) * (1 + 1e-9) + _UNDERFLOW
-    tail = float(masses[kept:].sum()) + top[1]
-    ends, masses, offsets = ends[: kept + 1], masses[:kept], offsets[:kept]
+    infinite = (cells.infinite + float(present[retained:].sum()) + top[2]) * (1 + 1e-9) + _UNDERFLOW
+    tail = float(masses[retained:].sum()) + top[1]
+    ends, masses, offsets = ends[: retained + 1], masses[:retained], offsets[:retained]
     # the cells below it become one
-    first = min(max(int(np.searchsorted(np.cumsum(masses), _FORGOTTEN)), 1), kept)
+    first = min(max(int(np.searchsorted(np.cumsum(masses), _FORGOTTEN)), 1), retained)
     offsets = np.append((offsets + masses * (ends[:-1] - ends[0]))[:first].sum(), offsets[first:])
     masses = np.append(masses[:first].sum(), masses[first:])
     ends = np.append(ends[0], ends[first:])
@@ -182,25 +182,25 @@ def _scale(law: MeanRatio) -> tuple[float, float]:
     """(median, about one standard deviation) of log S under Q. It places cells, which decides only
     how tight a law is.
     """
-    shares = np.cumsum(law.masses) / law.masses.sum()
+    cumulative = np.cumsum(law.masses) / law.masses.sum()
     low, median, high = law.log_ratios()[
-        np.searchsorted(shares, [0.1587, 0.5, 0.8413]).clip(max=len(shares) - 1)
+        np.searchsorted(cumulative, [0.1587, 0.5, 0.8413]).clip(max=len(cumulative) - 1)
     ]
     return float(median), max(float(high - low) / 2, 1e-12)
 
 
-def _mean_of(one: MeanRatio, other: MeanRatio, mu: float, is_upper: bool) -> MeanRatio:
+def _mean_of(first: MeanRatio, second: MeanRatio, mu: float, is_upper: bool) -> MeanRatio:
     """The law of the mean of the ratios of both, which are independent."""
-    count = one.count + other.count
-    weights = one.count / count, other.count / count
-    values = (weights[0] * one.values[:, None] + weights[1] * other.values).ravel()
-    masses = (one.masses[:, None] * other.masses).ravel()
-    median, deviation = _scale(one)
-    finite = [logs[np.isfinite(logs)] for logs in (one.log_ratios(), other.log_ratios())]
+    count = first.count + second.count
+    weights = first.count / count, second.count / count
+    values = (weights[0] * first.values[:, None] + weights[1] * second.values).ravel()
+    masses = (first.masses[:, None] * second.masses).ravel()
+    median, deviation = _scale(first)
+    finite = [logs[np.isfinite(logs)] for logs in (first.log_ratios(), second.log_ratios())]
     low = min(float(logs[0]) for logs in finite) - math.log(2)
     high = max(float(logs[-1]) for logs in finite)
-    shrunk = deviation * math.sqrt(one.count / count)
-    ends = _edges(mu, 0.0 if one.origin else median, shrunk, low, high, one.origin)
+    shrunk = deviation * math.sqrt(first.count / count)
+    ends = _edges(mu, 0.0 if first.origin else median, shrunk, low, high, first.origin)
     ends[-1] = max(float(ends[-1]), float(values.max()) + abs(float(values.max())) * _EPS)
     cell = np.searchsorted(ends, values, side="right") - 1
     cell = np.minimum(np.maximum(cell, 0), len(ends) - 2)
@@ -211,12 +211,12 @@ def _mean_of(one: MeanRatio, other: MeanRatio, mu: float, is_upper: bool) -> Mea
     rounding = _EPS * (int(np.bincount(cell).max()) + 8)
     cells = MeanRatio(
         count,
-        one.origin,
+        first.origin,
         ends,
         summed,
-        weights[0] * one.infinite + weights[1] * other.infinite,
-        one.mass_error + other.mass_error + rounding,
-        max(one.value_error, other.value_error) + rounding + _ROUNDING,
+        weights[0] * first.infinite + weights[1] * second.infinite,
+        first.mass_error + second.mass_error + rounding,
+        max(first.value_error, second.value_error) + rounding + _ROUNDING,
     )
     return _spread(cells, offsets) if is_upper else _collapsed(cells, offsets)
 

@@ -131,13 +131,13 @@ class Window:
     def deltas(self, epsilons: np.ndarray) -> np.ndarray:
         """Upper bounds on delta at many epsilons."""
         total, discounted = self.sums
-        place = np.searchsorted(self.losses, epsilons, side="right")
-        inside = np.minimum(place, len(self.losses) - 1)
-        share = (
+        index = np.searchsorted(self.losses, epsilons, side="right")
+        inside = np.minimum(index, len(self.losses) - 1)
+        tail = (
             total[inside]
             - np.exp(np.minimum(epsilons - self.losses[inside], 0.0)) * discounted[inside]
         )
-        deltas = np.minimum(1.0, self.elsewhere + np.where(place < len(self.losses), share, 0.0))
+        deltas = np.minimum(1.0, self.elsewhere + np.where(index < len(self.losses), tail, 0.0))
         # as if all mass outside the window had its first loss: a chord of delta, which is 1 at
         # e^epsilon = 0
         first = min(1.0, self.elsewhere + float(total[0] - discounted[0]))
@@ -148,16 +148,16 @@ class Window:
         """The smallest epsilon >= the first loss with delta(epsilon) <= ``delta``; infinite if
         there is none.
         """
-        left = delta - self.elsewhere
+        remaining = delta - self.elsewhere
         total, discounted = self.sums
-        if not (left >= 0 and np.isfinite(total[0])):
+        if not (remaining >= 0 and np.isfinite(total[0])):
             return math.inf
         # beyond the last loss only `elsewhere` is left
-        kept = np.append((total - discounted)[:-1] <= left, True)
-        place = int(np.argmax(kept))
-        if place == 0:
+        suffices = np.append((total - discounted)[:-1] <= remaining, True)
+        index = int(np.argmax(suffices))
+        if index == 0:
             return float(self.losses[0])
-        if total[place] <= left or discounted[place] == 0:
-            return float(self.losses[place - 1])
-        exact = float(self.losses[place]) + math.log((total[place] - left) / discounted[place])
-        return min(max(exact, float(self.losses[place - 1])), float(self.losses[place]))
+        if total[index] <= remaining or discounted[index] == 0:
+            return float(self.losses[index - 1])
+        exact = float(self.losses[index]) + math.log((total[index] - remaining) / discounted[index])
+        return min(max(exact, float(self.losses[index - 1])), float(self.losses[index]))

@@ -58,18 +58,18 @@ def _parts(plans: Sequence[Steps]) -> tuple[float, list[Phase], list[Epochs]]:
     allocated: list[Epochs] = []
     for plan in plans:
         if plan.sampler == "random_allocation":
-            allocated += [each for each in plan.epochs if each.length > 1]
-            known = [
-                Phase(1.0, each.noise_multiplier, each.repeated)
-                for each in plan.epochs
-                if each.length == 1
+            allocated += [epoch for epoch in plan.epochs if epoch.length > 1]
+            unsampled = [
+                Phase(1.0, epoch.noise_multiplier, epoch.repeated)
+                for epoch in plan.epochs
+                if epoch.length == 1
             ]
         elif plan.sampler == "shuffle":
-            known = list(plan.uses_of_a_record)
+            unsampled = list(plan.uses_of_a_record)
         else:
             sampled += [phase for phase in plan.phases if phase.sampling_rate < 1]
-            known = [phase for phase in plan.phases if phase.sampling_rate == 1]
-        squares += sum(phase.steps / phase.noise_multiplier**2 for phase in known)
+            unsampled = [phase for phase in plan.phases if phase.sampling_rate == 1]
+        squares += sum(phase.steps / phase.noise_multiplier**2 for phase in unsampled)
     return squares, sampled, allocated
 
 
@@ -92,11 +92,11 @@ def _losses(plans: Sequence[Steps], coarse: bool) -> list[GaussianLoss | Compose
                 phase.sampling_rate, SENSITIVITY[relation] / phase.noise_multiplier, direction
             )
             counts[step] = counts.get(step, 0) + phase.steps
-        for each in allocated:
+        for epochs in allocated:
             epoch = AllocatedGaussian(
-                each.length, 1 / each.noise_multiplier, direction, each.released
+                epochs.length, 1 / epochs.noise_multiplier, direction, epochs.released
             )
-            counts[epoch] = counts.get(epoch, 0) + each.repeated
+            counts[epoch] = counts.get(epoch, 0) + epochs.repeated
         if mu > 0:
             counts[SampledGaussian(1.0, mu, direction)] = 1
         return ComposedLoss(tuple(counts.items()), coarse)
@@ -109,10 +109,10 @@ def _participation(plans: Sequence[Steps]) -> float:
     epsilon = 0 holds.
     """
     squares, sampled, allocated = _parts(plans)
-    if squares or any(each.released == each.length for each in allocated):
+    if squares or any(epoch.released == epoch.length for epoch in allocated):
         return 1.0
     rates = [(phase.sampling_rate, phase.steps) for phase in sampled]
-    rates += [(each.released / each.length, each.repeated) for each in allocated]
+    rates += [(epoch.released / epoch.length, epoch.repeated) for epoch in allocated]
     logarithm = sum(count * math.log1p(-rate) for rate, count in rates)
     return -math.expm1(logarithm) * (1 + 1e-12)
 
@@ -132,8 +132,8 @@ def total_epsilon(plans: tuple[Steps, ...], delta: float, coarse: bool = False) 
     if _participation(plans) <= delta:
         return 0.0
     worst = max(loss.epsilon(delta) for loss in _losses(plans, coarse))
-    known = _known(plans)
-    return worst if known is None else min(worst, known.epsilon(delta))
+    closed_form = _known(plans)
+    return worst if closed_form is None else min(worst, closed_form.epsilon(delta))
 
 
 def _known(plans: Sequence[Steps]) -> GaussianLoss | None:
@@ -158,8 +158,10 @@ def bound(steps: Steps, delta: float, coarse: bool = False) -> float:
 @functools.lru_cache(maxsize=1024)
 def _delta_bound(steps: Steps, epsilon: float) -> float:
     worst = max(loss.delta(epsilon) for loss in _losses((steps,), False))
-    known = _known((steps,))
-    return min(worst, _participation((steps,)), 1.0 if known is None else known.delta(epsilon))
+    closed_form = _known((steps,))
+    return min(
+        worst, _participation((steps,)), 1.0 if closed_form is None else closed_form.delta(epsilon)
+    )
 
 
 def epsilon(
@@ -337,9 +339,12 @@ def trade_off(
     """
     plan = Steps.checked(sampler, relation, sampling_rate, noise_multiplier, steps)
     several = isinstance(false_positive_rates, (list, tuple, np.ndarray))
-    given = list(false_positive_rates) if several else [false_positive_rates]
+    requested_rates = list(false_positive_rates) if several else [false_positive_rates]
     rates = np.array(
-        [_validate.number("false_positive_rates", rate, at_least=0, at_most=1) for rate in given]
+        [
+            _validate.number("false_positive_rates", rate, at_least=0, at_most=1)
+            for rate in requested_rates
+        ]
     )
     extra = _validate.number("extra_delta", extra_delta, at_least=0)
     epsilons, deltas = _profile(plan)

@@ -77,11 +77,13 @@ class AllocatedGaussian:
         factor of masses and that of ratios, and losses by the logarithm of the latter.
         """
         law = mean_ratio(self.released, self.mu, self.is_upper)
-        logs, share = law.log_ratios(), self.released / self.steps
-        if share < 1:
+        logs, fraction = law.log_ratios(), self.released / self.steps
+        if fraction < 1:
             inside = logs > -math.inf
             logs = np.where(
-                inside, np.log1p(share * np.expm1(np.where(inside, logs, 0.0))), math.log1p(-share)
+                inside,
+                np.log1p(fraction * np.expm1(np.where(inside, logs, 0.0))),
+                math.log1p(-fraction),
             )
         side = 1.0 if self.is_upper else -1.0
         slack = law.value_error + _LOG_ROUNDING * (
@@ -89,7 +91,7 @@ class AllocatedGaussian:
         )
         if self.direction == "remove":
             losses, masses = logs, law.masses * np.exp(logs)
-            infinite = share * law.infinite
+            infinite = fraction * law.infinite
         else:
             losses, masses, infinite = -logs[::-1], law.masses[::-1], 0.0
             slack = slack[::-1]
@@ -114,11 +116,15 @@ class AllocatedGaussian:
         rare = float(ndtr(-self.reach))
         low = int(np.searchsorted(np.cumsum(masses), rare))
         high = max(len(masses) - int(np.searchsorted(np.cumsum(masses[::-1]), rare)), low + 1)
-        kept, probabilities = losses[low:high], masses[low:high].copy()
+        retained, probabilities = losses[low:high], masses[low:high].copy()
         if not self.is_upper:
-            return kept, probabilities, 0.0
+            return retained, probabilities, 0.0
         probabilities[0] += masses[:low].sum()
-        return np.maximum(kept, self.floor), probabilities, infinite + float(masses[high:].sum())
+        return (
+            np.maximum(retained, self.floor),
+            probabilities,
+            infinite + float(masses[high:].sum()),
+        )
 
     def loss_limits(self) -> tuple[float, float]:
         """(smallest, largest) finite loss."""
@@ -132,10 +138,10 @@ class AllocatedGaussian:
         losses, masses, _ = self._atoms
         exponents = np.log(masses) + tilt * losses
         largest = float(exponents.max())
-        share = np.exp(exponents - largest)
-        total = float(share.sum())
-        mean = float(share @ losses) / total
-        return math.log(total) + largest, mean, float(share @ (losses - mean) ** 2) / total
+        tilted = np.exp(exponents - largest)
+        total = float(tilted.sum())
+        mean = float(tilted @ losses) / total
+        return math.log(total) + largest, mean, float(tilted @ (losses - mean) ** 2) / total
 
     def on_grid(self, width: float) -> tuple[int, np.ndarray, float]:
         """The loss distribution on multiples of ``width``: each loss is moved to the two ends of

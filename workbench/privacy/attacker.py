@@ -77,18 +77,18 @@ class _Losses(NamedTuple):
     """One step's loss under P: multiples of ``width`` and their probabilities."""
 
     width: float
-    places: np.ndarray
+    multiples: np.ndarray
     probabilities: np.ndarray
 
     def cumulant(self, tilt: float) -> tuple[float, float, float]:
         """log E[e^(tilt loss)], and the mean and variance of the tilted loss."""
-        losses = self.places * self.width
+        losses = self.multiples * self.width
         exponents = tilt * losses + np.log(self.probabilities)
         largest = float(exponents.max())
-        share = np.exp(exponents - largest)
-        total = float(share.sum())
-        mean = float(share @ losses) / total
-        return largest + math.log(total), mean, float(share @ (losses - mean) ** 2) / total
+        tilted = np.exp(exponents - largest)
+        total = float(tilted.sum())
+        mean = float(tilted @ losses) / total
+        return largest + math.log(total), mean, float(tilted @ (losses - mean) ** 2) / total
 
 
 def _merged(step: _Step) -> _Losses:
@@ -107,30 +107,30 @@ def _merged(step: _Step) -> _Losses:
     width = max(deviation / _PER_DEVIATION, reach / _MOST_OUTCOMES)
     edges = np.interp(np.arange(losses[0], losses[-1], width / _PER_POINT), losses, outcomes)
     with_it, without = step.masses(np.unique(edges))
-    found: dict[int, float] = {}
-    place, held_p, held_q = -(10**18), 0.0, 0.0
+    masses: dict[int, float] = {}
+    multiple, held_p, held_q = -(10**18), 0.0, 0.0
     for p, q in zip(with_it.tolist(), without.tolist(), strict=True):
         while p > 0 and q > 0:
-            ratio = math.exp(place * width) if abs(place) < 10**17 else 0.0
+            ratio = math.exp(multiple * width) if abs(multiple) < 10**17 else 0.0
             if (
                 held_q == 0.0 and p > ratio * q
             ):  # nothing is held, and this loss is already above the target
-                place = math.ceil(math.log(p / q) / width - 1e-9)
-                ratio = math.exp(place * width)
+                multiple = math.ceil(math.log(p / q) / width - 1e-9)
+                ratio = math.exp(multiple * width)
             excess = p - ratio * q
-            share = (ratio * held_q - held_p) / excess if excess > 0 else math.inf
-            if share > 1:
+            fraction = (ratio * held_q - held_p) / excess if excess > 0 else math.inf
+            if fraction > 1:
                 held_p, held_q = held_p + p, held_q + q
                 break
-            found[place] = found.get(place, 0.0) + held_p + share * p
-            p, q = (1 - share) * p, (1 - share) * q
-            place, held_p, held_q = place + 1, 0.0, 0.0
+            masses[multiple] = masses.get(multiple, 0.0) + held_p + fraction * p
+            p, q = (1 - fraction) * p, (1 - fraction) * q
+            multiple, held_p, held_q = multiple + 1, 0.0, 0.0
     if held_p > 0:  # rounded down, which only weakens the attack
         last = math.floor(math.log(held_p / held_q) / width)
-        found[last] = found.get(last, 0.0) + held_p
-    places = np.array(sorted(found))
-    probabilities = np.array([found[place] for place in places])
-    return _Losses(width, places[probabilities > 0], probabilities[probabilities > 0])
+        masses[last] = masses.get(last, 0.0) + held_p
+    multiples = np.array(sorted(masses))
+    probabilities = np.array([masses[multiple] for multiple in multiples])
+    return _Losses(width, multiples[probabilities > 0], probabilities[probabilities > 0])
 
 
 def _composed_delta(losses: _Losses, steps: int, epsilon: float) -> float:
@@ -138,17 +138,17 @@ def _composed_delta(losses: _Losses, steps: int, epsilon: float) -> float:
     nothing.
     """
     epsilon += steps * _SLACK
-    if steps * losses.places[-1] * losses.width <= epsilon:
+    if steps * losses.multiples[-1] * losses.width <= epsilon:
         return 0.0  # no loss is above epsilon
     tilt = _tilt(losses, epsilon / steps)
     log_mean, mean, variance = losses.cumulant(tilt)
-    places, width = losses.places, losses.width
+    multiples, width = losses.multiples, losses.width
     variance = max(variance, width**2)  # it only sets the window's size
-    tilted = np.exp(tilt * places * width + np.log(losses.probabilities) - log_mean)
+    tilted = np.exp(tilt * multiples * width + np.log(losses.probabilities) - log_mean)
     middle = round(steps * mean / width)
-    needed = 2 * _WINDOW * math.sqrt(steps * variance) / width + float(places[-1] - places[0])
+    needed = 2 * _WINDOW * math.sqrt(steps * variance) / width + float(multiples[-1] - multiples[0])
     points = 2 ** min(math.ceil(math.log2(max(needed, 64))), int(math.log2(_LARGEST)))
-    wrapped = np.bincount(places % points, weights=tilted, minlength=points)
+    wrapped = np.bincount(multiples % points, weights=tilted, minlength=points)
     spectrum = fft.rfft(wrapped)
     composed = fft.irfft(spectrum**steps, points)
     window = middle - points // 2 + np.arange(points)

@@ -67,10 +67,10 @@ def compare(
         if sampler == "poisson" and "fourier" in accountants:
             known_to["fourier"] = (*relations, "replace_one")
         for relation in dict.fromkeys(
-            relation for known in known_to.values() for relation in known
+            relation for supported in known_to.values() for relation in supported
         ):
-            for accountant, known in known_to.items():
-                if relation in known:
+            for accountant, supported in known_to.items():
+                if relation in supported:
                     rows.append(_row(sampler, relation, accountant, plan))
     import pandas as pd
 

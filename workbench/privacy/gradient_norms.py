@@ -92,19 +92,19 @@ class GradientNorms:
         Both the ranges above and those below say it, since shares add up to 1; the estimate weighs
         them by their noise. It may be a little below 0 or above 1.
         """
-        place = self.edges.index(edge) + 1
-        below, above = self.shares[:place], self.shares[place:]
+        index = self.edges.index(edge) + 1
+        below, above = self.shares[:index], self.shares[index:]
         weights = 1 / len(above), 1 / len(below)
-        share = (sum(above) * weights[0] + (1 - sum(below)) * weights[1]) / sum(weights)
-        return share, self.deviation / math.sqrt(sum(weights))
+        fraction = (sum(above) * weights[0] + (1 - sum(below)) * weights[1]) / sum(weights)
+        return fraction, self.deviation / math.sqrt(sum(weights))
 
     @property
     def clipped(self) -> tuple[float, float]:
         """The share of gradients longer than C, which were clipped, in [0, 1], and the standard
         deviation of its noise.
         """
-        share, deviation = self.above(1.0)
-        return min(max(share, 0.0), 1.0), deviation
+        fraction, deviation = self.above(1.0)
+        return min(max(fraction, 0.0), 1.0), deviation
 
     @property
     def excess(self) -> float:
@@ -116,7 +116,8 @@ class GradientNorms:
         """
         edges = [edge for edge in self.edges if edge >= 1.0]
         least = [
-            max(0.0, share - _PROVEN * deviation) for share, deviation in map(self.above, edges)
+            max(0.0, fraction - _PROVEN * deviation)
+            for fraction, deviation in map(self.above, edges)
         ]
         points = zip([*edges, 2 * edges[-1]], [*least, 0.0], strict=True)
         return sum((b - a) * (p + r) / 2 for (a, p), (b, r) in itertools.pairwise(points))
@@ -127,7 +128,9 @@ class GradientNorms:
         ends = [0.0, *(edge for edge in self.edges if edge <= 1.0)]
         lengths = [(low + high) / 2 for low, high in itertools.pairwise(ends)]
         lengths += [1.0] * (len(self.shares) - len(lengths))
-        squares = sum(share * length**2 for share, length in zip(self.shares, lengths, strict=True))
+        squares = sum(
+            fraction * length**2 for fraction, length in zip(self.shares, lengths, strict=True)
+        )
         return max(squares, ends[1] ** 2)
 
     def shift(self, deviations: Sequence[float]) -> float:
@@ -177,8 +180,8 @@ class GradientNorms:
         )
 
     def _of_clipped(self) -> str:
-        share, deviation = self.clipped
-        low, high = max(0.0, share - _SURE * deviation), min(1.0, share + _SURE * deviation)
+        fraction, deviation = self.clipped
+        low, high = max(0.0, fraction - _SURE * deviation), min(1.0, fraction + _SURE * deviation)
         if high - low > 0.7:
             return "The noise hides how many gradients were clipped."
         ends = [f"{100 * end:.0f}" for end in (low, high)]
@@ -193,14 +196,14 @@ class GradientNorms:
 
     def advice(self) -> str:
         """What the norms say about C, in a sentence; "" where they say nothing."""
-        share, deviation = self.above(1.0)
-        if share - _SURE * deviation > _MANY:
+        fraction, deviation = self.above(1.0)
+        if fraction - _SURE * deviation > _MANY:
             return (
                 "That can shift what is learnt, which intervals do not show: a larger C shifts "
                 "less and needs more noise."
             )
         for edge in (edge for edge in self.edges if edge <= 0.5):
-            share, deviation = self.above(edge)
-            if share + _SURE * deviation < _FEW:
+            fraction, deviation = self.above(edge)
+            if fraction + _SURE * deviation < _FEW:
                 return f"Hardly any was longer than {edge:g} C: a smaller C would need less noise."
         return ""

@@ -278,13 +278,13 @@ class Guarantee:
     def headline(self) -> str:
         """The guarantee in one sentence."""
         ratio = math.exp(min(self.epsilon, 700.0))
-        known = _KNOWN[self.relation].format(unit=self.unit)
+        claim = _KNOWN[self.relation].format(unit=self.unit)
         change = change_of(self.relation, self.unit, self.covers_deletion)
         factor = f"{_sensible(ratio)} (epsilon = {upper(self.epsilon)})"
         told = (
-            f"somebody who sees this result can hardly tell {known}"
+            f"somebody who sees this result can hardly tell {claim}"
             if self.epsilon <= _HARDLY
-            else f"there is a limit to how confidently anyone who sees this result can tell {known}"
+            else f"there is a limit to how confidently anyone who sees this result can tell {claim}"
         )
         return (
             f"For each {self.unit}: {told}, because {change} changes any outcome's probability "
@@ -292,8 +292,8 @@ class Guarantee:
         )
 
     def _repr_html_(self) -> str:
-        headline, *others = self.statement().split("\n\n")
-        return _html.box(_html.note(headline), *map(_html.sentence, others))
+        headline, *paragraphs = self.statement().split("\n\n")
+        return _html.box(_html.note(headline), *map(_html.sentence, paragraphs))
 
     @property
     def _gradients(self) -> str:
@@ -307,27 +307,27 @@ class Guarantee:
         conditions.
         """
         bounds = self.attack_bounds()
-        found = percent(bounds["true_positive_rate_at_1_percent"])
+        caught = percent(bounds["true_positive_rate_at_1_percent"])
         epoch = _plain_count(steps_per_epoch(self.sampler, self.sampling_rate))
         minibatches = _MINIBATCHES[self.sampler].format(rate=self.sampling_rate, epoch=epoch)
         opinion = f"; {self.second_opinion}" if self.second_opinion else ""
         relation = self.relation.replace("_", " ")
         clipped = (_ADAPTED if self.adapts_clip else _CLIPPED[self.clipping]).format(clip=self.clip)
-        kept = (
+        origin = (
             f"The guarantee comes from {_plain_count(self.steps)} planned steps of DP-VI: "
             f"{minibatches}, {self._gradients}"
         )
         if self.released == "sums":
-            kept = (
+            origin = (
                 "The guarantee comes from a single release, of sums over all records: the vector "
                 "of column products of each record was"
             )
         lines = [
             self.headline(),
-            f"A test that wrongly accuses 1 % of outsiders finds at most {found} of those who "
+            f"A test that wrongly accuses 1 % of outsiders finds at most {caught} of those who "
             "took part, and its positive answer raises a suspicion of 50 % to at most "
             f"{percent(bounds['belief_from_half'])}.",
-            f"{kept} {clipped}, Gaussian noise of {self.noise_multiplier:g} times that norm "
+            f"{origin} {clipped}, Gaussian noise of {self.noise_multiplier:g} times that norm "
             f"(accountant: {self.accountant.upper()}, an upper bound{opinion}; relation: "
             f"{relation}).",
         ]
@@ -364,9 +364,9 @@ def epsilon_of_steps(fit: Guarantee, steps: int) -> float:
     )
 
 
-def percent(share: float) -> str:
+def percent(fraction: float) -> str:
     """A share of 1 as per cent, rounded up to one decimal."""
-    return f"{round_up(100 * share, 1):g} %"
+    return f"{round_up(100 * fraction, 1):g} %"
 
 
 def _sensible(ratio: float) -> str:

@@ -89,7 +89,7 @@ class ComposedLowerBound(ComposedLoss):
             window = self._lower(near)
             points = np.linspace(0.0, min(1.5 * near, LARGEST_EPSILON), _POINTS)
             # not near 0, if tilted
-            refuted = [place for place, point in enumerate(points) if window.delta(point) > delta]
+            refuted = [index for index, point in enumerate(points) if window.delta(point) > delta]
             if not (refuted and near > 0):
                 break
             low, high = points[refuted[-1]], points[min(refuted[-1] + 1, _POINTS - 1)]
@@ -103,10 +103,10 @@ class ComposedLowerBound(ComposedLoss):
         """The composed distribution around the loss ``near``."""
         loss = self._within_reach(near)
         tilt = loss._tilt_for(near)
-        place = loss._placed(near, tilt, _FINEST)
-        if place is None:
+        grid = loss._placed(near, tilt, _FINEST)
+        if grid is None:
             return _NOTHING_KNOWN
-        first, size, width, _ = place
+        first, size, width, _ = grid
         steps = [GridStep.of(step, count, width, tilt) for step, count in loss.phases]
         offset = sum(step.count * step.first for step in steps)
         indices = first + np.arange(size)
@@ -172,11 +172,11 @@ def _of_allocation(plan: Steps) -> list[ComposedLowerBound]:
             tuple(
                 (
                     AllocatedGaussian(
-                        each.length, 1 / each.noise_multiplier, direction, each.released, False
+                        epoch.length, 1 / epoch.noise_multiplier, direction, epoch.released, False
                     ),
-                    each.repeated,
+                    epoch.repeated,
                 )
-                for each in epochs
+                for epoch in epochs
             )
         )
         for direction in (("remove", "add") if epochs else ())

@@ -80,11 +80,11 @@ class NoPrivacy(Guarantee):
         :raises FormError: naming a field that is not of one.
         """
         check_form("", values)
-        known = {name: value for name, value in values.items() if name != "private"}
+        fields = {name: value for name, value in values.items() if name != "private"}
         endless = {
-            name: math.inf for name, value in known.items() if value is None and name != "max_rows"
+            name: math.inf for name, value in fields.items() if value is None and name != "max_rows"
         }
-        return cls(**{**known, **endless, "caveats": tuple(known["caveats"])})
+        return cls(**{**fields, **endless, "caveats": tuple(fields["caveats"])})
 
     def attack_bounds(self) -> dict[str, float]:
         """As of ``Guarantee``: nothing is ruled out."""
@@ -126,8 +126,8 @@ class NoPrivacySettings(PrivacySettings):
 
     def facts(self) -> dict[str, Any]:
         """The settings that say something about the fit, JSON-ready."""
-        known = super().facts()
-        return {**known, **dict.fromkeys((*_NONE, *_FACTS_OF_NOISE)), "private": False}
+        facts = super().facts()
+        return {**facts, **dict.fromkeys((*_NONE, *_FACTS_OF_NOISE)), "private": False}
 
     def cautions(self) -> tuple[str, ...]:
         """None: no delta is promised."""

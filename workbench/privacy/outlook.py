@@ -114,10 +114,12 @@ class Outlook:
         interval, is proportional to sigma. Which part of an interval that is depends on the
         records. An epsilon that no supported noise keeps is left out.
         """
-        found = [(factor * self.settings.epsilon, self._noise_for(factor)) for factor in _NEAR]
-        own = self._noise_for(1.0)
+        noises = [(factor * self.settings.epsilon, self._noise_for(factor)) for factor in _NEAR]
+        planned = self._noise_for(1.0)
         return tuple(
-            (near, sigma / own) for near, sigma in found if own is not None and sigma is not None
+            (near, sigma / planned)
+            for near, sigma in noises
+            if planned is not None and sigma is not None
         )
 
     def _noise_for(self, factor: float) -> float | None:
@@ -159,14 +161,14 @@ class Outlook:
                 )
             of = "1 quantity" if quantities == 1 else f"{count(quantities)} quantities"
             few = self.room < MOST * quantities
-            seen = (
+            opening = (
                 "Little may show through this noise" if few else "Most may show through this noise"
             )
             # regressions on made-up records
             enough = f"{MOST} times to show most" if few else f"{ALL} times to show all"
             times = _rounded_down(self.room / quantities)
             return (
-                f"{seen}: the signal is at most {times} times the bare minimum for {of}, and "
+                f"{opening}: the signal is at most {times} times the bare minimum for {of}, and "
                 f"trials took {enough}."
             )
         more = [f"{_rounded_up(settings.num_records * quantities / max(self.room, 1e-9))} records"]
@@ -184,7 +186,7 @@ class Outlook:
         words.
         """
         sigma = f"{self.noise_multiplier:g}"
-        found, belief = (
+        caught, belief = (
             self.attack_bounds["true_positive_rate_at_1_percent"],
             self.attack_bounds["belief_from_half"],
         )
@@ -198,7 +200,7 @@ class Outlook:
             f"sigma = {sigma}: every step adds random noise to {coordinates} coordinates. In "
             f"each of them it is {sigma} times as large as the most that one record may "
             "contribute.",
-            f"An attacker who wrongly accuses 1 % of outsiders finds at most {percent(found)} of "
+            f"An attacker who wrongly accuses 1 % of outsiders finds at most {percent(caught)} of "
             f"those who took part, and raises a suspicion of 50 % to at most {percent(belief)}.",
             "Even if all records pulled in the same direction, the signal would be at most "
             f"{_rounded_up(self.signal_to_noise)} times the noise in one step, and at most "
@@ -231,7 +233,7 @@ def outlook(plan: PrivacyPlan, dimension: int) -> Outlook:
         else plan.sampler.num_records
     )
     rates = guarantee.trade_off(_FALSE_POSITIVE_RATES)
-    found = Outlook(
+    result = Outlook(
         settings=settings,
         dimension=dimension,
         noise_multiplier=guarantee.noise_multiplier,
@@ -240,20 +242,20 @@ def outlook(plan: PrivacyPlan, dimension: int) -> Outlook:
         attack_bounds=guarantee.attack_bounds(),
         trade_off=tuple(zip(_FALSE_POSITIVE_RATES, map(float, rates), strict=True)),
     )
-    return replace(found, epsilon_for_all=_epsilon_for_all(found, guarantee.relation))
+    return replace(result, epsilon_for_all=_epsilon_for_all(result, guarantee.relation))
 
 
-def _epsilon_for_all(seen: Outlook, relation: str) -> float | None:
+def _epsilon_for_all(result: Outlook, relation: str) -> float | None:
     """Epsilon of the plan with so much less noise that ``room`` is d."""
-    settings = seen.settings
-    if seen.room >= seen.dimension or seen.dimension > settings.num_records:
+    settings = result.settings
+    if result.room >= result.dimension or result.dimension > settings.num_records:
         return None
     try:
         value = epsilon(
             sampler=settings.sampler,
             relation=relation,
             sampling_rate=settings.sampling_rate,
-            noise_multiplier=seen.noise_multiplier * seen.room / seen.dimension,
+            noise_multiplier=result.noise_multiplier * result.room / result.dimension,
             steps=settings.iterations,
             delta=settings.delta,
         )

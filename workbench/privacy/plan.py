@@ -146,8 +146,8 @@ class PrivacySettings:
 
 def without_adapts_clip(settings: Mapping[str, Any]) -> dict[str, Any]:
     """``settings`` with the clip "auto" in place of ``adapts_clip``."""
-    others = {name: value for name, value in settings.items() if name != "adapts_clip"}
-    return others | {"clip": "auto"} if settings.get("adapts_clip") else others
+    remaining = {name: value for name, value in settings.items() if name != "adapts_clip"}
+    return remaining | {"clip": "auto"} if settings.get("adapts_clip") else remaining
 
 
 def default_delta(num_records: int) -> float:
@@ -166,7 +166,7 @@ class PrivacyPlan:
     :param overflow_delta: share of delta for the sampler's padding and rounding.
     :param opinion: of an independent computation of epsilon; None where there is none
         (``confirmed``).
-    :param asked: the epsilon that was asked for, at least that of ``settings``, which is kept.
+    :param requested_epsilon: what was asked for, at least that of ``settings``, which is kept.
     :param reads_obliviously: as of ``make_plan``.
     """
 
@@ -175,7 +175,7 @@ class PrivacyPlan:
     mechanism: GaussianMechanism
     overflow_delta: float
     opinion: SecondOpinion | None = None
-    asked: float = 0.0
+    requested_epsilon: float = 0.0
     reads_obliviously: bool = False
 
     def for_noise_in(self, dimension: int) -> PrivacyPlan:
@@ -195,7 +195,8 @@ class PrivacyPlan:
         if settings.epsilon == self.settings.epsilon:
             return self
         plan = replace(
-            make_plan(settings, self.sampler.num_records, self.reads_obliviously), asked=self.asked
+            make_plan(settings, self.sampler.num_records, self.reads_obliviously),
+            requested_epsilon=self.requested_epsilon,
         )
         return plan if type(plan.sampler) is type(self.sampler) else plan.with_sampler(self.sampler)
 
@@ -219,10 +220,10 @@ class PrivacyPlan:
         """
         facts = ["name", "num_records", "public_size", "sampling_rate", "has_random_size"]
         for fact in facts if self.sampler.has_random_size else [*facts, "capacity"]:
-            known = getattr(self.sampler, fact)
-            if getattr(sampler, fact, None) != known:
+            expected = getattr(self.sampler, fact)
+            if getattr(sampler, fact, None) != expected:
                 raise _validate.ArgumentError(
-                    "sampler", sampler, f"must have {fact} = {known!r}, as the plan's has."
+                    "sampler", sampler, f"must have {fact} = {expected!r}, as the plan's has."
                 )
         cost = _cost(self.settings, sampler, self.settings.epsilon, self.reads_obliviously)
         if not cost <= self.overflow_delta:
@@ -240,9 +241,9 @@ class PrivacyPlan:
 
         :raises DisagreementError: if the opinion is larger by more than rounding.
         """
-        asked = self._accounted(self.settings.iterations)
-        delta = asked.pop("delta")
-        return replace(self, opinion=confirm(Steps.checked(**asked), delta, self.settings.epsilon))
+        terms = self._accounted(self.settings.iterations)
+        delta = terms.pop("delta")
+        return replace(self, opinion=confirm(Steps.checked(**terms), delta, self.settings.epsilon))
 
     def noise_delta(self, dimension: int) -> float:
         """The delta that noise in ``dimension`` coordinates costs in T steps, for its distance from
@@ -367,11 +368,11 @@ class PrivacyPlan:
                 f"Everybody who knows the seed ({settings.seed}) can predict the noise: do not "
                 "share this result."
             )
-        if self.asked > settings.epsilon:
+        if self.requested_epsilon > settings.epsilon:
             lines.append(
-                f"epsilon = {upper(self.asked)} was asked for, and {upper(settings.epsilon)} is "
-                "kept: with less noise, the rounding of noise and minibatches would cost more "
-                "than a thousandth of delta."
+                f"epsilon = {upper(self.requested_epsilon)} was asked for, and "
+                f"{upper(settings.epsilon)} is kept: with less noise, the rounding of noise and "
+                "minibatches would cost more than a thousandth of delta."
             )
         if self._relation == "add_or_remove_one":
             size = settings.num_records
@@ -424,7 +425,7 @@ def make_plan(
         is charged alike.
     :raises ArgumentError: if no supported noise keeps epsilon, or as ``require_declared``.
     """
-    asked, share = settings.epsilon, settings.delta * _IMPLEMENTATION_SHARE
+    requested_epsilon, allowance = settings.epsilon, settings.delta * _IMPLEMENTATION_SHARE
 
     def cost(epsilon: float) -> float:
         return _cost(settings, _sampler(settings, num_train, epsilon), epsilon, reads_obliviously)
@@ -434,7 +435,7 @@ def make_plan(
         _sampler(settings, num_train, settings.epsilon),
         cost(settings.epsilon),
     )
-    if overflow_delta > share:
+    if overflow_delta > allowance:
         raise _validate.ArgumentError(
             "delta",
             settings.delta,
@@ -443,7 +444,7 @@ def make_plan(
         )
     if sampler.has_random_size:
         # the whole allowance, because the exact figure depends on the private number of records
-        overflow_delta = share
+        overflow_delta = allowance
     sigma = noise_multiplier(
         epsilon=settings.epsilon,
         delta=_mechanism_delta(settings, overflow_delta),
@@ -453,7 +454,9 @@ def make_plan(
         steps=settings.iterations,
     )
     mechanism = GaussianMechanism(settings.clip, sigma, settings.clipping)
-    return PrivacyPlan(settings, sampler, mechanism, overflow_delta, None, asked, reads_obliviously)
+    return PrivacyPlan(
+        settings, sampler, mechanism, overflow_delta, None, requested_epsilon, reads_obliviously
+    )
 
 
 def require_declared(declared: int, num_train: int) -> None:
@@ -479,11 +482,11 @@ def _affordable(settings: PrivacySettings, cost: Callable[[float], float]) -> Pr
 
     :param cost: in delta, a function of epsilon that does not fall.
     """
-    share = settings.delta * _IMPLEMENTATION_SHARE
-    if cost(settings.epsilon) <= share:
+    allowance = settings.delta * _IMPLEMENTATION_SHARE
+    if cost(settings.epsilon) <= allowance:
         return settings
     smaller = range(1, math.ceil(10 * settings.epsilon))  # tenths
-    tenths = bisect.bisect_right(smaller, share, key=lambda tenth: cost(tenth / 10))
+    tenths = bisect.bisect_right(smaller, allowance, key=lambda tenth: cost(tenth / 10))
     return replace(settings, epsilon=tenths / 10) if tenths else settings
 
 
@@ -500,12 +503,12 @@ def _sampler(settings: PrivacySettings, num_train: int, epsilon: float) -> Sampl
     # not how many there are
     require_declared(settings.num_records, num_train)
     size = settings.num_records
-    share = settings.delta * _IMPLEMENTATION_SHARE
+    allowance = settings.delta * _IMPLEMENTATION_SHARE
     # at least as for epsilon = 10: a little more padding, but fits that differ in epsilon share a
     # compiled step
     padded = _log_factor(settings, max(epsilon, _EPSILON_OF_PADDING))
     rate = settings.sampling_rate
-    capacity = overflow_capacity(size, rate, math.log(share / 2) - padded)
+    capacity = overflow_capacity(size, rate, math.log(allowance / 2) - padded)
     if settings.sampler == "random_allocation":
         # a step of it has as many records as one of Poisson sampling, by the same law
         return RandomAllocationSampler(

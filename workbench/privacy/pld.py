@@ -73,7 +73,7 @@ class ComposedLoss:
     def _cumulant(self, tilt: float) -> tuple[float, float, float]:
         rows = [(count, step.cumulant(tilt)) for step, count in self.phases]
         total, mean, variance = (
-            sum(count * row[place] for count, row in rows) for place in range(3)
+            sum(count * row[index] for count, row in rows) for index in range(3)
         )
         return total, mean, variance
 
@@ -105,13 +105,13 @@ class ComposedLoss:
 
         # two scales: that of the bulk, and that of the rare large losses of small sampling rates
         ends = (math.log(min(largest, 1.0)) - 5, math.log(largest) + 3)
-        places = np.linspace(*ends, 25)
-        best = int(np.argmin([value(place) for place in places]))
-        around = (places[max(best - 1, 0)], places[min(best + 1, 24)])
-        found = optimize.minimize_scalar(
+        points = np.linspace(*ends, 25)
+        best = int(np.argmin([value(point) for point in points]))
+        around = (points[max(best - 1, 0)], points[min(best + 1, 24)])
+        minimum = optimize.minimize_scalar(
             value, bounds=around, method="bounded", options={"xatol": 0.05}
         )
-        return max(self._attainable(float(found.fun)), mean, 0.0)
+        return max(self._attainable(float(minimum.fun)), mean, 0.0)
 
     def _attainable(self, near: float) -> float:
         """``near``, but at most a little less than the largest loss, because no tilt makes the mean
@@ -149,10 +149,10 @@ class ComposedLoss:
         loss if it is larger.
         """
         tilt = self._tilt_for(near)
-        place = self._placed(near, tilt, _COARSE if self.coarse else _FINE)
-        if place is None:
+        grid = self._placed(near, tilt, _COARSE if self.coarse else _FINE)
+        if grid is None:
             return _NOTHING_KNOWN
-        first, size, width, shift = place
+        first, size, width, shift = grid
         steps = [GridStep.of(step, count, width, tilt) for step, count in self.phases]
         offset = sum(step.count * step.first for step in steps)
         if abs(offset) > _MOST_PLACES:

@@ -43,8 +43,8 @@ def renyi_loss(plan: Steps, order: int, *, changes: int = 1) -> float:
         plan.sampler == "random_allocation"
     ):  # an epoch that was not finished is charged as a whole one
         costs = (
-            each.repeated * _of_epoch(each.length, 1 / each.noise_multiplier, order)
-            for each in plan.epochs
+            epoch.repeated * _of_epoch(epoch.length, 1 / epoch.noise_multiplier, order)
+            for epoch in plan.epochs
         )
         return math.fsum(costs) * _SLACK
     return math.fsum(_of_phase(plan, phase, order) for phase in plan.uses_of_a_record) * _SLACK
@@ -114,11 +114,11 @@ def _of_epoch(length: int, mu: float, order: int) -> float:
     It is at most that of the Gaussian mechanism, because the divergence is quasi-convex and P is a
     mean of Gaussians.
     """
-    known = order * mu**2 / 2
+    gaussian = order * mu**2 / 2
     if length == 1:
-        return known
+        return gaussian
     return min(
-        known,
+        gaussian,
         max(_log_moment(length, mu, order), _log_inverse_moment(length, mu, order - 1))
         / (order - 1),
     )
@@ -143,9 +143,11 @@ def _log_moment(length: int, mu: float, order: int) -> float:
     return logarithm + 64 * rounding
 
 
-def _product(one: np.ndarray, other: np.ndarray) -> np.ndarray:
+def _product(first: np.ndarray, second: np.ndarray) -> np.ndarray:
     """Logarithms of the coefficients of a product of two power series, from theirs."""
-    return np.array([logsumexp(one[: place + 1] + other[place::-1]) for place in range(len(one))])
+    return np.array(
+        [logsumexp(first[: index + 1] + second[index::-1]) for index in range(len(first))]
+    )
 
 
 def _log_inverse_moment(length: int, mu: float, power: int) -> float:

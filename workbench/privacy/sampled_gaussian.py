@@ -92,9 +92,9 @@ class SampledGaussian:
         # the node in the middle has loss 0, up to rounding: it is on neither side
         above = slice(_NODES // 2 + 1, None)
         weights = np.concatenate([log_mixed[above], log_absent[above]]) + scale
-        rest = max(1 - float(np.exp(weights).sum()), 1e-300)
+        remainder = max(1 - float(np.exp(weights).sum()), 1e-300)
         return np.concatenate([losses[above], -losses[above], [0.0]]), np.append(
-            weights, math.log(rest)
+            weights, math.log(remainder)
         )
 
     def cumulant(self, tilt: float) -> tuple[float, float, float]:
@@ -102,10 +102,10 @@ class SampledGaussian:
         losses, weights = self._quadrature
         exponents = weights + tilt * losses
         largest = float(exponents.max())
-        share = np.exp(exponents - largest)
-        total = float(share.sum())
-        mean = float(share @ losses) / total
-        return math.log(total) + largest, mean, float(share @ (losses - mean) ** 2) / total
+        tilted = np.exp(exponents - largest)
+        total = float(tilted.sum())
+        mean = float(tilted @ losses) / total
+        return math.log(total) + largest, mean, float(tilted @ (losses - mean) ** 2) / total
 
     def on_grid(self, width: float) -> tuple[int, np.ndarray, float]:
         """The loss distribution on multiples of ``width``, as an upper bound.
@@ -167,10 +167,10 @@ def _cells(q: float, mu: float, reach: float, ceiling: float, width: float) -> _
         steps = np.full(len(losses) - 1, width / mu)
     else:
         # the outcome with loss l is log1p((e^l - 1) / q) / mu + mu / 2; no loss is below log(1 - q)
-        share = np.expm1(np.minimum(losses, _HUGE)) / q
-        reachable = share > -1
+        ratio = np.expm1(np.minimum(losses, _HUGE)) / q
+        reachable = ratio > -1
         logarithm = np.where(
-            losses > _HUGE, losses - math.log(q), np.log1p(np.where(reachable, share, 0.0))
+            losses > _HUGE, losses - math.log(q), np.log1p(np.where(reachable, ratio, 0.0))
         )
         outcomes = np.where(reachable, logarithm / mu + mu / 2, -np.inf)
         if width < 1:  # a difference would give the width of narrow cells with too few digits
@@ -222,7 +222,7 @@ def gaussian_mass(ends: np.ndarray, steps: np.ndarray) -> tuple[np.ndarray, np.n
 
 
 def _connected(
-    mass: np.ndarray, other: np.ndarray, error: np.ndarray, first: int, width: float
+    mass: np.ndarray, reference_mass: np.ndarray, error: np.ndarray, first: int, width: float
 ) -> np.ndarray:
     """Probabilities at n + 1 multiples that keep the masses of P and Q in the n cells between them,
     rounded up.
@@ -231,9 +231,9 @@ def _connected(
     the upper share.
     """
     lower = (first + np.arange(len(mass))) * width
-    above = mass - np.exp(np.minimum(lower, _HUGE)) * other
-    share = (above + error * mass) / -math.expm1(-width)
-    up = np.where(lower > _HUGE, mass, np.clip(share, 0.0, mass))
+    above = mass - np.exp(np.minimum(lower, _HUGE)) * reference_mass
+    excess = (above + error * mass) / -math.expm1(-width)
+    up = np.where(lower > _HUGE, mass, np.clip(excess, 0.0, mass))
     points = np.zeros(len(mass) + 1)
     points[1:] += up
     points[:-1] += mass - up

@@ -124,14 +124,14 @@ def confirm(plan: Steps, delta: float, epsilon: float) -> SecondOpinion | None:
     """
     if not _EPSILONS[0] <= epsilon <= _EPSILONS[1]:
         return None
-    found = second_opinion(plan, delta)
-    if found is None:
+    opinion = second_opinion(plan, delta)
+    if opinion is None:
         return None
-    rounding = 0.0 if found.source == "lower bound" else _ROUNDING
-    if found.epsilon > epsilon * (1 + rounding):
+    rounding = 0.0 if opinion.source == "lower bound" else _ROUNDING
+    if opinion.epsilon > epsilon * (1 + rounding):
         raise DisagreementError(
-            f"epsilon = {upper(epsilon)} is not promised: by {found.source} it is "
-            f"{found.epsilon:.6g} at delta = {delta:g} for {plan}. Please report this; nothing "
+            f"epsilon = {upper(epsilon)} is not promised: by {opinion.source} it is "
+            f"{opinion.epsilon:.6g} at delta = {delta:g} for {plan}. Please report this; nothing "
             "was run."
         )
-    return found
+    return opinion

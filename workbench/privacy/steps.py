@@ -93,8 +93,10 @@ class Steps:
         :raises ArgumentError: naming the argument and its value.
         """
         _validate.choice("sampler", sampler, SAMPLERS)
-        known = (*SAMPLERS[sampler], *(relations if sampler == "poisson" else ()))
-        relation = known[0] if relation is None else _validate.choice("relation", relation, known)
+        allowed = (*SAMPLERS[sampler], *(relations if sampler == "poisson" else ()))
+        relation = (
+            allowed[0] if relation is None else _validate.choice("relation", relation, allowed)
+        )
         columns = {
             "sampling_rate": sampling_rate,
             "noise_multiplier": noise_multiplier,
@@ -162,8 +164,8 @@ class Steps:
                 epochs[-1] = last._replace(released=last.released + within, noise_multiplier=sigma)
                 steps -= within
             length = steps_per_epoch(self.sampler, phase.sampling_rate)
-            whole, begun = divmod(steps, length)
-            for released, count in ((length, whole), (begun, 1 if begun else 0)):
+            complete, begun = divmod(steps, length)
+            for released, count in ((length, complete), (begun, 1 if begun else 0)):
                 if count:
                     epochs.append(
                         Epochs(phase.sampling_rate, length, released, phase.noise_multiplier, count)
@@ -179,7 +181,8 @@ class Steps:
         if not self.has_epochs:
             return self.phases
         return tuple(
-            Phase(each.sampling_rate, each.noise_multiplier, each.repeated) for each in self.epochs
+            Phase(epoch.sampling_rate, epoch.noise_multiplier, epoch.repeated)
+            for epoch in self.epochs
         )
 
 
@@ -214,9 +217,9 @@ def check_epoch(sampler: str, sampling_rate: float) -> None:
 
 def first_steps(plan: Steps, count: int) -> Steps:
     """The first ``count`` steps of ``plan``."""
-    phases, left = [], count
+    phases, remaining = [], count
     for phase in plan.phases:
-        if left > 0:
-            phases.append(phase._replace(steps=min(phase.steps, left)))
-        left -= phase.steps
+        if remaining > 0:
+            phases.append(phase._replace(steps=min(phase.steps, remaining)))
+        remaining -= phase.steps
     return Steps(plan.sampler, plan.relation, tuple(phases))

@@ -41,24 +41,24 @@ def _at(path: str, module: Any) -> str:
     return f"{path}: {type(module).__name__}" if path else type(module).__name__
 
 
-def _statistics(name: str, where: str) -> PrivacyModelError:
+def _statistics(name: str, location: str) -> PrivacyModelError:
     return PrivacyModelError(
-        f"network {name!r} has batch statistics ({where}): they mix the records of a minibatch, "
+        f"network {name!r} has batch statistics ({location}): they mix the records of a minibatch, "
         "and as mutable state they would carry records from step to step un-noised. "
         f"{_INSTEAD_OF_STATISTICS}"
     )
 
 
-def _state(name: str, where: str) -> PrivacyModelError:
+def _state(name: str, location: str) -> PrivacyModelError:
     return PrivacyModelError(
-        f"network {name!r} keeps mutable state ({where}): it would carry records from step to "
+        f"network {name!r} keeps mutable state ({location}): it would carry records from step to "
         f"step un-noised. {_INSTEAD_OF_STATE}"
     )
 
 
-def _dropout(name: str, where: str, library: str) -> PrivacyModelError:
+def _dropout(name: str, location: str, library: str) -> PrivacyModelError:
     return PrivacyModelError(
-        f"network {name!r} uses dropout without a per-record random key ({where}). "
+        f"network {name!r} uses dropout without a per-record random key ({location}). "
         + _INSTEAD_OF_DROPOUT.format(how=_HOW[library])
     )
 
@@ -125,38 +125,38 @@ class NetworkWatch(Messenger):
     def _look_at_equinox(self, name: str, network: Any) -> None:
         layers = sys.modules["equinox"].nn
         for path, module, inner in _equinox_modules(network):
-            where = _at(path, module)
+            location = _at(path, module)
             if isinstance(module, layers.BatchNorm) and not module.inference:
-                raise _statistics(name, where)
-            stateful = any(isinstance(each, layers.StateIndex) for each in inner)
+                raise _statistics(name, location)
+            stateful = any(isinstance(child, layers.StateIndex) for child in inner)
             if stateful and not getattr(module, "inference", False):
-                raise _state(name, where)
+                raise _state(name, location)
             if isinstance(module, layers.Dropout) and not module.inference:
-                self._dropouts.append((name, where, "equinox"))
+                self._dropouts.append((name, location, "equinox"))
 
     def _look_at_nnx(self, name: str, network: Any) -> None:
         nnx = sys.modules["flax.nnx"]
         for path, module in nnx.iter_modules(network):
-            where = _at(".".join(map(str, path)), module)
+            location = _at(".".join(map(str, path)), module)
             if isinstance(module, nnx.BatchNorm):
-                raise _statistics(name, where)
+                raise _statistics(name, location)
             if isinstance(module, nnx.Dropout):
                 if module.rngs is not None:
-                    raise _dropout(name, where, "nnx")
-                self._dropouts.append((name, where, "nnx"))
+                    raise _dropout(name, location, "nnx")
+                self._dropouts.append((name, location, "nnx"))
             for value in vars(module).values():
                 if isinstance(value, nnx.Variable) and not isinstance(value, nnx.Param):
-                    raise _state(name, where)
+                    raise _state(name, location)
 
     def _called(self, function: Callable, arguments: Any, keywords: Any, context: Any) -> Any:
         """A method of a linen module is called."""
         linen, module = sys.modules["flax.linen"], context.module
         name = self._names[-1]
-        where = _at(".".join(module.path), module)
+        location = _at(".".join(module.path), module)
         if isinstance(module, linen.BatchNorm):
-            raise _statistics(name, where)
+            raise _statistics(name, location)
         if isinstance(module, linen.Dropout):
-            self._dropouts.insert(0, (name, where, "linen"))
+            self._dropouts.insert(0, (name, location, "linen"))
         return function(*arguments, **keywords)
 
 
@@ -164,17 +164,17 @@ def _equinox_modules(network: Any, path: str = "") -> Iterator[tuple[str, Any, l
     """(path, module, the modules right below it) of each equinox module of a pytree."""
     module = sys.modules["equinox"].Module
     below = jax.tree_util.tree_flatten_with_path(
-        network, is_leaf=lambda each: each is not network and isinstance(each, module)
+        network, is_leaf=lambda child: child is not network and isinstance(child, module)
     )
     inner = [
-        (path + jax.tree_util.keystr(step), each)
-        for step, each in below[0]
-        if isinstance(each, module)
+        (path + jax.tree_util.keystr(step), child)
+        for step, child in below[0]
+        if isinstance(child, module)
     ]
     if isinstance(network, module):
-        yield path.lstrip("."), network, [each for _, each in inner]
-    for place, each in inner:
-        yield from _equinox_modules(each, place)
+        yield path.lstrip("."), network, [child for _, child in inner]
+    for child_path, child in inner:
+        yield from _equinox_modules(child, child_path)
 
 
 def _argument_of(function: Callable, argument: str) -> Any:

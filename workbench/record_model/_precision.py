@@ -35,7 +35,7 @@ def coarsest(closed: ClosedJaxpr) -> float:
         if hasattr(atom, "dtype")
     }
     return max(
-        (float(jnp.finfo(each).eps) for each in types if jnp.issubdtype(each, jnp.floating)),
+        (float(jnp.finfo(dtype).eps) for dtype in types if jnp.issubdtype(dtype, jnp.floating)),
         default=1e-7,
     )
 
@@ -60,12 +60,13 @@ def _again(closed: ClosedJaxpr, equation: Any, inputs: list[Any]) -> list[Any]:
     if (inner := inner_jaxpr(equation)) is not None:
         return in_float32(inner, inputs)
     if name == "scan":
-        return scan_again(equation, inputs, lambda body, given, _: (in_float32(body, given), None))[
-            0
-        ]
+        return scan_again(
+            equation, inputs, lambda body, values, _: (in_float32(body, values), None)
+        )[0]
     if name == "cond":
         branches = [
-            lambda *given, branch=branch: in_float32(branch, given) for branch in params["branches"]
+            lambda *values, branch=branch: in_float32(branch, values)
+            for branch in params["branches"]
         ]
         return lax.switch(inputs[0], branches, *inputs[1:])
     if name == "while":
@@ -96,11 +97,11 @@ def _wider(param: Any) -> Any:
     """
     if isinstance(param, (ClosedJaxpr, Jaxpr)):
         closed = param if isinstance(param, ClosedJaxpr) else ClosedJaxpr(param, ())
-        given = [
-            jax.ShapeDtypeStruct(aval(each).shape, _wider(aval(each).dtype))
-            for each in closed.jaxpr.invars
+        shapes = [
+            jax.ShapeDtypeStruct(aval(variable).shape, _wider(aval(variable).dtype))
+            for variable in closed.jaxpr.invars
         ]
-        wider = jax.make_jaxpr(lambda *arguments: in_float32(closed, arguments))(*given)
+        wider = jax.make_jaxpr(lambda *arguments: in_float32(closed, arguments))(*shapes)
         return wider if param is closed else wider.jaxpr
     return np.dtype(np.float32) if _is_coarse(param) else param
 

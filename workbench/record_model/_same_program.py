@@ -39,7 +39,8 @@ class _Comparison:
         """Of jaxprs, nested ones included."""
         # from jax 0.11.2 on an open jaxpr is a closed one without constants
         (few, of_few), (many, of_many) = (
-            (getattr(each, "jaxpr", each), getattr(each, "consts", ())) for each in (few, many)
+            (getattr(program, "jaxpr", program), getattr(program, "consts", ()))
+            for program in (few, many)
         )
         return (
             self.values(of_few, of_many)
@@ -70,9 +71,9 @@ class _Comparison:
         return self._partner.get(few) is many
 
     def _shapes(self, few: Any, many: Any) -> bool:
-        left, right = aval(few), aval(many)
-        return getattr(left, "dtype", None) == getattr(right, "dtype", None) and self.values(
-            getattr(left, "shape", ()), getattr(right, "shape", ())
+        of_few, of_many = aval(few), aval(many)
+        return getattr(of_few, "dtype", None) == getattr(of_many, "dtype", None) and self.values(
+            getattr(of_few, "shape", ()), getattr(of_many, "shape", ())
         )
 
     def values(self, few: Any, many: Any) -> bool:
@@ -110,5 +111,5 @@ class _Comparison:
             return False
         if jax.dtypes.issubdtype(few.dtype, jax.dtypes.prng_key):
             few, many = jax.random.key_data(few), jax.random.key_data(many)
-        part = tuple(map(slice, few.shape))
-        return bool(np.array_equal(np.asarray(few), np.asarray(many)[part]))
+        common = tuple(map(slice, few.shape))
+        return bool(np.array_equal(np.asarray(few), np.asarray(many)[common]))

@@ -18,14 +18,14 @@ def check_sites(guide_trace: dict, model_trace: dict, plates: tuple[str, ...]) -
     """:raises PrivacyModelError: naming a site that no step of DP-VI can treat. :param plates:
     names of record plates.
     """
-    for what, trace in (("model", model_trace), ("guide", guide_trace)):
+    for role, trace in (("model", model_trace), ("guide", guide_trace)):
         for name, site in trace.items():
             if site["type"] == "mutable":
                 raise PrivacyModelError(
-                    f"site {name!r} of the {what} is mutable state (batch statistics, say): it "
+                    f"site {name!r} of the {role} is mutable state (batch statistics, say): it "
                     "would carry records from step to step un-noised."
                 )
-            if what == "guide" and is_subsampling(site) and name not in plates:
+            if role == "guide" and is_subsampling(site) and name not in plates:
                 raise PrivacyModelError(
                     f"the guide subsamples in plate {name!r}, but the model's record plate is "
                     f"{in_words(plates)}."
@@ -63,10 +63,10 @@ def check_sites(guide_trace: dict, model_trace: dict, plates: tuple[str, ...]) -
                 "(as MixtureSameFamily does)."
             )
         if name in guide_trace and is_inside(site, plates) != is_inside(guide_trace[name], plates):
-            where = ("inside", "outside") if is_inside(site, plates) else ("outside", "inside")
+            sides = ("inside", "outside") if is_inside(site, plates) else ("outside", "inside")
             raise PrivacyModelError(
-                f"site {name!r} is {where[0]} the record plate {in_words(plates)} in the model, "
-                f"but {where[1]} it in the guide."
+                f"site {name!r} is {sides[0]} the record plate {in_words(plates)} in the model, "
+                f"but {sides[1]} it in the guide."
             )
     for name, site in guide_trace.items():
         if not is_latent(site):
@@ -90,14 +90,14 @@ def require_floats(name: str, value: Any) -> None:
     gradient, or complex.
     """
     for path, leaf in jax.tree_util.tree_flatten_with_path(value)[0]:
-        where = f"{name}{jax.tree_util.keystr(path)}"
+        label = f"{name}{jax.tree_util.keystr(path)}"
         if jnp.issubdtype(leaf.dtype, jnp.complexfloating):
             raise PrivacyModelError(
-                f"parameter {where!r} is complex: make its real and imaginary part two parameters."
+                f"parameter {label!r} is complex: make its real and imaginary part two parameters."
             )
         if not jnp.issubdtype(leaf.dtype, jnp.floating):
             raise PrivacyModelError(
-                f"parameter {where!r} is of type {leaf.dtype}, which no gradient can change: "
+                f"parameter {label!r} is of type {leaf.dtype}, which no gradient can change: "
                 "start it from floats, jnp.asarray(..., float), or make it a constant of the "
                 "model."
             )

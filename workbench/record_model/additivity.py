@@ -123,10 +123,10 @@ def _traced(model: RecordModel, key: Array, count: int) -> _Traced:
     def compare(
         params: Any, key: Array, number: Any, rounding: Any, records: Any
     ) -> dict[str, Any]:
-        result, found = _compare(
+        result, site_facts = _compare(
             model, params, jax.random.fold_in(key, number), rounding, records, count
         )
-        facts.update(found)
+        facts.update(site_facts)
         return result
 
     records = tuple(
@@ -185,10 +185,10 @@ def _require_sums(model: RecordModel, key: Array, traced: _Traced) -> None:
     for number in range(_MOST):
         params = jax.tree.map(lambda leaf: _near(leaf, random), model.initial)
         records = tuple(_made_up(model, random, number, traced.records))
-        found = jax.tree.map(
+        results = jax.tree.map(
             np.asarray, run(params, key, np.uint32(number), np.float32(rounding), records)
         )
-        for name, numbers in found.items():
+        for name, numbers in results.items():
             evidence[name] = evidence.get(name, 0) + _judge(
                 model, name, numbers, traced.records, rounding
             )
@@ -237,7 +237,7 @@ _KINDS = (
     lambda random, shape: random.integers(0, 2, shape),
     lambda random, shape: random.integers(1, 5, shape),
     lambda random, shape: -random.uniform(0.5, 3, shape),
-    lambda random, shape: (lambda parts: parts / parts.sum(-1, keepdims=True))(
+    lambda random, shape: (lambda weights: weights / weights.sum(-1, keepdims=True))(
         random.uniform(0.1, 1, shape)
     ),
     lambda random, shape: (
@@ -273,63 +273,69 @@ def _compare(
 
     def traced(values: dict[str, Any], key: Array, records: Any, count: int) -> dict[str, dict]:
         pair = model.traces(values, key, records, count, layers_key=same)
-        for what, trace in zip(("guide", "model"), pair, strict=True):
+        for role, trace in zip(("guide", "model"), pair, strict=True):
             for name, site in trace.items():
                 if site["type"] == "plate":
-                    plates.add(site["asked"])
+                    plates.add(site["declared"])
                 if site["type"] == "param":
                     declared = jax.tree.map(jnp.shape, site["args"][0] if site["args"] else None)
-                    shapes.setdefault(f"{what} parameter {name}", []).append(declared)
+                    shapes.setdefault(f"{role} parameter {name}", []).append(declared)
                 elif is_latent(site) and name not in model.of_records:
-                    shapes.setdefault(f"{what} latent {name}", []).append(site["fn"].shape())
+                    shapes.setdefault(f"{role} latent {name}", []).append(site["fn"].shape())
         return dict(zip(("guide", "model"), pair, strict=True))
 
-    one = traced(start, first, tuple(array[:1] for array in records), 1)
+    single_trace = traced(start, first, tuple(array[:1] for array in records), 1)
     fixed = start | {
-        name: value for name, value in _latents(one).items() if name not in model.of_records
+        name: value
+        for name, value in _latents(single_trace).items()
+        if name not in model.of_records
     }
-    own = {}
-    if any(name in model.of_records for name in _latents(one)):
+    record_values = {}
+    if any(name in model.of_records for name in _latents(single_trace)):
         several = traced(fixed, second, records, count)
-        own = {name: value for name, value in _latents(several).items() if name in model.of_records}
-        axes = {name: _axis(model, several, name, count) for name in own}
+        record_values = {
+            name: value for name, value in _latents(several).items() if name in model.of_records
+        }
+        axes = {name: _axis(model, several, name, count) for name in record_values}
 
     def terms(values: dict[str, Any], records: Any, count: int) -> dict[str, Any]:
-        found: dict[str, Any] = {}
-        for what, trace in traced(fixed | values, second, records, count).items():
+        numbers: dict[str, Any] = {}
+        for role, trace in traced(fixed | values, second, records, count).items():
             for name, site in trace.items():
                 if name in model.of_records:
                     continue
                 if site["type"] == "sample":
-                    found[f"{what} global {name}"] = _density(site, one[what].get(name))
+                    numbers[f"{role} global {name}"] = _density(site, single_trace[role].get(name))
                 elif site["type"] == "deterministic":
-                    found[f"{what} global {name}"] = _digest(site["value"])
+                    numbers[f"{role} global {name}"] = _digest(site["value"])
             for name, term in model.record_terms(trace).items():
-                found[f"{what} record {name}"] = jnp.sum(term), jnp.sum(jnp.abs(term))
-        return found
+                numbers[f"{role} record {name}"] = jnp.sum(term), jnp.sum(jnp.abs(term))
+        return numbers
 
     def reordered(order: Array) -> dict[str, Any]:
-        values = {name: jnp.take(value, order, axes[name]) for name, value in own.items()}
+        values = {name: jnp.take(value, order, axes[name]) for name, value in record_values.items()}
         return terms(values, tuple(array[order] for array in records), count)
 
-    def alone(place: Array) -> dict[str, Any]:
+    def alone(index: Array) -> dict[str, Any]:
         values = {
-            name: jax.lax.dynamic_slice_in_dim(value, place, 1, axes[name])
-            for name, value in own.items()
+            name: jax.lax.dynamic_slice_in_dim(value, index, 1, axes[name])
+            for name, value in record_values.items()
         }
-        return terms(values, tuple(array[place][None] for array in records), 1)
+        return terms(values, tuple(array[index][None] for array in records), 1)
 
     orders = jnp.stack([jnp.arange(count), jnp.flip(jnp.arange(count))])
     together, single = jax.vmap(reordered)(orders), jax.vmap(alone)(jnp.arange(count))
     moved = {
         name: value * (1 - rounding).astype(jnp.result_type(value, jnp.float32))
-        for name, value in own.items()
+        for name, value in record_values.items()
     }
     rounded = (
         terms(
-            {name: value.astype(own[name].dtype) for name, value in moved.items()}, records, count
+            {name: value.astype(record_values[name].dtype) for name, value in moved.items()},
+            records,
+            count,
         )
-        if own
+        if record_values
         else {}
     )
     if differing := sorted(set(together) ^ set(single)):
@@ -340,7 +346,7 @@ def _compare(
         )
     outside = {
         name
-        for trace in one.values()
+        for trace in single_trace.values()
         for name, site in trace.items()
         if site["type"] == "sample" and name in model.of_records and not model.frames_of(site)
     }
@@ -391,11 +397,11 @@ def _axis(model: RecordModel, traces: dict[str, dict], name: str, count: int) ->
 
 
 def _require_shapes(shapes: dict[str, list[Any]]) -> None:
-    for name, seen in shapes.items():
-        if any(shape != seen[0] for shape in seen):
-            what, kind, site = name.split(" ", 2)
+    for name, observed in shapes.items():
+        if any(shape != observed[0] for shape in observed):
+            role, kind, site = name.split(" ", 2)
             raise PrivacyModelError(
-                f"{kind} {site!r} of the {what} is outside the plate of the records, but its "
+                f"{kind} {site!r} of the {role} is outside the plate of the records, but its "
                 "shape depends on how many "
                 "there are. If it belongs to each record, move it inside `with "
                 'numpyro.plate("records", len(x)):`; '
@@ -413,26 +419,26 @@ def _judge(model: RecordModel, name: str, numbers: Any, count: int, rounding: fl
 
     :param rounding: of the coarsest numbers that are computed with.
     """
-    what, kind, site = name.split(" ", 2)
+    role, kind, site = name.split(" ", 2)
     tolerance = min(0.05, 1000 * rounding)
     if kind == "global":
-        together, single = (np.asarray(each, float).ravel() for each in numbers[:2])
+        together, single = (np.asarray(result, float).ravel() for result in numbers[:2])
         values = np.concatenate([together, single])
         finite = bool(np.isfinite(values).all())
         if (not finite and np.isfinite(values).any()) or (
             finite and np.ptp(values) > tolerance * (1 + np.abs(values).max())
         ):
             raise PrivacyModelError(
-                f"site {site!r} of the {what} is global, but changes with the number of records "
+                f"site {site!r} of the {role} is global, but changes with the number of records "
                 "that are handed in (len(x), or a mean over them): a step calls the model with "
                 "one record at a time. Use num_records, the public N, which the model may take "
                 f"as an argument: def model(x, num_records=None). {_of_index(model)}"
             )
         return finite
     (together, sizes), (single, single_sizes) = (
-        tuple(np.asarray(part, float) for part in each) for each in numbers[:2]
+        tuple(np.asarray(array, float) for array in result) for result in numbers[:2]
     )
-    is_finite = [bool(np.isfinite(each).all()) for each in (together, single)]
+    is_finite = [bool(np.isfinite(result).all()) for result in (together, single)]
     difference = np.abs(together - single.sum()).max() if all(is_finite) else np.inf
     magnitude = max(sizes.max(), single_sizes.sum(), 1e-3) if all(is_finite) else 0.0
     if not any(is_finite):
@@ -448,7 +454,7 @@ def _judge(model: RecordModel, name: str, numbers: Any, count: int, rounding: fl
         if model.uses_index:
             raise PrivacyModelError(_index_of_plate(model))
         raise PrivacyModelError(
-            f"site {site!r} of the {what} has no term for each record: the log density of "
+            f"site {site!r} of the {role} has no term for each record: the log density of "
             f"{count} made-up records is not the sum of each one's, in any order. Something "
             "looks across records: a mean, a standard deviation, a sort, a cumulative sum or "
             "softmax over records, a branch on len(x), values of shape (N, 1) beside others of "

@@ -21,23 +21,23 @@ __all__ = ["Key", "RecordKey", "record_keys", "seeded", "two_of"]
 class RecordKey(NamedTuple):
     """The base noise of one record.
 
-    :param key: that all records share. :param place: in the minibatch, int32 scalar.
+    :param key: that all records share. :param position: in the minibatch, int32 scalar.
     """
 
     key: Any
-    place: Any
+    position: Any
 
 
 Key = jax.Array | RecordKey
 
 
-def record_keys(key: jax.Array, places: jax.Array) -> RecordKey:
-    """Base noise of the records at ``places`` (int32, of any shape): under vmap, its key is shared
-    and its place is not.
+def record_keys(key: jax.Array, positions: jax.Array) -> RecordKey:
+    """Base noise of the records at ``positions`` (int32, of any shape): under vmap, its key is
+    shared and its place is not.
 
     It comes from a third child of ``key``. The first two make the draws that records share.
     """
-    return RecordKey(jax.random.split(key, 3)[2], places)
+    return RecordKey(jax.random.split(key, 3)[2], positions)
 
 
 def signs(key: jax.Array, size: int) -> jax.Array:
@@ -49,7 +49,7 @@ def two_of(key: Key) -> tuple[Key, Key]:
     """Independent children of ``key``, for the guide and for the model."""
     if isinstance(key, RecordKey):
         first, second = jax.random.split(key.key)
-        return RecordKey(first, key.place), RecordKey(second, key.place)
+        return RecordKey(first, key.position), RecordKey(second, key.position)
     first, second = jax.random.split(key)
     return first, second
 
@@ -68,11 +68,11 @@ class _RecordSeed(handlers.seed):
 
     def __init__(self, fn: Callable, key: RecordKey) -> None:
         super().__init__(fn, key.key)
-        self._place = key.place
+        self._position = key.position
 
     def process_message(self, msg: dict[str, Any]) -> None:
         kwargs = msg.get("kwargs", {})
         before = kwargs.get("rng_key")
         super().process_message(msg)
         if kwargs.get("rng_key") is not before:
-            kwargs["rng_key"] = jax.random.fold_in(kwargs["rng_key"], self._place)
+            kwargs["rng_key"] = jax.random.fold_in(kwargs["rng_key"], self._position)

@@ -61,16 +61,18 @@ def vanilla(
     """
 
     def loss(psi: Params, drawn: tuple[Record, Key]) -> jax.Array:
-        record, own = drawn
-        shared, global_loss = model.release_point(psi, own)
-        return model.unit_loss(shared, record, own) + global_loss / model.num_records
+        record, draw_key = drawn
+        shared, global_loss = model.release_point(psi, draw_key)
+        return model.unit_loss(shared, record, draw_key) + global_loss / model.num_records
 
     return _divided(release(loss, params), sampling_rate, params)
 
 
 def _divided(released: Any, sampling_rate: float, like: Any) -> Any:
     """G / q, in the types of ``like``, which may be of half precision."""
-    return jax.tree.map(lambda leaf, own: (leaf / sampling_rate).astype(own.dtype), released, like)
+    return jax.tree.map(
+        lambda leaf, template: (leaf / sampling_rate).astype(template.dtype), released, like
+    )
 
 
 class Estimator(NamedTuple):

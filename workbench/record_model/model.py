@@ -107,11 +107,11 @@ class RecordModel:
         """How many ``records`` there are. :raises ArgumentError: unless each is shaped as the model
         was split for.
         """
-        size, seen = common_length(records), [array.shape for array in self.blank_record]
-        given = [array.shape[1:] for array in records]
-        if given != seen:
+        size, expected = common_length(records), [array.shape for array in self.blank_record]
+        shapes = [array.shape[1:] for array in records]
+        if shapes != expected:
             raise _validate.ArgumentError(
-                "records", given, f"are the shapes of one record, but init was given {seen}."
+                "records", shapes, f"are the shapes of one record, but init was given {expected}."
             )
         return size
 
@@ -176,11 +176,11 @@ class RecordModel:
         self, values: dict[str, Any], key: Key, index: Any = 0, record: Record | None = None
     ) -> tuple[dict, dict]:
         """``traces`` for one record, ``blank_record`` by default."""
-        one = tuple(
+        batch = tuple(
             jnp.asarray(array)[None] for array in (self.blank_record if record is None else record)
         )
         return self.traces(
-            values, key, one, index=jnp.broadcast_to(jnp.asarray(index, jnp.int32), (1,))
+            values, key, batch, index=jnp.broadcast_to(jnp.asarray(index, jnp.int32), (1,))
         )
 
     def release_point(self, params: dict[str, Any], key: Key) -> tuple[dict[str, Any], Array]:
@@ -230,12 +230,12 @@ class RecordModel:
         *rows, weights = unit
 
         def of_row(record: Record, number: Array | int) -> Array:
-            own = (
-                key._replace(place=key.place * self.most_rows + number)
+            row_key = (
+                key._replace(position=key.position * self.most_rows + number)
                 if isinstance(key, RecordKey)
                 else key
             )
-            return self.record_loss(shared, record, own)
+            return self.record_loss(shared, record, row_key)
 
         if weights.shape[0] == 1:
             return weights[0] * of_row(tuple(array[0] for array in rows), 0)
@@ -260,7 +260,8 @@ class RecordModel:
         """l_i(u) for each of ``records`` (first axis B), float[B], with base noise for each."""
         keys = record_keys(key, jnp.arange(self.require_like(records)))
         return jax.vmap(
-            lambda record, own: self.record_loss(shared, record, own), (0, RecordKey(None, 0))
+            lambda record, record_key: self.record_loss(shared, record, record_key),
+            (0, RecordKey(None, 0)),
         )(records, keys)
 
     def _global_part(self, guide_trace: dict, model_trace: dict) -> tuple[dict[str, Any], Array]:

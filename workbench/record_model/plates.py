@@ -102,7 +102,7 @@ def _user_line(error: BaseException) -> str:
 
 
 @contextlib.contextmanager
-def readable(what: str) -> Iterator[None]:
+def readable(subject: str) -> Iterator[None]:
     """:raises PrivacyModelError: naming the caller's line, for Python that needs the values of
     records or latents.
     """
@@ -114,7 +114,7 @@ def readable(what: str) -> Iterator[None]:
         jax.errors.NonConcreteBooleanIndexError,
     ) as error:
         raise PrivacyModelError(
-            f"the {what} needs the values of records or latents while it is traced: "
+            f"the {subject} needs the values of records or latents while it is traced: "
             f"{_user_line(error)}cannot run in JAX. Numbers such as how many groups there are "
             "(np.unique, max) are public constants here: pass them by keyword. For the rest "
             "write jnp.where instead of if, and jnp instead of np."
@@ -137,19 +137,19 @@ def abstract_trace(
 
     :param options: of ``trace_of``.
     """
-    found: dict[str, Any] = {}
+    trace: dict[str, Any] = {}
 
     def run(key: jax.Array, *arrays: jax.Array) -> None:
         inner, outer = jax.random.split(key)
         # priors without draws (improper ones) start as an automatic guide starts them
         started = handlers.substitute(handlers.seed(model, inner), substitute_fn=init_to_sample)
         args, more = layout(arrays)
-        found.update(trace_of(started, outer, {}, args, {**kwargs, **more}, count, **options))
+        trace.update(trace_of(started, outer, {}, args, {**kwargs, **more}, count, **options))
 
     shapes = [jax.ShapeDtypeStruct((count, *array.shape), array.dtype) for array in record]
     with NetworkWatch():
         jax.eval_shape(run, jax.eval_shape(lambda: jax.random.key(0)), *shapes)
-    return found
+    return trace
 
 
 def find_plates(
@@ -166,15 +166,15 @@ def find_plates(
         record but not two.
     """
     trace = functools.partial(_shown, model, layout, record)
-    found: tuple[str, ...] = ()
+    following: tuple[str, ...] = ()
     full: tuple[str, ...] = ()
     try:
         traces = [trace(kwargs, count) for count in COUNTS]
-        found = _following(traces, COUNTS)
+        following = _following(traces, COUNTS)
     except Exception:
         if not takes_num_records(model):
             raise
-    if not found and takes_num_records(model):
+    if not following and takes_num_records(model):
         # Perhaps they are of size num_records. Called with all records, they are those that follow
         # both numbers: a plate of something else may have N entries by chance.
         counts = num_records, num_records + 1
@@ -183,10 +183,10 @@ def find_plates(
                 [trace({**kwargs, "num_records": count}, count) for count in counts], counts
             )
         traces = [trace(kwargs, count, full) for count in COUNTS]
-        found = _following(traces, COUNTS)
-    _check_plates(traces[0], found, num_records)
-    full = tuple(name for name in found if traces[0][name]["args"][1] == 1)
-    return Plates(found, full)
+        following = _following(traces, COUNTS)
+    _check_plates(traces[0], following, num_records)
+    full = tuple(name for name in following if traces[0][name]["args"][1] == 1)
+    return Plates(following, full)
 
 
 def _shown(
@@ -226,13 +226,14 @@ def _following(traces: Sequence[dict], counts: Sequence[int]) -> tuple[str, ...]
     names = [
         name
         for name, site in traces[0].items()
-        if site["type"] == "plate" and all(name in each for each in traces)
+        if site["type"] == "plate" and all(name in traced for traced in traces)
     ]
     sizes = {name: [trace[name]["args"][1] for trace in traces] for name in names}
     return tuple(
         name
-        for name, seen in sizes.items()
-        if [size * counts[0] for size in seen] == [seen[0] * count for count in counts]
+        for name, plate_sizes in sizes.items()
+        if [size * counts[0] for size in plate_sizes]
+        == [plate_sizes[0] * count for count in counts]
     )
 
 
@@ -271,7 +272,7 @@ def automatic_parts(guide: Any) -> list[AutoGuide]:
     if not isinstance(guide, AutoGuide):
         return []
     inner = guide._guides if isinstance(guide, AutoGuideList) else []
-    return [guide, *(part for each in inner for part in automatic_parts(each))]
+    return [guide, *(member for child in inner for member in automatic_parts(child))]
 
 
 def imputed_names(trace: dict) -> set[str]:
@@ -311,14 +312,14 @@ def require_automatic(
         of each record, with a guide to paste.
     """
     hidden: set[str] = set()
-    for part in automatic_parts(guide):
-        if isinstance(part, (AutoDAIS, AutoSemiDAIS)):
+    for member in automatic_parts(guide):
+        if isinstance(member, (AutoDAIS, AutoSemiDAIS)):
             raise PrivacyModelError(
-                f"{type(part).__name__} runs on the likelihood of the records inside the guide, "
+                f"{type(member).__name__} runs on the likelihood of the records inside the guide, "
                 "so its draws would be released without noise. Use AutoMultivariateNormal or "
                 "AutoIAFNormal instead."
             )
-        trace = trace_guided(part.model)
+        trace = trace_guided(member.model)
         hidden |= imputed_names(trace)
         latents = {
             name: site
@@ -335,9 +336,9 @@ def require_automatic(
         inside = {name: site for name, site in latents.items() if is_inside(site, plates)}
         if inside:
             require_observed(trace)
-            raise _of_each_record(type(part).__name__, inside, plates, trace)
-        if isinstance(part, AutoLaplaceApproximation):
-            part.get_transform = _without_hessian
+            raise _of_each_record(type(member).__name__, inside, plates, trace)
+        if isinstance(member, AutoLaplaceApproximation):
+            member.get_transform = _without_hessian
     return hidden
 
 
@@ -362,25 +363,25 @@ def _of_each_record(
             [*site["fn"].batch_shape, *site["fn"].event_shape],
         )
         axis = len(site["fn"].batch_shape) + frame.dim
-        others = shape[:axis] + shape[axis + 1 :]
-        one = (
+        record_shape = shape[:axis] + shape[axis + 1 :]
+        expression = (
             "jnp.moveaxis((features @ "
-            f"each).reshape({', '.join(['len(x)', *map(str, others)])}), 0, {axis})"
+            f"each).reshape({', '.join(['len(x)', *map(str, record_shape)])}), 0, {axis})"
         )
         drawn = "dist.Normal(loc, jnp.exp(log_scale))"
         if site["fn"].event_shape:
             drawn += f".to_event({len(site['fn'].event_shape)})"
         if not _is_real(site["fn"].support):
             drawn = f"dist.TransformedDistribution({drawn}, biject_to(constraints...))"
-        width = int(np.prod(others))
+        width = int(np.prod(record_shape))
         lines += [
             f'        weights = numpyro.param("{latent}_weights", jnp.zeros((2, '
             f"features.shape[1], {width})))",
-            f"        loc, log_scale = ({one} for each in weights)",
+            f"        loc, log_scale = ({expression} for each in weights)",
             f'        numpyro.sample("{latent}", {drawn})',
         ]
     size = "num_records, subsample_size=len(x)" if is_subsampling(trace[plate]) else "len(x)"
-    where = "" if dim == -1 else f", dim={dim}"
+    dim_argument = "" if dim == -1 else f", dim={dim}"
     return PrivacyModelError(
         f"{guide} would have parameters for each record's {', '.join(map(repr, latents))}, by "
         f"the index of the record plate {plate!r}, learnt from that record alone. Use an "
@@ -388,7 +389,7 @@ def _of_each_record(
         "arguments, and add a numpyro.sample for each global latent:",
         "def guide(x, *args, num_records=None, **kwargs):\n"
         "    features = jnp.concatenate([x.reshape(len(x), -1), jnp.ones((len(x), 1))], axis=1)\n"
-        f'    with numpyro.plate("{plate}", {size}{where}):\n' + "\n".join(lines),
+        f'    with numpyro.plate("{plate}", {size}{dim_argument}):\n' + "\n".join(lines),
     )
 
 

@@ -140,15 +140,15 @@ def split(
         of_records=of_records,
         observed=tuple(name for name in observed if name in of_records),
     )
-    seen = _with_shared(candidate, key)
-    if imputed and seen.uses_base_noise:
+    record_model = _with_shared(candidate, key)
+    if imputed and record_model.uses_base_noise:
         raise PrivacyModelError(
             "the likelihood depends on missing values that are latents of each record "
             f"({', '.join(sorted(imputed))}): an automatic guide would have parameters for each "
             "of them. Write a guide that draws them from what is observed of the record, inside "
             "its plate."
         )
-    return seen
+    return record_model
 
 
 def _blank(array: Any) -> np.ndarray:
@@ -209,27 +209,34 @@ class _Pair:
         imputed = require_automatic(
             self.guide,
             self.plates.names,
-            lambda part: abstract_trace(part, self.layout, self.record, constants, 1, full=full),
+            lambda member: abstract_trace(
+                member, self.layout, self.record, constants, 1, full=full
+            ),
         )
         if self.guide.prototype_trace is not None:  # type: ignore[attr-defined]
             return imputed
         args, by_name = self.arguments
-        originals = [(part, part.model) for part in automatic_parts(self.guide)]
-        for part, original in originals:
-            part.model = NetworkWatch(
+        originals = [(member, member.model) for member in automatic_parts(self.guide)]
+        for member, original in originals:
+            member.model = NetworkWatch(
                 _WithoutObservations(RecordPlates(original, 1, None, full), imputed)
             )
         try:
             with _MADE_UP, validation_enabled(False):  # made-up records need not be valid
                 trace_of(self.guide, key, {}, args, {**constants, **by_name}, full=full)
         finally:
-            for part, original in originals:
-                part.model = original
+            for member, original in originals:
+                member.model = original
         return imputed
 
-    def starting_values(self, key: Array, others: dict[str, Any] | None = None) -> dict[str, Array]:
-        """Unconstrained starting values of all parameters. :param others: instead of constants."""
-        declared = self._declared(key, *self.arguments, others or {})
+    def starting_values(
+        self, key: Array, replacements: dict[str, Any] | None = None
+    ) -> dict[str, Array]:
+        """Unconstrained starting values of all parameters.
+
+        :param replacements: instead of constants.
+        """
+        declared = self._declared(key, *self.arguments, replacements or {})
         return _strong(
             {
                 name: self.inverse_transforms[name].inv(value)
@@ -238,10 +245,16 @@ class _Pair:
         )
 
     def _declared(
-        self, key: Array, args: tuple[Any, ...], by_name: dict[str, Any], others: dict[str, Any]
+        self,
+        key: Array,
+        args: tuple[Any, ...],
+        by_name: dict[str, Any],
+        replacements: dict[str, Any],
     ) -> dict[str, tuple[Any, Any]]:
         """``{parameter: (value, constraint)}`` as model and guide declare them."""
-        for_model, for_guide = ({**each, **by_name, **others} for each in self.constants)
+        for_model, for_guide = (
+            {**keywords, **by_name, **replacements} for keywords in self.constants
+        )
         guide_key, model_key = jax.random.split(key)
         full = self.plates.full
         guide_trace = trace_of(self.guide, guide_key, {}, args, for_guide, full=full)
@@ -282,22 +295,24 @@ class _Pair:
             with NetworkWatch(), readable("model or guide"):
                 once = jax.jit(declared)
                 _require_public_bounds(once.trace(key, record))
-                found = once(key, record)
+                outputs = once(key, record)
         except PrivacyModelError:
             raise
         except Exception as error:
-            given = ", ".join(str(array.shape) for array in record)
+            shape_text = ", ".join(str(array.shape) for array in record)
             error.add_note(
                 "(The model and guide were called with one record, that is with arrays of shape "
-                f"{given}.)"
+                f"{shape_text}.)"
             )
             raise
         for name, (structure, leaves) in shapes.items():
             # of bounds that are made inside the model, what they are
-            bounds = iter(found["bounds"][name])
-            known = [next(bounds) if isinstance(leaf, jax.core.Tracer) else leaf for leaf in leaves]
-            self.inverse_transforms[name] = biject_to(jax.tree.unflatten(structure, known))
-        return found["value"]
+            bounds = iter(outputs["bounds"][name])
+            concrete = [
+                next(bounds) if isinstance(leaf, jax.core.Tracer) else leaf for leaf in leaves
+            ]
+            self.inverse_transforms[name] = biject_to(jax.tree.unflatten(structure, concrete))
+        return outputs["value"]
 
 
 def _strong(values: dict[str, Any]) -> dict[str, Any]:
@@ -351,13 +366,13 @@ def _outside_plates(candidate: RecordModel, key: Array, subsamples: bool) -> set
                         outputs[f"{number} {kind}  {name}"] = log_density(site)
         return outputs
 
-    found = set()
+    names = set()
     for output, used in used_inputs(quantities, candidate.blank_record, np.int32(0)).items():
         kind, name = output.split(" ", 2)[1:]
         name = name.strip()
         if kind in ("observed", "deterministic"):
             if any(used):
-                found.add(name)
+                names.add(name)
             if any(used) and kind == "observed" and subsamples:
                 raise PrivacyModelError(
                     f"site {name!r} is observed outside the record plate "
@@ -375,7 +390,7 @@ def _outside_plates(candidate: RecordModel, key: Array, subsamples: bool) -> set
                 f"site {name!r} is global or a parameter, but depends on the index of the record "
                 f"plate {in_words(candidate.plates.names)}. {PER_RECORD_PARAMETERS}"
             )
-    return found
+    return names
 
 
 def _with_shared(candidate: RecordModel, key: Array) -> RecordModel:

@@ -71,24 +71,24 @@ class RecordPlates(handlers.Messenger):
     def process_message(self, msg: dict[str, Any]) -> None:
         kind = msg["type"]
         if kind == "plate" and not msg.get("_control_flow_done"):
-            asked = msg["args"]
-            size = asked[0]
+            declared = msg["args"]
+            size = declared[0]
             if is_subsampling(msg) or msg["name"] in self.full:
                 msg["args"], msg["value"] = (size, self.count), self.index
             here = size if msg["value"] is None else msg["value"].shape[0]
-            self.plates[msg["name"]] = {"args": (size, here), "asked": asked}
+            self.plates[msg["name"]] = {"args": (size, here), "declared": declared}
         elif kind == "subsample":
             msg["kwargs"] = {"event_dim": None}  # so that no plate takes a part of it
         elif kind == "prng_key" and self.layers_key is not None:
             msg["value"] = self.layers_key
         elif kind == "control_flow":
-            body, *others = msg["args"]
+            body, *operands = msg["args"]
 
             def inside(*args: Any, **kwargs: Any) -> Any:
                 with self:
                     return body(*args, **kwargs)
 
-            msg["args"] = (inside, *others)
+            msg["args"] = (inside, *operands)
 
 
 def trace_of(
@@ -106,7 +106,7 @@ def trace_of(
     """The trace of ``fn`` for ``count`` records, with sites and parameters set to ``values``.
 
     Plates are in it with (size, entries that are there) as their "args", and what they asked for as
-    "asked". The other arguments are those of ``RecordPlates``.
+    "declared". The other arguments are those of ``RecordPlates``.
     """
     plates = RecordPlates(seeded(fn, key), count, index, full, layers_key)
     trace = handlers.trace(handlers.substitute(plates, data=values)).get_trace(*args, **kwargs)
@@ -162,7 +162,7 @@ def used_by(closed: ClosedJaxpr, results: Any) -> Iterator[tuple[Any, list[bool]
     paths = [path for path, _ in jax.tree_util.tree_flatten_with_path(results)[0]]
     needed, _ = dce_jaxpr(closed.jaxpr, [True] * len(paths), instantiate=True)
     for position, path in enumerate(paths):
-        yield path, list(dce_jaxpr(needed, [place == position for place in range(len(paths))])[1])
+        yield path, list(dce_jaxpr(needed, [index == position for index in range(len(paths))])[1])
 
 
 def drawn(trace: dict) -> dict[str, Any]:

@@ -115,8 +115,8 @@ def replace(
             warnings.warn(f"a file of this result {reason}", SaveWarning, stacklevel=4)
             return content
         if is_exclusive and expected is None:  # the index names no file in a hidden folder any more
-            for left in folder.glob(f"{_HIDDEN}*"):  # by processes that were killed
-                shutil.rmtree(left, ignore_errors=True)
+            for leftover in folder.glob(f"{_HIDDEN}*"):  # by processes that were killed
+                shutil.rmtree(leftover, ignore_errors=True)
         return content
 
 
@@ -173,30 +173,32 @@ def read(
     for _ in range(_READ_ATTEMPTS):
         index = _folders.content(folder / INDEX)
         try:
-            found = {name: _content(folder, name, known) for name, known in files_of(index).items()}
+            files = {
+                name: _content(folder, name, wanted) for name, wanted in files_of(index).items()
+            }
         except TornError as torn:
-            problem, found = torn, {}
+            problem, files = torn, {}
         if _folders.content(folder / INDEX) == index:
             if problem is not None:
                 raise problem
-            return index, {name: content for name, content in found.items() if content is not None}
+            return index, {name: content for name, content in files.items() if content is not None}
         problem = None
     raise TornError(INDEX)
 
 
-def _content(folder: Path, name: str, known: str) -> bytes | None:
-    """The file with the digest ``known``, from its place or from a hidden folder; None if there is
+def _content(folder: Path, name: str, wanted: str) -> bytes | None:
+    """The file with the digest ``wanted``, from its place or from a hidden folder; None if there is
     no such file.
     """
     exists = False
     # The place is searched twice, because a file may be moved there while the hidden folders are
     # searched.
-    for place in (folder, *folder.glob(f"{_HIDDEN}*"), folder):
+    for directory in (folder, *folder.glob(f"{_HIDDEN}*"), folder):
         with contextlib.suppress(FileNotFoundError, NotADirectoryError):
-            content = _folders.content(place / name)
-            if digest(content) == known:
+            content = _folders.content(directory / name)
+            if digest(content) == wanted:
                 return content
-            exists = exists or place == folder
+            exists = exists or directory == folder
     if exists:
         raise TornError(name)
     return None

@@ -46,9 +46,9 @@ def location_noise(
     window = np.maximum(pull * half, _SMALL)  # k times the number of averaged steps
     decay = -np.expm1(-window)
     # of the stationary variance
-    share = 2 / window * (1 - decay / window) - np.square(np.exp(-window) * decay / window)
+    fraction = 2 / window * (1 - decay / window) - np.square(np.exp(-window) * decay / window)
     return learning_rate * np.sqrt(
-        half * np.where(pull * half > _SMALL, share / (2 * window), 4 / 3)
+        half * np.where(pull * half > _SMALL, fraction / (2 * window), 4 / 3)
     )
 
 

@@ -63,12 +63,12 @@ def to_posterior(
     posterior = {name: np.asarray(value)[None] for name, value in draws.items()}
     dims: dict[str, list[str]] = {}
     coords: dict[str, list[str]] = {}
-    for name, given in coordinates.items():
+    for name, entries in coordinates.items():
         if name not in posterior:
             continue
-        axes = {f"{name}_entry": given}
-        if isinstance(given, tuple):
-            axes = {f"{name}_row": given[0], f"{name}_column": given[1]}
+        axes = {f"{name}_entry": entries}
+        if isinstance(entries, tuple):
+            axes = {f"{name}_row": entries[0], f"{name}_column": entries[1]}
         dims[name] = list(axes)
         coords |= {axis: list(labels) for axis, labels in axes.items()}
     if not posterior:
@@ -104,12 +104,12 @@ def words_on_tails(draws: Mapping[str, np.ndarray]) -> str:
 
     :param draws: ``{site: array[draws, ...]}``.
     """
-    each = [
+    flattened = [
         np.reshape(of_site, (len(of_site), -1)) for of_site in draws.values() if np.size(of_site)
     ]
     spans = (
-        np.subtract(*np.quantile(one, (0.95, 0.05), axis=0)) < _SHORT * one.std(axis=0)
-        for one in each
+        np.subtract(*np.quantile(quantity, (0.95, 0.05), axis=0)) < _SHORT * quantity.std(axis=0)
+        for quantity in flattened
     )
     return _LONG_TAILS if any(span.any() for span in spans) else ""
 

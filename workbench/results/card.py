@@ -30,14 +30,14 @@ def card(result: FitResult) -> str:
     """HTML in the page's colours. Each part has its label; it shows no record."""
     guarantee = result.guarantee
     steps = f"{count(guarantee.steps_taken)} of {count(guarantee.steps)} steps"
-    parts = [
+    blocks = [
         _html.note(f"{result.model} on {result.data['name']}", f"· {result.status} · {steps}"),
         _html.quiet(result.message) if result.message else "",
         _html.sentence(promise(guarantee, result.release_label)),
     ]
-    parts.extend(_html.sentence(caution) for caution in result.cautions)
+    blocks.extend(_html.sentence(caution) for caution in result.cautions)
     if result.metrics:
-        parts.append(
+        blocks.append(
             _html.note(
                 "Metrics:", ", ".join(in_words(result.metrics)), _html.badge(result.metrics_label)
             )
@@ -45,7 +45,7 @@ def card(result: FitResult) -> str:
     quantities = list(itertools.islice(_quantities(result), _ROWS))
     if quantities:
         total = sum(int(np.prod(draws.shape[1:])) for draws in result.sorted_draws.values())
-        parts.append(
+        blocks.append(
             _html.note(
                 "Posterior:",
                 f"{len(quantities)} of {count(total)} quantities",
@@ -53,24 +53,24 @@ def card(result: FitResult) -> str:
             )
         )
         facts = [(float(np.mean(draws)), float(np.std(draws, ddof=1))) for _, draws in quantities]
-        places = places_for([spread for _, spread in facts])
+        decimals = places_for([spread for _, spread in facts])
         numbers = [
             [fixed(value, digits) for value in row]
-            for row, digits in zip(facts, places, strict=True)
+            for row, digits in zip(facts, decimals, strict=True)
         ]
         rows = [[name, *row] for (name, _), row in zip(quantities, numbers, strict=True)]
-        parts.append(_html.table(["", "mean", "sd"], rows))
+        blocks.append(_html.table(["", "mean", "sd"], rows))
     if result.gradient_norms is not None:
-        parts.append(
+        blocks.append(
             _html.note(
                 "Clipping:", result.gradient_norms.words(), _html.badge(result.release_label)
             )
         )
     steps_on = " · ".join(map(_html.code, _NEXT))
-    parts.append(
+    blocks.append(
         f'<div style="opacity:.85">To go on: {steps_on}, where <i>result</i> is this object.</div>'
     )
-    return _html.box(*parts)
+    return _html.box(*blocks)
 
 
 def promise(guarantee: Guarantee, release_label: str) -> str:

@@ -54,17 +54,17 @@ def code_of(result: FitResult) -> str:
     in.
     """
     settings = without_adapts_clip(result.settings)
-    given = {name: settings[name] for name in _SETTINGS if name in settings}
+    explicit = {name: settings[name] for name in _SETTINGS if name in settings}
     if not result.guarantee.is_private:
-        given = {name: value for name, value in given.items() if value is not None} | {
+        explicit = {name: value for name, value in explicit.items() if value is not None} | {
             "private": False
         }
-    given = {
+    explicit = {
         name: value
-        for name, value in given.items()
+        for name, value in explicit.items()
         if name not in _DEFAULTS or value != _DEFAULTS[name]
     }
-    texts = {name: repr(value) for name, value in given.items()}
+    texts = {name: repr(value) for name, value in explicit.items()}
     note = ""
     if settings.get("learning_rate") is None and settings.get("estimator") != "statistics":
         texts["optimizer"] = "..."

@@ -43,10 +43,10 @@ class CoefficientTable(pd.DataFrame):
             textwrap.fill(
                 words,
                 max(len(line), _NARROW),
-                initial_indent=f"{what}:".ljust(wide),
+                initial_indent=f"{label}:".ljust(wide),
                 subsequent_indent=" " * wide,
             )
-            for what, words in self.heading.items()
+            for label, words in self.heading.items()
         ]
         below = textwrap.fill(self.note, max(len(line), _NARROW))
         return "\n".join([*above, line, rows, line, below])
@@ -55,7 +55,7 @@ class CoefficientTable(pd.DataFrame):
         return str(self)
 
     def _repr_html_(self) -> str:
-        notes = [_html.note(f"{what}:", words) for what, words in self.heading.items()]
+        notes = [_html.note(f"{label}:", words) for label, words in self.heading.items()]
         return _html.box(*notes, _html.table(*_cells(self)), _html.quiet(self.note))
 
 
@@ -93,9 +93,9 @@ def _cells(table: pd.DataFrame) -> tuple[list[str], list[list[str]]]:
     """Head and rows with the decimals that each row's standard deviation leaves a meaning; shares
     have two.
     """
-    places = places_for(table["sd"].tolist())
+    decimals = places_for(table["sd"].tolist())
     rows = []
-    for (name, row), digits in zip(table.iterrows(), places, strict=True):
+    for (name, row), digits in zip(table.iterrows(), decimals, strict=True):
         cells = [
             value if isinstance(value, str) else _number(column, value, digits)
             for column, value in row.items()
@@ -120,12 +120,12 @@ def _text(table: pd.DataFrame) -> str:
     """The table in columns, the first and words to the left, numbers to the right."""
     head, rows = _cells(table)
     lines = [head, *rows]
-    widths = [max(len(line[place]) for line in lines) for place in range(len(head))]
-    is_text = [place == 0 or head[place] == "contrast" for place in range(len(head))]
+    widths = [max(len(line[column]) for line in lines) for column in range(len(head))]
+    is_text = [column == 0 or head[column] == "contrast" for column in range(len(head))]
     return "\n".join(
         "  ".join(
-            cell.ljust(width) if left else cell.rjust(width)
-            for cell, width, left in zip(line, widths, is_text, strict=True)
+            cell.ljust(width) if is_left else cell.rjust(width)
+            for cell, width, is_left in zip(line, widths, is_text, strict=True)
         ).rstrip()
         for line in lines
     )

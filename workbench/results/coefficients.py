@@ -29,10 +29,10 @@ def table(result: FitResult, interval: float, kind: str) -> CoefficientTable:
     model = formula_of(result) if result.model_is_known else None
     linear = result.predictor.model.linear if result.model_is_known else None
     if model is not None:
-        ratio, parts = _parts_of_formula(result, model)
+        ratio, groups = _parts_of_formula(result, model)
     elif linear is not None:
         intercept = _drawn(result, linear.intercept, 1) if linear.intercept else None
-        ratio, parts = (
+        ratio, groups = (
             linear.ratio,
             {"": _part(result, linear, _drawn(result, linear.weights, 2), intercept)},
         )
@@ -41,10 +41,10 @@ def table(result: FitResult, interval: float, kind: str) -> CoefficientTable:
             "model", result.model, "has no linear predictor: only regressions have coefficients."
         )
     coefficients = [
-        _Row(f"{level}: {name}" if level else name, words, own, scaled)
-        for level, part in parts.items()
-        for name, words, own, scaled in zip(
-            part.names, part.words, part.columns, part.scaled.T, strict=True
+        _Row(f"{level}: {name}" if level else name, words, unscaled, scaled)
+        for level, group in groups.items()
+        for name, words, unscaled, scaled in zip(
+            group.names, group.words, group.columns, group.scaled.T, strict=True
         )
     ]
     return coefficient_table(
@@ -67,7 +67,7 @@ class _Row(NamedTuple):
 
     name: str
     words: str
-    own: np.ndarray
+    unscaled: np.ndarray
     scaled: np.ndarray
 
 
@@ -79,7 +79,7 @@ def _summary(
     :param beside: deviations between groups and parameters of the family, which are none.
     """
     rows = [*coefficients, *beside]
-    draws = {"draws": np.stack([row.own for row in rows], axis=1)}
+    draws = {"draws": np.stack([row.unscaled for row in rows], axis=1)}
     summary = arviz_adapter.summary(arviz_adapter.to_posterior(draws, {}, {}), interval, kind)
     summary = summary.set_axis([row.name for row in rows], axis=0)
     low, high = summary.columns[2:4]
@@ -88,7 +88,7 @@ def _summary(
     if ratio:
         for name, column in ((ratio, "mean"), (f"{ratio} low", low), (f"{ratio} high", high)):
             summary[name] = np.exp(summary[column]).where(is_coefficient)
-    summary["share above 0"] = [float(np.mean(row.own > 0)) for row in rows]
+    summary["share above 0"] = [float(np.mean(row.unscaled > 0)) for row in rows]
     summary["share above 0"] = summary["share above 0"].where(is_coefficient)
     summary["scaled mean"] = [float(row.scaled.mean()) for row in rows]
     summary["scaled sd"] = [float(row.scaled.std(ddof=1)) for row in rows]
@@ -109,16 +109,18 @@ class _Part(NamedTuple):
 def _part(
     result: FitResult, linear: LinearPredictor, weights: np.ndarray, intercept: np.ndarray | None
 ) -> _Part:
-    given = result.coordinates.get(linear.weights)
-    names = list((given[0] if isinstance(given, tuple) else given) or result.data["feature_names"])
+    labels = result.coordinates.get(linear.weights)
+    names = list(
+        (labels[0] if isinstance(labels, tuple) else labels) or result.data["feature_names"]
+    )
     size = weights.shape[1]
-    names = names if len(names) == size else [f"feature {place}" for place in range(size)]
+    names = names if len(names) == size else [f"feature {number}" for number in range(size)]
     drawn = weights if intercept is None else np.column_stack([intercept, weights])
-    own = linear.own_units or _own_units(result, size, intercept is not None)
-    columns = list((drawn @ own.matrix.T + own.shift).T)
+    units = linear.own_units or _own_units(result, size, intercept is not None)
+    columns = list((drawn @ units.matrix.T + units.shift).T)
     if intercept is not None:
         names = [linear.intercept, *names]
-    return _Part(columns, names, list(own.contrasts), drawn)
+    return _Part(columns, names, list(units.contrasts), drawn)
 
 
 def _parts_of_formula(result: FitResult, model: FormulaModel) -> tuple[str, dict[str, _Part]]:
@@ -132,28 +134,31 @@ def _parts_of_formula(result: FitResult, model: FormulaModel) -> tuple[str, dict
     if not drawn:
         return "", {}
     draws = np.concatenate(
-        [each.reshape(len(each), -1, *(each.shape[-1:] if several else ())) for each in drawn],
+        [
+            values.reshape(len(values), -1, *(values.shape[-1:] if several else ()))
+            for values in drawn
+        ],
         axis=1,
     )
     names = [*(["intercept"] if "intercept" in result.draws else []), *design.block.names]
-    own = model.own_units
+    units = model.own_units
 
     def part(scaled: np.ndarray) -> _Part:
-        if own is None:
+        if units is None:
             return _Part(
                 list(scaled.T), names, ["1 more, as the model saw it"] * len(names), scaled
             )
         return _Part(
-            list((scaled @ own.matrix.T + own.shift).T), names, list(own.contrasts), scaled
+            list((scaled @ units.matrix.T + units.shift).T), names, list(units.contrasts), scaled
         )
 
     levels = response.levels[1:] if several else ()
-    parts = (
-        {level: part(draws[..., place]) for place, level in enumerate(levels)}
+    groups = (
+        {level: part(draws[..., index]) for index, level in enumerate(levels)}
         if several
         else {"": part(draws)}
     )
-    return family.ratio.get(family.link, ""), parts
+    return family.ratio.get(family.link, ""), groups
 
 
 def _beside(result: FitResult, model: FormulaModel | None) -> list[_Row]:
@@ -170,27 +175,27 @@ def _beside(result: FitResult, model: FormulaModel | None) -> list[_Row]:
     for effects in design.groups:
         scaled = result.draws[f"{effects.name}_sd"]
         deviations = effects.deviations(scaled * unit)
-        for place, column in enumerate(effects.columns):
+        for index, column in enumerate(effects.columns):
             words = "in the middle of all numbers" if column == "Intercept" else "1 more"
             rows += _entries(
                 f"sd of {column} by {effects.name}",
                 f"between groups, {words}",
-                deviations[:, place],
-                scaled[:, place],
+                deviations[:, index],
+                scaled[:, index],
             )
     drawn = {site: result.draws[site] for site in family.parameters(response)}
-    own = dict(drawn)
+    parameters = dict(drawn)
     if (
-        "cutpoints" in own
+        "cutpoints" in parameters
         and design.block.intercept
         and design.own_units is not None
         and "weights" in result.draws
     ):
         # they take the place of an intercept, with the other sign
-        own["cutpoints"] = (
-            own["cutpoints"] - (result.draws["weights"] @ design.own_units[0, 1:])[:, None]
+        parameters["cutpoints"] = (
+            parameters["cutpoints"] - (result.draws["weights"] @ design.own_units[0, 1:])[:, None]
         )
-    for site, values in family.own_parameters(response, own).items():
+    for site, values in family.own_parameters(response, parameters).items():
         rows += _entries(
             site,
             "all columns 0 or at reference" if site == "cutpoints" else "of the family",
@@ -200,14 +205,18 @@ def _beside(result: FitResult, model: FormulaModel | None) -> list[_Row]:
     return rows
 
 
-def _entries(name: str, words: str, own: Any, scaled: Any) -> list[_Row]:
-    own, scaled = (np.asarray(values).reshape(len(values), -1) for values in (own, scaled))
+def _entries(name: str, words: str, unscaled: Any, scaled: Any) -> list[_Row]:
+    unscaled, scaled = (
+        np.asarray(values).reshape(len(values), -1) for values in (unscaled, scaled)
+    )
     names = (
         [name]
-        if own.shape[1] == 1 and name != "cutpoints"
-        else [f"{name}[{place}]" for place in range(own.shape[1])]
+        if unscaled.shape[1] == 1 and name != "cutpoints"
+        else [f"{name}[{index}]" for index in range(unscaled.shape[1])]
     )
-    return [_Row(*row) for row in zip(names, [words] * len(names), own.T, scaled.T, strict=True)]
+    return [
+        _Row(*row) for row in zip(names, [words] * len(names), unscaled.T, scaled.T, strict=True)
+    ]
 
 
 def _drawn(result: FitResult, site: str, dimensions: int) -> np.ndarray:
@@ -242,9 +251,9 @@ def _contrasts(result: FitResult, size: int) -> list[Contrast]:
     unscaled = [Contrast(1.0, 0.0, "1 more, as the model saw it")] * size
     if not schema:
         return unscaled
-    found = [
+    contrasts = [
         contrast
         for column in Schema.from_dict(schema).columns.values()
         for contrast in column.contrasts()
     ]
-    return found if len(found) == size else unscaled
+    return contrasts if len(contrasts) == size else unscaled

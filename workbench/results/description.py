@@ -22,12 +22,12 @@ def diagram(result: FitResult) -> Figure:
     """The plate diagram of the fitted model, with the public number of records."""
     from workbench.plots import plate_figure
 
-    found, labels = relations.relations_of(
+    structure, labels = relations.relations_of(
         result.predictor.model, _records(result), result.constants
     )
     records = f"records: {count(result.guarantee.num_records)}"
     return plate_figure(
-        found,
+        structure,
         labels={name: records if label == "records" else label for name, label in labels.items()},
     )
 

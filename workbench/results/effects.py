@@ -88,9 +88,9 @@ class Effects:
         return f"{self.table.to_string(float_format='{:.4g}'.format)}\n{self._words()}"
 
     def _words(self) -> str:
-        others = ", ".join(f"{name}={value}" for name, value in self.at.items())
+        settings = ", ".join(f"{name}={value}" for name, value in self.at.items())
         warning = f" {self.warning}" if self.warning else ""
-        return f"Expected response ({self.label}){' at ' + others if others else ''}.{warning}"
+        return f"Expected response ({self.label}){' at ' + settings if settings else ''}.{warning}"
 
 
 class Comparisons(Effects):
@@ -265,17 +265,19 @@ def _expected(
     """(Expected responses, float[draws, values, series]; the classes, if these are the series;
     values of other columns).
     """
-    given = dict(at or {})
+    settings = dict(at or {})
     moved = {column, *([by] if by is not None else [])}
-    for name in given:
+    for name in settings:
         if name not in columns:
             raise _validate.unknown_name("at", name, columns)
         if name in moved:
             raise _validate.ArgumentError("at", name, "must be a column that stays the same.")
-    fixed = {name: _checked(f"at[{name!r}]", columns[name], value) for name, value in given.items()}
+    fixed = {
+        name: _checked(f"at[{name!r}]", columns[name], value) for name, value in settings.items()
+    }
     unset = {
-        name: _middle(each)
-        for name, each in columns.items()
+        name: _middle(declared)
+        for name, declared in columns.items()
         if name not in moved and name not in fixed
     }
     model = formula_of(result)
@@ -301,18 +303,18 @@ def _expected(
 
 
 def _inputs(
-    result: FitResult, frame: pd.DataFrame, known: set[str]
+    result: FitResult, frame: pd.DataFrame, supplied: set[str]
 ) -> tuple[tuple[np.ndarray, ...], dict[str, np.ndarray], dict[str, Any]]:
-    """(Arrays of a prediction; draws; in words, what stands for columns that are not ``known``).
+    """(Arrays of a prediction; draws; in words, what stands for columns that are not ``supplied``).
 
     With a formula, groups that are not known have no effects of their own.
     """
     model, draws = formula_of(result), dict(result.draws)
     if model is None:
         group = result.data["group"]
-        if result.data["groups"] and group not in known:
+        if result.data["groups"] and group not in supplied:
             raise _validate.ArgumentError(
-                "at", sorted(known), f"must name a group: at={{{group!r}: ...}}."
+                "at", sorted(supplied), f"must name a group: at={{{group!r}: ...}}."
             )
         return result.predictor.inputs(frame), draws, {}
     columns, typical = model.columns, dict[str, Any]()
@@ -320,12 +322,12 @@ def _inputs(
     arrays = model.arrays_of(frame)
     for groups in columns.design.groups:
         names = {factor.column for factor in groups.by}
-        if not names <= known:
+        if not names <= supplied:
             draws[groups.name] = np.zeros_like(draws[groups.name])
             used = {
                 name for factor in columns.design.block.factors.values() for name in factor.columns
             }
-            typical |= dict.fromkeys(names - known - used, "(typical group)")
+            typical |= dict.fromkeys(names - supplied - used, "(typical group)")
     return tuple(arrays[name] for name in columns.input_names), draws, typical
 
 
@@ -342,10 +344,10 @@ def _predicted(
         raise _validate.ArgumentError("model", result.model, "has no posterior of predictions.")
     count = min(len(value) for value in draws.values())
     of_draws = jax.jit(
-        lambda drawn, arrays: jax.vmap(lambda one: predict(params | one, *arrays))(drawn)
+        lambda drawn, arrays: jax.vmap(lambda draw: predict(params | draw, *arrays))(drawn)
     )
     most = max(1, _AT_ONCE // max(1, len(inputs[0])))
-    parts = [
+    batches = [
         np.asarray(
             of_draws(
                 {name: jnp.asarray(value[start : start + most]) for name, value in draws.items()},
@@ -354,7 +356,7 @@ def _predicted(
         )
         for start in range(0, count, most)
     ]
-    return np.concatenate(parts).astype(np.float64)
+    return np.concatenate(batches).astype(np.float64)
 
 
 def _facts(

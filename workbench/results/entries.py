@@ -11,14 +11,14 @@ from typing import Any
 __all__ = ["entry_names"]
 
 
-def entry_names(name: str, given: Any, shape: Sequence[int]) -> list[str]:
+def entry_names(name: str, labels: Any, shape: Sequence[int]) -> list[str]:
     """Names of an array's entries, in its order; ``[name]`` for a scalar.
 
-    :param given: labels of its entries, or a tuple of the labels along each axis. Numbers stand for
+    :param labels: of its entries, or a tuple of the labels along each axis. Numbers stand for
         labels that do not fit.
     """
-    axes = given if isinstance(given, tuple) else (() if given is None else given,)
+    axes = labels if isinstance(labels, tuple) else (() if labels is None else labels,)
     if tuple(map(len, axes)) != tuple(shape):
         axes = tuple(map(range, shape))
-    places = (", ".join(map(str, place)) for place in itertools.product(*axes))
-    return [f"{name}[{place}]" for place in places] if shape else [name]
+    entries = (", ".join(map(str, entry)) for entry in itertools.product(*axes))
+    return [f"{name}[{entry}]" for entry in entries] if shape else [name]

@@ -140,7 +140,7 @@ class FitResult:
         """The fields alone, for ``pickle`` and ``copy``: what is derived from them holds compiled
         functions.
         """
-        return {each.name: getattr(self, each.name) for each in fields(self)}
+        return {entry.name: getattr(self, entry.name) for entry in fields(self)}
 
     @property
     def labels(self) -> dict[str, str]:
@@ -179,10 +179,10 @@ class FitResult:
     def interval_words(self) -> str:
         """What the posterior's intervals count, in a sentence."""
         if not self.guarantee.is_private:
-            own = f"the guide's own ({self.posterior_note})"
+            words = f"the guide's own ({self.posterior_note})"
             return (
                 "NO PRIVACY, no noise: the intervals are "
-                f"{own if self.posterior_note else 'of a normal likelihood'}."
+                f"{words if self.posterior_note else 'of a normal likelihood'}."
             )
         if self.posterior_kind == "noise-aware":
             counted = "The intervals count the privacy noise as well as what the data leave open."
@@ -385,8 +385,8 @@ class FitResult:
         ):
             return None
         # it may have been adapted
-        known = None if self.gradient_norms is None else self.gradient_norms.clip
-        clip = self.settings["clip"] if known is None else known
+        adapted_clip = None if self.gradient_norms is None else self.gradient_norms.clip
+        clip = self.settings["clip"] if adapted_clip is None else adapted_clip
         return self.guarantee.noise_multiplier * clip / self.settings["sampling_rate"]
 
     @property
@@ -500,7 +500,7 @@ class FitResult:
         """
         from workbench.results.pictures import records_of
 
-        known = self.pictures
+        available = self.pictures
         if picture == "pairs" and self.quantities_are_independent:
             raise _validate.ArgumentError(
                 "picture",
@@ -509,7 +509,7 @@ class FitResult:
                 "that their correlations are zero by construction. A guide such as "
                 "AutoMultivariateNormal has correlations.",
             )
-        return known[_validate.choice("picture", picture, known)](records_of(self, data))
+        return available[_validate.choice("picture", picture, available)](records_of(self, data))
 
     def report(self) -> str:
         """The report as one self-contained HTML page."""

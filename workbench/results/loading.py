@@ -115,10 +115,10 @@ _READERS: dict[str, Callable[[bytes], dict[str, np.ndarray]]] = {
 }
 
 
-def _difference(found: Mapping[str, str], written: Mapping[str, str]) -> str:
+def _difference(stored: Mapping[str, str], written: Mapping[str, str]) -> str:
     """The first array that is another one than was written, in words; "" if there is none."""
-    for name in sorted({*found, *written}):
-        there, said = found.get(name, "missing"), written.get(name, "unknown")
+    for name in sorted({*stored, *written}):
+        there, said = stored.get(name, "missing"), written.get(name, "unknown")
         if there != said:
             return f"{name} is {there} there and {said} in result.json"
     return ""

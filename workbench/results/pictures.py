@@ -28,28 +28,28 @@ _MADE = "posterior draws, independent in the guide: none of these correlations w
 
 def pictures(result: FitResult) -> dict[str, Callable[..., Figure]]:
     """``{name: picture(dataset or None) -> Figure}``."""
-    found: dict[str, Callable[..., Figure]] = {"curves": functools.partial(_curves, result)}
-    own = result.predictor.model.pictures if result.model_is_known else {}
-    if result.draws and "coefficients" not in own:  # which are a forest of their own
-        found["forest"] = functools.partial(_forest, result)
+    figures: dict[str, Callable[..., Figure]] = {"curves": functools.partial(_curves, result)}
+    model_pictures = result.predictor.model.pictures if result.model_is_known else {}
+    if result.draws and "coefficients" not in model_pictures:  # which are a forest of their own
+        figures["forest"] = functools.partial(_forest, result)
     if result.draws and not result.quantities_are_independent:
-        found["pairs"] = functools.partial(_pairs, result)
+        figures["pairs"] = functools.partial(_pairs, result)
     if result.gradient_norms is not None:
-        found["clipping"] = functools.partial(_clipping, result)
+        figures["clipping"] = functools.partial(_clipping, result)
     if result.model_is_known:
         model = result.predictor.model
         if _regression(result) is not None:
-            found["check"] = functools.partial(_check_of_response, result)
+            figures["check"] = functools.partial(_check_of_response, result)
         elif (
             model.predict is not None
             and len(result.data["arrays"]) > 1
             and len(result.data["classes"]) == 2
         ):
-            found["check"] = functools.partial(_check_of_probabilities, result)
+            figures["check"] = functools.partial(_check_of_probabilities, result)
         elif result.data["arrays"] == ["x"] and not result.data["image_shape"]:
-            found["check"] = functools.partial(_check_of_points, result)
-        found |= {name: functools.partial(draw, result) for name, draw in model.pictures.items()}
-    return found
+            figures["check"] = functools.partial(_check_of_points, result)
+        figures |= {name: functools.partial(draw, result) for name, draw in model.pictures.items()}
+    return figures
 
 
 def records_of(result: FitResult, data: Any) -> Dataset | None:
@@ -114,10 +114,10 @@ def _pairs(result: FitResult, data: Dataset | None) -> Figure:
         names = entry_names(str(name), result.coordinates.get(str(name)), value.shape[2:])
         scalars |= dict(zip(names, flat.T, strict=True))
     size = {name: abs(draws.mean()) / (draws.std() or 1.0) for name, draws in scalars.items()}
-    kept = sorted(size, key=size.__getitem__, reverse=True)[:_PAIRS]
+    chosen = sorted(size, key=size.__getitem__, reverse=True)[:_PAIRS]
     made = result.posterior_kind == "variational" and description.draws_are_independent(result)
     title = _MADE if made else "posterior draws"
-    return pair_figure({name: scalars[name] for name in kept}, result.release_label, title)
+    return pair_figure({name: scalars[name] for name in chosen}, result.release_label, title)
 
 
 def _needs_records(result: FitResult, data: Dataset | None, picture: str) -> None:
@@ -158,9 +158,14 @@ def _check_of_response(result: FitResult, data: Dataset | None) -> Figure:
     family, name, observed = columns.family, columns.response.name, arrays["y"]
     if family.kind == "time":
         grid = np.linspace(0, float(observed.max()), 81)
-        seen = arrays.get("observed", observed < np.float32(columns.response.high))
+        uncensored = arrays.get("observed", observed < np.float32(columns.response.high))
         return survival_check_figure(
-            observed, seen, grid, replication.survival(result, arrays, grid), label, xlabel=name
+            observed,
+            uncensored,
+            grid,
+            replication.survival(result, arrays, grid),
+            label,
+            xlabel=name,
         )
     if family.name == "bernoulli":
         return predictive_check_figure(observed, replication.means(result, arrays), label)

@@ -102,18 +102,18 @@ class Predictor:
             return {}
         return jax.tree_util.tree_map_with_path(lambda path, _: released(path), self.split.initial)
 
-    def _values(self, places: np.ndarray) -> dict[str, np.ndarray]:
-        """Global latents and deterministic sites of the draws at ``places``. The first axis is
+    def _values(self, indices: np.ndarray) -> dict[str, np.ndarray]:
+        """Global latents and deterministic sites of the draws at ``indices``. The first axis is
         draws.
         """
-        return {name: value[places] for name, value in self.result.guide_draws.items()}
+        return {name: value[indices] for name, value in self.result.guide_draws.items()}
 
     def _places(self, count: int) -> np.ndarray:
         """Up to ``count`` evenly spaced indices of draws; one index if the model has no global
         latents.
         """
-        kept = min((len(value) for value in self.result.guide_draws.values()), default=1)
-        return np.unique(np.linspace(0, kept - 1, min(count, kept)).round().astype(int))
+        available = min((len(value) for value in self.result.guide_draws.values()), default=1)
+        return np.unique(np.linspace(0, available - 1, min(count, available)).round().astype(int))
 
     # ---- records that the caller passes ----------------------------------------------------------
 
@@ -125,9 +125,10 @@ class Predictor:
         if isinstance(records, pd.DataFrame):
             if len(records) == 0:
                 raise _validate.ArgumentError("records", records, "must hold at least one record.")
-            own = self.model.arrays_of(records)
+            model_arrays = self.model.arrays_of(records)
             arrays = tuple(
-                self._column(records, name) if own is None else own[name] for name in names
+                self._column(records, name) if model_arrays is None else model_arrays[name]
+                for name in names
             )
             self._warn_of_cut_values(records)
             return arrays
@@ -157,13 +158,13 @@ class Predictor:
         return self._checked(arrays, tuple(self.result.data["arrays"]))
 
     def _require_same_references(self, records: Dataset) -> None:
-        fitted, given = self.schema, records.schema
-        if fitted is None or given is None or fitted.references == given.references:
+        fitted, schema = self.schema, records.schema
+        if fitted is None or schema is None or fitted.references == schema.references:
             return
         raise _validate.ArgumentError(
             "records",
             records.name,
-            f"has the reference levels {given.references}, and the fit had {fitted.references}: "
+            f"has the reference levels {schema.references}, and the fit had {fitted.references}: "
             "declare its categories with those, reference=None where the fit had none.",
         )
 
@@ -186,9 +187,9 @@ class Predictor:
         for name, array, shape, kind in zip(names, arrays, self.shapes, self.types, strict=False):
             array = unmasked(name, array)
             if array.ndim < 1 or array.shape[1:] != shape:
-                given = array if array.ndim else type(array.item()).__name__
+                actual = array if array.ndim else type(array.item()).__name__
                 raise _validate.ArgumentError(
-                    name, given, f"must have the shape (records, {', '.join(map(str, shape))})."
+                    name, actual, f"must have the shape (records, {', '.join(map(str, shape))})."
                 )
             if not np.issubdtype(array.dtype, np.number) or not np.all(np.isfinite(array)):
                 raise _validate.ArgumentError(name, array, "must hold finite numbers.")
@@ -228,15 +229,15 @@ class Predictor:
         model, schema = formula_of(self.result), self.schema
         if model is not None and model.columns is not None:
             schema = model.columns.design.schema
-        shares = {}
+        fractions = {}
         for name, column in ({} if schema is None else schema.columns).items():
             if isinstance(column, Numeric):
                 numbers = numbers_in(columns_of(frame, [name])[name])
-                shares[name] = float(np.mean((numbers < column.low) | (numbers > column.high)))
+                fractions[name] = float(np.mean((numbers < column.low) | (numbers > column.high)))
         cut = [
-            f"{name} ({shown(100 * share)} % of these rows)"
-            for name, share in shares.items()
-            if share > 0
+            f"{name} ({shown(100 * fraction)} % of these rows)"
+            for name, fraction in fractions.items()
+            if fraction > 0
         ]
         if cut:
             warnings.warn(
@@ -342,10 +343,10 @@ class Predictor:
     @functools.cached_property
     def _held_out(self) -> Callable[..., tuple[jax.Array | None, jax.Array | None]]:
         if self._has_no_guide:
-            seen, values = self.split, self._values(self._places(_DRAWS))
-            return jax.jit(lambda arrays: (None, predictive(seen, values, arrays)))
-        seen, params, key = self.split, self._unconstrained(), fast_key(key_from_seed(0))
-        return jax.jit(lambda arrays: held_out(seen, params, key, arrays, _SCORE_DRAWS))
+            split_model, values = self.split, self._values(self._places(_DRAWS))
+            return jax.jit(lambda arrays: (None, predictive(split_model, values, arrays)))
+        split_model, params, key = self.split, self._unconstrained(), fast_key(key_from_seed(0))
+        return jax.jit(lambda arrays: held_out(split_model, params, key, arrays, _SCORE_DRAWS))
 
     @property
     def _has_no_guide(self) -> bool:
@@ -357,12 +358,12 @@ class Predictor:
     def score(self, records: tuple[np.ndarray, ...]) -> dict[str, float]:
         """ELBO (of a guide) and log-likelihood in nats per record, and the model's own metrics."""
         elbo, log_likelihood = self._held_out(tuple(jnp.asarray(array) for array in records))
-        found = {} if elbo is None else {"elbo": float(elbo)}
+        metrics = {} if elbo is None else {"elbo": float(elbo)}
         if log_likelihood is not None:
-            found["log_likelihood"] = float(log_likelihood)
+            metrics["log_likelihood"] = float(log_likelihood)
         if self.model.predict is not None:
-            found |= self.model.score(np.asarray(records[-1]), self.predict(inputs_of(records)))
-        return found
+            metrics |= self.model.score(np.asarray(records[-1]), self.predict(inputs_of(records)))
+        return metrics
 
     def _unconstrained(self) -> dict[str, Any]:
         return self.split.unconstrain(self.params)
@@ -388,26 +389,26 @@ class Predictor:
                 site
             ]["value"][0]
 
-        places = self._places(10**9)
+        indices = self._places(10**9)
         chosen_key, sampling_key = jax.random.split(key)
-        chosen = np.asarray(jax.random.randint(chosen_key, (count,), 0, len(places)))
+        chosen = np.asarray(jax.random.randint(chosen_key, (count,), 0, len(indices)))
         keys = jax.random.split(sampling_key, count)
         draw = jax.jit(jax.vmap(one))
-        parts = []
+        batches = []
         for start in range(0, count, _AT_ONCE):
             # one posterior draw per record, all at once, would fill the memory
-            part = slice(start, start + _AT_ONCE)
-            parts.append(
+            batch = slice(start, start + _AT_ONCE)
+            batches.append(
                 np.asarray(
                     draw(
-                        self._values(places[chosen[part]]),
-                        keys[part],
-                        tuple(array[part] for array in given),
+                        self._values(indices[chosen[batch]]),
+                        keys[batch],
+                        tuple(array[batch] for array in given),
                     )
                 )
             )
-            on_progress(len(parts[-1]))
-        return np.concatenate(parts)
+            on_progress(len(batches[-1]))
+        return np.concatenate(batches)
 
 
 def _no_records(result: FitResult) -> _validate.ArgumentError:

@@ -33,7 +33,9 @@ def responses(result: FitResult, arrays: Arrays) -> np.ndarray:
     """
     regression = _regression(result)
     return _for_each_draw(
-        result, arrays, lambda values, given, key: regression.likelihood(values, given).sample(key)
+        result,
+        arrays,
+        lambda values, records, key: regression.likelihood(values, records).sample(key),
     )
 
 
@@ -43,8 +45,8 @@ def means(result: FitResult, arrays: Arrays) -> np.ndarray:
     return _for_each_draw(
         result,
         arrays,
-        lambda values, given, _: regression.predict(
-            values, *(given[name] for name in regression.arrays[:-1])
+        lambda values, records, _: regression.predict(
+            values, *(records[name] for name in regression.arrays[:-1])
         ),
     )
 
@@ -59,9 +61,9 @@ def survival(result: FitResult, arrays: Arrays, times: np.ndarray) -> np.ndarray
     family, response = regression.family, regression.response
     assert isinstance(family, Exponential), "the families of times derive from it"
 
-    def curve(values: Mapping[str, Any], given: Mapping[str, Any], _: Any) -> Any:
+    def curve(values: Mapping[str, Any], records: Mapping[str, Any], _: Any) -> Any:
         parameters = {name: values[name] for name in regression.parameters}
-        predictor = regression.predictor(values, given)
+        predictor = regression.predictor(values, records)
         at = jnp.asarray(np.maximum(times, 1e-12), jnp.float32)
         return jax.lax.map(
             lambda time: jnp.mean(family.survival(response, predictor, parameters, time)), at
@@ -79,15 +81,15 @@ def _regression(result: FitResult) -> Regression:
 
 
 def _for_each_draw(result: FitResult, arrays: Arrays, function: Callable[..., Any]) -> np.ndarray:
-    kept = min(len(value) for value in result.draws.values())
-    places = np.unique(np.linspace(0, kept - 1, min(_SETS, kept)).round().astype(int))
-    values = {name: jnp.asarray(value[places]) for name, value in result.draws.items()}
-    given = {name: jnp.asarray(array) for name, array in arrays.items()}
-    keys = jax.random.split(synthetic_key(0), len(places))
+    available = min(len(value) for value in result.draws.values())
+    indices = np.unique(np.linspace(0, available - 1, min(_SETS, available)).round().astype(int))
+    values = {name: jnp.asarray(value[indices]) for name, value in result.draws.items()}
+    records = {name: jnp.asarray(array) for name, array in arrays.items()}
+    keys = jax.random.split(synthetic_key(0), len(indices))
     # one draw at a time: all of them for all records would fill the memory
     of_all = jax.jit(
-        lambda values, given, keys: jax.lax.map(
-            lambda one: function(one[0], given, one[1]), (values, keys)
+        lambda values, records, keys: jax.lax.map(
+            lambda draw: function(draw[0], records, draw[1]), (values, keys)
         )
     )
-    return np.asarray(of_all(values, given, keys))
+    return np.asarray(of_all(values, records, keys))

@@ -197,9 +197,9 @@ def coefficient_rows(result: FitResult) -> tuple[list[str], list[list[str]]]:
     ratio = list(numbers.columns[3:4])
     head = ["coefficient", "for", "mean", interval, *([*ratio, interval] if ratio else ())]
     rows = []
-    places = map(decimals, table["sd"])  # of its own unit in each row
+    precisions = map(decimals, table["sd"])  # of its own unit in each row
     for name, contrast, values, digits in zip(
-        table.index, table["contrast"], numbers.to_numpy(float), places, strict=True
+        table.index, table["contrast"], numbers.to_numpy(float), precisions, strict=True
     ):
         mean, *ends = (fixed(value, digits) for value in values[:3])
         ratios = [_ratio(value) for value in values[3:] if not np.isnan(value)]
@@ -223,14 +223,14 @@ def _columns(result: FitResult) -> list[tuple[str, str]]:
     data = result.data
     if data["schema"]:
         return [(name, _declared(column)) for name, column in data["schema"].items()]
-    found = [("features", ", ".join(data["feature_names"])), ("groups", ", ".join(data["groups"]))]
+    facts = [("features", ", ".join(data["feature_names"])), ("groups", ", ".join(data["groups"]))]
     if data["image_shape"]:
-        found.append(
+        facts.append(
             ("images", f"{' by '.join(map(str, data['image_shape']))} pixels, from 0 to 1")
         )
     if data["vocabulary_size"]:
-        found.append(("vocabulary", f"{count(data['vocabulary_size'])} tokens"))
-    return [(name, words) for name, words in found if words]
+        facts.append(("vocabulary", f"{count(data['vocabulary_size'])} tokens"))
+    return [(name, words) for name, words in facts if words]
 
 
 def _declared(column: dict[str, Any]) -> str:
@@ -242,7 +242,7 @@ def _declared(column: dict[str, Any]) -> str:
             f"{'whole numbers ' if column['whole'] else ''}from {_plain(column['low'])} to "
             f"{_plain(column['high'])}"
         )
-    levels = [str(each) for each in column["categories"]]
+    levels = [str(category) for category in column["categories"]]
     more = (
         f" and {count(len(levels) - _FEW_CATEGORIES)} more" if len(levels) > _FEW_CATEGORIES else ""
     )
@@ -259,7 +259,7 @@ def _declared(column: dict[str, Any]) -> str:
 def _outcome(result: FitResult) -> str:
     """What is predicted, with the positive class if there are two."""
     data = result.data
-    target, classes = data["target"], [str(each) for each in data["classes"]]
+    target, classes = data["target"], [str(label) for label in data["classes"]]
     if result.model_is_known and (words := result.predictor.model.target_words):
         return f'The target is "{target}", and the regression describes: {words}.'
     if not target or not classes or len(data["arrays"]) < 2:
@@ -281,20 +281,20 @@ def _settings(result: FitResult) -> list[tuple[str, str]]:
         **{f"{result.model}: {name}": value for name, value in result.model_options.items()},
     }
     seed = result.settings.get("seed")
-    own = {
+    texts = {
         "epsilon": upper(guarantee.epsilon),
         "delta": upper(guarantee.delta),
         "seed": "none: secret randomness" if seed is None else str(seed),
     }
     if not guarantee.is_private:
-        own |= dict.fromkeys(("epsilon", "delta", "clip"), guarantee.label())
+        texts |= dict.fromkeys(("epsilon", "delta", "clip"), guarantee.label())
         return [
-            (name.replace("_", " "), own.get(name) or _plain(value))
+            (name.replace("_", " "), texts.get(name) or _plain(value))
             for name, value in named.items()
         ]
     return [
         *(
-            (name.replace("_", " "), own.get(name) or _plain(value))
+            (name.replace("_", " "), texts.get(name) or _plain(value))
             for name, value in named.items()
         ),
         ("noise multiplier (sigma)", str(guarantee.noise_multiplier)),
@@ -324,7 +324,7 @@ def _plain(value: Any) -> str:
             else f"{value:.6g}"
         )
     if isinstance(value, dict):
-        return ", ".join(f"{name}: {_plain(each)}" for name, each in value.items()) or "none"
+        return ", ".join(f"{name}: {_plain(entry)}" for name, entry in value.items()) or "none"
     if isinstance(value, (list, tuple)):
-        return ", ".join(_plain(each) for each in value) or "none"
+        return ", ".join(_plain(entry) for entry in value) or "none"
     return value.replace("_", " ") if value in _WORDS else str(value)

@@ -55,7 +55,7 @@ def check_folder(folder: str | Path) -> Path:
     path = _validate.path("out", folder, "must be the path of a folder.")
     missing: list[Path] = []
     try:
-        missing += [place for place in (path, *path.parents) if not place.exists()]
+        missing += [directory for directory in (path, *path.parents) if not directory.exists()]
         path.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryFile(
             dir=path
@@ -68,9 +68,9 @@ def check_folder(folder: str | Path) -> Path:
             "out", str(folder), f"cannot write there ({reason})."
         ) from None
     finally:
-        for place in missing:
-            if place.is_dir():
-                place.rmdir()
+        for directory in missing:
+            if directory.is_dir():
+                directory.rmdir()
     if taken:
         raise _validate.ArgumentError(
             "out", str(folder), f"{taken[0]} in it is a folder: choose another folder."
@@ -172,10 +172,12 @@ def _made(result: FitResult) -> Iterator[tuple[str, bytes]]:
             _warn_of(name, error)
 
 
-def _warn_of(what: str, error: Exception) -> None:
+def _warn_of(subject: str, error: Exception) -> None:
     reason = " ".join(f"{type(error).__name__}: {error}".split())
     warnings.warn(
-        f"{what} could not be saved ({reason}). The numbers are saved.", SaveWarning, stacklevel=3
+        f"{subject} could not be saved ({reason}). The numbers are saved.",
+        SaveWarning,
+        stacklevel=3,
     )
 
 

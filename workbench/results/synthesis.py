@@ -76,15 +76,15 @@ def _table(
     facts: dict[str, Any],
     inputs: tuple[np.ndarray, ...],
     drawn: np.ndarray,
-    given: Any,
+    source: Any,
 ) -> pd.DataFrame:
     """A table of given inputs and drawn values in its own columns and units."""
     arrays = dict(zip(facts["arrays"], (*inputs, drawn), strict=True))
     features = arrays["x"]
     if predictor.model.has_own_arrays:  # which cannot be turned back into columns
-        is_table = isinstance(given, pd.DataFrame)
+        is_table = isinstance(source, pd.DataFrame)
         table = (
-            given.reset_index(drop=True)
+            source.reset_index(drop=True)
             if is_table
             else pd.DataFrame(features, columns=facts["feature_names"])
         )

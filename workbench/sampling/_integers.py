@@ -19,11 +19,11 @@ def modulo(high: jax.Array, low: jax.Array, modulus: int) -> jax.Array:
     """
     at_once = 32 - modulus.bit_length()
     remainder = high % np.uint32(modulus)
-    left = 32
-    while left:
-        taken = min(at_once, left)
-        left -= taken
-        digits = (low >> np.uint32(left)) & np.uint32(2**taken - 1)
+    shift = 32
+    while shift:
+        taken = min(at_once, shift)
+        shift -= taken
+        digits = (low >> np.uint32(shift)) & np.uint32(2**taken - 1)
         remainder = ((remainder << np.uint32(taken)) | digits) % np.uint32(modulus)
     return remainder
 

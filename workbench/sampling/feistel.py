@@ -74,10 +74,13 @@ class FeistelSampler(FixedSize):
         half = max(1, -(-(self.num_records - 1).bit_length() // 2))
 
         def permuted(numbers: jax.Array) -> jax.Array:
-            left, right = numbers >> np.uint32(half), numbers & np.uint32(2**half - 1)
+            left_half, right_half = numbers >> np.uint32(half), numbers & np.uint32(2**half - 1)
             for number in range(self.rounds):
-                left, right = right, left ^ (mixed(right, words[number]) >> np.uint32(32 - half))
-            return (left << np.uint32(half)) | right
+                left_half, right_half = (
+                    right_half,
+                    left_half ^ (mixed(right_half, words[number]) >> np.uint32(32 - half)),
+                )
+            return (left_half << np.uint32(half)) | right_half
 
         def outside(numbers: jax.Array) -> jax.Array:
             return numbers >= np.uint32(self.num_records)

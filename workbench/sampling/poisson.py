@@ -100,10 +100,10 @@ def _gap_tables(sampling_rate: float) -> tuple[int, list[list[int]]]:
     ratio = powers[-1]
     tables = [_thresholds([(_ONE - power) * _ONE // (_ONE - ratio) for power in powers])]
     if base <= longest:
-        across, left = [], ratio
+        across, survival = [], ratio
         for _ in range(longest // base + 1):
-            across.append(_ONE - left)
-            left = left * ratio >> 256
+            across.append(_ONE - survival)
+            survival = survival * ratio >> 256
         tables.append(_thresholds(across))
     return base, tables
 
@@ -123,20 +123,20 @@ def _search(words: jax.Array, table: list[int]) -> jax.Array:
     levels = len(table).bit_length()
     columns = _columns(table + [2**_BITS - 1] * (2**levels - 1 - len(table)))
 
-    def probe(level: jax.Array, found: jax.Array) -> jax.Array:
-        place = found + (jnp.int32(1) << (levels - 1 - level)) - 1
-        below = jnp.ones(place.shape, bool)
+    def probe(level: jax.Array, index: jax.Array) -> jax.Array:
+        middle = index + (jnp.int32(1) << (levels - 1 - level)) - 1
+        below = jnp.ones(middle.shape, bool)
         for column, word in zip(
             reversed(columns), words[::-1], strict=True
         ):  # lexicographic, low word first
-            entry = column[place]
+            entry = column[middle]
             below = (entry < word) | ((entry == word) & below)
-        return jnp.where(below, place + 1, found)
+        return jnp.where(below, middle + 1, index)
 
     # a loop, not unrolled levels: XLA fuses unrolled probes into one kernel that repeats them (3
     # times slower)
-    found = lax.fori_loop(0, levels, probe, jnp.zeros(words.shape[1:], jnp.int32))
-    return jnp.minimum(found, len(table))
+    index = lax.fori_loop(0, levels, probe, jnp.zeros(words.shape[1:], jnp.int32))
+    return jnp.minimum(index, len(table))
 
 
 def _guess(high: jax.Array, table: list[int], log_ratio: float) -> tuple[jax.Array, jax.Array]:
@@ -155,9 +155,9 @@ def _guess(high: jax.Array, table: list[int], log_ratio: float) -> tuple[jax.Arr
         jnp.int32
     )
     near = jnp.clip(near, 0, len(table) - 1)
-    found = near + (high > bounds[near + 1]).astype(jnp.int32)
-    is_certain = ((bounds[found] < high) | (found == 0)) & (high < bounds[found + 1])
-    return found, is_certain
+    index = near + (high > bounds[near + 1]).astype(jnp.int32)
+    is_certain = ((bounds[index] < high) | (index == 0)) & (high < bounds[index + 1])
+    return index, is_certain
 
 
 @functools.lru_cache(maxsize=32)
@@ -172,7 +172,7 @@ def _single_outcomes(sampling_rate: float) -> Callable[..., jax.Array]:
 
     @custom_vmap
     def outcomes(high: jax.Array, key_words: jax.Array, number: jax.Array) -> jax.Array:
-        found, is_certain = _guess(high, table, math.log1p(-sampling_rate))
+        guess, is_certain = _guess(high, table, math.log1p(-sampling_rate))
 
         def searched() -> jax.Array:
             size = high.shape[-1]
@@ -186,7 +186,7 @@ def _single_outcomes(sampling_rate: float) -> Callable[..., jax.Array]:
             low = jnp.moveaxis(low.reshape(*high.shape[:-1], 2, size), -2, 0)
             return _search(jnp.concatenate([high[None], low]), table)
 
-        return lax.cond(jnp.all(is_certain), lambda: found, searched)
+        return lax.cond(jnp.all(is_certain), lambda: guess, searched)
 
     @outcomes.def_vmap
     def batched(size: int, in_batched: list[bool], *arguments: jax.Array) -> tuple[jax.Array, bool]:
@@ -281,10 +281,10 @@ class PoissonSampler(RandomSize):
         """
         self._require(words)
         if self.sampling_rate == 1:
-            places = np.arange(self.capacity)
+            positions = np.arange(self.capacity)
             return Minibatch(
-                jnp.asarray(np.where(places < self.num_records, places, 0), jnp.int32),
-                jnp.asarray(places < self.num_records),
+                jnp.asarray(np.where(positions < self.num_records, positions, 0), jnp.int32),
+                jnp.asarray(positions < self.num_records),
             )
         base, tables = _gap_tables(self.sampling_rate)
         # the barrier keeps XLA from computing the keystream again inside each probe of a search
@@ -298,7 +298,7 @@ class PoissonSampler(RandomSize):
         else:
             several = words.reshape(len(tables), _WORDS, self.capacity)
             remainder, multiple = (
-                _search(several[place], table) for place, table in enumerate(tables)
+                _search(several[digit], table) for digit, table in enumerate(tables)
             )
         limit = self.num_records
         # cut before multiplying, so that int32 cannot wrap: from `limit` on, all gaps mean "past
@@ -306,6 +306,8 @@ class PoissonSampler(RandomSize):
         multiple = jnp.minimum(multiple, limit // base + 1)
         steps = jnp.minimum(multiple * base + remainder + 1, limit + 1)
         steps = lax.optimization_barrier(steps)
-        ends = lax.associative_scan(lambda left, right: jnp.minimum(left + right, limit + 1), steps)
+        ends = lax.associative_scan(
+            lambda first, second: jnp.minimum(first + second, limit + 1), steps
+        )
         mask = ends <= limit
         return Minibatch(jnp.where(mask, ends - 1, 0), mask)

@@ -139,8 +139,8 @@ class RandomAllocationSampler(RandomSize):
 
             def again(carry: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
                 words, attempt = carry
-                others = stream(key, epoch, self.public_size, _ALLOCATIONS + attempt)
-                return jnp.where(words < limit, words, others), attempt + np.uint32(1)
+                redrawn = stream(key, epoch, self.public_size, _ALLOCATIONS + attempt)
+                return jnp.where(words < limit, words, redrawn), attempt + np.uint32(1)
 
             words, _ = lax.while_loop(
                 lambda carry: jnp.any(carry[0] >= limit), again, (words, jnp.uint32(1))
@@ -225,10 +225,10 @@ def _members(chosen: jax.Array, capacity: int) -> Minibatch:
     packed = jnp.sum(rows.astype(jnp.uint32) << bits, axis=1, dtype=jnp.uint32)
     counts = lax.population_count(packed).astype(jnp.int32)
     running = jnp.cumsum(counts)
-    place = jnp.arange(capacity, dtype=jnp.int32)
-    mask = place < running[-1]
-    row = jnp.minimum(jnp.searchsorted(running, place, side="right"), len(running) - 1)
-    within = place - (running[row] - counts[row])
+    position = jnp.arange(capacity, dtype=jnp.int32)
+    mask = position < running[-1]
+    row = jnp.minimum(jnp.searchsorted(running, position, side="right"), len(running) - 1)
+    within = position - (running[row] - counts[row])
     # up to and with each bit
     below = lax.population_count(packed[row, None] & ((np.uint32(2) << bits) - np.uint32(1)))
     bit = jnp.sum(below.astype(jnp.int32) <= within[:, None], axis=1)

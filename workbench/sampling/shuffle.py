@@ -60,8 +60,8 @@ def _rounds(num_records: int) -> int:
     return rounds
 
 
-def _at(places: jax.Array, words: jax.Array, num_records: int) -> jax.Array:
-    """The records at ``places``, uint32[...] below N, in the order that ``words``, uint32[3,
+def _at(positions: jax.Array, words: jax.Array, num_records: int) -> jax.Array:
+    """The records at ``positions``, uint32[...] below N, in the order that ``words``, uint32[3,
     rounds], make.
     """
     sums = lax.optimization_barrier(modulo(words[0], words[1], num_records))
@@ -72,7 +72,7 @@ def _at(places: jax.Array, words: jax.Array, num_records: int) -> jax.Array:
         swapped = mixed(jnp.maximum(here, partner), words[2, number]) >= np.uint32(2**31)
         return jnp.where(swapped, partner, here)
 
-    return lax.fori_loop(0, words.shape[1], swap_or_not, places)
+    return lax.fori_loop(0, words.shape[1], swap_or_not, positions)
 
 
 @dataclass(frozen=True)
@@ -143,8 +143,10 @@ class ShuffleSampler(FixedSize):
         require_secure(key)
         number = jnp.asarray(number).astype(jnp.uint32)
         epoch, step = jnp.divmod(number, np.uint32(self.steps_per_epoch))
-        places = step * np.uint32(self.batch_size) + jnp.arange(self.batch_size, dtype=jnp.uint32)
+        positions = step * np.uint32(self.batch_size) + jnp.arange(
+            self.batch_size, dtype=jnp.uint32
+        )
         rounds = _rounds(self.num_records)
         order = lax.optimization_barrier(stream(key, epoch, _WORDS_A_ROUND * rounds, _EPOCHS))
-        records = _at(places, order.reshape(_WORDS_A_ROUND, rounds), self.num_records)
+        records = _at(positions, order.reshape(_WORDS_A_ROUND, rounds), self.num_records)
         return Minibatch(records.astype(jnp.int32), jnp.ones(self.batch_size, bool))

@@ -71,10 +71,13 @@ def _buckets(words: int) -> int:
 def _first_drawn(indices: jax.Array, num_records: int) -> jax.Array:
     """Which of ``indices``, uint32[m] up to N, do not occur before them: bool[m]."""
     size = indices.shape[0]
-    places = jnp.arange(size, dtype=jnp.int32)
+    positions = jnp.arange(size, dtype=jnp.int32)
     buckets = _buckets(size)
     if num_records < buckets:  # each index has its own bucket
-        return jnp.full(num_records + 1, size, jnp.int32).at[indices].min(places)[indices] == places
+        return (
+            jnp.full(num_records + 1, size, jnp.int32).at[indices].min(positions)[indices]
+            == positions
+        )
     bucket = indices & np.uint32(buckets - 1)
 
     def attempt(carry: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
@@ -82,22 +85,22 @@ def _first_drawn(indices: jax.Array, num_records: int) -> jax.Array:
         lowest = (
             jnp.full(buckets, size, jnp.int32)
             .at[bucket]
-            .min(jnp.where(waiting, places, size))[bucket]
+            .min(jnp.where(waiting, positions, size))[bucket]
         )
         is_done = indices[lowest] == indices
-        return waiting & ~is_done, first | (lowest == places)
+        return waiting & ~is_done, first | (lowest == positions)
 
     nobody = jnp.zeros(size, bool)
     return lax.while_loop(lambda carry: jnp.any(carry[0]), attempt, (~nobody, nobody))[1]
 
 
-def _ranks(kept: jax.Array) -> jax.Array:
-    """How many of ``kept``, bool[m], are True before each: int32[m].
+def _ranks(mask: jax.Array) -> jax.Array:
+    """How many of ``mask``, bool[m], are True before each: int32[m].
 
     Bits of a word are counted at once; a running sum over all m takes three times as long.
     """
-    size, bits = kept.shape[0], np.arange(32, dtype=np.uint32)
-    rows = jnp.pad(kept, (0, -size % 32)).reshape(-1, 32)
+    size, bits = mask.shape[0], np.arange(32, dtype=np.uint32)
+    rows = jnp.pad(mask, (0, -size % 32)).reshape(-1, 32)
     packed = jnp.sum(rows.astype(jnp.uint32) << bits, axis=1, dtype=jnp.uint32)
     counts = lax.population_count(packed).astype(jnp.int32)
     within = lax.population_count(packed[:, None] & ((np.uint32(1) << bits) - np.uint32(1))).astype(
@@ -106,10 +109,10 @@ def _ranks(kept: jax.Array) -> jax.Array:
     return (within + (jnp.cumsum(counts) - counts)[:, None]).reshape(-1)[:size]
 
 
-def _front(values: jax.Array, kept: jax.Array, count: int) -> jax.Array:
+def _front(values: jax.Array, mask: jax.Array, count: int) -> jax.Array:
     """The first ``count`` of the kept values in their order, filled up with zeros."""
-    places = jnp.where(kept, _ranks(kept), count)
-    return jnp.zeros(count, jnp.int32).at[places].set(values.astype(jnp.int32), mode="drop")
+    positions = jnp.where(mask, _ranks(mask), count)
+    return jnp.zeros(count, jnp.int32).at[positions].set(values.astype(jnp.int32), mode="drop")
 
 
 @functools.lru_cache(maxsize=32)
@@ -131,12 +134,14 @@ def _chooser(
             indices = jnp.where(words < np.uint32(2**32 - surplus), indices, modulus)
         # the barriers keep XLA from computing keystream and remainders again for each use
         indices = lax.optimization_barrier(indices)
-        kept = lax.optimization_barrier(_first_drawn(indices, num_records) & (indices < modulus))
+        distinct = lax.optimization_barrier(
+            _first_drawn(indices, num_records) & (indices < modulus)
+        )
         if drawn == batch_size:
-            return _front(indices, kept, batch_size), jnp.arange(batch_size) < jnp.sum(kept)
-        left_out = jnp.where(kept & (_ranks(kept) < drawn), indices, modulus)
-        others = jnp.ones(num_records, bool).at[left_out].set(False, mode="drop")
-        return _front(jnp.arange(num_records), others, batch_size), jnp.ones(batch_size, bool)
+            return _front(indices, distinct, batch_size), jnp.arange(batch_size) < jnp.sum(distinct)
+        left_out = jnp.where(distinct & (_ranks(distinct) < drawn), indices, modulus)
+        complement = jnp.ones(num_records, bool).at[left_out].set(False, mode="drop")
+        return _front(jnp.arange(num_records), complement, batch_size), jnp.ones(batch_size, bool)
 
     chooser = custom_vmap(choose)
 

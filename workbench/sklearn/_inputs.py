@@ -169,12 +169,12 @@ def bounds_of(argument: str, bounds: Any, names: Sequence[str]) -> Bounds:
         )
     if not isinstance(bounds, Mapping):
         with contextlib.suppress(TypeError, ValueError, OverflowError):
-            given = np.asarray(bounds, np.float64)
-            if given.shape == (len(names), 2):
+            pairs = np.asarray(bounds, np.float64)
+            if pairs.shape == (len(names), 2):
                 bounds = {
-                    name: tuple(pair) for name, pair in zip(names, given.tolist(), strict=True)
+                    name: tuple(pair) for name, pair in zip(names, pairs.tolist(), strict=True)
                 }
-            elif given.ndim > 1:
+            elif pairs.ndim > 1:
                 raise _validate.ArgumentError(
                     argument,
                     bounds,
@@ -257,7 +257,7 @@ def features_of(estimator: Any) -> list[str]:
     """Names of the columns: those of the table that was fitted, else x1, x2, ..."""
     named = getattr(estimator, "feature_names_in_", None)
     return (
-        [f"x{place + 1}" for place in range(estimator.n_features_in_)]
+        [f"x{index + 1}" for index in range(estimator.n_features_in_)]
         if named is None
         else [str(name) for name in named]
     )
@@ -278,12 +278,12 @@ def classes_of(classes: Any, y: np.ndarray) -> np.ndarray:
         return np.array([False, True]) if y.dtype.kind == "b" else np.array([0, 1], y.dtype)
     if isinstance(classes, str) and classes == FROM_DATA:
         check_classification_targets(y)
-        found = np.unique(y)
-        if len(found) < 2:
+        observed = np.unique(y)
+        if len(observed) < 2:
             raise _validate.ArgumentError(
                 "classes", FROM_DATA, "needs two classes or more, and y has only one class."
             )
-        return found
+        return observed
     labels = np.empty(0) if isinstance(classes, (str, bytes, Mapping)) else np.asarray(classes)
     if labels.ndim != 1 or not labels.size:
         raise _validate.ArgumentError(
@@ -316,7 +316,7 @@ def codes_of(y: np.ndarray, classes: np.ndarray) -> np.ndarray:
     :raises ArgumentError: naming ``classes``, if some label is none of them; it is not quoted.
         ``ValueError`` as scikit-learn, if the labels are no classes at all.
     """
-    place_of = {label: place for place, label in enumerate(classes.tolist())}
+    place_of = {label: code for code, label in enumerate(classes.tolist())}
     codes = np.array(
         [place_of.get(label, -1) if isinstance(label, Hashable) else -1 for label in y.tolist()],
         np.int64,

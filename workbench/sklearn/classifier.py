@@ -127,10 +127,10 @@ class PrivateClassifier(ClassifierMixin, PrivateEstimator):
 
         It costs no further privacy.
         """
-        found = self._predictions(X)
-        if found.ndim == 1:
-            return np.column_stack([1 - found, found])
-        return found / found.sum(axis=1, keepdims=True)
+        probabilities = self._predictions(X)
+        if probabilities.ndim == 1:
+            return np.column_stack([1 - probabilities, probabilities])
+        return probabilities / probabilities.sum(axis=1, keepdims=True)
 
     def predict(self, X: Any) -> np.ndarray:  # noqa: N803
         """The most probable class for each row of ``X``. It costs no further privacy."""

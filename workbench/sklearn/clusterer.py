@@ -72,8 +72,8 @@ class PrivateClusterer(ClusterMixin, PrivateEstimator):
         """Probability of each cluster for each row of ``X``, float64[B, clusters]. It costs no
         further privacy.
         """
-        found = self._predictions(X)
-        return found / found.sum(axis=1, keepdims=True)
+        probabilities = self._predictions(X)
+        return probabilities / probabilities.sum(axis=1, keepdims=True)
 
     def predict(self, X: Any) -> np.ndarray:  # noqa: N803
         """The most probable cluster for each row of ``X``, int64[B]. It costs no

@@ -30,11 +30,11 @@ def prepare(
         first.
     :raises sqlite3.DatabaseError: if it is a database of another program or version.
     """
-    (found,), (tables,) = (
+    (application_id,), (tables,) = (
         database.execute(text).fetchone()
         for text in ("PRAGMA application_id", "SELECT count(*) FROM sqlite_master")
     )
-    if tables and found != application:
+    if tables and application_id != application:
         raise sqlite3.DatabaseError("it is a database of another program")
     if tables:
         (form,) = database.execute("PRAGMA user_version").fetchone()

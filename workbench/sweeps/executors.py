@@ -83,10 +83,10 @@ class Processes(Executor):
         self, function: Callable[..., Any], /, *arguments: Any, **keywords: Any
     ) -> Future[Any]:
         """Submit a task to a process that is free; there must be one."""
-        place = next(
-            place for place, (_, task) in enumerate(self._slots) if task is None or task.done()
+        slot = next(
+            slot for slot, (_, task) in enumerate(self._slots) if task is None or task.done()
         )
-        pool, _ = self._slots[place]
+        pool, _ = self._slots[slot]
         try:
             if pool is None:
                 raise BrokenProcessPool
@@ -98,7 +98,7 @@ class Processes(Executor):
                 initializer=_workers.begin,
             )
             task = pool.submit(function, *arguments, **keywords)
-        self._slots[place] = pool, task
+        self._slots[slot] = pool, task
         return task
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
@@ -312,8 +312,10 @@ def _work(
         files.run_source(file)
     runs = pickle.loads(packed) if isinstance(packed, bytes) else packed
     device = device_named(device_name)
-    own = [
+    local_runs = [
         dataclasses.replace(run, spec=dataclasses.replace(run.spec, devices=(device,)))
         for run in runs
     ]
-    return [outcome for outcomes in run_group(own, max_lanes=max_lanes) for outcome in outcomes]
+    return [
+        outcome for outcomes in run_group(local_runs, max_lanes=max_lanes) for outcome in outcomes
+    ]

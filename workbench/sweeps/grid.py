@@ -86,19 +86,19 @@ class Grid:
     :ivar key: of private records' fingerprints; None for the user's own.
     """
 
-    def __init__(self, asked: SweepRequest) -> None:
-        self.models: Sequence[Model] = asked.models  # type: ignore[assignment]
-        self.seeds, self.baselines = asked.seeds, asked.baselines
+    def __init__(self, request: SweepRequest) -> None:
+        self.models: Sequence[Model] = request.models  # type: ignore[assignment]
+        self.seeds, self.baselines = request.seeds, request.baselines
         self.lists: dict[str, tuple[Any, ...]] = {
-            name: getattr(asked, plural) for plural, name in LISTS.items()
+            name: getattr(request, plural) for plural, name in LISTS.items()
         }
-        self.constant = asked.passed_to(Shared)
+        self.constant = request.passed_to(Shared)
         self.devices: tuple[jax.Device, ...] | None = None
-        if asked.devices is not None:
-            self.devices = devices_named(asked.devices, asked.device, "lanes")
+        if request.devices is not None:
+            self.devices = devices_named(request.devices, request.device, "lanes")
             source_on(self.devices).processes.require_one("a sweep")
             self.constant["device"] = self.devices[0]
-        self.data: Source = asked.data or ""
+        self.data: Source = request.data or ""
         self.key: bytes | None = None
         self._sets: dict[tuple[int | None, int | None], Dataset] = {}
         self._identities: dict[Any, Any] = {}
@@ -113,7 +113,7 @@ class Grid:
         if self.is_at_rest and self.devices is not None:
             raise _validate.ArgumentError(
                 "devices",
-                asked.devices,
+                request.devices,
                 "share fits that are stepped together, but records that stay in their file are "
                 "read for one fit after another: leave it out, or open the file with "
                 "reading='memory'.",
@@ -193,10 +193,10 @@ class Grid:
         """
         if isinstance(self.data, Dataset):
             seed = None  # the same for all
-        place = seed, num_records
-        if place not in self._sets:
-            self._sets[place] = self._made(seed, num_records)
-        return self._sets[place]
+        key = seed, num_records
+        if key not in self._sets:
+            self._sets[key] = self._made(seed, num_records)
+        return self._sets[key]
 
     def _made(self, seed: int | None, num_records: int | None) -> Dataset:
         if isinstance(self.data, Dataset):
@@ -248,22 +248,22 @@ class Grid:
             ]
         else:
             repeated = [(seed, 0) for seed in self.seeds]
-        others = {name: values for name, values in self.lists.items() if name != "epsilon"}
+        lists = {name: values for name, values in self.lists.items() if name != "epsilon"}
         # cells that differ in epsilon alone follow one another, so that a figure fills evenly
-        found = [
-            Cell(model, DP, epsilon, seed, number, dict(zip(others, values, strict=True)))
+        cells = [
+            Cell(model, DP, epsilon, seed, number, dict(zip(lists, values, strict=True)))
             for model, *values, (seed, number), epsilon in itertools.product(
-                range(len(self.models)), *others.values(), repeated, self.epsilons
+                range(len(self.models)), *lists.values(), repeated, self.epsilons
             )
         ]
         if NON_PRIVATE in self.baselines:
-            found += self._baseline(NON_PRIVATE, ("iterations", "num_records"), repeated)
+            cells += self._baseline(NON_PRIVATE, ("iterations", "num_records"), repeated)
         if POOLED in self.baselines:
             data_differs = not isinstance(self.data, Dataset)
-            found += self._baseline(
+            cells += self._baseline(
                 POOLED, ("num_records",), repeated if data_differs else repeated[:1]
             )
-        return found
+        return cells
 
     def _baseline(
         self, method: str, swept: Sequence[str], repeated: Sequence[tuple[int | None, int]]
@@ -352,8 +352,8 @@ def _identity(model: Model) -> list[Any]:
     """What distinguishes a model from another of the same name: its options and its source."""
     is_function = isinstance(model, FunctionModel)  # whose options do not tell what it closes over
     sources = [
-        _source(each, with_closure=is_function or not model.options)
-        for each in (model.model, model.guide)
+        _source(function, with_closure=is_function or not model.options)
+        for function in (model.model, model.guide)
     ]
     if is_function:
         sources += map(_content, _globals_of(model.model))
@@ -377,12 +377,12 @@ def _source(function: Any, *, with_closure: bool) -> str:
         ]
         return "\0".join([_source(function.func, with_closure=with_closure), *bound])
     try:
-        found = inspect.getsource(function)
+        text = inspect.getsource(function)
     except (OSError, TypeError):
         code = getattr(function, "__code__", None)
-        found = repr(type(function)) if code is None else _code(code)
+        text = repr(type(function)) if code is None else _code(code)
     cells = (getattr(function, "__closure__", None) or ()) if with_closure else ()
-    return "\0".join([found, *(_content(cell.cell_contents) for cell in cells)])
+    return "\0".join([text, *(_content(cell.cell_contents) for cell in cells)])
 
 
 def _globals_of(function: Any) -> list[Any]:
@@ -397,7 +397,9 @@ def _globals_of(function: Any) -> list[Any]:
     while codes:
         code = codes.pop()
         codes += [
-            each for each in getattr(code, "co_consts", ()) if isinstance(each, types.CodeType)
+            constant
+            for constant in getattr(code, "co_consts", ())
+            if isinstance(constant, types.CodeType)
         ]
         names += getattr(code, "co_names", ())
     values = getattr(function, "__globals__", {})
@@ -409,7 +411,10 @@ def _globals_of(function: Any) -> list[Any]:
 
 
 def _code(code: types.CodeType) -> str:
-    consts = [_code(each) if isinstance(each, types.CodeType) else each for each in code.co_consts]
+    consts = [
+        _code(constant) if isinstance(constant, types.CodeType) else constant
+        for constant in code.co_consts
+    ]
     return code.co_code.hex() + repr(tuple(consts))
 
 

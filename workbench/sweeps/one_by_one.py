@@ -103,14 +103,14 @@ def _outcome(
     if last.status == "failed":
         return Outcome(run.key, "failed", last.message, seconds=last.seconds)
     params = by_name(last.params)
-    kept = run.method == DP and sum(array.size for array in params.values()) <= SMALL_ENOUGH
+    is_stored = run.method == DP and sum(array.size for array in params.values()) <= SMALL_ENOUGH
     metrics, message = (
         _scores(run, held_out, step, step.unconstrained(end, spec.averages), key)
         if held_out
         else ({}, "")
     )
-    found = params | arrays_of(jax.device_get(end.moments)) if kept else None
-    return Outcome(run.key, "done", message, metrics, found, last.seconds)
+    arrays = params | arrays_of(jax.device_get(end.moments)) if is_stored else None
+    return Outcome(run.key, "done", message, metrics, arrays, last.seconds)
 
 
 def _scores(

@@ -138,8 +138,8 @@ def _mapping(argument: str, file: Path) -> dict[str, Any]:
     try:
         if file.stat().st_size > _MOST_BYTES:
             raise ValueError(f"it is larger than {_MOST_BYTES >> 20} MiB")
-        found = reader(file.read_text(encoding="utf-8"))
-        _check_size(found)
+        content = reader(file.read_text(encoding="utf-8"))
+        _check_size(content)
     except RecursionError:
         raise _validate.ArgumentError(argument, str(file), _TOO_DEEP) from None
     except (ValueError, OSError) as error:
@@ -147,25 +147,25 @@ def _mapping(argument: str, file: Path) -> dict[str, Any]:
         raise _validate.ArgumentError(
             argument, str(file), f"cannot be read as {file.suffix[1:].upper()}: {reason}."
         ) from None
-    if not isinstance(found, dict):
+    if not isinstance(content, dict):
         raise _validate.ArgumentError(
             argument, str(file), "must be a mapping, such as 'epsilons: [1, 2]'."
         )
-    return found
+    return content
 
 
 _MOST_BYTES, _MOST_VALUES, _DEEPEST = 2**25, 10**6, 50
 _TOO_DEEP = f"is nested more than {_DEEPEST} levels deep."
 
 
-def _check_size(found: Any) -> None:
+def _check_size(content: Any) -> None:
     """Check that a message can show a value: a YAML file of a few lines can expand to billions of
     values.
 
     :raises ValueError: if there are too many values.
     :raises RecursionError: if they are nested too deeply.
     """
-    layer, number = [found], 0
+    layer, number = [content], 0
     for _ in range(_DEEPEST + 1):
         inner: list[Any] = []
         for value in layer:
@@ -187,30 +187,32 @@ def _path(argument: str, value: Any) -> Path:
     return _validate.location(argument, value, "must be the path of a file.")
 
 
-def _models(given: Any, folder: Path) -> list[Any]:
-    return [_model(each, folder) for each in (given if isinstance(given, list) else [given])]
+def _models(entries: Any, folder: Path) -> list[Any]:
+    return [
+        _model(entry, folder) for entry in (entries if isinstance(entries, list) else [entries])
+    ]
 
 
-def _model(given: Any, folder: Path) -> Any:
-    options = dict(given) if isinstance(given, dict) else {"name": given}
+def _model(entry: Any, folder: Path) -> Any:
+    options = dict(entry) if isinstance(entry, dict) else {"name": entry}
     name = options.pop("name", None)
     if not isinstance(name, str):
         raise _validate.ArgumentError(
-            "model", given, "must be a name or a file, or a mapping of name and options."
+            "model", entry, "must be a name or a file, or a mapping of name and options."
         )
     return sources.model(name, options, folder)
 
 
-def _data(given: Any, folder: Path) -> Any:
+def _data(entry: Any, folder: Path) -> Any:
     """A ``Dataset``, or a function that makes one up."""
-    if isinstance(given, str):
-        given = {"file" if sources.is_file(given) else "name": given}
+    if isinstance(entry, str):
+        entry = {"file" if sources.is_file(entry) else "name": entry}
     for kind, read_kind in {"file": _from_file, "generate": _generated, "name": _named}.items():
-        if isinstance(given, dict) and kind in given:
-            options = {name: value for name, value in given.items() if name != kind}
-            return read_kind(given[kind], options, folder)
+        if isinstance(entry, dict) and kind in entry:
+            options = {name: value for name, value in entry.items() if name != kind}
+            return read_kind(entry[kind], options, folder)
     raise _validate.ArgumentError(
-        "data", given, "must be a name or a file, or a mapping with name, file or generate."
+        "data", entry, "must be a name or a file, or a mapping with name, file or generate."
     )
 
 
@@ -236,19 +238,19 @@ def _from_file(name: Any, options: dict[str, Any], folder: Path) -> Any:
     if file.suffix == RECORDS:
         _check_known("data", options, _parameters(data_sets.open) - {"path"})
         options |= {
-            each: folder / _path(each, options[each])
-            for each in ("key_file", "scratch")
-            if each in options
+            option: folder / _path(option, options[option])
+            for option in ("key_file", "scratch")
+            if option in options
         }
         return data_sets.open(file, **options)
-    known = _parameters(data_sets.from_frame)
+    allowed = _parameters(data_sets.from_frame)
     if file.suffix.lower() == ".npz":  # its target and groups are arrays
-        known = (
-            known | _parameters(data_sets.from_arrays) | _parameters(data_sets.from_images)
+        allowed = (
+            allowed | _parameters(data_sets.from_arrays) | _parameters(data_sets.from_images)
         ) - {"target", "group"}
     elif ".csv" in [suffix.lower() for suffix in file.suffixes[-2:]]:
-        known |= {"separator", "decimal"}
-    _check_known("data", options, known - {"frame", "x", "y", "images", "labels", "evaluation"})
+        allowed |= {"separator", "decimal"}
+    _check_known("data", options, allowed - {"frame", "x", "y", "images", "labels", "evaluation"})
     for argument in ("bounds", "schema"):
         if isinstance(options.get(argument), str):
             options[argument] = _mapping(argument, folder / _path(argument, options[argument]))
@@ -271,7 +273,7 @@ def _parameters(function: Callable[..., Any]) -> set[str]:
     }
 
 
-def _check_known(argument: str, given: Iterable[Any], known: Collection[str]) -> None:
-    for name in given:
-        if name not in known:
-            raise _validate.unknown_name(argument, name, known)
+def _check_known(argument: str, options: Iterable[Any], allowed: Collection[str]) -> None:
+    for name in options:
+        if name not in allowed:
+            raise _validate.unknown_name(argument, name, allowed)

@@ -33,14 +33,14 @@ _POLL_SECONDS = 0.5  # between two looks at fits that another sweep runs
 class BudgetError(_validate.ArgumentError):
     """A sweep over private records was not accepted. ``total`` says what it would spend."""
 
-    def __init__(self, given: float | None, total: TotalPrivacy, statement: str) -> None:
+    def __init__(self, accepted: float | None, total: TotalPrivacy, statement: str) -> None:
         self.total = total
         hint = (
             f" To run it, give accept_total_epsilon={total.epsilon!r}."
             if math.isfinite(total.epsilon)
             else ""
         )
-        super().__init__("accept_total_epsilon", given, f"{statement}{hint}")
+        super().__init__("accept_total_epsilon", accepted, f"{statement}{hint}")
 
 
 @dataclass(frozen=True)
@@ -70,9 +70,11 @@ class Progress:
 class _Report:
     """Reports how far a run is: ``ended`` of ``planned`` fits."""
 
-    def __init__(self, on_progress: Callable[[Progress], None], planned: int, left: int) -> None:
+    def __init__(
+        self, on_progress: Callable[[Progress], None], planned: int, remaining: int
+    ) -> None:
         self._on_progress, self._began = on_progress, time.perf_counter()
-        self.planned, self.ended = planned, planned - left
+        self.planned, self.ended = planned, planned - remaining
 
     def show(
         self, step: int = 0, steps: int = 0, newest: Iterable[str] = (), elsewhere: int = 0
@@ -149,9 +151,9 @@ class PreparedSweep:
             return []
         words = []
         if budget.parts and len(budget.units_with(*planned)) == 1:
-            whole = total([*budget.parts, *planned])
+            joint = total([*budget.parts, *planned])
             words.append(
-                f"Together with other fits of these records in the ledger: {whole.statement(unit)}"
+                f"Together with other fits of these records in the ledger: {joint.statement(unit)}"
             )
         try:
             budget.check(planned)
@@ -354,8 +356,8 @@ class PreparedSweep:
         """Take over what an ended sweep had reserved for fits that it had not begun: a cap may
         count them already.
         """
-        left = {run.key: run for run in self.runs}
-        reserved = {claim.spend: left[claim.key] for claim in former if claim.spend}
+        pending = {run.key: run for run in self.runs}
+        reserved = {claim.spend: pending[claim.key] for claim in former if claim.spend}
         for spend in (
             []
             if self.reservation.ledger is None or not reserved
@@ -372,14 +374,14 @@ class PreparedSweep:
         keep their reservation.
         """
         private = [run for run in runs if self._guarantee(run) is not None]
-        known = [run.key for run in private if run.key in self._spends]
+        renewed = [run.key for run in private if run.key in self._spends]
         new = [run for run in private if run.key not in self._spends]
         again: dict[Reservation, list[str]] = {}
-        for reservation, spend in (self._spends[key] for key in known):
+        for reservation, spend in (self._spends[key] for key in renewed):
             again.setdefault(reservation, []).append(spend)
         for reservation, spends in again.items():
             reservation.reserve(spends)
-        self._reserved.update(known)
+        self._reserved.update(renewed)
         if new:
             reservation = self._reservation_of(new)
             reservation.reserve()  # makes no keys without a ledger
@@ -461,7 +463,7 @@ def total_spent(
     when their process ended.
     """
     records = set(fingerprints)
-    found = [row for row in store.rows() for _ in range(row["attempts"])]
+    attempts = [row for row in store.rows() for _ in range(row["attempts"])]
     claimed = [
         claim
         for claim in store.claims()
@@ -470,7 +472,7 @@ def total_spent(
     try:
         spent = [
             row
-            for row in (*found, *(claim.row for claim in claimed))
+            for row in (*attempts, *(claim.row for claim in claimed))
             if row["fingerprint"] in records
         ]
         promises = [

@@ -34,13 +34,13 @@ MOST_FITS = 20_000  # of a sweep: planning takes some milliseconds each
 # ---- checks --------------------------------------------------------------------------------------
 
 
-def _values(name: str, given: Any, check: Callable[[str, Any], Any]) -> tuple[Any, ...]:
+def _values(name: str, entries: Any, check: Callable[[str, Any], Any]) -> tuple[Any, ...]:
     """The values of a list, checked and without repetitions; a single value is a list of one."""
-    values = tuple(itertools.islice(given, MOST_FITS + 1)) if _is_list(given) else (given,)
+    values = tuple(itertools.islice(entries, MOST_FITS + 1)) if _is_list(entries) else (entries,)
     if len(values) > MOST_FITS:
         raise _validate.ArgumentError(
             name,
-            type(given).__name__,
+            type(entries).__name__,
             f"holds more than {MOST_FITS:,} values, the most that a sweep may have.",
         )
     checked = (check(name, value) for value in values)
@@ -90,9 +90,9 @@ def _data(name: str, data: Any) -> Any:
     return data
 
 
-def _not_empty(name: str, given: Any, values: tuple[Any, ...]) -> tuple[Any, ...]:
+def _not_empty(name: str, entries: Any, values: tuple[Any, ...]) -> tuple[Any, ...]:
     if not values:
-        raise _validate.ArgumentError(name, given, "is empty: a sweep needs one value at least.")
+        raise _validate.ArgumentError(name, entries, "is empty: a sweep needs one value at least.")
     return values
 
 
@@ -116,7 +116,7 @@ def _list_of(name: str, help: str = "") -> dict[str, Any]:
 
     return described(
         f"one or several values of ``{name}``: {help or single.help}",
-        lambda argument, given: _not_empty(argument, given, _values(argument, given, check)),
+        lambda argument, entries: _not_empty(argument, entries, _values(argument, entries, check)),
         unit=single.unit,
         changes_guarantee=single.changes_guarantee,
         values_of=name,
@@ -211,6 +211,6 @@ class SweepRequest(_OfRecords):
             )
 
 
-_SINGLE = {each.name: each.metadata["setting"].values_of for each in fields(SweepRequest)}
+_SINGLE = {entry.name: entry.metadata["setting"].values_of for entry in fields(SweepRequest)}
 # the setting of a fit of which a list holds values
 LISTS = {name: single for name, single in _SINGLE.items() if single}

@@ -41,13 +41,13 @@ class Series(NamedTuple):
     may be shown.
 
     :param private: the finished private fits; "method" has the name of each one's line.
-    :param others: the baselines.
+    :param baselines: rows of the baselines.
     """
 
     metric: str
     x: str
     private: pd.DataFrame
-    others: pd.DataFrame
+    baselines: pd.DataFrame
     label: str
 
 
@@ -89,10 +89,10 @@ class SweepResult:
         """Figure, table and what the sweep spent, for notebooks."""
         from workbench.plots.style import png_tag
 
-        parts = [f"<p>{html.escape(self.statement)}</p>"]
+        blocks = [f"<p>{html.escape(self.statement)}</p>"]
         if any(row["method"] == DP and row["metrics"] for row in self._rows):
-            parts.insert(0, png_tag(self.plot(), "metric of the sweep's fits"))
-        return "".join([*parts, self.table.to_html(max_rows=12)])
+            blocks.insert(0, png_tag(self.plot(), "metric of the sweep's fits"))
+        return "".join([*blocks, self.table.to_html(max_rows=12)])
 
     @property
     def table(self) -> pd.DataFrame:
@@ -109,8 +109,8 @@ class SweepResult:
         ]
         names = [name for name in COLUMNS if name not in _LEFT_OUT]
         metrics = list(dict.fromkeys(name for row in self._rows for name in row["metrics"]))
-        place = names.index("status")
-        frame = pd.DataFrame(rows, columns=[*names[:place], *metrics, *names[place:]])
+        index = names.index("status")
+        frame = pd.DataFrame(rows, columns=[*names[:index], *metrics, *names[index:]])
         return frame.astype({name: "Int64" for name in ("seed", "iterations", "num_records")})
 
     @property
@@ -137,11 +137,11 @@ class SweepResult:
         """
         from workbench.plots import trend_figure, utility_figure
 
-        metric, x, private, others, label = self.series(metric, x)
+        metric, x, private, baselines, label = self.series(metric, x)
         lines = (
             {}
             if x == "num_records"
-            else others.groupby("method", sort=False)[metric].mean().to_dict()
+            else baselines.groupby("method", sort=False)[metric].mean().to_dict()
         )
         words, ylabel = title or self._title(), _WORDS.get(metric, metric.replace("_", " "))
         if x == "epsilon":
@@ -151,7 +151,10 @@ class SweepResult:
         private[x] = private[x].astype(float)
         ends = private[x].agg(["min", "max"]).unique()
         shown = pd.concat(
-            [private, *(_baseline(others, name, x, ends) for name in others["method"].unique())]
+            [
+                private,
+                *(_baseline(baselines, name, x, ends) for name in baselines["method"].unique()),
+            ]
         )
         return trend_figure(
             shown,
@@ -198,11 +201,11 @@ class SweepResult:
     def _own_options(self, number: int) -> str:
         """The options in which a row's model differs from others of the same name."""
         mine, model = self._rows[number]["options"], self._rows[number]["model"]
-        others = [row["options"] for row in self._rows if row["model"] == model]
+        namesakes = [row["options"] for row in self._rows if row["model"] == model]
         return ", ".join(
             f"{name} {value}"
             for name, value in mine.items()
-            if any(other[name] != value for other in others)
+            if any(options[name] != value for options in namesakes)
         )
 
     def _title(self) -> str:
@@ -225,8 +228,8 @@ class SweepResult:
         :param number: the row's number.
         """
         row = self._row(number)
-        given = self._grid.settings_of(self._cells[row["key"]])
-        return {name: value for name, value in given.items() if value is not None}
+        settings = self._grid.settings_of(self._cells[row["key"]])
+        return {name: value for name, value in settings.items() if value is not None}
 
     def fit(self, number: int) -> FitResult:
         """The result of a row's fit, made from its release: nothing is fitted again and nothing is
@@ -301,14 +304,14 @@ def series_name(row: Mapping[str, Any], by: Sequence[str]) -> str:
     )
 
 
-def _baseline(others: pd.DataFrame, method: str, x: str, ends: Sequence[float]) -> pd.DataFrame:
+def _baseline(baselines: pd.DataFrame, method: str, x: str, ends: Sequence[float]) -> pd.DataFrame:
     """A baseline's rows where it was fitted; at both ends if it does not depend on ``x``."""
-    rows = others[others["method"] == method]
+    rows = baselines[baselines["method"] == method]
     if rows[x].isna().all():
         return pd.concat([rows.assign(**{x: float(end)}) for end in ends])
     return rows.astype({x: float})
 
 
 def _one_label(labels: pd.Series) -> str:
-    found = set(labels)
-    return found.pop() if len(found) == 1 else "outside the guarantee"
+    distinct = set(labels)
+    return distinct.pop() if len(distinct) == 1 else "outside the guarantee"

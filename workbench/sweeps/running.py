@@ -84,23 +84,23 @@ class Outcome:
     seconds: float = 0.0
 
 
-def plan_of(spec: FitSpec, known: dict[Any, PrivacyPlan], dimension: int = 1) -> PrivacyPlan:
+def plan_of(spec: FitSpec, plans: dict[Any, PrivacyPlan], dimension: int = 1) -> PrivacyPlan:
     """The plan of a fit, confirmed. Fits that differ only in the seed are calibrated once and noted
-    in ``known``.
+    in ``plans``.
 
     :param dimension: coordinates that get noise.
     :raises DisagreementError: if a second accountant contradicts its epsilon.
     """
     without_seed = dataclasses.replace(spec.privacy, seed=None)
     key = without_seed, spec.data.num_train, dimension
-    if key not in known:
-        known[key] = (
+    if key not in plans:
+        plans[key] = (
             dataclasses.replace(spec, privacy=without_seed)
             .plan()
             .for_noise_in(dimension)
             .confirmed()
         )
-    plan = known[key]
+    plan = plans[key]
     return dataclasses.replace(
         plan, settings=dataclasses.replace(plan.settings, seed=spec.privacy.seed)
     )
@@ -113,11 +113,11 @@ def groups_of(runs: Sequence[Run]) -> list[list[Run]]:
     Those without privacy are separate from the others, whose steps add noise to all that they
     release.
     """
-    found: dict[Hashable, list[Run]] = {}
+    groups: dict[Hashable, list[Run]] = {}
     for run in runs:
         program = None if run.plan is None else run.spec.program_key(run.plan)
-        found.setdefault((run.method == NON_PRIVATE, program), []).append(run)
-    return list(found.values())
+        groups.setdefault((run.method == NON_PRIVATE, program), []).append(run)
+    return list(groups.values())
 
 
 def run_group(
@@ -228,7 +228,9 @@ class _Group:
             for name, value in constants[0].items()
             if is_array(value)
             and any(
-                own[name] is not value and not np.array_equal(own[name], value) for own in constants
+                lane_constants[name] is not value
+                and not np.array_equal(lane_constants[name], value)
+                for lane_constants in constants
             )
         ]
         self._program: tuple[int, BatchedProgram] | None = None
@@ -280,10 +282,10 @@ class _Group:
         starts = self._starts(runs, keys, hyper)
         evaluate = functools.partial(self._outputs, runs, keys, hyper.constants)
         first = unconstrained(self.step, starts, spec.averages)
-        with ThreadPoolExecutor(1, thread_name_prefix="dpvi-evaluation") as other:
+        with ThreadPoolExecutor(1, thread_name_prefix="dpvi-evaluation") as background:
             # compiles what comes after the steps meanwhile, on the starting values, which are
             # public
-            compiling = other.submit(
+            compiling = background.submit(
                 lambda: (self._constrained(first), spec.shows_metrics and evaluate(first))
             )
             ended = self._program[1].run(
@@ -294,15 +296,18 @@ class _Group:
             return None
         params = unconstrained(self.step, ended.state, spec.averages)
         constrained = self._constrained(params)
-        found, moments = jax.device_get(params), arrays_of(jax.device_get(ended.state.moments))
+        host_params, moments = (
+            jax.device_get(params),
+            arrays_of(jax.device_get(ended.state.moments)),
+        )
         finite = [
-            all_finite(jax.tree.map(lambda leaf, lane=lane: leaf[lane], found))
+            all_finite(jax.tree.map(lambda leaf, lane=lane: leaf[lane], host_params))
             for lane in range(len(runs))
         ]
         metrics = self._scores(runs, evaluate(params), finite) if spec.shows_metrics else None
         outcomes = []
-        for place, run in enumerate(runs):
-            if not finite[place]:
+        for index, run in enumerate(runs):
+            if not finite[index]:
                 reason = (
                     "the parameters are not finite: try a smaller learning rate or clip, or a "
                     "larger epsilon."
@@ -311,11 +316,11 @@ class _Group:
                     Outcome(run.key, "failed", reason, seconds=ended.seconds / len(runs))
                 )
                 continue
-            kept = (
+            is_stored = (
                 run.method == DP
-                and sum(array[place].size for array in constrained.values()) <= SMALL_ENOUGH
+                and sum(array[index].size for array in constrained.values()) <= SMALL_ENOUGH
             )
-            scores, message = ({}, "") if metrics is None else metrics[place]
+            scores, message = ({}, "") if metrics is None else metrics[index]
             outcomes.append(
                 Outcome(
                     run.key,
@@ -323,10 +328,10 @@ class _Group:
                     message,
                     scores,
                     {
-                        name: np.array(array[place])
+                        name: np.array(array[index])
                         for name, array in (constrained | moments).items()
                     }
-                    if kept
+                    if is_stored
                     else None,
                     ended.seconds / len(runs),
                 )
@@ -353,10 +358,10 @@ class _Group:
         for run, key in zip(runs, keys, strict=True):
             assert run.plan is not None
             # a seed gives the same starting values with any noise
-            known = run.spec.privacy.seed, *map(id, run.spec.data.train)
-            state = self._begun.get(known) if known[0] is not None else None
+            origin = run.spec.privacy.seed, *map(id, run.spec.data.train)
+            state = self._begun.get(origin) if origin[0] is not None else None
             if state is None:
-                state = self._begun[known] = run.spec.begin(run.plan, key)[1]
+                state = self._begun[origin] = run.spec.begin(run.plan, key)[1]
             states.append(state)
         return stacked(states)._replace(step=jnp.zeros((), jnp.int32))
 
@@ -389,19 +394,21 @@ class _Group:
         self, runs: Sequence[Run], outputs: Any, finite: Sequence[bool]
     ) -> list[tuple[dict[str, float], str]]:
         """(metrics, what went wrong with them) for each run."""
-        found = []
-        for place, (run, sound) in enumerate(zip(runs, finite, strict=True)):
+        scores = []
+        for index, (run, sound) in enumerate(zip(runs, finite, strict=True)):
             try:
-                own = jax.tree.map(lambda output, place=place: output[place], outputs)
+                lane_outputs = jax.tree.map(lambda output, index=index: output[index], outputs)
                 target = np.asarray(run.spec.data.evaluation[-1])
-                found.append((metrics_of(run.spec.model, target, own) if sound else {}, ""))
+                scores.append(
+                    (metrics_of(run.spec.model, target, lane_outputs) if sound else {}, "")
+                )
             except (
                 Exception
             ) as error:  # an error in a model's own score must not lose what epsilon was spent on
-                found.append(
+                scores.append(
                     ({}, f"metrics could not be computed ({type(error).__name__}: {error}).")
                 )
-        return found
+        return scores
 
     @functools.cached_property
     def _evaluate(self) -> Callable[..., Any]:
@@ -412,16 +419,16 @@ class _Group:
         @jax.jit
         def all_lanes(params: Any, keys: Any, constants: Any, records: Any) -> Any:
             def one(lane: Any) -> Any:
-                own_params, key, own_constants, own = lane
-                return evaluate(own_params, records if shared else own, key, own_constants)
+                own_params, key, own_constants, lane_records = lane
+                return evaluate(own_params, records if shared else lane_records, key, own_constants)
 
             return jax.lax.map(one, (params, keys, constants, None if shared else records))
 
         return all_lanes
 
 
-def _same_arrays(arrays: Sequence[np.ndarray], others: Sequence[np.ndarray]) -> bool:
-    return all(array is other for array, other in zip(arrays, others, strict=True))
+def _same_arrays(arrays: Sequence[np.ndarray], references: Sequence[np.ndarray]) -> bool:
+    return all(array is reference for array, reference in zip(arrays, references, strict=True))
 
 
 def _free_memory(device: jax.Device) -> float:

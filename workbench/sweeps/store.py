@@ -270,20 +270,25 @@ class Store:
             done = {
                 key for (key,) in database.execute("SELECT key FROM fits WHERE status = 'done'")
             }
-            held = {claim.key: claim for claim in self.claims()}
+            current = {claim.key: claim for claim in self.claims()}
             mine: set[str] = set()
             former: list[Claim] = []
             for row in rows:
                 key = row["key"]
-                other = held.get(key)
-                if key in done or (other is not None and other.alive and other.sweep != sweep):
+                existing = current.get(key)
+                # nothing is to do, or another sweep is doing it
+                if key in done or (
+                    existing is not None and existing.alive and existing.sweep != sweep
+                ):
                     continue
                 mine.add(key)
-                if other is not None and other.sweep == sweep:
+                # claimed before, by this sweep
+                if existing is not None and existing.sweep == sweep:
                     continue
-                if other is not None:
-                    former.append(other)
-                    self._insert([row] if other.begun else [])
+                if existing is not None:
+                    # the steps of an ended sweep may have spent epsilon: they count
+                    former.append(existing)
+                    self._insert([row] if existing.begun else [])
                 values = (
                     key,
                     sweep,
@@ -303,19 +308,19 @@ class Store:
         cannot be written.
         """
         with self._writing() as database:
-            places = [(spend, sweep, key) for key, spend in spends.items()]
-            database.executemany("UPDATE claims SET entry = ? WHERE sweep = ? AND key = ?", places)
+            rows = [(spend, sweep, key) for key, spend in spends.items()]
+            database.executemany("UPDATE claims SET entry = ? WHERE sweep = ? AND key = ?", rows)
 
     def begin(self, sweep: str, keys: Iterable[str]) -> None:
         """Note that the first steps of claimed fits are about to be taken. :raises OSError: if that
         cannot be written.
         """
-        places = [(sweep, key) for key in keys]
+        rows = [(sweep, key) for key in keys]
         with self._writing() as database:
             changed = database.executemany(
-                "UPDATE claims SET begun = 1 WHERE sweep = ? AND key = ?", places
+                "UPDATE claims SET begun = 1 WHERE sweep = ? AND key = ?", rows
             ).rowcount
-            if places and changed != len(places):
+            if rows and changed != len(rows):
                 raise sqlite3.DatabaseError("claims are gone")
 
     def release(self, sweep: str) -> None:
@@ -328,13 +333,13 @@ class Store:
     def claims(self) -> list[Claim]:
         """All claims. :raises ArgumentError: naming ``store``, if they cannot be read."""
         with self._reading() as database:
-            found = database.execute(
+            rows = database.execute(
                 "SELECT key, sweep, owner, begun, row, entry FROM claims"
             ).fetchall()
-            alive = {owner: self._is_alive(owner) for owner in {row[2] for row in found}}
+            alive = {owner: self._is_alive(owner) for owner in {row[2] for row in rows}}
             return [
                 Claim(key, sweep, alive[owner], bool(begun), json.loads(row), spend)
-                for key, sweep, owner, begun, row, spend in found
+                for key, sweep, owner, begun, row, spend in rows
             ]
 
     def _is_alive(self, owner: str) -> bool:
@@ -357,25 +362,25 @@ class Store:
             their claims end.
         :raises OSError: with the file's name, if they cannot be written.
         """
-        given = list(rows)
+        entries = list(rows)
         with self._writing() as database:
-            self._insert(given)
+            self._insert(entries)
             end = (
                 "UPDATE claims SET begun = 0 WHERE key = ?"
                 if again
                 else "DELETE FROM claims WHERE key = ?"
             )
-            database.executemany(end, [(row["key"],) for row in given])
+            database.executemany(end, [(row["key"],) for row in entries])
 
     def _insert(self, rows: Sequence[Mapping[str, Any]]) -> None:
         columns = list(COLUMNS)
         names = ", ".join(columns)
-        kept = ", ".join(
+        sets = ", ".join(
             f"{name} = excluded.{name}" for name in columns if name not in ("key", "attempts")
         )
         statement = (
             f"INSERT INTO fits ({names}) VALUES ({', '.join('?' * len(COLUMNS))}) "
-            f"ON CONFLICT (key) DO UPDATE SET attempts = fits.attempts + excluded.attempts, {kept} "
+            f"ON CONFLICT (key) DO UPDATE SET attempts = fits.attempts + excluded.attempts, {sets} "
             "WHERE fits.status != 'done' OR excluded.status = 'done'"
         )
         self._database.executemany(statement, [_encoded(row) for row in rows])
@@ -423,17 +428,19 @@ class Store:
         """
         names = [name for name in COLUMNS if name != "parameters"]
         with self._reading() as database:
-            found = database.execute(f"SELECT {', '.join(names)} FROM fits").fetchall()
-            rows = {values[0]: _decoded(dict(zip(names, values, strict=True))) for values in found}
+            fetched = database.execute(f"SELECT {', '.join(names)} FROM fits").fetchall()
+            rows = {
+                values[0]: _decoded(dict(zip(names, values, strict=True))) for values in fetched
+            }
         return list(rows.values()) if keys is None else [rows[key] for key in keys if key in rows]
 
     def parameters(self, key: str) -> dict[str, np.ndarray] | None:
         """The released parameters of a fit; None if they were not kept."""
         with self._reading() as database:
-            found = database.execute("SELECT parameters FROM fits WHERE key = ?", (key,)).fetchone()
-            if found is None or found[0] is None:
+            row = database.execute("SELECT parameters FROM fits WHERE key = ?", (key,)).fetchone()
+            if row is None or row[0] is None:
                 return None
-            with np.load(io.BytesIO(found[0]), allow_pickle=False) as file:
+            with np.load(io.BytesIO(row[0]), allow_pickle=False) as file:
                 return dict(file)
 
     def close(self) -> None:
@@ -457,11 +464,11 @@ def _kept_key(path: Path) -> bytes | None:
         raise _key_error(path, f"cannot be used ({reason})") from error
 
 
-def _key_error(path: Path, what: str) -> _validate.ArgumentError:
+def _key_error(path: Path, reason: str) -> _validate.ArgumentError:
     return _validate.ArgumentError(
         "store",
         str(path),
-        f"its key, {key_path(path).name} beside it, {what}. Without the key the private fits in "
+        f"its key, {key_path(path).name} beside it, {reason}. Without the key the private fits in "
         "the store cannot be recognised, and would be paid for again. Restore the key from where "
         "the store was or from a copy, readable for all users of the store, or name another "
         "store.",

@@ -112,12 +112,12 @@ def prepare(arguments: PrepareArguments) -> PreparedSweep:
     return _prepare(SweepRequest(**flattened(arguments, SweepRequest, "a sweep's prepare")))
 
 
-def _prepare(asked: SweepRequest) -> PreparedSweep:
-    grid = Grid(asked)
-    kept = asked.store if isinstance(asked.store, Store) else Store(asked.store)
+def _prepare(request: SweepRequest) -> PreparedSweep:
+    grid = Grid(request)
+    store = request.store if isinstance(request.store, Store) else Store(request.store)
     if not grid.is_public:
-        grid.key = kept.key()
-    done = {row["key"] for row in kept.rows() if row["status"] == "done"}
+        grid.key = store.key()
+    done = {row["key"] for row in store.rows() if row["status"] == "done"}
     cells = {grid.key_of(cell): cell for cell in grid.cells()}
     plans: dict[Any, Any] = {}
     dimensions: dict[Any, int] = {}
@@ -145,11 +145,11 @@ def _prepare(asked: SweepRequest) -> PreparedSweep:
     spent = (
         None
         if grid.is_public
-        else total_spent(kept, map(grid.fingerprint_of, cells.values()), facts)
+        else total_spent(store, map(grid.fingerprint_of, cells.values()), facts)
     )
-    reservation_of = functools.partial(_reservation, grid, facts, asked.ledger, asked.over_cap)
+    reservation_of = functools.partial(_reservation, grid, facts, request.ledger, request.over_cap)
     return PreparedSweep(
-        grid, cells, runs, kept, spent, reservation_of(runs), reservation_of, facts, refused
+        grid, cells, runs, store, spent, reservation_of(runs), reservation_of, facts, refused
     )
 
 
@@ -157,8 +157,8 @@ def _resolved(grid: Grid, cell: Cell, plans: dict) -> tuple[FitSpec, Any]:
     """A cell's settings and plan. A baseline has no noise: if one epsilon cannot be kept, it takes
     the next one's.
     """
-    *others, last = grid.levels_of(cell)
-    for epsilon in others:
+    *earlier, last = grid.levels_of(cell)
+    for epsilon in earlier:
         with contextlib.suppress(_validate.ArgumentError):
             return _resolved_at(grid, cell, epsilon, plans)
     return _resolved_at(grid, cell, last, plans)
@@ -252,18 +252,18 @@ def _refused(grid: Grid, key: str, cell: Cell, message: str) -> dict[str, Any]:
     }
 
 
-def _dimension(spec: FitSpec, plan: Any, known: dict[Any, int]) -> int:
+def _dimension(spec: FitSpec, plan: Any, dimensions: dict[Any, int]) -> int:
     """The number of coordinates that get noise; the model is read once for data of one shape and
-    noted in ``known``.
+    noted in ``dimensions``.
     """
     shapes = tuple(array.shape[1:] for array in spec.data.train)
     constants = tuple(
         (name, getattr(value, "shape", value)) for name, value in spec.constants.items()
     )
-    place = id(spec.model), shapes, repr(constants), spec.settings.estimator
-    if place not in known:
-        known[place] = spec.private_step(plan, spec.new_key()).noised_coordinates
-    return known[place]
+    key = id(spec.model), shapes, repr(constants), spec.settings.estimator
+    if key not in dimensions:
+        dimensions[key] = spec.private_step(plan, spec.new_key()).noised_coordinates
+    return dimensions[key]
 
 
 @takes(SweepArguments)
@@ -283,17 +283,19 @@ def sweep(arguments: SweepArguments) -> SweepResult:
     :raises ArgumentError: naming the argument and its value.
     :raises BudgetError: on private records, unless accepted.
     """
-    asked = _Sweep(**flattened(arguments, _Sweep, "a sweep"))
-    prepared = _prepare(asked)
-    prepared.accept(asked.accept_total_epsilon)
+    request = _Sweep(**flattened(arguments, _Sweep, "a sweep"))
+    prepared = _prepare(request)
+    prepared.accept(request.accept_total_epsilon)
     for caution in prepared.cautions:
         warnings.warn(caution, DeltaWarning, stacklevel=3)
     shown = (
-        progress_bar() if asked.on_progress is None else contextlib.nullcontext(asked.on_progress)
+        progress_bar()
+        if request.on_progress is None
+        else contextlib.nullcontext(request.on_progress)
     )
     with shown as on_progress:
         return prepared.run(
-            asked.stop, on_progress, executor=asked.executor, max_lanes=asked.max_lanes
+            request.stop, on_progress, executor=request.executor, max_lanes=request.max_lanes
         )
 
 

@@ -88,21 +88,21 @@ class PrivacyScreen(_PlanScreen):
 
     def _update(self, is_old: Callable[[], bool]) -> None:
         plan, rate = self._plan(), self.accused.value
-        found = self._account(**plan)
-        (promised, kept), belief = found.found(rate), found.belief(rate)
-        self._figure.draw(found, rate)
+        account = self._account(**plan)
+        (promised, accounted), belief = account.found(rate), account.belief(rate)
+        self._figure.draw(account, rate)
         self.show(
             0,
             self._figure.frame(),
             [
                 f"Of 100 members, an attacker who wrongly accuses {100 * rate:g} % of "
-                f"non-members finds at most {percent(kept).removesuffix(' %')}.",
+                f"non-members finds at most {percent(accounted).removesuffix(' %')}.",
                 f"Random guesses that ignore the fit find {100 * rate:g}; (epsilon, delta) alone "
                 f"would allow {percent(promised).removesuffix(' %')}. If he suspects someone at "
                 f"50 % and then accuses them, his suspicion rises to at most {percent(belief)}.",
                 f"The fit: {_numbers.count(plan['steps'])} steps, Poisson minibatches at q = "
                 f"{plan['sampling_rate']:g}, noise multiplier sigma = "
-                f"{found.noise_multiplier:g}, the smallest with epsilon = {plan['epsilon']:g}, "
+                f"{account.noise_multiplier:g}, the smallest with epsilon = {plan['epsilon']:g}, "
                 f"delta = {plan['delta']:g} when one record is added or removed.",
             ],
         )

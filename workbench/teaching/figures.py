@@ -67,21 +67,21 @@ class _Kept:
     def frame(self) -> tuple[bytes, bytes]:
         """The two parts of the figure, as SVG bytes each."""
         width, height = (f"{72 * inches:g}" for inches in self.figure.get_size_inches())
-        whole, size = (
+        source, size = (
             svg(self.figure),
             f'width="{width}pt" height="{height}pt" viewBox="0 0 {width} {height}"'.encode(),
         )
-        assert size in whole  # SVG, which a figure of this size always is
-        left, ends = 0.0, (self.cut * float(width), float(width))
-        parts = []
-        for right in ends:
-            part = (
-                f'width="{right - left:g}pt" height="{height}pt" viewBox="{left:g} 0 '
-                f'{right - left:g} {height}"'
+        assert size in source  # SVG, which a figure of this size always is
+        begin, ends = 0.0, (self.cut * float(width), float(width))
+        halves = []
+        for end in ends:
+            view_box = (
+                f'width="{end - begin:g}pt" height="{height}pt" viewBox="{begin:g} 0 '
+                f'{end - begin:g} {height}"'
             )
-            parts.append(whole.replace(size, part.encode(), 1))
-            left = right
-        return parts[0], parts[1]
+            halves.append(source.replace(size, view_box.encode(), 1))
+            begin = end
+        return halves[0], halves[1]
 
 
 class AttackFigure(_Kept):
@@ -92,11 +92,11 @@ class AttackFigure(_Kept):
     def __init__(self) -> None:
         super().__init__(WIDTH, 3.3)
         self._parts = []
-        for place, title in ((1, "all rates"), (2, "small rates, both axes logarithmic")):
+        for number, title in ((1, "all rates"), (2, "small rates, both axes logarithmic")):
             axes = dress(
-                self.figure.add_subplot(1, 2, place), title, "wrongly accused (% of non-members)"
+                self.figure.add_subplot(1, 2, number), title, "wrongly accused (% of non-members)"
             )
-            self._parts.append(self._panel(axes, is_logarithmic=place == 2))
+            self._parts.append(self._panel(axes, is_logarithmic=number == 2))
         self._parts[0][0].set_ylabel("found (% of members), at most", fontsize=9, color=QUIET)
         self.figure.subplots_adjust(left=0.085, right=0.975, bottom=0.15, top=0.91, wspace=0.27)
         self._parts[0][0].legend(
@@ -112,7 +112,7 @@ class AttackFigure(_Kept):
             linewidth=1.6,
             label="(epsilon, delta) alone",
         )
-        (kept,) = axes.plot(
+        (accounted,) = axes.plot(
             [], [], color=COLOURS[0], linewidth=2.0, label="this fit, by the accountant"
         )
         line = [0.01, 100] if is_logarithmic else [0, 100]
@@ -156,26 +156,26 @@ class AttackFigure(_Kept):
             axes.set_xlim(0, 100)
             axes.set_ylim(0, 103)
             axes.set_xticks([0, 25, 50, 75, 100])
-        return axes, kept, bound, guess, point, note
+        return axes, accounted, bound, guess, point, note
 
     def draw(self, attack: Attack, rate: float) -> None:
         """Show both curves, and mark the attacker who wrongly accuses the share ``rate`` in (0, 1]
         of non-members.
         """
-        place = (100 * rate, 100 * attack.found(rate)[1])
-        for axes, kept, bound, _, point, note in self._parts:
+        position = (100 * rate, 100 * attack.found(rate)[1])
+        for axes, accounted, bound, _, point, note in self._parts:
             bound.set_data(100 * attack.rates, 100 * attack.promised)
-            kept.set_data(100 * attack.rates, 100 * attack.kept)
-            point.set_data([place[0]], [place[1]])
-            left, right = axes.get_xlim()
-            share = (
-                math.log(place[0] / left) / math.log(right / left)
+            accounted.set_data(100 * attack.rates, 100 * attack.accounted)
+            point.set_data([position[0]], [position[1]])
+            low, high = axes.get_xlim()
+            fraction = (
+                math.log(position[0] / low) / math.log(high / low)
                 if axes.get_xscale() == "log"
-                else place[0] / right
+                else position[0] / high
             )
-            note.xy = place
-            note.set_text(f"{_numbers.upper(place[1], 3)} %")
-            is_low, is_far = place[1] < 8 and left == 0, share > 0.75
+            note.xy = position
+            note.set_text(f"{_numbers.upper(position[1], 3)} %")
+            is_low, is_far = position[1] < 8 and low == 0, fraction > 0.75
             note.set_position((-8 if is_far else 8, 2 if is_low else -4))
             note.set(ha="right" if is_far else "left", va="bottom" if is_low else "top")
 
@@ -195,9 +195,9 @@ class CompositionFigure(_Kept):
         kinds = ("sum of guarantees", "advanced composition", "steps composed (PLD)")
         self._lines = [
             self._axes.plot(
-                [], [], color=COLOURS[place], linestyle=LINES[place], linewidth=1.8, label=kind
+                [], [], color=COLOURS[index], linestyle=LINES[index], linewidth=1.8, label=kind
             )[0]
-            for place, kind in zip((1, 2, 0), kinds, strict=True)
+            for index, kind in zip((1, 2, 0), kinds, strict=True)
         ]
         self._points = [
             self._axes.plot(
@@ -215,9 +215,9 @@ class CompositionFigure(_Kept):
         self._here = self._axes.axvline(1, color=QUIET, linewidth=0.9)
         self._texts = [
             self.figure.text(
-                0.58, 0.68 - 0.2 * place, "", fontsize=9, color=INK, linespacing=1.35, va="top"
+                0.58, 0.68 - 0.2 * index, "", fontsize=9, color=INK, linespacing=1.35, va="top"
             )
-            for place in range(3)
+            for index in range(3)
         ]
         self._heading = self.figure.text(
             0.58, 0.85, "", fontsize=9.5, color=INK, weight="bold", va="top"
@@ -277,11 +277,11 @@ class MinibatchFigure(_Kept):
         super().__init__(WIDTH, 3.0)
         black = ListedColormap(["#ffffff", COLOURS[0]])
         self._parts = []
-        for place, sampler in enumerate(SAMPLER_NAMES):
-            left = 0.068 + 0.236 * place
-            axes = dress(self.figure.add_axes((left, 0.15, 0.145, 0.6)), "", "step")
+        for index, sampler in enumerate(SAMPLER_NAMES):
+            edge = 0.068 + 0.236 * index
+            axes = dress(self.figure.add_axes((edge, 0.15, 0.145, 0.6)), "", "step")
             axes.grid(visible=False)
-            axes.tick_params(labelleft=place == 0)
+            axes.tick_params(labelleft=index == 0)
             picture = axes.imshow(
                 np.zeros((num_records, steps)),
                 cmap=black,
@@ -291,16 +291,16 @@ class MinibatchFigure(_Kept):
                 interpolation="nearest",
                 extent=(0.5, steps + 0.5, num_records + 0.5, 0.5),
             )
-            counts = dress(self.figure.add_axes((left + 0.152, 0.15, 0.05, 0.6)), "", "draws")
+            counts = dress(self.figure.add_axes((edge + 0.152, 0.15, 0.05, 0.6)), "", "draws")
             counts.set_ylim(num_records + 0.5, 0.5)
             counts.set_yticks([])
             counts.xaxis.set_major_locator(MaxNLocator(2, integer=True, prune="lower"))
             axes.yaxis.set_major_locator(MaxNLocator(4, integer=True))
             (line,) = counts.plot([], [], color=INK, marker=".", markersize=3.5, linestyle="none")
-            if place == 0:
+            if index == 0:
                 axes.set_ylabel("record", fontsize=9, color=QUIET)
             words = self.figure.text(
-                left, 0.775, "", fontsize=8, color=INK, va="bottom", linespacing=1.3
+                edge, 0.775, "", fontsize=8, color=INK, va="bottom", linespacing=1.3
             )
             self._parts.append((SAMPLER_NAMES[sampler], picture, counts, line, words))
 
@@ -346,19 +346,19 @@ class SpendingFigure(_Kept):
         self._axes.yaxis.set_minor_formatter(NullFormatter())
         self._axes.xaxis.set_major_locator(MaxNLocator(5, integer=True))
         self._parts = {}
-        for place, (case, words) in enumerate(_CASES.items()):
-            colour, marker = COLOURS[place], MARKERS[place]
+        for index, (case, words) in enumerate(_CASES.items()):
+            colour, marker = COLOURS[index], MARKERS[index]
             (line,) = self._axes.plot(
                 [],
                 [],
                 color=colour,
-                linestyle=LINES[place],
+                linestyle=LINES[index],
                 linewidth=1.7,
                 marker=marker,
                 markersize=4.5,
                 clip_on=False,
             )
-            (other,) = self._axes.plot(
+            (rdp_mark,) = self._axes.plot(
                 [],
                 [],
                 color=colour,
@@ -368,40 +368,42 @@ class SpendingFigure(_Kept):
                 linestyle="none",
                 clip_on=False,
             )
-            y = 0.9 - 0.175 * place
+            y = 0.9 - 0.175 * index
             self.figure.add_artist(
                 _key(self.figure, 0.555, y - 0.03, colour, line.get_linestyle(), marker)
             )
             text = self.figure.text(
                 0.62, y, "", fontsize=8.5, color=INK, va="top", linespacing=1.35
             )
-            self._parts[case] = (line, other, text, words)
+            self._parts[case] = (line, rdp_mark, text, words)
 
-    def draw(self, found: Sequence[Spent], steps: int) -> None:
-        """Show all of ``found``: a curve for "pld", and an open marker at the last step
+    def draw(self, results: Sequence[Spent], steps: int) -> None:
+        """Show all of ``results``: a curve for "pld", and an open marker at the last step
         for "rdp".
         """
         numbers: dict[tuple[str, str], dict[str, float]] = {}
-        for _, other, _, _ in self._parts.values():
-            other.set_data([], [])
-        seen = []
-        for each in found:
-            line, other, _, _ = self._parts[each.sampler, each.relation]
-            numbers.setdefault((each.sampler, each.relation), {})[each.accountant] = each.epsilon
-            if each.accountant == "pld":
-                line.set_data(*(zip(*each.curve, strict=True) if each.curve else ([], [])))
-                seen += [value for _, value in each.curve if value > 0]
-            elif math.isfinite(each.epsilon) and each.epsilon > 0:
-                other.set_data([steps], [each.epsilon])
-                seen.append(each.epsilon)
+        for _, rdp_mark, _, _ in self._parts.values():
+            rdp_mark.set_data([], [])
+        values = []
+        for result in results:
+            line, rdp_mark, _, _ = self._parts[result.sampler, result.relation]
+            numbers.setdefault((result.sampler, result.relation), {})[result.accountant] = (
+                result.epsilon
+            )
+            if result.accountant == "pld":
+                line.set_data(*(zip(*result.curve, strict=True) if result.curve else ([], [])))
+                values += [value for _, value in result.curve if value > 0]
+            elif math.isfinite(result.epsilon) and result.epsilon > 0:
+                rdp_mark.set_data([steps], [result.epsilon])
+                values.append(result.epsilon)
         for case, (_, _, text, words) in self._parts.items():
-            parts = [
+            terms = [
                 f"{name.upper()} {_number(value)}" for name, value in numbers.get(case, {}).items()
             ]
-            text.set_text(f"{words}\n" + ", ".join(parts))
+            text.set_text(f"{words}\n" + ", ".join(terms))
         self._axes.set_xlim(0, steps)
-        if seen:
-            self._axes.set_ylim(min(seen) / 1.5, max(seen) * 1.5)
+        if values:
+            self._axes.set_ylim(min(values) / 1.5, max(values) * 1.5)
 
 
 def _number(epsilon: float) -> str:
@@ -500,7 +502,7 @@ class DescentFigure(_Kept):
         for axis in (self._sum.xaxis, self._sum.yaxis):
             axis.set_major_locator(MaxNLocator(5))
         self._arrows = {}
-        for place, (name, words) in enumerate(
+        for index, (name, words) in enumerate(
             {
                 "total": "sum of clipped pulls",
                 "noise": "noise",
@@ -508,12 +510,12 @@ class DescentFigure(_Kept):
             }.items()
         ):
             collection = LineCollection(
-                [], colors=COLOURS[(0, 1, 3)[place]], linewidths=(2.6, 1.6, 2.2)[place]
+                [], colors=COLOURS[(0, 1, 3)[index]], linewidths=(2.6, 1.6, 2.2)[index]
             )
             collection.set_linestyle(":" if name == "noise" else "-")
             collection.set_label(words)
             (tip,) = self._sum.plot(
-                [], [], MARKERS[place], color=COLOURS[(0, 1, 3)[place]], markersize=6, label=words
+                [], [], MARKERS[index], color=COLOURS[(0, 1, 3)[index]], markersize=6, label=words
             )
             self._sum.add_collection(collection)
             self._arrows[name] = (collection, tip)

@@ -50,9 +50,9 @@ def slider(
             value,
             f"must be a number of at least {min(values):g} and at most {max(values):g}.",
         )
-    known = sorted({*values, value})
+    levels = sorted({*values, value})
     return widgets.SelectionSlider(
-        options=[(shown(each), each) for each in known],
+        options=[(shown(level), level) for level in levels],
         value=value,
         description=label,
         continuous_update=True,
@@ -116,18 +116,19 @@ class TeachingScreen(Screen):
         # has a caption
         captions = [widgets.HTML(markup.quiet(caption)) for caption, _ in pictures]
         shown = [
-            part
+            widget
             for pair in zip(map(_beside, self.pictures), captions, strict=True)
-            for part in pair
+            for widget in pair
         ]
-        left = widgets.VBox(
+        control_column = widgets.VBox(
             [*controls, self._problem], layout=widgets.Layout(flex="1 1 300px", min_width="0")
         )
-        right = widgets.VBox(
+        picture_column = widgets.VBox(
             [*shown, self.words], layout=widgets.Layout(flex="1.9 1 560px", min_width="0")
         )
         beside = widgets.HBox(
-            [left, right], layout=widgets.Layout(flex_flow="row wrap", grid_gap="8px 16px")
+            [control_column, picture_column],
+            layout=widgets.Layout(flex_flow="row wrap", grid_gap="8px 16px"),
         )
         self.view = framed(fields.section(title, widgets.HTML(markup.quiet(lesson)), beside))
         for control in sliders:
@@ -166,19 +167,19 @@ class TeachingScreen(Screen):
         """Work to do while the controls do not change."""
         return ()
 
-    def draw(self, place: int, contents: Sequence[bytes]) -> None:
+    def draw(self, index: int, contents: Sequence[bytes]) -> None:
         """Show the parts of a picture."""
         if not self._closed:
-            for part, content in zip(self.pictures[place], contents, strict=True):
-                part.value = content
+            for image, content in zip(self.pictures[index], contents, strict=True):
+                image.value = content
 
-    def show(self, place: int, contents: Sequence[bytes], sentences: Sequence[str]) -> None:
+    def show(self, index: int, contents: Sequence[bytes], sentences: Sequence[str]) -> None:
         """Show a picture, and sentences below it, the first in bold."""
         if not self._closed:
-            self.draw(place, contents)
-            first, *others = sentences
+            self.draw(index, contents)
+            first, *details = sentences
             self.words.value = f"<b>{markup.sentence(first)}</b>" + "".join(
-                map(markup.sentence, others)
+                map(markup.sentence, details)
             )
 
     def wait(self, timeout: float | None = None) -> bool:
@@ -194,17 +195,19 @@ def _parts(cut: float) -> list[Any]:
     made = [
         widgets.Image(
             format="svg+xml",
-            layout=widgets.Layout(width=f"{100 * share:g}%", max_width=f"{100 * share / cut:.4g}%"),
+            layout=widgets.Layout(
+                width=f"{100 * fraction:g}%", max_width=f"{100 * fraction / cut:.4g}%"
+            ),
         )
-        for share in (cut, 1 - cut)
+        for fraction in (cut, 1 - cut)
     ]
     for image in made:
         image.add_class("dpvi-figure")
     return made
 
 
-def _beside(parts: Sequence[Any]) -> Any:
-    box = widgets.Box(parts)
+def _beside(images: Sequence[Any]) -> Any:
+    box = widgets.Box(images)
     box.add_class("dpvi-parts")
     return box
 
@@ -224,4 +227,4 @@ def around(control: Any, reach: int = 2) -> list[float]:
     values = [value for _, value in control.options]
     here = values.index(control.value)
     steps = (here + sign * far for far in range(1, reach + 1) for sign in (1, -1))
-    return [values[place] for place in steps if 0 <= place < len(values)]
+    return [values[index] for index in steps if 0 <= index < len(values)]

@@ -69,7 +69,7 @@ class Attack:
     :param noise_multiplier: sigma, which gives (epsilon, delta).
     :param rates: false-positive rates in [0, 1], float[n].
     :param promised: upper bounds on the true-positive rate from (epsilon, delta) alone, float[n].
-    :param kept: upper bounds from the fit's privacy loss distribution, float[n]; never above
+    :param accounted: upper bounds from the fit's privacy loss distribution, float[n]; never above
         ``promised``.
     """
 
@@ -80,10 +80,10 @@ class Attack:
     noise_multiplier: float
     rates: np.ndarray
     promised: np.ndarray
-    kept: np.ndarray
+    accounted: np.ndarray
 
     def found(self, rate: float) -> tuple[float, float]:
-        """(promised, kept) true-positive rates at one false-positive rate, rounded up to 4
+        """(promised, accounted) true-positive rates at one false-positive rate, rounded up to 4
         decimals.
         """
         promised = float(accounting.region(self.epsilon, self.delta, rate))
@@ -93,15 +93,15 @@ class Attack:
             steps=self.steps,
             false_positive_rates=[rate],
         )
-        kept = min(float(curve[0]), promised)
-        return min(1.0, round_up(promised, 4)), min(1.0, round_up(kept, 4))
+        accounted = min(float(curve[0]), promised)
+        return min(1.0, round_up(promised, 4)), min(1.0, round_up(accounted, 4))
 
     def belief(self, rate: float) -> float:
         """The highest probability, rounded up, to which an accusation at this false-positive rate
         raises one of 50 %.
         """
-        kept = self.found(rate)[1]
-        return min(1.0, round_up(kept / (kept + rate), 4))
+        accounted = self.found(rate)[1]
+        return min(1.0, round_up(accounted / (accounted + rate), 4))
 
 
 @functools.lru_cache(maxsize=512)
@@ -123,11 +123,18 @@ def attack(*, epsilon: float, delta: float, sampling_rate: float, steps: int) ->
     corner = (1 - delta) / (1 + math.exp(epsilon))  # where the two lines of ``promised`` meet
     rates = np.union1d(_RATES, [corner])
     promised = accounting.region(epsilon, delta, rates)
-    kept = accounting.trade_off(
+    accounted = accounting.trade_off(
         sampling_rate=sampling_rate, noise_multiplier=sigma, steps=steps, false_positive_rates=rates
     )
     return Attack(
-        epsilon, delta, sampling_rate, steps, sigma, rates, promised, np.minimum(kept, promised)
+        epsilon,
+        delta,
+        sampling_rate,
+        steps,
+        sigma,
+        rates,
+        promised,
+        np.minimum(accounted, promised),
     )
 
 
@@ -160,9 +167,9 @@ class Several:
         """(added, advanced, composed) for this number of fits, one of ``counts``, rounded up to 3
         decimals.
         """
-        place = int(np.flatnonzero(self.counts == count)[0])
+        index = int(np.flatnonzero(self.counts == count)[0])
         return tuple(
-            round_up(float(values[place]), 3)
+            round_up(float(values[index]), 3)
             for values in (self.added, self.advanced, self.composed)
         )  # type: ignore[return-value]
 
@@ -201,8 +208,8 @@ def several_fits(
     sigma = calibration.noise_multiplier(
         epsilon=epsilon, delta=delta, sampling_rate=sampling_rate, steps=steps
     )
-    one = Steps.checked("poisson", None, sampling_rate, sigma, steps)
-    of_half = accounting.total_epsilon((one,), delta / 2)
+    single = Steps.checked("poisson", None, sampling_rate, sigma, steps)
+    of_half = accounting.total_epsilon((single,), delta / 2)
     added, advanced, composed = [], [], []
     for count in counts:
         added.append(count * epsilon)
@@ -318,8 +325,8 @@ def spent(
     }
     if accountant == "pld":
         curve = accounting.epsilon_curve(**plan, points=8)  # type: ignore[arg-type]
-        known = tuple(point for point in curve if math.isfinite(point[1]))
-        return Spent(sampler, relation, accountant, known, curve[-1][1])
+        finite = tuple(point for point in curve if math.isfinite(point[1]))
+        return Spent(sampler, relation, accountant, finite, curve[-1][1])
     value = accounting.epsilon(**plan, accountant=accountant)  # type: ignore[arg-type]
     return Spent(sampler, relation, accountant, (), round_up(value, 3))
 
@@ -507,8 +514,8 @@ class Descent:
             self._key, np.uint32(number), np.uint32(fresh)
         )
         before = np.asarray(u, np.float32)
-        found = _descend(before, self.records, drawn, normal, numbers)
-        pulls, clipped, total, noise, noised, change, after = map(np.asarray, found)
+        computed = _descend(before, self.records, drawn, normal, numbers)
+        pulls, clipped, total, noise, noised, change, after = map(np.asarray, computed)
         return DescentStep(
             np.asarray(drawn), pulls, clipped, total, noise, noised, change, before, after
         )

@@ -357,7 +357,7 @@ class SamplersScreen(TeachingScreen):
             self._minibatches.draw([self._members(sampler, *batch) for sampler in SAMPLERS])
             self._drawn = batch
             self.draw(0, self._minibatches.frame())
-        found = []
+        results = []
         for accountant in ("pld", "rdp"):
             if accountant == "rdp" and not rests(
                 is_old
@@ -366,12 +366,12 @@ class SamplersScreen(TeachingScreen):
             for case in _CASES:
                 if is_old():
                     return
-                found.append(spent(*case, accountant, **plan))
-            self._spending.draw(found, self.steps.value)
+                results.append(spent(*case, accountant, **plan))
+            self._spending.draw(results, self.steps.value)
             self.show(
                 1,
                 self._spending.frame(),
-                self._sentences({each[:3]: each.epsilon for each in found}),
+                self._sentences({result[:3]: result.epsilon for result in results}),
             )
 
     def _members(self, sampler: str, draws: int, size: int) -> np.ndarray:
@@ -419,13 +419,14 @@ class SamplersScreen(TeachingScreen):
         def work() -> str:
             from workbench.privacy.comparison import compare
 
-            found: dict[str, dict[str, str]] = {}
+            epsilons: dict[str, dict[str, str]] = {}
             for row in compare(**plan).itertuples():
                 case = f"{SAMPLER_NAMES[row.sampler]}, {_NEIGHBOURS[row.relation]}"
                 shown = "-" if math.isnan(row.epsilon) else _numbers.upper(row.epsilon, 3)
-                found.setdefault(case, {})[row.accountant] = shown
+                epsilons.setdefault(case, {})[row.accountant] = shown
             rows = [
-                [case, *(own.get(name, "") for name in _ACCOUNTANTS)] for case, own in found.items()
+                [case, *(by_accountant.get(name, "") for name in _ACCOUNTANTS)]
+                for case, by_accountant in epsilons.items()
             ]
             count = _numbers.count(plan["steps"])
             caption = (

@@ -1,9 +1,9 @@
 """Blocks of a file at rest, sealed or in the clear. Every read and write of records at rest goes
 through this module.
 
-A sealed block is AES-256-GCM of its content under a nonce of its part (of the file) and its
+A sealed block is AES-256-GCM of its content under a nonce of its section (of the file) and its
 position there, and additional data that name the file too. So a block is refused if it was altered,
-moved, or taken from another part, pass or file.
+moved, or taken from another section, pass or file.
 
 A block in the clear has a checksum of the same instead, against damage: anybody who alters a block
 can compute it.
@@ -75,12 +75,12 @@ class Guard(Protocol):
     tag: ClassVar[int]  # bytes that it adds to a block
     refusal: ClassVar[str]  # what happened to a block that is refused
 
-    def close(self, part: int, position: int, content: Any, further: bytes = b"") -> bytes:
+    def close(self, section: int, position: int, content: Any, further: bytes = b"") -> bytes:
         """``content`` as it is written. :param further: public bytes that are guarded too, but not
         written.
         """
 
-    def open(self, part: int, position: int, guarded: Any, further: bytes = b"") -> Any:
+    def open(self, section: int, position: int, guarded: Any, further: bytes = b"") -> Any:
         """The content of what was read; None if it is not what was written in this place."""
 
 
@@ -99,25 +99,27 @@ class Checksum:
     def __init__(self, name: bytes) -> None:
         self._name = name
 
-    def close(self, part: int, position: int, content: Any, further: bytes = b"") -> bytes:
+    def close(self, section: int, position: int, content: Any, further: bytes = b"") -> bytes:
         """``content`` and its checksum."""
-        return bytes(content) + self._of(part, position, content, further)
+        return bytes(content) + self._of(section, position, content, further)
 
-    def open(self, part: int, position: int, guarded: Any, further: bytes = b"") -> Any:
+    def open(self, section: int, position: int, guarded: Any, further: bytes = b"") -> Any:
         """The content of a block; None if it is damaged or belongs in another place."""
         view = memoryview(guarded)
         content = view[: -self.tag]
-        return content if self._of(part, position, content, further) == view[-self.tag :] else None
+        return (
+            content if self._of(section, position, content, further) == view[-self.tag :] else None
+        )
 
-    def _of(self, part: int, position: int, content: Any, further: bytes) -> bytes:
+    def _of(self, section: int, position: int, content: Any, further: bytes) -> bytes:
         return zlib.crc32(
-            content, zlib.crc32(self._name + _nonce(part, position) + further)
+            content, zlib.crc32(self._name + _nonce(section, position) + further)
         ).to_bytes(self.tag, "little")
 
 
 class Seal:
-    """Seals and opens the blocks of one file. It writes the blocks of a part once, in their order:
-    no nonce is used twice.
+    """Seals and opens the blocks of one file. It writes the blocks of a section once, in their
+    order: no nonce is used twice.
 
     :param key: of this file alone, 32 bytes. :param name: of the file, random.
     """
@@ -137,41 +139,44 @@ class Seal:
             "a key of records at rest is not sent to other processes: open the file there."
         )
 
-    def close(self, part: int, position: int, content: Any, further: bytes = b"") -> bytes:
+    def close(self, section: int, position: int, content: Any, further: bytes = b"") -> bytes:
         """``content`` sealed, ``tag`` bytes longer.
 
-        :param part: of the file, or the pass over a scratch file. :param position: 0, 1, 2, ...
-            within the part.
+        :param section: of the file, or the pass over a scratch file.
+        :param position: 0, 1, 2, ... within the section.
         :param further: public bytes that the seal covers too.
-        :raises RuntimeError: if ``position`` is not the next one of its part, because a nonce might
-            then be used twice.
+        :raises RuntimeError: if ``position`` is not the next one of its section, because a nonce
+            might then be used twice.
         """
-        if position != self._next.get(part, 0) or self._sealed >= _MOST_BLOCKS:
-            raise RuntimeError(f"block {position} of part {part} is not the next one to be sealed.")
-        self._next[part] = position + 1
+        if position != self._next.get(section, 0) or self._sealed >= _MOST_BLOCKS:
+            raise RuntimeError(
+                f"block {position} of section {section} is not the next one to be sealed."
+            )
+        self._next[section] = position + 1
         self._sealed += 1
         return bytes(
             self._cipher.encrypt(
-                _nonce(part, position), content, self._bound(part, position, further)
+                _nonce(section, position), content, self._bound(section, position, further)
             )
         )
 
-    def open(self, part: int, position: int, sealed: Any, further: bytes = b"") -> bytes | None:
+    def open(self, section: int, position: int, sealed: Any, further: bytes = b"") -> bytes | None:
         """The content of a sealed block; None if it is not the one that was sealed for
         this place.
         """
         try:
-            bound = self._bound(part, position, further)
-            return bytes(self._cipher.decrypt(_nonce(part, position), sealed, bound))
+            bound = self._bound(section, position, further)
+            return bytes(self._cipher.decrypt(_nonce(section, position), sealed, bound))
         except self._refused:
             return None
 
-    def _bound(self, part: int, position: int, further: bytes) -> bytes:
-        return self._name + _nonce(part, position) + further
+    def _bound(self, section: int, position: int, further: bytes) -> bytes:
+        return self._name + _nonce(section, position) + further
 
 
-def _nonce(part: int, position: int) -> bytes:
-    return part.to_bytes(4, "big") + position.to_bytes(8, "big")
+def _nonce(section: int, position: int) -> bytes:
+    # 12 bytes, the length for which AES-GCM takes a nonce as it is
+    return section.to_bytes(4, "big") + position.to_bytes(8, "big")
 
 
 class Blocks:
@@ -179,18 +184,18 @@ class Blocks:
 
     :param handle: of the open file. :param path: for errors. :param start: offset of the first
         block.
-    :param size: bytes of content in a block. :param part: of the file.
+    :param size: bytes of content in a block. :param section: of the file.
     """
 
     def __init__(
-        self, handle: int, path: Path, start: int, size: int, part: int, guard: Guard
+        self, handle: int, path: Path, start: int, size: int, section: int, guard: Guard
     ) -> None:
-        self.handle, self.path, self.start, self.size, self.part, self.guard = (
+        self.handle, self.path, self.start, self.size, self.section, self.guard = (
             handle,
             path,
             start,
             size,
-            part,
+            section,
             guard,
         )
 
@@ -210,7 +215,7 @@ class Blocks:
             self.handle,
             self.path,
             self.end(position),
-            self.guard.close(self.part, position, content),
+            self.guard.close(self.section, position, content),
         )
 
     def read(self, position: int, count: int = 1) -> bytearray:
@@ -222,7 +227,7 @@ class Blocks:
         contents = bytearray(count * self.size)
         for number in range(count):
             guarded = view[number * self.stride : (number + 1) * self.stride]
-            content = self.guard.open(self.part, position + number, guarded)
+            content = self.guard.open(self.section, position + number, guarded)
             if content is None:
                 raise RecordsError(
                     self.path,
@@ -239,19 +244,19 @@ def read_at(handle: int, path: Path, offset: int, length: int) -> bytes:
     """``length`` bytes from ``offset``. :raises RecordsError: if there are fewer, or the disk
     fails.
     """
-    found, done = [], 0
+    chunks, done = [], 0
     try:
         while done < length:
-            part = os.pread(handle, length - done, offset + done)
-            if not part:
+            chunk = os.pread(handle, length - done, offset + done)
+            if not chunk:
                 raise RecordsError(path, "is cut short.")
-            found.append(part)
-            done += len(part)
+            chunks.append(chunk)
+            done += len(chunk)
     except RecordsError:
         raise
     except OSError as error:
         raise RecordsError(path, f"cannot be read ({error.strerror}).") from error
-    return b"".join(found)  # of a single part that very part
+    return b"".join(chunks)  # of a single chunk that very chunk
 
 
 def write_at(handle: int, path: Path, offset: int, content: Any) -> None:

@@ -77,7 +77,7 @@ class Declared:
         if not (np.all(np.abs(signs) == 1) and np.all((choices == 0) | (choices == 1))):
             return False
         for start, width, is_needed in self._one_of:
-            levels = sum(x[:, place] for place in range(start, start + width))
+            levels = sum(x[:, index] for index in range(start, start + width))
             if not np.all((levels <= 1) & (levels >= is_needed)):
                 return False
         return True

@@ -48,7 +48,7 @@ __all__ = ["EVALUATION", "ROWS", "TRAIN", "Form", "Opened", "new_id", "open_file
 
 MAGIC = b"dpvi records\r\n\x1a\n"
 VERSION = 3
-FACTS, TRAIN, EVALUATION = 0, 1, 2  # parts of a file
+FACTS, TRAIN, EVALUATION = 0, 1, 2  # sections of a file
 ROWS = "rows"  # how many its unit has, at the first of them
 _PAGE = 4096
 _FACTS_SIZE = 2 * _PAGE
@@ -100,9 +100,9 @@ class Form:
         """
         return unit_facts(self.facts)
 
-    def of_part(self, part: int) -> tuple[np.dtype, int]:
-        """(layout of a record, records in a block) of a part."""
-        if part == TRAIN or self.units is None:
+    def of_section(self, section: int) -> tuple[np.dtype, int]:
+        """(layout of a record, records in a block) of a section."""
+        if section == TRAIN or self.units is None:
             return self.record, self.per_block
         names = [name for name in self.record.names or () if name != PRESENT]
         row = np.dtype(
@@ -113,9 +113,9 @@ class Form:
         )
         return row, self.block_size // row.itemsize
 
-    def size_of(self, part: int) -> int:
-        """Bytes of records in a block of a part."""
-        record, per_block = self.of_part(part)
+    def size_of(self, section: int) -> int:
+        """Bytes of records in a block of a section."""
+        record, per_block = self.of_section(section)
         return record.itemsize * per_block
 
     def with_room(self) -> Form:
@@ -141,13 +141,13 @@ class Form:
         """Bytes of the header with its mark and length."""
         return len(MAGIC) + 8 + self.reserved
 
-    def start_of(self, part: int) -> int:
-        """The offset of the first block of a part, or of the end of the file behind the
-        last part.
+    def start_of(self, section: int) -> int:
+        """The offset of the first block of a section, or of the end of the file
+        behind the last one.
         """
         tag = (Seal if self.is_encrypted else Checksum).tag
         sizes = _FACTS_SIZE, self.block_size, self.size_of(EVALUATION)
-        before = zip((1, *self.blocks), sizes, range(part), strict=False)
+        before = zip((1, *self.blocks), sizes, range(section), strict=False)
         return self.header_size + sum(count * (size + tag) for count, size, _ in before)
 
     def guard(self, key: bytes | None) -> Guard:
@@ -159,10 +159,10 @@ class Form:
             else Seal(file_key(key, self.file_id), self.file_id)
         )
 
-    def part(self, part: int, handle: int, path: Path, guard: Guard) -> Blocks:
-        """The blocks of one part of the file."""
-        size = _FACTS_SIZE if part == FACTS else self.size_of(part)
-        return Blocks(handle, path, self.start_of(part), size, part, guard)
+    def section(self, section: int, handle: int, path: Path, guard: Guard) -> Blocks:
+        """The blocks of one section of the file."""
+        size = _FACTS_SIZE if section == FACTS else self.size_of(section)
+        return Blocks(handle, path, self.start_of(section), size, section, guard)
 
     def finish(self, handle: int, path: Path, guard: Guard, private: Mapping[str, Any]) -> None:
         """Write the private facts, and then the header."""
@@ -251,19 +251,19 @@ class Opened:
     guard: Guard
     private: Mapping[str, Any]
 
-    def part(self, part: int) -> Blocks:
+    def section(self, section: int) -> Blocks:
         """The blocks of training or evaluation records."""
-        return self.form.part(part, self.handle, self.path, self.guard)
+        return self.form.section(section, self.handle, self.path, self.guard)
 
-    def number(self, part: int) -> int:
+    def number(self, section: int) -> int:
         """How many records there are."""
-        return int(self.private["records"][part - TRAIN])
+        return int(self.private["records"][section - TRAIN])
 
-    def rows(self, part: int) -> int:
+    def rows(self, section: int) -> int:
         """How many rows they have; with units a training record has several."""
         return (
-            self.number(part)
-            if part == EVALUATION or self.form.units is None
+            self.number(section)
+            if section == EVALUATION or self.form.units is None
             else int(self.private[ROWS])
         )
 
@@ -295,14 +295,14 @@ def open_file(
                 code="no key",
             )
     guard = form.guard(key)
-    facts = form.part(FACTS, handle, path, guard)
+    facts = form.section(FACTS, handle, path, guard)
     header = bytes(read_at(handle, path, 0, form.header_size))
     content = guard.open(FACTS, 0, read_at(handle, path, facts.start, facts.stride), header)
     if content is None and form.is_encrypted:
-        argument, place = named or ("key_file", None)
+        argument, key_source = named or ("key_file", None)
         raise _validate.ArgumentError(
             argument,
-            place,
+            key_source,
             f"does not open {path.name}: it is another key, or the header was altered.",
             code="wrong key",
         )
@@ -326,9 +326,10 @@ def _check_private(form: Form, private: Any) -> None:
     )
     require(type(counts) is list and len(counts) == 2 and type(prints) is dict)
     require(all(type(text) is str for text in prints.values()))
-    for part, count in zip((TRAIN, EVALUATION), counts, strict=True):
+    for section, count in zip((TRAIN, EVALUATION), counts, strict=True):
         require(
-            type(count) is int and 0 <= count <= form.blocks[part - TRAIN] * form.of_part(part)[1]
+            type(count) is int
+            and 0 <= count <= form.blocks[section - TRAIN] * form.of_section(section)[1]
         )
     if form.units is not None:
         require(

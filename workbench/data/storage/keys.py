@@ -44,9 +44,9 @@ def found_key(key_file: Any = None, keyring: Any = None, *, make: bool = False) 
 
 def named_key(key_file: Any = None, keyring: Any = None) -> tuple[str, str] | None:
     """(argument, place) where the user says that a key is; None if no place is named."""
-    for argument, place in (("key_file", key_file), ("keyring", keyring)):
-        if place is not None:
-            return argument, str(place)
+    for argument, source in (("key_file", key_file), ("keyring", keyring)):
+        if source is not None:
+            return argument, str(source)
     return ("key_file", f"${VARIABLE}") if os.environ.get(VARIABLE) else None
 
 
@@ -91,20 +91,20 @@ def _in_keyring(name: str, *, make: bool) -> bytes:
     raise _validate.ArgumentError("keyring", name, reason)
 
 
-def _from_text(argument: str, place: str, text: str) -> bytes:
+def _from_text(argument: str, source: str, text: str) -> bytes:
     """:raises ArgumentError: naming ``argument`` and the place, without the text."""
     try:
         key = bytes.fromhex(text.strip())
     except ValueError:
         key = b""
     if len(key) != KEY_BYTES:
-        raise _no_key(argument, place)
+        raise _no_key(argument, source)
     return key
 
 
-def _no_key(argument: str, place: str) -> _validate.ArgumentError:
+def _no_key(argument: str, source: str) -> _validate.ArgumentError:
     return _validate.ArgumentError(
         argument,
-        place,
+        source,
         f"must hold a key of {KEY_BYTES} bytes, or {2 * KEY_BYTES} hexadecimal digits.",
     )

@@ -76,13 +76,15 @@ def cell_size(group: int, steps: int, rate: float, log_failure: float) -> int:
     return max(1, low)
 
 
-def _divergence(share: float, rate: float) -> float:
+def _divergence(fraction: float, rate: float) -> float:
     """D(share || rate) of coins, in nats."""
     if rate >= 1:
         return 0.0
-    if share >= 1:
+    if fraction >= 1:
         return -math.log(rate)
-    return share * math.log(share / rate) + (1 - share) * (math.log1p(-share) - math.log1p(-rate))
+    return fraction * math.log(fraction / rate) + (1 - fraction) * (
+        math.log1p(-fraction) - math.log1p(-rate)
+    )
 
 
 @dataclass(frozen=True)
@@ -184,12 +186,12 @@ def minibatches(
                 )
                 for step in range(begin, min(begin + layout.steps, last), draws.at_once):
                     if step + draws.at_once > first:
-                        places = slice(
+                        rows_of_step = slice(
                             (step - begin) * draws.capacity,
                             (step - begin + draws.at_once) * draws.capacity,
                         )
                         offset = step - number * layout.span
-                        of_step = [np.ascontiguousarray(rows[name][places]) for name in names]
+                        of_step = [np.ascontiguousarray(rows[name][rows_of_step]) for name in names]
                         yield step, of_step, masks[offset : offset + draws.at_once]
 
 
@@ -199,14 +201,14 @@ def _spread(
     """The first pass: records from the file into cells. :return: the masks of the span's
     minibatches.
     """
-    form, train = stored.opened.form, stored.opened.part(TRAIN)
+    form, train = stored.opened.form, stored.opened.section(TRAIN)
     drawn = [draws(begin + offset) for offset in range(0, layout.span, draws.at_once)]
     masks = np.concatenate([mask for _, mask in drawn])
     records = np.concatenate([indices for indices, _ in drawn])[masks]
-    places = np.flatnonzero(masks.reshape(-1))
+    positions = np.flatnonzero(masks.reshape(-1))
     del drawn
     of_group, of_bucket = layout.group * form.per_block, layout.steps * draws.capacity
-    cell_of = (records // of_group) * layout.buckets + places // of_bucket
+    cell_of = (records // of_group) * layout.buckets + positions // of_bucket
     order = np.argsort(cell_of, kind="stable")
     counts = np.bincount(cell_of, minlength=layout.groups * layout.buckets)
     if counts.max() > layout.cell:
@@ -220,11 +222,11 @@ def _spread(
         content = np.frombuffer(train.read(begin_block, count), form.record)
         for bucket in range(layout.buckets):
             number = group * layout.buckets + bucket
-            these = order[ends[number] - counts[number] : ends[number]]
+            members = order[ends[number] - counts[number] : ends[number]]
             cell = np.zeros(layout.cell, entry)
             cell["place"] = -1
-            cell["place"][: len(these)] = places[these] % of_bucket
-            cell["record"][: len(these)] = content[records[these] - group * of_group]
+            cell["place"][: len(members)] = positions[members] % of_bucket
+            cell["record"][: len(members)] = content[records[members] - group * of_group]
             cells.write(number, cell.view(np.uint8))
     return masks
 
@@ -237,8 +239,8 @@ def _collected(
     """
     for group in range(layout.groups):
         cell = np.frombuffer(cells.read(group * layout.buckets + bucket), entry)
-        held = cell["place"] >= 0
-        rows[cell["place"][held]] = cell["record"][held]
+        filled = cell["place"] >= 0
+        rows[cell["place"][filled]] = cell["record"][filled]
     return rows
 
 

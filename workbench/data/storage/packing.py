@@ -122,27 +122,31 @@ def pack(
     elif key_file is not None or keyring is not None:
         raise _validate.ArgumentError("encrypt", False, "must be True where a key is named.")
     table = _Table(source, options)
-    other = (
+    evaluation_table = (
         None
         if evaluation is None
         else _Table(_validate.location("evaluation", evaluation), options, table)
     )
     with new_file(target) as (handle, partial), contextlib.ExitStack() as ends:
         if table.encoding.unit_id is None:
-            sides: _Rows | _Units = _Rows(table, other, (fraction, seed))
+            sides: _Rows | _Units = _Rows(table, evaluation_table, (fraction, seed))
         else:
             scratch = functools.partial(
                 _scratch_for, target.absolute().parent, key is not None, ends
             )
             sides = _Units(
-                table, other, (fraction, seed), checked_max_rows(options["max_rows"]), scratch
+                table,
+                evaluation_table,
+                (fraction, seed),
+                checked_max_rows(options["max_rows"]),
+                scratch,
             )
         form = _form(
             table,
             options,
             sides,
             block_size,
-            (capacity, fraction if other is None else None),
+            (capacity, fraction if evaluation_table is None else None),
             key is not None,
         )
         guard = form.guard(key)
@@ -160,16 +164,16 @@ def _written(
     sides: _Rows | _Units, form: Form, handle: int, path: Path, guard: Guard
 ) -> dict[str, Any]:
     """The private facts of a file of which the blocks were written here."""
-    parts = [
-        _Writer(form.part(part, handle, path, guard), *form.of_part(part))
-        for part in (TRAIN, EVALUATION)
+    writers = [
+        _Writer(form.section(section, handle, path, guard), *form.of_section(section))
+        for section in (TRAIN, EVALUATION)
     ]
     for records in sides.packed(form):
-        for part, some in zip(parts, records, strict=True):
-            part.add(some)
-    for part, blocks in zip(parts, form.blocks, strict=True):
-        part.end(blocks)
-    private: dict[str, Any] = {"records": tuple(part.records for part in parts)}
+        for writer, some in zip(writers, records, strict=True):
+            writer.add(some)
+    for writer, blocks in zip(writers, form.blocks, strict=True):
+        writer.end(blocks)
+    private: dict[str, Any] = {"records": tuple(writer.records for writer in writers)}
     if isinstance(sides, _Units):
         private[ROWS] = sides.rows
     return private
@@ -258,7 +262,7 @@ def _form(
         while most[1] < sides.records[1]:
             most[1] *= 2
     form = Form(new_id(), encrypt, record, block_size // record.itemsize, (0, 0), facts)
-    blocks = -(-most[0] // form.per_block), -(-most[1] // form.of_part(EVALUATION)[1])
+    blocks = -(-most[0] // form.per_block), -(-most[1] // form.of_section(EVALUATION)[1])
     return dataclasses.replace(form, blocks=blocks).with_room()
 
 
@@ -268,19 +272,21 @@ class _Rows:
     :param counts: of both sides. :param records: the same.
     """
 
-    def __init__(self, table: _Table, other: _Table | None, split: tuple[float, int]) -> None:
-        self._table, self._other = table, other
-        self._held_out = table.held_out(*split) if other is None else np.zeros(table.count(), bool)
-        held = int(np.sum(self._held_out)) if other is None else other.count()
-        self.counts = self.records = int(np.sum(~self._held_out)), held
-        _check_sides(self.counts, split[0], other)
+    def __init__(self, table: _Table, evaluation: _Table | None, split: tuple[float, int]) -> None:
+        self._table, self._other = table, evaluation
+        self._held_out = (
+            table.held_out(*split) if evaluation is None else np.zeros(table.count(), bool)
+        )
+        evaluated = int(np.sum(self._held_out)) if evaluation is None else evaluation.count()
+        self.counts = self.records = int(np.sum(~self._held_out)), evaluated
+        _check_sides(self.counts, split[0], evaluation)
 
     def packed(self, form: Form) -> Iterator[tuple[np.ndarray, np.ndarray]]:
         """(training records, evaluation records), some at a time."""
         for start, arrays, _ in self._table.parts():
             records = _records(arrays, form.record)
-            held = self._held_out[start : start + len(records)]
-            yield records[: len(held)][~held], records[: len(held)][held]
+            held_out = self._held_out[start : start + len(records)]
+            yield records[: len(held_out)][~held_out], records[: len(held_out)][held_out]
         if self._other is not None:
             for _, arrays, _ in self._other.parts():
                 records = _records(arrays, form.record)
@@ -298,37 +304,40 @@ class _Units:
     def __init__(
         self,
         table: _Table,
-        other: _Table | None,
+        evaluation: _Table | None,
         split: tuple[float, int],
         max_rows: int,
         scratch: Callable[[], tuple[int, Path, Guard]],
     ) -> None:
         fraction, seed = split
-        known = [Persons(table.identifiers())]
-        if other is not None:
-            known.append(Persons(other.identifiers(), known[0]))
-        check_several(known[0].name, sum(map(len, known)), sum(persons.rows for persons in known))
-        tables = [table] if other is None else [table, other]
+        people = [Persons(table.identifiers())]
+        if evaluation is not None:
+            people.append(Persons(evaluation.identifiers(), people[0]))
+        check_several(
+            people[0].name, sum(map(len, people)), sum(persons.rows for persons in people)
+        )
+        tables = [table] if evaluation is None else [table, evaluation]
         self._gathered = [
-            _gathered(*each, max_rows, seed, scratch) for each in zip(tables, known, strict=True)
+            _gathered(*source, max_rows, seed, scratch)
+            for source in zip(tables, people, strict=True)
         ]
         self._held_out = [
             np.full(len(persons), is_other)
-            for persons, is_other in zip(known, (False, True), strict=False)
+            for persons, is_other in zip(people, (False, True), strict=False)
         ]
-        if other is None:
+        if evaluation is None:
             self._held_out = [self._gathered[0].held_out(fraction)]
-        held = np.concatenate(self._held_out)
+        held_out = np.concatenate(self._held_out)
         rows = np.concatenate([gathered.persons.counts for gathered in self._gathered])
-        self.counts = int(np.sum(~held)), int(np.sum(held))
-        self.records = self.counts[0], int(np.sum(rows[held]))
-        self.rows = int(np.sum(np.minimum(rows[~held], max_rows)))
-        _check_sides(self.counts, fraction, other)
+        self.counts = int(np.sum(~held_out)), int(np.sum(held_out))
+        self.records = self.counts[0], int(np.sum(rows[held_out]))
+        self.rows = int(np.sum(np.minimum(rows[~held_out], max_rows)))
+        _check_sides(self.counts, fraction, evaluation)
 
     def packed(self, form: Form) -> Iterator[tuple[np.ndarray, np.ndarray]]:
         """(training records, evaluation records), some at a time."""
         for gathered, held_out in zip(self._gathered, self._held_out, strict=True):
-            yield from gathered.packed(held_out, form.record, form.of_part(EVALUATION)[0])
+            yield from gathered.packed(held_out, form.record, form.of_section(EVALUATION)[0])
 
 
 def _gathered(
@@ -341,7 +350,7 @@ def _gathered(
     """The rows of a table by persons. :raises ArgumentError: naming ``path``, if they are not those
     that were counted.
     """
-    gathered, seen = None, np.zeros(len(persons), np.int64)
+    gathered, counts = None, np.zeros(len(persons), np.int64)
     changed = _validate.ArgumentError("path", str(table.path), "was changed while it was packed.")
     for _, arrays, column in table.parts():
         if gathered is None:
@@ -350,22 +359,22 @@ def _gathered(
             numbers = persons.numbers(column)
         except KeyError:
             raise changed from None
-        np.add.at(seen, numbers, 1)
+        np.add.at(counts, numbers, 1)
         gathered.add(numbers, table.encoding.content(arrays), _records(arrays, _row_type(arrays)))
-    if gathered is None or not np.array_equal(seen, persons.counts):
+    if gathered is None or not np.array_equal(counts, persons.counts):
         raise changed
     return gathered
 
 
-def _check_sides(counts: tuple[int, int], fraction: float, other: _Table | None) -> None:
+def _check_sides(counts: tuple[int, int], fraction: float, evaluation: _Table | None) -> None:
     """:raises ArgumentError: naming ``evaluation_fraction`` or ``evaluation``, if there are too few
     records.
     """
-    if other is None:
+    if evaluation is None:
         splits.require_both_sides(counts[1], counts[0], fraction)
     elif counts[0] < 2 or counts[1] < 1:
         raise _validate.ArgumentError(
-            "evaluation", str(other.path), "needs 2 training records and 1 of evaluation."
+            "evaluation", str(evaluation.path), "needs 2 training records and 1 of evaluation."
         )
 
 
@@ -438,25 +447,30 @@ class _Table:
         """
         groups, group, held_out = 1, 0, np.zeros(0, bool)
         while group < groups:
-            rows, found, number, kept = [np.zeros(0, np.int64)], [splits.digests([], seed)], 0, 0
+            rows, digests, number, counted = (
+                [np.zeros(0, np.int64)],
+                [splits.digests([], seed)],
+                0,
+                0,
+            )
             for start, arrays, _ in self.parts():
-                each = splits.digests(self.encoding.content(arrays), seed)
-                mine = np.flatnonzero(each["high"] % np.uint64(groups) == group)
+                hashes = splits.digests(self.encoding.content(arrays), seed)
+                mine = np.flatnonzero(hashes["high"] % np.uint64(groups) == group)
                 rows.append(start + mine)
-                found.append(each[mine])
-                number, kept = start + len(each), kept + len(mine)
+                digests.append(hashes[mine])
+                number, counted = start + len(hashes), counted + len(mine)
                 while (
-                    group == 0 and kept > _MOST_COUNTED
+                    group == 0 and counted > _MOST_COUNTED
                 ):  # those of a group half as large are among these
                     groups *= 2
-                    everything, places = np.concatenate(found), np.concatenate(rows)
+                    everything, numbers = np.concatenate(digests), np.concatenate(rows)
                     still = everything["high"] % np.uint64(groups) == 0
-                    rows, found, kept = [places[still]], [everything[still]], int(still.sum())
+                    rows, digests, counted = [numbers[still]], [everything[still]], int(still.sum())
             if group == 0:
                 held_out = np.zeros(number, bool)
-            everything = np.concatenate(found)
+            everything = np.concatenate(digests)
             coins = splits.numbered_coins(
-                [each.tobytes() for each in everything], splits.numbers_of(everything), seed
+                [hashes.tobytes() for hashes in everything], splits.numbers_of(everything), seed
             )
             held_out[np.concatenate(rows)] = coins < fraction
             group += 1

@@ -49,7 +49,9 @@ class Persons:
         self._key: bytes = os.urandom(32) if like is None else like._key
         self._kinds: set[str] = set() if like is None else like._kinds
         self.rows, self.name = 0, ""
-        known = _entries(np.zeros((0, 2), np.uint64), np.zeros(0, np.int64), np.zeros(0, np.int64))
+        entries = _entries(
+            np.zeros((0, 2), np.uint64), np.zeros(0, np.int64), np.zeros(0, np.int64)
+        )
         waiting: list[np.ndarray] = []
         for column in columns:
             self.name = str(column.name)
@@ -57,22 +59,22 @@ class Persons:
             _, firsts, counts = np.unique(codes, return_index=True, return_counts=True)
             waiting.append(_entries(hashes, self.rows + firsts, counts))
             self.rows += len(codes)
-            if sum(map(len, waiting)) > max(_MERGED, len(known)):
-                known, waiting = _merged([known, *waiting]), []
-                self._check_number(len(known))
-        known = _merged([known, *waiting])
-        self._check_number(len(known))
-        if np.any(known["high"][1:] == known["high"][:-1]):
+            if sum(map(len, waiting)) > max(_MERGED, len(entries)):
+                entries, waiting = _merged([entries, *waiting]), []
+                self._check_number(len(entries))
+        entries = _merged([entries, *waiting])
+        self._check_number(len(entries))
+        if np.any(entries["high"][1:] == entries["high"][:-1]):
             raise _validate.ArgumentError(
                 "unit_id", self.name, "has two identifiers with one hash, by chance: pack it again."
             )
-        if like is not None and np.intersect1d(known["high"], like._hashes).size:
+        if like is not None and np.intersect1d(entries["high"], like._hashes).size:
             raise in_both_tables(self.name)
-        order = np.argsort(known["first"])
-        self.counts: np.ndarray = known["count"][order]
-        self._hashes: np.ndarray = known["high"].copy()
-        self._numbers = np.empty(len(known), np.int32)
-        self._numbers[order] = np.arange(len(known))
+        order = np.argsort(entries["first"])
+        self.counts: np.ndarray = entries["count"][order]
+        self._hashes: np.ndarray = entries["high"].copy()
+        self._numbers = np.empty(len(entries), np.int32)
+        self._numbers[order] = np.arange(len(entries))
 
     def __len__(self) -> int:
         return len(self.counts)
@@ -82,17 +84,17 @@ class Persons:
         the table.
         """
         codes, hashes = self._hashed(column)
-        places = np.minimum(np.searchsorted(self._hashes, hashes[:, 0]), len(self) - 1)
-        if np.any(self._hashes[places] != hashes[:, 0]):
+        positions = np.minimum(np.searchsorted(self._hashes, hashes[:, 0]), len(self) - 1)
+        if np.any(self._hashes[positions] != hashes[:, 0]):
             raise KeyError
-        found: np.ndarray = self._numbers[places][codes]
-        return found
+        numbers: np.ndarray = self._numbers[positions][codes]
+        return numbers
 
     def _hashed(self, column: pd.Series) -> tuple[np.ndarray, np.ndarray]:
         """(int64[rows], a number for each unit of this part; uint64[units, 2], hashes)."""
-        codes, found = coded(column)
-        values = found.tolist()
-        is_number = pd.api.types.is_numeric_dtype(found.dtype)
+        codes, identifiers = coded(column)
+        values = identifiers.tolist()
+        is_number = pd.api.types.is_numeric_dtype(identifiers.dtype)
         self._kinds.update("number" if is_number else type(value).__name__ for value in values[:1])
         if len(self._kinds) > 1:
             raise _validate.ArgumentError(
@@ -102,13 +104,13 @@ class Persons:
             str(int(value)) if is_number else value if isinstance(value, str) else repr(value)
             for value in values
         )
-        whole = b"".join(
+        hashes = b"".join(
             hashlib.blake2b(
                 text.encode("utf-8", "surrogatepass"), digest_size=16, key=self._key
             ).digest()
             for text in texts
         )
-        return codes, np.frombuffer(whole, np.uint64).reshape(-1, 2)
+        return codes, np.frombuffer(hashes, np.uint64).reshape(-1, 2)
 
     def _check_number(self, number: int) -> None:
         if number > _MOST_PERSONS:
@@ -120,25 +122,29 @@ class Persons:
 
 
 def _entries(hashes: np.ndarray, firsts: np.ndarray, counts: np.ndarray) -> np.ndarray:
-    found = np.empty(len(hashes), [("high", "u8"), ("low", "u8"), ("first", "i8"), ("count", "i8")])
-    found["high"], found["low"], found["first"], found["count"] = (
+    entries = np.empty(
+        len(hashes), [("high", "u8"), ("low", "u8"), ("first", "i8"), ("count", "i8")]
+    )
+    entries["high"], entries["low"], entries["first"], entries["count"] = (
         hashes[:, 0],
         hashes[:, 1],
         firsts,
         counts,
     )
-    return found
+    return entries
 
 
-def _merged(parts: list[np.ndarray]) -> np.ndarray:
+def _merged(batches: list[np.ndarray]) -> np.ndarray:
     """One entry for each hash, sorted by it: its first row, and the sum of its counts."""
-    found = np.concatenate(parts)
-    found = found[np.lexsort((found["first"], found["low"], found["high"]))]
-    differs = (found["high"][1:] != found["high"][:-1]) | (found["low"][1:] != found["low"][:-1])
-    starts = np.flatnonzero(np.concatenate([[True], differs])[: len(found)])
-    merged = found[starts]
-    if len(found):
-        merged["count"] = np.add.reduceat(found["count"], starts)
+    entries = np.concatenate(batches)
+    entries = entries[np.lexsort((entries["first"], entries["low"], entries["high"]))]
+    differs = (entries["high"][1:] != entries["high"][:-1]) | (
+        entries["low"][1:] != entries["low"][:-1]
+    )
+    starts = np.flatnonzero(np.concatenate([[True], differs])[: len(entries)])
+    merged = entries[starts]
+    if len(entries):
+        merged["count"] = np.add.reduceat(entries["count"], starts)
     return merged
 
 
@@ -185,7 +191,7 @@ class Gathered:
             rows,
         )
         self._waiting.append(entries)
-        if sum(each.nbytes for each in self._waiting) >= _BUCKET:
+        if sum(batch.nbytes for batch in self._waiting) >= _BUCKET:
             self._write()
 
     def _write(self) -> None:
@@ -194,9 +200,9 @@ class Gathered:
             return
         buckets = self._bucket_of[entries["person"]]
         order = np.argsort(buckets, kind="stable")
-        each, starts = np.unique(buckets[order], return_index=True)
-        for bucket, these in zip(each.tolist(), np.split(order, starts[1:]), strict=True):
-            chunk = entries[these].tobytes()
+        occupied, starts = np.unique(buckets[order], return_index=True)
+        for bucket, members in zip(occupied.tolist(), np.split(order, starts[1:]), strict=True):
+            chunk = entries[members].tobytes()
             guarded = self._guard.close(0, self._written, chunk)
             write_at(self._handle, self._path, self._end, guarded)
             self._chunks[bucket].append((self._written, self._end, len(guarded)))
@@ -209,8 +215,8 @@ class Gathered:
         self._write()
         first = 0
         for chunks in filter(None, self._chunks):
-            found = [self._read(*chunk) for chunk in chunks]
-            entries = np.concatenate(found)
+            chunk_entries = [self._read(*chunk) for chunk in chunks]
+            entries = np.concatenate(chunk_entries)
             entries = entries[
                 np.lexsort((entries["digest"]["low"], entries["digest"]["high"], entries["person"]))
             ]
@@ -230,12 +236,14 @@ class Gathered:
         """bool[persons], True for those of evaluation: the result of ``splits.by_unit``."""
         contents = np.empty(len(self.persons), _DIGEST)
         for first, digests in self._contents():
-            whole = b"".join(hashlib.blake2b(each, digest_size=16).digest() for each in digests)
-            contents[first : first + len(digests)] = np.frombuffer(whole, _DIGEST)
+            hashes = b"".join(
+                hashlib.blake2b(digest, digest_size=16).digest() for digest in digests
+            )
+            contents[first : first + len(digests)] = np.frombuffer(hashes, _DIGEST)
         numbers, coins = splits.numbers_of(contents), np.empty(len(self.persons))
         for first, digests in self._contents():
-            these = slice(first, first + len(digests))
-            coins[these] = splits.numbered_coins(digests, numbers[these], self._seed)
+            persons = slice(first, first + len(digests))
+            coins[persons] = splits.numbered_coins(digests, numbers[persons], self._seed)
         held_out: np.ndarray = coins < fraction
         return held_out
 
@@ -254,17 +262,22 @@ class Gathered:
         """
         at_once = max(1, _BUCKET // unit.itemsize)
         for first, entries, bounds in self._buckets():
-            counts, held = np.diff(bounds), held_out[first : first + len(bounds) - 1]
-            of_evaluation = np.repeat(held, counts)
-            kept = ~of_evaluation
-            for person in np.flatnonzero((counts > self._max_rows) & ~held):
+            counts, is_held_out = np.diff(bounds), held_out[first : first + len(bounds) - 1]
+            of_evaluation = np.repeat(is_held_out, counts)
+            is_kept = ~of_evaluation
+            for person in np.flatnonzero((counts > self._max_rows) & ~is_held_out):
                 rows = np.arange(bounds[person], bounds[person + 1])
-                kept[rows] = False
-                kept[sample(entries["digest"][rows], rows, self._max_rows, self._seed)] = True
+                is_kept[rows] = False
+                is_kept[sample(entries["digest"][rows], rows, self._max_rows, self._seed)] = True
             evaluated = _records(entries["row"][of_evaluation], row)
             evaluated[ROWS] = 0
-            evaluated[ROWS][(np.cumsum(counts[held]) - counts[held])] = counts[held]
-            training, used = entries["row"][kept], np.minimum(counts[~held], self._max_rows)
+            evaluated[ROWS][(np.cumsum(counts[is_held_out]) - counts[is_held_out])] = counts[
+                is_held_out
+            ]
+            training, used = (
+                entries["row"][is_kept],
+                np.minimum(counts[~is_held_out], self._max_rows),
+            )
             ends = np.cumsum(used)
             for begin in range(0, max(1, len(used)), at_once):
                 some = used[begin : begin + at_once]

@@ -78,7 +78,7 @@ def open_records(
     }
     if unit is not None:
         declared["unit"] = _validate.text("unit", unit)
-    place = _validate.location("path", path)
+    location = _validate.location("path", path)
     allowed = int(_validate.number("memory", memory, at_least=1 / 64) * 2**30)
     if reading is not None:
         _validate.choice("reading", reading, READINGS)
@@ -90,7 +90,7 @@ def open_records(
     named = named_key(key_file, keyring)
     try:  # O_NONBLOCK: do not block on a pipe
         handle = os.open(
-            place, os.O_RDONLY | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_NONBLOCK", 0)
+            location, os.O_RDONLY | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_NONBLOCK", 0)
         )
     except OSError as error:
         raise _validate.ArgumentError(
@@ -101,20 +101,23 @@ def open_records(
         if not stat.S_ISREG(about.st_mode):
             raise _validate.ArgumentError("path", str(path), "must be a file.")
         opened = open_file(
-            handle, place, about.st_size, lambda: found_key(key_file, keyring), named
+            handle, location, about.st_size, lambda: found_key(key_file, keyring), named
         )
     except BaseException:
         os.close(handle)
         raise
     is_encrypted, sizes = opened.form.is_encrypted, map(opened.form.size_of, (TRAIN, EVALUATION))
-    size = sum(number * each for number, each in zip(opened.form.blocks, sizes, strict=True))
+    size = sum(
+        number * bytes_per_block
+        for number, bytes_per_block in zip(opened.form.blocks, sizes, strict=True)
+    )
     if reading is None:
         reading = "memory" if size <= allowed else "oblivious" if is_encrypted else "direct"
     stored = Stored(opened, reading, allowed, folder)  # which closes the file from now on
     if not is_encrypted and named is not None:
         raise _validate.ArgumentError(
             *named,
-            f"is named, but {place.name} is not encrypted: another file may have been put in "
+            f"is named, but {location.name} is not encrypted: another file may have been put in "
             "place of the one that is.",
         )
     if reading == "oblivious" and not is_encrypted:
@@ -134,25 +137,29 @@ def dataset(stored: Stored, **declared: Any) -> Dataset:
     facts = dataset_facts(form.facts)
     is_in_memory = stored.reading == "memory"
 
-    def of_part(part: int) -> tuple[tuple[Any, ...], Any]:
+    def of_section(section: int) -> tuple[tuple[Any, ...], Any]:
         """(arrays, numbers of rows of units)."""
         if is_in_memory:
-            return stored.loaded(part)
-        arrays: Any = tuple(StoredArray(stored, part, name) for name in facts["arrays"])
+            return stored.loaded(section)
+        arrays: Any = tuple(StoredArray(stored, section, name) for name in facts["arrays"])
         if form.units is None:
             return arrays, None
-        if part == EVALUATION:
-            return arrays, StoredArray(stored, part, ROWS)
-        return arrays, StoredArray(stored, part, PRESENT, _counts, is_rows=False)
+        if section == EVALUATION:
+            return arrays, StoredArray(stored, section, ROWS)
+        return arrays, StoredArray(stored, section, PRESENT, _counts, is_rows=False)
 
-    (train, counts), (evaluation, others) = of_part(TRAIN), of_part(EVALUATION)
-    kept = Loaded(stored.opened.path, stored.hides_reads) if is_in_memory else stored
-    units = None if form.units is None else Units(counts, form.units[0], others, form.units[1])
+    (train, counts), (evaluation, evaluation_counts) = of_section(TRAIN), of_section(EVALUATION)
+    storage = Loaded(stored.opened.path, stored.hides_reads) if is_in_memory else stored
+    units = (
+        None
+        if form.units is None
+        else Units(counts, form.units[0], evaluation_counts, form.units[1])
+    )
     called = {} if units is None else {"unit": "unit"}
     return Dataset(
         train=train,
         evaluation=evaluation,
-        stored=kept,
+        stored=storage,
         units=units,
         **{**called, **facts, **declared},
     )
@@ -207,8 +214,8 @@ class Stored:
     ) -> None:
         self.opened, self.reading, self.memory = opened, reading, memory
         self.scratch = opened.path.absolute().parent if scratch is None else scratch
-        kept = opened.private.get("fingerprints", {}) if opened.form.is_encrypted else {}
-        self.fingerprints: dict[str, str] = dict(kept)  # of ``ledger.fingerprint``
+        fingerprints = opened.private.get("fingerprints", {}) if opened.form.is_encrypted else {}
+        self.fingerprints: dict[str, str] = dict(fingerprints)  # of ``ledger.fingerprint``
         # what is sealed is ``pack``'s
         self._declared = None if opened.form.is_encrypted else Declared(opened.form.facts)
         self._mapped: np.ndarray | None = None
@@ -230,39 +237,39 @@ class Stored:
         """
         return self.opened.form.is_encrypted and self.reading in ("memory", "oblivious")
 
-    def scan(self, part: int, blocks: range | None = None) -> Iterator[tuple[int, np.ndarray]]:
-        """(number of the first one, records) of a part, some at a time, in their order.
+    def scan(self, section: int, blocks: range | None = None) -> Iterator[tuple[int, np.ndarray]]:
+        """(number of the first one, records) of a section, some at a time, in their order.
 
         :param blocks: those that are read. By default all are, those without records too: how many
             there are is not seen.
         :raises RecordsError: if a block was altered or is damaged, or a record contradicts what the
             file declares; after all blocks, if units have another number of rows than it says.
         """
-        form, number = self.opened.form, self.opened.number(part)
-        record, per_block = form.of_part(part)
-        at_once = max(1, min(_AT_ONCE, self.memory // 16) // form.size_of(part))
+        form, number = self.opened.form, self.opened.number(section)
+        record, per_block = form.of_section(section)
+        at_once = max(1, min(_AT_ONCE, self.memory // 16) // form.size_of(section))
         rows, is_whole = 0, blocks is None
-        blocks = range(form.blocks[part - TRAIN]) if blocks is None else blocks
+        blocks = range(form.blocks[section - TRAIN]) if blocks is None else blocks
         for first in blocks[::at_once]:
             start, count = first * per_block, min(at_once, blocks.stop - first)
-            records = np.frombuffer(self.opened.part(part).read(first, count), record)[
+            records = np.frombuffer(self.opened.section(section).read(first, count), record)[
                 : max(0, number - start)
             ]
             self._check(records)
-            rows += self._rows(part, records)
+            rows += self._rows(section, records)
             yield start, records
-        if is_whole and rows != self.opened.rows(part):
+        if is_whole and rows != self.opened.rows(section):
             raise RecordsError(self.opened.path, "has another number of rows than it says.")
 
-    def _rows(self, part: int, records: np.ndarray) -> int:
-        """How many rows some records of a part have; of evaluation records, how many their units
-        are said to have.
+    def _rows(self, section: int, records: np.ndarray) -> int:
+        """How many rows some records of a section have; of evaluation records, how many their
+        units are said to have.
         """
         if self.opened.form.units is None:
             return len(records)
         return int(
             np.sum(records[ROWS], dtype=np.int64)
-            if part == EVALUATION
+            if section == EVALUATION
             else np.sum(records[PRESENT] > 0)
         )
 
@@ -276,12 +283,12 @@ class Stored:
         """The arrays of whole training units, and which rows are there."""
         return (StoredArray(self, TRAIN, name, is_rows=False) for name in (*names, PRESENT))
 
-    def loaded(self, part: int) -> tuple[tuple[np.ndarray, ...], np.ndarray | None]:
-        """(arrays of a part, numbers of rows of units). It takes one pass over the file, whichever
-        records there are.
+    def loaded(self, section: int) -> tuple[tuple[np.ndarray, ...], np.ndarray | None]:
+        """(arrays of a section, numbers of rows of units). It takes one pass over the file,
+        whichever records there are.
         """
         views = [
-            StoredArray(self, part, name)
+            StoredArray(self, section, name)
             for name in dataset_facts(self.opened.form.facts)["arrays"]
         ]
         arrays, counts, done = (
@@ -289,7 +296,7 @@ class Stored:
             [np.empty(0, np.int32)],
             0,
         )
-        for _, records in self.scan(part):
+        for _, records in self.scan(section):
             ends = [
                 _put(array, done, view.rows_of(records))
                 for view, array in zip(views, arrays, strict=True)
@@ -298,13 +305,13 @@ class Stored:
             if self.opened.form.units is not None:
                 counts.append(
                     records[ROWS][records[ROWS] > 0]
-                    if part == EVALUATION
+                    if section == EVALUATION
                     else _counts(records[PRESENT])
                 )
         return arrays, None if self.opened.form.units is None else np.concatenate(counts)
 
-    def take(self, places: np.ndarray) -> np.ndarray:
-        """The training records at ``places``, int[M]: each block that has some of them is read
+    def take(self, indices: np.ndarray) -> np.ndarray:
+        """The training records at ``indices``, int[M]: each block that has some of them is read
         once.
 
         :raises RecordsError: as ``scan``, of these blocks. One in the clear is verified where this
@@ -312,23 +319,23 @@ class Stored:
         """
         form = self.opened.form
         if not form.is_encrypted:
-            blocks, mapped = places // form.per_block, self._map()
+            blocks, mapped = indices // form.per_block, self._map()
             for block in np.unique(blocks[~self._is_verified[blocks]]).tolist():
                 records = np.frombuffer(
-                    self.opened.part(TRAIN).read(block), form.record, form.per_block
+                    self.opened.section(TRAIN).read(block), form.record, form.per_block
                 )
                 self._check(records[: max(0, self.opened.number(TRAIN) - block * form.per_block)])
                 self._is_verified[block] = True
-            return mapped[blocks, places % form.per_block]
-        found = np.empty(len(places), form.record)
-        order = np.argsort(places, kind="stable")
-        blocks, starts = np.unique(places[order] // form.per_block, return_index=True)
-        for block, these in zip(blocks.tolist(), np.split(order, starts[1:]), strict=True):
+            return mapped[blocks, indices % form.per_block]
+        taken = np.empty(len(indices), form.record)
+        order = np.argsort(indices, kind="stable")
+        blocks, starts = np.unique(indices[order] // form.per_block, return_index=True)
+        for block, members in zip(blocks.tolist(), np.split(order, starts[1:]), strict=True):
             records = np.frombuffer(
-                self.opened.part(TRAIN).read(block), form.record, form.per_block
+                self.opened.section(TRAIN).read(block), form.record, form.per_block
             )
-            found[these] = records[places[these] - block * form.per_block]
-        return found
+            taken[members] = records[indices[members] - block * form.per_block]
+        return taken
 
     def require_room(self, capacity: int, sampling_rate: float, at_once: int, steps: int) -> None:
         """Check that there is memory to read minibatches of M = ``capacity`` places, ``at_once``
@@ -368,7 +375,7 @@ class Stored:
         :raises RecordsError: if the file was cut short, where reading from the map would end the
             process.
         """
-        form, train = self.opened.form, self.opened.part(TRAIN)
+        form, train = self.opened.form, self.opened.section(TRAIN)
         if os.fstat(self.opened.handle).st_size < form.start_of(EVALUATION + 1):
             raise RecordsError(self.opened.path, "is cut short.")
         if self._mapped is None:
@@ -391,8 +398,8 @@ class StoredArray:
 
     ``numpy.asarray`` reads it all. It is refused where that takes more memory than was allowed.
 
-    :param each: a function of some of the rows, whose rows these are instead; None for the rows as
-        they are.
+    :param transform: a function of some of the rows, whose rows these are instead; None for the
+        rows as they are.
     :param is_rows: where a training record is a unit: whether these are the rows of all units, one
         after another, instead of an entry with room for ``max_rows`` of each.
     """
@@ -400,28 +407,28 @@ class StoredArray:
     def __init__(
         self,
         stored: Stored,
-        part: int,
+        section: int,
         name: str,
-        each: Callable[[np.ndarray], np.ndarray] | None = None,
+        transform: Callable[[np.ndarray], np.ndarray] | None = None,
         *,
         is_rows: bool = True,
     ) -> None:
-        self.stored, self.part, self.name, self.each = stored, part, name, each
-        self.is_rows = is_rows and part == TRAIN and stored.opened.form.units is not None
-        none = self.rows_of(np.empty(0, stored.opened.form.of_part(part)[0]))
+        self.stored, self.section, self.name, self.transform = stored, section, name, transform
+        self.is_rows = is_rows and section == TRAIN and stored.opened.form.units is not None
+        none = self.rows_of(np.empty(0, stored.opened.form.of_section(section)[0]))
         self.dtype: np.dtype = none.dtype
-        number = stored.opened.rows(part) if self.is_rows else stored.opened.number(part)
+        number = stored.opened.rows(section) if self.is_rows else stored.opened.number(section)
         self.shape: tuple[int, ...] = (number, *none.shape[1:])
 
     def rows_of(self, records: np.ndarray) -> np.ndarray:
         """The array's rows of some records."""
         rows = records[self.name]
         rows = rows[records[PRESENT] > 0] if self.is_rows else np.ascontiguousarray(rows)
-        return rows if self.each is None else self.each(rows)
+        return rows if self.transform is None else self.transform(rows)
 
-    def mapped(self, each: Callable[[np.ndarray], np.ndarray]) -> StoredArray:
-        """The same records, of which ``each`` makes other rows, some at a time."""
-        return StoredArray(self.stored, self.part, self.name, each, is_rows=self.is_rows)
+    def mapped(self, transform: Callable[[np.ndarray], np.ndarray]) -> StoredArray:
+        """The same records, of which ``transform`` makes other rows, some at a time."""
+        return StoredArray(self.stored, self.section, self.name, transform, is_rows=self.is_rows)
 
     @property
     def ndim(self) -> int:
@@ -439,10 +446,10 @@ class StoredArray:
         follow from it.
         """
         form = self.stored.opened.form
-        places = form.blocks[self.part - TRAIN] * form.of_part(self.part)[1]
+        capacity = form.blocks[self.section - TRAIN] * form.of_section(self.section)[1]
         if self.is_rows and form.units is not None:
-            places *= form.units[0]
-        return places * int(np.prod(self.shape[1:])) * self.dtype.itemsize
+            capacity *= form.units[0]
+        return capacity * int(np.prod(self.shape[1:])) * self.dtype.itemsize
 
     def __len__(self) -> int:
         return self.shape[0]
@@ -452,17 +459,17 @@ class StoredArray:
 
     def parts(self) -> Iterator[np.ndarray]:
         """The rows in their order, some at a time."""
-        for _, records in self.stored.scan(self.part):
+        for _, records in self.stored.scan(self.section):
             yield self.rows_of(records)
 
     def rows(self, first: int, last: int) -> np.ndarray:
         """The rows from ``first`` on, without ``last``. Only their blocks are read, and who sees
         the reads learns which.
         """
-        per_block = self.stored.opened.form.of_part(self.part)[1]
+        per_block = self.stored.opened.form.of_section(self.section)[1]
         array = np.empty((last - first, *self.shape[1:]), self.dtype)
         for start, records in self.stored.scan(
-            self.part, range(first // per_block, -(-last // per_block))
+            self.section, range(first // per_block, -(-last // per_block))
         ):
             begin, end = max(first, start), min(last, start + len(records))
             array[begin - first : end - first] = self.rows_of(records[begin - start : end - start])

@@ -43,7 +43,7 @@ def parts_of(path: Path, options: Mapping[str, Any], rows: int) -> Iterator[pd.D
     )
 
 
-def _parquet_parts(path: Path, rows: int, asked: Sequence[Any]) -> Iterator[pd.DataFrame]:
+def _parquet_parts(path: Path, rows: int, labels: Sequence[Any]) -> Iterator[pd.DataFrame]:
     file = existing(path)
     try:
         arrow, parquet = (importlib.import_module(name) for name in ("pyarrow", "pyarrow.parquet"))
@@ -55,7 +55,7 @@ def _parquet_parts(path: Path, rows: int, asked: Sequence[Any]) -> Iterator[pd.D
     with opened:
         batches = opened.iter_batches(batch_size=rows)
         while (batch := read_or_refuse(path, "Parquet", lambda: next(batches, None))) is not None:
-            yield with_index(arrow.Table.from_batches([batch]).to_pandas(), asked).reset_index(
+            yield with_index(arrow.Table.from_batches([batch]).to_pandas(), labels).reset_index(
                 drop=True
             )
 
@@ -69,10 +69,10 @@ def _npz_parts(path: Path, rows: int, unit_id: Any) -> Iterator[pd.DataFrame]:
         archive = stack.enter_context(
             read_or_refuse(path, ".npz", functools.partial(zipfile.ZipFile, file))
         )
-        known = [name.removesuffix(".npy") for name in archive.namelist()]
-        names = [name for name in ("x", "group", "y") if name in known]
+        members = [name.removesuffix(".npy") for name in archive.namelist()]
+        names = [name for name in ("x", "group", "y") if name in members]
         if unit_id is not None:
-            names.append(named_array(unit_id, known))
+            names.append(named_array(unit_id, members))
         if "x" not in names:
             raise _validate.ArgumentError(
                 "path", str(path), "must have an array 'x'. Those packed are x, group and y."

@@ -21,10 +21,10 @@ _SUCCESSIONS = Successions()
 _PLACES = {"tab": "tab-after", "right": "split-right", "below": "split-bottom"}
 
 
-def framed(*parts: Any, max_width: str = "1180px", **layout: str) -> Any:
+def framed(*children: Any, max_width: str = "1180px", **layout: str) -> Any:
     """A screen's view: its parts in a column, with the style sheet."""
     view = widgets.VBox(
-        [widgets.HTML(markup.STYLE_SHEET), *parts],
+        [widgets.HTML(markup.STYLE_SHEET), *children],
         layout=widgets.Layout(width="100%", max_width=max_width, padding="8px", **layout),
         _view_count=0,  # None would not count
     )

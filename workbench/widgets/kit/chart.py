@@ -98,10 +98,10 @@ def chart(
         _panel(
             panel,
             max(steps, 1),
-            "" if place else empty,
+            "" if index else empty,
             marks if panel is panels[-1] else dict.fromkeys(marks, ""),
         )
-        for place, panel in enumerate(panels)
+        for index, panel in enumerate(panels)
     )
     label = escape(description, quote=True)
     return (
@@ -114,37 +114,37 @@ def chart(
 def _kinds(panel: Panel) -> list[str]:
     """The class of each of a panel's named lines."""
     return [
-        _KINDS[place] if panel.has_keys and place < len(_KINDS) else "faint"
-        for place in range(len(panel.names))
+        _KINDS[index] if panel.has_keys and index < len(_KINDS) else "faint"
+        for index in range(len(panel.names))
     ]
 
 
 def _keys(panels: Sequence[Panel]) -> str:
     """The names of the lines that have keys, each once, unless there is but one line."""
-    found = {
+    kinds = {
         name: kind
         for panel in panels
         if panel.has_keys
         for name, kind in zip(panel.names, _kinds(panel), strict=True)
     }
     keys = "".join(
-        f'<span><i class="{kind}"></i>{escape(name)}</span>' for name, kind in found.items() if name
+        f'<span><i class="{kind}"></i>{escape(name)}</span>' for name, kind in kinds.items() if name
     )
-    return f'<div class="keys">{keys}</div>' if len(found) > 1 else ""
+    return f'<div class="keys">{keys}</div>' if len(kinds) > 1 else ""
 
 
 def _axis(steps: int, levels: Levels | None) -> str:
     if levels is None:
         labels, name = (_x_labels(steps), "<b>steps</b>") if steps else ([], "")
     else:
-        shares = [(place / steps, escape(text)) for place, text in levels.texts.items()]
-        labels = shares[-1:]  # backwards, so that the last one is there
-        for share, text in reversed(shares):
-            if labels[0][0] - share >= _NEAREST_LABELS:
-                labels.insert(0, (share, text))
+        fractions = [(position / steps, escape(text)) for position, text in levels.texts.items()]
+        labels = fractions[-1:]  # backwards, so that the last one is there
+        for fraction, text in reversed(fractions):
+            if labels[0][0] - fraction >= _NEAREST_LABELS:
+                labels.insert(0, (fraction, text))
         name = f"<b>{escape(levels.name)}</b>"
     shown = "".join(
-        f'<span style="left:{100 * share:.4g}%">{text}</span>' for share, text in labels
+        f'<span style="left:{100 * fraction:.4g}%">{text}</span>' for fraction, text in labels
     )
     return f'<div class="x{" levels" if levels is not None else ""}">{name}{shown}</div>'
 
@@ -209,20 +209,20 @@ def _lines(
         f'<span class="y" style="top:clamp(5px,{at(tick):.4g}%,100% - 4px)">{text}</span>'
         for tick, text in zip(ticks, texts, strict=True)
     )
-    drawn = [grid, *(line(other, "faint") for other in panel.faint)]
+    drawn = [grid, *(line(curve, "faint") for curve in panel.faint)]
     kinds = dict(zip(panel.names, _kinds(panel), strict=True))
-    drawn += [line(other, kinds[name]) for name, other in panel.names.items()]
+    drawn += [line(curve, kinds[name]) for name, curve in panel.names.items()]
     if not panel.has_keys:
         ends = {
-            name: at(other[-1][1]) for name, of in panel.names.items() if (other := _finite(of))
+            name: at(curve[-1][1]) for name, of in panel.names.items() if (curve := _finite(of))
         }
         labels += _names_apart(ends, _APART * _TALL / panel.height)
     for name, dots in panel.dots.items():
-        places = "".join(
+        path = "".join(
             f"M{1000 * step / steps:.4g},{at(value):.4g}h0"
             for step, value in _thinned(_finite(dots))
         )
-        drawn.append(f'<path class="dots {kinds.get(name, "faint")}" d="{places}"/>')
+        drawn.append(f'<path class="dots {kinds.get(name, "faint")}" d="{path}"/>')
     if panel.level is not None:
         drawn.append(
             f'<line class="dashed" x1="0" x2="1000" y1="{at(panel.level[0]):.4g}" '
@@ -233,13 +233,13 @@ def _lines(
         labels += f'<span class="mark{"" if is_high else " high"}">{escape(panel.level[1])}</span>'
     for mark, begins in marks.items():
         if mark < steps:
-            share = mark / steps
+            fraction = mark / steps
             drawn.append(
-                f'<line class="faint" x1="{1000 * share:.4g}" x2="{1000 * share:.4g}" y1="0" '
+                f'<line class="faint" x1="{1000 * fraction:.4g}" x2="{1000 * fraction:.4g}" y1="0" '
                 'y2="100"/>'
             )
             labels += (
-                f'<span class="begins" style="left:{100 * share:.4g}%">{escape(begins)}</span>'
+                f'<span class="begins" style="left:{100 * fraction:.4g}%">{escape(begins)}</span>'
                 if begins
                 else ""
             )
@@ -247,8 +247,8 @@ def _lines(
         drawn.append(line(points, panel.colour, panel.stairs))
         labels += _start(points, steps, limits)
         step, value = points[-1]
-        place = f"left:{100 * step / steps:.4g}%;top:{min(max(at(value), 0), 100):.4g}%"
-        labels += f'<i class="tip-dot {panel.colour}" style="{place}"></i>'
+        css = f"left:{100 * step / steps:.4g}%;top:{min(max(at(value), 0), 100):.4g}%"
+        labels += f'<i class="tip-dot {panel.colour}" style="{css}"></i>'
     stretched = f'viewBox="0 0 1000 {_TALL:g}" preserveAspectRatio="none" aria-hidden="true"'
     return f"<svg {stretched}>{''.join(drawn)}</svg>{labels}"
 
@@ -265,11 +265,11 @@ def _start(points: Points, steps: int, limits: tuple[float, float]) -> str:
         step for step, value in points if (value > low + room if is_below else value < high - room)
     )
     side, sign = ("", "\N{DOWNWARDS ARROW}") if is_below else (" above", "\N{UPWARDS ARROW}")
-    left = 100 * next(clear, points[-1][0]) / steps
+    offset = 100 * next(clear, points[-1][0]) / steps
     return (
         ""
-        if left > _LATEST
-        else f'<span class="begins{side}" style="left:{left:.4g}%">{sign} from '
+        if offset > _LATEST
+        else f'<span class="begins{side}" style="left:{offset:.4g}%">{sign} from '
         f"{shown(first)}</span>"
     )
 
@@ -282,7 +282,11 @@ def _names_apart(ends: Mapping[str, float], least: float) -> str:
     return "".join(
         f'<span class="name" style="top:clamp(13px,{end:.4g}%,100%)">{escape(name)}</span>'
         for name, end in ends.items()
-        if all(abs(end - other) >= least for own, other in ends.items() if own != name)
+        if all(
+            abs(end - neighbour_end) >= least
+            for neighbour, neighbour_end in ends.items()
+            if neighbour != name
+        )
     )
 
 
@@ -292,7 +296,7 @@ def _strips(panels: Sequence[Panel], steps: int, levels: Levels | None) -> str:
     """
     drawn = {panel.title: _finite(panel.points) for panel in panels}
     curves = [panel for panel in panels if not panel.stairs]
-    places = sorted(
+    stops = sorted(
         {
             step
             for panel in curves
@@ -300,11 +304,11 @@ def _strips(panels: Sequence[Panel], steps: int, levels: Levels | None) -> str:
             for step, _ in points
         }
     )
-    places = [places[round(number)] for number in _spaced(len(places), _MOST_STRIPS)]
+    stops = [stops[round(number)] for number in _spaced(len(stops), _MOST_STRIPS)]
     strips = []
-    for number, step in enumerate(places):
-        left = 0.0 if number == 0 else (places[number - 1] + step) / 2
-        right = steps if number + 1 == len(places) else (step + places[number + 1]) / 2
+    for number, step in enumerate(stops):
+        begin = 0.0 if number == 0 else (stops[number - 1] + step) / 2
+        end = steps if number + 1 == len(stops) else (step + stops[number + 1]) / 2
         facts = [
             f"step {_numbers.count(step)}"
             if levels is None
@@ -325,11 +329,11 @@ def _strips(panels: Sequence[Panel], steps: int, levels: Levels | None) -> str:
                             )
                         )
                     )
-        at = 100 * (step - left) / max(right - left, 1e-9)
+        at = 100 * (step - begin) / max(end - begin, 1e-9)
         late = " late" if step > 0.55 * steps else ""
         strips.append(
             f'<div class="strip{late}" '
-            f'style="left:{100 * left / steps:.4g}%;width:{100 * (right - left) / steps:.4g}%;'
+            f'style="left:{100 * begin / steps:.4g}%;width:{100 * (end - begin) / steps:.4g}%;'
             f'--at:{at:.4g}%"><span>{escape(chr(10).join(facts))}</span></div>'
         )
     return "".join(strips)
@@ -337,10 +341,10 @@ def _strips(panels: Sequence[Panel], steps: int, levels: Levels | None) -> str:
 
 def _value_at(points: Points, step: float, holds: bool) -> float | None:
     """The value at ``step``; that of the point before, if it ``holds``."""
-    place = bisect_right(points, (step, math.inf)) - 1
-    if place < 0 or not (holds or points[place][0] == step):
+    index = bisect_right(points, (step, math.inf)) - 1
+    if index < 0 or not (holds or points[index][0] == step):
         return None
-    return points[place][1]
+    return points[index][1]
 
 
 def _finite(points: Points) -> Points:
@@ -366,11 +370,11 @@ def _ticks(low: float, high: float, about: int) -> list[float]:
     rough = span / about
     unit = 10.0 ** math.floor(math.log10(rough))
     step = next(unit * factor for factor in (1, 2, 2.5, 5, 10) if unit * factor >= rough * 0.999)
-    found = [
+    ticks = [
         step * number
         for number in range(math.ceil(low / step - 1e-9), math.floor(high / step + 1e-9) + 1)
     ]
-    return found if len(found) > 1 else _ticks(low, high, about + 1)
+    return ticks if len(ticks) > 1 else _ticks(low, high, about + 1)
 
 
 def _x_labels(steps: int) -> list[tuple[float, str]]:

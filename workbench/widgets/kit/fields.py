@@ -53,15 +53,15 @@ def in_words(error: Exception) -> str:
     return str(error) if isinstance(error, ValueError) else f"{type(error).__name__}: {error}"
 
 
-def entries(names: Sequence[str], reasons: Mapping[str, str], what: str) -> list[tuple[str, str]]:
-    """(what is shown, name) for a menu. Names in ``reasons`` do not suit ``what``; the style sheet
+def entries(names: Sequence[str], reasons: Mapping[str, str], item: str) -> list[tuple[str, str]]:
+    """(what is shown, name) for a menu. Names in ``reasons`` do not suit ``item``; the style sheet
     greys them.
     """
-    return [(f"{name} (not for {what})" if name in reasons else name, name) for name in names]
+    return [(f"{name} (not for {item})" if name in reasons else name, name) for name in names]
 
 
-def refusals(reasons: Mapping[str, str], what: str) -> str:
-    """The help of a menu some of whose entries do not suit ``what``: each reason once; "" for none.
+def refusals(reasons: Mapping[str, str], item: str) -> str:
+    """The help of a menu some of whose entries do not suit ``item``: each reason once; "" for none.
 
     :param reasons: names of entries, and why not.
     """
@@ -69,7 +69,7 @@ def refusals(reasons: Mapping[str, str], what: str) -> str:
     for name, why in reasons.items():
         together.setdefault(why, []).append(name)
     listed = "; ".join(f"{', '.join(names)}: {why.rstrip('.')}" for why, names in together.items())
-    return f"Not for {what}: {listed}." if listed else ""
+    return f"Not for {item}: {listed}." if listed else ""
 
 
 class Field:
@@ -181,19 +181,19 @@ def check(name: str, label: str, value: bool = False, *, help: str = "") -> Fiel
     return Field(name, widgets.Checkbox(description=label, value=value, indent=False), help)
 
 
-def number_in(text: str, *, whole: bool = False) -> float | int | str | None:
+def number_in(text: str, *, is_whole: bool = False) -> float | int | str | None:
     """The number in a text field; None if it is empty, and the text itself if it is not a number.
 
     Validators then reject the text with its name and value. Whole numbers stay whole, also "1e4"
     and "50 000".
 
-    :param whole: whether a whole number is expected. Only then is "50,000" one: elsewhere the comma
-        may mean a fraction.
+    :param is_whole: whether a whole number is expected. Only then is "50,000" one: elsewhere the
+        comma may mean a fraction.
     """
     text = text.strip().replace(MINUS, "-")
     if not text:
         return None
-    if _GROUPED.fullmatch(text) or (whole and _BY_COMMAS.fullmatch(text)):
+    if _GROUPED.fullmatch(text) or (is_whole and _BY_COMMAS.fullmatch(text)):
         text = re.sub(r"\D", "", text)
     try:
         return int(text)
@@ -257,9 +257,9 @@ def close_all(widget: Any) -> None:
     """
     for child in getattr(widget, "children", ()):
         close_all(child)
-    for part in (getattr(widget, "style", None), widget.layout):
-        if isinstance(part, widgets.Widget):
-            part.close()
+    for companion in (getattr(widget, "style", None), widget.layout):
+        if isinstance(companion, widgets.Widget):
+            companion.close()
     widget.close()
 
 

@@ -48,9 +48,9 @@ def send(widget: Any) -> None:
     """Send ``widget`` as it is now, and all that it shows, where the page does not know it yet."""
     for child in getattr(widget, "children", ()):
         send(child)
-    for part in (getattr(widget, "style", None), widget.layout, widget):
-        if isinstance(part, widgets.Widget) and part.comm is None:
-            state = part.get_state()
-            _send_one(part)
-            if part.get_state() != state:  # another thread changed it before it could be told
-                part.send_state()
+    for item in (getattr(widget, "style", None), widget.layout, widget):
+        if isinstance(item, widgets.Widget) and item.comm is None:
+            state = item.get_state()
+            _send_one(item)
+            if item.get_state() != state:  # another thread changed it before it could be told
+                item.send_state()

@@ -99,12 +99,12 @@ class Latest:
         """Wait for the newest request until its pause is over; return None when closed."""
         with self._changed:
             while not self._closed:
-                left = None if self._waiting is None else self._due - time.monotonic()
-                if self._waiting is not None and left is not None and left <= 0:
+                delay = None if self._waiting is None else self._due - time.monotonic()
+                if self._waiting is not None and delay is not None and delay <= 0:
                     request, self._waiting = self._waiting, None
                     self._running = True
                     return request
-                self._changed.wait(left)
+                self._changed.wait(delay)
             return None
 
     def _run(self, request: _Request) -> None:

@@ -68,13 +68,13 @@ def problem(text: str) -> str:
     )
 
 
-def status(line: str, share: float, end: str = "") -> str:
+def status(line: str, done: float, end: str = "") -> str:
     """What a run does now (HTML) over a bar of progress.
 
-    :param share: of the work that is done, from 0 to 1. :param end: "cancelled" or "failed", which
+    :param done: of the work that is done, from 0 to 1. :param end: "cancelled" or "failed", which
         change the bar's colour.
     """
-    bar = f'<div class="dpvi-progress"><i class="{end}" style="width:{100 * share:.4g}%"></i></div>'
+    bar = f'<div class="dpvi-progress"><i class="{end}" style="width:{100 * done:.4g}%"></i></div>'
     return f'<div role="status">{line}</div>{bar}'
 
 
@@ -107,15 +107,15 @@ def fold(summary: str, inner: str, *, is_open: bool = False) -> str:
     return f"<{tag}><summary>{escape(summary)}</summary>{inner}</details>"
 
 
-def bar(parts: Sequence[tuple[str, float, str]]) -> str:
+def bar(segments: Sequence[tuple[str, float, str]]) -> str:
     """A bar of shares that add up to 1, with their labels below. Shares differ in pattern, not only
     in colour.
 
-    :param parts: (label, share, "solid", "striped" or "empty") for each share.
+    :param segments: (label, share, "solid", "striped" or "empty") for each share.
     """
 
-    def piece(share: float, fill: str) -> str:
-        return f"<span style='flex:0 0 {100 * share:.2f}%;background:{_FILLS[fill]}'></span>"
+    def piece(fraction: float, fill: str) -> str:
+        return f"<span style='flex:0 0 {100 * fraction:.2f}%;background:{_FILLS[fill]}'></span>"
 
     def swatch(fill: str) -> str:
         box = (
@@ -126,13 +126,13 @@ def bar(parts: Sequence[tuple[str, float, str]]) -> str:
 
     labels = "".join(
         f"<span style='margin-right:1.4em;white-space:nowrap'>{swatch(fill)} {escape(label)}</span>"
-        for label, _, fill in parts
+        for label, _, fill in segments
     )
-    description = escape(", ".join(label for label, _, _ in parts))
+    description = escape(", ".join(label for label, _, _ in segments))
     return (
         f"<div role='img' aria-label='{description}' style='display:flex;height:16px;border:1px "
         f"solid {INK};max-width:46em'>"
-        f"{''.join(piece(share, fill) for _, share, fill in parts)}</div><div "
+        f"{''.join(piece(fraction, fill) for _, fraction, fill in segments)}</div><div "
         f"style='color:{INK};line-height:1.6'>{labels}</div>"
     )
 
@@ -143,8 +143,8 @@ def card(
     """A framed text whose first paragraph is bold; marked by a sign and a colour if
     it ``warns``.
     """
-    first, *others = paragraphs
-    body = "".join(f"<p style='margin:.4em 0'>{escape(text)}</p>" for text in others)
+    first, *details = paragraphs
+    body = "".join(f"<p style='margin:.4em 0'>{escape(text)}</p>" for text in details)
     colour, sign = (ALERT, "⚠ ") if warns else (ACCENT, "")
     return (
         f'<div style="{_CARD.format(colour)}"><b>{sign}{escape(title)}</b>'

@@ -70,13 +70,15 @@ class Successions:
         if number != execution:
             before, now = now, []
         shown = [reference() for reference in before]
-        found = next((old for old in shown if type(old) is type(screen)), None)
+        predecessor = next((old for old in shown if type(old) is type(screen)), None)
         if screen in shown:  # the same screen again
-            found = None
-        elif found is not None:
-            before = [weakref.ref(old) for old in shown if old is not None and old is not found]
+            predecessor = None
+        elif predecessor is not None:
+            before = [
+                weakref.ref(old) for old in shown if old is not None and old is not predecessor
+            ]
         self._cells[cell] = execution, before, [*now, weakref.ref(screen)]
-        return found
+        return predecessor
 
 
 def when_replaced(view: Any, act: Callable[[], None]) -> None:

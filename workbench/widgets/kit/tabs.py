@@ -16,36 +16,36 @@ __all__ = ["Tabs"]
 
 
 class Tabs:
-    """Titles in a line, and below them the part whose title was pressed. ``view`` is the widget to
+    """Titles in a line, and below them the page whose title was pressed. ``view`` is the widget to
     display.
 
-    :param parts: widgets by their titles. :param on_open: called with the title of a part that
+    :param pages: widgets by their titles. :param on_open: called with the title of a page that
         opens.
-    :param late: titles of parts that the page learns of when they are first opened.
+    :param late: titles of those that the browser learns of when they are first opened.
     """
 
     def __init__(
         self,
-        parts: Mapping[str, Any],
+        pages: Mapping[str, Any],
         on_open: Callable[[str], None] = lambda title: None,
         *,
         late: Collection[str] = (),
     ) -> None:
-        self._parts, self._on_open, self._late = dict(parts), on_open, set(late)
+        self._parts, self._on_open, self._late = dict(pages), on_open, set(late)
         self._buttons = {
             title: widgets.ToggleButton(
                 value=False, description=title, tooltip=f"Show or hide: {title}"
             )
-            for title in parts
+            for title in pages
         }
         self._open = ""
         line = widgets.Box(list(self._buttons.values()))
         line.add_class("dpvi-tabs")
-        for part in self._parts.values():
-            part.layout.display = "none"
-            part.add_class("dpvi-part")
+        for page in self._parts.values():
+            page.layout.display = "none"
+            page.add_class("dpvi-part")
         self.view = widgets.VBox(
-            [line, *(part for title, part in self._parts.items() if title not in self._late)]
+            [line, *(page for title, page in self._parts.items() if title not in self._late)]
         )
         for title, button in self._buttons.items():
             button.observe(

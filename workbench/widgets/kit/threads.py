@@ -88,9 +88,9 @@ def _end_all() -> None:
     """
     deadline = time.monotonic() + _PATIENCE
     while (
-        left := [(thread, stop) for thread, stop in list(_running.items()) if thread.is_alive()]
+        alive := [(thread, stop) for thread, stop in list(_running.items()) if thread.is_alive()]
     ) and (time.monotonic() < deadline):
-        for _, stop in left:
+        for _, stop in alive:
             stop()
-        for thread, _ in left:
+        for thread, _ in alive:
             thread.join(max(0.0, deadline - time.monotonic()))

@@ -129,15 +129,17 @@ class LedgerPanel:
 
     # ---- reading ---------------------------------------------------------------------------------
 
-    def look(self, prepared: Any, over_cap: str | None = None, own: Path | None = None) -> Seen:
+    def look(
+        self, prepared: Any, over_cap: str | None = None, resumable: Path | None = None
+    ) -> Seen:
         """Read what the ledger says about the records of ``prepared``. This may take seconds: call
         it off the main thread.
 
         :param over_cap: the reason that ``prepared`` was given.
-        :param own: folder of a run that the Resume button resumes.
+        :param resumable: folder of a run that the Resume button resumes.
         """
         try:
-            return self._look(prepared, over_cap, own)
+            return self._look(prepared, over_cap, resumable)
         except ArgumentError as error:
             return Seen(
                 markup.problem(f"The ledger cannot say what was spent on these records: {error}")
@@ -151,11 +153,11 @@ class LedgerPanel:
                 )
             )
 
-    def _look(self, prepared: Any, over_cap: str | None, own: Path | None) -> Seen:
+    def _look(self, prepared: Any, over_cap: str | None, resumable: Path | None) -> Seen:
         dataset, account = prepared.spec.source, prepared.run_log.reservation
         records, fingerprint = self._records(dataset)
         budget = None if account.ledger is None else account.ledger.budget_status(records)
-        runs = self._runs(fingerprint, budget, own)
+        runs = self._runs(fingerprint, budget, resumable)
         if budget is None:
             why = (
                 "The ledger does not count public data."
@@ -193,7 +195,7 @@ class LedgerPanel:
         return source[1:]
 
     def _runs(
-        self, fingerprint: str, budget: BudgetStatus | None, own: Path | None
+        self, fingerprint: str, budget: BudgetStatus | None, resumable: Path | None
     ) -> tuple[SavedRun, ...]:
         """Saved runs of the same records that can be resumed."""
         with contextlib.suppress(
@@ -205,8 +207,8 @@ class LedgerPanel:
                 if run.fingerprint == fingerprint and not run.is_finished
             ]
             ended = (run for run in runs if _has_ended(run, budget))
-            # the Resume button resumes ``own``, but cannot give a reason to exceed a cap
-            return tuple(run for run in ended if run.path != own or _is_refused(run, budget))
+            # the Resume button resumes ``resumable``, but cannot give a reason to exceed a cap
+            return tuple(run for run in ended if run.path != resumable or _is_refused(run, budget))
         return ()
 
     def _saved_runs(self) -> list[SavedRun]:
@@ -245,31 +247,31 @@ class LedgerPanel:
         self._is_public = False
         self.refresh.layout.display = "none"
 
-    def show(self, seen: Seen) -> bool:
+    def show(self, report: Seen) -> bool:
         """Show what ``look`` found; return whether the problems beside other fields must be
         updated.
         """
-        self._put(seen)
-        self._is_public = seen.is_public
-        self.refresh.layout.display = "none" if seen.is_public else None
-        if not seen.goes_over and self.reason.value:
+        self._put(report)
+        self._is_public = report.is_public
+        self.refresh.layout.display = "none" if report.is_public else None
+        if not report.goes_over and self.reason.value:
             self.reason.value = ""
-        before, self._refused_before = self._refused_before, bool(seen.problems)
-        return before or bool(seen.problems)
+        before, self._refused_before = self._refused_before, bool(report.problems)
+        return before or bool(report.problems)
 
-    def _put(self, seen: Seen) -> None:
-        self._said.value = seen.said
-        self.reason.visible = seen.goes_over
-        self._fits = seen.fits
-        self.fold.view.layout.display = None if seen.fits else "none"
+    def _put(self, report: Seen) -> None:
+        self._said.value = report.said
+        self.reason.visible = report.goes_over
+        self._fits = report.fits
+        self.fold.view.layout.display = None if report.fits else "none"
         self._fill()
         old, self.runs.children = (
             self.runs.children,
-            [self._row(run, seen.refused) for run in seen.runs[:_SHOWN_RUNS]],
+            [self._row(run, report.refused) for run in report.runs[:_SHOWN_RUNS]],
         )
         for row in old:
             fields.close_all(row)
-        more = len(seen.runs) - _SHOWN_RUNS
+        more = len(report.runs) - _SHOWN_RUNS
         if more > 0:
             text = (
                 f"And {words.count(more, 'older fit')}: the command workbench resume lists all "
@@ -307,8 +309,8 @@ class LedgerPanel:
     def show_problems(self, problems: dict[str, str]) -> None:
         """Show what is wrong with the ledger, the reason or a run to resume."""
         self.reason.show_error(problems.get("over_cap", ""))
-        others = [f"{name}: {text}" for name, text in problems.items() if name != "over_cap"]
-        fields.say(self._problem, "".join(map(markup.problem, others)))
+        lines = [f"{name}: {text}" for name, text in problems.items() if name != "over_cap"]
+        fields.say(self._problem, "".join(map(markup.problem, lines)))
 
     def enable(self, enabled: bool) -> None:
         """Enable or disable the buttons that resume a fit."""
@@ -370,11 +372,11 @@ def _left(budget: BudgetStatus, fit: Guarantee, is_refused: bool) -> str:
         )
         return f"No cap is set; {how}."
     text = f"Cap: {' and '.join(map(words.cap_words, caps))}"
-    parts = words.shares(budget)
-    if parts is not None:
+    fractions = words.shares(budget)
+    if fractions is not None:
         which = "it" if len(caps) == 1 else "the tightest"
         text += (
-            f"; {words.percent(parts[2])} of {which} is left, in what it counts (Rényi "
+            f"; {words.percent(fractions[2])} of {which} is left, in what it counts (Rényi "
             "divergence, not epsilon)"
         )
     if is_refused:
@@ -399,8 +401,8 @@ def _has_ended(run: SavedRun, budget: BudgetStatus | None) -> bool:
     """Whether ``run`` is no longer running, as far as is known."""
     if run.spend is None:
         return time.time() - run.path.stat().st_mtime > _QUIET_SECONDS
-    known = budget is not None and any(spend.key == run.spend for spend in budget.spends)
-    return known and budget is not None and not _is_running(run.spend, budget)
+    is_recorded = budget is not None and any(spend.key == run.spend for spend in budget.spends)
+    return is_recorded and budget is not None and not _is_running(run.spend, budget)
 
 
 def _is_refused(run: SavedRun, budget: BudgetStatus | None) -> bool:

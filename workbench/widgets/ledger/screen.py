@@ -164,12 +164,12 @@ class Ledger(Screen):
             [self.set_cap, self.remove_cap, widgets.HTML(markup.help_mark(_CAP_HELP))]
         )
         pressed.add_class("dpvi-buttons")
-        kept = widgets.HTML(markup.quiet(f"Kept in {self.ledger.path}"))
+        location = widgets.HTML(markup.quiet(f"Kept in {self.ledger.path}"))
         self.tabs = Tabs(
             {
                 "Fits": self.fits,
                 "Cap": widgets.VBox([self.cap, form, pressed]),
-                "Export": widgets.VBox([kept, self.export, self.link]),
+                "Export": widgets.VBox([location, self.export, self.link]),
             },
             late=("Cap", "Export"),
         )
@@ -197,28 +197,28 @@ class Ledger(Screen):
         pages = [page for page in map(_page, budgets) if page is not None]
         return _Seen({page.entry.number: page for page in pages}, len(interrupted))
 
-    def _show(self, seen: _Seen | Exception) -> None:
+    def _show(self, report: _Seen | Exception) -> None:
         with self._showing:
             if self._closed:
                 return
-            if isinstance(seen, Exception):
-                self._say_problems(_problems(seen))
+            if isinstance(report, Exception):
+                self._say_problems(_problems(report))
                 return
-            self._pages = seen.pages
-            self.table.value = _all_sets([page.row for page in seen.pages.values()])
-            if seen.interrupted:
+            self._pages = report.pages
+            self.table.value = _all_sets([page.row for page in report.pages.values()])
+            if report.interrupted:
                 self.table.value += markup.problem(
-                    f"{words.count(seen.interrupted, 'fit')} "
-                    f"{'was' if seen.interrupted == 1 else 'were'} interrupted. All their "
+                    f"{words.count(report.interrupted, 'fit')} "
+                    f"{'was' if report.interrupted == 1 else 'were'} interrupted. All their "
                     "planned steps are charged until you resume them in the Workbench or press "
                     "Recover."
                 )
-            self.recover.disabled = not seen.interrupted
+            self.recover.disabled = not report.interrupted
             chosen = self.dataset.value
             self.dataset.offer(
                 [
                     (f"{page.entry.number}: {page.entry.name}", number)
-                    for number, page in seen.pages.items()
+                    for number, page in report.pages.items()
                 ]
                 or [("none yet", 0)],
                 chosen,
@@ -270,15 +270,15 @@ class Ledger(Screen):
         for button in (self.set_cap, self.remove_cap, self.recover):
             button.disabled = True
 
-        def done(found: Any) -> None:
+        def done(outcome: Any) -> None:
             with self._showing:
                 if self._closed:
                     return
                 self._show_chosen()
-                if isinstance(found, Exception):
-                    self._say_problems(_problems(found))
+                if isinstance(outcome, Exception):
+                    self._say_problems(_problems(outcome))
                 else:
-                    fields.say(self.message, markup.quiet(message(found)))
+                    fields.say(self.message, markup.quiet(message(outcome)))
                     self.why.value = ""
             self.look()
 
@@ -345,12 +345,12 @@ class Ledger(Screen):
         """Show each problem beside its field, and the others below the table."""
         for name, field in self._fields.items():
             field.show_error(problems.get(name, ""))
-        others = [
+        lines = [
             f"{name}: {text}" if name else text
             for name, text in problems.items()
             if name not in self._fields
         ]
-        fields.say(self.message, "".join(map(markup.problem, others)))
+        fields.say(self.message, "".join(map(markup.problem, lines)))
 
 
 def _button(
@@ -394,7 +394,8 @@ def _page(budget: BudgetStatus) -> _Page | None:
         ", ".join(reserved) or words.EMPTY,
         words.EMPTY if entry.cap is None else f"{entry.cap.epsilon:g}",
         _share(used),
-        ", ".join(f"{other.number} ({other.name})" for other, _ in budget.relatives) or words.EMPTY,
+        ", ".join(f"{relative.number} ({relative.name})" for relative, _ in budget.relatives)
+        or words.EMPTY,
     ]
     cautions = budget.cautions()
     statement = budget.statement().removesuffix(" ".join(cautions)).strip()
@@ -419,13 +420,13 @@ def _all_sets(rows: list[list[str]]) -> str:
     """A table of all data sets, without columns that are empty."""
     if not rows:
         return markup.quiet(_NOTHING)
-    kept = [
-        place
-        for place in range(len(_COLUMNS))
-        if place < _ALWAYS or any(row[place] != words.EMPTY for row in rows)
+    shown = [
+        index
+        for index in range(len(_COLUMNS))
+        if index < _ALWAYS or any(row[index] != words.EMPTY for row in rows)
     ]
     return markup.cards(
-        [_COLUMNS[place] for place in kept], [[row[place] for place in kept] for row in rows]
+        [_COLUMNS[index] for index in shown], [[row[index] for index in shown] for row in rows]
     )
 
 

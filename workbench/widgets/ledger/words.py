@@ -55,9 +55,9 @@ _OVER_CAP = "To exceed it on purpose, which is recorded, write why in “reason 
 REMEDIES = {"over cap": _OVER_CAP, "cap relation": _OVER_CAP}  # by code of an ``ArgumentError``
 
 
-def percent(share: float) -> str:
+def percent(fraction: float) -> str:
     """A share such as "61 %". It shows 0 % and 100 % only for 0 and 1, up to rounding errors."""
-    shown = round(100 * share, 6)
+    shown = round(100 * fraction, 6)
     if 0 < shown < 1:
         return "less than 1 %"
     return f"{99 if 99 < shown < 100 else round(shown)} %"
@@ -104,8 +104,8 @@ def cap_bar(budget: BudgetStatus) -> str:
     """The tightest cap as a bar with numbers below it; a sentence if there is no bar to show."""
     if not budget.caps:
         return markup.quiet("There is no cap, so these fits can add up to any epsilon.")
-    parts = shares(budget)
-    if parts is None:
+    fractions = shares(budget)
+    if fractions is None:
         return markup.problem(
             "Some of these fits cannot be counted under the cap, so no further fit is allowed."
         )
@@ -113,8 +113,8 @@ def cap_bar(budget: BudgetStatus) -> str:
     fills = ("solid", "striped", "empty")
     bar = markup.bar(
         [
-            (f"{label} {percent(share)}", share, fill)
-            for label, share, fill in zip(labels, parts, fills, strict=True)
+            (f"{label} {percent(fraction)}", fraction, fill)
+            for label, fraction, fill in zip(labels, fractions, fills, strict=True)
         ]
     )
     return bar + markup.quiet(
@@ -134,15 +134,15 @@ def fits_table(budget: BudgetStatus) -> str:
         columns.insert(1, "data set")
         for row, spend in zip(rows, reversed(budget.spends), strict=True):
             row.insert(1, f"{spend.dataset}: {names[spend.dataset]}")
-    filled = [place for place in range(len(columns)) if any(row[place] != EMPTY for row in rows)]
+    filled = [index for index in range(len(columns)) if any(row[index] != EMPTY for row in rows)]
     return markup.cards(
-        [columns[place] for place in filled], [[row[place] for place in filled] for row in rows]
+        [columns[index] for index in filled], [[row[index] for index in filled] for row in rows]
     )
 
 
 def _entries(budget: BudgetStatus) -> list[Entry]:
-    own = [] if budget.entry is None else [budget.entry]
-    return [*own, *(entry for entry, _ in budget.relatives)]
+    entries = [] if budget.entry is None else [budget.entry]
+    return [*entries, *(entry for entry, _ in budget.relatives)]
 
 
 def _row(spend: Spend, budget: BudgetStatus) -> list[str]:
@@ -151,11 +151,11 @@ def _row(spend: Spend, budget: BudgetStatus) -> list[str]:
         if spend.taken is None
         else _numbers.count(spend.taken)
     )
-    part = spend.promise
+    promise = spend.promise
     return [
         str(spend.number),
         spend.model,
-        "0" if part is None else number(part.epsilon),
+        "0" if promise is None else number(promise.epsilon),
         f"{taken} of {_numbers.count(spend.planned)}",
         budget.status_of(spend),
         spend.allowed_by,
@@ -178,9 +178,9 @@ def result_words(result: Any) -> str:
         return f"The ledger cannot say what was spent on these records: {error}"
     if budget is None:
         return ""
-    parts = shares(budget)
-    left = "" if parts is None else f"; {percent(parts[2])} of the cap is left"
+    fractions = shares(budget)
+    remainder = "" if fractions is None else f"; {percent(fractions[2])} of the cap is left"
     spent = (
         f"{spent_words(budget.total)} was spent on these records {counted(budget.total)}".strip()
     )
-    return f"According to the ledger, {spent}{left}."
+    return f"According to the ledger, {spent}{remainder}."

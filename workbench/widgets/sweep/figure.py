@@ -58,12 +58,12 @@ def scored(result: SweepResult) -> str:
     names = _shown_metrics(result)
     if not names:
         return ""
-    found = [result.series(name) for name in names]
-    x = found[0].x
-    levels = sorted({float(level) for series in found for level in series.private[x]})
-    height = _HIGH if len(found) == 2 else 2 * _HIGH + _BETWEEN
+    scores = [result.series(name) for name in names]
+    x = scores[0].x
+    levels = sorted({float(level) for series in scores for level in series.private[x]})
+    height = _HIGH if len(scores) == 2 else 2 * _HIGH + _BETWEEN
     panels = []
-    for series in found:
+    for series in scores:
         words, unit = words_of(series.metric)
         dots: dict[str, list[tuple[float, float]]] = {}
         for name, level, value in series.private[["method", x, series.metric]].itertuples(
@@ -100,8 +100,8 @@ def learnt(result: SweepResult) -> str:
         value = " to ".join(dict.fromkeys(shown(value, digits) for value in (at[0], at[-1])))
         said.append(f"{value} at {name} {level_text(end)}")
     fits = "1 fit" if len(series.private) == 1 else f"{count(len(series.private))} fits"
-    where = f"evaluation records: {series.label}"
-    return f"Mean {word} is {' and '.join(said)}, over {fits} in all ({where})."
+    note = f"evaluation records: {series.label}"
+    return f"Mean {word} is {' and '.join(said)}, over {fits} in all ({note})."
 
 
 def level_text(value: float) -> str:
@@ -133,7 +133,7 @@ def _means(series: Series, levels: Sequence[float]) -> dict[str, dict[float, flo
         series.private.groupby(["method", x], sort=False)[metric].mean().items()
     ):
         lines.setdefault(name, {})[float(level)] = float(value)
-    for name, rows in series.others.groupby("method", sort=False):
+    for name, rows in series.baselines.groupby("method", sort=False):
         if x == "epsilon" or rows[x].isna().all():
             lines[name] = dict.fromkeys(levels, float(rows[metric].mean()))
         else:
@@ -152,11 +152,11 @@ def _panel(
     dots: Mapping[str, Sequence[tuple[float, float]]],
     height: int,
 ) -> Panel:
-    places = _places(levels)
+    positions = _places(levels)
     words = {name: name.replace("_", " ") if len(lines) > 1 else "" for name in lines}
     names: dict[str, list[tuple[float, float]]] = {
         words[name]: sorted(
-            (places[level], value) for level, value in line.items() if level in places
+            (positions[level], value) for level, value in line.items() if level in positions
         )
         for name, line in lines.items()
     }
@@ -176,7 +176,7 @@ def _panel(
         names=names,
         has_keys=True,
         dots={
-            words[name]: [(places[level], value) for level, value in points]
+            words[name]: [(positions[level], value) for level, value in points]
             for name, points in dots.items()
         },
     )
@@ -184,7 +184,8 @@ def _panel(
 
 def _levels(x: str, levels: Sequence[Any]) -> Levels:
     return Levels(
-        _NAMES.get(x, x), {place: level_text(level) for level, place in _places(levels).items()}
+        _NAMES.get(x, x),
+        {position: level_text(level) for level, position in _places(levels).items()},
     )
 
 
@@ -194,6 +195,6 @@ def _places(levels: Sequence[float]) -> dict[float, float]:
     """
     low, high = (levels[0], levels[-1]) if levels else (1.0, 1.0)
     if not (0 < low < high < math.inf):
-        return {level: place + 0.5 for place, level in enumerate(levels)}
+        return {level: index + 0.5 for index, level in enumerate(levels)}
     unit = (len(levels) - 1) / math.log(high / low)
     return {level: 0.5 + unit * math.log(level / low) for level in levels}

@@ -134,17 +134,17 @@ class RangesPanel:
             the end.
         """
         plural = {single: name for name, single in LISTS.items()} | {"sampler": "samplers"}
-        left = {plural.get(name, name): problem for name, problem in problems.items()}
+        remaining = {plural.get(name, name): problem for name, problem in problems.items()}
         for name, field in self.fields.items():
-            field.show_error(left.pop(name, ""))
+            field.show_error(remaining.pop(name, ""))
         if (
             any(field.error for name, field in self.fields.items() if name not in MAIN)
-            or "samplers" in left
+            or "samplers" in remaining
         ):
             self._on_hidden_problem()
         fields.say(
             self._others,
-            "".join(markup.problem(f"{name}: {problem}") for name, problem in left.items()),
+            "".join(markup.problem(f"{name}: {problem}") for name, problem in remaining.items()),
         )
 
     def knows(self, name: str) -> bool:

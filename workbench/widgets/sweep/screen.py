@@ -169,27 +169,27 @@ class Sweep(RunScreen):
         self._show_buttons()
         self.spending.computing()
         self._plans.ask(
-            lambda: self._look_ahead(settings), lambda found: self._show_plan(settings, found)
+            lambda: self._look_ahead(settings), lambda plan: self._show_plan(settings, plan)
         )
 
     def _show_problems(self, problems: Mapping[str, str]) -> None:
         """Show each problem beside its field, or below the ranges if it has none."""
-        left = dict(problems)
+        remaining = dict(problems)
         options = {
-            name: left.pop(name)
+            name: remaining.pop(name)
             for name in problems
             if name == "model" or name in self.model.fields
         }
-        device = {name: left.pop(name) for name in problems if name == "device"}
+        device = {name: remaining.pop(name) for name in problems if name == "device"}
         data = {
-            name: left.pop(name)
+            name: remaining.pop(name)
             for name in problems
-            if name in left and not self.ranges.knows(name)
+            if name in remaining and not self.ranges.knows(name)
         }
         self.model.show(options)
         self.run.show(device)
         self.data.show(data)
-        self.ranges.show(left)
+        self.ranges.show(remaining)
 
     # ---- before a sweep --------------------------------------------------------------------------
 
@@ -208,18 +208,18 @@ class Sweep(RunScreen):
             self._stores[name] = Store(name or None)
         return self._stores[name]
 
-    def _show_plan(self, settings: SweepSettings, found: _Ready | Exception) -> None:
+    def _show_plan(self, settings: SweepSettings, plan: _Ready | Exception) -> None:
         with self._showing:
             if not self._is_wanted(settings):
                 return
             self.data.show_dataset(self._loader.found(settings.data))
-            if not isinstance(found, Exception):
-                self._ready = found
-                self._show_ready(found)
+            if not isinstance(plan, Exception):
+                self._ready = plan
+                self._show_ready(plan)
                 return
-            self._show_refusal(found)
+            self._show_refusal(plan)
             self.outcome.show_unknown()
-            self.spending.show_unknown(fields.in_words(found))
+            self.spending.show_unknown(fields.in_words(plan))
 
     def _show_ready(self, ready: _Ready) -> None:
         """Show the plan: the number of fits, their time, and what they spend together."""
@@ -289,11 +289,11 @@ class Sweep(RunScreen):
             self._tell_active()
             if session.stopping:
                 self.run.stop.disabled = True
-            found = None
+            result = None
             if (over := session.now().fits) != fits:
-                fits, found = over, session.result
-                self.result = found
-            self.outcome.show(session, found)
+                fits, result = over, session.result
+                self.result = result
+            self.outcome.show(session, result)
         self.run.stop.disabled = True
         self.result = session.result
         if not self._closed:
@@ -329,14 +329,18 @@ class Sweep(RunScreen):
         last = self._last
         assert last is not None
         self._openings.ask(
-            lambda: result.fit(number), lambda found: self._show_fit(found, last, result, number)
+            lambda: result.fit(number), lambda fit: self._show_fit(fit, last, result, number)
         )
 
-    def _show_fit(self, found: Any, last: _Ready, result: SweepResult, number: int) -> None:
-        if isinstance(found, Exception):
-            self.outcome.show_opened(f"{found}")
+    def _show_fit(self, fit: Any, last: _Ready, result: SweepResult, number: int) -> None:
+        if isinstance(fit, Exception):
+            self.outcome.show_opened(f"{fit}")
             return
-        settings, dataset, given = last.settings, last.dataset, result.flat_settings_of(number)
+        settings, dataset, fit_settings = (
+            last.settings,
+            last.dataset,
+            result.flat_settings_of(number),
+        )
         size = int(result.table["num_records"][number])
         if size != dataset.num_train:
             dataset = dataset.subset(size)
@@ -347,9 +351,11 @@ class Sweep(RunScreen):
             data=settings.data.name if is_whole_named else dataset,
             iterations=None,
         )
-        screen.privacy.fill({name: given[name] for name in PRIVACY_FIELDS if name in given})
+        screen.privacy.fill(
+            {name: fit_settings[name] for name in PRIVACY_FIELDS if name in fit_settings}
+        )
         screen.run.evaluate_private.value = settings.evaluate_private
-        screen.show_result(found, dataset)
+        screen.show_result(fit, dataset)
         with self._lock:
             old, self.opened = self.opened, screen
             self._below.children = [screen.view]

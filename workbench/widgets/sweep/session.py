@@ -28,7 +28,7 @@ class Moment(NamedTuple):
     :param planned: number of planned fits.
     :param step: steps taken by the running fits.
     :param steps: planned steps of the running fits.
-    :param share: share of this run's work that is done, from 0 to 1.
+    :param fraction: share of this run's work that is done, from 0 to 1.
     :param seconds: of the sweep so far, without the time between a stop and what resumed it.
     :param seconds_left: None while unknown.
     """
@@ -37,7 +37,7 @@ class Moment(NamedTuple):
     planned: int
     step: int
     steps: int
-    share: float
+    fraction: float
     seconds: float
     seconds_left: float | None
 
@@ -52,14 +52,14 @@ def pace_of(prepared: PreparedSweep) -> float | None:
     names = {model.name for model in grid.models}
     records = {grid.fingerprint_of(cell) for cell in prepared.cells.values()}
     rows = prepared.store.rows()
-    known = [
+    finished = [
         row
         for row in rows
         if row["status"] == "done" and row["model"] in names and row["fingerprint"] in records
     ]
-    known = [row for row in known if row["iterations"] is not None]
-    steps = sum(row["iterations"] for row in known)
-    return sum(row["seconds"] for row in known) / steps if steps else None
+    finished = [row for row in finished if row["iterations"] is not None]
+    steps = sum(row["iterations"] for row in finished)
+    return sum(row["seconds"] for row in finished) / steps if steps else None
 
 
 def iterations_of(runs: Iterable[Run]) -> dict[str, int]:
@@ -122,15 +122,15 @@ class SweepSession(Stoppable):
         """The progress at this moment."""
         progress, (earlier, began) = self._progress, self._clock
         under_way = min(progress.step * self._lanes, sum(self._left.values()))
-        left = sum(self._left.values()) - under_way
+        remaining = sum(self._left.values()) - under_way
         return Moment(
             progress.fits,
             progress.planned,
             progress.step,
             progress.steps,
-            1 - left / self._whole,
+            1 - remaining / self._whole,
             earlier + (0.0 if began is None else time.perf_counter() - began),
-            None if self._pace is None else self._pace * left,
+            None if self._pace is None else self._pace * remaining,
         )
 
     def _work(self) -> None:

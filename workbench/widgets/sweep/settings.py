@@ -37,37 +37,37 @@ def numbers_in(text: str) -> tuple[Any, ...]:
     """The values in a list, separated by commas or spaces, each as ``fields.number_in``
     reads it.
     """
-    return tuple(fields.number_in(part) for part in re.split(r"[,;\s]+", text) if part)
+    return tuple(fields.number_in(item) for item in re.split(r"[,;\s]+", text) if item)
 
 
 def problems_of_ranges(values: Mapping[str, Any]) -> dict[str, str]:
     """``{argument: what is wrong with it}`` for ``SweepSettings.ranges``, as far as is known
     without model and data.
     """
-    found = {
+    problems = {
         name: problem
         for name in LISTS
         if (problem := _problem_of_list(name, values.get(name) or ()))
     }
     if not values.get("epsilons"):
-        found["epsilons"] = "must have at least one value."
+        problems["epsilons"] = "must have at least one value."
     if not values.get("samplers"):
-        found["samplers"] = "tick at least one."
+        problems["samplers"] = "tick at least one."
     if problem := _problem_of_whole(
         "seeds", values.get("seeds"), at_least=1, at_most=_MOST_REPETITIONS
     ):
-        found["seeds"] = problem
+        problems["seeds"] = problem
     if problem := _problem_of_one("delta", values.get("delta")):
-        found["delta"] = problem
-    return found
+        problems["delta"] = problem
+    return problems
 
 
 def _problem_of_list(name: str, values: tuple[Any, ...]) -> str:
     """What is wrong with the first unusable value; "" for none."""
     for value in values:
-        found = _problem_of_one(name, value)
-        if found:
-            return f"“{value}” {found}"
+        problem = _problem_of_one(name, value)
+        if problem:
+            return f"“{value}” {problem}"
     return ""
 
 
@@ -144,15 +144,15 @@ class SweepSettings:
         """Arguments for ``workbench.sweep``. Only fits of public records get seeds; others have
         secret randomness.
         """
-        given = self.ranges
-        arguments: dict[str, Any] = {name: list(given[name]) for name in LISTS if given.get(name)}
-        arguments["seeds"] = range(given["seeds"]) if is_public else given["seeds"]
-        if tuple(given["samplers"]) != ("poisson",):
-            arguments["samplers"] = list(given["samplers"])
-        if is_public and given.get("baselines"):
-            arguments["baselines"] = list(given["baselines"])
-        if given.get("delta") is not None:
-            arguments["delta"] = given["delta"]
+        ranges = self.ranges
+        arguments: dict[str, Any] = {name: list(ranges[name]) for name in LISTS if ranges.get(name)}
+        arguments["seeds"] = range(ranges["seeds"]) if is_public else ranges["seeds"]
+        if tuple(ranges["samplers"]) != ("poisson",):
+            arguments["samplers"] = list(ranges["samplers"])
+        if is_public and ranges.get("baselines"):
+            arguments["baselines"] = list(ranges["baselines"])
+        if ranges.get("delta") is not None:
+            arguments["delta"] = ranges["delta"]
         if self.device is not None:
             arguments["device"] = self.device
         if self.evaluate_private:
@@ -167,7 +167,7 @@ class SweepSettings:
             arguments["store"] = self.store
         if prepared.total is not None:
             arguments["accept_total_epsilon"] = prepared.total.epsilon
-        given = as_code(arguments, LISTS)
+        code = as_code(arguments, LISTS)
         return "\n".join(
-            [*(line for _, line in lines), f"result = wb.sweep({names}{given})", "result.plot()"]
+            [*(line for _, line in lines), f"result = wb.sweep({names}{code})", "result.plot()"]
         )

@@ -78,10 +78,12 @@ class SpendingPanel:
             f"epsilon = {upper(total.epsilon)} and delta = {upper(total.delta)} for {total.fits} "
             "fits in total"
         )
-        others = total.fits - sum(run.method == DP for run in prepared.runs)
+        finished = total.fits - sum(run.method == DP for run in prepared.runs)
         spends = "spends" if prepared.runs else "spent"
         made = (
-            f" {others} of these fits have already been made." if others and prepared.runs else ""
+            f" {finished} of these fits have already been made."
+            if finished and prepared.runs
+            else ""
         )
         fields.say(
             self._spent,
@@ -97,8 +99,8 @@ class SpendingPanel:
 
 def _plan_words(prepared: PreparedSweep) -> tuple[str, str]:
     """The number of fits, and the time that they take."""
-    planned, left = len(prepared.cells), len(prepared.runs)
-    if not left:
+    planned, remaining = len(prepared.cells), len(prepared.runs)
+    if not remaining:
         return (
             f"All {planned} fits are done.",
             "For more, increase the repetitions or add to a list.",
@@ -112,7 +114,10 @@ def _plan_words(prepared: PreparedSweep) -> tuple[str, str]:
             f"About {duration(max(1, seconds))} of steps at the speed of earlier fits, plus "
             "compilation."
         )
-    return f"{planned} fits." if left == planned else f"{left} of {planned} fits remain.", time
+    return (
+        f"{planned} fits." if remaining == planned else f"{remaining} of {planned} fits remain.",
+        time,
+    )
 
 
 def _refused(prepared: PreparedSweep) -> str:

@@ -165,16 +165,18 @@ class SweepPanel:
             "Stopping…"
             if session.stopping
             else "Fitting…"
-            if now.step or now.share
+            if now.step or now.fraction
             else "Compiling…"
         )
-        self.status.value = markup.status(markup.note(headline, " · ".join(_facts(now))), now.share)
+        self.status.value = markup.status(
+            markup.note(headline, " · ".join(_facts(now))), now.fraction
+        )
         if result is not None:
             self._fill(result)
 
     def finish(self, session: SweepSession, result: SweepResult) -> None:
         """Show the table and the figure of a sweep that has ended."""
-        self.status.value = markup.status(markup.note("Finishing…"), session.now().share)
+        self.status.value = markup.status(markup.note("Finishing…"), session.now().fraction)
         self._fill(result)
         learning = learnt(result) or ("" if result.total is None else _NO_SCORES)
         now = session.now()
@@ -189,14 +191,14 @@ class SweepPanel:
         now = session.now()
         first, style = _ENDS.get(result.status, ("Ended early.", "failed"))
         statuses = result.table["status"].value_counts()
-        others = [f"{count} {status}" for status, count in statuses.items() if status != "done"]
-        words = [f"{now.fits} of {now.planned} fits in {duration(now.seconds)}", *others]
+        unfinished = [f"{count} {status}" for status, count in statuses.items() if status != "done"]
+        words = [f"{now.fits} of {now.planned} fits in {duration(now.seconds)}", *unfinished]
         line = (
             markup.note(first, " · ".join(words))
             + markup.problem(session.problem)
             + traceback_fold(session.details)
         )
-        self.status.value = markup.status(line, now.share, style)
+        self.status.value = markup.status(line, now.fraction, style)
 
     def show_broken(self, details: str) -> None:
         """Show that the screen failed and not the sweep, with a folded traceback."""
@@ -351,8 +353,8 @@ def _to_open(result: SweepResult) -> list[tuple[str, int]]:
     fits = table[(table["method"] == DP) & (table["status"] == "done")]
     if fits.empty:
         return []
-    asked = {*result.flat_settings_of(int(fits.index[0])), "repetition", "num_records"}
-    names = [name for name in _varying(fits) if name in asked]
+    settings = {*result.flat_settings_of(int(fits.index[0])), "repetition", "num_records"}
+    names = [name for name in _varying(fits) if name in settings]
     return [
         (
             ", ".join(

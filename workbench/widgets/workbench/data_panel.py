@@ -105,8 +105,10 @@ class DataPanel:
     @property
     def named_set(self) -> str:
         """The chosen data set that comes by name; "" for a user's own."""
-        own = self._start.name if isinstance(self._start, Dataset) else ""
-        return "" if self.has_own_source or self.named.value == own else str(self.named.value)
+        start_name = self._start.name if isinstance(self._start, Dataset) else ""
+        return (
+            "" if self.has_own_source or self.named.value == start_name else str(self.named.value)
+        )
 
     # ---- source and problems ---------------------------------------------------------------------
 
@@ -145,20 +147,21 @@ class DataPanel:
         if table is None:
             return {}
         if self._editor is None or table.key != self._editor_key:
-            where = "path" if self.named.value == FILE else "variable"
-            return {where: "its columns have changed: press Refresh."}
+            argument = "path" if self.named.value == FILE else "variable"
+            return {argument: "its columns have changed: press Refresh."}
         return self._editor.declaration().problems()
 
     def show(self, problems: Mapping[str, str]) -> None:
         """Show each problem beside its control, or under the source menu if it has none; hide all
         others.
         """
-        left = dict(problems)
+        remaining = dict(problems)
         here = {
-            argument: left.pop(argument, "") for argument in self._places.get(self.named.value, ())
+            argument: remaining.pop(argument, "")
+            for argument in self._places.get(self.named.value, ())
         }
         if self._editor is not None:
-            left = self._editor.show(left)
+            remaining = self._editor.show(remaining)
         nothing_yet = (
             self.named.value == FILE and self._uploaded is None and not self.path.value.strip()
         )
@@ -174,7 +177,7 @@ class DataPanel:
             self._problem,
             "".join(
                 markup.problem(f"{argument}: {expectation}")
-                for argument, expectation in left.items()
+                for argument, expectation in remaining.items()
             ),
         )
 
@@ -191,8 +194,8 @@ class DataPanel:
         try:
             named = data_room.names()
             if isinstance(self._start, Dataset):
-                own = self._start.name
-                named = [own, *(name for name in named if name != own)]
+                start_name = self._start.name
+                named = [start_name, *(name for name in named if name != start_name)]
             elif self._start not in named:
                 named = [self._start, *named]
             self._names = named
@@ -210,10 +213,12 @@ class DataPanel:
 
         :param unsuitable: names, and why not. :param leaves: False to leave no set.
         """
-        own = self._start.name if isinstance(self._start, Dataset) else ""
-        self._unsuitable = {name: why for name, why in unsuitable.items() if name != own}
+        start_name = self._start.name if isinstance(self._start, Dataset) else ""
+        self._unsuitable = {name: why for name, why in unsuitable.items() if name != start_name}
         self.named.show_help(fields.refusals(self._unsuitable, "this model"))
-        suitable = [name for name in self._names if name not in self._unsuitable and name != own]
+        suitable = [
+            name for name in self._names if name not in self._unsuitable and name != start_name
+        ]
         self._offer(
             suitable[0] if leaves and suitable and self.named.value in self._unsuitable else None
         )
@@ -326,8 +331,8 @@ class DataPanel:
         if origin != self._origin:  # the separator was chosen for another file
             self._origin, self._refreshing = origin, True
             self.separator.value, self._refreshing = "", False
-        for kind, part in self._parts.items():
-            part.layout.display = None if kind == self.named.value else "none"
+        for kind, controls in self._parts.items():
+            controls.layout.display = None if kind == self.named.value else "none"
         dataset = self._given_dataset()
         self.target.visible = isinstance(self._object(), np.ndarray)
         self.refresh_button.layout.display = None if self.has_own_source else "none"
@@ -349,13 +354,13 @@ class DataPanel:
         except _validate.ArgumentError:
             table = None
         key = None if table is None else table.key
-        found = "" if table is None else table.found
-        fields.say(self._found, markup.sentence(found) if found else "")
+        dialect = "" if table is None else table.dialect
+        fields.say(self._found, markup.sentence(dialect) if dialect else "")
         fields.say(self._counted, "")
         self.count_button.layout.display = (
             None if table is not None and table.count is not None else "none"
         )
-        self.separator.visible = bool(found) or bool(self.separator.value)
+        self.separator.visible = bool(dialect) or bool(self.separator.value)
         if key == self._editor_key:
             return
         old, self._editor, self._editor_key = self._editor, None, key
@@ -395,12 +400,12 @@ class DataPanel:
             return
         if table is not None and number is not None:
             size = markup.sentence(f"{count(number)} rows x {len(table.columns)} columns")
-            known = (
+            note = (
                 "For you: the number of training records is treated as public by a fit, unless "
                 "you declare another one."
             )
             fields.say(
-                self._counted, size + markup.badge("outside the guarantee") + markup.quiet(known)
+                self._counted, size + markup.badge("outside the guarantee") + markup.quiet(note)
             )
 
     # ---- the chosen object -----------------------------------------------------------------------
@@ -413,8 +418,8 @@ class DataPanel:
         """The chosen ``Dataset`` object, if one is chosen."""
         if isinstance(self._start, Dataset) and self.named.value == self._start.name:
             return self._start
-        found = self._object()
-        return found if isinstance(found, Dataset) else None
+        value = self._object()
+        return value if isinstance(value, Dataset) else None
 
     def _table(self) -> Table | None:
         """The chosen table; None for a data set.
@@ -423,15 +428,15 @@ class DataPanel:
         """
         if self.named.value == FILE:
             return self._file()
-        found, name = self._object(), self.variable.value
-        if not self.has_own_source or isinstance(found, Dataset):
+        value, name = self._object(), self.variable.value
+        if not self.has_own_source or isinstance(value, Dataset):
             return None
-        if isinstance(found, pd.DataFrame):
-            return frame_table(name, found)
-        if is_table(found):
+        if isinstance(value, pd.DataFrame):
+            return frame_table(name, value)
+        if is_table(value):
             target = self.target.value
             y = self._namespace().get(target) if target else None
-            return array_table(name, found, "" if y is None else target, y)
+            return array_table(name, value, "" if y is None else target, y)
         reason = (
             "is no longer a table: press Refresh."
             if name
@@ -450,10 +455,10 @@ class DataPanel:
         )
         if state != self._read[0]:
             self._read = state, self._read_file(path, separator)
-        found = self._read[1]
-        if not isinstance(found, Table):
-            raise found  # type: ignore[misc]
-        return found
+        table = self._read[1]
+        if not isinstance(table, Table):
+            raise table  # type: ignore[misc]
+        return table
 
     def _read_file(self, path: str, separator: str | None) -> Table | _validate.ArgumentError:
         uploaded = self._uploaded
@@ -492,12 +497,14 @@ class DataPanel:
         if self.has_own_source:
             return []
         info = data_room.info(self.named.value)
-        where = [] if info.available else [f"Not on this machine; get it by {info.otherwise}."]
+        availability = (
+            [] if info.available else [f"Not on this machine; get it by {info.otherwise}."]
+        )
         return [
             info.description,
             f"One record is one {info.unit}; {info.task}.",
             f"Licence: {info.licence}.",
-            *where,
+            *availability,
         ]
 
     # ---- preview ---------------------------------------------------------------------------------

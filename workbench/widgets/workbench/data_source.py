@@ -80,12 +80,12 @@ class Loader:
 
     def load(self, source: DataSource) -> Dataset:
         """Load the data set of ``source``. This may take a second."""
-        found = self._kept.get(source.key)
-        if found is None:
-            found = source.load()
+        dataset = self._kept.get(source.key)
+        if dataset is None:
+            dataset = source.load()
             if not self._closed:
-                self._kept = {**dict(list(self._kept.items())[-2:]), source.key: found}
-        return found
+                self._kept = {**dict(list(self._kept.items())[-2:]), source.key: dataset}
+        return dataset
 
     def found(self, source: DataSource) -> Dataset | None:
         """The data set of ``source`` if it is kept."""
@@ -111,7 +111,7 @@ class Table:
     :param roles: the roles that each column can have, by name; empty if every column can have every
         role.
     :param note: as in ``DataSource``.
-    :param found: how the file was read, a sentence; "" for other tables.
+    :param dialect: how the file was read, a sentence; "" for other tables.
     :param count: returns the number of rows, which is private and may take a second; None if nobody
         can ask.
     :param missing: what happens to rows with missing values until somebody chooses otherwise.
@@ -126,7 +126,7 @@ class Table:
     columns: tuple[ColumnDeclaration, ...]
     roles: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     note: str = ""
-    found: str = ""
+    dialect: str = ""
     count: Callable[[], int] | None = None
     missing: str = "refuse"
 
@@ -139,8 +139,11 @@ class Table:
         if self.function in ("from_frame", "from_arrays"):
             options["name"] = self.name
         is_array = bool(self.roles)
-        given = [*self.arguments, *(f"{name}={_literal(value)}" for name, value in options.items())]
-        code = f"wb.data.{self.function}({', '.join(given)})"
+        arguments = [
+            *self.arguments,
+            *(f"{name}={_literal(value)}" for name, value in options.items()),
+        ]
+        code = f"wb.data.{self.function}({', '.join(arguments)})"
 
         def load() -> Dataset:
             reason = _validate.ArgumentError(
@@ -215,7 +218,7 @@ def frame_table(name: str, frame: pd.DataFrame) -> Table:
     """
     columns = _columns_of(frame)
     names = [column.name for column in columns]
-    repeated = next((each for each in names if names.count(each) > 1), None)
+    repeated = next((label for label in names if names.count(label) > 1), None)
     if repeated is not None:
         raise _validate.ArgumentError(
             "variable", name, f"has two columns named {repeated!r}: rename one."
@@ -303,13 +306,13 @@ def _csv_table(
 
     :param file: returns what ``csv_files.read_csv`` reads, from its beginning.
     """
-    found, rows, decimal_commas = _first_rows(file, separator)
-    columns, options = _columns_of(rows, is_parsed=True), _csv_options(found)
+    delimiter, rows, decimal_commas = _first_rows(file, separator)
+    columns, options = _columns_of(rows, is_parsed=True), _csv_options(delimiter)
 
     def count() -> int:
         try:
             # commas are slow to read
-            return len(csv_files.read_csv(file(), separator=found, decimal="."))
+            return len(csv_files.read_csv(file(), separator=delimiter, decimal="."))
         except _validate.ArgumentError as error:
             raise _public_error(error) from None
 
@@ -321,7 +324,7 @@ def _csv_table(
         partial(make, **options),
         partial(stamp, name),
         columns,
-        found=_in_words(found, decimal_commas, len(columns)),
+        dialect=_in_words(delimiter, decimal_commas, len(columns)),
         count=count,
         # empty cells are common in files, and a refusal would be the first thing that is seen
         missing="drop",
@@ -345,8 +348,8 @@ def _columns_of(frame: pd.DataFrame, *, is_parsed: bool = False) -> tuple[Column
         memory or in the file.
     """
     columns = []
-    for place, label in enumerate(frame.columns):
-        column = frame.iloc[:, place]
+    for index, label in enumerate(frame.columns):
+        column = frame.iloc[:, index]
         kind = roles.typed(column) if is_parsed else column.dtype
         role, note = roles.suggested(str(label), kind)
         columns.append(ColumnDeclaration(str(label), role, is_text=roles.is_text(kind), note=note))
@@ -354,15 +357,15 @@ def _columns_of(frame: pd.DataFrame, *, is_parsed: bool = False) -> tuple[Column
 
 
 def _array_columns(
-    x: np.ndarray, others: list[str]
+    x: np.ndarray, further: list[str]
 ) -> tuple[tuple[ColumnDeclaration, ...], dict[str, tuple[str, ...]]]:
-    """The columns x1, x2, ... and ``others``, and the roles that each can have."""
+    """The columns x1, x2, ... and ``further``, and the roles that each can have."""
     role = roles.of_type(x.dtype)
     kinds: dict[str, tuple[str, ...]] = {
         f"x{number + 1}": _ARRAY_ROLES for number in range(x.shape[1])
     }
     columns = [ColumnDeclaration(name, role) for name in kinds]
-    for name in others:
+    for name in further:
         kinds[name] = {"y": ("target",), "group": ("group",)}.get(name, ("leave out", PERSON))
         columns.append(ColumnDeclaration(name, kinds[name][0]))
     return tuple(columns), kinds
@@ -391,17 +394,17 @@ def _first_rows(file: Callable[[], Any], separator: str | None) -> tuple[str, pd
     CSV file.
     """
     try:
-        found = separator or csv_files.csv_separator(file())
-        rows = csv_files.read_csv(file(), rows=_SAMPLE_ROWS, separator=found)
+        delimiter = separator or csv_files.csv_separator(file())
+        rows = csv_files.read_csv(file(), rows=_SAMPLE_ROWS, separator=delimiter)
         points = (
-            csv_files.read_csv(file(), rows=_SAMPLE_ROWS, separator=found, decimal=".")
-            if found == ";"
+            csv_files.read_csv(file(), rows=_SAMPLE_ROWS, separator=delimiter, decimal=".")
+            if delimiter == ";"
             else rows
         )
     except _validate.ArgumentError as error:
         raise _public_error(error) from None
     commas = any(_is_number(rows[name]) and not _is_number(points[name]) for name in rows.columns)
-    return found, rows, commas
+    return delimiter, rows, commas
 
 
 def _is_number(column: pd.Series) -> bool:
@@ -450,7 +453,7 @@ def _literal(value: Any) -> str:
     if isinstance(value, Categorical):
         return f"wb.data.Categorical({list(value.categories)!r}, other=True)"
     if isinstance(value, Mapping):
-        return "{" + ", ".join(f"{name!r}: {_literal(each)}" for name, each in value.items()) + "}"
+        return "{" + ", ".join(f"{name!r}: {_literal(item)}" for name, item in value.items()) + "}"
     if isinstance(value, tuple):
         return f"({', '.join(map(_literal, value))})"
     return value.__name__ if isinstance(value, type) else repr(value)

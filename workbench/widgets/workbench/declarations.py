@@ -38,11 +38,11 @@ _SHARE = "0.2"
 class Need(NamedTuple):
     """Something that is not declared yet.
 
-    :param what: such as "all values"; the whole need, if it is not about a column.
+    :param content: such as "all values"; the whole need, if it is not about a column.
     :param column: its name, or "".
     """
 
-    what: str
+    content: str
     column: str = ""
 
 
@@ -187,9 +187,9 @@ class ColumnDeclaration:
                 Need("all classes", self.name),
                 "type all classes, separated by commas, or their number.",
             )
-        given = int(names[0]) if len(names) == 1 and names[0].isdecimal() else names
-        class_names(given)
-        return {"classes": given}
+        classes = int(names[0]) if len(names) == 1 and names[0].isdecimal() else names
+        class_names(classes)
+        return {"classes": classes}
 
     def group_names(self) -> list[str]:
         """All groups.
@@ -219,8 +219,8 @@ class ColumnDeclaration:
             )
         return checked_max_rows(number_in(self.max_rows))
 
-    def _empty(self, what: str, expectation: str) -> _EmptyError:
-        return _EmptyError(column_argument(self.name), Need(what, self.name), expectation)
+    def _empty(self, subject: str, expectation: str) -> _EmptyError:
+        return _EmptyError(column_argument(self.name), Need(subject, self.name), expectation)
 
     def _error(self, expectation: str) -> _validate.ArgumentError:
         return _validate.ArgumentError(column_argument(self.name), self.role, expectation)
@@ -287,13 +287,13 @@ class TableDeclaration:
                 "private mean and sd."
             )
             checks.append(partial(_refuse, "missing", reason))
-        found: dict[str, _validate.ArgumentError] = {}
+        errors: dict[str, _validate.ArgumentError] = {}
         for check in checks:
             try:
                 check()
             except _validate.ArgumentError as error:
-                found.setdefault(error.argument, error)
-        return found
+                errors.setdefault(error.argument, error)
+        return errors
 
     def options(self, *, names_columns: bool) -> dict[str, Any]:
         """Keyword arguments for ``from_frame`` and similar functions, without the defaults.

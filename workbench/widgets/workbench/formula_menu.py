@@ -36,16 +36,16 @@ def options() -> tuple[Option, ...]:
     )
 
 
-def check(given: Mapping[str, Any]) -> None:
+def check(settings: Mapping[str, Any]) -> None:
     """:raises ArgumentError: naming ``formula``, ``family`` or ``link``, as far as is known without
     columns.
     """
     from workbench.formula.families import get
     from workbench.formula.parsing import parse
 
-    get(given.get("family", "gaussian"), given.get("link"))
-    if not str(given.get("formula", "")).strip():
+    get(settings.get("family", "gaussian"), settings.get("link"))
+    if not str(settings.get("formula", "")).strip():
         raise ArgumentError(
             "formula", "", "write one, such as y ~ a + b, of the columns that are declared."
         )
-    parse(given["formula"])
+    parse(settings["formula"])

@@ -73,9 +73,11 @@ class HistoryPanel:
 
     def keep(self, result: Any, *, continues: bool = False) -> None:
         """``add`` without ``show``."""
-        own = [place for place, other in enumerate(self.results) if not _is_in(other, self._opened)]
-        if continues and own:
-            self.results[own[-1]] = result
+        fitted = [
+            index for index, earlier in enumerate(self.results) if not _is_in(earlier, self._opened)
+        ]
+        if continues and fitted:
+            self.results[fitted[-1]] = result
         else:
             self.results.append(result)
 
@@ -115,8 +117,8 @@ class HistoryPanel:
         """
         opened = [_is_in(result, self._opened) for result in self.results]
         rows = [
-            _row(place + 1, *of_one)
-            for place, of_one in enumerate(zip(self.results, opened, strict=True))
+            _row(index + 1, *of_one)
+            for index, of_one in enumerate(zip(self.results, opened, strict=True))
         ]
         self.table.value = markup.cards(_COLUMNS, rows) + markup.quiet(
             "Fits on the same private records add up: each fit spends its own epsilon. Choosing "
@@ -144,8 +146,8 @@ class HistoryPanel:
         """Compare the two fits that are chosen, if there are two."""
         if self._is_offering or len(self.results) < 2:
             return
-        places = self.first.value, self.second.value
-        chosen = {f"fit {place + 1}": self.results[place] for place in places}
+        indices = self.first.value, self.second.value
+        chosen = {f"fit {index + 1}": self.results[index] for index in indices}
         if len(chosen) < 2:
             self.comparison.value = markup.quiet("Choose two different fits.")
             return
@@ -173,7 +175,7 @@ class HistoryPanel:
 
 
 def _is_in(result: Any, results: list[Any]) -> bool:
-    return any(result is other for other in results)
+    return any(result is member for member in results)
 
 
 def _name(result: Any) -> str:
@@ -232,12 +234,13 @@ def _differences(chosen: Mapping[str, Any]) -> list[list[str]]:
                 "time": duration(result.seconds),
             }
         )
-    names = list(dict.fromkeys(name for own in facts for name in own))
+    names = list(dict.fromkeys(name for values in facts for name in values))
     differing = [
-        name for name in names if any(own.get(name) != facts[0].get(name) for own in facts)
+        name for name in names if any(values.get(name) != facts[0].get(name) for values in facts)
     ]
     rows = [
-        [name.replace("_", " "), *(_shown(own.get(name)) for own in facts)] for name in differing
+        [name.replace("_", " "), *(_shown(values.get(name)) for values in facts)]
+        for name in differing
     ]
     metrics = list(dict.fromkeys(name for result in chosen.values() for name in result.metrics))
     for name in metrics:

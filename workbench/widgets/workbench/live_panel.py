@@ -102,8 +102,8 @@ class LivePanel:
                 [spent], steps, "Planned epsilon over the steps."
             )
 
-    def _say(self, line: str, share: float, status: str = "") -> None:
-        self.status.value = markup.status(line, share, status)
+    def _say(self, line: str, fraction: float, status: str = "") -> None:
+        self.status.value = markup.status(line, fraction, status)
 
     def show(self, session: Session, now: Progress) -> None:
         """Show the progress ``now``, and redraw the curves if they have changed."""
@@ -176,7 +176,7 @@ class LivePanel:
         self, name: str, label: str, history: Sequence[Any], baseline: dict[str, float] | None
     ) -> Panel:
         points = _points(history, name)
-        before = tuple(_points(other, name) for other in self._earlier)
+        before = tuple(_points(earlier, name) for earlier in self._earlier)
         values = [value for _, value in points if value == value and abs(value) < np.inf]
         level = None
         within = limits(name, values) if values else None
@@ -264,14 +264,14 @@ class LivePanel:
 
 def _pictured(result: Any) -> str:
     """A picture of a fit whose curves were not kept, which says so."""
-    kept = markup.quiet("The curves of this fit were not kept.")
+    note = markup.quiet("The curves of this fit were not kept.")
     names = pictures_of(result)
     try:
-        return (picture_of(result, names[0]) if names else "") + kept
+        return (picture_of(result, names[0]) if names else "") + note
     except (
         Exception
     ):  # of a user's own picture, which must not hide the result; Pictures says what is wrong
-        return kept
+        return note
 
 
 def _points(history: Sequence[Any], name: str) -> list[tuple[float, float]]:
@@ -285,9 +285,9 @@ def _points(history: Sequence[Any], name: str) -> list[tuple[float, float]]:
 def _noise_near(outlook: Any) -> str:
     """How the noise in intervals depends on epsilon, from the plan alone."""
     near = outlook.noise_near
-    points = [(place + 0.5, times) for place, (_, times) in enumerate(near)]
+    points = [(index + 0.5, times) for index, (_, times) in enumerate(near)]
     levels = Levels(
-        "epsilon", {place + 0.5: f"{epsilon:.4g}" for place, (epsilon, _) in enumerate(near)}
+        "epsilon", {index + 0.5: f"{epsilon:.4g}" for index, (epsilon, _) in enumerate(near)}
     )
     most = max(times for _, times in near)
     panel = Panel(
@@ -300,7 +300,7 @@ def _noise_near(outlook: Any) -> str:
         height=_FORMING - _AXIS,
         ticks=(0.0, 1.0, float(shown(most))),
     )
-    here = next(place + 0.5 for place, (_, times) in enumerate(near) if times == 1)
+    here = next(index + 0.5 for index, (_, times) in enumerate(near) if times == 1)
     told = ", ".join(f"{shown(times)} times at epsilon {epsilon:.4g}" for epsilon, times in near)
     return chart(
         [panel],
@@ -318,7 +318,7 @@ def _formed(followed: Sequence[tuple[int, Any]], names: Sequence[str]) -> Panel:
     chosen = np.sort(np.argsort(-moved, kind="stable")[:_FOLLOWED])
     steps = [step for step, _ in followed]
     lines = {
-        names[place]: list(zip(steps, path[:, place].tolist(), strict=True)) for place in chosen
+        names[index]: list(zip(steps, path[:, index].tolist(), strict=True)) for index in chosen
     }
     low, high = float(path[:, chosen].min()), float(path[:, chosen].max())
     margin = 0.06 * (high - low) or 1.0

@@ -111,38 +111,38 @@ class ModelPanel:
 
     def options(self) -> dict[str, Any]:
         """The options whose values differ from their defaults."""
-        found = dict(self._kept)
+        changed = dict(self._kept)
         for option in self._declared:
             value = _read(option, self.fields[option.name])
             if value != option.default:
-                found[option.name] = value
-        return found
+                changed[option.name] = value
+        return changed
 
     def problems(self) -> dict[str, str]:
         """``{argument: what is wrong with it}``; empty if the model can be made."""
         options = self.options()
-        found = {}
+        problems = {}
         for option in self._declared:
             if problem := option.problem(options.get(option.name, option.default)):
-                found[option.name] = problem
+                problems[option.name] = problem
         try:
             if self.name == FORMULA:
                 formula_menu.check(options)
             else:
                 models.get(self.name, **options)
         except ArgumentError as error:
-            found[error.argument] = error.expectation
-        return found
+            problems[error.argument] = error.expectation
+        return problems
 
     def show(self, problems: Mapping[str, str]) -> None:
         """Show each problem beside its field, or beside the menu of models if it has none."""
         for name, field in self.fields.items():
             field.show_error(problems.get(name, ""))
-        others = {name: problem for name, problem in problems.items() if name not in self.fields}
-        at_menu = others.pop("model", "")
+        remaining = {name: problem for name, problem in problems.items() if name not in self.fields}
+        at_menu = remaining.pop("model", "")
         first = [at_menu] if at_menu else []
         self.model.show_error(
-            " ".join([*first, *(f"{name}: {problem}" for name, problem in others.items())])
+            " ".join([*first, *(f"{name}: {problem}" for name, problem in remaining.items())])
         )
         if any(name in self.fields for name in problems):
             self._settings.is_open = True
@@ -226,7 +226,7 @@ class ModelPanel:
             card.draw()
 
     def _choose(self, name: str) -> None:
-        if name in [known for _, known in self.model.control.options]:
+        if name in [option for _, option in self.model.control.options]:
             self.model.value = name
         self._gallery.is_open = False
 

@@ -289,12 +289,12 @@ class PrivacyPanel:
         """Arguments for ``workbench.fitting.prepare``: None if automatic, the text itself if it is
         not a number.
         """
-        size = fields.number_in(self.size.value, whole=self.size.name == "batch_size")
+        size = fields.number_in(self.size.value, is_whole=self.size.name == "batch_size")
         relation = self.relation.value
         return {
             "epsilon": fields.number_in(self.epsilon.value),
             "delta": fields.number_in(self.delta.value),
-            "iterations": fields.number_in(self.iterations.value, whole=True),
+            "iterations": fields.number_in(self.iterations.value, is_whole=True),
             "sampling_rate": size if self.size.name == "sampling_rate" else None,
             "batch_size": size if self.size.name == "batch_size" else None,
             "sampler": self.sampler.value,
@@ -324,10 +324,10 @@ class PrivacyPanel:
         }
         for field in dict.fromkeys(self._fields.values()):
             field.show_error(by_field.get(field, ""))
-        others = [
+        lines = [
             f"{name}: {problem}" for name, problem in problems.items() if name not in self._fields
         ]
-        fields.say(self._other_problems, "".join(map(markup.problem, others)))
+        fields.say(self._other_problems, "".join(map(markup.problem, lines)))
         if set(by_field) - {self.epsilon, self.delta, self.iterations}:
             self._on_hidden_problem()
 
@@ -362,11 +362,11 @@ class PrivacyPanel:
         from workbench.plots.privacy import outlook_figure
 
         plan = outlook.settings
-        given = {name for name, value in self.values().items() if value is not None}
-        if given & set(_SIZES):
-            given |= set(_SIZES)
-        known = {"batch_size": round(outlook.minibatch_size), **automatic}
-        self._automatic = {name: value for name, value in known.items() if name not in given}
+        filled = {name for name, value in self.values().items() if value is not None}
+        if filled & set(_SIZES):
+            filled |= set(_SIZES)
+        defaults = {"batch_size": round(outlook.minibatch_size), **automatic}
+        self._automatic = {name: value for name, value in defaults.items() if name not in filled}
         self._show_automatic()
         fields.say(self._caution, "".join(map(markup.problem, plan.cautions())))
         facts = (
@@ -405,15 +405,15 @@ class PrivacyPanel:
         self._headline.value = markup.note("The consequences are not known.", "")
 
     def _show_automatic(self) -> None:
-        known = self._automatic
+        automatic = self._automatic
         for field in (self.delta, self.iterations, self.size, self.clip, self.learning_rate):
-            value = known.get(field.name)
+            value = automatic.get(field.name)
             shown = "" if value is None else value if isinstance(value, str) else _plain(value, 4)
             if field not in (self.delta, self.iterations):  # which are narrow
                 shown = f"{_AUTOMATIC}: {shown}" if shown else _AUTOMATIC
             field.control.placeholder = shown or _SHORT
         average = {None: "", True: " Automatic: yes.", False: " Automatic: no."}[
-            known.get("average")
+            automatic.get("average")
         ]
         self.average.show_help(
             _AVERAGE_HELP + (average if self.average.value == _AUTOMATIC else "")

@@ -289,10 +289,12 @@ def drawn(figure: Any, form: str) -> bytes:
 
 def _file_of(result: Any, name: str) -> bytes:
     """One of the files that ``result.save`` writes, or all of them as "result.zip"."""
-    with tempfile.TemporaryDirectory() as place:
-        folder = result.save(Path(place, "result"))
+    with tempfile.TemporaryDirectory() as directory:
+        folder = result.save(Path(directory, "result"))
         if name == "result.zip":
-            return Path(shutil.make_archive(str(Path(place, "packed")), "zip", folder)).read_bytes()
+            return Path(
+                shutil.make_archive(str(Path(directory, "packed")), "zip", folder)
+            ).read_bytes()
         return Path(folder, name).read_bytes()
 
 

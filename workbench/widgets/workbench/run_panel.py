@@ -23,11 +23,11 @@ class RunPanel:
 
     :param on_change: called after a change of a control.
     :param start: label of the first button.
-    :param what: what the buttons start, stop and resume.
+    :param task: what the buttons start, stop and resume.
     """
 
     def __init__(
-        self, on_change: Callable[[], None], start: str = "Fit", what: str = "fit"
+        self, on_change: Callable[[], None], start: str = "Fit", task: str = "fit"
     ) -> None:
         self.device = fields.choice("device", "device", [("automatic", "")], "")
         self.baseline = fields.check(
@@ -46,19 +46,19 @@ class RunPanel:
             description=start,
             icon="play",
             button_style="primary",
-            tooltip=f"Start a private {what}",
+            tooltip=f"Start a private {task}",
         )
         self.stop = widgets.Button(
             description="Stop",
             icon="stop",
             disabled=True,
-            tooltip=f"Stop the {what} and keep its results so far",
+            tooltip=f"Stop the {task} and keep its results so far",
         )
         self.resume = widgets.Button(
             description="Resume",
             icon="forward",
             disabled=True,
-            tooltip=f"Continue the {what} that was stopped",
+            tooltip=f"Continue the {task} that was stopped",
         )
         self.buttons = widgets.HBox([self.fit, self.stop, self.resume])
         self.buttons.add_class("dpvi-buttons")
@@ -75,9 +75,12 @@ class RunPanel:
         def find() -> None:
             from workbench.fitting.devices import devices
 
-            found = devices()
+            available = devices()
             self.device.offer(
-                [(f"automatic: {found[0]}", ""), *((str(each), each.name) for each in found)],
+                [
+                    (f"automatic: {available[0]}", ""),
+                    *((str(device), device.name) for device in available),
+                ],
                 self.device.value,
             )
 

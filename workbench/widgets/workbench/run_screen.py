@@ -107,9 +107,9 @@ class RunScreen(Screen):
         bar.add_class("dpvi-bar")
         return widgets.VBox([bar, *(field.error_line for field in long), *errors])
 
-    def _open_part(self, part: str) -> None:
+    def _open_part(self, title: str) -> None:
         """Show a part of the screen, such as one whose field has a problem."""
-        self.tabs.open = part
+        self.tabs.open = title
 
     def _mark(self, changed: str = "") -> None:
         """Grey the data sets that the model cannot fit and the models that cannot fit the data,
@@ -125,15 +125,15 @@ class RunScreen(Screen):
                 self._ahead.wait()  # what is shown first needs the processor more
             return suitability.unsuitable_data(model), suitability.unsuitable_models(data)
 
-        self._suits.ask(find, lambda found: self._show_marks(found, changed))
+        self._suits.ask(find, lambda reasons: self._show_marks(reasons, changed))
 
     def _show_marks(
-        self, found: tuple[dict[str, str], dict[str, str]] | Exception, changed: str
+        self, reasons: tuple[dict[str, str], dict[str, str]] | Exception, changed: str
     ) -> None:
         with self._showing:
-            if self._closed or isinstance(found, Exception):
+            if self._closed or isinstance(reasons, Exception):
                 return
-            of_data, of_models = found
+            of_data, of_models = reasons
             self.data.mark(of_data, changed == "model")
             if changed == "data" and self.model.name in of_models:
                 self.model.model.value = suitability.first_model(of_models) or self.model.name

@@ -104,8 +104,8 @@ class SchemaEditor:
         self._wide = len(columns) > _MOST_ROWS
         if self._wide:  # columns get no rows, so the values of categories cannot be declared
             columns = tuple(
-                replace(each, role="leave out") if each.role == "category" else each
-                for each in columns
+                replace(entry, role="leave out") if entry.role == "category" else entry
+                for entry in columns
             )
         start = (
             TableDeclaration(columns, same_bounds=self._wide, missing=missing)
@@ -134,7 +134,7 @@ class SchemaEditor:
         shown: list[Any] = []
         if columns:
             introduction = widgets.HTML(markup.quiet(*self._introduction()))
-            shown += [*(each.view for each in self._pickers.values()), introduction, self.table]
+            shown += [*(entry.view for entry in self._pickers.values()), introduction, self.table]
         shown += [self._needed, self.leave_out]
         if not start.are_images:
             shown += [
@@ -170,15 +170,15 @@ class SchemaEditor:
         Empty fields are no problem that anybody caused: one line lists what is still needed.
         """
         declared = self.declaration()
-        own, needs = declared.problems(), declared.needs()
+        declared_problems, needs = declared.problems(), declared.needs()
         needed = {
             argument: need
             for argument, need in needs.items()
-            if problems.get(argument) == own[argument]
+            if problems.get(argument) == declared_problems[argument]
         }
         self._show_needed(needed)
         problems = {argument: text for argument, text in problems.items() if argument not in needed}
-        left: dict[str, str] = {}
+        remaining: dict[str, str] = {}
         by_row: dict[str, list[str]] = {name: [] for name in self._rows}
         of_fields = {"bounds": ""} | dict.fromkeys(self._general, "")
         names = {
@@ -195,25 +195,25 @@ class SchemaEditor:
             elif argument in of_fields and (argument != "bounds" or self._columns):
                 of_fields[argument] = expectation
             else:
-                left[argument] = expectation
+                remaining[argument] = expectation
         for name, texts in by_row.items():
             self._rows[name].show(texts)
         for argument, field in self._general.items():
             field.show_error(of_fields[argument])
         shown = of_fields["bounds"]
         fields.say(self._pair_error, markup.problem(shown and f"bounds of all numbers: {shown}"))
-        return left
+        return remaining
 
     def _show_needed(self, needed: Mapping[str, Need]) -> None:
         by_kind: dict[str, list[str]] = {}
         for need in needed.values():
-            by_kind.setdefault(need.what, []).append(need.column)
-        parts = [
-            f"{what} of {_names(columns)}" if any(columns) else what
-            for what, columns in by_kind.items()
+            by_kind.setdefault(need.content, []).append(need.column)
+        phrases = [
+            f"{kind} of {_names(columns)}" if any(columns) else kind
+            for kind, columns in by_kind.items()
         ]
         fields.say(
-            self._needed, markup.quiet(f"Still needed: {'; '.join(parts)}.") if parts else ""
+            self._needed, markup.quiet(f"Still needed: {'; '.join(phrases)}.") if phrases else ""
         )
         undeclared = self._undeclared(needed)
         self._offer_to_leave_out(bool(undeclared) and len(undeclared) < len(self._features()))
@@ -313,7 +313,7 @@ class SchemaEditor:
             self.low,
             self.high,
             self.same_bounds.control,
-            *(each.control for each in self._general.values()),
+            *(entry.control for entry in self._general.values()),
         ):
             control.observe(lambda _: self._on_change(), names="value")
 
@@ -360,8 +360,8 @@ class SchemaEditor:
         for name, column in self._columns.items():
             if column.role == role and name != new:
                 before = self._initial[name]
-                other = before.role if before.role != role else "leave out"
-                self._columns[name] = replace(column, role=other)
+                replacement = before.role if before.role != role else "leave out"
+                self._columns[name] = replace(column, role=replacement)
         if new:
             self._columns[new] = replace(self._columns[new], role=role)
         self._arrange()
@@ -390,11 +390,11 @@ class SchemaEditor:
         self.table.layout.display = None if rows else "none"
         for row in gone.values():
             fields.close_all(row.view)
-        for part, visible in (
+        for box, visible in (
             (self._pair, self.same_bounds.value and not self.private_scaling.value),
             (self._badge, self.private_scaling.value),
         ):
-            part.layout.display = None if visible else "none"
+            box.layout.display = None if visible else "none"
         self.same_bounds.visible = not (self._wide or self.private_scaling.value)
         self._follow_rows()
 
@@ -492,8 +492,8 @@ class _Row:
             self._note,
             markup.quiet(self._declared.note) if self._declared.role == "leave out" else "",
         )
-        for each in old:
-            fields.close_all(each)
+        for child in old:
+            fields.close_all(child)
 
     def _role_changed(self, change: Any) -> None:
         if self._is_following:

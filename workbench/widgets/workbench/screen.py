@@ -168,8 +168,8 @@ class Workbench(RunScreen):
         self._start()
         send(self.view)  # last: what starting makes is not sent by itself either
 
-    def _opened(self, part: str) -> None:
-        if part == "Fits":
+    def _opened(self, title: str) -> None:
+        if title == "Fits":
             self.history.compare()
 
     def _open_formula(self) -> None:
@@ -205,13 +205,13 @@ class Workbench(RunScreen):
 
     def _follow_problems(self) -> None:
         self._words.drop()
-        others = (
+        suffix = (
             ", and what is highlighted,"
             if {**self.model.problems(), **self.privacy.problems()}
             else ""
         )
         to_do = (
-            f"Complete Data{others}" if self.data.is_incomplete else "Fix the highlighted fields"
+            f"Complete Data{suffix}" if self.data.is_incomplete else "Fix the highlighted fields"
         )
         if self._has_shown_nothing:
             self.live.ready(f"{to_do.rstrip(',')}.")
@@ -232,7 +232,7 @@ class Workbench(RunScreen):
         self.privacy.computing()
         self._words.ask(lambda: self._say_ahead(settings), lambda _: None)
         self._outlooks.ask(
-            lambda: self._look_ahead(settings), lambda found: self._show_outlook(settings, found)
+            lambda: self._look_ahead(settings), lambda ready: self._show_outlook(settings, ready)
         )
 
     @property
@@ -241,15 +241,15 @@ class Workbench(RunScreen):
 
     def _show_problems(self, problems: Mapping[str, str]) -> None:
         """Show each problem beside its field, or beside the data if it has none."""
-        known = {*self.privacy.values(), "device"}
-        mine = {name: text for name, text in problems.items() if name in known}
+        privacy_names = {*self.privacy.values(), "device"}
+        mine = {name: text for name, text in problems.items() if name in privacy_names}
         options = {
             name: text
             for name, text in problems.items()
             if name == "model" or name in self.model.fields
         }
         spending = {name: text for name, text in problems.items() if name in PROBLEMS}
-        rest = {
+        data_problems = {
             name: text
             for name, text in problems.items()
             if name not in {**mine, **options, **spending}
@@ -258,7 +258,7 @@ class Workbench(RunScreen):
         self.privacy.show({name: text for name, text in mine.items() if name != "device"})
         self.run.show(mine)
         self.model.show(options)
-        self.data.show(rest)
+        self.data.show(data_problems)
 
     # ---- before a fit ----------------------------------------------------------------------------
 
@@ -270,9 +270,9 @@ class Workbench(RunScreen):
         if last is not None and last.settings.key == settings.key and last.prepared.has_begun:
             return last._replace(prepared=last.prepared.again())
         dataset = self._loader.load(settings.data)
-        known = self._known(settings)
+        related = self._known(settings)
         prepared = settings.prepare(dataset)
-        diagram = _diagram(prepared) if known is None else known.diagram
+        diagram = _diagram(prepared) if related is None else related.diagram
         promised = promise(
             prepared.guarantee(prepared.privacy.iterations), prepared.data.release_label
         )
@@ -282,9 +282,11 @@ class Workbench(RunScreen):
 
     def _known(self, settings: Settings) -> _Ready | None:
         """What is known of another fit of the same model and records."""
-        known = self._ready or self._last_ready
+        related = self._ready or self._last_ready
         return (
-            known if known is not None and known.settings.model_key == settings.model_key else None
+            related
+            if related is not None and related.settings.model_key == settings.model_key
+            else None
         )
 
     def _say_ahead(self, settings: Settings) -> None:
@@ -295,17 +297,17 @@ class Workbench(RunScreen):
         """
         from workbench.privacy.outlook import outlook
 
-        known = self._known(settings)
-        if known is None:
+        related = self._known(settings)
+        if related is None:
             return
-        before = known.prepared
+        before = related.prepared
         spec, plan = settings.planned(
             self._loader.load(settings.data), before.step.noised_coordinates
         )
         taken = spec.guarantee(
             plan, spec.privacy.iterations, before.step.noised_coordinates, before.run_log.hid_reads
         )
-        seen = outlook(plan, before.step.noise_size)
+        preview = outlook(plan, before.step.noise_size)
         with self._showing:
             if self._is_wanted(settings):
                 words = (
@@ -313,22 +315,22 @@ class Workbench(RunScreen):
                     if self._shows_fit_of(settings)
                     else promise(taken, before.data.release_label)
                 )
-                self.privacy.show_words(seen, words, another=self.outcome.says_what_ended)
+                self.privacy.show_words(preview, words, another=self.outcome.says_what_ended)
 
     def _shows_fit_of(self, settings: Settings) -> bool:
         """Whether the sentences about the last fit are shown, and it had these settings."""
         return self.outcome.says_what_ended and self._fitted == settings.key
 
-    def _show_outlook(self, settings: Settings, found: _Ready | Exception) -> None:
+    def _show_outlook(self, settings: Settings, ready: _Ready | Exception) -> None:
         with self._showing:
             if not self._is_wanted(settings):
                 return
-            if isinstance(found, Exception):
-                self._show_unknown(settings, found)
+            if isinstance(ready, Exception):
+                self._show_unknown(settings, ready)
                 return
-            self._ready = found
-            self._show_ready(found)
-        self._show_spent(found, self._look_up(found))
+            self._ready = ready
+            self._show_ready(ready)
+        self._show_spent(ready, self._look_up(ready))
 
     def _show_unknown(self, settings: Settings, error: Exception) -> None:
         self._ready = None
@@ -361,27 +363,27 @@ class Workbench(RunScreen):
     def _look_up(self, ready: _Ready) -> Seen:
         """Read what the ledger says about the records of ``ready``. This may take seconds."""
         session = self._session
-        own = (
+        resumable = (
             session.prepared.run_log.folder if session is not None and session.can_resume else None
         )
-        return self.ledger.look(ready.prepared, ready.settings.over_cap, own)
+        return self.ledger.look(ready.prepared, ready.settings.over_cap, resumable)
 
     def _look_again(self) -> None:
         """Read the ledger again in the background."""
         ready = self._ready
         if ready is not None:
             self._outlooks.ask(
-                lambda: self._look_up(ready), lambda seen: self._show_spent(ready, seen)
+                lambda: self._look_up(ready), lambda report: self._show_spent(ready, report)
             )
 
-    def _show_spent(self, ready: _Ready, seen: Seen | Exception) -> None:
+    def _show_spent(self, ready: _Ready, report: Seen | Exception) -> None:
         with self._showing:
-            if not self._is_wanted(ready.settings) or isinstance(seen, Exception):
+            if not self._is_wanted(ready.settings) or isinstance(report, Exception):
                 return
             # what forbids the same fit again does not stand above the result of the one that has
             # just ended
-            if self.ledger.show(seen) and not self._shows_fit_of(ready.settings):
-                self._show_problems(seen.problems)
+            if self.ledger.show(report) and not self._shows_fit_of(ready.settings):
+                self._show_problems(report.problems)
 
     # ---- running ---------------------------------------------------------------------------------
 

@@ -124,7 +124,7 @@ class Session(Stoppable):
             snapshot, history, origin = self._snapshot, self._history, self._timed_from
             stage, began = self._stage, self._stage_began
             spent, followed, names = tuple(self._spent), tuple(self._followed), self._followed_names
-        speed = left = None
+        speed = remaining = None
         if (
             snapshot is not None
             and origin is not None
@@ -132,14 +132,16 @@ class Session(Stoppable):
             and snapshot.seconds > origin[1]
         ):
             speed = (snapshot.step - origin[0]) / (snapshot.seconds - origin[1])
-            left = None if self.iterations is None else (self.iterations - snapshot.step) / speed
+            remaining = (
+                None if self.iterations is None else (self.iterations - snapshot.step) / speed
+            )
         if self.ended:
             stage = "ended"
         return Progress(
             stage,
             snapshot,
             history,
-            left,
+            remaining,
             speed,
             time.perf_counter() - began,
             spent,
@@ -242,8 +244,8 @@ class Session(Stoppable):
     def _names(self, params: Mapping[str, np.ndarray]) -> tuple[str, ...]:
         """Names of the entries of all parameters, such as "weights_loc[age]"."""
         try:
-            given = self.prepared.model.coordinates(self.prepared.data)
-            return _named(params, given)
+            coordinates = self.prepared.model.coordinates(self.prepared.data)
+            return _named(params, coordinates)
         except Exception:  # of a user's own function or labels: a fit does not end for names
             return _named(params, {})
 

@@ -54,11 +54,11 @@ def problems_of(values: Mapping[str, Any]) -> dict[str, str]:
     """``{argument: what is wrong with it}`` for the privacy fields, as far as is known without
     model and data.
     """
-    given = {
+    filled = {
         name: _DEFAULTS.get(name) if values.get(name) is None else values[name]
         for name in PRIVACY_FIELDS
     }
-    return fit_settings.problems_of(given)
+    return fit_settings.problems_of(filled)
 
 
 def ledger_in_code(ledger: Any) -> str | bool | None:
@@ -87,9 +87,9 @@ def named_in_code(
         )
     model, records, beside = repr(model), data.code, ""
     if model == repr(FORMULA):
-        others = dict(options)
-        model = repr(others.pop("formula", ""))
-        beside = "".join(f", {name}={value!r}" for name, value in others.items())
+        remaining = dict(options)
+        model = repr(remaining.pop("formula", ""))
+        beside = "".join(f", {name}={value!r}" for name, value in remaining.items())
     elif options:
         chosen = "".join(f", {name}={value!r}" for name, value in options.items())
         lines.append(("The model", f"model = wb.models.get({model}{chosen})"))
@@ -189,10 +189,10 @@ class Settings:
 
     def _given(self) -> dict[str, Any]:
         """The privacy fields that were filled in."""
-        given = {name: self.privacy.get(name) for name in PRIVACY_FIELDS}
+        values = {name: self.privacy.get(name) for name in PRIVACY_FIELDS}
         return {
             name: value
-            for name, value in given.items()
+            for name, value in values.items()
             if value is not None and _DEFAULTS.get(name) != value
         }
 

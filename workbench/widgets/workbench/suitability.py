@@ -36,8 +36,8 @@ def unsuitable_models(name: str) -> dict[str, str]:
 
 def first_model(refused: Mapping[str, str]) -> str | None:
     """The model to begin with for data that these models refuse; None where none is left."""
-    left = set(models.names()) - set(refused)
-    return next((model for model in (*_USUAL, *models.names()) if model in left), None)
+    suitable = set(models.names()) - set(refused)
+    return next((model for model in (*_USUAL, *models.names()) if model in suitable), None)
 
 
 def _refusal(model: str, task: str) -> str:
@@ -60,9 +60,9 @@ def _refusal(model: str, task: str) -> str:
 @functools.cache
 def _examples() -> dict[str, Dataset]:
     """A data set that comes with the workbench, for each task that has one."""
-    found: dict[str, Dataset] = {}
+    examples: dict[str, Dataset] = {}
     for name in data.names():
         info = data.info(name)
-        if info.available == "with the workbench" and info.task not in found:
-            found[info.task] = data.load(name)
-    return found
+        if info.available == "with the workbench" and info.task not in examples:
+            examples[info.task] = data.load(name)
+    return examples
