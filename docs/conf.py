@@ -56,10 +56,13 @@ nitpick_ignore = (
         for name in (
             "data.columns.Contrast",
             "fitting.checkpoints.Checkpoint",
+            "fitting.estimation.Estimation",
+            "fitting.fits.Frame",
             "fitting.functions.CompiledFunctions",
             "fitting.run_log.RunLog",
             "fitting.spec.FitSpec",
             "inference.adaptive_clip.Adaptive",
+            "ledger.renyi_filter.Used",
             "inference.running_moments.Moments",
             "inference._optimizers.Optimizer",
             "inference.units.UnitRows",
@@ -86,16 +89,19 @@ nitpick_ignore = (
             ),
         )
     ]
-    + [("py:exc", "RecordsError")]
+    + [("py:exc", "FormError"), ("py:exc", "RecordsError")]
     + [
         ("py:class", name)  # as fields have them
         for name in (
             "Columns",
+            "Frame",
             "Loaded",
             "Params",
+            "Path",
             "PriorLine",
             "RecordModel",
             "Stored",
+            "Used",
             "adaptive_clip.Adaptive",
             "running_moments.Moments",
         )

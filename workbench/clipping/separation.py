@@ -137,7 +137,7 @@ def require_no_records(
     closed: ClosedJaxpr, *num_records: int, row_sizes: Collection[int] = ()
 ) -> None:
     """:raises PrivacyModelError: if what ``closed`` computes depends on a constant that looks like
-    all of the records.
+        all of the records.
 
     :param num_records: their number; with units, those of units and of rows. :param row_sizes: of
         ``row_sizes_of``.

@@ -388,7 +388,9 @@ class LedgerSettings:
         otherwise="your own",
     )
     over_cap: str | None = setting(
-        None, "reason to exceed the cap on what may be spent on the records; the ledger keeps it"
+        None,
+        "reason to exceed the cap on what may be spent on the records; the ledger keeps it",
+        _validate.reason,
     )
 
 

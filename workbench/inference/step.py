@@ -411,7 +411,7 @@ class PrivateStep:
 
     def require_noise(self, hyper: Hyperparameters) -> None:
         """:raises ArgumentError: naming ``hyper``, if it has no noise and the mechanism has some,
-        or the other way round.
+            or the other way round.
 
         Such a step would be without noise, for a fit that was promised some. Under jit nothing is
         checked.
@@ -431,7 +431,7 @@ class PrivateStep:
 
     def require_records(self, records: tuple[Any, ...]) -> None:
         """:raises ArgumentError: naming ``records``, unless number, shapes and types are those the
-        step was made for.
+            step was made for.
 
         Only shapes count, so a step asks while it is traced. JAX reads beyond the end of an array
         as its last entry: of fewer records the last one would enter many times.

@@ -461,7 +461,7 @@ def make_plan(
 
 def require_declared(declared: int, num_train: int) -> None:
     """:raises ArgumentError: naming ``num_records``, unless it is an upper bound on the training
-    records.
+        records.
 
     All shapes follow from the declared number. Where there are more records, they would have to
     follow from the private one.
