@@ -1,5 +1,5 @@
-"""Samplers that are written outside the package, by the protocol alone: nothing in it asks which
-sampler a run has.
+"""Samplers that are written outside the package, by the protocol alone: no step asks which sampler
+a run has.
 """
 
 import dataclasses

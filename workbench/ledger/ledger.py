@@ -236,9 +236,9 @@ class Ledger:
         }
         decided = counted.keys() | _relatives.separated_from(database, number) | {number}
         namesakes = tuple(
-            its
-            for neighbour, its in entries.items()
-            if neighbour not in decided and not names.isdisjoint(its.names)
+            namesake
+            for neighbour, namesake in entries.items()
+            if neighbour not in decided and not names.isdisjoint(namesake.names)
         )
         return BudgetStatus(
             entry, relatives, tuple(spends), gone, namesakes, fact(database, "begun anew") or ""

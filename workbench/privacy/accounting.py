@@ -22,7 +22,7 @@ from workbench.privacy._windows import Step
 from workbench.privacy.allocated_gaussian import AllocatedGaussian
 from workbench.privacy.pld import LARGEST_EPSILON, ComposedLoss
 from workbench.privacy.sampled_gaussian import SampledGaussian
-from workbench.privacy.steps import SENSITIVITY, Epochs, Phase, Steps, first_steps
+from workbench.privacy.steps import SENSITIVITY, Epochs, Phase, Steps, first_steps, no_law
 
 __all__ = [
     "ACCOUNTANTS",
@@ -66,9 +66,11 @@ def _parts(plans: Sequence[Steps]) -> tuple[float, list[Phase], list[Epochs]]:
             ]
         elif plan.sampler == "shuffle":
             unsampled = list(plan.uses_of_a_record)
-        else:
+        elif plan.sampler in ("poisson", "without_replacement"):
             sampled += [phase for phase in plan.phases if phase.sampling_rate < 1]
             unsampled = [phase for phase in plan.phases if phase.sampling_rate == 1]
+        else:
+            raise no_law(plan.sampler)
         squares += sum(phase.steps / phase.noise_multiplier**2 for phase in unsampled)
     return squares, sampled, allocated
 

@@ -206,6 +206,8 @@ def _steps(
     an epoch, and so does not need to know the order of shuffled records, or the step that a record
     was allocated to. An incomplete epoch is left out.
     """
+    if sampler not in (*_EPOCHS, "poisson", "without_replacement"):
+        raise NotImplementedError(f"no attack on the sampler {sampler!r} is written here")
     unit = 1 / noise_multiplier
     sensitivity = 2.0 if relation == "replace_one" else 1.0
     if sampler in _EPOCHS or sampling_rate == 1:

@@ -10,7 +10,7 @@ from typing import Any
 import attr
 
 from workbench._lazy import dp_event
-from workbench.privacy.steps import SENSITIVITY, Phase, Steps
+from workbench.privacy.steps import SENSITIVITY, Phase, Steps, no_law
 
 __all__ = ["event_of", "from_json", "of_step", "to_json"]
 
@@ -43,9 +43,11 @@ def of_step(sampler: str, relation: str, phase: Phase) -> dp_event.DpEvent:
         return noise
     if sampler == "poisson":
         return dp_event.PoissonSampledDpEvent(phase.sampling_rate, noise)
-    return dp_event.SampledWithoutReplacementDpEvent(
-        _SHARE, math.ceil(_SHARE * phase.sampling_rate), noise
-    )
+    if sampler == "without_replacement":
+        return dp_event.SampledWithoutReplacementDpEvent(
+            _SHARE, math.ceil(_SHARE * phase.sampling_rate), noise
+        )
+    raise no_law(sampler)
 
 
 def to_json(event: dp_event.DpEvent) -> dict[str, Any]:

@@ -31,7 +31,7 @@ from workbench.privacy import accounting
 from workbench.privacy.calibration import noise_multiplier
 from workbench.privacy.guarantee import Guarantee
 from workbench.privacy.second_opinion import SecondOpinion, confirm
-from workbench.privacy.steps import SAMPLERS, Steps, check_epoch, steps_per_epoch
+from workbench.privacy.steps import SAMPLERS, Steps, check_epoch, no_law, steps_per_epoch
 from workbench.sampling import (
     PoissonSampler,
     RandomAllocationSampler,
@@ -514,7 +514,9 @@ def _sampler(settings: PrivacySettings, num_train: int, epsilon: float) -> Sampl
         return RandomAllocationSampler(
             num_train, steps_per_epoch(settings.sampler, rate), capacity, size
         )
-    return PoissonSampler(num_train, rate, capacity, size)
+    if settings.sampler == "poisson":
+        return PoissonSampler(num_train, rate, capacity, size)
+    raise no_law(settings.sampler)
 
 
 def _cost(

@@ -14,7 +14,7 @@ import numpy as np
 from scipy.special import gammaln, log_ndtr, logsumexp
 
 from workbench.privacy._mean_ratio import mean_ratio
-from workbench.privacy.steps import SENSITIVITY, Phase, Steps
+from workbench.privacy.steps import SENSITIVITY, Phase, Steps, no_law
 
 __all__ = ["MAX_ORDER", "renyi_loss"]
 
@@ -52,9 +52,11 @@ def renyi_loss(plan: Steps, order: int, *, changes: int = 1) -> float:
 
 def _of_phase(plan: Steps, phase: Phase, order: int) -> float:
     mu = SENSITIVITY[plan.relation] / phase.noise_multiplier
-    if plan.sampler == "shuffle" or phase.sampling_rate == 1:
+    one_step = {"poisson": _poisson, "without_replacement": _without_replacement}.get(plan.sampler)
+    if one_step is None and plan.sampler != "shuffle":
+        raise no_law(plan.sampler)
+    if one_step is None or phase.sampling_rate == 1:
         return phase.steps * order * mu**2 / 2
-    one_step = _poisson if plan.sampler == "poisson" else _without_replacement
     return phase.steps * one_step(phase.sampling_rate, mu, order)
 
 

@@ -23,6 +23,7 @@ __all__ = [
     "Steps",
     "check_epoch",
     "first_steps",
+    "no_law",
     "steps_per_epoch",
 ]
 
@@ -193,12 +194,21 @@ def steps_per_epoch(sampler: str, sampling_rate: float) -> int:
     be rounded. For "random_allocation" it is 1 / q rounded to the nearest whole number (the larger
     of two), and the rate is 1 / t.
     """
-    return max(
-        1,
-        math.floor(
-            (1 + 1e-12) / sampling_rate if sampler == "shuffle" else 1 / sampling_rate + 0.5
-        ),
-    )
+    if sampler == "shuffle":
+        return max(1, math.floor((1 + 1e-12) / sampling_rate))
+    if sampler == "random_allocation":
+        return max(1, math.floor(1 / sampling_rate + 0.5))
+    raise no_law(sampler)
+
+
+def no_law(sampler: str) -> NotImplementedError:
+    """The error of code that knows nothing of a sampler: a new one must not be priced as another.
+
+    >>> from workbench.privacy.steps import no_law
+    >>> no_law("mine")
+    NotImplementedError("no law of the sampler 'mine' is written here")
+    """
+    return NotImplementedError(f"no law of the sampler {sampler!r} is written here")
 
 
 def check_epoch(sampler: str, sampling_rate: float) -> None:

@@ -74,9 +74,9 @@ class Sampler(Protocol):
     jit, scan and vmap.
 
     A step draws from stream number ``step`` of the run's key. Words of lane 0 are passed to
-    ``draw_from``, and a sampler that needs more takes them from its own lanes. Nothing else asks
-    which sampler it is: what is accounted for follows from ``name``, and how its draws are made and
-    kept from ``preparation``. ``RandomSize`` and ``FixedSize`` have what most samplers share.
+    ``draw_from``, and a sampler that needs more takes them from its own lanes. No step asks which
+    sampler it is: what is accounted for follows from ``name``, and how its draws are made and kept
+    from ``preparation``. ``RandomSize`` and ``FixedSize`` have what most samplers share.
 
     >>> sampler = wb.prepare(
     ...     "logistic", "breast_cancer", epsilon=1.0, sampling_rate=0.1

@@ -24,7 +24,7 @@ from workbench.noise.normals import normal
 from workbench.privacy import accounting, calibration
 from workbench.privacy.accounting import round_up
 from workbench.privacy.steps import SAMPLERS as RELATIONS
-from workbench.privacy.steps import Steps, steps_per_epoch
+from workbench.privacy.steps import Steps, no_law, steps_per_epoch
 from workbench.sampling import (
     PoissonSampler,
     RandomAllocationSampler,
@@ -268,8 +268,10 @@ def _membership(sampler: str, num_records: int, batch_size: int, steps: int) -> 
         drawn = RandomAllocationSampler(
             num_records, steps_per_epoch(sampler, batch_size / num_records), num_records
         )
-    else:
+    elif sampler == "shuffle":
         drawn = ShuffleSampler(num_records, batch_size)
+    else:
+        raise no_law(sampler)
 
     def members(key: jax.Array) -> jax.Array:
         def one(number: jax.Array) -> jax.Array:
