@@ -297,25 +297,25 @@ class _Place(NamedTuple):
 
 def _squared_norm_of_scaled(blocks: Sequence[Factors], p: int, d: int) -> Array:
     """sum over entries of (sum_t a_t g_t scale_t)^2, by a matrix product for each two places."""
-    positions = [
+    addends = [
         _place(block.a[:, :, t], block.g[:, :, t], block.scale)
         for block in blocks
         for t in range(block.a.shape[2])
     ]
     square, lengths = jnp.zeros(()), []
-    for first, position in enumerate(positions):
-        for earlier in positions[:first]:
+    for first, addend in enumerate(addends):
+        for earlier in addends[:first]:
             square = square + 2 * jnp.sum(
-                _crossing(position, earlier) * position.size * earlier.size, axis=1
+                _crossing(addend, earlier) * addend.size * earlier.size, axis=1
             )
         # products that are flushed to zero add up to less than this
-        flushed = 4 * p * d * float(jnp.finfo(position.g.dtype).tiny)
-        diagonal = (_crossing(position, position) + flushed) * (
-            1 + (p + d + 8) * float(jnp.finfo(position.g.dtype).eps)
+        flushed = 4 * p * d * float(jnp.finfo(addend.g.dtype).tiny)
+        diagonal = (_crossing(addend, addend) + flushed) * (
+            1 + (p + d + 8) * float(jnp.finfo(addend.g.dtype).eps)
         )
-        lengths.append(jnp.sqrt(diagonal) * position.size)
+        lengths.append(jnp.sqrt(diagonal) * addend.size)
         square = square + jnp.sum(jnp.square(lengths[-1]), axis=1)
-    if len(positions) == 1:
+    if len(addends) == 1:
         return square
     added = jnp.stack(lengths, axis=2)
     s, t = added.shape[1:]
@@ -343,7 +343,7 @@ def _place(a: Array, g: Array, scale: Array | None) -> _Place:
 def _crossing(first: _Place, second: _Place) -> Array:
     """Product of what two places add, [M, S]."""
     a, g = first.a * second.a, first.g * second.g
-    scales = [position.scale for position in (first, second) if position.scale is not None]
+    scales = [addend.scale for addend in (first, second) if addend.scale is not None]
     if not scales:
         return jnp.sum(a, axis=-1) * jnp.sum(g, axis=-1)
     return jnp.sum(

@@ -57,16 +57,16 @@ def from_images(
         held_out = by_record(arrays, evaluation_fraction, split_seed)
         both = [(array[~held_out], array[held_out]) for array in arrays]
     else:
-        evaluated = evaluation_arrays(
+        evaluation_by_name = evaluation_arrays(
             evaluation, ("images",) if y is None else ("images", "labels")
         )
-        both = [(x, _held_out_images(evaluated["images"], x.shape[1:]))]
+        both = [(x, _held_out_images(evaluation_by_name["images"], x.shape[1:]))]
         if y is not None:
             both.append(
                 (
                     y,
                     _checked_labels(
-                        "evaluation labels", evaluated["labels"], len(both[0][1]), names
+                        "evaluation labels", evaluation_by_name["labels"], len(both[0][1]), names
                     ),
                 )
             )
@@ -82,7 +82,7 @@ def from_images(
         description=f"{' x '.join(map(str, shape))} images"
         + (f", {len(names)} classes." if names else "."),
         train=tuple(training for training, _ in both),
-        evaluation=tuple(evaluated for _, evaluated in both),
+        evaluation=tuple(evaluation_by_name for _, evaluation_by_name in both),
         target_name="label" if y is not None else "",
         classes=names,
         unit=unit,

@@ -335,8 +335,10 @@ def _with_ones(block: Block, values: Values, form: Form) -> np.ndarray:
 
 def _named(block: Block, names: Collection[str]) -> frozenset[int]:
     """Columns that are in ``names`` by themselves or by their terms."""
-    terms = {index for term, indices in block.terms.items() if term in names for index in indices}
-    return frozenset(terms | {index for index, name in enumerate(block.names) if name in names})
+    of_terms = {
+        index for term, indices in block.terms.items() if term in names for index in indices
+    }
+    return frozenset(of_terms | {index for index, name in enumerate(block.names) if name in names})
 
 
 def _named_sds(effects: Effects, names: Collection[str]) -> frozenset[int]:

@@ -107,14 +107,14 @@ def clipped_sum_in_parts(
     :return: (a pytree like u, with ``spacing_for`` an ``OnGrid`` of such a pytree in whole numbers;
         the sum of ``count``, not noised, or None).
     """
-    terms = []
+    summands = []
     for stratum in strata:
         # whole blocks, so that no array is copied to fill the last one up
         width = whole_sums.in_whole_blocks(min(stratum.microbatch_size, stratum.mask.shape[0]))
         record = shape_of_one(
             jax.eval_shape(stratum.chosen, jax.ShapeDtypeStruct((width,), jnp.int32))
         )
-        terms.append(
+        summands.append(
             _InParts(
                 stratum, width, choose_strategy(loss, u, record, width, strategy, clipping, rules)
             )
@@ -122,31 +122,32 @@ def clipped_sum_in_parts(
     grid = spacing = None
     if spacing_for is not None:
         slack, units = (
-            max(getattr(term.strategy.bound, name) for term in terms) for name in ("slack", "units")
+            max(getattr(summand.strategy.bound, name) for summand in summands)
+            for name in ("slack", "units")
         )
         spacing = spacing_for(slack, units)
         grid = Grid(1 / spacing)
-    total, counts = _sum_of_stratum(terms[0], clip, grid, count)
-    if len(terms) > 1:
-        total, counts = _with_scattered((total, counts), terms[1:], clip, grid, count)
+    total, counts = _sum_of_stratum(summands[0], clip, grid, count)
+    if len(summands) > 1:
+        total, counts = _with_scattered((total, counts), summands[1:], clip, grid, count)
     return total if spacing is None else OnGrid(total, spacing), counts
 
 
-def _sum_of_stratum(term: _InParts, clip: Any, grid: Grid | None, count: Callable | None) -> Any:
+def _sum_of_stratum(summand: _InParts, clip: Any, grid: Grid | None, count: Callable | None) -> Any:
     """(clipped sum, sum of ``count``) of a stratum whose first part is hardly ever empty."""
-    mask = term.padded_mask
-    total = term.sum_of(0, mask[: term.width], clip, grid, count)
+    mask = summand.padded_mask
+    total = summand.sum_of(0, mask[: summand.width], clip, grid, count)
 
     def add_part(total: Any, start: jax.Array) -> tuple[Any, None]:
-        counted = lax.dynamic_slice_in_dim(mask, start, term.width)
-        added = lambda: _added(total, term.sum_of(start, counted, clip, grid, count))  # noqa: E731
+        counted = lax.dynamic_slice_in_dim(mask, start, summand.width)
+        added = lambda: _added(total, summand.sum_of(start, counted, clip, grid, count))  # noqa: E731
         return lax.cond(
             in_any_lane(jnp.any(counted)), added, lambda: total
         ), None  # whole parts are often padding
 
     return (
-        lax.scan(add_part, total, jnp.arange(1, term.parts) * term.width)[0]
-        if term.parts > 1
+        lax.scan(add_part, total, jnp.arange(1, summand.parts) * summand.width)[0]
+        if summand.parts > 1
         else total
     )
 
@@ -158,22 +159,22 @@ def _with_scattered(
     to the last.
     """
 
-    def with_one(total: Any, term: _InParts) -> Any:
-        mask = term.padded_mask
-        needed = jnp.any(mask.reshape(-1, term.width), axis=1)
-        numbers = np.arange(term.parts)
+    def with_one(total: Any, summand: _InParts) -> Any:
+        mask = summand.padded_mask
+        needed = jnp.any(mask.reshape(-1, summand.width), axis=1)
+        numbers = np.arange(summand.parts)
         # where it begins is counted from the end, because lanes agree on a largest number
-        remaining = largest_in_any_lane(jnp.max(jnp.where(needed, term.parts - numbers, 0)))
+        remaining = largest_in_any_lane(jnp.max(jnp.where(needed, summand.parts - numbers, 0)))
         end = largest_in_any_lane(jnp.max(jnp.where(needed, 1 + numbers, 0)))
 
         def add_part(number: jax.Array, total: Any) -> Any:
-            counted = lax.dynamic_slice_in_dim(mask, number * term.width, term.width)
-            return _added(total, term.sum_of(number * term.width, counted, clip, grid, count))
+            counted = lax.dynamic_slice_in_dim(mask, number * summand.width, summand.width)
+            return _added(total, summand.sum_of(number * summand.width, counted, clip, grid, count))
 
-        return lax.fori_loop(term.parts - remaining, end, add_part, total)
+        return lax.fori_loop(summand.parts - remaining, end, add_part, total)
 
     # one question for all, because each loop without turns costs a hundredth of a small step
-    is_any = jnp.any(functools.reduce(jnp.logical_or, (term.stratum.mask for term in strata)))
+    is_any = jnp.any(functools.reduce(jnp.logical_or, (summand.stratum.mask for summand in strata)))
     return lax.cond(
         in_any_lane(is_any), lambda: functools.reduce(with_one, strata, total), lambda: total
     )

@@ -277,8 +277,8 @@ class _Rows:
         self._held_out = (
             table.held_out(*split) if evaluation is None else np.zeros(table.count(), bool)
         )
-        evaluated = int(np.sum(self._held_out)) if evaluation is None else evaluation.count()
-        self.counts = self.records = int(np.sum(~self._held_out)), evaluated
+        num_evaluation = int(np.sum(self._held_out)) if evaluation is None else evaluation.count()
+        self.counts = self.records = int(np.sum(~self._held_out)), num_evaluation
         _check_sides(self.counts, split[0], evaluation)
 
     def packed(self, form: Form) -> Iterator[tuple[np.ndarray, np.ndarray]]:
