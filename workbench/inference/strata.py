@@ -140,10 +140,13 @@ def _sum_of_stratum(summand: _InParts, clip: Any, grid: Grid | None, count: Call
 
     def add_part(total: Any, start: jax.Array) -> tuple[Any, None]:
         counted = lax.dynamic_slice_in_dim(mask, start, summand.width)
-        added = lambda: _added(total, summand.sum_of(start, counted, clip, grid, count))  # noqa: E731
-        return lax.cond(
-            in_any_lane(jnp.any(counted)), added, lambda: total
-        ), None  # whole parts are often padding
+        # whole parts are often padding
+        longer = lax.cond(
+            in_any_lane(jnp.any(counted)),
+            lambda: _added(total, summand.sum_of(start, counted, clip, grid, count)),
+            lambda: total,
+        )
+        return longer, None
 
     return (
         lax.scan(add_part, total, jnp.arange(1, summand.parts) * summand.width)[0]
