@@ -91,8 +91,11 @@ def open_regular(path: Path) -> BinaryIO:
     :raises OSError: if it cannot be read, or is no regular file.
     """
     handle = os.open(path, os.O_RDONLY | getattr(os, "O_BINARY", 0) | getattr(os, "O_NONBLOCK", 0))
-    if not stat.S_ISREG(os.fstat(handle).st_mode):
+    mode = os.fstat(handle).st_mode
+    if not stat.S_ISREG(mode):
         os.close(handle)
+        if stat.S_ISDIR(mode):
+            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
         raise OSError(errno.EINVAL, "it is no regular file", str(path))
     return os.fdopen(handle, "rb")
 

@@ -308,8 +308,11 @@ class Guarantee:
         """
         bounds = self.attack_bounds()
         caught = percent(bounds["true_positive_rate_at_1_percent"])
-        epoch = _plain_count(steps_per_epoch(self.sampler, self.sampling_rate))
-        minibatches = _MINIBATCHES[self.sampler].format(rate=self.sampling_rate, epoch=epoch)
+        has_epochs = self.accounted().has_epochs
+        epoch = steps_per_epoch(self.sampler, self.sampling_rate) if has_epochs else 0
+        minibatches = _MINIBATCHES[self.sampler].format(
+            rate=self.sampling_rate, epoch=_plain_count(epoch)
+        )
         opinion = f"; {self.second_opinion}" if self.second_opinion else ""
         relation = self.relation.replace("_", " ")
         clipped = (_ADAPTED if self.adapts_clip else _CLIPPED[self.clipping]).format(clip=self.clip)
