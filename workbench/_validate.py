@@ -315,9 +315,9 @@ def reason(name: str, value: Any) -> str:
 
 def path(name: str, value: Any, expectation: str = "must be the path of a file or folder.") -> Path:
     """A path that the operating system takes, with "~" expanded. Nothing needs to be there."""
-    named = os.fspath(value) if isinstance(value, os.PathLike) else value
+    named = text(name, os.fspath(value) if isinstance(value, os.PathLike) else value, expectation)
     try:
-        expanded = Path(text(name, named, expectation)).expanduser()
+        expanded = Path(named).expanduser()
         os.stat(expanded)
     except RuntimeError:  # the home folder of nobody
         raise ArgumentError(name, named, "begins with a user who has no folder here.") from None
@@ -325,7 +325,7 @@ def path(name: str, value: Any, expectation: str = "must be the path of a file o
         if error.errno in (errno.ENAMETOOLONG, errno.ELOOP):
             raise ArgumentError(name, named, f"cannot be a path ({error.strerror}).") from None
     except ValueError:  # letters that no file name of this system can have
-        raise ArgumentError(name, ascii(named), "cannot be the name of a file here.") from None
+        raise ArgumentError(name, named, "cannot be the name of a file here.") from None
     return expanded
 
 

@@ -10,6 +10,7 @@ import pytest
 
 from tests.conftest import refused, rewrite
 from tests.privacy.promises import promise
+from workbench import _validate
 from workbench.ledger.ledger import Ledger, LedgerDiskError
 from workbench.ledger.reservation import id_of
 
@@ -443,10 +444,13 @@ HOSTILE = "=1+1\x1b[2J\x1b]0;owned\x07\n\u202e"
 
 @pytest.fixture
 def hostile(place, private_data):
+    """As another program may have written it: none of it is accepted here."""
     book = Ledger("book.sqlite")
     known = id_of(private_data)._replace(name=HOSTILE, unit="\x1b[31mpatient")
     book.reserve(known, [promise()], model="@model")
-    book.set_cap(1, 3.0, 1e-5, why="\x1b[5m")
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        monkeypatch.setattr(_validate, "reason", lambda name, value: value)
+        book.set_cap(1, 3.0, 1e-5, why="\x1b[5m")
     return book
 
 
