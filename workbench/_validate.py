@@ -22,6 +22,7 @@ from workbench._limits import MAX_EPSILON
 __all__ = [
     "ArgumentError",
     "choice",
+    "composed",
     "epsilon",
     "flag",
     "function",
@@ -277,6 +278,11 @@ _ANSWERS = ("yes", "no", "on", "off", "true", "false", "none", "null")
 _INVISIBLE = ("Cc", "Cs", "Cf")
 
 
+def composed(value: str) -> str:
+    """Text in Unicode's composed form (NFC), with single spaces."""
+    return " ".join(unicodedata.normalize("NFC", value).split())
+
+
 def label(name: str, value: Any) -> str:
     """A name that looks like no other: in Unicode's composed form, with single spaces.
 
@@ -287,10 +293,9 @@ def label(name: str, value: Any) -> str:
     expectation = (
         "must be text that is not empty; it must not have control characters or invisible ones."
     )
-    plain = unicodedata.normalize("NFC", text(name, value, expectation))
-    if any(unicodedata.category(letter) in _INVISIBLE for letter in plain):
+    if any(unicodedata.category(letter) in _INVISIBLE for letter in text(name, value, expectation)):
         raise ArgumentError(name, value, expectation)
-    return " ".join(plain.split())
+    return composed(value)
 
 
 _LONGEST_REASON = 10_000  # characters

@@ -7,7 +7,6 @@ from __future__ import annotations
 import argparse
 import contextlib
 import json
-import os
 import re
 import signal
 import sys
@@ -92,7 +91,7 @@ def _json_file(argument: str, text: str) -> Any:
 
 def words(text: str) -> str:
     """The text of an argument, which is UTF-8 also where the locale knows no accents."""
-    return os.fsencode(text).decode("utf-8", "surrogateescape")
+    return text.encode("utf-8", "surrogateescape").decode("utf-8", "surrogateescape")
 
 
 def bounds(texts: Sequence[str]) -> Any:

@@ -363,10 +363,11 @@ def resolve(request: FitRequest) -> FitSpec:
     requested = {entry.name: getattr(request, entry.name) for entry in fields(Settings)}
     rows = 1 if data.units is None or data.units.mean else data.units.max_rows
     constants = dict(model.constants(data))
-    estimation: Estimation = Gradients(request.estimator or "aligned", request.optimizer is None)
     one_shot = one_shot_for(request, model, data, constants, declared)
+    estimation: Estimation = one_shot or Gradients(
+        request.estimator or "aligned", request.optimizer is None
+    )
     if one_shot is not None:
-        estimation = one_shot
         requested |= one_shot.settings(request, data, drawn_from)
     advice = model.advice(data, drawn_from, request.epsilon)
     adapts_clip = isinstance(request.clip, str) or _adapts_by_default(requested, advice)

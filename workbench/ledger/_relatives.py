@@ -128,13 +128,9 @@ def _names(entries: Mapping[int, Entry]) -> dict[str, set[int]]:
     return names
 
 
+@functools.lru_cache(4096)
 def _alike(name: str) -> str:
     """The same text for names that differ in capitals or in the width of letters alone."""
-    return name if name.isascii() and name.islower() else _folded(name)
-
-
-@functools.lru_cache(4096)
-def _folded(name: str) -> str:
     return unicodedata.normalize("NFKC", name).casefold()
 
 

@@ -23,7 +23,6 @@ import contextlib
 import json
 import os
 import sqlite3
-import unicodedata
 import uuid
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
@@ -153,7 +152,7 @@ class Ledger:
         if isinstance(dataset, int):
             matches = [entry for entry in entries if entry.number == dataset]
         else:
-            name = unicodedata.normalize("NFC", " ".join(dataset.split()))
+            name = _validate.composed(dataset)
             matches = [
                 entry for entry in entries if str(entry.number) == name or name in entry.names
             ] or [
