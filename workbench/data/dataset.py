@@ -301,6 +301,28 @@ class Dataset:
             evaluation=tuple(self.evaluation[index] for index in indices),
         )
 
+    def rescaled(self, schema: Schema) -> Dataset:
+        """The same records encoded by another declaration of the same columns.
+
+        :raises ArgumentError: naming ``look``, for records without a declaration, or in a file.
+        """
+        declared = self.schema
+        if declared is None or any(map(is_at_rest, self.train)):
+            raise _validate.ArgumentError(
+                "look",
+                self.name,
+                "needs a table with declared columns in memory, whose scales it changes.",
+            )
+        at = self.arrays.index("x")
+
+        def encoded(arrays: tuple[np.ndarray, ...]) -> tuple[np.ndarray, ...]:
+            x = schema.encode(declared.decode(arrays[at]))
+            return (*arrays[:at], x, *arrays[at + 1 :])
+
+        return replace(
+            self, schema=schema, train=encoded(self.train), evaluation=encoded(self.evaluation)
+        )
+
     def subset(self, num_records: int) -> Dataset:
         """``num_records`` of the training records, in their order; the evaluation records stay as
         they are.

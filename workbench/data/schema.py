@@ -179,6 +179,10 @@ class Schema:
             {name: column.decode(features) for name, column, features in self._parts(values)}
         )
 
+    def by_column(self, x: np.ndarray) -> dict[str, np.ndarray]:
+        """The features of each column, of encoded rows [B, D]."""
+        return {name: features for name, _, features in self._parts(x)}
+
     def _parts(self, x: np.ndarray) -> Iterator[tuple[str, Column, np.ndarray]]:
         """Each column with its features of [B, D]."""
         start = 0

@@ -32,6 +32,10 @@ class Gaussian(Family):
     cancels_bias = True
     links = ("identity", "log", "inverse")
 
+    @property
+    def learns_bounds(self) -> bool:  # type: ignore[override]
+        return self.link == "identity"
+
     def check(self, response: Response) -> None:
         response.require_numbers()
         if self.link != "identity" and response.bounds[1] <= 0:

@@ -107,7 +107,7 @@ class Design:
     cautions: tuple[str, ...] = ()
 
     @functools.cached_property
-    def _as_levels(self) -> frozenset[str]:
+    def as_levels(self) -> frozenset[str]:
         """Columns that are used as categories."""
         blocks = (self.block, *(effects.block for effects in self.groups))
         factors = [factor for block in blocks for factor in block.factors.values()]
@@ -131,7 +131,7 @@ class Design:
             else:
                 numbers[name], absent = column.numbers(series[name])
                 numbers[indicator_of(name)] = absent.astype(np.float64)
-            if name in self._as_levels:
+            if name in self.as_levels:
                 levels[name] = _codes(column, numbers[name])
         return Values(len(frame), numbers, levels)
 
@@ -247,7 +247,7 @@ class Design:
         for name, column in () if self.schema is None else self.schema.columns.items():
             if isinstance(column, Boolean):
                 numbers[name] = levels[name].astype(np.float64)
-            elif isinstance(column, Numeric) and name in self._as_levels:
+            elif isinstance(column, Numeric) and name in self.as_levels:
                 numbers[name] = math.ceil(column.low) + levels[name].astype(np.float64)
         return Values(rows, numbers, levels)
 

@@ -93,6 +93,7 @@ class Family:
     cancels_bias: ClassVar[bool] = (
         False  # residuals of both signs are clipped alike, unless they are skewed
     )
+    learns_bounds: ClassVar[bool] = False  # whether the response's bounds only scale it
     kind: ClassVar[str] = "number"  # of the response: number, count, share, class or time
     link: str = ""
 

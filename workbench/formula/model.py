@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import functools
 import math
+import warnings
 from collections import Counter
-from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any, Literal
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import numpyro.distributions as dist
@@ -15,12 +16,13 @@ import numpyro.distributions as dist
 from workbench import _validate
 from workbench._lazy import pd
 from workbench.data import Dataset, Schema
+from workbench.data.look import Scale, learned
 from workbench.formula.coding import Block
-from workbench.formula.design import Design, sd_of
+from workbench.formula.design import Design, DesignWarning, sd_of
 from workbench.formula.factors import Factor, Number
-from workbench.formula.families import get
-from workbench.formula.parsing import parse
-from workbench.formula.prior_table import PriorLine, checked_priors, prior_lines
+from workbench.formula.families import Family, get
+from workbench.formula.parsing import Parsed, parse
+from workbench.formula.prior_table import PriorLine, checked_priors, prior_lines, rescaled_priors
 from workbench.formula.priors import text_of
 from workbench.formula.records import Columns, columns_of_formula
 from workbench.formula.regression import INTERCEPT, WEIGHTS, Joint, MeanField, Regression
@@ -37,16 +39,97 @@ _OF_GROUPS = (
 _VISIBLE, _VISIBLE_IF_IT_CANCELS = 100.0, 1000.0  # N epsilon / |x|^2, from which C is adapted
 
 
+class _Declared(NamedTuple):
+    """What a caller said of a formula's model, checked."""
+
+    parsed: Parsed
+    family: Family
+    schema: Schema
+    roles: Mapping[str, str]
+    priors: Mapping[str, dist.Distribution]
+    covariance: str
+    basis: str
+
+
 @dataclass(frozen=True)
 class FormulaModel(Model):
     """A regression from a formula; made by ``wb.models.formula``.
 
     :param columns: of a table, and how they become arrays.
     :param lines: the table of priors.
+    :param scales: that were learned from noised counts of the columns, by column.
     """
 
     columns: Columns | None = None
     lines: tuple[PriorLine, ...] = ()
+    scales: Mapping[str, Scale] = field(default_factory=dict)
+    _declared: _Declared | None = field(default=None, repr=False)
+
+    @property
+    def learns_scales(self) -> bool:
+        """See ``Model.learns_scales``: whether there is a column whose bounds may be learned."""
+        return bool(self._scaled_columns) and not self._fixed_by_priors
+
+    @property
+    def _fixed_by_priors(self) -> list[str]:
+        """Priors of the user that say something only on the scales that were declared."""
+        return [
+            name
+            for line in self.lines
+            if line.site != WEIGHTS and (line.site == INTERCEPT or self.responses)
+            for name in line.names
+            if name in self._priors
+        ]
+
+    @property
+    def responses(self) -> tuple[str, ...]:
+        """See ``Model.responses``."""
+        assert self.columns is not None
+        return (self.columns.response.name,) if self.columns.family.learns_bounds else ()
+
+    @property
+    def _priors(self) -> Mapping[str, dist.Distribution]:
+        return {} if self._declared is None else self._declared.priors
+
+    @property
+    def _scaled_columns(self) -> dict[str, bool]:
+        """Columns of numbers whose bounds only scale them, and whether a formula takes functions
+        of them.
+        """
+        assert self.columns is not None
+        design = self.columns.design
+        is_inside: dict[str, bool] = {}
+        for block in (design.block, *(effects.block for effects in design.groups)):
+            for factor in block.factors.values():
+                for name in factor.columns if isinstance(factor, Number) else ():
+                    is_inside[name] = is_inside.get(name, False) or factor.name != name
+        numbers = self.columns.schema.bounds
+        fixed = {*design.as_levels, *self.columns.extras.values()}
+        return {
+            name: inside
+            for name, inside in is_inside.items()
+            if name in numbers and name not in fixed
+        } | dict.fromkeys(self.responses, False)
+
+    def with_scales(self, scales: Mapping[str, Scale]) -> FormulaModel:
+        """See ``Model.with_scales``: priors are those of the family for a column of spread 1; a
+        prior of the user keeps its meaning in the columns' own units.
+
+        :raises ArgumentError: naming a prior that cannot be expressed on other scales.
+        """
+        assert self._declared is not None
+        for name in self._fixed_by_priors:
+            raise _validate.ArgumentError(
+                f"priors[{name!r}]",
+                text_of(self._priors[name]),
+                "is for the bounds that are declared, and scales are learned here.",
+                remedy="Learn none: look=0; or leave this prior out.",
+            )
+        columns = self._scaled_columns
+        used = {name: scale for name, scale in scales.items() if name in columns}
+        with warnings.catch_warnings():  # which were shown when the formula was declared
+            warnings.simplefilter("ignore", DesignWarning)
+            return _model(self._declared, used, [name for name in used if columns[name]])
 
     @property
     def priors(self) -> pd.DataFrame:
@@ -160,21 +243,40 @@ def formula(
     :raises ArgumentError: naming the argument.
     """
     parsed, kind = parse(formula), get(family, link)
-    guide = _GUIDES[_validate.choice("covariance", covariance, _GUIDES)]
+    _validate.choice("covariance", covariance, _GUIDES)
     beside = {"trials": trials, "exposure": exposure, "observed": observed}
     roles = {role: _validate.text(role, name) for role, name in beside.items() if name is not None}
     declared = Schema.from_declaration(schema)
     declared_priors = checked_priors(priors, declared.columns)
-    named = declared_priors if _validate.choice("basis", basis, _BASES) == _ORTHOGONAL else None
-    columns = columns_of_formula(parsed, kind, declared, roles, named)
-    lines = prior_lines(columns.design, kind, columns.response, declared_priors)
+    _validate.choice("basis", basis, _BASES)
+    return _model(
+        _Declared(parsed, kind, declared, roles, declared_priors, covariance, basis), {}, ()
+    )
+
+
+def _model(request: _Declared, scales: Mapping[str, Scale], inside: Sequence[str]) -> FormulaModel:
+    """:param scales: learned ones. :param inside: columns that a formula takes functions of."""
+    parsed, kind, declared, roles, declared_priors, covariance, basis = request
+    named = declared_priors if basis == _ORTHOGONAL else None
+    columns = columns_of_formula(parsed, kind, learned(declared, scales, inside), roles, named)
+    if scales and declared_priors:
+        before = columns_of_formula(parsed, kind, declared, roles, named)
+        declared_priors = rescaled_priors(
+            declared_priors,
+            before.design,
+            columns.design,
+            kind.units(before.response).scale / kind.units(columns.response).scale,
+        )
+    lines = prior_lines(
+        columns.design, kind, columns.response, declared_priors, _widths(columns, scales)
+    )
     regression = _regression(columns, lines)
     return FormulaModel(
         name="formula",
         summary=f"Regression {parsed.text}, {kind.name} with the link {kind.link}: "
         f"{columns.target_words}.",
         model=regression,
-        guide=guide,
+        guide=_GUIDES[covariance],
         predict=regression.predict,
         score=functools.partial(kind.scores, columns.response),
         coordinates=functools.partial(_coordinates, regression),
@@ -198,8 +300,20 @@ def formula(
         },
         columns=columns,
         lines=lines,
+        scales=scales,
+        _declared=request,
         cautions=(*columns.design.cautions, *([_OF_GROUPS] if columns.design.groups else [])),
     )
+
+
+def _widths(columns: Columns, scales: Mapping[str, Scale]) -> dict[str, float]:
+    """By column, how many of its standard deviations 1 of the scaled column is."""
+    bounds = columns.schema.bounds
+    return {
+        name: (bounds[name][1] - bounds[name][0]) / (2 * scale.spread)
+        for name, scale in scales.items()
+        if name in bounds
+    }
 
 
 def _regression(columns: Columns, lines: tuple[PriorLine, ...]) -> Regression:

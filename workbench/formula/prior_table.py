@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
@@ -15,7 +16,7 @@ from workbench.formula.parsing import term_name
 from workbench.formula.priors import prior_of, text_of
 from workbench.formula.regression import INTERCEPT, WEIGHTS
 
-__all__ = ["PriorLine", "checked_priors", "prior_lines"]
+__all__ = ["PriorLine", "checked_priors", "prior_lines", "rescaled_priors"]
 
 
 @dataclass(frozen=True)
@@ -57,15 +58,61 @@ def checked_priors(priors: Any, columns: Collection[str] = ()) -> dict[str, dist
     return checked
 
 
+def rescaled_priors(
+    declared: Mapping[str, dist.Distribution], before: Design, after: Design, ratio: float
+) -> dict[str, dist.Distribution]:
+    """Priors of weights of ``before`` as those of the same columns on the scales of ``after``.
+
+    :param ratio: of a unit of the predictor before to one after.
+
+    :raises ArgumentError: naming a prior that is no distribution with a location and a scale.
+    """
+    rescaled = dict(declared)
+    block = after.block
+    for name, prior in declared.items():
+        of_term = block.terms.get(name, ())
+        indices = [
+            index for index, label in enumerate(block.names) if label == name or index in of_term
+        ]
+        factors = {
+            ratio
+            * math.prod(old.scale / new.scale for old, new in zip(columns, scaled, strict=True))
+            for columns, scaled in (
+                (before.block.columns[index], block.columns[index]) for index in indices
+            )
+        }
+        if factors in (set(), {1.0}):
+            continue
+        if len(factors) > 1 or not {"loc", "scale"} <= set(prior.arg_constraints):
+            raise _validate.ArgumentError(
+                f"priors[{name!r}]",
+                text_of(prior),
+                "cannot be carried over to the scale that is learned for this column.",
+                remedy="Give Normal, StudentT, Laplace or Cauchy for each column by its name, or "
+                "learn no scales: look=0.",
+            )
+        (factor,) = factors
+        values = {argument: getattr(prior, argument) for argument in prior.arg_constraints}
+        values |= {argument: float(values[argument]) * factor for argument in ("loc", "scale")}
+        rescaled[name] = type(prior)(**values)
+    return rescaled
+
+
 def prior_lines(
-    design: Design, family: Family, response: Response, declared: Mapping[str, dist.Distribution]
+    design: Design,
+    family: Family,
+    response: Response,
+    declared: Mapping[str, dist.Distribution],
+    widths: Mapping[str, float],
 ) -> tuple[PriorLine, ...]:
     """The table of priors.
 
     :param declared: by name of a column, a term, "Intercept", a group's sd or a parameter.
+    :param widths: of columns whose scale was learned: how many standard deviations 1 of the scaled
+        column is. By default a slope's prior is of one of them.
     :raises ArgumentError: naming ``priors``, for an unknown name or another support.
     """
-    lines = _defaults(design, family, response)
+    lines = _defaults(design, family, response, widths)
     names = dict.fromkeys(name for line in lines for name in line.names)
     for name in declared:
         if name not in names:
@@ -99,7 +146,9 @@ def _chosen(line: PriorLine, declared: Mapping[str, dist.Distribution]) -> Prior
     return replace(line, prior=declared[name])
 
 
-def _defaults(design: Design, family: Family, response: Response) -> list[PriorLine]:
+def _defaults(
+    design: Design, family: Family, response: Response, widths: Mapping[str, float]
+) -> list[PriorLine]:
     block, lines = design.block, []
     if block.intercept and family.has_intercept:
         words = (
@@ -108,9 +157,10 @@ def _defaults(design: Design, family: Family, response: Response) -> list[PriorL
         )
         lines.append(PriorLine(("Intercept",), INTERCEPT, words, family.intercept_prior(response)))
     term_of = {index: name for name, indices in block.terms.items() for index in indices}
-    slope = dist.Normal(0.0, family.slope_scale(response))
     for index, name in enumerate(block.names):
         names = tuple(dict.fromkeys((name, term_of[index])))
+        width = math.prod(widths.get(component.factor, 1.0) for component in block.columns[index])
+        slope = dist.Normal(0.0, family.slope_scale(response) * width)
         lines.append(PriorLine(names, WEIGHTS, block.fitted_words(index), slope))
     sd = dist.HalfNormal(family.group_scale(response))
     for effects in design.groups:

@@ -199,6 +199,23 @@ class Model:
         """
         return False
 
+    @property
+    def learns_scales(self) -> bool:
+        """Whether a fit looks at the columns first, unless it is told not to."""
+        return False
+
+    @property
+    def responses(self) -> tuple[str, ...]:
+        """Columns that are explained, whose scale may be learned too."""
+        return ()
+
+    def with_scales(self, scales: Mapping[str, Any]) -> Model:
+        """The same model for columns whose scales were learned.
+
+        :param scales: ``{column: data.look.Scale}``.
+        """
+        return self
+
     def beside_target(self, y: np.ndarray) -> dict[str, np.ndarray]:
         """Columns of a synthetic table that follow from drawn targets, before these are cut to
         their bounds.

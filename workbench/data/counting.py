@@ -1,0 +1,244 @@
+"""Counts of a data set's columns with Gaussian noise: one release, whose sensitivity is stated.
+
+A number is counted in the intervals of a binary tree over its declared range: at each level, from
+halves of the range down to the leaves, in the one interval that it is in. A level of a category,
+and a number that is missing, is one count. So one record adds 1 to at most ``depth`` counts of each
+column of numbers and to one of every other column, and the counts of data sets that differ in one
+record have a distance of at most
+
+    S = sqrt(sum over numbers of depth + number of other columns).
+
+The rows of a person weigh 1 together: rounded down, row by row, so a person moves the counts no
+further than one record does.
+
+Counts are whole multiples of a spacing, and so is the noise (``noise.integers``): the sum is a
+function of the counts with continuous Gaussian noise, and accountants of that mechanism hold.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import jax
+import numpy as np
+
+from workbench import _validate
+from workbench.data.columns import Boolean, Categorical, Column, Numeric
+from workbench.data.dataset import Dataset
+from workbench.noise import integers
+
+__all__ = ["Counting", "Levels", "Numbers", "counting_of", "noised"]
+
+_ROWS = 100_000  # that are counted at once
+_DEPTH, _SMALLER_DEPTH, _FEW = 14, 10, 100  # levels of a tree; of each of more than 100 columns
+_NOISE = 2**21  # standard deviation of the finest noise, in spacings
+
+
+class Numbers(NamedTuple):
+    """A column of numbers as it is counted.
+
+    :param low: of its declared range. :param high: of its declared range.
+    :param whole: whether its values are whole numbers.
+    :param gaps: whether values may be missing, which are counted by themselves.
+    :param depth: levels of the tree below the range itself.
+    """
+
+    name: str
+    low: float
+    high: float
+    whole: bool
+    gaps: bool
+    depth: int
+
+    @property
+    def size(self) -> int:
+        """The number of its counts: all intervals of the tree, leaves first, then missing ones."""
+        return 2 ** (self.depth + 1) - 2 + self.gaps
+
+    @property
+    def squared_sensitivity(self) -> int:
+        """How many counts a record adds 1 to."""
+        return self.depth
+
+    def counts(self, unit_interval: np.ndarray, absent: np.ndarray, weights: np.ndarray) -> list:
+        """int64 counts of each level, leaves first, and of missing values.
+
+        :param unit_interval: places in the range, 0 to 1. :param weights: whole numbers.
+        """
+        leaves = 2**self.depth
+        place = np.clip(np.floor(unit_interval * leaves), 0, leaves - 1).astype(np.int64)
+        present = ~absent
+        level = _weighed(place[present], weights[present], leaves)
+        levels = [level]
+        while len(level) > 2:
+            level = level.reshape(-1, 2).sum(axis=1)
+            levels.append(level)
+        return [*levels, *([np.array([weights[absent].sum()])] if self.gaps else [])]
+
+
+class Levels(NamedTuple):
+    """A column of categories, truth values or classes as it is counted, a count for each level."""
+
+    name: str
+    labels: tuple[str, ...]
+
+    @property
+    def size(self) -> int:
+        """The number of its counts."""
+        return len(self.labels)
+
+    @property
+    def squared_sensitivity(self) -> int:
+        """How many counts a record adds 1 to."""
+        return 1
+
+
+@dataclass(frozen=True)
+class Counting:
+    """What is counted, from public declarations alone.
+
+    :param columns: in the order of the counts.
+    """
+
+    columns: tuple[Numbers | Levels, ...]
+
+    @property
+    def size(self) -> int:
+        """The number of counts, each of which gets noise."""
+        return sum(column.size for column in self.columns)
+
+    @property
+    def sensitivity(self) -> float:
+        """S: the largest distance of the counts of data sets that differ in one record."""
+        return math.sqrt(sum(column.squared_sensitivity for column in self.columns))
+
+    def slices(self) -> Iterator[tuple[Numbers | Levels, slice]]:
+        """Each column, and where its counts are."""
+        start = 0
+        for column in self.columns:
+            yield column, slice(start, start + column.size)
+            start += column.size
+
+    def deviation(self, noise_multiplier: float) -> float:
+        """Standard deviation of the noise of each count, in records."""
+        return _NOISE / self.per_record(noise_multiplier)
+
+    def per_record(self, noise_multiplier: float) -> int:
+        """Spacings that a record adds to a count.
+
+        :raises ArgumentError: naming ``look``, where noise would need more than whole numbers hold.
+        """
+        spacings = math.floor(_NOISE / (noise_multiplier * self.sensitivity * (1 + 1e-9)))
+        if spacings < 1:
+            raise _validate.ArgumentError(
+                "look",
+                noise_multiplier,
+                f"would take noise of {noise_multiplier * self.sensitivity:.3g} records in each "
+                "count, which says nothing: leave the look out.",
+            )
+        return spacings
+
+
+def counting_of(data: Dataset) -> Counting:
+    """What a look at ``data`` counts: every declared column, the target among them."""
+    numbers = sum(isinstance(column, Numeric) for _, column in _declared(data))
+    depth = _DEPTH if numbers <= _FEW else _SMALLER_DEPTH
+    return Counting(tuple(_counted(name, column, depth) for name, column in _declared(data)))
+
+
+def _declared(data: Dataset) -> Iterator[tuple[str, Column]]:
+    """The columns of features, then those of the other arrays, by name."""
+    if data.schema is not None and "x" in data.arrays:
+        yield from data.schema.columns.items()
+    if "group" in data.arrays and data.groups:
+        yield data.group_name, Categorical(data.groups, reference=None)
+    if "y" in data.arrays and data.target_name:
+        if data.target_bounds is not None:
+            yield data.target_name, Numeric(*data.target_bounds)
+        elif data.classes:
+            yield data.target_name, Categorical(data.classes, reference=None)
+
+
+def _counted(name: str, column: Column, depth: int) -> Numbers | Levels:
+    if isinstance(column, Numeric):
+        return Numbers(name, column.low, column.high, column.whole, column.missing, depth)
+    return Levels(name, ("no", "yes") if isinstance(column, Boolean) else column.labels)
+
+
+def _weighed(places: np.ndarray, weights: np.ndarray, size: int) -> np.ndarray:
+    """int64[size]: the sum of whole weights at each place; exact, because it is below 2^53."""
+    return np.bincount(places, weights.astype(np.float64), minlength=size).astype(np.int64)
+
+
+def counted(counting: Counting, data: Dataset, per_record: int) -> np.ndarray:
+    """int64[size]: the counts in spacings, without noise. For ``noised`` and for tests.
+
+    :param per_record: spacings that a record adds to each of its counts.
+    """
+    total = np.zeros(counting.size, np.int64)
+    of_row = None
+    if data.units is not None and not data.units.are_padded:
+        of_unit = np.asarray(data.units.counts, np.int64)
+        of_row = np.repeat(per_record // np.maximum(of_unit, 1), of_unit)
+    for start in range(0, len(data.train[0]), _ROWS):
+        rows = slice(start, min(start + _ROWS, len(data.train[0])))
+        arrays = {
+            name: np.asarray(array[rows])
+            for name, array in zip(data.arrays, data.train, strict=True)
+        }
+        size = rows.stop - rows.start
+        weights = np.full(size, per_record, np.int64) if of_row is None else of_row[rows]
+        total += np.concatenate(_counts_of(counting, data, arrays, weights))
+    return total
+
+
+def _counts_of(
+    counting: Counting, data: Dataset, arrays: dict[str, np.ndarray], weights: np.ndarray
+) -> list[np.ndarray]:
+    counts: list[np.ndarray] = []
+    features = {} if data.schema is None else data.schema.by_column(arrays["x"])
+    nobody = np.zeros(len(weights), bool)
+    for column in counting.columns:
+        encoded = features.get(column.name)
+        if isinstance(column, Numbers):
+            if encoded is None:
+                y = np.asarray(arrays["y"], np.float64)
+                place, absent = (y - column.low) / (column.high - column.low), nobody
+            else:
+                place = (np.asarray(encoded[:, 0], np.float64) + 1) / 2
+                absent = encoded[:, 1] >= 0.5 if column.gaps else nobody
+            counts += column.counts(place, absent, weights)
+            continue
+        if encoded is None:
+            codes = arrays["group" if column.name == data.group_name else "y"]
+        else:
+            codes = _codes(data, column.name, encoded)
+        codes = np.clip(np.asarray(codes, np.int64), 0, column.size - 1)
+        counts.append(_weighed(codes, weights, column.size))
+    return counts
+
+
+def _codes(data: Dataset, name: str, encoded: np.ndarray) -> np.ndarray:
+    assert data.schema is not None
+    column = data.schema.columns[name]
+    if isinstance(column, Categorical):
+        return np.argmax(column.all_levels(encoded), axis=1)
+    return (encoded[:, 0] > 0).astype(np.int64)
+
+
+def noised(
+    counting: Counting, data: Dataset, noise_multiplier: float, key: jax.Array
+) -> np.ndarray:
+    """float64[size]: the counts of the training records with noise, in records.
+
+    The standard deviation of the noise is at least ``noise_multiplier`` times S.
+
+    :param key: a ChaCha20 key that is used for nothing else.
+    :raises TypeError: if ``key`` is not a ChaCha20 key.
+    """
+    per_record = counting.per_record(noise_multiplier)
+    noise = np.asarray(integers.rounded_gaussian(key, counting.size, integers.FINEST), np.int64)
+    return (counted(counting, data, per_record) + noise) / per_record
