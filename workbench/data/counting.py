@@ -18,7 +18,7 @@ function of the counts with continuous Gaussian noise, and accountants of that m
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -142,11 +142,15 @@ class Counting:
         return spacings
 
 
-def counting_of(data: Dataset) -> Counting:
-    """What a look at ``data`` counts: every declared column, the target among them."""
-    numbers = sum(isinstance(column, Numeric) for _, column in _declared(data))
+def counting_of(data: Dataset, names: Collection[str] | None = None) -> Counting:
+    """What a look at ``data`` counts: every declared column, the target among them.
+
+    :param names: of the columns to count; all by default.
+    """
+    columns = {name: column for name, column in _declared(data) if names is None or name in names}
+    numbers = sum(isinstance(column, Numeric) for column in columns.values())
     depth = _DEPTH if numbers <= _FEW else _SMALLER_DEPTH
-    return Counting(tuple(_counted(name, column, depth) for name, column in _declared(data)))
+    return Counting(tuple(_counted(name, column, depth) for name, column in columns.items()))
 
 
 def _declared(data: Dataset) -> Iterator[tuple[str, Column]]:

@@ -22,13 +22,22 @@ from workbench.data.columns import Numeric
 from workbench.data.counting import Counting, Levels, Numbers
 from workbench.data.schema import Schema
 
-__all__ = ["Look", "Scale", "learned", "noise_in_ranks", "scales_from_dict", "scales_to_dict"]
+__all__ = [
+    "CERTAIN",
+    "MOST_TAIL",
+    "Look",
+    "Scale",
+    "learned",
+    "noise_in_ranks",
+    "scales_from_dict",
+    "scales_to_dict",
+]
 
 # of a number of records below a point, in standard deviations of one count's noise, over the root
 # of the tree's depth: the mean of consistent trees of 8 to 16 levels is .35, the largest .52
 _PREFIX = 0.4
-_CERTAIN = 3.0  # standard deviations of that noise that a tail must have
-_LEAST_TAIL, _MOST_TAIL = 0.005, 0.2  # share of the records beyond a quantile that gives a scale
+CERTAIN = 3.0  # standard deviations of that noise that a tail must have
+_LEAST_TAIL, MOST_TAIL = 0.005, 0.2  # share of the records beyond a quantile that gives a scale
 _REACH = 3.3  # standard deviations of a normal column within its scale's bounds
 _RESPONSE_REACH = 4.5  # of a response, of which nothing should be cut
 _DIGITS = 3  # significant ones, of learned bounds
@@ -49,7 +58,8 @@ class Scale(NamedTuple):
     :param low: in the column's units. :param high: in the column's units.
     :param median: of the column. :param spread: standard deviation of a normal column with the same
         quantiles.
-    :param beyond: share of the records outside the bounds, estimated; they count as at the bound.
+    :param beyond: share of the records that are outside the bounds, by two standard deviations of
+        noise at least; they count as at the bound.
     """
 
     low: float
@@ -209,8 +219,8 @@ class Look:
         column, below = self._ranks(name)
         total = float(below[-1])
         error = noise_in_ranks(column.depth, self.deviation)
-        tail = max(_LEAST_TAIL, _CERTAIN * error / max(total, 1.0))
-        if total <= 0 or tail > _MOST_TAIL:
+        tail = max(_LEAST_TAIL, CERTAIN * error / max(total, 1.0))
+        if total <= 0 or tail > MOST_TAIL:
             return None
         low, median, high = (_at(column, below, level, 0.0) for level in (tail, 0.5, 1 - tail))
         leaf = (column.high - column.low) / 2**column.depth
@@ -221,7 +231,7 @@ class Look:
             reach = max(reach, 1.0)
         bounds = _rounded(median - reach, median + reach)
         inside = np.interp(bounds, _edges(column), np.concatenate([[0.0], below]))
-        beyond = float(np.clip(1 - (inside[1] - inside[0]) / total, 0.0, 1.0))
+        beyond = float(np.clip(1 - (inside[1] - inside[0] + 2 * error) / total, 0.0, 1.0))
         spread = max(high - low, leaf) / (2 * deviations)
         return Scale(*bounds, median, spread, beyond)
 

@@ -20,8 +20,10 @@ from workbench.privacy.gradient_norms import GradientNorms
 from workbench.privacy.plan import PrivacyPlan
 
 if TYPE_CHECKING:
+    from workbench.data import Dataset
     from workbench.fitting.prepared import PreparedFit
     from workbench.fitting.spec import FitSpec
+    from workbench.models import Model
 
 __all__ = ["Estimation", "Inferred", "Metrics"]
 
@@ -55,6 +57,11 @@ class Estimation(Protocol):
     @property
     def fixed_settings(self) -> dict[str, Any]:
         """Settings that nobody can choose with it."""
+
+    def of_model(
+        self, model: Model, data: Dataset, constants: Mapping[str, Any], num_records: int
+    ) -> Estimation:
+        """The same for a model on other scales."""
 
     def private_step(self, spec: FitSpec, plan: PrivacyPlan, key: jax.Array) -> PrivateStep:
         """The step, with starting values for the run with ``key``."""

@@ -18,6 +18,7 @@ from workbench.data import Dataset
 from workbench.fitting.baseline import prepare_without_privacy, refuse_terms_of_privacy
 from workbench.fitting.functions import CompiledFunctions
 from workbench.fitting.groups import Execution, Privacy, Table, Training, flattened, is_a, of
+from workbench.fitting.looks import share_of_budget
 from workbench.fitting.prepared import PreparedFit
 from workbench.fitting.progress import ProgressLine
 from workbench.fitting.run_log import RunLog
@@ -95,6 +96,7 @@ class FitArguments(Noted):
     batch_size: int | None = of("batch_size")
     clip: float | str | None = of("clip")
     seed: int | None = of("seed")
+    look: Any = of("look")
     private: bool = of("private", _Flat)
     learning_rate: float | None = of("learning_rate")
     ledger: Any = of("ledger")
@@ -207,7 +209,19 @@ def _planned(request: _Flat) -> tuple[FitSpec, PrivacyPlan, Mapping[str, Any]]:
 def _resolved(request: _Flat) -> tuple[FitSpec, Mapping[str, Any]]:
     """As ``_planned``, without the plan."""
     model, data, again = model_and_data(request.model, request.data, request)
-    return resolve(**{**request.passed_to(FitRequest), "model": model, "data": data}), again
+    settings = {**request.passed_to(FitRequest), "model": model, "data": data}
+    spec = resolve(**settings)
+    if request.look is None and request.private and spec.model.learns_scales:
+        privacy = spec.privacy
+        share = share_of_budget(
+            spec.counting,
+            privacy.num_records,
+            privacy.epsilon,
+            privacy.delta,
+            str(privacy.relation),
+        )
+        spec = resolve(**settings, look=share) if share else spec
+    return spec, again
 
 
 @takes(FitArguments)

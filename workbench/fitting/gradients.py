@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -25,8 +26,10 @@ from workbench.posterior.noise_aware import NoNoiseAwarePosterior
 from workbench.privacy.plan import PrivacyPlan
 
 if TYPE_CHECKING:
+    from workbench.data import Dataset
     from workbench.fitting.prepared import PreparedFit
     from workbench.fitting.spec import FitSpec
+    from workbench.models import Model
 
 __all__ = ["Gradients"]
 
@@ -50,6 +53,11 @@ class Gradients(Estimation):
     def fixed_settings(self) -> dict[str, Any]:
         without_rate = {} if self.has_learning_rate else {"learning_rate": None}
         return {"estimator": self.estimator, **without_rate}
+
+    def of_model(
+        self, model: Model, data: Dataset, constants: Mapping[str, Any], num_records: int
+    ) -> Estimation:
+        return self
 
     def private_step(self, spec: FitSpec, plan: PrivacyPlan, key: jax.Array) -> PrivateStep:
         """As of ``Estimation``; only shapes and types of records are read."""

@@ -106,6 +106,11 @@ class OneShot(Estimation):
     def fixed_settings(self) -> dict[str, Any]:
         return {"estimator": STATISTICS, "learning_rate": None}
 
+    def of_model(
+        self, model: Model, data: Dataset, constants: Mapping[str, Any], num_records: int
+    ) -> Estimation:
+        return _split(model, data, constants, num_records)
+
     def private_step(self, spec: FitSpec, plan: PrivacyPlan, key: jax.Array) -> PrivateStep:
         """The step whose noised sum is the release. One step of gradient descent makes it the
         parameter, divided by N.

@@ -20,10 +20,12 @@ from workbench import _compiled, _memory, _validate
 from workbench._validate import ArgumentError
 from workbench._versions import versions
 from workbench.data import Dataset
+from workbench.data.look import Scale, scales_from_dict, scales_to_dict
 from workbench.fitting.checkpoints import Checkpoint
 from workbench.fitting.digests import Digests
 from workbench.fitting.estimation import Inferred, Metrics
 from workbench.fitting.functions import CompiledFunctions
+from workbench.fitting.looks import take
 from workbench.fitting.run_log import RunLog
 from workbench.fitting.settings import Settings
 from workbench.fitting.spec import FitSpec
@@ -31,7 +33,7 @@ from workbench.inference.checkpoint import state_of
 from workbench.inference.compiling import Compiling, compile_ahead, interval_of, lower
 from workbench.inference.running_moments import Moments, arrays_of, moments_in
 from workbench.inference.sources import ON_ONE_DEVICE
-from workbench.inference.state import DPVIState, Hyperparameters
+from workbench.inference.state import DPVIState, Hyperparameters, Purpose
 from workbench.inference.step import PrivateStep
 from workbench.inference.training import Snapshot, all_finite
 from workbench.inference.training import run as run_training
@@ -41,6 +43,8 @@ from workbench.privacy.plan import PrivacyPlan, PrivacySettings
 from workbench.results import FitResult, HistoryPoint
 
 __all__ = ["PreparedFit", "by_name"]
+
+_MANY_CUT = 0.02  # of a column's values, from which a result says so
 
 
 @dataclass(repr=False)
@@ -145,7 +149,7 @@ class PreparedFit:
         """
         functions = self.functions
         with functions.lock:
-            if functions.steps is not None:
+            if functions.steps is not None or self._is_to_look:
                 return
             records, state = self.on_device
             steps = compile_ahead(
@@ -165,11 +169,13 @@ class PreparedFit:
 
         It spends its own epsilon.
         """
-        key = self.spec.new_key()
+        spec = self.spec if self.plan.look is None else self.spec.declared or self.spec
+        key = spec.new_key()
         # again: an automatic guide keeps its starting values
-        step, state = self.spec.begin(self.plan, key)
+        step, state = spec.begin(self.plan, key)
         fresh = dataclasses.replace(
             self,
+            spec=spec,
             step=step,
             state=state,
             key=key,
@@ -179,7 +185,10 @@ class PreparedFit:
             _adopted=None,
             _history=[],
         )
-        vars(fresh)["on_device"] = self.on_device[0], self.spec.placed(state)
+        if spec is self.spec:
+            vars(fresh)["on_device"] = self.on_device[0], spec.placed(state)
+        else:
+            fresh.functions = fresh._new_functions()
         return fresh
 
     @property
@@ -217,10 +226,15 @@ class PreparedFit:
             raise RuntimeError(
                 "this fit has run already: prepare another one (every run spends its own epsilon)."
             )
+        if self._is_to_look:
+            self.plan = self.plan.confirmed()
+            self._begin()
+            self._look()
         records, start = self.on_device
         compiling = self._compiling()
-        self.plan = self.plan.confirmed()  # while the steps compile
-        self._begin()
+        if self.spec.declared is None or not self.privacy.look:
+            self.plan = self.plan.confirmed()  # while the steps compile
+            self._begin()
         taken: int | None = 0  # None for all steps that were marked
         try:
             before = 0.0
@@ -274,6 +288,29 @@ class PreparedFit:
         finally:
             self._write_end(taken)
 
+    @property
+    def _is_to_look(self) -> bool:
+        return self.plan.look is not None and self.spec.declared is None
+
+    def _look(self) -> None:
+        """Count the columns with noise, and go on with the scales that follow from the counts."""
+        assert self.plan.look is not None
+        spec, noise = self.spec, self.plan.look.noise_multiplier
+        # all processes have the same records and the same key, and so the same counts
+        scales = take(spec.counting, spec.model, spec.source, noise, self.key)
+        self.key = jax.random.fold_in(self.key, Purpose.STEPS_AFTER_LOOK)
+        self._rescale(scales)
+
+    def _rescale(self, scales: Mapping[str, Scale]) -> None:
+        self.spec = self.spec.with_scales(scales)
+        self.step, self.state = self.spec.begin(self.plan, self.key)
+        self.functions = self._new_functions()
+        for name in ("on_device", "hyper", "evaluator"):
+            vars(self).pop(name, None)
+
+    def _new_functions(self) -> CompiledFunctions:
+        return CompiledFunctions(self.step, self.model, self.data.num_evaluation, self.device)
+
     def _kept(self) -> contextlib.AbstractContextManager[None]:
         return _compiled.kept(self.data.is_public and self.data.evaluation_is_public)
 
@@ -302,7 +339,7 @@ class PreparedFit:
 
     def _program(self, *, to_run: bool = True) -> str:
         """The digest of the steps. :param to_run: whether to compile them too."""
-        if to_run:
+        if to_run and not self._is_to_look:
             return self._compiling().lowered.result().digest
         records, start = self.on_device
         return lower(
@@ -343,6 +380,7 @@ class PreparedFit:
             "history": [[point.step, point.metrics] for point in self._history],
             "seconds": 0.0 if self._last is None else self._last.seconds,
             "metrics_label": self.data.evaluation_label,
+            "scales": scales_to_dict(self.spec.scales),
         }
 
     def _write_end(self, taken: int | None) -> None:
@@ -372,6 +410,8 @@ class PreparedFit:
         digest = functools.partial(self._digest, to_run=not checkpoint.is_finished)
         self.run_log.continue_from(checkpoint, digest, self._digest_anywhere)
         facts = checkpoint.facts
+        if self._is_to_look and facts["scales"]:
+            self._rescale(scales_from_dict(facts["scales"]))
         history = [HistoryPoint(int(step), dict(metrics)) for step, metrics in facts["history"]]
         if checkpoint.is_finished:
             last = history[-1].metrics if history else {}
@@ -472,7 +512,7 @@ class PreparedFit:
             draws=posterior.guide if posterior.draws is None else posterior.draws,
             variational_draws={} if posterior.draws is None else posterior.guide,
             gradient_norms=posterior.norms,
-            cautions=(*posterior.cautions, *self.model.cautions),
+            cautions=(*posterior.cautions, *self._cuts(), *self.model.cautions),
             posterior_kind="variational" if posterior.draws is None else "noise-aware",
             posterior_note=posterior.note,
             coordinates=self.model.coordinates(self.data),
@@ -494,6 +534,15 @@ class PreparedFit:
     def _posterior(self, last: Snapshot) -> Inferred:
         return self.spec.estimation.posterior(self, last)
 
+    def _cuts(self) -> list[str]:
+        """Sentences about columns that were cut where they have values."""
+        return [
+            f"At least {scale.beyond:.0%} of the values of {name} are outside {scale.low:g} to "
+            f"{scale.high:g}, the scale that was learned, and count as at its end."
+            for name, scale in self.spec.scales.items()
+            if scale.beyond >= _MANY_CUT
+        ]
+
     def _data_facts(self) -> dict[str, Any]:
         """Public facts about the data, for the result."""
         data = self.data
@@ -510,6 +559,7 @@ class PreparedFit:
             "record_shapes": [list(array.shape[1:]) for array in data.train],
             "record_types": [str(array.dtype) for array in data.train],
             "schema": None if data.schema is None else data.schema.to_dict(),
+            "scales": scales_to_dict(self.spec.scales),
         }
 
 

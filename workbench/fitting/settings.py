@@ -327,6 +327,15 @@ class Settings(Shared):
         otherwise="secret randomness",
         changes_guarantee=True,
     )
+    look: Any = setting(
+        None,
+        "share of the budget for noised counts of the columns, from which their scales are learned "
+        "before the first step; a ``Look`` at the same columns, which is not paid for again; or 0",
+        _accepted_by("fitting.looks:check_look"),
+        otherwise="of a formula as much as shows its columns' outer twentieths, 0.02 to 0.15; 0 "
+        "where noise would hide them, and for other models",
+        changes_guarantee=True,
+    )
     estimator: str | None = setting(
         None,
         "what is released: aligned or vanilla (for comparison) release noised gradients in every "

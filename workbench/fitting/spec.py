@@ -17,13 +17,16 @@ import numpy as np
 from workbench import _validate
 from workbench._limits import LARGEST_CLIP
 from workbench.clipping.clipped_sums import check_clipping, is_by_record
-from workbench.data import Dataset
+from workbench.data import Dataset, Schema
 from workbench.data import load as load_data
+from workbench.data.counting import Counting, counting_of
+from workbench.data.look import Scale, learned, scales_to_dict
 from workbench.data.storage.oblivious import SAMPLERS as OBLIVIOUS_SAMPLERS
 from workbench.fitting import defaults
 from workbench.fitting.devices import devices_named
 from workbench.fitting.estimation import Estimation
 from workbench.fitting.gradients import Gradients
+from workbench.fitting.looks import scales_in
 from workbench.fitting.one_shot import one_shot_for
 from workbench.fitting.settings import Settings, about, described, names, takes
 from workbench.inference.bringing import are_at_rest
@@ -91,6 +94,8 @@ class FitSpec:
     :param largest_clip: which an adapted C never exceeds: the largest norm of a gradient, where the
         model knows it.
     :param estimation: how the steps are taken, and what follows from them.
+    :param scales: of columns, learned from noised counts; none before a look.
+    :param declared: the fit as it was before they were learned.
     """
 
     model: Model
@@ -102,6 +107,32 @@ class FitSpec:
     devices: tuple[jax.Device, ...]
     estimation: Estimation
     largest_clip: float = LARGEST_CLIP
+    scales: Mapping[str, Scale] = field(default_factory=dict)
+    declared: FitSpec | None = None
+
+    @functools.cached_property
+    def counting(self) -> Counting:
+        """What a look at the columns counts."""
+        return counting_of(self.source, self.model.columns_used)
+
+    def with_scales(self, scales: Mapping[str, Scale]) -> FitSpec:
+        """The same fit on scales that were learned from noised counts, which replace declared
+        bounds.
+        """
+        model, source = self.model.with_scales(scales), self.source
+        if not model.has_own_arrays:
+            source = source.rescaled(learned(source.schema or Schema({}), scales))
+        data = model.view(source)
+        constants = dict(model.constants(data))
+        return dataclasses.replace(
+            self,
+            model=model,
+            data=data,
+            constants=constants,
+            estimation=self.estimation.of_model(model, data, constants, self.privacy.num_records),
+            scales=scales,
+            declared=self.declared or self,
+        )
 
     @property
     def device(self) -> jax.Device:
@@ -152,7 +183,10 @@ class FitSpec:
         """
         stored = self.source.stored
         return make_plan(
-            self.privacy, self.data.num_train, stored is not None and stored.reading == "oblivious"
+            self.privacy,
+            self.data.num_train,
+            stored is not None and stored.reading == "oblivious",
+            self.counting.size if self.privacy.look else 0,
         )
 
     @property
@@ -373,11 +407,13 @@ def resolve(request: FitRequest) -> FitSpec:
     adapts_clip = isinstance(request.clip, str) or _adapts_by_default(requested, advice)
     if isinstance(request.clip, str):
         requested["clip"] = None
+    scales = scales_in(request.look, model)
     chosen = defaults.complete(requested, advice, drawn_from, rows) | {
         "adapts_clip": adapts_clip,
         "delta": default_delta(declared) if request.delta is None else request.delta,
         "num_records": declared,
         **estimation.fixed_settings,
+        "look": 0.0 if scales else request.look or 0.0,
     }
     chosen["sampling_rate"] = sampling_rate_of(
         chosen["sampling_rate"], chosen["batch_size"], drawn_from
@@ -387,10 +423,13 @@ def resolve(request: FitRequest) -> FitSpec:
     )
     del chosen["adapts_clip"]
     chosen |= {**privacy.as_arguments(), "batch_size": None, "device": _named(devices[0])}
+    if scales:
+        chosen["look"] = scales_to_dict(scales)
     if len(devices) > 1:
         chosen |= {"device": None, "devices": [_named(entry) for entry in devices]}
     # rows of a person add up
     largest = min(rows * float(advice.get("largest_clip", LARGEST_CLIP)), LARGEST_CLIP)
-    return FitSpec(
+    spec = FitSpec(
         model, data, source, constants, privacy, Settings(**chosen), devices, estimation, largest
     )
+    return spec.with_scales(scales) if scales else spec

@@ -82,6 +82,12 @@ class FormulaModel(Model):
         ]
 
     @property
+    def columns_used(self) -> frozenset[str]:
+        """See ``Model.columns_used``."""
+        assert self.columns is not None
+        return frozenset(self.columns.schema.columns)
+
+    @property
     def responses(self) -> tuple[str, ...]:
         """See ``Model.responses``."""
         assert self.columns is not None

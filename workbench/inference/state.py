@@ -44,6 +44,8 @@ class Purpose(enum.IntEnum):
     METRICS = 101
     POSTERIOR = 102
     INTERVALS = 103
+    LOOK = 104
+    STEPS_AFTER_LOOK = 105
 
 
 class DPVIState(NamedTuple):

@@ -205,6 +205,11 @@ class Model:
         return False
 
     @property
+    def columns_used(self) -> frozenset[str] | None:
+        """Names of the columns of a table that it takes, the target among them; None for all."""
+        return None
+
+    @property
     def responses(self) -> tuple[str, ...]:
         """Columns that are explained, whose scale may be learned too."""
         return ()

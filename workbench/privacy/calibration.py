@@ -38,6 +38,7 @@ def noise_multiplier(
     relation: str | None = None,
     sampling_rate: float,
     steps: int,
+    before: Phase | None = None,
 ) -> float:
     """The smallest sigma with epsilon(sigma) <= ``epsilon`` at ``delta`` after ``steps`` steps,
     rounded up to 5 digits.
@@ -55,6 +56,7 @@ def noise_multiplier(
     :param sampler: see ``accounting.epsilon``, as ``relation``.
     :param sampling_rate: q in (0, 1].
     :param steps: T >= 1.
+    :param before: a phase of other noise on the same records, which counts too.
     :raises ArgumentError: if an argument is out of range or no sigma up to 1e5 reaches epsilon.
     """
     epsilon = _validate.epsilon("epsilon", epsilon)
@@ -62,7 +64,7 @@ def noise_multiplier(
     steps = _validate.integer("steps", steps, at_least=1)
     plan = Steps.checked(sampler, relation, _one("sampling_rate", sampling_rate), 1.0, steps)
     return _smallest_noise(
-        epsilon, delta, plan.sampler, plan.relation, plan.phases[0].sampling_rate, steps
+        epsilon, delta, plan.sampler, plan.relation, plan.phases[0].sampling_rate, steps, before
     )
 
 
@@ -77,14 +79,21 @@ def _one(argument: str, value: Any) -> Any:
 
 @functools.lru_cache(maxsize=256)
 def _smallest_noise(
-    epsilon: float, delta: float, sampler: str, relation: str, sampling_rate: float, steps: int
+    epsilon: float,
+    delta: float,
+    sampler: str,
+    relation: str,
+    sampling_rate: float,
+    steps: int,
+    before: Phase | None,
 ) -> float:
-    def bound(sigma: float, coarse: bool = False) -> float:
-        return accounting.bound(
-            Steps(sampler, relation, (Phase(sampling_rate, sigma, steps),)), delta, coarse
-        )
+    first = () if before is None else (before,)
 
-    key = ["noise_multiplier", epsilon, delta, sampler, relation, sampling_rate, steps]
+    def bound(sigma: float, coarse: bool = False) -> float:
+        phases = (*first, Phase(sampling_rate, sigma, steps))
+        return accounting.bound(Steps(sampler, relation, phases), delta, coarse)
+
+    key = ["noise_multiplier", epsilon, delta, sampler, relation, sampling_rate, steps, *first]
     stored = _cache.read(key)
     if stored is not None and _SMALLEST <= stored <= _LARGEST and bound(stored) <= epsilon:
         return stored

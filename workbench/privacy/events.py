@@ -18,16 +18,24 @@ _SHARE = 10**9  # stands for N in q N / N; only the quotient counts
 
 
 def event_of(plan: Steps) -> dp_event.DpEvent:
-    """The event of all steps of a run with one phase.
+    """The event of all steps of a run with one phase, and of a look before them.
 
     No event says that a record enters one minibatch per epoch, at random or not, so for shuffled
     and allocated records the steps that can hold one record are counted, as if they were known:
     right, but far more than allocated ones cost.
     """
-    steps = sum(phase.steps for phase in plan.uses_of_a_record)
-    if not steps:
+    counts: dict[Phase, int] = {}
+    for use in plan.uses_of_a_record:
+        step = use._replace(steps=1)
+        counts[step] = counts.get(step, 0) + use.steps
+    events = [
+        dp_event.SelfComposedDpEvent(of_step(plan.sampler, plan.relation, step), count)
+        for step, count in counts.items()
+        if count
+    ]
+    if not events:
         return dp_event.NoOpDpEvent()
-    return dp_event.SelfComposedDpEvent(of_step(plan.sampler, plan.relation, plan.phases[0]), steps)
+    return events[0] if len(events) == 1 else dp_event.ComposedDpEvent(events)
 
 
 def of_step(sampler: str, relation: str, phase: Phase) -> dp_event.DpEvent:
@@ -55,20 +63,24 @@ def to_json(event: dp_event.DpEvent) -> dict[str, Any]:
     values = {field.name: getattr(event, field.name) for field in attr.fields(type(event))}
     return {
         "class": type(event).__name__,
-        **{
-            name: to_json(value) if isinstance(value, dp_event.DpEvent) else value
-            for name, value in values.items()
-        },
+        **{name: _plain(value) for name, value in values.items()},
     }
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, list):
+        return [to_json(event) for event in value]
+    return to_json(value) if isinstance(value, dp_event.DpEvent) else value
+
+
+def _event_or_number(value: Any) -> Any:
+    if isinstance(value, list):
+        return [from_json(event) for event in value]
+    return from_json(value) if isinstance(value, dict) else value
 
 
 def from_json(values: dict[str, Any]) -> dp_event.DpEvent:
     """The inverse of ``to_json``, for dp-accounting's own accountants."""
     kind = getattr(dp_event, values["class"])
     fields = {name: value for name, value in values.items() if name != "class"}
-    return kind(
-        **{
-            name: from_json(value) if isinstance(value, dict) else value
-            for name, value in fields.items()
-        }
-    )
+    return kind(**{name: _event_or_number(value) for name, value in fields.items()})

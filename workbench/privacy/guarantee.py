@@ -17,7 +17,7 @@ from workbench import _html, _schema
 from workbench._numbers import count, upper
 from workbench.privacy import accounting
 from workbench.privacy.accounting import round_up
-from workbench.privacy.steps import Steps, steps_per_epoch
+from workbench.privacy.steps import Schedule, Steps, looked, steps_per_epoch
 
 __all__ = ["Guarantee", "change_of", "check_form", "epsilon_of_steps", "percent"]
 
@@ -59,6 +59,11 @@ _ADAPTED = (
     "clipped to a norm C that started at {clip:g} and was then adapted from noised counts, at no "
     "extra privacy cost"
 )
+_LOOK = (
+    "It covers the scales of the columns too: before the first step they were learned from counts "
+    "of the columns' values, with Gaussian noise of {noise:g} times the most that one of them can "
+    "move the counts."
+)
 _AGAINST_STORAGE = (
     "It also holds against an observer of the storage, who sees where and in which order the "
     "encrypted file of records and its scratch file are read and written. It does not hold "
@@ -92,6 +97,7 @@ _FORMS = {
     "released": _schema.text(("gradients", "sums")),
     "against_storage": _schema.flag,
     "covers_deletion": _schema.flag,
+    "look_noise": _schema.number(at_least=0),
 }
 
 
@@ -163,6 +169,8 @@ class Guarantee:
         read and write of an encrypted file of records and of its scratch file.
     :param covers_deletion: whether it also holds where a removed record's row is deleted and later
         rows move up, instead of leaving its place empty: sums were rounded record by record.
+    :param look_noise: noise of the counts of columns that were released before the first step, in
+        multiples of their sensitivity; 0 where there were none.
     """
 
     epsilon: float
@@ -190,6 +198,7 @@ class Guarantee:
     released: str = "gradients"
     against_storage: bool = False
     covers_deletion: bool = False
+    look_noise: float = 0.0
 
     @property
     def is_private(self) -> bool:
@@ -205,11 +214,14 @@ class Guarantee:
         )
 
     def accounted(self, steps: int | None = None) -> Steps:
-        """The first ``steps`` steps as accountants take them; by default all planned steps."""
+        """The look and the first ``steps`` steps as accountants take them; by default all planned
+        steps.
+        """
+        return Steps.checked(self.sampler, self.relation, *self._schedule(steps))
+
+    def _schedule(self, steps: int | None = None) -> Schedule:
         count = self.steps if steps is None else steps
-        return Steps.checked(
-            self.sampler, self.relation, self.sampling_rate, self.noise_multiplier, count
-        )
+        return looked(self.look_noise, self.sampling_rate, self.noise_multiplier, count)
 
     def to_dict(self) -> dict[str, Any]:
         """All fields as JSON-ready values."""
@@ -266,9 +278,7 @@ class Guarantee:
         curve = accounting.trade_off(
             sampler=self.sampler,
             relation=self.relation,
-            sampling_rate=self.sampling_rate,
-            noise_multiplier=self.noise_multiplier,
-            steps=self.steps,
+            **self._schedule()._asdict(),
             false_positive_rates=rates,
             extra_delta=self.overflow_delta + self.noise_delta,
             largest_epsilon=self.epsilon,
@@ -334,6 +344,8 @@ class Guarantee:
             f"(accountant: {self.accountant.upper()}, an upper bound{opinion}; relation: "
             f"{relation}).",
         ]
+        if self.look_noise:
+            lines.append(_LOOK.format(noise=self.look_noise))
         if self.relation == "add_or_remove_one" and not self.covers_deletion:
             lines.append(_DELETION)
         if self.against_storage:

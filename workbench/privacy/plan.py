@@ -18,7 +18,7 @@ import bisect
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -28,10 +28,19 @@ from workbench._numbers import count, upper
 from workbench.noise.integers import delta_cost
 from workbench.noise.mechanism import CLIPPINGS, GaussianMechanism
 from workbench.privacy import accounting
-from workbench.privacy.calibration import noise_multiplier
+from workbench.privacy.calibration import gaussian_mu, noise_multiplier
 from workbench.privacy.guarantee import Guarantee
 from workbench.privacy.second_opinion import SecondOpinion, confirm
-from workbench.privacy.steps import SAMPLERS, Steps, check_epoch, no_law, steps_per_epoch
+from workbench.privacy.steps import (
+    SAMPLERS,
+    SENSITIVITY,
+    Phase,
+    Steps,
+    check_epoch,
+    looked,
+    no_law,
+    steps_per_epoch,
+)
 from workbench.sampling import (
     PoissonSampler,
     RandomAllocationSampler,
@@ -52,6 +61,7 @@ __all__ = [
 
 _IMPLEMENTATION_SHARE = 1e-3
 _EPSILON_OF_PADDING = 10.0
+_LEAST_LOOK_NOISE = 0.2  # as calibrated noise is never less
 
 
 @dataclass(frozen=True)
@@ -74,6 +84,8 @@ class PrivacySettings:
         ``noise.mechanism.CLIPPINGS``.
     :param adapts_clip: whether the run adapts C, which begins at ``clip``, from what it releases;
         with "flat" only.
+    :param look: share of the budget, at most a half, for noised counts of the columns before the
+        first step; 0 for none.
     :raises ArgumentError: naming the argument and its value.
     """
 
@@ -88,6 +100,7 @@ class PrivacySettings:
     relation: str | None = None
     clipping: str = "flat"
     adapts_clip: bool = False
+    look: float = 0.0
 
     def __post_init__(self) -> None:
         relations = SAMPLERS[_validate.choice("sampler", self.sampler, SAMPLERS)]
@@ -112,6 +125,7 @@ class PrivacySettings:
             "clipping": _validate.choice("clipping", self.clipping, CLIPPINGS),
             "seed": None if self.seed is None else _validate.seed("seed", self.seed),
             "adapts_clip": _validate.flag("adapts_clip", self.adapts_clip),
+            "look": _validate.number("look", self.look, at_least=0, at_most=0.5),
         }
         if self.adapts_clip and self.clipping != "flat":
             raise _validate.ArgumentError(
@@ -157,6 +171,17 @@ def default_delta(num_records: int) -> float:
     return value if value < 1 / num_records else float(f"1e-{exponent + 1}")
 
 
+class LookPhase(NamedTuple):
+    """Noised counts of the columns, from all records, before the first step.
+
+    :param noise_multiplier: sigma, standard deviation of the noise over the counts' sensitivity.
+    :param size: number of counts.
+    """
+
+    noise_multiplier: float
+    size: int
+
+
 @dataclass(frozen=True)
 class PrivacyPlan:
     """Settings, with the sampler and the noise that keep them. Made by ``make_plan``.
@@ -168,6 +193,7 @@ class PrivacyPlan:
         (``confirmed``).
     :param requested_epsilon: what was asked for, at least that of ``settings``, which is kept.
     :param reads_obliviously: as of ``make_plan``.
+    :param look: at the columns, before the first step; None for none.
     """
 
     settings: PrivacySettings
@@ -177,6 +203,7 @@ class PrivacyPlan:
     opinion: SecondOpinion | None = None
     requested_epsilon: float = 0.0
     reads_obliviously: bool = False
+    look: LookPhase | None = None
 
     def for_noise_in(self, dimension: int) -> PrivacyPlan:
         """The plan for noise in ``dimension`` coordinates: this one, or one of an epsilon at which
@@ -190,12 +217,12 @@ class PrivacyPlan:
         :raises ArgumentError: as ``make_plan``; where no epsilon leaves the noise its share,
             ``noise_delta`` says so.
         """
-        draws = float(self.settings.iterations) * dimension
+        draws = self._draws(dimension)
         settings = _affordable(self.settings, lambda epsilon: delta_cost(draws, epsilon))
         if settings.epsilon == self.settings.epsilon:
             return self
         plan = replace(
-            make_plan(settings, self.sampler.num_records, self.reads_obliviously),
+            make_plan(settings, self.sampler.num_records, self.reads_obliviously, self._look_size),
             requested_epsilon=self.requested_epsilon,
         )
         return plan if type(plan.sampler) is type(self.sampler) else plan.with_sampler(self.sampler)
@@ -253,7 +280,7 @@ class PrivacyPlan:
             than whole numbers hold.
         """
         settings, sigma = self.settings, self.mechanism.noise_multiplier
-        cost = delta_cost(float(settings.iterations) * dimension, settings.epsilon)
+        cost = delta_cost(self._draws(dimension), settings.epsilon)
         if cost > settings.delta * _IMPLEMENTATION_SHARE:
             raise _validate.ArgumentError(
                 "delta",
@@ -279,15 +306,28 @@ class PrivacyPlan:
         return min(accounting.round_up(taken, 4), self.settings.epsilon)
 
     def _accounted(self, steps: int) -> dict[str, Any]:
-        """The arguments of accountants for the first ``steps`` steps."""
+        """The arguments of accountants for the look and the first ``steps`` steps."""
+        schedule = looked(
+            self._look_noise, self.sampler.sampling_rate, self.mechanism.noise_multiplier, steps
+        )
         return {
             "sampler": self.settings.sampler,
             "relation": self._relation,
-            "sampling_rate": self.sampler.sampling_rate,
-            "noise_multiplier": self.mechanism.noise_multiplier,
-            "steps": steps,
+            **schedule._asdict(),
             "delta": _mechanism_delta(self.settings, self.overflow_delta),
         }
+
+    def _draws(self, dimension: int) -> float:
+        """How many draws of noise a run takes."""
+        return float(self.settings.iterations) * dimension + self._look_size
+
+    @property
+    def _look_size(self) -> int:
+        return 0 if self.look is None else self.look.size
+
+    @property
+    def _look_noise(self) -> float:
+        return 0.0 if self.look is None else self.look.noise_multiplier
 
     @property
     def _relation(self) -> str:
@@ -298,13 +338,16 @@ class PrivacyPlan:
         is for T steps.
         """
         curve = accounting.epsilon_curve(**self._accounted(self.settings.iterations))
-        return [(count, min(value, self.settings.epsilon)) for count, value in curve]
+        before = self.look is not None  # one step of what is accounted for
+        return [(count - before, min(value, self.settings.epsilon)) for count, value in curve]
 
     def epsilon_so_far(self) -> Callable[[int], float]:
         """A fast upper bound on ``epsilon_after`` for display: the value of ``epsilon_curve`` at
         the next point above.
         """
-        counts, values = zip((0, 0.0), *self.epsilon_curve(), strict=True)
+        start = (0, self.epsilon_after(0))
+        points = [point for point in self.epsilon_curve() if point[0] > 0]
+        counts, values = zip(start, *points, strict=True)
         return lambda step: values[bisect.bisect_left(counts, step)]
 
     def guarantee(
@@ -358,6 +401,7 @@ class PrivacyPlan:
             max_rows=max_rows,
             against_storage=against_storage,
             covers_deletion=covers_deletion,
+            look_noise=self._look_noise,
         )
 
     def _caveats(self) -> tuple[str, ...]:
@@ -413,7 +457,10 @@ def sampling_rate_of(sampling_rate: Any, batch_size: Any, num_records: int) -> f
 
 
 def make_plan(
-    settings: PrivacySettings, num_train: int, reads_obliviously: bool = False
+    settings: PrivacySettings,
+    num_train: int,
+    reads_obliviously: bool = False,
+    look_size: int = 0,
 ) -> PrivacyPlan:
     """Sampler and noise for ``settings`` on ``num_train`` records.
 
@@ -423,6 +470,7 @@ def make_plan(
 
     :param reads_obliviously: whether records are brought from a file by passes that may fail, which
         is charged alike.
+    :param look_size: number of counts of the look that ``settings`` asks for.
     :raises ArgumentError: if no supported noise keeps epsilon, or as ``require_declared``.
     """
     requested_epsilon, allowance = settings.epsilon, settings.delta * _IMPLEMENTATION_SHARE
@@ -445,18 +493,37 @@ def make_plan(
     if sampler.has_random_size:
         # the whole allowance, because the exact figure depends on the private number of records
         overflow_delta = allowance
+    delta = _mechanism_delta(settings, overflow_delta)
+    look = _look_phase(settings, delta, look_size) if settings.look else None
     sigma = noise_multiplier(
         epsilon=settings.epsilon,
-        delta=_mechanism_delta(settings, overflow_delta),
+        delta=delta,
         sampler=settings.sampler,
         relation=settings.relation,
         sampling_rate=sampler.sampling_rate,
         steps=settings.iterations,
+        before=None if look is None else Phase(1.0, look.noise_multiplier, 1),
     )
     mechanism = GaussianMechanism(settings.clip, sigma, settings.clipping)
     return PrivacyPlan(
-        settings, sampler, mechanism, overflow_delta, None, requested_epsilon, reads_obliviously
+        settings,
+        sampler,
+        mechanism,
+        overflow_delta,
+        None,
+        requested_epsilon,
+        reads_obliviously,
+        look,
     )
+
+
+def _look_phase(settings: PrivacySettings, delta: float, size: int) -> LookPhase:
+    """The look that has ``settings.look`` of the budget of a Gaussian mechanism: 1 / sigma^2 of it
+    is that share of the whole budget's.
+    """
+    mu = gaussian_mu(settings.epsilon, delta) * math.sqrt(settings.look)
+    sigma = accounting.round_up(SENSITIVITY[str(settings.relation)] / mu, 4)
+    return LookPhase(max(sigma, _LEAST_LOOK_NOISE), size)
 
 
 def require_declared(declared: int, num_train: int) -> None:

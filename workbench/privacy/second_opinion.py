@@ -61,19 +61,20 @@ class SecondOpinion:
 
 @functools.lru_cache(maxsize=256)
 def second_opinion(plan: Steps, delta: float) -> SecondOpinion | None:
-    """Another computation of epsilon after the steps of ``plan``, one phase; None where none is
-    made.
+    """Another computation of epsilon after the steps of ``plan``, one phase and maybe a look before
+    it; None where none is made.
 
     It takes a tenth of a second, and seconds where the sampling rate is tiny.
     """
-    if len(plan.phases) != 1:
+    *before, phase = plan.phases
+    if before and (len(before) > 1 or before[0].sampling_rate < 1):
         return None
-    phase = plan.phases[0]
     gaussian = plan.sampler == "shuffle" or phase.sampling_rate == 1
     if gaussian or plan.sampler == "poisson":
         return _of_dp_accounting(plan, phase, delta, gaussian)
     if phase.steps > _MOST_STEPS or delta < _LEAST_DELTA:
         return None
+    # of the sampled steps alone: a look before them only adds to it
     lowest = attacker.epsilon_lower_bound(
         sampler=plan.sampler,
         relation=plan.relation,
@@ -83,7 +84,8 @@ def second_opinion(plan: Steps, delta: float) -> SecondOpinion | None:
         delta=delta,
     )
     if plan.sampler == "random_allocation":
-        lowest = max(lowest, lower_pld.allocation_epsilon(plan, delta))
+        alone = Steps(plan.sampler, plan.relation, (phase,))
+        lowest = max(lowest, lower_pld.allocation_epsilon(alone, delta))
     return SecondOpinion(lowest, "lower bound")
 
 
@@ -91,7 +93,13 @@ def _of_dp_accounting(
     plan: Steps, phase: Phase, delta: float, gaussian: bool
 ) -> SecondOpinion | None:
     sigma, rate = phase.noise_multiplier / SENSITIVITY[plan.relation], phase.sampling_rate
-    steps = sum(use.steps for use in plan.uses_of_a_record)
+    # of the steps that a record enters for sure
+    squares = SENSITIVITY[plan.relation] ** 2 * sum(
+        use.steps / use.noise_multiplier**2
+        for use in plan.uses_of_a_record
+        if gaussian or use.sampling_rate == 1
+    )
+    steps = phase.steps
     if delta < _LEAST_DELTA:
         return None
     # imported here because it takes a second
@@ -99,8 +107,8 @@ def _of_dp_accounting(
     from dp_accounting.pld import PLDAccountant
 
     if gaussian:  # of which many are one with less noise
-        event, count = dp_event.GaussianDpEvent(sigma / math.sqrt(steps)), 1
-        deviation, largest = math.sqrt(steps) / sigma, (_FAR + 1) * math.sqrt(steps) / sigma
+        event, count = dp_event.GaussianDpEvent(1 / math.sqrt(squares)), 1
+        deviation, largest = math.sqrt(squares), (_FAR + 1) * math.sqrt(squares)
     else:
         if steps > _MOST_STEPS or rate < _LEAST_RATE or sigma < _LEAST_SIGMA:
             return None
@@ -111,6 +119,8 @@ def _of_dp_accounting(
     accountant = PLDAccountant(
         NeighboringRelation.ADD_OR_REMOVE_ONE, value_discretization_interval=width
     )
+    if squares and not gaussian:
+        accountant.compose(dp_event.GaussianDpEvent(1 / math.sqrt(squares)))
     return SecondOpinion(
         float(accountant.compose(event, count).get_epsilon(delta)), "dp-accounting"
     )

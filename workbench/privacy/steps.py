@@ -20,9 +20,11 @@ __all__ = [
     "SENSITIVITY",
     "Epochs",
     "Phase",
+    "Schedule",
     "Steps",
     "check_epoch",
     "first_steps",
+    "looked",
     "no_law",
     "steps_per_epoch",
 ]
@@ -48,6 +50,24 @@ class Phase(NamedTuple):
     sampling_rate: float
     noise_multiplier: float
     steps: int
+
+
+def looked(look: float, sampling_rate: float, noise_multiplier: float, steps: int) -> Schedule:
+    """The schedules of a run, as accountants take them.
+
+    :param look: sigma of a release from all records before the first step; 0 for none.
+    """
+    if not look:
+        return Schedule(sampling_rate, noise_multiplier, steps)
+    return Schedule((1.0, sampling_rate), (look, noise_multiplier), (1, steps))
+
+
+class Schedule(NamedTuple):
+    """Numbers, or a number for each phase."""
+
+    sampling_rate: float | tuple[float, ...]
+    noise_multiplier: float | tuple[float, ...]
+    steps: int | tuple[int, ...]
 
 
 class Epochs(NamedTuple):

@@ -1,0 +1,76 @@
+"""A fit's look at the columns before its first step: how much of the budget it gets, and the scales
+that follow from it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import jax
+
+from workbench import _validate
+from workbench.data import Dataset
+from workbench.data.counting import Counting, Numbers, noised
+from workbench.data.look import CERTAIN, MOST_TAIL, Look, Scale, noise_in_ranks, scales_from_dict
+from workbench.inference.state import Purpose
+from workbench.models import Model
+from workbench.privacy.calibration import gaussian_mu
+from workbench.privacy.steps import SENSITIVITY
+
+if TYPE_CHECKING:
+    pass
+
+__all__ = ["LARGEST_SHARE", "check_look", "scales_in", "share_of_budget", "take"]
+
+LARGEST_SHARE = 0.5
+# of the records beyond the outer quantiles that scales follow from: what a look is to resolve
+_TAIL = 0.05
+_LEAST, _MOST = 0.02, 0.15  # of the budget, by default
+
+
+def share_of_budget(
+    counting: Counting, num_records: int, epsilon: float, delta: float, relation: str
+) -> float:
+    """The default share of the budget for a look, from public facts; 0 where it would see nothing.
+
+    The budget is that of a Gaussian mechanism: with a share s the look's noise is 1 / sqrt(s) of
+    the noise that it would have alone, and the steps' is 1 / sqrt(1 - s) of theirs, about. As much
+    as shows the outer twentieths of the records through its noise, within limits.
+    """
+    depths = [column.depth for column in counting.columns if isinstance(column, Numbers)]
+    if not depths:
+        return 0.0
+    alone = SENSITIVITY[relation] / gaussian_mu(epsilon, delta) * counting.sensitivity
+    tail = CERTAIN * noise_in_ranks(max(depths), alone) / num_records
+    if tail > MOST_TAIL * math.sqrt(_MOST):
+        return 0.0
+    return float(min(max((tail / _TAIL) ** 2, _LEAST), _MOST))
+
+
+def check_look(argument: str, value: Any) -> None:
+    """:raises ArgumentError: naming ``look``, for anything but a share, a look or its scales."""
+    if isinstance(value, Mapping):
+        scales_from_dict(value)
+    elif not isinstance(value, Look):
+        _validate.number(argument, value, at_least=0, at_most=LARGEST_SHARE)
+
+
+def scales_in(value: Any, model: Model) -> Mapping[str, Scale]:
+    """The scales that the setting ``look`` brings along; none for a share of the budget."""
+    if isinstance(value, Look):
+        return value.scales(model.responses)
+    return scales_from_dict(value) if isinstance(value, Mapping) else {}
+
+
+def take(
+    counting: Counting, model: Model, data: Dataset, noise_multiplier: float, key: jax.Array
+) -> Mapping[str, Scale]:
+    """The scales of the columns of ``data``, by noised counts.
+
+    :param key: of the run, whose child for this purpose nothing else uses.
+    """
+    values = noised(counting, data, noise_multiplier, jax.random.fold_in(key, Purpose.LOOK))
+    deviation = counting.deviation(noise_multiplier)
+    return Look(counting, values, deviation, data.unit).scales(model.responses)
