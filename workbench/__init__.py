@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from workbench.clipping import PrivacyModelError
     from workbench.fitting.fits import fit, prepare
     from workbench.fitting.groups import Execution, Privacy, Table, Training
+    from workbench.fitting.look import look
     from workbench.fitting.resuming import forget, resume
     from workbench.results import FitResult, load
     from workbench.sweeps.sweeping import sweep
@@ -64,6 +65,7 @@ _NAMES = {
     "fit": "workbench.fitting",
     "forget": "workbench.fitting.resuming",
     "load": "workbench.results",
+    "look": "workbench.fitting.look",
     "prepare": "workbench.fitting",
     "resume": "workbench.fitting.resuming",
     "sweep": "workbench.sweeps.sweeping",

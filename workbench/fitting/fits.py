@@ -18,7 +18,7 @@ from workbench.data import Dataset
 from workbench.fitting.baseline import prepare_without_privacy, refuse_terms_of_privacy
 from workbench.fitting.functions import CompiledFunctions
 from workbench.fitting.groups import Execution, Privacy, Table, Training, flattened, is_a, of
-from workbench.fitting.looks import share_of_budget
+from workbench.fitting.learned_scales import share_of_budget
 from workbench.fitting.prepared import PreparedFit
 from workbench.fitting.progress import ProgressLine
 from workbench.fitting.run_log import RunLog

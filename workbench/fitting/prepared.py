@@ -25,7 +25,7 @@ from workbench.fitting.checkpoints import Checkpoint
 from workbench.fitting.digests import Digests
 from workbench.fitting.estimation import Inferred, Metrics
 from workbench.fitting.functions import CompiledFunctions
-from workbench.fitting.looks import take
+from workbench.fitting.learned_scales import take
 from workbench.fitting.run_log import RunLog
 from workbench.fitting.settings import Settings
 from workbench.fitting.spec import FitSpec

@@ -331,7 +331,7 @@ class Settings(Shared):
         None,
         "share of the budget for noised counts of the columns, from which their scales are learned "
         "before the first step; a ``Look`` at the same columns, which is not paid for again; or 0",
-        _accepted_by("fitting.looks:check_look"),
+        _accepted_by("fitting.learned_scales:check_look"),
         otherwise="of a formula as much as shows its columns' outer twentieths, 0.02 to 0.15; 0 "
         "where noise would hide them, and for other models",
         changes_guarantee=True,

@@ -26,7 +26,7 @@ from workbench.fitting import defaults
 from workbench.fitting.devices import devices_named
 from workbench.fitting.estimation import Estimation
 from workbench.fitting.gradients import Gradients
-from workbench.fitting.looks import scales_in
+from workbench.fitting.learned_scales import scales_in
 from workbench.fitting.one_shot import one_shot_for
 from workbench.fitting.settings import Settings, about, described, names, takes
 from workbench.inference.bringing import are_at_rest

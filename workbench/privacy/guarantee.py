@@ -64,6 +64,12 @@ _LOOK = (
     "of the columns' values, with Gaussian noise of {noise:g} times the most that one of them can "
     "move the counts."
 )
+_SINGLE_RELEASES = {
+    "sums": "The guarantee comes from a single release, of sums over all records: the vector of "
+    "column products of each record was",
+    "counts": "The guarantee comes from a single release, of counts over all records: the counts "
+    "that a record adds 1 to form a vector",
+}
 _AGAINST_STORAGE = (
     "It also holds against an observer of the storage, who sees where and in which order the "
     "encrypted file of records and its scratch file are read and written. It does not hold "
@@ -94,7 +100,7 @@ _FORMS = {
     "max_rows": _schema.optional(_schema.whole(at_least=1)),
     "second_opinion": _schema.text(),
     "adapts_clip": _schema.flag,
-    "released": _schema.text(("gradients", "sums")),
+    "released": _schema.text(("gradients", *_SINGLE_RELEASES)),
     "against_storage": _schema.flag,
     "covers_deletion": _schema.flag,
     "look_noise": _schema.number(at_least=0),
@@ -164,7 +170,7 @@ class Guarantee:
     :param adapts_clip: whether C followed what was released before. Noise was sigma times the C of
         each step.
     :param released: what noise was added to: sums of "gradients" in each step, or once "sums" of
-        products of columns.
+        products of columns or "counts" of their values.
     :param against_storage: whether it also holds against an observer of the storage, who sees every
         read and write of an encrypted file of records and of its scratch file.
     :param covers_deletion: whether it also holds where a removed record's row is deleted and later
@@ -330,11 +336,10 @@ class Guarantee:
             f"The guarantee comes from {_plain_count(self.steps)} planned steps of DP-VI: "
             f"{minibatches}, {self._gradients}"
         )
-        if self.released == "sums":
-            origin = (
-                "The guarantee comes from a single release, of sums over all records: the vector "
-                "of column products of each record was"
-            )
+        if self.released != "gradients":
+            origin = _SINGLE_RELEASES[self.released]
+        if self.released == "counts":
+            clipped = f"of norm {self.clip:g} at most"
         lines = [
             self.headline(),
             f"A test that wrongly accuses 1 % of outsiders finds at most {caught} of those who "

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import jax
 
@@ -18,9 +18,6 @@ from workbench.inference.state import Purpose
 from workbench.models import Model
 from workbench.privacy.calibration import gaussian_mu
 from workbench.privacy.steps import SENSITIVITY
-
-if TYPE_CHECKING:
-    pass
 
 __all__ = ["LARGEST_SHARE", "check_look", "scales_in", "share_of_budget", "take"]
 
