@@ -1,0 +1,102 @@
+"""What noised counts say of columns: quantiles, levels, gaps and scales."""
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import workbench as wb
+from workbench import ArgumentError
+from workbench.data.columns import Categorical, Numeric
+from workbench.data.counting import counted, counting_of
+from workbench.data.look import Look, learned
+
+SIZE = 4000
+
+
+def looked(values, bounds, deviation=0.0, seed=0, **declared):
+    """A look at one column and a category, with noise of a generator that protects nobody."""
+    frame = pd.DataFrame({"x": values, "w": ["a", "b", "b", "c"] * (len(values) // 4)})
+    schema = {"x": Numeric(*bounds, **declared), "w": Categorical(["a", "b"], other=True)}
+    data = wb.data.from_frame(frame, schema=schema, evaluation=False)
+    counting = counting_of(data)
+    noise = np.random.default_rng(seed).normal(size=counting.size) * deviation
+    return Look(counting, counted(counting, data, 1) + noise, max(deviation, 1e-3))
+
+
+def column(kind, seed=0):
+    random = np.random.default_rng(seed)
+    return {
+        "normal": lambda: 50 + 15 * random.normal(size=SIZE),
+        "income": lambda: 3e4 * np.exp(0.8 * random.normal(size=SIZE)),
+        "heavy": lambda: random.standard_t(2, SIZE),
+        "constant": lambda: np.full(SIZE, 7.0),
+        "clumps": lambda: np.where(random.random(SIZE) < 0.5, 10.0, 20.0),
+        "zeros": lambda: np.where(random.random(SIZE) < 0.9, 0.0, random.exponential(1e4, SIZE)),
+    }[kind]()
+
+
+@pytest.mark.parametrize("bounds", [(0, 1000), (-1e4, 1e4)])
+def test_quantiles_without_noise_are_those_of_numpy(bounds):
+    values = column("normal")
+    look = looked(values, bounds)
+    levels = [0.01, 0.25, 0.5, 0.75, 0.99]
+    leaf = (bounds[1] - bounds[0]) / 2**14
+    assert look.quantiles("x", levels)["value"].to_numpy() == pytest.approx(
+        np.quantile(values, levels), abs=1.5 * leaf + 0.5
+    )
+
+
+def test_intervals_of_quantiles_hold_the_truth_as_often_as_they_say():
+    values = column("normal")
+    truth = np.quantile(values, [0.25, 0.5, 0.75])
+    held = []
+    for seed in range(60):
+        table = looked(values, (0, 1000), 40.0, seed).quantiles("x", [0.25, 0.5, 0.75])
+        held.append((table["low"] <= truth) & (truth <= table["high"]))
+    assert 0.85 < np.mean(held) <= 1.0
+
+
+@pytest.mark.parametrize("kind", ["normal", "income", "heavy", "constant", "clumps", "zeros"])
+@pytest.mark.parametrize("deviation", [0.0, 30.0, 100.0])
+def test_scales_hold_most_of_a_column_and_not_much_else(kind, deviation):
+    values = column(kind)
+    bounds = {"income": (0, 1e6), "zeros": (0, 1e6), "heavy": (-1e4, 1e4)}.get(kind, (0, 1000))
+    scale = looked(values, bounds, deviation).scale("x")
+    inside = np.mean((scale.low <= values) & (values <= scale.high))
+    assert inside > 0.93
+    middle = np.quantile(values, 0.995) - np.quantile(values, 0.005)
+    leaf = (bounds[1] - bounds[0]) / 2**14
+    assert scale.high - scale.low < 4 * middle + 20 * leaf
+    assert abs(scale.beyond - (1 - inside)) < 0.06
+
+
+def test_counts_that_are_mostly_noise_give_no_scale():
+    assert looked(column("normal"), (0, 1000), 1000.0).scale("x") is None
+    assert looked(column("normal"), (0, 1000), 1000.0).scales() == {}
+
+
+def test_levels_and_gaps_have_their_counts():
+    values = column("normal")
+    values[:100] = np.nan
+    look = looked(values, (0, 1000), missing=True)
+    assert look.levels("w")["records"].tolist() == [1000, 2000, 1000]
+    assert look.missing("x")[0] == pytest.approx(100)
+    assert look.histogram("x", 8)["records"].sum() == pytest.approx(SIZE - 100)
+    assert look.table().loc["x", "learned"]
+    with pytest.raises(ArgumentError, match="nothing"):
+        look.quantiles("nothing", [0.5])
+    with pytest.raises(ArgumentError, match="probabilities"):
+        look.quantiles("x", [1.5])
+    with pytest.raises(ArgumentError, match="power of two"):
+        look.histogram("x", 10)
+
+
+def test_a_learned_schema_stays_within_what_functions_of_a_column_need():
+    schema = wb.data.Schema({"x": Numeric(0, 1000), "w": Categorical(["a", "b"])})
+    scales = {"x": looked(column("income"), (0, 1e6)).scale("x")}
+    assert scales["x"].low < 0
+    free, inside = learned(schema, scales), learned(schema, scales, ["x"])
+    assert free.columns["x"].low == scales["x"].low
+    assert inside.columns["x"].low == 0
+    assert inside.columns["x"].high == 1000
+    assert free.columns["w"] == schema.columns["w"]

@@ -1,0 +1,331 @@
+"""Fits that look at their columns first: what they promise, and that they then fit what is there."""
+
+import dataclasses
+import warnings
+
+import jax
+import numpy as np
+import pandas as pd
+import pytest
+from dp_accounting import NeighboringRelation, dp_event
+from dp_accounting.pld import PLDAccountant
+
+import workbench as wb
+from workbench import ArgumentError
+from workbench.data.counting import counting_of
+from workbench.data.look import Scale
+from workbench.fitting.learned_scales import share_of_budget
+from workbench.ledger import Ledger
+from workbench.privacy.plan import PrivacySettings, make_plan
+
+SIZE = 3000
+SCHEMA = {"a": (0, 1000), "b": (0, 1000), "y": bool}
+QUIET = wb.Execution(progress=False, checkpoint=False)
+SCALES = {"a": Scale(0, 100, 50, 15, 0.0), "b": Scale(0, 100, 50, 15, 0.0)}
+
+
+@pytest.fixture(scope="module")
+def frame():
+    random = np.random.default_rng(0)
+    z = random.normal(size=(SIZE, 2))
+    chance = 1 / (1 + np.exp(-(z @ [0.8, -0.5] + 0.2)))
+    return pd.DataFrame(50 + 15 * z, columns=["a", "b"]).assign(y=random.random(SIZE) < chance)
+
+
+def fit(frame, formula="y ~ a + b", **options):
+    options = {"epsilon": 2.0, "delta": 1e-5, "iterations": 60, "ledger": False} | options
+    return wb.fit(
+        formula, frame, family="bernoulli", schema=SCHEMA, **{"execution": QUIET} | options
+    )
+
+
+@pytest.fixture(scope="module")
+def result(frame):
+    return fit(frame, seed=3)
+
+
+# ---- what is promised ----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("sampler", "rate", "sensitivity"),
+    [("poisson", 0.1, 1), ("poisson", 1.0, 1), ("shuffle", 0.1, 2)],
+)
+def test_look_and_steps_together_keep_epsilon_by_dp_accounting(sampler, rate, sensitivity):
+    settings = PrivacySettings(1.0, 1e-5, 500, rate, sampler, 1.0, 5000, None, look=0.1)
+    plan = make_plan(settings, 5000, look_size=1000)
+    sigma, look = plan.mechanism.noise_multiplier, plan.look.noise_multiplier
+    accountant = PLDAccountant(
+        NeighboringRelation.ADD_OR_REMOVE_ONE, value_discretization_interval=1e-4
+    )
+    accountant.compose(dp_event.GaussianDpEvent(look / sensitivity))
+    step = dp_event.GaussianDpEvent(sigma / sensitivity)
+    if sampler == "poisson":
+        accountant.compose(dp_event.PoissonSampledDpEvent(rate, step), 500)
+    else:
+        accountant.compose(step, 50)  # a record is in one step of an epoch
+    exact = accountant.get_epsilon(1e-5 * 0.998)
+    assert exact == pytest.approx(1.0, abs=0.01)
+    assert exact <= 1.0 + 1e-3
+    # the steps alone keep less, and a plan without a look needs less noise
+    assert (
+        sigma > make_plan(dataclasses.replace(settings, look=0.0), 5000).mechanism.noise_multiplier
+    )
+    assert plan.epsilon_after(0) > 0.05
+    assert plan.epsilon_after(500) == pytest.approx(1.0, abs=1e-3)
+    assert [count for count, _ in plan.epsilon_curve()][-1] == 500
+    assert plan.confirmed().opinion.source == "dp-accounting"
+
+
+def test_the_guarantee_counts_the_look_everywhere(result):
+    guarantee = result.guarantee
+    assert guarantee.look_noise > 0
+    assert [phase.steps for phase in guarantee.accounted().phases] == [1, 60]
+    assert "scales of the columns" in guarantee.statement()
+    bare = dataclasses.replace(guarantee, look_noise=0.0)
+    assert wb.privacy.total_epsilon((guarantee.accounted(),), 1e-5) > wb.privacy.total_epsilon(
+        (bare.accounted(),), 1e-5
+    )
+    assert type(guarantee).from_dict(guarantee.to_dict()) == guarantee
+    assert guarantee.attack_bounds()["belief_from_half"] > bare.attack_bounds()["belief_from_half"]
+
+
+def test_the_ledger_reserves_the_look_with_the_steps(frame, tmp_path):
+    ledger = Ledger(tmp_path / "ledger.db")
+    prepared = wb.prepare(
+        "y ~ a + b",
+        frame,
+        family="bernoulli",
+        schema=SCHEMA,
+        epsilon=2.0,
+        iterations=40,
+        ledger=ledger,
+        execution=wb.Execution(checkpoint=False),
+    )
+    assert not ledger.spends()
+    run = prepared.run()
+    next(run)
+    (spend,) = ledger.spends()
+    assert spend.guarantee.look_noise == prepared.plan.look.noise_multiplier
+    list(run)
+    assert prepared.result().status == "done"
+
+
+def test_public_facts_decide_about_the_share(frame):
+    data = wb.models.formula("y ~ a + b", "bernoulli", SCHEMA).dataset(frame)
+    counting = counting_of(data)
+    shares = [
+        share_of_budget(counting, size, epsilon, 1e-5, "add_or_remove_one")
+        for size, epsilon in [(500, 0.3), (5000, 1.0), (50_000, 1.0), (10**6, 8.0)]
+    ]
+    assert shares[0] == 0
+    assert shares[1:] == sorted(shares[1:], reverse=True)
+    assert 0.02 <= shares[-1] <= shares[1] <= 0.15
+
+
+# ---- what is fitted ------------------------------------------------------------------------------
+
+
+def test_columns_are_scaled_where_they_have_values(result):
+    scales = result.data["scales"]
+    for name in ("a", "b"):
+        assert -60 < scales[name]["low"] < 20
+        assert 80 < scales[name]["high"] < 160
+    assert result.data["schema"]["a"]["high"] == scales["a"]["high"]
+    slopes = result.coefficients().loc[["a", "b"], "mean"].to_numpy() * 15
+    assert slopes == pytest.approx([0.8, -0.5], abs=0.35)
+
+
+def test_a_seed_repeats_look_and_steps(frame, result):
+    again = fit(frame, seed=3)
+    assert again.data["scales"] == result.data["scales"]
+    assert np.array_equal(again.params["auto_loc"], result.params["auto_loc"])
+    other = fit(frame, seed=4)
+    assert other.data["scales"] != result.data["scales"]
+
+
+def test_a_stopped_fit_resumes_with_the_scales_that_it_learned(frame, tmp_path, result):
+    seen = []
+    stopped = fit(
+        frame,
+        seed=3,
+        execution=wb.Execution(
+            progress=False,
+            checkpoint=tmp_path / "run",
+            on_snapshot=seen.append,
+            stop=lambda: bool(seen) and seen[-1].step > 0,
+        ),
+    )
+    assert stopped.data["scales"] == result.data["scales"]
+    resumed = wb.resume(
+        tmp_path / "run",
+        model=wb.models.formula("y ~ a + b", "bernoulli", SCHEMA),
+        data=wb.models.formula("y ~ a + b", "bernoulli", SCHEMA).dataset(
+            frame, evaluation_fraction=0.0
+        ),
+        ledger=False,
+    )
+    assert resumed.data["scales"] == result.data["scales"]
+    assert np.array_equal(resumed.params["auto_loc"], result.params["auto_loc"])
+
+
+def test_another_run_of_a_prepared_fit_looks_anew(frame):
+    prepared = wb.prepare(
+        "y ~ a + b",
+        frame,
+        family="bernoulli",
+        schema=SCHEMA,
+        epsilon=2.0,
+        iterations=30,
+        ledger=False,
+        execution=wb.Execution(checkpoint=False),
+    )
+    results = []
+    for one in (prepared, prepared.again()):
+        list(one.run())
+        results.append(one.result())
+    assert results[0].data["scales"] != results[1].data["scales"]
+
+
+def test_a_look_is_used_without_being_paid_for_again(frame):
+    seen = wb.look(frame, schema=SCHEMA, epsilon=1.0, delta=1e-5, ledger=False)
+    assert seen.guarantee.released == "counts"
+    used = fit(frame, look=seen)
+    assert used.guarantee.look_noise == 0
+    assert used.data["scales"]["a"]["low"] == seen.scale("a").low
+
+
+def test_no_look_is_taken_where_it_is_refused(frame):
+    plain = fit(frame, look=0)
+    assert plain.guarantee.look_noise == 0
+    assert plain.data["schema"]["a"]["high"] == 1000
+    for look in (0.6, -0.1, "much", float("nan")):
+        with pytest.raises(ArgumentError, match="look"):
+            fit(frame, look=look)
+
+
+def test_sweeps_take_no_look_of_their_own(frame):
+    model = wb.models.formula("y ~ a + b", "bernoulli", SCHEMA)
+    sweep = wb.sweeps.prepare(
+        model, model.dataset(frame), epsilons=[1.0], iterations=20, ledger=False, delta=1e-5
+    )
+    assert [run.plan.look for run in sweep.runs] == [None]
+
+
+# ---- models on other scales ----------------------------------------------------------------------
+
+
+def test_a_prior_of_the_user_means_the_same_on_learned_scales():
+    model = wb.models.formula(
+        "y ~ a + b", "bernoulli", SCHEMA, priors={"a": "Normal(1, 2)", "b": "StudentT(3, 0, 5)"}
+    )
+    scaled = model.with_scales(SCALES)
+    # a slope of 1 in half of 0 .. 1000 is one of 0.1 in half of 0 .. 100
+    assert scaled.priors.loc["a", "prior"] == "Normal(0.1, 0.2)"
+    assert scaled.priors.loc["b", "prior"] == "StudentT(3, 0, 0.5)"
+    assert scaled.learns_scales
+    fixed = wb.models.formula("y ~ a", "bernoulli", SCHEMA, priors={"Intercept": "Normal(0, 1)"})
+    assert not fixed.learns_scales
+    with pytest.raises(ArgumentError, match="Intercept"):
+        fixed.with_scales(SCALES)
+    bounded = wb.models.formula("y ~ a", "bernoulli", SCHEMA, priors={"a": "Uniform(-1, 1)"})
+    with pytest.raises(ArgumentError, match=r"priors\['a'\]"):
+        bounded.with_scales(SCALES)
+
+
+def test_a_prior_of_a_line_counts_the_scale_of_the_response_too():
+    schema = {"a": (0, 1000), "y": (0, 200)}
+    model = wb.models.formula("y ~ a", schema=schema, priors={"a": "Normal(0, 1)"})
+    scaled = model.with_scales({"a": SCALES["a"], "y": Scale(50, 150, 100, 10, 0.0)})
+    # 1 is 100 / 500 of y for each of a; on the learned scales 50 / 50 is 1
+    assert scaled.priors.loc["a", "prior"] == "Normal(0, 0.2)"
+
+
+def test_default_priors_are_of_one_learned_spread():
+    scaled = wb.models.formula("y ~ a + b", "bernoulli", SCHEMA).with_scales(SCALES)
+    assert scaled.priors.loc["a", "prior"] == f"Normal(0, {2.5 * 50 / 15:.12g})"
+
+
+def test_only_bounds_that_merely_scale_are_learned():
+    schema = {
+        "a": (0, 1000),
+        "b": (1, 1000),
+        "days": (1, 400),
+        "grade": (1, 5, int),
+        "y": (0, 60),
+    }
+    model = wb.models.formula(
+        "y ~ a + log(b) + C(grade)",
+        "poisson",
+        schema,
+        exposure="days",
+    )
+    scales = {name: Scale(-5, 5, 0, 1, 0.0) for name in schema}
+    scaled = model.with_scales(scales).columns.schema.columns
+    assert (scaled["a"].low, scaled["a"].high) == (-5, 5)
+    assert (scaled["b"].low, scaled["b"].high) == (1, 5)
+    for name in ("days", "grade", "y"):
+        assert scaled[name] == model.columns.schema.columns[name]
+
+
+def test_predictions_are_those_of_the_same_columns_in_their_own_units(frame):
+    model = wb.models.formula("y ~ a * b + I(a**2)", "bernoulli", SCHEMA)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        scaled = model.with_scales(SCALES)
+    rows = frame.clip(0, 100).head(50)
+    for made in (model, scaled):
+        x = made.arrays_of(rows)["x"]
+        weights = np.random.default_rng(0).normal(size=x.shape[1])
+        unscaled = made.own_units.matrix @ np.concatenate([[0.3], weights])
+        own = np.column_stack([np.ones(50), rows.a, rows.b, rows.a**2, rows.a * rows.b])
+        order = ["a", "b", "I(a ** 2)", "a:b"]
+        names = list(made.columns.design.block.names)
+        own = own[:, [0, *(1 + order.index(name) for name in names)]]
+        assert x @ weights + 0.3 == pytest.approx(own @ unscaled, abs=2e-4)
+
+
+def test_a_data_set_of_a_table_is_scaled_for_any_model(frame):
+    data = wb.data.from_frame(
+        frame, target="y", schema={"a": (0, 1000), "b": (0, 1000)}, evaluation=False
+    )
+    used = wb.fit(
+        "logistic",
+        data,
+        epsilon=2.0,
+        delta=1e-5,
+        iterations=40,
+        look=0.1,
+        ledger=False,
+        execution=QUIET,
+    )
+    assert used.guarantee.look_noise > 0
+    assert used.data["schema"]["a"]["high"] < 200
+    images = wb.data.Dataset("pictures", "None.", (np.zeros((40, 3)),), (np.zeros((0, 3)),))
+    with pytest.raises(ArgumentError):
+        wb.fit("gmm", images, epsilon=1.0, look=0.1, ledger=False, execution=QUIET)
+
+
+def test_the_look_has_a_key_of_its_own(monkeypatch, frame):
+    keys = []
+    from workbench.fitting import prepared
+
+    original = prepared.take
+
+    def recorded(counting, model, data, noise, key):
+        keys.append(np.asarray(jax.random.key_data(key)))
+        return original(counting, model, data, noise, key)
+
+    monkeypatch.setattr(prepared, "take", recorded)
+    one = wb.prepare(
+        "y ~ a + b",
+        frame,
+        family="bernoulli",
+        schema=SCHEMA,
+        epsilon=2.0,
+        iterations=20,
+        ledger=False,
+        execution=wb.Execution(checkpoint=False),
+    )
+    list(one.run())
+    assert not np.array_equal(keys[0], np.asarray(jax.random.key_data(one.key)))
