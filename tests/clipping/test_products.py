@@ -3,6 +3,7 @@ gradient for the product to those for its factors.
 """
 
 import jax.numpy as jnp
+import numpy as np
 import pytest
 
 from tests.conftest import some_of
@@ -120,3 +121,10 @@ def test_the_rule_is_found(name):
 @pytest.mark.parametrize(("name", "width"), some_of(in_both_widths(CASES), 11))
 def test_sums_and_norms_are_those_of_gradients_clipped_by_hand(name, width):
     compared(CASES[name], width)
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("clipping", ["automatic", "per_leaf"])
+@pytest.mark.parametrize("name", ["merged LoRA", "one code"])
+def test_every_way_of_clipping_agrees(name, clipping):
+    compared(CASES[name], np.float64, clipping)

@@ -26,18 +26,8 @@ __all__ = [
     "scan_counts",
 ]
 
-_INLINED = {
-    "jit": "jaxpr",
-    "pjit": "jaxpr",
-    "closed_call": "call_jaxpr",
-    "remat2": "jaxpr",
-    "checkpoint": "jaxpr",
-}
-_OWN_DERIVATIVES = {
-    "custom_jvp_call": "call_jaxpr",
-    "custom_vjp_call": "call_jaxpr",
-    "custom_vjp_call_jaxpr": "fun_jaxpr",
-}
+_INLINED = {"jit": "jaxpr", "closed_call": "call_jaxpr", "remat2": "jaxpr"}
+_OWN_DERIVATIVES = dict.fromkeys(("custom_jvp_call", "custom_vjp_call"), "call_jaxpr")
 
 
 def aval(atom: Any) -> Any:

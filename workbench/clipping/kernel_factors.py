@@ -84,23 +84,24 @@ class Factors(NamedTuple):
     scale: Array | None = None
 
     def turned(self) -> Factors:
-        """Those of the transposed matrices."""
+        """The factors of the transposed matrices."""
         return Factors(
             self.g, self.a, None if self.scale is None else jnp.swapaxes(self.scale, 1, 2)
         )
 
     def scaled_by(self, scale: Array) -> Factors:
-        """With each entry scaled. :param scale: float[S, p, d]."""
+        """The factors with each entry of the gradient scaled. :param scale: float[S, p, d]."""
         return self._replace(scale=scale if self.scale is None else scale * self.scale)
 
     def times_rows(self, scale: Array) -> Factors:
-        """The same where rows are looked up."""
+        """``scaled_by`` for rows that are looked up: each is scaled as its row of the table."""
         rows = jnp.clip(self.a, 0, scale.shape[1] - 1)
         return self._replace(g=self.g * scale[jnp.arange(len(scale))[:, None], rows])
 
     def part(self, matrices: Any, rows: Any, columns: Any) -> Factors:
-        """Those of some of the S, p and d, each given as a slice or as numbers; of rows that are
-        looked up as a slice.
+        """The factors of some of the S matrices, their p rows and d columns.
+
+        Each is a slice or numbers; a slice where rows are looked up.
         """
         a, g = _along(self.a, 1, matrices), _along(_along(self.g, 1, matrices), 3, columns)
         if _is_rows(a):
@@ -116,7 +117,7 @@ class Factors(NamedTuple):
         return product if self.scale is None else product * self.scale
 
     def without(self, left_out: Array) -> Factors:
-        """As ``without``."""
+        """The factors with zeros for the records in ``left_out``, bool[M]."""
         return self._replace(a=without(self.a, left_out), g=without(self.g, left_out))
 
 
@@ -427,8 +428,9 @@ def weighted(gradients: Array, weights: Array, grid: Grid | None) -> Array:
 
 
 def bound_of_formed(entries: int, size: int) -> Bound:
-    """Of ``weighted`` with norms by ``squares_of``, for ``size`` records whose gradients have
-    ``entries`` entries.
+    """How far arithmetic moves ``weighted`` with norms by ``squares_of``.
+
+    :param entries: of a record's gradient. :param size: of the minibatch.
     """
     return whole_sums.of_block(size, entries, _half(_turns_of_squares(entries)))
 
@@ -511,10 +513,10 @@ def bound_of_product(
     *,
     by_rows: bool,
 ) -> Bound:
-    """Of ``weighted_product`` with norms by ``squared_norm``, for ``size`` records.
+    """How far arithmetic moves ``weighted_product`` with norms by ``squared_norm``.
 
-    :param met: places of each use that meets a matrix. :param looked_up: of each use that looks up
-        rows.
+    :param size: of the minibatch. :param met: places of each use that meets a matrix.
+    :param looked_up: of each use that looks up rows.
     """
     one_by_one = sum(t for t in looked_up if not _are_few(s, t, p))
     positions = sum(met) + sum(looked_up)

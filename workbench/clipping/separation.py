@@ -111,8 +111,9 @@ def row_sizes_of(record: Collection[Any]) -> frozenset[int]:
 
 
 def require_plain(closed: ClosedJaxpr) -> None:
-    """:raises PrivacyModelError: naming an operation that may mix or show records, or if something
-    outside is written to.
+    """Refuse operations that may mix or show records, and writing to anything outside.
+
+    :raises PrivacyModelError: naming the operation.
     """
     for equation in equations(closed.jaxpr):
         name = equation.primitive.name
@@ -136,11 +137,11 @@ def require_plain(closed: ClosedJaxpr) -> None:
 def require_no_records(
     closed: ClosedJaxpr, *num_records: int, row_sizes: Collection[int] = ()
 ) -> None:
-    """:raises PrivacyModelError: if what ``closed`` computes depends on a constant that looks like
-        all of the records.
+    """Refuse a computation that depends on a constant that looks like all of the records.
 
     :param num_records: their number; with units, those of units and of rows. :param row_sizes: of
         ``row_sizes_of``.
+    :raises PrivacyModelError: with the shape of the constant.
     """
     for constant, number in itertools.product(constants(closed), num_records):
         shape = tuple(getattr(constant, "shape", ()))
