@@ -100,11 +100,13 @@ def test_constants_are_those_that_the_results_depend_on():
 
     def loss(x):
         _ = jnp.sum(x * unused)
-        x, _ = lax.scan(lambda x, _: (x * second, None), jax.jit(jnp.add)(x, first), length=2)
+        x = jax.jit(lambda x: 2.5 * (x + first))(x)
+        x, _ = lax.scan(lambda x, _: (x * second, None), x, length=2)
         return jnp.sum(lax.cond(x[0] > 0, lambda x: x - third, lambda x: x / fourth, x))
 
-    arrays = [array for array in constants(jax.make_jaxpr(loss)(jnp.ones(3))) if np.ndim(array)]
-    assert sorted(float(array[0]) for array in arrays) == [0, 1, 2, 3]
+    values = constants(jax.make_jaxpr(loss)(jnp.ones(3)))
+    assert sorted(float(value[0]) for value in values if np.ndim(value)) == [0, 1, 2, 3]
+    assert 2.5 in [float(value) for value in values if not np.ndim(value)]
 
 
 # --- derivatives that a function brings of its own ------------------------------------------------

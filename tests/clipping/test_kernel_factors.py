@@ -189,6 +189,10 @@ def test_what_cancels_in_a_row_is_not_clipped_too_little(rule, vocabulary):
     terms[:, -1] -= terms.sum(1)  # what is left is rounding, and a little more
     terms[:, 0, 0] += 1
     terms = terms.astype(np.float32)
+    terms[0], terms[0, 0] = (
+        2.0**-24,
+        1.0,
+    )  # added up one after the other, all but the first are lost
     exact = np.linalg.norm(terms.astype(np.float64).sum(1), axis=1)
 
     def loss(u, record):

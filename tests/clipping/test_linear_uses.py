@@ -41,9 +41,7 @@ SMALLEST = {
     ),
     **{
         f"rows outside the table, {mode}": Case(
-            lambda u, t, mode=mode: score(
-                jnp.nan_to_num(jnp.take(u["w"], t - 9, axis=0, mode=mode), nan=2.0)
-            ),
+            lambda u, t, mode=mode: score(jnp.take(u["w"], t - 9, 0, mode=mode, fill_value=0)),
             {"w": (5, 2)},
             (3,),
             {"w": ROWS},
