@@ -11,7 +11,7 @@ from tests.conftest import some_of
 from workbench._validate import ArgumentError
 from workbench.privacy.outlook import Outlook, outlook
 from workbench.privacy.plan import PrivacySettings, make_plan
-from workbench.privacy.steps import SAMPLERS
+from workbench.privacy.steps import LAWS
 
 SETTINGS = PrivacySettings(
     epsilon=1.0,
@@ -23,7 +23,7 @@ SETTINGS = PrivacySettings(
     num_records=455,
     seed=None,
 )
-CASES = [(sampler, relation) for sampler, relations in SAMPLERS.items() for relation in relations]
+CASES = [(law.name, relation) for law in LAWS.values() for relation in law.relations]
 
 
 def plan_of(num_train=455, **changes):
@@ -166,7 +166,7 @@ def test_the_verdict_names_what_would_leave_room_for_all():
     assert len(outlook(plan_of(), 456).words()) == 3
 
 
-@pytest.mark.parametrize("sampler", some_of(list(SAMPLERS), 4))
+@pytest.mark.parametrize("sampler", some_of(list(LAWS), 4))
 def test_noise_near_is_that_of_plans_with_these_epsilons(sampler):
     seen = outlook(plan_of(sampler=sampler), 31)
     near, times = zip(*seen.noise_near, strict=True)

@@ -66,7 +66,7 @@ def add(commands: Any) -> None:
 def _account(arguments: argparse.Namespace) -> int:
     """``workbench account``; the exit code."""
     from workbench.privacy import accounting
-    from workbench.privacy.steps import SAMPLERS
+    from workbench.privacy.steps import LAWS
 
     figure = None if arguments.figure is None else _writable_file("figure", arguments.figure)
     plan = _completed_plan(arguments)
@@ -82,7 +82,7 @@ def _account(arguments: argparse.Namespace) -> int:
     answer = {
         "epsilon": epsilon,
         "delta": plan["delta"],
-        "relation": plan["relation"] or SAMPLERS[plan["sampler"]][0],
+        "relation": plan["relation"] or LAWS[plan["sampler"]].relations[0],
         "unit": text("unit", arguments.unit),
         "sampler": plan["sampler"],
         "sampling_rate": float(plan["sampling_rate"]),

@@ -157,7 +157,7 @@ def _strategy(name: str, value: Any) -> str:
 def check_relation(relation: str | None, sampler: str) -> None:
     """:raises ArgumentError: naming ``relation``, if the sampler has no guarantee under it."""
     if relation is not None:
-        _validate.choice("relation", relation, _imported("privacy.steps:SAMPLERS")[sampler])
+        _validate.choice("relation", relation, _imported("privacy.steps:LAWS")[sampler].relations)
 
 
 # ---- the table -----------------------------------------------------------------------------------
@@ -299,7 +299,7 @@ class Settings(Shared):
     sampler: str = setting(
         "poisson",
         "how minibatches are drawn: poisson, without_replacement, shuffle or random_allocation",
-        _one_of("privacy.steps:SAMPLERS"),
+        _one_of("privacy.steps:LAWS"),
         changes_guarantee=True,
     )
     clip: float | str | None = setting(

@@ -46,7 +46,7 @@ from workbench.privacy.plan import (
     require_declared,
     sampling_rate_of,
 )
-from workbench.privacy.steps import SAMPLERS
+from workbench.privacy.steps import LAWS
 
 __all__ = ["FitRequest", "FitSpec", "data_named", "is_array", "resolve"]
 
@@ -356,7 +356,7 @@ def resolve(request: FitRequest) -> FitSpec:
     declared = data.num_train if request.num_records is None else request.num_records
     # under "add_or_remove_one" the exact number of records is private, so nothing that is chosen
     # here may follow from it
-    hides_size = "add_or_remove_one" in SAMPLERS.get(request.sampler, ())
+    hides_size = request.sampler in LAWS and LAWS[request.sampler].hides_size
     if hides_size:
         require_declared(declared, data.num_train)
     drawn_from = declared if hides_size else data.num_train

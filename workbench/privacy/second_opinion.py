@@ -20,7 +20,7 @@ from dataclasses import dataclass
 
 from workbench._numbers import upper
 from workbench.privacy import attacker, lower_pld
-from workbench.privacy.steps import SENSITIVITY, Phase, Steps
+from workbench.privacy.steps import Phase, Steps
 
 __all__ = ["DisagreementError", "SecondOpinion", "confirm", "second_opinion"]
 
@@ -69,8 +69,8 @@ def second_opinion(plan: Steps, delta: float) -> SecondOpinion | None:
     if len(plan.phases) != 1:
         return None
     phase = plan.phases[0]
-    gaussian = plan.sampler == "shuffle" or phase.sampling_rate == 1
-    if gaussian or plan.sampler == "poisson":
+    gaussian = plan.law.participation == "known step" or phase.sampling_rate == 1
+    if gaussian or plan.law.participation == "coin":
         return _of_dp_accounting(plan, phase, delta, gaussian)
     if phase.steps > _MOST_STEPS or delta < _LEAST_DELTA:
         return None
@@ -82,7 +82,7 @@ def second_opinion(plan: Steps, delta: float) -> SecondOpinion | None:
         steps=phase.steps,
         delta=delta,
     )
-    if plan.sampler == "random_allocation":
+    if plan.law.participation == "random step":
         lowest = max(lowest, lower_pld.allocation_epsilon(plan, delta))
     return SecondOpinion(lowest, "lower bound")
 
@@ -90,7 +90,7 @@ def second_opinion(plan: Steps, delta: float) -> SecondOpinion | None:
 def _of_dp_accounting(
     plan: Steps, phase: Phase, delta: float, gaussian: bool
 ) -> SecondOpinion | None:
-    sigma, rate = phase.noise_multiplier / SENSITIVITY[plan.relation], phase.sampling_rate
+    sigma, rate = phase.noise_multiplier / plan.sensitivity, phase.sampling_rate
     steps = sum(use.steps for use in plan.uses_of_a_record)
     if delta < _LEAST_DELTA:
         return None

@@ -62,8 +62,8 @@ class RandomAllocationSampler(RandomSize):
 
     >>> from workbench.sampling.random_allocation import RandomAllocationSampler
     >>> sampler = RandomAllocationSampler(1000, steps_per_epoch=100, capacity=40)
-    >>> sampler.name, sampler.relation, sampler.sampling_rate
-    ('random_allocation', 'add_or_remove_one', 0.01)
+    >>> sampler.name, sampler.sampling_rate
+    ('random_allocation', 0.01)
 
     :param num_records: N in 1 .. 2^30 - 1.
     :param steps_per_epoch: t in 1 .. 2^31, public.
@@ -78,7 +78,6 @@ class RandomAllocationSampler(RandomSize):
     declared: int | None = None
 
     name = "random_allocation"
-    relation = "add_or_remove_one"
     ascends = True
 
     def __post_init__(self) -> None:

@@ -26,6 +26,7 @@ from workbench.inference.sharding import source_on
 from workbench.ledger.fingerprint import fingerprint
 from workbench.models import Model
 from workbench.models.functions import FunctionModel
+from workbench.privacy.steps import LAWS
 from workbench.sweeps.request import DP, LISTS, MOST_FITS, NON_PRIVATE, POOLED, USUAL, SweepRequest
 
 __all__ = ["AXES", "Cell", "Grid"]
@@ -43,12 +44,6 @@ _LEFT_OUT = {
     "clipping": "flat",
     "average": None,
     "evaluate_private": False,
-}
-_USUAL_RELATIONS = {
-    "poisson": "add_or_remove_one",
-    "without_replacement": "replace_one",
-    "shuffle": "replace_one",
-    "random_allocation": "add_or_remove_one",
 }
 
 
@@ -321,7 +316,7 @@ class Grid:
         settings = {
             name: value for name, value in self.settings_of(cell).items() if name not in _SPEED_ONLY
         }
-        usual = {**_LEFT_OUT, "relation": _USUAL_RELATIONS[settings["sampler"]]}
+        usual = {**_LEFT_OUT, "relation": LAWS[settings["sampler"]].relations[0]}
         for name, value in _LEFT_OUT.items():
             if name in settings and settings[name] in (value, usual[name]):
                 del settings[name]

@@ -23,14 +23,8 @@ from workbench.noise.chacha20 import key_from_seed, new_key, stream
 from workbench.noise.normals import normal
 from workbench.privacy import accounting, calibration
 from workbench.privacy.accounting import round_up
-from workbench.privacy.steps import SAMPLERS as RELATIONS
-from workbench.privacy.steps import Steps, no_law, steps_per_epoch
-from workbench.sampling import (
-    PoissonSampler,
-    RandomAllocationSampler,
-    ShuffleSampler,
-    WithoutReplacementSampler,
-)
+from workbench.privacy.steps import LAWS, Steps
+from workbench.sampling import PoissonSampler
 
 __all__ = [
     "CLOUD",
@@ -232,8 +226,6 @@ def _advanced(epsilon: float, count: int, slack: float) -> float:
 
 # ---- minibatches ---------------------------------------------------------------------------------
 
-SAMPLERS = tuple(RELATIONS)
-
 
 def minibatches(
     sampler: str, *, num_records: int, batch_size: int, steps: int, key: jax.Array
@@ -249,7 +241,7 @@ def minibatches(
     :raises ArgumentError: naming the argument and its value.
     :raises TypeError: for another kind of key.
     """
-    _validate.choice("sampler", sampler, SAMPLERS)
+    _validate.choice("sampler", sampler, LAWS)
     num_records = _validate.integer("num_records", num_records, at_least=1, at_most=10_000)
     batch_size = _validate.integer("batch_size", batch_size, at_least=1, at_most=num_records)
     steps = _validate.integer("steps", steps, at_least=1, at_most=10_000)
@@ -258,20 +250,8 @@ def minibatches(
 
 @functools.lru_cache(maxsize=64)
 def _membership(sampler: str, num_records: int, batch_size: int, steps: int) -> Any:
-    drawn: Any
-    if sampler == "poisson":
-        # room for all records: no overflow
-        drawn = PoissonSampler(num_records, batch_size / num_records, num_records)
-    elif sampler == "without_replacement":
-        drawn = WithoutReplacementSampler(num_records, batch_size)
-    elif sampler == "random_allocation":
-        drawn = RandomAllocationSampler(
-            num_records, steps_per_epoch(sampler, batch_size / num_records), num_records
-        )
-    elif sampler == "shuffle":
-        drawn = ShuffleSampler(num_records, batch_size)
-    else:
-        raise no_law(sampler)
+    # room for all records: no overflow
+    drawn = LAWS[sampler].sampler(num_records, batch_size / num_records, num_records)
 
     def members(key: jax.Array) -> jax.Array:
         def one(number: jax.Array) -> jax.Array:

@@ -13,11 +13,11 @@ from workbench.ledger.composition import TotalPrivacy
 from workbench.ledger.entries import Entry, Spend
 from workbench.ledger.ledger import LedgerError
 from workbench.ledger.renyi_filter import Cap
+from workbench.privacy.steps import NEIGHBOURS
 from workbench.widgets.kit import markup
 
 __all__ = [
     "EMPTY",
-    "RELATIONS",
     "REMEDIES",
     "cap_bar",
     "cap_words",
@@ -32,11 +32,6 @@ __all__ = [
     "when",
 ]
 
-RELATIONS = {
-    "add_or_remove_one": "add or remove one",
-    "replace_one": "replace one",
-    "replace_special": "blank one in place",
-}
 EMPTY = "-"  # of a cell
 _COLUMNS = ["fit", "model", "epsilon", "steps", "status", "rule", "began", "by", "result"]
 
@@ -85,7 +80,7 @@ def counted(total: TotalPrivacy | None) -> str:
 
 def cap_words(cap: Cap) -> str:
     """A cap in words."""
-    return f"epsilon {cap.epsilon:g} at delta {cap.delta:g} ({RELATIONS[cap.relation]})"
+    return f"epsilon {cap.epsilon:g} at delta {cap.delta:g} ({NEIGHBOURS[cap.relation]})"
 
 
 def shares(budget: BudgetStatus) -> tuple[float, float, float] | None:
