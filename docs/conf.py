@@ -45,7 +45,7 @@ _OTHERS = (
 _PYTHON = "collections|concurrent|datetime|pathlib|types|typing|threading|sqlite3|argparse"
 nitpick_ignore_regex = [
     ("py:.*", rf"({_OTHERS}|{_PYTHON})\..*"),
-    ("py:class", "Axes|AutoGuide|Dtype|Figure"),
+    ("py:class", "ArrayLike|Axes|AutoGuide|Dtype|Figure|PyTree|Records"),
 ]
 # Ledger is a class in two rooms; names that lead nowhere are of other kinds
 suppress_warnings = ["ref.python"]

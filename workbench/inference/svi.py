@@ -30,6 +30,8 @@ from workbench.record_model.model import Record, common_length
 from workbench.sampling.minibatch import Sampler
 
 if TYPE_CHECKING:  # the core runs where no accountant is installed
+    from jaxtyping import PyTree
+
     from workbench.privacy.guarantee import Guarantee
     from workbench.privacy.plan import PrivacyPlan, PrivacySettings
 
@@ -125,7 +127,7 @@ class DPVI:
         model: Callable,
         guide: Callable,
         optim: Any,
-        loss: Any = None,
+        loss: Trace_ELBO | None = None,
         *,
         privacy: PrivacySettings
         | PrivacyPlan
@@ -238,7 +240,7 @@ class DPVI:
         self,
         key: jax.Array,
         /,
-        *records: Any,
+        *records: PyTree,
         init_params: dict[str, Any] | None = None,
         **kwargs: Any,
     ) -> DPVIState:
@@ -259,7 +261,7 @@ class DPVI:
     def _init(
         self,
         key: jax.Array,
-        records: Any,
+        records: tuple[Any, ...],
         init_params: dict[str, Any] | None,
         steps: int | None,
         kwargs: dict[str, Any],
@@ -335,7 +337,7 @@ class DPVI:
         kwargs.pop("num_records", None)
         return self._arguments.arrays(records, kwargs)
 
-    def update(self, state: DPVIState, *records: Any, **kwargs: Any) -> tuple[DPVIState, None]:
+    def update(self, state: DPVIState, *records: PyTree, **kwargs: Any) -> tuple[DPVIState, None]:
         """Draw and take one step, as ``numpyro.infer.SVI.update``, with None instead of the loss.
 
         :param records: all records, as ``init`` saw them: the step draws its minibatch from them
@@ -347,7 +349,7 @@ class DPVI:
         ), None
 
     def stable_update(
-        self, state: DPVIState, *records: Any, **kwargs: Any
+        self, state: DPVIState, *records: PyTree, **kwargs: Any
     ) -> tuple[DPVIState, None]:
         """``update``, which keeps parameters that would become infinite or NaN as they are. The
         step counts as taken.
@@ -369,7 +371,7 @@ class DPVI:
         self,
         key: jax.Array,
         num_steps: int,
-        *records: Any,
+        *records: PyTree,
         progress_bar: bool = True,
         init_state: DPVIState | None = None,
         init_params: dict[str, Any] | None = None,
@@ -428,7 +430,7 @@ class DPVI:
     def evaluate(
         self,
         state: DPVIState,
-        *records: Any,
+        *records: PyTree,
         public: bool = False,
         num_draws: int = 1,
         **kwargs: Any,
@@ -490,7 +492,7 @@ class DPVI:
         return dataclasses.replace(promise, secure_randomness=secret)
 
 
-def _check_loss(loss: Any) -> None:
+def _check_loss(loss: Trace_ELBO | None) -> None:
     """:raises ArgumentError: naming ``loss``, unless it is what DP-VI minimises."""
     if loss is None or (
         type(loss) is Trace_ELBO and loss.num_particles == 1 and not loss.multi_sample_guide
@@ -518,7 +520,10 @@ class _Target(NamedTuple):
     on: Callable[[int, int | None, int | None], _Noise]
 
 
-def _target(privacy: Any, short: dict[str, Any]) -> _Target:
+def _target(
+    privacy: PrivacySettings | PrivacyPlan | Guarantee | tuple[Sampler, GaussianMechanism] | None,
+    short: dict[str, Any],
+) -> _Target:
     """The target of ``DPVI``'s arguments. :raises ArgumentError: naming one that is wrong, missing
     or one too many.
     """
