@@ -565,7 +565,12 @@ def test_every_option_reaches_the_fit(prepared):
     assert model == "logistic"
     assert data.num_evaluation > 200
     words = settings.pop("origin")["arguments"]
-    assert words[:3] == ["--data=breast_cancer", "--epsilon=2", "--delta=1e-05"]
+    assert words[:4] == [
+        "--data=breast_cancer",
+        "--evaluation-fraction=0.5",
+        "--epsilon=2",
+        "--delta=1e-05",
+    ]
     assert settings == {
         "epsilon": 2,
         "delta": 1e-5,
