@@ -231,6 +231,7 @@ def _lines(
         # the label stands where the curve does not end
         is_high = bool(points) and at(points[-1][1]) < _TALL / 2
         labels += f'<span class="mark{"" if is_high else " high"}">{escape(panel.level[1])}</span>'
+    last = max(marks, default=0)
     for mark, begins in marks.items():
         if mark < steps:
             fraction = mark / steps
@@ -238,11 +239,11 @@ def _lines(
                 f'<line class="faint" x1="{1000 * fraction:.4g}" x2="{1000 * fraction:.4g}" y1="0" '
                 'y2="100"/>'
             )
-            labels += (
-                f'<span class="begins" style="left:{100 * fraction:.4g}%">{escape(begins)}</span>'
-                if begins
-                else ""
-            )
+            if begins:
+                words = f'class="begins{" early" if mark < last else ""}"'
+                labels += (
+                    f'<span {words} style="left:{100 * fraction:.4g}%">{escape(begins)}</span>'
+                )
     if points:
         drawn.append(line(points, panel.colour, panel.stairs))
         labels += _start(points, steps, limits)
@@ -379,7 +380,7 @@ def _ticks(low: float, high: float, about: int) -> list[float]:
 
 def _x_labels(steps: int) -> list[tuple[float, str]]:
     """Shares of the axis and what stands there."""
-    inner = [tick for tick in _ticks(0, steps, 4) if 0.06 * steps < tick < 0.86 * steps]
+    inner = [tick for tick in _ticks(0, steps, 4) if 0.06 * steps < tick < 0.8 * steps]
     return [
         (0.0, "0"),
         *((tick / steps, _numbers.brief(tick)) for tick in inner),

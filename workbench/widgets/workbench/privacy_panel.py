@@ -57,11 +57,11 @@ _RELATIONS = {
 _SIZES = {"sampling_rate": "sampling rate q", "batch_size": "size (records)"}
 _CLIPPING = {
     "flat": (
-        "clip longer ones",
+        "clip long gradients",
         "A record's gradient is clipped to norm C if it is longer; shorter ones stay unchanged.",
     ),
     "automatic": (
-        "scale all",
+        "scale all gradients",
         "Every record's gradient is scaled to almost norm C, so C acts like a learning rate.",
     ),
     "per_leaf": (
@@ -174,13 +174,13 @@ class PrivacyPanel:
     def _make_other_fields(self) -> None:
         self.size_kind = fields.choice(
             "size_kind",
-            "minibatches by",
-            [("sampling rate q", "sampling_rate"), ("expected size", "batch_size")],
+            "minibatch size",
+            [("as a rate q", "sampling_rate"), ("in records", "batch_size")],
             "sampling_rate",
         )
         self.size = fields.text("sampling_rate", _SIZES["sampling_rate"], placeholder=_AUTOMATIC)
         self.sampler = fields.choice(
-            "sampler", "drawn", [(SAMPLER_WORDS[name][0], name) for name in SAMPLERS], "poisson"
+            "sampler", "sampler", [(SAMPLER_WORDS[name][0], name) for name in SAMPLERS], "poisson"
         )
         self.relation = fields.choice(
             "relation", "neighbours", _relations("poisson"), SAMPLERS["poisson"][0]
