@@ -231,7 +231,7 @@ def test_fit_on_a_csv_file_prints_the_guarantee_and_no_private_metrics(command, 
     result = wb.load(tmp_path / "run")
     assert result.guarantee.statement() in out
     assert "Parameters and posterior: covered." in out
-    assert "No held-out metrics: the evaluation records are private" in out
+    assert "No held-out metrics: no evaluation records are declared public." in out
     assert str(tmp_path / "run" / "report.html") in out
     assert result.metrics == {}
 

@@ -540,8 +540,8 @@ def _print_result(result: Any, folder: Path | None, run: Path | None) -> None:
         )
     else:
         print(
-            "\nNo held-out metrics: the evaluation records are private, so none were held out "
-            "(--evaluate-private does so and computes them, outside the guarantee)."
+            "\nNo held-out metrics: no evaluation records are declared public. --evaluate-private "
+            "computes metrics of private ones, outside the guarantee."
         )
     if folder is not None:
         first, *further = [name for name in _FILES if (folder / name).exists()] or [""]
