@@ -93,23 +93,20 @@ def add(commands: Any) -> None:
         help="run on different devices: a number or all; after a stop, not after a crash",
     )
     processes.add_processes(resume)
-    _add_run(resume)
+    _add_run(resume, resume)
     add_json(resume)
-    _add_over_cap(resume)
     resume.set_defaults(run=_resume)
 
 
 def _add_fit_options(fit: argparse.ArgumentParser) -> None:
-    of_model, of_data = fit.add_argument_group("model"), fit.add_argument_group("data")
-    of_steps = fit.add_argument_group("privacy and steps")
-    of_run, of_formula = fit.add_argument_group("output"), fit.add_argument_group("formula")
+    titles = ("model", "data", "privacy and steps", "output", "formula", "ledger")
+    of_model, of_data, of_steps, of_run, of_formula, of_ledger = map(fit.add_argument_group, titles)
     of_data.add_argument(
         "--data",
         required=True,
         help="a name (see workbench data), or a CSV, Parquet, NumPy (.npz) or packed (.wbr) file",
     )
     add_data(fit, of_data)
-    of_ledger = fit.add_argument_group("ledger")
     of_model.add_argument(
         "--model",
         default="logistic",
@@ -132,8 +129,9 @@ def _add_fit_options(fit: argparse.ArgumentParser) -> None:
     for option, (words, kind) in _OF_A_FORMULA.items():
         section = of_model if option in ("--formula", "--family") else of_formula
         section.add_argument(option, help=words, **kind)
-    settings_of_fit = [name for name in _SETTINGS if groups.group_of(name) is None]
-    add_settings(of_steps, settings_of_fit, epsilon=None)
+    add_settings(
+        of_steps, [name for name in _SETTINGS if groups.group_of(name) is None], epsilon=None
+    )
     for argument, section in sections.items():
         add_settings(section, [name for name in _SETTINGS if groups.group_of(name) == argument])
     of_steps.add_argument(
@@ -144,7 +142,7 @@ def _add_fit_options(fit: argparse.ArgumentParser) -> None:
         "of --epsilon; the result is labelled as not private",
     )
     processes.add_processes(sections["execution"])
-    _add_run(of_run)
+    _add_run(of_run, of_ledger)
     add_json(of_run)
     ledger = of_ledger.add_mutually_exclusive_group()
     ledger.add_argument(
@@ -160,7 +158,6 @@ def _add_fit_options(fit: argparse.ArgumentParser) -> None:
         const=False,
         help="do not record the fit in a ledger; caps are then not enforced",
     )
-    _add_over_cap(of_ledger)
     sections["execution"].add_argument(
         "--no-checkpoint",
         dest="checkpoint",
@@ -190,16 +187,13 @@ _OF_A_FORMULA: dict[str, tuple[str, dict[str, Any]]] = {
 }
 
 
-def _add_run(command: argparse._ActionsContainer) -> None:
+def _add_run(command: argparse._ActionsContainer, ledger: argparse._ActionsContainer) -> None:
     command.add_argument(
         "--out", metavar="FOLDER", help="write report, draws, curves and JSON to this folder"
     )
     command.add_argument("--quiet", action="store_true", help="show no progress bar")
-
-
-def _add_over_cap(command: argparse._ActionsContainer) -> None:
     reason = settings.about("over_cap", settings.LedgerSettings)
-    command.add_argument("--over-cap", metavar="REASON", help=reason.help)
+    ledger.add_argument("--over-cap", metavar="REASON", help=reason.help)
 
 
 def fit_words(arguments: argparse.Namespace) -> list[str]:

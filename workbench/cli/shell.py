@@ -58,7 +58,7 @@ class Parser(argparse.ArgumentParser):
         self.exit(UNUSABLE, f"{self.prog}: {message}\n")
 
 
-def add_command(commands: Any, name: str, purpose: str, details: str = "") -> Parser:
+def add_command(commands: Any, name: str, purpose: str, details: str = "") -> Any:
     """The parser of a command.
 
     :param commands: the parsers to which it is added.
@@ -66,8 +66,7 @@ def add_command(commands: Any, name: str, purpose: str, details: str = "") -> Pa
     :param details: further sentences of the command's help.
     """
     description = f"{purpose[:1].upper()}{purpose[1:]}. {details}".strip()
-    parser: Parser = commands.add_parser(name, help=purpose, description=description)
-    return parser
+    return commands.add_parser(name, help=purpose, description=description)
 
 
 # ---- forms of values -----------------------------------------------------------------------------

@@ -159,17 +159,15 @@ class Outlook:
                     f"The noise leaves room for {every}, unless columns resemble each other "
                     "closely."
                 )
-            those = f"of the {count(quantities)} quantities of the model"
-            if quantities == 1:
-                hidden, multiple, shown = "the model's quantity", ALL, "it"
-            elif self.room < MOST * quantities:
-                hidden, multiple, shown = f"most {those}", MOST, "most of them"
-            else:
-                hidden, multiple, shown = f"some {those}", ALL, "all of them"
+            of = "1 quantity" if quantities == 1 else f"{count(quantities)} quantities"
+            few = self.room < MOST * quantities
+            share = "most" if few else "some"
+            # regressions on made-up records
+            enough = f"{MOST} times to show most" if few else f"{ALL} times to show all"
             times = _rounded_down(self.room / quantities)
             return (
-                f"This noise may hide {hidden}: the signal is at most {times} times the bare "
-                f"minimum, and trials on made-up records needed {multiple} times to show {shown}."
+                f"This noise may hide {share} of what the model learns: the signal is at most "
+                f"{times} times the bare minimum for {of}, and trials needed {enough}."
             )
         more = [f"{_rounded_up(settings.num_records * quantities / max(self.room, 1e-9))} records"]
         if self.epsilon_for_all is not None:

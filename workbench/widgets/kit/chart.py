@@ -231,7 +231,6 @@ def _lines(
         # the label stands where the curve does not end
         is_high = bool(points) and at(points[-1][1]) < _TALL / 2
         labels += f'<span class="mark{"" if is_high else " high"}">{escape(panel.level[1])}</span>'
-    last = max(marks, default=0)
     for mark, begins in marks.items():
         if mark < steps:
             fraction = mark / steps
@@ -239,11 +238,11 @@ def _lines(
                 f'<line class="faint" x1="{1000 * fraction:.4g}" x2="{1000 * fraction:.4g}" y1="0" '
                 'y2="100"/>'
             )
-            if begins:
-                words = f'class="begins{" early" if mark < last else ""}"'
-                labels += (
-                    f'<span {words} style="left:{100 * fraction:.4g}%">{escape(begins)}</span>'
-                )
+            labels += (
+                f'<span class="begins" style="left:{100 * fraction:.4g}%">{escape(begins)}</span>'
+                if begins
+                else ""
+            )
     if points:
         drawn.append(line(points, panel.colour, panel.stairs))
         labels += _start(points, steps, limits)
