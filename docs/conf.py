@@ -118,7 +118,7 @@ nb_execution_timeout = 300
 nb_execution_raise_on_error = True
 nb_merge_streams = True
 if nb_execution_mode != "off":
-    # the notebooks' fits leave nothing in the folders of whoever builds the documentation
+    # the notebooks' fits leave nothing in the folders of the user who builds the documentation
     os.environ["WORKBENCH_STATE"] = tempfile.mkdtemp(prefix="docs-state-")
     os.environ.pop("WORKBENCH_LEDGER", None)
 

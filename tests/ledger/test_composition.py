@@ -312,7 +312,7 @@ def test_statement_says_what_holds_for_all():
     assert TotalPrivacy(12.3456, 1e-5, "add_or_remove_one", 60, "pld").statement("tumour") == (
         "All 60 fits together, on the same records, satisfy (epsilon = 12.3456, delta = "
         "1e-05)-differential privacy under adding or removing any one tumour (its place stays "
-        "empty). Someone who sees several of them learns from all of these."
+        "empty). Anyone who sees several of their results can combine them."
     )
     # bounds are never rounded down
     exact = TotalPrivacy(1.0, 1.23456741e-5, "add_or_remove_one", 1, "pld")

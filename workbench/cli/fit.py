@@ -25,6 +25,7 @@ from workbench.cli.shell import (
     FAILED,
     STOPPED,
     Parser,
+    add_command,
     add_json,
     add_settings,
     model_options,
@@ -61,13 +62,21 @@ _FILES = ("report.html", "result.json", "posterior.nc", "curves.png")
 
 def add(commands: argparse._SubParsersAction[Parser]) -> None:
     """Add ``fit`` and ``resume`` to the command."""
-    fit = commands.add_parser("fit", help="fit a model to data under a privacy guarantee")
+    fit = add_command(
+        commands,
+        "fit",
+        "fit a model to data under a privacy guarantee",
+        "Prints the guarantee and the held-out metrics; --out saves the result for workbench "
+        "predict and workbench sample. Ctrl-C stops the fit and keeps the partial result.",
+    )
+    fit.usage = "workbench fit --data DATA (--epsilon EPSILON | --no-privacy) [OPTION ...]"
     _add_fit_options(fit)
     fit.set_defaults(run=_fit)
-    resume = commands.add_parser(
+    resume = add_command(
+        commands,
         "resume",
-        help="continue a fit that was stopped or interrupted, or list those that can be continued",
-        description="The fit ends where it would have ended without the interruption, and its "
+        "continue a fit that was stopped or interrupted, or list those that can be continued",
+        "The fit ends where it would have ended without the interruption, and its "
         "epsilon is spent once. Its records and its model are read again from the same "
         "files; a model's file is run again. If the run has finished, its result is only "
         "saved and printed.",
@@ -94,14 +103,22 @@ def add(commands: argparse._SubParsersAction[Parser]) -> None:
 
 
 def _add_fit_options(fit: argparse.ArgumentParser) -> None:
-    fit.add_argument(
+    titles = ("model", "data", "privacy and steps", "output", "formula", "ledger")
+    of_model, of_data, of_steps, of_run, of_formula, of_ledger = map(fit.add_argument_group, titles)
+    of_data.add_argument(
+        "--data",
+        required=True,
+        help="a name (see workbench data), or a CSV, Parquet, NumPy (.npz) or packed (.wbr) file",
+    )
+    add_data(fit, of_data)
+    of_model.add_argument(
         "--model",
         default="logistic",
         help="a name (see workbench models), or a Python file that registers a model, as FILE.py "
         "or FILE.py:NAME; the file is run, so name only files that you trust (default: "
         "logistic)",
     )
-    fit.add_argument(
+    of_model.add_argument(
         "--option",
         nargs="+",
         action="extend",
@@ -110,49 +127,47 @@ def _add_fit_options(fit: argparse.ArgumentParser) -> None:
         help="options of the model, such as prior_scale=2",
     )
     sections = {
-        argument: fit.add_argument_group(group.title) for argument, group in groups.GROUPS.items()
+        argument: fit.add_argument_group(groups.GROUPS[argument].title)
+        for argument in ("privacy", "training", "execution")
     }
     for option, (words, kind) in _OF_A_FORMULA.items():
-        section = fit if option in ("--formula", "--family") else sections["table"]
+        section = of_model if option in ("--formula", "--family") else of_formula
         section.add_argument(option, help=words, **kind)
-    fit.add_argument(
-        "--data",
-        required=True,
-        help="a name (see workbench data), or a CSV, Parquet, NumPy (.npz) or packed (.wbr) file",
+    add_settings(
+        of_steps, [name for name in _SETTINGS if groups.group_of(name) is None], epsilon=None
     )
-    add_settings(fit, [name for name in _SETTINGS if groups.group_of(name) is None], epsilon=None)
     for argument, section in sections.items():
         add_settings(section, [name for name in _SETTINGS if groups.group_of(name) == argument])
-    fit.add_argument(
+    of_steps.add_argument(
         "--no-privacy",
         dest="privacy",
         action="store_false",
-        help="instead of --epsilon: fit public or made-up records "
-        "without clipping and noise, to check a model; everything that comes of it says so",
+        help="fit public or made-up records without clipping and noise, to check a model, instead "
+        "of --epsilon; the result is labelled as not private",
     )
-    processes.add_processes(fit)
-    add_json(fit)
-    _add_run(fit, sections["privacy"])
-    ledger = fit.add_mutually_exclusive_group()
+    processes.add_processes(sections["execution"])
+    _add_run(of_run, of_ledger)
+    add_json(of_run)
+    ledger = of_ledger.add_mutually_exclusive_group()
     ledger.add_argument(
         "--ledger",
         metavar="FILE",
-        help="ledger in which fits on private records are recorded (default: your own)",
+        help="file of the ledger in which fits on private records are recorded (default: "
+        "$WORKBENCH_LEDGER, else that of your user account)",
     )
     ledger.add_argument(
         "--no-ledger",
         dest="ledger",
         action="store_const",
         const=False,
-        help="record the fit in no ledger; no cap is kept",
+        help="do not record the fit in a ledger; caps are then not enforced",
     )
     sections["execution"].add_argument(
         "--no-checkpoint",
         dest="checkpoint",
         action="store_false",
-        help="write no checkpoints; the fit cannot be resumed",
+        help="write no checkpoints; the fit cannot be resumed then",
     )
-    add_data(fit)
 
 
 _OF_A_FORMULA: dict[str, tuple[str, dict[str, Any]]] = {
@@ -176,13 +191,13 @@ _OF_A_FORMULA: dict[str, tuple[str, dict[str, Any]]] = {
 }
 
 
-def _add_run(command: argparse.ArgumentParser, privacy: argparse._ActionsContainer) -> None:
+def _add_run(command: argparse._ActionsContainer, ledger: argparse._ActionsContainer) -> None:
     command.add_argument(
         "--out", metavar="FOLDER", help="write report, draws, curves and JSON to this folder"
     )
     command.add_argument("--quiet", action="store_true", help="show no progress bar")
     reason = settings.about("over_cap", settings.LedgerSettings)
-    privacy.add_argument("--over-cap", metavar="REASON", help=reason.help)
+    ledger.add_argument("--over-cap", metavar="REASON", help=reason.help)
 
 
 def fit_words(arguments: argparse.Namespace) -> list[str]:
@@ -534,8 +549,8 @@ def _print_result(result: FitResult, folder: Path | None, run: Path | None) -> N
         )
     else:
         print(
-            "\nNo held-out metrics: the evaluation records are private, so none were held out "
-            "(--evaluate-private does so and computes them, outside the guarantee)."
+            "\nNo held-out metrics: no evaluation records are declared public. --evaluate-private "
+            "computes metrics of private ones, outside the guarantee."
         )
     if folder is not None:
         first, *further = [name for name in _FILES if (folder / name).exists()] or [""]

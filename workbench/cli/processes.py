@@ -40,15 +40,15 @@ _started: list[
 ] = []  # the others on this machine, and their standard error
 
 
-def add_processes(command: argparse.ArgumentParser) -> None:
+def add_processes(command: argparse._ActionsContainer) -> None:
     """The option ``--processes``."""
     command.add_argument(
         "--processes",
         type=_count,
         metavar="COUNT",
-        help="spread the records over the devices of COUNT processes: of this machine's CPU, "
-        f"which the command starts; of a cluster, each with ${_COORDINATOR} and ${_PLACE}; "
-        "or auto, for those that SLURM or Kubernetes started",
+        help="spread the records over the devices of COUNT processes. The command starts them on "
+        f"this machine's CPU; on a cluster, start it COUNT times, each with ${_COORDINATOR} and "
+        f"${_PLACE}. With auto, the processes are those that SLURM or Kubernetes started",
     )
 
 

@@ -353,7 +353,7 @@ class Settings(Shared):
         "devices among which the records are spread: a number, all, or a list of names; the "
         "guarantee is the same",
         _accepted_by("fitting.devices:check_devices"),
-        otherwise="the one named by device",
+        otherwise="one device",
     )
     draws: int = setting(
         1000,

@@ -98,7 +98,7 @@ class TotalPrivacy:
         )
         if self.fits == 1:
             return f"{who} satisfies {promise}"
-        return f"{who} satisfy {promise} Someone who sees several of them learns from all of these."
+        return f"{who} satisfy {promise} Anyone who sees several of their results can combine them."
 
 
 def total(guarantees: Sequence[Guarantee], delta: float | None = None) -> TotalPrivacy:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import functools
 import warnings
 from collections.abc import Callable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import jax
 import jax.numpy as jnp
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from workbench.results.fit_result import FitResult
 
     # a table, a data set, arrays as the model takes them, or the fit's public ones
-    Records = pd.DataFrame | Dataset | Sequence[ArrayLike] | None
+    Records: TypeAlias = pd.DataFrame | Dataset | Sequence[ArrayLike] | None
 
 __all__ = ["BoundsWarning", "Predictor"]
 

@@ -82,10 +82,9 @@ def _table(
     arrays = dict(zip(facts["arrays"], (*inputs, drawn), strict=True))
     features = arrays["x"]
     if predictor.model.has_own_arrays:  # which cannot be turned back into columns
-        is_table = isinstance(source, pd.DataFrame)
         table = (
             source.reset_index(drop=True)
-            if is_table
+            if isinstance(source, pd.DataFrame)
             else pd.DataFrame(features, columns=facts["feature_names"])
         )
     else:

@@ -68,8 +68,8 @@ class RandomAllocationSampler(RandomSize):
     :param num_records: N in 1 .. 2^30 - 1.
     :param steps_per_epoch: t in 1 .. 2^31, public.
     :param capacity: M >= 1, places in the padded minibatch.
-    :param declared: a public number of records, at least N, where N is not public. Each of so many
-        places draws its step, and those without a record stay empty.
+    :param declared: a public number of records, at least N, where N is not public. Each of
+        this many places draws its step, and those without a record stay empty.
     """
 
     num_records: int

@@ -119,10 +119,10 @@ def drawn_rows(
     """The rows whose weight is 1. Weights are 0 or 1, as scikit-learn's ensembles give them where
     they draw rows once.
 
-    A bootstrap is refused. By it a row, and so the person in it, enters the fit several times. That
-    fit would promise the person what it promises a group of so many (group privacy), and the ledger
-    would count it as the promise of one row. It is told from these weights, and not from equal
-    rows: two people may have equal rows, and whether any do is private.
+    A bootstrap is refused. It enters a row, and so the person in it, several times. A person who is
+    entered k times would be promised what a group of k people is promised (group privacy), and the
+    ledger would count it as the promise of one row. It is recognised by these weights, and not by
+    equal rows: two people may have equal rows, and whether any do is private.
 
     :param sample_weight: array[N], None for all rows.
     :raises ArgumentError: naming ``sample_weight``; with the code "repeated rows" for whole numbers
@@ -142,9 +142,9 @@ def drawn_rows(
         raise _validate.ArgumentError(
             "sample_weight",
             weights,
-            "draws rows with replacement, as a bootstrap does. Whoever is in a row that is drawn "
-            "k times would be promised as little as k rows (group privacy), and no cap would "
-            "count that.",
+            "draws rows with replacement, as a bootstrap does. A person whose row is drawn k times "
+            "would only be promised what a group of k people is promised (group privacy), and no "
+            "cap would count that.",
             code="repeated rows",
             remedy="Draw without replacement: BaggingClassifier(..., bootstrap=False, "
             "max_samples=0.5).",

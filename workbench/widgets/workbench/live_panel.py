@@ -164,9 +164,9 @@ class LivePanel:
         else:
             panels = [_formed(now.followed, now.followed_names)]
         panels.append(_spent(prepared, now.spent, spent))
-        marks = {steps // 2: "averaging begins"} if prepared.spec.averages else {}
+        marks = {steps // 2: "averaging"} if prepared.spec.averages else {}
         if prepared.hyper.dither is not None and np.any(prepared.hyper.dither):
-            marks[int(prepared.hyper.moments_from)] = "explores"
+            marks[int(prepared.hyper.moments_from)] = "exploring"
         note = (
             markup.quiet(_KEEP)
             if session.baseline is not None and not prepared.data.is_public

@@ -33,11 +33,11 @@ _RELATION_HELP = {
 _SIZES = {"sampling_rate": "sampling rate q", "batch_size": "size (records)"}
 _CLIPPING = {
     "flat": (
-        "clip longer ones",
+        "clip long gradients",
         "A record's gradient is clipped to norm C if it is longer; shorter ones stay unchanged.",
     ),
     "automatic": (
-        "scale all",
+        "scale all gradients",
         "Every record's gradient is scaled to almost norm C, so C acts like a learning rate.",
     ),
     "per_leaf": (
@@ -150,13 +150,13 @@ class PrivacyPanel:
     def _make_other_fields(self) -> None:
         self.size_kind = fields.choice(
             "size_kind",
-            "minibatches by",
-            [("sampling rate q", "sampling_rate"), ("expected size", "batch_size")],
+            "minibatch size",
+            [("as a rate q", "sampling_rate"), ("in records", "batch_size")],
             "sampling_rate",
         )
         self.size = fields.text("sampling_rate", _SIZES["sampling_rate"], placeholder=_AUTOMATIC)
         self.sampler = fields.choice(
-            "sampler", "drawn", [(law.option, law.name) for law in LAWS.values()], "poisson"
+            "sampler", "sampler", [(law.option, law.name) for law in LAWS.values()], "poisson"
         )
         self.relation = fields.choice(
             "relation", "neighbours", _relations("poisson"), LAWS["poisson"].relations[0]
