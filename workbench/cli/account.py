@@ -12,14 +12,14 @@ from pathlib import Path
 from typing import Any
 
 from workbench._validate import ArgumentError, integer, text
-from workbench.cli.shell import DONE, add_json, add_settings, number
+from workbench.cli.shell import DONE, Parser, add_json, add_settings, number
 
 __all__ = ["add"]
 
 _MANY_STEPS = 10**7  # above this one bound takes seconds, and a search minutes
 
 
-def add(commands: Any) -> None:
+def add(commands: argparse._SubParsersAction[Parser]) -> None:
     """Add ``account`` to the command."""
     account = commands.add_parser(
         "account",

@@ -5,9 +5,8 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from typing import Any
 
-from workbench.cli.shell import DONE, FAILED, add_json, add_settings, number
+from workbench.cli.shell import DONE, FAILED, Parser, add_json, add_settings, number
 from workbench.fitting import sources
 
 __all__ = ["add"]
@@ -37,7 +36,7 @@ _DEFAULTS = {
 }
 
 
-def add(commands: Any) -> None:
+def add(commands: argparse._SubParsersAction[Parser]) -> None:
     """Add ``audit`` to the command."""
     audit = commands.add_parser(
         "audit",

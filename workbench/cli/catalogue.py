@@ -10,12 +10,12 @@ import warnings
 from typing import Any
 
 from workbench._validate import ArgumentError
-from workbench.cli.shell import DONE, add_json
+from workbench.cli.shell import DONE, Parser, add_json
 
 __all__ = ["add"]
 
 
-def add(commands: Any) -> None:
+def add(commands: argparse._SubParsersAction[Parser]) -> None:
     """Add ``models`` and ``data`` to the command."""
     for name, text, run in (
         ("models", "list the models", _models),

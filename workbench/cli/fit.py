@@ -11,9 +11,9 @@ import shlex
 import sys
 import tempfile
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from workbench import _folders
 from workbench._numbers import upper
@@ -42,6 +42,10 @@ from workbench.cli.table import (
 )
 from workbench.fitting import groups, settings, sources
 
+if TYPE_CHECKING:
+    from workbench.fitting.prepared import PreparedFit
+    from workbench.results.fit_result import FitResult
+
 __all__ = ["add", "fit_arguments", "fit_words"]
 
 _SETTINGS = [name for name in settings.names() if settings.about(name).is_text]
@@ -55,7 +59,7 @@ _FILES = ("report.html", "result.json", "posterior.nc", "curves.png")
 # ---- options -------------------------------------------------------------------------------------
 
 
-def add(commands: Any) -> None:
+def add(commands: argparse._SubParsersAction[Parser]) -> None:
     """Add ``fit`` and ``resume`` to the command."""
     fit = commands.add_parser("fit", help="fit a model to data under a privacy guarantee")
     _add_fit_options(fit)
@@ -358,7 +362,11 @@ def _finite(values: dict[str, float]) -> dict[str, float | None]:
 
 
 def _carry_out(
-    prepared: Any, arguments: argparse.Namespace, folder: Path | None, *, is_finished: bool = False
+    prepared: PreparedFit,
+    arguments: argparse.Namespace,
+    folder: Path | None,
+    *,
+    is_finished: bool = False,
 ) -> int:
     """Run a prepared fit to its end, save its result in ``folder`` and print it; the exit code."""
     from workbench.ledger.reservation import LedgerWarning
@@ -392,7 +400,7 @@ def _carry_out(
     return FAILED if problem else {"done": DONE, "cancelled": STOPPED}.get(result.status, FAILED)
 
 
-def _follow(prepared: Any, is_finished: bool) -> int:
+def _follow(prepared: PreparedFit, is_finished: bool) -> int:
     """Take the steps with the first process, which saves and prints; the exit code."""
     status = "done"
     with stopped_by_interrupt("workbench: stopping.") as stop:
@@ -401,7 +409,7 @@ def _follow(prepared: Any, is_finished: bool) -> int:
     return {"done": DONE, "cancelled": STOPPED}.get(status, FAILED)
 
 
-def _saved(result: Any, folder: Path, run: Path | None) -> str:
+def _saved(result: FitResult, folder: Path, run: Path | None) -> str:
     """Save a result on which epsilon was spent.
 
     :param run: folder of its checkpoints.
@@ -435,7 +443,14 @@ def _saved(result: Any, folder: Path, run: Path | None) -> str:
         )
 
 
-def _say(result: Any, folder: Path | None, run: Path | None, ledger: Any, *, as_json: bool) -> None:
+def _say(
+    result: FitResult,
+    folder: Path | None,
+    run: Path | None,
+    ledger: Mapping[str, Any] | None,
+    *,
+    as_json: bool,
+) -> None:
     """Print the result of a fit on standard output."""
     run = run if result.status == "cancelled" else None
     if as_json:
@@ -457,7 +472,7 @@ def _say(result: Any, folder: Path | None, run: Path | None, ledger: Any, *, as_
             print(ledger_commands.in_one_line(ledger))
 
 
-def _show_progress(prepared: Any, stop: Callable[[], bool], *, quiet: bool) -> None:
+def _show_progress(prepared: PreparedFit, stop: Callable[[], bool], *, quiet: bool) -> None:
     from tqdm import tqdm
 
     with contextlib.ExitStack() as shown:
@@ -491,7 +506,7 @@ def _show_progress(prepared: Any, stop: Callable[[], bool], *, quiet: bool) -> N
             bar.update(snapshot.step - bar.n)
 
 
-def _print_result(result: Any, folder: Path | None, run: Path | None) -> None:
+def _print_result(result: FitResult, folder: Path | None, run: Path | None) -> None:
     guarantee = result.guarantee
     if result.status == "cancelled" and guarantee.is_private:
         print(

@@ -13,9 +13,12 @@ import subprocess
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 from workbench import _validate
+
+if TYPE_CHECKING:
+    from workbench.cli.shell import Parser
 
 __all__ = ["PAGES", "add"]
 
@@ -31,7 +34,7 @@ _NO_FILE = "(?!)."
 _CULLING = {"cull_idle_timeout": 300, "cull_interval": 30}
 
 
-def add(commands: Any) -> None:
+def add(commands: argparse._SubParsersAction[Parser]) -> None:
     """Add ``lab`` and ``app`` to the command."""
     lab = commands.add_parser("lab", help="open JupyterLab on the quickstart notebook")
     app = commands.add_parser(

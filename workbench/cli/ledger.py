@@ -31,7 +31,7 @@ __all__ = ["add", "after_fit", "forget", "in_one_line", "saved_runs"]
 Answer = tuple[dict[str, Any], list[str]]  # for --json, and lines for people
 
 
-def add(commands: Any) -> None:
+def add(commands: argparse._SubParsersAction[Parser]) -> None:
     """Add ``ledger`` to the command."""
     ledger = commands.add_parser(
         "ledger",

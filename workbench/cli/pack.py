@@ -7,13 +7,13 @@ import os
 import sys
 from typing import Any
 
-from workbench.cli.shell import DONE, check_out, number, words
+from workbench.cli.shell import DONE, Parser, check_out, number, words
 from workbench.cli.table import RECORDS, add_table, table_options
 
 __all__ = ["add"]
 
 
-def add(commands: Any) -> None:
+def add(commands: argparse._SubParsersAction[Parser]) -> None:
     """Add ``pack`` to the command."""
     pack = commands.add_parser(
         "pack",

@@ -7,11 +7,10 @@ from __future__ import annotations
 import argparse
 import sys
 from pathlib import Path
-from typing import Any
 
 from workbench._csv import to_csv
 from workbench._validate import ArgumentError, integer
-from workbench.cli.shell import DONE, check_out, number, written
+from workbench.cli.shell import DONE, Parser, check_out, number, written
 from workbench.fitting import sources
 
 __all__ = ["add"]
@@ -19,7 +18,7 @@ __all__ = ["add"]
 _QUICKLY_DRAWN = 100_000  # records, within seconds
 
 
-def add(commands: Any) -> None:
+def add(commands: argparse._SubParsersAction[Parser]) -> None:
     """Add ``predict`` and ``sample`` to the command."""
     predict = commands.add_parser("predict", help="predictions of a saved result for new records")
     predict.add_argument("result", help="folder that fit --out wrote")

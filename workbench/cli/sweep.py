@@ -14,7 +14,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from workbench._validate import ArgumentError, integer
-from workbench.cli.shell import DONE, FAILED, STOPPED, add_json, number, stopped_by_interrupt
+from workbench.cli.shell import (
+    DONE,
+    FAILED,
+    STOPPED,
+    Parser,
+    add_json,
+    number,
+    stopped_by_interrupt,
+)
 from workbench.cli.table import RECORDS, add_packed, packed
 from workbench.fitting.groups import Execution, is_a
 
@@ -29,7 +37,7 @@ _MOST_WORKERS = 1024
 _SECONDS = 10  # time that a scheduler has to answer
 
 
-def add(commands: Any) -> None:
+def add(commands: argparse._SubParsersAction[Parser]) -> None:
     """Add ``sweep`` to the command."""
     sweep = commands.add_parser(
         "sweep",
@@ -324,5 +332,5 @@ def _print_metrics(result: SweepResult, grid: Grid) -> None:
     print(shown.to_string(index=False), end="\n\n")
 
 
-def _shown(value: Any) -> str:
+def _shown(value: object) -> str:
     return f"{value:.4g}" if isinstance(value, float) else str(value)

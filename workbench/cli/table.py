@@ -6,12 +6,15 @@ import argparse
 import dataclasses
 from collections.abc import Collection
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from workbench._validate import ArgumentError
 from workbench.cli.shell import bounds, number, schema, words
 from workbench.fitting import sources
 from workbench.fitting.sources import RECORDS
+
+if TYPE_CHECKING:
+    from workbench.data import Dataset
 
 __all__ = [
     "RECORDS",
@@ -181,7 +184,7 @@ def named_dataset(arguments: argparse.Namespace) -> Any:
     )
 
 
-def _renamed(made: Any, arguments: argparse.Namespace) -> Any:
+def _renamed(made: Dataset, arguments: argparse.Namespace) -> Any:
     return made if arguments.name is None else dataclasses.replace(made, name=arguments.name)
 
 
