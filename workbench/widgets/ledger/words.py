@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from typing import Any
+from typing import TYPE_CHECKING
 
 from workbench import _numbers
 from workbench._validate import ArgumentError
@@ -14,6 +14,9 @@ from workbench.ledger.entries import Entry, Spend
 from workbench.ledger.ledger import LedgerError
 from workbench.ledger.renyi_filter import Cap
 from workbench.widgets.kit import markup
+
+if TYPE_CHECKING:
+    from workbench.results.fit_result import FitResult
 
 __all__ = [
     "EMPTY",
@@ -170,7 +173,7 @@ def when(time: str) -> str:
     return f"{time[:10]} {time[11:16]} UTC"
 
 
-def result_words(result: Any) -> str:
+def result_words(result: FitResult) -> str:
     """A sentence about what was spent on a fit's records so far; "" if the fit is in no ledger."""
     try:
         budget = result.budget_status
