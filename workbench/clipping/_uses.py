@@ -9,7 +9,7 @@ other equation stops the search.
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -161,7 +161,7 @@ def _result(jaxpr: Jaxpr, equation: JaxprEqn, index: int, *operands: Array) -> A
     return evaluate(jaxpr, equation, operands)[index]
 
 
-def over_turns(function: Any, apart: Sequence[tuple[bool, ...]]) -> Any:
+def over_turns(function: Callable, apart: Sequence[tuple[bool, ...]]) -> Any:
     """``function``, a function of arrays, for all turns of the scans that take any of its operands
     apart.
     """
@@ -325,7 +325,7 @@ def _is_view(equation: JaxprEqn) -> bool:
     return name in _PARTS or (name in _VIEWS and after[0].size == before.size)
 
 
-def _real(operand: Any) -> bool:
+def _real(operand: jax.core.ShapedArray) -> bool:
     return jnp.issubdtype(operand.dtype, jnp.floating)
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -18,6 +18,10 @@ from jax import lax
 
 from workbench.clipping import whole_sums
 from workbench.clipping.whole_sums import ROUNDOFF, Bound, Grid
+
+if TYPE_CHECKING:
+    import numpy as np
+    from jaxtyping import PyTree
 
 __all__ = [
     "PRECISION",
@@ -51,7 +55,7 @@ _ROWS_A_MENTION = (
 _FEW_ROWS = 64  # up to here a one-hot matrix product sums rows faster than a scatter
 
 
-def without(tree: Any, left_out: Array) -> Any:
+def without(tree: PyTree, left_out: Array) -> Any:
     """A pytree of arrays with first axis M, with zeros where ``left_out``, bool[M], says so."""
 
     def emptied(array: Array) -> Array:
@@ -62,7 +66,7 @@ def without(tree: Any, left_out: Array) -> Any:
     return jax.tree.map(emptied, tree)
 
 
-def single(tree: Any) -> Any:
+def single(tree: PyTree) -> Any:
     """Arrays of half precision in float32: half cannot hold a norm to the accuracy that the bound
     needs.
     """
@@ -98,7 +102,7 @@ class Factors(NamedTuple):
         rows = jnp.clip(self.a, 0, scale.shape[1] - 1)
         return self._replace(g=self.g * scale[jnp.arange(len(scale))[:, None], rows])
 
-    def part(self, matrices: Any, rows: Any, columns: Any) -> Factors:
+    def part(self, matrices: slice | np.ndarray, rows: Any, columns: slice | np.ndarray) -> Factors:
         """Those of some of the S, p and d, each given as a slice or as numbers; of rows that are
         looked up as a slice.
         """
@@ -120,7 +124,7 @@ class Factors(NamedTuple):
         return self._replace(a=without(self.a, left_out), g=without(self.g, left_out))
 
 
-def _along(array: Array, axis: int, indices: Any) -> Array:
+def _along(array: Array, axis: int, indices: slice | np.ndarray) -> Array:
     """Some of an axis; the array itself, and not a copy that XLA would compute with apart, where it
     is all of them.
     """

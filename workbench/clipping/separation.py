@@ -10,7 +10,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Callable, Collection
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import jax
 import numpy as np
@@ -18,6 +18,9 @@ from jax.extend.core import ClosedJaxpr
 
 from workbench._validate import in_one_line, printable
 from workbench.clipping.jaxprs import aval, constants, equations
+
+if TYPE_CHECKING:
+    from jaxtyping import PyTree
 
 __all__ = [
     "BY_POSITION",
@@ -84,7 +87,7 @@ class PrivacyModelError(ValueError):
 
 
 def require_separate(
-    loss: Callable[[Any, Any], jax.Array], u: Any, record: Any, *num_records: int
+    loss: Callable[[Any, Any], jax.Array], u: PyTree, record: PyTree, *num_records: int
 ) -> None:
     """Trace the gradient of ``loss(u, record)`` in u, and look at its operations and constants.
 
@@ -156,7 +159,7 @@ def require_no_records(
             )
 
 
-def has_entry_for_each_record(value: Any, num_records: int) -> bool:
+def has_entry_for_each_record(value: object, num_records: int) -> bool:
     """Whether a list, tuple or dictionary has a number or an array for each record. Words, such as
     names, are no records.
     """

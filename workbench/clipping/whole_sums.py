@@ -29,7 +29,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -160,7 +160,7 @@ def total(
     if blocks * result.size <= _AT_ONCE:
         return jnp.sum(grid.rounded(jax.vmap(of)(*split)), axis=0, dtype=jnp.int32)
 
-    def add(number: Any, partial_sum: Array) -> Array:
+    def add(number: Array, partial_sum: Array) -> Array:
         return partial_sum + grid.rounded(of(*(array[number] for array in split)))
 
     return jax.lax.fori_loop(0, blocks, add, jnp.zeros(result.shape, jnp.int32))
