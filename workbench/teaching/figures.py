@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -31,6 +31,10 @@ from workbench.plots.style import (
     svg,
 )
 from workbench.teaching.simulations import CLOUD, Attack, DescentStep, Several, Spent
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+    from matplotlib.typing import ColorType
 
 __all__ = [
     "AttackFigure",
@@ -247,7 +251,7 @@ class CompositionFigure(_Kept):
         self._axes.set_ylim(0, 1.05 * float(several.added[-1]))
 
 
-def _key(figure: Any, x: float, y: float, colour: Any, line: Any, marker: str) -> Any:
+def _key(figure: Figure, x: float, y: float, colour: ColorType, line: Any, marker: str) -> Any:
     """A short line with a marker, as in a legend, at a place in the figure."""
     from matplotlib.lines import Line2D
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 import math
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -31,6 +31,9 @@ from workbench.sampling import (
     ShuffleSampler,
     WithoutReplacementSampler,
 )
+
+if TYPE_CHECKING:
+    from numpy.typing import ArrayLike
 
 __all__ = [
     "CLOUD",
@@ -473,7 +476,7 @@ class Descent:
         a key from the system.
     """
 
-    def __init__(self, records: Any = CLOUD, seed: int | None = None) -> None:
+    def __init__(self, records: ArrayLike = CLOUD, seed: int | None = None) -> None:
         self.records = np.asarray(records, np.float32)
         shape = self.records.shape
         if (
@@ -489,7 +492,7 @@ class Descent:
 
     def step(
         self,
-        u: Any,
+        u: ArrayLike,
         number: int,
         *,
         clip: float,
@@ -524,7 +527,7 @@ class Descent:
 
     def run(
         self,
-        u: Any,
+        u: ArrayLike,
         steps: int,
         *,
         clip: float,
@@ -561,7 +564,7 @@ def _numbers(
 
 @_jit
 def _location(records: jax.Array, clip: jax.Array) -> jax.Array:
-    def closer(_: Any, u: jax.Array) -> jax.Array:
+    def closer(_: jax.Array, u: jax.Array) -> jax.Array:
         away = records - u
         weight = jnp.minimum(1.0, clip / jnp.maximum(jnp.linalg.norm(away, axis=1), 1e-12))
         return (weight[:, None] * records).sum(0) / weight.sum()
@@ -569,7 +572,7 @@ def _location(records: jax.Array, clip: jax.Array) -> jax.Array:
     return lax.fori_loop(0, 500, closer, records.mean(0))
 
 
-def clipped_location(records: Any, clip: float) -> np.ndarray:
+def clipped_location(records: ArrayLike, clip: float) -> np.ndarray:
     """Where the descent settles without noise: float[2], the point at which the clipped pulls
     cancel.
 
