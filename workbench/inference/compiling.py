@@ -13,7 +13,7 @@ from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -30,6 +30,9 @@ from workbench.inference.state import DPVIState, Draws, Hyperparameters
 from workbench.inference.step import PrivateStep
 from workbench.record_model.model import Record
 from workbench.sampling.minibatch import Minibatch, Preparation
+
+if TYPE_CHECKING:
+    from jaxtyping import PyTree
 
 __all__ = [
     "Chunk",
@@ -264,7 +267,11 @@ def steps_of_epoch(
     steps_until = stepping(private_step, ahead, lanes)
 
     def steps(
-        state: DPVIState, records: Record, limit: jax.Array, hyper: Hyperparameters, prepared: Any
+        state: DPVIState,
+        records: Record,
+        limit: jax.Array,
+        hyper: Hyperparameters,
+        prepared: PyTree,
     ) -> DPVIState:
         return steps_until(
             limit, state, records, hyper, functools.partial(epochs.draw_prepared, prepared)
@@ -394,7 +401,7 @@ def _lower_block(
 def _lowered(
     programs: tuple[Callable[..., DPVIState], Callable[..., DPVIState]],
     arguments: tuple[tuple[Any, ...], tuple[Any, ...]],
-    on_device: Any,
+    on_device: PyTree,
     noise_size: int,
     calls: int,
 ) -> Lowered:

@@ -13,7 +13,7 @@ import dataclasses
 import functools
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import jax
 import jax.flatten_util
@@ -46,6 +46,9 @@ from workbench.record_model.base_noise import record_keys, signs
 from workbench.record_model.estimators import Estimator, RecordLoss
 from workbench.record_model.model import Record, RecordModel
 from workbench.sampling.minibatch import Minibatch, Sampler
+
+if TYPE_CHECKING:
+    from jaxtyping import PyTree
 
 __all__ = ["PrivateStep"]
 
@@ -186,7 +189,7 @@ class PrivateStep:
         model = self._model_with(hyper)
         released: list[Release] = []
 
-        def noised_sum(loss: RecordLoss, u: Any) -> Any:
+        def noised_sum(loss: RecordLoss, u: PyTree) -> Any:
             u = self.dithered(u, state, draws, hyper)
             released.append(self._release_at(loss, u, state, records, draws, hyper))
             return jax.tree.map(
@@ -209,7 +212,7 @@ class PrivateStep:
             moments = self._with_pull(moments, model, params, mean, draws, state, hyper)
         return DPVIState(optim_state, state.step + 1, state.key, average, moments)
 
-    def dithered(self, u: Any, state: DPVIState, draws: Draws, hyper: Hyperparameters) -> Any:
+    def dithered(self, u: PyTree, state: DPVIState, draws: Draws, hyper: Hyperparameters) -> Any:
         """``u`` moved by plus or minus ``hyper.dither`` in each coordinate, between the starts of
         moments and average.
 
@@ -228,7 +231,7 @@ class PrivateStep:
         """The model with the constants of ``hyper``."""
         return self.model.with_static(hyper.constants) if hyper.constants else self.model
 
-    def _averaged(self, state: DPVIState, optim_state: Any, hyper: Hyperparameters) -> Any:
+    def _averaged(self, state: DPVIState, optim_state: PyTree, hyper: Hyperparameters) -> Any:
         """The mean of the iterates of ``state`` with the one of ``optim_state``; None where none is
         kept.
         """
@@ -243,7 +246,7 @@ class PrivateStep:
     def _release_at(
         self,
         loss: RecordLoss,
-        u: Any,
+        u: PyTree,
         state: DPVIState,
         records: Record,
         draws: Draws,
@@ -284,7 +287,7 @@ class PrivateStep:
                 else None
             )
 
-        def of_record(u: Any, drawn: Any) -> jax.Array:
+        def of_record(u: PyTree, drawn: PyTree) -> jax.Array:
             record, position = drawn
             return loss(
                 u,
@@ -302,7 +305,7 @@ class PrivateStep:
         own_keys = self.estimator.needs_own_keys(self.model)
 
         def clipped(
-            u: Any, records: Record, minibatch: Minibatch, at: jax.Array | None = None
+            u: PyTree, records: Record, minibatch: Minibatch, at: jax.Array | None = None
         ) -> tuple[Any, Any]:
             strata = self.source.strata(
                 minibatch, records, at, size, needs_place=own_keys, ascending=ascending
@@ -344,8 +347,8 @@ class PrivateStep:
         self,
         moments: running_moments.Moments,
         model: RecordModel,
-        params: Any,
-        gradient: Any,
+        params: PyTree,
+        gradient: PyTree,
         draws: Draws,
         state: DPVIState,
         hyper: Hyperparameters,
@@ -354,7 +357,7 @@ class PrivateStep:
         (``convergence``).
         """
 
-        def point(params: Any) -> Any:
+        def point(params: PyTree) -> Any:
             return model.release_point(params, draws.base_noise)[0]
 
         _, direction = jax.jvp(
