@@ -13,7 +13,7 @@ from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -30,9 +30,6 @@ from workbench.inference.state import DPVIState, Draws, Hyperparameters
 from workbench.inference.step import PrivateStep
 from workbench.record_model.model import Record
 from workbench.sampling.minibatch import Minibatch, Preparation
-
-if TYPE_CHECKING:
-    from jaxtyping import PyTree
 
 __all__ = [
     "Chunk",
@@ -271,7 +268,7 @@ def steps_of_epoch(
         records: Record,
         limit: jax.Array,
         hyper: Hyperparameters,
-        prepared: PyTree,
+        prepared: Any,
     ) -> DPVIState:
         return steps_until(
             limit, state, records, hyper, functools.partial(epochs.draw_prepared, prepared)
@@ -401,7 +398,7 @@ def _lower_block(
 def _lowered(
     programs: tuple[Callable[..., DPVIState], Callable[..., DPVIState]],
     arguments: tuple[tuple[Any, ...], tuple[Any, ...]],
-    on_device: PyTree,
+    on_device: Any,
     noise_size: int,
     calls: int,
 ) -> Lowered:

@@ -13,7 +13,7 @@ import dataclasses
 import functools
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import jax
 import jax.flatten_util
@@ -46,9 +46,6 @@ from workbench.record_model.base_noise import record_keys, signs
 from workbench.record_model.estimators import Estimator, RecordLoss
 from workbench.record_model.model import Record, RecordModel
 from workbench.sampling.minibatch import Minibatch, Sampler
-
-if TYPE_CHECKING:
-    from jaxtyping import PyTree
 
 __all__ = ["PrivateStep"]
 
@@ -189,7 +186,7 @@ class PrivateStep:
         model = self._model_with(hyper)
         released: list[Release] = []
 
-        def noised_sum(loss: RecordLoss, u: PyTree) -> Any:
+        def noised_sum(loss: RecordLoss, u: Any) -> Any:
             u = self.dithered(u, state, draws, hyper)
             released.append(self._release_at(loss, u, state, records, draws, hyper))
             return jax.tree.map(
@@ -212,7 +209,7 @@ class PrivateStep:
             moments = self._with_pull(moments, model, params, mean, draws, state, hyper)
         return DPVIState(optim_state, state.step + 1, state.key, average, moments)
 
-    def dithered(self, u: PyTree, state: DPVIState, draws: Draws, hyper: Hyperparameters) -> Any:
+    def dithered(self, u: Any, state: DPVIState, draws: Draws, hyper: Hyperparameters) -> Any:
         """``u`` moved by plus or minus ``hyper.dither`` in each coordinate, between the starts of
         moments and average.
 
@@ -231,7 +228,7 @@ class PrivateStep:
         """The model with the constants of ``hyper``."""
         return self.model.with_static(hyper.constants) if hyper.constants else self.model
 
-    def _averaged(self, state: DPVIState, optim_state: PyTree, hyper: Hyperparameters) -> Any:
+    def _averaged(self, state: DPVIState, optim_state: Any, hyper: Hyperparameters) -> Any:
         """The mean of the iterates of ``state`` with the one of ``optim_state``; None where none is
         kept.
         """
@@ -246,7 +243,7 @@ class PrivateStep:
     def _release_at(
         self,
         loss: RecordLoss,
-        u: PyTree,
+        u: Any,
         state: DPVIState,
         records: Record,
         draws: Draws,
@@ -287,7 +284,7 @@ class PrivateStep:
                 else None
             )
 
-        def of_record(u: PyTree, drawn: PyTree) -> jax.Array:
+        def of_record(u: Any, drawn: Any) -> jax.Array:
             record, position = drawn
             return loss(
                 u,
@@ -305,7 +302,7 @@ class PrivateStep:
         own_keys = self.estimator.needs_own_keys(self.model)
 
         def clipped(
-            u: PyTree, records: Record, minibatch: Minibatch, at: jax.Array | None = None
+            u: Any, records: Record, minibatch: Minibatch, at: jax.Array | None = None
         ) -> tuple[Any, Any]:
             strata = self.source.strata(
                 minibatch, records, at, size, needs_place=own_keys, ascending=ascending
@@ -347,8 +344,8 @@ class PrivateStep:
         self,
         moments: running_moments.Moments,
         model: RecordModel,
-        params: PyTree,
-        gradient: PyTree,
+        params: Any,
+        gradient: Any,
         draws: Draws,
         state: DPVIState,
         hyper: Hyperparameters,
@@ -357,7 +354,7 @@ class PrivateStep:
         (``convergence``).
         """
 
-        def point(params: PyTree) -> Any:
+        def point(params: Any) -> Any:
             return model.release_point(params, draws.base_noise)[0]
 
         _, direction = jax.jvp(

@@ -11,7 +11,7 @@ import time
 import traceback
 from collections.abc import Callable, Generator
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import jax
 import jax.numpy as jnp
@@ -24,9 +24,6 @@ from workbench.inference.processes import ProcessError
 from workbench.inference.state import DPVIState, Hyperparameters
 from workbench.inference.step import PrivateStep
 from workbench.record_model.model import Record
-
-if TYPE_CHECKING:
-    from jaxtyping import PyTree
 
 __all__ = ["Snapshot", "all_finite", "run", "to_the_end"]
 
@@ -89,13 +86,13 @@ class Snapshot:
     details: str = ""
 
 
-def all_finite(params: PyTree) -> bool:
+def all_finite(params: Any) -> bool:
     """Whether every entry of a pytree of arrays is a finite number."""
     return all(bool(np.all(np.isfinite(value))) for value in jax.tree.leaves(params))
 
 
 @jax.jit
-def _copied(tree: PyTree) -> Any:
+def _copied(tree: Any) -> Any:
     return jax.tree.map(lambda leaf: jnp.array(leaf, copy=True), tree)
 
 
