@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, Self
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Self
 
 import ipywidgets as widgets
 
@@ -108,7 +108,7 @@ class Workbench(RunScreen):
         delta: float | None = None,
         iterations: int | None = None,
         options: Mapping[str, Any] | None = None,
-        ledger: str | Path | Ledger | bool | None = None,
+        ledger: str | Path | Ledger | Literal[False] | None = None,
     ) -> None:
         if (model := registry.offer(model)) != FORMULA:
             models.get(model, **(options or {}))
