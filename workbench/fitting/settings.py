@@ -141,7 +141,7 @@ def _accepted_by(reference: str) -> Check:
     return lambda name, value: (_imported(reference)(name, value), value)[1]
 
 
-def _clip(name: str, value: Any, **limits: float) -> Any:
+def _clip(name: str, value: float | str, **limits: float) -> Any:
     return (
         value
         if isinstance(value, str) and value == AUTO
@@ -149,7 +149,7 @@ def _clip(name: str, value: Any, **limits: float) -> Any:
     )
 
 
-def _strategy(name: str, value: Any) -> str:
+def _strategy(name: str, value: str) -> str:
     _imported("clipping.clipped_sums:check_clipping")("flat", value)
     return str(value)
 

@@ -55,7 +55,7 @@ __all__ = ["FitRequest", "FitSpec", "data_named", "is_array", "resolve"]
 _NOT_COMPILED = ("learning_rate", "draws")
 
 
-def data_named(data: Any) -> Dataset:
+def data_named(data: str | Dataset) -> Dataset:
     """The data set of a name, or the one that was given. :raises ArgumentError: naming ``data``."""
     source = load_data(data) if isinstance(data, str) else data
     if not isinstance(source, Dataset):
@@ -297,7 +297,7 @@ def _adapts_by_default(settings: Mapping[str, Any], advice: Mapping[str, Any]) -
     )
 
 
-def is_array(value: Any) -> bool:
+def is_array(value: object) -> bool:
     """Whether ``value`` is an array, and no scalar."""
     return bool(getattr(value, "ndim", 0))
 
