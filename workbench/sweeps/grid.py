@@ -9,7 +9,7 @@ import itertools
 import json
 import math
 import types
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -342,7 +342,7 @@ class Grid:
             json.dumps(facts, sort_keys=True, default=repr).encode(), digest_size=16
         ).hexdigest()
 
-    def _known(self, name: Any, find: Callable[[], Any]) -> Any:
+    def _known(self, name: Hashable, find: Callable[[], Any]) -> Any:
         if name not in self._identities:
             self._identities[name] = find()
         return self._identities[name]
@@ -385,7 +385,7 @@ def _source(function: Any, *, with_closure: bool) -> str:
     return "\0".join([text, *(_content(cell.cell_contents) for cell in cells)])
 
 
-def _globals_of(function: Any) -> list[Any]:
+def _globals_of(function: Callable) -> list[Any]:
     """What a function reads besides its arguments, modules aside: globals such as a notebook's, and
     a method's object.
     """
@@ -418,7 +418,7 @@ def _code(code: types.CodeType) -> str:
     return code.co_code.hex() + repr(tuple(consts))
 
 
-def _content(value: Any) -> str:
+def _content(value: object) -> str:
     """A value as text that is the same in all processes."""
     if callable(value):
         return _source(value, with_closure=False)
