@@ -40,7 +40,7 @@ class RecordsError(OSError):
     :param path: of the file. :param reason: quotes nothing of it.
     """
 
-    def __init__(self, path: Any, reason: str) -> None:
+    def __init__(self, path: str | Path, reason: str) -> None:
         self.path, self.reason = str(path), reason
         super().__init__(f"{path}: {reason}")
 
@@ -80,7 +80,9 @@ class Guard(Protocol):
         written.
         """
 
-    def open(self, section: int, position: int, guarded: Any, further: bytes = b"") -> Any:
+    def open(
+        self, section: int, position: int, guarded: bytes | memoryview, further: bytes = b""
+    ) -> Any:
         """The content of what was read; None if it is not what was written in this place."""
 
 
@@ -103,7 +105,9 @@ class Checksum:
         """``content`` and its checksum."""
         return bytes(content) + self._of(section, position, content, further)
 
-    def open(self, section: int, position: int, guarded: Any, further: bytes = b"") -> Any:
+    def open(
+        self, section: int, position: int, guarded: bytes | memoryview, further: bytes = b""
+    ) -> Any:
         """The content of a block; None if it is damaged or belongs in another place."""
         view = memoryview(guarded)
         content = view[: -self.tag]
@@ -160,7 +164,9 @@ class Seal:
             )
         )
 
-    def open(self, section: int, position: int, sealed: Any, further: bytes = b"") -> bytes | None:
+    def open(
+        self, section: int, position: int, sealed: bytes | memoryview, further: bytes = b""
+    ) -> bytes | None:
         """The content of a sealed block; None if it is not the one that was sealed for
         this place.
         """
