@@ -87,6 +87,7 @@ def checked_bounds(bounds: Any, features: list[str]) -> Bounds:
 _LARGEST_BOUND, _NARROWEST_RANGE = 9e18, 1e-18
 
 
+# a user may declare anything: what is no pair is refused here
 def checked_pair(argument: str, value: Any) -> tuple[float, float]:
     """``value`` as (low, high), finite with low < high, at most 9e18 in size and at least 1e-18
     apart.

@@ -29,6 +29,7 @@ _IMAGES, _SAMPLES, _SIDE = 16, 32, 9
 _REACH = 2.0  # of the latent plane, in standard deviations of a code
 
 
+# ``result`` is a ``FitResult``, of a room that comes after this one
 def _records(result: Any, dataset: Dataset | None) -> tuple[tuple[np.ndarray, ...] | None, str]:
     """(arrays to compare with, or None; the label of a picture of them)."""
     if dataset is None and result.public_records is None:

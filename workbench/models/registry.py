@@ -243,6 +243,7 @@ def _installed() -> dict[str, importlib.metadata.EntryPoint]:
     return entry_points
 
 
+# metadata of an installed package, None where Python finds none
 def _owner(distribution: Any) -> str:
     """Name of a distribution, or its location if the metadata are damaged."""
     try:

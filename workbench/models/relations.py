@@ -224,6 +224,7 @@ class _Cut(handlers.substitute):
             super().process_message(msg)
 
 
+# ``model`` may be a guide that has the attributes of a ``Model`` which are read here
 def dependence(
     model: Any, records: tuple[Any, ...], keywords: dict[str, Any], trace: dict[str, Any]
 ) -> dict[str, dict[str, set[str]]]:

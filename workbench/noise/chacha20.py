@@ -161,6 +161,7 @@ def _in_registers(key: jax.Array, counter: jax.Array, nonce: jax.Array) -> jax.A
     from jax.experimental import pallas
     from jax.experimental.pallas import triton
 
+    # references to memory, for which Pallas has no public type
     def kernel(start: Any, blocks: Any) -> None:
         words = _twenty_rounds(tuple(start[index, :] for index in range(_WORDS_PER_BLOCK)))
         for index, word in enumerate(words):

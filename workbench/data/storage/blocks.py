@@ -75,6 +75,7 @@ class Guard(Protocol):
     tag: ClassVar[int]  # bytes that it adds to a block
     refusal: ClassVar[str]  # what happened to a block that is refused
 
+    # content is whatever has a buffer; Python 3.11 has no type for that
     def close(self, section: int, position: int, content: Any, further: bytes = b"") -> bytes:
         """``content`` as it is written. :param further: public bytes that are guarded too, but not
         written.

@@ -161,6 +161,7 @@ class RunScreen(Screen):
         """Show that the consequences are unknown, because the controls have problems."""
         raise NotImplementedError
 
+    # settings and sessions are of classes of their own in each screen
     def _follow(self, settings: Any) -> None:
         """Start to compute and show the consequences of ``settings``."""
         raise NotImplementedError
