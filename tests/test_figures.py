@@ -10,8 +10,8 @@ AT_MOST = {  # lower a limit when a change allows it; the aims are in CONTRIBUTI
     "statements": 37_569,
     "expressions": 242_989,
     "names that say grammar, %": 0.2,
-    "parameters that are Any, %": 12.7,
-    "lines of more than 100 columns": 15,
+    "parameters that are Any, %": 3.7,
+    "lines of more than 100 columns": 14,
     "fmt: skip": 3,
     "conditions where settings meet": 124,
 }
