@@ -40,12 +40,12 @@ smartquotes = False  # "poisson" is a value to be typed
 # fetched offline.
 _OTHERS = (
     "jax|jaxlib|numpy|np|jnp|numpyro|optax|pandas|pd|matplotlib|arviz|xarray|ipywidgets|dask|"
-    "distributed"
+    "distributed|equinox"
 )
 _PYTHON = "collections|concurrent|datetime|pathlib|types|typing|threading|sqlite3|argparse"
 nitpick_ignore_regex = [
     ("py:.*", rf"({_OTHERS}|{_PYTHON})\..*"),
-    ("py:class", "ArrayLike|Axes|AutoGuide|Dtype|Figure|PyTree|Records"),
+    ("py:class", "ArrayLike|Axes|AutoGuide|Dtype|Figure|PyTree|Records|Trace_ELBO"),
 ]
 # Ledger is a class in two rooms; names that lead nowhere are of other kinds
 suppress_warnings = ["ref.python"]
@@ -100,9 +100,12 @@ nitpick_ignore = (
             "Path",
             "PriorLine",
             "RecordModel",
+            "SavedRun",
+            "Scores",
             "Stored",
             "Used",
             "adaptive_clip.Adaptive",
+            "registry.AnyModel",
             "running_moments.Moments",
         )
     ]
@@ -118,7 +121,7 @@ nb_execution_timeout = 300
 nb_execution_raise_on_error = True
 nb_merge_streams = True
 if nb_execution_mode != "off":
-    # the notebooks' fits leave nothing in the folders of the user who builds the documentation
+    # the notebooks' fits leave nothing in the folders of whoever builds the documentation
     os.environ["WORKBENCH_STATE"] = tempfile.mkdtemp(prefix="docs-state-")
     os.environ.pop("WORKBENCH_LEDGER", None)
 

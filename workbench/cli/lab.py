@@ -21,6 +21,9 @@ from workbench.cli.shell import add_command
 if TYPE_CHECKING:
     from workbench.cli.shell import Parser
 
+if TYPE_CHECKING:
+    from workbench.cli.shell import Parser
+
 __all__ = ["PAGES", "add"]
 
 _FAILED = 1

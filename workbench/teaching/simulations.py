@@ -29,6 +29,9 @@ from workbench.sampling import PoissonSampler
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike
 
+if TYPE_CHECKING:
+    from numpy.typing import ArrayLike
+
 __all__ = [
     "CLOUD",
     "Attack",
