@@ -30,8 +30,6 @@ from workbench.record_model.model import Record, common_length
 from workbench.sampling.minibatch import Sampler
 
 if TYPE_CHECKING:  # the core runs where no accountant is installed
-    from jaxtyping import PyTree
-
     from workbench.privacy.guarantee import Guarantee
     from workbench.privacy.plan import PrivacyPlan, PrivacySettings
 
@@ -240,7 +238,7 @@ class DPVI:
         self,
         key: jax.Array,
         /,
-        *records: PyTree,
+        *records: Any,
         init_params: dict[str, Any] | None = None,
         **kwargs: Any,
     ) -> DPVIState:
@@ -337,7 +335,7 @@ class DPVI:
         kwargs.pop("num_records", None)
         return self._arguments.arrays(records, kwargs)
 
-    def update(self, state: DPVIState, *records: PyTree, **kwargs: Any) -> tuple[DPVIState, None]:
+    def update(self, state: DPVIState, *records: Any, **kwargs: Any) -> tuple[DPVIState, None]:
         """Draw and take one step, as ``numpyro.infer.SVI.update``, with None instead of the loss.
 
         :param records: all records, as ``init`` saw them: the step draws its minibatch from them
@@ -349,7 +347,7 @@ class DPVI:
         ), None
 
     def stable_update(
-        self, state: DPVIState, *records: PyTree, **kwargs: Any
+        self, state: DPVIState, *records: Any, **kwargs: Any
     ) -> tuple[DPVIState, None]:
         """``update``, which keeps parameters that would become infinite or NaN as they are. The
         step counts as taken.
@@ -371,7 +369,7 @@ class DPVI:
         self,
         key: jax.Array,
         num_steps: int,
-        *records: PyTree,
+        *records: Any,
         progress_bar: bool = True,
         init_state: DPVIState | None = None,
         init_params: dict[str, Any] | None = None,
@@ -430,7 +428,7 @@ class DPVI:
     def evaluate(
         self,
         state: DPVIState,
-        *records: PyTree,
+        *records: Any,
         public: bool = False,
         num_draws: int = 1,
         **kwargs: Any,
@@ -520,10 +518,7 @@ class _Target(NamedTuple):
     on: Callable[[int, int | None, int | None], _Noise]
 
 
-def _target(
-    privacy: PrivacySettings | PrivacyPlan | Guarantee | tuple[Sampler, GaussianMechanism] | None,
-    short: dict[str, Any],
-) -> _Target:
+def _target(privacy: Any, short: dict[str, Any]) -> _Target:
     """The target of ``DPVI``'s arguments. :raises ArgumentError: naming one that is wrong, missing
     or one too many.
     """
