@@ -40,12 +40,12 @@ smartquotes = False  # "poisson" is a value to be typed
 # fetched offline.
 _OTHERS = (
     "jax|jaxlib|numpy|np|jnp|numpyro|optax|pandas|pd|matplotlib|arviz|xarray|ipywidgets|dask|"
-    "distributed"
+    "distributed|equinox"
 )
 _PYTHON = "collections|concurrent|datetime|pathlib|types|typing|threading|sqlite3|argparse"
 nitpick_ignore_regex = [
     ("py:.*", rf"({_OTHERS}|{_PYTHON})\..*"),
-    ("py:class", "Axes|AutoGuide|Dtype|Figure"),
+    ("py:class", "ArrayLike|Axes|AutoGuide|Dtype|Figure|PyTree|Records|Trace_ELBO"),
 ]
 # Ledger is a class in two rooms; names that lead nowhere are of other kinds
 suppress_warnings = ["ref.python"]
@@ -100,9 +100,12 @@ nitpick_ignore = (
             "Path",
             "PriorLine",
             "RecordModel",
+            "SavedRun",
+            "Scores",
             "Stored",
             "Used",
             "adaptive_clip.Adaptive",
+            "registry.AnyModel",
             "running_moments.Moments",
         )
     ]

@@ -24,7 +24,7 @@ private probabilistic programming", sections 3.3 and 5.3.
 from __future__ import annotations
 
 import functools
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import jax
 import jax.numpy as jnp
@@ -35,6 +35,9 @@ from numpyro.distributions import constraints
 
 from workbench import ArgumentError
 from workbench.models import Model, checks, guides, pictures, scoring
+
+if TYPE_CHECKING:
+    from workbench.data import Dataset
 
 __all__ = ["guide", "hierarchical_logistic", "model", "predict"]
 
@@ -157,7 +160,7 @@ def predict(values: dict[str, jax.Array], x: jax.Array, group: jax.Array) -> jax
     return jax.nn.sigmoid(jnp.sum(weights * x, axis=-1))
 
 
-def _check(dataset: Any) -> None:
+def _check(dataset: Dataset) -> None:
     if len(dataset.train) != 3 or dataset.train[0].ndim != 2:
         raise ArgumentError(
             "data",
@@ -171,7 +174,7 @@ def _check(dataset: Any) -> None:
     scoring.check_binary_target(dataset)
 
 
-def _constants(dataset: Any) -> dict[str, Any]:
+def _constants(dataset: Dataset) -> dict[str, Any]:
     features = (
         np.ones((len(dataset.groups), 1))
         if dataset.group_features is None
@@ -180,7 +183,7 @@ def _constants(dataset: Any) -> dict[str, Any]:
     return {"group_features": np.asarray(features, np.float32)}
 
 
-def _coordinates(dataset: Any, intercept: bool) -> dict[str, Any]:
+def _coordinates(dataset: Dataset, intercept: bool) -> dict[str, Any]:
     weights = [*dataset.feature_names, *(["intercept"] if intercept else [])]
     names = list(dataset.group_feature_names) or ["constant"]
     return {"mixing": (weights, names), "group_weights": (list(dataset.groups), weights)}

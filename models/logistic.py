@@ -16,7 +16,7 @@ non-conjugate models", section 5.1.
 from __future__ import annotations
 
 import functools
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 import jax
 import jax.numpy as jnp
@@ -26,6 +26,9 @@ from numpyro.distributions import constraints
 
 from workbench import ArgumentError
 from workbench.models import LinearPredictor, Model, checks, guides, pictures, scoring
+
+if TYPE_CHECKING:
+    from workbench.data import Dataset
 
 __all__ = ["guide", "logistic", "model", "predict"]
 
@@ -84,7 +87,7 @@ def predict(values: dict[str, jax.Array], x: jax.Array) -> jax.Array:
     return jax.nn.sigmoid(x @ values["weights"] + values.get("intercept", 0.0))
 
 
-def _check(dataset: Any) -> None:
+def _check(dataset: Dataset) -> None:
     if len(dataset.train) != 2 or dataset.train[0].ndim != 2:
         raise ArgumentError(
             "data", dataset.name, "must be a table of features with a binary target for this model."
@@ -92,7 +95,7 @@ def _check(dataset: Any) -> None:
     scoring.check_binary_target(dataset)
 
 
-def _advice(dataset: Any, num_records: int, epsilon: float) -> dict[str, float]:
+def _advice(dataset: Dataset, num_records: int, epsilon: float) -> dict[str, float]:
     """C as a share of the largest possible norm of a record's gradient, for the cost of noise and
     the bias of clipping.
 
@@ -109,7 +112,7 @@ def _advice(dataset: Any, num_records: int, epsilon: float) -> dict[str, float]:
     return {"clip": fraction * largest, "largest_clip": largest}
 
 
-def _coordinates(dataset: Any) -> dict[str, list[str]]:
+def _coordinates(dataset: Dataset) -> dict[str, list[str]]:
     return {"weights": list(dataset.feature_names)}
 
 

@@ -30,7 +30,7 @@ from __future__ import annotations
 
 import functools
 import math
-from typing import Any, Literal, get_args
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import jax
 import jax.numpy as jnp
@@ -40,6 +40,9 @@ import numpyro.distributions as dist
 
 from workbench import ArgumentError
 from workbench.models import Model, checks, pictures
+
+if TYPE_CHECKING:
+    from workbench.data import Dataset
 
 __all__ = ["decode", "encode", "guide", "model", "predict", "vae"]
 
@@ -258,7 +261,7 @@ def _score(x: np.ndarray, reconstruction: np.ndarray) -> dict[str, float]:
 # ---- the registry entry --------------------------------------------------------------------------
 
 
-def _check(dataset: Any) -> None:
+def _check(dataset: Dataset) -> None:
     if len(dataset.train) != 1 or len(dataset.image_shape) not in (2, 3):
         raise ArgumentError(
             "data",
@@ -267,11 +270,11 @@ def _check(dataset: Any) -> None:
         )
 
 
-def _constants(dataset: Any) -> dict[str, Any]:
+def _constants(dataset: Dataset) -> dict[str, Any]:
     return {"image_shape": tuple(dataset.image_shape)}
 
 
-def _defaults(dataset: Any, num_records: int, epsilon: float) -> dict[str, Any]:
+def _defaults(dataset: Dataset, num_records: int, epsilon: float) -> dict[str, Any]:
     # clipping nearly all gradients works best; networks need many steps, at least 1000 for small
     # data
     return {

@@ -34,7 +34,7 @@ import workbench as wb
 from tests.conftest import some_of
 from workbench.cli.main import parser
 from workbench.models import registry
-from workbench.privacy.steps import SAMPLERS, SENSITIVITY
+from workbench.privacy.steps import LAWS, NEIGHBOURS, SENSITIVITY
 from workbench.results.fit_result import IntervalWarning
 
 ROOT = Path(__file__).parents[1]
@@ -401,17 +401,16 @@ def test_the_glossary_has_the_words_of_the_screen():
     from workbench.noise import mechanism
     from workbench.plots import style
     from workbench.privacy import accounting
-    from workbench.widgets.workbench import privacy_panel
 
     glossary = TEXTS["docs/glossary.md"].split("```{glossary}")[1].split("```")[0]
     terms = {line.strip() for line in glossary.splitlines() if line and not line.startswith(" ")}
     words = {
-        *SAMPLERS,
+        *LAWS,
         *SENSITIVITY,
         *accounting.ACCOUNTANTS,
         *mechanism.CLIPPINGS,
         *style._MEANINGS,
-        *(label for label, _ in privacy_panel._RELATIONS.values()),
+        *NEIGHBOURS.values(),
         "epsilon",
         "delta",
         "noise multiplier",

@@ -7,11 +7,11 @@ import pytest
 from tests.figures_of_the_code import bound_names, comments, figures
 
 AT_MOST = {  # lower a limit when a change allows it; the aims are in CONTRIBUTING
-    "statements": 37_346,
-    "expressions": 241_991,
+    "statements": 37_570,
+    "expressions": 243_001,
     "names that say grammar, %": 0.2,
-    "parameters that are Any, %": 12.7,
-    "lines of more than 100 columns": 15,
+    "parameters that are Any, %": 3.6,
+    "lines of more than 100 columns": 14,
     "fmt: skip": 3,
     "conditions where settings meet": 124,
 }

@@ -16,23 +16,20 @@ from sphinx.util.nodes import nested_parse_with_titles
 from workbench.cli.main import parser
 
 
-def command_parsers() -> Iterator[tuple[argparse.ArgumentParser, str]]:
-    """Every command that can be called, inner ones after those around them, with its one line of
-    help.
-    """
+def command_parsers() -> Iterator[argparse.ArgumentParser]:
+    """Every command that can be called, inner ones after those around them."""
     yield from _below(parser())
 
 
-def _below(above: argparse.ArgumentParser) -> Iterator[tuple[argparse.ArgumentParser, str]]:
+def _below(above: argparse.ArgumentParser) -> Iterator[argparse.ArgumentParser]:
     for action in above._actions:
         if isinstance(action, argparse._SubParsersAction):
-            helps = {choice.dest: choice.help or "" for choice in action._choices_actions}
-            for name, inner in action.choices.items():
-                yield inner, helps[name]
+            for inner in action.choices.values():
+                yield inner
                 yield from _below(inner)
 
 
-def _described(command: argparse.ArgumentParser, help_line: str) -> list[str]:
+def _described(command: argparse.ArgumentParser) -> list[str]:
     """reStructuredText of one command."""
     inner = command.prog.count(" ") > 1
     lines = [
@@ -42,9 +39,7 @@ def _described(command: argparse.ArgumentParser, help_line: str) -> list[str]:
         f".. program:: {command.prog}",
         "",
     ]
-    lines += [_escaped(f"{help_line[:1].upper()}{help_line[1:]}."), ""]
-    if command.description:
-        lines += [_escaped(command.description), ""]
+    lines += [_escaped(command.description or ""), ""]
     for action in command._actions:
         if isinstance(action, argparse._HelpAction) or action.help == argparse.SUPPRESS:
             continue
@@ -74,11 +69,7 @@ class Commands(SphinxDirective):
 
     def run(self) -> list[nodes.Node]:
         """The sections."""
-        lines = [
-            line
-            for command, help_line in command_parsers()
-            for line in _described(command, help_line)
-        ]
+        lines = [line for command in command_parsers() for line in _described(command)]
         source = StringList(lines, source="workbench/cli/main.py")
         holder = nodes.section()
         holder.document = self.state.document

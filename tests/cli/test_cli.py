@@ -231,7 +231,7 @@ def test_fit_on_a_csv_file_prints_the_guarantee_and_no_private_metrics(command, 
     result = wb.load(tmp_path / "run")
     assert result.guarantee.statement() in out
     assert "Parameters and posterior: covered." in out
-    assert "No held-out metrics: the evaluation records are private" in out
+    assert "No held-out metrics: no evaluation records are declared public." in out
     assert str(tmp_path / "run" / "report.html") in out
     assert result.metrics == {}
 
@@ -565,7 +565,12 @@ def test_every_option_reaches_the_fit(prepared):
     assert model == "logistic"
     assert data.num_evaluation > 200
     words = settings.pop("origin")["arguments"]
-    assert words[:3] == ["--data=breast_cancer", "--epsilon=2", "--delta=1e-05"]
+    assert words[:4] == [
+        "--data=breast_cancer",
+        "--evaluation-fraction=0.5",
+        "--epsilon=2",
+        "--delta=1e-05",
+    ]
     assert settings == {
         "epsilon": 2,
         "delta": 1e-5,

@@ -21,8 +21,8 @@ SIZE = zoo.NUM_RECORDS
 EVERYONE = np.ones(SIZE, bool)
 
 # Cases that differ in their guides alone have the same loss of a record. Networks of all libraries
-# are tapped alike (test_taps), so two of them stand for all; and of models that differ little, one
-# is compiled in double precision too.
+# are tapped alike (test_bookkeeping), so two of them stand for all; and of models that differ
+# little, one is compiled in double precision too.
 LOSSES = [
     name
     for name in zoo.ZOO

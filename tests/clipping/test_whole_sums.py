@@ -13,7 +13,7 @@ import pytest
 
 from tests.conftest import quick_jit, some_of
 from workbench._limits import LARGEST_CLIP
-from workbench.clipping import kernel_factors, whole_sums
+from workbench.clipping import whole_sums
 from workbench.inference.strata import Stratum, clipped_sum_in_parts
 from workbench.noise.mechanism import OnGrid
 
@@ -212,102 +212,6 @@ def test_in_floating_point_such_values_move_a_sum_by_more():
         np.add.accumulate(np.append(np.float32(first), values))[-1] for first in (1.0, 0.0)
     )
     assert abs(float(with_one) - float(without) - 1) > 1e-3
-
-
-# --- norms ----------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("size", [100, 1025, 50_000, 688_884])
-def test_long_gradients_are_no_longer_than_their_computed_norm_says(size):
-    """One large entry and many that it swallows where squares are added up one after the other: 1 %
-    in the largest case.
-    """
-    entries = np.full(size, 2.0**-12.5, np.float32)
-    for first in (0, size - 1):
-        gradient = entries.copy()
-        gradient[first] = 1.0
-        squares = float(jax.jit(kernel_factors.squares_of)(jnp.asarray(gradient[None]))[0])
-        true = np.linalg.norm(gradient.astype(np.float64))
-        bound = kernel_factors.bound_of_formed(size, 1).norm
-        assert np.sqrt(squares) >= true * (1 - bound)
-        assert bound <= 1e-4
-        assert np.linalg.norm(gradient.astype(np.float64) * min(1, C / np.sqrt(squares))) <= C * (
-            1 + bound
-        )
-
-
-@pytest.mark.parametrize("width", [3, 2000, 30_000])
-def test_norms_of_outer_products_are_within_their_bound(width):
-    random = np.random.default_rng(1)
-    a, g = (random.exponential(size=(2, 1, 1, n)).astype(np.float32) ** 3 for n in (width, 7))
-    squares = np.asarray(
-        jax.jit(
-            lambda a, g: kernel_factors.squared_norm(
-                [kernel_factors.Factors(a, g)], width, 7, by_rows=False
-            )
-        )(a, g)
-    )
-    true = np.linalg.norm(a.astype(np.float64), axis=-1) * np.linalg.norm(
-        g.astype(np.float64), axis=-1
-    )
-    bound = kernel_factors.bound_of_product(2, 1, width, 7, [1], [], by_rows=False).norm
-    assert np.all(np.sqrt(squares) >= true[:, 0, 0] * (1 - bound))
-    assert bound <= 1.3e-4
-
-
-@pytest.mark.parametrize("places", some_of([2, 16, 100], 2, first=2))
-def test_norms_from_gram_matrices_are_never_too_small(places):
-    """Also where places cancel but for rounding."""
-    random = np.random.default_rng(2)
-    a = random.normal(size=(3, 1, places, 50)).astype(np.float32)
-    g = random.normal(size=(3, 1, places, 20)).astype(np.float32)
-    g[1] = np.where(np.arange(places) % 2, 1, -1)[:, None] * np.float32(1e3)
-    a[1] = 1 + 1e-7 * a[1]
-    norm = jax.jit(
-        lambda a, g: kernel_factors.squared_norm(
-            [kernel_factors.Factors(a, g)], 50, 20, by_rows=False
-        )
-    )
-    true = np.linalg.norm(
-        np.einsum("mstp,mstd->mspd", a.astype(np.float64), g.astype(np.float64)).reshape(3, -1),
-        axis=1,
-    )
-    found = np.sqrt(np.asarray(norm(a, g), np.float64))
-    assert np.all(found >= true * (1 - 1e-6))
-    # random places: what is added for rounding is not much
-    assert np.all(found[::2] <= true[::2] * (1 + 1e-4))
-
-
-@pytest.mark.parametrize(
-    ("places", "p", "d"), some_of([(16, 700, 3), (3, 1, 300), (2, 4096, 512)], 1)
-)
-@pytest.mark.parametrize("lookups", some_of([False, True], 1))
-def test_norms_from_gram_matrices_bear_lengths_of_all_magnitudes(places, p, d, lookups):
-    """Each second place takes away nearly all of what the one before it adds; lookups of the same
-    table join them.
-    """
-    random = np.random.default_rng(3)
-    a, g = (random.uniform(0.5, 1, (8, 1, places, width)).astype(np.float32) for width in (p, d))
-    a, g = (
-        array * 10 ** random.uniform(-4, 4, (8, 1, places, 1)).astype(np.float32)
-        for array in (a, g)
-    )
-    pairs = places // 2
-    a[:, :, 1 : 2 * pairs : 2] = a[:, :, : 2 * pairs : 2]
-    g[:, :, 1 : 2 * pairs : 2] = -g[:, :, : 2 * pairs : 2] * np.float32(1 - 1e-3)
-    true = np.einsum("mstp,mstd->mspd", a.astype(np.float64), g.astype(np.float64))
-    blocks = [(a, g)]
-    if lookups:
-        blocks.append((random.integers(0, min(p, 3), (8, 1, places), np.int32), g[:, :, ::-1]))
-        records = np.arange(8)[:, None]
-        np.add.at(true, (records, 0, blocks[1][0][:, 0]), blocks[1][1][:, 0].astype(np.float64))
-    norm = jax.jit(
-        lambda blocks: kernel_factors.squared_norm(
-            [kernel_factors.Factors(*each) for each in blocks], p, d, by_rows=False
-        )
-    )
-    found = np.sqrt(np.asarray(norm(blocks), np.float64))
-    assert np.all(found >= np.linalg.norm(true.reshape(8, -1), axis=1) * (1 - 1e-6))
 
 
 @pytest.mark.parametrize("size", [34, 70, 500])

@@ -66,7 +66,7 @@ def test_scales_hold_most_of_a_column_and_not_much_else(kind, deviation):
     assert inside > 0.93
     middle = np.quantile(values, 0.995) - np.quantile(values, 0.005)
     leaf = (bounds[1] - bounds[0]) / 2**14
-    assert scale.high - scale.low < 4 * middle + 20 * leaf
+    assert scale.high - scale.low < 6 * middle + 20 * leaf  # a clump may be at the median
     assert abs(scale.beyond - (1 - inside)) < 0.06
 
 

@@ -1,4 +1,4 @@
-"""Fits that look at their columns first: what they promise, and that they then fit what is there."""
+"""Fits that look at their columns first: their promises, and that they fit what is there."""
 
 import dataclasses
 import warnings
@@ -16,7 +16,9 @@ from workbench.data.counting import counting_of
 from workbench.data.look import Scale
 from workbench.fitting.learned_scales import share_of_budget
 from workbench.ledger import Ledger
+from workbench.privacy.accounting import total_epsilon
 from workbench.privacy.plan import PrivacySettings, make_plan
+from workbench.sweeps import sweeping
 
 SIZE = 3000
 SCHEMA = {"a": (0, 1000), "b": (0, 1000), "y": bool}
@@ -83,9 +85,7 @@ def test_the_guarantee_counts_the_look_everywhere(result):
     assert [phase.steps for phase in guarantee.accounted().phases] == [1, 60]
     assert "scales of the columns" in guarantee.statement()
     bare = dataclasses.replace(guarantee, look_noise=0.0)
-    assert wb.privacy.total_epsilon((guarantee.accounted(),), 1e-5) > wb.privacy.total_epsilon(
-        (bare.accounted(),), 1e-5
-    )
+    assert total_epsilon((guarantee.accounted(),), 1e-5) > total_epsilon((bare.accounted(),), 1e-5)
     assert type(guarantee).from_dict(guarantee.to_dict()) == guarantee
     assert guarantee.attack_bounds()["belief_from_half"] > bare.attack_bounds()["belief_from_half"]
 
@@ -206,7 +206,7 @@ def test_no_look_is_taken_where_it_is_refused(frame):
 
 def test_sweeps_take_no_look_of_their_own(frame):
     model = wb.models.formula("y ~ a + b", "bernoulli", SCHEMA)
-    sweep = wb.sweeps.prepare(
+    sweep = sweeping.prepare(
         model, model.dataset(frame), epsilons=[1.0], iterations=20, ledger=False, delta=1e-5
     )
     assert [run.plan.look for run in sweep.runs] == [None]
@@ -228,9 +228,11 @@ def test_a_prior_of_the_user_means_the_same_on_learned_scales():
     assert not fixed.learns_scales
     with pytest.raises(ArgumentError, match="Intercept"):
         fixed.with_scales(SCALES)
-    bounded = wb.models.formula("y ~ a", "bernoulli", SCHEMA, priors={"a": "Uniform(-1, 1)"})
+    skewed = wb.models.formula(
+        "y ~ a", "bernoulli", SCHEMA, priors={"a": "AsymmetricLaplace(0, 1, 2)"}
+    )
     with pytest.raises(ArgumentError, match=r"priors\['a'\]"):
-        bounded.with_scales(SCALES)
+        skewed.with_scales(SCALES)
 
 
 def test_a_prior_of_a_line_counts_the_scale_of_the_response_too():

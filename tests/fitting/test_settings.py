@@ -19,7 +19,7 @@ from workbench.fitting.groups import GROUPS, Group, flattened, group_of, grouped
 from workbench.fitting.settings import Settings, Shared, about, default_of, names
 from workbench.noise.mechanism import CLIPPINGS
 from workbench.privacy.plan import PrivacySettings
-from workbench.privacy.steps import SAMPLERS, SENSITIVITY
+from workbench.privacy.steps import LAWS, SENSITIVITY
 from workbench.record_model.estimators import ESTIMATORS
 from workbench.sweeps import plan_file, sweeping
 from workbench.sweeps.request import LISTS, SweepRequest
@@ -29,7 +29,7 @@ from workbench.widgets.workbench.settings import PRIVACY_FIELDS, problems_of
 CHOICES = {
     "relation": SENSITIVITY,
     "clipping": CLIPPINGS,
-    "sampler": SAMPLERS,
+    "sampler": LAWS,
     "estimator": ESTIMATORS,
     "strategy": STRATEGIES,
 }

@@ -183,8 +183,10 @@ def test_rounding_of_a_sampler_is_bounded_for_any_number_of_records():
     sampler = make_plan(
         PrivacySettings(1.0, 1e-5, 500, 0.05, "poisson", 1.0, 2000, None), 2000
     ).sampler
-    assert 0 < sampler.total_variation < composition._poisson_rounding(0.05, 2**30) < 1e-17
-    assert composition._poisson_rounding(1.0, 2**30) == 0
+    assert (
+        0 < sampler.total_variation < composition._total_variation("poisson", 0.05, 2**30) < 1e-17
+    )
+    assert composition._total_variation("poisson", 1.0, 2**30) == 0
 
 
 def test_rounding_costs_what_the_largest_losses_of_its_fit_make_of_it():
@@ -192,7 +194,7 @@ def test_rounding_costs_what_the_largest_losses_of_its_fit_make_of_it():
     reached = accounting.bound(
         Steps("poisson", "add_or_remove_one", (Phase(0.05, one.noise_multiplier, 500),)), share
     )
-    distance = 500 * composition._poisson_rounding(0.05, 2**30)
+    distance = 500 * composition._total_variation("poisson", 0.05, 2**30)
     found = composition._rounding(one, share, 1)
     assert (
         share + (1 + math.exp(reached)) * distance
@@ -310,7 +312,7 @@ def test_statement_says_what_holds_for_all():
     assert TotalPrivacy(12.3456, 1e-5, "add_or_remove_one", 60, "pld").statement("tumour") == (
         "All 60 fits together, on the same records, satisfy (epsilon = 12.3456, delta = "
         "1e-05)-differential privacy under adding or removing any one tumour (its place stays "
-        "empty). Someone who sees several of them learns from all of these."
+        "empty). Anyone who sees several of their results can combine them."
     )
     # bounds are never rounded down
     exact = TotalPrivacy(1.0, 1.23456741e-5, "add_or_remove_one", 1, "pld")

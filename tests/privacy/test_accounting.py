@@ -15,7 +15,7 @@ from workbench.privacy._gaussian import GaussianLoss
 from workbench.privacy.pld import ComposedLoss
 from workbench.privacy.rdp import renyi_loss
 from workbench.privacy.sampled_gaussian import SampledGaussian
-from workbench.privacy.steps import SAMPLERS, SENSITIVITY, Steps, steps_per_epoch
+from workbench.privacy.steps import LAWS, SENSITIVITY, Steps
 
 # Poisson, add_or_remove_one: (sigma, q, T, delta), epsilon by dp-accounting's PLD, by RDP, and the
 # lower end of what Microsoft's PRV accountant allows (eps_error .01) where it was run.
@@ -249,13 +249,13 @@ def test_less_noise_from_mid_epoch_on_costs_what_it_is_worth():
 def test_epochs_have_as_many_steps_as_whole_minibatches(size):
     for batch in {1, 2, size // 3 or 1, size // 2 or 1, size}:
         if batch <= size:
-            assert steps_per_epoch("shuffle", batch / size) == size // batch
+            assert LAWS["shuffle"].steps_per_epoch(batch / size) == size // batch
 
 
 def test_at_q_one_the_samplers_of_replace_one_agree():
     settings = plan(30.0, 1.0, 50)
     values = {
-        sampler: accounting.epsilon(sampler=sampler, **settings, delta=1e-5) for sampler in SAMPLERS
+        sampler: accounting.epsilon(sampler=sampler, **settings, delta=1e-5) for sampler in LAWS
     }
     assert values["without_replacement"] == values["shuffle"] > values["poisson"]
 

@@ -8,7 +8,7 @@ from scipy.stats import norm
 from workbench.privacy.calibration import noise_multiplier
 from workbench.privacy.guarantee import Guarantee
 from workbench.privacy.plan import PrivacySettings, make_plan
-from workbench.privacy.steps import SAMPLERS
+from workbench.privacy.steps import LAWS
 
 DONE = Guarantee(
     epsilon=1.5,
@@ -182,7 +182,7 @@ def made(epsilon, delta, sampler="poisson", steps=50, sampling_rate=0.1):
         DONE,
         epsilon=epsilon,
         delta=delta,
-        relation=SAMPLERS[sampler][0],
+        relation=LAWS[sampler].relations[0],
         noise_multiplier=noise_multiplier(epsilon=epsilon, delta=delta, **plan),
         overflow_delta=0.0,
         noise_delta=0.0,
@@ -206,7 +206,7 @@ def test_at_q_one_the_bounds_are_those_of_the_gaussian_mechanism():
         assert exact <= bounds[f"true_positive_rate_at_{name}_percent"] <= exact * 1.01 + 1e-4
 
 
-@pytest.mark.parametrize("sampler", list(SAMPLERS))
+@pytest.mark.parametrize("sampler", list(LAWS))
 @pytest.mark.parametrize(("epsilon", "delta"), [(0.3, 1e-6), (2.0, 1e-4), (8.0, 1e-5)])
 def test_the_trade_off_curve_says_more_than_epsilon_and_delta(sampler, epsilon, delta):
     bounds = made(epsilon, delta, sampler).attack_bounds()

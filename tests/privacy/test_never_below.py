@@ -11,8 +11,7 @@ import pytest
 from tests.conftest import some_of
 from tests.privacy.attacks import Attack
 from workbench.privacy import accounting
-from workbench.privacy.steps import SAMPLERS as RELATIONS
-from workbench.privacy.steps import SENSITIVITY, Phase, Steps
+from workbench.privacy.steps import LAWS, SENSITIVITY, Phase, Steps
 
 SAMPLERS = ["poisson", "without_replacement"]
 DIRECTIONS = {"add_or_remove_one": ("remove", "add"), "replace_one": ("remove", "add", "swap")}
@@ -22,7 +21,7 @@ def some_phase(random, sampler, most_steps=6.0):
     """q, sigma and T, log-uniform, of a plan that promises something."""
     rate, steps = 10 ** random.uniform(-4, -0.05), int(10 ** random.uniform(0, most_steps))
     spread = 10 ** random.uniform(-1.5, 0.6) / (rate * math.sqrt(steps))
-    sensitivity = SENSITIVITY[RELATIONS[sampler][0]]
+    sensitivity = SENSITIVITY[LAWS[sampler].relations[0]]
     return Phase(rate, min(max(sensitivity / math.sqrt(math.log1p(spread**2)), 0.4), 1e5), steps)
 
 
@@ -47,7 +46,7 @@ def check(plans, delta, coarse=False):
 def check_random(seed, fits=1):
     random = np.random.default_rng(seed)
     sampler = SAMPLERS[seed % 2]
-    relation = RELATIONS[sampler][0]
+    relation = LAWS[sampler].relations[0]
     phase = some_phase(random, sampler)
     louder = phase._replace(noise_multiplier=phase.noise_multiplier * random.uniform(1, 2))
     phases = [phase, louder, phase._replace(steps=phase.steps // 3 + 1)]

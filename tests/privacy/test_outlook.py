@@ -11,7 +11,7 @@ from tests.conftest import some_of
 from workbench._validate import ArgumentError
 from workbench.privacy.outlook import Outlook, outlook
 from workbench.privacy.plan import PrivacySettings, make_plan
-from workbench.privacy.steps import SAMPLERS
+from workbench.privacy.steps import LAWS
 
 SETTINGS = PrivacySettings(
     epsilon=1.0,
@@ -23,7 +23,7 @@ SETTINGS = PrivacySettings(
     num_records=455,
     seed=None,
 )
-CASES = [(sampler, relation) for sampler, relations in SAMPLERS.items() for relation in relations]
+CASES = [(law.name, relation) for law in LAWS.values() for relation in law.relations]
 
 
 def plan_of(num_train=455, **changes):
@@ -145,13 +145,15 @@ def test_the_noise_leaves_room_for_no_more_quantities_than_told(seed, shared):
 
 def test_the_verdict_names_what_would_leave_room_for_all():
     assert outlook(plan_of(), 31).verdict == (
-        "Little may show through this noise: the signal is at most 2.8 times the bare minimum "
-        "for 31 quantities, and trials took 30 times to show most."
+        "This noise may hide most of what the model learns: the signal is at most 2.8 times the "
+        "bare minimum for 31 quantities, and trials needed 30 times to show most."
     )
     middle = outlook(plan_of(), 1)
-    assert middle.verdict.startswith("Most may show through this noise: the signal is at most 8")
+    assert middle.verdict.startswith(
+        "This noise may hide some of what the model learns: the signal is at most 8"
+    )
     assert middle.verdict.endswith(
-        "times the bare minimum for 1 quantity, and trials took 100 times to show all."
+        "times the bare minimum for 1 quantity, and trials needed 100 times to show all."
     )
     little = outlook(plan_of(epsilon=0.1), 31)
     assert f"at most {math.floor(little.room)} of the model's 31" in little.verdict
@@ -166,7 +168,7 @@ def test_the_verdict_names_what_would_leave_room_for_all():
     assert len(outlook(plan_of(), 456).words()) == 3
 
 
-@pytest.mark.parametrize("sampler", some_of(list(SAMPLERS), 4))
+@pytest.mark.parametrize("sampler", some_of(list(LAWS), 4))
 def test_noise_near_is_that_of_plans_with_these_epsilons(sampler):
     seen = outlook(plan_of(sampler=sampler), 31)
     near, times = zip(*seen.noise_near, strict=True)

@@ -13,7 +13,7 @@ from workbench.ledger.renyi_filter import Cap
 from workbench.noise.integers import delta_cost
 from workbench.privacy import accounting
 from workbench.privacy.plan import PrivacySettings, make_plan, sampling_rate_of
-from workbench.privacy.steps import SAMPLERS as RELATIONS
+from workbench.privacy.steps import LAWS
 from workbench.sampling import (
     PoissonSampler,
     RandomAllocationSampler,
@@ -31,7 +31,7 @@ SETTINGS = PrivacySettings(
     num_records=455,
     seed=None,
 )
-SAMPLERS = list(RELATIONS)
+SAMPLERS = list(LAWS)
 
 
 def settings(**changes):
@@ -55,7 +55,7 @@ def test_the_sampler_that_runs_is_the_one_that_is_accounted_for(sampler):
     }
     assert isinstance(plan.sampler, kinds[sampler])
     promised = guarantee(plan)
-    assert (promised.sampler, promised.relation) == (plan.sampler.name, RELATIONS[sampler][0])
+    assert (promised.sampler, promised.relation) == (plan.sampler.name, LAWS[sampler].relations[0])
     assert promised.sampling_rate == plan.sampler.sampling_rate
     spent = accounting.epsilon(
         sampler=plan.sampler.name,

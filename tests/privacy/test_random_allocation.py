@@ -19,7 +19,7 @@ from workbench.privacy._mean_ratio import mean_ratio
 from workbench.privacy.allocated_gaussian import AllocatedGaussian
 from workbench.privacy.lower_pld import ComposedLowerBound
 from workbench.privacy.pld import ComposedLoss
-from workbench.privacy.steps import Steps, steps_per_epoch
+from workbench.privacy.steps import LAWS, Steps
 
 # (t, sigma, epochs, delta), and upper and lower bounds on epsilon by Feldman and Shenfeld's package
 # PLD_accounting 2.0
@@ -240,8 +240,8 @@ def test_delta_and_epsilon_agree():
     ],
 )
 def test_an_epoch_has_the_nearest_whole_number_of_steps(rate, t):
-    assert steps_per_epoch("random_allocation", rate) == t
-    assert steps_per_epoch("random_allocation", 1 / t) == t
+    assert LAWS["random_allocation"].steps_per_epoch(rate) == t
+    assert LAWS["random_allocation"].steps_per_epoch(1 / t) == t
 
 
 def test_epochs_continue_through_a_schedule_and_are_charged_with_their_least_noise():

@@ -5,7 +5,7 @@ import pytest
 from workbench.privacy import accounting, second_opinion
 from workbench.privacy.plan import PrivacySettings, make_plan
 from workbench.privacy.second_opinion import DisagreementError, SecondOpinion, confirm
-from workbench.privacy.steps import SAMPLERS, Steps
+from workbench.privacy.steps import LAWS, Steps
 
 
 def both(sampler, rate, sigma, steps, delta, relation=None):
@@ -70,7 +70,7 @@ def test_plans_that_others_do_not_resolve_get_no_opinion(plan, delta, epsilon):
     assert confirm(Steps.checked(plan[0], None, *plan[1:]), delta, epsilon) is None
 
 
-@pytest.mark.parametrize("sampler", SAMPLERS)
+@pytest.mark.parametrize("sampler", LAWS)
 def test_a_guarantee_names_both_numbers(sampler):
     settings = PrivacySettings(1.0, 1e-4, 100, 0.1, sampler, 1.0, 455, None)
     plan = make_plan(settings, 455)

@@ -1,22 +1,28 @@
 """A sampler whose law nobody wrote is refused everywhere: it must not be priced as another."""
 
+import dataclasses
+
 import numpy as np
 import pytest
 
 import workbench as wb
-from workbench.privacy import attacker, events, steps
+from workbench.privacy import attacker, events, other_accountants, steps
 from workbench.privacy.accounting import total_epsilon
 from workbench.privacy.rdp import renyi_loss
+from workbench.privacy.steps import LAWS
 from workbench.teaching import simulations
 
 MINE = steps.Steps("mine", "add_or_remove_one", (steps.Phase(0.1, 1.0, 10),))
 WHOLE = steps.Steps("mine", "add_or_remove_one", (steps.Phase(1.0, 1.0, 10),))
 
 
-@pytest.fixture(autouse=True)
-def registered(monkeypatch):
-    """As after step 4 of CONTRIBUTING, without the others."""
-    monkeypatch.setitem(steps.SAMPLERS, "mine", ("add_or_remove_one",))
+@pytest.fixture(params=[None, "two steps"])
+def registered(request, monkeypatch):
+    """An entry of the table that says nothing of how a record enters the steps, or a way of that
+    which nobody else knows.
+    """
+    law = dataclasses.replace(LAWS["poisson"], name="mine", participation=request.param)
+    monkeypatch.setitem(LAWS, "mine", law)
 
 
 @pytest.mark.parametrize("plan", [MINE, WHOLE], ids=["sampled", "whole"])
@@ -27,6 +33,7 @@ def registered(monkeypatch):
         lambda plan: renyi_loss(plan, 8),
         lambda plan: renyi_loss(plan, 8, changes=2),
         lambda plan: events.event_of(plan),
+        lambda plan: other_accountants.epsilon(plan, 1e-5, "rdp", total_epsilon),
         lambda plan: attacker.epsilon_lower_bound(
             sampler=plan.sampler,
             relation=plan.relation,
@@ -36,14 +43,24 @@ def registered(monkeypatch):
             delta=1e-5,
         ),
     ],
-    ids=["epsilon", "loss under a cap", "loss of two changes", "event", "attack"],
+    ids=[
+        "epsilon",
+        "loss under a cap",
+        "loss of two changes",
+        "event",
+        "rdp",
+        "attack",
+    ],
 )
-def test_code_without_a_law_for_a_sampler_refuses_it(price, plan):
+def test_code_without_a_law_for_a_sampler_refuses_it(price, plan, registered, monkeypatch):
+    with pytest.raises(NotImplementedError, match="the sampler 'mine' is written here"):
+        price(plan)
+    monkeypatch.delitem(LAWS, "mine")
     with pytest.raises(NotImplementedError, match="the sampler 'mine' is written here"):
         price(plan)
 
 
-def test_no_fit_is_planned_with_a_sampler_without_a_law():
+def test_no_fit_is_planned_with_a_sampler_without_a_law(registered):
     with pytest.raises(NotImplementedError, match="the sampler 'mine' is written here"):
         wb.prepare(
             "logistic",
@@ -54,9 +71,9 @@ def test_no_fit_is_planned_with_a_sampler_without_a_law():
         )
 
 
-def test_epochs_and_memberships_of_a_sampler_without_a_law_are_refused():
+def test_epochs_and_memberships_of_a_sampler_without_a_law_are_refused(registered):
     with pytest.raises(NotImplementedError):
-        steps.steps_per_epoch("mine", 0.1)
+        MINE.law.steps_per_epoch(0.1)
     with pytest.raises(NotImplementedError):
         simulations._membership("mine", 10, 2, 3)
     known = steps.Steps("poisson", MINE.relation, MINE.phases)

@@ -172,7 +172,7 @@ def test_bits_of_different_values_and_keys_are_unrelated():
 
 def test_order_needs_no_words_and_costs_no_delta():
     sampler = ShuffleSampler(500, 50)
-    assert (sampler.name, sampler.relation) == ("shuffle", "replace_one")
+    assert sampler.name == "shuffle"
     assert (sampler.words, sampler.total_variation) == (0, 0)
     assert (sampler.capacity, sampler.usual_size(), sampler.sampling_rate) == (50, 50, 0.1)
 

@@ -184,5 +184,5 @@ def test_everybody_takes_no_words():
 
 def test_size_rate_and_name():
     sampler = WithoutReplacementSampler(500, 50)
-    assert (sampler.name, sampler.relation) == ("without_replacement", "replace_one")
+    assert sampler.name == "without_replacement"
     assert (sampler.capacity, sampler.usual_size(), sampler.sampling_rate) == (50, 50, 0.1)

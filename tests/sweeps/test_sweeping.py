@@ -28,7 +28,7 @@ from workbench.inference.batched import BatchedProgram
 from workbench.ledger.composition import total
 from workbench.models import Model
 from workbench.noise.mechanism import GaussianMechanism
-from workbench.privacy.steps import SAMPLERS
+from workbench.privacy.steps import LAWS
 from workbench.sweeps import BudgetError, grid, running, sweeping
 from workbench.sweeps.request import LISTS, SweepRequest
 from workbench.sweeps.store import COLUMNS
@@ -470,7 +470,13 @@ def test_defaults_that_are_left_out_are_those_of_the_table():
     defaults = {name: default_of(name, Shared) for name in grid._LEFT_OUT}
     # otherwise a key stands for another fit than before: leave _LEFT_OUT, drop this line
     assert defaults == grid._LEFT_OUT
-    assert {name: relations[0] for name, relations in SAMPLERS.items()} == grid._USUAL_RELATIONS
+    # keys leave these out too, in stores that users have: the first relation of a law stays
+    assert {name: law.relations[0] for name, law in LAWS.items()} == {
+        "poisson": "add_or_remove_one",
+        "without_replacement": "replace_one",
+        "shuffle": "replace_one",
+        "random_allocation": "add_or_remove_one",
+    }
 
 
 @pytest.mark.thorough

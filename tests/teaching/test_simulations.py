@@ -11,10 +11,10 @@ import workbench as wb
 from workbench import ArgumentError
 from workbench.noise.chacha20 import key_from_seed
 from workbench.privacy import accounting
+from workbench.privacy.steps import LAWS
 from workbench.teaching import simulations
 from workbench.teaching.simulations import (
     CLOUD,
-    SAMPLERS,
     Descent,
     attack,
     clipped_location,
@@ -123,7 +123,7 @@ def test_what_promises_nothing_is_refused(changed, named):
 # ---- minibatches ---------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("sampler", SAMPLERS)
+@pytest.mark.parametrize("sampler", LAWS)
 def test_minibatches_are_those_of_the_sampler(sampler):
     members = minibatches(sampler, num_records=40, batch_size=8, steps=40, key=key_from_seed(1))
     assert members.shape == (40, 40)

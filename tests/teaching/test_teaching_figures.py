@@ -10,7 +10,7 @@ import pytest
 from tests.conftest import some_of
 from tests.plots.figures import outside, overlaps
 from workbench.noise.chacha20 import key_from_seed
-from workbench.privacy.steps import SAMPLERS as RELATIONS
+from workbench.privacy.steps import LAWS
 from workbench.teaching.figures import (
     AttackFigure,
     CompositionFigure,
@@ -20,7 +20,6 @@ from workbench.teaching.figures import (
 )
 from workbench.teaching.simulations import (
     CLOUD,
-    SAMPLERS,
     Descent,
     attack,
     clipped_location,
@@ -104,12 +103,12 @@ def test_composition_marks_the_fits_that_are_chosen(count):
 def test_minibatches_are_cells_with_their_counts():
     members = [
         minibatches(name, num_records=40, batch_size=8, steps=40, key=key_from_seed(1))
-        for name in SAMPLERS
+        for name in LAWS
     ]
     kept = MinibatchFigure(40, 40)
     kept.draw(members)
     for (picture, counts), member in zip(
-        np.reshape(kept.figure.axes, (len(SAMPLERS), 2)), members, strict=True
+        np.reshape(kept.figure.axes, (len(LAWS), 2)), members, strict=True
     ):
         np.testing.assert_array_equal(picture.images[0].get_array(), member.T)
         np.testing.assert_array_equal(counts.lines[0].get_xdata(), member.sum(axis=0))
@@ -120,9 +119,7 @@ def test_minibatches_are_cells_with_their_counts():
 @pytest.mark.thorough
 def test_epsilon_over_steps_has_a_line_a_sampler_and_relation_and_a_number():
     plan = {"sampling_rate": 0.1, "noise_multiplier": 3.0, "steps": 100, "delta": 1e-5}
-    cases = [
-        (sampler, relation) for sampler, relations in RELATIONS.items() for relation in relations
-    ]
+    cases = [(law.name, relation) for law in LAWS.values() for relation in law.relations]
     found = [spent(*case, name, **plan) for name in ("pld", "rdp") for case in cases]
     kept = SpendingFigure()
     kept.draw(found, 100)

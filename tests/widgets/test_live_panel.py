@@ -76,8 +76,8 @@ def test_a_running_fit_tells_steps_speed_time_left_and_privacy_spent():
         "<b>AUC</b>",
         "<b>0.750</b>",
         "evaluation records: public data",
-        "explores",
-        "averaging begins",
+        "exploring",
+        ">averaging<",
         "2 planned",
     ):
         assert fact in curves

@@ -13,7 +13,7 @@ from workbench.fitting.groups import group_of
 from workbench.privacy import accounting, plan
 from workbench.privacy.outlook import outlook
 from workbench.privacy.plan import PrivacySettings, make_plan
-from workbench.privacy.steps import SAMPLERS
+from workbench.privacy.steps import LAWS
 from workbench.widgets.kit import fields
 from workbench.widgets.kit.late import unsent
 from workbench.widgets.workbench.privacy_panel import PrivacyPanel
@@ -161,11 +161,11 @@ def test_the_size_is_a_rate_or_a_number_of_records(panel, changes, seen):
     assert (panel.values()["sampling_rate"], panel.values()["batch_size"]) == (None, 91)
 
 
-@pytest.mark.parametrize("sampler", SAMPLERS)
+@pytest.mark.parametrize("sampler", LAWS)
 def test_relations_are_those_of_the_sampler(panel, changes, sampler):
     assert changes.of(set_to(panel.sampler, sampler)) == (0 if sampler == "poisson" else 1)
     offered = [value for _, value in panel.relation.control.options]
-    assert offered == list(SAMPLERS[sampler])
+    assert offered == list(LAWS[sampler].relations)
     assert panel.values()["sampler"] == sampler
     assert panel.values()["relation"] is None
     for relation in offered[1:]:

@@ -10,7 +10,7 @@ import functools
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import jax
 import jax.numpy as jnp
@@ -29,6 +29,9 @@ from workbench.noise.key_use import throw_away
 from workbench.noise.mechanism import GaussianMechanism
 from workbench.record_model.estimators import RecordLoss
 
+if TYPE_CHECKING:
+    from jaxtyping import PyTree
+
 __all__ = ["SCORES", "Attack", "clipped_gradients", "evidence_of"]
 
 SCORES = ("alignment of the noised sums with the canary's gradient", "smallness of the noised sums")
@@ -39,7 +42,7 @@ _OWN_DRAWS = 8  # draws of a record's own base noise, for its mean gradient
 
 
 def clipped_gradients(
-    step: PrivateStep, clip: float | jax.Array, params: Any, draws: Draws, canaries: Canaries
+    step: PrivateStep, clip: float | jax.Array, params: PyTree, draws: Draws, canaries: Canaries
 ) -> tuple[jax.Array, jax.Array, jax.Array]:
     """Clipped gradients at this step's release point: of ``present``, of ``absent`` and the sum of
     those of ``others``.
@@ -54,7 +57,7 @@ def clipped_gradients(
         jax.random.key(0), _OWN_DRAWS if step.estimator.needs_own_keys(step.model) else 1
     )
 
-    def release(loss: RecordLoss, u: Any) -> Any:
+    def release(loss: RecordLoss, u: PyTree) -> Any:
         def total(records: Any) -> jax.Array:
             mask = jnp.ones(records[0].shape[0], bool)
 

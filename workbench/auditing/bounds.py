@@ -10,12 +10,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from scipy.stats import beta, binom
 
 from workbench import _validate
+
+if TYPE_CHECKING:
+    from numpy.typing import ArrayLike
 
 __all__ = [
     "LowerBound",
@@ -56,7 +59,7 @@ class _Test(NamedTuple):
     presence: bool
 
 
-def _columns(name: str, scores: Any, smallest: int) -> np.ndarray:
+def _columns(name: str, scores: ArrayLike, smallest: int) -> np.ndarray:
     """``scores`` as float64[trials, scores per trial]."""
     columns = np.asarray(scores, np.float64)
     columns = columns[:, None] if columns.ndim == 1 else columns
@@ -70,12 +73,17 @@ def _columns(name: str, scores: Any, smallest: int) -> np.ndarray:
     return columns
 
 
-def _delta(delta: Any) -> float:
+def _delta(delta: float) -> float:
     return _validate.number("delta", delta, at_least=0, below=1)
 
 
 def _log_ratio(
-    likely: Any, of_likely: int, unlikely: Any, of_unlikely: int, delta: float, confidence: float
+    likely: ArrayLike,
+    of_likely: int,
+    unlikely: ArrayLike,
+    of_unlikely: int,
+    delta: float,
+    confidence: float,
 ) -> Any:
     """max(0, log((p - delta) / r)), with one-sided Clopper-Pearson bounds on p (from below) and r
     (from above).
@@ -140,7 +148,7 @@ def _best_test(inside: np.ndarray, outside: np.ndarray, delta: float, confidence
 
 
 def epsilon_lower_bound(
-    scores_in: Any, scores_out: Any, delta: float, confidence: float = 0.95
+    scores_in: ArrayLike, scores_out: ArrayLike, delta: float, confidence: float = 0.95
 ) -> LowerBound:
     """A lower bound on a mechanism's epsilon from many independent runs, which holds with the given
     confidence.
@@ -242,8 +250,8 @@ def usual_guesses(canaries: int) -> tuple[tuple[int, int], ...]:
 
 
 def one_run_epsilon_lower_bound(
-    scores: Any,
-    included: Any,
+    scores: ArrayLike,
+    included: ArrayLike,
     delta: float,
     confidence: float = 0.95,
     guesses: Sequence[tuple[int, int]] | None = None,

@@ -7,7 +7,7 @@ from __future__ import annotations
 import dataclasses
 import math
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import jax
 import jax.numpy as jnp
@@ -20,6 +20,9 @@ from workbench.inference.units import UnitRows
 from workbench.noise.mechanism import GaussianMechanism, Noise
 from workbench.record_model.model import Record
 from workbench.sampling import Minibatch
+
+if TYPE_CHECKING:
+    from jaxtyping import PyTree
 
 __all__ = ["PLANTED_BUGS", "Watched", "clipping_by_row", "silent", "watched"]
 
@@ -49,11 +52,11 @@ class Watched(GaussianMechanism):
         """Forget the last step. Called before each step is traced."""
         self.releases.clear()
 
-    def add(self, total: Any, noise: Noise | None) -> Any:  # type: ignore[override]
+    def add(self, total: PyTree, noise: Noise | None) -> Any:  # type: ignore[override]
         """Add noise, as ``GaussianMechanism.add``, and keep the result."""
         return self.kept(super().add(total, noise))
 
-    def kept(self, noised: Any) -> Any:
+    def kept(self, noised: PyTree) -> Any:
         """``noised``, which is kept."""
         self.releases.append(noised)
         return noised
@@ -81,7 +84,7 @@ class _DividesByRealisedSize(Watched):
         super().begin(minibatch)
         self.realised[:] = [jnp.sum(minibatch.mask)]
 
-    def add(self, total: Any, noise: Noise | None) -> Any:  # type: ignore[override]
+    def add(self, total: PyTree, noise: Noise | None) -> Any:  # type: ignore[override]
         """Add noise, then multiply by expected / realised size."""
         factor = self.expected / jnp.maximum(self.realised[0], 1)
         return self.kept(

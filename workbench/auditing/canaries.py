@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from workbench import _validate
 from workbench.data import Dataset
+
+if TYPE_CHECKING:
+    from numpy.typing import ArrayLike
 
 __all__ = ["Canaries", "Rows", "arrays_of", "blank", "made_table", "table_canaries"]
 
@@ -46,7 +50,7 @@ class Canaries:
         return tuple(np.concatenate(pair) for pair in zip(self.others, chosen, strict=True))
 
 
-def arrays_of(name: str, records: Any) -> Rows:
+def arrays_of(name: str, records: Iterable[ArrayLike]) -> Rows:
     """``records`` as NumPy arrays, checked to be one or more arrays of the same length."""
     arrays = tuple(np.asarray(array) for array in records)
     sizes = [array.shape[0] if array.ndim else 0 for array in arrays]

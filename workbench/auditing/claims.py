@@ -9,7 +9,7 @@ from typing import NamedTuple
 from workbench import _validate
 from workbench.auditing.result import Check
 from workbench.privacy import attacker, calibration
-from workbench.privacy.steps import SAMPLERS
+from workbench.privacy.steps import LAWS
 
 __all__ = ["LARGE", "Claim", "applies", "check"]
 
@@ -100,4 +100,4 @@ def check(claim: Claim, bug: str | None = None, large: tuple[int, ...] = LARGE) 
 
 def applies(sampler: str, relation: str) -> bool:
     """Whether there is an accountant for the sampler and relation, and so something to check."""
-    return relation in SAMPLERS.get(sampler, ())
+    return sampler in LAWS and relation in LAWS[sampler].relations

@@ -16,7 +16,7 @@ from workbench.data import Dataset
 from workbench.fitting.settings import about, check_all, described, setting
 from workbench.models.registry import AnyModel
 from workbench.noise.mechanism import GaussianMechanism
-from workbench.privacy.steps import SAMPLERS
+from workbench.privacy.steps import LAWS, SENSITIVITY
 from workbench.sampling import Sampler
 
 __all__ = ["MODES", "AuditRequest", "ReleaseRequest"]
@@ -25,8 +25,6 @@ MODES = ("many_runs", "one_run")
 
 _positive = functools.partial(_validate.number, above=0)
 _integer = functools.partial(functools.partial, _validate.integer)  # with limits
-
-_RELATIONS = ("add_or_remove_one", "replace_one", "replace_special")
 
 
 def _as_in_fit(name: str, default: Any) -> Any:
@@ -185,7 +183,8 @@ class _OfSteps(_Attack):
                 "bug", self.bug, "changes nothing where a record is one row: give max_rows."
             )
         # a sampler that the caller wrote has no accountant here, so it allows every relation
-        _validate.choice("relation", self.relation, SAMPLERS.get(self.sampler.name, _RELATIONS))
+        law = LAWS.get(self.sampler.name)
+        _validate.choice("relation", self.relation, law.relations if law else SENSITIVITY)
 
 
 @dataclass(frozen=True, eq=False, repr=False)

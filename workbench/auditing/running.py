@@ -5,9 +5,9 @@ from __future__ import annotations
 import copy
 import dataclasses
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, fields
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import jax
 import numpy as np
@@ -40,6 +40,9 @@ from workbench.noise.chacha20 import key_from_seed, new_key
 from workbench.noise.mechanism import GaussianMechanism
 from workbench.privacy.plan import PrivacySettings, make_plan
 from workbench.sampling import Sampler
+
+if TYPE_CHECKING:
+    from numpy.typing import ArrayLike
 
 __all__ = ["audit", "audit_release"]
 
@@ -161,7 +164,11 @@ def _checks(
 
 
 def _checked_canaries(
-    present: Any, absent: Any, other_records: Any, relation: str, mode: str
+    present: Iterable[ArrayLike],
+    absent: Iterable[ArrayLike] | None,
+    other_records: Iterable[ArrayLike],
+    relation: str,
+    mode: str,
 ) -> Canaries:
     """The records that ``audit_release`` was given, as arrays that fit together."""
     if (absent is not None) != (relation == "replace_one"):

@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, nullcontext
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -24,6 +24,10 @@ from workbench.inference.state import DPVIState, Hyperparameters
 from workbench.inference.step import PrivateStep
 from workbench.noise.key_use import throw_away
 from workbench.sampling import Minibatch
+
+if TYPE_CHECKING:
+    from jax.typing import ArrayLike
+    from jaxtyping import PyTree
 
 __all__ = ["PRECISIONS", "adversarial_records", "check", "worst_ratio"]
 
@@ -96,7 +100,7 @@ def _released(step: PrivateStep, watched: Watched, start: DPVIState) -> Callable
     hyper = Hyperparameters.of(watched)
     drawn = silent(step.draw(start.key, start.step, hyper))
 
-    def release(params: Any, records: tuple[jax.Array, ...], mask: jax.Array) -> jax.Array:
+    def release(params: PyTree, records: tuple[jax.Array, ...], mask: jax.Array) -> jax.Array:
         minibatch = Minibatch(jnp.arange(mask.shape[0], dtype=jnp.int32), mask)
         watched.begin(minibatch)
         state = start._replace(optim_state=step.optimizer.init(params))
@@ -122,10 +126,10 @@ def _begun(
     return step, watched, step.init(key, Hyperparameters.of(watched), step.model.initial)
 
 
-def _in(precision: str, tree: Any) -> Any:
+def _in(precision: str, tree: PyTree) -> Any:
     """``tree`` with its floating-point leaves in another precision."""
 
-    def cast(leaf: Any) -> Any:
+    def cast(leaf: ArrayLike) -> Any:
         leaf = jnp.asarray(leaf)
         return leaf.astype(precision) if jnp.issubdtype(leaf.dtype, jnp.floating) else leaf
 

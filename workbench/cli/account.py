@@ -12,20 +12,21 @@ from pathlib import Path
 from typing import Any
 
 from workbench._validate import ArgumentError, integer, text
-from workbench.cli.shell import DONE, add_json, add_settings, number
+from workbench.cli.shell import DONE, Parser, add_command, add_json, add_settings, number
 
 __all__ = ["add"]
 
 _MANY_STEPS = 10**7  # above this one bound takes seconds, and a search minutes
 
 
-def add(commands: Any) -> None:
+def add(commands: argparse._SubParsersAction[Parser]) -> None:
     """Add ``account`` to the command."""
-    account = commands.add_parser(
+    account = add_command(
+        commands,
         "account",
-        help="epsilon of a plan; or the noise, the steps or the sampling rate that keep an epsilon",
-        description="Epsilon of a plan, with its curve over steps. With --epsilon, the one of "
-        "--noise-multiplier, --iterations and --sampling-rate that is left out is found.",
+        "compute the epsilon of a plan, or the noise, steps or sampling rate that keep an epsilon",
+        "Reads no data. Shows the epsilon and its curve over the steps. With --epsilon, leave out "
+        "one of --noise-multiplier, --iterations and --sampling-rate: it is computed.",
     )
     account.set_defaults(run=_account)
     account.add_argument("--epsilon", type=number, help="the epsilon to keep")
@@ -66,7 +67,7 @@ def add(commands: Any) -> None:
 def _account(arguments: argparse.Namespace) -> int:
     """``workbench account``; the exit code."""
     from workbench.privacy import accounting
-    from workbench.privacy.steps import SAMPLERS
+    from workbench.privacy.steps import LAWS
 
     figure = None if arguments.figure is None else _writable_file("figure", arguments.figure)
     plan = _completed_plan(arguments)
@@ -82,7 +83,7 @@ def _account(arguments: argparse.Namespace) -> int:
     answer = {
         "epsilon": epsilon,
         "delta": plan["delta"],
-        "relation": plan["relation"] or SAMPLERS[plan["sampler"]][0],
+        "relation": plan["relation"] or LAWS[plan["sampler"]].relations[0],
         "unit": text("unit", arguments.unit),
         "sampler": plan["sampler"],
         "sampling_rate": float(plan["sampling_rate"]),

@@ -5,9 +5,8 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from typing import Any
 
-from workbench.cli.shell import DONE, FAILED, add_json, add_settings, number
+from workbench.cli.shell import DONE, FAILED, Parser, add_command, add_json, add_settings, number
 from workbench.fitting import sources
 
 __all__ = ["add"]
@@ -37,15 +36,16 @@ _DEFAULTS = {
 }
 
 
-def add(commands: Any) -> None:
+def add(commands: argparse._SubParsersAction[Parser]) -> None:
     """Add ``audit`` to the command."""
-    audit = commands.add_parser(
+    audit = add_command(
+        commands,
         "audit",
-        help="attack the steps of a fit with canaries: a lower bound on epsilon to compare with "
+        "attack the steps of a fit with canaries, for a lower bound on epsilon to compare with "
         "the promise",
-        description="Runs the steps of a fit on made-up records and attacks them. Looks for a "
-        "record that moves the model's sum too far, and for a promise below what an "
-        "independent bound allows. The exit code is 1 if the promise is refuted, as it is "
+        "Runs the steps of a fit on made-up records. Also looks for a record that moves the "
+        "clipped sum too far, and for a promise that is smaller than an independent lower bound "
+        "on epsilon. The exit code is 1 if the promise is refuted, as it is "
         "with a planted bug. Leave attack out of --parts to skip the long runs.",
     )
     audit.set_defaults(run=_audit)
@@ -62,7 +62,8 @@ def add(commands: Any) -> None:
     audit.add_argument(
         "--mode",
         default="many_runs",
-        help="many_runs, or one_run with many canaries: quicker, weaker (default: many_runs)",
+        help="many_runs, or one_run with many canaries, which is quicker and finds less (default: "
+        "many_runs)",
     )
     audit.add_argument(
         "--trials",
@@ -92,7 +93,7 @@ def add(commands: Any) -> None:
         nargs="+",
         action="extend",
         metavar="PART",
-        help="parts of the audit: attack sensitivity accountant (default: all)",
+        help="parts of the audit: attack, sensitivity, accountant (default: all)",
     )
     audit.add_argument(
         "--bug",

@@ -10,18 +10,18 @@ import warnings
 from typing import Any
 
 from workbench._validate import ArgumentError
-from workbench.cli.shell import DONE, add_json
+from workbench.cli.shell import DONE, Parser, add_command, add_json
 
 __all__ = ["add"]
 
 
-def add(commands: Any) -> None:
+def add(commands: argparse._SubParsersAction[Parser]) -> None:
     """Add ``models`` and ``data`` to the command."""
     for name, text, run in (
-        ("models", "list the models", _models),
-        ("data", "list the data sets", _data),
+        ("models", "list the built-in models and their options", _models),
+        ("data", "list the named data sets, their licences and sources", _data),
     ):
-        listing = commands.add_parser(name, help=text)
+        listing = add_command(commands, name, text)
         add_json(listing)
         listing.set_defaults(run=run)
 

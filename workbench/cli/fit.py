@@ -11,9 +11,9 @@ import shlex
 import sys
 import tempfile
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from workbench import _folders
 from workbench._numbers import upper
@@ -25,6 +25,7 @@ from workbench.cli.shell import (
     FAILED,
     STOPPED,
     Parser,
+    add_command,
     add_json,
     add_settings,
     model_options,
@@ -42,6 +43,10 @@ from workbench.cli.table import (
 )
 from workbench.fitting import groups, settings, sources
 
+if TYPE_CHECKING:
+    from workbench.fitting.prepared import PreparedFit
+    from workbench.results.fit_result import FitResult
+
 __all__ = ["add", "fit_arguments", "fit_words"]
 
 _SETTINGS = [name for name in settings.names() if settings.about(name).is_text]
@@ -55,15 +60,23 @@ _FILES = ("report.html", "result.json", "posterior.nc", "curves.png")
 # ---- options -------------------------------------------------------------------------------------
 
 
-def add(commands: Any) -> None:
+def add(commands: argparse._SubParsersAction[Parser]) -> None:
     """Add ``fit`` and ``resume`` to the command."""
-    fit = commands.add_parser("fit", help="fit a model to data under a privacy guarantee")
+    fit = add_command(
+        commands,
+        "fit",
+        "fit a model to data under a privacy guarantee",
+        "Prints the guarantee and the held-out metrics; --out saves the result for workbench "
+        "predict and workbench sample. Ctrl-C stops the fit and keeps the partial result.",
+    )
+    fit.usage = "workbench fit --data DATA (--epsilon EPSILON | --no-privacy) [OPTION ...]"
     _add_fit_options(fit)
     fit.set_defaults(run=_fit)
-    resume = commands.add_parser(
+    resume = add_command(
+        commands,
         "resume",
-        help="continue a fit that was stopped or interrupted, or list those that can be continued",
-        description="The fit ends where it would have ended without the interruption, and its "
+        "continue a fit that was stopped or interrupted, or list those that can be continued",
+        "The fit ends where it would have ended without the interruption, and its "
         "epsilon is spent once. Its records and its model are read again from the same "
         "files; a model's file is run again. If the run has finished, its result is only "
         "saved and printed.",
@@ -90,14 +103,22 @@ def add(commands: Any) -> None:
 
 
 def _add_fit_options(fit: argparse.ArgumentParser) -> None:
-    fit.add_argument(
+    titles = ("model", "data", "privacy and steps", "output", "formula", "ledger")
+    of_model, of_data, of_steps, of_run, of_formula, of_ledger = map(fit.add_argument_group, titles)
+    of_data.add_argument(
+        "--data",
+        required=True,
+        help="a name (see workbench data), or a CSV, Parquet, NumPy (.npz) or packed (.wbr) file",
+    )
+    add_data(fit, of_data)
+    of_model.add_argument(
         "--model",
         default="logistic",
         help="a name (see workbench models), or a Python file that registers a model, as FILE.py "
         "or FILE.py:NAME; the file is run, so name only files that you trust (default: "
         "logistic)",
     )
-    fit.add_argument(
+    of_model.add_argument(
         "--option",
         nargs="+",
         action="extend",
@@ -106,49 +127,47 @@ def _add_fit_options(fit: argparse.ArgumentParser) -> None:
         help="options of the model, such as prior_scale=2",
     )
     sections = {
-        argument: fit.add_argument_group(group.title) for argument, group in groups.GROUPS.items()
+        argument: fit.add_argument_group(groups.GROUPS[argument].title)
+        for argument in ("privacy", "training", "execution")
     }
     for option, (words, kind) in _OF_A_FORMULA.items():
-        section = fit if option in ("--formula", "--family") else sections["table"]
+        section = of_model if option in ("--formula", "--family") else of_formula
         section.add_argument(option, help=words, **kind)
-    fit.add_argument(
-        "--data",
-        required=True,
-        help="a name (see workbench data), or a CSV, Parquet, NumPy (.npz) or packed (.wbr) file",
+    add_settings(
+        of_steps, [name for name in _SETTINGS if groups.group_of(name) is None], epsilon=None
     )
-    add_settings(fit, [name for name in _SETTINGS if groups.group_of(name) is None], epsilon=None)
     for argument, section in sections.items():
         add_settings(section, [name for name in _SETTINGS if groups.group_of(name) == argument])
-    fit.add_argument(
+    of_steps.add_argument(
         "--no-privacy",
         dest="privacy",
         action="store_false",
-        help="instead of --epsilon: fit public or made-up records "
-        "without clipping and noise, to check a model; everything that comes of it says so",
+        help="fit public or made-up records without clipping and noise, to check a model, instead "
+        "of --epsilon; the result is labelled as not private",
     )
-    processes.add_processes(fit)
-    add_json(fit)
-    _add_run(fit, sections["privacy"])
-    ledger = fit.add_mutually_exclusive_group()
+    processes.add_processes(sections["execution"])
+    _add_run(of_run, of_ledger)
+    add_json(of_run)
+    ledger = of_ledger.add_mutually_exclusive_group()
     ledger.add_argument(
         "--ledger",
         metavar="FILE",
-        help="ledger in which fits on private records are recorded (default: your own)",
+        help="file of the ledger in which fits on private records are recorded (default: "
+        "$WORKBENCH_LEDGER, else that of your user account)",
     )
     ledger.add_argument(
         "--no-ledger",
         dest="ledger",
         action="store_const",
         const=False,
-        help="record the fit in no ledger; no cap is kept",
+        help="do not record the fit in a ledger; caps are then not enforced",
     )
     sections["execution"].add_argument(
         "--no-checkpoint",
         dest="checkpoint",
         action="store_false",
-        help="write no checkpoints; the fit cannot be resumed",
+        help="write no checkpoints; the fit cannot be resumed then",
     )
-    add_data(fit)
 
 
 _OF_A_FORMULA: dict[str, tuple[str, dict[str, Any]]] = {
@@ -172,13 +191,13 @@ _OF_A_FORMULA: dict[str, tuple[str, dict[str, Any]]] = {
 }
 
 
-def _add_run(command: argparse.ArgumentParser, privacy: argparse._ActionsContainer) -> None:
+def _add_run(command: argparse._ActionsContainer, ledger: argparse._ActionsContainer) -> None:
     command.add_argument(
         "--out", metavar="FOLDER", help="write report, draws, curves and JSON to this folder"
     )
     command.add_argument("--quiet", action="store_true", help="show no progress bar")
     reason = settings.about("over_cap", settings.LedgerSettings)
-    privacy.add_argument("--over-cap", metavar="REASON", help=reason.help)
+    ledger.add_argument("--over-cap", metavar="REASON", help=reason.help)
 
 
 def fit_words(arguments: argparse.Namespace) -> list[str]:
@@ -358,7 +377,11 @@ def _finite(values: dict[str, float]) -> dict[str, float | None]:
 
 
 def _carry_out(
-    prepared: Any, arguments: argparse.Namespace, folder: Path | None, *, is_finished: bool = False
+    prepared: PreparedFit,
+    arguments: argparse.Namespace,
+    folder: Path | None,
+    *,
+    is_finished: bool = False,
 ) -> int:
     """Run a prepared fit to its end, save its result in ``folder`` and print it; the exit code."""
     from workbench.ledger.reservation import LedgerWarning
@@ -392,7 +415,7 @@ def _carry_out(
     return FAILED if problem else {"done": DONE, "cancelled": STOPPED}.get(result.status, FAILED)
 
 
-def _follow(prepared: Any, is_finished: bool) -> int:
+def _follow(prepared: PreparedFit, is_finished: bool) -> int:
     """Take the steps with the first process, which saves and prints; the exit code."""
     status = "done"
     with stopped_by_interrupt("workbench: stopping.") as stop:
@@ -401,7 +424,7 @@ def _follow(prepared: Any, is_finished: bool) -> int:
     return {"done": DONE, "cancelled": STOPPED}.get(status, FAILED)
 
 
-def _saved(result: Any, folder: Path, run: Path | None) -> str:
+def _saved(result: FitResult, folder: Path, run: Path | None) -> str:
     """Save a result on which epsilon was spent.
 
     :param run: folder of its checkpoints.
@@ -435,7 +458,14 @@ def _saved(result: Any, folder: Path, run: Path | None) -> str:
         )
 
 
-def _say(result: Any, folder: Path | None, run: Path | None, ledger: Any, *, as_json: bool) -> None:
+def _say(
+    result: FitResult,
+    folder: Path | None,
+    run: Path | None,
+    ledger: Mapping[str, Any] | None,
+    *,
+    as_json: bool,
+) -> None:
     """Print the result of a fit on standard output."""
     run = run if result.status == "cancelled" else None
     if as_json:
@@ -457,7 +487,7 @@ def _say(result: Any, folder: Path | None, run: Path | None, ledger: Any, *, as_
             print(ledger_commands.in_one_line(ledger))
 
 
-def _show_progress(prepared: Any, stop: Callable[[], bool], *, quiet: bool) -> None:
+def _show_progress(prepared: PreparedFit, stop: Callable[[], bool], *, quiet: bool) -> None:
     from tqdm import tqdm
 
     with contextlib.ExitStack() as shown:
@@ -491,7 +521,7 @@ def _show_progress(prepared: Any, stop: Callable[[], bool], *, quiet: bool) -> N
             bar.update(snapshot.step - bar.n)
 
 
-def _print_result(result: Any, folder: Path | None, run: Path | None) -> None:
+def _print_result(result: FitResult, folder: Path | None, run: Path | None) -> None:
     guarantee = result.guarantee
     if result.status == "cancelled" and guarantee.is_private:
         print(
@@ -519,8 +549,8 @@ def _print_result(result: Any, folder: Path | None, run: Path | None) -> None:
         )
     else:
         print(
-            "\nNo held-out metrics: the evaluation records are private, so none were held out "
-            "(--evaluate-private does so and computes them, outside the guarantee)."
+            "\nNo held-out metrics: no evaluation records are declared public. --evaluate-private "
+            "computes metrics of private ones, outside the guarantee."
         )
     if folder is not None:
         first, *further = [name for name in _FILES if (folder / name).exists()] or [""]

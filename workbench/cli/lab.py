@@ -13,9 +13,16 @@ import subprocess
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 from workbench import _validate
+from workbench.cli.shell import add_command
+
+if TYPE_CHECKING:
+    from workbench.cli.shell import Parser
+
+if TYPE_CHECKING:
+    from workbench.cli.shell import Parser
 
 __all__ = ["PAGES", "add"]
 
@@ -31,25 +38,32 @@ _NO_FILE = "(?!)."
 _CULLING = {"cull_idle_timeout": 300, "cull_interval": 30}
 
 
-def add(commands: Any) -> None:
+def add(commands: argparse._SubParsersAction[Parser]) -> None:
     """Add ``lab`` and ``app`` to the command."""
-    lab = commands.add_parser("lab", help="open JupyterLab on the quickstart notebook")
-    app = commands.add_parser(
+    lab = add_command(commands, "lab", "open JupyterLab on the quickstart notebook")
+    app = add_command(
+        commands,
         "app",
-        help="serve the workbench screen or the teaching pieces without a notebook, with Voilà",
+        "serve the workbench screen or the teaching screens as a web page, with Voilà",
     )
     app.add_argument(
-        "page", nargs="?", default="workbench", help="workbench or teaching (default: workbench)"
+        "page",
+        nargs="?",
+        default="workbench",
+        metavar="PAGE",
+        help="workbench or teaching (default: workbench)",
     )
     for command, run, server in ((lab, _lab, "jupyter"), (app, _app, "voila")):
         command.add_argument(
             "--no-browser",
             action="store_true",
-            help="serve without opening a browser; as BROWSER=none or no display does",
+            help="do not open a browser (default: open one, unless $BROWSER is none or there is no "
+            "display)",
         )
         command.add_argument(
             server,
             nargs="*",
+            metavar="ARGUMENT",
             help=f"further arguments for {'jupyter lab' if run is _lab else server}, after --",
         )
         command.set_defaults(run=run)

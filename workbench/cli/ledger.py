@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 from workbench._csv import inert
 from workbench._numbers import upper
 from workbench._validate import ArgumentError, printable
-from workbench.cli.shell import DONE, Parser, add_json, check_out, number, written
+from workbench.cli.shell import DONE, Parser, add_command, add_json, check_out, number, written
 
 if TYPE_CHECKING:
     from workbench.ledger.ledger import BudgetStatus, Ledger, Spend
@@ -28,43 +28,52 @@ if TYPE_CHECKING:
 
 __all__ = ["add", "after_fit", "forget", "in_one_line", "saved_runs"]
 
+_DATASET = "a number from workbench ledger list, a name, or the beginning of a fingerprint"
+_FILE = "the ledger's file (default: $WORKBENCH_LEDGER, else that of your user account)"
 Answer = tuple[dict[str, Any], list[str]]  # for --json, and lines for people
 
 
-def add(commands: Any) -> None:
+def add(commands: argparse._SubParsersAction[Parser]) -> None:
     """Add ``ledger`` to the command."""
-    ledger = commands.add_parser(
+    ledger = add_command(
+        commands,
         "ledger",
-        help="what was spent on which records, and caps on it",
-        description="Every fit on private records is recorded in the ledger before its first step. "
-        "DATASET is a number, a name, or the beginning of a fingerprint.",
+        "show what was spent on which records, and set caps on it",
+        "Every fit on private records is recorded in the ledger before its first step. "
+        f"DATASET is {_DATASET}.",
     )
     ledger.set_defaults(run=_ledger)
     actions = ledger.add_subparsers(
-        dest="action", required=True, metavar="ACTION", parser_class=Parser
+        title="actions", dest="action", required=True, metavar="ACTION", parser_class=Parser
     )
-    actions.add_parser("list", help="all data sets, what was spent on them and their caps")
-    show = actions.add_parser("show", help="what was spent on a data set, fit by fit")
-    cap = actions.add_parser(
-        "cap", help="set, remove or show the cap on what all fits on a data set may spend"
+    add_command(actions, "list", "list all data sets, what was spent on them and their caps")
+    show = add_command(actions, "show", "show what was spent on a data set, fit by fit")
+    cap = add_command(
+        actions,
+        "cap",
+        "set, remove or show the cap on what all fits on a data set may spend",
+        "Without --epsilon and --remove, it shows the cap.",
     )
-    relate = actions.add_parser(
-        "relate", help="count two data sets together because they share records"
+    relate = add_command(
+        actions, "relate", "count two data sets together because they share records"
     )
-    separate = actions.add_parser(
-        "separate", help="count a data set separately from others because they share no records"
+    separate = add_command(
+        actions,
+        "separate",
+        "count a data set separately from others because they share no records",
     )
-    actions.add_parser(
-        "recover", help="charge interrupted fits only the steps that they may have taken"
+    add_command(
+        actions, "recover", "charge interrupted fits only the steps that they may have taken"
     )
-    actions.add_parser(
+    add_command(
+        actions,
         "begin-anew",
-        help="begin an empty ledger where the file is lost or damaged and there is no copy",
+        "begin an empty ledger where the file is lost or damaged and there is no copy",
     )
-    actions.add_parser("new-key", help="make a new recognition key after the old one was lost")
-    export = actions.add_parser("export", help="write everything as JSON, or the fits as CSV")
+    add_command(actions, "new-key", "make a new recognition key after the old one was lost")
+    export = add_command(actions, "export", "write everything as JSON, or the fits as CSV")
     for action in (show, cap):
-        action.add_argument("dataset", metavar="DATASET")
+        action.add_argument("dataset", metavar="DATASET", help=_DATASET)
     chosen = cap.add_mutually_exclusive_group()
     chosen.add_argument(
         "--epsilon", type=number, metavar="E", help="the most that all fits together may spend"
@@ -84,9 +93,9 @@ def add(commands: Any) -> None:
         help="order of the Renyi filter (default: one that suits most fits)",
     )
     for action in (relate, separate):
-        action.add_argument("one", metavar="ONE", help="a data set")
-    relate.add_argument("other", metavar="OTHER", help="another data set")
-    separate.add_argument("others", metavar="OTHER", nargs="+", help="other data sets")
+        action.add_argument("one", metavar="ONE", help=_DATASET)
+    relate.add_argument("other", metavar="OTHER", help="another data set, likewise")
+    separate.add_argument("others", metavar="OTHER", nargs="+", help="other data sets, likewise")
     for action in (cap, relate, separate):
         action.add_argument(
             "--why", metavar="TEXT", help="the reason, which the ledger keeps; it must not be empty"
@@ -97,9 +106,7 @@ def add(commands: Any) -> None:
         help="a file that ends in .json or .csv (default: JSON on standard output)",
     )
     for name, action in actions.choices.items():
-        action.add_argument(
-            "--ledger", metavar="FILE", help="the ledger's file (default: your own)"
-        )
+        action.add_argument("--ledger", metavar="FILE", help=_FILE)
         if name != "export":
             add_json(action)
 

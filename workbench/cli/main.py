@@ -36,10 +36,14 @@ __all__ = ["main", "parser"]
 
 def parser() -> Parser:
     """The parser of the command line; the action of a command is its argument ``run``."""
-    top = Parser(prog="workbench", description="Differentially private variational inference.")
+    top = Parser(
+        prog="workbench",
+        description="Differentially private variational inference. For the options of a command: "
+        "workbench COMMAND --help.",
+    )
     top.add_argument("--version", action="version", version=f"workbench {__version__}")
     commands = top.add_subparsers(
-        dest="command", required=True, metavar="COMMAND", parser_class=Parser
+        title="commands", dest="command", required=True, metavar="COMMAND", parser_class=Parser
     )
     for module in (fit, pack, ledger, sweep, account, audit, release, catalogue, lab):
         module.add(commands)

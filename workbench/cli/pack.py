@@ -7,20 +7,20 @@ import os
 import sys
 from typing import Any
 
-from workbench.cli.shell import DONE, check_out, number, words
+from workbench.cli.shell import DONE, Parser, add_command, check_out, number, words
 from workbench.cli.table import RECORDS, add_table, table_options
 
 __all__ = ["add"]
 
 
-def add(commands: Any) -> None:
+def add(commands: argparse._SubParsersAction[Parser]) -> None:
     """Add ``pack`` to the command."""
-    pack = commands.add_parser(
+    pack = add_command(
+        commands,
         "pack",
-        help="write a table to a file of records, encrypted if asked, that fits need not have in "
-        "memory",
-        description="The table is read part by part. The file appears when it is complete. Names "
-        "of columns, bounds and all else that is declared stand in it unencrypted.",
+        f"write a table to a {RECORDS} file, for tables larger than memory, encrypted if asked",
+        "The table is read part by part. The file appears when it is complete. The names of "
+        "columns, bounds and all other declarations are not encrypted.",
     )
     pack.add_argument("path", metavar="TABLE", help="a CSV, Parquet or NumPy (.npz) file")
     pack.add_argument(
@@ -37,7 +37,7 @@ def add(commands: Any) -> None:
     key.add_argument(
         "--key-file",
         metavar="FILE",
-        help="file with the key, made if there is none; a lost key is a lost file",
+        help="file with the key, created if there is none; without the key the records are lost",
     )
     key.add_argument(
         "--keyring",
@@ -49,20 +49,22 @@ def add(commands: Any) -> None:
         type=number,
         default=2**18,
         metavar="BYTES",
-        help="of a block, 65536 to 1048576",
+        help="size of a block, from 65536 to 1048576 (default: 262144)",
     )
     pack.add_argument(
         "--capacity",
         type=number,
         metavar="N",
         help="public number of training records that the file has room for, so that its size does "
-        "not tell their number",
+        "not reveal how many there are",
     )
     pack.add_argument(
-        "--evaluation", metavar="TABLE", help="evaluation records, instead of a share of TABLE"
+        "--evaluation",
+        metavar="TABLE",
+        help="file of evaluation records, instead of a share of TABLE",
     )
-    pack.add_argument("--name", type=words, help="of the data set (default: that of the file)")
-    add_table(pack)
+    pack.add_argument("--name", type=words, help="name of the data set (default: the file's name)")
+    add_table(pack, pack)
     pack.set_defaults(run=_pack)
 
 

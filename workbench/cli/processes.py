@@ -13,11 +13,14 @@ import sys
 import tempfile
 import threading
 from collections.abc import Sequence
-from typing import IO, Any
+from typing import IO, TYPE_CHECKING, Any
 
 from workbench import _validate
 from workbench._validate import ArgumentError
 from workbench.cli.shell import DONE, FAILED, STOPPED
+
+if TYPE_CHECKING:
+    from types import ModuleType
 
 __all__ = ["add_processes", "end", "follows", "join"]
 
@@ -37,15 +40,15 @@ _started: list[
 ] = []  # the others on this machine, and their standard error
 
 
-def add_processes(command: argparse.ArgumentParser) -> None:
+def add_processes(command: argparse._ActionsContainer) -> None:
     """The option ``--processes``."""
     command.add_argument(
         "--processes",
         type=_count,
         metavar="COUNT",
-        help="spread the records over the devices of COUNT processes: of this machine's CPU, "
-        f"which the command starts; of a cluster, each with ${_COORDINATOR} and ${_PLACE}; "
-        "or auto, for those that SLURM or Kubernetes started",
+        help="spread the records over the devices of COUNT processes. The command starts them on "
+        f"this machine's CPU; on a cluster, start it COUNT times, each with ${_COORDINATOR} and "
+        f"${_PLACE}. With auto, the processes are those that SLURM or Kubernetes started",
     )
 
 
@@ -186,7 +189,7 @@ def _start(count: int, coordinator: str, words: Sequence[str]) -> None:
     threading.Thread(target=_watch_start, daemon=True).start()
 
 
-def _stay_on_this_machine(jax: Any) -> None:
+def _stay_on_this_machine(jax: ModuleType) -> None:
     """Compute on the CPU, and let no other machine connect."""
     jax.config.update("jax_platforms", "cpu")
     jax.config.update("jax_cpu_collectives_implementation", "gloo")
@@ -212,7 +215,7 @@ def _listen_here() -> None:
     _jax.make_gloo_tcp_collectives = made
 
 
-def _require_here(count: Any) -> None:
+def _require_here(count: int) -> None:
     """:raises ArgumentError: naming ``processes``, unless Gloo was begun by what ``_listen_here``
     put there.
     """

@@ -7,11 +7,10 @@ from __future__ import annotations
 import argparse
 import sys
 from pathlib import Path
-from typing import Any
 
 from workbench._csv import to_csv
 from workbench._validate import ArgumentError, integer
-from workbench.cli.shell import DONE, check_out, number, written
+from workbench.cli.shell import DONE, Parser, add_command, check_out, number, written
 from workbench.fitting import sources
 
 __all__ = ["add"]
@@ -19,35 +18,45 @@ __all__ = ["add"]
 _QUICKLY_DRAWN = 100_000  # records, within seconds
 
 
-def add(commands: Any) -> None:
+def add(commands: argparse._SubParsersAction[Parser]) -> None:
     """Add ``predict`` and ``sample`` to the command."""
-    predict = commands.add_parser("predict", help="predictions of a saved result for new records")
-    predict.add_argument("result", help="folder that fit --out wrote")
+    predict = add_command(
+        commands,
+        "predict",
+        "predict new records from a saved result",
+        "Predictions are computed from the release and cost no further privacy.",
+    )
+    predict.add_argument("result", metavar="FOLDER", help="folder that fit --out wrote")
     predict.add_argument(
-        "records", help="CSV file with the columns of the fitted table, in their own units"
+        "records",
+        metavar="FILE.csv",
+        help="records with the columns of the fitted table, in the same units",
     )
     predict.add_argument(
         "--out", metavar="FILE.csv", help="file to write (default: standard output)"
     )
     predict.set_defaults(run=_predict)
-    sample = commands.add_parser(
+    sample = add_command(
+        commands,
         "sample",
-        help="synthetic records from a saved result: a private twin of the data",
-        description="Draws records from the private posterior predictive. They are computed from "
-        "the release and cost no further privacy.",
+        "draw synthetic records from a saved result",
+        "They are drawn from the posterior predictive. They are computed from the release and cost "
+        "no further privacy.",
     )
-    sample.add_argument("result", help="folder that fit --out wrote")
+    sample.add_argument("result", metavar="FOLDER", help="folder that fit --out wrote")
     sample.add_argument(
         "--count", type=number, default=1000, help="number of records (default: 1000)"
     )
     sample.add_argument(
-        "--given", metavar="FILE.csv", help="inputs, for models that predict a target"
+        "--given",
+        metavar="FILE.csv",
+        help="inputs, for models that predict a target (default: the public evaluation records)",
     )
-    sample.add_argument("--seed", type=number, help="seed that gives the same records again")
+    sample.add_argument("--seed", type=number, help="seed, to draw the same records again")
     sample.add_argument(
         "--out",
         metavar="FILE",
-        help="file to write, CSV or .npy for images (default: standard output)",
+        help="file to write: CSV, or .npy for images (default: standard output)",
     )
     sample.set_defaults(run=_sample)
 

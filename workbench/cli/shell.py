@@ -26,6 +26,7 @@ __all__ = [
     "STOPPED",
     "UNUSABLE",
     "Parser",
+    "add_command",
     "add_json",
     "add_settings",
     "bounds",
@@ -55,6 +56,17 @@ class Parser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         self.exit(UNUSABLE, f"{self.prog}: {message}\n")
+
+
+def add_command(commands: Any, name: str, purpose: str, details: str = "") -> Any:
+    """The parser of a command.
+
+    :param commands: the parsers to which it is added.
+    :param purpose: one line for the list of commands, with which the command's help begins.
+    :param details: further sentences of the command's help.
+    """
+    description = f"{purpose[:1].upper()}{purpose[1:]}. {details}".strip()
+    return commands.add_parser(name, help=purpose, description=description)
 
 
 # ---- forms of values -----------------------------------------------------------------------------
@@ -261,11 +273,11 @@ def add_settings(
                 default=default,
                 required=required,
                 help=words,
-                metavar=setting.symbol.upper() or None,
+                metavar=setting.symbol.upper() or name.rpartition("_")[2].upper(),
             )
 
 
-def add_json(command: argparse.ArgumentParser) -> None:
+def add_json(command: argparse._ActionsContainer) -> None:
     """The option ``--json``."""
     command.add_argument(
         "--json", action="store_true", help="print one JSON object on standard output"

@@ -14,7 +14,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from workbench._validate import ArgumentError, integer
-from workbench.cli.shell import DONE, FAILED, STOPPED, add_json, number, stopped_by_interrupt
+from workbench.cli.shell import (
+    DONE,
+    FAILED,
+    STOPPED,
+    Parser,
+    add_command,
+    add_json,
+    number,
+    stopped_by_interrupt,
+)
 from workbench.cli.table import RECORDS, add_packed, packed
 from workbench.fitting.groups import Execution, is_a
 
@@ -29,12 +38,13 @@ _MOST_WORKERS = 1024
 _SECONDS = 10  # time that a scheduler has to answer
 
 
-def add(commands: Any) -> None:
+def add(commands: argparse._SubParsersAction[Parser]) -> None:
     """Add ``sweep`` to the command."""
-    sweep = commands.add_parser(
+    sweep = add_command(
+        commands,
         "sweep",
-        help="fit a model over a grid of settings, given by a plan in a file",
-        description="The plan is a YAML, TOML or JSON mapping of the arguments of "
+        "fit a model over a grid of settings, which a plan in a file lists",
+        "The plan is a YAML, TOML or JSON mapping of the arguments of "
         "workbench.sweep, such as model, data, epsilons, seeds and iterations. Relative "
         "paths in it are relative to its folder. Data are a name, or a mapping: {name: "
         "adult, path: adult.csv}, {file: clinic.csv, target: ill, bounds: {age: [0, 120]}}, "
@@ -46,12 +56,12 @@ def add(commands: Any) -> None:
     sweep.add_argument(
         "plan",
         metavar="PLAN",
-        help="a .yaml, .yml, .toml or .json file; model files that it names are run",
+        help="a .yaml, .yml, .toml or .json file; a model file that it names is run",
     )
     sweep.add_argument(
         "--store",
         metavar="FILE.sqlite",
-        help="file that keeps finished fits; fits that are in it are not run again",
+        help="file for finished fits; those that it already has are not run again",
     )
     sweep.add_argument(
         "--out", metavar="FOLDER", help="folder for table.csv, figure.png and a copy of the plan"
@@ -60,13 +70,13 @@ def add(commands: Any) -> None:
         "--accept-total-epsilon",
         type=number,
         metavar="X",
-        help="run on private records if all fits spend at most this",
+        help="run on private records without asking if all fits together spend at most this",
     )
     workers = sweep.add_mutually_exclusive_group()
     workers.add_argument(
         "--devices",
         metavar="COUNT",
-        help="spread the fits that are stepped together over this many devices, or all",
+        help="spread the fits that run together over this many devices, or all",
     )
     workers.add_argument(
         "--workers", type=number, metavar="N", help="fit in N processes on this machine's CPUs"
@@ -78,19 +88,21 @@ def add(commands: Any) -> None:
         "--max-lanes",
         type=number,
         metavar="L",
-        help="most fits stepped together (default: as many as memory allows)",
+        help="most fits that run together (default: as many as memory allows)",
     )
     sweep.add_argument(
-        "--dry-run", action="store_true", help="only check, calibrate and say what would be spent"
+        "--dry-run",
+        action="store_true",
+        help="check the plan, compute the noise and say what would be spent, without fitting",
     )
     add_json(sweep)
     sweep.add_argument("--quiet", action="store_true", help="show no progress bar")
     sweep.add_argument(
         "--data",
         metavar=f"FILE{RECORDS}",
-        help="records that workbench pack wrote, for a plan without data",
+        help="file that workbench pack wrote, for a plan that names no data",
     )
-    add_packed(sweep)
+    add_packed(sweep, sweep)
 
 
 def _sweep(arguments: argparse.Namespace) -> int:
@@ -324,5 +336,5 @@ def _print_metrics(result: SweepResult, grid: Grid) -> None:
     print(shown.to_string(index=False), end="\n\n")
 
 
-def _shown(value: Any) -> str:
+def _shown(value: object) -> str:
     return f"{value:.4g}" if isinstance(value, float) else str(value)

@@ -6,12 +6,15 @@ import argparse
 import dataclasses
 from collections.abc import Collection
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from workbench._validate import ArgumentError
 from workbench.cli.shell import bounds, number, schema, words
 from workbench.fitting import sources
 from workbench.fitting.sources import RECORDS
+
+if TYPE_CHECKING:
+    from workbench.data import Dataset
 
 __all__ = [
     "RECORDS",
@@ -29,43 +32,50 @@ __all__ = [
 ]
 
 _MANY: dict[str, Any] = {"nargs": "+", "action": "extend", "metavar": "NAME", "type": words}
-_WORDS: dict[str, Any] = {"type": words}
+_NAME: dict[str, Any] = {"type": words, "metavar": "NAME"}
 _FROM_A_FILE: dict[str, tuple[str, dict[str, Any]]] = {
-    "--target": ("name of the target column; omit it for models without a target", _WORDS),
-    "--positive": ("target value that counts as 1; all other values form one class", _WORDS),
-    "--classes": ("all values that the target can have, public", _MANY),
-    "--threshold": ("public number above which a numeric target counts as 1", {"type": number}),
+    "--target": ("name of the target column; omit it for models without a target", _NAME),
+    "--positive": (
+        "target value that counts as 1; all other values form one class",
+        _NAME | {"metavar": "VALUE"},
+    ),
+    "--classes": ("public list of all values that the target can have", _MANY),
+    "--threshold": (
+        "public number above which a numeric target counts as 1",
+        {"type": number, "metavar": "NUMBER"},
+    ),
     "--features": ("columns to use (default: all but target and group)", _MANY),
     "--bounds": (
-        "public ranges; LOW:HIGH for all features, or a .json file",
+        "public range of each feature; LOW:HIGH alone for all features, or a .json file",
         {"nargs": "+", "action": "extend", "metavar": "FEATURE=LOW:HIGH"},
     ),
     "--schema": (
         "types, ranges and categories of the columns, instead of --bounds",
         {"metavar": "FILE.json"},
     ),
-    "--group": ("name of the column of groups, for hierarchical models", _WORDS),
-    "--groups": ("all groups that there can be, public", _MANY),
+    "--group": ("name of the column of groups, for hierarchical models", _NAME),
+    "--groups": ("public list of all groups that there can be", _MANY),
     "--group-features": (
         "public facts about groups: one row per group, its name in the first column",
         {"metavar": "FILE.csv"},
     ),
     "--unit-id": (
-        "column that says whose row it is, such as patient_id: the guarantee then protects "
-        "patients with all rows",
-        {"metavar": "NAME", "type": words},
+        "column that says whose row it is, such as patient_id; the guarantee then protects a "
+        "patient with all rows",
+        _NAME,
     ),
     "--max-rows": (
-        "most rows of one patient that are used, public; needed with --unit-id",
-        {"type": number},
+        "public limit on the rows that are used of one patient; needed with --unit-id",
+        {"type": number, "metavar": "ROWS"},
     ),
     "--unit-mean": (
-        "let the rows of one patient weigh 1 together instead of 1 each",
+        "give all rows of one patient a total weight of 1, instead of 1 for each row",
         {"action": "store_true"},
     ),
     "--missing": (
-        "rows with a missing value: refuse them (default), leave them out, put the middle of the "
-        "bounds for a number, or do so and add a feature that says which are missing",
+        "rows with a missing value: refuse raises an error (default), drop leaves them out, middle "
+        "puts the middle of a number's bounds, indicator does so and adds a feature that marks "
+        "these rows",
         {"choices": ("refuse", "drop", "middle", "indicator"), "default": "refuse"},
     ),
     "--private-scaling": (
@@ -76,37 +86,41 @@ _FROM_A_FILE: dict[str, tuple[str, dict[str, Any]]] = {
 }
 
 
-def add_data(fit: argparse.ArgumentParser) -> None:
+def add_data(fit: argparse.ArgumentParser, data: argparse._ActionsContainer) -> None:
     """Add the options for a fit's records: a named data set's location, a table, or
     packed records.
+
+    :param data: the group of the options that all kinds of data share.
     """
-    fit.add_argument(
+    data.add_argument(
         "--name",
         type=words,
-        help="of the data set, in the ledger and in reports (default: that of the file)",
+        help="name of the data set in the ledger and in reports (default: the file's name)",
     )
-    fit.add_argument(
-        "--path", help="location of a named data set that is not shipped with the package"
+    data.add_argument(
+        "--path", help="file or folder of a named data set that does not come with the package"
     )
-    add_table(fit)
-    add_packed(fit)
+    add_table(fit, data)
+    add_packed(fit, data)
 
 
-def add_packed(fit: argparse.ArgumentParser) -> None:
+def add_packed(command: argparse.ArgumentParser, data: argparse._ActionsContainer) -> None:
     """Options that say how a file of records is opened, and what is declared about privacy: no file
     is believed in that.
+
+    :param data: the group of the options that all kinds of data share.
     """
-    fit.add_argument(
+    data.add_argument(
         "--unit", type=words, help="what one record is, such as patient (default: training record)"
     )
-    fit.add_argument(
+    data.add_argument(
         "--evaluation-public", action="store_true", help="declare the evaluation records public"
     )
-    packed = fit.add_argument_group(f"data that workbench pack wrote ({RECORDS})")
+    packed = command.add_argument_group(f"data that workbench pack wrote ({RECORDS})")
     packed.add_argument(
         "--key-file",
         metavar="FILE",
-        help="file with the key (default: the key in $WORKBENCH_RECORDS_KEY)",
+        help="file with the key of an encrypted file (default: the key in $WORKBENCH_RECORDS_KEY)",
     )
     packed.add_argument(
         "--keyring",
@@ -116,36 +130,44 @@ def add_packed(fit: argparse.ArgumentParser) -> None:
     packed.add_argument(
         "--reading",
         choices=("memory", "direct", "oblivious"),
-        help="all into memory at once, each minibatch directly, or obliviously (default: into "
-        "memory if it fits; otherwise obliviously if the file is encrypted, and directly if "
-        "it is not)",
+        help="memory reads all records once; direct reads each minibatch from the file; oblivious "
+        "does so in an order that hides which records it has (default: memory if they fit; "
+        "otherwise oblivious for an encrypted file, direct for any other)",
     )
     packed.add_argument(
         "--memory",
         type=number,
         default=1.0,
         metavar="GIB",
-        help="memory for records in GiB (default: 1)",
+        help="memory that the records may take, in GiB (default: 1)",
     )
     packed.add_argument(
         "--scratch",
         metavar="DIR",
-        help="folder where oblivious reading writes (default: that of the file)",
+        help="folder of the temporary files of oblivious reading (default: the file's own)",
     )
 
 
-def add_table(fit: argparse.ArgumentParser) -> None:
-    """Options that declare what is public about a table in a file."""
-    fit.add_argument(
+def add_table(command: argparse.ArgumentParser, data: argparse._ActionsContainer) -> None:
+    """Options that declare what is public about a table in a file.
+
+    :param data: the group of the options that all kinds of data share.
+    """
+    data.add_argument(
         "--evaluation-fraction",
         type=number,
-        help="share of rows held out (default: 0.2; of a file that is fitted, 0 where "
-        "the evaluation records are private and not asked for)",
+        metavar="FRACTION",
+        help="share of rows held out (default: 0.2; 0 for a fit of a file whose evaluation records "
+        "are private, unless --evaluate-private is set)",
     )
-    fit.add_argument(
-        "--split-seed", type=number, default=0, help="public seed of the split (default: 0)"
+    data.add_argument(
+        "--split-seed",
+        type=number,
+        default=0,
+        metavar="SEED",
+        help="public seed of the split (default: 0)",
     )
-    file = fit.add_argument_group("data from a file")
+    file = command.add_argument_group("columns of a table in a file")
     for option, (text, kind) in _FROM_A_FILE.items():
         file.add_argument(option, help=text, **kind)
 
@@ -181,7 +203,7 @@ def named_dataset(arguments: argparse.Namespace) -> Any:
     )
 
 
-def _renamed(made: Any, arguments: argparse.Namespace) -> Any:
+def _renamed(made: Dataset, arguments: argparse.Namespace) -> Any:
     return made if arguments.name is None else dataclasses.replace(made, name=arguments.name)
 
 

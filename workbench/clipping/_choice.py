@@ -70,8 +70,8 @@ def as_by_vmap(linear_uses: Sequence[LinearUse]) -> bool:
 
 
 def records_at_once(linear_uses: Sequence[LinearUse], size: int) -> int | None:
-    """Of how many of ``size`` records patches of images are made at a time; None where there are
-    none.
+    """How many of ``size`` records have their patches of images made at once; None where there are
+    no convolutions.
 
     A part of ``size`` where one is near: those that are left over would be compiled apart.
     """

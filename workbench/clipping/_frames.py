@@ -44,7 +44,7 @@ class Frame(NamedTuple):
         return self._replace(stages=(*self.stages, stage), **changes)
 
     def numbers(self, shape: Sequence[int]) -> np.ndarray:
-        """Which entry of an array of ``shape`` each entry of ``arrange`` is."""
+        """Flat indices in an array of ``shape`` of the entries of its matrices, int[S, p, d]."""
         with jax.ensure_compile_time_eval():
             return np.asarray(
                 self.arrange(jnp.arange(math.prod(shape), dtype=jnp.int32).reshape(shape))
@@ -84,17 +84,15 @@ class Step(NamedTuple):
         """How many parts the leaf is taken into."""
         return math.prod(self.turns)
 
-    def each(self, function: Callable[[Array], Array]) -> Callable[[Array], Array]:
-        """``function``, a function of the array in one turn, for the array with an axis for each
-        scan in front.
-        """
+    def vmapped(self, function: Callable[..., Array]) -> Callable[..., Array]:
+        """Map a function of arrays in one turn over the axes of scans in front."""
         for _ in self.turns:
             function = jax.vmap(function)
         return function
 
     def spread(self, array: Array, value: Value) -> Array:
-        """``array``, of a value that may be the same in some turns, with the leaf's axes
-        of scans.
+        """Broadcast ``array``, of a value that may be the same in some turns, to the leaf's axes of
+        scans.
         """
         axis = 0
         for length, differs, all_ in zip(self.lengths, value.apart, self.apart, strict=False):
@@ -106,7 +104,7 @@ class Step(NamedTuple):
         return array
 
     def stretched(self, array: Array) -> Array:
-        """``array``, with the leaf's axes of scans, in the shape of the result."""
+        """Broadcast ``array``, which has the leaf's axes of scans, to the shape of the result."""
         count = len(self.turns)
         ones = (1,) * (len(self.after) - array.ndim)
         return jnp.broadcast_to(
@@ -115,22 +113,23 @@ class Step(NamedTuple):
 
 
 def transposed(frame: Frame) -> Frame:
-    """That of the transposed matrices."""
+    """The frame of the transposed matrices."""
     s, t, p, d = frame.shape
     arrange = lambda array: jnp.swapaxes(frame.arrange(array), 1, 2)  # noqa: E731
     return frame.then(lambda factors, leaves: factors.turned(), arrange=arrange, shape=(s, t, d, p))
 
 
 def one_place(g: Array) -> Factors:
-    """Factors of a gradient [M, S, n] that is formed for each record."""
+    """Factors of gradients that are formed for each record, g[M, S, n]: one place, and a = 1."""
     return Factors(jnp.ones((*g.shape[:2], 1, 1), g.dtype), g[:, :, None])
 
 
 def all_formed(
     frame: Frame, arrange: Callable[[Array], Array], shape: Sequence[int], count: int
 ) -> Frame | None:
-    """Each record's gradient formed, for an array of ``shape`` with ``count`` parts of which
-    ``arrange`` makes the matrices.
+    """The frame of an array whose gradient is formed for each record; None for looked-up rows.
+
+    :param arrange: the array as its matrices. :param shape: of the array. :param count: its parts.
     """
     if frame.rows:
         return None

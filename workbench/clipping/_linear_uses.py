@@ -56,8 +56,8 @@ class LinearUse(NamedTuple):
         return self.frame.shape
 
     def factors(self, met: Array, cotangent: Array, leaves: Leaves, cache: dict) -> Factors:
-        """a (float[M, S, T, p], or numbers of rows int[M, S, T]) and g (float[M, S, T, d]), for M
-        records.
+        """What M records' gradients are made of: a, float[M, S, T, p] or numbers of rows int[M, S,
+        T], and g, float[M, S, T, d].
 
         :param met: what the leaf met, :param cotangent: the gradient at the output; first axis M,
             then one for each scan.
@@ -231,10 +231,10 @@ def run(
     sides: dict,
     path: tuple[int, ...] = (),
 ) -> tuple[list[Any], dict[tuple[int, ...], Array]]:
-    """(results, what the leaves met): ``closed`` on ``arguments``, with ``taps[path]`` added to the
-    equation at that path.
+    """Evaluate a jaxpr with zeros, the taps, added to the results of some of its equations.
 
-    :param taps: arrays of the equations' results, with an axis for each scan around in front.
+    :return: (results, what the leaves met).
+    :param taps: by path, of the result's shape, with an axis for each scan in front.
     :param sides: which operand is the leaf, of the equations whose other operand is wanted. What it
         met has the axes of the scans too.
     """

@@ -89,9 +89,7 @@ def _slope(step: Step, leaves: Leaves) -> Array:
         leaf = jnp.broadcast_to(arrays[made.sides[0]], aval(made.equation.outvars[0]).shape)
         return jax.jvp(result, (leaf,), (jnp.ones_like(leaf),))[1]
 
-    for _ in step.turns:
-        slope = jax.vmap(slope)
-    return slope(*arrays)
+    return step.vmapped(slope)(*arrays)
 
 
 def _entrywise(frame: Frame, step: Step) -> Frame | None:
@@ -165,7 +163,6 @@ _COPIES = {
     "transpose",
     "squeeze",
     "broadcast_in_dim",
-    "expand_dims",
     "copy",
     "slice",
     "split",
@@ -190,7 +187,7 @@ def _joined(frame: Frame, step: Step) -> Frame | None:
         return lax.pad(array, jnp.zeros((), array.dtype), around)
 
     def unrestricted(array: Array) -> Array:
-        return frame.arrange(step.each(padded)(array))
+        return frame.arrange(step.vmapped(padded)(array))
 
     with jax.ensure_compile_time_eval():
         inside = np.asarray(unrestricted(jnp.ones(step.before, jnp.int32))) > 0
@@ -262,7 +259,7 @@ def _copied(frame: Frame, step: Step, copy: Callable[[Array], Array]) -> Frame |
 
 
 def _broadcast(frame: Frame, step: Step) -> Frame | None:
-    return _copied(frame, step, step.each(View(step.made.equation, step.made.jaxpr, 0).__call__))
+    return _copied(frame, step, step.vmapped(View(step.made.equation, step.made.jaxpr, 0).__call__))
 
 
 def _summed(frame: Frame, step: Step) -> Frame | None:
@@ -295,7 +292,7 @@ def _summed(frame: Frame, step: Step) -> Frame | None:
     many = math.prod(shape) // size // width
 
     def arrange(array: Array) -> Array:
-        ordered = step.each(
+        ordered = step.vmapped(
             lambda entries: jnp.transpose(entries, [*axes, *remaining]).reshape(many, size * width)
         )(array)
         ordered = ordered.reshape(step.parts, many, size * width)

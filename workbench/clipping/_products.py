@@ -35,7 +35,7 @@ def product(frame: Frame, step: Step) -> Frame | None:
 
     def matrix(array: Array, index: int) -> Array:
         sizes = (outer[0], inner) if index == 0 else (inner, outer[1])
-        return step.each(lambda entries: jnp.transpose(entries, orders[index]).reshape(sizes))(
+        return step.vmapped(lambda entries: jnp.transpose(entries, orders[index]).reshape(sizes))(
             array
         ).reshape(step.parts, *sizes)
 

@@ -9,7 +9,7 @@ other equation stops the search.
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -28,7 +28,6 @@ _VIEWS = {
     "transpose",
     "squeeze",
     "broadcast_in_dim",
-    "expand_dims",
     "copy",
     "convert_element_type",
 }
@@ -88,7 +87,7 @@ class Value(NamedTuple):
     operands: tuple[Value, ...] = ()
 
     def array(self, leaves: Sequence[Array]) -> Array:
-        """Its entries, from those of the leaves of u."""
+        """The value of the expression, from those of the leaves of u."""
         if self.number is not None:
             return jnp.asarray(leaves[self.number])
         if self.equation is None:
@@ -107,7 +106,7 @@ class View(NamedTuple):
     position: int
 
     def __call__(self, operand: Array) -> Array:
-        """Its result."""
+        """The entries of the operand, rearranged, or those that are taken."""
         return _result(self.jaxpr, self.equation, self.position, operand)
 
 
@@ -161,10 +160,8 @@ def _result(jaxpr: Jaxpr, equation: JaxprEqn, index: int, *operands: Array) -> A
     return evaluate(jaxpr, equation, operands)[index]
 
 
-def over_turns(function: Any, apart: Sequence[tuple[bool, ...]]) -> Any:
-    """``function``, a function of arrays, for all turns of the scans that take any of its operands
-    apart.
-    """
+def over_turns(function: Callable, apart: Sequence[tuple[bool, ...]]) -> Any:
+    """Map a function of arrays over the turns of the scans that take any of its operands apart."""
     for level in reversed(range(len(apart[0]) if apart else 0)):
         axes = [0 if operand[level] else None for operand in apart]
         if any(axis == 0 for axis in axes):
@@ -173,7 +170,7 @@ def over_turns(function: Any, apart: Sequence[tuple[bool, ...]]) -> Any:
 
 
 def viewed(leaf: Array, steps: Sequence[Any], depth: int = 0) -> Array:
-    """What views make of ``leaf``, which has ``depth`` axes of scans in front."""
+    """Apply views to ``leaf``, which has ``depth`` axes of scans in front."""
     for step in steps:
         if step is STACKED:
             depth += 1
@@ -325,7 +322,7 @@ def _is_view(equation: JaxprEqn) -> bool:
     return name in _PARTS or (name in _VIEWS and after[0].size == before.size)
 
 
-def _real(operand: Any) -> bool:
+def _real(operand: jax.core.ShapedArray) -> bool:
     return jnp.issubdtype(operand.dtype, jnp.floating)
 
 

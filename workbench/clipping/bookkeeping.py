@@ -24,7 +24,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -39,6 +39,9 @@ from workbench.clipping._uses import Preparation, Use, uses_of
 from workbench.clipping.jaxprs import aval, flat_jaxpr
 from workbench.clipping.kernel_factors import Factors
 from workbench.clipping.whole_sums import Bound, Grid
+
+if TYPE_CHECKING:
+    from jaxtyping import PyTree
 
 __all__ = ["RULES", "Backward", "LeafRule", "Plan", "plan"]
 
@@ -155,11 +158,13 @@ class Backward(NamedTuple):
 # --- rules ----------------------------------------------------------------------------------------
 
 
-def _loss_jaxpr(loss: Callable, leaves: Sequence[Any], treedef: Any, record: Any) -> ClosedJaxpr:
+def _loss_jaxpr(
+    loss: Callable, leaves: Sequence[Any], treedef: jax.tree_util.PyTreeDef, record: PyTree
+) -> ClosedJaxpr:
     """The flat jaxpr of loss(u, record)."""
     record_leaves, record_treedef = jax.tree.flatten(record)
 
-    def flat(*arguments: Any) -> Any:
+    def flat(*arguments: Array) -> Any:
         u = jax.tree.unflatten(treedef, arguments[: len(leaves)])
         return loss(u, jax.tree.unflatten(record_treedef, arguments[len(leaves) :]))
 
@@ -361,7 +366,7 @@ class Plan:
             group.rule == FORMED and _choice.as_by_vmap(group.linear_uses) for group in groups
         )
 
-    def backward(self, leaves: Sequence[Array], records: Any) -> Backward:
+    def backward(self, leaves: Sequence[Array], records: PyTree) -> Backward:
         """One vmapped backward pass to the taps and the materialised leaves of ``records`` (first
         axis M).
         """
@@ -380,7 +385,7 @@ class Plan:
         zeros = {linear_use.use.path: _zeros(linear_use) for linear_use in linear_uses}
         small = {number: leaf for number, leaf in enumerate(leaves) if number not in self.taps}
 
-        def one(small: dict[int, Array], zeros: dict, record: Any) -> tuple[Array, dict]:
+        def one(small: dict[int, Array], zeros: dict, record: PyTree) -> tuple[Array, dict]:
             everything = [small.get(number, leaf) for number, leaf in enumerate(leaves)]
             (loss,), met = _linear_uses.run(
                 self.jaxpr, [*everything, *jax.tree.leaves(record)], zeros, sides
@@ -558,8 +563,8 @@ def _zeros(linear_use: LinearUse) -> Array:
 
 def plan(
     loss: Callable[[Any, Any], Array],
-    u: Any,
-    record: Any,
+    u: PyTree,
+    record: PyTree,
     rules: Mapping[str, str] | None = None,
     size: int = 1,
 ) -> Plan:

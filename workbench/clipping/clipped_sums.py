@@ -6,7 +6,7 @@ import functools
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -21,6 +21,9 @@ from workbench.clipping.lanes import in_any_lane
 from workbench.clipping.separation import require_separate
 from workbench.clipping.whole_sums import Bound, Grid
 from workbench.noise.mechanism import CLIPPINGS
+
+if TYPE_CHECKING:
+    from jaxtyping import PyTree
 
 __all__ = [
     "STRATEGIES",
@@ -91,8 +94,8 @@ class Explanation:
 
 def clipped_sum(
     loss: Loss,
-    u: Any,
-    records: Any,
+    u: PyTree,
+    records: PyTree,
     mask: jax.Array,
     clip: float | jax.Array,
     strategy: str = "auto",
@@ -188,8 +191,8 @@ class Strategy(NamedTuple):
 
 def choose_strategy(
     loss: Loss,
-    u: Any,
-    record: Any,
+    u: PyTree,
+    record: PyTree,
     size: int,
     strategy: str,
     clipping: str,
@@ -209,7 +212,9 @@ def choose_strategy(
             kernel_factors.bound_of_formed(leaf.size, at_once) for leaf in jax.tree.leaves(u)
         )
 
-    def sum_of(records: Any, mask: jax.Array, clip: Any, grid: Grid | None) -> _Clipped:
+    def sum_of(
+        records: PyTree, mask: jax.Array, clip: float | jax.Array, grid: Grid | None
+    ) -> _Clipped:
         return of(loss, u, records, mask, functools.partial(_WEIGHTS[clipping], clip), grid)
 
     return Strategy(sum_of, bound)
@@ -267,7 +272,9 @@ def _norm(squares: Sequence[jax.Array]) -> jax.Array:
     return jnp.sqrt(functools.reduce(jnp.add, squares))
 
 
-def _shortened(norms: jax.Array, counted: jax.Array, limit: Any) -> jax.Array:
+def _shortened(
+    norms: jax.Array, counted: jax.Array, limit: float | np.floating | jax.Array
+) -> jax.Array:
     """min(1, limit / norm) made a little smaller, zero where not ``counted``."""
     limit = limit * _SAFETY
     factors = jnp.where(norms > limit, limit / jnp.where(counted & (norms > 0), norms, 1), _SAFETY)
@@ -281,12 +288,12 @@ def _if_normal(factors: jax.Array) -> jax.Array:
     return jnp.where(factors < 2.0**-100, 0, factors)
 
 
-def _flat(clip: Any, mask: jax.Array, squares: Sequence[jax.Array]) -> _Weights:
+def _flat(clip: float | jax.Array, mask: jax.Array, squares: Sequence[jax.Array]) -> _Weights:
     norms = _norm(squares)
     return _Weights([_shortened(norms, mask & jnp.isfinite(norms), clip)] * len(squares), norms)
 
 
-def _automatic(clip: Any, mask: jax.Array, squares: Sequence[jax.Array]) -> _Weights:
+def _automatic(clip: float | jax.Array, mask: jax.Array, squares: Sequence[jax.Array]) -> _Weights:
     norms = _norm(squares)
     counted = mask & jnp.isfinite(norms)
     factors = jnp.where(counted, clip * _SAFETY / (jnp.where(counted, norms, 1) + _STABILITY), 0)
@@ -294,7 +301,7 @@ def _automatic(clip: Any, mask: jax.Array, squares: Sequence[jax.Array]) -> _Wei
     return _Weights([_if_normal(factors)] * len(squares), norms)
 
 
-def _per_leaf(clip: Any, mask: jax.Array, squares: Sequence[jax.Array]) -> _Weights:
+def _per_leaf(clip: float | jax.Array, mask: jax.Array, squares: Sequence[jax.Array]) -> _Weights:
     norms = _norm(squares)
     counted, limit = mask & jnp.isfinite(norms), clip / math.sqrt(len(squares))
     return _Weights([_shortened(jnp.sqrt(square), counted, limit) for square in squares], norms)
@@ -303,7 +310,7 @@ def _per_leaf(clip: Any, mask: jax.Array, squares: Sequence[jax.Array]) -> _Weig
 _WEIGHTS = {"flat": _flat, "automatic": _automatic, "per_leaf": _per_leaf}
 
 
-def shape_of_one(records: Any) -> Any:
+def shape_of_one(records: PyTree) -> Any:
     """Shapes and types of one record."""
     return jax.tree.map(lambda array: jax.ShapeDtypeStruct(array.shape[1:], array.dtype), records)
 
@@ -316,7 +323,12 @@ def _settled(strategy: str, plan: bookkeeping.Plan) -> str:
 
 
 def _explanation(
-    loss: Loss, u: Any, records: Any, size: int, strategy: str, rules: Mapping[str, str] | None
+    loss: Loss,
+    u: PyTree,
+    records: PyTree,
+    size: int,
+    strategy: str,
+    rules: Mapping[str, str] | None,
 ) -> Explanation:
     plan = bookkeeping.plan(loss, u, shape_of_one(records), rules, size)
     strategy = _settled(strategy, plan)
@@ -336,8 +348,8 @@ def _explanation(
 def _bookkeeping(
     plan: bookkeeping.Plan,
     loss: Loss,
-    u: Any,
-    records: Any,
+    u: PyTree,
+    records: PyTree,
     mask: jax.Array,
     weigh: Weigh,
     grid: Grid | None,
@@ -352,7 +364,7 @@ def _bookkeeping(
 
 
 def _vmap(
-    loss: Loss, u: Any, records: Any, mask: jax.Array, weigh: Weigh, grid: Grid | None
+    loss: Loss, u: PyTree, records: PyTree, mask: jax.Array, weigh: Weigh, grid: Grid | None
 ) -> _Clipped:
     gradients = _computed_once(
         mask, kernel_factors.single(jax.vmap(jax.grad(loss), in_axes=(None, 0))(u, records))
@@ -367,7 +379,7 @@ def _vmap(
     return _Clipped(jax.tree.unflatten(treedef, total), weights.norms)
 
 
-def _computed_once(mask: jax.Array, values: Any) -> Any:
+def _computed_once(mask: jax.Array, values: PyTree) -> Any:
     """``values``, a pytree of arrays, such that all who read it read the same numbers; of no use
     where mask is False.
 
@@ -383,7 +395,7 @@ def _computed_once(mask: jax.Array, values: Any) -> Any:
     return _carried(no_record_counts, lambda values: jax.tree.map(jnp.negative, values), values)
 
 
-def _where_sound(norms: jax.Array, values: Any, without: Callable[[Any, jax.Array], Any]) -> Any:
+def _where_sound(norms: jax.Array, values: PyTree, without: Callable[[Any, jax.Array], Any]) -> Any:
     """``values`` if all gradients are finite, as they nearly always are, else ``without(values,
     those that are not)``.
 
@@ -394,7 +406,7 @@ def _where_sound(norms: jax.Array, values: Any, without: Callable[[Any, jax.Arra
     return _carried(in_any_lane(jnp.any(broken)), lambda values: without(values, broken), values)
 
 
-def _carried(needed: jax.Array, change: Callable[[Any], Any], values: Any) -> Any:
+def _carried(needed: jax.Array, change: Callable[[Any], Any], values: PyTree) -> Any:
     """``values``, carried by a loop that takes its one turn, ``change(values)``, if ``needed``.
     Whole numbers stay out.
     """
@@ -417,7 +429,7 @@ def _carried(needed: jax.Array, change: Callable[[Any], Any], values: Any) -> An
 
 
 def _loop(
-    loss: Loss, u: Any, records: Any, mask: jax.Array, weigh: Weigh, grid: Grid | None
+    loss: Loss, u: PyTree, records: PyTree, mask: jax.Array, weigh: Weigh, grid: Grid | None
 ) -> _Clipped:
     def one(total: list[jax.Array], index: jax.Array) -> tuple[list[jax.Array], jax.Array]:
         record = jax.tree.map(lambda array: array[index], records)

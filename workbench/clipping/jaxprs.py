@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import jax
 from jax import lax
 from jax.extend.core import ClosedJaxpr, Jaxpr, JaxprEqn, Literal, Var, jaxpr_as_fun
 from jax.extend.core.primitives import scan_p
 from jax.interpreters.partial_eval import dce_jaxpr
+
+if TYPE_CHECKING:
+    from jaxtyping import PyTree
 
 __all__ = [
     "Environment",
@@ -26,26 +29,16 @@ __all__ = [
     "scan_counts",
 ]
 
-_INLINED = {
-    "jit": "jaxpr",
-    "pjit": "jaxpr",
-    "closed_call": "call_jaxpr",
-    "remat2": "jaxpr",
-    "checkpoint": "jaxpr",
-}
-_OWN_DERIVATIVES = {
-    "custom_jvp_call": "call_jaxpr",
-    "custom_vjp_call": "call_jaxpr",
-    "custom_vjp_call_jaxpr": "fun_jaxpr",
-}
+_INLINED = {"jit": "jaxpr", "closed_call": "call_jaxpr", "remat2": "jaxpr"}
+_OWN_DERIVATIVES = dict.fromkeys(("custom_jvp_call", "custom_vjp_call"), "call_jaxpr")
 
 
-def aval(atom: Any) -> Any:
+def aval(atom: Var | Literal) -> Any:
     """Shape and type of a jaxpr's variable."""
     return atom.aval
 
 
-def is_literal(atom: Any) -> bool:
+def is_literal(atom: Var | Literal) -> bool:
     """Whether an operand is a constant written into the equation."""
     return isinstance(atom, Literal)
 
@@ -107,7 +100,7 @@ def scan_again(
     equation: JaxprEqn,
     inputs: Sequence[Any],
     body: Callable[[ClosedJaxpr, list[Any], Any], tuple[list[Any], Any]],
-    more: Any = None,
+    more: PyTree = None,
 ) -> tuple[list[Any], Any]:
     """A scan on ``inputs``, its body evaluated by ``body(jaxpr, arguments, part of more) ->
     (results, what else to stack)``.
@@ -179,7 +172,7 @@ def _nested(jaxpr: Jaxpr) -> list[ClosedJaxpr]:
     return jaxprs
 
 
-def _is_jaxpr(value: Any) -> bool:
+def _is_jaxpr(value: object) -> bool:
     return isinstance(value, (Jaxpr, ClosedJaxpr))
 
 
@@ -212,7 +205,7 @@ def _inlined(closed: ClosedJaxpr, arguments: Sequence[Any]) -> list[Any]:
     return environment.read(closed.jaxpr.outvars)
 
 
-def flat_jaxpr(fn: Callable, *arguments: Any) -> ClosedJaxpr:
+def flat_jaxpr(fn: Callable, *arguments: PyTree) -> ClosedJaxpr:
     """The jaxpr of ``fn`` (flat arguments and results), without nested calls and without what its
     results do not need.
     """

@@ -10,7 +10,7 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -18,6 +18,10 @@ from jax import lax
 
 from workbench.clipping import whole_sums
 from workbench.clipping.whole_sums import ROUNDOFF, Bound, Grid
+
+if TYPE_CHECKING:
+    import numpy as np
+    from jaxtyping import PyTree
 
 __all__ = [
     "PRECISION",
@@ -51,7 +55,7 @@ _ROWS_A_MENTION = (
 _FEW_ROWS = 64  # up to here a one-hot matrix product sums rows faster than a scatter
 
 
-def without(tree: Any, left_out: Array) -> Any:
+def without(tree: PyTree, left_out: Array) -> Any:
     """A pytree of arrays with first axis M, with zeros where ``left_out``, bool[M], says so."""
 
     def emptied(array: Array) -> Array:
@@ -62,7 +66,7 @@ def without(tree: Any, left_out: Array) -> Any:
     return jax.tree.map(emptied, tree)
 
 
-def single(tree: Any) -> Any:
+def single(tree: PyTree) -> Any:
     """Arrays of half precision in float32: half cannot hold a norm to the accuracy that the bound
     needs.
     """
@@ -84,23 +88,24 @@ class Factors(NamedTuple):
     scale: Array | None = None
 
     def turned(self) -> Factors:
-        """Those of the transposed matrices."""
+        """The factors of the transposed matrices."""
         return Factors(
             self.g, self.a, None if self.scale is None else jnp.swapaxes(self.scale, 1, 2)
         )
 
     def scaled_by(self, scale: Array) -> Factors:
-        """With each entry scaled. :param scale: float[S, p, d]."""
+        """The factors with each entry of the gradient scaled. :param scale: float[S, p, d]."""
         return self._replace(scale=scale if self.scale is None else scale * self.scale)
 
     def times_rows(self, scale: Array) -> Factors:
-        """The same where rows are looked up."""
+        """``scaled_by`` for rows that are looked up: each is scaled as its row of the table."""
         rows = jnp.clip(self.a, 0, scale.shape[1] - 1)
         return self._replace(g=self.g * scale[jnp.arange(len(scale))[:, None], rows])
 
-    def part(self, matrices: Any, rows: Any, columns: Any) -> Factors:
-        """Those of some of the S, p and d, each given as a slice or as numbers; of rows that are
-        looked up as a slice.
+    def part(self, matrices: slice | np.ndarray, rows: Any, columns: slice | np.ndarray) -> Factors:
+        """The factors of some of the S matrices, their p rows and d columns.
+
+        Each is a slice or numbers; a slice where rows are looked up.
         """
         a, g = _along(self.a, 1, matrices), _along(_along(self.g, 1, matrices), 3, columns)
         if _is_rows(a):
@@ -116,11 +121,11 @@ class Factors(NamedTuple):
         return product if self.scale is None else product * self.scale
 
     def without(self, left_out: Array) -> Factors:
-        """As ``without``."""
+        """The factors with zeros for the records in ``left_out``, bool[M]."""
         return self._replace(a=without(self.a, left_out), g=without(self.g, left_out))
 
 
-def _along(array: Array, axis: int, indices: Any) -> Array:
+def _along(array: Array, axis: int, indices: slice | np.ndarray) -> Array:
     """Some of an axis; the array itself, and not a copy that XLA would compute with apart, where it
     is all of them.
     """
@@ -427,8 +432,9 @@ def weighted(gradients: Array, weights: Array, grid: Grid | None) -> Array:
 
 
 def bound_of_formed(entries: int, size: int) -> Bound:
-    """Of ``weighted`` with norms by ``squares_of``, for ``size`` records whose gradients have
-    ``entries`` entries.
+    """How far arithmetic moves ``weighted`` with norms by ``squares_of``.
+
+    :param entries: of a record's gradient. :param size: of the minibatch.
     """
     return whole_sums.of_block(size, entries, _half(_turns_of_squares(entries)))
 
@@ -511,10 +517,10 @@ def bound_of_product(
     *,
     by_rows: bool,
 ) -> Bound:
-    """Of ``weighted_product`` with norms by ``squared_norm``, for ``size`` records.
+    """How far arithmetic moves ``weighted_product`` with norms by ``squared_norm``.
 
-    :param met: places of each use that meets a matrix. :param looked_up: of each use that looks up
-        rows.
+    :param size: of the minibatch. :param met: places of each use that meets a matrix.
+    :param looked_up: of each use that looks up rows.
     """
     one_by_one = sum(t for t in looked_up if not _are_few(s, t, p))
     positions = sum(met) + sum(looked_up)

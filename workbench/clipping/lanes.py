@@ -25,8 +25,7 @@ def _largest_of(size: int, in_batched: list[bool], number: jax.Array) -> tuple[j
 
 
 def in_any_lane(needed: jax.Array) -> jax.Array:
-    """``needed``, a bool scalar; under vmap whether any lane needs it, so that a rare branch stays
-    rare.
+    """Whether any lane under vmap needs a branch, a bool scalar, so that a rare branch stays rare.
 
     For branches that lanes may take needlessly. Otherwise vmap computes both and selects.
     """

@@ -10,7 +10,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Callable, Collection
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import jax
 import numpy as np
@@ -18,6 +18,9 @@ from jax.extend.core import ClosedJaxpr
 
 from workbench._validate import in_one_line, printable
 from workbench.clipping.jaxprs import aval, constants, equations
+
+if TYPE_CHECKING:
+    from jaxtyping import PyTree
 
 __all__ = [
     "BY_POSITION",
@@ -84,7 +87,7 @@ class PrivacyModelError(ValueError):
 
 
 def require_separate(
-    loss: Callable[[Any, Any], jax.Array], u: Any, record: Any, *num_records: int
+    loss: Callable[[Any, Any], jax.Array], u: PyTree, record: PyTree, *num_records: int
 ) -> None:
     """Trace the gradient of ``loss(u, record)`` in u, and look at its operations and constants.
 
@@ -111,8 +114,9 @@ def row_sizes_of(record: Collection[Any]) -> frozenset[int]:
 
 
 def require_plain(closed: ClosedJaxpr) -> None:
-    """:raises PrivacyModelError: naming an operation that may mix or show records, or if something
-    outside is written to.
+    """Refuse operations that may mix or show records, and writing to anything outside.
+
+    :raises PrivacyModelError: naming the operation.
     """
     for equation in equations(closed.jaxpr):
         name = equation.primitive.name
@@ -136,11 +140,11 @@ def require_plain(closed: ClosedJaxpr) -> None:
 def require_no_records(
     closed: ClosedJaxpr, *num_records: int, row_sizes: Collection[int] = ()
 ) -> None:
-    """:raises PrivacyModelError: if what ``closed`` computes depends on a constant that looks like
-        all of the records.
+    """Refuse a computation that depends on a constant that looks like all of the records.
 
     :param num_records: their number; with units, those of units and of rows. :param row_sizes: of
         ``row_sizes_of``.
+    :raises PrivacyModelError: with the shape of the constant.
     """
     for constant, number in itertools.product(constants(closed), num_records):
         shape = tuple(getattr(constant, "shape", ()))
@@ -156,7 +160,7 @@ def require_no_records(
             )
 
 
-def has_entry_for_each_record(value: Any, num_records: int) -> bool:
+def has_entry_for_each_record(value: object, num_records: int) -> bool:
     """Whether a list, tuple or dictionary has a number or an array for each record. Words, such as
     names, are no records.
     """

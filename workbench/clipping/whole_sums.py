@@ -29,7 +29,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -53,7 +53,7 @@ _AT_ONCE = 2**22  # numbers of blocks' sums that are held at once
 
 
 class Grid(NamedTuple):
-    """Where sums are rounded to. :param per_unit: 1 / g, float32 scalar."""
+    """The whole multiples of g that sums are rounded to. :param per_unit: 1 / g, float32 scalar."""
 
     per_unit: Array
 
@@ -87,7 +87,7 @@ class Bound(NamedTuple):
 
 
 def combined(bounds: Iterable[Bound]) -> Bound:
-    """Of several leaves together.
+    """The bound of several leaves together.
 
     A record's terms of all leaves keep C together. So errors of blocks of the same records are
     those of one leaf (Minkowski's inequality), and those of blocks of other records are added.
@@ -124,7 +124,7 @@ def in_whole_blocks(size: int) -> int:
 
 
 def of_block(size: int, entries: int, norm: float, terms: int = 1, spread: float = 1.0) -> Bound:
-    """The bound of ``total``. :param entries: of the leaf."""
+    """How far arithmetic moves a sum by ``total``. :param entries: of the leaf."""
     records = records_in_block(size, terms, spread)
     return Bound(norm, {records: _error(records, terms, spread)}, float(entries))
 
@@ -160,7 +160,7 @@ def total(
     if blocks * result.size <= _AT_ONCE:
         return jnp.sum(grid.rounded(jax.vmap(of)(*split)), axis=0, dtype=jnp.int32)
 
-    def add(number: Any, partial_sum: Array) -> Array:
+    def add(number: Array, partial_sum: Array) -> Array:
         return partial_sum + grid.rounded(of(*(array[number] for array in split)))
 
     return jax.lax.fori_loop(0, blocks, add, jnp.zeros(result.shape, jnp.int32))

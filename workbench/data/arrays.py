@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -13,19 +13,24 @@ from workbench.data import preprocessing
 from workbench.data.dataset import Dataset
 from workbench.data.tables import from_frame
 
+if TYPE_CHECKING:
+    from numpy.typing import ArrayLike
+
+    from workbench.data.schema import Schema
+
 __all__ = ["evaluation_arrays", "from_arrays"]
 
 
 def from_arrays(
-    x: Any,
-    y: Any = None,
+    x: ArrayLike,
+    y: ArrayLike | None = None,
     *,
-    bounds: Any = None,
-    schema: Any = None,
+    bounds: Mapping[Any, Sequence[float]] | Sequence[float] | None = None,
+    schema: Schema | Mapping[Any, Any] | None = None,
     feature_names: Sequence[str] | None = None,
     target_name: str = "y",
-    group: Any = None,
-    unit_id: Any = None,
+    group: ArrayLike | None = None,
+    unit_id: ArrayLike | None = None,
     evaluation: tuple[Any, ...] | bool | None = None,
     name: str = "arrays",
     **options: Any,
@@ -122,7 +127,9 @@ def _frame_of(
     return frame
 
 
-def evaluation_arrays(evaluation: Any, names: Sequence[str]) -> dict[str, Any]:
+def evaluation_arrays(
+    evaluation: Sequence[ArrayLike] | bool, names: Sequence[str]
+) -> dict[str, Any]:
     """``{name: array}`` of evaluation records given as a tuple of arrays, which must
     be complete.
     """

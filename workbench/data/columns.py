@@ -318,5 +318,5 @@ class Boolean:
 Column = Numeric | Categorical | Boolean
 
 
-def _is_scalar(value: Any) -> bool:
+def _is_scalar(value: object) -> bool:
     return bool(pd.api.types.is_scalar(value))

@@ -257,7 +257,7 @@ def _rewind(file: Path | BinaryIO) -> None:
         file.seek(0)
 
 
-def _checked_separator(separator: Any) -> str | None:
+def _checked_separator(separator: str | None) -> str | None:
     if separator is not None and not (isinstance(separator, str) and separator in SEPARATORS):
         separators = ", ".join(map(repr, SEPARATORS))
         raise _validate.ArgumentError(
@@ -266,7 +266,7 @@ def _checked_separator(separator: Any) -> str | None:
     return separator
 
 
-def _checked_decimal(decimal: Any) -> str | None:
+def _checked_decimal(decimal: str | None) -> str | None:
     if decimal is not None and not (isinstance(decimal, str) and decimal in _DECIMALS):
         raise _validate.ArgumentError(
             "decimal", decimal, "must be '.' or ',', or None for the usual one."

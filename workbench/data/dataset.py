@@ -48,7 +48,7 @@ _SUBSET_SEED = 20_260_101  # public
 EVALUATION_LABELS: dict[bool, Visibility] = {True: "public data", False: "outside the guarantee"}
 
 
-def is_at_rest(array: Any) -> bool:
+def is_at_rest(array: object) -> bool:
     """Whether the rows of an array are in a file, and are read when they are asked for."""
     return hasattr(array, "stored")
 

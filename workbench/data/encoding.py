@@ -5,9 +5,9 @@ So any part of a table can be encoded by itself, in memory or while a file is pa
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -18,6 +18,9 @@ from workbench.data.columns import Numeric
 from workbench.data.groups import checked_group_features, checked_groups, group_codes
 from workbench.data.schema import Schema
 from workbench.data.units import checked_max_rows
+
+if TYPE_CHECKING:
+    from numpy.typing import ArrayLike
 
 __all__ = ["Encoding"]
 
@@ -52,22 +55,26 @@ class Encoding:
         frame: pd.DataFrame,
         names: Mapping[Any, str],
         *,
-        target: Any = None,
-        bounds: Any = None,
-        schema: Any = None,
+        target: Hashable = None,
+        bounds: Mapping[Any, Sequence[float]] | Sequence[float] | None = None,
+        schema: Schema | Mapping[Any, Any] | None = None,
         private_scaling: bool = False,
-        features: Any = None,
-        positive: Any = None,
-        classes: Any = None,
+        features: Iterable[Any] | None = None,
+        positive: Hashable = None,
+        classes: Iterable[Any] | int | None = None,
         threshold: float | None = None,
-        target_bounds: Any = None,
-        group: Any = None,
-        groups: Any = None,
-        group_features: Any = None,
-        unit_id: Any = None,
+        target_bounds: Sequence[float] | None = None,
+        group: Hashable = None,
+        groups: Iterable[Any] | None = None,
+        group_features: pd.DataFrame
+        | pd.Series
+        | Mapping[Any, ArrayLike]
+        | ArrayLike
+        | None = None,
+        unit_id: Hashable = None,
         max_rows: int | None = None,
         unit_mean: bool = False,
-        missing: Any = "refuse",
+        missing: str | Mapping[Any, Any] = "refuse",
     ) -> Encoding:
         """Check the arguments of ``from_frame`` against the columns of ``frame``, whose rows are
         not read.
@@ -195,7 +202,7 @@ class Encoding:
         }
 
 
-def _description(chosen: list[str], target: str | None, missing: Any) -> str:
+def _description(chosen: list[str], target: str | None, missing: str | Mapping[Any, Any]) -> str:
     words = f"{len(chosen)} features, " + (
         f"target {target!r}." if target is not None else "no target."
     )
@@ -242,7 +249,7 @@ def _checked_roles(
 def _checked_unit(
     frame: pd.DataFrame,
     names: Mapping[Any, str],
-    unit_id: Any,
+    unit_id: Hashable,
     needing: Mapping[str, Any],
     roles: tuple[str | None, ...],
 ) -> str | None:
@@ -271,7 +278,7 @@ def _checked_unit(
 def _chosen_columns(
     frame: pd.DataFrame,
     names: Mapping[Any, str],
-    features: Any,
+    features: Iterable[Any] | None,
     declared: Schema | None,
     roles: tuple[str | None, ...],
 ) -> list[str]:
@@ -299,14 +306,22 @@ def _chosen_columns(
     return chosen
 
 
-def _schema_of_bounds(bounds: Any, chosen: list[str], names: Mapping[Any, str]) -> Schema:
+def _schema_of_bounds(
+    bounds: Mapping[Any, Sequence[float]] | Sequence[float] | None,
+    chosen: list[str],
+    names: Mapping[Any, str],
+) -> Schema:
     if isinstance(bounds, Mapping):
         bounds = {_column(label, names): pair for label, pair in bounds.items()}
     limits = preprocessing.checked_bounds(bounds, chosen)
     return Schema({column: Numeric(*limits[column]) for column in chosen})
 
 
-def _check_scaling(bounds: Any, schema: Any, private_scaling: Any) -> None:
+def _check_scaling(
+    bounds: Mapping[Any, Sequence[float]] | Sequence[float] | None,
+    schema: Schema | Mapping[Any, Any] | None,
+    private_scaling: bool,
+) -> None:
     """Check that the user chose exactly one way of scaling."""
     _validate.flag("private_scaling", private_scaling)
     if bounds is not None and schema is not None:
@@ -331,7 +346,11 @@ def _check_scaling(bounds: Any, schema: Any, private_scaling: Any) -> None:
         )
 
 
-def _declared_schema(schema: Any, features: Any, names: Mapping[Any, str]) -> Schema:
+def _declared_schema(
+    schema: Schema | Mapping[Any, Any],
+    features: Iterable[Any] | None,
+    names: Mapping[Any, str],
+) -> Schema:
     """The schema with the text of labels as column names; only the columns ``features``,
     if given.
     """
@@ -375,7 +394,7 @@ def _target(column: pd.Series, how: Mapping[str, Any]) -> tuple[np.ndarray, tupl
     return targets.binary_target(column, how["positive"])
 
 
-def _known(argument: str, column: Any, columns: Collection[str]) -> str:
+def _known(argument: str, column: object, columns: Collection[str]) -> str:
     """``column``, checked to be the name of one of ``columns``."""
     if (
         not isinstance(column, str) or column not in columns
@@ -384,7 +403,7 @@ def _known(argument: str, column: Any, columns: Collection[str]) -> str:
     return str(column)
 
 
-def _column(label: Any, names: Mapping[Any, str]) -> Any:
+def _column(label: Hashable, names: Mapping[Any, str]) -> Any:
     """The text of a column label, if ``label`` is a label of the frame or a whole number; otherwise
     ``label``.
     """
@@ -397,7 +416,7 @@ def _column(label: Any, names: Mapping[Any, str]) -> Any:
     return preprocessing.column_name(label) if is_label else label
 
 
-def _columns(labels: Any, names: Mapping[Any, str]) -> list[Any]:
+def _columns(labels: Iterable[Any], names: Mapping[Any, str]) -> list[Any]:
     if isinstance(labels, str) or not isinstance(labels, Iterable):
         raise _validate.ArgumentError("features", labels, "must be a list of column names.")
     return [_column(label, names) for label in labels]

@@ -284,7 +284,7 @@ def text_columns(options: Mapping[str, Any]) -> dict[str, set[str]]:
     return columns
 
 
-def _as_text(values: Any) -> set[str]:
+def _as_text(values: Iterable[Any] | int | None) -> set[str]:
     """Those of ``values`` that are text; none for a number of classes, or what is refused later."""
     return (
         {value for value in values if isinstance(value, str)}

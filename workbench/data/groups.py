@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import collections
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -15,12 +15,18 @@ from workbench._lazy import pd
 from workbench.data import preprocessing
 from workbench.data.preprocessing import text_of, texts_of
 
+if TYPE_CHECKING:
+    from numpy.typing import ArrayLike
+
 __all__ = ["INTERCEPT", "checked_group_features", "checked_groups", "group_codes"]
 
 INTERCEPT = "intercept"  # the only feature, 1, of groups without group features
 
 
-def checked_groups(groups: Any, group_features: Any = None) -> tuple[str, ...]:
+def checked_groups(
+    groups: Iterable[Any] | None,
+    group_features: pd.DataFrame | pd.Series | Mapping[Any, ArrayLike] | ArrayLike | None = None,
+) -> tuple[str, ...]:
     """Names of the groups as text: ``groups``, or else the groups of the public ``group_features``.
 
     :raises ArgumentError: naming ``groups``, if neither names the groups, or a name is missing or
@@ -74,7 +80,8 @@ def group_codes(column: pd.Series, groups: tuple[str, ...]) -> np.ndarray:
 
 
 def checked_group_features(
-    group_features: Any, groups: tuple[str, ...]
+    group_features: pd.DataFrame | pd.Series | Mapping[Any, ArrayLike] | ArrayLike | None,
+    groups: tuple[str, ...],
 ) -> tuple[np.ndarray, tuple[str, ...]]:
     """(float32[L, K], K names): public facts about each group, in the order of ``groups`` and in
     the units they came in.
@@ -114,7 +121,10 @@ def checked_group_features(
     return values.astype(np.float32), tuple(names)
 
 
-def _table(group_features: Any, groups: tuple[str, ...]) -> pd.DataFrame:
+def _table(
+    group_features: pd.DataFrame | pd.Series | Mapping[Any, ArrayLike] | ArrayLike,
+    groups: tuple[str, ...],
+) -> pd.DataFrame:
     if isinstance(group_features, pd.DataFrame):
         return group_features
     if isinstance(group_features, pd.Series):

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -13,14 +14,17 @@ from workbench.data.preprocessing import unmasked
 from workbench.data.splits import by_record
 from workbench.data.targets import class_names
 
+if TYPE_CHECKING:
+    from numpy.typing import ArrayLike
+
 __all__ = ["from_images", "unit_interval"]
 
 
 def from_images(
-    images: Any,
-    labels: Any = None,
+    images: ArrayLike,
+    labels: ArrayLike | None = None,
     *,
-    classes: Any = None,
+    classes: Iterable[Any] | int | None = None,
     evaluation: tuple[Any, ...] | None = None,
     evaluation_fraction: float = 0.2,
     split_seed: int = 0,
@@ -92,7 +96,7 @@ def from_images(
     )
 
 
-def unit_interval(images: Any, argument: str = "images") -> np.ndarray:
+def unit_interval(images: ArrayLike, argument: str = "images") -> np.ndarray:
     """float32[N, *image_shape] in [0, 1] from uint8, which is divided by 255, or from floating
     point in [0, 1].
 
@@ -128,7 +132,7 @@ def unit_interval(images: Any, argument: str = "images") -> np.ndarray:
     return values.astype(np.float32)
 
 
-def _held_out_images(images: Any, shape: tuple[int, ...]) -> np.ndarray:
+def _held_out_images(images: ArrayLike, shape: tuple[int, ...]) -> np.ndarray:
     x = unit_interval(images, "evaluation images")
     if x.shape[1:] != shape:
         raise _validate.ArgumentError(
@@ -140,7 +144,7 @@ def _held_out_images(images: Any, shape: tuple[int, ...]) -> np.ndarray:
 
 
 def _checked_labels(
-    argument: str, labels: Any, num_images: int, names: tuple[str, ...]
+    argument: str, labels: ArrayLike, num_images: int, names: tuple[str, ...]
 ) -> np.ndarray:
     """int32[N] of whole numbers, positions in ``names``."""
     values = unmasked(argument, labels)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Hashable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -11,7 +11,7 @@ import numpy as np
 from workbench import _validate
 from workbench._lazy import pd
 from workbench.data import preprocessing
-from workbench.data.columns import Boolean, Categorical, Numeric
+from workbench.data.columns import Boolean, Categorical, Column, Numeric
 from workbench.data.schema import Schema
 
 __all__ = [
@@ -28,7 +28,9 @@ INDICATOR = "indicator"
 WAYS = ("refuse", "drop", "middle", INDICATOR)
 
 
-def with_indicators(missing: Any, declared: Schema | None) -> tuple[Any, Schema | None]:
+def with_indicators(
+    missing: str | Mapping[Any, Any] | None, declared: Schema | None
+) -> tuple[Any, Schema | None]:
     """(what is left of a ``missing`` of ``from_frame``, the schema with indicators of the columns
     that have one).
 
@@ -58,7 +60,10 @@ def with_indicators(missing: Any, declared: Schema | None) -> tuple[Any, Schema 
 
 
 def public_values(
-    missing: Any, declared: Schema | None, features: list[str], names: Mapping[Any, str]
+    missing: str | Mapping[Any, Any],
+    declared: Schema | None,
+    features: list[str],
+    names: Mapping[Any, str],
 ) -> dict[str, Any]:
     """``{column: value that stands for a missing one}``, from a ``missing`` of ``from_frame`` other
     than "refuse".
@@ -102,7 +107,7 @@ def public_values(
     }
 
 
-def _checked_value(name: Any, value: Any, column: Any, features: list[str]) -> Any:
+def _checked_value(name: Hashable, value: Any, column: Column | None, features: list[str]) -> Any:
     argument = f"missing[{name!r}]"
     if name not in features:
         raise preprocessing.unknown_column("missing", name, features)
@@ -186,7 +191,9 @@ def with_remedy() -> Iterator[None]:
         ) from None
 
 
-def check_left(rows: int, held_out: np.ndarray | None, missing: Any, least: int) -> None:
+def check_left(
+    rows: int, held_out: np.ndarray | None, missing: str | Mapping[Any, Any], least: int
+) -> None:
     """Check that the rows that are left have 2 training records and ``least`` evaluation records,
     or can have them.
     """

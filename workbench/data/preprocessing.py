@@ -10,12 +10,15 @@ import math
 import re
 import unicodedata
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from workbench import _validate
 from workbench._lazy import pd
+
+if TYPE_CHECKING:
+    from numpy.typing import ArrayLike
 
 __all__ = [
     "MISSING",
@@ -84,6 +87,7 @@ def checked_bounds(bounds: Any, features: list[str]) -> Bounds:
 _LARGEST_BOUND, _NARROWEST_RANGE = 9e18, 1e-18
 
 
+# a user may declare anything: what is no pair is refused here
 def checked_pair(argument: str, value: Any) -> tuple[float, float]:
     """``value`` as (low, high), finite with low < high, at most 9e18 in size and at least 1e-18
     apart.
@@ -112,7 +116,7 @@ def checked_pair(argument: str, value: Any) -> tuple[float, float]:
     return low, high
 
 
-def _of_dates(pair: Any) -> str:
+def _of_dates(pair: object) -> str:
     is_dates = isinstance(pair, (list, tuple)) and any(
         isinstance(bound, datetime.date) for bound in pair
     )
@@ -139,7 +143,7 @@ def listed(names: Iterable[str], most: int = 8) -> str:
     return ", ".join(shown[:most]) + (", ..." if len(shown) > most else "")
 
 
-def unknown_column(argument: str, value: Any, columns: Iterable[str]) -> _validate.ArgumentError:
+def unknown_column(argument: str, value: object, columns: Iterable[str]) -> _validate.ArgumentError:
     """The error for an unknown column. A value that is not a scalar is shown by its type, because
     it may contain cells.
     """
@@ -167,7 +171,7 @@ def unfit(column: pd.Series, expectation: str, code: str = "") -> _validate.Argu
     return _validate.ArgumentError(str(column.name), str(column.dtype), expectation, code=code)
 
 
-def refuse_masked(argument: str, values: Any) -> None:
+def refuse_masked(argument: str, values: ArrayLike) -> None:
     """:raises ArgumentError: if ``values``, an array or a list of some, has masked entries, which
     NumPy would forget.
     """
@@ -182,7 +186,7 @@ def refuse_masked(argument: str, values: Any) -> None:
         )
 
 
-def unmasked(argument: str, values: Any) -> np.ndarray:
+def unmasked(argument: str, values: ArrayLike) -> np.ndarray:
     """``values`` as an array.
 
     :raises ArgumentError: if it is none, or has masked entries, which NumPy would forget.
@@ -281,7 +285,7 @@ def _advice(column: pd.Series, values: np.ndarray) -> str:
     )
 
 
-def is_value(cell: Any) -> bool:
+def is_value(cell: object) -> bool:
     """Whether a cell is not missing."""
     return not (pd.api.types.is_scalar(cell) and pd.isna(cell))
 
@@ -314,7 +318,7 @@ def two_values(column: pd.Series) -> str:
     )
 
 
-def column_name(label: Any) -> str:
+def column_name(label: object) -> str:
     """The text of a column's label, in Unicode's composed form: "ö" may be one character or two,
     which look the same.
     """
@@ -340,7 +344,7 @@ def number_or_nan(cell: Any) -> float:
     return math.nan
 
 
-def may_hold_numbers(kind: Any) -> bool:
+def may_hold_numbers(kind: np.dtype | pd.api.extensions.ExtensionDtype) -> bool:
     """Whether a column of this type may have real numbers: numbers, booleans, or text and objects
     that may be numbers.
     """
@@ -398,7 +402,7 @@ def scaled(values: np.ndarray, middle: np.ndarray, reach: np.ndarray) -> np.ndar
     return np.clip(ratio, -largest, largest).astype(np.float32)
 
 
-def text_of(value: Any) -> str:
+def text_of(value: object) -> str:
     """The text of a category, class or group for comparisons, without blanks around it and in
     Unicode's composed form.
 
@@ -433,7 +437,7 @@ def texts_of(column: pd.Series) -> list[str | None]:
     ]
 
 
-def text_or_none(value: Any) -> str | None:
+def text_or_none(value: object) -> str | None:
     """``text_of`` a value; None for an object without text."""
     with contextlib.suppress(Exception):  # a user's object may raise anything, and quote itself
         return text_of(value)

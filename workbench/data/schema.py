@@ -9,7 +9,7 @@ import math
 import numbers
 from collections.abc import Hashable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, fields, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -18,6 +18,9 @@ from workbench._lazy import pd
 from workbench.data import preprocessing
 from workbench.data.columns import Boolean, Categorical, Column, Numeric
 from workbench.data.preprocessing import listed
+
+if TYPE_CHECKING:
+    from numpy.typing import ArrayLike
 
 __all__ = ["Schema", "as_table", "columns_of", "with_index"]
 
@@ -80,7 +83,7 @@ class Schema:
             )
 
     @classmethod
-    def from_declaration(cls, declaration: Any) -> Schema:
+    def from_declaration(cls, declaration: Schema | Mapping[Any, Any]) -> Schema:
         """A schema from short forms.
 
         A tuple ``(low, high)`` is a range, and ``(low, high, int)`` a range of whole numbers. A
@@ -151,7 +154,7 @@ class Schema:
             [column.encode(columns[name]) for name, column in self.columns.items()], axis=1
         )
 
-    def decode(self, x: Any) -> pd.DataFrame:
+    def decode(self, x: ArrayLike) -> pd.DataFrame:
         """The table of the encoded rows float[B, D], in the columns' own units: the inverse of
         ``encode``.
 
@@ -249,7 +252,7 @@ class Schema:
         )
 
 
-def columns_of(frame: Any, names: Iterable[str]) -> dict[str, pd.Series]:
+def columns_of(frame: pd.DataFrame, names: Iterable[str]) -> dict[str, pd.Series]:
     """The columns of a table by the text of their labels. :raises ArgumentError: naming ``frame``;
     values are not quoted.
     """

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -13,15 +14,18 @@ from workbench.data.preprocessing import unmasked
 from workbench.data.splits import by_record
 from workbench.data.targets import class_names
 
+if TYPE_CHECKING:
+    from numpy.typing import ArrayLike
+
 __all__ = ["from_tokens"]
 
 
 def from_tokens(
-    x: Any,
-    y: Any = None,
+    x: ArrayLike,
+    y: ArrayLike | None = None,
     *,
     vocabulary_size: int,
-    classes: Any = None,
+    classes: Iterable[Any] | int | None = None,
     evaluation: tuple[Any, ...] | None = None,
     evaluation_fraction: float = 0.2,
     split_seed: int = 0,

@@ -6,11 +6,14 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from workbench import _validate
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 __all__ = [
     "by_place",
@@ -88,7 +91,7 @@ def _key(seed: int) -> bytes:
     return hashlib.blake2b(f"split {seed}".encode(), digest_size=32).digest()
 
 
-def by_unit(contents: Sequence[bytes], fraction: Any, seed: Any) -> np.ndarray:
+def by_unit(contents: Sequence[bytes], fraction: float, seed: int) -> np.ndarray:
     """bool[units], True for evaluation units, by coins as of ``coins``.
 
     :param contents: all that is known of each unit, which must not depend on others.
@@ -98,7 +101,7 @@ def by_unit(contents: Sequence[bytes], fraction: Any, seed: Any) -> np.ndarray:
     return _both_sides(coins_of(contents, seed) < fraction, fraction)
 
 
-def by_record(arrays: Sequence[np.ndarray], fraction: Any, seed: Any) -> np.ndarray:
+def by_record(arrays: Sequence[np.ndarray], fraction: float, seed: int) -> np.ndarray:
     """bool[N], True for evaluation records, by ``coins``.
 
     :raises ArgumentError: naming ``evaluation_fraction`` or ``split_seed``; also if a side has too
@@ -108,7 +111,7 @@ def by_record(arrays: Sequence[np.ndarray], fraction: Any, seed: Any) -> np.ndar
     return _both_sides(coins(arrays, seed) < fraction, fraction)
 
 
-def by_place(records: Any, fraction: Any, seed: Any) -> tuple[Any, Any]:
+def by_place(records: pd.DataFrame | np.ndarray, fraction: float, seed: int) -> tuple[Any, Any]:
     """(training part, evaluation part) of a table or an array by ``evaluation_rows``.
 
     For published records only. There no record is added or removed, which would move all records
@@ -128,7 +131,7 @@ def evaluation_rows(num_rows: int, fraction: float, seed: int) -> np.ndarray:
     return np.random.Generator(np.random.PCG64(seed)).random(num_rows) < fraction
 
 
-def checked(fraction: Any, seed: Any) -> tuple[float, int]:
+def checked(fraction: float, seed: int) -> tuple[float, int]:
     """Share of evaluation records and public seed. :raises ArgumentError: naming one that is out of
     range.
     """

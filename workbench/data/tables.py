@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import collections
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from collections.abc import Hashable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -18,6 +18,9 @@ from workbench.data.schema import Schema, as_table, with_index
 from workbench.data.splits import by_record, checked
 from workbench.data.units import Units, checked_identifiers, checked_max_rows, divided, unit_called
 
+if TYPE_CHECKING:
+    from numpy.typing import ArrayLike
+
 __all__ = ["from_frame", "named_columns"]
 
 _ROW = "training record"
@@ -26,19 +29,19 @@ _ROW = "training record"
 def from_frame(
     frame: pd.DataFrame,
     *,
-    target: Any = None,
-    bounds: Any = None,
-    schema: Any = None,
+    target: Hashable = None,
+    bounds: Mapping[Any, Sequence[float]] | Sequence[float] | None = None,
+    schema: Schema | Mapping[Any, Any] | None = None,
     private_scaling: bool = False,
     features: Sequence[Any] | None = None,
-    positive: Any = None,
-    classes: Any = None,
+    positive: Hashable = None,
+    classes: Iterable[Any] | int | None = None,
     threshold: float | None = None,
-    target_bounds: Any = None,
-    group: Any = None,
+    target_bounds: Sequence[float] | None = None,
+    group: Hashable = None,
     groups: Iterable[Any] | None = None,
-    group_features: Any = None,
-    unit_id: Any = None,
+    group_features: pd.DataFrame | pd.Series | Mapping[Any, ArrayLike] | ArrayLike | None = None,
+    unit_id: Hashable = None,
     max_rows: int | None = None,
     unit_mean: bool = False,
     evaluation: pd.DataFrame | bool | None = None,
@@ -47,7 +50,7 @@ def from_frame(
     evaluation_is_public: bool = False,
     unit: str = _ROW,
     name: str = "data frame",
-    missing: Any = "refuse",
+    missing: str | Mapping[Any, Any] = "refuse",
 ) -> Dataset:
     """A data set from a DataFrame: arrays "x", "group" with ``group``, "y" with ``target``.
 
@@ -213,7 +216,7 @@ def named_columns(**options: Any) -> list[Any]:
 
 
 def _checked_frame(
-    frame: Any, evaluation: Any, declared: Sequence[Any]
+    frame: pd.DataFrame, evaluation: Any, declared: Sequence[Any]
 ) -> tuple[pd.DataFrame, dict[Any, str], np.ndarray | None]:
     """(all rows, with text as column names; {label: text}; which rows are evaluation records, if
     that is given).

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import math
 import numbers
-from collections.abc import Iterable, Mapping
+from collections.abc import Hashable, Iterable, Mapping
 from typing import Any
 
 import numpy as np
@@ -29,7 +29,9 @@ __all__ = ["binary_target", "class_names", "declared_classes", "numeric_target",
 _MOST_CLASSES = 10_000
 
 
-def binary_target(column: pd.Series, positive: Any = None) -> tuple[np.ndarray, tuple[str, str]]:
+def binary_target(
+    column: pd.Series, positive: Hashable = None
+) -> tuple[np.ndarray, tuple[str, str]]:
     """(int32 target of 0 and 1, labels of the two classes). The labels follow from column type and
     ``positive`` alone.
 
@@ -78,7 +80,7 @@ def binary_target(column: pd.Series, positive: Any = None) -> tuple[np.ndarray, 
     return same.astype(np.int32), (f"not {OTHER}" if text == OTHER else OTHER, text)
 
 
-def _compared(cell: Any) -> float | str | None:
+def _compared(cell: object) -> float | str | None:
     """The form in which one value is compared: a number, if it is one or the text of one (True is
     1); otherwise its text.
 
@@ -91,7 +93,9 @@ def _compared(cell: Any) -> float | str | None:
     return (text and text.casefold()) if math.isnan(number) else number
 
 
-def declared_classes(column: pd.Series, classes: Any) -> tuple[np.ndarray, tuple[str, ...]]:
+def declared_classes(
+    column: pd.Series, classes: Iterable[Any] | int | None
+) -> tuple[np.ndarray, tuple[str, ...]]:
     """(int32 position of each value in ``classes``, compared as text; the labels).
 
     :raises ArgumentError: naming ``classes`` if they are fewer than two names, or ``target`` for a
@@ -113,7 +117,7 @@ def declared_classes(column: pd.Series, classes: Any) -> tuple[np.ndarray, tuple
     return codes, labels
 
 
-def class_names(classes: Any) -> tuple[str, ...]:
+def class_names(classes: Iterable[Any] | int | None) -> tuple[str, ...]:
     """The names of two or more classes as text; K means 0 .. K - 1.
 
     :raises ArgumentError: naming ``classes``.
@@ -139,7 +143,7 @@ def class_names(classes: Any) -> tuple[str, ...]:
     return names
 
 
-def _classes_needed(classes: Any) -> _validate.ArgumentError:
+def _classes_needed(classes: Iterable[Any] | int | None) -> _validate.ArgumentError:
     return _validate.ArgumentError(
         "classes",
         classes,

@@ -9,7 +9,7 @@ nowhere.
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterable, Sequence
+from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -127,7 +127,7 @@ def unit_called(column: str) -> str:
     return column
 
 
-def named_array(unit_id: Any, names: Iterable[str]) -> str:
+def named_array(unit_id: Hashable, names: Iterable[str]) -> str:
     """The array of a file that says whose row each is. :raises ArgumentError: naming ``unit_id``,
     if there is no such.
     """
@@ -199,7 +199,7 @@ def coded(column: pd.Series) -> tuple[np.ndarray, Any]:
     return codes.astype(np.int64), identifiers
 
 
-def check_several(name: Any, units: int, rows: int) -> None:
+def check_several(name: object, units: int, rows: int) -> None:
     """:raises ArgumentError: naming ``unit_id``, if there are as many units as rows."""
     if units == rows:
         raise _validate.ArgumentError(
@@ -209,7 +209,7 @@ def check_several(name: Any, units: int, rows: int) -> None:
         )
 
 
-def in_both_tables(name: Any) -> _validate.ArgumentError:
+def in_both_tables(name: object) -> _validate.ArgumentError:
     """What is raised about a unit with rows in two tables."""
     return _validate.ArgumentError(
         "unit_id", str(name), "has rows of one unit in both tables, for training and evaluation."
@@ -221,8 +221,8 @@ def divided(
     codes: np.ndarray,
     max_rows: int,
     held_out: np.ndarray | None,
-    fraction: Any,
-    seed: Any,
+    fraction: float,
+    seed: int,
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
     """(training rows by unit, evaluation rows by unit, int32[N] counts as of ``Units``, those of
     the evaluation units).

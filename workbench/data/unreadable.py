@@ -26,7 +26,7 @@ class UnreadableFileError(_validate.ArgumentError):
     :param reason: quotes nothing of the file.
     """
 
-    def __init__(self, path: Any, kind: str, reason: str) -> None:
+    def __init__(self, path: str | Path, kind: str, reason: str) -> None:
         self.kind = kind
         super().__init__("path", str(path), f"cannot be read as {kind}: {reason}.")
 

@@ -7,7 +7,6 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Callable
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -20,7 +19,7 @@ from workbench.fitting.functions import CompiledFunctions
 from workbench.fitting.posterior import FEWEST_DRAWS, by_site, prior_for
 from workbench.fitting.prepared import PreparedFit
 from workbench.fitting.run_log import RunLog
-from workbench.fitting.settings import default_of
+from workbench.fitting.settings import Settings, default_of
 from workbench.fitting.spec import FitSpec
 from workbench.inference.bringing import are_at_rest
 from workbench.inference.state import Hyperparameters, Purpose, fast_child
@@ -171,7 +170,7 @@ def prepare_without_privacy(spec: FitSpec) -> FitWithoutPrivacy:
     return FitWithoutPrivacy(spec, plan, step, state, key, log, functions)
 
 
-def refuse_terms_of_privacy(request: Any) -> None:
+def refuse_terms_of_privacy(request: Settings) -> None:
     """:raises ArgumentError: naming the first setting that means nothing without privacy and is not
     at its default.
     """
@@ -182,7 +181,7 @@ def refuse_terms_of_privacy(request: Any) -> None:
             raise _beside(name, value, "must be left out, because the fit has no privacy.")
 
 
-def _beside(name: str, value: Any, expectation: str) -> ArgumentError:
+def _beside(name: str, value: object, expectation: str) -> ArgumentError:
     """The error of what cannot be had without privacy."""
     remedy = "For a private fit, leave out private=False."
     return ArgumentError(name, value, expectation, code="without privacy", remedy=remedy)

@@ -10,7 +10,11 @@ from workbench import _validate
 from workbench._validate import ArgumentError
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     import jax
+
+    Devices = int | str | Sequence[str | jax.Device] | jax.sharding.Mesh | None
 
 __all__ = [
     "DeviceInfo",
@@ -22,7 +26,7 @@ __all__ = [
 ]
 
 
-def device_named(name: Any) -> jax.Device:
+def device_named(name: str | jax.Device | None) -> jax.Device:
     """The device called "cpu", "gpu" or "gpu:1"; None stands for JAX's first one.
 
     :raises ArgumentError: naming ``device``.
@@ -43,12 +47,14 @@ def device_named(name: Any) -> jax.Device:
         raise ArgumentError("device", name, f"no such device; JAX sees {available}.") from None
 
 
-def check_device(argument: str, name: Any) -> None:
+def check_device(argument: str, name: str | jax.Device | None) -> None:
     """:raises ArgumentError: naming ``device``, if there is no such device."""
     device_named(name)
 
 
-def devices_named(devices: Any, first: Any = None, axis: str = "records") -> tuple[jax.Device, ...]:
+def devices_named(
+    devices: Devices, first: str | jax.Device | None = None, axis: str = "records"
+) -> tuple[jax.Device, ...]:
     """The devices among which records, or lanes, are spread.
 
     :param devices: how many of the kind of ``first``, or "all" of them, those of other processes
@@ -66,7 +72,7 @@ def devices_named(devices: Any, first: Any = None, axis: str = "records") -> tup
     return chosen
 
 
-def _found(devices: Any, first: Any, axis: str) -> tuple[jax.Device, ...]:
+def _found(devices: Devices, first: str | jax.Device | None, axis: str) -> tuple[jax.Device, ...]:
     import jax
 
     if devices is None:
@@ -125,12 +131,12 @@ def _found(devices: Any, first: Any, axis: str) -> tuple[jax.Device, ...]:
     return tuple(available[:number])
 
 
-def _as_number(devices: Any) -> Any:
+def _as_number(devices: Devices) -> Any:
     """A number from the command line."""
     return int(devices) if isinstance(devices, str) and devices.isdecimal() else devices
 
 
-def check_devices(argument: str, devices: Any) -> None:
+def check_devices(argument: str, devices: Devices) -> None:
     """:raises ArgumentError: naming ``devices``, unless it is as ``devices_named`` takes it."""
     devices_named(devices)
 

@@ -11,7 +11,7 @@ import json
 import os
 import platform
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from importlib.metadata import version
 from pathlib import Path
@@ -139,7 +139,7 @@ class Digests:
         }
 
 
-def keyed(facts: Any, purpose: bytes, secret: bytes) -> str:
+def keyed(facts: Mapping[str, Any] | Sequence[Any], purpose: bytes, secret: bytes) -> str:
     """32 hexadecimal digits of JSON-ready facts, which cannot be computed without the secret."""
     text = json.dumps(facts, sort_keys=True).encode()
     return hashlib.blake2b(text, digest_size=16, key=secret, person=purpose).hexdigest()

@@ -46,7 +46,7 @@ def evaluation_of(step: PrivateStep, model: Model, num_evaluation: int) -> Calla
         params: dict[str, Any],
         records: tuple[jax.Array, ...],
         key: jax.Array,
-        constants: Any = None,
+        constants: dict[str, Any] | None = None,
     ) -> Outputs:
         by_record = step.model.with_static(constants) if constants else step.model
         elbo, log_likelihood = held_out(by_record, params, key, records, num_draws)

@@ -97,7 +97,7 @@ def _fields(group: Any) -> tuple[Field[Any], ...]:
     return fields(group)
 
 
-def _same(value: Any, default: Any) -> bool:
+def _same(value: object, default: object) -> bool:
     return value is default or (
         type(value) is type(default) and isinstance(value, (bool, int, str)) and value == default
     )

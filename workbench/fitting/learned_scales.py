@@ -13,6 +13,7 @@ import jax
 from workbench import _validate
 from workbench.data import Dataset
 from workbench.data.counting import Counting, Numbers, noised
+from workbench.data.dataset import is_at_rest
 from workbench.data.look import CERTAIN, MOST_TAIL, Look, Scale, noise_in_ranks, scales_from_dict
 from workbench.inference.state import Purpose
 from workbench.models import Model
@@ -59,6 +60,21 @@ def scales_in(value: Any, model: Model) -> Mapping[str, Scale]:
     if isinstance(value, Look):
         return value.scales(model.responses)
     return scales_from_dict(value) if isinstance(value, Mapping) else {}
+
+
+def require_scalable(counting: Counting, model: Model, data: Dataset) -> None:
+    """:raises ArgumentError: naming ``look``, for a data set without columns whose scales could be
+    learned.
+    """
+    has_numbers = any(isinstance(column, Numbers) for column in counting.columns)
+    is_fixed = not model.has_own_arrays and any(map(is_at_rest, data.train))
+    if not has_numbers or is_fixed:
+        raise _validate.ArgumentError(
+            "look",
+            data.name,
+            "needs a table in memory with declared columns of numbers, whose scales are learned.",
+            remedy="Leave it out, or look=0.",
+        )
 
 
 def take(

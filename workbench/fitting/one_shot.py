@@ -44,6 +44,7 @@ from workbench.record_model.splitting import split
 
 if TYPE_CHECKING:
     from workbench.fitting.prepared import PreparedFit
+    from workbench.fitting.settings import Settings
     from workbench.fitting.spec import FitSpec
 
 __all__ = ["ESTIMATORS", "STATISTICS", "OneShot", "one_shot_for"]
@@ -218,7 +219,7 @@ class OneShot(Estimation):
         )
         return scores | dict(self.score(np.asarray(records[-1]), np.asarray(predictions(values))))
 
-    def settings(self, request: Any, data: Dataset, num_records: int) -> dict[str, Any]:
+    def settings(self, request: Settings, data: Dataset, num_records: int) -> dict[str, Any]:
         """The settings of the one step.
 
         :param request: what the caller gave, as ``fitting.settings.Settings``.
@@ -284,7 +285,7 @@ def is_better(squares: float, num_records: int, epsilon: float, delta: float) ->
 
 
 def one_shot_for(
-    request: Any, model: Model, data: Dataset, constants: Mapping[str, Any], num_records: int
+    request: Settings, model: Model, data: Dataset, constants: Mapping[str, Any], num_records: int
 ) -> OneShot | None:
     """The model as it is fitted from noised sums, if it is asked for or chosen by default; else
     None.

@@ -38,6 +38,7 @@ from workbench.inference.step import PrivateStep
 from workbench.inference.training import Snapshot, all_finite
 from workbench.inference.training import run as run_training
 from workbench.models import Model
+from workbench.noise.chacha20 import child_key
 from workbench.privacy.guarantee import Guarantee
 from workbench.privacy.plan import PrivacyPlan, PrivacySettings
 from workbench.results import FitResult, HistoryPoint
@@ -298,7 +299,7 @@ class PreparedFit:
         spec, noise = self.spec, self.plan.look.noise_multiplier
         # all processes have the same records and the same key, and so the same counts
         scales = take(spec.counting, spec.model, spec.source, noise, self.key)
-        self.key = jax.random.fold_in(self.key, Purpose.STEPS_AFTER_LOOK)
+        self.key = child_key(self.key, Purpose.STEPS_AFTER_LOOK)
         self._rescale(scales)
 
     def _rescale(self, scales: Mapping[str, Scale]) -> None:

@@ -8,12 +8,16 @@ import math
 import sys
 import time
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from workbench import _html
 from workbench._numbers import count, duration, shown, upper
 from workbench.inference.training import Snapshot
 from workbench.plots.metrics import in_words
+
+if TYPE_CHECKING:
+    from workbench.fitting.prepared import PreparedFit
+    from workbench.results.fit_result import FitResult
 
 __all__ = ["ProgressLine", "in_notebook"]
 
@@ -47,7 +51,7 @@ class ProgressLine:
 
     def __init__(
         self,
-        prepared: Any,
+        prepared: PreparedFit,
         wanted: bool | None = None,
         clock: Callable[[], float] = time.perf_counter,
     ) -> None:
@@ -70,7 +74,7 @@ class ProgressLine:
         if snapshot.status == "running" and self._is_on and self._clock() - self._shown >= _SECONDS:
             self._show(lambda: self._running(snapshot))
 
-    def end(self, result: Any) -> None:
+    def end(self, result: FitResult) -> None:
         """Show how the fit ended."""
         self._show(lambda: self._ended(result), last=True)
 
@@ -98,7 +102,7 @@ class ProgressLine:
             {name: snapshot.metrics[name] for name in ("elbo",) if name in snapshot.metrics}
         )
 
-    def _ended(self, result: Any) -> list[str]:
+    def _ended(self, result: FitResult) -> list[str]:
         guarantee = result.guarantee
         steps = f"{count(guarantee.steps_taken)} of {count(guarantee.steps)} steps"
         taken = f"{steps} in {duration(result.seconds)}"

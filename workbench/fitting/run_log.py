@@ -9,7 +9,7 @@ import uuid
 import warnings
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
@@ -23,6 +23,9 @@ from workbench.ledger.fingerprint import secret_key
 from workbench.ledger.reservation import LedgerWarning, Reservation, id_of, ledger_for
 from workbench.models.files import source_file
 from workbench.privacy.plan import PrivacyPlan
+
+if TYPE_CHECKING:
+    from workbench.ledger.ledger import Ledger
 
 __all__ = ["RunLog"]
 
@@ -46,7 +49,7 @@ class RunLog:
         plan: PrivacyPlan,
         noise_size: int,
         *,
-        ledger: Any = None,
+        ledger: str | Path | Ledger | Literal[False] | None = None,
         over_cap: str | None = None,
         checkpoint: bool | str | Path = True,
         origin: Mapping[str, Any] | None = None,

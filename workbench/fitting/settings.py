@@ -141,7 +141,7 @@ def _accepted_by(reference: str) -> Check:
     return lambda name, value: (_imported(reference)(name, value), value)[1]
 
 
-def _clip(name: str, value: Any, **limits: float) -> Any:
+def _clip(name: str, value: float | str, **limits: float) -> Any:
     return (
         value
         if isinstance(value, str) and value == AUTO
@@ -149,7 +149,7 @@ def _clip(name: str, value: Any, **limits: float) -> Any:
     )
 
 
-def _strategy(name: str, value: Any) -> str:
+def _strategy(name: str, value: str) -> str:
     _imported("clipping.clipped_sums:check_clipping")("flat", value)
     return str(value)
 
@@ -157,7 +157,7 @@ def _strategy(name: str, value: Any) -> str:
 def check_relation(relation: str | None, sampler: str) -> None:
     """:raises ArgumentError: naming ``relation``, if the sampler has no guarantee under it."""
     if relation is not None:
-        _validate.choice("relation", relation, _imported("privacy.steps:SAMPLERS")[sampler])
+        _validate.choice("relation", relation, _imported("privacy.steps:LAWS")[sampler].relations)
 
 
 # ---- the table -----------------------------------------------------------------------------------
@@ -299,7 +299,7 @@ class Settings(Shared):
     sampler: str = setting(
         "poisson",
         "how minibatches are drawn: poisson, without_replacement, shuffle or random_allocation",
-        _one_of("privacy.steps:SAMPLERS"),
+        _one_of("privacy.steps:LAWS"),
         changes_guarantee=True,
     )
     clip: float | str | None = setting(
@@ -362,7 +362,7 @@ class Settings(Shared):
         "devices among which the records are spread: a number, all, or a list of names; the "
         "guarantee is the same",
         _accepted_by("fitting.devices:check_devices"),
-        otherwise="the one named by device",
+        otherwise="one device",
     )
     draws: int = setting(
         1000,

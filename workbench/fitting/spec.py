@@ -26,7 +26,7 @@ from workbench.fitting import defaults
 from workbench.fitting.devices import devices_named
 from workbench.fitting.estimation import Estimation
 from workbench.fitting.gradients import Gradients
-from workbench.fitting.learned_scales import scales_in
+from workbench.fitting.learned_scales import require_scalable, scales_in
 from workbench.fitting.one_shot import one_shot_for
 from workbench.fitting.settings import Settings, about, described, names, takes
 from workbench.inference.bringing import are_at_rest
@@ -49,7 +49,7 @@ from workbench.privacy.plan import (
     require_declared,
     sampling_rate_of,
 )
-from workbench.privacy.steps import SAMPLERS
+from workbench.privacy.steps import LAWS
 
 __all__ = ["FitRequest", "FitSpec", "data_named", "is_array", "resolve"]
 
@@ -58,7 +58,7 @@ __all__ = ["FitRequest", "FitSpec", "data_named", "is_array", "resolve"]
 _NOT_COMPILED = ("learning_rate", "draws")
 
 
-def data_named(data: Any) -> Dataset:
+def data_named(data: str | Dataset) -> Dataset:
     """The data set of a name, or the one that was given. :raises ArgumentError: naming ``data``."""
     source = load_data(data) if isinstance(data, str) else data
     if not isinstance(source, Dataset):
@@ -182,6 +182,8 @@ class FitSpec:
         :raises ArgumentError: if no supported noise does.
         """
         stored = self.source.stored
+        if self.privacy.look:
+            require_scalable(self.counting, self.model, self.source)
         return make_plan(
             self.privacy,
             self.data.num_train,
@@ -331,7 +333,7 @@ def _adapts_by_default(settings: Mapping[str, Any], advice: Mapping[str, Any]) -
     )
 
 
-def is_array(value: Any) -> bool:
+def is_array(value: object) -> bool:
     """Whether ``value`` is an array, and no scalar."""
     return bool(getattr(value, "ndim", 0))
 
@@ -390,7 +392,7 @@ def resolve(request: FitRequest) -> FitSpec:
     declared = data.num_train if request.num_records is None else request.num_records
     # under "add_or_remove_one" the exact number of records is private, so nothing that is chosen
     # here may follow from it
-    hides_size = "add_or_remove_one" in SAMPLERS.get(request.sampler, ())
+    hides_size = request.sampler in LAWS and LAWS[request.sampler].hides_size
     if hides_size:
         require_declared(declared, data.num_train)
     drawn_from = declared if hides_size else data.num_train

@@ -27,12 +27,12 @@ _TABLE = tuple(
 )
 
 
-def is_formula(model: Any) -> bool:
+def is_formula(model: object) -> bool:
     """Whether ``model`` is the text of a formula. Names of models have no ~."""
     return isinstance(model, str) and "~" in model
 
 
-def is_table(data: Any) -> bool:
+def is_table(data: object) -> bool:
     """Whether ``data`` is a DataFrame."""
     return not isinstance(data, (str, Dataset)) and isinstance(data, pd.DataFrame)
 
@@ -71,7 +71,10 @@ def model_and_data(
 
 
 def _formula(
-    text: str, data: Any, options: Mapping[str, Any], of_table: dict[str, Any]
+    text: str,
+    data: str | Dataset | pd.DataFrame,
+    options: Mapping[str, Any],
+    of_table: dict[str, Any],
 ) -> tuple[Model, Any]:
     """The model, and the data. Columns that get indicators of missing values are declared so, and
     taken off ``of_table``.
@@ -99,7 +102,7 @@ def _formula(
     return formula(text, **options), data
 
 
-def _data_set(model: Any, frame: Any, options: Mapping[str, Any]) -> Dataset:
+def _data_set(model: Model, frame: pd.DataFrame, options: Mapping[str, Any]) -> Dataset:
     from workbench.formula.model import FormulaModel
 
     if not isinstance(model, FormulaModel):

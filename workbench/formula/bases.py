@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -63,7 +63,7 @@ BASES: dict[str, dict[str, Any]] = {
 }
 
 
-def _polynomials(number: Bounded, degree: Any, raw: Any) -> Basis:
+def _polynomials(number: Bounded, degree: int, raw: bool) -> Basis:
     degree = _validate.integer("degree", degree, at_least=1, at_most=_MOST_DEGREES)
     labels = [str(power) for power in range(1, degree + 1)]
     low, high = number.low, number.high
@@ -84,7 +84,13 @@ def _polynomials(number: Bounded, degree: Any, raw: Any) -> Basis:
     return labels, legendre, np.tile([-1.0, 1.0], (degree, 1))
 
 
-def _splines(number: Bounded, df: Any, knots: Any, degree: Any, include_intercept: Any) -> Basis:
+def _splines(
+    number: Bounded,
+    df: int | None,
+    knots: Sequence[float] | None,
+    degree: int,
+    include_intercept: bool,
+) -> Basis:
     degree = _validate.integer("degree", degree, at_least=0, at_most=5)
     first = 0 if _validate.flag("include_intercept", include_intercept) else 1
     if (df is None) == (knots is None):

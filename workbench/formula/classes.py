@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from statistics import NormalDist
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 import jax.numpy as jnp
 import numpy as np
@@ -18,6 +18,9 @@ from workbench.formula.family import Array, Family, Gradient, Units, Values
 from workbench.formula.response import Response
 from workbench.models import scoring
 
+if TYPE_CHECKING:
+    from numpy.typing import ArrayLike
+
 __all__ = ["Categorical", "Cumulative"]
 
 _MOST_LEVELS = 200  # a weight for each level and feature
@@ -29,7 +32,7 @@ class _Levels(Family):
     def check(self, response: Response) -> None:
         response.require_levels(2, _MOST_LEVELS)
 
-    def _encoded(self, response: Response, values: Any) -> np.ndarray:
+    def _encoded(self, response: Response, values: ArrayLike) -> np.ndarray:
         return response.codes(values)
 
     def log_probabilities(self, response: Response, predictor: Array, parameters: Values) -> Array:

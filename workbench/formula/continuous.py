@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import jax.numpy as jnp
 import numpy as np
@@ -14,6 +14,9 @@ from workbench.formula import links
 from workbench.formula.family import Array, Family, Gradient, Values
 from workbench.formula.likelihoods import BetaOfMean, GammaOfMean
 from workbench.formula.response import Response
+
+if TYPE_CHECKING:
+    from numpy.typing import ArrayLike
 
 __all__ = ["Beta", "Gamma", "Gaussian", "StudentT"]
 
@@ -119,7 +122,7 @@ class Gamma(Family):
         shape = math.e  # the prior's median
         return Gradient(float(math.sqrt(shape) * self._log_slope(response)), False)
 
-    def _encoded(self, response: Response, values: Any) -> np.ndarray:
+    def _encoded(self, response: Response, values: ArrayLike) -> np.ndarray:
         return response.numbers(values, at_least=0)
 
     def likelihood(
@@ -160,7 +163,7 @@ class Beta(Family):
         # sqrt(concentration)
         return Gradient(0.5 * float(np.sqrt(10)), False)
 
-    def _encoded(self, response: Response, values: Any) -> np.ndarray:
+    def _encoded(self, response: Response, values: ArrayLike) -> np.ndarray:
         return response.numbers(values, at_least=0, at_most=1)
 
     def likelihood(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import jax.numpy as jnp
 import numpy as np
@@ -16,6 +16,9 @@ from workbench.formula.family import Array, Family, Gradient, Values
 from workbench.formula.likelihoods import NegativeBinomialOfMean, PoissonOfMean, Successes
 from workbench.formula.response import Response
 from workbench.models import scoring
+
+if TYPE_CHECKING:
+    from numpy.typing import ArrayLike
 
 __all__ = ["EVEN", "Bernoulli", "Binomial", "NegativeBinomial", "Poisson"]
 
@@ -47,7 +50,7 @@ class Bernoulli(Family):
         # y less p; the others' grows with the predictor
         return Gradient(1.0, True) if self.link == "logit" else Gradient(EVEN, False)
 
-    def _encoded(self, response: Response, values: Any) -> np.ndarray:
+    def _encoded(self, response: Response, values: ArrayLike) -> np.ndarray:
         return response.zeros_and_ones(values)
 
     def likelihood(
@@ -89,7 +92,7 @@ class _Counts(Family):
         counts, sizes = response.counts_per(role, values["y"], values[role])
         return {role: sizes, "y": counts}
 
-    def _encoded(self, response: Response, values: Any) -> np.ndarray:
+    def _encoded(self, response: Response, values: ArrayLike) -> np.ndarray:
         return response.counts(values)
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 import jax
 import numpy as np
@@ -16,6 +16,9 @@ from numpyro import distributions as dist
 from workbench import _validate
 from workbench.formula import links
 from workbench.formula.response import Response
+
+if TYPE_CHECKING:
+    from numpy.typing import ArrayLike
 
 __all__ = ["Family", "Gradient", "Units", "number_scores"]
 
@@ -210,7 +213,7 @@ class Family:
         }
         return {**encoded, "y": self._encoded(response, values["y"])}
 
-    def _encoded(self, response: Response, values: Any) -> np.ndarray:
+    def _encoded(self, response: Response, values: ArrayLike) -> np.ndarray:
         return response.numbers(values)
 
     def likelihood(

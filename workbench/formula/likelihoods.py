@@ -9,7 +9,7 @@ logarithms.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import jax
 import jax.numpy as jnp
@@ -19,6 +19,9 @@ from numpyro.distributions import constraints
 from numpyro.distributions.util import validate_sample
 
 from workbench.formula.links import safe_exp
+
+if TYPE_CHECKING:
+    from jax.typing import ArrayLike
 
 __all__ = [
     "BetaOfMean",
@@ -41,7 +44,7 @@ _LARGE = 10.0  # arguments from which Stirling's series is exact to float32
 class _OfMean(dist.Distribution):
     """A distribution of one number for each entry of its broadcast arguments."""
 
-    def __init__(self, *arguments: Any, validate_args: bool | None = None) -> None:
+    def __init__(self, *arguments: ArrayLike, validate_args: bool | None = None) -> None:
         names = tuple(self.arg_constraints)
         arrays = jnp.broadcast_arrays(
             *(jnp.asarray(argument, jnp.result_type(float)) for argument in arguments)
@@ -64,14 +67,14 @@ class _Counts(type(constraints.nonnegative_integer)):  # type: ignore[misc]  # n
     (``Response.rescaled``).
     """
 
-    def __call__(self, x: Any) -> Any:
+    def __call__(self, x: Array) -> Any:
         return x >= 0
 
 
 class _CountsUpTo(constraints.integer_interval):
     """Likewise, up to a number of trials."""
 
-    def __call__(self, x: Any) -> Any:
+    def __call__(self, x: Array) -> Any:
         return (x >= self.lower_bound) & (x <= self.upper_bound)
 
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 import ast
 import re
 import unicodedata
-from typing import Any
 
 from workbench import _validate
 
@@ -26,7 +25,7 @@ MOST_FACTORS = 8  # of an interaction
 _DIGITS = re.compile(rf"(?<!\w)\d[\da-fA-FxX_]{{{_MOST_DIGITS},}}")
 
 
-def refused(formula: Any, expectation: str, code: str = "") -> _validate.ArgumentError:
+def refused(formula: object, expectation: str, code: str = "") -> _validate.ArgumentError:
     """The error about a formula."""
     return _validate.ArgumentError("formula", formula, expectation, code=code)
 

@@ -8,7 +8,7 @@ import warnings
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 import numpyro.distributions as dist
@@ -27,6 +27,9 @@ from workbench.formula.priors import text_of
 from workbench.formula.records import Columns, columns_of_formula
 from workbench.formula.regression import INTERCEPT, WEIGHTS, Joint, MeanField, Regression
 from workbench.models import LinearPredictor, Model, NormalResiduals, OwnUnits, pictures
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 __all__ = ["FormulaModel", "formula"]
 
@@ -157,7 +160,7 @@ class FormulaModel(Model):
         assert self.columns is not None
         return self.columns.dataset(frame, **options)
 
-    def view(self, dataset: Any) -> Any:
+    def view(self, dataset: Dataset) -> Any:
         """``dataset`` with the design's arrays, which follow from its columns row by row.
 
         :raises ArgumentError: naming ``data``, if it does not have the columns.
@@ -191,7 +194,7 @@ class FormulaModel(Model):
         assert self.columns is not None
         return _own_units(self.columns)
 
-    def arrays_of(self, frame: Any) -> dict[str, np.ndarray]:
+    def arrays_of(self, frame: pd.DataFrame) -> dict[str, np.ndarray]:
         """See ``Model.arrays_of``."""
         assert self.columns is not None
         return self.columns.inputs(frame)
@@ -344,7 +347,7 @@ def _is_single(regression: Regression) -> bool:
     return bool(regression.weights) and regression.family.num_predictors(regression.response) == 1
 
 
-def _coordinates(regression: Regression, dataset: Any) -> dict[str, Any]:
+def _coordinates(regression: Regression, dataset: Dataset) -> dict[str, Any]:
     response, names = regression.response, list(dataset.feature_names)
     several = regression.family.num_predictors(response) > 1
     levels = list(response.levels[1:])
@@ -416,7 +419,7 @@ def _size(design: Design) -> int:
     return sum(_square(design.block, indices) for indices in design.block.terms.values())
 
 
-def _advice(columns: Columns, dataset: Any, num_records: int, epsilon: float) -> dict[str, Any]:
+def _advice(columns: Columns, dataset: Dataset, num_records: int, epsilon: float) -> dict[str, Any]:
     """C as a share of the largest, or of a typical large, norm of a record's gradient: the rule of
     the gallery's logistic regression, with the family's gradient in the predictor.
 

@@ -131,7 +131,7 @@ def term_name(text: str) -> str:
     return unquoted(":".join(parsed.terms[0]), parsed.quoted) if is_term else text
 
 
-def parse(formula: Any) -> Parsed:
+def parse(formula: str) -> Parsed:
     """The parts of a formula such as "readmitted ~ age + C(ward) + (1 + age | hospital)".
 
     >>> from workbench.formula.parsing import parse

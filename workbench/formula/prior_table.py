@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpyro.distributions as dist
 
@@ -33,7 +32,9 @@ class PriorLine:
     prior: dist.Distribution
 
 
-def checked_priors(priors: Any, columns: Collection[str] = ()) -> dict[str, dist.Distribution]:
+def checked_priors(
+    priors: Mapping[str, str | dist.Distribution] | None, columns: Collection[str] = ()
+) -> dict[str, dist.Distribution]:
     """Priors by the names that the design has for their terms, as "I(yr ** 2)" for "I(yr**2)".
 
     :param columns: names that are those of columns, whatever they look like.

@@ -7,7 +7,7 @@ import math
 import warnings
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -35,6 +35,9 @@ from workbench.formula.factors import declared_column, level_names
 from workbench.formula.families import Family, Response
 from workbench.formula.hints import ROLES
 from workbench.formula.parsing import Parsed, refused
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 __all__ = ["Columns", "CutWarning", "columns_of_formula", "schema_of"]
 
@@ -111,7 +114,7 @@ class Columns:
 
     # ---- tables ----------------------------------------------------------------------------------
 
-    def dataset(self, frame: Any, **options: Any) -> Dataset:
+    def dataset(self, frame: pd.DataFrame, **options: Any) -> Dataset:
         """The data set of a table: its columns as declared, and the response. Others of the table
         are not kept.
 
@@ -165,12 +168,12 @@ class Columns:
                 )
             raise unfit(column, words) from None
 
-    def inputs(self, frame: Any) -> dict[str, np.ndarray]:
+    def inputs(self, frame: pd.DataFrame) -> dict[str, np.ndarray]:
         """The arrays that a prediction takes, of a table in its own units."""
         values = self.design.values(frame)
         return self.design.encode(values) | self._encoded(frame, None)
 
-    def _with_truth(self, frame: Any) -> Any:
+    def _with_truth(self, frame: pd.DataFrame) -> Any:
         """A table whose response, if it is boolean, has 1 and 0 for the words that other boolean
         columns take.
         """
@@ -182,7 +185,7 @@ class Columns:
                 frame.isetitem(position, as_truth(frame.iloc[:, position]))
         return frame
 
-    def _cut_together(self, frame: Any) -> Any:
+    def _cut_together(self, frame: pd.DataFrame) -> Any:
         """A table in which values that belong together are cut together (``Family.cut_together``),
         row by row.
 
@@ -242,7 +245,7 @@ class Columns:
         events[column.isna().to_numpy()] = np.nan
         return events
 
-    def _encoded(self, frame: Any, y: Any) -> dict[str, np.ndarray]:
+    def _encoded(self, frame: pd.DataFrame, y: pd.Series | None) -> dict[str, np.ndarray]:
         """Extras, and the response unless ``y`` is None, as the family encodes them."""
         series = columns_of(frame, self.extras.values())
         values: dict[str, Any] = {}

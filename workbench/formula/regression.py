@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -40,14 +40,14 @@ _INITIAL_SCALE = 0.1  # of the guide: narrow, so that early steps see a mean rat
 class MeanField(AutoNormal):
     """Independent normals, which begin around 0."""
 
-    def __init__(self, model: Any) -> None:
+    def __init__(self, model: Callable) -> None:
         super().__init__(model, init_loc_fn=init_to_feasible, init_scale=_INITIAL_SCALE)
 
 
 class Joint(AutoMultivariateNormal):
     """One normal with all covariances, which begins around 0."""
 
-    def __init__(self, model: Any) -> None:
+    def __init__(self, model: Callable) -> None:
         super().__init__(model, init_loc_fn=init_to_feasible, init_scale=_INITIAL_SCALE)
 
 

@@ -7,13 +7,16 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from workbench import _validate
 from workbench._lazy import pd
 from workbench.data import preprocessing
+
+if TYPE_CHECKING:
+    from numpy.typing import ArrayLike
 
 __all__ = ["Response"]
 
@@ -156,7 +159,11 @@ class Response:
         return low, high
 
     def numbers(
-        self, values: Any, *, at_least: float = -math.inf, at_most: float = math.inf
+        self,
+        values: ArrayLike,
+        *,
+        at_least: float = -math.inf,
+        at_most: float = math.inf,
     ) -> np.ndarray:
         """float32[N], cut to the declared bounds.
 
@@ -165,13 +172,15 @@ class Response:
         """
         return _cut(_within(self.name, values, at_least, at_most), self.bounds)
 
-    def counts(self, values: Any) -> np.ndarray:
+    def counts(self, values: ArrayLike) -> np.ndarray:
         """int32[N], cut to the declared bounds. :raises ArgumentError: naming the column, if a
         value is no count.
         """
         return _whole(self.name, values, self.bounds)
 
-    def counts_per(self, role: str, values: Any, sizes: Any) -> tuple[np.ndarray, np.ndarray]:
+    def counts_per(
+        self, role: str, values: ArrayLike, sizes: ArrayLike
+    ) -> tuple[np.ndarray, np.ndarray]:
         """(Counts, float32[N]; their trials, int32[N], or exposure, float32[N]), cut to the
         declared bounds together.
 
@@ -220,7 +229,7 @@ class Response:
         size = np.where(ratio < 1, np.maximum(smaller, low), size)
         return np.minimum(counts, most), size
 
-    def extra(self, role: str, values: Any) -> np.ndarray:
+    def extra(self, role: str, values: ArrayLike) -> np.ndarray:
         """Values of ``trials`` (int32), ``exposure`` (float32) or ``observed`` (float32, 0 or 1),
         as they are.
 
@@ -240,7 +249,7 @@ class Response:
         _require_whole(role, values, numbers)
         return np.minimum(numbers, _MOST).astype(np.int32)
 
-    def codes(self, values: Any) -> np.ndarray:
+    def codes(self, values: ArrayLike) -> np.ndarray:
         """int32[N]: the place of each value among the levels.
 
         :raises ArgumentError: naming the column, if a value is missing or no declared level.
@@ -264,7 +273,7 @@ class Response:
             )
         return codes
 
-    def zeros_and_ones(self, values: Any) -> np.ndarray:
+    def zeros_and_ones(self, values: ArrayLike) -> np.ndarray:
         """int32[N] of 0 and 1, from two levels, or from numbers and truth values where no levels
         are declared.
         """
@@ -280,7 +289,7 @@ class Response:
         return numbers.astype(np.int32)
 
 
-def _bounds(name: str, pair: Any) -> tuple[float, float]:
+def _bounds(name: str, pair: tuple[float, float | None]) -> tuple[float, float]:
     try:
         return preprocessing.checked_pair("response", pair)
     except _validate.ArgumentError as error:
@@ -300,22 +309,22 @@ def _counts(name: str, bounds: tuple[float, float]) -> None:
         )
 
 
-def _column(name: str, values: Any) -> pd.Series:
+def _column(name: str, values: ArrayLike) -> pd.Series:
     column = (
         values if isinstance(values, pd.Series) else pd.Series(preprocessing.unmasked(name, values))
     )
     return column.rename(name)
 
 
-def _numbers(name: str, values: Any) -> np.ndarray:
+def _numbers(name: str, values: ArrayLike) -> np.ndarray:
     return preprocessing.finite_numbers(_column(name, values))
 
 
-def _refused(name: str, values: Any, expectation: str) -> _validate.ArgumentError:
+def _refused(name: str, values: ArrayLike, expectation: str) -> _validate.ArgumentError:
     return preprocessing.unfit(_column(name, values), expectation)
 
 
-def _within(name: str, values: Any, at_least: float, at_most: float) -> np.ndarray:
+def _within(name: str, values: ArrayLike, at_least: float, at_most: float) -> np.ndarray:
     numbers = _numbers(name, values)
     if ((numbers < at_least) | (numbers > at_most)).any():
         limits = (
@@ -331,14 +340,14 @@ def _cut(numbers: np.ndarray, bounds: tuple[float, float]) -> np.ndarray:
     return np.clip(numbers, *bounds).astype(np.float32)
 
 
-def _require_whole(name: str, values: Any, numbers: np.ndarray) -> None:
+def _require_whole(name: str, values: ArrayLike, numbers: np.ndarray) -> None:
     if (numbers != np.floor(numbers)).any():
         raise _refused(
             name, values, "has a number that is not whole in some row, but counts are whole."
         )
 
 
-def _whole(name: str, values: Any, bounds: tuple[float, float]) -> np.ndarray:
+def _whole(name: str, values: ArrayLike, bounds: tuple[float, float]) -> np.ndarray:
     numbers = _within(name, values, 0, math.inf)
     _require_whole(name, values, numbers)
     return np.clip(numbers, math.ceil(bounds[0]), math.floor(bounds[1])).astype(np.int32)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import bisect
 import itertools
 from collections.abc import Mapping
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import jax.numpy as jnp
 import numpy as np
@@ -17,6 +17,9 @@ from workbench.formula import links
 from workbench.formula.family import Array, Family, Gradient, Values
 from workbench.formula.likelihoods import TimeToEvent
 from workbench.formula.response import Response
+
+if TYPE_CHECKING:
+    from numpy.typing import ArrayLike
 
 __all__ = ["Exponential", "Weibull"]
 
@@ -65,7 +68,7 @@ class Exponential(Family):
             )
         return encoded
 
-    def _encoded(self, response: Response, values: Any) -> np.ndarray:
+    def _encoded(self, response: Response, values: ArrayLike) -> np.ndarray:
         return response.numbers(values, at_least=0)
 
     def _scale_and_shape(

@@ -4,13 +4,16 @@ tuple of arrays, and back.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import jax
 import numpy as np
 
 from workbench import _validate
 from workbench.clipping.separation import has_entry_for_each_record
+
+if TYPE_CHECKING:
+    from jaxtyping import PyTree
 
 __all__ = ["Arguments"]
 
@@ -70,10 +73,10 @@ class Arguments:
         # records are not kept
         self._constants = [None if np.ndim(leaf) else leaf for _, leaf in (*positional, *leaves)]
 
-    def _require_constants(self, position: int, value: Any) -> None:
+    def _require_constants(self, position: int, value: object) -> None:
         """Refuse what may hold records where JAX does not see them, in an argument by position."""
 
-        def is_rows(value: Any) -> bool:
+        def is_rows(value: object) -> bool:
             return _is_leaf(value) or has_entry_for_each_record(value, self._size)
 
         for path, leaf in jax.tree_util.tree_flatten_with_path(value, is_leaf=is_rows)[0]:
@@ -153,7 +156,7 @@ class Arguments:
         return jax.tree.unflatten(self._structure, leaves)
 
 
-def _is_leaf(value: Any) -> bool:
+def _is_leaf(value: object) -> bool:
     """Whether JAX shall not look into ``value``: None, columns, tables, lists of numbers."""
     is_numbers = (
         isinstance(value, list)
@@ -163,7 +166,7 @@ def _is_leaf(value: Any) -> bool:
     return value is None or is_numbers or hasattr(value, "to_numpy")
 
 
-def _leaves(tree: Any, by_position: bool = False) -> list[tuple[str, Any]]:
+def _leaves(tree: PyTree, by_position: bool = False) -> list[tuple[str, Any]]:
     """(name, value) of each leaf; columns and lists of numbers by position become arrays.
 
     :raises ArgumentError: for tables, lists of records and arrays that hold no numbers.
@@ -198,7 +201,7 @@ def _leaves(tree: Any, by_position: bool = False) -> list[tuple[str, Any]]:
     return named
 
 
-def _is_list_of_records(value: Any) -> bool:
+def _is_list_of_records(value: object) -> bool:
     """Whether a list of equal arrays is longer than they are: one array a record rather than one
     array a variable.
     """
@@ -209,7 +212,7 @@ def _is_list_of_records(value: Any) -> bool:
     return len({array.shape for array in value}) == 1 and len(value) > value[0].shape[0]
 
 
-def _equal(first: Any, second: Any) -> bool:
+def _equal(first: PyTree, second: PyTree) -> bool:
     if first is second:
         return True
     if any(isinstance(leaf, jax.core.Tracer) for leaf in jax.tree.leaves((first, second))):

@@ -5,11 +5,15 @@ from __future__ import annotations
 import hashlib
 import threading
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+
+if TYPE_CHECKING:
+    from workbench.inference.state import DPVIState, Hyperparameters
+    from workbench.record_model.model import Record
 
 __all__ = ["by_epochs"]
 
@@ -29,7 +33,9 @@ def by_epochs(
     """
     cache = threading.local()
 
-    def chunk(state: Any, records: Any, limit: Any, hyper: Any) -> Any:
+    def chunk(
+        state: DPVIState, records: Record, limit: int | jax.Array, hyper: Hyperparameters
+    ) -> Any:
         step, end = int(state.step), int(limit)
         key = hashlib.blake2b(np.asarray(jax.random.key_data(state.key)).tobytes()).digest()
         while step < end:

@@ -9,7 +9,7 @@ which takes the results of the first as arguments.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import jax
 from jax.extend.core import ClosedJaxpr, jaxpr_as_fun
@@ -17,11 +17,14 @@ from jax.interpreters.partial_eval import dce_jaxpr
 
 from workbench.clipping.jaxprs import flat_jaxpr, is_literal, rebuilt
 
+if TYPE_CHECKING:
+    from jaxtyping import PyTree
+
 __all__ = ["hoist"]
 
 
 def hoist(
-    fn: Callable[[Any, Any], Any], key: Any, late_inputs: Any
+    fn: Callable[[Any, Any], Any], key: PyTree, late_inputs: PyTree
 ) -> tuple[Callable[[Any], list[Any]], Callable[..., Any]]:
     """Cut ``fn(key, late_inputs)`` into ``early(key)`` and ``late(early(key), late_inputs)``, which
     together compute the same.
@@ -33,7 +36,7 @@ def hoist(
     rest_leaves, rest_treedef = jax.tree.flatten(late_inputs)
     result_treedef = None  # found while tracing, which is done once: a step is long to trace
 
-    def flat(*arguments: Any) -> list[Any]:
+    def flat(*arguments: jax.Array) -> list[Any]:
         nonlocal result_treedef
         key_values = jax.tree.unflatten(key_treedef, arguments[: len(key_leaves)])
         result = fn(key_values, jax.tree.unflatten(rest_treedef, arguments[len(key_leaves) :]))
@@ -71,7 +74,7 @@ def hoist(
     early = half(list(keys), handed_over, early_equations)
     late = half([*handed_over, *late_variables], list(jaxpr.outvars), late_equations)
 
-    def rejoined(drawn: list[Any], late_inputs: Any) -> Any:
+    def rejoined(drawn: list[Any], late_inputs: PyTree) -> Any:
         return jax.tree.unflatten(result_treedef, late(*drawn, *jax.tree.leaves(late_inputs)))
 
     return lambda key: early(*jax.tree.leaves(key)), rejoined

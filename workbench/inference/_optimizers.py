@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import jax
 import jax.numpy as jnp
@@ -14,6 +14,9 @@ from numpyro.optim import _NumPyroOptim, optax_to_numpyro
 
 from workbench import _validate
 from workbench.clipping.kernel_factors import single
+
+if TYPE_CHECKING:
+    from jaxtyping import PyTree
 
 __all__ = ["Optimizer", "averaged", "check_optimizer", "optimizer_for"]
 
@@ -31,7 +34,7 @@ _ELEMENTWISE = (
 _FEW = 2**14
 
 
-def check_optimizer(argument: str, optim: Any) -> None:
+def check_optimizer(argument: str, optim: object) -> None:
     """:raises ArgumentError: naming ``argument``, unless it is an optimiser that can be compiled
     and needs no loss.
     """
@@ -76,11 +79,13 @@ class Optimizer:
     vector: tuple[Any, tuple[tuple[int, ...], ...]] | None
     kinds: Any
 
-    def init(self, params: Any) -> Any:
+    def init(self, params: PyTree) -> Any:
         """The optimiser's state at ``params``, a pytree of float arrays."""
         return self.optim.init(self._flat(params))
 
-    def update(self, gradient: Any, state: Any, learning_rate: Any = None) -> Any:
+    def update(
+        self, gradient: PyTree, state: PyTree, learning_rate: float | jax.Array | None = None
+    ) -> Any:
         """The state after one step against ``gradient``, a pytree like the parameters.
 
         :param learning_rate: float scalar, which may be traced; None where the optimiser has its
@@ -91,15 +96,15 @@ class Optimizer:
         # it sees NaN and fails
         return optim.update(self._flat(gradient), state, value=jnp.nan)
 
-    def get_params(self, state: Any) -> Any:
+    def get_params(self, state: PyTree) -> Any:
         """The parameters at ``state``."""
         return self.as_parameters(self._tree(self.optim.get_params(state)))
 
-    def as_parameters(self, tree: Any) -> Any:
+    def as_parameters(self, tree: PyTree) -> Any:
         """A pytree like the parameters, in their types."""
         return jax.tree.map(lambda leaf, kind: leaf.astype(kind), tree, self.kinds)
 
-    def _tree(self, params: Any) -> Any:
+    def _tree(self, params: PyTree) -> Any:
         if self.vector is None:
             return params
         treedef, shapes = self.vector
@@ -110,7 +115,7 @@ class Optimizer:
             start += size
         return jax.tree.unflatten(treedef, leaves)
 
-    def _flat(self, tree: Any) -> Any:
+    def _flat(self, tree: PyTree) -> Any:
         tree = single(tree)
         return (
             tree
@@ -119,7 +124,7 @@ class Optimizer:
         )
 
 
-def optimizer_for(params: Any, optim: Any, learning_rate: float | None = None) -> Optimizer:
+def optimizer_for(params: PyTree, optim: Any, learning_rate: float | None = None) -> Optimizer:
     """``optim`` over parameters like ``params``, a pytree of float arrays.
 
     :param optim: of numpyro.optim or optax; with ``learning_rate`` a function that makes one of a
@@ -136,7 +141,7 @@ def optimizer_for(params: Any, optim: Any, learning_rate: float | None = None) -
     return Optimizer(base, None if learning_rate is None else optim, vector, kinds)
 
 
-def averaged(average: Any, newest: Any, count: jax.Array) -> Any:
+def averaged(average: PyTree, newest: PyTree, count: jax.Array) -> Any:
     """The mean of iterates with the newest one. :param count: iterates in it, int32 scalar; below 1
     it is the newest.
     """

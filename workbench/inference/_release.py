@@ -5,13 +5,16 @@ gradients were.
 from __future__ import annotations
 
 import math
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 
 from workbench import _validate
 from workbench.noise.mechanism import GaussianMechanism, Noise, OnGrid
+
+if TYPE_CHECKING:
+    from jaxtyping import PyTree
 
 __all__ = ["Release", "noised", "spacing"]
 
@@ -33,8 +36,8 @@ class Release(NamedTuple):
 def noised(
     mechanism: GaussianMechanism,
     size: int,
-    total: Any,
-    counts: Any,
+    total: PyTree,
+    counts: jax.Array | None,
     noise: Noise | None,
     sigma: jax.Array,
 ) -> tuple[Any, jax.Array | None]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Collection, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import jax
 import jax.numpy as jnp
@@ -37,6 +37,9 @@ from workbench.record_model.model import common_length
 from workbench.record_model.plates import Layout, by_position
 from workbench.record_model.splitting import split
 from workbench.sampling.minibatch import Sampler
+
+if TYPE_CHECKING:
+    from jaxtyping import PyTree
 
 __all__ = ["assemble"]
 
@@ -121,7 +124,7 @@ def _require_no_record_arrays(
     each record.
     """
 
-    def is_rows(value: Any) -> bool:
+    def is_rows(value: object) -> bool:
         return has_entry_for_each_record(value, size)
 
     for argument, constant in static.items():
@@ -144,8 +147,8 @@ def _require_separate_records(step: PrivateStep, *num_records: int) -> None:
     model = step.model
     unit = step.source.as_unit(tuple(map(jnp.asarray, model.blank_record)))
 
-    def without_records(params: Any, key: jax.Array) -> Any:
-        def release(loss: RecordLoss, u: Any) -> Any:
+    def without_records(params: PyTree, key: jax.Array) -> Any:
+        def release(loss: RecordLoss, u: PyTree) -> Any:
             require_separate(loss, u, (unit, key), *num_records)
             return jax.tree.map(jnp.zeros_like, u)
 

@@ -16,7 +16,7 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -30,6 +30,9 @@ from workbench.inference.compiling import chunk_of, epochs_kept, steps_of_epoch
 from workbench.inference.state import DPVIState, Hyperparameters
 from workbench.inference.step import PrivateStep
 from workbench.record_model.model import Record
+
+if TYPE_CHECKING:
+    from jaxtyping import PyTree
 
 __all__ = [
     "BatchedProgram",
@@ -244,10 +247,10 @@ class BatchedProgram:
         lanes = state.key.shape[0]
         indices = np.minimum(np.arange(number * self._width, (number + 1) * self._width), lanes - 1)
 
-        def on_all(tree: Any) -> Any:
+        def on_all(tree: PyTree) -> Any:
             return jax.device_put(tree, NamedSharding(self._mesh, _ALL_THE_SAME))
 
-        def chosen(tree: Any) -> Any:
+        def chosen(tree: PyTree) -> Any:
             return jax.device_put(
                 jax.tree.map(lambda leaf: leaf[indices], tree),
                 NamedSharding(self._mesh, _EACH_ITS_OWN),
@@ -279,7 +282,7 @@ class BatchedProgram:
         return compiled if epochs is None else by_epochs(compiled, prepare, epochs.steps_per_epoch)
 
     def _spread(
-        self, of_lane: Callable[..., Any], in_axes: tuple[Any, ...], out_axes: Any
+        self, of_lane: Callable[..., Any], in_axes: tuple[Any, ...], out_axes: PyTree
     ) -> Callable[..., Any]:
         """``jax.vmap(of_lane, in_axes, out_axes)``, in which each device has its own lanes."""
         of_lanes = jax.vmap(of_lane, in_axes, out_axes)

@@ -14,7 +14,7 @@ import queue
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -22,6 +22,10 @@ import numpy as np
 
 from workbench import _validate
 from workbench.sampling.minibatch import Minibatch, Sampler
+
+if TYPE_CHECKING:
+    from workbench.inference.state import DPVIState, Hyperparameters
+    from workbench.inference.step import PrivateStep
 
 __all__ = ["Brought", "DrawnAhead", "are_at_rest", "bringing", "require_room", "steps_at_once"]
 
@@ -158,7 +162,12 @@ class DrawnAhead:
     """
 
     def __init__(
-        self, sampler: Sampler, draw: Callable[..., Any], key: jax.Array, hyper: Any, at_once: int
+        self,
+        sampler: Sampler,
+        draw: Callable[..., Any],
+        key: jax.Array,
+        hyper: Hyperparameters,
+        at_once: int,
     ) -> None:
         self.name, self.capacity, self.sampling_rate, self.at_once = (
             sampler.name,
@@ -216,9 +225,9 @@ class _Block(NamedTuple):
 @contextlib.contextmanager
 def bringing(
     block: Callable[..., Any],
-    private_step: Any,
-    hyper: Any,
-    state: Any,
+    private_step: PrivateStep,
+    hyper: Hyperparameters,
+    state: DPVIState,
     records: tuple[Any, ...],
     steps: int,
     interval: int,
@@ -242,7 +251,9 @@ def bringing(
     )
     loaded: list[_Block] = []
 
-    def chunk(state: Any, records: tuple[Any, ...], limit: Any, hyper: Any) -> Any:
+    def chunk(
+        state: DPVIState, records: tuple[Any, ...], limit: int | jax.Array, hyper: Hyperparameters
+    ) -> Any:
         step, end = int(state.step), int(limit)
         while step < end:
             if not loaded or step >= loaded[0].last:
@@ -269,7 +280,12 @@ class _Thread:
     """Brings blocks of minibatches in their order; one is ready while another is taken."""
 
     def __init__(
-        self, draws: DrawnAhead, records: tuple[Any, ...], first: int, steps: int, device: Any
+        self,
+        draws: DrawnAhead,
+        records: tuple[Any, ...],
+        first: int,
+        steps: int,
+        device: jax.Device,
     ) -> None:
         self._ready: queue.Queue[_Block | BaseException] = queue.Queue(maxsize=1)
         self._ended = threading.Event()
@@ -282,7 +298,12 @@ class _Thread:
         self._thread.start()
 
     def _work(
-        self, draws: DrawnAhead, records: tuple[Any, ...], first: int, steps: int, device: Any
+        self,
+        draws: DrawnAhead,
+        records: tuple[Any, ...],
+        first: int,
+        steps: int,
+        device: jax.Device,
     ) -> None:
         try:
             names = tuple(array.name for array in records)

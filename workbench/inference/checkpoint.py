@@ -61,7 +61,7 @@ def _plain(leaf: jax.Array) -> jax.Array:
     return jax.random.key_data(leaf) if _is_key(leaf) else leaf
 
 
-def _form(array: Any) -> tuple[Any, ...]:
+def _form(array: jax.Array | np.ndarray) -> tuple[Any, ...]:
     return tuple(array.shape), np.dtype(array.dtype)
 
 

@@ -264,7 +264,11 @@ def steps_of_epoch(
     steps_until = stepping(private_step, ahead, lanes)
 
     def steps(
-        state: DPVIState, records: Record, limit: jax.Array, hyper: Hyperparameters, prepared: Any
+        state: DPVIState,
+        records: Record,
+        limit: jax.Array,
+        hyper: Hyperparameters,
+        prepared: Any,
     ) -> DPVIState:
         return steps_until(
             limit, state, records, hyper, functools.partial(epochs.draw_prepared, prepared)

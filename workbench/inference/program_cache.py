@@ -51,7 +51,7 @@ class Identity(NamedTuple):
     trees: tuple[Any, ...]
 
 
-def identity_of(traced: Any, arguments: tuple[Any, ...]) -> Identity | None:
+def identity_of(traced: jax.stages.Traced, arguments: tuple[Any, ...]) -> Identity | None:
     """The identity of what ``jax.jit(...).trace(*arguments)`` returned; None if it must not be
     kept.
 
@@ -95,7 +95,7 @@ def _context() -> Any:
     return None if trace_context is None else trace_context()
 
 
-def _plain(value: Any) -> Any:
+def _plain(value: object) -> Any:
     """The type of a constant; that of keys is not NumPy's."""
     kind = getattr(value, "dtype", type(value))
     return np.uint64 if jax.dtypes.issubdtype(kind, jax.dtypes.prng_key) else kind
@@ -139,7 +139,7 @@ def compiled(digest: str, identity: Identity | None, compile: Callable[[], Any])
     return program
 
 
-def _are_same(first: Any, second: Any) -> bool:
+def _are_same(first: object, second: object) -> bool:
     try:
         return bool(first == second)
     except Exception:  # a tree holds whatever the nodes of a user's own compare by

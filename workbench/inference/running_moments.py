@@ -6,13 +6,16 @@ They are functions of the release, so the guarantee covers them and they cost no
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 from workbench.inference.norm_counts import RANGES
+
+if TYPE_CHECKING:
+    from jaxtyping import PyTree
 
 __all__ = ["Moments", "arrays_of", "empty", "moments_in", "with_pull", "with_release"]
 
@@ -90,7 +93,7 @@ def empty(size: int | None, counts_norms: bool = False, adapts_clip: bool = Fals
 
 
 def with_release(
-    moments: Moments, point: Any, gradient: Any, norms: jax.Array | None, counts: jax.Array
+    moments: Moments, point: PyTree, gradient: PyTree, norms: jax.Array | None, counts: jax.Array
 ) -> Moments:
     """``moments`` with one more step.
 
@@ -120,7 +123,7 @@ def with_release(
     )
 
 
-def with_pull(moments: Moments, direction: Any, counts: jax.Array) -> Moments:
+def with_pull(moments: Moments, direction: PyTree, counts: jax.Array) -> Moments:
     """``moments`` with the direction v of one more step.
 
     :param direction: v, a pytree like u. :param counts: whether the step counts, bool scalar.

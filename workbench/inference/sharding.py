@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import jax
 import jax.numpy as jnp
@@ -33,6 +33,10 @@ from workbench.inference.sources import ON_ONE_DEVICE, RecordSource
 from workbench.noise.mechanism import OnGrid
 from workbench.record_model.model import Record
 from workbench.sampling.minibatch import Minibatch, Sampler, usual_binomial_size
+
+if TYPE_CHECKING:
+    from jax.typing import ArrayLike
+    from jaxtyping import PyTree
 
 __all__ = ["Shards", "source_on"]
 
@@ -122,7 +126,7 @@ class Shards(RecordSource):
         """``spread``, also of records in a file."""
         return self.spread(records, public_size)
 
-    def local_copy(self, tree: Any) -> Any:
+    def local_copy(self, tree: PyTree) -> Any:
         """Of what ``placed`` returned the copy on the first device of this process."""
         return jax.tree.map(lambda leaf: leaf.addressable_data(0), tree)
 
@@ -132,13 +136,13 @@ class Shards(RecordSource):
         is_filled = size == len(self.devices) * self.held(sampler.public_size)
         return sampler.num_records if is_filled else size
 
-    def placed(self, tree: Any, device: jax.Device | None = None) -> Any:
+    def placed(self, tree: PyTree, device: jax.Device | None = None) -> Any:
         """``tree`` with a copy of each array on every device. It must be the same in
         every process.
         """
         sharding = NamedSharding(self.mesh, PartitionSpec())
 
-        def copied(leaf: Any) -> jax.Array:
+        def copied(leaf: ArrayLike) -> jax.Array:
             if isinstance(leaf, jax.Array) and jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key):
                 return jax.random.wrap_key_data(
                     copied(jax.random.key_data(leaf)), impl=jax.random.key_impl(leaf)
@@ -164,7 +168,7 @@ class Shards(RecordSource):
         self,
         sums: Callable[..., tuple[Any, Any]],
         public_size: int,
-        u: Any,
+        u: PyTree,
         records: Record,
         minibatch: Minibatch,
     ) -> tuple[Any, Any]:
@@ -179,7 +183,7 @@ class Shards(RecordSource):
         :param records: as ``spread``; others are spread here. :param minibatch: of all records.
         """
 
-        def of_device(u: Any, records: tuple[jax.Array, ...], minibatch: Minibatch) -> Any:
+        def of_device(u: PyTree, records: tuple[jax.Array, ...], minibatch: Minibatch) -> Any:
             local, positions = _own(minibatch, lax.axis_index(_AXIS) * per_device, per_device)
             total, counts = sums(u, records, local, positions)
             if not isinstance(total, OnGrid):

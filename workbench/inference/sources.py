@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import jax
 import jax.numpy as jnp
@@ -16,6 +16,9 @@ from workbench.inference.processes import ALONE, Processes
 from workbench.inference.strata import Stratum, stratum_of
 from workbench.record_model.model import Record, common_length
 from workbench.sampling.minibatch import Minibatch, Sampler
+
+if TYPE_CHECKING:
+    from jaxtyping import PyTree
 
 __all__ = ["ON_ONE_DEVICE", "RecordSource"]
 
@@ -41,7 +44,7 @@ class RecordSource:
         """The processes that the devices belong to."""
         return ALONE
 
-    def placed(self, tree: Any, device: jax.Device) -> Any:
+    def placed(self, tree: PyTree, device: jax.Device) -> Any:
         """``tree`` on the devices that take the steps. :param device: of this process, where there
         is one.
         """
@@ -56,7 +59,7 @@ class RecordSource:
         """
         return records if are_at_rest(records) else self.placed(records, device)
 
-    def local_copy(self, tree: Any) -> Any:
+    def local_copy(self, tree: PyTree) -> Any:
         """Of what ``placed`` returned the copy on the first device of this process, to compute with
         it alone.
         """
@@ -111,7 +114,7 @@ class RecordSource:
         self,
         sums: Callable[..., tuple[Any, Any]],
         public_size: int,
-        u: Any,
+        u: PyTree,
         records: Record,
         minibatch: Minibatch,
     ) -> tuple[Any, Any]:

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -19,6 +19,9 @@ from workbench.clipping.lanes import in_any_lane, largest_in_any_lane
 from workbench.clipping.whole_sums import Grid
 from workbench.noise.mechanism import OnGrid
 from workbench.sampling.minibatch import Minibatch
+
+if TYPE_CHECKING:
+    from jaxtyping import PyTree
 
 __all__ = ["Stratum", "clipped_sum_in_parts", "stratum_of"]
 
@@ -71,7 +74,12 @@ class _InParts(NamedTuple):
         return jnp.pad(mask, (0, self.parts * self.width - mask.shape[0]))
 
     def sum_of(
-        self, start: Any, counted: jax.Array, clip: Any, grid: Grid | None, count: Callable | None
+        self,
+        start: int | jax.Array,
+        counted: jax.Array,
+        clip: float | jax.Array,
+        grid: Grid | None,
+        count: Callable | None,
     ) -> Any:
         """(clipped sum, ``count``) of the part that begins at place ``start``. :param counted: its
         mask.
@@ -83,7 +91,7 @@ class _InParts(NamedTuple):
 
 def clipped_sum_in_parts(
     loss: Loss,
-    u: Any,
+    u: PyTree,
     strata: Sequence[Stratum],
     clip: float | jax.Array,
     strategy: str,
@@ -133,12 +141,14 @@ def clipped_sum_in_parts(
     return total if spacing is None else OnGrid(total, spacing), counts
 
 
-def _sum_of_stratum(summand: _InParts, clip: Any, grid: Grid | None, count: Callable | None) -> Any:
+def _sum_of_stratum(
+    summand: _InParts, clip: float | jax.Array, grid: Grid | None, count: Callable | None
+) -> Any:
     """(clipped sum, sum of ``count``) of a stratum whose first part is hardly ever empty."""
     mask = summand.padded_mask
     total = summand.sum_of(0, mask[: summand.width], clip, grid, count)
 
-    def add_part(total: Any, start: jax.Array) -> tuple[Any, None]:
+    def add_part(total: PyTree, start: jax.Array) -> tuple[Any, None]:
         counted = lax.dynamic_slice_in_dim(mask, start, summand.width)
         # whole parts are often padding
         longer = lax.cond(
@@ -156,13 +166,17 @@ def _sum_of_stratum(summand: _InParts, clip: Any, grid: Grid | None, count: Call
 
 
 def _with_scattered(
-    total: Any, strata: Sequence[_InParts], clip: Any, grid: Grid | None, count: Callable | None
+    total: PyTree,
+    strata: Sequence[_InParts],
+    clip: float | jax.Array,
+    grid: Grid | None,
+    count: Callable | None,
 ) -> Any:
     """``total`` and the sums of strata that may be empty, of each from the first part that is not
     to the last.
     """
 
-    def with_one(total: Any, summand: _InParts) -> Any:
+    def with_one(total: PyTree, summand: _InParts) -> Any:
         mask = summand.padded_mask
         needed = jnp.any(mask.reshape(-1, summand.width), axis=1)
         numbers = np.arange(summand.parts)
@@ -170,7 +184,7 @@ def _with_scattered(
         remaining = largest_in_any_lane(jnp.max(jnp.where(needed, summand.parts - numbers, 0)))
         end = largest_in_any_lane(jnp.max(jnp.where(needed, 1 + numbers, 0)))
 
-        def add_part(number: jax.Array, total: Any) -> Any:
+        def add_part(number: jax.Array, total: PyTree) -> Any:
             counted = lax.dynamic_slice_in_dim(mask, number * summand.width, summand.width)
             return _added(total, summand.sum_of(number * summand.width, counted, clip, grid, count))
 
@@ -183,5 +197,5 @@ def _with_scattered(
     )
 
 
-def _added(first: Any, second: Any) -> Any:
+def _added(first: PyTree, second: PyTree) -> Any:
     return jax.tree.map(jnp.add, first, second)

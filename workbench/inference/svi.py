@@ -125,7 +125,7 @@ class DPVI:
         model: Callable,
         guide: Callable,
         optim: Any,
-        loss: Any = None,
+        loss: Trace_ELBO | None = None,
         *,
         privacy: PrivacySettings
         | PrivacyPlan
@@ -259,7 +259,7 @@ class DPVI:
     def _init(
         self,
         key: jax.Array,
-        records: Any,
+        records: tuple[Any, ...],
         init_params: dict[str, Any] | None,
         steps: int | None,
         kwargs: dict[str, Any],
@@ -490,7 +490,7 @@ class DPVI:
         return dataclasses.replace(promise, secure_randomness=secret)
 
 
-def _check_loss(loss: Any) -> None:
+def _check_loss(loss: Trace_ELBO | None) -> None:
     """:raises ArgumentError: naming ``loss``, unless it is what DP-VI minimises."""
     if loss is None or (
         type(loss) is Trace_ELBO and loss.num_particles == 1 and not loss.multi_sample_guide

@@ -427,8 +427,8 @@ class BudgetStatus:
         if any(why == CLONES for _, why in self.relatives):
             lines.append(
                 "Copies of one estimator were fitted. A fit counts each of its rows once: where "
-                "rows were drawn with replacement, it promises less to whoever is in it several "
-                "times (group privacy)."
+                "rows were drawn with replacement, it promises less to a person whose row was "
+                "drawn several times (group privacy)."
             )
         lines += [*self._by_name(), *self.mix_ups()]
         if self.begun_anew:

@@ -42,8 +42,7 @@ from workbench.noise.normals import NORMAL_BOUND
 from workbench.privacy import accounting
 from workbench.privacy.accounting import round_up
 from workbench.privacy.guarantee import Guarantee, change_of
-from workbench.privacy.steps import SENSITIVITY, Steps
-from workbench.sampling import PoissonSampler
+from workbench.privacy.steps import LAWS, SENSITIVITY, Steps
 from workbench.sampling.poisson import overflow_capacity
 
 __all__ = ["TotalPrivacy", "implementation_delta", "total"]
@@ -99,7 +98,7 @@ class TotalPrivacy:
         )
         if self.fits == 1:
             return f"{who} satisfies {promise}"
-        return f"{who} satisfy {promise} Someone who sees several of them learns from all of these."
+        return f"{who} satisfy {promise} Anyone who sees several of their results can combine them."
 
 
 def total(guarantees: Sequence[Guarantee], delta: float | None = None) -> TotalPrivacy:
@@ -251,13 +250,12 @@ def _rounding(fit: Guarantee, allowance: float, changes: int) -> float:
     :param allowance: delta of its largest losses.
     """
     failure = _failure(fit)
-    if fit.sampler == "poisson":
+    if LAWS[fit.sampler].hides_size:
         failure = min(
             failure,
-            fit.steps * _poisson_rounding(fit.sampling_rate, max(fit.num_records, MOST_RECORDS)),
+            fit.steps
+            * _total_variation(fit.sampler, fit.sampling_rate, max(fit.num_records, MOST_RECORDS)),
         )
-    elif fit.sampler == "random_allocation":  # exact, except for overflow
-        failure = 0.0
     failure += _noise(fit)
     if failure == 0:
         return 0.0
@@ -266,11 +264,11 @@ def _rounding(fit: Guarantee, allowance: float, changes: int) -> float:
 
 
 @functools.lru_cache(maxsize=256)
-def _poisson_rounding(sampling_rate: float, num_records: int) -> float:
-    """Upper bound on the total variation of a minibatch from ideal Poisson sampling of up to
-    ``num_records`` records.
+def _total_variation(sampler: str, sampling_rate: float, num_records: int) -> float:
+    """Upper bound on the total variation of a minibatch of up to ``num_records`` records from the
+    ideal one, without overflow.
 
     The guarantee's N alone is not enough: there may be more records than were declared.
     """
     capacity = overflow_capacity(num_records, sampling_rate, _LOG_OVERFLOW)
-    return PoissonSampler(MOST_RECORDS, sampling_rate, capacity).total_variation
+    return LAWS[sampler].sampler(MOST_RECORDS, sampling_rate, capacity).total_variation

@@ -8,7 +8,7 @@ import functools
 import warnings
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from workbench import _validate
 from workbench.data import Dataset
@@ -35,7 +35,7 @@ def id_of(dataset: Dataset) -> DatasetId:
     )
 
 
-def check_ledger(ledger: Any) -> None:
+def check_ledger(ledger: str | Path | Ledger | Literal[False] | None) -> None:
     """Check the argument ``ledger``. :raises ArgumentError: if it is neither None, False, a path
     nor a ``Ledger``.
     """
@@ -43,7 +43,9 @@ def check_ledger(ledger: Any) -> None:
         _validate.location("ledger", ledger, "must be a path, a Ledger, or False for no ledger.")
 
 
-def ledger_for(dataset: Dataset, ledger: Any) -> Ledger | None:
+def ledger_for(
+    dataset: Dataset, ledger: str | Path | Ledger | Literal[False] | None
+) -> Ledger | None:
     """The ledger that a fit of ``dataset`` is recorded in; None for public records and for
     ``ledger=False``.
 

@@ -7,10 +7,13 @@ from __future__ import annotations
 import functools
 import inspect
 from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from workbench import _validate
 from workbench.models.model import Model, parameters_of
+
+if TYPE_CHECKING:
+    from workbench.data import Dataset
 
 __all__ = ["Arguments", "FunctionModel", "arguments_of", "from_function", "is_numpyro_model"]
 
@@ -80,7 +83,7 @@ class FunctionModel(Model):
     sets.
     """
 
-    def view(self, dataset: Any) -> Any:
+    def view(self, dataset: Dataset) -> Any:
         """``dataset`` with the arrays that the function names, or as it is.
 
         :raises ArgumentError: naming ``data``, if it lacks one of them, the function takes another
@@ -116,7 +119,7 @@ def _summary(function: Callable, name: str) -> str:
     return " ".join(first.split()) or f"The NumPyro model {name}."
 
 
-def from_function(name: str, function: Any, argument: str) -> FunctionModel:
+def from_function(name: str, function: Callable, argument: str) -> FunctionModel:
     """The model of a NumPyro function. Its docstring is the summary.
 
     :raises ArgumentError: naming ``argument``, if ``function`` takes no arrays, takes them in an

@@ -4,18 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from types import SimpleNamespace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpyro.distributions as dist
 from numpyro import handlers
 
 from workbench.models import relations
 
+if TYPE_CHECKING:
+    from workbench.models.model import Model
+
 __all__ = ["are_drawn_independently", "are_independent"]
 
 
 def are_independent(
-    model: Any, records: relations.Records, constants: Mapping[str, Any], names: Collection[str]
+    model: Model, records: relations.Records, constants: Mapping[str, Any], names: Collection[str]
 ) -> bool:
     """Whether every two scalars among the latents ``names`` are independent under the guide,
     whatever its parameters.
@@ -29,7 +32,7 @@ def are_independent(
 
 
 def are_drawn_independently(
-    model: Any, records: relations.Records, constants: Mapping[str, Any], names: Collection[str]
+    model: Model, records: relations.Records, constants: Mapping[str, Any], names: Collection[str]
 ) -> bool:
     """Whether all correlations of the latents ``names`` come from sorting, and from what is
     computed of the guide's draws.
@@ -40,7 +43,7 @@ def are_drawn_independently(
 
 
 def _are_independent(
-    model: Any,
+    model: Model,
     records: relations.Records,
     constants: Mapping[str, Any],
     names: Collection[str],
@@ -65,7 +68,7 @@ def _are_independent(
     return True
 
 
-def _is_elementwise(fn: Any) -> bool:
+def _is_elementwise(fn: dist.Distribution) -> bool:
     """Whether the entries of a draw are independent. A Delta stands for a function of
     other draws.
     """

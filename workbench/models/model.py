@@ -7,7 +7,7 @@ import functools
 import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpyro.infer.autoguide import AutoGuide, AutoNormal
@@ -15,6 +15,11 @@ from numpyro.infer.autoguide import AutoGuide, AutoNormal
 from workbench import _validate
 from workbench.models.relations import records_of, relations_of
 from workbench.models.scoring import binary_scores
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from workbench.data import Dataset
 
 __all__ = ["LinearPredictor", "Model", "NormalResiduals", "OwnUnits", "inputs_of", "parameters_of"]
 
@@ -26,7 +31,7 @@ def _default_scores(target: np.ndarray, predictions: np.ndarray) -> dict[str, fl
     return binary_scores(target, predictions) if np.isin(target, (0, 1)).all() else {}
 
 
-def _nothing(dataset: Any) -> dict[str, Any]:
+def _nothing(dataset: Dataset) -> dict[str, Any]:
     return {}
 
 
@@ -183,7 +188,7 @@ class Model:
                     attribute, value, f"must be a function{' or None' if optional else ''}."
                 )
 
-    def view(self, dataset: Any) -> Any:
+    def view(self, dataset: Dataset) -> Any:
         """``dataset`` with the arrays that the model takes, checked.
 
         :raises ArgumentError: naming ``data``, if the model cannot fit it.
@@ -234,7 +239,7 @@ class Model:
         """
         return ""
 
-    def arrays_of(self, frame: Any) -> dict[str, np.ndarray] | None:
+    def arrays_of(self, frame: pd.DataFrame) -> dict[str, np.ndarray] | None:
         """The arrays that the model predicts from, of a table in its own units; None unless it
         ``has_own_arrays``.
 
@@ -242,7 +247,7 @@ class Model:
         """
         return None
 
-    def advice(self, dataset: Any, num_records: int, epsilon: float) -> Mapping[str, Any]:
+    def advice(self, dataset: Dataset, num_records: int, epsilon: float) -> Mapping[str, Any]:
         """``defaults`` for this data set of publicly declared size."""
         return (
             self.defaults(dataset, num_records, epsilon)
@@ -250,7 +255,7 @@ class Model:
             else self.defaults
         )
 
-    def diagram(self, dataset: Any) -> Any:
+    def diagram(self, dataset: Dataset) -> Any:
         """The plate diagram as a Figure, which a notebook displays; ``get_label()`` describes it in
         words.
 
@@ -302,7 +307,7 @@ def inputs_of(records: tuple[Any, ...]) -> tuple[Any, ...]:
     return records[:-1] or records
 
 
-def _check_record_arrays(model: Callable, dataset: Any) -> None:
+def _check_record_arrays(model: Callable, dataset: Dataset) -> None:
     parameters = parameters_of(model)
     if "num_records" not in parameters or any(
         p.kind is p.VAR_POSITIONAL for p in parameters.values()

@@ -22,7 +22,7 @@ import functools
 import itertools
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import equinox as eqx
@@ -291,7 +291,7 @@ def skeleton(
     return _RecurrentNetwork(embedding, _chain(layer, [features, *[hidden] * depth]), head)
 
 
-def _chain(layer: Any, widths: list[int]) -> tuple[Any, ...]:
+def _chain(layer: Callable[[int, int], eqx.Module], widths: list[int]) -> tuple[Any, ...]:
     return tuple(layer(inputs, outputs) for inputs, outputs in itertools.pairwise(widths))
 
 
@@ -300,7 +300,7 @@ def _name(path: tuple[Any, ...]) -> str:
     return re.sub(r"\W+", "_", jax.tree_util.keystr(path)).strip("_")
 
 
-def weight_shapes(network: Any) -> dict[str, tuple[int, ...]]:
+def weight_shapes(network: eqx.Module) -> dict[str, tuple[int, ...]]:
     """Shapes of a network's weights, named after their places in the network.
 
     >>> networks = wb.models.networks
@@ -313,7 +313,7 @@ def weight_shapes(network: Any) -> dict[str, tuple[int, ...]]:
     }
 
 
-def filled(network: Any, values: Mapping[str, Array]) -> Any:
+def filled(network: eqx.Module, values: Mapping[str, Array]) -> Any:
     """``network`` with the weights ``values[name]``.
 
     >>> networks = wb.models.networks

@@ -9,7 +9,7 @@ import re
 import sys
 import types
 import typing
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -76,7 +76,7 @@ class Option:
         return "" if math.isfinite(value) else "must be a finite number."
 
 
-def declared(definition: Any) -> tuple[Option, ...]:
+def declared(definition: Model | Callable) -> tuple[Option, ...]:
     """The options of a ``Model``, of a function that returns one, or of a NumPyro model, in their
     order.
 

@@ -8,9 +8,12 @@ or else the release alone.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
+
+if TYPE_CHECKING:
+    from workbench.data import Dataset
 
 __all__ = [
     "coefficients",
@@ -26,14 +29,15 @@ _IMAGES, _SAMPLES, _SIDE = 16, 32, 9
 _REACH = 2.0  # of the latent plane, in standard deviations of a code
 
 
-def _records(result: Any, dataset: Any) -> tuple[tuple[np.ndarray, ...] | None, str]:
+# ``result`` is a ``FitResult``, of a room that comes after this one
+def _records(result: Any, dataset: Dataset | None) -> tuple[tuple[np.ndarray, ...] | None, str]:
     """(arrays to compare with, or None; the label of a picture of them)."""
     if dataset is None and result.public_records is None:
         return None, result.release_label
     return result.predictor.all_arrays(dataset), result.label_beside(dataset)
 
 
-def coefficients(result: Any, dataset: Any) -> Any:
+def coefficients(result: Any, dataset: Dataset | None) -> Any:
     """Weights of the features, and the intercept, with intervals. No records are shown."""
     from workbench.plots import coefficients_figure
 
@@ -46,7 +50,7 @@ def coefficients(result: Any, dataset: Any) -> Any:
     )
 
 
-def groups(result: Any, dataset: Any) -> Any:
+def groups(result: Any, dataset: Dataset | None) -> Any:
     """The weight that differs most between groups, against the group feature that explains most of
     it.
     """
@@ -85,7 +89,7 @@ def groups(result: Any, dataset: Any) -> Any:
     )
 
 
-def mixture(result: Any, dataset: Any) -> Any:
+def mixture(result: Any, dataset: Dataset | None) -> Any:
     """The components at their posterior means, over the records if there are any."""
     from workbench.plots import mixture_figure
 
@@ -105,7 +109,7 @@ def mixture(result: Any, dataset: Any) -> Any:
     )
 
 
-def confusion(result: Any, dataset: Any) -> Any:
+def confusion(result: Any, dataset: Dataset | None) -> Any:
     """The confusion matrix: of the records of each class, the share predicted as each class. A
     function of the records.
     """
@@ -148,7 +152,7 @@ def confusion(result: Any, dataset: Any) -> Any:
     return figure
 
 
-def samples(result: Any, dataset: Any, *, decode: Callable) -> Any:
+def samples(result: Any, dataset: Dataset | None, *, decode: Callable) -> Any:
     """Images drawn from the model by ``decode(params, codes, image_shape)``. No records
     are shown.
     """
@@ -163,7 +167,7 @@ def samples(result: Any, dataset: Any, *, decode: Callable) -> Any:
     )
 
 
-def reconstructions(result: Any, dataset: Any) -> Any:
+def reconstructions(result: Any, dataset: Dataset | None) -> Any:
     """Records beside their reconstructions. A function of the records."""
     from workbench import _validate
     from workbench.plots import reconstructions_figure
@@ -177,7 +181,9 @@ def reconstructions(result: Any, dataset: Any) -> Any:
     return reconstructions_figure(_channels(images), _channels(result.predict(images)), label)
 
 
-def latent_plane(result: Any, dataset: Any, *, encode: Callable, decode: Callable) -> Any:
+def latent_plane(
+    result: Any, dataset: Dataset | None, *, encode: Callable, decode: Callable
+) -> Any:
     """Images for a grid of the two numbers of a code that the encoder uses most, with the other
     numbers zero.
 

@@ -73,7 +73,7 @@ class _Entry:
     defined: tuple[str, str] | None = None
 
 
-def _place(definition: Any) -> tuple[str, str] | None:
+def _place(definition: Model | Callable) -> tuple[str, str] | None:
     """(module, qualified name) of a function, or of the function in a ``Model``. Running a cell
     again repeats both.
     """
@@ -82,7 +82,7 @@ def _place(definition: Any) -> tuple[str, str] | None:
     return None if module is None or name is None else (module, name)
 
 
-def entry_of(name: str, definition: Any, origin: str) -> _Entry:
+def entry_of(name: str, definition: Model | Callable, origin: str) -> _Entry:
     """The entry of a ``Model``, a function that returns one, or a NumPyro model.
 
     :raises ArgumentError: naming ``factory``, for anything else.
@@ -243,6 +243,7 @@ def _installed() -> dict[str, importlib.metadata.EntryPoint]:
     return entry_points
 
 
+# metadata of an installed package, None where Python finds none
 def _owner(distribution: Any) -> str:
     """Name of a distribution, or its location if the metadata are damaged."""
     try:
@@ -300,7 +301,7 @@ def _find(name: str) -> _Entry:
     )
 
 
-def _known(name: Any) -> _Entry | None:
+def _known(name: object) -> _Entry | None:
     """The entry of a built-in model, or of one registered in this session; needs no look at
     installed distributions.
     """
@@ -372,7 +373,7 @@ def get(name: str, **options: Any) -> Model:
     return made_by(name, _find(name), options)
 
 
-def as_model(model: Any, argument: str = "model") -> Model:
+def as_model(model: AnyModel, argument: str = "model") -> Model:
     """The model of a name, a ``Model`` as it is, or that of a NumPyro function, which needs no
     registration.
 
@@ -384,7 +385,7 @@ def as_model(model: Any, argument: str = "model") -> Model:
     return model if isinstance(model, Model) else from_function(_name_of(model), model, argument)
 
 
-def _name_of(function: Any) -> str:
+def _name_of(function: Callable) -> str:
     """A function's name, or with another ending where another model has that."""
     inner = function
     while isinstance(inner, functools.partial):
@@ -400,7 +401,7 @@ def _name_of(function: Any) -> str:
     return f"{name}_function" if is_taken else name
 
 
-def offer(model: Any) -> str:
+def offer(model: AnyModel) -> str:
     """The name of a model for the menu of a screen; a ``Model`` or NumPyro function is registered
     for that.
 

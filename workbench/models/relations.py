@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 import jax
 import jax.numpy as jnp
@@ -16,6 +16,12 @@ from numpyro.infer.inspect import get_model_relations
 from numpyro.ops.provenance import eval_provenance
 
 from workbench._numbers import count, shown
+
+if TYPE_CHECKING:
+    from numpy.typing import ArrayLike
+
+    from workbench.data import Dataset
+    from workbench.models.model import Model
 
 __all__ = [
     "Records",
@@ -32,13 +38,13 @@ _KNOWN = ("sample", "deterministic", "param")
 _ARRAY = "array "  # before the names of arrays, which sites may have too
 
 
-def records_of(dataset: Any) -> Records:
+def records_of(dataset: Dataset) -> Records:
     """The shapes and types of a data set's records."""
     return [(array.shape[1:], array.dtype) for array in dataset.train]
 
 
 def relations_of(
-    model: Any, records: Records, constants: Mapping[str, Any]
+    model: Model, records: Records, constants: Mapping[str, Any]
 ) -> tuple[dict[str, Any], dict[str, str]]:
     """(the model's relations as ``numpyro.infer.inspect.get_model_relations`` gives them, a label
     for each of its plates).
@@ -99,7 +105,9 @@ def relations_of(
     return {**relations, **details}, labels
 
 
-def distributions_of(model: Any, records: Records, constants: Mapping[str, Any]) -> dict[str, str]:
+def distributions_of(
+    model: Model, records: Records, constants: Mapping[str, Any]
+) -> dict[str, str]:
     """The distribution of each site with its parameters: their values, or what they depend on.
 
     >>> data = wb.data.load("breast_cancer")
@@ -153,7 +161,7 @@ def distributions_of(model: Any, records: Records, constants: Mapping[str, Any])
 
 
 def blank(
-    model: Any, records: Records, constants: Mapping[str, Any], number: int
+    model: Model, records: Records, constants: Mapping[str, Any], number: int
 ) -> tuple[tuple[np.ndarray, ...], dict[str, Any]]:
     """The arguments of a call with ``number`` blank records."""
     from workbench.record_model.plates import takes_num_records
@@ -167,12 +175,12 @@ def blank(
     return arrays, {**model.options, **constants, **size}
 
 
-def _started(model: Any) -> Any:
+def _started(model: Callable) -> Any:
     # improper priors have no draws
     return handlers.substitute(handlers.seed(model, 0), substitute_fn=init_to_sample)
 
 
-def trace_of(model: Any, records: tuple[Any, ...], keywords: dict[str, Any]) -> dict[str, Any]:
+def trace_of(model: Callable, records: tuple[Any, ...], keywords: dict[str, Any]) -> dict[str, Any]:
     """The trace of ``model``. Nothing is computed, so its values are abstract."""
     trace: dict[str, Any] = {}
     jax.eval_shape(
@@ -216,6 +224,7 @@ class _Cut(handlers.substitute):
             super().process_message(msg)
 
 
+# ``model`` may be a guide that has the attributes of a ``Model`` which are read here
 def dependence(
     model: Any, records: tuple[Any, ...], keywords: dict[str, Any], trace: dict[str, Any]
 ) -> dict[str, dict[str, set[str]]]:
@@ -268,7 +277,7 @@ def dependence(
 
 
 def _users(
-    model: Any, records: Records, constants: Mapping[str, Any], trace: dict[str, Any]
+    model: Model, records: Records, constants: Mapping[str, Any], trace: dict[str, Any]
 ) -> dict[str, list[str]]:
     """The sites that depend on each array that no site observes."""
     args, keywords = blank(model, records, constants, 2)
@@ -297,7 +306,7 @@ def _words(names: set[str], trace: dict[str, Any]) -> str:
     return " and ".join([", ".join(words[:-1]), words[-1]] if len(words) > 1 else words)
 
 
-def _unwrapped(fn: Any) -> Any:
+def _unwrapped(fn: dist.Distribution) -> Any:
     while (
         isinstance(fn, (dist.Independent, dist.ExpandedDistribution, dist.MaskedDistribution))
         or type(fn) is dist.TransformedDistribution
@@ -306,7 +315,7 @@ def _unwrapped(fn: Any) -> Any:
     return fn
 
 
-def _parameters(fn: Any) -> dict[str, Any]:
+def _parameters(fn: dist.Distribution) -> dict[str, Any]:
     """Values of the parameters of a distribution, as far as it is a plain one."""
     fn = _unwrapped(fn)
     values = {
@@ -319,7 +328,7 @@ def _parameters(fn: Any) -> dict[str, Any]:
     }
 
 
-def _value(value: Any) -> str:
+def _value(value: ArrayLike) -> str:
     entries = np.asarray(value, float).ravel()
     if not entries.size or not np.isfinite(entries).all():
         return "unknown"
@@ -350,7 +359,7 @@ def _size(shape: Sequence[int]) -> str:
     return " \N{MULTIPLICATION SIGN} ".join(count(size) for size in shape if size != 1)
 
 
-def _distribution(fn: Any) -> str:
+def _distribution(fn: dist.Distribution) -> str:
     """The name of a distribution as people say it: "Bernoulli" with logits or probabilities,
     "transformed Gamma".
     """

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from workbench import _validate
+
+if TYPE_CHECKING:
+    from workbench.data import Dataset
 
 __all__ = ["binary_scores", "check_binary_target", "class_scores"]
 
@@ -68,7 +71,7 @@ def class_scores(target: np.ndarray, probability: np.ndarray) -> dict[str, float
     }
 
 
-def check_binary_target(dataset: Any) -> None:
+def check_binary_target(dataset: Dataset) -> None:
     """Check that the target of ``dataset``, its last array, has two classes, 0 and 1.
 
     >>> wb.models.scoring.check_binary_target(wb.data.load("breast_cancer"))

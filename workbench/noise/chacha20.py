@@ -19,7 +19,7 @@ import os
 import warnings
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import jax
 import jax.numpy as jnp
@@ -31,8 +31,12 @@ from jax.extend.random import define_prng_impl
 
 from workbench.noise import key_use
 
+if TYPE_CHECKING:
+    from jax.typing import ArrayLike
+
 __all__ = [
     "CHACHA20",
+    "child_key",
     "fast_key",
     "is_secret",
     "key_from_bytes",
@@ -158,6 +162,7 @@ def _in_registers(key: jax.Array, counter: jax.Array, nonce: jax.Array) -> jax.A
     from jax.experimental import pallas
     from jax.experimental.pallas import triton
 
+    # references to memory, for which Pallas has no public type
     def kernel(start: Any, blocks: Any) -> None:
         words = _twenty_rounds(tuple(start[index, :] for index in range(_WORDS_PER_BLOCK)))
         for index, word in enumerate(words):
@@ -193,7 +198,7 @@ def _has_kernel(wide: bool) -> bool:
     # as good as any keys
     words = np.arange(12 * 5000, dtype=np.uint32).reshape(12, 5000) * np.uint32(0x9E3779B1)
 
-    def on(device: Any, blocks: Callable[..., jax.Array]) -> np.ndarray:
+    def on(device: jax.Device, blocks: Callable[..., jax.Array]) -> np.ndarray:
         with jax.enable_x64(wide), jax.default_device(device):
             return np.asarray(jax.jit(blocks)(words[:8], words[8], words[9:]))
 
@@ -255,7 +260,7 @@ def _blocks_of_batch(
     return jnp.moveaxis(blocks, 1, 0), True
 
 
-def _nonce(purpose: int, argument: Any, lane: Any = 0) -> jax.Array:
+def _nonce(purpose: int, argument: ArrayLike, lane: ArrayLike = 0) -> jax.Array:
     return jnp.stack(
         [
             jnp.uint32(purpose),
@@ -307,7 +312,7 @@ def _fold_in(key: jax.Array, number: jax.Array) -> jax.Array:
     return _blocks(key, jnp.zeros(1, jnp.uint32), _nonce(_FOLD_IN, number))[:8, 0]
 
 
-def _refuse_seed(seed: Any) -> jax.Array:
+def _refuse_seed(seed: jax.Array) -> jax.Array:
     raise TypeError(
         "A ChaCha20 key has 256 bits: use new_key() for a secret key, or key_from_seed(seed) for "
         "a reproducible one."
@@ -335,7 +340,7 @@ def _hide_keys(key_type: Any) -> None:
     """
     shown = key_type.__repr__
 
-    def hidden(self: Any) -> str:
+    def hidden(self: jax.Array) -> str:
         if jax.random.key_impl(self) != CHACHA20:
             return str(shown(self))
         return f"<secret key{f's of shape {self.shape}' if self.shape else ''}>"
@@ -398,6 +403,13 @@ def key_from_seed(seed: int) -> jax.Array:
     return key
 
 
+def child_key(key: jax.Array, purpose: int) -> jax.Array:
+    """Another key for ``purpose``, which begins a run of its own and is as secret as ``key``."""
+    child = jax.random.fold_in(key, purpose)
+    key_use.note_child(key, child)
+    return child
+
+
 def require_secure(key: jax.Array) -> None:
     """Refuse a key that is not from this module. Checked while tracing, at no cost.
 
@@ -412,7 +424,7 @@ def require_secure(key: jax.Array) -> None:
         )
 
 
-def stream(key: jax.Array, number: Any, count: int, lane: Any = 0) -> jax.Array:
+def stream(key: jax.Array, number: ArrayLike, count: int, lane: ArrayLike = 0) -> jax.Array:
     """``count`` uint32 words of the keystream ``(number, lane)``, two uint32, for jit, scan and
     vmap.
 

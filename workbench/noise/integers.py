@@ -253,7 +253,7 @@ def _table() -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     return np.array(high, np.uint32), np.array(middle, np.uint32), np.array(packed, np.uint32)
 
 
-def _grouped(words: jax.Array, groups: int, level: Any) -> jax.Array:
+def _grouped(words: jax.Array, groups: int, level: int | jax.Array) -> jax.Array:
     """Draws of ``rounded_gaussian_from``, a column for each group: uint32[87 groups] -> int32[32,
     groups].
     """
@@ -290,13 +290,13 @@ def _grouped(words: jax.Array, groups: int, level: Any) -> jax.Array:
     return (finest + ((np.int32(1) << dropped) >> np.int32(1))) >> dropped
 
 
-def _checked(level: Any) -> Any:
+def _checked(level: int | jax.Array) -> Any:
     if isinstance(level, numbers.Real):
         return np.int32(_validate.integer("level", level, at_least=COARSEST, at_most=FINEST))
     return jnp.asarray(level).astype(jnp.int32)
 
 
-def rounded_gaussian_from(words: jax.Array, count: int, level: Any) -> jax.Array:
+def rounded_gaussian_from(words: jax.Array, count: int, level: int | jax.Array) -> jax.Array:
     """Independent draws of round(Z), Z ~ N(0, s^2) with s = 2^(11 + level), int32[count].
 
     At other levels than ``FINEST`` the mean of Z is not 0 but 2^-22 s, half a unit of the finest
@@ -320,7 +320,7 @@ def rounded_gaussian_from(words: jax.Array, count: int, level: Any) -> jax.Array
 _CHUNK = 282 * _LANES
 
 
-def rounded_gaussian(key: jax.Array, count: int, level: Any) -> jax.Array:
+def rounded_gaussian(key: jax.Array, count: int, level: int | jax.Array) -> jax.Array:
     """``rounded_gaussian_from`` words of a key, for many coordinates, int32[count].
 
     >>> from workbench.noise import integers
@@ -342,7 +342,7 @@ def rounded_gaussian(key: jax.Array, count: int, level: Any) -> jax.Array:
     return _of_keys(jax.random.split(key, -(-count // _CHUNK)), level)[:count]
 
 
-def _of_keys(keys: jax.Array, level: Any) -> jax.Array:
+def _of_keys(keys: jax.Array, level: int | jax.Array) -> jax.Array:
     """The draws of chunks, one after the other."""
 
     def chunk(key: jax.Array) -> jax.Array:

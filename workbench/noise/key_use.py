@@ -25,6 +25,7 @@ __all__ = [
     "draw_steps",
     "has_begun",
     "is_secret",
+    "note_child",
     "note_loaded",
     "note_made",
     "throw_away",
@@ -59,6 +60,13 @@ def _digest(key: jax.Array) -> bytes:
 def note_made(key: jax.Array, *, secret: bool) -> None:
     """Record that a concrete key was made, by the operating system or from a seed."""
     (_secret if secret else _from_seeds).add(_digest(key))
+
+
+def note_child(key: jax.Array, child: jax.Array) -> None:
+    """Record that ``child`` was made from ``key``, and is as secret."""
+    for digests in (_secret, _from_seeds):
+        if _digest(key) in digests:
+            digests.add(_digest(child))
 
 
 def throw_away(key: jax.Array) -> None:

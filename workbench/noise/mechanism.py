@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -22,6 +22,11 @@ from workbench import _validate
 from workbench._limits import LARGEST_CLIP, SMALLEST_CLIP
 from workbench.noise import integers
 from workbench.noise.chacha20 import require_secure
+
+if TYPE_CHECKING:
+    from types import ModuleType
+
+    from jaxtyping import PyTree
 
 __all__ = ["CLIPPINGS", "GaussianMechanism", "Noise", "OnGrid"]
 
@@ -37,7 +42,7 @@ _LAST_BITS = 1 + 2e-6  # for the rounding of g itself
 _ROUNDING = 1e-5  # of sigma, and of its logarithm
 
 
-def _level(numbers: Any, deviation: Any) -> Any:
+def _level(numbers: ModuleType, deviation: float | jax.Array) -> Any:
     """The finest level whose standard deviation is at most ``deviation`` spacings. :param numbers:
     numpy or jax.numpy.
     """
@@ -198,7 +203,7 @@ class GaussianMechanism:
         return jnp.floor(deviation / (noise_multiplier * np.float32(_LAST_BITS))).astype(jnp.int32)
 
     @staticmethod
-    def add(total: Any, noise: Noise | None) -> Any:
+    def add(total: PyTree, noise: Noise | None) -> Any:
         """``total`` with one draw of ``noise`` for each of its entries, a pytree of arrays.
 
         Whole numbers are added to whole numbers, without error, before anything becomes a

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -12,6 +12,7 @@ from workbench._validate import ArgumentError
 
 if TYPE_CHECKING:
     import pandas as pd
+    from numpy.typing import ArrayLike
 
 __all__ = ["Shapes", "columns_of", "interval_columns", "narrowest_interval"]
 
@@ -25,7 +26,7 @@ class Shapes:
     def array(
         self,
         name: str,
-        value: Any,
+        value: ArrayLike,
         *axes: str,
         at_least: float | None = None,
         at_most: float | None = None,
@@ -74,7 +75,7 @@ class Shapes:
         self._agree(name, names, axis, len(names))
         return names
 
-    def _agree(self, name: str, value: Any, axis: str, length: int) -> None:
+    def _agree(self, name: str, value: ArrayLike, axis: str, length: int) -> None:
         if length == 0:
             raise ArgumentError(name, value, f"is empty along its axis of {axis}.")
         expected, first = self._lengths.setdefault(axis, (length, name))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from statistics import NormalDist
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -32,6 +32,9 @@ from workbench.plots.style import (
     use_line,
 )
 
+if TYPE_CHECKING:
+    from numpy.typing import ArrayLike
+
 __all__ = ["points_check_figure", "predictive_check_figure"]
 
 _MOST_EXACT = 400  # records; with more, sums of Bernoulli draws are approximated by Gaussians
@@ -40,8 +43,8 @@ _MOST_PANELS = 12
 
 
 def predictive_check_figure(
-    observed: Any,
-    probabilities: Any,
+    observed: ArrayLike,
+    probabilities: ArrayLike,
     label: str,
     *,
     bins: int = 10,
@@ -82,8 +85,8 @@ def predictive_check_figure(
 
 
 def points_check_figure(
-    observed: Any,
-    replicated: Any,
+    observed: ArrayLike,
+    replicated: ArrayLike,
     names: Sequence[str] | None,
     label: str,
     *,

@@ -30,6 +30,7 @@ from workbench.plots.style import (
 __all__ = ["training_figure", "two_runs_figure"]
 
 
+# ``result`` is of a room that comes after this one
 def training_figure(result: Any) -> Figure:
     """ELBO and one score over the steps of a fit; 7.0 x 2.85 inches.
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from matplotlib.figure import Figure
@@ -22,18 +22,21 @@ from workbench.plots.style import (
     use_line,
 )
 
+if TYPE_CHECKING:
+    from numpy.typing import ArrayLike
+
 __all__ = ["group_effects_figure"]
 
 _MOST_NAMED = 12
 
 
 def group_effects_figure(
-    effects: Any,
-    group_feature: Any,
+    effects: ArrayLike,
+    group_feature: ArrayLike,
     label: str,
     *,
-    fitted: Any = None,
-    grid: Any = None,
+    fitted: ArrayLike | None = None,
+    grid: ArrayLike | None = None,
     names: Sequence[str] | None = None,
     xlabel: str = "group feature",
     ylabel: str = "effect of the group",
@@ -68,7 +71,7 @@ def group_effects_figure(
     figure = new_figure(WIDTH, 4.2, title, use_line(label))
     axes = dress(figure.add_subplot(), "", xlabel, ylabel)
     words = f"{100 * probability:g} % interval"
-    if fitted is not None:
+    if fitted is not None and grid is not None:
         lines = Shapes()
         curves, at = (
             lines.array("fitted", fitted, "draws", "points"),

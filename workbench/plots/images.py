@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -14,13 +14,16 @@ from workbench._validate import ArgumentError
 from workbench.plots._arrays import Shapes
 from workbench.plots.style import INK, QUIET, WIDTH, label_ticks, new_figure, plain, use_line
 
+if TYPE_CHECKING:
+    from numpy.typing import ArrayLike
+
 __all__ = ["image_grid_figure", "latent_grid_figure", "reconstructions_figure"]
 
 _ROOM = 0.8  # inches of height for the title, the small print and the margins
 
 
 def image_grid_figure(
-    images: Any, label: str, *, title: str = "images", columns: int = 8
+    images: ArrayLike, label: str, *, title: str = "images", columns: int = 8
 ) -> Figure:
     """Images in a grid, row by row. A cell is at most 0.84 inches wide, and the figure at least 4
     inches.
@@ -44,8 +47,8 @@ def image_grid_figure(
 
 
 def reconstructions_figure(
-    originals: Any,
-    reconstructions: Any,
+    originals: ArrayLike,
+    reconstructions: ArrayLike,
     label: str,
     *,
     title: str = "reconstructions",
@@ -83,11 +86,11 @@ def reconstructions_figure(
 
 
 def latent_grid_figure(
-    images: Any,
+    images: ArrayLike,
     label: str,
     *,
-    vertical: Any = None,
-    horizontal: Any = None,
+    vertical: ArrayLike | None = None,
+    horizontal: ArrayLike | None = None,
     names: Sequence[str] = ("first latent", "second latent"),
     title: str = "images over the latent plane",
 ) -> Figure:
@@ -134,7 +137,7 @@ def latent_grid_figure(
     return figure
 
 
-def _checked(name: str, images: Any, shapes: Shapes, *first: str) -> np.ndarray:
+def _checked(name: str, images: ArrayLike, shapes: Shapes, *first: str) -> np.ndarray:
     """``images`` as float64[*first, height, width(, 3)], values in [0, 1]; a single colour
     is grey.
     """

@@ -53,7 +53,7 @@ def in_words(metrics: Mapping[str, Any], names: Iterable[str] | None = None) -> 
     ]
 
 
-def of_score(metric: str, value: Any) -> str:
+def of_score(metric: str, value: object) -> str:
     """A score with the digits that matter. One just below a perfect 1 is not rounded up to it.
 
     A value that is not a number, as a user's own may be, stays as it is.

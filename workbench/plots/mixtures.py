@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -33,6 +33,9 @@ from workbench.plots.style import (
     use_line,
 )
 
+if TYPE_CHECKING:
+    from numpy.typing import ArrayLike
+
 __all__ = ["mixture_figure"]
 
 _MOST_COMPONENTS = 12  # with names, or in a table
@@ -40,12 +43,12 @@ _MOST_POINTS = 4000  # in a scatter plot
 
 
 def mixture_figure(
-    weights: Any,
-    means: Any,
-    scales: Any,
+    weights: ArrayLike,
+    means: ArrayLike,
+    scales: ArrayLike,
     label: str,
     *,
-    points: Any = None,
+    points: ArrayLike | None = None,
     points_label: str | None = None,
     names: Sequence[str] | None = None,
     components: Sequence[str] | None = None,
@@ -293,7 +296,7 @@ def _name(
     weights: np.ndarray,
     called: list[str],
     heavy: np.ndarray,
-    radii: Any,
+    radii: ArrayLike,
     above: bool,
 ) -> None:
     """Write each component's name and weight beside its place."""

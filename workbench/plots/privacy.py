@@ -23,6 +23,7 @@ from workbench.plots.style import (
     use_line,
 )
 from workbench.privacy.guarantee import percent
+from workbench.privacy.steps import LAWS
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -38,12 +39,6 @@ _ACCOUNTANTS = {
     "rdp": ("#953800", "s", "RDP"),
     "rdp_classic": ("#8250df", "D", "RDP, classic conversion"),
     "fourier": ("#57606a", "x", "Fourier: not a bound"),
-}
-_SAMPLERS = {
-    "poisson": "Poisson",
-    "without_replacement": "without replacement",
-    "shuffle": "shuffle",
-    "random_allocation": "random allocation",
 }
 
 
@@ -227,7 +222,7 @@ def comparison_figure(table: pd.DataFrame, title: str) -> Figure:
     axes.xaxis.set_minor_formatter(NullFormatter())
     axes.set_yticks(
         list(positions.values()),
-        [f"{_SAMPLERS[sampler]}\n{relation}" for sampler, relation in cases],
+        [f"{LAWS[sampler].label}\n{relation}" for sampler, relation in cases],
     )
     axes.set_ylim(-0.6, len(cases) - 0.2)
     axes.margins(x=0.12)

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -31,6 +31,9 @@ from workbench.plots.style import (
     use_line,
 )
 
+if TYPE_CHECKING:
+    from numpy.typing import ArrayLike
+
 __all__ = ["effect_figure", "proportions_figure", "rootogram_figure", "survival_check_figure"]
 
 _MOST_SERIES, _MOST_BARS = 5, 40
@@ -39,7 +42,7 @@ _MOST_LEVELS = 30  # of an axis
 
 def effect_figure(
     values: Sequence[Any],
-    draws: Any,
+    draws: ArrayLike,
     label: str,
     *,
     series: Sequence[str] | None = None,
@@ -123,7 +126,12 @@ def effect_figure(
 
 
 def rootogram_figure(
-    observed: Any, replicated: Any, label: str, *, xlabel: str = "count", title: str = ""
+    observed: ArrayLike,
+    replicated: ArrayLike,
+    label: str,
+    *,
+    xlabel: str = "count",
+    title: str = "",
 ) -> Figure:
     """A hanging rootogram: square roots of how often each count was observed hang from those of how
     often the model expects it; 7.0 x 3.9 inches.
@@ -202,7 +210,7 @@ def rootogram_figure(
 
 
 def proportions_figure(
-    observed: Any, replicated: Any, names: Sequence[str], label: str, *, title: str = ""
+    observed: ArrayLike, replicated: ArrayLike, names: Sequence[str], label: str, *, title: str = ""
 ) -> Figure:
     """The share of records in each class, beside its range in replicated data sets; 7.0 x 3.5
     inches.
@@ -263,10 +271,10 @@ def proportions_figure(
 
 
 def survival_check_figure(
-    times: Any,
-    observed: Any,
-    grid: Any,
-    curves: Any,
+    times: ArrayLike,
+    observed: ArrayLike,
+    grid: ArrayLike,
+    curves: ArrayLike,
     label: str,
     *,
     xlabel: str = "time",

@@ -22,6 +22,7 @@ from matplotlib.figure import Figure
 from matplotlib.patheffects import withStroke
 from matplotlib.text import Annotation
 from matplotlib.ticker import FixedLocator, FuncFormatter, NullFormatter, NullLocator
+from numpy.typing import ArrayLike
 
 from workbench import _validate
 from workbench._numbers import MINUS, count
@@ -317,7 +318,7 @@ def annotate_apart(
     points: np.ndarray,
     names: Sequence[str],
     *,
-    radii: Sequence[float] | float = 3.0,
+    radii: ArrayLike = 3.0,
     bars: tuple[np.ndarray, np.ndarray] | None = None,
     above: bool = False,
 ) -> list[Annotation]:

@@ -328,7 +328,7 @@ def _colour(number: int) -> str:
     return COLOURS[number % len(COLOURS)]
 
 
-def _word(column: str, value: Any) -> str:
+def _word(column: str, value: object) -> str:
     """A value of ``column`` for a legend. A number gets the column's name before it."""
     words = column.replace("_", " ")
     return (

@@ -57,16 +57,16 @@ def _parts(plans: Sequence[Steps]) -> tuple[float, list[Phase], list[Epochs]]:
     sampled: list[Phase] = []
     allocated: list[Epochs] = []
     for plan in plans:
-        if plan.sampler == "random_allocation":
+        if plan.law.participation == "random step":
             allocated += [epoch for epoch in plan.epochs if epoch.length > 1]
             unsampled = [
                 Phase(1.0, epoch.noise_multiplier, epoch.repeated)
                 for epoch in plan.epochs
                 if epoch.length == 1
             ]
-        elif plan.sampler == "shuffle":
+        elif plan.law.participation == "known step":
             unsampled = list(plan.uses_of_a_record)
-        elif plan.sampler in ("poisson", "without_replacement"):
+        elif plan.law.participation in ("coin", "subset"):
             sampled += [phase for phase in plan.phases if phase.sampling_rate < 1]
             unsampled = [phase for phase in plan.phases if phase.sampling_rate == 1]
         else:
@@ -144,7 +144,7 @@ def _known(plans: Sequence[Steps]) -> GaussianLoss | None:
 
     It has an answer where no grid is large enough.
     """
-    if not any(plan.sampler == "random_allocation" for plan in plans):
+    if not any(plan.law.participation == "random step" for plan in plans):
         return None
     uses = [phase for plan in plans for phase in plan.uses_of_a_record]
     squares = sum(phase.steps / phase.noise_multiplier**2 for phase in uses)
@@ -216,7 +216,7 @@ def epsilon(
         sampling_rate,
         noise_multiplier,
         steps,
-        relations=("replace_one",) if accountant == "fourier" else (),
+        accountant=accountant,
     )
     delta = _validate.probability("delta", delta)
     if accountant == "pld":

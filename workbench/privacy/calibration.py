@@ -20,7 +20,7 @@ from workbench._lazy import optimize
 from workbench.privacy import _cache, accounting
 from workbench.privacy._gaussian import GaussianLoss
 from workbench.privacy.accounting import round_up
-from workbench.privacy.steps import MOST_STEPS_PER_EPOCH, SENSITIVITY, Phase, Steps, steps_per_epoch
+from workbench.privacy.steps import MOST_STEPS_PER_EPOCH, SENSITIVITY, Phase, Steps
 
 __all__ = ["gaussian_mu", "largest_kept", "max_sampling_rate", "max_steps", "noise_multiplier"]
 
@@ -202,7 +202,7 @@ def max_sampling_rate(
     if bound(1.0) <= epsilon:
         return 1.0
     guess = gaussian_mu(epsilon, delta) / (_mu_of_a_step(plan) * math.sqrt(steps))
-    lowest = 1 / MOST_STEPS_PER_EPOCH if plan.sampler == "random_allocation" else 1e-9
+    lowest = 1 / MOST_STEPS_PER_EPOCH if plan.law.participation == "random step" else 1e-9
     root = largest_kept(bound, epsilon, lowest, 1.0, guess)
     if root is None:
         raise _validate.ArgumentError(
@@ -212,8 +212,8 @@ def max_sampling_rate(
             f"noise_multiplier={noise_multiplier:g}, steps={steps}; add noise, or choose fewer "
             "steps or a larger epsilon.",
         )
-    if plan.sampler == "random_allocation":  # rates are 1 / t
-        length = steps_per_epoch(plan.sampler, root)
+    if plan.law.participation == "random step":  # rates are 1 / t
+        length = plan.law.steps_per_epoch(root)
         while bound(1 / length) > epsilon:
             length += max(1, length // 50_000)
         return 1 / length

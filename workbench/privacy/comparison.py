@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from workbench._validate import ArgumentError, choice
 from workbench.privacy import accounting
-from workbench.privacy.steps import SAMPLERS
+from workbench.privacy.steps import LAWS
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -62,15 +62,10 @@ def compare(
         "delta": delta,
     }
     rows = []
-    for sampler, relations in SAMPLERS.items():
-        known_to = {accountant: relations for accountant in accountants if accountant != "fourier"}
-        if sampler == "poisson" and "fourier" in accountants:
-            known_to["fourier"] = (*relations, "replace_one")
-        for relation in dict.fromkeys(
-            relation for supported in known_to.values() for relation in supported
-        ):
-            for accountant, supported in known_to.items():
-                if relation in supported:
+    for sampler, law in LAWS.items():
+        for relation in dict.fromkeys((*law.relations, *law.fourier)):
+            for accountant in accountants:
+                if relation in (law.fourier if accountant == "fourier" else law.relations):
                     rows.append(_row(sampler, relation, accountant, plan))
     import pandas as pd
 

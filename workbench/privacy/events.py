@@ -10,9 +10,9 @@ from typing import Any
 import attr
 
 from workbench._lazy import dp_event
-from workbench.privacy.steps import SENSITIVITY, Phase, Steps, no_law
+from workbench.privacy.steps import Phase, Steps, no_law
 
-__all__ = ["event_of", "from_json", "of_step", "to_json"]
+__all__ = ["event_of", "from_json", "of_phase", "to_json"]
 
 _SHARE = 10**9  # stands for N in q N / N; only the quotient counts
 
@@ -29,7 +29,7 @@ def event_of(plan: Steps) -> dp_event.DpEvent:
         step = use._replace(steps=1)
         counts[step] = counts.get(step, 0) + use.steps
     events = [
-        dp_event.SelfComposedDpEvent(of_step(plan.sampler, plan.relation, step), count)
+        dp_event.SelfComposedDpEvent(of_phase(plan, step), count)
         for step, count in counts.items()
         if count
     ]
@@ -38,24 +38,24 @@ def event_of(plan: Steps) -> dp_event.DpEvent:
     return events[0] if len(events) == 1 else dp_event.ComposedDpEvent(events)
 
 
-def of_step(sampler: str, relation: str, phase: Phase) -> dp_event.DpEvent:
-    """The event of one step that a record may enter.
+def of_phase(plan: Steps, phase: Phase) -> dp_event.DpEvent:
+    """The event of one step of a phase of ``plan`` that a record may enter.
 
     Noise multipliers are in units of the relation's sensitivity, 2 C under replace_one, as
     dp-accounting's Rényi accountant reads them. Its PLD accountant reads them in units of C under
     REPLACE_ONE and doubles the sensitivity again, so its answers there are too large. Under
     REPLACE_SPECIAL they are right for shuffled fits.
     """
-    noise = dp_event.GaussianDpEvent(phase.noise_multiplier / SENSITIVITY[relation])
-    if sampler in ("shuffle", "random_allocation"):
+    noise = dp_event.GaussianDpEvent(phase.noise_multiplier / plan.sensitivity)
+    if plan.law.has_epochs:
         return noise
-    if sampler == "poisson":
+    if plan.law.participation == "coin":
         return dp_event.PoissonSampledDpEvent(phase.sampling_rate, noise)
-    if sampler == "without_replacement":
+    if plan.law.participation == "subset":
         return dp_event.SampledWithoutReplacementDpEvent(
             _SHARE, math.ceil(_SHARE * phase.sampling_rate), noise
         )
-    raise no_law(sampler)
+    raise no_law(plan.sampler)
 
 
 def to_json(event: dp_event.DpEvent) -> dict[str, Any]:

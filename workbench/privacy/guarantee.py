@@ -17,7 +17,7 @@ from workbench import _html, _schema
 from workbench._numbers import count, upper
 from workbench.privacy import accounting
 from workbench.privacy.accounting import round_up
-from workbench.privacy.steps import Schedule, Steps, looked, steps_per_epoch
+from workbench.privacy.steps import LAWS, Schedule, Steps, looked
 
 __all__ = ["Guarantee", "change_of", "check_form", "epsilon_of_steps", "percent"]
 
@@ -41,14 +41,6 @@ _KNOWN = {
     "add_or_remove_one": "whether that {unit} was in the data",
     "replace_one": "whether that {unit} or another one was in the data",
     "replace_special": "whether that {unit} was in the data or blanked",
-}
-_MINIBATCHES = {
-    "poisson": "Poisson minibatches at sampling rate {rate:g}",
-    "without_replacement": "minibatches without replacement, each with a share of {rate:g} of the "
-    "records",
-    "shuffle": "shuffled minibatches, each with a share of {rate:g} of the records",
-    "random_allocation": "minibatches by random allocation, each record in one step of every "
-    "{epoch}",
 }
 _CLIPPED = {
     "flat": "clipped to norm {clip:g}",
@@ -82,7 +74,7 @@ _FORMS = {
     "delta": _schema.number(above=0, below=1),
     "relation": _schema.text(_RELATIONS),
     "unit": _schema.text(empty=False),
-    "sampler": _schema.text(_MINIBATCHES),
+    "sampler": _schema.text(LAWS),
     "sampling_rate": _schema.number(above=0, at_most=1),
     "noise_multiplier": _schema.number(above=0),
     "clip": _schema.number(above=0),
@@ -324,11 +316,9 @@ class Guarantee:
         """
         bounds = self.attack_bounds()
         caught = percent(bounds["true_positive_rate_at_1_percent"])
-        has_epochs = self.accounted().has_epochs
-        epoch = steps_per_epoch(self.sampler, self.sampling_rate) if has_epochs else 0
-        minibatches = _MINIBATCHES[self.sampler].format(
-            rate=self.sampling_rate, epoch=_plain_count(epoch)
-        )
+        law = LAWS[self.sampler]
+        epoch = law.steps_per_epoch(self.sampling_rate) if law.has_epochs else 0
+        minibatches = law.minibatches.format(rate=self.sampling_rate, epoch=_plain_count(epoch))
         opinion = f"; {self.second_opinion}" if self.second_opinion else ""
         relation = self.relation.replace("_", " ")
         clipped = (_ADAPTED if self.adapts_clip else _CLIPPED[self.clipping]).format(clip=self.clip)

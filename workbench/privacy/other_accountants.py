@@ -19,7 +19,7 @@ from dp_accounting.rdp import RdpAccountant
 from workbench import _validate
 from workbench.privacy import events
 from workbench.privacy.rdp import renyi_loss
-from workbench.privacy.steps import SENSITIVITY, Steps
+from workbench.privacy.steps import Steps
 
 __all__ = ["epsilon"]
 
@@ -46,16 +46,16 @@ def epsilon(
         return 0.0
     if accountant == "fourier":
         return _fourier(plan, delta, bound)
-    if plan.sampler == "shuffle":
-        squares = sum(phase.steps / phase.noise_multiplier**2 for phase in plan.uses_of_a_record)
-        return _of_gaussian(plan.sensitivity**2 * squares / 2, delta, accountant)
-    if plan.sampler == "random_allocation":
+    if plan.law.participation == "random step":
         losses = ((order, renyi_loss(plan, order)) for order in _ORDERS)
         return min(_converted(order, loss, delta, accountant) for order, loss in losses)
+    if plan.law.participation == "known step":
+        squares = sum(phase.steps / phase.noise_multiplier**2 for phase in plan.uses_of_a_record)
+        return _of_gaussian(plan.sensitivity**2 * squares / 2, delta, accountant)
     renyi = RdpAccountant(neighboring_relation=_RELATIONS[plan.relation])
     with _quiet():
         for phase in plan.phases:
-            renyi.compose(events.of_step(plan.sampler, plan.relation, phase), phase.steps)
+            renyi.compose(events.of_phase(plan, phase), phase.steps)
     if accountant == "rdp":
         return float(renyi.get_epsilon(delta))
     return float(
@@ -114,13 +114,13 @@ def _fourier(plan: Steps, delta: float, bound: Callable[[Steps, float], float]) 
     def unreliable(reason: str) -> _validate.ArgumentError:
         return _validate.ArgumentError("accountant", "fourier", f"not reliable here: {reason}")
 
-    if plan.sampler != "poisson":
+    if not plan.law.fourier:
         raise _validate.ArgumentError(
             "accountant", "fourier", f"is for Poisson minibatches only, not for {plan.sampler!r}."
         )
     if any(phase.sampling_rate == 1 for phase in plan.phases):
         raise unreliable("it is not defined at q = 1.")
-    reference = bound(Steps("poisson", "add_or_remove_one", plan.phases), delta)
+    reference = bound(Steps(plan.sampler, plan.law.relations[0], plan.phases), delta)
     if not reference <= _FOURIER_LARGEST:
         raise unreliable(f"epsilon is above {_FOURIER_LARGEST:g}, where it fails.")
     question = {
@@ -128,7 +128,7 @@ def _fourier(plan: Steps, delta: float, bound: Callable[[Steps, float], float]) 
         "phases": plan.phases,
         "delta": delta,
         # the largest loss on its grid; twice as much where the relation doubles the loss
-        "largest": max(20.0, 3 * reference * SENSITIVITY[plan.relation]),
+        "largest": max(20.0, 3 * reference * plan.sensitivity),
         "points": _FOURIER_POINTS,
     }
     try:

@@ -161,15 +161,13 @@ class Outlook:
                 )
             of = "1 quantity" if quantities == 1 else f"{count(quantities)} quantities"
             few = self.room < MOST * quantities
-            opening = (
-                "Little may show through this noise" if few else "Most may show through this noise"
-            )
+            share = "most" if few else "some"
             # regressions on made-up records
             enough = f"{MOST} times to show most" if few else f"{ALL} times to show all"
             times = _rounded_down(self.room / quantities)
             return (
-                f"{opening}: the signal is at most {times} times the bare minimum for {of}, and "
-                f"trials took {enough}."
+                f"This noise may hide {share} of what the model learns: the signal is at most "
+                f"{times} times the bare minimum for {of}, and trials needed {enough}."
             )
         more = [f"{_rounded_up(settings.num_records * quantities / max(self.room, 1e-9))} records"]
         if self.epsilon_for_all is not None:

@@ -31,23 +31,8 @@ from workbench.privacy import accounting
 from workbench.privacy.calibration import gaussian_mu, noise_multiplier
 from workbench.privacy.guarantee import Guarantee
 from workbench.privacy.second_opinion import SecondOpinion, confirm
-from workbench.privacy.steps import (
-    SAMPLERS,
-    SENSITIVITY,
-    Phase,
-    Steps,
-    check_epoch,
-    looked,
-    no_law,
-    steps_per_epoch,
-)
-from workbench.sampling import (
-    PoissonSampler,
-    RandomAllocationSampler,
-    Sampler,
-    ShuffleSampler,
-    WithoutReplacementSampler,
-)
+from workbench.privacy.steps import LAWS, SENSITIVITY, Phase, Steps, looked
+from workbench.sampling import Sampler
 from workbench.sampling.poisson import SMALLEST_RATE, log_overflow_probability, overflow_capacity
 
 __all__ = [
@@ -79,7 +64,7 @@ class PrivacySettings:
     :param seed: None for secret randomness; a number >= 0 makes the run reproducible, and its noise
         predictable for everybody who knows the number.
     :param relation: the neighbouring relation; None stands for the sampler's own
-        (``steps.SAMPLERS``).
+        (``steps.LAWS``).
     :param clipping: how a record's gradient is brought to norm C, one of
         ``noise.mechanism.CLIPPINGS``.
     :param adapts_clip: whether the run adapts C, which begins at ``clip``, from what it releases;
@@ -103,7 +88,7 @@ class PrivacySettings:
     look: float = 0.0
 
     def __post_init__(self) -> None:
-        relations = SAMPLERS[_validate.choice("sampler", self.sampler, SAMPLERS)]
+        law = LAWS[_validate.choice("sampler", self.sampler, LAWS)]
         checked = {
             "epsilon": _validate.epsilon("epsilon", self.epsilon),
             "delta": _validate.probability("delta", self.delta),
@@ -120,7 +105,9 @@ class PrivacySettings:
                 "num_records", self.num_records, at_least=2, at_most=MOST_RECORDS
             ),
             "relation": _validate.choice(
-                "relation", relations[0] if self.relation is None else self.relation, relations
+                "relation",
+                law.relations[0] if self.relation is None else self.relation,
+                law.relations,
             ),
             "clipping": _validate.choice("clipping", self.clipping, CLIPPINGS),
             "seed": None if self.seed is None else _validate.seed("seed", self.seed),
@@ -133,11 +120,7 @@ class PrivacySettings:
             )
         for name, value in checked.items():
             object.__setattr__(self, name, value)
-        check_epoch(self.sampler, self.sampling_rate)
-        if self.sampler == "random_allocation":
-            object.__setattr__(
-                self, "sampling_rate", 1 / steps_per_epoch(self.sampler, self.sampling_rate)
-            )
+        object.__setattr__(self, "sampling_rate", law.rate(self.sampling_rate))
 
     def as_arguments(self) -> dict[str, Any]:
         """The same settings as ``workbench.fit`` takes them."""
@@ -561,11 +544,9 @@ def _sampler(settings: PrivacySettings, num_train: int, epsilon: float) -> Sampl
     """The sampler, with as much padding as keeps what overflow costs at ``epsilon`` within its
     share of delta.
     """
-    batch_size = max(1, round(settings.sampling_rate * num_train))
-    if settings.sampler == "without_replacement":
-        return WithoutReplacementSampler(num_train, batch_size)
-    if settings.sampler == "shuffle":
-        return ShuffleSampler(num_train, batch_size)
+    law, rate = LAWS[settings.sampler], settings.sampling_rate
+    if not law.hides_size:
+        return law.sampler(num_train, rate)
     # the padding M, the parts of a minibatch and the spacing of the sum may tell the declared N,
     # not how many there are
     require_declared(settings.num_records, num_train)
@@ -574,16 +555,8 @@ def _sampler(settings: PrivacySettings, num_train: int, epsilon: float) -> Sampl
     # at least as for epsilon = 10: a little more padding, but fits that differ in epsilon share a
     # compiled step
     padded = _log_factor(settings, max(epsilon, _EPSILON_OF_PADDING))
-    rate = settings.sampling_rate
     capacity = overflow_capacity(size, rate, math.log(allowance / 2) - padded)
-    if settings.sampler == "random_allocation":
-        # a step of it has as many records as one of Poisson sampling, by the same law
-        return RandomAllocationSampler(
-            num_train, steps_per_epoch(settings.sampler, rate), capacity, size
-        )
-    if settings.sampler == "poisson":
-        return PoissonSampler(num_train, rate, capacity, size)
-    raise no_law(settings.sampler)
+    return law.sampler(num_train, rate, capacity, size)
 
 
 def _cost(

@@ -14,7 +14,7 @@ import numpy as np
 from scipy.special import gammaln, log_ndtr, logsumexp
 
 from workbench.privacy._mean_ratio import mean_ratio
-from workbench.privacy.steps import SENSITIVITY, Phase, Steps, no_law
+from workbench.privacy.steps import Phase, Steps, no_law
 
 __all__ = ["MAX_ORDER", "renyi_loss"]
 
@@ -39,10 +39,8 @@ def renyi_loss(plan: Steps, order: int, *, changes: int = 1) -> float:
     if changes == 2:
         first, second = renyi_loss(plan, 2 * order), renyi_loss(plan, 2 * order - 1)
         return ((order - 0.5) / (order - 1) * first + second) * _SLACK
-    if (
-        plan.sampler == "random_allocation"
-    ):  # an epoch that was not finished is charged as a whole one
-        costs = (
+    if plan.law.participation == "random step":
+        costs = (  # an epoch that was not finished is charged as a whole one
             epoch.repeated * _of_epoch(epoch.length, 1 / epoch.noise_multiplier, order)
             for epoch in plan.epochs
         )
@@ -51,9 +49,9 @@ def renyi_loss(plan: Steps, order: int, *, changes: int = 1) -> float:
 
 
 def _of_phase(plan: Steps, phase: Phase, order: int) -> float:
-    mu = SENSITIVITY[plan.relation] / phase.noise_multiplier
-    one_step = {"poisson": _poisson, "without_replacement": _without_replacement}.get(plan.sampler)
-    if one_step is None and plan.sampler != "shuffle":
+    mu, participation = plan.sensitivity / phase.noise_multiplier, plan.law.participation
+    one_step = {"coin": _poisson, "subset": _without_replacement}.get(participation or "")
+    if one_step is None and participation != "known step":
         raise no_law(plan.sampler)
     if one_step is None or phase.sampling_rate == 1:
         return phase.steps * order * mu**2 / 2

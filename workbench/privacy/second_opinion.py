@@ -20,7 +20,7 @@ from dataclasses import dataclass
 
 from workbench._numbers import upper
 from workbench.privacy import attacker, lower_pld
-from workbench.privacy.steps import SENSITIVITY, Phase, Steps
+from workbench.privacy.steps import Phase, Steps
 
 __all__ = ["DisagreementError", "SecondOpinion", "confirm", "second_opinion"]
 
@@ -66,11 +66,11 @@ def second_opinion(plan: Steps, delta: float) -> SecondOpinion | None:
 
     It takes a tenth of a second, and seconds where the sampling rate is tiny.
     """
-    *before, phase = plan.phases
-    if before and (len(before) > 1 or before[0].sampling_rate < 1):
+    *before, phase = plan.phases or (None,)
+    if phase is None or (before and (len(before) > 1 or before[0].sampling_rate < 1)):
         return None
-    gaussian = plan.sampler == "shuffle" or phase.sampling_rate == 1
-    if gaussian or plan.sampler == "poisson":
+    gaussian = plan.law.participation == "known step" or phase.sampling_rate == 1
+    if gaussian or plan.law.participation == "coin":
         return _of_dp_accounting(plan, phase, delta, gaussian)
     if phase.steps > _MOST_STEPS or delta < _LEAST_DELTA:
         return None
@@ -83,7 +83,7 @@ def second_opinion(plan: Steps, delta: float) -> SecondOpinion | None:
         steps=phase.steps,
         delta=delta,
     )
-    if plan.sampler == "random_allocation":
+    if plan.law.participation == "random step":
         alone = Steps(plan.sampler, plan.relation, (phase,))
         lowest = max(lowest, lower_pld.allocation_epsilon(alone, delta))
     return SecondOpinion(lowest, "lower bound")
@@ -92,9 +92,9 @@ def second_opinion(plan: Steps, delta: float) -> SecondOpinion | None:
 def _of_dp_accounting(
     plan: Steps, phase: Phase, delta: float, gaussian: bool
 ) -> SecondOpinion | None:
-    sigma, rate = phase.noise_multiplier / SENSITIVITY[plan.relation], phase.sampling_rate
+    sigma, rate = phase.noise_multiplier / plan.sensitivity, phase.sampling_rate
     # of the steps that a record enters for sure
-    squares = SENSITIVITY[plan.relation] ** 2 * sum(
+    squares = plan.sensitivity**2 * sum(
         use.steps / use.noise_multiplier**2
         for use in plan.uses_of_a_record
         if gaussian or use.sampling_rate == 1

@@ -6,38 +6,172 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
 from workbench import _validate
 
 __all__ = [
+    "LAWS",
     "MOST_STEPS_PER_EPOCH",
-    "SAMPLERS",
+    "NEIGHBOURS",
     "SENSITIVITY",
     "Epochs",
     "Phase",
+    "SamplerLaw",
     "Schedule",
     "Steps",
-    "check_epoch",
     "first_steps",
     "looked",
     "no_law",
-    "steps_per_epoch",
 ]
 
 # of random allocation: as far as the rounding of its accountant has been tested
 MOST_STEPS_PER_EPOCH = 10**7
 
-# the relations that a sampler has accountants for; by default a guarantee uses the first
-SAMPLERS = {
-    "poisson": ("add_or_remove_one",),
-    "without_replacement": ("replace_one",),
-    "shuffle": ("replace_one", "replace_special"),
-    "random_allocation": ("add_or_remove_one",),
+
+@dataclass(frozen=True)
+class SamplerLaw:
+    """What the package knows of minibatches by one sampler. Code that knows nothing of its
+    ``participation`` refuses it.
+
+    :param name: of the sampler, as users and ``Sampler.name`` write it.
+    :param relations: neighbouring relations that it has accountants for; by default a guarantee
+        uses the first. Sweeps store fits under keys that do not say the first, so it stays.
+    :param kind: the class in ``workbench.sampling`` that draws the minibatches.
+    :param label: its name in figures.
+    :param minibatches: its minibatches in a guarantee, of ``rate`` and ``epoch``.
+    :param option: its name on the screen. :param help: what it does, for the screen.
+    :param participation: how one record enters the steps: each by a "coin" of its own, or with a
+        uniform "subset" of one size; or one of each epoch, a "known step" in the worst case, or a
+        "random step" that it draws for itself. None if nobody wrote it.
+    :param fourier: neighbouring relations of the Fourier accountant.
+    """
+
+    name: str
+    relations: tuple[str, ...]
+    kind: str
+    label: str
+    minibatches: str
+    option: str
+    help: str
+    participation: Literal["coin", "subset", "known step", "random step"] | None = None
+    fourier: tuple[str, ...] = ()
+
+    @property
+    def has_epochs(self) -> bool:
+        """Whether a record enters one step of each epoch."""
+        return self.participation in ("known step", "random step")
+
+    def steps_per_epoch(self, sampling_rate: float) -> int:
+        """t, the number of steps of an epoch at rate q.
+
+        Where the step is known it is the number of whole minibatches, floor(1 / q), where q = batch
+        size / N may be rounded. Where it is random it is 1 / q rounded to the nearest whole number
+        (the larger of two), and the rate is 1 / t.
+        """
+        if self.participation == "known step":
+            return max(1, math.floor((1 + 1e-12) / sampling_rate))
+        if self.participation == "random step":
+            return max(1, math.floor(1 / sampling_rate + 0.5))
+        raise no_law(self.name)
+
+    @property
+    def hides_size(self) -> bool:
+        """Whether the number of records is private."""
+        return "add_or_remove_one" in self.relations
+
+    def rate(self, sampling_rate: float) -> float:
+        """The sampling rate that is used for one that was asked for: 1 / t where a record enters a
+        random step of t.
+
+        :raises ArgumentError: naming ``sampling_rate``, if epochs are too long.
+        """
+        if self.participation != "random step":
+            return sampling_rate
+        length = self.steps_per_epoch(sampling_rate)
+        if length > MOST_STEPS_PER_EPOCH:
+            raise _validate.ArgumentError(
+                "sampling_rate",
+                sampling_rate,
+                f"makes epochs of more than {MOST_STEPS_PER_EPOCH:,} steps, which random "
+                "allocation has no accountant for: choose a larger rate, or Poisson sampling.",
+            )
+        return 1 / length
+
+    def sampler(self, num_records: int, sampling_rate: float, *padding: int) -> Any:
+        """What draws the minibatches.
+
+        :param padding: capacity and declared number of records, where minibatches have random
+            sizes; others have round(q N) records, at least one.
+        """
+        from workbench import sampling  # here, because accountants need no JAX
+
+        kind = getattr(sampling, self.kind)
+        if not self.hides_size:
+            return kind(num_records, max(1, round(sampling_rate * num_records)))
+        if self.participation == "coin":
+            return kind(num_records, sampling_rate, *padding)
+        return kind(num_records, self.steps_per_epoch(sampling_rate), *padding)
+
+
+LAWS = {
+    law.name: law
+    for law in (
+        SamplerLaw(
+            name="poisson",
+            relations=("add_or_remove_one",),
+            kind="PoissonSampler",
+            label="Poisson",
+            minibatches="Poisson minibatches at sampling rate {rate:g}",
+            option="at random (Poisson)",
+            help="Each record enters each step with probability q, independently of the others.",
+            participation="coin",
+            fourier=("add_or_remove_one", "replace_one"),
+        ),
+        SamplerLaw(
+            name="without_replacement",
+            relations=("replace_one",),
+            kind="WithoutReplacementSampler",
+            label="without replacement",
+            minibatches="minibatches without replacement, each with a share of {rate:g} of the "
+            "records",
+            option="without replacement",
+            help="Each step draws a fixed number of q N different records.",
+            participation="subset",
+        ),
+        SamplerLaw(
+            name="shuffle",
+            relations=("replace_one", "replace_special"),
+            kind="ShuffleSampler",
+            label="shuffle",
+            minibatches="shuffled minibatches, each with a share of {rate:g} of the records",
+            option="shuffled, in epochs",
+            help="Each epoch shuffles the records and takes them in turn. This needs more noise.",
+            participation="known step",
+        ),
+        SamplerLaw(
+            name="random_allocation",
+            relations=("add_or_remove_one",),
+            kind="RandomAllocationSampler",
+            label="random allocation",
+            minibatches="minibatches by random allocation, each record in one step of every "
+            "{epoch}",
+            option="allocated, in epochs",
+            help="In each epoch of 1/q steps every record enters one step, which it draws for "
+            "itself. Noise is about as for Poisson.",
+            participation="random step",
+        ),
+    )
+}
+
+# the neighbouring relations in words
+NEIGHBOURS = {
+    "add_or_remove_one": "add or remove one",
+    "replace_one": "replace one",
+    "replace_special": "blank one in place",
 }
 
 # how far a neighbouring data set can move the clipped sum, in units of the clipping norm
@@ -106,15 +240,15 @@ class Steps:
         noise_multiplier: Any,
         steps: Any,
         *,
-        relations: Sequence[str] = (),
+        accountant: str = "pld",
     ) -> Steps:
         """From public arguments: numbers, or sequences of equal length for schedules.
 
-        :param relations: further relations to allow for "poisson".
+        :param accountant: whose relations to allow.
         :raises ArgumentError: naming the argument and its value.
         """
-        _validate.choice("sampler", sampler, SAMPLERS)
-        allowed = (*SAMPLERS[sampler], *(relations if sampler == "poisson" else ()))
+        law = LAWS[_validate.choice("sampler", sampler, LAWS)]
+        allowed = (accountant == "fourier" and law.fourier) or law.relations
         relation = (
             allowed[0] if relation is None else _validate.choice("relation", relation, allowed)
         )
@@ -150,7 +284,7 @@ class Steps:
             for rate, sigma, count in rows
         ]
         for phase in phases:
-            check_epoch(sampler, phase.sampling_rate)
+            law.rate(phase.sampling_rate)
         return cls(sampler, relation, tuple(phase for phase in phases if phase.steps))
 
     @property
@@ -161,9 +295,11 @@ class Steps:
         return SENSITIVITY[self.relation]
 
     @property
-    def has_epochs(self) -> bool:
-        """Whether a record enters one step of each epoch."""
-        return self.sampler in ("shuffle", "random_allocation")
+    def law(self) -> SamplerLaw:
+        """That of the sampler. :raises NotImplementedError: if nobody wrote it."""
+        if self.sampler not in LAWS:
+            raise no_law(self.sampler)
+        return LAWS[self.sampler]
 
     @functools.cached_property
     def epochs(self) -> tuple[Epochs, ...]:
@@ -184,7 +320,7 @@ class Steps:
                 sigma = min(last.noise_multiplier, phase.noise_multiplier)
                 epochs[-1] = last._replace(released=last.released + within, noise_multiplier=sigma)
                 steps -= within
-            length = steps_per_epoch(self.sampler, phase.sampling_rate)
+            length = self.law.steps_per_epoch(phase.sampling_rate)
             complete, begun = divmod(steps, length)
             for released, count in ((length, complete), (begun, 1 if begun else 0)):
                 if count:
@@ -199,26 +335,12 @@ class Steps:
 
         These are all steps, or one step per epoch, the one with the least noise.
         """
-        if not self.has_epochs:
+        if not self.law.has_epochs:
             return self.phases
         return tuple(
             Phase(epoch.sampling_rate, epoch.noise_multiplier, epoch.repeated)
             for epoch in self.epochs
         )
-
-
-def steps_per_epoch(sampler: str, sampling_rate: float) -> int:
-    """t, the number of steps of an epoch at rate q.
-
-    For "shuffle" it is the number of whole minibatches, floor(1 / q), where q = batch size / N may
-    be rounded. For "random_allocation" it is 1 / q rounded to the nearest whole number (the larger
-    of two), and the rate is 1 / t.
-    """
-    if sampler == "shuffle":
-        return max(1, math.floor((1 + 1e-12) / sampling_rate))
-    if sampler == "random_allocation":
-        return max(1, math.floor(1 / sampling_rate + 0.5))
-    raise no_law(sampler)
 
 
 def no_law(sampler: str) -> NotImplementedError:
@@ -229,20 +351,6 @@ def no_law(sampler: str) -> NotImplementedError:
     NotImplementedError("no law of the sampler 'mine' is written here")
     """
     return NotImplementedError(f"no law of the sampler {sampler!r} is written here")
-
-
-def check_epoch(sampler: str, sampling_rate: float) -> None:
-    """Refuse epochs that are too long. :raises ArgumentError: naming ``sampling_rate``."""
-    if (
-        sampler == "random_allocation"
-        and steps_per_epoch(sampler, sampling_rate) > MOST_STEPS_PER_EPOCH
-    ):
-        raise _validate.ArgumentError(
-            "sampling_rate",
-            sampling_rate,
-            f"makes epochs of more than {MOST_STEPS_PER_EPOCH:,} steps, which random allocation "
-            "has no accountant for: choose a larger rate, or Poisson sampling.",
-        )
 
 
 def first_steps(plan: Steps, count: int) -> Steps:

@@ -12,13 +12,18 @@ from __future__ import annotations
 import contextlib
 import sys
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import jax
 from numpyro.contrib.module import eqx_module, nnx_module
 from numpyro.primitives import Messenger
 
 from workbench.clipping.separation import PrivacyModelError
+
+if TYPE_CHECKING:
+    from types import TracebackType
+
+    from jaxtyping import PyTree
 
 __all__ = ["NetworkWatch"]
 
@@ -36,7 +41,7 @@ _HOW = {
 }
 
 
-def _at(path: str, module: Any) -> str:
+def _at(path: str, module: object) -> str:
     """ "layers[2]: BatchNorm", or the class alone for the whole network."""
     return f"{path}: {type(module).__name__}" if path else type(module).__name__
 
@@ -81,7 +86,12 @@ class NetworkWatch(Messenger):
         super().__enter__()
         return self
 
-    def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
         super().__exit__(kind, error, trace)
         self._stack.close()
         wants_key = (
@@ -122,7 +132,7 @@ class NetworkWatch(Messenger):
 
     # ---- one library each ------------------------------------------------------------------------
 
-    def _look_at_equinox(self, name: str, network: Any) -> None:
+    def _look_at_equinox(self, name: str, network: PyTree) -> None:
         layers = sys.modules["equinox"].nn
         for path, module, inner in _equinox_modules(network):
             location = _at(path, module)
@@ -160,7 +170,7 @@ class NetworkWatch(Messenger):
         return function(*arguments, **keywords)
 
 
-def _equinox_modules(network: Any, path: str = "") -> Iterator[tuple[str, Any, list[Any]]]:
+def _equinox_modules(network: PyTree, path: str = "") -> Iterator[tuple[str, Any, list[Any]]]:
     """(path, module, the modules right below it) of each equinox module of a pytree."""
     module = sys.modules["equinox"].Module
     below = jax.tree_util.tree_flatten_with_path(

@@ -5,13 +5,13 @@ nothing.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
-from jax.extend.core import ClosedJaxpr, Jaxpr, Literal
+from jax.extend.core import ClosedJaxpr, Jaxpr, JaxprEqn, Literal
 
 from workbench.clipping.jaxprs import (
     Environment,
@@ -22,6 +22,9 @@ from workbench.clipping.jaxprs import (
     is_literal,
     scan_again,
 )
+
+if TYPE_CHECKING:
+    from jax.typing import ArrayLike
 
 __all__ = ["coarsest", "in_float32"]
 
@@ -55,7 +58,7 @@ def in_float32(closed: ClosedJaxpr, arguments: Sequence[Any]) -> list[Any]:
     return list(map(_widened, environment.read(closed.jaxpr.outvars)))
 
 
-def _again(closed: ClosedJaxpr, equation: Any, inputs: list[Any]) -> list[Any]:
+def _again(closed: ClosedJaxpr, equation: JaxprEqn, inputs: list[Any]) -> list[Any]:
     name, params = equation.primitive.name, equation.params
     if (inner := inner_jaxpr(equation)) is not None:
         return in_float32(inner, inputs)
@@ -106,7 +109,7 @@ def _wider(param: Any) -> Any:
     return np.dtype(np.float32) if _is_coarse(param) else param
 
 
-def _is_coarse(dtype: Any) -> bool:
+def _is_coarse(dtype: object) -> bool:
     return (
         isinstance(dtype, np.dtype)
         and jnp.issubdtype(dtype, jnp.floating)
@@ -114,5 +117,5 @@ def _is_coarse(dtype: Any) -> bool:
     )
 
 
-def _widened(value: Any) -> Any:
+def _widened(value: ArrayLike) -> Any:
     return jnp.asarray(value, jnp.float32) if _is_coarse(getattr(value, "dtype", None)) else value

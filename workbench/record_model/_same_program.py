@@ -10,9 +10,9 @@ from typing import Any
 
 import jax
 import numpy as np
-from jax.extend.core import ClosedJaxpr, Jaxpr, Var
+from jax.extend.core import ClosedJaxpr, Jaxpr, JaxprEqn, Literal, Var
 
-from workbench.clipping.jaxprs import aval, is_literal
+from workbench.clipping.jaxprs import aval
 
 __all__ = ["is_same_program"]
 
@@ -50,7 +50,7 @@ class _Comparison:
             and self._read(few.outvars, many.outvars)
         )
 
-    def _equations(self, few: Any, many: Any) -> bool:
+    def _equations(self, few: JaxprEqn, many: JaxprEqn) -> bool:
         return (
             few.primitive is many.primitive
             and self._read(few.invars, many.invars)
@@ -65,12 +65,16 @@ class _Comparison:
     def _read(self, few: Sequence[Any], many: Sequence[Any]) -> bool:
         return len(few) == len(many) and all(map(self._atoms, few, many))
 
-    def _atoms(self, few: Any, many: Any) -> bool:
-        if is_literal(few) or is_literal(many):
-            return is_literal(few) and is_literal(many) and self.values(few.val, many.val)
+    def _atoms(self, few: Var | Literal, many: Var | Literal) -> bool:
+        if isinstance(few, Literal) or isinstance(many, Literal):
+            return (
+                isinstance(few, Literal)
+                and isinstance(many, Literal)
+                and self.values(few.val, many.val)
+            )
         return self._partner.get(few) is many
 
-    def _shapes(self, few: Any, many: Any) -> bool:
+    def _shapes(self, few: Var | Literal, many: Var | Literal) -> bool:
         of_few, of_many = aval(few), aval(many)
         return getattr(of_few, "dtype", None) == getattr(of_many, "dtype", None) and self.values(
             getattr(of_few, "shape", ()), getattr(of_many, "shape", ())

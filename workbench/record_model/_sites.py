@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 import jax
 import jax.numpy as jnp
@@ -10,6 +10,9 @@ import jax.numpy as jnp
 from workbench.clipping.separation import PrivacyModelError
 from workbench.record_model.plates import imputed_names, require_observed
 from workbench.record_model.traces import family, is_inside, is_latent, is_subsampling
+
+if TYPE_CHECKING:
+    from jaxtyping import PyTree
 
 __all__ = ["check_sites", "in_words", "require_floats"]
 
@@ -85,7 +88,7 @@ def in_words(plates: tuple[str, ...]) -> str:
     return ", ".join(map(repr, plates))
 
 
-def require_floats(name: str, value: Any) -> None:
+def require_floats(name: str, value: PyTree) -> None:
     """:raises PrivacyModelError: if a leaf of the parameter ``name`` is of a type that has no
     gradient, or complex.
     """

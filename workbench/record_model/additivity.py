@@ -11,8 +11,8 @@ is found with made-up records, values of parameters and latents, so nothing priv
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator
-from typing import Any, NamedTuple
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -27,10 +27,13 @@ from workbench.clipping.separation import PrivacyModelError
 from workbench.record_model._precision import coarsest, in_float32
 from workbench.record_model._same_program import is_same_program
 from workbench.record_model._sites import in_words
-from workbench.record_model.model import RecordModel
+from workbench.record_model.model import Record, RecordModel
 from workbench.record_model.plates import readable
 from workbench.record_model.splitting import PER_RECORD_PARAMETERS
 from workbench.record_model.traces import drawn, is_latent, log_density
+
+if TYPE_CHECKING:
+    from jaxtyping import PyTree
 
 __all__ = ["require_additive"]
 
@@ -121,7 +124,7 @@ def _traced(model: RecordModel, key: Array, count: int) -> _Traced:
     facts: dict[str, Any] = {}
 
     def compare(
-        params: Any, key: Array, number: Any, rounding: Any, records: Any
+        params: PyTree, key: Array, number: Array, rounding: Array, records: Record
     ) -> dict[str, Any]:
         result, site_facts = _compare(
             model, params, jax.random.fold_in(key, number), rounding, records, count
@@ -158,7 +161,7 @@ def _fine(traced: _Traced) -> tuple[Any, float]:
     arguments, structure = jax.tree.flatten(traced.program.in_avals[0])
     results = jax.tree.structure(traced.program.out_info)
 
-    def compare(*arguments: Any) -> Any:
+    def compare(*arguments: PyTree) -> Any:
         return jax.tree.unflatten(results, in_float32(closed, jax.tree.leaves(arguments)))
 
     try:
@@ -256,7 +259,7 @@ def _near(leaf: Array, random: np.random.Generator) -> np.ndarray:
 
 
 def _compare(
-    model: RecordModel, params: Any, key: Array, rounding: Any, records: Any, count: int
+    model: RecordModel, params: PyTree, key: Array, rounding: Array, records: Record, count: int
 ) -> tuple[dict[str, Any], dict[str, Any]]:
     """Numbers of each site, and what is known of the sites while they are traced.
 
@@ -271,7 +274,7 @@ def _compare(
     shapes: dict[str, list[Any]] = {}
     plates: set[Any] = set()
 
-    def traced(values: dict[str, Any], key: Array, records: Any, count: int) -> dict[str, dict]:
+    def traced(values: dict[str, Any], key: Array, records: Record, count: int) -> dict[str, dict]:
         pair = model.traces(values, key, records, count, layers_key=same)
         for role, trace in zip(("guide", "model"), pair, strict=True):
             for name, site in trace.items():
@@ -298,7 +301,7 @@ def _compare(
         }
         axes = {name: _axis(model, several, name, count) for name in record_values}
 
-    def terms(values: dict[str, Any], records: Any, count: int) -> dict[str, Any]:
+    def terms(values: dict[str, Any], records: Record, count: int) -> dict[str, Any]:
         numbers: dict[str, Any] = {}
         for role, trace in traced(fixed | values, second, records, count).items():
             for name, site in trace.items():
@@ -370,7 +373,7 @@ def _density(site: dict[str, Any], drawn: dict[str, Any] | None) -> Array:
         return log_density({**site, "intermediates": drawn["intermediates"]})
 
 
-def _digest(value: Any) -> Array:
+def _digest(value: PyTree) -> Array:
     leaves = [jnp.asarray(leaf, jnp.float32).ravel() for leaf in jax.tree.leaves(value)]
     flat = jnp.concatenate(leaves) if leaves else jnp.zeros(1)
     return jnp.vdot(flat, 1 + jnp.sin(jnp.arange(flat.size)))
@@ -409,7 +412,9 @@ def _require_shapes(shapes: dict[str, list[Any]]) -> None:
             )
 
 
-def _judge(model: RecordModel, name: str, numbers: Any, count: int, rounding: float) -> bool:
+def _judge(
+    model: RecordModel, name: str, numbers: Sequence[np.ndarray], count: int, rounding: float
+) -> bool:
     """Whether these made-up records say something about a site. :raises PrivacyModelError: if they
     refute it.
 

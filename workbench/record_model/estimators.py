@@ -7,13 +7,16 @@ per-record gradients of a loss that it names. All else it computes without recor
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 
 from workbench.record_model.base_noise import Key
 from workbench.record_model.model import Record, RecordModel
+
+if TYPE_CHECKING:
+    from jaxtyping import PyTree
 
 __all__ = ["ESTIMATORS", "Estimator", "RecordLoss", "Release", "aligned", "vanilla"]
 
@@ -68,7 +71,7 @@ def vanilla(
     return _divided(release(loss, params), sampling_rate, params)
 
 
-def _divided(released: Any, sampling_rate: float, like: Any) -> Any:
+def _divided(released: PyTree, sampling_rate: float, like: PyTree) -> Any:
     """G / q, in the types of ``like``, which may be of half precision."""
     return jax.tree.map(
         lambda leaf, template: (leaf / sampling_rate).astype(template.dtype), released, like

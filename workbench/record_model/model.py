@@ -173,7 +173,7 @@ class RecordModel:
         return trace_of(changed(self.model), key, values, *call, full=self.plates.full)
 
     def _traces(
-        self, values: dict[str, Any], key: Key, index: Any = 0, record: Record | None = None
+        self, values: dict[str, Any], key: Key, index: int | Array = 0, record: Record | None = None
     ) -> tuple[dict, dict]:
         """``traces`` for one record, ``blank_record`` by default."""
         batch = tuple(
@@ -204,7 +204,7 @@ class RecordModel:
         }
 
     def record_loss(
-        self, shared: dict[str, Any], record: Record, key: Key, index: Any = 0
+        self, shared: dict[str, Any], record: Record, key: Key, index: int | Array = 0
     ) -> Array:
         """l_i(u), float scalar, for one record (arrays without a record axis).
 

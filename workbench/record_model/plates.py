@@ -13,7 +13,7 @@ import inspect
 import linecache
 import traceback
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import jax
 import numpy as np
@@ -31,6 +31,9 @@ from numpyro.infer.initialization import init_to_sample
 from workbench.clipping.separation import PrivacyModelError
 from workbench.record_model._networks import NetworkWatch
 from workbench.record_model.traces import family, is_inside, is_subsampling, trace_of
+
+if TYPE_CHECKING:
+    from jaxtyping import PyTree
 
 __all__ = [
     "Layout",
@@ -267,7 +270,7 @@ def _check_plates(trace: dict, plates: tuple[str, ...], num_records: int) -> Non
 # ---- automatic guides ----------------------------------------------------------------------------
 
 
-def automatic_parts(guide: Any) -> list[AutoGuide]:
+def automatic_parts(guide: Callable) -> list[AutoGuide]:
     """An automatic guide and the automatic guides that it is made of; none for other guides."""
     if not isinstance(guide, AutoGuide):
         return []
@@ -342,7 +345,7 @@ def require_automatic(
     return hidden
 
 
-def _without_hessian(params: Any) -> Any:
+def _without_hessian(params: PyTree) -> Any:
     raise PrivacyModelError(
         "the covariance of AutoLaplaceApproximation is a Hessian of the private records, which a "
         "private fit does not have: it would be that of one made-up record. guide.median(params) "
@@ -393,7 +396,7 @@ def _of_each_record(
     )
 
 
-def _is_real(support: Any) -> bool:
+def _is_real(support: constraints.Constraint) -> bool:
     while isinstance(support, type(constraints.independent(constraints.real, 1))):
         support = support.base_constraint
     return support is constraints.real

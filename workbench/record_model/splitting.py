@@ -151,7 +151,7 @@ def split(
     return record_model
 
 
-def _blank(array: Any) -> np.ndarray:
+def _blank(array: np.ndarray | Array | jax.ShapeDtypeStruct) -> np.ndarray:
     """A made-up array instead of a record's: ones, because it may be a weight, but zeros where it
     may be an index.
     """
@@ -322,7 +322,7 @@ def _strong(values: dict[str, Any]) -> dict[str, Any]:
     return jax.tree.map(lambda leaf: jnp.asarray(leaf, leaf.dtype), values)
 
 
-def _require_public_bounds(traced: Any) -> None:
+def _require_public_bounds(traced: jax.stages.Traced) -> None:
     """:param traced: a function of a key and records, with ``{"bounds": {parameter: arrays}}``
     among its results.
     """

@@ -3,17 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import jax
 import jax.numpy as jnp
 from jax.extend.core import ClosedJaxpr
 from jax.interpreters.partial_eval import dce_jaxpr
 from numpyro import handlers
-from numpyro.distributions import ExpandedDistribution, Independent, MaskedDistribution
+from numpyro.distributions import (
+    Distribution,
+    ExpandedDistribution,
+    Independent,
+    MaskedDistribution,
+)
 
 from workbench.clipping.separation import require_plain
 from workbench.record_model.base_noise import Key, seeded
+
+if TYPE_CHECKING:
+    from jaxtyping import PyTree
 
 __all__ = [
     "RecordPlates",
@@ -144,7 +152,7 @@ def log_density(site: dict[str, Any], plate_scale: float = 1.0) -> Array:
     return jnp.sum(log_densities(site, plate_scale))
 
 
-def used_inputs(fn: Callable, *args: Any) -> dict[str, list[bool]]:
+def used_inputs(fn: Callable, *args: PyTree) -> dict[str, list[bool]]:
     """For each output of ``fn`` (a dict) and each leaf of ``args``: does one depend on the other?
 
     Read off the jaxpr, not off values, so a dependence that happens to vanish at some point is
@@ -155,7 +163,7 @@ def used_inputs(fn: Callable, *args: Any) -> dict[str, list[bool]]:
     return {path[0].key: used for path, used in used_by(closed, shapes)}
 
 
-def used_by(closed: ClosedJaxpr, results: Any) -> Iterator[tuple[Any, list[bool]]]:
+def used_by(closed: ClosedJaxpr, results: PyTree) -> Iterator[tuple[Any, list[bool]]]:
     """(path, which arguments it depends on) of each leaf of ``results``, the pytree that ``closed``
     returns.
     """
@@ -174,7 +182,7 @@ def drawn(trace: dict) -> dict[str, Any]:
     }
 
 
-def total(value: Any) -> Array:
+def total(value: PyTree) -> Array:
     """The sum of all entries of a pytree: a scalar that depends on whatever the pytree
     depends on.
     """
@@ -183,7 +191,7 @@ def total(value: Any) -> Array:
     )
 
 
-def family(distribution: Any) -> str:
+def family(distribution: Distribution) -> str:
     """The name of a distribution as its author knows it, without what plates and ``to_event`` put
     around it.
     """

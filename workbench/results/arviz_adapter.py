@@ -10,12 +10,15 @@ import warnings
 from collections.abc import Mapping
 from pathlib import Path
 from types import ModuleType
-from typing import Any, BinaryIO
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 import numpy as np
 
 from workbench import _validate
 from workbench._lazy import pd
+
+if TYPE_CHECKING:
+    import h5py
 
 __all__ = [
     "INTERVAL",
@@ -114,7 +117,9 @@ def words_on_tails(draws: Mapping[str, np.ndarray]) -> str:
     return _LONG_TAILS if any(span.any() for span in spans) else ""
 
 
-def summary(posterior: Any, interval: float = INTERVAL, kind: str = "hdi") -> pd.DataFrame:
+def summary(
+    posterior: Mapping[str, Any], interval: float = INTERVAL, kind: str = "hdi"
+) -> pd.DataFrame:
     """Mean, standard deviation and interval of each scalar. The column names say which interval it
     is.
 
@@ -150,7 +155,7 @@ def _quantile(probability: float) -> Any:
     return lambda values: np.quantile(values, probability)
 
 
-def save_draws(posterior: Any, path: Path) -> None:
+def save_draws(posterior: Mapping[str, Any], path: Path) -> None:
     """Write the ArviZ object as NetCDF.
 
     The file is made in memory first: when the disk is full, HDF5 crashes the process (SIGSEGV) as
@@ -180,7 +185,7 @@ def load_draws(file: Path | BinaryIO) -> dict[str, np.ndarray]:
         return {str(name): np.asarray(group[name].values)[0] for name in group.data_vars}
 
 
-def _refuse_links(group: Any) -> None:
+def _refuse_links(group: h5py.Group) -> None:
     import h5py
 
     for name in group:

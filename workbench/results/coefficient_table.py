@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import textwrap
-from typing import TYPE_CHECKING, Any
+from collections.abc import Hashable
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pandas as pd
@@ -104,7 +105,7 @@ def _cells(table: pd.DataFrame) -> tuple[list[str], list[list[str]]]:
     return ["", *map(str, table.columns)], rows
 
 
-def _number(column: Any, value: float, digits: int) -> str:
+def _number(column: Hashable, value: float, digits: int) -> str:
     if np.isnan(value):
         return ""
     if str(column) == "share above 0":

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -205,7 +205,7 @@ def _beside(result: FitResult, model: FormulaModel | None) -> list[_Row]:
     return rows
 
 
-def _entries(name: str, words: str, unscaled: Any, scaled: Any) -> list[_Row]:
+def _entries(name: str, words: str, unscaled: np.ndarray, scaled: np.ndarray) -> list[_Row]:
     unscaled, scaled = (
         np.asarray(values).reshape(len(values), -1) for values in (unscaled, scaled)
     )

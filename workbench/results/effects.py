@@ -9,7 +9,7 @@ and has the label of the release.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
     from workbench.formula.model import FormulaModel
     from workbench.results.fit_result import FitResult
+    from workbench.results.prediction import Records
 
 __all__ = ["Comparisons", "Effects", "comparisons", "effects", "formula_of", "intervals"]
 
@@ -174,7 +175,7 @@ def comparisons(
     return Comparisons(column, words, series, differences, fixed, *_facts(result, table, interval))
 
 
-def intervals(result: FitResult, records: Any, interval: float, kind: str) -> pd.DataFrame:
+def intervals(result: FitResult, records: Records, interval: float, kind: str) -> pd.DataFrame:
     """See ``FitResult.intervals``."""
     draws = _predicted(result, result.predictor.inputs(records), dict(result.draws))
     classes = _classes(result, draws)
@@ -222,7 +223,7 @@ def _middle(column: Column) -> Any:
     return False if isinstance(column, Boolean) else column.reference or column.labels[0]
 
 
-def _checked(argument: str, column: Column, value: Any) -> Any:
+def _checked(argument: str, column: Column, value: float | bool | str) -> Any:
     """A value of a column, within what is declared."""
     if isinstance(column, Numeric):
         return _validate.number(argument, value, at_least=column.low, at_most=column.high)
@@ -396,7 +397,7 @@ def _classes(result: FitResult, draws: np.ndarray) -> tuple[str, ...]:
 
 
 def _table(
-    draws: np.ndarray, names: list[str], rows: Any, interval: float, kind: str
+    draws: np.ndarray, names: list[str], rows: Iterable[Any], interval: float, kind: str
 ) -> pd.DataFrame:
     """Mean, sd and interval of each entry behind the axis of draws."""
     flat = draws.reshape(len(draws), -1)

@@ -11,7 +11,7 @@ from typing import Any
 __all__ = ["entry_names"]
 
 
-def entry_names(name: str, labels: Any, shape: Sequence[int]) -> list[str]:
+def entry_names(name: str, labels: Sequence[Any] | None, shape: Sequence[int]) -> list[str]:
     """Names of an array's entries, in its order; ``[name]`` for a scalar.
 
     :param labels: of its entries, or a tuple of the labels along each axis. Numbers stand for

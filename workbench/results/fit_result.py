@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from workbench.models import Model
     from workbench.results.coefficient_table import CoefficientTable
     from workbench.results.effects import Comparisons, Effects
-    from workbench.results.prediction import Predictor
+    from workbench.results.prediction import Predictor, Records
 
 __all__ = ["FitResult", "HistoryPoint", "IntervalWarning"]
 
@@ -360,7 +360,7 @@ class FitResult:
         return effects.comparisons(self, column, values, at, interval, kind)
 
     def intervals(
-        self, records: Any = None, interval: float = 0.9, kind: str = "hdi"
+        self, records: Records = None, interval: float = 0.9, kind: str = "hdi"
     ) -> pd.DataFrame:
         """Mean, sd and interval of the expected response of each record, over the posterior.
 
@@ -423,7 +423,7 @@ class FitResult:
 
     # ---- using the model -------------------------------------------------------------------------
 
-    def predict(self, records: Any = None) -> np.ndarray:
+    def predict(self, records: Records = None) -> np.ndarray:
         """Predict each record with the model, averaged over posterior draws: for example the
         probability of class 1.
 
@@ -436,7 +436,7 @@ class FitResult:
         """
         return self.predictor.predict(self.predictor.inputs(records))
 
-    def score(self, records: Any = None, *, public: bool = False) -> Scores:
+    def score(self, records: Records = None, *, public: bool = False) -> Scores:
         """ELBO, log-likelihood (nats per record) and the model's own metrics on labelled records.
 
         The numbers are exact functions of ``records``. If the records are private, the numbers are
@@ -457,7 +457,7 @@ class FitResult:
         scores = self.predictor.score(self.predictor.all_arrays(records))
         return Scores(scores, EVALUATION_LABELS[known_public])
 
-    def sample(self, count: int = 1000, given: Any = None, *, seed: int | None = None) -> Any:
+    def sample(self, count: int = 1000, given: Records = None, *, seed: int | None = None) -> Any:
         """Draw synthetic records from the private posterior predictive, each from its own posterior
         draw.
 
@@ -542,5 +542,5 @@ class FitResult:
         )
 
 
-def _short(value: Any) -> str:
+def _short(value: object) -> str:
     return f"{value:.4g}" if isinstance(value, (int, float)) else str(value)

@@ -52,7 +52,7 @@ def pictures(result: FitResult) -> dict[str, Callable[..., Figure]]:
     return figures
 
 
-def records_of(result: FitResult, data: Any) -> Dataset | None:
+def records_of(result: FitResult, data: Dataset | pd.DataFrame | None) -> Dataset | None:
     """The data set whose evaluation records a picture shows: ``data``, or all rows of a table, as
     private records.
 

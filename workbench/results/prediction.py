@@ -10,7 +10,7 @@ from __future__ import annotations
 import functools
 import warnings
 from collections.abc import Callable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import jax
 import jax.numpy as jnp
@@ -36,7 +36,14 @@ from workbench.record_model.plates import takes_num_records
 from workbench.record_model.splitting import split
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from numpy.typing import ArrayLike
+
     from workbench.results.fit_result import FitResult
+
+    # a table, a data set, arrays as the model takes them, or the fit's public ones
+    Records: TypeAlias = pd.DataFrame | Dataset | Sequence[ArrayLike] | None
 
 __all__ = ["BoundsWarning", "Predictor"]
 
@@ -117,7 +124,7 @@ class Predictor:
 
     # ---- records that the caller passes ----------------------------------------------------------
 
-    def inputs(self, records: Any) -> tuple[np.ndarray, ...]:
+    def inputs(self, records: Records) -> tuple[np.ndarray, ...]:
         """The arrays that the model predicts from. The first axis is records."""
         if records is None or isinstance(records, Dataset):
             return inputs_of(self.all_arrays(records))
@@ -135,7 +142,7 @@ class Predictor:
         arrays = records if isinstance(records, tuple) else (records,)
         return self._checked(arrays, names)
 
-    def all_arrays(self, records: Any) -> tuple[np.ndarray, ...]:
+    def all_arrays(self, records: Records) -> tuple[np.ndarray, ...]:
         """The arrays of records with their targets."""
         if records is None:
             if self.result.public_records is None:
@@ -263,7 +270,9 @@ class Predictor:
         predict = self.model.predict or self._mean
         values = self._values(self._places(_DRAWS))
 
-        def all_draws(params: Any, values: dict[str, Any], arrays: tuple[Any, ...]) -> jax.Array:
+        def all_draws(
+            params: dict[str, Any], values: dict[str, Any], arrays: tuple[Any, ...]
+        ) -> jax.Array:
             if not values:
                 return predict(params, *arrays)[None]
             return jax.vmap(lambda drawn: predict(params | drawn, *arrays))(values)

@@ -61,7 +61,7 @@ def survival(result: FitResult, arrays: Arrays, times: np.ndarray) -> np.ndarray
     family, response = regression.family, regression.response
     assert isinstance(family, Exponential), "the families of times derive from it"
 
-    def curve(values: Mapping[str, Any], records: Mapping[str, Any], _: Any) -> Any:
+    def curve(values: Mapping[str, Any], records: Mapping[str, Any], _: jax.Array) -> Any:
         parameters = {name: values[name] for name in regression.parameters}
         predictor = regression.predictor(values, records)
         at = jnp.asarray(np.maximum(times, 1e-12), jnp.float32)

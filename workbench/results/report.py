@@ -304,7 +304,7 @@ def _settings(result: FitResult) -> list[tuple[str, str]]:
     ]
 
 
-def _plain(value: Any) -> str:
+def _plain(value: object) -> str:
     """A value in words, not in Python."""
     if value is None:
         return "automatic"

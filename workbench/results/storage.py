@@ -78,7 +78,7 @@ def check_folder(folder: str | Path) -> Path:
     return path
 
 
-def _plain(value: Any) -> Any:
+def _plain(value: object) -> Any:
     """``value`` for JSON, which has no NaN: a metric that is not finite becomes null."""
     return None if isinstance(value, float) and not math.isfinite(value) else value
 

@@ -11,7 +11,7 @@ import numpy as np
 
 from workbench import _validate
 from workbench._lazy import pd
-from workbench.results.prediction import Predictor, synthetic_key
+from workbench.results.prediction import Predictor, Records, synthetic_key
 
 if TYPE_CHECKING:
     from workbench.results.fit_result import FitResult
@@ -27,7 +27,7 @@ _MOST_NUMBERS = (
 def synthetic_records(
     result: FitResult,
     count: int,
-    given: Any,
+    given: Records,
     seed: int | None,
     on_progress: Callable[[int], object] = lambda _: None,
 ) -> Any:
@@ -76,16 +76,15 @@ def _table(
     facts: dict[str, Any],
     inputs: tuple[np.ndarray, ...],
     drawn: np.ndarray,
-    source: Any,
+    source: Records,
 ) -> pd.DataFrame:
     """A table of given inputs and drawn values in its own columns and units."""
     arrays = dict(zip(facts["arrays"], (*inputs, drawn), strict=True))
     features = arrays["x"]
     if predictor.model.has_own_arrays:  # which cannot be turned back into columns
-        is_table = isinstance(source, pd.DataFrame)
         table = (
             source.reset_index(drop=True)
-            if is_table
+            if isinstance(source, pd.DataFrame)
             else pd.DataFrame(features, columns=facts["feature_names"])
         )
     else:

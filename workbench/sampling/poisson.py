@@ -212,8 +212,8 @@ class PoissonSampler(RandomSize):
     >>> sampler = wb.sampling.PoissonSampler(
     ...     num_records=1000, sampling_rate=0.01, capacity=40
     ... )
-    >>> sampler.name, sampler.relation, sampler.usual_size()
-    ('poisson', 'add_or_remove_one', 18)
+    >>> sampler.name, sampler.usual_size()
+    ('poisson', 18)
 
     :param num_records: N in 1 .. 2^30 - 1.
     :param sampling_rate: q in [2^-32, 1], public.
@@ -228,7 +228,6 @@ class PoissonSampler(RandomSize):
     declared: int | None = None
 
     name = "poisson"
-    relation = "add_or_remove_one"
     ascends = True
 
     def __post_init__(self) -> None:

@@ -62,14 +62,14 @@ class RandomAllocationSampler(RandomSize):
 
     >>> from workbench.sampling.random_allocation import RandomAllocationSampler
     >>> sampler = RandomAllocationSampler(1000, steps_per_epoch=100, capacity=40)
-    >>> sampler.name, sampler.relation, sampler.sampling_rate
-    ('random_allocation', 'add_or_remove_one', 0.01)
+    >>> sampler.name, sampler.sampling_rate
+    ('random_allocation', 0.01)
 
     :param num_records: N in 1 .. 2^30 - 1.
     :param steps_per_epoch: t in 1 .. 2^31, public.
     :param capacity: M >= 1, places in the padded minibatch.
-    :param declared: a public number of records, at least N, where N is not public. Each of so many
-        places draws its step, and those without a record stay empty.
+    :param declared: a public number of records, at least N, where N is not public. Each of
+        this many places draws its step, and those without a record stay empty.
     """
 
     num_records: int
@@ -78,7 +78,6 @@ class RandomAllocationSampler(RandomSize):
     declared: int | None = None
 
     name = "random_allocation"
-    relation = "add_or_remove_one"
     ascends = True
 
     def __post_init__(self) -> None:

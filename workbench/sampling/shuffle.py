@@ -99,7 +99,6 @@ class ShuffleSampler(FixedSize):
     """
 
     name = "shuffle"
-    relation = "replace_one"
 
     @property
     def steps_per_epoch(self) -> int:

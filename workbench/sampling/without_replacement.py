@@ -166,15 +166,14 @@ class WithoutReplacementSampler(FixedSize):
     bounds the probability of that.
 
     >>> sampler = wb.sampling.WithoutReplacementSampler(1000, 10)
-    >>> sampler.name, sampler.relation, sampler.sampling_rate
-    ('without_replacement', 'replace_one', 0.01)
+    >>> sampler.name, sampler.sampling_rate
+    ('without_replacement', 0.01)
 
     :param num_records: N in 1 .. 2^30 - 1.
     :param batch_size: b in 1 .. N; with b = N every record is in every minibatch.
     """
 
     name = "without_replacement"
-    relation = "replace_one"
 
     @property
     def _drawn(self) -> int:

@@ -8,7 +8,7 @@ import inspect
 import secrets
 import warnings
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from sklearn.base import BaseEstimator
@@ -30,6 +30,10 @@ from workbench.sklearn._inputs import (
     records_of,
     refuse_foreign,
 )
+
+if TYPE_CHECKING:
+    from numpy.typing import ArrayLike
+
 
 __all__ = ["PrivateEstimator"]
 
@@ -95,7 +99,7 @@ class PrivateEstimator(BaseEstimator):
         refuse_foreign(params)
         return super().set_params(**params)
 
-    def __setstate__(self, state: Any) -> None:
+    def __setstate__(self, state: dict[str, Any]) -> None:
         """Take the token from the state. A pickle of an earlier version has none, and nobody can
         tell its copies.
         """
@@ -225,28 +229,30 @@ class PrivateEstimator(BaseEstimator):
     def _keep(self, result: FitResult) -> None:
         self.result_, self.guarantee_ = result, result.guarantee
 
-    def _features(self, x: Any) -> np.ndarray:
+    def _features(self, x: ArrayLike) -> np.ndarray:
         """Records as the model sees them."""
         check_is_fitted(self)
         return self._scaling.features(records_of(self, x, reset=False))
 
-    def _cut(self, x: Any) -> np.ndarray:
+    def _cut(self, x: ArrayLike) -> np.ndarray:
         """Records within the bounds, in their own units."""
         check_is_fitted(self)
         return self._scaling.cut(records_of(self, x, reset=False))
 
-    def _predictions(self, x: Any) -> np.ndarray:
+    def _predictions(self, x: ArrayLike) -> np.ndarray:
         """What the model predicts for each record, float64."""
         features = self._features(x)
         return np.asarray(self.result_.predict((features,)), np.float64)
 
-    def _in_own_units(self, weights: np.ndarray, intercept: Any) -> tuple[np.ndarray, np.ndarray]:
+    def _in_own_units(
+        self, weights: np.ndarray, intercept: np.ndarray
+    ) -> tuple[np.ndarray, np.ndarray]:
         """Weights of the columns, [..., D], and intercept, from those of the features."""
         slopes = np.asarray(weights, np.float64) / self._scaling.reach
         return slopes, intercept - slopes @ self._scaling.middle
 
 
-def _pair(cap: Any) -> tuple[Any, Any]:
+def _pair(cap: tuple[float, float]) -> tuple[Any, Any]:
     try:
         epsilon, delta = cap
     except (TypeError, ValueError):

@@ -7,7 +7,7 @@ from __future__ import annotations
 import contextlib
 import warnings
 from collections.abc import Hashable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from sklearn.utils.multiclass import check_classification_targets
@@ -16,6 +16,10 @@ from sklearn.utils.validation import validate_data
 from workbench import _validate
 from workbench.data import preprocessing
 from workbench.data.preprocessing import Bounds
+
+if TYPE_CHECKING:
+    from numpy.typing import ArrayLike
+    from sklearn.base import BaseEstimator
 
 __all__ = [
     "FROM_DATA",
@@ -109,14 +113,16 @@ def refuse_foreign(arguments: Mapping[str, Any], method: str = "") -> None:
             raise TypeError(f"{method}() got an unexpected keyword argument {name!r}")
 
 
-def drawn_rows(x: Any, y: Any, sample_weight: Any) -> tuple[Any, Any]:
+def drawn_rows(
+    x: np.ndarray, y: Any, sample_weight: ArrayLike | None
+) -> tuple[np.ndarray, np.ndarray]:
     """The rows whose weight is 1. Weights are 0 or 1, as scikit-learn's ensembles give them where
     they draw rows once.
 
-    A bootstrap is refused. By it a row, and so the person in it, enters the fit several times. That
-    fit would promise the person what it promises a group of so many (group privacy), and the ledger
-    would count it as the promise of one row. It is told from these weights, and not from equal
-    rows: two people may have equal rows, and whether any do is private.
+    A bootstrap is refused. It enters a row, and so the person in it, several times. A person who is
+    entered k times would be promised what a group of k people is promised (group privacy), and the
+    ledger would count it as the promise of one row. It is recognised by these weights, and not by
+    equal rows: two people may have equal rows, and whether any do is private.
 
     :param sample_weight: array[N], None for all rows.
     :raises ArgumentError: naming ``sample_weight``; with the code "repeated rows" for whole numbers
@@ -136,9 +142,9 @@ def drawn_rows(x: Any, y: Any, sample_weight: Any) -> tuple[Any, Any]:
         raise _validate.ArgumentError(
             "sample_weight",
             weights,
-            "draws rows with replacement, as a bootstrap does. Whoever is in a row that is drawn "
-            "k times would be promised as little as k rows (group privacy), and no cap would "
-            "count that.",
+            "draws rows with replacement, as a bootstrap does. A person whose row is drawn k times "
+            "would only be promised what a group of k people is promised (group privacy), and no "
+            "cap would count that.",
             code="repeated rows",
             remedy="Draw without replacement: BaggingClassifier(..., bootstrap=False, "
             "max_samples=0.5).",
@@ -152,7 +158,11 @@ def drawn_rows(x: Any, y: Any, sample_weight: Any) -> tuple[Any, Any]:
     return x[weights == 1], y[weights == 1]
 
 
-def bounds_of(argument: str, bounds: Any, names: Sequence[str]) -> Bounds:
+def bounds_of(
+    argument: str,
+    bounds: Mapping[str, Sequence[float]] | Sequence[Any] | str | None,
+    names: Sequence[str],
+) -> Bounds:
     """``{name: (low, high)}`` of all columns, from one pair, a pair for each, or ``{name: pair}``.
 
     :raises ArgumentError: naming ``argument``. It is also refused to leave it out.
@@ -190,7 +200,12 @@ def bounds_of(argument: str, bounds: Any, names: Sequence[str]) -> Bounds:
 
 
 def records_of(
-    estimator: Any, x: Any, y: Any = NO_TARGET, *, reset: bool, numbers: bool = False
+    estimator: BaseEstimator,
+    x: ArrayLike,
+    y: ArrayLike = NO_TARGET,
+    *,
+    reset: bool,
+    numbers: bool = False,
 ) -> Any:
     """float64[N, D], and the target if one is given, as scikit-learn checks them.
 
@@ -213,7 +228,7 @@ def records_of(
     return validate_data(estimator, x, y, **checks)
 
 
-def _refuse_quotable(argument: str, values: Any, *, columns: bool) -> None:
+def _refuse_quotable(argument: str, values: ArrayLike, *, columns: bool) -> None:
     """Refuse what scikit-learn would refuse with a message that shows cells."""
     with warnings.catch_warnings():
         # of objects on the way to an array; scikit-learn repeats it
@@ -253,7 +268,7 @@ def _refuse_quotable(argument: str, values: Any, *, columns: bool) -> None:
         )
 
 
-def features_of(estimator: Any) -> list[str]:
+def features_of(estimator: BaseEstimator) -> list[str]:
     """Names of the columns: those of the table that was fitted, else x1, x2, ..."""
     named = getattr(estimator, "feature_names_in_", None)
     return (
@@ -263,7 +278,7 @@ def features_of(estimator: Any) -> list[str]:
     )
 
 
-def classes_of(classes: Any, y: np.ndarray) -> np.ndarray:
+def classes_of(classes: Sequence[Any] | str | None, y: np.ndarray) -> np.ndarray:
     """The classes in ascending order, from their declaration.
 
     :param classes: all labels; None for 0 and 1, or False and True; "data" to read them off ``y``,

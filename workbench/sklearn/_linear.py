@@ -11,7 +11,7 @@ deviation of the target around its mean.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 import jax
 import jax.numpy as jnp
@@ -21,13 +21,18 @@ from numpyro.distributions import constraints
 
 from workbench.models import Model
 
+if TYPE_CHECKING:
+    import numpy as np
+
+    from workbench.data import Dataset
+
 __all__ = ["linear"]
 
 _INITIAL_SCALE = 0.1  # of the guide, as in the gallery's logistic regression
 _NOISE = 0.3  # of the target whose range is 2: the middle of its prior, and where the guide begins
 
 
-def _shapes(x: Any) -> dict[str, tuple[int, ...]]:
+def _shapes(x: jax.Array) -> dict[str, tuple[int, ...]]:
     return {"weights": (x.shape[-1],), "intercept": (), "log_noise": ()}
 
 
@@ -57,11 +62,11 @@ def _predict(values: dict[str, jax.Array], x: jax.Array) -> jax.Array:
     return x @ values["weights"] + values["intercept"]
 
 
-def _no_scores(target: Any, predictions: Any) -> dict[str, float]:
+def _no_scores(target: np.ndarray, predictions: np.ndarray) -> dict[str, float]:
     return {}
 
 
-def _advice(dataset: Any, num_records: int, epsilon: float) -> dict[str, float]:
+def _advice(dataset: Dataset, num_records: int, epsilon: float) -> dict[str, float]:
     """C at the norm of the gradient of a record that is one standard deviation of the noise off,
     where a fit begins.
     """
@@ -69,7 +74,7 @@ def _advice(dataset: Any, num_records: int, epsilon: float) -> dict[str, float]:
     return {"clip": (columns + 1) ** 0.5 / _NOISE}
 
 
-def _coordinates(dataset: Any) -> dict[str, list[str]]:
+def _coordinates(dataset: Dataset) -> dict[str, list[str]]:
     return {"weights": list(dataset.feature_names)}
 
 

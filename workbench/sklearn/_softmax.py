@@ -12,7 +12,7 @@ rest would spend it once for each class.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import jax
 import jax.numpy as jnp
@@ -22,12 +22,15 @@ from numpyro.distributions import constraints
 
 from workbench.models import Model, get, scoring
 
+if TYPE_CHECKING:
+    from workbench.data import Dataset
+
 __all__ = ["softmax"]
 
 _INITIAL_SCALE = 0.1  # of the guide, as in the gallery's logistic regression
 
 
-def _shapes(x: Any, num_classes: int) -> dict[str, tuple[int, ...]]:
+def _shapes(x: jax.Array, num_classes: int) -> dict[str, tuple[int, ...]]:
     return {"weights": (x.shape[-1], num_classes), "intercept": (num_classes,)}
 
 
@@ -56,7 +59,7 @@ def _predict(values: dict[str, jax.Array], x: jax.Array) -> jax.Array:
     return jax.nn.softmax(x @ values["weights"] + values["intercept"])
 
 
-def _advice(dataset: Any, num_records: int, epsilon: float) -> dict[str, float]:
+def _advice(dataset: Dataset, num_records: int, epsilon: float) -> dict[str, float]:
     """C as of the gallery's logistic regression: a record's residuals over all classes have norm
     sqrt(2) at most.
     """
@@ -64,14 +67,14 @@ def _advice(dataset: Any, num_records: int, epsilon: float) -> dict[str, float]:
     return {name: 2**0.5 * value for name, value in of_two.items()}
 
 
-def _coordinates(dataset: Any) -> dict[str, Any]:
+def _coordinates(dataset: Dataset) -> dict[str, Any]:
     return {
         "weights": (list(dataset.feature_names), list(dataset.classes)),
         "intercept": list(dataset.classes),
     }
 
 
-def _constants(dataset: Any) -> dict[str, Any]:
+def _constants(dataset: Dataset) -> dict[str, Any]:
     return {"num_classes": len(dataset.classes)}
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from sklearn.base import ClassifierMixin
@@ -20,6 +20,9 @@ from workbench.sklearn._inputs import (
     refuse_foreign,
 )
 from workbench.sklearn._softmax import softmax
+
+if TYPE_CHECKING:
+    from numpy.typing import ArrayLike
 
 __all__ = ["PrivateClassifier"]
 
@@ -81,7 +84,13 @@ class PrivateClassifier(ClassifierMixin, PrivateEstimator):
     classes: Any = None
     prior_scale: float = 5.0
 
-    def fit(self, X: Any, y: Any, sample_weight: Any = None, **foreign: Any) -> PrivateClassifier:  # noqa: N803
+    def fit(
+        self,
+        X: ArrayLike,  # noqa: N803
+        y: ArrayLike,
+        sample_weight: ArrayLike | None = None,
+        **foreign: Any,
+    ) -> PrivateClassifier:
         """Fit to all rows, once.
 
         :param X: array[N, D] or a table of numbers without missing values, N >= 2.
@@ -121,7 +130,7 @@ class PrivateClassifier(ClassifierMixin, PrivateEstimator):
         scale = checks.number("prior_scale", self.prior_scale, above=0)
         return get("logistic", prior_scale=scale) if num_classes == 2 else softmax(scale)
 
-    def predict_proba(self, X: Any) -> np.ndarray:  # noqa: N803
+    def predict_proba(self, X: ArrayLike) -> np.ndarray:  # noqa: N803
         """Probability of each class for each row of ``X``, float64[B, classes], averaged over
         posterior draws.
 
@@ -132,7 +141,7 @@ class PrivateClassifier(ClassifierMixin, PrivateEstimator):
             return np.column_stack([1 - probabilities, probabilities])
         return probabilities / probabilities.sum(axis=1, keepdims=True)
 
-    def predict(self, X: Any) -> np.ndarray:  # noqa: N803
+    def predict(self, X: ArrayLike) -> np.ndarray:  # noqa: N803
         """The most probable class for each row of ``X``. It costs no further privacy."""
         probabilities = self.predict_proba(X)
         return self.classes_[np.argmax(probabilities, axis=1)]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from sklearn.base import ClusterMixin
@@ -11,6 +11,9 @@ from sklearn.base import ClusterMixin
 from workbench.models import checks, get
 from workbench.sklearn._estimator import PrivateEstimator
 from workbench.sklearn._inputs import records_of, refuse_foreign
+
+if TYPE_CHECKING:
+    from numpy.typing import ArrayLike
 
 __all__ = ["PrivateClusterer"]
 
@@ -40,7 +43,7 @@ class PrivateClusterer(ClusterMixin, PrivateEstimator):
     n_clusters: int = 5
     covariance: str = "spherical"
 
-    def fit(self, X: Any, y: Any = None, **foreign: Any) -> PrivateClusterer:  # noqa: N803
+    def fit(self, X: ArrayLike, y: ArrayLike | None = None, **foreign: Any) -> PrivateClusterer:  # noqa: N803
         """Fit to all rows, once.
 
         :param X: array[N, D] or a table of numbers without missing values, N >= 2.
@@ -62,26 +65,26 @@ class PrivateClusterer(ClusterMixin, PrivateEstimator):
         self._keep(result)
         return self
 
-    def fit_predict(self, X: Any, y: Any = None) -> np.ndarray:  # noqa: N803
+    def fit_predict(self, X: ArrayLike, y: ArrayLike | None = None) -> np.ndarray:  # noqa: N803
         """``fit(X).predict(X)``: exact functions of the private rows, which the guarantee does not
         cover.
         """
         return self.fit(X).predict(X)
 
-    def predict_proba(self, X: Any) -> np.ndarray:  # noqa: N803
+    def predict_proba(self, X: ArrayLike) -> np.ndarray:  # noqa: N803
         """Probability of each cluster for each row of ``X``, float64[B, clusters]. It costs no
         further privacy.
         """
         probabilities = self._predictions(X)
         return probabilities / probabilities.sum(axis=1, keepdims=True)
 
-    def predict(self, X: Any) -> np.ndarray:  # noqa: N803
+    def predict(self, X: ArrayLike) -> np.ndarray:  # noqa: N803
         """The most probable cluster for each row of ``X``, int64[B]. It costs no
         further privacy.
         """
         return np.argmax(self.predict_proba(X), axis=1)
 
-    def score(self, X: Any, y: Any = None) -> float:  # noqa: N803
+    def score(self, X: ArrayLike, y: ArrayLike | None = None) -> float:  # noqa: N803
         """Mean log-likelihood of the rows of ``X`` in nats, with columns scaled to [-1, 1].
 
         :param y: not read.

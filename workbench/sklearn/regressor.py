@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from sklearn.base import RegressorMixin
@@ -20,6 +20,9 @@ from workbench.sklearn._inputs import (
     refuse_foreign,
 )
 from workbench.sklearn._linear import linear
+
+if TYPE_CHECKING:
+    from numpy.typing import ArrayLike
 
 __all__ = ["PrivateRegressor"]
 
@@ -51,7 +54,13 @@ class PrivateRegressor(RegressorMixin, PrivateEstimator):
     y_bounds: Any = None
     prior_scale: float = 5.0
 
-    def fit(self, X: Any, y: Any, sample_weight: Any = None, **foreign: Any) -> PrivateRegressor:  # noqa: N803
+    def fit(
+        self,
+        X: ArrayLike,  # noqa: N803
+        y: ArrayLike,
+        sample_weight: ArrayLike | None = None,
+        **foreign: Any,
+    ) -> PrivateRegressor:
         """Fit to all rows, once.
 
         :param X: array[N, D] or a table of numbers without missing values, N >= 2.
@@ -96,7 +105,7 @@ class PrivateRegressor(RegressorMixin, PrivateEstimator):
             undeclared=("target",) if read_off else (),
         )
 
-    def predict(self, X: Any) -> np.ndarray:  # noqa: N803
+    def predict(self, X: ArrayLike) -> np.ndarray:  # noqa: N803
         """The expected target for each row of ``X``, float64[B], in its own units. It costs no
         further privacy.
         """

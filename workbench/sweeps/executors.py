@@ -140,7 +140,7 @@ def run_on(
     *,
     max_lanes: int | None = None,
     stop: Callable[[], bool] = lambda: False,
-    device: Any = None,
+    device: str | jax.Device | None = None,
     before: Callable[[Sequence[Run]], None] = lambda runs: None,
     lost: Callable[[Sequence[Run]], None] = lambda runs: None,
 ) -> Iterator[list[Outcome]]:
@@ -296,7 +296,7 @@ def _check_models(executor: Executor, groups: Sequence[Sequence[Run]]) -> None:
 
 def _work(
     file: Path | None,
-    packed: Any,
+    packed: bytes | Sequence[Run],
     max_lanes: int | None,
     device_name: str | None,
     is_process: bool = False,

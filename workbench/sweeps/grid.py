@@ -9,7 +9,7 @@ import itertools
 import json
 import math
 import types
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -26,6 +26,7 @@ from workbench.inference.sharding import source_on
 from workbench.ledger.fingerprint import fingerprint
 from workbench.models import Model
 from workbench.models.functions import FunctionModel
+from workbench.privacy.steps import LAWS
 from workbench.sweeps.request import DP, LISTS, MOST_FITS, NON_PRIVATE, POOLED, USUAL, SweepRequest
 
 __all__ = ["AXES", "Cell", "Grid"]
@@ -43,12 +44,6 @@ _LEFT_OUT = {
     "clipping": "flat",
     "average": None,
     "evaluate_private": False,
-}
-_USUAL_RELATIONS = {
-    "poisson": "add_or_remove_one",
-    "without_replacement": "replace_one",
-    "shuffle": "replace_one",
-    "random_allocation": "add_or_remove_one",
 }
 
 
@@ -321,7 +316,7 @@ class Grid:
         settings = {
             name: value for name, value in self.settings_of(cell).items() if name not in _SPEED_ONLY
         }
-        usual = {**_LEFT_OUT, "relation": _USUAL_RELATIONS[settings["sampler"]]}
+        usual = {**_LEFT_OUT, "relation": LAWS[settings["sampler"]].relations[0]}
         for name, value in _LEFT_OUT.items():
             if name in settings and settings[name] in (value, usual[name]):
                 del settings[name]
@@ -342,7 +337,7 @@ class Grid:
             json.dumps(facts, sort_keys=True, default=repr).encode(), digest_size=16
         ).hexdigest()
 
-    def _known(self, name: Any, find: Callable[[], Any]) -> Any:
+    def _known(self, name: Hashable, find: Callable[[], Any]) -> Any:
         if name not in self._identities:
             self._identities[name] = find()
         return self._identities[name]
@@ -385,7 +380,7 @@ def _source(function: Any, *, with_closure: bool) -> str:
     return "\0".join([text, *(_content(cell.cell_contents) for cell in cells)])
 
 
-def _globals_of(function: Any) -> list[Any]:
+def _globals_of(function: Callable) -> list[Any]:
     """What a function reads besides its arguments, modules aside: globals such as a notebook's, and
     a method's object.
     """
@@ -418,7 +413,7 @@ def _code(code: types.CodeType) -> str:
     return code.co_code.hex() + repr(tuple(consts))
 
 
-def _content(value: Any) -> str:
+def _content(value: object) -> str:
     """A value as text that is the same in all processes."""
     if callable(value):
         return _source(value, with_closure=False)

@@ -5,7 +5,7 @@ steps.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from typing import TYPE_CHECKING
 
 import jax
 import numpy as np
@@ -25,6 +25,9 @@ from workbench.inference.training import run as run_training
 from workbench.inference.training import to_the_end
 from workbench.sweeps.request import DP, NON_PRIVATE
 from workbench.sweeps.running import SMALL_ENOUGH, Outcome, Run, are_public
+
+if TYPE_CHECKING:
+    from jaxtyping import PyTree
 
 __all__ = ["run_one_by_one"]
 
@@ -114,7 +117,7 @@ def _outcome(
 
 
 def _scores(
-    run: Run, held_out: tuple[np.ndarray, ...], step: PrivateStep, params: Any, key: jax.Array
+    run: Run, held_out: tuple[np.ndarray, ...], step: PrivateStep, params: PyTree, key: jax.Array
 ) -> tuple[dict[str, float], str]:
     """(metrics, what went wrong with them)."""
     spec = run.spec

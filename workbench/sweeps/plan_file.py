@@ -76,7 +76,7 @@ class _Loader(yaml.SafeLoader):
 
     yaml_implicit_resolvers: ClassVar[dict[str, Any]] = {}
 
-    def construct_mapping(self, node: Any, deep: bool = False) -> dict[Any, Any]:
+    def construct_mapping(self, node: yaml.Node, deep: bool = False) -> dict[Any, Any]:
         """A mapping. :raises yaml.MarkedYAMLError: if a key occurs twice, of which YAML's own
         loader takes the last.
         """

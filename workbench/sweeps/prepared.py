@@ -10,7 +10,7 @@ import time
 import uuid
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from workbench import _validate
 from workbench.inference.bringing import are_at_rest
@@ -24,6 +24,9 @@ from workbench.sweeps.one_by_one import run_one_by_one
 from workbench.sweeps.result import SweepResult
 from workbench.sweeps.running import Outcome, Run, groups_of, run_group
 from workbench.sweeps.store import LOST, Claim, Store
+
+if TYPE_CHECKING:
+    from workbench.sweeps.executors import Workers
 
 __all__ = ["BudgetError", "PreparedSweep", "Progress", "now", "total_spent"]
 
@@ -295,7 +298,7 @@ class PreparedSweep:
         runs: Sequence[Run],
         stop: Callable[[], bool],
         report: _Report,
-        workers: Any,
+        workers: Workers | None,
         max_lanes: int | None,
     ) -> bool:
         """Reserve fits and run them; whether all of them have ended."""

@@ -49,7 +49,7 @@ def _values(name: str, entries: Any, check: Callable[[str, Any], Any]) -> tuple[
     )
 
 
-def _is_list(value: Any) -> bool:
+def _is_list(value: object) -> bool:
     is_scalar = getattr(value, "ndim", 1) == 0  # an array of no axes cannot be iterated over
     return (
         isinstance(value, Iterable)

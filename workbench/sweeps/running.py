@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import jax
 import jax.numpy as jnp
@@ -22,7 +22,7 @@ from numpyro.infer.autoguide import AutoGuide
 from workbench import _compiled, _validate
 from workbench.clipping.separation import PrivacyModelError
 from workbench.fitting.baseline import noiseless, noiseless_hyper
-from workbench.fitting.evaluation import evaluation_key, evaluation_of, metrics_of
+from workbench.fitting.evaluation import Outputs, evaluation_key, evaluation_of, metrics_of
 from workbench.fitting.prepared import by_name
 from workbench.fitting.spec import FitSpec, is_array
 from workbench.inference.batched import (
@@ -38,6 +38,9 @@ from workbench.inference.state import DPVIState, Hyperparameters
 from workbench.inference.training import all_finite
 from workbench.privacy.plan import PrivacyPlan
 from workbench.sweeps.request import DP, NON_PRIVATE, POOLED
+
+if TYPE_CHECKING:
+    from jaxtyping import PyTree
 
 __all__ = ["SMALL_ENOUGH", "Outcome", "Run", "are_public", "groups_of", "plan_of", "run_group"]
 
@@ -365,7 +368,7 @@ class _Group:
             states.append(state)
         return stacked(states)._replace(step=jnp.zeros((), jnp.int32))
 
-    def _constrained(self, params: Any) -> dict[str, np.ndarray]:
+    def _constrained(self, params: PyTree) -> dict[str, np.ndarray]:
         """The constrained parameters of all lanes, by name."""
         return by_name(jax.device_get(self._constrain(params)))
 
@@ -374,7 +377,7 @@ class _Group:
         return jax.jit(jax.vmap(self.step.model.constrain))
 
     def _outputs(
-        self, runs: Sequence[Run], keys: Sequence[jax.Array], constants: Any, params: Any
+        self, runs: Sequence[Run], keys: Sequence[jax.Array], constants: PyTree, params: PyTree
     ) -> Any:
         """The ``evaluation.Outputs`` of all runs at ``params``, stacked."""
         sets = [run.spec.data.evaluation for run in runs]
@@ -391,7 +394,7 @@ class _Group:
         )
 
     def _scores(
-        self, runs: Sequence[Run], outputs: Any, finite: Sequence[bool]
+        self, runs: Sequence[Run], outputs: Outputs, finite: Sequence[bool]
     ) -> list[tuple[dict[str, float], str]]:
         """(metrics, what went wrong with them) for each run."""
         scores = []
@@ -417,8 +420,8 @@ class _Group:
         shared = self._evaluation_is_shared
 
         @jax.jit
-        def all_lanes(params: Any, keys: Any, constants: Any, records: Any) -> Any:
-            def one(lane: Any) -> Any:
+        def all_lanes(params: PyTree, keys: PyTree, constants: PyTree, records: PyTree) -> Any:
+            def one(lane: PyTree) -> Any:
                 own_params, key, own_constants, lane_records = lane
                 return evaluate(own_params, records if shared else lane_records, key, own_constants)
 

@@ -11,7 +11,7 @@ import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from workbench import _validate
 from workbench.clipping.separation import PrivacyModelError
@@ -29,6 +29,9 @@ from workbench.sweeps.request import DP, POOLED, SweepRequest
 from workbench.sweeps.result import SweepResult
 from workbench.sweeps.running import Run, plan_of
 from workbench.sweeps.store import COLUMNS, Store
+
+if TYPE_CHECKING:
+    from workbench.ledger.ledger import Ledger
 
 __all__ = ["BudgetError", "PreparedSweep", "Progress", "prepare", "progress_bar", "sweep"]
 
@@ -174,7 +177,7 @@ def _resolved_at(grid: Grid, cell: Cell, epsilon: float, plans: dict) -> tuple[F
 def _reservation(
     grid: Grid,
     facts: Mapping[str, Mapping[str, Any]],
-    ledger: Any,
+    ledger: str | Path | Ledger | Literal[False] | None,
     over_cap: str | None,
     runs: Sequence[Run],
 ) -> Reservation:

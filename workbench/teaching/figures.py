@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -30,9 +30,15 @@ from workbench.plots.style import (
     new_figure,
     svg,
 )
+from workbench.privacy.steps import LAWS, NEIGHBOURS
 from workbench.teaching.simulations import CLOUD, Attack, DescentStep, Several, Spent
 
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+    from matplotlib.typing import ColorType
+
 __all__ = [
+    "CASES",
     "AttackFigure",
     "CompositionFigure",
     "DescentFigure",
@@ -42,12 +48,6 @@ __all__ = [
 
 _PLAIN = FuncFormatter(lambda value, _: f"{value:g}")
 _HALO = [withStroke(linewidth=2.5, foreground="white")]
-SAMPLER_NAMES = {
-    "poisson": "Poisson",
-    "without_replacement": "without replacement",
-    "shuffle": "shuffle",
-    "random_allocation": "random allocation",
-}
 
 
 class _Kept:
@@ -247,7 +247,7 @@ class CompositionFigure(_Kept):
         self._axes.set_ylim(0, 1.05 * float(several.added[-1]))
 
 
-def _key(figure: Any, x: float, y: float, colour: Any, line: Any, marker: str) -> Any:
+def _key(figure: Figure, x: float, y: float, colour: ColorType, line: Any, marker: str) -> Any:
     """A short line with a marker, as in a legend, at a place in the figure."""
     from matplotlib.lines import Line2D
 
@@ -277,7 +277,7 @@ class MinibatchFigure(_Kept):
         super().__init__(WIDTH, 3.0)
         black = ListedColormap(["#ffffff", COLOURS[0]])
         self._parts = []
-        for index, sampler in enumerate(SAMPLER_NAMES):
+        for index, law in enumerate(LAWS.values()):
             edge = 0.068 + 0.236 * index
             axes = dress(self.figure.add_axes((edge, 0.15, 0.145, 0.6)), "", "step")
             axes.grid(visible=False)
@@ -302,7 +302,7 @@ class MinibatchFigure(_Kept):
             words = self.figure.text(
                 edge, 0.775, "", fontsize=8, color=INK, va="bottom", linespacing=1.3
             )
-            self._parts.append((SAMPLER_NAMES[sampler], picture, counts, line, words))
+            self._parts.append((law.label, picture, counts, line, words))
 
     def draw(self, members: Sequence[np.ndarray]) -> None:
         """Show which records each sampler draws, bool[steps, N] each."""
@@ -322,12 +322,10 @@ def _span(values: np.ndarray) -> str:
     return f"{low}" if low == high else f"{low} to {high}"
 
 
-_CASES = {
-    ("poisson", "add_or_remove_one"): "Poisson, add or remove one",
-    ("without_replacement", "replace_one"): "without replacement, replace one",
-    ("shuffle", "replace_one"): "shuffle, replace one",
-    ("shuffle", "replace_special"): "shuffle, blank one in place",
-    ("random_allocation", "add_or_remove_one"): "allocation, add or remove one",
+CASES = {
+    (law.name, relation): f"{law.label}, {NEIGHBOURS[relation]}"
+    for law in LAWS.values()
+    for relation in law.relations
 }
 
 
@@ -346,7 +344,7 @@ class SpendingFigure(_Kept):
         self._axes.yaxis.set_minor_formatter(NullFormatter())
         self._axes.xaxis.set_major_locator(MaxNLocator(5, integer=True))
         self._parts = {}
-        for index, (case, words) in enumerate(_CASES.items()):
+        for index, (case, words) in enumerate(CASES.items()):
             colour, marker = COLOURS[index], MARKERS[index]
             (line,) = self._axes.plot(
                 [],

@@ -222,7 +222,7 @@ def rests(is_old: Callable[[], bool], seconds: float = 0.25) -> bool:
     return True
 
 
-def around(control: Any, reach: int = 2) -> list[float]:
+def around(control: widgets.Widget, reach: int = 2) -> list[float]:
     """The slider's values next to the present one, the nearest first."""
     values = [value for _, value in control.options]
     here = values.index(control.value)

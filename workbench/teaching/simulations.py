@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 import math
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -23,14 +23,14 @@ from workbench.noise.chacha20 import key_from_seed, new_key, stream
 from workbench.noise.normals import normal
 from workbench.privacy import accounting, calibration
 from workbench.privacy.accounting import round_up
-from workbench.privacy.steps import SAMPLERS as RELATIONS
-from workbench.privacy.steps import Steps, no_law, steps_per_epoch
-from workbench.sampling import (
-    PoissonSampler,
-    RandomAllocationSampler,
-    ShuffleSampler,
-    WithoutReplacementSampler,
-)
+from workbench.privacy.steps import LAWS, Steps
+from workbench.sampling import PoissonSampler
+
+if TYPE_CHECKING:
+    from numpy.typing import ArrayLike
+
+if TYPE_CHECKING:
+    from numpy.typing import ArrayLike
 
 __all__ = [
     "CLOUD",
@@ -232,8 +232,6 @@ def _advanced(epsilon: float, count: int, slack: float) -> float:
 
 # ---- minibatches ---------------------------------------------------------------------------------
 
-SAMPLERS = tuple(RELATIONS)
-
 
 def minibatches(
     sampler: str, *, num_records: int, batch_size: int, steps: int, key: jax.Array
@@ -249,7 +247,7 @@ def minibatches(
     :raises ArgumentError: naming the argument and its value.
     :raises TypeError: for another kind of key.
     """
-    _validate.choice("sampler", sampler, SAMPLERS)
+    _validate.choice("sampler", sampler, LAWS)
     num_records = _validate.integer("num_records", num_records, at_least=1, at_most=10_000)
     batch_size = _validate.integer("batch_size", batch_size, at_least=1, at_most=num_records)
     steps = _validate.integer("steps", steps, at_least=1, at_most=10_000)
@@ -258,20 +256,8 @@ def minibatches(
 
 @functools.lru_cache(maxsize=64)
 def _membership(sampler: str, num_records: int, batch_size: int, steps: int) -> Any:
-    drawn: Any
-    if sampler == "poisson":
-        # room for all records: no overflow
-        drawn = PoissonSampler(num_records, batch_size / num_records, num_records)
-    elif sampler == "without_replacement":
-        drawn = WithoutReplacementSampler(num_records, batch_size)
-    elif sampler == "random_allocation":
-        drawn = RandomAllocationSampler(
-            num_records, steps_per_epoch(sampler, batch_size / num_records), num_records
-        )
-    elif sampler == "shuffle":
-        drawn = ShuffleSampler(num_records, batch_size)
-    else:
-        raise no_law(sampler)
+    # room for all records: no overflow
+    drawn = LAWS[sampler].sampler(num_records, batch_size / num_records, num_records)
 
     def members(key: jax.Array) -> jax.Array:
         def one(number: jax.Array) -> jax.Array:
@@ -473,7 +459,7 @@ class Descent:
         a key from the system.
     """
 
-    def __init__(self, records: Any = CLOUD, seed: int | None = None) -> None:
+    def __init__(self, records: ArrayLike = CLOUD, seed: int | None = None) -> None:
         self.records = np.asarray(records, np.float32)
         shape = self.records.shape
         if (
@@ -489,7 +475,7 @@ class Descent:
 
     def step(
         self,
-        u: Any,
+        u: ArrayLike,
         number: int,
         *,
         clip: float,
@@ -524,7 +510,7 @@ class Descent:
 
     def run(
         self,
-        u: Any,
+        u: ArrayLike,
         steps: int,
         *,
         clip: float,
@@ -561,7 +547,7 @@ def _numbers(
 
 @_jit
 def _location(records: jax.Array, clip: jax.Array) -> jax.Array:
-    def closer(_: Any, u: jax.Array) -> jax.Array:
+    def closer(_: jax.Array, u: jax.Array) -> jax.Array:
         away = records - u
         weight = jnp.minimum(1.0, clip / jnp.maximum(jnp.linalg.norm(away, axis=1), 1e-12))
         return (weight[:, None] * records).sum(0) / weight.sum()
@@ -569,7 +555,7 @@ def _location(records: jax.Array, clip: jax.Array) -> jax.Array:
     return lax.fori_loop(0, 500, closer, records.mean(0))
 
 
-def clipped_location(records: Any, clip: float) -> np.ndarray:
+def clipped_location(records: ArrayLike, clip: float) -> np.ndarray:
     """Where the descent settles without noise: float[2], the point at which the clipped pulls
     cancel.
 

@@ -14,12 +14,11 @@ import numpy as np
 
 from workbench import _numbers, _validate
 from workbench.noise.chacha20 import key_from_seed, new_key
-from workbench.privacy.steps import SAMPLERS as RELATIONS
-from workbench.teaching.figures import SAMPLER_NAMES, DescentFigure, MinibatchFigure, SpendingFigure
+from workbench.privacy.steps import LAWS
+from workbench.teaching.figures import CASES, DescentFigure, MinibatchFigure, SpendingFigure
 from workbench.teaching.screen import TeachingScreen, around, button, rests, slider
 from workbench.teaching.simulations import (
     CLOUD,
-    SAMPLERS,
     Descent,
     clipped_location,
     minibatches,
@@ -273,9 +272,6 @@ SIZES = (2, 4, 8, 20, 40)
 NOISES = (0.8, 1.0, 1.5, 2.0, 3.0, 5.0, 8.0, 12.0, 20.0)
 STEPS = (40, 100, 200, 400, 1000, 2000)
 DELTAS = (1e-8, 1e-7, 1e-6, 1e-5, 1e-4, 1e-3)
-_CASES = tuple(
-    (sampler, relation) for sampler, relations in RELATIONS.items() for relation in relations
-)
 
 
 class SamplersScreen(TeachingScreen):
@@ -354,7 +350,7 @@ class SamplersScreen(TeachingScreen):
     def _update(self, is_old: Callable[[], bool]) -> None:
         plan, batch = self._plan(), (self._draws, self.batch_size.value)
         if batch != self._drawn:
-            self._minibatches.draw([self._members(sampler, *batch) for sampler in SAMPLERS])
+            self._minibatches.draw([self._members(sampler, *batch) for sampler in LAWS])
             self._drawn = batch
             self.draw(0, self._minibatches.frame())
         results = []
@@ -363,7 +359,7 @@ class SamplersScreen(TeachingScreen):
                 is_old
             ):  # it takes longer, and would delay the next picture
                 return
-            for case in _CASES:
+            for case in CASES:
                 if is_old():
                     return
                 results.append(spent(*case, accountant, **plan))
@@ -421,7 +417,7 @@ class SamplersScreen(TeachingScreen):
 
             epsilons: dict[str, dict[str, str]] = {}
             for row in compare(**plan).itertuples():
-                case = f"{SAMPLER_NAMES[row.sampler]}, {_NEIGHBOURS[row.relation]}"
+                case = f"{LAWS[row.sampler].label}, {_NEIGHBOURS[row.relation]}"
                 shown = "-" if math.isnan(row.epsilon) else _numbers.upper(row.epsilon, 3)
                 epsilons.setdefault(case, {})[row.accountant] = shown
             rows = [
@@ -449,7 +445,7 @@ class SamplersScreen(TeachingScreen):
     def _ahead(self) -> Iterable[Callable[[], object]]:
         plan = self._plan()
         for _, size in self.batch_size.options:  # compile for each size
-            for sampler in SAMPLERS:
+            for sampler in LAWS:
                 yield functools.partial(self._members, sampler, 0, size)
         for name, control in (
             ("noise_multiplier", self.noise_multiplier),
@@ -458,11 +454,11 @@ class SamplersScreen(TeachingScreen):
         ):
             for value in around(control):
                 for accountant in ("pld", "rdp"):
-                    for case in _CASES:
+                    for case in CASES:
                         yield functools.partial(spent, *case, accountant, **{**plan, name: value})
         for size in around(self.batch_size):
             for accountant in ("pld", "rdp"):
-                for case in _CASES:
+                for case in CASES:
                     rate = {**plan, "sampling_rate": size / RECORDS}
                     yield functools.partial(spent, *case, accountant, **rate)
 

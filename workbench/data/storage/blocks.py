@@ -40,7 +40,7 @@ class RecordsError(OSError):
     :param path: of the file. :param reason: quotes nothing of it.
     """
 
-    def __init__(self, path: Any, reason: str) -> None:
+    def __init__(self, path: str | Path, reason: str) -> None:
         self.path, self.reason = str(path), reason
         super().__init__(f"{path}: {reason}")
 
@@ -75,12 +75,15 @@ class Guard(Protocol):
     tag: ClassVar[int]  # bytes that it adds to a block
     refusal: ClassVar[str]  # what happened to a block that is refused
 
+    # content is whatever has a buffer; Python 3.11 has no type for that
     def close(self, section: int, position: int, content: Any, further: bytes = b"") -> bytes:
         """``content`` as it is written. :param further: public bytes that are guarded too, but not
         written.
         """
 
-    def open(self, section: int, position: int, guarded: Any, further: bytes = b"") -> Any:
+    def open(
+        self, section: int, position: int, guarded: bytes | memoryview, further: bytes = b""
+    ) -> Any:
         """The content of what was read; None if it is not what was written in this place."""
 
 
@@ -103,7 +106,9 @@ class Checksum:
         """``content`` and its checksum."""
         return bytes(content) + self._of(section, position, content, further)
 
-    def open(self, section: int, position: int, guarded: Any, further: bytes = b"") -> Any:
+    def open(
+        self, section: int, position: int, guarded: bytes | memoryview, further: bytes = b""
+    ) -> Any:
         """The content of a block; None if it is damaged or belongs in another place."""
         view = memoryview(guarded)
         content = view[: -self.tag]
@@ -160,7 +165,9 @@ class Seal:
             )
         )
 
-    def open(self, section: int, position: int, sealed: Any, further: bytes = b"") -> bytes | None:
+    def open(
+        self, section: int, position: int, sealed: bytes | memoryview, further: bytes = b""
+    ) -> bytes | None:
         """The content of a sealed block; None if it is not the one that was sealed for
         this place.
         """

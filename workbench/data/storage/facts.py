@@ -115,7 +115,7 @@ def require(is_right: bool) -> None:
         raise ValueError
 
 
-def _is_list(value: Any, kind: type, length: int | None = None) -> bool:
+def _is_list(value: object, kind: type, length: int | None = None) -> bool:
     """Whether it is a list, of finite numbers where ``kind`` is float, and as long as it
     must be.
     """

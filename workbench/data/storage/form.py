@@ -315,7 +315,7 @@ def open_file(
     return Opened(path, handle, form, guard, private)
 
 
-def _check_private(form: Form, private: Any) -> None:
+def _check_private(form: Form, private: Mapping[str, Any]) -> None:
     """:raises ValueError: or others of ``_DAMAGE``, unless ``pack`` wrote these private facts of a
     file.
     """

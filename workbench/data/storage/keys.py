@@ -6,7 +6,6 @@ import errno
 import importlib
 import os
 from pathlib import Path
-from typing import Any
 
 from workbench import _folders, _validate
 from workbench._keys import KEY_BYTES, MOST_BYTES, make_key
@@ -17,7 +16,9 @@ VARIABLE = "WORKBENCH_RECORDS_KEY"
 _SERVICE = "dpvi-workbench records"
 
 
-def found_key(key_file: Any = None, keyring: Any = None, *, make: bool = False) -> bytes | None:
+def found_key(
+    key_file: str | Path | None = None, keyring: str | None = None, *, make: bool = False
+) -> bytes | None:
     """The user's key: in ``key_file``, in the keyring under the name ``keyring``, or in
     ``$WORKBENCH_RECORDS_KEY``.
 
@@ -42,7 +43,9 @@ def found_key(key_file: Any = None, keyring: Any = None, *, make: bool = False) 
     return None if not text else _from_text("key_file", f"${VARIABLE}", text)
 
 
-def named_key(key_file: Any = None, keyring: Any = None) -> tuple[str, str] | None:
+def named_key(
+    key_file: str | Path | None = None, keyring: str | None = None
+) -> tuple[str, str] | None:
     """(argument, place) where the user says that a key is; None if no place is named."""
     for argument, source in (("key_file", key_file), ("keyring", keyring)):
         if source is not None:

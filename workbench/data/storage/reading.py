@@ -10,7 +10,7 @@ import weakref
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 import numpy as np
 
@@ -23,6 +23,9 @@ from workbench.data.storage.facts import dataset_facts
 from workbench.data.storage.form import EVALUATION, ROWS, TRAIN, Opened, open_file
 from workbench.data.storage.keys import found_key, named_key
 from workbench.data.units import Units
+
+if TYPE_CHECKING:
+    from numpy.typing import DTypeLike
 
 __all__ = ["READINGS", "DrawnAhead", "Loaded", "Stored", "StoredArray", "dataset", "open_records"]
 
@@ -475,7 +478,7 @@ class StoredArray:
             array[begin - first : end - first] = self.rows_of(records[begin - start : end - start])
         return array
 
-    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
+    def __array__(self, dtype: DTypeLike | None = None, copy: bool | None = None) -> np.ndarray:
         stored, size = self.stored, self.most_bytes
         if size > stored.memory:
             raise _validate.ArgumentError(

@@ -6,7 +6,7 @@ import contextlib
 import functools
 import importlib
 import zipfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -60,7 +60,7 @@ def _parquet_parts(path: Path, rows: int, labels: Sequence[Any]) -> Iterator[pd.
             )
 
 
-def _npz_parts(path: Path, rows: int, unit_id: Any) -> Iterator[pd.DataFrame]:
+def _npz_parts(path: Path, rows: int, unit_id: Hashable) -> Iterator[pd.DataFrame]:
     """The arrays x, group and y of an .npz as a table: with columns x1, x2, ..., "group", "y", and
     that of units.
     """
@@ -115,7 +115,7 @@ def _next_of(streams: Mapping[str, _Stream], count: int) -> dict[str, np.ndarray
 class _Stream:
     """An array in an .npz, read row by row. :raises ValueError: if that is impossible."""
 
-    def __init__(self, file: Any) -> None:
+    def __init__(self, file: BinaryIO) -> None:
         self._file: BinaryIO = file
         version = np.lib.format.read_magic(self._file)
         read = {

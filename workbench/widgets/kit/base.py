@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Self
 
 import ipywidgets as widgets
 from IPython.display import display
@@ -21,7 +21,7 @@ _SUCCESSIONS = Successions()
 _PLACES = {"tab": "tab-after", "right": "split-right", "below": "split-bottom"}
 
 
-def framed(*children: Any, max_width: str = "1180px", **layout: str) -> Any:
+def framed(*children: widgets.Widget, max_width: str = "1180px", **layout: str) -> Any:
     """A screen's view: its parts in a column, with the style sheet."""
     view = widgets.VBox(
         [widgets.HTML(markup.STYLE_SHEET), *children],
@@ -58,7 +58,7 @@ class Screen:
         if before is not None:
             when_replaced(before.view, lambda: self._succeed(before))
 
-    def _succeed(self, before: Any) -> None:
+    def _succeed(self, before: Self) -> None:
         """Close ``before``, which this screen replaces, and take over what it should not lose."""
         before.close()
 

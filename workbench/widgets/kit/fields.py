@@ -40,7 +40,7 @@ def line() -> Any:
     return widgets.HTML(layout=widgets.Layout(display="none"))
 
 
-def say(line: Any, content: str) -> None:
+def say(line: widgets.HTML, content: str) -> None:
     """Show ``content`` (HTML) in a ``line``; hide the line if ``content`` is ""."""
     line.value = content
     line.layout.display = None if content else "none"
@@ -81,7 +81,7 @@ class Field:
     :param name: the argument that the control sets, as errors name it.
     """
 
-    def __init__(self, name: str, control: Any, help: str = "") -> None:
+    def __init__(self, name: str, control: widgets.Widget, help: str = "") -> None:
         self.name = name
         self.control = control
         self._reactions: list[Callable[[], None]] = []
@@ -251,7 +251,7 @@ class Fold:
             self._on_open()
 
 
-def close_all(widget: Any) -> None:
+def close_all(widget: widgets.Widget) -> None:
     """Close ``widget``, its children, and their layouts and styles, which ipywidgets would
     otherwise keep forever.
     """
@@ -263,7 +263,7 @@ def close_all(widget: Any) -> None:
     widget.close()
 
 
-def beside(main: Any, *side: Any, below: Any = None) -> Any:
+def beside(main: widgets.Widget, *side: widgets.Widget, below: widgets.Widget | None = None) -> Any:
     """The main part of a screen, beside it what it means, and ``below`` both what may need many
     lines.
     """
@@ -277,7 +277,7 @@ def beside(main: Any, *side: Any, below: Any = None) -> Any:
     return box
 
 
-def section(title: str, *children: Any) -> Any:
+def section(title: str, *children: widgets.Widget) -> Any:
     """A framed part of the screen with a title."""
     box = widgets.VBox(
         [widgets.HTML(markup.heading(title)), *children], layout=widgets.Layout(width="auto")

@@ -7,7 +7,6 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
 
 import ipywidgets as widgets
 
@@ -24,7 +23,7 @@ _this_thread = _Local()  # other threads make widgets as usual
 _send_one = widgets.Widget.open
 
 
-def _open(widget: Any) -> None:
+def _open(widget: widgets.Widget) -> None:
     if not _this_thread.is_unsent:
         _send_one(widget)
 
@@ -44,7 +43,7 @@ def unsent() -> Iterator[None]:
         _this_thread.is_unsent = before
 
 
-def send(widget: Any) -> None:
+def send(widget: widgets.Widget) -> None:
     """Send ``widget`` as it is now, and all that it shows, where the page does not know it yet."""
     for child in getattr(widget, "children", ()):
         send(child)

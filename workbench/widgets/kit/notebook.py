@@ -7,12 +7,17 @@ from __future__ import annotations
 import os
 import weakref
 from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from IPython import get_ipython
-from IPython.display import HTML
+from IPython.display import HTML, DisplayHandle
 
 from workbench.widgets.kit import markup
+
+if TYPE_CHECKING:
+    from ipywidgets import Widget
+
+    from workbench.widgets.kit.base import Screen
 
 __all__ = ["NotebookOutput", "Successions", "complete_for_voila", "namespace", "when_replaced"]
 
@@ -59,7 +64,7 @@ class Successions:
     def __init__(self) -> None:
         self._cells: dict[str, tuple[int, list[weakref.ref[Any]], list[weakref.ref[Any]]]] = {}
 
-    def predecessor(self, screen: Any) -> Any:
+    def predecessor(self, screen: Screen) -> Any:
         """The screen that ``screen``, displayed now, replaces; None if there is none. The first
         replaces the first.
         """
@@ -81,7 +86,7 @@ class Successions:
         return predecessor
 
 
-def when_replaced(view: Any, act: Callable[[], None]) -> None:
+def when_replaced(view: Widget, act: Callable[[], None]) -> None:
     """Call ``act()`` when no page shows ``view`` any longer, whose cell seems to have run again.
 
     At once, if the front end has named the running cell, or if no page shows it now. Else another
@@ -93,7 +98,7 @@ def when_replaced(view: Any, act: Callable[[], None]) -> None:
         act()
         return
 
-    def gone(change: Any) -> None:
+    def gone(change: Mapping[str, Any]) -> None:
         if not change["new"]:
             view.unobserve(gone, names="_view_count")
             act()
@@ -123,7 +128,7 @@ class NotebookOutput:
         """The present output."""
         return HTML(self._html)
 
-    def add(self, handle: Any) -> None:
+    def add(self, handle: DisplayHandle) -> None:
         """Keep a display of ``content`` up to date, by the handle that ``display`` returned
         for it.
         """

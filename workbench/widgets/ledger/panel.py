@@ -25,6 +25,7 @@ from workbench.widgets.kit import fields, markup
 from workbench.widgets.ledger import words
 
 if TYPE_CHECKING:
+    from workbench.fitting.prepared import PreparedFit
     from workbench.fitting.resuming import SavedRun
 
 __all__ = ["PROBLEMS", "LedgerPanel", "Seen", "prepare_saved"]
@@ -130,7 +131,7 @@ class LedgerPanel:
     # ---- reading ---------------------------------------------------------------------------------
 
     def look(
-        self, prepared: Any, over_cap: str | None = None, resumable: Path | None = None
+        self, prepared: PreparedFit, over_cap: str | None = None, resumable: Path | None = None
     ) -> Seen:
         """Read what the ledger says about the records of ``prepared``. This may take seconds: call
         it off the main thread.
@@ -153,7 +154,7 @@ class LedgerPanel:
                 )
             )
 
-    def _look(self, prepared: Any, over_cap: str | None, resumable: Path | None) -> Seen:
+    def _look(self, prepared: PreparedFit, over_cap: str | None, resumable: Path | None) -> Seen:
         dataset, account = prepared.spec.source, prepared.run_log.reservation
         records, fingerprint = self._records(dataset)
         budget = None if account.ledger is None else account.ledger.budget_status(records)

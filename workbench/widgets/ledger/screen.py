@@ -19,6 +19,7 @@ from workbench.data import Dataset
 from workbench.ledger import ledger as books
 from workbench.ledger.budget import BudgetStatus
 from workbench.ledger.composition import TotalPrivacy
+from workbench.privacy.steps import NEIGHBOURS
 from workbench.widgets.kit import fields, markup
 from workbench.widgets.kit.base import Screen, framed
 from workbench.widgets.kit.late import send, unsent
@@ -124,7 +125,7 @@ class Ledger(Screen):
         self.cap = widgets.HTML()
         self.epsilon = fields.text("epsilon", "epsilon")
         self.delta = fields.text("delta", "delta (probability)")
-        relations = [(label, name) for name, label in words.RELATIONS.items()]
+        relations = [(label, name) for name, label in NEIGHBOURS.items()]
         self.relation = fields.choice(
             "relation",
             "neighbours",

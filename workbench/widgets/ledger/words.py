@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from typing import Any
+from typing import TYPE_CHECKING
 
 from workbench import _numbers
 from workbench._validate import ArgumentError
@@ -13,11 +13,14 @@ from workbench.ledger.composition import TotalPrivacy
 from workbench.ledger.entries import Entry, Spend
 from workbench.ledger.ledger import LedgerError
 from workbench.ledger.renyi_filter import Cap
+from workbench.privacy.steps import NEIGHBOURS
 from workbench.widgets.kit import markup
+
+if TYPE_CHECKING:
+    from workbench.results.fit_result import FitResult
 
 __all__ = [
     "EMPTY",
-    "RELATIONS",
     "REMEDIES",
     "cap_bar",
     "cap_words",
@@ -32,11 +35,6 @@ __all__ = [
     "when",
 ]
 
-RELATIONS = {
-    "add_or_remove_one": "add or remove one",
-    "replace_one": "replace one",
-    "replace_special": "blank one in place",
-}
 EMPTY = "-"  # of a cell
 _COLUMNS = ["fit", "model", "epsilon", "steps", "status", "rule", "began", "by", "result"]
 
@@ -85,7 +83,7 @@ def counted(total: TotalPrivacy | None) -> str:
 
 def cap_words(cap: Cap) -> str:
     """A cap in words."""
-    return f"epsilon {cap.epsilon:g} at delta {cap.delta:g} ({RELATIONS[cap.relation]})"
+    return f"epsilon {cap.epsilon:g} at delta {cap.delta:g} ({NEIGHBOURS[cap.relation]})"
 
 
 def shares(budget: BudgetStatus) -> tuple[float, float, float] | None:
@@ -170,7 +168,7 @@ def when(time: str) -> str:
     return f"{time[:10]} {time[11:16]} UTC"
 
 
-def result_words(result: Any) -> str:
+def result_words(result: FitResult) -> str:
     """A sentence about what was spent on a fit's records so far; "" if the fit is in no ledger."""
     try:
         budget = result.budget_status

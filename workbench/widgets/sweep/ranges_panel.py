@@ -9,11 +9,10 @@ from typing import Any
 
 import ipywidgets as widgets
 
-from workbench.privacy.steps import SAMPLERS
+from workbench.privacy.steps import LAWS
 from workbench.sweeps.request import BASELINES
 from workbench.widgets.kit import fields, markup
 from workbench.widgets.sweep.settings import LISTS, numbers_in, problems_of_ranges
-from workbench.widgets.workbench.privacy_panel import SAMPLER_WORDS
 
 __all__ = ["MAIN", "RangesPanel"]
 
@@ -84,10 +83,8 @@ class RangesPanel:
             ),
         }
         self.samplers = {
-            name: fields.check(
-                "samplers", SAMPLER_WORDS[name][0], name == "poisson", help=SAMPLER_WORDS[name][1]
-            )
-            for name in SAMPLERS
+            name: fields.check("samplers", law.option, name == "poisson", help=law.help)
+            for name, law in LAWS.items()
         }
         self.baselines = {
             name: fields.check("baselines", name, help=words) for name, words in BASELINES.items()

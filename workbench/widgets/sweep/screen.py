@@ -8,7 +8,7 @@ when they are shown, and on private records only when they are accepted.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import ipywidgets as widgets
 
@@ -33,6 +33,9 @@ from workbench.widgets.workbench.run_panel import RunPanel
 from workbench.widgets.workbench.run_screen import FRAME_SECONDS, RunScreen
 from workbench.widgets.workbench.screen import Workbench
 from workbench.widgets.workbench.settings import PRIVACY_FIELDS
+
+if TYPE_CHECKING:
+    from workbench.results.fit_result import FitResult
 
 __all__ = ["Sweep"]
 
@@ -332,7 +335,9 @@ class Sweep(RunScreen):
             lambda: result.fit(number), lambda fit: self._show_fit(fit, last, result, number)
         )
 
-    def _show_fit(self, fit: Any, last: _Ready, result: SweepResult, number: int) -> None:
+    def _show_fit(
+        self, fit: FitResult | Exception, last: _Ready, result: SweepResult, number: int
+    ) -> None:
         if isinstance(fit, Exception):
             self.outcome.show_opened(f"{fit}")
             return

@@ -378,7 +378,7 @@ class DataPanel:
         self.show_dataset(None)
         self._on_change()
 
-    def _take_upload(self, change: Any) -> None:
+    def _take_upload(self, change: Mapping[str, Any]) -> None:
         """Keep an uploaded file in memory, and remove it from the widget, whose state is saved with
         the notebook.
         """

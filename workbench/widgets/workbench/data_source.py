@@ -193,7 +193,7 @@ def tables_in(variables: Mapping[str, Any]) -> tuple[list[tuple[str, str]], list
     return tables, targets
 
 
-def is_table(value: Any) -> bool:
+def is_table(value: object) -> bool:
     """Whether ``value`` is an array of rows and columns."""
     return isinstance(value, np.ndarray) and value.ndim == 2 and value.shape[1] > 0
 
@@ -201,10 +201,10 @@ def is_table(value: Any) -> bool:
 class Same:
     """A hashable that equals another only if both hold the same object, which it keeps alive."""
 
-    def __init__(self, object: Any) -> None:
+    def __init__(self, object: object) -> None:
         self._object = object
 
-    def __eq__(self, other: Any) -> bool:
+    def __eq__(self, other: object) -> bool:
         return isinstance(other, Same) and self._object is other._object
 
     def __hash__(self) -> int:
@@ -235,7 +235,7 @@ def frame_table(name: str, frame: pd.DataFrame) -> Table:
     )
 
 
-def array_table(name: str, x: np.ndarray, y_name: str = "", y: Any = None) -> Table:
+def array_table(name: str, x: np.ndarray, y_name: str = "", y: np.ndarray | None = None) -> Table:
     """The table of the array[N, D] in the variable ``name``, with an optional target y[N] from
     another variable.
     """
@@ -430,7 +430,7 @@ def _csv_options(separator: str) -> dict[str, str]:
     )
 
 
-def _content_of(records: Any) -> Hashable:
+def _content_of(records: pd.DataFrame | np.ndarray | None) -> Hashable:
     """A digest of a table or array, which detects changes in place. 30 million numbers take
     0.4 s.
     """

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import ipywidgets as widgets
 
@@ -13,6 +13,9 @@ from workbench._validate import ArgumentError
 from workbench.plots.metrics import of_score, score_name, words_of
 from workbench.privacy.guarantee import percent
 from workbench.widgets.kit import fields, markup
+
+if TYPE_CHECKING:
+    from workbench.results.fit_result import FitResult
 
 __all__ = ["HistoryPanel"]
 
@@ -62,7 +65,7 @@ class HistoryPanel:
             field.visible = False
             field.on_change(self.compare)
 
-    def add(self, result: Any, *, continues: bool = False) -> None:
+    def add(self, result: FitResult, *, continues: bool = False) -> None:
         """Add a fit that has ended, and show it.
 
         :param continues: whether it is the last fit, resumed after a stop; it then replaces that
@@ -71,7 +74,7 @@ class HistoryPanel:
         self.keep(result, continues=continues)
         self.show()
 
-    def keep(self, result: Any, *, continues: bool = False) -> None:
+    def keep(self, result: FitResult, *, continues: bool = False) -> None:
         """``add`` without ``show``."""
         fitted = [
             index for index, earlier in enumerate(self.results) if not _is_in(earlier, self._opened)
@@ -174,15 +177,15 @@ class HistoryPanel:
         self._opened.clear()
 
 
-def _is_in(result: Any, results: list[Any]) -> bool:
+def _is_in(result: FitResult, results: list[Any]) -> bool:
     return any(result is member for member in results)
 
 
-def _name(result: Any) -> str:
+def _name(result: FitResult) -> str:
     return f"{result.model} on {result.data['name']}, {result.guarantee.label()}"
 
 
-def _row(number: int, result: Any, is_opened: bool) -> list[str]:
+def _row(number: int, result: FitResult, is_opened: bool) -> list[str]:
     guarantee, metrics = result.guarantee, result.metrics
     score = score_name(metrics)
     taken = count(guarantee.steps_taken)
@@ -202,11 +205,11 @@ def _row(number: int, result: Any, is_opened: bool) -> list[str]:
     ]
 
 
-def _shown(value: Any) -> str:
+def _shown(value: object) -> str:
     return "-" if value is None else shown(value) if isinstance(value, float) else str(value)
 
 
-def _score(name: str, result: Any) -> str:
+def _score(name: str, result: FitResult) -> str:
     value = result.metrics.get(name)
     return "-" if value is None else of_score(name, value)
 
@@ -255,5 +258,5 @@ def _differences(chosen: Mapping[str, Any]) -> list[list[str]]:
     return rows
 
 
-def _found(result: Any) -> str:
+def _found(result: FitResult) -> str:
     return percent(result.guarantee.attack_bounds()["true_positive_rate_at_1_percent"])

@@ -9,7 +9,7 @@ import dataclasses
 import functools
 import time
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import ipywidgets as widgets
 import numpy as np
@@ -20,6 +20,11 @@ from workbench.widgets.kit import markup
 from workbench.widgets.kit.chart import Levels, Panel, chart
 from workbench.widgets.workbench.result_panel import picture_of, pictures_of
 from workbench.widgets.workbench.session import Progress, Session
+
+if TYPE_CHECKING:
+    from workbench.fitting.prepared import PreparedFit
+    from workbench.privacy.outlook import Outlook
+    from workbench.results.fit_result import FitResult
 
 __all__ = ["LivePanel", "traceback_fold"]
 
@@ -84,7 +89,7 @@ class LivePanel:
         panels = [Panel("", height=height) for height in (_TALL, _TALL, _LOW)]
         self.curves.value = chart(panels, 0, _EMPTY, empty=_EMPTY)
 
-    def show_plan(self, prepared: Any, outlook: Any) -> None:
+    def show_plan(self, prepared: PreparedFit, outlook: Outlook) -> None:
         """Before the first fit, show where its curves will be, and the epsilon that is planned
         after each step.
 
@@ -159,9 +164,9 @@ class LivePanel:
         else:
             panels = [_formed(now.followed, now.followed_names)]
         panels.append(_spent(prepared, now.spent, spent))
-        marks = {steps // 2: "averaging begins"} if prepared.spec.averages else {}
+        marks = {steps // 2: "averaging"} if prepared.spec.averages else {}
         if prepared.hyper.dither is not None and np.any(prepared.hyper.dither):
-            marks[int(prepared.hyper.moments_from)] = "explores"
+            marks[int(prepared.hyper.moments_from)] = "exploring"
         note = (
             markup.quiet(_KEEP)
             if session.baseline is not None and not prepared.data.is_public
@@ -224,7 +229,7 @@ class LivePanel:
             self._earlier = [*self._earlier[1 - _EARLIER :], history]
         self._show_end(result, session.problem, folded)
 
-    def show_result(self, result: Any) -> None:
+    def show_result(self, result: FitResult) -> None:
         """Show a fit that ran elsewhere: its last numbers, and its first picture instead
         of curves.
         """
@@ -233,7 +238,7 @@ class LivePanel:
         self.curves.value = _pictured(result)
         self._show_end(result, "", "")
 
-    def _show_end(self, result: Any, problem: str, folded: str) -> None:
+    def _show_end(self, result: FitResult, problem: str, folded: str) -> None:
         guarantee = result.guarantee
         facts = [
             f"{count(guarantee.steps_taken)} of {count(guarantee.steps)} steps in "
@@ -262,7 +267,7 @@ class LivePanel:
         self._earlier = []
 
 
-def _pictured(result: Any) -> str:
+def _pictured(result: FitResult) -> str:
     """A picture of a fit whose curves were not kept, which says so."""
     note = markup.quiet("The curves of this fit were not kept.")
     names = pictures_of(result)
@@ -282,7 +287,7 @@ def _points(history: Sequence[Any], name: str) -> list[tuple[float, float]]:
     ]
 
 
-def _noise_near(outlook: Any) -> str:
+def _noise_near(outlook: Outlook) -> str:
     """How the noise in intervals depends on epsilon, from the plan alone."""
     near = outlook.noise_near
     points = [(index + 0.5, times) for index, (_, times) in enumerate(near)]
@@ -333,7 +338,7 @@ def _formed(followed: Sequence[tuple[int, Any]], names: Sequence[str]) -> Panel:
 
 
 def _spent(
-    prepared: Any, points: Sequence[tuple[int, float]], end: tuple[int, float] | None
+    prepared: PreparedFit, points: Sequence[tuple[int, float]], end: tuple[int, float] | None
 ) -> Panel:
     """Epsilon of the steps taken and of those planned. Fewer steps never spend more, so an end
     bounds what came before.
@@ -361,7 +366,7 @@ def _described(panels: Sequence[Panel], steps: int) -> str:
     return f"Curves over {count(steps)} steps. Newest values: " + ", ".join(last)
 
 
-def _is_number(value: Any) -> bool:
+def _is_number(value: object) -> bool:
     return isinstance(value, (int, float))
 
 

@@ -284,7 +284,7 @@ def _about(name: str, short: bool = False) -> str:
     return markup.sentence(model.summary) + (markup.quiet(reference) if reference else "")
 
 
-def _text_of(value: Any) -> str:
+def _text_of(value: object) -> str:
     return "" if value is None else str(value)
 
 

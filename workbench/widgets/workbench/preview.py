@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import io
 from collections.abc import Mapping
-from typing import Any
 
 import numpy as np
 
@@ -74,5 +73,5 @@ def _pictures(dataset: Dataset, arrays: Mapping[str, np.ndarray]) -> str:
     return " ".join(shown)
 
 
-def _text_of(value: Any) -> str:
+def _text_of(value: object) -> str:
     return f"{value:.4g}" if isinstance(value, (float, np.floating)) else str(value)

@@ -14,54 +14,30 @@ import ipywidgets as widgets
 from workbench import plots
 from workbench._numbers import count
 from workbench.privacy.outlook import Outlook
-from workbench.privacy.steps import SAMPLERS
+from workbench.privacy.steps import LAWS, NEIGHBOURS
 from workbench.widgets.kit import fields, markup
 from workbench.widgets.workbench.settings import problems_of
 
-__all__ = ["SAMPLER_WORDS", "PrivacyPanel"]
+__all__ = ["PrivacyPanel"]
 
 _SLOWEST, _FASTEST = -2, 2  # powers of ten at the ends of the slider
 _PICTURE = {"width": "420px", "max_width": "100%", "height": "auto"}
 _AUTOMATIC, _SHORT = "automatic", "auto"
-SAMPLER_WORDS = {
-    "poisson": (
-        "at random (Poisson)",
-        "Each record enters each step with probability q, independently of the others.",
-    ),
-    "without_replacement": (
-        "without replacement",
-        "Each step draws a fixed number of q N different records.",
-    ),
-    "shuffle": (
-        "shuffled, in epochs",
-        "Each epoch shuffles the records and takes them in turn. This needs more noise.",
-    ),
-    "random_allocation": (
-        "allocated, in epochs",
-        "In each epoch of 1/q steps every record enters one step, which it draws for itself. "
-        "Noise is about as for Poisson.",
-    ),
-}
-_RELATIONS = {
-    "add_or_remove_one": ("add or remove one", "Hides whether a record was in the data."),
-    "replace_one": (
-        "replace one",
-        "Hides whether the data contained a record or another one instead, but not the number of "
-        "records.",
-    ),
-    "replace_special": (
-        "blank one in place",
-        "Hides whether a record was in the data or blanked, but not the number of records.",
-    ),
+_RELATION_HELP = {
+    "add_or_remove_one": "Hides whether a record was in the data.",
+    "replace_one": "Hides whether the data contained a record or another one instead, but not the "
+    "number of records.",
+    "replace_special": "Hides whether a record was in the data or blanked, but not the number of "
+    "records.",
 }
 _SIZES = {"sampling_rate": "sampling rate q", "batch_size": "size (records)"}
 _CLIPPING = {
     "flat": (
-        "clip longer ones",
+        "clip long gradients",
         "A record's gradient is clipped to norm C if it is longer; shorter ones stay unchanged.",
     ),
     "automatic": (
-        "scale all",
+        "scale all gradients",
         "Every record's gradient is scaled to almost norm C, so C acts like a learning rate.",
     ),
     "per_leaf": (
@@ -174,16 +150,16 @@ class PrivacyPanel:
     def _make_other_fields(self) -> None:
         self.size_kind = fields.choice(
             "size_kind",
-            "minibatches by",
-            [("sampling rate q", "sampling_rate"), ("expected size", "batch_size")],
+            "minibatch size",
+            [("as a rate q", "sampling_rate"), ("in records", "batch_size")],
             "sampling_rate",
         )
         self.size = fields.text("sampling_rate", _SIZES["sampling_rate"], placeholder=_AUTOMATIC)
         self.sampler = fields.choice(
-            "sampler", "drawn", [(SAMPLER_WORDS[name][0], name) for name in SAMPLERS], "poisson"
+            "sampler", "sampler", [(law.option, law.name) for law in LAWS.values()], "poisson"
         )
         self.relation = fields.choice(
-            "relation", "neighbours", _relations("poisson"), SAMPLERS["poisson"][0]
+            "relation", "neighbours", _relations("poisson"), LAWS["poisson"].relations[0]
         )
         self.clip = fields.text("clip", "clipping norm C", placeholder=_AUTOMATIC)
         self.clipping = fields.choice(
@@ -275,8 +251,8 @@ class PrivacyPanel:
         self._show_automatic()
 
     def _explain_choices(self) -> None:
-        self.sampler.show_help(SAMPLER_WORDS[self.sampler.value][1])
-        self.relation.show_help(_RELATIONS[self.relation.value][1])
+        self.sampler.show_help(LAWS[self.sampler.value].help)
+        self.relation.show_help(_RELATION_HELP[self.relation.value])
         self.clipping.show_help(_CLIPPING[self.clipping.value][1])
 
     def fill(self, values: Mapping[str, Any]) -> None:
@@ -298,7 +274,7 @@ class PrivacyPanel:
             "sampling_rate": size if self.size.name == "sampling_rate" else None,
             "batch_size": size if self.size.name == "batch_size" else None,
             "sampler": self.sampler.value,
-            "relation": None if relation == SAMPLERS[self.sampler.value][0] else relation,
+            "relation": None if relation == LAWS[self.sampler.value].relations[0] else relation,
             "clip": fields.number_in(self.clip.value),
             "clipping": self.clipping.value,
             "learning_rate": fields.number_in(self.learning_rate.value),
@@ -426,7 +402,7 @@ class PrivacyPanel:
 
 
 def _relations(sampler: str) -> list[tuple[str, str]]:
-    return [(_RELATIONS[name][0], name) for name in SAMPLERS[sampler]]
+    return [(NEIGHBOURS[name], name) for name in LAWS[sampler].relations]
 
 
 def _plain(value: float, digits: int | None = None) -> str:

@@ -7,7 +7,7 @@ import shutil
 import tempfile
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import ipywidgets as widgets
 
@@ -18,6 +18,13 @@ from workbench.plots.metrics import of_score, score_name, words_of
 from workbench.results.card import promise, statement
 from workbench.widgets.kit import fields, markup
 from workbench.widgets.kit.latest import Latest
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+    from workbench.data import Dataset
+    from workbench.fitting.prepared import PreparedFit
+    from workbench.results.fit_result import FitResult
 
 __all__ = [
     "PICTURES",
@@ -131,7 +138,7 @@ class ResultPanel:
         ) = ""
         self.make.disabled = self.save.disabled = True
 
-    def show_reached(self, prepared: Any, metrics: Mapping[str, Any], steps: int) -> None:
+    def show_reached(self, prepared: PreparedFit, metrics: Mapping[str, Any], steps: int) -> None:
         """After the last step, show what is known before the posterior is drawn."""
         learning = (
             scored(metrics, prepared.data.evaluation_label) or "The posterior is being drawn."
@@ -143,8 +150,8 @@ class ResultPanel:
 
     def show(
         self,
-        result: Any,
-        dataset: Any,
+        result: FitResult,
+        dataset: Dataset | None,
         cautions: tuple[str, ...],
         spent: str = "",
         *,
@@ -258,7 +265,7 @@ class ResultPanel:
         self._result = self._dataset = None
 
 
-def pictures_of(result: Any) -> list[str]:
+def pictures_of(result: FitResult) -> list[str]:
     """Names of a result's pictures but its curves, those of its model first."""
     names = [name for name in result.pictures if name != "curves"]
     first = (
@@ -269,7 +276,7 @@ def pictures_of(result: Any) -> list[str]:
     return [*first, *(name for name in names if name not in first)]
 
 
-def picture_of(result: Any, name: str, dataset: Any = None) -> str:
+def picture_of(result: FitResult, name: str, dataset: Dataset | None = None) -> str:
     """A picture of a result in the page's theme, as HTML. :param dataset: as
     of ``FitResult.plot``.
     """
@@ -280,14 +287,14 @@ def picture_of(result: Any, name: str, dataset: Any = None) -> str:
     )
 
 
-def drawn(figure: Any, form: str) -> bytes:
+def drawn(figure: Figure, form: str) -> bytes:
     """A figure as a file: "png", "svg" or "pdf"."""
     buffer = io.BytesIO()
     figure.savefig(buffer, format=form)
     return buffer.getvalue()
 
 
-def _file_of(result: Any, name: str) -> bytes:
+def _file_of(result: FitResult, name: str) -> bytes:
     """One of the files that ``result.save`` writes, or all of them as "result.zip"."""
     with tempfile.TemporaryDirectory() as directory:
         folder = result.save(Path(directory, "result"))
@@ -298,12 +305,14 @@ def _file_of(result: Any, name: str) -> bytes:
         return Path(folder, name).read_bytes()
 
 
-def ended(result: Any) -> str:
+def ended(result: FitResult) -> str:
     """How a fit ended, in the words of buttons."""
     return "stopped" if result.status == "cancelled" else str(result.status)
 
 
-def guarantee_card(result: Any, cautions: tuple[str, ...], spent: str = "", number: int = 0) -> str:
+def guarantee_card(
+    result: FitResult, cautions: tuple[str, ...], spent: str = "", number: int = 0
+) -> str:
     """The guarantee's statement, what the ledger says after the fit, and cautions about the
     settings.
     """
@@ -314,14 +323,14 @@ def guarantee_card(result: Any, cautions: tuple[str, ...], spent: str = "", numb
     return markup.card(title, [*statement(result), *filter(None, [spent])], cautions)
 
 
-def learnt(result: Any) -> str:
+def learnt(result: FitResult) -> str:
     """How good the fit is on evaluation records, or what the posterior tells; before that, what
     makes it doubtful.
     """
     return " ".join([*result.cautions, _learnt(result)])
 
 
-def _learnt(result: Any) -> str:
+def _learnt(result: FitResult) -> str:
     if said := scored(result.metrics, result.metrics_label):
         return said
     why = (
@@ -347,7 +356,7 @@ def scored(metrics: Mapping[str, Any], label: str) -> str:
     )
 
 
-def _clear_of_zero(result: Any) -> str:
+def _clear_of_zero(result: FitResult) -> str:
     """In a sentence, which coefficients of a regression the release tells apart from zero; for
     others, where to look.
     """
@@ -380,7 +389,7 @@ def _clear_of_zero(result: Any) -> str:
     return f"Of {total}, {has} a {100 * INTERVAL:g} % interval that excludes zero{which} ({label})."
 
 
-def next_step(result: Any, compared: bool) -> str:
+def next_step(result: FitResult, compared: bool) -> str:
     """In a sentence, what a user may do after this fit."""
     if result.status == "cancelled":
         return "Resume takes the steps that are left; they are part of what was promised."
@@ -399,7 +408,7 @@ def next_step(result: Any, compared: bool) -> str:
     return "Change epsilon and fit again; earlier curves stay as thin lines."
 
 
-def posterior_table(result: Any) -> str:
+def posterior_table(result: FitResult) -> str:
     """A summary of the posterior with its label and, if intervals are too narrow, a warning."""
     from workbench.results.arviz_adapter import INTERVAL
     from workbench.results.report import summary_rows
@@ -438,7 +447,7 @@ def _scrolling(table: str) -> str:
     )
 
 
-def _in_own_units(result: Any) -> str:
+def _in_own_units(result: FitResult) -> str:
     """A fold with a regression's coefficients in the columns' own units; "" for other models."""
     from workbench.results.report import coefficient_rows
 

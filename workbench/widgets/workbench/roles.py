@@ -8,9 +8,13 @@ numbers, truth values, dates or other text.
 from __future__ import annotations
 
 import re
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from workbench._lazy import pd
+
+if TYPE_CHECKING:
+    import numpy as np
+    from pandas.api.extensions import ExtensionDtype
 
 __all__ = ["is_text", "of_type", "suggested", "typed"]
 
@@ -47,7 +51,7 @@ _A_TEXT = "Left out: its name is that of free text."
 _UNKNOWN = "Left out: it is empty in the first rows, which show the types of columns."
 
 
-def suggested(name: str, kind: Any) -> tuple[str, str]:
+def suggested(name: str, kind: ExtensionDtype | np.dtype | None) -> tuple[str, str]:
     """(role, note) of a column of a table: why it is left out, or ""."""
     if kind is None:
         return "leave out", _UNKNOWN
@@ -64,7 +68,7 @@ def suggested(name: str, kind: Any) -> tuple[str, str]:
     return of_type(kind), ""
 
 
-def of_type(kind: Any) -> str:
+def of_type(kind: ExtensionDtype | np.dtype | None) -> str:
     """The role of a column by its type alone."""
     types = pd.api.types
     if types.is_bool_dtype(kind):
@@ -74,7 +78,7 @@ def of_type(kind: Any) -> str:
     return "category" if is_text(kind) else "leave out"
 
 
-def is_text(kind: Any) -> bool:
+def is_text(kind: ExtensionDtype | np.dtype | None) -> bool:
     """Whether a column of this type has text."""
     types = pd.api.types
     return (

@@ -7,7 +7,7 @@ import threading
 import time
 import traceback
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Self
 
 import ipywidgets as widgets
 from IPython.display import display
@@ -92,7 +92,7 @@ class RunScreen(Screen):
         self.run.find_devices()
 
     def _bar(
-        self, long: Sequence[fields.Field], short: Sequence[fields.Field], *errors: Any
+        self, long: Sequence[fields.Field], short: Sequence[fields.Field], *errors: widgets.Widget
     ) -> Any:
         """What is run, in one line with the buttons; below it the problems of its fields.
 
@@ -161,6 +161,7 @@ class RunScreen(Screen):
         """Show that the consequences are unknown, because the controls have problems."""
         raise NotImplementedError
 
+    # settings and sessions are of classes of their own in each screen
     def _follow(self, settings: Any) -> None:
         """Start to compute and show the consequences of ``settings``."""
         raise NotImplementedError
@@ -285,7 +286,7 @@ class RunScreen(Screen):
         give_back()
         self._show_ended(session, trace)
 
-    def _succeed(self, before: Any) -> None:
+    def _succeed(self, before: Self) -> None:
         """Take over the run of a screen whose cell was run again and made this one, and close that
         screen.
         """

@@ -495,7 +495,7 @@ class _Row:
         for child in old:
             fields.close_all(child)
 
-    def _role_changed(self, change: Any) -> None:
+    def _role_changed(self, change: Mapping[str, Any]) -> None:
         if self._is_following:
             return
         self._declared = replace(self._declared, role=change["new"])
@@ -503,7 +503,7 @@ class _Row:
         self._fill()
         self._on_edit(self._declared)
 
-    def _changed(self, attribute: str, change: Any) -> None:
+    def _changed(self, attribute: str, change: Mapping[str, Any]) -> None:
         self._declared = replace(self._declared, **{attribute: change["new"]})
         self._on_edit(self._declared)
 
@@ -528,7 +528,7 @@ def _text(
     )
 
 
-def _side_by_side(*controls: Any) -> Any:
+def _side_by_side(*controls: widgets.Widget) -> Any:
     for control in controls:
         control.layout.flex, control.layout.min_width = "1 1 0", "0"
     return widgets.HBox(controls)

@@ -8,7 +8,8 @@ is compiled, so that it starts as soon as Fit is pressed.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Self
 
 import ipywidgets as widgets
 
@@ -34,6 +35,12 @@ from workbench.widgets.workbench.run_screen import FRAME_SECONDS, RunScreen
 from workbench.widgets.workbench.session import Progress, Session
 from workbench.widgets.workbench.settings import FORMULA, Settings, ledger_in_code, problems_of
 
+if TYPE_CHECKING:
+    from workbench.fitting.prepared import PreparedFit
+    from workbench.fitting.resuming import SavedRun
+    from workbench.ledger.ledger import Ledger
+    from workbench.results.fit_result import FitResult
+
 __all__ = ["Workbench"]
 
 _PAUSE_SECONDS = 0.05  # fields report what was typed when they are left, so changes come one by one
@@ -57,7 +64,7 @@ class _Ready(NamedTuple):
         return self.settings.key == settings.key and not self.prepared.has_begun
 
 
-def _diagram(prepared: Any) -> tuple[bytes, str]:
+def _diagram(prepared: PreparedFit) -> tuple[bytes, str]:
     """The model's diagram with its description; nothing if it cannot be drawn: the model can be
     fitted even so.
     """
@@ -68,7 +75,7 @@ def _diagram(prepared: Any) -> tuple[bytes, str]:
         return b"", ""
 
 
-def _be_ready(prepared: Any) -> None:
+def _be_ready(prepared: PreparedFit) -> None:
     """Compute ahead what a run does before its first step; a run reports what fails."""
     prepared.plan.confirmed()
     prepared.compile()
@@ -101,7 +108,7 @@ class Workbench(RunScreen):
         delta: float | None = None,
         iterations: int | None = None,
         options: Mapping[str, Any] | None = None,
-        ledger: Any = None,
+        ledger: str | Path | Ledger | Literal[False] | None = None,
     ) -> None:
         if (model := registry.offer(model)) != FORMULA:
             models.get(model, **(options or {}))
@@ -413,7 +420,7 @@ class Workbench(RunScreen):
             self._session.compares = bool(self.run.baseline.value)
         super().resume()
 
-    def resume_saved(self, run: Any) -> None:
+    def resume_saved(self, run: SavedRun) -> None:
         """Resume a fit whose process has ended, as the button beside it does; return at once.
 
         :param run: a ``resuming.SavedRun`` of the chosen records.
@@ -432,7 +439,7 @@ class Workbench(RunScreen):
                 resumed=False,
             )
 
-    def _succeed(self, before: Any) -> None:
+    def _succeed(self, before: Self) -> None:
         for result in before.results:
             self.history.add(result)
         super()._succeed(before)
@@ -450,7 +457,7 @@ class Workbench(RunScreen):
         self.run.show_running(running, can_resume=can_resume)
         self.ledger.enable(not running)
 
-    def show_result(self, result: Any, dataset: Dataset) -> None:
+    def show_result(self, result: FitResult, dataset: Dataset) -> None:
         """Show the result of a fit that ran elsewhere, as if it were this screen's last fit.
 
         Nothing is fitted. While a fit runs on this screen, nothing happens.
@@ -466,7 +473,9 @@ class Workbench(RunScreen):
         self._fitted = None if self.problems() else self.settings().key
         self.live.show_result(result)
         shows_metrics = dataset.evaluation_is_public or result.settings["evaluate_private"]
-        self.outcome.show(result, result.definition.view(dataset) if shows_metrics else None, ())
+        model = result.definition
+        beside = model.view(dataset) if shows_metrics and model is not None else None
+        self.outcome.show(result, beside, ())
         self.history.add(result)
         self._is_running = False
         self._show_running(False)
@@ -557,7 +566,7 @@ class Workbench(RunScreen):
         self.history.show(compares=self.tabs.open == "Fits")
         self._write_output(result, session.cautions, spent)
 
-    def _write_output(self, result: Any, cautions: tuple[str, ...], spent: str) -> None:
+    def _write_output(self, result: FitResult, cautions: tuple[str, ...], spent: str) -> None:
         """Write folded static output under the widget, which stays when the notebook is closed."""
         run = (
             f"{result.model} on {result.data['name']}, {ended(result)}, {result.guarantee.label()}"

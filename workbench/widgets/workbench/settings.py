@@ -7,7 +7,8 @@ from __future__ import annotations
 import types
 from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from pathlib import Path
+from typing import Any, Literal
 
 from workbench import models
 from workbench.data import Dataset
@@ -61,7 +62,7 @@ def problems_of(values: Mapping[str, Any]) -> dict[str, str]:
     return fit_settings.problems_of(filled)
 
 
-def ledger_in_code(ledger: Any) -> str | bool | None:
+def ledger_in_code(ledger: str | Path | Ledger | Literal[False] | None) -> str | bool | None:
     """The argument ``ledger`` of ``workbench.fit`` in code: None, False or the path of its file.
 
     :raises ArgumentError: naming ``ledger``, if it is not one of these or a ``Ledger``.
