@@ -76,10 +76,20 @@ class FormulaModel(Model):
     @property
     def _fixed_by_priors(self) -> list[str]:
         """Priors of the user that say something only on the scales that were declared."""
+        assert self.columns is not None
+        block = self.columns.design.block
+        of_bases = {
+            name
+            for name, column in zip(block.names, block.columns, strict=True)
+            if any(len(block.factors[part.factor].labels) > 1 for part in column)
+            and all(isinstance(block.factors[part.factor], Number) for part in column)
+        }
         return [
             name
             for line in self.lines
-            if line.site != WEIGHTS and (line.site == INTERCEPT or self.responses)
+            if line.site == INTERCEPT
+            or (line.site == WEIGHTS and line.names[0] in of_bases)
+            or (line.site != WEIGHTS and self.responses)
             for name in line.names
             if name in self._priors
         ]

@@ -72,27 +72,24 @@ def rescaled_priors(
     block = after.block
     for name, prior in declared.items():
         of_term = block.terms.get(name, ())
-        indices = [
-            index for index, label in enumerate(block.names) if label == name or index in of_term
-        ]
-        factors = {
-            ratio
-            * math.prod(old.scale / new.scale for old, new in zip(columns, scaled, strict=True))
-            for columns, scaled in (
-                (before.block.columns[index], block.columns[index]) for index in indices
-            )
-        }
-        if factors in (set(), {1.0}):
+        index = next(
+            (place for place, label in enumerate(block.names) if label == name),
+            of_term[0] if of_term else None,
+        )
+        if index is None:  # of another site
             continue
-        if len(factors) > 1 or not {"loc", "scale"} <= set(prior.arg_constraints):
+        columns = before.block.columns[index], block.columns[index]
+        factor = ratio * math.prod(old.scale / new.scale for old, new in zip(*columns, strict=True))
+        if factor == 1.0:
+            continue
+        if not {"loc", "scale"} <= set(prior.arg_constraints):
             raise _validate.ArgumentError(
                 f"priors[{name!r}]",
                 text_of(prior),
                 "cannot be carried over to the scale that is learned for this column.",
-                remedy="Give Normal, StudentT, Laplace or Cauchy for each column by its name, or "
+                remedy="Give a distribution with loc and scale, such as Normal or StudentT, or "
                 "learn no scales: look=0.",
             )
-        (factor,) = factors
         values = {argument: getattr(prior, argument) for argument in prior.arg_constraints}
         values |= {argument: float(values[argument]) * factor for argument in ("loc", "scale")}
         rescaled[name] = type(prior)(**values)
