@@ -64,7 +64,8 @@ def compare(
     rows = []
     for sampler, law in LAWS.items():
         for relation in dict.fromkeys((*law.relations, *law.fourier)):
-            for accountant in accountants:
+            # each once, the approximation last
+            for accountant in sorted(dict.fromkeys(accountants), key="fourier".__eq__):
                 if relation in (law.fourier if accountant == "fourier" else law.relations):
                     rows.append(_row(sampler, relation, accountant, plan))
     import pandas as pd

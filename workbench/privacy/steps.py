@@ -1,5 +1,5 @@
-"""The steps of a run, which accountants take: phases by one sampler under one neighbouring
-relation.
+"""The laws of the samplers, and the steps of a run, which accountants take: phases by one sampler
+under one neighbouring relation.
 """
 
 from __future__ import annotations
