@@ -12,7 +12,7 @@ import functools
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -57,7 +57,6 @@ ESTIMATORS = (*estimators.ESTIMATORS, STATISTICS)
 _SQUARE = 0.4
 # N epsilon / columns, its cube root, from which on there is so little noise that all weights are 1
 _ENOUGH = 20.0
-_RESIDUAL = 0.1  # residual size that the default rule assumes, in halves of the target's range
 _AT_ONCE = 4096  # records
 _PREDICTIONS = 200  # draws that a metric averages over
 
@@ -270,18 +269,35 @@ def usual_norm(squares: float, num_records: int, epsilon: float) -> float:
     return statistics.Scales.norm_for(1 + squares * min(1.0, max(_SQUARE, signal)))
 
 
-def is_better(squares: float, num_records: int, epsilon: float, delta: float) -> bool:
+class Spread(NamedTuple):
+    """How records are taken to fill their bounds.
+
+    :param square: the mean square of a column. :param residual: standard deviation of the
+        residuals, in halves of the target's range.
+    """
+
+    square: float
+    residual: float
+
+
+UNIFORM = Spread(1 / 3, 0.1)
+LEARNED = Spread(0.09, 0.15)  # normal ones within scales that a look learned
+
+
+def is_better(
+    squares: float, num_records: int, epsilon: float, delta: float, spread: Spread = UNIFORM
+) -> bool:
     """The rule of the default, from public facts: the noise of the sums moves a weight no further
     than the records do.
 
-    For uniform columns the noise has a standard deviation of 3 sigma C / (sqrt(2) b N) in a weight,
-    and least squares one of sqrt(3 / N) times the residuals', which are taken to be a tenth of half
-    the target's range.
+    For columns of a mean square v the noise has a standard deviation of sigma C / (sqrt(2) v b N)
+    in a weight, and least squares one of sqrt(1 / (v N)) times the residuals'.
     """
     clip = usual_norm(squares, num_records, epsilon)
     sigma = noise_multiplier(epsilon=epsilon, delta=delta, sampling_rate=1.0, steps=1)
-    noise = 3 * sigma * clip / (math.sqrt(2) * statistics.Scales.of(clip).target * num_records)
-    return noise <= _RESIDUAL * math.sqrt(3 / num_records)
+    target = statistics.Scales.of(clip).target
+    noise = sigma * clip / (math.sqrt(2) * spread.square * target * num_records)
+    return noise <= spread.residual / math.sqrt(spread.square * num_records)
 
 
 def one_shot_for(
@@ -307,7 +323,14 @@ def one_shot_for(
         delta = default_delta(num_records) if request.delta is None else request.delta
         return (
             one_shot
-            if is_asked or is_better(one_shot.squares(data), num_records, request.epsilon, delta)
+            if is_asked
+            or is_better(
+                one_shot.squares(data),
+                num_records,
+                request.epsilon,
+                delta,
+                LEARNED if request.look else UNIFORM,
+            )
             else None
         )
     except PrivacyModelError as error:

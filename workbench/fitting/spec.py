@@ -351,6 +351,9 @@ def resolve(request: FitRequest) -> FitSpec:
     check_clipping(request.clipping, request.strategy)
     devices = devices_named(request.devices, request.device)
     model, source = as_model(request.model), data_named(request.data)
+    scales = scales_in(request.look, model)
+    if request.look:
+        model = model.before_look()
     if source.units is not None and source.units.are_padded:
         raise _validate.ArgumentError(
             "data",
@@ -409,7 +412,6 @@ def resolve(request: FitRequest) -> FitSpec:
     adapts_clip = isinstance(request.clip, str) or _adapts_by_default(requested, advice)
     if isinstance(request.clip, str):
         requested["clip"] = None
-    scales = scales_in(request.look, model)
     chosen = defaults.complete(requested, advice, drawn_from, rows) | {
         "adapts_clip": adapts_clip,
         "delta": default_delta(declared) if request.delta is None else request.delta,

@@ -6,8 +6,8 @@ import functools
 import math
 import warnings
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
@@ -39,6 +39,8 @@ _OF_GROUPS = (
     "Intervals of the intercept, of groups' effects and of their standard deviations may be "
     "several times too narrow."
 )
+# a learned scale has a normal column's 3.3 standard deviations: its square is .09 on average
+_LEARNED_SQUARE = 0.3
 _VISIBLE, _VISIBLE_IF_IT_CANCELS = 100.0, 1000.0  # N epsilon / |x|^2, from which C is adapted
 
 
@@ -129,6 +131,14 @@ class FormulaModel(Model):
             for name, inside in is_inside.items()
             if name in numbers and name not in fixed
         } | dict.fromkeys(self.responses, False)
+
+    def before_look(self) -> FormulaModel:
+        """See ``Model.before_look``: most of a column is then in the middle of its range."""
+        assert self.columns is not None
+        size, linear = _size(self.columns.design, self._scaled_columns), self.linear
+        if linear is not None and linear.residuals is not None:
+            linear = linear._replace(residuals=linear.residuals._replace(squares=size))
+        return replace(self, linear=linear, defaults=functools.partial(_advice, self.columns, size))
 
     def with_scales(self, scales: Mapping[str, Scale]) -> FormulaModel:
         """See ``Model.with_scales``: priors are those of the family for a column of spread 1; a
@@ -300,14 +310,14 @@ def _model(request: _Declared, scales: Mapping[str, Scale], inside: Sequence[str
         score=functools.partial(kind.scores, columns.response),
         coordinates=functools.partial(_coordinates, regression),
         arrays=columns.arrays,
-        defaults=functools.partial(_advice, columns),
+        defaults=functools.partial(_advice, columns, _size(columns.design)),
         pictures={"coefficients": pictures.coefficients} if _is_single(regression) else {},
         linear=_with_residuals(_linear(regression, columns), regression, columns.design),
         options={
             "formula": parsed.text,
             "family": kind.name,
             "link": kind.link,
-            "schema": columns.schema.to_dict(),
+            "schema": request.schema.to_dict(),
             **roles,
             **(
                 {"priors": {name: text_of(prior) for name, prior in declared_priors.items()}}
@@ -419,17 +429,23 @@ def _with_residuals(
     if regression.response.through_origin:  # the predictor is 0 in the middle of these
         largest = max(map(abs, bounds))
         bounds = (-largest, largest)
-    return linear._replace(
-        residuals=NormalResiduals(family.normal_scale, bounds, float(_size(design)))
+    return linear._replace(residuals=NormalResiduals(family.normal_scale, bounds, _size(design)))
+
+
+def _size(design: Design, scaled: Collection[str] = ()) -> float:
+    """The largest sum of squares of a record's columns.
+
+    :param scaled: columns of numbers on learned scales, whose squares are rarely near 1.
+    """
+    return sum(
+        _square(design.block, indices) * (_LEARNED_SQUARE if name in scaled else 1.0)
+        for name, indices in design.block.terms.items()
     )
 
 
-def _size(design: Design) -> int:
-    """The largest sum of squares of a record's columns."""
-    return sum(_square(design.block, indices) for indices in design.block.terms.values())
-
-
-def _advice(columns: Columns, dataset: Dataset, num_records: int, epsilon: float) -> dict[str, Any]:
+def _advice(
+    columns: Columns, size: float, dataset: Dataset, num_records: int, epsilon: float
+) -> dict[str, Any]:
     """C as a share of the largest, or of a typical large, norm of a record's gradient: the rule of
     the gallery's logistic regression, with the family's gradient in the predictor.
 
@@ -440,9 +456,10 @@ def _advice(columns: Columns, dataset: Dataset, num_records: int, epsilon: float
 
     A category adds at most 1 to |x|^2, however many levels it has, and polynomials 1 for each
     degree. Effects of groups add the squares of a typical standard deviation, and of a typical z.
+
+    :param size: of a record's columns, as of ``_size``.
     """
     gradient, design = columns.family.gradient(columns.response), columns.design
-    size = _size(design)
     of_groups = sum(
         len(effects.columns) * (1 + columns.family.group_scale(columns.response) ** 2)
         for effects in design.groups
