@@ -11,10 +11,11 @@ import numpy as np
 
 from workbench import _validate
 from workbench._lazy import pd
-from workbench.results.prediction import Predictor, Records, synthetic_key
+from workbench.results.prediction import Predictor, synthetic_key
 
 if TYPE_CHECKING:
     from workbench.results.fit_result import FitResult
+    from workbench.results.prediction import Records
 
 __all__ = ["synthetic_records"]
 
