@@ -91,12 +91,18 @@ def test_levels_and_gaps_have_their_counts():
         look.histogram("x", 10)
 
 
-def test_a_learned_schema_stays_within_what_functions_of_a_column_need():
-    schema = wb.data.Schema({"x": Numeric(0, 1000), "w": Categorical(["a", "b"])})
-    scales = {"x": looked(column("income"), (0, 1e6)).scale("x")}
-    assert scales["x"].low < 0
-    free, inside = learned(schema, scales), learned(schema, scales, ["x"])
-    assert free.columns["x"].low == scales["x"].low
-    assert inside.columns["x"].low == 0
-    assert inside.columns["x"].high == 1000
-    assert free.columns["w"] == schema.columns["w"]
+def test_a_learned_schema_stays_within_what_was_declared():
+    schema = wb.data.Schema({"x": Numeric(0, 5e4), "w": Categorical(["a", "b"])})
+    scale = looked(column("income"), (0, 1e6)).scale("x")
+    assert scale.low == 0
+    assert 5e4 < scale.high < 1e6
+    made = learned(schema, {"x": scale, "other": scale})
+    assert made.columns["x"] == Numeric(0, 5e4)
+    assert made.columns["w"] == schema.columns["w"]
+
+
+def test_bounds_that_fit_are_kept():
+    values = np.random.default_rng(0).uniform(0, 1, SIZE)
+    for deviation in (0.0, 30.0):
+        scale = looked(values, (0, 1), deviation).scale("x")
+        assert (scale.low, scale.high) == (0, 1)

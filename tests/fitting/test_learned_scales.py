@@ -129,7 +129,7 @@ def test_public_facts_decide_about_the_share(frame):
 def test_columns_are_scaled_where_they_have_values(result):
     scales = result.data["scales"]
     for name in ("a", "b"):
-        assert -60 < scales[name]["low"] < 20
+        assert 0 <= scales[name]["low"] < 20
         assert 80 < scales[name]["high"] < 160
     assert result.data["schema"]["a"]["high"] == scales["a"]["high"]
     slopes = result.coefficients().loc[["a", "b"], "mean"].to_numpy() * 15
@@ -258,7 +258,7 @@ def test_only_bounds_that_merely_scale_are_learned():
     )
     scales = {name: Scale(-5, 5, 0, 1, 0.0) for name in schema}
     scaled = model.with_scales(scales).columns.schema.columns
-    assert (scaled["a"].low, scaled["a"].high) == (-5, 5)
+    assert (scaled["a"].low, scaled["a"].high) == (0, 5)
     assert (scaled["b"].low, scaled["b"].high) == (1, 5)
     for name in ("days", "grade", "y"):
         assert scaled[name] == model.columns.schema.columns[name]

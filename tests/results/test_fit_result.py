@@ -124,6 +124,7 @@ def test_data_facts_are_public_facts(done, secret):
             "image_shape",
             "vocabulary_size",
             "target_bounds",
+            "scales",
         }
 
 

@@ -37,7 +37,7 @@ __all__ = [
 # of the tree's depth: the mean of consistent trees of 8 to 16 levels is .35, the largest .52
 _PREFIX = 0.4
 CERTAIN = 3.0  # standard deviations of that noise that a tail must have
-_LEAST_TAIL, MOST_TAIL = 0.005, 0.2  # share of the records beyond a quantile that gives a scale
+_LEAST_TAIL, MOST_TAIL = 0.001, 0.2  # share of the records beyond a quantile that gives a scale
 _REACH = 3.3  # standard deviations of a normal column within its scale's bounds
 _RESPONSE_REACH = 4.5  # of a response, of which nothing should be cut
 _DIGITS = 3  # significant ones, of learned bounds
@@ -209,9 +209,9 @@ class Look:
     def scale(self, name: str, *, is_response: bool = False) -> Scale | None:
         """The scale of a column of numbers; None where its counts are mostly noise.
 
-        Bounds are as far from the median as ``_REACH`` standard deviations of a normal column with
-        the same outer quantiles, on the side where these are farther away. So a skewed column is
-        cut where it hardly has values.
+        On each side of the median the bound is as far away as ``_REACH`` standard deviations of a
+        normal column with the same outer quantile, and never beyond what was declared. So a skewed
+        column is cut where it hardly has values.
 
         :param is_response: whether it is what a regression explains, of which nothing should be
             cut.
@@ -225,11 +225,13 @@ class Look:
         low, median, high = (_at(column, below, level, 0.0) for level in (tail, 0.5, 1 - tail))
         leaf = (column.high - column.low) / 2**column.depth
         deviations = -float(ndtri(tail))
-        farther = max(median - low, high - median, leaf)
-        reach = farther * (_RESPONSE_REACH if is_response else _REACH) / deviations
-        if column.whole:
-            reach = max(reach, 1.0)
-        bounds = _rounded(median - reach, median + reach)
+        farther = (_RESPONSE_REACH if is_response else _REACH) / deviations
+        least = max(leaf, 1.0) if column.whole else leaf
+        outer = _rounded(
+            median - max((median - low) * farther, least),
+            median + max((high - median) * farther, least),
+        )
+        bounds = max(outer[0], column.low), min(outer[1], column.high)
         inside = np.interp(bounds, _edges(column), np.concatenate([[0.0], below]))
         beyond = float(np.clip(1 - (inside[1] - inside[0] + 2 * error) / total, 0.0, 1.0))
         spread = max(high - low, leaf) / (2 * deviations)
@@ -245,21 +247,14 @@ class Look:
         return {name: scale for name, scale in scales.items() if scale is not None}
 
 
-def learned(schema: Schema, scales: Mapping[str, Scale], inside: Sequence[str] = ()) -> Schema:
-    """``schema`` with the bounds of ``scales``.
-
-    :param inside: columns that must stay within the bounds that were declared, because a formula
-        takes functions of them.
-    """
+def learned(schema: Schema, scales: Mapping[str, Scale]) -> Schema:
+    """``schema`` with the bounds of ``scales``, as far as they are within those declared."""
     columns = dict(schema.columns)
     for name, scale in scales.items():
         column = columns.get(name)
-        if not isinstance(column, Numeric):
-            continue
-        low, high = scale.low, scale.high
-        if name in inside:
-            low, high = max(low, column.low), min(high, column.high)
-        columns[name] = Numeric(low, high, column.whole, column.missing)
+        if isinstance(column, Numeric):
+            low, high = max(scale.low, column.low), min(scale.high, column.high)
+            columns[name] = Numeric(low, high, column.whole, column.missing)
     return Schema(columns)
 
 

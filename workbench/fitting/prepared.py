@@ -556,7 +556,7 @@ class PreparedFit:
             "target": data.target_name,
             "target_bounds": None if data.target_bounds is None else list(data.target_bounds),
             "group": data.group_name,
-            "declarations": data.declarations(),
+            "declarations": (self.spec.declared or self.spec).data.declarations(),
             "record_shapes": [list(array.shape[1:]) for array in data.train],
             "record_types": [str(array.dtype) for array in data.train],
             "schema": None if data.schema is None else data.schema.to_dict(),

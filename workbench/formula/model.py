@@ -6,7 +6,7 @@ import functools
 import math
 import warnings
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
@@ -113,24 +113,20 @@ class FormulaModel(Model):
         return {} if self._declared is None else self._declared.priors
 
     @property
-    def _scaled_columns(self) -> dict[str, bool]:
-        """Columns of numbers whose bounds only scale them, and whether a formula takes functions
-        of them.
-        """
+    def _scaled_columns(self) -> frozenset[str]:
+        """Columns of numbers whose bounds only scale them."""
         assert self.columns is not None
         design = self.columns.design
-        is_inside: dict[str, bool] = {}
-        for block in (design.block, *(effects.block for effects in design.groups)):
-            for factor in block.factors.values():
-                for name in factor.columns if isinstance(factor, Number) else ():
-                    is_inside[name] = is_inside.get(name, False) or factor.name != name
-        numbers = self.columns.schema.bounds
+        blocks = (design.block, *(effects.block for effects in design.groups))
+        numbers = {
+            name
+            for block in blocks
+            for factor in block.factors.values()
+            for name in (factor.columns if isinstance(factor, Number) else ())
+        }
         fixed = {*design.as_levels, *self.columns.extras.values()}
-        return {
-            name: inside
-            for name, inside in is_inside.items()
-            if name in numbers and name not in fixed
-        } | dict.fromkeys(self.responses, False)
+        bounded = numbers & set(self.columns.schema.bounds)
+        return frozenset(bounded - fixed) | frozenset(self.responses)
 
     def before_look(self) -> FormulaModel:
         """See ``Model.before_look``: most of a column is then in the middle of its range."""
@@ -154,11 +150,11 @@ class FormulaModel(Model):
                 "is for the bounds that are declared, and scales are learned here.",
                 remedy="Learn none: look=0; or leave this prior out.",
             )
-        columns = self._scaled_columns
-        used = {name: scale for name, scale in scales.items() if name in columns}
+        scaled = self._scaled_columns
+        used = {name: scale for name, scale in scales.items() if name in scaled}
         with warnings.catch_warnings():  # which were shown when the formula was declared
             warnings.simplefilter("ignore", DesignWarning)
-            return _model(self._declared, used, [name for name in used if columns[name]])
+            return _model(self._declared, used)
 
     @property
     def priors(self) -> pd.DataFrame:
@@ -278,27 +274,20 @@ def formula(
     declared = Schema.from_declaration(schema)
     declared_priors = checked_priors(priors, declared.columns)
     _validate.choice("basis", basis, _BASES)
-    return _model(
-        _Declared(parsed, kind, declared, roles, declared_priors, covariance, basis), {}, ()
-    )
+    return _model(_Declared(parsed, kind, declared, roles, declared_priors, covariance, basis), {})
 
 
-def _model(request: _Declared, scales: Mapping[str, Scale], inside: Sequence[str]) -> FormulaModel:
-    """:param scales: learned ones. :param inside: columns that a formula takes functions of."""
+def _model(request: _Declared, scales: Mapping[str, Scale]) -> FormulaModel:
     parsed, kind, declared, roles, declared_priors, covariance, basis = request
     named = declared_priors if basis == _ORTHOGONAL else None
-    columns = columns_of_formula(parsed, kind, learned(declared, scales, inside), roles, named)
-    if scales and declared_priors:
-        before = columns_of_formula(parsed, kind, declared, roles, named)
-        declared_priors = rescaled_priors(
-            declared_priors,
-            before.design,
-            columns.design,
-            kind.units(before.response).scale / kind.units(columns.response).scale,
-        )
-    lines = prior_lines(
-        columns.design, kind, columns.response, declared_priors, _widths(columns, scales)
-    )
+    before = columns = columns_of_formula(parsed, kind, declared, roles, named)
+    priors = declared_priors
+    if scales:
+        columns = columns_of_formula(parsed, kind, learned(declared, scales), roles, named)
+        ratio = kind.units(before.response).scale / kind.units(columns.response).scale
+        priors = rescaled_priors(declared_priors, before.design, columns.design, ratio)
+    widths = _widths(columns, scales)
+    lines = prior_lines(columns.design, kind, columns.response, priors, widths)
     regression = _regression(columns, lines)
     return FormulaModel(
         name="formula",
@@ -317,7 +306,7 @@ def _model(request: _Declared, scales: Mapping[str, Scale], inside: Sequence[str
             "formula": parsed.text,
             "family": kind.name,
             "link": kind.link,
-            "schema": request.schema.to_dict(),
+            "schema": before.schema.to_dict(),
             **roles,
             **(
                 {"priors": {name: text_of(prior) for name, prior in declared_priors.items()}}

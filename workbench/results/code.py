@@ -30,6 +30,7 @@ _SETTINGS = (
     "draws",
     "seed",
     "evaluate_private",
+    "look",
 )
 _GROUPS = {
     "Privacy": ("sampler", "relation", "clipping", "num_records", "evaluate_private"),
@@ -53,6 +54,8 @@ def code_of(result: FitResult) -> str:
     What a result does not know, such as a table of the user's own, is left for the reader to fill
     in.
     """
+    from workbench.models.builders import BUILDERS
+
     settings = without_adapts_clip(result.settings)
     explicit = {name: settings[name] for name in _SETTINGS if name in settings}
     if not result.guarantee.is_private:
@@ -64,7 +67,11 @@ def code_of(result: FitResult) -> str:
         for name, value in explicit.items()
         if name not in _DEFAULTS or value != _DEFAULTS[name]
     }
+    if result.model not in BUILDERS and not explicit.get("look"):
+        explicit.pop("look", None)  # only a formula looks unless it is told not to
     texts = {name: repr(value) for name, value in explicit.items()}
+    if result.data["scales"] and not settings["look"]:
+        texts["look"] = "..."  # the look whose scales it had
     note = ""
     if settings.get("learning_rate") is None and settings.get("estimator") != "statistics":
         texts["optimizer"] = "..."

@@ -25,6 +25,7 @@ from workbench.data import Dataset
 from workbench.data.columns import Numeric
 from workbench.data.dataset import EVALUATION_LABELS
 from workbench.data.groups import group_codes
+from workbench.data.look import scales_from_dict
 from workbench.data.preprocessing import listed, numbers_in, unmasked
 from workbench.data.schema import Schema, columns_of
 from workbench.inference import program_cache
@@ -473,7 +474,8 @@ def _model_of(result: FitResult) -> Model:
         raise _validate.ArgumentError(
             "model", result.model, "is not in the gallery: register it again."
         )
-    return get(result.model, **result.model_options)
+    model = get(result.model, **result.model_options)
+    return model.with_scales(scales_from_dict(result.data["scales"]))
 
 
 def synthetic_key(seed: int | None) -> jax.Array:
