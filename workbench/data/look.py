@@ -38,8 +38,10 @@ __all__ = [
 _PREFIX = 0.4
 CERTAIN = 3.0  # standard deviations of that noise that a tail must have
 _LEAST_TAIL, MOST_TAIL = 0.001, 0.2  # share of the records beyond a quantile that gives a scale
-_REACH = 3.3  # standard deviations of a normal column within its scale's bounds
-_RESPONSE_REACH = 4.5  # of a response, of which nothing should be cut
+# standard deviations of a normal column from its median to its scale's bounds; where little noise
+# shows more of the tails, bounds are wider, because a cut biases more than it saves there
+_REACH, _FARTHEST, _MUCH_NOISE = 3.3, 5.0, 0.02
+_OF_RESPONSE = 1.2  # times as far for a response, of which nothing should be cut
 _DIGITS = 3  # significant ones, of learned bounds
 _INTERVAL = 1.645  # 90 %
 
@@ -209,9 +211,9 @@ class Look:
     def scale(self, name: str, *, is_response: bool = False) -> Scale | None:
         """The scale of a column of numbers; None where its counts are mostly noise.
 
-        On each side of the median the bound is as far away as ``_REACH`` standard deviations of a
-        normal column with the same outer quantile, and never beyond what was declared. So a skewed
-        column is cut where it hardly has values.
+        On each side of the median the bound is as many standard deviations away as that of a normal
+        column with the same outer quantile would be, and never beyond what was declared. So a
+        skewed column is cut where it hardly has values.
 
         :param is_response: whether it is what a regression explains, of which nothing should be
             cut.
@@ -225,7 +227,9 @@ class Look:
         low, median, high = (_at(column, below, level, 0.0) for level in (tail, 0.5, 1 - tail))
         leaf = (column.high - column.low) / 2**column.depth
         deviations = -float(ndtri(tail))
-        farther = (_RESPONSE_REACH if is_response else _REACH) / deviations
+        clear = math.log(_MUCH_NOISE / min(tail, _MUCH_NOISE)) / math.log(_MUCH_NOISE / _LEAST_TAIL)
+        reach = _REACH + (_FARTHEST - _REACH) * clear
+        farther = reach * (_OF_RESPONSE if is_response else 1.0) / deviations
         least = max(leaf, 1.0) if column.whole else leaf
         outer = _rounded(
             median - max((median - low) * farther, least),

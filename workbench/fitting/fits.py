@@ -220,7 +220,11 @@ def _resolved(request: _Flat) -> tuple[FitSpec, Mapping[str, Any]]:
             privacy.delta,
             str(privacy.relation),
         )
-        spec = resolve(**settings, look=share) if share else spec
+        spec = (
+            resolve(**settings, look=share)
+            if share
+            else dataclasses.replace(spec, scales_are_guessed=True)
+        )
     return spec, again
 
 

@@ -20,9 +20,8 @@ from workbench.models import Model
 from workbench.privacy.calibration import gaussian_mu
 from workbench.privacy.steps import SENSITIVITY
 
-__all__ = ["LARGEST_SHARE", "check_look", "scales_in", "share_of_budget", "take"]
+__all__ = ["check_look", "scales_in", "share_of_budget", "take"]
 
-LARGEST_SHARE = 0.5
 # of the records beyond the outer quantiles that scales follow from: what a look is to resolve
 _TAIL = 0.05
 _LEAST, _MOST = 0.02, 0.15  # of the budget, by default
@@ -47,12 +46,12 @@ def share_of_budget(
     return float(min(max((tail / _TAIL) ** 2, _LEAST), _MOST))
 
 
-def check_look(argument: str, value: Any) -> None:
+def check_look(argument: str, value: Any, **limits: float) -> None:
     """:raises ArgumentError: naming ``look``, for anything but a share, a look or its scales."""
     if isinstance(value, Mapping):
         scales_from_dict(value)
     elif not isinstance(value, Look):
-        _validate.number(argument, value, at_least=0, at_most=LARGEST_SHARE)
+        _validate.number(argument, value, **limits)
 
 
 def scales_in(value: Any, model: Model) -> Mapping[str, Scale]:

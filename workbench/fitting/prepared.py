@@ -45,6 +45,11 @@ from workbench.results import FitResult, HistoryPoint
 
 __all__ = ["PreparedFit", "by_name"]
 
+_GUESSED = (
+    "There are too few records for this epsilon to learn how columns are spread, so the declared "
+    "bounds stand for that. Where a column fills less than a fifth of its bounds, its effect is "
+    "drawn towards 0 and its interval may miss it: declare bounds that are near to the values."
+)
 _MANY_CUT = 0.02  # of a column's values, from which a result says so
 
 
@@ -106,7 +111,7 @@ class PreparedFit:
         """Sentences about settings and a model that are allowed but unwise; ``fit`` shows them as
         warnings.
         """
-        return (*self.privacy.cautions(), *self.model.cautions)
+        return (*self.privacy.cautions(), *self._guesses(), *self.model.cautions)
 
     @property
     def shows_metrics(self) -> bool:
@@ -513,7 +518,12 @@ class PreparedFit:
             draws=posterior.guide if posterior.draws is None else posterior.draws,
             variational_draws={} if posterior.draws is None else posterior.guide,
             gradient_norms=posterior.norms,
-            cautions=(*posterior.cautions, *self._cuts(), *self.model.cautions),
+            cautions=(
+                *self._guesses(),
+                *posterior.cautions,
+                *self._cuts(),
+                *self.model.cautions,
+            ),
             posterior_kind="variational" if posterior.draws is None else "noise-aware",
             posterior_note=posterior.note,
             coordinates=self.model.coordinates(self.data),
@@ -534,6 +544,10 @@ class PreparedFit:
 
     def _posterior(self, last: Snapshot) -> Inferred:
         return self.spec.estimation.posterior(self, last)
+
+    def _guesses(self) -> list[str]:
+        """A sentence about scales that could not be learned."""
+        return [_GUESSED] if self.spec.scales_are_guessed else []
 
     def _cuts(self) -> list[str]:
         """Sentences about columns that were cut where they have values."""

@@ -149,6 +149,11 @@ def _clip(name: str, value: float | str, **limits: float) -> Any:
     )
 
 
+def _look(name: str, value: Any, **limits: float) -> Any:
+    _imported("fitting.learned_scales:check_look")(name, value, **limits)
+    return value
+
+
 def _strategy(name: str, value: str) -> str:
     _imported("clipping.clipped_sums:check_clipping")("flat", value)
     return str(value)
@@ -331,7 +336,7 @@ class Settings(Shared):
         None,
         "share of the budget for noised counts of the columns, from which their scales are learned "
         "before the first step; a ``Look`` at the same columns, which is not paid for again; or 0",
-        _accepted_by("fitting.learned_scales:check_look"),
+        functools.partial(_look, at_least=0, at_most=0.5),
         otherwise="of a formula as much as shows its columns' outer twentieths, 0.02 to 0.15; 0 "
         "where noise would hide them, and for other models",
         changes_guarantee=True,

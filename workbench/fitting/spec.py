@@ -96,6 +96,8 @@ class FitSpec:
     :param estimation: how the steps are taken, and what follows from them.
     :param scales: of columns, learned from noised counts; none before a look.
     :param declared: the fit as it was before they were learned.
+    :param scales_are_guessed: whether declared bounds stand for scales because noise would hide
+        those of the records.
     """
 
     model: Model
@@ -109,6 +111,7 @@ class FitSpec:
     largest_clip: float = LARGEST_CLIP
     scales: Mapping[str, Scale] = field(default_factory=dict)
     declared: FitSpec | None = None
+    scales_are_guessed: bool = False
 
     @functools.cached_property
     def counting(self) -> Counting:
