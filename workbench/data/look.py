@@ -13,11 +13,10 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import numpy as np
-from scipy.optimize import isotonic_regression
 from scipy.special import ndtri
 
 from workbench import _validate
-from workbench._lazy import pd
+from workbench._lazy import optimize, pd
 from workbench.data.columns import Numeric
 from workbench.data.counting import Counting, Levels, Numbers
 from workbench.data.schema import Schema
@@ -41,7 +40,7 @@ _LEAST_TAIL, MOST_TAIL = 0.001, 0.2  # share of the records beyond a quantile th
 # standard deviations of a normal column from its median to its scale's bounds; where little noise
 # shows more of the tails, bounds are wider, because a cut biases more than it saves there
 _REACH, _FARTHEST, _MUCH_NOISE = 3.3, 5.0, 0.02
-_OF_RESPONSE = 1.2  # times as far for a response, of which nothing should be cut
+_OF_RESPONSE = 1.6  # times as far for a response, of which nothing should be cut
 _DIGITS = 3  # significant ones, of learned bounds
 _INTERVAL = 1.645  # 90 %
 
@@ -117,7 +116,9 @@ class Look:
         column, values = self._column(name, Numbers)
         if name not in self._below:
             ranks = np.cumsum(_consistent(values, column.depth))
-            self._below[name] = isotonic_regression(ranks).x  # noise makes them fall here and there
+            self._below[name] = optimize.isotonic_regression(
+                ranks
+            ).x  # noise makes them fall here and there
         return column, self._below[name]
 
     def quantiles(self, name: str, probabilities: Sequence[float]) -> pd.DataFrame:
