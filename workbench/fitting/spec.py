@@ -355,8 +355,6 @@ def resolve(request: FitRequest) -> FitSpec:
     devices = devices_named(request.devices, request.device)
     model, source = as_model(request.model), data_named(request.data)
     scales = scales_in(request.look, model)
-    if request.look:
-        model = model.before_look()
     if source.units is not None and source.units.are_padded:
         raise _validate.ArgumentError(
             "data",

@@ -6,8 +6,8 @@ import functools
 import math
 import warnings
 from collections import Counter
-from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
@@ -39,8 +39,6 @@ _OF_GROUPS = (
     "Intervals of the intercept, of groups' effects and of their standard deviations may be "
     "several times too narrow."
 )
-# a learned scale has a normal column's 3.3 standard deviations: its square is .09 on average
-_LEARNED_SQUARE = 0.3
 _VISIBLE, _VISIBLE_IF_IT_CANCELS = 100.0, 1000.0  # N epsilon / |x|^2, from which C is adapted
 
 
@@ -127,14 +125,6 @@ class FormulaModel(Model):
         fixed = {*design.as_levels, *self.columns.extras.values()}
         bounded = numbers & set(self.columns.schema.bounds)
         return frozenset(bounded - fixed) | frozenset(self.responses)
-
-    def before_look(self) -> FormulaModel:
-        """See ``Model.before_look``: most of a column is then in the middle of its range."""
-        assert self.columns is not None
-        size, linear = _size(self.columns.design, self._scaled_columns), self.linear
-        if linear is not None and linear.residuals is not None:
-            linear = linear._replace(residuals=linear.residuals._replace(squares=size))
-        return replace(self, linear=linear, defaults=functools.partial(_advice, self.columns, size))
 
     def with_scales(self, scales: Mapping[str, Scale]) -> FormulaModel:
         """See ``Model.with_scales``: priors are those of the family for a column of spread 1; a
@@ -299,7 +289,7 @@ def _model(request: _Declared, scales: Mapping[str, Scale]) -> FormulaModel:
         score=functools.partial(kind.scores, columns.response),
         coordinates=functools.partial(_coordinates, regression),
         arrays=columns.arrays,
-        defaults=functools.partial(_advice, columns, _size(columns.design)),
+        defaults=functools.partial(_advice, columns),
         pictures={"coefficients": pictures.coefficients} if _is_single(regression) else {},
         linear=_with_residuals(_linear(regression, columns), regression, columns.design),
         options={
@@ -418,23 +408,17 @@ def _with_residuals(
     if regression.response.through_origin:  # the predictor is 0 in the middle of these
         largest = max(map(abs, bounds))
         bounds = (-largest, largest)
-    return linear._replace(residuals=NormalResiduals(family.normal_scale, bounds, _size(design)))
-
-
-def _size(design: Design, scaled: Collection[str] = ()) -> float:
-    """The largest sum of squares of a record's columns.
-
-    :param scaled: columns of numbers on learned scales, whose squares are rarely near 1.
-    """
-    return sum(
-        _square(design.block, indices) * (_LEARNED_SQUARE if name in scaled else 1.0)
-        for name, indices in design.block.terms.items()
+    return linear._replace(
+        residuals=NormalResiduals(family.normal_scale, bounds, float(_size(design)))
     )
 
 
-def _advice(
-    columns: Columns, size: float, dataset: Dataset, num_records: int, epsilon: float
-) -> dict[str, Any]:
+def _size(design: Design) -> int:
+    """The largest sum of squares of a record's columns."""
+    return sum(_square(design.block, indices) for indices in design.block.terms.values())
+
+
+def _advice(columns: Columns, dataset: Dataset, num_records: int, epsilon: float) -> dict[str, Any]:
     """C as a share of the largest, or of a typical large, norm of a record's gradient: the rule of
     the gallery's logistic regression, with the family's gradient in the predictor.
 
@@ -445,10 +429,9 @@ def _advice(
 
     A category adds at most 1 to |x|^2, however many levels it has, and polynomials 1 for each
     degree. Effects of groups add the squares of a typical standard deviation, and of a typical z.
-
-    :param size: of a record's columns, as of ``_size``.
     """
     gradient, design = columns.family.gradient(columns.response), columns.design
+    size = _size(design)
     of_groups = sum(
         len(effects.columns) * (1 + columns.family.group_scale(columns.response) ** 2)
         for effects in design.groups

@@ -219,10 +219,6 @@ class Model:
         """Columns that are explained, whose scale may be learned too."""
         return ()
 
-    def before_look(self) -> Model:
-        """The same model with the advice for columns whose scales will be learned."""
-        return self
-
     def with_scales(self, scales: Mapping[str, Any]) -> Model:
         """The same model for columns whose scales were learned.
 
