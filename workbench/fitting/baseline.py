@@ -52,6 +52,7 @@ _OF_PRIVACY = (
     "ledger",
     "over_cap",
     "checkpoint",
+    "look",
 )
 
 

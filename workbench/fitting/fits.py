@@ -211,7 +211,8 @@ def _resolved(request: _Flat) -> tuple[FitSpec, Mapping[str, Any]]:
     model, data, again = model_and_data(request.model, request.data, request)
     settings = {**request.passed_to(FitRequest), "model": model, "data": data}
     spec = resolve(**settings)
-    if request.look is None and request.private and spec.model.learns_scales:
+    is_to_look = request.look is None and request.private and spec.model.learns_scales
+    if is_to_look and spec.processes.count == 1:
         privacy = spec.privacy
         share = share_of_budget(
             spec.counting,

@@ -61,10 +61,19 @@ def scales_in(value: Any, model: Model) -> Mapping[str, Scale]:
     return scales_from_dict(value) if isinstance(value, Mapping) else {}
 
 
-def require_scalable(counting: Counting, model: Model, data: Dataset) -> None:
-    """:raises ArgumentError: naming ``look``, for a data set without columns whose scales could be
-    learned.
+def require_scalable(counting: Counting, model: Model, data: Dataset, processes: int) -> None:
+    """Refuse a look at a data set without columns whose scales could be learned, or by several
+    processes.
+
+    :raises ArgumentError: naming ``look``.
     """
+    if processes > 1:
+        raise _validate.ArgumentError(
+            "look",
+            data.name,
+            "is not for fits by several processes yet.",
+            remedy="Give look=0, or a look that was taken before.",
+        )
     has_numbers = any(isinstance(column, Numbers) for column in counting.columns)
     is_fixed = not model.has_own_arrays and any(map(is_at_rest, data.train))
     if not has_numbers or is_fixed:

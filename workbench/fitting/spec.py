@@ -186,7 +186,7 @@ class FitSpec:
         """
         stored = self.source.stored
         if self.privacy.look:
-            require_scalable(self.counting, self.model, self.source)
+            require_scalable(self.counting, self.model, self.source, self.processes.count)
         return make_plan(
             self.privacy,
             self.data.num_train,
