@@ -106,3 +106,15 @@ def test_bounds_that_fit_are_kept():
     for deviation in (0.0, 30.0):
         scale = looked(values, (0, 1), deviation).scale("x")
         assert (scale.low, scale.high) == (0, 1)
+
+
+@pytest.mark.parametrize(
+    "bounds", [(1e16, 1e16 + 2), (2.0**62, 2.0**62 + 1024), (1e15, 1e15 + 1), (0.0, 1e-18), (-1, 1)]
+)
+@pytest.mark.parametrize("share", [0.0, 0.5, 1.0])
+def test_a_constant_column_has_bounds_that_a_schema_accepts(bounds, share):
+    """Also where numbers of float64 are hardly closer than its declared bounds."""
+    low, high = bounds
+    scale = looked(np.full(SIZE, low + share * (high - low)), bounds).scale("x")
+    column = learned(wb.data.Schema({"x": Numeric(low, high)}), {"x": scale}).columns["x"]
+    assert low <= column.low < column.high <= high

@@ -1,6 +1,7 @@
 """Fits that look at their columns first: their promises, and that they fit what is there."""
 
 import dataclasses
+import errno
 import warnings
 
 import jax
@@ -15,7 +16,8 @@ from workbench import ArgumentError
 from workbench.data.counting import counting_of
 from workbench.data.look import Scale
 from workbench.fitting.learned_scales import share_of_budget
-from workbench.ledger import Ledger
+from workbench.ledger.ledger import Ledger, LedgerDiskError
+from workbench.ledger.reservation import LedgerWarning
 from workbench.privacy.accounting import total_epsilon
 from workbench.privacy.plan import PrivacySettings, make_plan
 from workbench.sweeps import sweeping
@@ -325,3 +327,96 @@ def test_the_look_has_a_key_of_its_own(monkeypatch, frame):
     )
     list(one.run())
     assert not np.array_equal(keys[0], np.asarray(jax.random.key_data(one.key)))
+
+
+def test_a_look_counts_though_no_step_was_taken(frame, tmp_path):
+    """The result of a fit that is stopped at once has the scales that were learned."""
+    ledger = Ledger(tmp_path / "ledger.db")
+    execution = wb.Execution(progress=False, checkpoint=False, stop=lambda: True)
+    stopped = fit(frame, ledger=ledger, execution=execution)
+    assert stopped.data["scales"]
+    assert stopped.guarantee.steps_taken == 0
+    (spend,) = ledger.spends()
+    assert spend.taken == 0
+    assert spend.promise == spend.guarantee
+    assert spend.under_filter.epsilon == pytest.approx(stopped.guarantee.epsilon_taken, abs=1e-3)
+    assert spend.under_filter.epsilon > 0.1
+    assert ledger.budget_status(1).total.epsilon >= 2.0
+
+
+def test_a_process_that_ends_after_its_look_has_spent_it(frame, tmp_path, monkeypatch):
+    ledger = Ledger(tmp_path / "ledger.db")
+    prepared = wb.prepare(
+        "y ~ a + b",
+        frame,
+        family="bernoulli",
+        schema=SCHEMA,
+        epsilon=2.0,
+        iterations=40,
+        ledger=ledger,
+        execution=wb.Execution(checkpoint=False),
+    )
+    monkeypatch.setattr(prepared, "_compiling", _end_of_the_process)
+    with pytest.raises(KeyboardInterrupt):
+        next(prepared.run())
+    monkeypatch.setattr("workbench.ledger.owners.is_alive", lambda *arguments: False)
+    (spend,) = ledger.recover()
+    assert (spend.status, spend.taken) == ("recovered", 0)
+    assert spend.promise == spend.guarantee
+    assert ledger.budget_status(1).total.epsilon >= 2.0
+
+
+def _end_of_the_process():
+    raise KeyboardInterrupt
+
+
+def test_a_fit_with_a_look_goes_on_after_a_pause(frame, tmp_path):
+    """Its rest is reserved again, and its second look is the first one."""
+    ledger = Ledger(tmp_path / "ledger.db")
+    prepared = wb.prepare(
+        "y ~ a + b",
+        frame,
+        family="bernoulli",
+        schema=SCHEMA,
+        epsilon=2.0,
+        iterations=40,
+        ledger=ledger,
+        execution=wb.Execution(checkpoint=False),
+    )
+    *_, paused = prepared.run(lambda: prepared.has_begun and prepared._last.step > 0)
+    assert paused.status == "cancelled"
+    scales = prepared.result().data["scales"]
+    *_, last = prepared.run()
+    assert (last.status, last.step) == ("done", 40)
+    assert prepared.result().data["scales"] == scales
+    (spend,) = ledger.spends()
+    assert (spend.status, spend.taken) == ("settled", 40)
+
+
+def test_a_stopped_fit_with_a_secret_key_resumes(frame, tmp_path):
+    ledger = Ledger(tmp_path / "ledger.db")
+    execution = wb.Execution(progress=False, checkpoint=tmp_path / "run", stop=lambda: True)
+    stopped = fit(frame, ledger=ledger, execution=execution)
+    model = wb.models.formula("y ~ a + b", "bernoulli", SCHEMA)
+    data = model.dataset(frame, evaluation_fraction=0.0)
+    resumed = wb.resume(tmp_path / "run", model=model, data=data)
+    assert resumed.status == "done"
+    assert resumed.data["scales"] == stopped.data["scales"]
+    (spend,) = ledger.spends()
+    assert (spend.status, spend.taken) == ("settled", 60)
+
+
+def test_a_look_that_was_shown_counts_though_its_end_was_not_written(frame, tmp_path, monkeypatch):
+    """As on a disk that was full, after which the process ends."""
+    ledger = Ledger(tmp_path / "ledger.db")
+
+    def full(*arguments):
+        raise LedgerDiskError(ledger.path, errno.ENOSPC, "disk full", code="full")
+
+    monkeypatch.setattr(Ledger, "settle", full)
+    with pytest.warns(LedgerWarning, match="stays reserved"):
+        wb.look(frame, schema=SCHEMA, epsilon=1.0, ledger=ledger)
+    monkeypatch.setattr("workbench.ledger.owners.is_alive", lambda *arguments: False)
+    (spend,) = ledger.recover()
+    assert spend.promise == spend.guarantee
+    assert spend.promise.epsilon == 1.0

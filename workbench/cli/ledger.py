@@ -472,7 +472,11 @@ def _facts(status: BudgetStatus, like: Guarantee | None = None) -> dict[str, Any
         "relation": None if total is None else total.relation,
         "reserved": [spend.number for spend in status.reserved],
         "interrupted": list(status.interrupted),
-        "stopped": [spend.number for spend in status.spends if 0 < spend.counted < spend.planned],
+        "stopped": [
+            spend.number
+            for spend in status.spends
+            if spend.counts and spend.counted < spend.planned
+        ],
         "caps": [
             {
                 "number": owner.number,

@@ -42,6 +42,7 @@ _LEAST_TAIL, MOST_TAIL = 0.001, 0.2  # share of the records beyond a quantile th
 _REACH, _FARTHEST, _MUCH_NOISE = 3.3, 5.0, 0.02
 _OF_RESPONSE = 1.6  # times as far for a response, of which nothing should be cut
 _DIGITS = 3  # significant ones, of learned bounds
+_NARROWEST = 1e-17  # distance of a learned bound from the median
 _INTERVAL = 1.645  # 90 %
 
 
@@ -231,7 +232,9 @@ class Look:
         clear = math.log(_MUCH_NOISE / min(tail, _MUCH_NOISE)) / math.log(_MUCH_NOISE / _LEAST_TAIL)
         reach = _REACH + (_FARTHEST - _REACH) * clear
         farther = reach * (_OF_RESPONSE if is_response else 1.0) / deviations
-        least = max(leaf, 1.0) if column.whole else leaf
+        # so wide that both bounds are numbers of their own, which a schema accepts
+        last_bits = 4 * float(np.spacing(max(abs(column.low), abs(column.high))))
+        least = max(leaf, last_bits, _NARROWEST, 1.0 if column.whole else 0.0)
         outer = _rounded(
             median - max((median - low) * farther, least),
             median + max((high - median) * farther, least),

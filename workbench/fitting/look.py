@@ -105,6 +105,7 @@ def look(request: LookArguments) -> Look:
         over_cap=request.over_cap,
     )
     reservation.reserve()
+    reservation.mark()  # from here on it counts, whatever becomes of this process
     key = new_key() if request.seed is None else key_from_seed(request.seed)
     values = noised(counting, data, noise, jax.random.fold_in(key, Purpose.LOOK))
     reservation.settle(1)

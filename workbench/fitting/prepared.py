@@ -232,13 +232,14 @@ class PreparedFit:
             raise RuntimeError(
                 "this fit has run already: prepare another one (every run spends its own epsilon)."
             )
-        if self._is_to_look:
+        looks = self._is_to_look
+        if looks:
             self.plan = self.plan.confirmed()
             self._begin()
             self._look()
         records, start = self.on_device
         compiling = self._compiling()
-        if self.spec.declared is None or not self.privacy.look:
+        if not looks:
             self.plan = self.plan.confirmed()  # while the steps compile
             self._begin()
         taken: int | None = 0  # None for all steps that were marked
@@ -303,11 +304,10 @@ class PreparedFit:
         assert self.plan.look is not None
         spec, noise = self.spec, self.plan.look.noise_multiplier
         # all processes have the same records and the same key, and so the same counts
-        scales = take(spec.counting, spec.model, spec.source, noise, self.key)
-        self.key = child_key(self.key, Purpose.STEPS_AFTER_LOOK)
-        self._rescale(scales)
+        self._rescale(take(spec.counting, spec.model, spec.source, noise, self.key))
 
     def _rescale(self, scales: Mapping[str, Scale]) -> None:
+        self.key = child_key(self.key, Purpose.STEPS_AFTER_LOOK)
         self.spec = self.spec.with_scales(scales)
         self.step, self.state = self.spec.begin(self.plan, self.key)
         self.functions = self._new_functions()

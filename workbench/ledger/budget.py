@@ -90,7 +90,7 @@ class BudgetStatus:
 
     @property
     def parts(self) -> tuple[Guarantee, ...]:
-        """The guarantees of all planned steps of all fits of which any step counts."""
+        """The guarantees of all planned steps of all fits of which anything counts."""
         return tuple(
             guarantee
             for guarantee in (spend.promise for spend in self.spends)
@@ -123,7 +123,7 @@ class BudgetStatus:
         """
         fits: dict[int, set[tuple[int, str]]] = {}
         for spend in self.spends:
-            if spend.seed is not None and spend.counted:
+            if spend.seed is not None and spend.counts:
                 fits.setdefault(spend.seed, set()).add((spend.dataset, spend.plan))
         return tuple(sorted(seed for seed, different in fits.items() if len(different) > 1))
 
@@ -257,7 +257,7 @@ class BudgetStatus:
         if (
             self.caps
             and seed is not None
-            and any(spend.seed == seed and spend.counted for spend in self.spends)
+            and any(spend.seed == seed and spend.counts for spend in self.spends)
         ):
             raise CapError(
                 "seed",
@@ -400,7 +400,7 @@ class BudgetStatus:
                     f"The cap of {entry.name!r} was set or changed after fits had begun. It is "
                     "valid only if it was not chosen by looking at their results."
                 )
-        stopped = sum(0 < spend.counted < spend.planned for spend in self.spends)
+        stopped = sum(spend.counts and spend.counted < spend.planned for spend in self.spends)
         if stopped:
             lines.append(
                 f"{_count(stopped, 'fit')} ended early. Totals count all planned steps, because "

@@ -134,23 +134,30 @@ class Spend:
         return self.planned if self.taken is None else self.taken
 
     @property
+    def counts(self) -> bool:
+        """Whether anything of it counts: a step, or a look at the columns, which comes before them
+        and counts from the reservation on.
+        """
+        return self.counted > 0 or self.guarantee.look_noise > 0
+
+    @property
     def promise(self) -> Guarantee | None:
-        """What the fit promises however its end was decided, that of all planned steps; None if no
-        step counts.
+        """What the fit promises however its end was decided, that of all planned steps; None if
+        nothing counts.
 
         A fit that stops is a function of the whole fit. The smaller epsilon of the steps taken is
         no bound if a look at the outputs decided when to stop.
         """
-        return self.guarantee if self.counted else None
+        return self.guarantee if self.counts else None
 
     @property
     def under_filter(self) -> Guarantee | None:
         """The guarantee of the steps that a cap's filter counts, which holds for stops that are
         decided by looking.
 
-        A first plan that was allowed as a whole counts whole, however it ended. None if no step
+        A first plan that was allowed as a whole counts whole, however it ended. None if nothing
         counts.
         """
         if self.rule == PLAN:
             return self.guarantee
-        return taken_part(self.guarantee, self.counted) if self.counted else None
+        return taken_part(self.guarantee, self.counted) if self.counts else None
