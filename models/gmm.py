@@ -43,7 +43,7 @@ from workbench import ArgumentError
 from workbench.models import Model, checks, pictures
 
 if TYPE_CHECKING:
-    from workbench.data import Dataset
+    from workbench import data
 
 __all__ = ["gmm", "guide", "model", "predict", "sort"]
 
@@ -194,7 +194,7 @@ def _no_scores(x: np.ndarray, probabilities: np.ndarray) -> dict[str, float]:
     return {}
 
 
-def _check(dataset: Dataset, num_components: int) -> None:
+def _check(dataset: data.Dataset, num_components: int) -> None:
     # tokens are whole numbers
     numeric = len(dataset.train) == 1 and np.issubdtype(dataset.train[0].dtype, np.floating)
     if not numeric or dataset.train[0].ndim != 2:
@@ -207,14 +207,14 @@ def _check(dataset: Dataset, num_components: int) -> None:
         )
 
 
-def _constants(dataset: Dataset) -> dict[str, Any]:
+def _constants(dataset: data.Dataset) -> dict[str, Any]:
     return {
         "num_features": dataset.train[0].shape[1],
         "feature_scale": _SCALED if dataset.bounds else _UNSCALED,
     }
 
 
-def _coordinates(dataset: Dataset, num_components: int, covariance: str) -> dict[str, Any]:
+def _coordinates(dataset: data.Dataset, num_components: int, covariance: str) -> dict[str, Any]:
     components = [f"component {number}" for number in range(1, num_components + 1)]
     features = list(dataset.feature_names)
     scales = (components, features if covariance == "diagonal" else ["all"])

@@ -37,7 +37,7 @@ from workbench import ArgumentError
 from workbench.models import Model, checks, guides, pictures, scoring
 
 if TYPE_CHECKING:
-    from workbench.data import Dataset
+    from workbench import data
 
 __all__ = ["guide", "hierarchical_logistic", "model", "predict"]
 
@@ -160,7 +160,7 @@ def predict(values: dict[str, jax.Array], x: jax.Array, group: jax.Array) -> jax
     return jax.nn.sigmoid(jnp.sum(weights * x, axis=-1))
 
 
-def _check(dataset: Dataset) -> None:
+def _check(dataset: data.Dataset) -> None:
     if len(dataset.train) != 3 or dataset.train[0].ndim != 2:
         raise ArgumentError(
             "data",
@@ -174,7 +174,7 @@ def _check(dataset: Dataset) -> None:
     scoring.check_binary_target(dataset)
 
 
-def _constants(dataset: Dataset) -> dict[str, Any]:
+def _constants(dataset: data.Dataset) -> dict[str, Any]:
     features = (
         np.ones((len(dataset.groups), 1))
         if dataset.group_features is None
@@ -183,7 +183,7 @@ def _constants(dataset: Dataset) -> dict[str, Any]:
     return {"group_features": np.asarray(features, np.float32)}
 
 
-def _coordinates(dataset: Dataset, intercept: bool) -> dict[str, Any]:
+def _coordinates(dataset: data.Dataset, intercept: bool) -> dict[str, Any]:
     weights = [*dataset.feature_names, *(["intercept"] if intercept else [])]
     names = list(dataset.group_feature_names) or ["constant"]
     return {"mixing": (weights, names), "group_weights": (list(dataset.groups), weights)}

@@ -28,7 +28,7 @@ from workbench import ArgumentError
 from workbench.models import LinearPredictor, Model, checks, guides, pictures, scoring
 
 if TYPE_CHECKING:
-    from workbench.data import Dataset
+    from workbench import data
 
 __all__ = ["guide", "logistic", "model", "predict"]
 
@@ -87,7 +87,7 @@ def predict(values: dict[str, jax.Array], x: jax.Array) -> jax.Array:
     return jax.nn.sigmoid(x @ values["weights"] + values.get("intercept", 0.0))
 
 
-def _check(dataset: Dataset) -> None:
+def _check(dataset: data.Dataset) -> None:
     if len(dataset.train) != 2 or dataset.train[0].ndim != 2:
         raise ArgumentError(
             "data", dataset.name, "must be a table of features with a binary target for this model."
@@ -95,7 +95,7 @@ def _check(dataset: Dataset) -> None:
     scoring.check_binary_target(dataset)
 
 
-def _advice(dataset: Dataset, num_records: int, epsilon: float) -> dict[str, float]:
+def _advice(dataset: data.Dataset, num_records: int, epsilon: float) -> dict[str, float]:
     """C as a share of the largest possible norm of a record's gradient, for the cost of noise and
     the bias of clipping.
 
@@ -112,7 +112,7 @@ def _advice(dataset: Dataset, num_records: int, epsilon: float) -> dict[str, flo
     return {"clip": fraction * largest, "largest_clip": largest}
 
 
-def _coordinates(dataset: Dataset) -> dict[str, list[str]]:
+def _coordinates(dataset: data.Dataset) -> dict[str, list[str]]:
     return {"weights": list(dataset.feature_names)}
 
 

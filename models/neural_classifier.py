@@ -46,7 +46,7 @@ from workbench import ArgumentError
 from workbench.models import Model, checks, pictures, scoring
 
 if TYPE_CHECKING:
-    from workbench.data import Dataset
+    from workbench import data
 
 __all__ = ["guide", "model", "neural_classifier", "predict"]
 
@@ -170,7 +170,7 @@ def _layer_sizes(
     }
 
 
-def _records_of(dataset: Dataset) -> str:
+def _records_of(dataset: data.Dataset) -> str:
     """ "table", "images" or "tokens".
 
     :raises ArgumentError: naming ``data``, for records of another form or without classes.
@@ -195,7 +195,7 @@ def _records_of(dataset: Dataset) -> str:
     return form
 
 
-def _check(dataset: Dataset, network: str) -> None:
+def _check(dataset: data.Dataset, network: str) -> None:
     form = _records_of(dataset)
     fitting = [name for name in get_args(_Network) if form in _READS.get(name, _SEQUENCES)]
     if network not in fitting:
@@ -208,11 +208,11 @@ def _check(dataset: Dataset, network: str) -> None:
         )
 
 
-def _constants(dataset: Dataset) -> dict[str, Any]:
+def _constants(dataset: data.Dataset) -> dict[str, Any]:
     return {"num_classes": len(dataset.classes), "vocabulary_size": int(dataset.vocabulary_size)}
 
 
-def _advice(dataset: Dataset, num_records: int, epsilon: float) -> dict[str, Any]:
+def _advice(dataset: data.Dataset, num_records: int, epsilon: float) -> dict[str, Any]:
     """Fewer and larger steps than for other models, because the noise in every weight grows with
     the root of their number.
 

@@ -42,7 +42,7 @@ from workbench import ArgumentError
 from workbench.models import Model, checks, pictures
 
 if TYPE_CHECKING:
-    from workbench.data import Dataset
+    from workbench import data
 
 __all__ = ["decode", "encode", "guide", "model", "predict", "vae"]
 
@@ -261,7 +261,7 @@ def _score(x: np.ndarray, reconstruction: np.ndarray) -> dict[str, float]:
 # ---- the registry entry --------------------------------------------------------------------------
 
 
-def _check(dataset: Dataset) -> None:
+def _check(dataset: data.Dataset) -> None:
     if len(dataset.train) != 1 or len(dataset.image_shape) not in (2, 3):
         raise ArgumentError(
             "data",
@@ -270,11 +270,11 @@ def _check(dataset: Dataset) -> None:
         )
 
 
-def _constants(dataset: Dataset) -> dict[str, Any]:
+def _constants(dataset: data.Dataset) -> dict[str, Any]:
     return {"image_shape": tuple(dataset.image_shape)}
 
 
-def _defaults(dataset: Dataset, num_records: int, epsilon: float) -> dict[str, Any]:
+def _defaults(dataset: data.Dataset, num_records: int, epsilon: float) -> dict[str, Any]:
     # clipping nearly all gradients works best; networks need many steps, at least 1000 for small
     # data
     return {

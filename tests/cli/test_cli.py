@@ -554,6 +554,8 @@ def test_every_option_reaches_the_fit(prepared):
         "per_leaf",
         "--batch-size",
         "30",
+        "--look",
+        ".1",
         "--draws",
         "40",
         "--ledger",
@@ -593,6 +595,7 @@ def test_every_option_reaches_the_fit(prepared):
         "ledger": "book.sqlite",
         "over_cap": "approved",
         "checkpoint": False,
+        "look": 0.1,
         "draws": 40,
         "private": True,
     }
