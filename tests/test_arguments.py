@@ -109,6 +109,7 @@ FIT = {
     "sampling_rate": RATE | OTHERS,
     "batch_size": WHOLE | OTHERS,
     "relation": OTHERS,
+    "look": {"0"} | OTHERS,
     "clip": POSITIVE | OTHERS,
     "optimizer": OTHERS,
     "learning_rate": POSITIVE | OTHERS,

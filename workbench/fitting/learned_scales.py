@@ -48,8 +48,11 @@ def share_of_budget(
 
 def check_look(argument: str, value: Any, **limits: float) -> None:
     """:raises ArgumentError: naming ``look``, for anything but a share, a look or its scales."""
-    if isinstance(value, Mapping):
-        scales_from_dict(value)
+    if isinstance(value, Mapping) and value:
+        try:
+            scales_from_dict(value)
+        except TypeError:
+            raise _validate.ArgumentError(argument, value, "has no scales of a look.") from None
     elif not isinstance(value, Look):
         _validate.number(argument, value, **limits)
 
