@@ -460,3 +460,13 @@ def test_narrow_bounds_far_from_zero_do_not_end_a_fit_after_its_look(frame):
     )
     assert narrow.status == "done"
     assert (narrow.coefficients()["contrast"] == "1 more, as the model saw it").all()
+
+
+def test_a_look_that_is_none_is_the_default(frame):
+    """As the command line passes it on."""
+    options = {"family": "bernoulli", "schema": SCHEMA, "epsilon": 2.0, "ledger": False}
+    shares = [
+        wb.prepare("y ~ a + b", frame, **options, **named).privacy.look
+        for named in ({}, {"look": None})
+    ]
+    assert shares[0] == shares[1] > 0
