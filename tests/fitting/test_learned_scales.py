@@ -420,3 +420,53 @@ def test_a_look_that_was_shown_counts_though_its_end_was_not_written(frame, tmp_
     (spend,) = ledger.recover()
     assert spend.promise == spend.guarantee
     assert spend.promise.epsilon == 1.0
+
+
+@pytest.mark.parametrize(
+    ("look", "words"),
+    [
+        ({"a": 3}, r"look=.*scales\.a must be an object"),
+        ({"a": SCALES["a"]._asdict() | {"low": "0"}}, r"look=.*scales\.a\.low"),
+        ({"a": SCALES["a"]._asdict() | {"low": float("nan")}}, r"look=.*scales\.a\.low"),
+        ({"a": Scale(5000, 6000, 5500, 1, 0.0)._asdict()}, r"look=.*for a, which is declared"),
+    ],
+)
+def test_scales_that_are_none_are_refused(frame, look, words):
+    with pytest.raises(ArgumentError, match=words):
+        fit(frame, look=look)
+
+
+@pytest.mark.parametrize(("name", "epsilon"), [("a", 0.01), ("other", 50.0)])
+def test_a_look_without_a_scale_for_the_model_is_refused(frame, name, epsilon):
+    table = frame[["a"]].set_axis([name], axis=1)
+    look = wb.look(table, schema={name: (0, 1000)}, epsilon=epsilon, ledger=False)
+    with pytest.raises(ArgumentError, match=r"look=Look\(1 columns.*for no column of the model"):
+        fit(frame, look=look)
+
+
+def test_narrow_bounds_far_from_zero_do_not_end_a_fit_after_its_look(frame):
+    """There, float64 lacks digits for coefficients in the column's own units."""
+    table = pd.DataFrame({"a": np.full(SIZE, 1e12 + 1), "b": frame["b"], "y": frame["y"]})
+    narrow = wb.fit(
+        "y ~ a + b",
+        table,
+        family="bernoulli",
+        schema=SCHEMA | {"a": (1e12, 1e12 + 10)},
+        epsilon=2.0,
+        iterations=5,
+        look=0.1,
+        ledger=False,
+        execution=QUIET,
+    )
+    assert narrow.status == "done"
+    assert (narrow.coefficients()["contrast"] == "1 more, as the model saw it").all()
+
+
+def test_a_look_that_is_none_is_the_default(frame):
+    """As the command line passes it on."""
+    options = {"family": "bernoulli", "schema": SCHEMA, "epsilon": 2.0, "ledger": False}
+    shares = [
+        wb.prepare("y ~ a + b", frame, **options, **named).privacy.look
+        for named in ({}, {"look": None})
+    ]
+    assert shares[0] == shares[1] > 0

@@ -5,6 +5,7 @@ import math
 import pytest
 from scipy.stats import norm
 
+from workbench._schema import FormError
 from workbench.privacy.calibration import noise_multiplier
 from workbench.privacy.guarantee import Guarantee
 from workbench.privacy.plan import PrivacySettings, make_plan
@@ -246,3 +247,13 @@ def test_attack_bounds_grow_with_epsilon_and_stay_probabilities():
         values = [row[name] for row in rows]
         assert values == sorted(values)
         assert 0 < values[0] < values[-1] <= 1
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [("look_noise", 1e9), ("noise_multiplier", 0.01), ("relation", "replace_one")],
+)
+def test_values_that_no_accountant_takes_are_not_read(field, value):
+    """Their statement would end in an error."""
+    with pytest.raises(FormError, match="relation" if field == "relation" else "noise_multiplier"):
+        Guarantee.from_dict(DONE.to_dict() | {field: value})

@@ -42,7 +42,8 @@ _LEAST_TAIL, MOST_TAIL = 0.001, 0.2  # share of the records beyond a quantile th
 _REACH, _FARTHEST, _MUCH_NOISE = 3.3, 5.0, 0.02
 _OF_RESPONSE = 1.6  # times as far for a response, of which nothing should be cut
 _DIGITS = 3  # significant ones, of learned bounds
-_NARROWEST = 1e-17  # distance of a learned bound from the median
+# distance of a learned bound from the median: at least, and as a share of the declared bounds' size
+_NARROWEST, _RESOLUTION = 1e-17, 1e-9
 _INTERVAL = 1.645  # 90 %
 
 
@@ -232,9 +233,9 @@ class Look:
         clear = math.log(_MUCH_NOISE / min(tail, _MUCH_NOISE)) / math.log(_MUCH_NOISE / _LEAST_TAIL)
         reach = _REACH + (_FARTHEST - _REACH) * clear
         farther = reach * (_OF_RESPONSE if is_response else 1.0) / deviations
-        # so wide that both bounds are numbers of their own, which a schema accepts
-        last_bits = 4 * float(np.spacing(max(abs(column.low), abs(column.high))))
-        least = max(leaf, last_bits, _NARROWEST, 1.0 if column.whole else 0.0)
+        # so wide that float64 has digits for what is between the bounds, and a schema accepts them
+        resolution = _RESOLUTION * max(abs(column.low), abs(column.high))
+        least = max(leaf, resolution, _NARROWEST, 1.0 if column.whole else 0.0)
         outer = _rounded(
             median - max((median - low) * farther, least),
             median + max((high - median) * farther, least),
@@ -256,12 +257,22 @@ class Look:
 
 
 def learned(schema: Schema, scales: Mapping[str, Scale]) -> Schema:
-    """``schema`` with the bounds of ``scales``, as far as they are within those declared."""
+    """``schema`` with the bounds of ``scales``, as far as they are within those declared.
+
+    :raises ArgumentError: naming ``look``, for bounds that are not.
+    """
     columns = dict(schema.columns)
     for name, scale in scales.items():
         column = columns.get(name)
         if isinstance(column, Numeric):
             low, high = max(scale.low, column.low), min(scale.high, column.high)
+            if not low < high:
+                raise _validate.ArgumentError(
+                    "look",
+                    (scale.low, scale.high),
+                    f"has these bounds for {name}, which is declared within {column.low:g} to "
+                    f"{column.high:g}.",
+                )
             columns[name] = Numeric(low, high, column.whole, column.missing)
     return Schema(columns)
 

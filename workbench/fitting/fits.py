@@ -222,7 +222,7 @@ def _resolved(request: _Flat) -> tuple[FitSpec, Mapping[str, Any]]:
             str(privacy.relation),
         )
         spec = (
-            resolve(**settings, look=share)
+            resolve(**settings | {"look": share})
             if share
             else dataclasses.replace(spec, scales_are_guessed=True)
         )

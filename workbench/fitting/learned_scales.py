@@ -10,7 +10,7 @@ from typing import Any
 
 import jax
 
-from workbench import _validate
+from workbench import _schema, _validate
 from workbench.data import Dataset
 from workbench.data.counting import Counting, Numbers, noised
 from workbench.data.dataset import is_at_rest
@@ -25,6 +25,7 @@ __all__ = ["check_look", "scales_in", "share_of_budget", "take"]
 # of the records beyond the outer quantiles that scales follow from: what a look is to resolve
 _TAIL = 0.05
 _LEAST, _MOST = 0.02, 0.15  # of the budget, by default
+_FORM = _schema.mapped(_schema.record(dict.fromkeys(Scale._fields, _schema.number())))
 
 
 def share_of_budget(
@@ -50,18 +51,31 @@ def check_look(argument: str, value: Any, **limits: float) -> None:
     """:raises ArgumentError: naming ``look``, for anything but a share, a look or its scales."""
     if isinstance(value, Mapping) and value:
         try:
-            scales_from_dict(value)
-        except TypeError:
-            raise _validate.ArgumentError(argument, value, "has no scales of a look.") from None
+            _FORM("scales", dict(value))
+        except _schema.FormError as error:
+            raise _validate.ArgumentError(argument, value, f"is no look: {error}") from None
     elif not isinstance(value, Look):
         _validate.number(argument, value, **limits)
 
 
 def scales_in(value: Any, model: Model) -> Mapping[str, Scale]:
-    """The scales that the setting ``look`` brings along; none for a share of the budget."""
-    if isinstance(value, Look):
-        return value.scales(model.responses)
-    return scales_from_dict(value) if isinstance(value, Mapping) else {}
+    """The scales that the setting ``look`` brings along; none for a share of the budget.
+
+    :raises ArgumentError: naming ``look``, for one that has none for this model.
+    """
+    if not isinstance(value, Look):
+        return scales_from_dict(value) if isinstance(value, Mapping) else {}
+    used, scales = model.columns_used, value.scales(model.responses)
+    scales = {name: scale for name, scale in scales.items() if used is None or name in used}
+    if not scales:
+        raise _validate.ArgumentError(
+            "look",
+            value,
+            "has a scale for no column of the model: it is of other columns, or its counts are "
+            "mostly noise.",
+            remedy="look=0 keeps the declared bounds.",
+        )
+    return scales
 
 
 def require_scalable(counting: Counting, model: Model, data: Dataset, processes: int) -> None:

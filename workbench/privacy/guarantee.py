@@ -15,6 +15,7 @@ import numpy as np
 
 from workbench import _html, _schema
 from workbench._numbers import count, upper
+from workbench._validate import ArgumentError
 from workbench.privacy import accounting
 from workbench.privacy.accounting import round_up
 from workbench.privacy.steps import LAWS, Schedule, Steps, looked
@@ -112,6 +113,20 @@ def check_form(field: str, values: Any) -> None:
 
         _schema.record({**_FORMS, **FORMS})(field, values)
     within = f"{field}." if field else ""
+    if is_private:
+        try:
+            Steps.checked(
+                values["sampler"],
+                values["relation"],
+                *looked(
+                    values["look_noise"],
+                    values["sampling_rate"],
+                    values["noise_multiplier"],
+                    values["steps"],
+                ),
+            )
+        except ArgumentError as error:
+            raise _schema.FormError(f"{within}{error.argument}", error.expectation) from None
     if values["steps_taken"] > values["steps"]:
         raise _schema.FormError(f"{within}steps_taken", "must not be greater than steps.")
     if is_private and values["overflow_delta"] + values["noise_delta"] >= values["delta"]:
