@@ -167,7 +167,7 @@ def prepare_without_privacy(spec: FitSpec) -> FitWithoutPrivacy:
     step = noiseless(spec.private_step(plan, key)).with_options(keeps_moments=False, reach=None)
     step, state = spec.begin(plan, key, step)
     log = RunLog(spec, plan, step.noised_coordinates, ledger=False, checkpoint=False)
-    functions = CompiledFunctions(step, spec.model, spec.data.num_evaluation, spec.device)
+    functions = CompiledFunctions(step, spec)
     return FitWithoutPrivacy(spec, plan, step, state, key, log, functions)
 
 

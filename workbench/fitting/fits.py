@@ -177,7 +177,7 @@ def _prepare(request: _Flat) -> PreparedFit:
     )
     # refuses what the noise cannot promise, before it is drawn
     plan.noise_delta(step.noised_coordinates)
-    program = CompiledFunctions(step, spec.model, spec.data.num_evaluation, spec.device)
+    program = CompiledFunctions(step, spec)
     return PreparedFit(spec, plan, step, state, key, run_log, program)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import threading
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import jax
 
@@ -13,7 +13,9 @@ from workbench.fitting.evaluation import Outputs, evaluation_of
 from workbench.inference.compiling import Compiling, jit_seldom_called
 from workbench.inference.state import Purpose, fast_child
 from workbench.inference.step import PrivateStep
-from workbench.models import Model
+
+if TYPE_CHECKING:
+    from workbench.fitting.spec import FitSpec
 
 __all__ = ["CompiledFunctions"]
 
@@ -29,11 +31,12 @@ class CompiledFunctions:
     compiles them.
     """
 
-    def __init__(
-        self, step: PrivateStep, model: Model, num_evaluation: int, device: jax.Device
-    ) -> None:
-        self._step, self._model, self._num_evaluation = step, model, num_evaluation
-        self._jit = functools.partial(jit_seldom_called, device=device, noise_size=step.noise_size)
+    def __init__(self, step: PrivateStep, spec: FitSpec) -> None:
+        self._step, self._model = step, spec.model
+        self._num_evaluation = spec.data.num_evaluation
+        self._jit = functools.partial(
+            jit_seldom_called, device=spec.device, noise_size=step.noise_size
+        )
         self.steps: Compiling | None = None
         self.lock = threading.Lock()
 

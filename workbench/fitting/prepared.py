@@ -194,7 +194,7 @@ class PreparedFit:
         if spec is self.spec:
             vars(fresh)["on_device"] = self.on_device[0], spec.placed(state)
         else:
-            fresh.functions = fresh._new_functions()
+            fresh.functions = CompiledFunctions(step, spec)
         return fresh
 
     @property
@@ -234,13 +234,11 @@ class PreparedFit:
             )
         looks = self._is_to_look
         if looks:
-            self.plan = self.plan.confirmed()
             self._begin()
             self._look()
         records, start = self.on_device
         compiling = self._compiling()
-        if not looks:
-            self.plan = self.plan.confirmed()  # while the steps compile
+        if not looks:  # while the steps compile
             self._begin()
         taken: int | None = 0  # None for all steps that were marked
         try:
@@ -303,19 +301,15 @@ class PreparedFit:
         """Count the columns with noise, and go on with the scales that follow from the counts."""
         assert self.plan.look is not None
         spec, noise = self.spec, self.plan.look.noise_multiplier
-        # all processes have the same records and the same key, and so the same counts
         self._rescale(take(spec.counting, spec.model, spec.source, noise, self.key))
 
     def _rescale(self, scales: Mapping[str, Scale]) -> None:
         self.key = child_key(self.key, Purpose.STEPS_AFTER_LOOK)
         self.spec = self.spec.with_scales(scales)
         self.step, self.state = self.spec.begin(self.plan, self.key)
-        self.functions = self._new_functions()
+        self.functions = CompiledFunctions(self.step, self.spec)
         for name in ("on_device", "hyper", "evaluator"):
             vars(self).pop(name, None)
-
-    def _new_functions(self) -> CompiledFunctions:
-        return CompiledFunctions(self.step, self.model, self.data.num_evaluation, self.device)
 
     def _kept(self) -> contextlib.AbstractContextManager[None]:
         return _compiled.kept(self.data.is_public and self.data.evaluation_is_public)
@@ -330,9 +324,10 @@ class PreparedFit:
         return self.functions.steps
 
     def _begin(self) -> None:
-        """Reserve what the run spends, once in all processes, which must be about to take the same
-        steps.
+        """Have epsilon confirmed and reserve what the run spends, once in all processes, which must
+        be about to take the same steps.
         """
+        self.plan = self.plan.confirmed()
         processes = self.spec.processes
         if processes.count > 1:
             secret = processes.from_first(os.urandom(32))

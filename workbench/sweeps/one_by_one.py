@@ -122,7 +122,7 @@ def _scores(
     """(metrics, what went wrong with them)."""
     spec = run.spec
     try:
-        compute = CompiledFunctions(step, spec.model, spec.data.num_evaluation, spec.device).compute
+        compute = CompiledFunctions(step, spec).compute
         outputs = compute(params, jax.device_put(held_out, spec.device), evaluation_key(key))
         return metrics_of(spec.model, held_out[-1], outputs), ""
     except (
