@@ -36,11 +36,21 @@ def frame():
     return pd.DataFrame(50 + 15 * z, columns=["a", "b"]).assign(y=random.random(SIZE) < chance)
 
 
+def arguments(**options):
+    """Of ``wb.fit`` and ``wb.prepare``, without a ledger unless there is one."""
+    if "look" in options:
+        options["privacy"] = wb.Privacy(look=options.pop("look"))
+    defaults = {"epsilon": 2.0, "delta": 1e-5, "iterations": 60, "ledger": False}
+    return {"family": "bernoulli", "schema": SCHEMA, **defaults, "execution": QUIET} | options
+
+
 def fit(frame, formula="y ~ a + b", **options):
-    options = {"epsilon": 2.0, "delta": 1e-5, "iterations": 60, "ledger": False} | options
-    return wb.fit(
-        formula, frame, family="bernoulli", schema=SCHEMA, **{"execution": QUIET} | options
-    )
+    return wb.fit(formula, frame, **arguments(**options))
+
+
+def prepare(frame, **options):
+    execution = wb.Execution(checkpoint=False)
+    return wb.prepare("y ~ a + b", frame, **arguments(execution=execution, **options))
 
 
 @pytest.fixture(scope="module")
@@ -94,16 +104,7 @@ def test_the_guarantee_counts_the_look_everywhere(result):
 
 def test_the_ledger_reserves_the_look_with_the_steps(frame, tmp_path):
     ledger = Ledger(tmp_path / "ledger.db")
-    prepared = wb.prepare(
-        "y ~ a + b",
-        frame,
-        family="bernoulli",
-        schema=SCHEMA,
-        epsilon=2.0,
-        iterations=40,
-        ledger=ledger,
-        execution=wb.Execution(checkpoint=False),
-    )
+    prepared = prepare(frame, iterations=40, ledger=ledger)
     assert not ledger.spends()
     run = prepared.run()
     next(run)
@@ -167,16 +168,7 @@ def test_a_stopped_fit_resumes_with_the_scales_that_it_learned(frame, tmp_path, 
 
 
 def test_another_run_of_a_prepared_fit_looks_anew(frame):
-    prepared = wb.prepare(
-        "y ~ a + b",
-        frame,
-        family="bernoulli",
-        schema=SCHEMA,
-        epsilon=2.0,
-        iterations=30,
-        ledger=False,
-        execution=wb.Execution(checkpoint=False),
-    )
+    prepared = prepare(frame, iterations=30)
     results = []
     for one in (prepared, prepared.again()):
         list(one.run())
@@ -207,6 +199,23 @@ def test_sweeps_take_no_look_of_their_own(frame):
         model, model.dataset(frame), epsilons=[1.0], iterations=20, ledger=False, delta=1e-5
     )
     assert [run.plan.look for run in sweep.runs] == [None]
+
+
+def test_the_result_of_a_sweep_states_what_the_sweep_ran(frame):
+    model = wb.models.formula("y ~ a + b", "bernoulli", SCHEMA)
+    sweep = wb.sweep(
+        model,
+        model.dataset(frame),
+        epsilons=[2.0],
+        iterations=20,
+        delta=1e-5,
+        ledger=False,
+        accept_total_epsilon=3.0,
+    )
+    guarantee = sweep.fit(0).guarantee
+    assert guarantee.look_noise == 0
+    assert guarantee.noise_multiplier == sweep.table.loc[0, "noise_multiplier"]
+    assert sweep.settings_of(0)["privacy"].look == 0
 
 
 # ---- models on other scales ----------------------------------------------------------------------
@@ -293,7 +302,7 @@ def test_a_data_set_of_a_table_is_scaled_for_any_model(frame):
         epsilon=2.0,
         delta=1e-5,
         iterations=40,
-        look=0.1,
+        privacy=wb.Privacy(look=0.1),
         ledger=False,
         execution=QUIET,
     )
@@ -301,7 +310,9 @@ def test_a_data_set_of_a_table_is_scaled_for_any_model(frame):
     assert used.data["schema"]["a"]["high"] < 200
     images = wb.data.Dataset("pictures", "None.", (np.zeros((40, 3)),), (np.zeros((0, 3)),))
     with pytest.raises(ArgumentError):
-        wb.fit("gmm", images, epsilon=1.0, look=0.1, ledger=False, execution=QUIET)
+        wb.fit(
+            "gmm", images, epsilon=1.0, privacy=wb.Privacy(look=0.1), ledger=False, execution=QUIET
+        )
 
 
 def test_the_look_has_a_key_of_its_own(monkeypatch, frame):
@@ -315,16 +326,7 @@ def test_the_look_has_a_key_of_its_own(monkeypatch, frame):
         return original(counting, model, data, noise, key)
 
     monkeypatch.setattr(prepared, "take", recorded)
-    one = wb.prepare(
-        "y ~ a + b",
-        frame,
-        family="bernoulli",
-        schema=SCHEMA,
-        epsilon=2.0,
-        iterations=20,
-        ledger=False,
-        execution=wb.Execution(checkpoint=False),
-    )
+    one = prepare(frame, iterations=20)
     list(one.run())
     assert not np.array_equal(keys[0], np.asarray(jax.random.key_data(one.key)))
 
@@ -346,16 +348,7 @@ def test_a_look_counts_though_no_step_was_taken(frame, tmp_path):
 
 def test_a_process_that_ends_after_its_look_has_spent_it(frame, tmp_path, monkeypatch):
     ledger = Ledger(tmp_path / "ledger.db")
-    prepared = wb.prepare(
-        "y ~ a + b",
-        frame,
-        family="bernoulli",
-        schema=SCHEMA,
-        epsilon=2.0,
-        iterations=40,
-        ledger=ledger,
-        execution=wb.Execution(checkpoint=False),
-    )
+    prepared = prepare(frame, iterations=40, ledger=ledger)
     monkeypatch.setattr(prepared, "_compiling", _end_of_the_process)
     with pytest.raises(KeyboardInterrupt):
         next(prepared.run())
@@ -373,16 +366,7 @@ def _end_of_the_process():
 def test_a_fit_with_a_look_goes_on_after_a_pause(frame, tmp_path):
     """Its rest is reserved again, and its second look is the first one."""
     ledger = Ledger(tmp_path / "ledger.db")
-    prepared = wb.prepare(
-        "y ~ a + b",
-        frame,
-        family="bernoulli",
-        schema=SCHEMA,
-        epsilon=2.0,
-        iterations=40,
-        ledger=ledger,
-        execution=wb.Execution(checkpoint=False),
-    )
+    prepared = prepare(frame, iterations=40, ledger=ledger)
     *_, paused = prepared.run(lambda: prepared.has_begun and prepared._last.step > 0)
     assert paused.status == "cancelled"
     scales = prepared.result().data["scales"]
@@ -454,7 +438,7 @@ def test_narrow_bounds_far_from_zero_do_not_end_a_fit_after_its_look(frame):
         schema=SCHEMA | {"a": (1e12, 1e12 + 10)},
         epsilon=2.0,
         iterations=5,
-        look=0.1,
+        privacy=wb.Privacy(look=0.1),
         ledger=False,
         execution=QUIET,
     )
@@ -464,9 +448,5 @@ def test_narrow_bounds_far_from_zero_do_not_end_a_fit_after_its_look(frame):
 
 def test_a_look_that_is_none_is_the_default(frame):
     """As the command line passes it on."""
-    options = {"family": "bernoulli", "schema": SCHEMA, "epsilon": 2.0, "ledger": False}
-    shares = [
-        wb.prepare("y ~ a + b", frame, **options, **named).privacy.look
-        for named in ({}, {"look": None})
-    ]
+    shares = [prepare(frame, **named).privacy.look for named in ({}, {"look": None})]
     assert shares[0] == shares[1] > 0

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from scipy.special import ndtri
 
-from workbench import _validate
+from workbench import _schema, _validate
 from workbench._lazy import optimize, pd
 from workbench.data.columns import Numeric
 from workbench.data.counting import Counting, Levels, Numbers
@@ -28,6 +28,7 @@ __all__ = [
     "Scale",
     "learned",
     "noise_in_ranks",
+    "scales_form",
     "scales_from_dict",
     "scales_to_dict",
 ]
@@ -110,18 +111,25 @@ class Look:
         return column, self.values[place]
 
     @functools.cached_property
+    def _leaves(self) -> dict[str, np.ndarray]:
+        """The number of records in each leaf of the columns of numbers, float64[leaves]."""
+        return {
+            name: _consistent(self.values[place], column.depth)
+            for name, (column, place) in self._columns.items()
+            if isinstance(column, Numbers)
+        }
+
+    @functools.cached_property
     def _below(self) -> dict[str, np.ndarray]:
-        return {}
+        """The number of records below the end of each leaf, float64[leaves]."""
+        # noise makes sums of leaves fall here and there
+        return {
+            name: optimize.isotonic_regression(np.cumsum(leaves)).x
+            for name, leaves in self._leaves.items()
+        }
 
     def _ranks(self, name: str) -> tuple[Numbers, np.ndarray]:
-        """A column and the number of its records below the end of each leaf, float64[leaves]."""
-        column, values = self._column(name, Numbers)
-        if name not in self._below:
-            ranks = np.cumsum(_consistent(values, column.depth))
-            self._below[name] = optimize.isotonic_regression(
-                ranks
-            ).x  # noise makes them fall here and there
-        return column, self._below[name]
+        return self._column(name, Numbers)[0], self._below[name]
 
     def quantiles(self, name: str, probabilities: Sequence[float]) -> pd.DataFrame:
         """Quantiles of a column of numbers with 90 % intervals, by probability.
@@ -170,8 +178,8 @@ class Look:
         :param bins: a power of two, at most the leaves of the tree.
         :raises ArgumentError: naming ``name`` or ``bins``.
         """
-        column, values = self._column(name, Numbers)
-        counts = _consistent(values, column.depth)
+        column = self._column(name, Numbers)[0]
+        counts = self._leaves[name]
         size = _validate.integer("bins", bins, at_least=1, at_most=len(counts))
         if size & (size - 1):
             raise _validate.ArgumentError("bins", bins, "must be a power of two.")
@@ -241,7 +249,8 @@ class Look:
             median + max((high - median) * farther, least),
         )
         bounds = max(outer[0], column.low), min(outer[1], column.high)
-        inside = np.interp(bounds, _edges(column), np.concatenate([[0.0], below]))
+        edges = np.linspace(column.low, column.high, len(below) + 1)
+        inside = np.interp(bounds, edges, np.concatenate([[0.0], below]))
         beyond = float(np.clip(1 - (inside[1] - inside[0] + 2 * error) / total, 0.0, 1.0))
         spread = max(high - low, leaf) / (2 * deviations)
         return Scale(*bounds, median, spread, beyond)
@@ -277,6 +286,10 @@ def learned(schema: Schema, scales: Mapping[str, Scale]) -> Schema:
     return Schema(columns)
 
 
+scales_form = _schema.mapped(_schema.record(dict.fromkeys(Scale._fields, _schema.number())))
+"""Checks what ``scales_to_dict`` wrote."""
+
+
 def scales_to_dict(scales: Mapping[str, Scale]) -> dict[str, dict[str, float]]:
     """Scales, ready for JSON."""
     return {name: scale._asdict() for name, scale in scales.items()}
@@ -308,10 +321,6 @@ def _consistent(values: np.ndarray, depth: int) -> np.ndarray:
         gap = (counts - level.reshape(-1, 2).sum(axis=1)) / 2
         counts = level + np.repeat(gap, 2)
     return counts
-
-
-def _edges(column: Numbers) -> np.ndarray:
-    return np.linspace(column.low, column.high, 2**column.depth + 1)
 
 
 def _at(column: Numbers, below: np.ndarray, level: float, shift: float) -> float:

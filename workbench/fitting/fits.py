@@ -18,7 +18,6 @@ from workbench.data import Dataset
 from workbench.fitting.baseline import prepare_without_privacy, refuse_terms_of_privacy
 from workbench.fitting.functions import CompiledFunctions
 from workbench.fitting.groups import Execution, Privacy, Table, Training, flattened, is_a, of
-from workbench.fitting.learned_scales import share_of_budget
 from workbench.fitting.prepared import PreparedFit
 from workbench.fitting.progress import ProgressLine
 from workbench.fitting.run_log import RunLog
@@ -96,7 +95,6 @@ class FitArguments(Noted):
     batch_size: int | None = of("batch_size")
     clip: float | str | None = of("clip")
     seed: int | None = of("seed")
-    look: Any = of("look")
     private: bool = of("private", _Flat)
     learning_rate: float | None = of("learning_rate")
     ledger: Any = of("ledger")
@@ -153,7 +151,7 @@ def _prepare(request: _Flat) -> PreparedFit:
     if not request.private:
         refuse_terms_of_privacy(request)
         request = dataclasses.replace(
-            request, epsilon=MAX_EPSILON, estimator=request.estimator or "aligned"
+            request, epsilon=MAX_EPSILON, estimator=request.estimator or "aligned", look=0.0
         )
         return prepare_without_privacy(_resolved(request)[0])
     spec, plan, again = _planned(request)
@@ -209,24 +207,7 @@ def _planned(request: _Flat) -> tuple[FitSpec, PrivacyPlan, Mapping[str, Any]]:
 def _resolved(request: _Flat) -> tuple[FitSpec, Mapping[str, Any]]:
     """As ``_planned``, without the plan."""
     model, data, again = model_and_data(request.model, request.data, request)
-    settings = {**request.passed_to(FitRequest), "model": model, "data": data}
-    spec = resolve(**settings)
-    is_to_look = request.look is None and request.private and spec.model.learns_scales
-    if is_to_look and spec.processes.count == 1:
-        privacy = spec.privacy
-        share = share_of_budget(
-            spec.counting,
-            privacy.num_records,
-            privacy.epsilon,
-            privacy.delta,
-            str(privacy.relation),
-        )
-        spec = (
-            resolve(**settings | {"look": share})
-            if share
-            else dataclasses.replace(spec, scales_are_guessed=True)
-        )
-    return spec, again
+    return resolve(**{**request.passed_to(FitRequest), "model": model, "data": data}), again
 
 
 @takes(FitArguments)

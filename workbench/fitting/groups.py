@@ -120,6 +120,7 @@ class Privacy(Group):
     clipping: str = of("clipping")
     num_records: int | None = of("num_records")
     evaluate_private: bool = of("evaluate_private")
+    look: Any = of("look")
     over_cap: str | None = of("over_cap")
 
     def __post_init__(self) -> None:

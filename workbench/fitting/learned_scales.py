@@ -14,18 +14,25 @@ from workbench import _schema, _validate
 from workbench.data import Dataset
 from workbench.data.counting import Counting, Numbers, noised
 from workbench.data.dataset import is_at_rest
-from workbench.data.look import CERTAIN, MOST_TAIL, Look, Scale, noise_in_ranks, scales_from_dict
+from workbench.data.look import (
+    CERTAIN,
+    MOST_TAIL,
+    Look,
+    Scale,
+    noise_in_ranks,
+    scales_form,
+    scales_from_dict,
+)
 from workbench.inference.state import Purpose
 from workbench.models import Model
 from workbench.privacy.calibration import gaussian_mu
 from workbench.privacy.steps import SENSITIVITY
 
-__all__ = ["check_look", "scales_in", "share_of_budget", "take"]
+__all__ = ["check_look", "share_and_scales", "share_of_budget", "take"]
 
 # of the records beyond the outer quantiles that scales follow from: what a look is to resolve
 _TAIL = 0.05
 _LEAST, _MOST = 0.02, 0.15  # of the budget, by default
-_FORM = _schema.mapped(_schema.record(dict.fromkeys(Scale._fields, _schema.number())))
 
 
 def share_of_budget(
@@ -51,20 +58,23 @@ def check_look(argument: str, value: Any, **limits: float) -> None:
     """:raises ArgumentError: naming ``look``, for anything but a share, a look or its scales."""
     if isinstance(value, Mapping) and value:
         try:
-            _FORM("scales", dict(value))
+            scales_form("scales", dict(value))
         except _schema.FormError as error:
             raise _validate.ArgumentError(argument, value, f"is no look: {error}") from None
     elif not isinstance(value, Look):
         _validate.number(argument, value, **limits)
 
 
-def scales_in(value: Any, model: Model) -> Mapping[str, Scale]:
-    """The scales that the setting ``look`` brings along; none for a share of the budget.
+def share_and_scales(value: Any, model: Model) -> tuple[float | None, Mapping[str, Scale]]:
+    """What the setting ``look`` says: a share of the budget, None for the default; and the scales
+    that it brings along.
 
-    :raises ArgumentError: naming ``look``, for one that has none for this model.
+    :raises ArgumentError: naming ``look``, for one that has no scale for this model.
     """
+    if isinstance(value, Mapping):
+        return 0.0, scales_from_dict(value)
     if not isinstance(value, Look):
-        return scales_from_dict(value) if isinstance(value, Mapping) else {}
+        return value, {}
     used, scales = model.columns_used, value.scales(model.responses)
     scales = {name: scale for name, scale in scales.items() if used is None or name in used}
     if not scales:
@@ -73,9 +83,9 @@ def scales_in(value: Any, model: Model) -> Mapping[str, Scale]:
             value,
             "has a scale for no column of the model: it is of other columns, or its counts are "
             "mostly noise.",
-            remedy="look=0 keeps the declared bounds.",
+            remedy="wb.Privacy(look=0) keeps the declared bounds.",
         )
-    return scales
+    return 0.0, scales
 
 
 def require_scalable(counting: Counting, model: Model, data: Dataset, processes: int) -> None:
@@ -89,7 +99,7 @@ def require_scalable(counting: Counting, model: Model, data: Dataset, processes:
             "look",
             data.name,
             "is not for fits by several processes yet.",
-            remedy="Give look=0, or a look that was taken before.",
+            remedy="Give wb.Privacy(look=0), or a look that was taken before.",
         )
     has_numbers = any(isinstance(column, Numbers) for column in counting.columns)
     is_fixed = not model.has_own_arrays and any(map(is_at_rest, data.train))
@@ -98,7 +108,7 @@ def require_scalable(counting: Counting, model: Model, data: Dataset, processes:
             "look",
             data.name,
             "needs a table in memory with declared columns of numbers, whose scales are learned.",
-            remedy="Leave it out, or look=0.",
+            remedy="Leave it out, or wb.Privacy(look=0).",
         )
 
 

@@ -55,7 +55,7 @@ def look(request: LookArguments) -> Look:
     """Look at the columns of private records through noise: quantiles, levels, missing values.
 
     One release of counts with Gaussian noise, from all records, is (epsilon, delta)-differentially
-    private under add_or_remove_one. ``wb.fit(..., look=that)`` scales columns by it without paying
+    private under add_or_remove_one. ``wb.Privacy(look=that)`` scales a fit by it without paying
     again; the ledger adds both up.
 
     >>> frame = pd.DataFrame({"age": np.arange(5000) % 90, "ward": ["a", "b"] * 2500})

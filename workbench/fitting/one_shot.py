@@ -60,6 +60,22 @@ _ENOUGH = 20.0
 _AT_ONCE = 4096  # records
 _PREDICTIONS = 200  # draws that a metric averages over
 
+
+class Spread(NamedTuple):
+    """How records are taken to fill their bounds.
+
+    :param square: the mean square of a column. :param residual: standard deviation of the
+        residuals, in halves of the target's range.
+    """
+
+    square: float
+    residual: float
+
+
+UNIFORM = Spread(1 / 3, 0.1)
+LEARNED = Spread(0.09, 0.15)  # normal ones within scales that a look learned
+
+
 # of a fit: its key, how many draws to keep, C, standard deviation of the noise
 Facts = tuple[jax.Array, int, float, float]
 
@@ -269,21 +285,6 @@ def usual_norm(squares: float, num_records: int, epsilon: float) -> float:
     return statistics.Scales.norm_for(1 + squares * min(1.0, max(_SQUARE, signal)))
 
 
-class Spread(NamedTuple):
-    """How records are taken to fill their bounds.
-
-    :param square: the mean square of a column. :param residual: standard deviation of the
-        residuals, in halves of the target's range.
-    """
-
-    square: float
-    residual: float
-
-
-UNIFORM = Spread(1 / 3, 0.1)
-LEARNED = Spread(0.09, 0.15)  # normal ones within scales that a look learned
-
-
 def is_better(
     squares: float, num_records: int, epsilon: float, delta: float, spread: Spread = UNIFORM
 ) -> bool:
@@ -301,13 +302,18 @@ def is_better(
 
 
 def one_shot_for(
-    request: Settings, model: Model, data: Dataset, constants: Mapping[str, Any], num_records: int
+    request: Settings,
+    model: Model,
+    data: Dataset,
+    constants: Mapping[str, Any],
+    num_records: int,
+    learns_scales: bool,
 ) -> OneShot | None:
     """The model as it is fitted from noised sums, if it is asked for or chosen by default; else
     None.
 
     :param request: what the caller gave, as ``fitting.settings.Settings``. :param num_records: N,
-        which is public.
+        which is public. :param learns_scales: whether columns are on learned scales.
     :raises ArgumentError: naming ``estimator``, if it is asked for and impossible.
     """
     is_asked = request.estimator == STATISTICS
@@ -329,7 +335,7 @@ def one_shot_for(
                 num_records,
                 request.epsilon,
                 delta,
-                LEARNED if request.look else UNIFORM,
+                LEARNED if learns_scales else UNIFORM,
             )
             else None
         )

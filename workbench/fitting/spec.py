@@ -26,7 +26,7 @@ from workbench.fitting import defaults
 from workbench.fitting.devices import devices_named
 from workbench.fitting.estimation import Estimation
 from workbench.fitting.gradients import Gradients
-from workbench.fitting.learned_scales import require_scalable, scales_in
+from workbench.fitting.learned_scales import require_scalable, share_and_scales, share_of_budget
 from workbench.fitting.one_shot import one_shot_for
 from workbench.fitting.settings import Settings, about, described, names, takes
 from workbench.inference.bringing import are_at_rest
@@ -354,7 +354,7 @@ def resolve(request: FitRequest) -> FitSpec:
     check_clipping(request.clipping, request.strategy)
     devices = devices_named(request.devices, request.device)
     model, source = as_model(request.model), data_named(request.data)
-    scales = scales_in(request.look, model)
+    share, scales = share_and_scales(request.look, model)
     if source.units is not None and source.units.are_padded:
         raise _validate.ArgumentError(
             "data",
@@ -403,7 +403,16 @@ def resolve(request: FitRequest) -> FitSpec:
     requested = {entry.name: getattr(request, entry.name) for entry in fields(Settings)}
     rows = 1 if data.units is None or data.units.mean else data.units.max_rows
     constants = dict(model.constants(data))
-    one_shot = one_shot_for(request, model, data, constants, declared)
+    delta = default_delta(declared) if request.delta is None else request.delta
+    relation = request.relation or LAWS[request.sampler].relations[0]
+    # processes that take steps together do not look yet
+    is_alone = len({device.process_index for device in devices}) == 1
+    looks = share is None and model.learns_scales and is_alone
+    if looks:
+        counting = counting_of(source, model.columns_used)
+        share = share_of_budget(counting, declared, request.epsilon, delta, relation)
+    learns = bool(share or scales)
+    one_shot = one_shot_for(request, model, data, constants, declared, learns)
     estimation: Estimation = one_shot or Gradients(
         request.estimator or "aligned", request.optimizer is None
     )
@@ -415,10 +424,10 @@ def resolve(request: FitRequest) -> FitSpec:
         requested["clip"] = None
     chosen = defaults.complete(requested, advice, drawn_from, rows) | {
         "adapts_clip": adapts_clip,
-        "delta": default_delta(declared) if request.delta is None else request.delta,
+        "delta": delta,
         "num_records": declared,
         **estimation.fixed_settings,
-        "look": 0.0 if scales else request.look or 0.0,
+        "look": share or 0.0,
     }
     chosen["sampling_rate"] = sampling_rate_of(
         chosen["sampling_rate"], chosen["batch_size"], drawn_from
@@ -435,6 +444,15 @@ def resolve(request: FitRequest) -> FitSpec:
     # rows of a person add up
     largest = min(rows * float(advice.get("largest_clip", LARGEST_CLIP)), LARGEST_CLIP)
     spec = FitSpec(
-        model, data, source, constants, privacy, Settings(**chosen), devices, estimation, largest
+        model,
+        data,
+        source,
+        constants,
+        privacy,
+        Settings(**chosen),
+        devices,
+        estimation,
+        largest,
+        scales_are_guessed=looks and not share,
     )
     return spec.with_scales(scales) if scales else spec

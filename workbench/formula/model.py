@@ -138,7 +138,7 @@ class FormulaModel(Model):
                 f"priors[{name!r}]",
                 text_of(self._priors[name]),
                 "is for the bounds that are declared, and scales are learned here.",
-                remedy="Learn none: look=0; or leave this prior out.",
+                remedy="Learn none: wb.Privacy(look=0); or leave this prior out.",
             )
         scaled = self._scaled_columns
         used = {name: scale for name, scale in scales.items() if name in scaled}

@@ -88,7 +88,7 @@ def rescaled_priors(
                 text_of(prior),
                 "cannot be carried over to the scale that is learned for this column.",
                 remedy="Give a distribution with loc and scale, such as Normal or StudentT, or "
-                "learn no scales: look=0.",
+                "learn no scales: wb.Privacy(look=0).",
             )
         values = {argument: getattr(prior, argument) for argument in prior.arg_constraints}
         values |= {argument: float(values[argument]) * factor for argument in ("loc", "scale")}

@@ -206,7 +206,7 @@ class Model:
 
     @property
     def learns_scales(self) -> bool:
-        """Whether a fit looks at the columns first, unless it is told not to."""
+        """Whether a fit looks at the columns first by default."""
         return False
 
     @property

@@ -23,7 +23,7 @@ from workbench._schema import (
     whole,
 )
 from workbench.data.dataset import EVALUATION_LABELS
-from workbench.data.look import Scale
+from workbench.data.look import scales_form
 from workbench.data.schema import Schema
 from workbench.privacy import gradient_norms, guarantee
 from workbench.results.storage import MADE, NUMBERS
@@ -99,7 +99,7 @@ _DATA = {
     "record_shapes": listed(listed(whole())),
     "record_types": listed(_type),
     "schema": optional(_schema),
-    "scales": mapped(record(dict.fromkeys(Scale._fields, number()))),
+    "scales": scales_form,
 }
 _SETTINGS: dict[str, Form] = {
     "epsilon": optional(number(above=0)),

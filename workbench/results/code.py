@@ -33,7 +33,7 @@ _SETTINGS = (
     "look",
 )
 _GROUPS = {
-    "Privacy": ("sampler", "relation", "clipping", "num_records", "evaluate_private"),
+    "Privacy": ("sampler", "relation", "clipping", "num_records", "evaluate_private", "look"),
     "Training": ("estimator", "average", "draws", "optimizer"),
 }
 _DEFAULTS = {
@@ -68,7 +68,7 @@ def code_of(result: FitResult) -> str:
         if name not in _DEFAULTS or value != _DEFAULTS[name]
     }
     if result.model not in BUILDERS and not explicit.get("look"):
-        explicit.pop("look", None)  # only a formula looks unless it is told not to
+        explicit.pop("look", None)  # only a formula looks by default
     texts = {name: repr(value) for name, value in explicit.items()}
     if result.data["scales"] and not settings["look"]:
         texts["look"] = "..."  # the look whose scales it had

@@ -302,7 +302,8 @@ class Grid:
         # the records are cut to it
         swept = {name: value for name, value in cell.settings.items() if name != "num_records"}
         level = self.levels_of(cell)[0] if epsilon is None else epsilon
-        return {**self.constant, **swept, "epsilon": level, "seed": cell.seed}
+        # fits that are stepped together take no look of their own
+        return {**self.constant, **swept, "epsilon": level, "seed": cell.seed, "look": 0.0}
 
     def key_of(self, cell: Cell) -> str:
         """32 hex digits, equal for cells of any sweep that are the same fit of the same records,
@@ -314,7 +315,9 @@ class Grid:
         version may choose otherwise.
         """
         settings = {
-            name: value for name, value in self.settings_of(cell).items() if name not in _SPEED_ONLY
+            name: value
+            for name, value in self.settings_of(cell).items()
+            if name not in (*_SPEED_ONLY, "look")  # no fit of any sweep has one
         }
         usual = {**_LEFT_OUT, "relation": LAWS[settings["sampler"]].relations[0]}
         for name, value in _LEFT_OUT.items():
