@@ -38,6 +38,7 @@ def test_fit_draws_itself_and_stop_keeps_the_partial_result(screen, page, screen
     screen.type("steps", "400000")  # some seconds: with fewer, a fast machine draws two pictures
     screen.is_ready()
     screen.watch_curves()
+    screen.comes_to_rest()
     screen.button("Fit").click()
     screen.headline("Fitting")
     page.screenshot(path=screenshots / "quickstart-fitting.png")
@@ -56,6 +57,7 @@ def test_fit_draws_itself_and_stop_keeps_the_partial_result(screen, page, screen
     page.set_viewport_size({"width": 1280, "height": 900})
 
     screen.type("steps", "50000000")
+    screen.comes_to_rest()
     screen.button("Fit").click()
     screen.headline("Fitting")
     screen.button("Stop").click()

@@ -145,15 +145,13 @@ def test_the_noise_leaves_room_for_no_more_quantities_than_told(seed, shared):
 
 def test_the_verdict_names_what_would_leave_room_for_all():
     assert outlook(plan_of(), 31).verdict == (
-        "This noise may hide most of what the model learns: the signal is at most 2.8 times the "
-        "bare minimum for 31 quantities, and trials needed 30 times to show most."
+        "This noise may hide most of the signal, which is at most 2.8 times the bare minimum for "
+        "31 quantities; trials needed 30 times to show most."
     )
     middle = outlook(plan_of(), 1)
-    assert middle.verdict.startswith(
-        "This noise may hide some of what the model learns: the signal is at most 8"
-    )
+    assert middle.verdict.startswith("This noise may hide some of the signal, which is at most 8")
     assert middle.verdict.endswith(
-        "times the bare minimum for 1 quantity, and trials needed 100 times to show all."
+        "times the bare minimum for 1 quantity; trials needed 100 times to show all."
     )
     little = outlook(plan_of(epsilon=0.1), 31)
     assert f"at most {math.floor(little.room)} of the model's 31" in little.verdict
