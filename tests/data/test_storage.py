@@ -153,6 +153,11 @@ def test_a_file_says_nothing_about_privacy():
             packed(False, out="u.wbr", **option)
 
 
+def test_an_option_that_no_table_has_is_named():
+    with pytest.raises(ArgumentError, match=r"^columns=\['age'\]: unknown option; known: bounds,"):
+        packed(False, out="u.wbr", columns=["age"])
+
+
 def test_missing_values_and_evaluation_records_of_another_table():
     frame, other = table(), table(seed=1)
     frame = frame.astype({"age": float})

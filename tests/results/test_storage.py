@@ -334,6 +334,25 @@ def sealed(folder, change=lambda values: None):
     (folder / "result.json").write_text(json.dumps({**values, "digest": storage.digest_of(values)}))
 
 
+@pytest.mark.parametrize(
+    ("field", "stated"), [("epsilon", 0.5), ("epsilon_taken", 0.01), ("noise_multiplier", 0.9)]
+)
+def test_an_epsilon_below_what_its_noise_spends_is_refused(saved, tmp_path, field, stated):
+    copied(saved, tmp_path)
+
+    def change(values):
+        promised = values["guarantee"]
+        promised[field] = stated * promised[field]
+        promised["epsilon_taken"] = min(promised["epsilon_taken"], promised["epsilon"])
+
+    sealed(tmp_path)
+    wb.load(tmp_path)
+    sealed(tmp_path, change)
+    expected = "epsilon" if field == "noise_multiplier" else field
+    with pytest.raises(ArgumentError, match=rf"damaged: {expected} must be at least [\d.]+, which"):
+        wb.load(tmp_path)
+
+
 @pytest.mark.parametrize("name", ["params.npz", "posterior.nc"])
 def test_whatever_is_damaged_in_a_file_of_arrays_is_one_sentence(saved, tmp_path, name):
     copied(saved, tmp_path)

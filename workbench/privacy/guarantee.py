@@ -20,7 +20,7 @@ from workbench.privacy import accounting
 from workbench.privacy.accounting import round_up
 from workbench.privacy.steps import LAWS, Schedule, Steps, looked
 
-__all__ = ["Guarantee", "change_of", "check_form", "epsilon_of_steps", "percent"]
+__all__ = ["Guarantee", "change_of", "check_epsilon", "check_form", "epsilon_of_steps", "percent"]
 
 _RELATIONS = {
     "add_or_remove_one": "adding or removing any one {unit}",
@@ -37,6 +37,7 @@ _DELETION = (
     "minibatch. A fit with "
     'strategy="loop", which is slower, covers it.'
 )
+_OTHER_MACHINE = 1e-6  # share by which rounding may differ where a result is read
 _HARDLY = 1.0  # epsilon: a positive answer raises a suspicion of 50 % to at most 73 %
 _KNOWN = {
     "add_or_remove_one": "whether that {unit} was in the data",
@@ -382,11 +383,26 @@ def change_of(relation: str, unit: str, covers_deletion: bool = False) -> str:
     return change if covers_deletion or relation != "add_or_remove_one" else change + _PLACE_STAYS
 
 
+def check_epsilon(fit: Guarantee) -> None:
+    """Check that noise and steps spend no more than the epsilons that a private fit states.
+
+    :raises FormError: naming the field that states less.
+    """
+    for field, steps in (("epsilon", fit.steps), ("epsilon_taken", fit.steps_taken)):
+        spent = _bound(fit, steps)
+        if spent > getattr(fit, field) * (1 + _OTHER_MACHINE):
+            raise _schema.FormError(
+                field, f"must be at least {upper(spent)}, which the noise of its steps spends."
+            )
+
+
 def epsilon_of_steps(fit: Guarantee, steps: int) -> float:
     """Upper bound on epsilon of the first ``steps`` steps of ``fit``, rounded up."""
-    return round_up(
-        accounting.bound(fit.accounted(steps), fit.delta - fit.overflow_delta - fit.noise_delta), 4
-    )
+    return round_up(_bound(fit, steps), 4)
+
+
+def _bound(fit: Guarantee, steps: int) -> float:
+    return accounting.bound(fit.accounted(steps), fit.delta - fit.overflow_delta - fit.noise_delta)
 
 
 def percent(fraction: float) -> str:

@@ -13,7 +13,7 @@ import numpy as np
 from workbench import _json, _validate
 from workbench._schema import FormError
 from workbench.privacy.gradient_norms import GradientNorms
-from workbench.privacy.guarantee import Guarantee
+from workbench.privacy.guarantee import Guarantee, check_epsilon
 from workbench.results import _atomic, _form, arviz_adapter
 from workbench.results.fit_result import FitResult, HistoryPoint
 from workbench.results.storage import FORMAT, GUIDE_DRAWS, MADE, described, digest_of
@@ -23,6 +23,10 @@ __all__ = ["load"]
 
 def load(folder: str | Path) -> FitResult:
     """Load the result that ``save`` wrote into ``folder``.
+
+    Epsilon is recomputed from the noise and the steps that the file states, and a file that states
+    less is refused. The digests find damage, not forgery: whoever can write the folder can state
+    other noise, other steps or another source of randomness. The ledger says what was charged.
 
     :raises ArgumentError: if the folder holds no result of this format, or a damaged one, or files
         that do not belong together; it names the file, and the field in it.
@@ -68,9 +72,12 @@ def load(folder: str | Path) -> FitResult:
             raise refused(f"{name} is not the file that result.json describes: {difference}.")
     try:
         _form.check_draws(values, arrays["posterior.nc"])
+        result = _decode(values, arrays["params.npz"], arrays["posterior.nc"])
+        if result.guarantee.is_private:
+            check_epsilon(result.guarantee)
     except FormError as error:
         raise refused(f"result.json is damaged: {error}") from None
-    return _decode(values, arrays["params.npz"], arrays["posterior.nc"])
+    return result
 
 
 class _Damaged(Exception):

@@ -12,6 +12,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import functools
+import inspect
 import os
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
@@ -202,6 +203,11 @@ def _check(options: Mapping[str, Any], target: Path) -> None:
                 options[name],
                 f"is not kept in a file: say it where you open it, wb.data.open(..., {name}=...).",
             )
+    columns = list(inspect.signature(Encoding.of).parameters)[2:]
+    for name in options:
+        if name not in (*columns, *_NOT_OF_THE_COLUMNS):
+            known = ", ".join(sorted((*columns, *_NOT_OF_THE_COLUMNS)))
+            raise _validate.ArgumentError(name, options[name], f"unknown option; known: {known}.")
     if options.get("private_scaling"):
         raise _validate.ArgumentError(
             "private_scaling", True, "cannot be packed: declare bounds or a schema."
