@@ -166,8 +166,8 @@ class Outlook:
             enough = f"{MOST} times to show most" if few else f"{ALL} times to show all"
             times = _rounded_down(self.room / quantities)
             return (
-                f"This noise may hide {share} of the signal, which is at most {times} times the bare "
-                f"minimum for {of}; trials needed {enough}."
+                f"This noise may hide {share} of the signal, which is at most {times} times the "
+                f"bare minimum for {of}; trials needed {enough}."
             )
         more = [f"{_rounded_up(settings.num_records * quantities / max(self.room, 1e-9))} records"]
         if self.epsilon_for_all is not None:
