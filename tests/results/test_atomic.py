@@ -113,7 +113,7 @@ def test_a_load_after_a_death_at_any_file_operation_gives_one_result(
     disk, quick, result_of, tmp_path
 ):
     found, before, new = [], tmp_path / "before", result_of(8.0)
-    result_of(0.5).save(before)
+    result_of(2.0).save(before)
     (before / "mine.txt").write_text("mine")
     for count in range(1000):
         folder = shutil.copytree(before, tmp_path / str(count))
@@ -129,7 +129,7 @@ def test_a_load_after_a_death_at_any_file_operation_gives_one_result(
         assert (folder / "mine.txt").read_text() == "mine"
     assert len(found) > 20
     assert found == sorted(found)
-    assert set(found) == {0.5, 8.0}
+    assert set(found) == {2.0, 8.0}
 
 
 FILES = {"result.json", "params.npz", "posterior.nc", "curves.png", "report.html"}
@@ -137,7 +137,7 @@ FILES = {"result.json", "params.npz", "posterior.nc", "curves.png", "report.html
 
 @pytest.mark.thorough
 def test_two_writers_and_a_reader_never_make_a_mixture(quick, result_of, tmp_path):
-    result_of(0.5).save(tmp_path)
+    result_of(2.0).save(tmp_path)
     seen, stop, problems = [], threading.Event(), []
 
     def write(epsilon):
@@ -161,7 +161,7 @@ def test_two_writers_and_a_reader_never_make_a_mixture(quick, result_of, tmp_pat
         except BaseException as error:
             problems.append(error)
 
-    writers = [threading.Thread(target=write, args=(epsilon,)) for epsilon in (0.5, 8.0)]
+    writers = [threading.Thread(target=write, args=(epsilon,)) for epsilon in (2.0, 8.0)]
     reader = threading.Thread(target=read)
     for thread in (reader, *writers):
         thread.start()
@@ -172,35 +172,35 @@ def test_two_writers_and_a_reader_never_make_a_mixture(quick, result_of, tmp_pat
     assert problems == []
     assert len(seen) > 5
     assert all(numbers == {epsilon} for epsilon, numbers in seen)
-    assert epsilon_of(tmp_path) in (0.5, 8.0)
+    assert epsilon_of(tmp_path) in (2.0, 8.0)
     assert {file.name for file in tmp_path.iterdir()} == FILES
 
 
 @pytest.mark.parametrize("name", sorted(FILES - {"result.json"}))
 def test_a_file_of_another_result_is_found_by_its_digest(quick, result_of, tmp_path, name):
-    for epsilon in (0.5, 8.0):
+    for epsilon in (2.0, 8.0):
         result_of(epsilon).save(tmp_path / str(epsilon))
     content = (tmp_path / "8.0" / name).read_bytes()
-    (tmp_path / "0.5" / name).write_bytes(content + b" ")
+    (tmp_path / "2.0" / name).write_bytes(content + b" ")
     with pytest.raises(
         wb.ArgumentError, match=f"{name} is damaged, or not the file that was saved"
     ):
-        wb.load(tmp_path / "0.5")
+        wb.load(tmp_path / "2.0")
 
 
 @pytest.mark.parametrize("name", ["curves.png", "report.html"])
 def test_a_result_without_its_pictures_is_still_one(quick, result_of, tmp_path, name):
-    result_of(0.5).save(tmp_path)
+    result_of(2.0).save(tmp_path)
     (tmp_path / name).unlink()
-    assert wb.load(tmp_path).guarantee.epsilon == 0.5
+    assert wb.load(tmp_path).guarantee.epsilon == 2.0
 
 
 @pytest.mark.parametrize(
     "change",
-    [("0.5", "0.4"), ('"digest": "', '"digest": "0'), ('"files": {', '"files": {"x": "y", ')],
+    [("2.0", "1.9"), ('"digest": "', '"digest": "0'), ('"files": {', '"files": {"x": "y", ')],
 )
 def test_a_result_file_that_was_changed_is_refused(quick, result_of, tmp_path, change):
-    result_of(0.5).save(tmp_path)
+    result_of(2.0).save(tmp_path)
     file = tmp_path / "result.json"
     file.write_text(file.read_text().replace(*change))
     with pytest.raises(wb.ArgumentError, match=r"result\.json is damaged"):
@@ -212,7 +212,7 @@ def test_a_result_file_that_was_changed_is_refused(quick, result_of, tmp_path, c
 def test_a_full_disk_leaves_the_old_result_or_the_new_one(
     quick, result_of, tmp_path, monkeypatch, operation, name
 ):
-    result_of(0.5).save(tmp_path)
+    result_of(2.0).save(tmp_path)
     whole = {"replace": os.replace, "open": Path.open}[operation]
 
     def full(path, *rest, **options):
@@ -236,7 +236,7 @@ def test_a_full_disk_leaves_the_old_result_or_the_new_one(
             )
         result_of(8.0).save(tmp_path)
     monkeypatch.undo()
-    assert wb.load(tmp_path).guarantee.epsilon == (0.5 if is_refused else 8.0)
+    assert wb.load(tmp_path).guarantee.epsilon == (2.0 if is_refused else 8.0)
 
 
 ON_A_FULL_DISK = """
@@ -244,7 +244,7 @@ import gc, sys
 from killed_saves import epsilons_of, result_of
 for folder in sys.argv[1:]:
     try:
-        print("saved in", result_of(0.5).save(folder), epsilons_of(folder))
+        print("saved in", result_of(2.0).save(folder), epsilons_of(folder))
     except OSError as error:
         print("refused:", error.strerror)
 gc.collect()  # which closes what is still open
@@ -279,23 +279,23 @@ def test_a_disk_that_is_full_is_an_error_and_not_the_end_of_the_process(tmp_path
     *lines, last = answer.stdout.splitlines()
     assert last == "alive"
     assert lines[:2] == ["refused: No space left on device"] * 2
-    assert all(line.startswith("refused") or line.endswith("{0.5}") for line in lines)
-    assert lines[3].endswith("{0.5}")
+    assert all(line.startswith("refused") or line.endswith("{2.0}") for line in lines)
+    assert lines[3].endswith("{2.0}")
 
 
 def test_another_process_that_writes_is_waited_for(quick, result_of, tmp_path, monkeypatch):
     if _atomic.fcntl is None:
         pytest.skip("no locks here")
-    result_of(0.5).save(tmp_path)
+    result_of(2.0).save(tmp_path)
     monkeypatch.setattr(_atomic, "_LOCK_TIMEOUT", 0.1)
     with _atomic._locked(tmp_path), pytest.raises(BlockingIOError):
         result_of(8.0).save(tmp_path)
-    assert epsilon_of(tmp_path) == 0.5
+    assert epsilon_of(tmp_path) == 2.0
 
 
 def test_without_locks_saving_goes_on(quick, result_of, tmp_path, monkeypatch):
     monkeypatch.setattr(_atomic, "fcntl", None)
-    result_of(0.5).save(tmp_path)
+    result_of(2.0).save(tmp_path)
     result_of(8.0).save(tmp_path)
     assert epsilon_of(tmp_path) == 8.0
 
