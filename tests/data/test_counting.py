@@ -10,7 +10,7 @@ import workbench as wb
 from workbench import ArgumentError
 from workbench.data.columns import Boolean, Categorical, Numeric
 from workbench.data.counting import counted, counting_of, noised
-from workbench.data.look import _consistent
+from workbench.data.look import consistent
 
 STEP = 1000  # spacings of a record
 SCHEMA = {
@@ -133,11 +133,11 @@ def test_noise_beyond_whole_numbers_is_refused():
         counting_of(table()).per_record(1e6)
 
 
-def test_consistent_counts_are_least_squares():
+def testconsistent_counts_are_least_squares():
     depth = 4
     random = np.random.default_rng(1)
     values = random.normal(size=2 ** (depth + 1) - 2)
     # each interval's count as a sum of leaves
     rows = [np.repeat(np.eye(2 ** (depth - level)), 2**level, axis=1) for level in range(depth)]
     expected = np.linalg.lstsq(np.vstack(rows), values, rcond=None)[0]
-    assert _consistent(values, depth) == pytest.approx(expected, abs=1e-10)
+    assert consistent(values, depth) == pytest.approx(expected, abs=1e-10)

@@ -184,6 +184,34 @@ def test_a_look_is_used_without_being_paid_for_again(frame):
     assert used.data["scales"]["a"]["low"] == seen.scale("a").low
 
 
+def test_with_nothing_declared_a_look_declares_and_the_ledger_adds_both(frame, tmp_path):
+    ledger = Ledger(tmp_path / "ledger.db")
+    table = frame.assign(ward=np.where(np.arange(SIZE) % 3, "north", "south"))
+    seen = wb.look(table, epsilon=1.0, delta=1e-5, ledger=ledger)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", LedgerWarning)  # of data sets that may be the same
+        used = wb.fit(
+            "y ~ a + b + C(ward)",
+            table,
+            family="bernoulli",
+            epsilon=2.0,
+            delta=1e-5,
+            iterations=60,
+            privacy=wb.Privacy(look=seen),
+            ledger=ledger,
+            execution=QUIET,
+        )
+    learned = used.data["schema"]
+    assert learned["ward"]["categories"] == ["north", "south"]
+    low, high = learned["a"]["low"], learned["a"]["high"]
+    assert low < frame["a"].quantile(0.02) < frame["a"].quantile(0.98) < high < 200
+    one, other = ledger.datasets()
+    assert len(ledger.budget_status(one.number).spends) == 2
+    assert ledger.budget_status(one.number).spends == ledger.budget_status(other.number).spends
+    with pytest.raises(ArgumentError, match=r"must declare the columns.*wb\.look"):
+        wb.fit("y ~ a", table, family="bernoulli", epsilon=1)
+
+
 def test_no_look_is_taken_where_it_is_refused(frame):
     plain = fit(frame, look=0)
     assert plain.guarantee.look_noise == 0

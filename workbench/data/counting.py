@@ -20,7 +20,7 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 import jax
 import numpy as np
@@ -30,11 +30,40 @@ from workbench.data.columns import Boolean, Categorical, Column, Numeric
 from workbench.data.dataset import Dataset
 from workbench.noise import integers
 
-__all__ = ["Counting", "Levels", "Numbers", "counting_of", "noised"]
+__all__ = [
+    "Counted",
+    "Counting",
+    "Levels",
+    "Numbers",
+    "counting_of",
+    "noised",
+    "tree_of",
+    "weighed",
+    "with_noise",
+]
 
 _ROWS = 100_000  # that are counted at once
 _DEPTH, _SMALLER_DEPTH, _FEW = 14, 10, 100  # levels of a tree; of each of more than 100 columns
 _NOISE = 2**21  # standard deviation of the finest noise, in spacings
+
+
+class Counted(Protocol):
+    """How a column is counted."""
+
+    @property
+    def name(self) -> str:
+        """The column."""
+        ...
+
+    @property
+    def size(self) -> int:
+        """The number of its counts."""
+        ...
+
+    @property
+    def squared_sensitivity(self) -> int:
+        """How many counts a record adds 1 to."""
+        ...
 
 
 class Numbers(NamedTuple):
@@ -71,11 +100,7 @@ class Numbers(NamedTuple):
         leaves = 2**self.depth
         place = np.clip(np.floor(unit_interval * leaves), 0, leaves - 1).astype(np.int64)
         present = ~absent
-        level = _weighed(place[present], weights[present], leaves)
-        levels = [level]
-        while len(level) > 2:
-            level = level.reshape(-1, 2).sum(axis=1)
-            levels.append(level)
+        levels = tree_of(weighed(place[present], weights[present], leaves))
         return [*levels, *([np.array([weights[absent].sum()])] if self.gaps else [])]
 
 
@@ -103,7 +128,7 @@ class Counting:
     :param columns: in the order of the counts.
     """
 
-    columns: tuple[Numbers | Levels, ...]
+    columns: tuple[Counted, ...]
 
     @property
     def size(self) -> int:
@@ -115,7 +140,7 @@ class Counting:
         """S: the largest distance of the counts of data sets that differ in one record."""
         return math.sqrt(sum(column.squared_sensitivity for column in self.columns))
 
-    def slices(self) -> Iterator[tuple[Numbers | Levels, slice]]:
+    def slices(self) -> Iterator[tuple[Counted, slice]]:
         """Each column, and where its counts are."""
         start = 0
         for column in self.columns:
@@ -172,9 +197,19 @@ def _counted(name: str, column: Column, depth: int) -> Numbers | Levels:
     return Levels(name, ("no", "yes") if isinstance(column, Boolean) else column.labels)
 
 
-def _weighed(places: np.ndarray, weights: np.ndarray, size: int) -> np.ndarray:
+def weighed(places: np.ndarray, weights: np.ndarray, size: int) -> np.ndarray:
     """int64[size]: the sum of whole weights at each place; exact, because it is below 2^53."""
     return np.bincount(places, weights.astype(np.float64), minlength=size).astype(np.int64)
+
+
+def tree_of(leaves: np.ndarray) -> list[np.ndarray]:
+    """The counts of each level of a binary tree above these leaves, which come first, down to the
+    two halves.
+    """
+    levels = [leaves]
+    while len(levels[-1]) > 2:
+        levels.append(levels[-1].reshape(-1, 2).sum(axis=1))
+    return levels
 
 
 def counted(counting: Counting, data: Dataset, per_record: int) -> np.ndarray:
@@ -221,7 +256,7 @@ def _counts_of(
         else:
             codes = _codes(data, column.name, encoded)
         codes = np.clip(np.asarray(codes, np.int64), 0, column.size - 1)
-        counts.append(_weighed(codes, weights, column.size))
+        counts.append(weighed(codes, weights, column.size))
     return counts
 
 
@@ -244,5 +279,16 @@ def noised(
     :raises TypeError: if ``key`` is not a ChaCha20 key.
     """
     per_record = counting.per_record(noise_multiplier)
-    noise = np.asarray(integers.rounded_gaussian(key, counting.size, integers.FINEST), np.int64)
-    return (counted(counting, data, per_record) + noise) / per_record
+    return with_noise(counted(counting, data, per_record), per_record, key)
+
+
+def with_noise(counts: np.ndarray, per_record: int, key: jax.Array) -> np.ndarray:
+    """float64[size]: counts in spacings with noise, in records.
+
+    :param per_record: spacings that a record adds to each of its counts, of
+        ``Counting.per_record``.
+    :param key: a ChaCha20 key that is used for nothing else.
+    :raises TypeError: if ``key`` is not a ChaCha20 key.
+    """
+    noise = np.asarray(integers.rounded_gaussian(key, len(counts), integers.FINEST), np.int64)
+    return (counts + noise) / per_record

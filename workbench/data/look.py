@@ -18,14 +18,16 @@ from scipy.special import ndtri
 from workbench import _schema, _validate
 from workbench._lazy import optimize, pd
 from workbench.data.columns import Numeric
-from workbench.data.counting import Counting, Levels, Numbers
+from workbench.data.counting import Counted, Counting, Levels, Numbers
 from workbench.data.schema import Schema
 
 __all__ = [
     "CERTAIN",
+    "LEAST_TAIL",
     "MOST_TAIL",
     "Look",
     "Scale",
+    "consistent",
     "learned",
     "noise_in_ranks",
     "scales_form",
@@ -37,7 +39,7 @@ __all__ = [
 # of the tree's depth: the mean of consistent trees of 8 to 16 levels is .35, the largest .52
 _PREFIX = 0.4
 CERTAIN = 3.0  # standard deviations of that noise that a tail must have
-_LEAST_TAIL, MOST_TAIL = 0.001, 0.2  # share of the records beyond a quantile that gives a scale
+LEAST_TAIL, MOST_TAIL = 0.001, 0.2  # share of the records beyond a quantile that gives a scale
 # standard deviations of a normal column from its median to its scale's bounds; where little noise
 # shows more of the tails, bounds are wider, because a cut biases more than it saves there
 _REACH, _FARTHEST, _MUCH_NOISE = 3.3, 5.0, 0.02
@@ -82,6 +84,8 @@ class Look:
     :param deviation: standard deviation of the noise of each count, in records.
     :param unit: what a record is.
     :param guarantee: of a look by itself; None for one that is part of a fit's guarantee.
+    :param schema: the declaration of the columns; of those that had none, as it was learned.
+    :param token: by which a ledger counts it together with the fits that use it.
     """
 
     counting: Counting
@@ -89,7 +93,9 @@ class Look:
     deviation: float
     unit: str = "training record"
     guarantee: Any = None
-    _columns: Mapping[str, tuple[Numbers | Levels, slice]] = field(init=False)
+    schema: Schema | None = None
+    token: str = ""
+    _columns: Mapping[str, tuple[Counted, slice]] = field(init=False)
 
     def __post_init__(self) -> None:
         columns = {column.name: (column, place) for column, place in self.counting.slices()}
@@ -114,7 +120,7 @@ class Look:
     def _leaves(self) -> dict[str, np.ndarray]:
         """The number of records in each leaf of the columns of numbers, float64[leaves]."""
         return {
-            name: _consistent(self.values[place], column.depth)
+            name: consistent(self.values[place], column.depth)
             for name, (column, place) in self._columns.items()
             if isinstance(column, Numbers)
         }
@@ -212,7 +218,8 @@ class Look:
             }
         scale = self.scale(name)
         low, middle, high = self.quantiles(name, (0.05, 0.5, 0.95))["value"]
-        gaps = f", missing {self.missing(name)[0]:.0f}" if column.gaps else ""
+        has_gaps = isinstance(column, Numbers) and column.gaps
+        gaps = f", missing {self.missing(name)[0]:.0f}" if has_gaps else ""
         return {
             "kind": "numbers",
             "says": f"median {middle:.4g}, 5 to 95 %: {low:.4g} to {high:.4g}{gaps}",
@@ -232,13 +239,13 @@ class Look:
         column, below = self._ranks(name)
         total = float(below[-1])
         error = noise_in_ranks(column.depth, self.deviation)
-        tail = max(_LEAST_TAIL, CERTAIN * error / max(total, 1.0))
+        tail = max(LEAST_TAIL, CERTAIN * error / max(total, 1.0))
         if total <= 0 or tail > MOST_TAIL:
             return None
         low, median, high = (_at(column, below, level, 0.0) for level in (tail, 0.5, 1 - tail))
         leaf = (column.high - column.low) / 2**column.depth
         deviations = -float(ndtri(tail))
-        clear = math.log(_MUCH_NOISE / min(tail, _MUCH_NOISE)) / math.log(_MUCH_NOISE / _LEAST_TAIL)
+        clear = math.log(_MUCH_NOISE / min(tail, _MUCH_NOISE)) / math.log(_MUCH_NOISE / LEAST_TAIL)
         reach = _REACH + (_FARTHEST - _REACH) * clear
         farther = reach * (_OF_RESPONSE if is_response else 1.0) / deviations
         # so wide that float64 has digits for what is between the bounds, and a schema accepts them
@@ -300,7 +307,7 @@ def scales_from_dict(values: Mapping[str, Mapping[str, float]]) -> dict[str, Sca
     return {name: Scale(**scale) for name, scale in values.items()}
 
 
-def _consistent(values: np.ndarray, depth: int) -> np.ndarray:
+def consistent(values: np.ndarray, depth: int) -> np.ndarray:
     """float64[leaves]: counts of leaves by least squares, given noised counts of all intervals.
 
     The noise is the same in all of them (Hay et al. 2010). Sums of neighbouring leaves are then

@@ -15,6 +15,7 @@ from typing import Any, Protocol
 from workbench import _compiled, _validate
 from workbench._limits import MAX_EPSILON
 from workbench.data import Dataset
+from workbench.data.look import Look
 from workbench.fitting.baseline import prepare_without_privacy, refuse_terms_of_privacy
 from workbench.fitting.functions import CompiledFunctions
 from workbench.fitting.groups import Execution, Privacy, Table, Training, flattened, is_a, of
@@ -173,6 +174,8 @@ def _prepare(request: _Flat) -> PreparedFit:
         if isinstance(request.origin, Mapping)
         else request.origin or again,
     )
+    if isinstance(request.look, Look) and request.look.token:
+        run_log.reservation.count_with(request.look.token)
     # refuses what the noise cannot promise, before it is drawn
     plan.noise_delta(step.noised_coordinates)
     program = CompiledFunctions(step, spec)

@@ -2,24 +2,43 @@
 
 from __future__ import annotations
 
+import contextlib
+import functools
+import hashlib
+import math
 import uuid
+from collections.abc import Callable, Iterator
 from dataclasses import KW_ONLY, dataclass, field, replace
 from typing import Any
 
 import jax
 
 from workbench import _validate
+from workbench._lazy import pd
 from workbench.data import Dataset, from_frame, load
-from workbench.data.counting import counting_of, noised
+from workbench.data.counting import Counting, counting_of, noised, with_noise
 from workbench.data.look import Look
+from workbench.data.schema import Schema, as_table
+from workbench.data.undeclared import Table, by_type, is_complete
 from workbench.fitting.groups import of
 from workbench.fitting.settings import Noted, about, check_all, described, setting, takes
 from workbench.inference.state import Purpose
+from workbench.ledger.ledger import DatasetId
 from workbench.ledger.reservation import Reservation, id_of, ledger_for
 from workbench.noise.chacha20 import key_from_seed, new_key
-from workbench.privacy.plan import PrivacySettings, default_delta, make_plan, require_declared
+from workbench.privacy.accounting import round_up
+from workbench.privacy.guarantee import Guarantee
+from workbench.privacy.plan import (
+    PrivacyPlan,
+    PrivacySettings,
+    default_delta,
+    make_plan,
+    require_declared,
+)
 
 __all__ = ["look"]
+
+_SHARE_OF_TEXTS = 0.1  # of delta, for texts of one record that pass their threshold
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -67,57 +86,147 @@ def look(request: LookArguments) -> Look:
     :raises ArgumentError: naming the argument and its value; ``CapError`` where a cap does not
         allow it.
     """
-    data = _data_of(request)
-    declared = data.num_train if request.num_records is None else request.num_records
-    require_declared(declared, data.num_train)
-    counting = counting_of(data)
+    table = _table_of(request)
+    if table is None:
+        data = _data_of(request)
+        counting = counting_of(data)
+        plan, guarantee = _promised(request, data, counting, counting.size)
+        noise = plan.mechanism.noise_multiplier
+        counting.per_record(noise)  # refuses what noise has no room for, before anything is spent
+        with _charged(request, data, guarantee, lambda: id_of(data)) as (key, token):
+            values = noised(counting, data, noise, jax.random.fold_in(key, Purpose.LOOK))
+        deviation = counting.deviation(noise)
+        return Look(counting, values, deviation, data.unit, guarantee, data.schema, token)
+    first = table.counting()
+    # which refuses what no declaration would make a record of, before anything is spent
+    data = _data_of(request, table.unlearned())
+    declared = _declared_number(request, data)
+    of_texts = _delta(request, data) * _SHARE_OF_TEXTS if table.has_texts else 0.0
+    # how many texts there are is private
+    dimension = table.largest_size(declared) + counting_of(data).size
+    plan, guarantee = _promised(request, data, first, dimension, of_texts)
+    # two releases with this noise are one with that of the plan
+    noise = round_up(plan.mechanism.noise_multiplier * math.sqrt(2), 4)
+    deviation = first.deviation(noise)
+    table.require_visible(request.epsilon, deviation, of_texts, declared)
+    with _charged(request, data, guarantee, lambda: _id_of_table(request, data)) as (key, token):
+        child = jax.random.fold_in(key, Purpose.UNDECLARED)
+        per_record = first.per_record(noise)
+        values = with_noise(table.counted(first, per_record), per_record, child)
+        data = _data_of(request, table.schema(first, values, deviation, of_texts))
+        counting = counting_of(data)
+        values = noised(counting, data, noise, jax.random.fold_in(key, Purpose.LOOK))
+    deviation = counting.deviation(noise)
+    return Look(counting, values, deviation, data.unit, guarantee, data.schema, token)
+
+
+def _promised(
+    request: LookArguments, data: Dataset, counting: Counting, dimension: int, of_texts: float = 0.0
+) -> tuple[PrivacyPlan, Guarantee]:
+    """The plan of a look, and its guarantee.
+
+    :param dimension: number of counts at most, public.
+    :param of_texts: part of delta for texts of one unit that pass their threshold.
+    """
+    delta = _delta(request, data)
     settings = PrivacySettings(
         epsilon=request.epsilon,
-        delta=default_delta(declared) if request.delta is None else request.delta,
+        delta=delta - of_texts,
         iterations=1,
         sampling_rate=1.0,
         sampler="poisson",
         clip=counting.sensitivity,
-        num_records=declared,
+        num_records=_declared_number(request, data),
         seed=request.seed,
     )
-    plan = make_plan(settings, data.num_train).for_noise_in(counting.size).confirmed()
-    guarantee = replace(
-        plan.guarantee(
-            steps_taken=1,
-            unit=data.unit,
-            dimension=counting.size,
-            caveats=data.caveats,
-            max_rows=None if data.units is None else data.units.max_rows,
-            covers_deletion=True,  # counts do not depend on the places of records
-        ),
-        released="counts",
+    plan = make_plan(settings, data.num_train).for_noise_in(dimension).confirmed()
+    guarantee = plan.guarantee(
+        steps_taken=1,
+        unit=data.unit,
+        dimension=dimension,
+        caveats=data.caveats,
+        max_rows=None if data.units is None else data.units.max_rows,
+        covers_deletion=True,  # counts do not depend on the places of records
     )
-    noise = plan.mechanism.noise_multiplier
-    counting.per_record(noise)  # refuses what noise has no room for, before anything is spent
+    return plan, replace(
+        guarantee,
+        released="counts",
+        delta=delta,
+        overflow_delta=guarantee.overflow_delta + of_texts,
+    )
+
+
+def _declared_number(request: LookArguments, data: Dataset) -> int:
+    declared = data.num_train if request.num_records is None else request.num_records
+    require_declared(declared, data.num_train)
+    return declared
+
+
+def _delta(request: LookArguments, data: Dataset) -> float:
+    if request.delta is not None:
+        return request.delta
+    return default_delta(_declared_number(request, data))
+
+
+@contextlib.contextmanager
+def _charged(
+    request: LookArguments,
+    data: Dataset,
+    guarantee: Guarantee,
+    dataset_id: Callable[[], DatasetId],
+) -> Iterator[tuple[jax.Array, str]]:
+    """Key and token of a look that the ledger counts from here on."""
+    token = uuid.uuid4().hex
     reservation = Reservation(
         ledger_for(data, request.ledger),
-        lambda: id_of(data),
+        dataset_id,
         lambda: [guarantee],
         model="look",
-        plan=lambda: uuid.uuid4().hex,
+        plan=lambda: token,
         seed=request.seed,
         over_cap=request.over_cap,
     )
+    reservation.count_with(token)
     reservation.reserve()
     reservation.mark()  # from here on it counts, whatever becomes of this process
-    key = new_key() if request.seed is None else key_from_seed(request.seed)
-    values = noised(counting, data, noise, jax.random.fold_in(key, Purpose.LOOK))
+    yield new_key() if request.seed is None else key_from_seed(request.seed), token
     reservation.settle(1)
-    return Look(counting, values, counting.deviation(noise), data.unit, guarantee)
 
 
-def _data_of(request: LookArguments) -> Dataset:
+def _table_of(request: LookArguments) -> Table | None:
+    """The table of a look at columns of which some are declared by their type alone; None where all
+    are declared.
+    """
+    if isinstance(request.data, (str, Dataset)):
+        return None
+    frame = as_table("data", request.data)
+    declared = by_type(frame, request.unit_id) if request.schema is None else request.schema
+    if is_complete(declared):
+        return None
+    return Table.of(frame, declared, request.unit_id, request.max_rows)
+
+
+def _id_of_table(request: LookArguments, data: Dataset) -> DatasetId:
+    """How a ledger recognises a table before its columns are declared: by a keyed hash of its
+    rows.
+    """
+    rows = pd.util.hash_pandas_object(as_table("data", request.data), index=False)
+
+    def digest(key: bytes) -> str:
+        return hashlib.blake2b(rows.to_numpy().tobytes(), digest_size=16, key=key).hexdigest()
+
+    return DatasetId(data.name, data.unit, functools.cache(digest))
+
+
+def _data_of(request: LookArguments, schema: Schema | None = None) -> Dataset:
+    """The records. :param schema: that takes the place of the one in the request."""
     of_table = {
         name: getattr(request, name)
         for name in ("schema", "unit_id", "max_rows", "missing")
         if getattr(request, name) is not None
     }
+    if schema is not None:
+        of_table["schema"] = schema
     if not isinstance(request.data, (str, Dataset)):
         return from_frame(request.data, target=None, evaluation=False, **of_table)
     for name, value in of_table.items():

@@ -12,6 +12,8 @@ from workbench import _validate
 from workbench._lazy import pd
 from workbench._validate import ArgumentError
 from workbench.data import Dataset
+from workbench.data.look import Look
+from workbench.data.schema import Schema
 from workbench.fitting.settings import FormulaSettings
 from workbench.models import Model
 
@@ -48,7 +50,9 @@ def model_and_data(
     """
     of_model, of_table = settings.given_of(_MODEL), settings.given_of(_TABLE)
     if is_formula(model):
-        model, data = _formula(model, data, of_model, of_table)
+        look = getattr(settings, "look", None)
+        learned = look.schema if isinstance(look, Look) else None
+        model, data = _formula(model, data, of_model, of_table, learned)
     elif of_model:
         name, value = next(iter(of_model.items()))
         raise ArgumentError(
@@ -75,11 +79,14 @@ def _formula(
     data: str | Dataset | pd.DataFrame,
     options: Mapping[str, Any],
     of_table: dict[str, Any],
+    learned: Schema | None,
 ) -> tuple[Model, Any]:
     """The model, and the data. Columns that get indicators of missing values are declared so, and
     taken off ``of_table``.
+
+    :param learned: the declaration of a look at the table.
     """
-    from workbench.data import Schema, load
+    from workbench.data import load
     from workbench.data.missing_values import with_indicators
     from workbench.formula.model import formula
     from workbench.formula.records import schema_of
@@ -88,14 +95,19 @@ def _formula(
     if isinstance(data, str):
         data = load(data)
     if "schema" not in options:
-        if not isinstance(data, Dataset):
+        if isinstance(data, Dataset):
+            options["schema"] = schema_of(data)
+        elif learned is not None:
+            options["schema"] = learned
+        else:
             raise ArgumentError(
                 "schema",
                 None,
                 "must declare the columns of the formula, as in schema={'ill': bool, 'age': (0, "
                 "120)}.",
+                remedy="Where nothing can be declared, learn it inside a guarantee: "
+                "seen = wb.look(frame, epsilon=0.1), and then privacy=wb.Privacy(look=seen).",
             )
-        options["schema"] = schema_of(data)
     if "missing" in of_table:
         declared = Schema.from_declaration(options["schema"])
         of_table["missing"], options["schema"] = with_indicators(of_table["missing"], declared)

@@ -46,6 +46,7 @@ class Purpose(enum.IntEnum):
     INTERVALS = 103
     LOOK = 104
     STEPS_AFTER_LOOK = 105
+    UNDECLARED = 106
 
 
 class DPVIState(NamedTuple):

@@ -1,0 +1,309 @@
+"""Columns of which nothing but their type is declared: their ranges and levels by noised counts.
+
+A number is counted in a binary tree over all floats in their order: sign, exponent and four bits of
+the mantissa, so a leaf reaches from a number to one a sixteenth of an octave further. A text is one
+count for each text that occurs. Which texts those are is private: only those are released whose
+noised count is beyond a threshold that a text of one record passes with a probability of at most
+``delta``. All others become "(other)".
+
+Numbers and texts of other columns share nothing, so the counts of data sets that differ in one
+record have a distance of at most the square root of depth times the number of numeric columns plus
+the number of columns of text (``counting.Counting.sensitivity``), apart from texts that only one of
+them has: with the probability of ``delta`` one of those is released. The rows of a unit weigh 1
+together, and at most ``max_rows`` of them count.
+
+Source of the threshold: Korolova, Kenthapadi, Mishra and Ntoulas 2009; with Gaussian noise, Wilson
+et al. 2020.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Hashable, Mapping
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+from scipy.special import ndtri
+
+from workbench import _validate
+from workbench._lazy import optimize, pd
+from workbench._numbers import count
+from workbench.data import preprocessing
+from workbench.data.columns import Boolean, Categorical, Numeric
+from workbench.data.counting import Counting, tree_of, weighed
+from workbench.data.look import CERTAIN, LEAST_TAIL, MOST_TAIL, consistent, noise_in_ranks
+from workbench.data.preprocessing import DECLARATION, OTHER, texts_of
+from workbench.data.schema import Schema, columns_of
+
+__all__ = ["Floats", "Table", "Texts", "by_type", "is_complete"]
+
+_BITS = 16  # of a float64: its sign, 11 of its exponent, 4 of its mantissa
+_LARGEST = 2.0**61  # of a bound: a range is at most 9e18 in size
+_SMALLEST = 2.0**-59  # of the size of a range, at least 1e-18
+_WHOLE = 2.0**53  # float64 does not have all whole numbers above it
+_ROOM = 2  # octaves between the outer quantiles and the bounds, in which finer counts then look
+_NOTHING = "(none)"  # the one category of a column of which no text is frequent
+
+
+class Floats(NamedTuple):
+    """A column of numbers without a range."""
+
+    name: str
+    whole: bool
+
+    @property
+    def size(self) -> int:
+        """The number of its counts, leaves first."""
+        return 2 ** (_BITS + 1) - 2
+
+    @property
+    def squared_sensitivity(self) -> int:
+        """How many counts a record adds 1 to."""
+        return _BITS
+
+
+class Texts(NamedTuple):
+    """A column of texts without levels, and those that occur in the table, which are private."""
+
+    name: str
+    texts: tuple[str, ...]
+
+    @property
+    def size(self) -> int:
+        """The number of its counts, private."""
+        return len(self.texts)
+
+    @property
+    def squared_sensitivity(self) -> int:
+        """How many counts a record adds 1 to."""
+        return 1
+
+
+def by_type(frame: pd.DataFrame, unit_id: Hashable = None) -> dict[str, Any]:
+    """What the types of a table's columns declare: ``float``, ``int``, ``str`` or ``Boolean()``.
+
+    The types are public, like the names of the columns. No value is read.
+
+    :param unit_id: the column that says whose row it is, which is left out.
+    :raises ArgumentError: naming ``schema``, for a column of dates or of another type.
+    """
+    names = [preprocessing.column_name(label) for label in frame.columns]
+    columns = columns_of(frame, [name for name in names if name != unit_id])
+    return {name: _type_of(column) for name, column in columns.items()}
+
+
+def _type_of(column: pd.Series) -> Any:
+    kinds, dtype = pd.api.types, column.dtype
+    if kinds.is_bool_dtype(dtype):
+        return Boolean()
+    if kinds.is_integer_dtype(dtype):
+        return int
+    if kinds.is_float_dtype(dtype):
+        return float
+    if (
+        kinds.is_object_dtype(dtype)
+        or kinds.is_string_dtype(dtype)
+        or isinstance(dtype, pd.CategoricalDtype)
+    ):
+        return str
+    raise _validate.ArgumentError(
+        f"schema[{column.name!r}]",
+        None,
+        f"must be declared, because nothing is learned of a column of type {dtype}.",
+        code=DECLARATION,
+    )
+
+
+def is_complete(declaration: Any) -> bool:
+    """Whether every column is declared, and none by its type alone."""
+    return not isinstance(declaration, Mapping) or not any(map(_is_type, declaration.values()))
+
+
+def _is_type(declared: Any) -> bool:
+    return isinstance(declared, type) and declared in (int, float, str)
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Table:
+    """A table of which some columns are declared by their type alone.
+
+    :param frame: its rows. :param declared: of each column, as ``Schema.from_declaration`` takes
+        it, or a type.
+    :param unit: whose row each is, as whole numbers; None where a row is a unit.
+    :param max_rows: of a unit, at most.
+    """
+
+    frame: pd.DataFrame
+    declared: Mapping[str, Any]
+    unit: np.ndarray | None
+    max_rows: int
+
+    @classmethod
+    def of(
+        cls,
+        frame: pd.DataFrame,
+        declaration: Mapping[Any, Any],
+        unit_id: Hashable = None,
+        max_rows: int | None = None,
+    ) -> Table:
+        """The rows that count, and how their columns are declared.
+
+        :raises ArgumentError: naming ``frame`` or ``unit_id``.
+        """
+        declared = {preprocessing.column_name(name): how for name, how in declaration.items()}
+        most = 1 if max_rows is None else max_rows
+        if unit_id is None:
+            return cls(frame, declared, None, most)
+        name = preprocessing.column_name(unit_id)
+        unit = pd.factorize(columns_of(frame, [name])[name])[0]
+        in_order = pd.Series(unit).groupby(unit).cumcount().to_numpy()
+        rows = (in_order < most) & (unit >= 0)
+        return cls(frame[rows], declared, unit[rows], most)
+
+    @functools.cached_property
+    def types(self) -> dict[str, type]:
+        """Those of the columns that are declared by nothing else."""
+        return {name: how for name, how in self.declared.items() if _is_type(how)}
+
+    def counting(self) -> Counting:
+        """What is counted. The number of counts is private where texts are; S is not."""
+        columns = columns_of(self.frame, self.types)
+        return Counting(
+            tuple(
+                Texts(
+                    name,
+                    tuple(sorted({text or "" for text in texts_of(column)} - {"", OTHER})),
+                )
+                if self.types[name] is str
+                else Floats(name, self.types[name] is int)
+                for name, column in columns.items()
+            )
+        )
+
+    def largest_size(self, units: int) -> int:
+        """The number of counts of ``units`` units at most, public."""
+        texts = sum(how is str for how in self.types.values())
+        return (
+            texts * units * self.max_rows + (len(self.types) - texts) * Floats("", whole=False).size
+        )
+
+    @property
+    def has_texts(self) -> bool:
+        """Whether a threshold takes a part of delta."""
+        return str in self.types.values()
+
+    def counted(self, counting: Counting, per_record: int) -> np.ndarray:
+        """int64[size]: the counts in spacings, without noise.
+
+        :param per_record: spacings that a record adds to each of its counts.
+        """
+        weights = np.full(len(self.frame), per_record, np.int64)
+        if self.unit is not None:
+            weights = per_record // np.bincount(self.unit)[self.unit]
+        columns = columns_of(self.frame, self.types)
+        counts: list[np.ndarray] = []
+        for how in counting.columns:
+            column = columns[how.name]
+            if isinstance(how, Texts):
+                code_of = {text: code for code, text in enumerate(how.texts)}
+                texts = [OTHER if text is None else text for text in texts_of(column)]
+                codes = np.array([code_of.get(text, -1) for text in texts], np.int64)
+                counts.append(weighed(codes[codes >= 0], weights[codes >= 0], how.size))
+                continue
+            numbers = column.to_numpy(np.float64, na_value=math.nan)
+            present = ~np.isnan(numbers)
+            leaves = weighed(_leaf_of(numbers[present]), weights[present], 2**_BITS)
+            counts += tree_of(leaves)
+        return np.concatenate(counts) if counts else np.zeros(0, np.int64)
+
+    def schema(
+        self, counting: Counting, values: np.ndarray, deviation: float, delta: float
+    ) -> Schema:
+        """The declaration that follows from noised counts.
+
+        :param values: float64[size], in records. :param deviation: of the noise of each.
+        :param delta: the probability with which a text of one unit alone may be released.
+        """
+        threshold = self._threshold(deviation, delta)
+        columns: dict[str, Any] = dict(self.declared)
+        for column, place in counting.slices():
+            if isinstance(column, Texts):
+                frequent = np.flatnonzero(values[place] > threshold)
+                texts = tuple(column.texts[index] for index in frequent)
+                columns[column.name] = Categorical(texts or (_NOTHING,), other=True)
+            elif isinstance(column, Floats):
+                columns[column.name] = _range_of(column, values[place], deviation)
+        return Schema.from_declaration(columns)
+
+    def _threshold(self, deviation: float, delta: float) -> float:
+        """Noised records of a text above which it is a level."""
+        texts = sum(how is str for how in self.types.values())
+        if not texts:
+            return math.inf
+        return 1 - deviation * float(ndtri(delta / (texts * self.max_rows)))
+
+    def unlearned(self) -> Schema:
+        """A declaration under which every row that some declaration allows is a record."""
+        columns: dict[str, Any] = {
+            name: Categorical((_NOTHING,), other=True)
+            if how is str
+            else Numeric(-1, 1, whole=how is int)
+            for name, how in self.types.items()
+        }
+        return Schema.from_declaration({**self.declared, **columns})
+
+    def require_visible(self, epsilon: float, deviation: float, delta: float, units: int) -> None:
+        """Refuse counts that would be mostly noise, before they are released.
+
+        :raises ArgumentError: naming ``epsilon``.
+        """
+        least = {
+            True: self._threshold(deviation, delta),
+            False: CERTAIN * noise_in_ranks(_BITS, deviation),
+        }
+        hidden = [name for name, how in self.types.items() if least[how is str] > MOST_TAIL * units]
+        if hidden:
+            raise _validate.ArgumentError(
+                "epsilon",
+                epsilon,
+                f"is too small for {count(units)} records to learn anything of columns of which "
+                f"only the type is declared, such as {hidden[0]}.",
+                remedy=f"Declare ranges and levels, as in schema={{{hidden[0]!r}: (0, 100)}}.",
+            )
+
+
+def _leaf_of(numbers: np.ndarray) -> np.ndarray:
+    """int64[n]: the leaf of each float in the order of the floats, 0 to 2^16 - 1."""
+    bits = (np.clip(numbers, -_LARGEST, _LARGEST) + 0.0).view(np.uint64)  # -0.0 becomes 0.0
+    sign = np.uint64(1) << np.uint64(63)
+    ordered = np.where(bits & sign, ~bits, bits | sign)
+    return (ordered >> np.uint64(64 - _BITS)).astype(np.int64)
+
+
+def _edge(leaf: int) -> float:
+    """The smallest float of a leaf; for those below 0, the largest of the leaf before."""
+    ordered = min(max(leaf, 0), 2**_BITS - 1) << (64 - _BITS)
+    sign = 1 << 63
+    bits = ordered & ~sign if ordered & sign else ~ordered & (2**64 - 1)
+    value = float(np.array([bits], np.uint64).view(np.float64)[0])
+    return value if math.isfinite(value) else math.copysign(_LARGEST, value)
+
+
+def _range_of(column: Floats, values: np.ndarray, deviation: float) -> Numeric:
+    """Bounds some octaves beyond the outer quantiles of a column of numbers."""
+    below = np.cumsum(consistent(values, _BITS))
+    total = float(below[-1])
+    error = noise_in_ranks(_BITS, deviation)
+    tail = max(LEAST_TAIL, CERTAIN * error / max(total, 1.0))
+    low, high = -1.0, 1.0
+    if total > 0 and tail <= MOST_TAIL:
+        below = optimize.isotonic_regression(below).x
+        outer = np.searchsorted(below, [tail * total, (1 - tail) * total])
+        room = _ROOM * 2 ** (_BITS - 12)
+        low, high = _edge(int(outer[0]) - room), _edge(int(outer[1]) + 1 + room)
+    low, high = (0.0 if abs(bound) < _SMALLEST else bound for bound in (low, high))
+    if column.whole:
+        low, high = float(math.floor(max(low, -_WHOLE))), float(math.ceil(min(high, _WHOLE)))
+    return Numeric(low, high, column.whole) if low < high else Numeric(low - 1, high + 1)
