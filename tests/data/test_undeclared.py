@@ -204,3 +204,33 @@ def test_the_noise_of_both_releases_together_is_what_the_guarantee_states():
     first = second  # both are drawn with the same multiplier, which the test of counts checks
     assert 1 / first**2 + 1 / second**2 <= 1 / stated**2
     assert seen.guarantee.delta == 1e-5
+
+
+class Secretive:
+    """An object of a user whose text is an error that quotes it."""
+
+    def __str__(self):
+        raise ValueError("a secret")
+
+    __repr__ = __str__
+
+
+def test_rows_have_a_digest_whatever_objects_they_hold():
+    cells = ["a", "\ud800", Secretive(), [1, 2], None, 1.5, b"x", {"k": 1}]
+    frame = pd.DataFrame({"t": pd.Series(cells * 500, dtype=object), "n": np.arange(4000.0)})
+    declared = {"t": str, "n": float}
+    digest = Table.of(frame, declared).digest(b"key")
+    assert digest == Table.of(frame.copy(), declared).digest(b"key")
+    others = [
+        frame.iloc[:-1],
+        frame.assign(n=np.append(np.arange(3999.0), -1.0)),
+        frame.assign(t=frame["t"].where(np.arange(4000) != 5, 2.5)),
+        frame.rename(columns={"n": "m"}),
+    ]
+    all_digests = {Table.of(frame, declared).digest(b"other"), digest}
+    for other in others:
+        renamed = {"t": str, "m": float} if "m" in other else declared
+        all_digests.add(Table.of(other, renamed).digest(b"key"))
+    assert len(all_digests) == 6
+    seen = wb.look(frame.assign(unused=[[1]] * 4000), schema=declared, epsilon=1, seed=0)
+    assert "a" in seen.schema.columns["t"].categories

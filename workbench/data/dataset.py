@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import unicodedata
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
@@ -12,7 +11,7 @@ import numpy as np
 from workbench import _html, _validate
 from workbench.data import splits
 from workbench.data.columns import Categorical
-from workbench.data.preprocessing import OTHER
+from workbench.data.preprocessing import OTHER, has_control_characters
 from workbench.data.schema import Schema
 from workbench.data.units import Units, padded
 
@@ -30,7 +29,6 @@ _HINTS = {
     PRESENT: " (unit_id= names the column that says whose row it is)",
 }
 
-_NO_LETTERS = ("Cc", "Cs")  # Unicode's control characters and surrogates
 
 SCALED = (
     "The features were scaled with the exact mean and standard deviation of the private training "
@@ -153,7 +151,7 @@ class Dataset:
         ):
             names = getattr(self, field)
             for name in (names,) if isinstance(names, str) else names:
-                if any(unicodedata.category(letter) in _NO_LETTERS for letter in str(name)):
+                if has_control_characters(str(name)):
                     raise _validate.ArgumentError(
                         field,
                         None if field == "classes" else name,

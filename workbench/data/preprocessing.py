@@ -28,6 +28,7 @@ __all__ = [
     "checked_pair",
     "column_name",
     "finite_numbers",
+    "has_control_characters",
     "is_absent",
     "is_value",
     "listed",
@@ -435,6 +436,11 @@ def texts_of(column: pd.Series) -> list[str | None]:
         None if absent else text_or_none(value)
         for value, absent in zip(column.tolist(), missing, strict=True)
     ]
+
+
+def has_control_characters(text: str) -> bool:
+    """Whether some are Unicode's control characters or surrogates, which no name may have."""
+    return any(unicodedata.category(letter) in ("Cc", "Cs") for letter in text)
 
 
 def text_or_none(value: object) -> str | None:

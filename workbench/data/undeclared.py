@@ -19,10 +19,12 @@ et al. 2020.
 from __future__ import annotations
 
 import functools
+import hashlib
+import json
 import math
 from collections.abc import Hashable, Mapping
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeGuard
 
 import numpy as np
 from scipy.special import ndtri
@@ -167,15 +169,25 @@ class Table:
         """Those of the columns that are declared by nothing else."""
         return {name: how for name, how in self.declared.items() if _is_type(how)}
 
+    def digest(self, key: bytes) -> str:
+        """32 hexadecimal digits that recognise the same rows, as ``ledger.fingerprint`` has them of
+        a data set.
+        """
+        digest = hashlib.blake2b(digest_size=16, key=key)
+        for name, column in columns_of(self.frame, self.declared).items():
+            if self.declared[name] in (int, float) and pd.api.types.is_numeric_dtype(column):
+                content: Any = hashlib.blake2b(_numbers_of(column).tobytes()).hexdigest()
+            else:
+                content = texts_of(column)
+            digest.update(json.dumps([name, content]).encode())
+        return digest.hexdigest()
+
     def counting(self) -> Counting:
         """What is counted. The number of counts is private where texts are; S is not."""
         columns = columns_of(self.frame, self.types)
         return Counting(
             tuple(
-                Texts(
-                    name,
-                    tuple(sorted({text or "" for text in texts_of(column)} - {"", OTHER})),
-                )
+                Texts(name, tuple(sorted(filter(_is_name, set(texts_of(column))))))
                 if self.types[name] is str
                 else Floats(name, self.types[name] is int)
                 for name, column in columns.items()
@@ -212,7 +224,7 @@ class Table:
                 codes = np.array([code_of.get(text, -1) for text in texts], np.int64)
                 counts.append(weighed(codes[codes >= 0], weights[codes >= 0], how.size))
                 continue
-            numbers = column.to_numpy(np.float64, na_value=math.nan)
+            numbers = _numbers_of(column)
             present = ~np.isnan(numbers)
             leaves = weighed(_leaf_of(numbers[present]), weights[present], 2**_BITS)
             counts += tree_of(leaves)
@@ -272,6 +284,16 @@ class Table:
                 f"only the type is declared, such as {hidden[0]}.",
                 remedy=f"Declare ranges and levels, as in schema={{{hidden[0]!r}: (0, 100)}}.",
             )
+
+
+def _is_name(text: str | None) -> TypeGuard[str]:
+    """Whether a text can be a level. All others are "(other)"."""
+    return bool(text) and text != OTHER and not preprocessing.has_control_characters(str(text))
+
+
+def _numbers_of(column: pd.Series) -> np.ndarray:
+    """float64[n], NaN where a value is missing."""
+    return np.asarray(column.to_numpy(np.float64, na_value=math.nan))
 
 
 def _leaf_of(numbers: np.ndarray) -> np.ndarray:

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import functools
-import hashlib
 import math
 import uuid
 from collections.abc import Callable, Iterator
@@ -14,7 +12,6 @@ from typing import Any
 import jax
 
 from workbench import _validate
-from workbench._lazy import pd
 from workbench.data import Dataset, from_frame, load
 from workbench.data.counting import Counting, counting_of, noised, with_noise
 from workbench.data.look import Look
@@ -109,7 +106,9 @@ def look(request: LookArguments) -> Look:
     noise = round_up(plan.mechanism.noise_multiplier * math.sqrt(2), 4)
     deviation = first.deviation(noise)
     table.require_visible(request.epsilon, deviation, of_texts, declared)
-    with _charged(request, data, guarantee, lambda: _id_of_table(request, data)) as (key, token):
+    with _charged(
+        request, data, guarantee, lambda: DatasetId(data.name, data.unit, table.digest)
+    ) as (key, token):
         child = jax.random.fold_in(key, Purpose.UNDECLARED)
         per_record = first.per_record(noise)
         values = with_noise(table.counted(first, per_record), per_record, child)
@@ -204,18 +203,6 @@ def _table_of(request: LookArguments) -> Table | None:
     if is_complete(declared):
         return None
     return Table.of(frame, declared, request.unit_id, request.max_rows)
-
-
-def _id_of_table(request: LookArguments, data: Dataset) -> DatasetId:
-    """How a ledger recognises a table before its columns are declared: by a keyed hash of its
-    rows.
-    """
-    rows = pd.util.hash_pandas_object(as_table("data", request.data), index=False)
-
-    def digest(key: bytes) -> str:
-        return hashlib.blake2b(rows.to_numpy().tobytes(), digest_size=16, key=key).hexdigest()
-
-    return DatasetId(data.name, data.unit, functools.cache(digest))
 
 
 def _data_of(request: LookArguments, schema: Schema | None = None) -> Dataset:
