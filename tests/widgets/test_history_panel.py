@@ -12,7 +12,9 @@ from workbench.widgets.workbench.result_panel import guarantee_card
 
 @pytest.fixture
 def other(done):
-    guarantee = dataclasses.replace(done.guarantee, epsilon=4.0, noise_multiplier=0.7)
+    guarantee = dataclasses.replace(
+        done.guarantee, epsilon=4.0, epsilon_taken=4.0, noise_multiplier=1.8
+    )
     return dataclasses.replace(
         done,
         guarantee=guarantee,
