@@ -234,3 +234,43 @@ def test_rows_have_a_digest_whatever_objects_they_hold():
     assert len(all_digests) == 6
     seen = wb.look(frame.assign(unused=[[1]] * 4000), schema=declared, epsilon=1, seed=0)
     assert "a" in seen.schema.columns["t"].categories
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        1_600_000_000_000_000_000 + np.arange(5000) * 10**13,  # nanoseconds
+        np.full(5000, 2**63 + 5, np.uint64),
+        np.linspace(1e18, 6e18, 5000),
+        -np.linspace(1e18, 6e18, 5000),
+        np.full(5000, 1e308),
+        np.zeros(5000),
+        np.zeros(5000, int),
+    ],
+)
+def test_no_column_ends_a_look_after_it_is_charged(values):
+    seen = wb.look(pd.DataFrame({"x": values}), epsilon=1, seed=0, ledger=False)
+    column = seen.schema.columns["x"]
+    assert column.low < column.high
+    assert column.low < np.clip(float(values[0]), -4e18, 4e18) * (1 + 1e-9) + 1e-9
+    assert column.whole or not np.any(values == 0) or values.dtype == float
+
+
+def test_rows_that_are_left_out_are_not_quoted_and_infinite_numbers_not_counted():
+    x = pd.Series(np.random.default_rng(0).normal(5, 1, 5000)).astype(object)
+    x[0] = "a secret"
+    x[1] = math.inf
+    frame = pd.DataFrame({"x": x, "y": np.arange(5000.0)})
+    frame.loc[[0, 1], "y"] = np.nan
+    seen = wb.look(
+        frame, schema={"x": float, "y": float}, missing="drop", epsilon=1, seed=0, ledger=False
+    )
+    assert seen.schema.columns["x"].high < 100
+
+
+def test_columns_that_their_types_declare_need_no_first_release():
+    frame = pd.DataFrame({0: [True, False] * 500, 1: [False, True] * 500, 2: np.arange(1000) // 2})
+    seen = wb.look(frame, unit_id=2, max_rows=1, epsilon=1, seed=0, ledger=False)
+    assert dict(seen.schema.columns) == {"0": Boolean(), "1": Boolean()}
+    with pytest.raises(ArgumentError, match="max_rows='2'"):
+        wb.look(frame, unit_id=2, max_rows="2", schema={0: int}, epsilon=1, ledger=False)

@@ -38,6 +38,7 @@ from workbench.data.counting import Counting, tree_of, weighed
 from workbench.data.look import CERTAIN, LEAST_TAIL, MOST_TAIL, consistent, noise_in_ranks
 from workbench.data.preprocessing import DECLARATION, OTHER, texts_of
 from workbench.data.schema import Schema, columns_of
+from workbench.data.units import checked_max_rows
 
 __all__ = ["Floats", "Table", "Texts", "by_type", "is_complete"]
 
@@ -92,7 +93,8 @@ def by_type(frame: pd.DataFrame, unit_id: Hashable = None) -> dict[str, Any]:
     :raises ArgumentError: naming ``schema``, for a column of dates or of another type.
     """
     names = [preprocessing.column_name(label) for label in frame.columns]
-    columns = columns_of(frame, [name for name in names if name != unit_id])
+    unit = None if unit_id is None else preprocessing.column_name(unit_id)
+    columns = columns_of(frame, [name for name in names if name != unit])
     return {name: _type_of(column) for name, column in columns.items()}
 
 
@@ -155,7 +157,7 @@ class Table:
         :raises ArgumentError: naming ``frame`` or ``unit_id``.
         """
         declared = {preprocessing.column_name(name): how for name, how in declaration.items()}
-        most = 1 if max_rows is None else max_rows
+        most = 1 if max_rows is None else checked_max_rows(max_rows)
         if unit_id is None:
             return cls(frame, declared, None, most)
         name = preprocessing.column_name(unit_id)
@@ -225,7 +227,7 @@ class Table:
                 counts.append(weighed(codes[codes >= 0], weights[codes >= 0], how.size))
                 continue
             numbers = _numbers_of(column)
-            present = ~np.isnan(numbers)
+            present = np.isfinite(numbers)
             leaves = weighed(_leaf_of(numbers[present]), weights[present], 2**_BITS)
             counts += tree_of(leaves)
         return np.concatenate(counts) if counts else np.zeros(0, np.int64)
@@ -292,8 +294,8 @@ def _is_name(text: str | None) -> TypeGuard[str]:
 
 
 def _numbers_of(column: pd.Series) -> np.ndarray:
-    """float64[n], NaN where a value is missing."""
-    return np.asarray(column.to_numpy(np.float64, na_value=math.nan))
+    """float64[n], NaN where a value is missing or no number."""
+    return preprocessing.numbers_in(column)
 
 
 def _leaf_of(numbers: np.ndarray) -> np.ndarray:
@@ -326,6 +328,11 @@ def _range_of(column: Floats, values: np.ndarray, deviation: float) -> Numeric:
         room = _ROOM * 2 ** (_BITS - 12)
         low, high = _edge(int(outer[0]) - room), _edge(int(outer[1]) + 1 + room)
     low, high = (0.0 if abs(bound) < _SMALLEST else bound for bound in (low, high))
-    if column.whole:
-        low, high = float(math.floor(max(low, -_WHOLE))), float(math.ceil(min(high, _WHOLE)))
-    return Numeric(low, high, column.whole) if low < high else Numeric(low - 1, high + 1)
+    low, high = max(min(low, _LARGEST), -_LARGEST), max(min(high, _LARGEST), -_LARGEST)
+    whole = column.whole and max(-low, high) <= _WHOLE
+    if whole:
+        low, high = float(math.floor(low)), float(math.ceil(high))
+    if not low < high:
+        reach = max(1.0, abs(low) / 2)
+        low, high = low - reach, high + reach
+    return Numeric(low, high, whole)

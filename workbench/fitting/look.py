@@ -15,7 +15,7 @@ from workbench import _validate
 from workbench.data import Dataset, from_frame, load
 from workbench.data.counting import Counting, counting_of, noised, with_noise
 from workbench.data.look import Look
-from workbench.data.schema import Schema, as_table
+from workbench.data.schema import as_table
 from workbench.data.undeclared import Table, by_type, is_complete
 from workbench.fitting.groups import of
 from workbench.fitting.settings import Noted, about, check_all, described, setting, takes
@@ -83,9 +83,9 @@ def look(request: LookArguments) -> Look:
     :raises ArgumentError: naming the argument and its value; ``CapError`` where a cap does not
         allow it.
     """
-    table = _table_of(request)
-    if table is None:
-        data = _data_of(request)
+    declared = _declaration(request)
+    if declared is None or is_complete(declared):
+        data = _data_of(request, declared)
         counting = counting_of(data)
         plan, guarantee = _promised(request, data, counting, counting.size)
         noise = plan.mechanism.noise_multiplier
@@ -94,18 +94,20 @@ def look(request: LookArguments) -> Look:
             values = noised(counting, data, noise, jax.random.fold_in(key, Purpose.LOOK))
         deviation = counting.deviation(noise)
         return Look(counting, values, deviation, data.unit, guarantee, data.schema, token)
+    frame = as_table("data", request.data)
+    table = Table.of(frame, declared, request.unit_id, request.max_rows)
     first = table.counting()
     # which refuses what no declaration would make a record of, before anything is spent
     data = _data_of(request, table.unlearned())
-    declared = _declared_number(request, data)
+    largest = _declared_number(request, data)
     of_texts = _delta(request, data) * _SHARE_OF_TEXTS if table.has_texts else 0.0
     # how many texts there are is private
-    dimension = table.largest_size(declared) + counting_of(data).size
+    dimension = table.largest_size(largest) + counting_of(data).size
     plan, guarantee = _promised(request, data, first, dimension, of_texts)
     # two releases with this noise are one with that of the plan
     noise = round_up(plan.mechanism.noise_multiplier * math.sqrt(2), 4)
     deviation = first.deviation(noise)
-    table.require_visible(request.epsilon, deviation, of_texts, declared)
+    table.require_visible(request.epsilon, deviation, of_texts, largest)
     with _charged(
         request, data, guarantee, lambda: DatasetId(data.name, data.unit, table.digest)
     ) as (key, token):
@@ -192,21 +194,17 @@ def _charged(
     reservation.settle(1)
 
 
-def _table_of(request: LookArguments) -> Table | None:
-    """The table of a look at columns of which some are declared by their type alone; None where all
-    are declared.
+def _declaration(request: LookArguments) -> Any:
+    """How the columns of a table are declared, by their types where the request says nothing; None
+    of what is a ``Dataset``.
     """
-    if isinstance(request.data, (str, Dataset)):
-        return None
-    frame = as_table("data", request.data)
-    declared = by_type(frame, request.unit_id) if request.schema is None else request.schema
-    if is_complete(declared):
-        return None
-    return Table.of(frame, declared, request.unit_id, request.max_rows)
+    if request.schema is not None or isinstance(request.data, (str, Dataset)):
+        return request.schema
+    return by_type(as_table("data", request.data), request.unit_id)
 
 
-def _data_of(request: LookArguments, schema: Schema | None = None) -> Dataset:
-    """The records. :param schema: that takes the place of the one in the request."""
+def _data_of(request: LookArguments, schema: Any) -> Dataset:
+    """The records. :param schema: that takes the place of the one in the request, unless None."""
     of_table = {
         name: getattr(request, name)
         for name in ("schema", "unit_id", "max_rows", "missing")
