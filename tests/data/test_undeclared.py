@@ -25,6 +25,12 @@ EDGES = {
 }
 
 
+def texts_in(frame):
+    """The labels of the columns of text, as they are counted."""
+    columns = Table.of(frame, TYPES).counting().columns
+    return {column.name: column.labels for column in columns if TYPES[column.name] is str}
+
+
 def counts_of(frame, texts, **unit):
     """Counts, exactly, in an order that does not depend on which texts occur."""
     table = Table.of(frame, TYPES, **unit)
@@ -33,7 +39,7 @@ def counts_of(frame, texts, **unit):
     parts = []
     for column, place in counting.slices():
         if column.name in texts:
-            by_text = dict(zip(column.texts, counts[place], strict=True))
+            by_text = dict(zip(column.labels, counts[place], strict=True))
             parts += [np.array([by_text.get(text, 0) for text in texts[column.name]])]
         else:
             parts += [counts[place]]
@@ -42,12 +48,7 @@ def counts_of(frame, texts, **unit):
 
 def test_a_record_moves_counts_by_the_stated_sensitivity_and_no_further():
     frame = pd.DataFrame(EDGES)
-    whole_table = Table.of(frame, TYPES).counting()
-    texts = {
-        column.name: column.texts
-        for column in whole_table.columns
-        if column.name in ("ward", "code")
-    }
+    texts = texts_in(frame)
     whole, stated = counts_of(frame, texts)
     assert stated**2 == pytest.approx(3 * 16 + 2)
     moved = []
@@ -61,10 +62,7 @@ def test_a_record_moves_counts_by_the_stated_sensitivity_and_no_further():
 def test_a_unit_moves_counts_no_further_than_a_record(max_rows):
     frame = pd.DataFrame(EDGES)
     unit = {"unit_id": "who", "max_rows": max_rows}
-    all_texts = Table.of(frame, TYPES).counting()
-    texts = {
-        column.name: column.texts for column in all_texts.columns if column.name in ("ward", "code")
-    }
+    texts = texts_in(frame)
     whole, stated = counts_of(frame, texts, **unit)
     moved = []
     for who in range(4):

@@ -23,23 +23,24 @@ from workbench.data.schema import Schema
 
 __all__ = [
     "CERTAIN",
-    "LEAST_TAIL",
     "MOST_TAIL",
     "Look",
     "Scale",
     "consistent",
     "learned",
     "noise_in_ranks",
+    "ranks",
     "scales_form",
     "scales_from_dict",
     "scales_to_dict",
+    "visible_tail",
 ]
 
 # of a number of records below a point, in standard deviations of one count's noise, over the root
 # of the tree's depth: the mean of consistent trees of 8 to 16 levels is .35, the largest .52
 _PREFIX = 0.4
 CERTAIN = 3.0  # standard deviations of that noise that a tail must have
-LEAST_TAIL, MOST_TAIL = 0.001, 0.2  # share of the records beyond a quantile that gives a scale
+_LEAST_TAIL, MOST_TAIL = 0.001, 0.2  # share of the records beyond a quantile that gives a scale
 # standard deviations of a normal column from its median to its scale's bounds; where little noise
 # shows more of the tails, bounds are wider, because a cut biases more than it saves there
 _REACH, _FARTHEST, _MUCH_NOISE = 3.3, 5.0, 0.02
@@ -56,6 +57,24 @@ def noise_in_ranks(depth: int, deviation: float) -> float:
     :param depth: of the tree. :param deviation: of the noise of a count, in records.
     """
     return _PREFIX * math.sqrt(depth) * deviation
+
+
+def ranks(leaves: np.ndarray) -> np.ndarray:
+    """float64[leaves]: the number of records below the end of each leaf, which never falls, though
+    noise makes sums of leaves fall here and there.
+    """
+    below: np.ndarray = optimize.isotonic_regression(np.cumsum(leaves)).x
+    return below
+
+
+def visible_tail(records: float, error: float) -> float | None:
+    """The smallest share of the records beyond a quantile that shows through noise; None where only
+    more than ``MOST_TAIL`` would.
+
+    :param error: standard deviation of the noise of a rank, ``noise_in_ranks``.
+    """
+    tail = max(_LEAST_TAIL, CERTAIN * error / max(records, 1.0))
+    return None if records <= 0 or tail > MOST_TAIL else tail
 
 
 class Scale(NamedTuple):
@@ -128,11 +147,7 @@ class Look:
     @functools.cached_property
     def _below(self) -> dict[str, np.ndarray]:
         """The number of records below the end of each leaf, float64[leaves]."""
-        # noise makes sums of leaves fall here and there
-        return {
-            name: optimize.isotonic_regression(np.cumsum(leaves)).x
-            for name, leaves in self._leaves.items()
-        }
+        return {name: ranks(leaves) for name, leaves in self._leaves.items()}
 
     def _ranks(self, name: str) -> tuple[Numbers, np.ndarray]:
         return self._column(name, Numbers)[0], self._below[name]
@@ -239,13 +254,13 @@ class Look:
         column, below = self._ranks(name)
         total = float(below[-1])
         error = noise_in_ranks(column.depth, self.deviation)
-        tail = max(LEAST_TAIL, CERTAIN * error / max(total, 1.0))
-        if total <= 0 or tail > MOST_TAIL:
+        tail = visible_tail(total, error)
+        if tail is None:
             return None
         low, median, high = (_at(column, below, level, 0.0) for level in (tail, 0.5, 1 - tail))
         leaf = (column.high - column.low) / 2**column.depth
         deviations = -float(ndtri(tail))
-        clear = math.log(_MUCH_NOISE / min(tail, _MUCH_NOISE)) / math.log(_MUCH_NOISE / LEAST_TAIL)
+        clear = math.log(_MUCH_NOISE / min(tail, _MUCH_NOISE)) / math.log(_MUCH_NOISE / _LEAST_TAIL)
         reach = _REACH + (_FARTHEST - _REACH) * clear
         farther = reach * (_OF_RESPONSE if is_response else 1.0) / deviations
         # so wide that float64 has digits for what is between the bounds, and a schema accepts them

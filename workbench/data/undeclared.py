@@ -30,17 +30,17 @@ import numpy as np
 from scipy.special import ndtri
 
 from workbench import _validate
-from workbench._lazy import optimize, pd
+from workbench._lazy import pd
 from workbench._numbers import count
 from workbench.data import preprocessing
 from workbench.data.columns import Boolean, Categorical, Numeric
-from workbench.data.counting import Counting, tree_of, weighed
-from workbench.data.look import CERTAIN, LEAST_TAIL, MOST_TAIL, consistent, noise_in_ranks
+from workbench.data.counting import Counting, Levels, tree_of, weighed
+from workbench.data.look import CERTAIN, MOST_TAIL, consistent, noise_in_ranks, ranks, visible_tail
 from workbench.data.preprocessing import DECLARATION, OTHER, texts_of
 from workbench.data.schema import Schema, columns_of
 from workbench.data.units import checked_max_rows
 
-__all__ = ["Floats", "Table", "Texts", "by_type", "is_complete"]
+__all__ = ["Floats", "Table", "by_type", "is_complete"]
 
 _BITS = 16  # of a float64: its sign, 11 of its exponent, 4 of its mantissa
 _LARGEST = 2.0**61  # of a bound: a range is at most 9e18 in size
@@ -65,23 +65,6 @@ class Floats(NamedTuple):
     def squared_sensitivity(self) -> int:
         """How many counts a record adds 1 to."""
         return _BITS
-
-
-class Texts(NamedTuple):
-    """A column of texts without levels, and those that occur in the table, which are private."""
-
-    name: str
-    texts: tuple[str, ...]
-
-    @property
-    def size(self) -> int:
-        """The number of its counts, private."""
-        return len(self.texts)
-
-    @property
-    def squared_sensitivity(self) -> int:
-        """How many counts a record adds 1 to."""
-        return 1
 
 
 def by_type(frame: pd.DataFrame, unit_id: Hashable = None) -> dict[str, Any]:
@@ -171,28 +154,36 @@ class Table:
         """Those of the columns that are declared by nothing else."""
         return {name: how for name, how in self.declared.items() if _is_type(how)}
 
+    @functools.cached_property
+    def _texts(self) -> dict[str, list[str | None]]:
+        """The values of the columns of text, private."""
+        names = [name for name, how in self.types.items() if how is str]
+        return {name: texts_of(column) for name, column in columns_of(self.frame, names).items()}
+
     def digest(self, key: bytes) -> str:
         """32 hexadecimal digits that recognise the same rows, as ``ledger.fingerprint`` has them of
         a data set.
         """
         digest = hashlib.blake2b(digest_size=16, key=key)
         for name, column in columns_of(self.frame, self.declared).items():
-            if self.declared[name] in (int, float) and pd.api.types.is_numeric_dtype(column):
-                content: Any = hashlib.blake2b(_numbers_of(column).tobytes()).hexdigest()
+            if pd.api.types.is_numeric_dtype(column):
+                numbers = preprocessing.numbers_in(column)
+                content: Any = hashlib.blake2b(numbers.tobytes()).hexdigest()
             else:
-                content = texts_of(column)
+                content = self._texts.get(name) or texts_of(column)
             digest.update(json.dumps([name, content]).encode())
         return digest.hexdigest()
 
     def counting(self) -> Counting:
-        """What is counted. The number of counts is private where texts are; S is not."""
-        columns = columns_of(self.frame, self.types)
+        """What is counted: of a column of text what occurs, so those labels and their number are
+        private; S is not.
+        """
         return Counting(
             tuple(
-                Texts(name, tuple(sorted(filter(_is_name, set(texts_of(column))))))
-                if self.types[name] is str
-                else Floats(name, self.types[name] is int)
-                for name, column in columns.items()
+                Levels(name, tuple(sorted(filter(_is_name, set(self._texts[name])))))
+                if how is str
+                else Floats(name, how is int)
+                for name, how in self.types.items()
             )
         )
 
@@ -219,14 +210,15 @@ class Table:
         columns = columns_of(self.frame, self.types)
         counts: list[np.ndarray] = []
         for how in counting.columns:
-            column = columns[how.name]
-            if isinstance(how, Texts):
-                code_of = {text: code for code, text in enumerate(how.texts)}
-                texts = [OTHER if text is None else text for text in texts_of(column)]
+            if isinstance(how, Levels):
+                code_of: dict[str | None, int] = {
+                    label: code for code, label in enumerate(how.labels)
+                }
+                texts = self._texts[how.name]
                 codes = np.array([code_of.get(text, -1) for text in texts], np.int64)
                 counts.append(weighed(codes[codes >= 0], weights[codes >= 0], how.size))
                 continue
-            numbers = _numbers_of(column)
+            numbers = preprocessing.numbers_in(columns[how.name])
             present = np.isfinite(numbers)
             leaves = weighed(_leaf_of(numbers[present]), weights[present], 2**_BITS)
             counts += tree_of(leaves)
@@ -243,9 +235,9 @@ class Table:
         threshold = self._threshold(deviation, delta)
         columns: dict[str, Any] = dict(self.declared)
         for column, place in counting.slices():
-            if isinstance(column, Texts):
+            if isinstance(column, Levels):
                 frequent = np.flatnonzero(values[place] > threshold)
-                texts = tuple(column.texts[index] for index in frequent)
+                texts = tuple(column.labels[index] for index in frequent)
                 columns[column.name] = Categorical(texts or (_NOTHING,), other=True)
             elif isinstance(column, Floats):
                 columns[column.name] = _range_of(column, values[place], deviation)
@@ -293,11 +285,6 @@ def _is_name(text: str | None) -> TypeGuard[str]:
     return bool(text) and text != OTHER and not preprocessing.has_control_characters(str(text))
 
 
-def _numbers_of(column: pd.Series) -> np.ndarray:
-    """float64[n], NaN where a value is missing or no number."""
-    return preprocessing.numbers_in(column)
-
-
 def _leaf_of(numbers: np.ndarray) -> np.ndarray:
     """int64[n]: the leaf of each float in the order of the floats, 0 to 2^16 - 1."""
     bits = (np.clip(numbers, -_LARGEST, _LARGEST) + 0.0).view(np.uint64)  # -0.0 becomes 0.0
@@ -317,14 +304,11 @@ def _edge(leaf: int) -> float:
 
 def _range_of(column: Floats, values: np.ndarray, deviation: float) -> Numeric:
     """Bounds some octaves beyond the outer quantiles of a column of numbers."""
-    below = np.cumsum(consistent(values, _BITS))
-    total = float(below[-1])
-    error = noise_in_ranks(_BITS, deviation)
-    tail = max(LEAST_TAIL, CERTAIN * error / max(total, 1.0))
+    below = ranks(consistent(values, _BITS))
+    tail = visible_tail(below[-1], noise_in_ranks(_BITS, deviation))
     low, high = -1.0, 1.0
-    if total > 0 and tail <= MOST_TAIL:
-        below = optimize.isotonic_regression(below).x
-        outer = np.searchsorted(below, [tail * total, (1 - tail) * total])
+    if tail is not None:
+        outer = np.searchsorted(below, [tail * below[-1], (1 - tail) * below[-1]])
         room = _ROOM * 2 ** (_BITS - 12)
         low, high = _edge(int(outer[0]) - room), _edge(int(outer[1]) + 1 + room)
     low, high = (0.0 if abs(bound) < _SMALLEST else bound for bound in (low, high))

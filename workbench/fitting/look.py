@@ -204,14 +204,14 @@ def _declaration(request: LookArguments) -> Any:
 
 
 def _data_of(request: LookArguments, schema: Any) -> Dataset:
-    """The records. :param schema: that takes the place of the one in the request, unless None."""
-    of_table = {
-        name: getattr(request, name)
-        for name in ("schema", "unit_id", "max_rows", "missing")
-        if getattr(request, name) is not None
+    """The records. :param schema: the declaration of a table; None for a ``Dataset``."""
+    options = {
+        "schema": schema,
+        "unit_id": request.unit_id,
+        "max_rows": request.max_rows,
+        "missing": request.missing,
     }
-    if schema is not None:
-        of_table["schema"] = schema
+    of_table = {name: value for name, value in options.items() if value is not None}
     if not isinstance(request.data, (str, Dataset)):
         return from_frame(request.data, target=None, evaluation=False, **of_table)
     for name, value in of_table.items():

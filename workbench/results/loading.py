@@ -25,8 +25,9 @@ def load(folder: str | Path) -> FitResult:
     """Load the result that ``save`` wrote into ``folder``.
 
     Epsilon is recomputed from the noise and the steps that the file states, and a file that states
-    less is refused. The digests find damage, not forgery: whoever can write the folder can state
-    other noise, other steps or another source of randomness. The ledger says what was charged.
+    less is refused. The digests find damage, not forgery: somebody who can write to the folder can
+    state other noise, other steps or another source of randomness. The ledger says what was
+    charged.
 
     :raises ArgumentError: if the folder holds no result of this format, or a damaged one, or files
         that do not belong together; it names the file, and the field in it.
