@@ -27,13 +27,13 @@ EDGES = {
 
 def texts_in(frame):
     """The labels of the columns of text, as they are counted."""
-    columns = Table.of(frame, TYPES).counting().columns
+    columns = Table(frame, TYPES).counting().columns
     return {column.name: column.labels for column in columns if TYPES[column.name] is str}
 
 
 def counts_of(frame, texts, **unit):
     """Counts, exactly, in an order that does not depend on which texts occur."""
-    table = Table.of(frame, TYPES, **unit)
+    table = Table(frame, TYPES, **unit)
     counting = table.counting()
     counts = table.counted(counting, STEP)
     parts = []
@@ -115,7 +115,7 @@ def test_learned_ranges_hold_the_column_and_its_scale_is_found_in_them(kind, tmp
 
 def test_a_text_of_one_record_is_a_level_no_more_often_than_delta_allows():
     frame = pd.DataFrame({"ward": ["a"] * 300 + ["b"] * 5})
-    table = Table.of(frame, {"ward": str})
+    table = Table(frame, {"ward": str})
     counting = table.counting()
     deviation, delta = 4.0, 0.02
     random = np.random.default_rng(0)
@@ -132,8 +132,8 @@ def test_a_text_of_one_record_is_a_level_no_more_often_than_delta_allows():
 
 def test_a_unit_with_several_texts_of_its_own_has_a_higher_threshold():
     frame = pd.DataFrame({"ward": ["a", "b", "c", "d"], "who": [0, 0, 1, 1]})
-    one = Table.of(frame, {"ward": str}, "who", 1)._threshold(4.0, 0.01)
-    two = Table.of(frame, {"ward": str}, "who", 2)._threshold(4.0, 0.01)
+    one = Table(frame, {"ward": str}, "who", 1)._threshold(4.0, 0.01)
+    two = Table(frame, {"ward": str}, "who", 2)._threshold(4.0, 0.01)
     assert two > one > 4
 
 
@@ -217,18 +217,18 @@ def test_rows_have_a_digest_whatever_objects_they_hold():
     cells = ["a", "\ud800", Secretive(), [1, 2], None, 1.5, b"x", {"k": 1}]
     frame = pd.DataFrame({"t": pd.Series(cells * 500, dtype=object), "n": np.arange(4000.0)})
     declared = {"t": str, "n": float}
-    digest = Table.of(frame, declared).digest(b"key")
-    assert digest == Table.of(frame.copy(), declared).digest(b"key")
+    digest = Table(frame, declared).digest(b"key")
+    assert digest == Table(frame.copy(), declared).digest(b"key")
     others = [
         frame.iloc[:-1],
         frame.assign(n=np.append(np.arange(3999.0), -1.0)),
         frame.assign(t=frame["t"].where(np.arange(4000) != 5, 2.5)),
         frame.rename(columns={"n": "m"}),
     ]
-    all_digests = {Table.of(frame, declared).digest(b"other"), digest}
+    all_digests = {Table(frame, declared).digest(b"other"), digest}
     for other in others:
         renamed = {"t": str, "m": float} if "m" in other else declared
-        all_digests.add(Table.of(other, renamed).digest(b"key"))
+        all_digests.add(Table(other, renamed).digest(b"key"))
     assert len(all_digests) == 6
     seen = wb.look(frame.assign(unused=[[1]] * 4000), schema=declared, epsilon=1, seed=0)
     assert "a" in seen.schema.columns["t"].categories

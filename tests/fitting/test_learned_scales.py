@@ -15,7 +15,7 @@ import workbench as wb
 from workbench import ArgumentError
 from workbench.data.counting import counting_of
 from workbench.data.look import Scale
-from workbench.fitting.learned_scales import share_of_budget
+from workbench.fitting.learned_scales import share_for
 from workbench.ledger.ledger import Ledger, LedgerDiskError
 from workbench.ledger.reservation import LedgerWarning
 from workbench.privacy.accounting import total_epsilon
@@ -118,7 +118,7 @@ def test_public_facts_decide_about_the_share(frame):
     data = wb.models.formula("y ~ a + b", "bernoulli", SCHEMA).dataset(frame)
     counting = counting_of(data)
     shares = [
-        share_of_budget(counting, size, epsilon, 1e-5, "add_or_remove_one")
+        share_for(counting, size, epsilon, 1e-5, "add_or_remove_one")
         for size, epsilon in [(500, 0.3), (5000, 1.0), (50_000, 1.0), (10**6, 8.0)]
     ]
     assert shares[0] == 0

@@ -23,7 +23,7 @@ import hashlib
 import json
 import math
 from collections.abc import Hashable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple, TypeGuard
 
 import numpy as np
@@ -40,7 +40,15 @@ from workbench.data.preprocessing import DECLARATION, OTHER, texts_of
 from workbench.data.schema import Schema, columns_of
 from workbench.data.units import checked_max_rows
 
-__all__ = ["Floats", "Table", "by_type", "is_complete"]
+__all__ = [
+    "MOST_LEVELS",
+    "Floats",
+    "Table",
+    "by_type",
+    "is_complete",
+    "types_from_text",
+    "types_to_text",
+]
 
 _BITS = 16  # of a float64: its sign, 11 of its exponent, 4 of its mantissa
 _LARGEST = 2.0**61  # of a bound: a range is at most 9e18 in size
@@ -48,6 +56,9 @@ _SMALLEST = 2.0**-59  # of the size of a range, at least 1e-18
 _WHOLE = 2.0**53  # float64 does not have all whole numbers above it
 _ROOM = 2  # octaves between the outer quantiles and the bounds, in which finer counts then look
 _NOTHING = "(none)"  # the one category of a column of which no text is frequent
+MOST_LEVELS = 100  # of a column of text: the most frequent ones
+_TYPES = {"int": int, "float": float, "str": str}
+_ANYTHING = (-_LARGEST, _LARGEST)
 
 
 class Floats(NamedTuple):
@@ -67,18 +78,31 @@ class Floats(NamedTuple):
         return _BITS
 
 
-def by_type(frame: pd.DataFrame, unit_id: Hashable = None) -> dict[str, Any]:
+def by_type(
+    frame: pd.DataFrame, unit_id: Hashable = None, *, leave_out_others: bool = False
+) -> dict[str, Any]:
     """What the types of a table's columns declare: ``float``, ``int``, ``str`` or ``Boolean()``.
 
     The types are public, like the names of the columns. No value is read.
 
     :param unit_id: the column that says whose row it is, which is left out.
+    :param leave_out_others: whether columns of dates and of other types are left out, too.
     :raises ArgumentError: naming ``schema``, for a column of dates or of another type.
     """
     names = [preprocessing.column_name(label) for label in frame.columns]
     unit = None if unit_id is None else preprocessing.column_name(unit_id)
     columns = columns_of(frame, [name for name in names if name != unit])
-    return {name: _type_of(column) for name, column in columns.items()}
+    types = {name: _type_of(column) for name, column in columns.items()}
+    for name, how in types.items():
+        if how is None and not leave_out_others:
+            raise _validate.ArgumentError(
+                f"schema[{name!r}]",
+                None,
+                "must be declared, because nothing is learned of a column of type "
+                f"{columns[name].dtype}.",
+                code=DECLARATION,
+            )
+    return {name: how for name, how in types.items() if how is not None}
 
 
 def _type_of(column: pd.Series) -> Any:
@@ -95,12 +119,7 @@ def _type_of(column: pd.Series) -> Any:
         or isinstance(dtype, pd.CategoricalDtype)
     ):
         return str
-    raise _validate.ArgumentError(
-        f"schema[{column.name!r}]",
-        None,
-        f"must be declared, because nothing is learned of a column of type {dtype}.",
-        code=DECLARATION,
-    )
+    return None
 
 
 def is_complete(declaration: Any) -> bool:
@@ -109,45 +128,83 @@ def is_complete(declaration: Any) -> bool:
 
 
 def _is_type(declared: Any) -> bool:
-    return isinstance(declared, type) and declared in (int, float, str)
+    return isinstance(declared, type) and declared in _TYPES.values()
+
+
+def types_to_text(declaration: Mapping[str, Any]) -> dict[str, Any]:
+    """A declaration with columns that are declared by their type alone, ready for JSON."""
+    types = {name: how.__name__ for name, how in declaration.items() if _is_type(how)}
+    others = {name: how for name, how in declaration.items() if name not in types}
+    return {**(Schema.from_declaration(others).to_dict() if others else {}), **types}
+
+
+def types_from_text(declaration: Mapping[str, Any]) -> dict[str, Any]:
+    """What ``types_to_text`` wrote."""
+    return {
+        name: _TYPES[how] if isinstance(how, str) else how for name, how in declaration.items()
+    }
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Table:
     """A table of which some columns are declared by their type alone.
 
-    :param frame: its rows. :param declared: of each column, as ``Schema.from_declaration`` takes
+    :param table: its rows. :param declaration: of each column, as ``Schema.from_declaration`` takes
         it, or a type.
-    :param unit: whose row each is, as whole numbers; None where a row is a unit.
+    :param unit_id: the column that says whose row it is; None where a row is a unit.
     :param max_rows: of a unit, at most.
+    :param limits: ``{column: (low, high)}``, public, within which learned ranges stay.
+    :raises ArgumentError: naming ``schema`` or ``max_rows``.
     """
 
-    frame: pd.DataFrame
-    declared: Mapping[str, Any]
-    unit: np.ndarray | None
-    max_rows: int
+    table: pd.DataFrame
+    declaration: Mapping[Any, Any]
+    unit_id: Hashable = None
+    max_rows: int | None = None
+    limits: Mapping[str, tuple[float, float]] = field(default_factory=dict)
 
-    @classmethod
-    def of(
-        cls,
-        frame: pd.DataFrame,
-        declaration: Mapping[Any, Any],
-        unit_id: Hashable = None,
-        max_rows: int | None = None,
-    ) -> Table:
-        """The rows that count, and how their columns are declared.
+    def __post_init__(self) -> None:
+        for name, how in self.types.items():
+            for other in self.declared:
+                if how is str and other.startswith(f"{name}="):
+                    raise _validate.ArgumentError(
+                        f"schema[{name!r}]",
+                        None,
+                        f"is text, so its features are called {name}=..., as the column "
+                        f"{other!r} is already: rename one of them.",
+                    )
+        _ = self.most
 
-        :raises ArgumentError: naming ``frame`` or ``unit_id``.
-        """
-        declared = {preprocessing.column_name(name): how for name, how in declaration.items()}
-        most = 1 if max_rows is None else checked_max_rows(max_rows)
-        if unit_id is None:
-            return cls(frame, declared, None, most)
-        name = preprocessing.column_name(unit_id)
-        unit = pd.factorize(columns_of(frame, [name])[name])[0]
+    @functools.cached_property
+    def declared(self) -> dict[str, Any]:
+        """The declaration by the texts of the columns' labels."""
+        return {preprocessing.column_name(name): how for name, how in self.declaration.items()}
+
+    @functools.cached_property
+    def most(self) -> int:
+        """The number of rows of a unit that count, at most."""
+        return 1 if self.max_rows is None else checked_max_rows(self.max_rows)
+
+    @functools.cached_property
+    def _rows(self) -> tuple[pd.DataFrame, np.ndarray | None]:
+        """The rows that count, and whose they are, as whole numbers."""
+        if self.unit_id is None:
+            return self.table, None
+        name = preprocessing.column_name(self.unit_id)
+        unit = pd.factorize(columns_of(self.table, [name])[name])[0]
         in_order = pd.Series(unit).groupby(unit).cumcount().to_numpy()
-        rows = (in_order < most) & (unit >= 0)
-        return cls(frame[rows], declared, unit[rows], most)
+        rows = (in_order < self.most) & (unit >= 0)
+        return self.table[rows], unit[rows]
+
+    @property
+    def frame(self) -> pd.DataFrame:
+        """The rows that count."""
+        return self._rows[0]
+
+    @property
+    def unit(self) -> np.ndarray | None:
+        """Whose row each is."""
+        return self._rows[1]
 
     @functools.cached_property
     def types(self) -> dict[str, type]:
@@ -161,17 +218,18 @@ class Table:
         return {name: texts_of(column) for name, column in columns_of(self.frame, names).items()}
 
     def digest(self, key: bytes) -> str:
-        """32 hexadecimal digits that recognise the same rows, as ``ledger.fingerprint`` has them of
-        a data set.
+        """32 hexadecimal digits that recognise the same table, all of its columns, as
+        ``ledger.fingerprint`` has them of a data set.
         """
         digest = hashlib.blake2b(digest_size=16, key=key)
-        for name, column in columns_of(self.frame, self.declared).items():
+        for position, label in enumerate(self.table.columns):
+            column = self.table.iloc[:, position]
             if pd.api.types.is_numeric_dtype(column):
                 numbers = preprocessing.numbers_in(column)
                 content: Any = hashlib.blake2b(numbers.tobytes()).hexdigest()
             else:
-                content = self._texts.get(name) or texts_of(column)
-            digest.update(json.dumps([name, content]).encode())
+                content = texts_of(column)
+            digest.update(json.dumps([preprocessing.column_name(label), content]).encode())
         return digest.hexdigest()
 
     def counting(self) -> Counting:
@@ -188,11 +246,10 @@ class Table:
         )
 
     def largest_size(self, units: int) -> int:
-        """The number of counts of ``units`` units at most, public."""
+        """The number of counts of ``units`` units at most, public, with those of learned levels."""
         texts = sum(how is str for how in self.types.values())
-        return (
-            texts * units * self.max_rows + (len(self.types) - texts) * Floats("", whole=False).size
-        )
+        of_texts = units * self.most + MOST_LEVELS  # in this release, and as levels in the next
+        return texts * of_texts + (len(self.types) - texts) * Floats("", whole=False).size
 
     @property
     def has_texts(self) -> bool:
@@ -236,11 +293,14 @@ class Table:
         columns: dict[str, Any] = dict(self.declared)
         for column, place in counting.slices():
             if isinstance(column, Levels):
-                frequent = np.flatnonzero(values[place] > threshold)
+                counts = values[place]
+                frequent = np.flatnonzero(counts > threshold)
+                frequent = np.sort(frequent[np.argsort(-counts[frequent])][:MOST_LEVELS])
                 texts = tuple(column.labels[index] for index in frequent)
                 columns[column.name] = Categorical(texts or (_NOTHING,), other=True)
             elif isinstance(column, Floats):
-                columns[column.name] = _range_of(column, values[place], deviation)
+                limits = self.limits.get(column.name, _ANYTHING)
+                columns[column.name] = _range_of(column, values[place], deviation, limits)
         return Schema.from_declaration(columns)
 
     def _threshold(self, deviation: float, delta: float) -> float:
@@ -248,14 +308,24 @@ class Table:
         texts = sum(how is str for how in self.types.values())
         if not texts:
             return math.inf
-        return 1 - deviation * float(ndtri(delta / (texts * self.max_rows)))
+        return 1 - deviation * float(ndtri(delta / (texts * self.most)))
 
     def unlearned(self) -> Schema:
         """A declaration under which every row that some declaration allows is a record."""
         columns: dict[str, Any] = {
             name: Categorical((_NOTHING,), other=True)
             if how is str
-            else Numeric(-1, 1, whole=how is int)
+            else Numeric(max(self.limits.get(name, _ANYTHING)[0], -1), 1, whole=how is int)
+            for name, how in self.types.items()
+        }
+        return Schema.from_declaration({**self.declared, **columns})
+
+    def widest(self) -> Schema:
+        """The widest ranges and the most levels that may be learned."""
+        columns: dict[str, Any] = {
+            name: Categorical([f"{_NOTHING} {index}" for index in range(MOST_LEVELS)], other=True)
+            if how is str
+            else _within(-_LARGEST, _LARGEST, how is int, self.limits.get(name, _ANYTHING))
             for name, how in self.types.items()
         }
         return Schema.from_declaration({**self.declared, **columns})
@@ -302,7 +372,9 @@ def _edge(leaf: int) -> float:
     return value if math.isfinite(value) else math.copysign(_LARGEST, value)
 
 
-def _range_of(column: Floats, values: np.ndarray, deviation: float) -> Numeric:
+def _range_of(
+    column: Floats, values: np.ndarray, deviation: float, limits: tuple[float, float]
+) -> Numeric:
     """Bounds some octaves beyond the outer quantiles of a column of numbers."""
     below = ranks(consistent(values, _BITS))
     tail = visible_tail(below[-1], noise_in_ranks(_BITS, deviation))
@@ -312,11 +384,16 @@ def _range_of(column: Floats, values: np.ndarray, deviation: float) -> Numeric:
         room = _ROOM * 2 ** (_BITS - 12)
         low, high = _edge(int(outer[0]) - room), _edge(int(outer[1]) + 1 + room)
     low, high = (0.0 if abs(bound) < _SMALLEST else bound for bound in (low, high))
-    low, high = max(min(low, _LARGEST), -_LARGEST), max(min(high, _LARGEST), -_LARGEST)
-    whole = column.whole and max(-low, high) <= _WHOLE
+    return _within(low, high, column.whole, limits)
+
+
+def _within(low: float, high: float, is_whole: bool, limits: tuple[float, float]) -> Numeric:
+    """A range that is as near to ``low`` to ``high`` as limits allow, and not empty."""
+    low, high = (max(min(bound, limits[1]), limits[0]) for bound in (low, high))
+    whole = is_whole and max(-low, high) <= _WHOLE
     if whole:
         low, high = float(math.floor(low)), float(math.ceil(high))
     if not low < high:
         reach = max(1.0, abs(low) / 2)
-        low, high = low - reach, high + reach
+        low, high = max(low - reach, limits[0]), min(high + reach, limits[1])
     return Numeric(low, high, whole)

@@ -159,7 +159,7 @@ def _prepare(request: _Flat) -> PreparedFit:
     with _compiled.kept(spec.data.is_public and spec.data.evaluation_is_public):
         key = spec.new_key()
         step = spec.private_step(plan, key)
-        if (affordable := plan.for_noise_in(step.noised_coordinates)) is not plan:
+        if (affordable := plan.for_noise_in(spec.most_coordinates(step))) is not plan:
             plan, step = affordable, spec.private_step(affordable, key)
         step, state = spec.begin(plan, key, step)
     writes = spec.processes.is_first  # the ledger and checkpoints

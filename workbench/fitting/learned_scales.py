@@ -28,30 +28,47 @@ from workbench.models import Model
 from workbench.privacy.calibration import gaussian_mu
 from workbench.privacy.steps import SENSITIVITY
 
-__all__ = ["check_look", "share_and_scales", "share_of_budget", "take"]
+__all__ = [
+    "LARGEST_SHARE",
+    "check_look",
+    "share_and_scales",
+    "share_for",
+    "share_of_budget",
+    "take",
+]
 
 # of the records beyond the outer quantiles that scales follow from: what a look is to resolve
 _TAIL = 0.05
-_LEAST, _MOST = 0.02, 0.15  # of the budget, by default
+_LEAST, LARGEST_SHARE = 0.02, 0.15  # of the budget, by default
+
+
+def share_for(
+    counting: Counting, num_records: int, epsilon: float, delta: float, relation: str
+) -> float:
+    """The default share of the budget for a look at declared columns."""
+    depths = [column.depth for column in counting.columns if isinstance(column, Numbers)]
+    if not depths:
+        return 0.0
+    sensitivity = counting.sensitivity
+    return share_of_budget(max(depths), sensitivity, num_records, epsilon, delta, relation)
 
 
 def share_of_budget(
-    counting: Counting, num_records: int, epsilon: float, delta: float, relation: str
+    depth: int, sensitivity: float, num_records: int, epsilon: float, delta: float, relation: str
 ) -> float:
     """The default share of the budget for a look, from public facts; 0 where it would see nothing.
 
     The budget is that of a Gaussian mechanism: with a share s the look's noise is 1 / sqrt(s) of
     the noise that it would have alone, and the steps' is 1 / sqrt(1 - s) of theirs, about. As much
     as shows the outer twentieths of the records through its noise, within limits.
+
+    :param depth: of its deepest tree. :param sensitivity: S of its counts.
     """
-    depths = [column.depth for column in counting.columns if isinstance(column, Numbers)]
-    if not depths:
+    alone = SENSITIVITY[relation] / gaussian_mu(epsilon, delta) * sensitivity
+    tail = CERTAIN * noise_in_ranks(depth, alone) / num_records
+    if tail > MOST_TAIL * math.sqrt(LARGEST_SHARE):
         return 0.0
-    alone = SENSITIVITY[relation] / gaussian_mu(epsilon, delta) * counting.sensitivity
-    tail = CERTAIN * noise_in_ranks(max(depths), alone) / num_records
-    if tail > MOST_TAIL * math.sqrt(_MOST):
-        return 0.0
-    return float(min(max((tail / _TAIL) ** 2, _LEAST), _MOST))
+    return float(min(max((tail / _TAIL) ** 2, _LEAST), LARGEST_SHARE))
 
 
 def check_look(argument: str, value: Any, **limits: float) -> None:

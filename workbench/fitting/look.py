@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-import math
+import functools
 import uuid
 from collections.abc import Callable, Iterator
 from dataclasses import KW_ONLY, dataclass, field, replace
@@ -13,17 +13,17 @@ import jax
 
 from workbench import _validate
 from workbench.data import Dataset, from_frame, load
-from workbench.data.counting import Counting, counting_of, noised, with_noise
+from workbench.data.counting import counting_of, noised
 from workbench.data.look import Look
 from workbench.data.schema import as_table
 from workbench.data.undeclared import Table, by_type, is_complete
 from workbench.fitting.groups import of
 from workbench.fitting.settings import Noted, about, check_all, described, setting, takes
+from workbench.fitting.undeclared import Undeclared
 from workbench.inference.state import Purpose
 from workbench.ledger.ledger import DatasetId
 from workbench.ledger.reservation import Reservation, id_of, ledger_for
 from workbench.noise.chacha20 import key_from_seed, new_key
-from workbench.privacy.accounting import round_up
 from workbench.privacy.guarantee import Guarantee
 from workbench.privacy.plan import (
     PrivacyPlan,
@@ -34,9 +34,6 @@ from workbench.privacy.plan import (
 )
 
 __all__ = ["look"]
-
-_SHARE_OF_TEXTS = 0.1  # of delta, for texts of one record that pass their threshold
-
 
 @dataclass(frozen=True, eq=False, repr=False)
 class LookArguments(Noted):
@@ -87,60 +84,53 @@ def look(request: LookArguments) -> Look:
     if declared is None or is_complete(declared):
         data = _data_of(request, declared)
         counting = counting_of(data)
-        plan, guarantee = _promised(request, data, counting, counting.size)
+        plan, guarantee = _promised(request, data, counting.sensitivity, counting.size)
         noise = plan.mechanism.noise_multiplier
         counting.per_record(noise)  # refuses what noise has no room for, before anything is spent
         with _charged(request, data, guarantee, lambda: id_of(data)) as (key, token):
             values = noised(counting, data, noise, jax.random.fold_in(key, Purpose.LOOK))
         deviation = counting.deviation(noise)
         return Look(counting, values, deviation, data.unit, guarantee, data.schema, token)
-    frame = as_table("data", request.data)
-    table = Table.of(frame, declared, request.unit_id, request.max_rows)
-    first = table.counting()
-    # which refuses what no declaration would make a record of, before anything is spent
-    data = _data_of(request, table.unlearned())
-    largest = _declared_number(request, data)
-    of_texts = _delta(request, data) * _SHARE_OF_TEXTS if table.has_texts else 0.0
-    # how many texts there are is private
-    dimension = table.largest_size(largest) + counting_of(data).size
-    plan, guarantee = _promised(request, data, first, dimension, of_texts)
-    # two releases with this noise are one with that of the plan
-    noise = round_up(plan.mechanism.noise_multiplier * math.sqrt(2), 4)
-    deviation = first.deviation(noise)
-    table.require_visible(request.epsilon, deviation, of_texts, largest)
+    table = Table(as_table("data", request.data), declared, request.unit_id, request.max_rows)
+    columns = Undeclared(table, functools.partial(_data_of, request), request.missing)
+    data = columns.data
+    units = _declared_number(request, data)
+    of_texts = columns.delta_of_texts(_delta(request, data))
+    sensitivity, size = columns.largest_sensitivity, columns.size(units)
+    plan, guarantee = _promised(request, data, sensitivity, size, of_texts)
+    noise = plan.mechanism.noise_multiplier
+    columns.require_visible(request.epsilon, noise, of_texts, units)
     with _charged(
         request, data, guarantee, lambda: DatasetId(data.name, data.unit, table.digest)
     ) as (key, token):
-        child = jax.random.fold_in(key, Purpose.UNDECLARED)
-        per_record = first.per_record(noise)
-        values = with_noise(table.counted(first, per_record), per_record, child)
-        data = _data_of(request, table.schema(first, values, deviation, of_texts))
-        counting = counting_of(data)
-        values = noised(counting, data, noise, jax.random.fold_in(key, Purpose.LOOK))
-    deviation = counting.deviation(noise)
-    return Look(counting, values, deviation, data.unit, guarantee, data.schema, token)
+        taken = columns.take(noise, key, of_texts)
+    return replace(taken, guarantee=guarantee, token=token)
 
 
 def _promised(
-    request: LookArguments, data: Dataset, counting: Counting, dimension: int, of_texts: float = 0.0
+    request: LookArguments,
+    data: Dataset,
+    sensitivity: float,
+    dimension: int,
+    of_texts: float = 0.0,
 ) -> tuple[PrivacyPlan, Guarantee]:
     """The plan of a look, and its guarantee.
 
-    :param dimension: number of counts at most, public.
+    :param sensitivity: S of its counts. :param dimension: number of counts at most, public.
     :param of_texts: part of delta for texts of one unit that pass their threshold.
     """
-    delta = _delta(request, data)
     settings = PrivacySettings(
         epsilon=request.epsilon,
-        delta=delta - of_texts,
+        delta=_delta(request, data),
         iterations=1,
         sampling_rate=1.0,
         sampler="poisson",
-        clip=counting.sensitivity,
+        clip=sensitivity,
         num_records=_declared_number(request, data),
         seed=request.seed,
     )
-    plan = make_plan(settings, data.num_train).for_noise_in(dimension).confirmed()
+    plan = make_plan(settings, data.num_train, delta_of_texts=of_texts)
+    plan = plan.for_noise_in(dimension).confirmed()
     guarantee = plan.guarantee(
         steps_taken=1,
         unit=data.unit,
@@ -149,12 +139,7 @@ def _promised(
         max_rows=None if data.units is None else data.units.max_rows,
         covers_deletion=True,  # counts do not depend on the places of records
     )
-    return plan, replace(
-        guarantee,
-        released="counts",
-        delta=delta,
-        overflow_delta=guarantee.overflow_delta + of_texts,
-    )
+    return plan, replace(guarantee, released="counts")
 
 
 def _declared_number(request: LookArguments, data: Dataset) -> int:

@@ -20,12 +20,13 @@ from workbench import _compiled, _memory, _validate
 from workbench._validate import ArgumentError
 from workbench._versions import versions
 from workbench.data import Dataset
-from workbench.data.look import Scale, scales_from_dict, scales_to_dict
+from workbench.data.look import scales_from_dict, scales_to_dict
+from workbench.data.preprocessing import listed
+from workbench.data.schema import Schema
 from workbench.fitting.checkpoints import Checkpoint
 from workbench.fitting.digests import Digests
 from workbench.fitting.estimation import Inferred, Metrics
 from workbench.fitting.functions import CompiledFunctions
-from workbench.fitting.learned_scales import take
 from workbench.fitting.run_log import RunLog
 from workbench.fitting.settings import Settings
 from workbench.fitting.spec import FitSpec
@@ -299,13 +300,11 @@ class PreparedFit:
 
     def _look(self) -> None:
         """Count the columns with noise, and go on with the scales that follow from the counts."""
-        assert self.plan.look is not None
-        spec, noise = self.spec, self.plan.look.noise_multiplier
-        self._rescale(take(spec.counting, spec.model, spec.source, noise, self.key))
+        self._go_on_with(self.spec.looked(self.plan, self.key))
 
-    def _rescale(self, scales: Mapping[str, Scale]) -> None:
+    def _go_on_with(self, spec: FitSpec) -> None:
         self.key = child_key(self.key, Purpose.STEPS_AFTER_LOOK)
-        self.spec = self.spec.with_scales(scales)
+        self.spec, self.plan = spec, self.plan.with_clip_of(spec.privacy)
         self.step, self.state = self.spec.begin(self.plan, self.key)
         self.functions = CompiledFunctions(self.step, self.spec)
         for name in ("on_device", "hyper", "evaluator"):
@@ -382,6 +381,7 @@ class PreparedFit:
             "seconds": 0.0 if self._last is None else self._last.seconds,
             "metrics_label": self.data.evaluation_label,
             "scales": scales_to_dict(self.spec.scales),
+            "learned": None if self.spec.learned is None else self.spec.learned.to_dict(),
         }
 
     def _write_end(self, taken: int | None) -> None:
@@ -411,8 +411,10 @@ class PreparedFit:
         digest = functools.partial(self._digest, to_run=not checkpoint.is_finished)
         self.run_log.continue_from(checkpoint, digest, self._digest_anywhere)
         facts = checkpoint.facts
-        if self._is_to_look and facts["scales"]:
-            self._rescale(scales_from_dict(facts["scales"]))
+        if self._is_to_look and (facts["scales"] or facts["learned"]):
+            learned = None if facts["learned"] is None else Schema.from_dict(facts["learned"])
+            scales = scales_from_dict(facts["scales"])
+            self._go_on_with(self.spec.with_scales(scales, learned))
         history = [HistoryPoint(int(step), dict(metrics)) for step, metrics in facts["history"]]
         if checkpoint.is_finished:
             last = history[-1].metrics if history else {}
@@ -553,6 +555,18 @@ class PreparedFit:
             if scale.beyond >= _MANY_CUT
         ]
 
+    def _declarations(self) -> list[str]:
+        """What is public about the data, a sentence each."""
+        if self.spec.learned is None:
+            return (self.spec.declared or self.spec).data.declarations()
+        unlearned = self.spec.declared.unlearned if self.spec.declared else None
+        names = list(unlearned.columns.table.types) if unlearned else []
+        return [
+            *self.spec.data.declarations(),
+            f"Of {listed(names)} only the type is declared; what is said of their ranges and "
+            "levels was learned within the guarantee.",
+        ]
+
     def _data_facts(self) -> dict[str, Any]:
         """Public facts about the data, for the result."""
         data = self.data
@@ -565,7 +579,7 @@ class PreparedFit:
             "target": data.target_name,
             "target_bounds": None if data.target_bounds is None else list(data.target_bounds),
             "group": data.group_name,
-            "declarations": (self.spec.declared or self.spec).data.declarations(),
+            "declarations": self._declarations(),
             "record_shapes": [list(array.shape[1:]) for array in data.train],
             "record_types": [str(array.dtype) for array in data.train],
             "schema": None if data.schema is None else data.schema.to_dict(),

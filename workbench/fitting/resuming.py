@@ -17,7 +17,7 @@ from workbench.fitting.checkpoints import Checkpoint
 from workbench.fitting.devices import check_devices
 from workbench.fitting.groups import grouped
 from workbench.fitting.prepared import PreparedFit
-from workbench.fitting.tables import TABLE, is_table
+from workbench.fitting.tables import again_of
 from workbench.inference.training import Snapshot
 from workbench.ledger.entries import Spend
 from workbench.ledger.ledger import Ledger
@@ -158,9 +158,9 @@ def prepare(
         settings |= {"devices": devices, "device": None}
     else:
         _check_devices(settings.get("devices"))
-    model = _model(checkpoint) if model is None else model
+    text, again = again_of(facts, data)
+    model = (text or _model(checkpoint)) if model is None else model
     data = data_room.load(facts["data"]) if data is None else data
-    again = facts["origin"].get(TABLE, {}) if is_table(data) else {}
     prepared = fits.prepare(
         model,
         data,

@@ -20,7 +20,7 @@ from workbench.fitting.digests import FORMAT, repeats_exactly
 from workbench.fitting.spec import FitSpec
 from workbench.inference.state import DPVIState
 from workbench.ledger.fingerprint import secret_key
-from workbench.ledger.reservation import LedgerWarning, Reservation, id_of, ledger_for
+from workbench.ledger.reservation import LedgerWarning, Reservation, ledger_for
 from workbench.models.files import source_file
 from workbench.privacy.plan import PrivacyPlan
 
@@ -78,7 +78,7 @@ class RunLog:
         )
         self.reservation = Reservation(
             book,
-            lambda: id_of(spec.source),
+            lambda: spec.dataset_id,
             lambda: [spec.guarantee(plan, plan.settings.iterations, noise_size)],
             model=spec.model.name,
             plan=self._digest_in_ledger,

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import warnings
 from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any
@@ -26,9 +27,15 @@ from workbench.fitting import defaults
 from workbench.fitting.devices import devices_named
 from workbench.fitting.estimation import Estimation
 from workbench.fitting.gradients import Gradients
-from workbench.fitting.learned_scales import require_scalable, share_and_scales, share_of_budget
+from workbench.fitting.learned_scales import (
+    require_scalable,
+    share_and_scales,
+    share_for,
+    take,
+)
 from workbench.fitting.one_shot import one_shot_for
 from workbench.fitting.settings import Settings, about, described, names, takes
+from workbench.fitting.tables import Unlearned
 from workbench.inference.bringing import are_at_rest
 from workbench.inference.processes import Processes
 from workbench.inference.sharding import source_on
@@ -36,7 +43,9 @@ from workbench.inference.sources import RecordSource
 from workbench.inference.state import DPVIState, Hyperparameters
 from workbench.inference.step import PrivateStep
 from workbench.inference.units import UnitRows
-from workbench.ledger.fingerprint import fingerprint
+from workbench.ledger.fingerprint import fingerprint, secret_key
+from workbench.ledger.ledger import DatasetId
+from workbench.ledger.reservation import id_of
 from workbench.models import Model
 from workbench.models.registry import AnyModel, as_model
 from workbench.noise.chacha20 import key_from_seed, new_key
@@ -56,6 +65,12 @@ __all__ = ["FitRequest", "FitSpec", "data_named", "is_array", "resolve"]
 # settings that differ between fits of one compiled program: numbers that its steps take, or used
 # after the steps
 _NOT_COMPILED = ("learning_rate", "draws")
+# settings of a plan that hold before a look and after it
+_PLANNED = tuple(
+    entry.name
+    for entry in fields(PrivacySettings)
+    if entry.name not in ("clip", "adapts_clip", "look")
+)
 
 
 def data_named(data: str | Dataset) -> Dataset:
@@ -78,7 +93,7 @@ class FitRequest(Settings):
             "``workbench.models.Model``, or a formula"
         )
     )
-    data: str | Dataset = field(
+    data: str | Dataset | Unlearned = field(
         metadata=described("a name from ``workbench.data.names()`` or a ``workbench.data.Dataset``")
     )
 
@@ -94,7 +109,10 @@ class FitSpec:
     :param largest_clip: which an adapted C never exceeds: the largest norm of a gradient, where the
         model knows it.
     :param estimation: how the steps are taken, and what follows from them.
+    :param request: by which it was resolved.
     :param scales: of columns, learned from noised counts; none before a look.
+    :param learned: the declaration of the columns, where a look of the run learned it.
+    :param unlearned: the table, before that look.
     :param declared: the fit as it was before they were learned.
     :param scales_are_guessed: whether declared bounds stand for scales because noise would hide
         those of the records.
@@ -108,20 +126,39 @@ class FitSpec:
     settings: Settings
     devices: tuple[jax.Device, ...]
     estimation: Estimation
+    request: FitRequest
     largest_clip: float = LARGEST_CLIP
     scales: Mapping[str, Scale] = field(default_factory=dict)
     declared: FitSpec | None = None
     scales_are_guessed: bool = False
+    learned: Schema | None = None
+    unlearned: Unlearned | None = None
 
     @functools.cached_property
     def counting(self) -> Counting:
         """What a look at the columns counts."""
         return counting_of(self.source, self.model.columns_used)
 
-    def with_scales(self, scales: Mapping[str, Scale]) -> FitSpec:
+    def looked(self, plan: PrivacyPlan, key: jax.Array) -> FitSpec:
+        """The same fit with what the look of its plan has learned.
+
+        :param key: of the run, whose children for looks nothing else uses.
+        """
+        assert plan.look is not None
+        noise = plan.look.noise_multiplier
+        if self.unlearned is None:
+            return self.with_scales(take(self.counting, self.model, self.source, noise, key))
+        look = self.unlearned.columns.take(noise, key, plan.delta_of_texts)
+        return self.with_scales(look.scales(self.model.responses), look.schema)
+
+    def with_scales(self, scales: Mapping[str, Scale], learned: Schema | None = None) -> FitSpec:
         """The same fit on scales that were learned from noised counts, which replace declared
         bounds.
+
+        :param learned: the declaration of all columns, where some had none.
         """
+        if learned is not None:
+            return self._declared_as(learned, scales)
         model, source = self.model.with_scales(scales), self.source
         if not model.has_own_arrays:
             source = source.rescaled(learned(source.schema or Schema({}), scales))
@@ -136,6 +173,24 @@ class FitSpec:
             scales=scales,
             declared=self.declared or self,
         )
+
+    def _declared_as(self, schema: Schema, scales: Mapping[str, Scale]) -> FitSpec:
+        """The same fit of a table that is declared now, with C and the learning rate of its model
+        unless they were chosen. Sampler, steps and noise multiplier stay.
+        """
+        assert self.unlearned is not None
+        with warnings.catch_warnings():  # about columns, which the result repeats
+            warnings.simplefilter("ignore")
+            model, source = self.unlearned.of_schema(schema)
+        kept = {name: getattr(self.privacy, name) for name in _PLANNED}
+        settings: dict[str, Any] = {
+            entry.name: getattr(self.request, entry.name) for entry in fields(Settings)
+        }
+        settings |= {**kept, "batch_size": None, "estimator": self.settings.estimator}
+        settings |= {"look": scales_to_dict(scales) or 0.0, "model": model, "data": source}
+        spec = resolve(**settings)
+        privacy = dataclasses.replace(spec.privacy, look=self.privacy.look)
+        return dataclasses.replace(spec, privacy=privacy, declared=self, learned=schema)
 
     @property
     def device(self) -> jax.Device:
@@ -172,7 +227,9 @@ class FitSpec:
     @functools.cached_property
     def fingerprint(self) -> str:
         """The fingerprint of the records as they were given."""
-        return fingerprint(self.source)
+        if self.unlearned is None:
+            return fingerprint(self.source)
+        return self.unlearned.columns.table.digest(secret_key())
 
     @property
     def averages(self) -> bool:
@@ -184,14 +241,34 @@ class FitSpec:
 
         :raises ArgumentError: if no supported noise does.
         """
-        stored = self.source.stored
-        if self.privacy.look:
+        stored, privacy = self.source.stored, self.privacy
+        size, of_texts = 0, 0.0
+        if self.unlearned is not None:
+            size = self.unlearned.columns.size(privacy.num_records)
+            of_texts = self.unlearned.columns.delta_of_texts(privacy.delta)
+        elif privacy.look:
             require_scalable(self.counting, self.model, self.source, self.processes.count)
-        return make_plan(
-            self.privacy,
-            self.data.num_train,
-            stored is not None and stored.reading == "oblivious",
-            self.counting.size if self.privacy.look else 0,
+            size = self.counting.size
+        reads_obliviously = stored is not None and stored.reading == "oblivious"
+        plan = make_plan(privacy, self.data.num_train, reads_obliviously, size, of_texts)
+        if self.unlearned is not None and plan.look is not None:
+            self.unlearned.columns.require_visible(
+                privacy.epsilon, plan.look.noise_multiplier, of_texts, privacy.num_records
+            )
+        return plan
+
+    def most_coordinates(self, step: PrivateStep) -> int:
+        """In how many coordinates steps may add noise, before and after a look."""
+        factor = 1 if self.unlearned is None else self.unlearned.columns.most_coordinates
+        return step.noised_coordinates * factor
+
+    @property
+    def dataset_id(self) -> DatasetId:
+        """How ledgers and checkpoints recognise the records."""
+        if self.unlearned is None:
+            return id_of(self.source)
+        return DatasetId(
+            self.source.name, self.source.unit, self.unlearned.columns.table.digest
         )
 
     @property
@@ -353,7 +430,9 @@ def resolve(request: FitRequest) -> FitSpec:
     """
     check_clipping(request.clipping, request.strategy)
     devices = devices_named(request.devices, request.device)
-    model, source = as_model(request.model), data_named(request.data)
+    unlearned = request.data if isinstance(request.data, Unlearned) else None
+    model = as_model(request.model)
+    source = data_named(request.data) if unlearned is None else unlearned.provisional
     share, scales = share_and_scales(request.look, model)
     if source.units is not None and source.units.are_padded:
         raise _validate.ArgumentError(
@@ -408,9 +487,18 @@ def resolve(request: FitRequest) -> FitSpec:
     # processes that take steps together do not look yet
     is_alone = len({device.process_index for device in devices}) == 1
     looks = share is None and model.learns_scales and is_alone
-    if looks:
-        counting = counting_of(source, model.columns_used)
-        share = share_of_budget(counting, declared, request.epsilon, delta, relation)
+    budget = declared, request.epsilon, delta, relation
+    if unlearned is not None:
+        share = unlearned.columns.share_of_budget(*budget) if share is None else share
+        if not (share and is_alone):
+            raise _validate.ArgumentError(
+                "look" if is_alone else "devices",
+                request.look if is_alone else request.devices,
+                "leaves columns that are not declared unknown.",
+                remedy="Declare them, as in schema={'age': (0, 120)}.",
+            )
+    elif looks:
+        share = share_for(counting_of(source, model.columns_used), *budget)
     learns = bool(share or scales)
     one_shot = one_shot_for(request, model, data, constants, declared, learns)
     estimation: Estimation = one_shot or Gradients(
@@ -452,7 +540,9 @@ def resolve(request: FitRequest) -> FitSpec:
         Settings(**chosen),
         devices,
         estimation,
+        request,
         largest,
         scales_are_guessed=looks and not share,
+        unlearned=unlearned,
     )
     return spec.with_scales(scales) if scales else spec

@@ -1,25 +1,32 @@
-"""A formula and a table as a fit takes them: a ``Model`` and a ``Dataset``. There is one way of
-fitting.
+"""A formula and a table as a fit takes them: a ``Model`` and a ``Dataset``, or an ``Unlearned``
+where columns are declared by their type alone. There is one way of fitting.
 """
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
-from typing import Any
+import functools
+import warnings
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
 
 from workbench import _validate
 from workbench._lazy import pd
 from workbench._validate import ArgumentError
 from workbench.data import Dataset
+from workbench.data.columns import Boolean
 from workbench.data.look import Look
+from workbench.data.preprocessing import DECLARATION
 from workbench.data.schema import Schema
+from workbench.data.undeclared import Table, by_type, is_complete, types_from_text, types_to_text
 from workbench.fitting.settings import FormulaSettings
+from workbench.fitting.undeclared import Undeclared
 from workbench.models import Model
 
-__all__ = ["TABLE", "is_formula", "is_table", "model_and_data"]
-TABLE = "table"  # in the origin of a checkpoint: how its data set was made of a table
+__all__ = ["TABLE", "Unlearned", "again_of", "is_formula", "is_table", "model_and_data"]
 
+TABLE = "table"  # in the origin of a checkpoint: how its data set was made of a table
+_TYPES = "types"  # there: the declaration of a table with columns declared by their type alone
 
 _USUAL = 0.2  # of the rows, where evaluation records can be used
 
@@ -27,6 +34,19 @@ _MODEL = ("family", "link", "schema", "priors", "trials", "exposure", "observed"
 _TABLE = tuple(
     field.name for field in dataclasses.fields(FormulaSettings) if field.name not in _MODEL
 )
+
+
+class Unlearned(NamedTuple):
+    """A table of a formula, of which some columns are declared by their type alone.
+
+    :param columns: how it is looked at. :param of_schema: model and data set, given the declaration
+        of all columns.
+    :param provisional: the data set before anything is learned.
+    """
+
+    columns: Undeclared
+    of_schema: Callable[[Schema], tuple[Model, Dataset]]
+    provisional: Dataset
 
 
 def is_formula(model: object) -> bool:
@@ -52,6 +72,11 @@ def model_and_data(
     if is_formula(model):
         look = getattr(settings, "look", None)
         learned = look.schema if isinstance(look, Look) else None
+        declared = of_model.get("schema", learned)
+        is_private = getattr(settings, "private", False)
+        if is_table(data) and is_private and (declared is None or not is_complete(declared)):
+            of_table = _with_evaluation(of_table, settings)
+            return _unlearned(model, data, of_model, of_table)
         model, data = _formula(model, data, of_model, of_table, learned)
     elif of_model:
         name, value = next(iter(of_model.items()))
@@ -59,19 +84,108 @@ def model_and_data(
             name, value, "applies only to a formula such as 'ill ~ age'; a Model already fixes it."
         )
     if is_table(data):
-        if "evaluation" not in of_table:
-            # nobody else has the data set, so private records that are held out would serve nothing
-            is_public = _validate.flag(
-                "evaluation_is_public", of_table.get("evaluation_is_public", False)
-            )
-            is_used = is_public or getattr(settings, "evaluate_private", False)
-            of_table = {"evaluation_fraction": _USUAL if is_used else 0.0} | of_table
+        of_table = _with_evaluation(of_table, settings)
         again = {} if "evaluation" in of_table else {TABLE: of_table}
         return model, _data_set(model, data, of_table), again
     if of_table:
         name, value = next(iter(of_table.items()))
         raise ArgumentError(name, value, "applies only to a table; a Dataset already fixes it.")
     return model, data, {}
+
+
+def again_of(facts: Mapping[str, Any], data: Any) -> tuple[Any, dict[str, Any]]:
+    """(the text of a formula, or None for the model of the gallery; further arguments of a fit) by
+    which a fit of the same table is asked for again.
+
+    :param facts: of its checkpoint.
+    """
+    origin, options = facts["origin"], facts["model"]["options"]
+    of_table = dict(origin.get(TABLE, {})) if is_table(data) else {}
+    if _TYPES not in origin:
+        return None, of_table
+    of_model = {name: options[name] for name in _MODEL if name in options}
+    schema = types_from_text(origin[_TYPES])
+    return options["formula"], {**of_table, **of_model, "schema": schema}
+
+
+def _with_evaluation(of_table: dict[str, Any], settings: FormulaSettings) -> dict[str, Any]:
+    """``of_table`` with the share of evaluation records, unless they come apart."""
+    if "evaluation" in of_table:
+        return of_table
+    # nobody else has the data set, so private records that are held out would serve nothing
+    is_public = _validate.flag("evaluation_is_public", of_table.get("evaluation_is_public", False))
+    is_used = is_public or getattr(settings, "evaluate_private", False)
+    return {"evaluation_fraction": _USUAL if is_used else 0.0} | of_table
+
+
+def _unlearned(
+    text: str, frame: pd.DataFrame, options: Mapping[str, Any], of_table: dict[str, Any]
+) -> tuple[Model, Unlearned, dict[str, Any]]:
+    """As ``model_and_data``, where columns are declared by their type alone.
+
+    :raises ArgumentError: also for a formula that would be refused once ranges or levels are
+        learned.
+    """
+    from workbench.data import from_frame
+    from workbench.data.missing_values import with_indicators
+    from workbench.formula.families import get
+    from workbench.formula.parsing import parse
+
+    if of_table.get("evaluation_fraction"):
+        raise ArgumentError(
+            "evaluation_fraction",
+            of_table["evaluation_fraction"],
+            "needs declared columns, because records are held out by what they contain.",
+            remedy="Give the evaluation records apart, as table=wb.Table(evaluation=...).",
+        )
+    unit_id = of_table.get("unit_id")
+    declared = options.get("schema") or by_type(frame, unit_id, leave_out_others=True)
+    family = get(options.get("family", "gaussian"), options.get("link"))
+    response = parse(text).matched(declared).response
+    if family.name == "bernoulli" and declared.get(response) in (int, float, str):
+        declared = {**declared, response: Boolean()}
+
+    def of_schema(schema: Schema) -> tuple[Model, Dataset]:
+        how = dict(of_table)
+        model, _ = _formula(text, frame, {**options, "schema": schema}, how, None)
+        return model, _data_set(model, frame, how)
+
+    def columns_of(schema: Schema) -> Dataset:
+        """The columns alone."""
+        missing, schema = with_indicators(of_table.get("missing"), schema)
+        how = {"missing": missing, "unit_id": unit_id, "max_rows": of_table.get("max_rows")}
+        how = {name: value for name, value in how.items() if value is not None}
+        return from_frame(frame, target=None, schema=schema, evaluation=False, **how)
+
+    make = functools.partial(
+        Table,
+        frame,
+        unit_id=unit_id,
+        max_rows=of_table.get("max_rows"),
+        limits={response: family.limits},
+    )
+    everything = make(declared)
+    columns = Undeclared(everything, columns_of, of_table.get("missing"))
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            _formula(text, frame, {**options, "schema": everything.widest()}, dict(of_table), None)
+        model, data = of_schema(everything.unlearned())
+    except ArgumentError as error:
+        if error.code != DECLARATION:
+            raise
+        raise ArgumentError(
+            error.argument,
+            error.value,
+            error.expectation,
+            code=error.code,
+            remedy=f"Columns that are not declared can have any values: declare them, as in "
+            f"schema={{{response!r}: (0, 100)}}.",
+        ) from None
+    used = {name: how for name, how in declared.items() if name in (model.columns_used or ())}
+    columns = dataclasses.replace(columns, table=make(used))
+    again = {} if "evaluation" in of_table else {TABLE: of_table, _TYPES: types_to_text(declared)}
+    return model, Unlearned(columns, of_schema, data), again
 
 
 def _formula(
@@ -105,8 +219,6 @@ def _formula(
                 None,
                 "must declare the columns of the formula, as in schema={'ill': bool, 'age': (0, "
                 "120)}.",
-                remedy="Where nothing can be declared, learn it inside a guarantee: "
-                "seen = wb.look(frame, epsilon=0.1), and then privacy=wb.Privacy(look=seen).",
             )
     if "missing" in of_table:
         declared = Schema.from_declaration(options["schema"])

@@ -14,7 +14,7 @@ from workbench.data import preprocessing
 from workbench.formula import links
 from workbench.formula.family import Array, Family, Gradient, Values
 from workbench.formula.likelihoods import NegativeBinomialOfMean, PoissonOfMean, Successes
-from workbench.formula.response import Response
+from workbench.formula.response import MOST, Response
 from workbench.models import scoring
 
 if TYPE_CHECKING:
@@ -75,6 +75,7 @@ class _Counts(Family):
     """Counts, maybe of a number of trials or per exposure: the one of ``extras``."""
 
     kind = "count"
+    limits = (0.0, MOST)
 
     def cut_together(
         self, response: Response, values: Mapping[str, np.ndarray]

@@ -15,7 +15,7 @@ from numpyro import distributions as dist
 
 from workbench import _validate
 from workbench.formula import links
-from workbench.formula.response import Response
+from workbench.formula.response import LARGEST, Response
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike
@@ -97,6 +97,7 @@ class Family:
         False  # residuals of both signs are clipped alike, unless they are skewed
     )
     learns_bounds: ClassVar[bool] = False  # whether the response's bounds only scale it
+    limits: ClassVar[tuple[float, float]] = (-LARGEST, LARGEST)  # of a response's bounds
     kind: ClassVar[str] = "number"  # of the response: number, count, share, class or time
     link: str = ""
 

@@ -18,16 +18,16 @@ from workbench.data import preprocessing
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike
 
-__all__ = ["Response"]
+__all__ = ["LARGEST", "MOST", "Response"]
 
-_LARGEST = (
+LARGEST = (
     1e12  # a declared bound: a residual's square fits into float32 even where a mean is far off
 )
 _COARSEST = (
     1e-3  # of half the range to the largest bound: float32 still has four digits of the range
 )
 _ROUNDED = 1e-6  # of a declared range: what is left of a bound after float32 and back
-_MOST = 2**24  # a count: float32 has all whole numbers up to here
+MOST = 2**24  # a count: float32 has all whole numbers up to here
 
 
 @dataclass(frozen=True)
@@ -102,11 +102,11 @@ class Response:
         """
         low, high = self.bounds
         largest = max(-low, high)
-        if largest > _LARGEST or high - low < 2 * _COARSEST * largest:
+        if largest > LARGEST or high - low < 2 * _COARSEST * largest:
             raise _validate.ArgumentError(
                 "response",
                 (low, high),
-                f"{self.name} needs bounds within {-_LARGEST:g} .. {_LARGEST:g} that are not far "
+                f"{self.name} needs bounds within {-LARGEST:g} .. {LARGEST:g} that are not far "
                 "from 0 for their width; subtract a public number, or divide by one.",
             )
 
@@ -149,11 +149,11 @@ class Response:
         low, high = self.extras[role]
         if role == "trials":
             _counts(role, (low, high))
-        elif low <= 0 or high > _LARGEST:
+        elif low <= 0 or high > LARGEST:
             raise _validate.ArgumentError(
                 role,
                 (low, high),
-                f"must have bounds above 0 and up to {_LARGEST:g}: smaller values are cut to the "
+                f"must have bounds above 0 and up to {LARGEST:g}: smaller values are cut to the "
                 "lower one.",
             )
         return low, high
@@ -243,11 +243,11 @@ class Response:
                     role, values, "must be 1 where the event was seen and 0 where it was censored."
                 )
             return events.astype(np.float32)
-        numbers = _within(role, values, 0, _LARGEST)
+        numbers = _within(role, values, 0, LARGEST)
         if role == "exposure":
             return numbers.astype(np.float32)
         _require_whole(role, values, numbers)
-        return np.minimum(numbers, _MOST).astype(np.int32)
+        return np.minimum(numbers, MOST).astype(np.int32)
 
     def codes(self, values: ArrayLike) -> np.ndarray:
         """int32[N]: the place of each value among the levels.
@@ -300,12 +300,12 @@ def _bounds(name: str, pair: tuple[float, float | None]) -> tuple[float, float]:
 
 def _counts(name: str, bounds: tuple[float, float]) -> None:
     low, high = bounds
-    if low < 0 or high < 1 or high > _MOST or math.floor(high) < math.ceil(low):
+    if low < 0 or high < 1 or high > MOST or math.floor(high) < math.ceil(low):
         raise _validate.ArgumentError(
             "response" if name != "trials" else name,
             bounds,
             f"{name} must have bounds of counts: at least 0, with a whole number above 0, at "
-            f"most {_MOST}.",
+            f"most {MOST}.",
         )
 
 

@@ -177,6 +177,7 @@ class PrivacyPlan:
     :param requested_epsilon: what was asked for, at least that of ``settings``, which is kept.
     :param reads_obliviously: as of ``make_plan``.
     :param look: at the columns, before the first step; None for none.
+    :param delta_of_texts: share of delta for texts of one record that the look may show.
     """
 
     settings: PrivacySettings
@@ -187,6 +188,7 @@ class PrivacyPlan:
     requested_epsilon: float = 0.0
     reads_obliviously: bool = False
     look: LookPhase | None = None
+    delta_of_texts: float = 0.0
 
     def for_noise_in(self, dimension: int) -> PrivacyPlan:
         """The plan for noise in ``dimension`` coordinates: this one, or one of an epsilon at which
@@ -204,10 +206,14 @@ class PrivacyPlan:
         settings = _affordable(self.settings, lambda epsilon: delta_cost(draws, epsilon))
         if settings.epsilon == self.settings.epsilon:
             return self
-        plan = replace(
-            make_plan(settings, self.sampler.num_records, self.reads_obliviously, self._look_size),
-            requested_epsilon=self.requested_epsilon,
+        made = make_plan(
+            settings,
+            self.sampler.num_records,
+            self.reads_obliviously,
+            self._look_size,
+            self.delta_of_texts,
         )
+        plan = replace(made, requested_epsilon=self.requested_epsilon)
         return plan if type(plan.sampler) is type(self.sampler) else plan.with_sampler(self.sampler)
 
     def with_sampler(self, sampler: Sampler) -> PrivacyPlan:
@@ -244,6 +250,14 @@ class PrivacyPlan:
                 "that: give it more places for minibatches, or let it be nearer to its law.",
             )
         return replace(self, sampler=sampler)
+
+    def with_clip_of(self, settings: PrivacySettings) -> PrivacyPlan:
+        """The same plan with C of other settings, and whether it is adapted; the noise is relative
+        to C.
+        """
+        clip = {"clip": settings.clip, "adapts_clip": settings.adapts_clip}
+        mechanism = replace(self.mechanism, clip=settings.clip)
+        return replace(self, settings=replace(self.settings, **clip), mechanism=mechanism)
 
     def confirmed(self) -> PrivacyPlan:
         """The same plan with a second opinion on its epsilon, which every run asks for before its
@@ -297,8 +311,13 @@ class PrivacyPlan:
             "sampler": self.settings.sampler,
             "relation": self._relation,
             **schedule._asdict(),
-            "delta": _mechanism_delta(self.settings, self.overflow_delta),
+            "delta": _mechanism_delta(self.settings, self._outside_delta),
         }
+
+    @property
+    def _outside_delta(self) -> float:
+        """The part of delta that the noise has nothing to do with."""
+        return self.overflow_delta + self.delta_of_texts
 
     def _draws(self, dimension: int) -> float:
         """How many draws of noise a run takes."""
@@ -371,7 +390,7 @@ class PrivacyPlan:
             epsilon_taken=self.epsilon_after(steps_taken),
             num_records=settings.num_records,
             accountant="pld",
-            overflow_delta=self.overflow_delta,
+            overflow_delta=self._outside_delta,
             noise_delta=self.noise_delta(dimension),
             arithmetic="whole numbers",
             secure_randomness=settings.seed is None,
@@ -444,6 +463,7 @@ def make_plan(
     num_train: int,
     reads_obliviously: bool = False,
     look_size: int = 0,
+    delta_of_texts: float = 0.0,
 ) -> PrivacyPlan:
     """Sampler and noise for ``settings`` on ``num_train`` records.
 
@@ -454,6 +474,7 @@ def make_plan(
     :param reads_obliviously: whether records are brought from a file by passes that may fail, which
         is charged alike.
     :param look_size: number of counts of the look that ``settings`` asks for.
+    :param delta_of_texts: share of delta for texts of one record that the look may show.
     :raises ArgumentError: if no supported noise keeps epsilon, or as ``require_declared``.
     """
     requested_epsilon, allowance = settings.epsilon, settings.delta * _IMPLEMENTATION_SHARE
@@ -476,7 +497,7 @@ def make_plan(
     if sampler.has_random_size:
         # the whole allowance, because the exact figure depends on the private number of records
         overflow_delta = allowance
-    delta = _mechanism_delta(settings, overflow_delta)
+    delta = _mechanism_delta(settings, overflow_delta + delta_of_texts)
     look = _look_phase(settings, delta, look_size) if settings.look else None
     sigma = noise_multiplier(
         epsilon=settings.epsilon,
@@ -497,6 +518,7 @@ def make_plan(
         requested_epsilon,
         reads_obliviously,
         look,
+        delta_of_texts,
     )
 
 
