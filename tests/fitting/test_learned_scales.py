@@ -14,7 +14,7 @@ from dp_accounting.pld import PLDAccountant
 import workbench as wb
 from workbench import ArgumentError
 from workbench.data.counting import counting_of
-from workbench.data.look import Scale
+from workbench.data.look import Scale, inside
 from workbench.fitting.learned_scales import share_for
 from workbench.ledger.ledger import Ledger, LedgerDiskError
 from workbench.ledger.reservation import LedgerWarning
@@ -478,3 +478,104 @@ def test_a_look_that_is_none_is_the_default(frame):
     """As the command line passes it on."""
     shares = [prepare(frame, **named).privacy.look for named in ({}, {"look": None})]
     assert shares[0] == shares[1] > 0
+
+
+# ---- values beyond what was learned --------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def long_tails():
+    random = np.random.default_rng(4)
+    x = random.standard_t(2.5, 20_000)
+    return pd.DataFrame({"x": x, "y": 3 * x + random.normal(size=20_000)})
+
+
+TAILS = {"x": Scale(-4, 4, 0.0, 1.0, 0.01), "y": Scale(-40, 40, 0.0, 3.0, 0.0)}
+
+
+def test_records_beyond_learned_bounds_take_no_part(long_tails):
+    execution = wb.Execution(checkpoint=False)
+    look = {name: scale._asdict() for name, scale in TAILS.items()}
+    prepared = wb.prepare(
+        "y ~ x",
+        long_tails,
+        **arguments(
+            look=look,
+            execution=execution,
+            family="gaussian",
+            schema={"x": (-100, 100), "y": (-300, 300)},
+        ),
+    )
+    left = int(long_tails["x"].abs().le(4).sum())
+    assert 19_000 < left < 20_000
+    assert prepared.data.num_train == prepared.plan.sampler.num_records == left
+    assert prepared.privacy.num_records == 20_000
+    assert str(left) not in str(prepared.guarantee(1).to_dict())
+
+
+def test_a_look_of_the_run_leaves_the_same_records_out(long_tails):
+    prepared = wb.prepare(
+        "y ~ x",
+        long_tails,
+        **arguments(
+            execution=wb.Execution(checkpoint=False),
+            family="gaussian",
+            schema={"x": (-100, 100), "y": (-300, 300)},
+        ),
+    )
+    assert prepared.data.num_train == 20_000
+    list(prepared.run())
+    scale = prepared.spec.scales["x"]
+    kept = long_tails["x"].between(scale.low - 1e-4, scale.high + 1e-4)
+    assert prepared.data.num_train == prepared.plan.sampler.num_records == int(kept.sum()) < 20_000
+    assert str(int(kept.sum())) not in str(prepared.result().data)
+
+
+@pytest.mark.parametrize(
+    "options", [{"sampler": "shuffle"}, {"sampler": "without_replacement"}, {"unit": True}]
+)
+def test_records_are_cut_where_their_number_is_known_or_they_are_rows_of_persons(
+    long_tails, options
+):
+    frame = long_tails.assign(who=np.arange(20_000) // 2)
+    table = wb.Table(unit_id="who", max_rows=2) if "unit" in options else wb.Table()
+    privacy = wb.Privacy(
+        look={name: scale._asdict() for name, scale in TAILS.items()},
+        **{name: value for name, value in options.items() if name == "sampler"},
+    )
+    prepared = wb.prepare(
+        "y ~ x",
+        frame,
+        **arguments(
+            execution=wb.Execution(checkpoint=False),
+            family="gaussian",
+            schema={"x": (-100, 100), "y": (-300, 300)},
+            privacy=privacy,
+            table=table,
+        ),
+    )
+    assert len(prepared.data.train[0]) == 20_000
+
+
+def test_missing_values_are_inside_and_rounding_puts_none_out():
+    schema = wb.data.Schema({"x": wb.data.Numeric(0, 1000, missing=True), "g": wb.data.Boolean()})
+    values = [0.0, 10.0, 10.001, 9.9999, np.nan, 1000.0, 500.0]
+    x = schema.encode(pd.DataFrame({"x": values, "g": [True] * 7}))
+    rows = inside(schema, x, {"x": Scale(0, 10, 5, 1, 0.0), "g": Scale(5, 6, 5, 1, 0.0)})
+    assert rows.tolist() == [True, True, False, True, True, False, False]
+
+
+def test_slopes_of_long_tails_are_those_of_the_records_within_bounds(long_tails):
+    """Cut values would move this slope by .15 of its size, and the interval is .02 wide."""
+    result = wb.fit(
+        "y ~ x",
+        long_tails,
+        **arguments(
+            family="gaussian",
+            schema={"x": (-100, 100), "y": (-300, 300)},
+            epsilon=8.0,
+            iterations=1500,
+            seed=2,
+        ),
+    )
+    assert abs(result.coefficients()["mean"]["x"] - 3) < 0.06

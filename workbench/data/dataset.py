@@ -158,6 +158,10 @@ class Dataset:
                         "must not have control characters, such as a null.",
                     )
 
+    def with_rows(self, rows: np.ndarray) -> Dataset:
+        """The data set with these of its training records. :param rows: bool[N]."""
+        return replace(self, train=tuple(array[rows] for array in self.train))
+
     def __repr__(self) -> str:
         """Public facts only, because a notebook prints the value of a cell's last line."""
         if self.image_shape:

@@ -27,6 +27,7 @@ __all__ = [
     "Look",
     "Scale",
     "consistent",
+    "inside",
     "learned",
     "noise_in_ranks",
     "ranks",
@@ -49,6 +50,7 @@ _DIGITS = 3  # significant ones, of learned bounds
 # distance of a learned bound from the median: at least, and as a share of the declared bounds' size
 _NARROWEST, _RESOLUTION = 1e-17, 1e-9
 _INTERVAL = 1.645  # 90 %
+_ROUNDED = 1e-6  # of half a declared range, by which float32 may move a value
 
 
 def noise_in_ranks(depth: int, deviation: float) -> float:
@@ -310,6 +312,26 @@ def learned(schema: Schema, scales: Mapping[str, Scale]) -> Schema:
 
 scales_form = _schema.mapped(_schema.record(dict.fromkeys(Scale._fields, _schema.number())))
 """Checks what ``scales_to_dict`` wrote."""
+
+
+def inside(schema: Schema, x: np.ndarray, scales: Mapping[str, Scale]) -> np.ndarray:
+    """bool[B]: which rows have no value outside the bounds of ``scales``; a missing value is
+    inside.
+
+    :param x: float[B, D], encoded by ``schema``.
+    """
+    rows = np.ones(len(x), bool)
+    for name, features in schema.by_column(x).items():
+        column = schema.columns[name]
+        if name in scales and isinstance(column, Numeric):
+            reach, scale = column.high / 2 - column.low / 2, scales[name]
+            low, high = ((bound - column.middle) / reach for bound in (scale.low, scale.high))
+            values = np.asarray(features[:, 0], np.float64)
+            is_inside = (values >= low - _ROUNDED) & (values <= high + _ROUNDED)
+            if column.missing:
+                is_inside |= features[:, 1] >= 0.5
+            rows &= is_inside
+    return rows
 
 
 def scales_to_dict(scales: Mapping[str, Scale]) -> dict[str, dict[str, float]]:

@@ -140,9 +140,7 @@ def types_to_text(declaration: Mapping[str, Any]) -> dict[str, Any]:
 
 def types_from_text(declaration: Mapping[str, Any]) -> dict[str, Any]:
     """What ``types_to_text`` wrote."""
-    return {
-        name: _TYPES[how] if isinstance(how, str) else how for name, how in declaration.items()
-    }
+    return {name: _TYPES[how] if isinstance(how, str) else how for name, how in declaration.items()}
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -323,7 +321,9 @@ class Table:
     def widest(self) -> Schema:
         """The widest ranges and the most levels that may be learned."""
         columns: dict[str, Any] = {
-            name: Categorical([f"{_NOTHING} {index}" for index in range(MOST_LEVELS)], other=True)
+            name: Categorical(
+                tuple(f"{_NOTHING} {index}" for index in range(MOST_LEVELS)), other=True
+            )
             if how is str
             else _within(-_LARGEST, _LARGEST, how is int, self.limits.get(name, _ANYTHING))
             for name, how in self.types.items()

@@ -235,6 +235,9 @@ def fit(arguments: FitArguments) -> FitResult:
     >>> list(result.coefficients().index)
     ['intercept', 'age']
 
+    Without a schema, the ranges and levels of the columns are learned inside the guarantee
+    (``docs/declaring.md``).
+
     :return: ``FitResult``, whose ``status`` is "done", "cancelled" or "failed".
     :raises ArgumentError: naming the argument and its value; ``CapError`` where a cap does not
         allow the fit.

@@ -35,6 +35,7 @@ from workbench.privacy.plan import (
 
 __all__ = ["look"]
 
+
 @dataclass(frozen=True, eq=False, repr=False)
 class LookArguments(Noted):
     """The arguments of ``look``."""

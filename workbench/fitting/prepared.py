@@ -304,7 +304,8 @@ class PreparedFit:
 
     def _go_on_with(self, spec: FitSpec) -> None:
         self.key = child_key(self.key, Purpose.STEPS_AFTER_LOOK)
-        self.spec, self.plan = spec, self.plan.with_clip_of(spec.privacy)
+        self.spec = spec
+        self.plan = self.plan.after_look(spec.privacy, spec.data.num_train)
         self.step, self.state = self.spec.begin(self.plan, self.key)
         self.functions = CompiledFunctions(self.step, self.spec)
         for name in ("on_device", "hyper", "evaluator"):
@@ -548,10 +549,16 @@ class PreparedFit:
 
     def _cuts(self) -> list[str]:
         """Sentences about columns that were cut where they have values."""
+        spec, model = self.spec, self.spec.model
         return [
             f"At least {scale.beyond:.0%} of the values of {name} are outside {scale.low:g} to "
-            f"{scale.high:g}, the scale that was learned, and count as at its end."
-            for name, scale in self.spec.scales.items()
+            f"{scale.high:g}, the scale that was learned, and "
+            + (
+                "records with them take no part."
+                if spec.leaves_out and name not in model.responses
+                else "count as at its end."
+            )
+            for name, scale in spec.scales.items()
             if scale.beyond >= _MANY_CUT
         ]
 

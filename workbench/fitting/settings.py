@@ -310,7 +310,7 @@ class Settings(Shared):
     clip: float | str | None = setting(
         None,
         "clipping norm C, the largest norm of one record's gradient; or auto, which adapts C in "
-        "the first fifth of the run, within the same epsilon",
+        "the first three tenths of the run, within the same epsilon",
         functools.partial(_clip, at_least=SMALLEST_CLIP, at_most=LARGEST_CLIP),
         otherwise="the model's advice, which may be auto, else 1",
         symbol="C",

@@ -21,7 +21,8 @@ from workbench.clipping.clipped_sums import check_clipping, is_by_record
 from workbench.data import Dataset, Schema
 from workbench.data import load as load_data
 from workbench.data.counting import Counting, counting_of
-from workbench.data.look import Scale, learned, scales_to_dict
+from workbench.data.dataset import is_at_rest
+from workbench.data.look import Scale, inside, scales_to_dict
 from workbench.data.storage.oblivious import SAMPLERS as OBLIVIOUS_SAMPLERS
 from workbench.fitting import defaults
 from workbench.fitting.devices import devices_named
@@ -151,18 +152,21 @@ class FitSpec:
         look = self.unlearned.columns.take(noise, key, plan.delta_of_texts)
         return self.with_scales(look.scales(self.model.responses), look.schema)
 
-    def with_scales(self, scales: Mapping[str, Scale], learned: Schema | None = None) -> FitSpec:
+    def with_scales(self, scales: Mapping[str, Scale], schema: Schema | None = None) -> FitSpec:
         """The same fit on scales that were learned from noised counts, which replace declared
         bounds.
 
-        :param learned: the declaration of all columns, where some had none.
+        :param schema: the declaration of all columns, where some had none.
         """
-        if learned is not None:
-            return self._declared_as(learned, scales)
+        if schema is not None:
+            return self._declared_as(schema, scales)
         model, source = self.model.with_scales(scales), self.source
         if not model.has_own_arrays:
             source = source.rescaled(learned(source.schema or Schema({}), scales))
         data = model.view(source)
+        if self.leaves_out:
+            used = {name: scale for name, scale in scales.items() if name not in model.responses}
+            data = data.with_rows(_inside(self.source, used))
         constants = dict(model.constants(data))
         return dataclasses.replace(
             self,
@@ -172,6 +176,22 @@ class FitSpec:
             estimation=self.estimation.of_model(model, data, constants, self.privacy.num_records),
             scales=scales,
             declared=self.declared or self,
+        )
+
+    @property
+    def leaves_out(self) -> bool:
+        """Whether records with a value outside the learned scales take no part, instead of being
+        cut to them: where the number of records is hidden, and each record is one row in memory.
+
+        A regression on some values of its columns is right about those; one on values that were cut
+        is not.
+        """
+        return (
+            LAWS[self.privacy.sampler].hides_size
+            and self.source.units is None
+            and self.source.schema is not None
+            and "x" in self.source.arrays
+            and not any(map(is_at_rest, self.source.train))
         )
 
     def _declared_as(self, schema: Schema, scales: Mapping[str, Scale]) -> FitSpec:
@@ -267,9 +287,7 @@ class FitSpec:
         """How ledgers and checkpoints recognise the records."""
         if self.unlearned is None:
             return id_of(self.source)
-        return DatasetId(
-            self.source.name, self.source.unit, self.unlearned.columns.table.digest
-        )
+        return DatasetId(self.source.name, self.source.unit, self.unlearned.columns.table.digest)
 
     @property
     def _may_lack_units(self) -> bool:
@@ -402,6 +420,12 @@ class FitSpec:
         return dataclasses.replace(guarantee, released=self.estimation.released)
 
 
+def _inside(source: Dataset, scales: Mapping[str, Scale]) -> np.ndarray:
+    """bool[N]: which training records are within ``scales``."""
+    x = source.train[source.arrays.index("x")]
+    return inside(source.schema or Schema({}), x, scales)
+
+
 def _adapts_by_default(settings: Mapping[str, Any], advice: Mapping[str, Any]) -> bool:
     """Whether a run adapts C where nobody chose one. :param settings: settings, None for those that
     are left out.
@@ -430,9 +454,11 @@ def resolve(request: FitRequest) -> FitSpec:
     """
     check_clipping(request.clipping, request.strategy)
     devices = devices_named(request.devices, request.device)
-    unlearned = request.data if isinstance(request.data, Unlearned) else None
-    model = as_model(request.model)
-    source = data_named(request.data) if unlearned is None else unlearned.provisional
+    model, unlearned = as_model(request.model), None
+    if isinstance(request.data, Unlearned):
+        unlearned, source = request.data, request.data.provisional
+    else:
+        source = data_named(request.data)
     share, scales = share_and_scales(request.look, model)
     if source.units is not None and source.units.are_padded:
         raise _validate.ArgumentError(

@@ -152,10 +152,10 @@ def _unlearned(
 
     def columns_of(schema: Schema) -> Dataset:
         """The columns alone."""
-        missing, schema = with_indicators(of_table.get("missing"), schema)
+        missing, declared = with_indicators(of_table.get("missing"), schema)
         how = {"missing": missing, "unit_id": unit_id, "max_rows": of_table.get("max_rows")}
         how = {name: value for name, value in how.items() if value is not None}
-        return from_frame(frame, target=None, schema=schema, evaluation=False, **how)
+        return from_frame(frame, target=None, schema=declared, evaluation=False, **how)
 
     make = functools.partial(
         Table,

@@ -1,13 +1,17 @@
-"""Adaptive clipping: the run chooses C during its first fifth from quantities it has already
+"""Adaptive clipping: the run chooses C in its first three tenths from quantities it has already
 released.
 
-In this warm-up the counts of ``norm_counts`` get a larger share of each step's privacy budget, so
-the noise on the sum is an eighth larger. At five steps, each twice as late as the one before, C_t
-may move to another value C 2^(k / 2), according to the counts since the last such step. After that
-it stays. The noise is sigma C_t, and sums, spacings and ranges of norms are those of clipping norm
-C_t. So a step, divided by its own C_t, is the same mechanism as with any other C, and C_t is a
-function of what was released before. Accountants allow each step to depend on earlier outcomes, so
-the guarantee is that of one C.
+In the warm-up, the first fifth, the counts of ``norm_counts`` get a larger share of each step's
+privacy budget, so the noise on the sum is an eighth larger. At five steps, each twice as late as
+the one before, C_t may move to another value C 2^(k / 2), according to the counts since the last
+such step. At five more steps in the tenth that follows it may become smaller. Gradients are longest
+on the way to the posterior, above all where a scale has shrunk before the residuals have, and a C
+of that time would drown what comes later in noise. After that C stays.
+
+The noise is sigma C_t, and sums, spacings and ranges of norms are those of clipping norm C_t. So a
+step, divided by its own C_t, is the same mechanism as with any other C, and C_t is a function of
+what was released before. Accountants allow each step to depend on earlier outcomes, so the
+guarantee is that of one C.
 
 C_t is to minimise the error of the mean gradient in the steps that follow, B(C)^2 + (nu C)^2. Here
 nu C is the length of the noise in the mean of n steps, and B(C) the length of clipping bias, about
@@ -35,6 +39,7 @@ __all__ = ["SMALLEST_SHARE", "Adaptive", "clip_of", "of", "shares", "with_counts
 
 _SHARE = 0.2  # share of the steps in which C is adapted
 _DECISIONS = 5
+_LATER = 5  # decisions after the warm-up, in half as many steps
 _SURE = 3.0  # standard errors by which the counts have to prove a move
 _MOST_CLIPPED = 0.2  # share of the gradients that a C below the first may clip
 _ALIGNED = 0.5  # share of the lengths clipped off that does not cancel out between gradients
@@ -51,8 +56,8 @@ _FACTORS = 2.0 ** (_RUNGS / 2)
 class Adaptive(NamedTuple):
     """How C is adapted, a part of ``Hyperparameters``.
 
-    :param until: the step at which C is final, int32 scalar. :param largest: C is never above it,
-        float32 scalar.
+    :param until: the step at which the warm-up ends, int32 scalar.
+    :param largest: C is never above it, float32 scalar.
     """
 
     until: jax.Array
@@ -132,11 +137,14 @@ def with_counts(
     :param expected: records in a minibatch, q N.
     """
     warm = number < adaptive.until
-    counts = counts + jnp.where(warm, 1.0, 0.0) * jnp.concatenate([jnp.ones(1, jnp.float32), norms])
-    ends = adaptive.until // 2 ** jnp.arange(_DECISIONS)
+    later = adaptive.until + adaptive.until * jnp.arange(1, _LATER + 1) // (2 * _LATER)
+    counted = jnp.where(number < later[-1], 1.0, 0.0)
+    counts = counts + counted * jnp.concatenate([jnp.ones(1, jnp.float32), norms])
+    ends = jnp.concatenate([adaptive.until // 2 ** jnp.arange(_DECISIONS), later])
     decides = jnp.any(number + 1 == ends)
     records = jnp.maximum(counts[0], 1.0) * expected
-    deviation = sigma / np.float32(_OF_NORMS) * jnp.sqrt(jnp.maximum(counts[0], 1.0)) / records
+    of_norms = jnp.where(warm, np.float32(_OF_NORMS), np.float32(norm_counts.OF_NORMS))
+    deviation = sigma / of_norms * jnp.sqrt(jnp.maximum(counts[0], 1.0)) / records
     fractions = counts[1:] / records
     # shares add up to 1, which takes off a part of their noise
     longer = jnp.sum(jnp.where(_ABOVE, fractions, 0.0), 1) + np.float32(
@@ -176,5 +184,7 @@ def with_counts(
         )
     )
     highest = jnp.ceil(jnp.clip(2 * jnp.log2(adaptive.largest / clip), 0, _MOST)).astype(jnp.int32)
-    decided = jnp.clip(rung + jnp.where(up > first, up, down), -_MOST, highest)
+    change = jnp.where(up > first, up, down)
+    change = jnp.where(warm, change, jnp.minimum(change, 0))
+    decided = jnp.clip(rung + change, -_MOST, highest)
     return jnp.where(decides, decided, rung), jnp.where(decides, jnp.zeros_like(counts), counts)

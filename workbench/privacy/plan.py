@@ -251,13 +251,16 @@ class PrivacyPlan:
             )
         return replace(self, sampler=sampler)
 
-    def with_clip_of(self, settings: PrivacySettings) -> PrivacyPlan:
-        """The same plan with C of other settings, and whether it is adapted; the noise is relative
-        to C.
+    def after_look(self, settings: PrivacySettings, num_train: int) -> PrivacyPlan:
+        """The same plan with what may follow from its look: C and whether it is adapted, as in
+        ``settings``, since the noise is relative to C; and fewer records, if their number is
+        hidden.
         """
-        clip = {"clip": settings.clip, "adapts_clip": settings.adapts_clip}
-        mechanism = replace(self.mechanism, clip=settings.clip)
-        return replace(self, settings=replace(self.settings, **clip), mechanism=mechanism)
+        changed = replace(self.settings, clip=settings.clip, adapts_clip=settings.adapts_clip)
+        mechanism, sampler = replace(self.mechanism, clip=settings.clip), self.sampler
+        if LAWS[settings.sampler].hides_size:
+            sampler = replace(sampler, num_records=num_train)  # type: ignore[type-var]
+        return replace(self, settings=changed, mechanism=mechanism, sampler=sampler)
 
     def confirmed(self) -> PrivacyPlan:
         """The same plan with a second opinion on its epsilon, which every run asks for before its

@@ -1,0 +1,266 @@
+"""``wb.fit`` of a table of which nothing but the types of its columns is declared."""
+
+import dataclasses
+import itertools
+
+import numpy as np
+import pandas as pd
+import pytest
+from dp_accounting import NeighboringRelation, dp_event
+from dp_accounting.pld import PLDAccountant
+
+import workbench as wb
+from workbench import ArgumentError
+from workbench.data.counting import counting_of
+from workbench.data.undeclared import Table
+from workbench.fitting import undeclared
+from workbench.fitting.undeclared import Undeclared
+from workbench.ledger.ledger import Ledger
+
+SIZE = 4000
+QUIET = wb.Execution(progress=False, checkpoint=False)
+
+
+@pytest.fixture(scope="module")
+def frame():
+    random = np.random.default_rng(0)
+    age = random.normal(50, 15, SIZE)
+    ward = random.choice(["north", "south", "tiny"], SIZE, p=[0.6, 0.399, 0.001])
+    chance = 1 / (1 + np.exp(-(0.06 * (age - 50) + (ward == "south"))))
+    table = {"age": age, "ward": ward, "visits": random.poisson(3, SIZE)}
+    return pd.DataFrame(table).assign(ill=(random.random(SIZE) < chance).astype(int))
+
+
+def fit(frame, formula="ill ~ age + ward", **options):
+    defaults = {"family": "bernoulli", "epsilon": 2.0, "delta": 1e-5, "iterations": 60}
+    return wb.fit(formula, frame, **{**defaults, "ledger": False, "execution": QUIET, **options})
+
+
+@pytest.fixture(scope="module")
+def book(tmp_path_factory):
+    return Ledger(tmp_path_factory.mktemp("ledger") / "ledger.sqlite")
+
+
+@pytest.fixture(scope="module")
+def result(frame, book):
+    return fit(frame, iterations=600, ledger=book, seed=7)
+
+
+def test_ranges_and_levels_are_learned_inside_one_guarantee(result, book, tmp_path):
+    table = result.coefficients()
+    assert list(table.index) == ["intercept", "age", "ward=south", "ward=(other)"]
+    assert table["hdi_90%_low"]["age"] < 0.06 < table["hdi_90%_high"]["age"]
+    assert abs(table["mean"]["age"] - 0.06) < 0.015
+    low, high = result.data["schema"]["age"]["low"], result.data["schema"]["age"]["high"]
+    assert -60 < low < 15
+    assert 85 < high < 160
+    assert any("only the type is declared" in line for line in result.data["declarations"])
+    assert "tiny" not in str(result.data)
+    guarantee = result.guarantee
+    assert (guarantee.epsilon, guarantee.delta) == (2.0, 1e-5)
+    spend = book.spends()[0]
+    assert spend.guarantee.epsilon == 2.0
+    assert guarantee.overflow_delta > 1e-6  # a tenth of delta is for rare texts
+    loaded = wb.load(result.save(tmp_path / "result"))
+    pd.testing.assert_frame_equal(loaded.coefficients(), table)
+
+
+def test_look_and_steps_keep_epsilon_at_the_rest_of_delta_by_dp_accounting(result):
+    guarantee = result.guarantee
+    accountant = PLDAccountant(NeighboringRelation.ADD_OR_REMOVE_ONE)
+    accountant.compose(dp_event.GaussianDpEvent(guarantee.look_noise))
+    step = dp_event.GaussianDpEvent(guarantee.noise_multiplier)
+    sampled = dp_event.PoissonSampledDpEvent(guarantee.sampling_rate, step)
+    accountant.compose(sampled, guarantee.steps)
+    spare = guarantee.delta - guarantee.overflow_delta - guarantee.noise_delta
+    assert spare < 0.9 * guarantee.delta
+    assert 1.9 < accountant.get_epsilon(spare) <= 2.001
+
+
+def test_each_release_has_the_noise_that_is_stated(frame, monkeypatch):
+    """Counts minus what is counted, over all counts: a standard deviation within four standard
+    errors.
+    """
+    names = {"age": float, "visits": int, "ward": str}
+    released = []
+
+    def keep(function):
+        def call(*arguments):
+            released.append(function(*arguments))
+            return released[-1]
+
+        return call
+
+    monkeypatch.setattr(undeclared, "with_noise", keep(undeclared.with_noise))
+    monkeypatch.setattr(undeclared, "noised", keep(undeclared.noised))
+    seen = wb.look(frame[list(names)], epsilon=1.0, schema=names, seed=5, ledger=False)
+    first = Table(frame, names).counting()
+    second = counting_of(
+        wb.data.from_frame(frame[list(names)], target=None, evaluation=False, schema=seen.schema)
+    )
+    precision = 0.0
+    for counting, noised, counts in (
+        (first, released[0], Table(frame, names).counted(first, 1)),
+        (second, released[1], _counts(second, frame[list(names)], seen.schema)),
+    ):
+        errors = noised - counts
+        multiplier = errors.std() / counting.sensitivity
+        assert abs(errors.mean()) < 4 * errors.std() / len(errors) ** 0.5
+        precision += 1 / multiplier**2
+    stated = seen.guarantee.noise_multiplier
+    assert precision**-0.5 == pytest.approx(stated, rel=4 / (2 * len(released[1])) ** 0.5)
+    assert precision**-0.5 > 0.98 * stated
+
+
+def _counts(counting, frame, schema):
+    """The counts of a look, one by one."""
+    counts = []
+    for column in counting.columns:
+        encoded = schema.columns[column.name].encode(frame[column.name])
+        if hasattr(column, "labels"):
+            levels = schema.columns[column.name].decode(encoded)
+            counts += [np.sum(levels == label) for label in column.labels]
+            continue
+        place = (encoded[:, 0].astype(float) + 1) / 2
+        leaf = np.minimum((place * 2**column.depth).astype(int), 2**column.depth - 1)
+        for level in range(column.depth):
+            counts += list(np.bincount(leaf >> level, minlength=2 ** (column.depth - level)))
+    return np.array(counts, float)
+
+
+def test_a_stopped_fit_resumes_to_the_same_result(frame, result, tmp_path):
+    stop = itertools.chain([False], itertools.repeat(True))
+    execution = wb.Execution(checkpoint=tmp_path / "run", stop=lambda: next(stop), progress=False)
+    stopped = fit(frame, seed=7, iterations=600, execution=execution)
+    assert stopped.status == "cancelled"
+    resumed = wb.resume(tmp_path / "run", data=frame)
+    assert resumed.status == "done"
+    for name, value in result.params.items():
+        np.testing.assert_array_equal(resumed.params[name], value)
+    assert resumed.data == result.data
+    with pytest.raises(ArgumentError, match="other records"):
+        wb.resume(tmp_path / "run", data=frame.assign(visits=0))
+
+
+@pytest.mark.thorough
+def test_another_run_of_a_prepared_fit_learns_anew(frame):
+    prepared = wb.prepare(
+        "ill ~ age + ward",
+        frame,
+        family="bernoulli",
+        epsilon=2.0,
+        iterations=20,
+        ledger=False,
+        execution=wb.Execution(checkpoint=False),
+    )
+    again = prepared.again()
+    results = []
+    for one in (prepared, again):
+        assert list(one.run())[-1].status == "done"
+        results.append(one.result())
+    assert results[0].data["scales"] != results[1].data["scales"]
+    assert results[0].guarantee == dataclasses.replace(
+        results[1].guarantee, noise_delta=results[0].guarantee.noise_delta
+    )
+
+
+@pytest.mark.parametrize(
+    ("formula", "options", "argument"),
+    [
+        ("ill ~ log(age)", {}, "formula"),
+        ("age ~ visits", {"family": "gamma"}, "response"),
+        ("ill ~ age", {"privacy": wb.Privacy(look=0)}, "look"),
+        ("ill ~ age", {"epsilon": 0.02}, "epsilon"),
+        ("ill ~ age", {"table": wb.Table(missing={"age": 3.0})}, "missing['age']"),
+        ("ill ~ ward", {"table": wb.Table(missing={"ward": "north"})}, "missing['ward']"),
+        ("ill ~ age", {"table": wb.Table(evaluation_fraction=0.2)}, "evaluation_fraction"),
+        ("ill ~ agee", {}, "formula"),
+        ("ward ~ age", {}, "ward"),
+        ("ill ~ age", {"private": False, "epsilon": None, "ledger": None}, "schema"),
+    ],
+)
+def test_what_cannot_be_fitted_is_refused_before_anything_is_spent(
+    frame, formula, options, argument, tmp_path
+):
+    book = Ledger(tmp_path / "ledger.sqlite")
+    options = {"ledger": book, **options}
+    if options.get("private") is False:
+        options |= {"delta": None}
+        del options["ledger"]
+    with pytest.raises(ArgumentError) as caught:
+        fit(frame, formula, **options)
+    assert caught.value.argument == argument
+    assert book.spends() == []
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize(
+    ("formula", "options", "names"),
+    [
+        ("age ~ visits + ward", {"family": "gaussian"}, ["intercept", "visits", "ward=south"]),
+        ("ill ~ age + (1 | ward)", {}, ["intercept", "age"]),
+        ("ill ~ age * ward", {}, ["intercept", "age", "ward=south"]),
+        ("ill ~ age + I(age**2)", {}, ["intercept", "age"]),
+        ("ill ~ age + ward", {"schema": {"ill": bool, "age": (0, 120), "ward": str}}, ["age"]),
+    ],
+)
+def test_formulas_of_all_kinds_learn_their_columns(frame, formula, options, names):
+    result = fit(frame, formula, iterations=20, **options)
+    assert result.status == "done"
+    assert set(names) <= set(result.coefficients().index)
+
+
+def test_counts_are_never_below_0(frame):
+    result = fit(frame, "visits ~ age", family="poisson", iterations=20)
+    assert result.data["target_bounds"][0] == 0
+
+
+@pytest.mark.thorough
+def test_truths_are_read_from_words(frame):
+    said = frame.assign(ill=np.where(frame["ill"] == 1, "yes", "no"))
+    assert fit(said, "ill ~ age", iterations=20).status == "done"
+
+
+@pytest.mark.thorough
+def test_evaluation_records_that_come_apart_are_read_by_what_was_learned(frame):
+    table = wb.Table(evaluation=frame[3000:], evaluation_is_public=True)
+    result = fit(frame[:3000], iterations=60, table=table)
+    assert result.metrics_label == "public data"
+    assert result.metrics["auc"] > 0.5
+
+
+def test_persons_with_several_rows_are_the_unit(frame):
+    rows = frame.assign(who=np.arange(SIZE) // 2)
+    result = fit(rows, iterations=20, epsilon=4.0, table=wb.Table(unit_id="who", max_rows=2))
+    assert result.guarantee.max_rows == 2
+    assert "who" not in result.data["schema"]
+
+
+def test_fits_and_looks_of_one_table_are_one_data_set_in_the_ledger(frame, result, book):
+    wb.look(frame, epsilon=0.5, ledger=book)
+    assert len({spend.dataset for spend in book.spends()}) == 1
+    of_fits = [
+        wb.prepare(formula, frame, family=family, epsilon=2.0, ledger=False).spec.fingerprint
+        for formula, family in (("ill ~ age", "bernoulli"), ("visits ~ ward", "poisson"))
+    ]
+    assert of_fits[0] == of_fits[1]
+
+
+def test_a_column_of_text_keeps_its_most_frequent_levels_only():
+    random = np.random.default_rng(1)
+    codes = random.integers(0, 150, 60_000)
+    table = Table(pd.DataFrame({"t": [f"level {code}" for code in codes]}), {"t": str})
+    columns = Undeclared(
+        table,
+        lambda schema: wb.data.from_frame(
+            table.table, target=None, evaluation=False, schema=schema
+        ),
+    )
+    first = table.counting()
+    schema = table.schema(first, table.counted(first, 1).astype(float), 1.0, 1e-6)
+    labels = schema.columns["t"].categories
+    counts = pd.Series([f"level {code}" for code in codes]).value_counts()
+    assert len(labels) == 100
+    assert counts[list(labels)].min() >= counts.iloc[100]
+    assert columns.most_coordinates == 100**2
+    assert columns.size(60_000) > 150
