@@ -26,9 +26,9 @@ from workbench.auditing.result import AuditResult, Check
 from workbench.auditing.units import EqualRows, in_rows
 from workbench.data import Dataset
 from workbench.data.units import strata_widths
+from workbench.fitting.columns import data_named
 from workbench.fitting.devices import devices_named
 from workbench.fitting.settings import takes
-from workbench.fitting.spec import data_named
 from workbench.inference.assemble import assemble
 from workbench.inference.sharding import source_on
 from workbench.inference.state import Performance

@@ -250,6 +250,11 @@ class Table:
         return texts * of_texts + (len(self.types) - texts) * Floats("", whole=False).size
 
     @property
+    def numbers(self) -> list[str]:
+        """The columns that are declared as numbers and no more."""
+        return [name for name, how in self.types.items() if how is not str]
+
+    @property
     def has_texts(self) -> bool:
         """Whether a threshold takes a part of delta."""
         return str in self.types.values()

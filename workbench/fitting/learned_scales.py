@@ -5,7 +5,7 @@ that follow from it.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import jax
@@ -31,6 +31,7 @@ from workbench.privacy.steps import SENSITIVITY
 __all__ = [
     "LARGEST_SHARE",
     "check_look",
+    "of_values_outside",
     "share_and_scales",
     "share_for",
     "share_of_budget",
@@ -40,6 +41,7 @@ __all__ = [
 # of the records beyond the outer quantiles that scales follow from: what a look is to resolve
 _TAIL = 0.05
 _LEAST, LARGEST_SHARE = 0.02, 0.15  # of the budget, by default
+_MANY = 0.02  # of a column's values outside its scale, from which a result says so
 
 
 def share_for(
@@ -139,3 +141,20 @@ def take(
     values = noised(counting, data, noise_multiplier, jax.random.fold_in(key, Purpose.LOOK))
     deviation = counting.deviation(noise_multiplier)
     return Look(counting, values, deviation, data.unit).scales(model.responses)
+
+
+def of_values_outside(
+    scales: Mapping[str, Scale], responses: Sequence[str], leaves_out: bool
+) -> list[str]:
+    """A sentence about each column that has many values outside its scale.
+
+    :param leaves_out: whether records with such a value of a column that explains take no part.
+    """
+    takes = {True: "records with them take no part.", False: "count as at its end."}
+    return [
+        f"At least {scale.beyond:.0%} of the values of {name} are outside {scale.low:g} to "
+        f"{scale.high:g}, the scale that was learned, and "
+        f"{takes[leaves_out and name not in responses]}"
+        for name, scale in scales.items()
+        if scale.beyond >= _MANY
+    ]

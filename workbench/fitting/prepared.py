@@ -21,12 +21,11 @@ from workbench._validate import ArgumentError
 from workbench._versions import versions
 from workbench.data import Dataset
 from workbench.data.look import scales_from_dict, scales_to_dict
-from workbench.data.preprocessing import listed
-from workbench.data.schema import Schema
 from workbench.fitting.checkpoints import Checkpoint
 from workbench.fitting.digests import Digests
 from workbench.fitting.estimation import Inferred, Metrics
 from workbench.fitting.functions import CompiledFunctions
+from workbench.fitting.learned_scales import of_values_outside
 from workbench.fitting.run_log import RunLog
 from workbench.fitting.settings import Settings
 from workbench.fitting.spec import FitSpec
@@ -51,7 +50,6 @@ _GUESSED = (
     "bounds stand for that. Where a column fills less than a fifth of its bounds, its effect is "
     "drawn towards 0 and its interval may miss it: declare bounds that are near to the values."
 )
-_MANY_CUT = 0.02  # of a column's values, from which a result says so
 
 
 @dataclass(repr=False)
@@ -382,7 +380,7 @@ class PreparedFit:
             "seconds": 0.0 if self._last is None else self._last.seconds,
             "metrics_label": self.data.evaluation_label,
             "scales": scales_to_dict(self.spec.scales),
-            "learned": None if self.spec.learned is None else self.spec.learned.to_dict(),
+            "learned": dict(self.spec.learned),
         }
 
     def _write_end(self, taken: int | None) -> None:
@@ -413,9 +411,8 @@ class PreparedFit:
         self.run_log.continue_from(checkpoint, digest, self._digest_anywhere)
         facts = checkpoint.facts
         if self._is_to_look and (facts["scales"] or facts["learned"]):
-            learned = None if facts["learned"] is None else Schema.from_dict(facts["learned"])
             scales = scales_from_dict(facts["scales"])
-            self._go_on_with(self.spec.with_scales(scales, learned))
+            self._go_on_with(self.spec.columns.learned(self.spec, scales, facts["learned"]))
         history = [HistoryPoint(int(step), dict(metrics)) for step, metrics in facts["history"]]
         if checkpoint.is_finished:
             last = history[-1].metrics if history else {}
@@ -548,31 +545,9 @@ class PreparedFit:
         return [_GUESSED] if self.spec.scales_are_guessed else []
 
     def _cuts(self) -> list[str]:
-        """Sentences about columns that were cut where they have values."""
-        spec, model = self.spec, self.spec.model
-        return [
-            f"At least {scale.beyond:.0%} of the values of {name} are outside {scale.low:g} to "
-            f"{scale.high:g}, the scale that was learned, and "
-            + (
-                "records with them take no part."
-                if spec.leaves_out and name not in model.responses
-                else "count as at its end."
-            )
-            for name, scale in spec.scales.items()
-            if scale.beyond >= _MANY_CUT
-        ]
-
-    def _declarations(self) -> list[str]:
-        """What is public about the data, a sentence each."""
-        if self.spec.learned is None:
-            return (self.spec.declared or self.spec).data.declarations()
-        unlearned = self.spec.declared.unlearned if self.spec.declared else None
-        names = list(unlearned.columns.table.types) if unlearned else []
-        return [
-            *self.spec.data.declarations(),
-            f"Of {listed(names)} only the type is declared; what is said of their ranges and "
-            "levels was learned within the guarantee.",
-        ]
+        """Sentences about columns that have values outside what was learned."""
+        spec = self.spec
+        return of_values_outside(spec.scales, spec.model.responses, spec.leaves_out)
 
     def _data_facts(self) -> dict[str, Any]:
         """Public facts about the data, for the result."""
@@ -586,7 +561,7 @@ class PreparedFit:
             "target": data.target_name,
             "target_bounds": None if data.target_bounds is None else list(data.target_bounds),
             "group": data.group_name,
-            "declarations": self._declarations(),
+            "declarations": (self.spec.declared or self.spec).columns.declarations(self.spec),
             "record_shapes": [list(array.shape[1:]) for array in data.train],
             "record_types": [str(array.dtype) for array in data.train],
             "schema": None if data.schema is None else data.schema.to_dict(),

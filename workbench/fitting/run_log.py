@@ -78,7 +78,7 @@ class RunLog:
         )
         self.reservation = Reservation(
             book,
-            lambda: spec.dataset_id,
+            lambda: spec.columns.dataset_id,
             lambda: [spec.guarantee(plan, plan.settings.iterations, noise_size)],
             model=spec.model.name,
             plan=self._digest_in_ledger,

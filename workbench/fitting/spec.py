@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import warnings
 from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any
@@ -19,24 +18,17 @@ from workbench import _validate
 from workbench._limits import LARGEST_CLIP
 from workbench.clipping.clipped_sums import check_clipping, is_by_record
 from workbench.data import Dataset, Schema
-from workbench.data import load as load_data
-from workbench.data.counting import Counting, counting_of
 from workbench.data.dataset import is_at_rest
-from workbench.data.look import Scale, inside, scales_to_dict
+from workbench.data.look import Scale, inside, learned, scales_to_dict
 from workbench.data.storage.oblivious import SAMPLERS as OBLIVIOUS_SAMPLERS
 from workbench.fitting import defaults
+from workbench.fitting.columns import Columns, columns_of
 from workbench.fitting.devices import devices_named
 from workbench.fitting.estimation import Estimation
 from workbench.fitting.gradients import Gradients
-from workbench.fitting.learned_scales import (
-    require_scalable,
-    share_and_scales,
-    share_for,
-    take,
-)
+from workbench.fitting.learned_scales import share_and_scales
 from workbench.fitting.one_shot import one_shot_for
 from workbench.fitting.settings import Settings, about, described, names, takes
-from workbench.fitting.tables import Unlearned
 from workbench.inference.bringing import are_at_rest
 from workbench.inference.processes import Processes
 from workbench.inference.sharding import source_on
@@ -44,9 +36,6 @@ from workbench.inference.sources import RecordSource
 from workbench.inference.state import DPVIState, Hyperparameters
 from workbench.inference.step import PrivateStep
 from workbench.inference.units import UnitRows
-from workbench.ledger.fingerprint import fingerprint, secret_key
-from workbench.ledger.ledger import DatasetId
-from workbench.ledger.reservation import id_of
 from workbench.models import Model
 from workbench.models.registry import AnyModel, as_model
 from workbench.noise.chacha20 import key_from_seed, new_key
@@ -61,7 +50,7 @@ from workbench.privacy.plan import (
 )
 from workbench.privacy.steps import LAWS
 
-__all__ = ["FitRequest", "FitSpec", "data_named", "is_array", "resolve"]
+__all__ = ["FitRequest", "FitSpec", "is_array", "resolve"]
 
 # settings that differ between fits of one compiled program: numbers that its steps take, or used
 # after the steps
@@ -74,16 +63,6 @@ _PLANNED = tuple(
 )
 
 
-def data_named(data: str | Dataset) -> Dataset:
-    """The data set of a name, or the one that was given. :raises ArgumentError: naming ``data``."""
-    source = load_data(data) if isinstance(data, str) else data
-    if not isinstance(source, Dataset):
-        raise _validate.ArgumentError(
-            "data", type(data).__name__, "must be a name or a workbench.data.Dataset."
-        )
-    return source
-
-
 @dataclass(frozen=True, eq=False, repr=False)
 class FitRequest(Settings):
     """Model, data and settings as a caller gives them."""
@@ -94,7 +73,7 @@ class FitRequest(Settings):
             "``workbench.models.Model``, or a formula"
         )
     )
-    data: str | Dataset | Unlearned = field(
+    data: str | Dataset | Columns = field(
         metadata=described("a name from ``workbench.data.names()`` or a ``workbench.data.Dataset``")
     )
 
@@ -112,8 +91,9 @@ class FitSpec:
     :param estimation: how the steps are taken, and what follows from them.
     :param request: by which it was resolved.
     :param scales: of columns, learned from noised counts; none before a look.
-    :param learned: the declaration of the columns, where a look of the run learned it.
-    :param unlearned: the table, before that look.
+    :param columns: of the table, and how a look of the run learns from them.
+    :param learned: the declaration of the columns as ``Schema.to_dict`` has it, where a look of the
+        run learned it.
     :param declared: the fit as it was before they were learned.
     :param scales_are_guessed: whether declared bounds stand for scales because noise would hide
         those of the records.
@@ -128,38 +108,24 @@ class FitSpec:
     devices: tuple[jax.Device, ...]
     estimation: Estimation
     request: FitRequest
+    columns: Columns
     largest_clip: float = LARGEST_CLIP
     scales: Mapping[str, Scale] = field(default_factory=dict)
     declared: FitSpec | None = None
     scales_are_guessed: bool = False
-    learned: Schema | None = None
-    unlearned: Unlearned | None = None
-
-    @functools.cached_property
-    def counting(self) -> Counting:
-        """What a look at the columns counts."""
-        return counting_of(self.source, self.model.columns_used)
+    learned: Mapping[str, Any] = field(default_factory=dict)
 
     def looked(self, plan: PrivacyPlan, key: jax.Array) -> FitSpec:
         """The same fit with what the look of its plan has learned.
 
         :param key: of the run, whose children for looks nothing else uses.
         """
-        assert plan.look is not None
-        noise = plan.look.noise_multiplier
-        if self.unlearned is None:
-            return self.with_scales(take(self.counting, self.model, self.source, noise, key))
-        look = self.unlearned.columns.take(noise, key, plan.delta_of_texts)
-        return self.with_scales(look.scales(self.model.responses), look.schema)
+        return self.columns.looked(self, plan, key)
 
-    def with_scales(self, scales: Mapping[str, Scale], schema: Schema | None = None) -> FitSpec:
+    def with_scales(self, scales: Mapping[str, Scale]) -> FitSpec:
         """The same fit on scales that were learned from noised counts, which replace declared
         bounds.
-
-        :param schema: the declaration of all columns, where some had none.
         """
-        if schema is not None:
-            return self._declared_as(schema, scales)
         model, source = self.model.with_scales(scales), self.source
         if not model.has_own_arrays:
             source = source.rescaled(learned(source.schema or Schema({}), scales))
@@ -171,6 +137,7 @@ class FitSpec:
         return dataclasses.replace(
             self,
             model=model,
+            source=source,
             data=data,
             constants=constants,
             estimation=self.estimation.of_model(model, data, constants, self.privacy.num_records),
@@ -194,14 +161,12 @@ class FitSpec:
             and not any(map(is_at_rest, self.source.train))
         )
 
-    def _declared_as(self, schema: Schema, scales: Mapping[str, Scale]) -> FitSpec:
+    def declared_as(
+        self, model: Model, source: Dataset, schema: Schema, scales: Mapping[str, Scale]
+    ) -> FitSpec:
         """The same fit of a table that is declared now, with C and the learning rate of its model
         unless they were chosen. Sampler, steps and noise multiplier stay.
         """
-        assert self.unlearned is not None
-        with warnings.catch_warnings():  # about columns, which the result repeats
-            warnings.simplefilter("ignore")
-            model, source = self.unlearned.of_schema(schema)
         kept = {name: getattr(self.privacy, name) for name in _PLANNED}
         settings: dict[str, Any] = {
             entry.name: getattr(self.request, entry.name) for entry in fields(Settings)
@@ -210,7 +175,7 @@ class FitSpec:
         settings |= {"look": scales_to_dict(scales) or 0.0, "model": model, "data": source}
         spec = resolve(**settings)
         privacy = dataclasses.replace(spec.privacy, look=self.privacy.look)
-        return dataclasses.replace(spec, privacy=privacy, declared=self, learned=schema)
+        return dataclasses.replace(spec, privacy=privacy, declared=self, learned=schema.to_dict())
 
     @property
     def device(self) -> jax.Device:
@@ -247,9 +212,7 @@ class FitSpec:
     @functools.cached_property
     def fingerprint(self) -> str:
         """The fingerprint of the records as they were given."""
-        if self.unlearned is None:
-            return fingerprint(self.source)
-        return self.unlearned.columns.table.digest(secret_key())
+        return self.columns.fingerprint
 
     @property
     def averages(self) -> bool:
@@ -262,32 +225,19 @@ class FitSpec:
         :raises ArgumentError: if no supported noise does.
         """
         stored, privacy = self.source.stored, self.privacy
-        size, of_texts = 0, 0.0
-        if self.unlearned is not None:
-            size = self.unlearned.columns.size(privacy.num_records)
-            of_texts = self.unlearned.columns.delta_of_texts(privacy.delta)
-        elif privacy.look:
-            require_scalable(self.counting, self.model, self.source, self.processes.count)
-            size = self.counting.size
-        reads_obliviously = stored is not None and stored.reading == "oblivious"
-        plan = make_plan(privacy, self.data.num_train, reads_obliviously, size, of_texts)
-        if self.unlearned is not None and plan.look is not None:
-            self.unlearned.columns.require_visible(
-                privacy.epsilon, plan.look.noise_multiplier, of_texts, privacy.num_records
-            )
+        plan = make_plan(
+            privacy,
+            self.data.num_train,
+            stored is not None and stored.reading == "oblivious",
+            self.columns.num_counts(self),
+            self.columns.delta_of_texts(privacy.delta),
+        )
+        self.columns.require_visible(plan)
         return plan
 
     def most_coordinates(self, step: PrivateStep) -> int:
         """In how many coordinates steps may add noise, before and after a look."""
-        factor = 1 if self.unlearned is None else self.unlearned.columns.most_coordinates
-        return step.noised_coordinates * factor
-
-    @property
-    def dataset_id(self) -> DatasetId:
-        """How ledgers and checkpoints recognise the records."""
-        if self.unlearned is None:
-            return id_of(self.source)
-        return DatasetId(self.source.name, self.source.unit, self.unlearned.columns.table.digest)
+        return step.noised_coordinates * self.columns.most_coordinates
 
     @property
     def _may_lack_units(self) -> bool:
@@ -454,11 +404,8 @@ def resolve(request: FitRequest) -> FitSpec:
     """
     check_clipping(request.clipping, request.strategy)
     devices = devices_named(request.devices, request.device)
-    model, unlearned = as_model(request.model), None
-    if isinstance(request.data, Unlearned):
-        unlearned, source = request.data, request.data.provisional
-    else:
-        source = data_named(request.data)
+    model, columns = as_model(request.model), columns_of(request.data)
+    source = columns.source
     share, scales = share_and_scales(request.look, model)
     if source.units is not None and source.units.are_padded:
         raise _validate.ArgumentError(
@@ -514,17 +461,7 @@ def resolve(request: FitRequest) -> FitSpec:
     is_alone = len({device.process_index for device in devices}) == 1
     looks = share is None and model.learns_scales and is_alone
     budget = declared, request.epsilon, delta, relation
-    if unlearned is not None:
-        share = unlearned.columns.share_of_budget(*budget) if share is None else share
-        if not (share and is_alone):
-            raise _validate.ArgumentError(
-                "look" if is_alone else "devices",
-                request.look if is_alone else request.devices,
-                "leaves columns that are not declared unknown.",
-                remedy="Declare them, as in schema={'age': (0, 120)}.",
-            )
-    elif looks:
-        share = share_for(counting_of(source, model.columns_used), *budget)
+    share = columns.share(share, model, is_alone, budget)
     learns = bool(share or scales)
     one_shot = one_shot_for(request, model, data, constants, declared, learns)
     estimation: Estimation = one_shot or Gradients(
@@ -567,8 +504,8 @@ def resolve(request: FitRequest) -> FitSpec:
         devices,
         estimation,
         request,
+        columns,
         largest,
         scales_are_guessed=looks and not share,
-        unlearned=unlearned,
     )
     return spec.with_scales(scales) if scales else spec

@@ -8,20 +8,30 @@ import dataclasses
 import functools
 import warnings
 from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import jax
 
 from workbench import _validate
 from workbench._lazy import pd
 from workbench._validate import ArgumentError
 from workbench.data import Dataset
 from workbench.data.columns import Boolean
-from workbench.data.look import Look
-from workbench.data.preprocessing import DECLARATION
+from workbench.data.look import Look, Scale
+from workbench.data.preprocessing import DECLARATION, listed
 from workbench.data.schema import Schema
 from workbench.data.undeclared import Table, by_type, is_complete, types_from_text, types_to_text
+from workbench.fitting.columns import Budget
 from workbench.fitting.settings import FormulaSettings
 from workbench.fitting.undeclared import Undeclared
+from workbench.ledger.fingerprint import secret_key
+from workbench.ledger.ledger import DatasetId
 from workbench.models import Model
+from workbench.privacy.plan import PrivacyPlan
+
+if TYPE_CHECKING:
+    from workbench.fitting.spec import FitSpec
 
 __all__ = ["TABLE", "Unlearned", "again_of", "is_formula", "is_table", "model_and_data"]
 
@@ -36,17 +46,80 @@ _TABLE = tuple(
 )
 
 
-class Unlearned(NamedTuple):
-    """A table of a formula, of which some columns are declared by their type alone.
+@dataclass(frozen=True, eq=False, repr=False)
+class Unlearned:
+    """The ``Columns`` of a formula's table, of which some are declared by their type alone.
 
     :param columns: how it is looked at. :param of_schema: model and data set, given the declaration
         of all columns.
-    :param provisional: the data set before anything is learned.
     """
 
     columns: Undeclared
     of_schema: Callable[[Schema], tuple[Model, Dataset]]
-    provisional: Dataset
+    source: Dataset
+
+    @property
+    def dataset_id(self) -> DatasetId:
+        return DatasetId(self.source.name, self.source.unit, self.columns.table.digest)
+
+    @property
+    def fingerprint(self) -> str:
+        return self.columns.table.digest(secret_key())
+
+    @property
+    def most_coordinates(self) -> int:
+        return self.columns.most_coordinates
+
+    def share(
+        self, asked: float | None, model: Model, is_alone: bool, budget: Budget
+    ) -> float | None:
+        """:raises ArgumentError: naming ``look``, for none."""
+        if asked == 0 or not is_alone:
+            raise ArgumentError(
+                "look",
+                asked,
+                "is none, or by several processes, so columns that are not declared stay unknown.",
+                remedy="Declare them, as in schema={'age': (0, 120)}.",
+            )
+        return self.columns.share_of_budget(*budget) if asked is None else asked
+
+    def num_counts(self, spec: FitSpec) -> int:
+        return self.columns.size(spec.privacy.num_records)
+
+    def delta_of_texts(self, delta: float) -> float:
+        return self.columns.delta_of_texts(delta)
+
+    def require_visible(self, plan: PrivacyPlan) -> None:
+        assert plan.look is not None
+        settings = plan.settings
+        self.columns.require_visible(
+            settings.epsilon,
+            plan.look.noise_multiplier,
+            plan.delta_of_texts,
+            settings.num_records,
+        )
+
+    def looked(self, spec: FitSpec, plan: PrivacyPlan, key: jax.Array) -> FitSpec:
+        assert plan.look is not None
+        look = self.columns.take(plan.look.noise_multiplier, key, plan.delta_of_texts)
+        assert look.schema is not None
+        return self.learned(spec, look.scales(spec.model.responses), look.schema.to_dict())
+
+    def learned(
+        self, spec: FitSpec, scales: Mapping[str, Scale], schema: Mapping[str, Any]
+    ) -> FitSpec:
+        declared = Schema.from_dict(schema)
+        with warnings.catch_warnings():  # about columns, which the result repeats
+            warnings.simplefilter("ignore")
+            model, source = self.of_schema(declared)
+        return spec.declared_as(model, source, declared, scales)
+
+    def declarations(self, spec: FitSpec) -> list[str]:
+        return [
+            *spec.data.declarations(),
+            f"Of {listed(list(self.columns.table.types))} only the type is declared; what is said "
+            "of their ranges and levels was learned within the guarantee.",
+        ]
 
 
 def is_formula(model: object) -> bool:
@@ -171,6 +244,8 @@ def _unlearned(
             warnings.simplefilter("ignore")
             _formula(text, frame, {**options, "schema": everything.widest()}, dict(of_table), None)
         model, data = of_schema(everything.unlearned())
+        if model.columns_used is None or set(everything.numbers) & model.columns_used:
+            model.with_scales({})  # refuses priors that depend on what is declared
     except ArgumentError as error:
         if error.code != DECLARATION:
             raise

@@ -1,0 +1,147 @@
+"""The columns of a fit's table: how a look of the run learns from them, and what may be said about
+them before.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol
+
+import jax
+
+from workbench import _validate
+from workbench.data import Dataset
+from workbench.data import load as load_data
+from workbench.data.counting import counting_of
+from workbench.data.look import Scale
+from workbench.fitting.learned_scales import require_scalable, share_for, take
+from workbench.ledger.fingerprint import fingerprint
+from workbench.ledger.ledger import DatasetId
+from workbench.ledger.reservation import id_of
+from workbench.models import Model
+from workbench.privacy.plan import PrivacyPlan
+
+if TYPE_CHECKING:
+    from workbench.fitting.spec import FitSpec
+
+__all__ = ["Columns", "Declared", "columns_of", "data_named"]
+
+Budget = tuple[int, float, float, str]  # N, epsilon, delta, the neighbouring relation
+
+
+class Columns(Protocol):
+    """How a fit's columns are declared, and what a look of the run learns about them."""
+
+    @property
+    def source(self) -> Dataset:
+        """The data set before anything is learned."""
+
+    @property
+    def dataset_id(self) -> DatasetId:
+        """How ledgers recognise the records."""
+
+    @property
+    def fingerprint(self) -> str:
+        """How checkpoints recognise the records."""
+
+    @property
+    def most_coordinates(self) -> int:
+        """How many times more coordinates a model has after a look, at most."""
+
+    def share(
+        self, asked: float | None, model: Model, is_alone: bool, budget: Budget
+    ) -> float | None:
+        """The share of the budget for a look of the run.
+
+        :param asked: None for the default. :param is_alone: whether one process takes the steps;
+            several do not look yet.
+        """
+
+    def num_counts(self, spec: FitSpec) -> int:
+        """How many counts a look of the run releases at most; 0 for no look."""
+
+    def delta_of_texts(self, delta: float) -> float:
+        """The part of delta for texts of one unit that a look may show."""
+
+    def require_visible(self, plan: PrivacyPlan) -> None:
+        """Refuse a look that would show nothing. :raises ArgumentError: naming ``epsilon``."""
+
+    def looked(self, spec: FitSpec, plan: PrivacyPlan, key: jax.Array) -> FitSpec:
+        """The fit with what a look has learned. :param key: of the run."""
+
+    def learned(
+        self, spec: FitSpec, scales: Mapping[str, Scale], schema: Mapping[str, Any]
+    ) -> FitSpec:
+        """The fit with what an earlier look has learned."""
+
+    def declarations(self, spec: FitSpec) -> list[str]:
+        """What is public about the data, a sentence each. :param spec: of the end of a run."""
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Declared:
+    """Columns with declared ranges and levels; a look learns scales within them."""
+
+    source: Dataset
+    most_coordinates = 1
+
+    @functools.cached_property
+    def dataset_id(self) -> DatasetId:
+        return id_of(self.source)
+
+    @functools.cached_property
+    def fingerprint(self) -> str:
+        return fingerprint(self.source)
+
+    def share(
+        self, asked: float | None, model: Model, is_alone: bool, budget: Budget
+    ) -> float | None:
+        if asked is not None or not (is_alone and model.learns_scales):
+            return asked
+        return share_for(counting_of(self.source, model.columns_used), *budget)
+
+    def num_counts(self, spec: FitSpec) -> int:
+        """:raises ArgumentError: naming ``look``, where nothing can be learned."""
+        if not spec.privacy.look:
+            return 0
+        counting = counting_of(self.source, spec.model.columns_used)
+        require_scalable(counting, spec.model, self.source, spec.processes.count)
+        return counting.size
+
+    def delta_of_texts(self, delta: float) -> float:
+        return 0.0
+
+    def require_visible(self, plan: PrivacyPlan) -> None:
+        pass  # ``share`` is 0 then
+
+    def looked(self, spec: FitSpec, plan: PrivacyPlan, key: jax.Array) -> FitSpec:
+        assert plan.look is not None
+        counting = counting_of(self.source, spec.model.columns_used)
+        noise = plan.look.noise_multiplier
+        return spec.with_scales(take(counting, spec.model, self.source, noise, key))
+
+    def learned(
+        self, spec: FitSpec, scales: Mapping[str, Scale], schema: Mapping[str, Any]
+    ) -> FitSpec:
+        return spec.with_scales(scales)
+
+    def declarations(self, spec: FitSpec) -> list[str]:
+        return (spec.declared or spec).data.declarations()
+
+
+def columns_of(data: Any) -> Columns:
+    """The columns of a data set, of its name, or those that were given."""
+    is_so = callable(getattr(type(data), "looked", None))  # no property is computed for that
+    return data if is_so else Declared(data_named(data))
+
+
+def data_named(data: str | Dataset) -> Dataset:
+    """The data set of a name, or the one that was given. :raises ArgumentError: naming ``data``."""
+    source = load_data(data) if isinstance(data, str) else data
+    if not isinstance(source, Dataset):
+        raise _validate.ArgumentError(
+            "data", type(data).__name__, "must be a name or a workbench.data.Dataset."
+        )
+    return source
