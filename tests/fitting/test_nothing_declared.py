@@ -175,7 +175,11 @@ def test_another_run_of_a_prepared_fit_learns_anew(frame):
         ("ill ~ ward", {"table": wb.Table(missing={"ward": "north"})}, "missing['ward']"),
         ("ill ~ age", {"table": wb.Table(evaluation_fraction=0.2)}, "evaluation_fraction"),
         ("ill ~ agee", {}, "formula"),
-        ("ill ~ age", {"priors": {"Intercept": "Normal(0, 1)"}}, "priors['Intercept']"),
+        (
+            "ill ~ age",
+            {"table": wb.Table(priors={"Intercept": "Normal(0, 1)"})},
+            "priors['Intercept']",
+        ),
         ("ward ~ age", {}, "ward"),
         ("ill ~ age", {"private": False, "epsilon": None, "ledger": None}, "schema"),
     ],
