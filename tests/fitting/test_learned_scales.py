@@ -577,3 +577,44 @@ def test_slopes_of_long_tails_are_those_of_the_records_within_bounds(long_tails)
         ),
     )
     assert abs(result.coefficients()["mean"]["x"] - 3) < 0.06
+
+
+def test_a_rare_event_keeps_its_declared_scale_and_the_result_says_so():
+    random = np.random.default_rng(0)
+    frame = pd.DataFrame({"x": random.normal(50, 15, 20_000), "rare": random.random(20_000) < 0.01})
+    frame = frame.assign(rare=frame["rare"].astype(float), y=random.random(20_000) < 0.5)
+    schema = {"x": (0, 120), "rare": (0, 1), "y": bool}
+    used = fit(frame, "y ~ x + rare", schema=schema, epsilon=1.0, iterations=20)
+    assert set(used.data["scales"]) == {"x"}
+    assert used.data["schema"]["rare"]["high"] == 1.0
+    assert [line for line in used.cautions if "No scale of rare" in line]
+    assert not [line for line in used.cautions if "No scale of x" in line]
+
+
+def test_another_run_begins_with_all_records_again(long_tails):
+    bounds = {"x": (-100, 100), "y": (-300, 300)}
+    options = arguments(
+        family="gaussian", schema=bounds, iterations=20, execution=wb.Execution(checkpoint=False)
+    )
+    prepared = wb.prepare("y ~ x", long_tails, **options)
+    list(prepared.run())
+    assert prepared.data.num_train < 20_000
+    again = prepared.again()
+    assert again.data.num_train == again.plan.sampler.num_records == 20_000
+    assert list(again.run())[-1].status == "done"
+
+
+@pytest.mark.thorough
+def test_random_allocation_leaves_records_out_too(long_tails):
+    bounds = {"x": (-100, 100), "y": (-300, 300)}
+    options = arguments(
+        family="gaussian",
+        schema=bounds,
+        iterations=20,
+        sampling_rate=0.1,
+        execution=wb.Execution(checkpoint=False),
+        privacy=wb.Privacy(sampler="random_allocation"),
+    )
+    prepared = wb.prepare("y ~ x", long_tails, **options)
+    assert list(prepared.run())[-1].status == "done"
+    assert prepared.data.num_train == prepared.plan.sampler.num_records

@@ -244,7 +244,8 @@ class Look:
         }
 
     def scale(self, name: str, *, is_response: bool = False) -> Scale | None:
-        """The scale of a column of numbers; None where its counts are mostly noise.
+        """The scale of a column of numbers; None where its counts are mostly noise, or where they
+        show one value alone, as of a rare event.
 
         On each side of the median the bound is as many standard deviations away as that of a normal
         column with the same outer quantile would be, and never beyond what was declared. So a
@@ -261,6 +262,8 @@ class Look:
             return None
         low, median, high = (_at(column, below, level, 0.0) for level in (tail, 0.5, 1 - tail))
         leaf = (column.high - column.low) / 2**column.depth
+        if high - low <= leaf:  # all that shows is in one leaf or two
+            return None
         deviations = -float(ndtri(tail))
         clear = math.log(_MUCH_NOISE / min(tail, _MUCH_NOISE)) / math.log(_MUCH_NOISE / _LEAST_TAIL)
         reach = _REACH + (_FARTHEST - _REACH) * clear

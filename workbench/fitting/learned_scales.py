@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import jax
 
@@ -28,9 +28,13 @@ from workbench.models import Model
 from workbench.privacy.calibration import gaussian_mu
 from workbench.privacy.steps import SENSITIVITY
 
+if TYPE_CHECKING:
+    from workbench.fitting.spec import FitSpec
+
 __all__ = [
     "LARGEST_SHARE",
     "check_look",
+    "of_no_scale",
     "of_values_outside",
     "share_and_scales",
     "share_for",
@@ -157,4 +161,20 @@ def of_values_outside(
         f"{takes[leaves_out and name not in responses]}"
         for name, scale in scales.items()
         if scale.beyond >= _MANY
+    ]
+
+
+def of_no_scale(spec: FitSpec) -> list[str]:
+    """A sentence about each column of which a look has shown no scale. :param spec: after it."""
+    if spec.declared is None:
+        return []
+    names = spec.declared.model.columns_scaled - set(spec.scales)
+    bounds = dict(spec.source.schema.bounds) if spec.source.schema else {}
+    if spec.source.target_bounds is not None:
+        bounds[spec.source.target_name] = spec.source.target_bounds
+    return [
+        f"No scale of {name} showed through the noise, as where nearly all values are the same, so "
+        f"{bounds[name][0]:g} to {bounds[name][1]:g} stands for it; other values count as at its "
+        "end."
+        for name in sorted(names & set(bounds))
     ]

@@ -25,7 +25,7 @@ from workbench.fitting.checkpoints import Checkpoint
 from workbench.fitting.digests import Digests
 from workbench.fitting.estimation import Inferred, Metrics
 from workbench.fitting.functions import CompiledFunctions
-from workbench.fitting.learned_scales import of_values_outside
+from workbench.fitting.learned_scales import of_no_scale, of_values_outside
 from workbench.fitting.run_log import RunLog
 from workbench.fitting.settings import Settings
 from workbench.fitting.spec import FitSpec
@@ -175,12 +175,14 @@ class PreparedFit:
         It spends its own epsilon.
         """
         spec = self.spec if self.plan.look is None else self.spec.declared or self.spec
+        plan = self.plan.after_look(spec.privacy, spec.data.num_train)  # which is before it, here
         key = spec.new_key()
         # again: an automatic guide keeps its starting values
-        step, state = spec.begin(self.plan, key)
+        step, state = spec.begin(plan, key)
         fresh = dataclasses.replace(
             self,
             spec=spec,
+            plan=plan,
             step=step,
             state=state,
             key=key,
@@ -547,7 +549,10 @@ class PreparedFit:
     def _cuts(self) -> list[str]:
         """Sentences about columns that have values outside what was learned."""
         spec = self.spec
-        return of_values_outside(spec.scales, spec.model.responses, spec.leaves_out)
+        return [
+            *of_values_outside(spec.scales, spec.model.responses, spec.leaves_out),
+            *of_no_scale(spec),
+        ]
 
     def _data_facts(self) -> dict[str, Any]:
         """Public facts about the data, for the result."""

@@ -71,7 +71,7 @@ class FormulaModel(Model):
     @property
     def learns_scales(self) -> bool:
         """See ``Model.learns_scales``: whether there is a column whose bounds may be learned."""
-        return bool(self._scaled_columns) and not self._fixed_by_priors
+        return bool(self.columns_scaled) and not self._fixed_by_priors
 
     @property
     def _fixed_by_priors(self) -> list[str]:
@@ -111,8 +111,8 @@ class FormulaModel(Model):
         return {} if self._declared is None else self._declared.priors
 
     @property
-    def _scaled_columns(self) -> frozenset[str]:
-        """Columns of numbers whose bounds only scale them."""
+    def columns_scaled(self) -> frozenset[str]:
+        """See ``Model.columns_scaled``."""
         assert self.columns is not None
         design = self.columns.design
         blocks = (design.block, *(effects.block for effects in design.groups))
@@ -140,7 +140,7 @@ class FormulaModel(Model):
                 "is for the bounds that are declared, and scales are learned here.",
                 remedy="Learn none: wb.Privacy(look=0); or leave this prior out.",
             )
-        scaled = self._scaled_columns
+        scaled = self.columns_scaled
         used = {name: scale for name, scale in scales.items() if name in scaled}
         with warnings.catch_warnings():  # which were shown when the formula was declared
             warnings.simplefilter("ignore", DesignWarning)

@@ -215,6 +215,11 @@ class Model:
         return None
 
     @property
+    def columns_scaled(self) -> frozenset[str]:
+        """Columns of numbers whose bounds only scale them, as far as the model knows."""
+        return frozenset()
+
+    @property
     def responses(self) -> tuple[str, ...]:
         """Columns that are explained, whose scale may be learned too."""
         return ()
