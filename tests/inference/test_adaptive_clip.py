@@ -44,19 +44,32 @@ def stepping(size):
     return quick_jit(step)
 
 
-def adapted(norms, *, clip=1.0, sigma=1e-3, adaptive=ADAPTIVE, noise=None, size=6):
-    """C in each step of a run whose gradients have these norms. :param noise: NumPy's generator,
-    for noise on counts.
+def adapted(
+    norms,
+    *,
+    clip=1.0,
+    sigma=1e-3,
+    adaptive=ADAPTIVE,
+    noise=None,
+    size=6,
+    steps=UNTIL + 5,
+    later=1.0,
+):
+    """C in each step of a run whose gradients have these norms.
+
+    :param noise: NumPy's generator, for noise on counts. :param later: times as long after the
+        warm-up.
     """
     rung, counts, found = jnp.int32(0), jnp.zeros(1 + norm_counts.RANGES), []
     facts = adaptive, jnp.float32(clip), jnp.float32(sigma)
-    for number in range(UNTIL + 5):
+    for number in range(steps):
         own = (
             np.zeros(norm_counts.RANGES)
             if noise is None
             else noise.normal(size=norm_counts.RANGES) * sigma / 0.2**0.5
         )
-        drawn = jnp.asarray(norms, jnp.float32), jnp.asarray(own, jnp.float32)
+        longer = later if number >= UNTIL else 1.0
+        drawn = jnp.asarray(norms, jnp.float32) * longer, jnp.asarray(own, jnp.float32)
         rung, counts, now = stepping(size)(rung, counts, *drawn, jnp.int32(number), *facts)
         found.append(float(now))
     return found
@@ -80,6 +93,20 @@ def test_c_changes_only_when_it_is_decided_on():
     changes = [number for number in range(1, len(found)) if found[number] != found[number - 1]]
     assert set(changes) <= {UNTIL // 2**turn for turn in range(5)}
     assert len(changes) >= 3
+
+
+def test_after_the_warm_up_c_may_fall_and_not_rise():
+    norms, end = np.linspace(0.1, 2.0, 100), UNTIL + UNTIL // 2
+    fallen = adapted(norms, later=1e-3, steps=end + 40)
+    assert fallen[UNTIL] > 1.4
+    assert 1.4e-3 <= fallen[-1] <= 4.01e-3
+    assert len(set(fallen[end:])) == 1
+    kept = adapted(norms, later=1e3, steps=end + 40)
+    assert set(kept[UNTIL:]) == {fallen[UNTIL]}
+    changes = [
+        number for number in range(UNTIL + 1, len(fallen)) if fallen[number] != fallen[number - 1]
+    ]
+    assert set(changes) <= {UNTIL + UNTIL * turn // 10 for turn in range(1, 6)}
 
 
 def test_where_noise_hides_the_norms_c_stays():
