@@ -158,7 +158,7 @@ def test_the_same_columns_are_the_same_records_whatever_the_formula():
 @pytest.mark.parametrize(
     ("changes", "argument"),
     [
-        ({"schema": None}, "schema"),
+        ({"schema": None}, "epsilon"),  # 60 records are too few to learn one
         ({"family": "poison"}, "family"),
         ({"link": "probitt"}, "link"),
         ({"trials": "n"}, "trials"),

@@ -103,6 +103,8 @@ def test_after_the_warm_up_c_may_fall_and_not_rise():
     assert len(set(fallen[end:])) == 1
     kept = adapted(norms, later=1e3, steps=end + 40)
     assert set(kept[UNTIL:]) == {fallen[UNTIL]}
+    same = adapted(norms, later=0.8, steps=end + 40)  # a half rung is no reason
+    assert set(same[UNTIL:]) == {fallen[UNTIL]}
     changes = [
         number for number in range(UNTIL + 1, len(fallen)) if fallen[number] != fallen[number - 1]
     ]

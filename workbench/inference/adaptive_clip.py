@@ -4,9 +4,9 @@ released.
 In the warm-up, the first fifth, the counts of ``norm_counts`` get a larger share of each step's
 privacy budget, so the noise on the sum is an eighth larger. At five steps, each twice as late as
 the one before, C_t may move to another value C 2^(k / 2), according to the counts since the last
-such step. At five more steps in the tenth that follows it may become smaller. Gradients are longest
-on the way to the posterior, above all where a scale has shrunk before the residuals have, and a C
-of that time would drown what comes later in noise. After that C stays.
+such step. At five more steps in the tenth that follows it may be halved or more. Gradients are
+longest on the way to the posterior, above all where a scale has shrunk before the residuals have,
+and a C of that time would drown what comes later in noise. After that C stays.
 
 The noise is sigma C_t, and sums, spacings and ranges of norms are those of clipping norm C_t. So a
 step, divided by its own C_t, is the same mechanism as with any other C, and C_t is a function of
@@ -40,6 +40,7 @@ __all__ = ["SMALLEST_SHARE", "Adaptive", "clip_of", "of", "shares", "with_counts
 _SHARE = 0.2  # share of the steps in which C is adapted
 _DECISIONS = 5
 _LATER = 5  # decisions after the warm-up, in half as many steps
+_MUCH = 2  # rungs by which C falls then, at least
 _SURE = 3.0  # standard errors by which the counts have to prove a move
 _MOST_CLIPPED = 0.2  # share of the gradients that a C below the first may clip
 _ALIGNED = 0.5  # share of the lengths clipped off that does not cancel out between gradients
@@ -185,6 +186,7 @@ def with_counts(
     )
     highest = jnp.ceil(jnp.clip(2 * jnp.log2(adaptive.largest / clip), 0, _MOST)).astype(jnp.int32)
     change = jnp.where(up > first, up, down)
-    change = jnp.where(warm, change, jnp.minimum(change, 0))
+    # noise would take a C that may only fall down step by step
+    change = jnp.where(warm | (change <= -_MUCH), change, 0)
     decided = jnp.clip(rung + change, -_MOST, highest)
     return jnp.where(decides, decided, rung), jnp.where(decides, jnp.zeros_like(counts), counts)
