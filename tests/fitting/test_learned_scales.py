@@ -491,19 +491,16 @@ def long_tails():
 TAILS = {"x": Scale(-4, 4, 0.0, 1.0, 0.01), "y": Scale(-40, 40, 0.0, 3.0, 0.0)}
 
 
-def test_records_beyond_learned_bounds_take_no_part(long_tails):
+def of_tails(**options):
+    """The arguments of a fit of ``long_tails``."""
+    bounds = {"x": (-100, 100), "y": (-300, 300)}
     execution = wb.Execution(checkpoint=False)
+    return arguments(**{"family": "gaussian", "schema": bounds, "execution": execution} | options)
+
+
+def test_records_beyond_learned_bounds_take_no_part(long_tails):
     look = {name: scale._asdict() for name, scale in TAILS.items()}
-    prepared = wb.prepare(
-        "y ~ x",
-        long_tails,
-        **arguments(
-            look=look,
-            execution=execution,
-            family="gaussian",
-            schema={"x": (-100, 100), "y": (-300, 300)},
-        ),
-    )
+    prepared = wb.prepare("y ~ x", long_tails, **of_tails(look=look))
     left = int(long_tails["x"].abs().le(4).sum())
     assert 19_000 < left < 20_000
     assert prepared.data.num_train == prepared.plan.sampler.num_records == left
@@ -512,15 +509,7 @@ def test_records_beyond_learned_bounds_take_no_part(long_tails):
 
 
 def test_a_look_of_the_run_leaves_the_same_records_out(long_tails):
-    prepared = wb.prepare(
-        "y ~ x",
-        long_tails,
-        **arguments(
-            execution=wb.Execution(checkpoint=False),
-            family="gaussian",
-            schema={"x": (-100, 100), "y": (-300, 300)},
-        ),
-    )
+    prepared = wb.prepare("y ~ x", long_tails, **of_tails())
     assert prepared.data.num_train == 20_000
     list(prepared.run())
     scale = prepared.spec.scales["x"]
@@ -541,17 +530,7 @@ def test_records_are_cut_where_their_number_is_known_or_they_are_rows_of_persons
         look={name: scale._asdict() for name, scale in TAILS.items()},
         **{name: value for name, value in options.items() if name == "sampler"},
     )
-    prepared = wb.prepare(
-        "y ~ x",
-        frame,
-        **arguments(
-            execution=wb.Execution(checkpoint=False),
-            family="gaussian",
-            schema={"x": (-100, 100), "y": (-300, 300)},
-            privacy=privacy,
-            table=table,
-        ),
-    )
+    prepared = wb.prepare("y ~ x", frame, **of_tails(privacy=privacy, table=table))
     assert len(prepared.data.train[0]) == 20_000
 
 
@@ -565,17 +544,8 @@ def test_missing_values_are_inside_and_rounding_puts_none_out():
 
 def test_slopes_of_long_tails_are_those_of_the_records_within_bounds(long_tails):
     """Cut values would move this slope by .15 of its size, and the interval is .02 wide."""
-    result = wb.fit(
-        "y ~ x",
-        long_tails,
-        **arguments(
-            family="gaussian",
-            schema={"x": (-100, 100), "y": (-300, 300)},
-            epsilon=8.0,
-            iterations=1500,
-            seed=2,
-        ),
-    )
+    options = of_tails(epsilon=8.0, iterations=1500, seed=2, execution=QUIET)
+    result = wb.fit("y ~ x", long_tails, **options)
     assert abs(result.coefficients()["mean"]["x"] - 3) < 0.06
 
 
@@ -592,11 +562,7 @@ def test_a_rare_event_keeps_its_declared_scale_and_the_result_says_so():
 
 
 def test_another_run_begins_with_all_records_again(long_tails):
-    bounds = {"x": (-100, 100), "y": (-300, 300)}
-    options = arguments(
-        family="gaussian", schema=bounds, iterations=20, execution=wb.Execution(checkpoint=False)
-    )
-    prepared = wb.prepare("y ~ x", long_tails, **options)
+    prepared = wb.prepare("y ~ x", long_tails, **of_tails(iterations=20))
     list(prepared.run())
     assert prepared.data.num_train < 20_000
     again = prepared.again()
@@ -606,15 +572,8 @@ def test_another_run_begins_with_all_records_again(long_tails):
 
 @pytest.mark.thorough
 def test_random_allocation_leaves_records_out_too(long_tails):
-    bounds = {"x": (-100, 100), "y": (-300, 300)}
-    options = arguments(
-        family="gaussian",
-        schema=bounds,
-        iterations=20,
-        sampling_rate=0.1,
-        execution=wb.Execution(checkpoint=False),
-        privacy=wb.Privacy(sampler="random_allocation"),
-    )
+    privacy = wb.Privacy(sampler="random_allocation")
+    options = of_tails(iterations=20, sampling_rate=0.1, privacy=privacy)
     prepared = wb.prepare("y ~ x", long_tails, **options)
     assert list(prepared.run())[-1].status == "done"
     assert prepared.data.num_train == prepared.plan.sampler.num_records

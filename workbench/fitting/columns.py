@@ -14,7 +14,7 @@ import jax
 from workbench import _validate
 from workbench.data import Dataset
 from workbench.data import load as load_data
-from workbench.data.counting import counting_of
+from workbench.data.counting import Counting, counting_of
 from workbench.data.look import Scale
 from workbench.fitting.learned_scales import require_scalable, share_for, take
 from workbench.ledger.fingerprint import fingerprint
@@ -95,18 +95,21 @@ class Declared:
     def fingerprint(self) -> str:
         return fingerprint(self.source)
 
+    def _counting(self, model: Model) -> Counting:
+        return counting_of(self.source, model.columns_used)
+
     def share(
         self, asked: float | None, model: Model, is_alone: bool, budget: Budget
     ) -> float | None:
         if asked is not None or not (is_alone and model.learns_scales):
             return asked
-        return share_for(counting_of(self.source, model.columns_used), *budget)
+        return share_for(self._counting(model), *budget)
 
     def num_counts(self, spec: FitSpec) -> int:
         """:raises ArgumentError: naming ``look``, where nothing can be learned."""
         if not spec.privacy.look:
             return 0
-        counting = counting_of(self.source, spec.model.columns_used)
+        counting = self._counting(spec.model)
         require_scalable(counting, spec.model, self.source, spec.processes.count)
         return counting.size
 
@@ -118,7 +121,7 @@ class Declared:
 
     def looked(self, spec: FitSpec, plan: PrivacyPlan, key: jax.Array) -> FitSpec:
         assert plan.look is not None
-        counting = counting_of(self.source, spec.model.columns_used)
+        counting = self._counting(spec.model)
         noise = plan.look.noise_multiplier
         return spec.with_scales(take(counting, spec.model, self.source, noise, key))
 

@@ -19,7 +19,7 @@ from workbench.data.schema import as_table
 from workbench.data.undeclared import Table, by_type, is_complete
 from workbench.fitting.groups import of
 from workbench.fitting.settings import Noted, about, check_all, described, setting, takes
-from workbench.fitting.undeclared import Undeclared
+from workbench.fitting.undeclared import Undeclared, id_of_table
 from workbench.inference.state import Purpose
 from workbench.ledger.ledger import DatasetId
 from workbench.ledger.reservation import Reservation, id_of, ledger_for
@@ -101,9 +101,7 @@ def look(request: LookArguments) -> Look:
     plan, guarantee = _promised(request, data, sensitivity, size, of_texts)
     noise = plan.mechanism.noise_multiplier
     columns.require_visible(request.epsilon, noise, of_texts, units)
-    with _charged(
-        request, data, guarantee, lambda: DatasetId(data.name, data.unit, table.digest)
-    ) as (key, token):
+    with _charged(request, data, guarantee, lambda: id_of_table(data, table)) as (key, token):
         taken = columns.take(noise, key, of_texts)
     return replace(taken, guarantee=guarantee, token=token)
 

@@ -300,7 +300,7 @@ class PreparedFit:
 
     def _look(self) -> None:
         """Count the columns with noise, and go on with the scales that follow from the counts."""
-        self._go_on_with(self.spec.looked(self.plan, self.key))
+        self._go_on_with(self.spec.columns.looked(self.spec, self.plan, self.key))
 
     def _go_on_with(self, spec: FitSpec) -> None:
         self.key = child_key(self.key, Purpose.STEPS_AFTER_LOOK)

@@ -115,13 +115,6 @@ class FitSpec:
     scales_are_guessed: bool = False
     learned: Mapping[str, Any] = field(default_factory=dict)
 
-    def looked(self, plan: PrivacyPlan, key: jax.Array) -> FitSpec:
-        """The same fit with what the look of its plan has learned.
-
-        :param key: of the run, whose children for looks nothing else uses.
-        """
-        return self.columns.looked(self, plan, key)
-
     def with_scales(self, scales: Mapping[str, Scale]) -> FitSpec:
         """The same fit on scales that were learned from noised counts, which replace declared
         bounds.

@@ -24,7 +24,7 @@ from workbench.data.schema import Schema
 from workbench.data.undeclared import Table, by_type, is_complete, types_from_text, types_to_text
 from workbench.fitting.columns import Budget
 from workbench.fitting.settings import FormulaSettings
-from workbench.fitting.undeclared import Undeclared
+from workbench.fitting.undeclared import Undeclared, id_of_table
 from workbench.ledger.fingerprint import secret_key
 from workbench.ledger.ledger import DatasetId
 from workbench.models import Model
@@ -58,13 +58,13 @@ class Unlearned:
     of_schema: Callable[[Schema], tuple[Model, Dataset]]
     source: Dataset
 
-    @property
+    @functools.cached_property
     def dataset_id(self) -> DatasetId:
-        return DatasetId(self.source.name, self.source.unit, self.columns.table.digest)
+        return id_of_table(self.source, self.columns.table)
 
     @property
     def fingerprint(self) -> str:
-        return self.columns.table.digest(secret_key())
+        return self.dataset_id.fingerprint(secret_key())
 
     @property
     def most_coordinates(self) -> int:

@@ -23,9 +23,10 @@ from workbench.data.schema import Schema
 from workbench.data.undeclared import MOST_LEVELS, Table
 from workbench.fitting.learned_scales import LARGEST_SHARE, share_of_budget
 from workbench.inference.state import Purpose
+from workbench.ledger.ledger import DatasetId
 from workbench.privacy.accounting import round_up
 
-__all__ = ["Undeclared"]
+__all__ = ["Undeclared", "id_of_table"]
 
 _SHARE_OF_TEXTS = 0.1  # of delta, for texts of one record that pass their threshold
 _RELEASES = 2
@@ -66,6 +67,11 @@ class Undeclared:
     def _first(self) -> Counting:
         return self.table.counting()
 
+    @functools.cached_property
+    def _second(self) -> Counting:
+        """What the second release counts at least: levels that are learned come to it."""
+        return counting_of(self.data)
+
     @property
     def most_coordinates(self) -> int:
         """How many times more coordinates a model has when all levels are learned, at most."""
@@ -74,7 +80,7 @@ class Undeclared:
     @property
     def largest_sensitivity(self) -> float:
         """S of the release that has the larger one, as of ``Counting``."""
-        return max(self._first.sensitivity, counting_of(self.data).sensitivity)
+        return max(self._first.sensitivity, self._second.sensitivity)
 
     @property
     def depth(self) -> int:
@@ -83,7 +89,7 @@ class Undeclared:
 
     def size(self, units: int) -> int:
         """The number of counts of ``units`` units at most: how many texts there are is private."""
-        return self.table.largest_size(units) + counting_of(self.data).size
+        return self.table.largest_size(units) + self._second.size
 
     def share_of_budget(
         self, num_records: int, epsilon: float, delta: float, relation: str
@@ -104,7 +110,7 @@ class Undeclared:
 
         :raises ArgumentError: naming ``epsilon``.
         """
-        counting_of(self.data).per_record(noise := _of_each(noise_multiplier))  # has room for it
+        self._second.per_record(noise := _of_each(noise_multiplier))  # has room for it
         deviation = self._first.deviation(noise)
         self.table.require_visible(epsilon, deviation, of_texts, units)
 
@@ -123,6 +129,13 @@ class Undeclared:
         counting = counting_of(data)
         values = noised(counting, data, noise, jax.random.fold_in(key, Purpose.LOOK))
         return Look(counting, values, counting.deviation(noise), data.unit, schema=data.schema)
+
+
+def id_of_table(source: Dataset, table: Table) -> DatasetId:
+    """How a ledger recognises the table of ``source`` before its columns are declared. The digest
+    is computed once for each key.
+    """
+    return DatasetId(source.name, source.unit, functools.cache(table.digest))
 
 
 def _of_each(noise_multiplier: float) -> float:

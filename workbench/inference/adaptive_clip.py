@@ -144,7 +144,7 @@ def with_counts(
     ends = jnp.concatenate([adaptive.until // 2 ** jnp.arange(_DECISIONS), later])
     decides = jnp.any(number + 1 == ends)
     records = jnp.maximum(counts[0], 1.0) * expected
-    of_norms = jnp.where(warm, np.float32(_OF_NORMS), np.float32(norm_counts.OF_NORMS))
+    _, of_norms = shares(number, adaptive)
     deviation = sigma / of_norms * jnp.sqrt(jnp.maximum(counts[0], 1.0)) / records
     fractions = counts[1:] / records
     # shares add up to 1, which takes off a part of their noise
