@@ -518,6 +518,21 @@ def test_a_look_of_the_run_leaves_the_same_records_out(long_tails):
     assert str(int(kept.sum())) not in str(prepared.result().data)
 
 
+def test_columns_that_are_not_scaled_leave_no_record_out():
+    """Levels at the ends of a range, and long exposures, are as good as others."""
+    random = np.random.default_rng(1)
+    frame = pd.DataFrame({"x": random.normal(size=4000), "year": random.integers(0, 10, 4000)})
+    frame = frame.assign(days=random.uniform(1, 100, 4000), y=random.poisson(2, 4000))
+    look = {name: Scale(2, 5, 3, 1, 0.0)._asdict() for name in ("year", "days")}
+    look["x"] = Scale(-9, 9, 0, 1, 0.0)._asdict()
+    schema = {"x": (-10, 10), "year": (0, 9, int), "days": (1, 100), "y": (0, 50)}
+    table = wb.Table(exposure="days")
+    options = arguments(family="poisson", schema=schema, look=look, table=table)
+    options["execution"] = wb.Execution(checkpoint=False)
+    prepared = wb.prepare("y ~ x + C(year)", frame, **options)
+    assert prepared.data.num_train == 4000
+
+
 @pytest.mark.parametrize(
     "options", [{"sampler": "shuffle"}, {"sampler": "without_replacement"}, {"unit": True}]
 )

@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import jax
+import numpy as np
 
 from workbench import _schema, _validate
 from workbench.data import Dataset
@@ -19,10 +20,12 @@ from workbench.data.look import (
     MOST_TAIL,
     Look,
     Scale,
+    inside,
     noise_in_ranks,
     scales_form,
     scales_from_dict,
 )
+from workbench.data.schema import Schema
 from workbench.inference.state import Purpose
 from workbench.models import Model
 from workbench.privacy.calibration import gaussian_mu
@@ -36,6 +39,7 @@ __all__ = [
     "check_look",
     "of_no_scale",
     "of_values_outside",
+    "rows_inside",
     "share_and_scales",
     "share_for",
     "share_of_budget",
@@ -147,6 +151,14 @@ def take(
     return Look(counting, values, deviation, data.unit).scales(model.responses)
 
 
+def rows_inside(source: Dataset, model: Model, scales: Mapping[str, Scale]) -> np.ndarray:
+    """bool[N]: which training records are within the scales of what ``model`` explains by."""
+    scaled = set(scales) if model.columns_scaled is None else model.columns_scaled
+    used = {name: scales[name] for name in (scaled & set(scales)) - set(model.responses)}
+    x = source.train[source.arrays.index("x")]
+    return inside(source.schema or Schema({}), x, used)
+
+
 def of_values_outside(
     scales: Mapping[str, Scale], responses: Sequence[str], leaves_out: bool
 ) -> list[str]:
@@ -168,7 +180,7 @@ def of_no_scale(spec: FitSpec) -> list[str]:
     """A sentence about each column of which a look has shown no scale. :param spec: after it."""
     if spec.declared is None:
         return []
-    names = spec.declared.model.columns_scaled - set(spec.scales)
+    names = (spec.declared.model.columns_scaled or frozenset()) - set(spec.scales)
     bounds = dict(spec.source.schema.bounds) if spec.source.schema else {}
     if spec.source.target_bounds is not None:
         bounds[spec.source.target_name] = spec.source.target_bounds

@@ -19,14 +19,14 @@ from workbench._limits import LARGEST_CLIP
 from workbench.clipping.clipped_sums import check_clipping, is_by_record
 from workbench.data import Dataset, Schema
 from workbench.data.dataset import is_at_rest
-from workbench.data.look import Scale, inside, learned, scales_to_dict
+from workbench.data.look import Scale, learned, scales_to_dict
 from workbench.data.storage.oblivious import SAMPLERS as OBLIVIOUS_SAMPLERS
 from workbench.fitting import defaults
 from workbench.fitting.columns import Columns, columns_of
 from workbench.fitting.devices import devices_named
 from workbench.fitting.estimation import Estimation
 from workbench.fitting.gradients import Gradients
-from workbench.fitting.learned_scales import share_and_scales
+from workbench.fitting.learned_scales import rows_inside, share_and_scales
 from workbench.fitting.one_shot import one_shot_for
 from workbench.fitting.settings import Settings, about, described, names, takes
 from workbench.inference.bringing import are_at_rest
@@ -124,8 +124,7 @@ class FitSpec:
             source = source.rescaled(learned(source.schema or Schema({}), scales))
         data = model.view(source)
         if self.leaves_out:
-            used = {name: scale for name, scale in scales.items() if name not in model.responses}
-            data = data.with_rows(_inside(self.source, used))
+            data = data.with_rows(rows_inside(self.source, model, scales))
         constants = dict(model.constants(data))
         return dataclasses.replace(
             self,
@@ -361,12 +360,6 @@ class FitSpec:
             covers_deletion=is_by_record(self.settings.strategy),
         )
         return dataclasses.replace(guarantee, released=self.estimation.released)
-
-
-def _inside(source: Dataset, scales: Mapping[str, Scale]) -> np.ndarray:
-    """bool[N]: which training records are within ``scales``."""
-    x = source.train[source.arrays.index("x")]
-    return inside(source.schema or Schema({}), x, scales)
 
 
 def _adapts_by_default(settings: Mapping[str, Any], advice: Mapping[str, Any]) -> bool:

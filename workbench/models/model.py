@@ -215,9 +215,9 @@ class Model:
         return None
 
     @property
-    def columns_scaled(self) -> frozenset[str]:
-        """Columns of numbers whose bounds only scale them, as far as the model knows."""
-        return frozenset()
+    def columns_scaled(self) -> frozenset[str] | None:
+        """Columns of numbers whose bounds only scale them; None for all."""
+        return None
 
     @property
     def responses(self) -> tuple[str, ...]:
