@@ -54,21 +54,24 @@ def adapted(
     size=6,
     steps=UNTIL + 5,
     later=1.0,
+    later_sigma=None,
 ):
     """C in each step of a run whose gradients have these norms.
 
-    :param noise: NumPy's generator, for noise on counts. :param later: times as long after the
-        warm-up.
+    :param noise: NumPy's generator, for noise on counts. :param later: gradients are that many
+        times as long after the warm-up. :param later_sigma: noise multiplier after it.
     """
     rung, counts, found = jnp.int32(0), jnp.zeros(1 + norm_counts.RANGES), []
-    facts = adaptive, jnp.float32(clip), jnp.float32(sigma)
     for number in range(steps):
+        longer, multiplier = 1.0, sigma
+        if number >= UNTIL:
+            longer, multiplier = later, later_sigma or sigma
+        facts = adaptive, jnp.float32(clip), jnp.float32(multiplier)
         own = (
             np.zeros(norm_counts.RANGES)
             if noise is None
-            else noise.normal(size=norm_counts.RANGES) * sigma / 0.2**0.5
+            else noise.normal(size=norm_counts.RANGES) * multiplier / 0.2**0.5
         )
-        longer = later if number >= UNTIL else 1.0
         drawn = jnp.asarray(norms, jnp.float32) * longer, jnp.asarray(own, jnp.float32)
         rung, counts, now = stepping(size)(rung, counts, *drawn, jnp.int32(number), *facts)
         found.append(float(now))
@@ -109,6 +112,16 @@ def test_after_the_warm_up_c_may_fall_and_not_rise():
         number for number in range(UNTIL + 1, len(fallen)) if fallen[number] != fallen[number - 1]
     ]
     assert set(changes) <= {UNTIL + UNTIL * turn // 10 for turn in range(1, 6)}
+
+
+def test_where_noise_hides_the_norms_after_the_warm_up_c_does_not_return_to_where_it_began():
+    norms, moved = np.linspace(0.1, 2.0, 100), 0
+    for seed in range(20):
+        noise = np.random.default_rng(seed)
+        found = adapted(norms, clip=0.02, later_sigma=400.0, noise=noise, steps=UNTIL + 41)
+        assert found[UNTIL] > 1.4
+        moved += found[-1] != found[UNTIL]
+    assert moved <= 2
 
 
 def test_where_noise_hides_the_norms_c_stays():

@@ -19,8 +19,8 @@ E (norm - C)+ = integral of P(norm > t) from C on. The noise on counts leaves an
 P(norm > t). C_t is the best value at or above C if every probability is at the lower end of its
 interval; if that is C itself, it is the best value at or below C with every probability at the
 upper end. Where noise hides the answer, C_t stays C, whatever the gradients of the first steps were
-like. (A C that followed the counts of each step by feedback walked at random at epsilon 1 and 1000
-records.)
+like; after the warm-up it stays what it is. (A C that followed the counts of each step by feedback
+walked at random at epsilon 1 and 1000 records.)
 """
 
 from __future__ import annotations
@@ -172,8 +172,9 @@ def with_counts(
         / jnp.sqrt(jnp.maximum(steps, 1.0))
     )
     factors = np.float32(_FACTORS)
-    # where C began, seen from where it is
-    first, rungs = (jnp.clip(-rung, _RUNGS[0], _RUNGS[-1]), jnp.asarray(_RUNGS))
+    # what C is without evidence, seen from where it is: where it began, later what it is
+    first = jnp.where(warm, jnp.clip(-rung, _RUNGS[0], _RUNGS[-1]), 0)
+    rungs = jnp.asarray(_RUNGS)
     up, down = (
         rungs[jnp.argmin(jnp.where(allowed, bias**2 + (noise * factors) ** 2, jnp.inf))]
         for bias, allowed in (
