@@ -46,7 +46,11 @@ from workbench.ledger.reservation import Reservation
 
 CAP = (0.8, 1e-3)
 PLAN = {"bounds": (0, 100), "epsilon": 0.5, "delta": 1e-4, "iterations": 20, "cap": CAP}
-pytestmark = pytest.mark.usefixtures("made_up_steps")
+pytestmark = [
+    pytest.mark.usefixtures("made_up_steps"),
+    pytest.mark.filterwarnings("ignore:There are too few records for this epsilon"),
+    pytest.mark.filterwarnings("ignore:No scale of "),
+]
 RANDOM = np.random.default_rng(0)
 # rows of one are in every fold
 TABLES = {

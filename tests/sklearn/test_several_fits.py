@@ -3,6 +3,7 @@ counts them.
 """
 
 import numpy as np
+import pandas as pd
 import pytest
 from sklearn.base import clone
 from sklearn.ensemble import BaggingClassifier
@@ -17,7 +18,10 @@ from workbench.ledger.budget import CapError
 
 DELTA = 1e-3
 PLAN = {"bounds": (0, 100), "epsilon": 0.5, "delta": DELTA, "iterations": 20, "name": "clinic"}
-pytestmark = pytest.mark.usefixtures("made_up_steps")
+pytestmark = [
+    pytest.mark.usefixtures("made_up_steps"),
+    pytest.mark.filterwarnings("ignore:There are too few records for this epsilon"),
+]
 
 
 def records(count=300, seed=0):
@@ -107,8 +111,17 @@ def test_rows_that_were_fitted_before_need_a_cap():
 
 def test_a_fit_of_the_workbench_counts_as_one_before():
     x, y = records()
-    data = wb.data.from_arrays(x, y, bounds=(0, 100), evaluation=False, name="clinic")
-    wb.fit("logistic", data, epsilon=0.5, delta=DELTA, iterations=20)
+    frame = pd.DataFrame(x, columns=["x1", "x2", "x3"]).assign(y=y == 1)
+    wb.fit(
+        "y ~ x1 + x2 + x3",
+        frame,
+        family="bernoulli",
+        schema={**dict.fromkeys(("x1", "x2", "x3"), (0, 100)), "y": bool},
+        table=wb.Table(name="clinic"),
+        epsilon=0.5,
+        delta=DELTA,
+        iterations=20,
+    )
     with pytest.raises(ArgumentError, match="these records were fitted before"):
         classifier().fit(x, y)
 

@@ -454,6 +454,15 @@ class FormulaSettings:
     evaluation_is_public: bool | None = setting(
         None, "of a table: True declares the evaluation records public", _validate.flag
     )
+    unit: str | None = setting(
+        None, "of a table: what one unit is, in words", otherwise="training record, or person"
+    )
+    name: str | None = setting(
+        None,
+        "of a table: its name in reports and in the ledger, where records of one name count "
+        "together",
+        otherwise="table",
+    )
 
     def given_of(self, names: tuple[str, ...]) -> dict[str, Any]:
         """Those that are not None."""

@@ -8,6 +8,7 @@ import warnings
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
@@ -67,6 +68,10 @@ class FormulaModel(Model):
     lines: tuple[PriorLine, ...] = ()
     scales: Mapping[str, Scale] = field(default_factory=dict)
     _declared: _Declared | None = field(default=None, repr=False)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Files hold what was declared, of which the design's functions are made again."""
+        return _again, (self._declared, dict(self.scales))
 
     @property
     def learns_scales(self) -> bool:
@@ -141,10 +146,9 @@ class FormulaModel(Model):
                 remedy="Learn none: wb.Privacy(look=0); or leave this prior out.",
             )
         scaled = self.columns_scaled
-        used = {name: scale for name, scale in scales.items() if name in scaled}
-        with warnings.catch_warnings():  # which were shown when the formula was declared
-            warnings.simplefilter("ignore", DesignWarning)
-            return _model(self._declared, used)
+        return _again(
+            self._declared, {name: scale for name, scale in scales.items() if name in scaled}
+        )
 
     @property
     def priors(self) -> pd.DataFrame:
@@ -267,6 +271,12 @@ def formula(
     return _model(_Declared(parsed, kind, declared, roles, declared_priors, covariance, basis), {})
 
 
+def _again(request: _Declared, scales: Mapping[str, Scale]) -> FormulaModel:
+    with warnings.catch_warnings():  # which were shown when the formula was declared
+        warnings.simplefilter("ignore", DesignWarning)
+        return _model(request, scales)
+
+
 def _model(request: _Declared, scales: Mapping[str, Scale]) -> FormulaModel:
     parsed, kind, declared, roles, declared_priors, covariance, basis = request
     named = declared_priors if basis == _ORTHOGONAL else None
@@ -289,7 +299,7 @@ def _model(request: _Declared, scales: Mapping[str, Scale]) -> FormulaModel:
         score=functools.partial(kind.scores, columns.response),
         coordinates=functools.partial(_coordinates, regression),
         arrays=columns.arrays,
-        defaults=functools.partial(_advice, columns),
+        defaults=functools.partial(_advice, columns, _fillings(columns, scales)),
         pictures={"coefficients": pictures.coefficients} if _is_single(regression) else {},
         linear=_with_residuals(_linear(regression, columns), regression, columns.design),
         options={
@@ -322,6 +332,18 @@ def _widths(columns: Columns, scales: Mapping[str, Scale]) -> dict[str, float]:
         for name, scale in scales.items()
         if name in bounds
     }
+
+
+def _fillings(columns: Columns, scales: Mapping[str, Scale]) -> dict[str, float]:
+    """By column, the mean of its squares when scaled, in that of a uniform column."""
+    bounds = columns.schema.bounds
+    fillings = {}
+    for name, scale in scales.items():
+        if name in bounds:
+            low, high = bounds[name]
+            square = scale.spread**2 + (scale.median - low / 2 - high / 2) ** 2
+            fillings[name] = min(1.0, 3 * square / (high / 2 - low / 2) ** 2)
+    return fillings
 
 
 def _regression(columns: Columns, lines: tuple[PriorLine, ...]) -> Regression:
@@ -413,12 +435,22 @@ def _with_residuals(
     )
 
 
-def _size(design: Design) -> int:
-    """The largest sum of squares of a record's columns."""
-    return sum(_square(design.block, indices) for indices in design.block.terms.values())
+def _size(design: Design, fillings: Mapping[str, float] = MappingProxyType({})) -> float:
+    """The largest sum of squares of a record's columns.
+
+    :param fillings: of columns whose scales were learned, as of ``_fillings``: a column counts
+        as much less as its squares are on average.
+    """
+    return sum(_square(design.block, indices, fillings) for indices in design.block.terms.values())
 
 
-def _advice(columns: Columns, dataset: Dataset, num_records: int, epsilon: float) -> dict[str, Any]:
+def _advice(
+    columns: Columns,
+    fillings: Mapping[str, float],
+    dataset: Dataset,
+    num_records: int,
+    epsilon: float,
+) -> dict[str, Any]:
     """C as a share of the largest, or of a typical large, norm of a record's gradient: the rule of
     the gallery's logistic regression, with the family's gradient in the predictor.
 
@@ -429,6 +461,8 @@ def _advice(columns: Columns, dataset: Dataset, num_records: int, epsilon: float
 
     A category adds at most 1 to |x|^2, however many levels it has, and polynomials 1 for each
     degree. Effects of groups add the squares of a typical standard deviation, and of a typical z.
+    The share is right for columns that fill their range evenly, so learned ranges, which reach far
+    beyond most records, count as ``_size`` says.
     """
     gradient, design = columns.family.gradient(columns.response), columns.design
     size = _size(design)
@@ -438,21 +472,22 @@ def _advice(columns: Columns, dataset: Dataset, num_records: int, epsilon: float
     )
     signal = (num_records * epsilon / max(1, size)) ** (1 / 3)
     fraction = min(1.0, max(min(0.7, 0.1 * signal), 0.05 * signal))
+    typical = gradient.size * math.sqrt(_size(design, fillings) + 1 + of_groups)
     largest = gradient.size * math.sqrt(size + 1 + of_groups)
     visible = _VISIBLE_IF_IT_CANCELS if columns.family.cancels_bias else _VISIBLE
     bounded = (
         gradient.is_bound and not design.groups and not columns.family.parameters(columns.response)
     )
     return {
-        "clip": fraction * largest,
+        "clip": fraction * typical,
         "adapts_clip": not gradient.is_bound and num_records * epsilon >= visible * max(1, size),
         **({"largest_clip": largest} if bounded else {}),
     }
 
 
-def _square(block: Block, indices: tuple[int, ...]) -> int:
+def _square(block: Block, indices: tuple[int, ...], fillings: Mapping[str, float]) -> float:
     """An upper bound of the sum of squares of a term's columns: products of columns that are 1
-    together count.
+    together count. :param fillings: as of ``_size``.
 
     Of the columns with the same factors, such as the levels of a category, one is 1 in a row.
     """
@@ -464,8 +499,15 @@ def _square(block: Block, indices: tuple[int, ...]) -> int:
     )
     return replaced + sum(
         min(columns, math.prod(_ones(block.factors[name]) for name in names))
+        * math.prod(_filled(block.factors[name], fillings) for name in names)
         for names, columns in together.items()
     )
+
+
+def _filled(factor: Factor, fillings: Mapping[str, float]) -> float:
+    if not isinstance(factor, Number) or factor.sums_to_one:
+        return 1.0
+    return max((fillings.get(name, 1.0) for name in factor.columns), default=1.0)
 
 
 def _ones(factor: Factor) -> int:

@@ -4,7 +4,6 @@ predictions.
 
 from __future__ import annotations
 
-import inspect
 import secrets
 import warnings
 from dataclasses import dataclass, field
@@ -15,16 +14,15 @@ from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
 
 from workbench import _validate
-from workbench.data import Dataset, from_arrays
+from workbench._lazy import pd
+from workbench.data import Dataset
 from workbench.fitting.fits import DeltaWarning, prepare
-from workbench.fitting.groups import group_of, grouped
+from workbench.fitting.groups import grouped
 from workbench.ledger.budget import BudgetStatus
 from workbench.ledger.entries import CLONES
 from workbench.models import Model
 from workbench.results.fit_result import FitResult, IntervalWarning
 from workbench.sklearn._inputs import (
-    FROM_DATA,
-    Scaling,
     bounds_of,
     features_of,
     records_of,
@@ -47,6 +45,8 @@ _SETTINGS = (
     "clip",
     "learning_rate",
     "seed",
+    "ledger",
+    "over_cap",
 )
 
 
@@ -120,46 +120,37 @@ class PrivateEstimator(BaseEstimator):
         tags.non_deterministic = self.seed is None
         return tags
 
-    def _table(self, x: np.ndarray, y: np.ndarray | None = None, **options: Any) -> Dataset:
-        """The data set of all rows of ``x``, and how its columns are scaled as ``_scaling``.
+    def _regression(self, x: np.ndarray, y: Any, family: str, declared: Any) -> FitResult:
+        """A fit of the regression of ``y`` on all columns of ``x``.
 
-        :param y: the target as whole numbers. :param options: of ``from_arrays``.
+        :param declared: of ``y``, as a schema has it.
         """
-        names, read_off = (
-            features_of(self),
-            isinstance(self.bounds, str) and self.bounds == FROM_DATA,
-        )
+        frame = self._frame(x)
         target = "y"
-        while target in names:
+        while target in frame:
             target += "_"
-        if read_off:
-            options["private_scaling"] = True
-            scaling = Scaling.by_records(x)
-        else:
-            options["bounds"] = bounds_of("bounds", self.bounds, names)
-            scaling = Scaling.by_bounds(options["bounds"])
-        data = from_arrays(
-            x,
-            y,
-            feature_names=names,
-            target_name=target,
-            evaluation=False,
+        schema: dict[str, Any] = dict.fromkeys(frame, float)
+        if self.bounds is not None:
+            schema = dict(bounds_of("bounds", self.bounds, list(frame)))
+        return self._fit(
+            f"`{target}` ~ {' + '.join(f'`{name}`' for name in frame)}",
+            frame.assign(**{target: y}),
+            family=family,
+            schema={**schema, target: declared},
             unit=self.unit,
             name=self.name,
-            **options,
         )
-        self._scaling = scaling
-        return data
 
-    def _fit(self, model: Model | str, data: Dataset) -> FitResult:
-        """One fit, which the ledger counts."""
-        named = inspect.signature(prepare).parameters
+    def _frame(self, x: np.ndarray) -> pd.DataFrame:
+        """Records with the names of their columns."""
+        return pd.DataFrame(x, columns=features_of(self))
+
+    def _fit(self, model: Model | str, data: Dataset | pd.DataFrame, **of_table: Any) -> FitResult:
+        """One fit, which the ledger counts. :param of_table: what a formula and a table need."""
         settings = {
-            name: value
-            for name, value in self.get_params(deep=False).items()
-            if name in named or group_of(name)
+            name: value for name, value in self.get_params(deep=False).items() if name in _SETTINGS
         }
-        prepared = prepare(model, data, **grouped(settings, checkpoint=False))
+        prepared = prepare(model, data, **grouped({**settings, **of_table}, checkpoint=False))
         self._count_with_others(prepared)
         for caution in prepared.cautions:
             warnings.warn(caution, DeltaWarning, stacklevel=3)
@@ -229,27 +220,20 @@ class PrivateEstimator(BaseEstimator):
     def _keep(self, result: FitResult) -> None:
         self.result_, self.guarantee_ = result, result.guarantee
 
-    def _features(self, x: ArrayLike) -> np.ndarray:
-        """Records as the model sees them."""
-        check_is_fitted(self)
-        return self._scaling.features(records_of(self, x, reset=False))
-
-    def _cut(self, x: ArrayLike) -> np.ndarray:
-        """Records within the bounds, in their own units."""
-        check_is_fitted(self)
-        return self._scaling.cut(records_of(self, x, reset=False))
-
     def _predictions(self, x: ArrayLike) -> np.ndarray:
-        """What the model predicts for each record, float64."""
-        features = self._features(x)
-        return np.asarray(self.result_.predict((features,)), np.float64)
+        """What a regression predicts for each record, float64."""
+        check_is_fitted(self)
+        frame = self._frame(records_of(self, x, reset=False))
+        return np.asarray(self.result_.predict(frame), np.float64)
 
-    def _in_own_units(
-        self, weights: np.ndarray, intercept: np.ndarray
-    ) -> tuple[np.ndarray, np.ndarray]:
-        """Weights of the columns, [..., D], and intercept, from those of the features."""
-        slopes = np.asarray(weights, np.float64) / self._scaling.reach
-        return slopes, intercept - slopes @ self._scaling.middle
+    def _weights(self, predictors: int = 1) -> tuple[np.ndarray, np.ndarray]:
+        """(weights, float64[predictors, D]; intercepts, float64[predictors]) of a regression,
+        posterior means in the columns' own units.
+        """
+        means = self.result_.coefficients()["mean"].to_numpy(np.float64)
+        size = 1 + self.n_features_in_
+        rows = means[: predictors * size].reshape(predictors, size)  # others are of the residuals
+        return rows[:, 1:], rows[:, 0]
 
 
 def _pair(cap: tuple[float, float]) -> tuple[Any, Any]:

@@ -7,7 +7,7 @@ from __future__ import annotations
 import contextlib
 import warnings
 from collections.abc import Hashable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from sklearn.utils.multiclass import check_classification_targets
@@ -22,8 +22,6 @@ if TYPE_CHECKING:
     from sklearn.base import BaseEstimator
 
 __all__ = [
-    "FROM_DATA",
-    "Scaling",
     "bounds_of",
     "classes_of",
     "codes_of",
@@ -34,45 +32,9 @@ __all__ = [
 ]
 
 NO_TARGET = "no_validation"  # scikit-learn's word
-FROM_DATA = "data"  # in place of a declaration: read it off the private records
 _COMPLEX = (
     "Complex data not supported"  # scikit-learn's words, after which it would quote the array
 )
-
-
-class Scaling(NamedTuple):
-    """How columns become features: less ``middle``, over ``reach``, float64[D] both.
-
-    :param bounds: to which values are cut first; None for none.
-    """
-
-    middle: np.ndarray
-    reach: np.ndarray
-    bounds: Bounds | None
-
-    @classmethod
-    def by_bounds(cls, bounds: Bounds) -> Scaling:
-        """To [-1, 1], from public bounds."""
-        low, high = np.array(list(bounds.values()), np.float64).T
-        return cls(high / 2 + low / 2, high / 2 - low / 2, bounds)
-
-    @classmethod
-    def by_records(cls, records: np.ndarray) -> Scaling:
-        """By the mean and standard deviation of private records, which no guarantee covers."""
-        return cls(*preprocessing.mean_and_deviation(records), None)
-
-    def cut(self, records: np.ndarray) -> np.ndarray:
-        """``records`` within the bounds."""
-        if self.bounds is None:
-            return records
-        low, high = np.array(list(self.bounds.values()), np.float64).T
-        return np.clip(records, low, high)
-
-    def features(self, records: np.ndarray) -> np.ndarray:
-        """float32[N, D], as in the data set that is fitted."""
-        if self.bounds is None:
-            return preprocessing.scaled(records, self.middle, self.reach)
-        return preprocessing.scale_to_bounds(records, self.bounds)
 
 
 _FOREIGN = {  # arguments of scikit-learn's estimators that these do not have: why, and what to do
@@ -174,8 +136,7 @@ def bounds_of(
             "must declare the public range: a pair (low, high), a list with a pair for each "
             "column, or {name: (low, high)}.",
             code="no bounds",
-            remedy=f"{argument}='data' reads it off the private records; what that reveals is "
-            "outside every guarantee.",
+            remedy="wb.look(table, epsilon=0.1) shows ranges within a guarantee of its own.",
         )
     if not isinstance(bounds, Mapping):
         with contextlib.suppress(TypeError, ValueError, OverflowError):
@@ -281,29 +242,16 @@ def features_of(estimator: BaseEstimator) -> list[str]:
 def classes_of(classes: Sequence[Any] | str | None, y: np.ndarray) -> np.ndarray:
     """The classes in ascending order, from their declaration.
 
-    :param classes: all labels; None for 0 and 1, or False and True; "data" to read them off ``y``,
-        which is private.
+    :param classes: all labels; None for 0 and 1, or False and True.
     :raises ArgumentError: naming ``classes``, without a label of ``y``.
     """
     if classes is None:
         if y.dtype.kind not in "biuf":
-            raise _validate.ArgumentError(
-                "classes", None, _DECLARE, code="no classes", remedy=_READ_OFF
-            )
+            raise _validate.ArgumentError("classes", None, _DECLARE, code="no classes")
         return np.array([False, True]) if y.dtype.kind == "b" else np.array([0, 1], y.dtype)
-    if isinstance(classes, str) and classes == FROM_DATA:
-        check_classification_targets(y)
-        observed = np.unique(y)
-        if len(observed) < 2:
-            raise _validate.ArgumentError(
-                "classes", FROM_DATA, "needs two classes or more, and y has only one class."
-            )
-        return observed
     labels = np.empty(0) if isinstance(classes, (str, bytes, Mapping)) else np.asarray(classes)
     if labels.ndim != 1 or not labels.size:
-        raise _validate.ArgumentError(
-            "classes", classes, _DECLARE, code="no classes", remedy=_READ_OFF
-        )
+        raise _validate.ArgumentError("classes", classes, _DECLARE, code="no classes")
     try:
         distinct = np.unique(labels)
     except TypeError:  # labels without an order, such as numbers mixed with text
@@ -318,10 +266,6 @@ def classes_of(classes: Sequence[Any] | str | None, y: np.ndarray) -> np.ndarray
 _DECLARE = (
     "must declare all labels that can occur, as in classes=['no', 'yes']; they may be left out "
     "for 0 and 1."
-)
-_READ_OFF = (
-    "classes='data' reads them off the private target; what that reveals is outside every "
-    "guarantee."
 )
 
 
@@ -348,6 +292,6 @@ def codes_of(y: np.ndarray, classes: np.ndarray) -> np.ndarray:
             list(place_of),
             "lacks the label of some record.",
             code="no classes",
-            remedy=f"It {_DECLARE} {_READ_OFF}",
+            remedy=f"It {_DECLARE}",
         )
     return codes

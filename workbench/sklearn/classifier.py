@@ -2,24 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from sklearn.base import ClassifierMixin
 
+from workbench.data.columns import Boolean
 from workbench.data.preprocessing import text_of
-from workbench.models import Model, checks, get
 from workbench.sklearn._estimator import PrivateEstimator
-from workbench.sklearn._inputs import (
-    FROM_DATA,
-    classes_of,
-    codes_of,
-    drawn_rows,
-    records_of,
-    refuse_foreign,
-)
-from workbench.sklearn._softmax import softmax
+from workbench.sklearn._inputs import classes_of, codes_of, drawn_rows, records_of, refuse_foreign
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike
@@ -49,12 +41,9 @@ class PrivateClassifier(ClassifierMixin, PrivateEstimator):
     :param delta: allowance for outcomes that reveal more than a factor of e^epsilon; by default the
         largest power of ten below 1/N.
     :param bounds: public range of the columns: one pair (low, high), array[D, 2], or ``{name: (low,
-        high)}``. Values outside are cut. "data" scales by mean and standard deviation of the
-        private rows, outside the guarantee.
+        high)}``. Values outside are cut. Without it a part of epsilon learns the ranges.
     :param classes: all labels that can occur, which are public; not needed for 0 and 1, or False
-        and True. "data" reads them off the private target, outside the guarantee.
-    :param prior_scale: standard deviation of the normal prior of weights, for columns that are
-        scaled to [-1, 1].
+        and True.
     :param iterations: number of steps; this and the next four as of ``workbench.fit``, also by
         default.
     :param sampling_rate: probability with which a row enters a step.
@@ -82,7 +71,6 @@ class PrivateClassifier(ClassifierMixin, PrivateEstimator):
     """
 
     classes: Any = None
-    prior_scale: float = 5.0
 
     def fit(
         self,
@@ -108,27 +96,20 @@ class PrivateClassifier(ClassifierMixin, PrivateEstimator):
         x, y = records_of(self, X, y, reset=True)
         x, y = drawn_rows(x, y, sample_weight)
         classes = classes_of(self.classes, y)
-        data = self._table(x, codes_of(y, classes), classes=len(classes))
-        read_off = isinstance(self.classes, str) and self.classes == FROM_DATA
-        data = replace(
-            data,
-            classes=tuple(map(text_of, classes.tolist())),
-            undeclared=("classes",) if read_off else (),
-        )
-        result = self._fit(self._model(len(classes)), data)
-        weights, intercept = (
-            result.guide_draws[site].mean(axis=0).T for site in ("weights", "intercept")
-        )
-        self.classes_ = classes
-        self.coef_, self.intercept_ = self._in_own_units(
-            np.atleast_2d(weights), np.atleast_1d(intercept)
-        )
+        codes = codes_of(y, classes)
+        if len(classes) == 2:
+            result = self._regression(x, codes == 1, "bernoulli", Boolean())
+        else:
+            levels = list(map(text_of, classes.tolist()))
+            labels = np.array(levels, object)[codes]
+            result = self._regression(x, labels, "categorical", levels)
         self._keep(result)
+        self.classes_ = classes
+        self.coef_, self.intercept_ = self._weights(len(classes) - 1)
+        if len(classes) > 2:  # those of the first class are 0
+            self.coef_ = np.insert(self.coef_, 0, 0.0, 0)
+            self.intercept_ = np.insert(self.intercept_, 0, 0.0)
         return self
-
-    def _model(self, num_classes: int) -> Model:
-        scale = checks.number("prior_scale", self.prior_scale, above=0)
-        return get("logistic", prior_scale=scale) if num_classes == 2 else softmax(scale)
 
     def predict_proba(self, X: ArrayLike) -> np.ndarray:  # noqa: N803
         """Probability of each class for each row of ``X``, float64[B, classes], averaged over

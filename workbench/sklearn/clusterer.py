@@ -7,10 +7,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from sklearn.base import ClusterMixin
+from sklearn.utils.validation import check_is_fitted
 
+from workbench.data import from_arrays, preprocessing
 from workbench.models import checks, get
 from workbench.sklearn._estimator import PrivateEstimator
-from workbench.sklearn._inputs import records_of, refuse_foreign
+from workbench.sklearn._inputs import bounds_of, features_of, records_of, refuse_foreign
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike
@@ -33,6 +35,7 @@ class PrivateClusterer(ClusterMixin, PrivateEstimator):
 
     :param n_clusters: number of components. Clusters are numbered by weight, the largest first.
     :param covariance: of a component, "spherical" or "diagonal".
+    :param bounds: as of ``PrivateClassifier``, and needed.
     :param epsilon: this and the others as of ``PrivateClassifier``.
 
     Attributes of a fitted clusterer: ``cluster_centers_``, float64[clusters, D], in the columns'
@@ -56,12 +59,24 @@ class PrivateClusterer(ClusterMixin, PrivateEstimator):
         x = records_of(self, X, reset=True)
         count = checks.integer("n_clusters", self.n_clusters, at_least=1)
         model = get("gmm", num_components=count, covariance=self.covariance)
-        result = self._fit(model, self._table(x))
+        bounds = bounds_of("bounds", self.bounds, features_of(self))
+        data = from_arrays(
+            x,
+            None,
+            feature_names=list(bounds),
+            bounds=bounds,
+            evaluation=False,
+            unit=self.unit,
+            name=self.name,
+        )
+        result = self._fit(model, data)
         draws = result.sorted_draws
         self.weights_ = draws["weights"].mean(axis=0).astype(np.float64)
-        self.cluster_centers_ = self._scaling.middle + self._scaling.reach * draws["means"].mean(
-            axis=0
+        low, high = np.array(list(bounds.values()), np.float64).T
+        self.cluster_centers_ = (
+            high / 2 + low / 2 + (high / 2 - low / 2) * draws["means"].mean(axis=0)
         )
+        self._bounds = bounds
         self._keep(result)
         return self
 
@@ -75,8 +90,14 @@ class PrivateClusterer(ClusterMixin, PrivateEstimator):
         """Probability of each cluster for each row of ``X``, float64[B, clusters]. It costs no
         further privacy.
         """
-        probabilities = self._predictions(X)
+        features = self._features(X)
+        probabilities = np.asarray(self.result_.predict((features,)), np.float64)
         return probabilities / probabilities.sum(axis=1, keepdims=True)
+
+    def _features(self, x: ArrayLike) -> np.ndarray:
+        """Records as the model sees them."""
+        check_is_fitted(self)
+        return preprocessing.scale_to_bounds(records_of(self, x, reset=False), self._bounds)
 
     def predict(self, X: ArrayLike) -> np.ndarray:  # noqa: N803
         """The most probable cluster for each row of ``X``, int64[B]. It costs no
