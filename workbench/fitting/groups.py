@@ -198,6 +198,8 @@ class Table(Group):
     evaluation: Any = of("evaluation")
     evaluation_fraction: float | None = of("evaluation_fraction")
     evaluation_is_public: bool | None = of("evaluation_is_public")
+    unit: str | None = of("unit")
+    name: str | None = of("name")
 
 
 GROUPS: dict[str, type[Group]] = {

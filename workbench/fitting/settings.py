@@ -454,6 +454,12 @@ class FormulaSettings:
     evaluation_is_public: bool | None = setting(
         None, "of a table: True declares the evaluation records public", _validate.flag
     )
+    unit: str | None = setting(
+        None, "of a table: what one row is, or with unit_id one unit", otherwise="training record"
+    )
+    name: str | None = setting(
+        None, "of a table: its name in results and in the ledger", otherwise="data frame"
+    )
 
     def given_of(self, names: tuple[str, ...]) -> dict[str, Any]:
         """Those that are not None."""
