@@ -139,6 +139,8 @@ FORMULA = {
     "evaluation": OTHERS,
     "evaluation_is_public": FLAG | OTHERS,
     "evaluation_fraction": {"0"} | OTHERS,
+    "unit": TEXT | OTHERS,
+    "name": TEXT | OTHERS,
 }
 
 

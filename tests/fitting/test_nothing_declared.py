@@ -269,3 +269,20 @@ def test_a_column_of_text_keeps_its_most_frequent_levels_only():
     assert counts[list(labels)].min() >= counts.iloc[100]
     assert columns.most_coordinates == 100**2
     assert columns.size(60_000) > 150
+
+
+def test_columns_that_the_formula_does_not_use_need_no_look(frame):
+    schema = {"ill": bool, "age": (0, 120), "ward": str}
+    prepared = wb.prepare("ill ~ age", frame, family="bernoulli", schema=schema, epsilon=1.0)
+    assert prepared.spec.columns.price(prepared.spec) is None
+    assert prepared.data.num_train == SIZE
+
+
+def test_the_price_of_what_is_not_declared_has_the_shares_of_plans(frame):
+    table = wb.Table(unit="patient", name="clinic")
+    given = {"family": "bernoulli", "epsilon": 1.0, "table": table}
+    learns = wb.prepare("ill ~ age", frame, schema={"ill": bool, "age": float}, **given)
+    declared = wb.prepare("ill ~ age", frame, schema={"ill": bool, "age": (0, 120)}, **given)
+    price = learns.spec.columns.price(learns.spec)
+    assert price == (("age",), learns.privacy.look, declared.privacy.look)
+    assert (learns.data.unit, learns.data.name) == ("patient", "clinic")

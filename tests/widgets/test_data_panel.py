@@ -253,7 +253,7 @@ def test_a_frame_with_numbers_for_names_of_columns(screen):
     assert same(shown.panel.source().load(), run(shown.panel.source().code, shown.variables))
 
 
-def test_common_bounds_and_private_scaling(screen):
+def test_common_bounds(screen):
     shown = screen(
         frame=private_table()[["dose", "alive", "ill"]].assign(weight=np.arange(NUMBER_OF_ROWS))
     )
@@ -265,11 +265,6 @@ def test_common_bounds_and_private_scaling(screen):
     source = shown.panel.source()
     assert "bounds=(0, 10000), features=['dose', 'weight']" in source.code
     assert same(source.load(), run(source.code, shown.variables))
-    shown.control("scale by private mean and sd").value = True
-    source = shown.panel.source()
-    assert "private_scaling=True" in source.code
-    assert same(source.load(), run(source.code, shown.variables))
-    assert source.load().release_label == "outside the guarantee"
 
 
 def test_wide_table_by_one_pair_of_bounds(screen):

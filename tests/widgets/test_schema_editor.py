@@ -6,7 +6,9 @@ import pytest
 from ipywidgets.widgets.widget import _instances
 
 from workbench.data import Categorical
+from workbench.fitting.columns import Price
 from workbench.widgets.workbench.declarations import ROLES, ColumnDeclaration, TableDeclaration
+from workbench.widgets.workbench.learning import Learning, offered, price_words
 from workbench.widgets.workbench.schema_editor import SchemaEditor
 
 AGE = ColumnDeclaration("age", low="0", high="120")
@@ -33,8 +35,16 @@ def make(changes):
     """Makes an editor of columns and records its changes."""
     made = []
 
-    def editor(*columns, roles=None, declaration=None):
-        made.append(SchemaEditor(columns, roles or {}, lambda: changes.append(1), declaration))
+    def editor(*columns, roles=None, declaration=None, learning=None):
+        made.append(
+            SchemaEditor(
+                columns,
+                roles or {},
+                lambda: changes.append(1),
+                declaration,
+                learning=learning,
+            )
+        )
         return made[-1]
 
     yield editor
@@ -101,8 +111,9 @@ def test_common_bounds_of_numbers_alone_are_written_once():
 
 
 def test_columns_that_are_left_out_are_not_among_the_features():
-    declared = table(AGE, ColumnDeclaration("id", "leave out"), private_scaling=True)
-    assert declared.options(names_columns=True) == {"private_scaling": True, "features": ["age"]}
+    left_out = ColumnDeclaration("id", "leave out")
+    declared = table(AGE, left_out, same_bounds=True, low="0", high="9")
+    assert declared.options(names_columns=True) == {"bounds": (0, 9), "features": ["age"]}
 
 
 @pytest.mark.parametrize(
@@ -151,9 +162,7 @@ def test_positive_value_is_a_number_only_as_it_is_spelled(text, value):
             "bounds",
             "highest value must be a number",
         ),
-        (table(AGE, private_scaling=True, missing="middle"), "missing", "needs declared bounds"),
-        (table(AGE, changed(ILL, is_text=True)), "positive", "or all classes"),
-        (table(SEX, private_scaling=True), "schema['sex']", "leave the column out"),
+        (table(AGE, changed(ILL, kind=str)), "positive", "or all classes"),
         (table(AGE, evaluation_fraction="1"), "evaluation_fraction", "less than 1"),
         (table(AGE, evaluation_fraction=""), "evaluation_fraction", "finite number"),
     ],
@@ -170,7 +179,7 @@ def test_empty_fields_are_needs_and_wrong_ones_are_not():
         changed(AGE, name="dose", low="1", high=""),
         changed(AGE, name="x", low="a", high=""),
         changed(SEX, values=""),
-        changed(ILL, is_text=True),
+        changed(ILL, kind=str),
         changed(SCHOOL, groups=""),
     )
     assert declared.needs() == {
@@ -191,6 +200,71 @@ def test_a_way_with_missing_values_is_an_option_unless_it_is_the_default():
         "missing": "drop",
     }
     assert "missing" not in table(AGE).options(names_columns=True)
+
+
+EMPTY = (
+    ColumnDeclaration("age", kind=float),
+    ColumnDeclaration("visits", whole=True),
+    ColumnDeclaration("sex", "category", kind=str),
+    ColumnDeclaration("smoker", "yes / no", kind=bool),
+    ColumnDeclaration("ill", "target", kind=str),
+    ColumnDeclaration("school", "group", kind=str),
+)
+
+
+def test_what_is_left_empty_is_declared_by_its_type_where_a_fit_learns():
+    declared = table(*EMPTY, learns=True, missing="drop", unit="patient")
+    assert declared.problems() == {}
+    assert declared.learned == ("age", "visits", "sex", "ill", "school")
+    types = {"age": float, "visits": int, "sex": str, "smoker": bool, "ill": str, "school": str}
+    assert declared.fit_settings() == {"schema": types, "missing": "drop", "unit": "patient"}
+    assert list(types) == list(declared.fit_settings()["schema"])
+    assert not dataclasses.replace(declared, learns=False).learned
+
+
+def test_a_declaration_of_some_columns_stays():
+    person = ColumnDeclaration("who", "person id", max_rows="3")
+    columns = (AGE, EMPTY[2], changed(ILL, classes="no, yes"), SCHOOL, person)
+    declared = table(*columns, learns=True)
+    assert declared.learned == ("sex",)
+    assert declared.fit_settings() == {
+        "schema": {
+            "age": (0, 120),
+            "sex": str,
+            "ill": ["no", "yes"],
+            "school": ["north", "south"],
+        },
+        "unit_id": "who",
+        "max_rows": 3,
+    }
+    stay = changed(ILL, name="stay", low="0", high="365")
+    assert table(EMPTY[0], stay, learns=True).fit_settings()["schema"]["stay"] == (0, 365)
+    assert table(AGE, SEX, changed(ILL, kind=bool), learns=True).learned == ()
+
+
+@pytest.mark.parametrize(
+    ("declared", "argument", "words"),
+    [
+        (table(changed(AGE, low=""), learns=True), "schema['age']", "type the lowest value"),
+        (table(EMPTY[0], same_bounds=True, low="1", learns=True), "bounds", "highest"),
+        (table(EMPTY[0], changed(ILL, positive="yes"), learns=True), "positive", "both classes"),
+        (table(EMPTY[0], changed(ILL, threshold="3"), learns=True), "threshold", "all columns"),
+        (
+            table(EMPTY[0], evaluation_is_public=True, learns=True),
+            "evaluation_is_public",
+            "all declared",
+        ),
+        (
+            table(EMPTY[0], evaluation_fraction="0.3", learns=True),
+            "evaluation_fraction",
+            "all declared",
+        ),
+    ],
+)
+def test_what_cannot_be_learned_is_said(declared, argument, words):
+    problems = declared.problems()
+    assert list(problems) == [argument]
+    assert words in problems[argument]
 
 
 def test_images_need_no_columns():
@@ -346,34 +420,15 @@ def test_notes_say_why_a_column_is_left_out(make):
     assert note.layout.display == "none"
 
 
-def test_common_bounds_and_private_scaling_take_the_place_of_each_columns(make):
+def test_common_bounds_take_the_place_of_each_columns(make):
     editor = make(AGE, SEX)
     editor.same_bounds.value = True
     assert list(controls(editor.row("age"))) == ["age", "whole numbers"]
     assert list(editor.declaration().problems()) == ["bounds"]
     editor.low.value, editor.high.value = "0", "1"
     assert editor.declaration().options(names_columns=True)["schema"]["age"] == (0, 1)
-    editor.private_scaling.value = True
-    assert not editor.same_bounds.visible
-    assert list(editor.declaration().problems()) == ["schema['sex']"]
-    editor.private_scaling.value = editor.same_bounds.value = False
+    editor.same_bounds.value = False
     assert controls(editor.row("age"))["highest"].value == "120"
-
-
-def test_scaling_by_private_records_is_off_and_labelled(make):
-    editor = make(AGE)
-
-    def shown():
-        return [
-            child.value
-            for child in editor.view.children
-            if child.layout.display != "none" and hasattr(child, "value")
-        ]
-
-    assert not editor.private_scaling.value
-    assert not any("border-radius" in text for text in shown())
-    editor.private_scaling.value = True
-    assert any("⚠ outside the guarantee" in text for text in shown())
 
 
 def test_roles_can_be_limited(make):
@@ -443,3 +498,76 @@ def test_every_control_has_a_description(make):
 
     for control in boxes(editor.view):
         assert type(control).__name__ == "HTML" or control.description
+
+
+# ---- columns that a fit learns -------------------------------------------------------------------
+
+
+@pytest.fixture
+def chosen():
+    """What a screen says about its model, and the regressions that were chosen."""
+    state = {"learns": False, "formula": False, "chosen": []}
+    choose = lambda *regression: state["chosen"].append(regression)  # noqa: E731
+    learning = Learning(lambda: state["learns"], lambda: state["formula"], choose)
+    return state, learning
+
+
+def test_a_regression_is_offered_that_learns_what_is_needed(make, chosen):
+    state, learning = chosen
+    columns = (changed(EMPTY[0], name="age now"), *EMPTY[2:4], SCHOOL, EMPTY[4])
+    editor = make(*columns, learning=learning)
+    editor.show(editor.declaration().problems())
+    assert editor.learn.layout.display is None
+    assert "Still needed" in editor._needed.value
+    editor.learn.click()
+    formula = "ill ~ `age now` + sex + smoker + (1 | school)"
+    assert state["chosen"] == [(formula, "bernoulli")]
+    assert formula in editor.learn.tooltip
+    state |= {"learns": True, "formula": True}
+    assert editor.show(editor.declaration().problems()) == {}
+    assert editor.learn.layout.display == "none"
+    assert editor._needed.value == errors(editor.view) == ""
+    assert "inside its guarantee: age now, sex." in editor._learned.value
+    assert controls(editor.row("sex"))["all values"].placeholder == "learned"
+    assert not editor.evaluation_fraction.visible
+    editor.show_price("It takes 7 %.")
+    assert "It takes 7 %." in editor._learned.value
+    row = controls(editor.row("age now"))
+    row["lowest"].value, row["highest"].value = "0", "120"
+    controls(editor.row("sex"))["all values"].value = "f, m"
+    controls(editor.row("ill"))["or all classes"].value = "no, yes"
+    editor.show(editor.declaration().problems())
+    assert "7 %" not in editor._learned.value
+    assert controls(editor.row("sex"))["all values"].placeholder == "all values: a, b, c"
+    assert editor.evaluation_fraction.visible
+
+
+def test_nothing_is_offered_without_a_target_or_such_a_model(make, chosen):
+    for editor in (make(*EMPTY), make(*EMPTY[:4], learning=chosen[1])):
+        editor.show(editor.declaration().problems())
+        assert editor.learn.layout.display == "none"
+
+
+@pytest.mark.parametrize(
+    ("typed", "family"),
+    [
+        ({"kind": float}, "gaussian"),
+        ({"kind": bool}, "bernoulli"),
+        ({"kind": int}, ""),
+        ({"low": "0"}, "gaussian"),
+        ({"threshold": "3"}, "bernoulli"),
+        ({"classes": "a, b"}, "bernoulli"),
+        ({"classes": "a, b, c"}, "categorical"),
+        ({"classes": "a"}, ""),
+    ],
+)
+def test_the_family_follows_from_what_is_declared_of_the_target(typed, family):
+    assert offered(table(AGE, changed(ILL, **typed))) == ("ill ~ age", family)
+
+
+def test_the_price_has_the_numbers_of_the_plan():
+    assert price_words(None) == ""
+    words = price_words(Price(("age", "ward"), 0.12, 0.05))
+    assert "age, ward takes 12 % of the privacy budget" in words
+    assert words.endswith("are declared, it takes 5 %.")
+    assert price_words(Price(("age",), 0.15, 0.15)).endswith("it takes as much and sees more.")

@@ -4,7 +4,7 @@ from workbench.data.arrays import from_arrays
 from workbench.data.catalogue import DataInfo, all_names, describe, info, load, names
 from workbench.data.columns import Boolean, Categorical, Numeric
 from workbench.data.dataset import Dataset
-from workbench.data.files import from_csv, from_file, from_npz, from_parquet
+from workbench.data.files import from_csv, from_file, from_npz, from_parquet, read_table
 from workbench.data.images import from_images
 from workbench.data.schema import Schema
 from workbench.data.sequences import from_tokens
@@ -39,5 +39,6 @@ __all__ = [
     "names",
     "open",
     "pack",
+    "read_table",
     "tokens",
 ]

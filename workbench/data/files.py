@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Hashable, Iterable, Mapping
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -20,6 +20,7 @@ from workbench.data.preprocessing import column_name
 from workbench.data.schema import Schema
 from workbench.data.sequences import from_tokens
 from workbench.data.tables import from_frame
+from workbench.data.undeclared import types_in
 from workbench.data.units import named_array, unit_called
 from workbench.data.unreadable import UnreadableFileError, existing, read_or_refuse
 
@@ -125,9 +126,27 @@ def from_parquet(path: str | Path, **options: Any) -> Dataset:
     return from_frame(frame, **{"name": _folders.title_of(path), **options})
 
 
-def read_table(path: str | Path, schema: Schema) -> pd.DataFrame:
-    """The table in a CSV or Parquet file. Declared categories are read as text.
+def read_table(
+    path: str | Path,
+    schema: Schema | Mapping[str, Any],
+    *,
+    unit_id: Hashable = None,
+    separator: str | None = None,
+    decimal: str | None = None,
+) -> pd.DataFrame:
+    """The table in a CSV or Parquet file, as ``workbench.fit`` and ``workbench.look`` take it.
 
+    Of a CSV file the columns that are declared as categories or as ``str``, and ``unit_id``, are
+    read as text, so that no row changes how the others are read.
+
+    >>> frame = pd.DataFrame({"stay": np.arange(50.0), "ward": ["01", "02"] * 25})
+    >>> frame.to_csv("stays.csv", index=False)
+    >>> wb.data.read_table("stays.csv", {"stay": float, "ward": str})["ward"][0]
+    '01'
+
+    :param schema: the declaration of the columns, as a fit takes it: some by their type alone.
+    :param unit_id: name of the column that says whose row it is.
+    :param separator: as in ``from_csv``. :param decimal: as in ``from_csv``.
     :raises ArgumentError: as ``from_csv`` and ``from_parquet``; naming ``path``, for other kinds of
         files.
     """
@@ -135,7 +154,8 @@ def read_table(path: str | Path, schema: Schema) -> pd.DataFrame:
     if suffixes[-1:] in ([".parquet"], [".pq"]):
         return _parquet(path, lambda file: pd.read_parquet(file, engine="pyarrow"))
     if ".csv" in suffixes[-2:]:
-        return read_csv(path, text=text_columns({"schema": schema}))
+        text = text_columns({"schema": schema, "unit_id": unit_id})
+        return read_csv(path, text=text, separator=separator, decimal=decimal)
     raise _validate.ArgumentError(
         "path", str(path), "must be a table, with one of the suffixes .csv, .parquet, .pq."
     )
@@ -275,7 +295,9 @@ def text_columns(options: Mapping[str, Any]) -> dict[str, set[str]]:
             [settings.get("positive")]
         )
     if "schema" in settings:
-        declared = Schema.from_declaration(settings["schema"]).columns
+        types, others = types_in(settings["schema"])
+        columns |= {column_name(name): set() for name, how in types.items() if how is str}
+        declared = Schema.from_declaration(others).columns if others else {}
         columns |= {
             name: set(column.labels)
             for name, column in declared.items()

@@ -47,6 +47,7 @@ __all__ = [
     "by_type",
     "is_complete",
     "types_from_text",
+    "types_in",
     "types_to_text",
 ]
 
@@ -131,11 +132,19 @@ def _is_type(declared: Any) -> bool:
     return isinstance(declared, type) and declared in _TYPES.values()
 
 
+def types_in(declaration: Any) -> tuple[dict[Any, type], Any]:
+    """(the columns that are declared by their type alone, the declaration of the others)."""
+    if is_complete(declaration):
+        return {}, declaration
+    types = {name: how for name, how in declaration.items() if _is_type(how)}
+    return types, {name: how for name, how in declaration.items() if name not in types}
+
+
 def types_to_text(declaration: Mapping[str, Any]) -> dict[str, Any]:
     """A declaration with columns that are declared by their type alone, ready for JSON."""
-    types = {name: how.__name__ for name, how in declaration.items() if _is_type(how)}
-    others = {name: how for name, how in declaration.items() if name not in types}
-    return {**(Schema.from_declaration(others).to_dict() if others else {}), **types}
+    types, others = types_in(declaration)
+    named = {name: how.__name__ for name, how in types.items()}
+    return {**(Schema.from_declaration(others).to_dict() if others else {}), **named}
 
 
 def types_from_text(declaration: Mapping[str, Any]) -> dict[str, Any]:

@@ -7,7 +7,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import jax
 
@@ -26,9 +26,21 @@ from workbench.privacy.plan import PrivacyPlan
 if TYPE_CHECKING:
     from workbench.fitting.spec import FitSpec
 
-__all__ = ["Columns", "Declared", "columns_of", "data_named"]
+__all__ = ["Columns", "Declared", "Price", "columns_of", "data_named"]
 
 Budget = tuple[int, float, float, str]  # N, epsilon, delta, the neighbouring relation
+
+
+class Price(NamedTuple):
+    """What a run pays for columns that are declared by their type alone.
+
+    :param columns: their names. :param share: of the budget, for the look that learns them.
+    :param share_if_declared: the default share of a look, if these columns were declared too.
+    """
+
+    columns: tuple[str, ...]
+    share: float
+    share_if_declared: float
 
 
 class Columns(Protocol):
@@ -77,7 +89,14 @@ class Columns(Protocol):
         """The fit with what an earlier look has learned."""
 
     def declarations(self, spec: FitSpec) -> list[str]:
-        """What is public about the data, a sentence each. :param spec: of the end of a run."""
+        """What is public about the data, a sentence each. :param spec: of the end of a run, or
+        before it.
+        """
+
+    def price(self, spec: FitSpec) -> Price | None:
+        """What a run pays for columns that are declared by their type alone; None for no such
+        column.
+        """
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -132,6 +151,9 @@ class Declared:
 
     def declarations(self, spec: FitSpec) -> list[str]:
         return (spec.declared or spec).data.declarations()
+
+    def price(self, spec: FitSpec) -> Price | None:
+        return None
 
 
 def columns_of(data: Any) -> Columns:

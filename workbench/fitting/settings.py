@@ -455,13 +455,10 @@ class FormulaSettings:
         None, "of a table: True declares the evaluation records public", _validate.flag
     )
     unit: str | None = setting(
-        None, "of a table: what one unit is, in words", otherwise="training record, or person"
+        None, "of a table: what one row is, or with unit_id one unit", otherwise="training record"
     )
     name: str | None = setting(
-        None,
-        "of a table: its name in reports and in the ledger, where records of one name count "
-        "together",
-        otherwise="table",
+        None, "of a table: its name in results and in the ledger", otherwise="data frame"
     )
 
     def given_of(self, names: tuple[str, ...]) -> dict[str, Any]:

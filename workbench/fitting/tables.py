@@ -22,7 +22,7 @@ from workbench.data.look import Look, Scale
 from workbench.data.preprocessing import DECLARATION, listed
 from workbench.data.schema import Schema
 from workbench.data.undeclared import Table, by_type, is_complete, types_from_text, types_to_text
-from workbench.fitting.columns import Budget
+from workbench.fitting.columns import Budget, Price
 from workbench.fitting.settings import FormulaSettings
 from workbench.fitting.undeclared import Undeclared, id_of_table
 from workbench.ledger.fingerprint import secret_key
@@ -40,6 +40,7 @@ _TYPES = "types"  # there: the declaration of a table with columns declared by t
 
 _USUAL = 0.2  # of the rows, where evaluation records can be used
 
+_OF_COLUMNS = ("missing", "unit_id", "max_rows", "unit", "name")  # what a look needs of a table
 _MODEL = ("family", "link", "schema", "priors", "trials", "exposure", "observed")
 _TABLE = tuple(
     field.name for field in dataclasses.fields(FormulaSettings) if field.name not in _MODEL
@@ -115,11 +116,22 @@ class Unlearned:
         return spec.declared_as(model, source, declared, scales)
 
     def declarations(self, spec: FitSpec) -> list[str]:
+        types = f"Of {listed(list(self.columns.table.types))} only the type is declared; "
+        if not spec.learned:
+            unit = spec.data.declarations()[0]
+            return [unit, f"{types}their ranges and levels are learned within the guarantee."]
         return [
             *spec.data.declarations(),
-            f"Of {listed(list(self.columns.table.types))} only the type is declared; what is said "
-            "of their ranges and levels was learned within the guarantee.",
+            f"{types}what is said of their ranges and levels was learned within the guarantee.",
         ]
+
+    def price(self, spec: FitSpec) -> Price:
+        privacy = spec.privacy
+        assert privacy.relation is not None  # which a spec has chosen
+        budget = privacy.num_records, privacy.epsilon, privacy.delta, privacy.relation
+        return Price(
+            tuple(self.columns.table.types), privacy.look, self.columns.share_if_declared(*budget)
+        )
 
 
 def is_formula(model: object) -> bool:
@@ -149,7 +161,11 @@ def model_and_data(
         is_private = getattr(settings, "private", False)
         if is_table(data) and is_private and (declared is None or not is_complete(declared)):
             of_table = _with_evaluation(of_table, settings)
-            return _unlearned(model, data, of_model, of_table)
+            unlearned = _unlearned(model, data, of_model, of_table)
+            columns = unlearned[1].columns.table
+            if columns.types:
+                return unlearned
+            of_model["schema"] = columns.declared  # of all columns that the formula uses
         model, data = _formula(model, data, of_model, of_table, learned)
     elif of_model:
         name, value = next(iter(of_model.items()))
@@ -226,8 +242,8 @@ def _unlearned(
     def columns_of(schema: Schema) -> Dataset:
         """The columns alone."""
         missing, declared = with_indicators(of_table.get("missing"), schema)
-        how = {"missing": missing, "unit_id": unit_id, "max_rows": of_table.get("max_rows")}
-        how = {name: value for name, value in how.items() if value is not None}
+        how = {**dict.fromkeys(_OF_COLUMNS), **of_table, "missing": missing}
+        how = {name: how[name] for name in _OF_COLUMNS if how[name] is not None}
         return from_frame(frame, target=None, schema=declared, evaluation=False, **how)
 
     make = functools.partial(

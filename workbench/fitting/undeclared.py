@@ -21,7 +21,7 @@ from workbench.data.missing_values import INDICATOR
 from workbench.data.preprocessing import DECLARATION
 from workbench.data.schema import Schema
 from workbench.data.undeclared import MOST_LEVELS, Table
-from workbench.fitting.learned_scales import LARGEST_SHARE, share_of_budget
+from workbench.fitting.learned_scales import LARGEST_SHARE, share_for, share_of_budget
 from workbench.inference.state import Purpose
 from workbench.ledger.ledger import DatasetId
 from workbench.privacy.accounting import round_up
@@ -98,6 +98,12 @@ class Undeclared:
         sensitivity = self.largest_sensitivity * math.sqrt(_RELEASES)
         share = share_of_budget(self.depth, sensitivity, num_records, epsilon, delta, relation)
         return share or LARGEST_SHARE
+
+    def share_if_declared(
+        self, num_records: int, epsilon: float, delta: float, relation: str
+    ) -> float:
+        """The default share if all columns were declared."""
+        return share_for(self._second, num_records, epsilon, delta, relation)
 
     def delta_of_texts(self, delta: float) -> float:
         """The part of delta for texts of one unit that pass their threshold."""

@@ -25,6 +25,7 @@ from workbench.widgets.kit import fields, markup
 from workbench.widgets.ledger import words
 
 if TYPE_CHECKING:
+    from workbench.fitting.columns import Columns
     from workbench.fitting.prepared import PreparedFit
     from workbench.fitting.resuming import SavedRun
 
@@ -156,7 +157,7 @@ class LedgerPanel:
 
     def _look(self, prepared: PreparedFit, over_cap: str | None, resumable: Path | None) -> Seen:
         dataset, account = prepared.spec.source, prepared.run_log.reservation
-        records, fingerprint = self._records(dataset)
+        records, fingerprint = self._records(prepared.spec.columns)
         budget = None if account.ledger is None else account.ledger.budget_status(records)
         runs = self._runs(fingerprint, budget, resumable)
         if budget is None:
@@ -181,16 +182,13 @@ class LedgerPanel:
             refused,
         )
 
-    def _records(self, dataset: Dataset) -> tuple[DatasetId, str]:
-        """The ledger's key of ``dataset`` and the user's own fingerprint of it; those of the last
+    def _records(self, columns: Columns) -> tuple[DatasetId, str]:
+        """The ledger's key of the records and the user's own fingerprint of them; those of the last
         data set are kept.
         """
-        from workbench.ledger.fingerprint import fingerprint
-        from workbench.ledger.reservation import id_of
-
         source = self._source
-        if source is None or source[0] is not dataset:
-            source = dataset, id_of(dataset), fingerprint(dataset)
+        if source is None or source[0] is not columns.source:
+            source = columns.source, columns.dataset_id, columns.fingerprint
             if not self._closed:
                 self._source = source
         return source[1:]
@@ -417,15 +415,16 @@ def _is_refused(run: SavedRun, budget: BudgetStatus | None) -> bool:
     return False
 
 
-def prepare_saved(run: SavedRun, dataset: Dataset, over_cap: str | None) -> Any:
+def prepare_saved(run: SavedRun, data: Any, over_cap: str | None) -> Any:
     """Prepare to resume a run that may have been resumed elsewhere meanwhile.
 
+    :param data: its records, as ``resuming.prepare`` takes them.
     :raises ArgumentError: naming ``run``, if it cannot be resumed.
     """
     from workbench.fitting import resuming
 
     try:
-        prepared = resuming.prepare(run.path, data=dataset, over_cap=over_cap)
+        prepared = resuming.prepare(run.path, data=data, over_cap=over_cap)
     except ArgumentError as error:
         if error.argument != "path":
             raise

@@ -4,7 +4,7 @@ preview.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -30,6 +30,7 @@ from workbench.widgets.workbench.data_source import (
     upload_table,
 )
 from workbench.widgets.workbench.declarations import TableDeclaration
+from workbench.widgets.workbench.learning import Learning
 from workbench.widgets.workbench.preview import ROWS, first_records
 from workbench.widgets.workbench.schema_editor import SchemaEditor
 
@@ -52,6 +53,7 @@ class DataPanel:
     :param start: name of a data set, or a ``Dataset``, which is then listed with the named sets.
     :param on_change: called without arguments after every change of ``source()`` or ``problems()``.
     :param namespace: returns the notebook's variables by name.
+    :param learning: the screen's models that learn what is not declared; None for no such model.
     :raises ArgumentError: naming ``data``, for an unknown name.
     """
 
@@ -60,6 +62,7 @@ class DataPanel:
         start: str | Dataset,
         on_change: Callable[[], None],
         namespace: Callable[[], Mapping[str, Any]],
+        learning: Learning | None = None,
     ) -> None:
         if isinstance(start, str):
             data_room.describe(start)
@@ -67,7 +70,7 @@ class DataPanel:
             raise _validate.ArgumentError(
                 "data", type(start).__name__, "must be a name or a workbench.data.Dataset."
             )
-        self._start, self._namespace = start, namespace
+        self._start, self._namespace, self._learning = start, namespace, learning
         self._names: list[str] = []
         self._unsuitable: Mapping[str, str] = {}
         self._on_change: Callable[[], None] = lambda: None  # until the panel is complete
@@ -78,6 +81,7 @@ class DataPanel:
         self._origin: Hashable = None
         self._read: tuple[Hashable, Table | _validate.ArgumentError | None] = (None, None)
         self._dataset: Dataset | None = None
+        self._public: Sequence[str] = ()
         self._chosen: Hashable = None
         self._refreshing = False
         self._make_controls()
@@ -181,11 +185,20 @@ class DataPanel:
             ),
         )
 
-    def show_dataset(self, dataset: Dataset | None) -> None:
+    def show_dataset(
+        self, dataset: Dataset | None, declarations: Sequence[str] | None = None, price: str = ""
+    ) -> None:
         """Show what is public about the loaded data set, and records that may be shown; None hides
         both.
+
+        :param declarations: what is public; None for what the data set declares.
+        :param price: what it costs to learn columns.
         """
-        self._dataset = dataset
+        if dataset is not None and declarations is None:
+            declarations = dataset.declarations()
+        self._dataset, self._public = dataset, declarations or ()
+        if self._editor is not None:
+            self._editor.show_price(price)
         self._draw()
 
     def refresh(self) -> None:
@@ -366,7 +379,12 @@ class DataPanel:
         old, self._editor, self._editor_key = self._editor, None, key
         if table is not None:
             self._editor = SchemaEditor(
-                table.columns, table.roles, self._changed, self._kept.get(key), table.missing
+                table.columns,
+                table.roles,
+                self._changed,
+                self._kept.get(key),
+                table.missing,
+                self._learning if table.read is not None else None,
             )
         self._editor_box.children = [] if self._editor is None else [self._editor.view]
         if old is not None:
@@ -512,11 +530,11 @@ class DataPanel:
     def _draw(self) -> None:
         dataset = self._dataset
         private = dataset is not None and not dataset.evaluation_is_public
-        self._private_rows.visible = private
+        self._private_rows.visible = dataset is not None and private and dataset.num_evaluation > 0
         if dataset is None:
             self._declared.value = self._preview.value = ""
             return
-        self._declared.value = markup.fold("What is public", markup.quiet(*dataset.declarations()))
+        self._declared.value = markup.fold("What is public", markup.quiet(*self._public))
         if private and not self.private_rows.value:
             self._preview.value = markup.quiet(_PRIVATE)
             return

@@ -55,31 +55,48 @@ class DataSource:
     """One choice of the data panel, as plain values that any thread may use.
 
     :param name: as shown.
-    :param code: Python expression for the data set, or for what ``wb.fit`` takes instead: a quoted
-        name, the name of a variable, or a call of ``wb.data``.
-    :param load: makes the data set; may take a second. Its ``ArgumentError`` quotes no record.
+    :param code: Python expression for what ``wb.fit`` takes as its data: a quoted name, the name of
+        a variable, or a call of ``wb.data``.
+    :param load: makes what ``code`` makes; may take a second. Its ``ArgumentError`` quotes no
+        record.
     :param key: equal for sources whose ``load`` returns the same, different for others.
     :param evaluation_is_public: whether the evaluation records are declared public.
     :param note: what to do before ``code`` can run; "" for nothing.
+    :param settings: of a fit, by name: what is declared of a table that is fitted as it is, because
+        the fit learns the rest.
+    :param in_public: an error of such a fit in words that quote no record.
     """
 
     name: str
     code: str
-    load: Callable[[], Dataset]
+    load: Callable[[], Dataset | pd.DataFrame]
     key: Hashable
     evaluation_is_public: bool
     note: str = ""
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    in_public: Callable[[_validate.ArgumentError], _validate.ArgumentError] = lambda error: error
+
+    @property
+    def may_score_private(self) -> bool:
+        """Whether there may be private evaluation records. None are held out of a table as it
+        is.
+        """
+        return not (self.evaluation_is_public or self.settings)
+
+    def schema_as_code(self) -> str:
+        """What is declared of the columns of a table that is fitted as it is, as Python source."""
+        return _literal(self.settings["schema"])
 
 
 class Loader:
-    """Loads the data sets of sources and keeps the last few."""
+    """Loads the data sets and tables of sources and keeps the last few."""
 
     def __init__(self) -> None:
-        self._kept: dict[Hashable, Dataset] = {}
+        self._kept: dict[Hashable, Any] = {}
         self._closed = False
 
-    def load(self, source: DataSource) -> Dataset:
-        """Load the data set of ``source``. This may take a second."""
+    def load(self, source: DataSource) -> Any:
+        """Load the data set or table of ``source``. This may take a second."""
         dataset = self._kept.get(source.key)
         if dataset is None:
             dataset = source.load()
@@ -88,8 +105,9 @@ class Loader:
         return dataset
 
     def found(self, source: DataSource) -> Dataset | None:
-        """The data set of ``source`` if it is kept."""
-        return self._kept.get(source.key)
+        """The data set of ``source`` if it is kept; None for a table."""
+        dataset = self._kept.get(source.key)
+        return dataset if isinstance(dataset, Dataset) else None
 
     def close(self) -> None:
         """Forget all data sets, and keep none from now on."""
@@ -115,6 +133,9 @@ class Table:
     :param count: returns the number of rows, which is private and may take a second; None if nobody
         can ask.
     :param missing: what happens to rows with missing values until somebody chooses otherwise.
+    :param read: returns the table itself, given the declaration of its columns and, if there is
+        one, ``unit_id=``; None for arrays.
+    :param read_code: the Python expression for that, with ``schema`` for the declaration.
     """
 
     name: str
@@ -129,12 +150,16 @@ class Table:
     dialect: str = ""
     count: Callable[[], int] | None = None
     missing: str = "refuse"
+    read: Callable[..., pd.DataFrame] | None = None
+    read_code: str = ""
 
     def source(self, declaration: TableDeclaration) -> DataSource:
         """The data source with this declaration.
 
         :raises ArgumentError: if the declaration has problems.
         """
+        if declaration.learned and self.read is not None:
+            return self._as_it_is(declaration, self.read)
         options = declaration.options(names_columns=not self.roles)
         if self.function in ("from_frame", "from_arrays"):
             options["name"] = self.name
@@ -169,6 +194,41 @@ class Table:
             (code, self.content()),
             declaration.evaluation_is_public,
             self.note,
+        )
+
+    def _as_it_is(
+        self, declaration: TableDeclaration, read: Callable[..., pd.DataFrame]
+    ) -> DataSource:
+        """The table for a fit that learns what is not declared."""
+        is_file = self.function != "from_frame"
+        name = _folders.title_of(self.name) if is_file else self.name
+        settings = {**declaration.fit_settings(), "name": name}
+        unit = {"unit_id": settings["unit_id"]} if "unit_id" in settings else {}
+        code = self.read_code
+        if is_file:
+            in_code = "".join(f", {option}={value!r}" for option, value in unit.items())
+            code = f"{code.removesuffix(')')}{in_code})"
+
+        def load() -> pd.DataFrame:
+            try:
+                return read(settings["schema"], **unit)
+            except _validate.ArgumentError as error:
+                reason = _public_error(error, declaration)
+            raise reason
+
+        def in_public(error: _validate.ArgumentError) -> _validate.ArgumentError:
+            is_of_records = error.argument in _OF_RECORDS or declaration.role_of(error.argument)
+            return _public_error(error, declaration) if is_of_records else error
+
+        return DataSource(
+            self.name,
+            code,
+            load,
+            (code, repr(settings), self.content()),
+            False,
+            self.note,
+            settings,
+            in_public,
         )
 
 
@@ -232,6 +292,8 @@ def frame_table(name: str, frame: pd.DataFrame) -> Table:
         partial(_content_of, frame),
         columns,
         count=partial(len, frame),
+        read=lambda schema, unit_id=None: frame,
+        read_code=name,
     )
 
 
@@ -264,7 +326,10 @@ def upload_table(name: str, content: bytes, separator: str | None = None) -> Tab
             io.BytesIO(content), **{"name": _folders.title_of(name), **options}
         )
 
-    table = _csv_table(name, "upload", lambda: io.BytesIO(content), make, separator)
+    def opened() -> io.BytesIO:
+        return io.BytesIO(content)
+
+    table = _csv_table(name, "upload", opened, make, separator)
     note = f"save the uploaded file as {name!r} where this code runs"
     return replace(table, content=lambda: hashlib.sha256(content).digest(), note=note)
 
@@ -292,7 +357,11 @@ def file_table(path: str, separator: str | None = None) -> Table:
         raise _public_error(error) from None
     key = ("file", path, *(column.name for column in columns))
     make = partial(getattr(data_room, function), path)
-    return Table(path, key, function, (repr(path),), make, partial(stamp, path), columns, kinds)
+    table = Table(path, key, function, (repr(path),), make, partial(stamp, path), columns, kinds)
+    if function == "from_npz":
+        return table
+    read = partial(data_room.read_table, path)
+    return replace(table, read=read, read_code=f"wb.data.read_table({path!r}, schema)")
 
 
 def _csv_table(
@@ -308,6 +377,12 @@ def _csv_table(
     """
     delimiter, rows, decimal_commas = _first_rows(file, separator)
     columns, options = _columns_of(rows, is_parsed=True), _csv_options(delimiter)
+    in_code = "".join(f", {option}={value!r}" for option, value in options.items())
+
+    def read(schema: Mapping[str, Any], unit_id: str | None = None) -> pd.DataFrame:
+        text = files.text_columns({"schema": schema, "unit_id": unit_id})
+        decimal = options.get("decimal")
+        return csv_files.read_csv(file(), text, separator=options.get("separator"), decimal=decimal)
 
     def count() -> int:
         try:
@@ -328,6 +403,8 @@ def _csv_table(
         count=count,
         # empty cells are common in files, and a refusal would be the first thing that is seen
         missing="drop",
+        read=read,
+        read_code=f"wb.data.read_table({name!r}, schema{in_code})",
     )
 
 
@@ -352,7 +429,7 @@ def _columns_of(frame: pd.DataFrame, *, is_parsed: bool = False) -> tuple[Column
         column = frame.iloc[:, index]
         kind = roles.typed(column) if is_parsed else column.dtype
         role, note = roles.suggested(str(label), kind)
-        columns.append(ColumnDeclaration(str(label), role, is_text=roles.is_text(kind), note=note))
+        columns.append(ColumnDeclaration(str(label), role, kind=roles.plain(kind), note=note))
     return tuple(columns)
 
 
@@ -473,6 +550,8 @@ _BY_ROLE = {
 }
 # said of every column, whatever its rows hold
 _REMEDY = " All rows with missing values can be left out at once: choose so under the columns."
+# arguments of errors that depend on the records of a table, besides its columns
+_OF_RECORDS = ("frame", "positive", "target", "unit_id", "path")
 _KINDS = {
     "CSV": ": it must be text, with the names of the columns in its first line, in no row more "
     "fields than names, and a second quotation mark after each first one",
@@ -504,7 +583,6 @@ _DECLARED = {
     "missing",
     "schema",
     "threshold",
-    "private_scaling",
     "unit",
     "name",
 }

@@ -20,6 +20,7 @@ from workbench.widgets.kit.fields import number_in
 __all__ = [
     "FEATURE_ROLES",
     "LABELS",
+    "LEARNABLE",
     "PERSON",
     "ROLES",
     "ColumnDeclaration",
@@ -32,6 +33,8 @@ FEATURE_ROLES = ("number", "category", "yes / no")
 PERSON = "person id"  # the role of the column that says whose row it is
 ROLES = (*FEATURE_ROLES, "target", "group", PERSON, "leave out")
 LABELS = "labels"  # the role of the labels of images
+_BOUNDS, _VALUES, _GROUPS = "lowest and highest", "all values", "all groups"
+LEARNABLE = (_BOUNDS, _VALUES, _GROUPS)  # what a fit can learn, of what is needed
 _SHARE = "0.2"
 
 
@@ -71,7 +74,7 @@ class ColumnDeclaration:
         images have only these.
     :param groups: all groups, separated by commas.
     :param max_rows: how many rows of one person are used at most.
-    :param is_text: whether its type is text, so that a target needs more than its name.
+    :param kind: its type: ``bool``, ``int``, ``float``, ``str``, or None for others.
     :param note: why the column begins with its role, as shown beside it.
     """
 
@@ -87,7 +90,7 @@ class ColumnDeclaration:
     classes: str = ""
     groups: str = ""
     max_rows: str = ""
-    is_text: bool = False
+    kind: type | None = int
     note: str = ""
 
     def numeric(self) -> Numeric:
@@ -127,7 +130,7 @@ class ColumnDeclaration:
         values = _listed(self.values)
         if not values:
             raise self._empty(
-                "all values", "type all values that this column can have, separated by commas."
+                _VALUES, "type all values that this column can have, separated by commas."
             )
         try:
             return Categorical(tuple(values), self.other)
@@ -167,13 +170,33 @@ class ColumnDeclaration:
         if threshold is not None:
             _validate.number("threshold", threshold)
             return {"threshold": threshold}
-        if self.is_text:
+        if self.kind is str:
             raise _EmptyError(
                 "positive",
                 Need("positive value, or all classes,", self.name),
                 "type the value that counts as 1, or all classes: the target's type is text.",
             )
         return {}
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether nothing is typed of what the role declares."""
+        typed = {
+            "number": (self.low, self.high),
+            "category": (self.values,),
+            "target": (self.low, self.high, self.positive, self.threshold, self.classes),
+            "group": (self.groups,),
+        }
+        return not any(text.strip(" ,") for text in typed.get(self.role, ("no",)))
+
+    @property
+    def type(self) -> type:
+        """What a fit declares of the column where nothing is typed."""
+        if self.role == "number":
+            return int if self.whole else float
+        if self.role == "target":
+            return self.kind if self.kind in (bool, str) else float
+        return str
 
     def class_options(self) -> dict[str, Any]:
         """All classes, or their number, as a keyword argument.
@@ -200,7 +223,7 @@ class ColumnDeclaration:
         if not names:
             raise _EmptyError(
                 "groups",
-                Need("all groups", self.name),
+                Need(_GROUPS, self.name),
                 "type the names of all groups, separated by commas, with or without records.",
             )
         return list(checked_groups(names))
@@ -234,24 +257,23 @@ class TableDeclaration:
     :param same_bounds: whether ``low`` and ``high`` hold for all numbers.
     :param low: lowest publicly known value of all numbers.
     :param high: highest publicly known value of all numbers.
-    :param private_scaling: scale by the private records' own mean and standard deviation instead of
-        bounds.
     :param unit: what one row is, or with a column of persons one person.
     :param evaluation_fraction: share of evaluation records, in [0, 1).
     :param evaluation_is_public: whether the evaluation records are public.
     :param missing: what happens to rows with missing values, as in ``from_frame``: "refuse", "drop"
         or "middle".
+    :param learns: whether the fit learns what is not declared, within its guarantee.
     """
 
     columns: tuple[ColumnDeclaration, ...]
     same_bounds: bool = False
     low: str = ""
     high: str = ""
-    private_scaling: bool = False
     unit: str = ""
     evaluation_fraction: str = _SHARE
     evaluation_is_public: bool = False
     missing: str = "refuse"
+    learns: bool = False
 
     def problems(self) -> dict[str, str]:
         """``{argument: what is wrong with it}``. Columns are named by ``column_argument``."""
@@ -269,6 +291,8 @@ class TableDeclaration:
 
     def _errors(self) -> dict[str, _validate.ArgumentError]:
         checks: list[Callable[[], Any]] = [self._fraction]
+        if self.learned:
+            checks.append(self._nothing_held_out)
         if self._features:
             checks += [partial(self._declared, column) for column in self._features]
         elif not self.are_images:
@@ -277,16 +301,10 @@ class TableDeclaration:
             for column in self._with_role(role)[1:]:
                 reason = f"only one column can be the {role}."
                 checks.append(partial(_refuse, column_argument(column.name), reason))
-        checks += [column.target_options for column in self._with_role("target")]
+        checks += [partial(self._target, column) for column in self._with_role("target")]
         checks += [column.class_options for column in self._with_role(LABELS)]
-        checks += [column.group_names for column in self._with_role("group")]
+        checks += [partial(self._groups, column) for column in self._with_role("group")]
         checks += [column.most_rows for column in self._with_role(PERSON)]
-        if self.private_scaling and self.missing == "middle":
-            reason = (
-                "the middle needs declared bounds: leave such rows out, or do not scale by "
-                "private mean and sd."
-            )
-            checks.append(partial(_refuse, "missing", reason))
         errors: dict[str, _validate.ArgumentError] = {}
         for check in checks:
             try:
@@ -294,6 +312,38 @@ class TableDeclaration:
             except _validate.ArgumentError as error:
                 errors.setdefault(error.argument, error)
         return errors
+
+    @property
+    def learned(self) -> tuple[str, ...]:
+        """The columns whose ranges and values the fit learns."""
+        if not self.learns:
+            return ()
+        return tuple(column.name for column in self.columns if self._is_learned(column))
+
+    def _is_learned(self, column: ColumnDeclaration) -> bool:
+        if column.role == "number" and self.same_bounds:
+            return not (self.low.strip() or self.high.strip())
+        return column.is_empty and column.type is not bool
+
+    def fit_settings(self) -> dict[str, Any]:
+        """Settings of a fit of the table itself, ready for ``groups.grouped``: the declaration of
+        the columns, some by their type alone, and what else is declared of the table.
+
+        :raises ArgumentError: as ``problems`` lists them.
+        """
+        schema = {column.name: self._declared(column) for column in self._features}
+        for column in self._with_role("target"):
+            schema[column.name] = self._target(column)
+        for column in self._with_role("group"):
+            schema[column.name] = self._groups(column)
+        settings: dict[str, Any] = {"schema": schema}
+        for column in self._with_role(PERSON):
+            settings |= {"unit_id": column.name, "max_rows": column.most_rows()}
+        if self.missing != "refuse":
+            settings["missing"] = self.missing
+        if self.unit.strip():
+            settings["unit"] = self.unit.strip()
+        return settings
 
     def options(self, *, names_columns: bool) -> dict[str, Any]:
         """Keyword arguments for ``from_frame`` and similar functions, without the defaults.
@@ -343,19 +393,14 @@ class TableDeclaration:
         return [column for column in self.columns if column.role == role]
 
     def _scaling(self) -> dict[str, Any]:
-        """How columns become features: ``private_scaling``, ``bounds`` or ``schema``, and which
-        columns do.
-        """
+        """How columns become features: ``bounds`` or ``schema``, and which columns do."""
         features = self._features
-        chosen = [column.name for column in features]
-        # a schema names its columns; the other two use all columns except target, group and person
-        # id
-        left_out = {"features": chosen} if self._with_role("leave out") else {}
-        if self.private_scaling:
-            return {"private_scaling": True, **left_out}
         if self.same_bounds and all(
             column.role == "number" and not column.whole for column in features
         ):
+            # bounds are those of all columns except target, group and person id
+            chosen = [column.name for column in features]
+            left_out = {"features": chosen} if self._with_role("leave out") else {}
             return {"bounds": self._common(), **left_out}
         return {"schema": {column.name: self._declared(column) for column in features}}
 
@@ -372,14 +417,8 @@ class TableDeclaration:
 
     def _declared(self, column: ColumnDeclaration) -> Any:
         """A feature's declaration in the short form that a schema takes."""
-        if self.private_scaling:
-            if column.role == "category":
-                reason = (
-                    "a category cannot be scaled by mean and sd: leave the column out, or untick "
-                    "that box."
-                )
-                _refuse(column_argument(column.name), reason)
-            return None
+        if column.name in self.learned:
+            return column.type
         if column.role == "yes / no":
             return bool
         if column.role == "category":
@@ -391,6 +430,43 @@ class TableDeclaration:
         numeric = column.numeric()
         pair = (_plain(numeric.low), _plain(numeric.high))
         return (*pair, int) if numeric.whole else pair
+
+    def _target(self, column: ColumnDeclaration) -> Any:
+        """The target's declaration for a schema.
+
+        :raises ArgumentError: naming what is missing or wrong, also where columns are learned and a
+            schema cannot say what is typed.
+        """
+        if self.learned and column.is_empty:
+            return column.type
+        options = column.target_options()
+        if self.learned and (options.keys() & {"positive", "threshold"}):
+            name = next(iter(options))
+            reason = (
+                "can be used only if all columns are declared. Type both classes instead, first "
+                "the one that counts as 0."
+                if name == "positive"
+                else "can be used only if all columns are declared."
+            )
+            _refuse(name, reason)
+        if "classes" in options:
+            return list(class_names(options["classes"]))
+        return options.get("target_bounds", bool)
+
+    def _groups(self, column: ColumnDeclaration) -> Any:
+        """The declaration of the groups for a schema."""
+        return column.type if column.name in self.learned else column.group_names()
+
+    def _nothing_held_out(self) -> None:
+        """:raises ArgumentError: where evaluation records are asked for."""
+        share = self.evaluation_fraction.strip()
+        for name, is_asked in (
+            ("evaluation_is_public", self.evaluation_is_public),
+            ("evaluation_fraction", share != _SHARE and number_in(share) != 0),
+        ):
+            if is_asked:
+                reason = "records are held out by what they contain."
+                _refuse(name, f"needs columns that are all declared, because {reason}")
 
     def _no_features(self) -> None:
         raise _EmptyError(

@@ -27,8 +27,9 @@ _PICTURE_WIDTH = "420px"
 # data sets for the gallery's diagrams, in this order
 _TRIED = ("breast_cancer", "hierarchical", "mixture", "digits")
 _ABOUT_FORMULA = (
-    "A regression of the columns that you declare under Data, the response among them. Write it "
-    "as in R: readmitted ~ age + ward + (1 | hospital)."
+    "A regression of the columns under Data, the response among them; ranges and values that you "
+    "do not declare there are learned in the fit. Write it as in R: readmitted ~ age + ward + "
+    "(1 | hospital)."
 )
 _CAPTION = (
     "Plate diagram: an arrow leads from a quantity to one that depends on it. Everything inside "
@@ -117,6 +118,12 @@ class ModelPanel:
             if value != option.default:
                 changed[option.name] = value
         return changed
+
+    def choose(self, name: str, options: Mapping[str, Any]) -> None:
+        """Choose a model with options that differ from their defaults."""
+        self.model.value = name
+        self._describe(options)
+        self._on_change()
 
     def problems(self) -> dict[str, str]:
         """``{argument: what is wrong with it}``; empty if the model can be made."""

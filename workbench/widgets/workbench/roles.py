@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     import numpy as np
     from pandas.api.extensions import ExtensionDtype
 
-__all__ = ["is_text", "of_type", "suggested", "typed"]
+__all__ = ["is_text", "of_type", "plain", "suggested", "typed"]
 
 _WORDS = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+")
 _IDS = {"id", "ids", "uuid", "guid", "identifier"}
@@ -69,13 +69,23 @@ def suggested(name: str, kind: ExtensionDtype | np.dtype | None) -> tuple[str, s
 
 
 def of_type(kind: ExtensionDtype | np.dtype | None) -> str:
-    """The role of a column by its type alone."""
+    """The role of a column by its type alone. :param kind: None where the type is unknown."""
     types = pd.api.types
+    if kind is None:
+        return "leave out"
     if types.is_bool_dtype(kind):
         return "yes / no"
     if types.is_numeric_dtype(kind) and not types.is_complex_dtype(kind):
         return "number"
     return "category" if is_text(kind) else "leave out"
+
+
+def plain(kind: ExtensionDtype | np.dtype | None) -> type | None:
+    """``bool``, ``int``, ``float`` or ``str``, whichever a column of this type has; None for
+    others.
+    """
+    number = int if kind is not None and pd.api.types.is_integer_dtype(kind) else float
+    return {"yes / no": bool, "number": number, "category": str}.get(of_type(kind))
 
 
 def is_text(kind: ExtensionDtype | np.dtype | None) -> bool:

@@ -26,13 +26,17 @@ from workbench.widgets.workbench import session as sessions
 from workbench.widgets.workbench import suitability
 from workbench.widgets.workbench.data_panel import DataPanel
 from workbench.widgets.workbench.data_source import Loader
+from workbench.widgets.workbench.learning import Learning
 from workbench.widgets.workbench.model_panel import ModelPanel
 from workbench.widgets.workbench.run_panel import RunPanel
+from workbench.widgets.workbench.settings import FORMULA
 
 __all__ = ["FRAME_SECONDS", "RunScreen"]
 
 FRAME_SECONDS = 0.4
 _ACTIVE_SECONDS = 30.0
+# models of a target with classes, which a formula has too
+_CLASSIFIERS = ("logistic", "hierarchical_logistic", "neural_classifier")
 
 
 class RunScreen(Screen):
@@ -77,7 +81,10 @@ class RunScreen(Screen):
         self.model = ModelPanel(
             model, options, self._controls_changed, formulas=self.offers_formulas
         )
-        self.data = DataPanel(data, self._controls_changed, namespace)
+        learning = Learning(self._learns, self._has_formula, self._choose_formula)
+        self.data = DataPanel(
+            data, self._controls_changed, namespace, learning if self.offers_formulas else None
+        )
 
     def _start(self) -> None:
         """Begin to react to the controls, when the screen is complete."""
@@ -139,6 +146,23 @@ class RunScreen(Screen):
                 self.model.model.value = suitability.first_model(of_models) or self.model.name
             self.model.mark(of_models)
 
+    # ---- columns that a fit learns ---------------------------------------------------------------
+
+    def _learns(self) -> bool:
+        """Whether the chosen model learns what is not declared."""
+        return self.model.name == FORMULA
+
+    def _has_formula(self) -> bool:
+        return self._learns() and bool(self.model.options().get("formula"))
+
+    def _choose_formula(self, formula: str, family: str) -> None:
+        """Choose the regression of a formula. :param family: "" for that of the chosen model."""
+        chosen = self.model.options() if self._learns() else {}
+        if not family and self.model.name in _CLASSIFIERS:
+            family = "bernoulli"
+        options = {**chosen, "formula": formula}
+        self.model.choose(FORMULA, options | ({"family": family} if family else {}))
+
     def _open_own_data(self) -> None:
         if self.data.has_own_source:
             self._open_part("Data")
@@ -184,7 +208,7 @@ class RunScreen(Screen):
                     private_scores.value = False  # which calls this again
                     return
             self._wanted = settings.key
-            private_scores.visible = not settings.data.evaluation_is_public
+            private_scores.visible = settings.data.may_score_private
             self._follow(settings)
 
     def _is_wanted(self, settings: Any) -> bool:

@@ -17,6 +17,7 @@ from workbench.widgets.kit import fields, markup
 from workbench.widgets.workbench.declarations import (
     FEATURE_ROLES,
     LABELS,
+    LEARNABLE,
     PERSON,
     ROLES,
     ColumnDeclaration,
@@ -24,6 +25,7 @@ from workbench.widgets.workbench.declarations import (
     TableDeclaration,
     column_argument,
 )
+from workbench.widgets.workbench.learning import Learning, offered
 
 __all__ = ["SchemaEditor"]
 
@@ -53,6 +55,7 @@ _CONTROLS = {
     "group": [("groups", "all groups", "names: a, b, c")],
     PERSON: [("max_rows", "most rows of one person", "public, such as 10")],
 }
+_LEARNED = "learned"
 _UNDER_A_TITLE = ("low", "high", "values")  # the title of the table says what these are
 _MISSING = [
     ("are refused", "refuse"),
@@ -90,6 +93,7 @@ class SchemaEditor:
     :param on_change: called without arguments after every change.
     :param declaration: an earlier declaration of the same columns to start with.
     :param missing: what happens to rows with missing values at first, as in ``TableDeclaration``.
+    :param learning: models that learn what is not declared; None for a table that they do not take.
     """
 
     def __init__(
@@ -99,8 +103,9 @@ class SchemaEditor:
         on_change: Callable[[], None],
         declaration: TableDeclaration | None = None,
         missing: str = "refuse",
+        learning: Learning | None = None,
     ) -> None:
-        self._roles, self._on_change = roles, on_change
+        self._roles, self._on_change, self._learning = roles, on_change, learning
         self._wide = len(columns) > _MOST_ROWS
         if self._wide:  # columns get no rows, so the values of categories cannot be declared
             columns = tuple(
@@ -122,7 +127,15 @@ class SchemaEditor:
         self.table = widgets.VBox([widgets.HTML(_TITLES), self._row_box])
         self.table.add_class("dpvi-schema")
         self.table.add_class("dpvi-schema-long" if len(columns) > _LONG else "dpvi-schema-short")
-        self._needed = fields.line()
+        self._needed, self._learned = fields.line(), fields.line()
+        self._price = ""
+        self.learn = widgets.Button(
+            description="Learn them in the fit",
+            button_style="primary",
+            layout={"width": "auto", "align_self": "flex-start"},
+        )
+        self.learn.on_click(lambda _: self._choose_formula())
+        self.learn.layout.display = "none"
         self.leave_out = widgets.Button(
             description="Leave out columns without declarations",
             layout={"width": "auto", "align_self": "flex-start"},
@@ -135,15 +148,13 @@ class SchemaEditor:
         if columns:
             introduction = widgets.HTML(markup.quiet(*self._introduction()))
             shown += [*(entry.view for entry in self._pickers.values()), introduction, self.table]
-        shown += [self._needed, self.leave_out]
+        shown += [self._needed, self._learned, self.learn, self.leave_out]
         if not start.are_images:
             shown += [
                 self.same_bounds.view,
                 self._pair,
                 self._pair_error,
                 self.missing.view,
-                self.private_scaling.view,
-                self._badge,
             ]
         shown += [self.unit.view, self.evaluation_fraction.view, self.evaluation_is_public.view]
         self.view = widgets.VBox(shown)
@@ -156,12 +167,17 @@ class SchemaEditor:
             self.same_bounds.value,
             self.low.value,
             self.high.value,
-            self.private_scaling.value,
             self.unit.value,
             self.evaluation_fraction.value,
             self.evaluation_is_public.value,
             self.missing.value,
+            self._learning is not None and self._learning.is_chosen(),
         )
+
+    def show_price(self, words: str) -> None:
+        """Show what it costs to learn the columns; "" while that is unknown."""
+        self._price = words
+        self._show_learned(self.declaration())
 
     def show(self, problems: Mapping[str, str]) -> dict[str, str]:
         """Show each problem beside its control and hide all others; return those that have no
@@ -177,6 +193,8 @@ class SchemaEditor:
             if problems.get(argument) == declared_problems[argument]
         }
         self._show_needed(needed)
+        self._show_learned(declared)
+        self._offer_formula(declared, needed)
         problems = {argument: text for argument, text in problems.items() if argument not in needed}
         remaining: dict[str, str] = {}
         by_row: dict[str, list[str]] = {name: [] for name in self._rows}
@@ -217,6 +235,40 @@ class SchemaEditor:
         )
         undeclared = self._undeclared(needed)
         self._offer_to_leave_out(bool(undeclared) and len(undeclared) < len(self._features()))
+
+    def _show_learned(self, declared: TableDeclaration) -> None:
+        """Say which columns are learned, and what that costs."""
+        learned = declared.learned
+        for name, row in self._rows.items():
+            row.mark(name in learned)
+        for control in (self.low, self.high):
+            control.placeholder = _LEARNED if declared.same_bounds and learned else "public limit"
+        is_usual = self.evaluation_fraction.value == TableDeclaration(()).evaluation_fraction
+        self.evaluation_fraction.visible = not (learned and is_usual)
+        self.evaluation_is_public.visible = not learned or self.evaluation_is_public.value
+        columns = [name for name in learned if self._columns[name].role != "target"]
+        said = f"Learned in the fit, inside its guarantee: {_names(columns)}."
+        shown = markup.sentence(said) + markup.quiet(self._price) if columns else ""
+        fields.say(self._learned, shown)
+
+    def _offer_formula(self, declared: TableDeclaration, needed: Mapping[str, Need]) -> None:
+        """Offer the regression of the target where ranges or values are needed, or no formula is
+        written.
+        """
+        learning, regression = self._learning, offered(declared)
+        self.learn.layout.display = "none"
+        if learning is None or learning.has_formula() or regression is None:
+            return
+        has_need = any(need.content in LEARNABLE for need in needed.values())
+        if has_need or learning.is_chosen():
+            self.learn.layout.display = None
+            self.learn.tooltip = f"Fit the formula {regression[0]}"
+            self.learn.description = "Learn them in the fit" if has_need else "Use all columns"
+
+    def _choose_formula(self) -> None:
+        regression = offered(self.declaration())
+        if self._learning is not None and regression is not None:
+            self._learning.choose(*regression)
 
     def _features(self) -> list[str]:
         return [name for name, column in self._columns.items() if column.role in FEATURE_ROLES]
@@ -279,14 +331,6 @@ class SchemaEditor:
             "your declarations alone, so it costs no privacy.",
         )
         self.missing.box.add_class("dpvi-schema-question")
-        self.private_scaling = fields.check(
-            "private_scaling",
-            "scale by private mean and sd",
-            start.private_scaling,
-            help="Uses the private records' own mean and sd instead of bounds: outside the "
-            "guarantee.",
-        )
-        self._badge = widgets.HTML(markup.badge("outside the guarantee"))
         self.evaluation_fraction = fields.text(
             "evaluation_fraction",
             "share of evaluation records (0 to 1)",
@@ -302,13 +346,11 @@ class SchemaEditor:
             for field in (
                 self.unit,
                 self.missing,
-                self.private_scaling,
                 self.evaluation_fraction,
                 self.evaluation_is_public,
             )
         }
-        for control in (self.same_bounds.control, self.private_scaling.control):
-            control.observe(lambda _: self._arrange(), names="value")
+        self.same_bounds.control.observe(lambda _: self._arrange(), names="value")
         for control in (
             self.low,
             self.high,
@@ -320,9 +362,9 @@ class SchemaEditor:
     def _introduction(self) -> list[str]:
         if not self._wide:
             return [
-                "Declare what is publicly known about each column. No bound or category comes "
-                "from the records: roles begin with what a column's name and type suggest. A CSV "
-                "file shows the types in its first rows."
+                "Declare what is publicly known about each column, or let a regression from a "
+                "formula learn it through noise. Roles begin with what a column's name and type "
+                "suggest. A CSV file shows the types in its first rows."
             ]
         texts = sum(column.role == "leave out" for column in self._initial.values())
         lines = [
@@ -376,7 +418,7 @@ class SchemaEditor:
             for name, column in self._columns.items()
             if not self._wide or column.role in ("target", "group")
         }
-        ranged = not (self.private_scaling.value or self.same_bounds.value)
+        ranged = not self.same_bounds.value
         rows, gone = {}, dict(self._rows)
         for name, roles in wanted.items():
             row = gone.get(name)
@@ -390,12 +432,7 @@ class SchemaEditor:
         self.table.layout.display = None if rows else "none"
         for row in gone.values():
             fields.close_all(row.view)
-        for box, visible in (
-            (self._pair, self.same_bounds.value and not self.private_scaling.value),
-            (self._badge, self.private_scaling.value),
-        ):
-            box.layout.display = None if visible else "none"
-        self.same_bounds.visible = not (self._wide or self.private_scaling.value)
+        self._pair.layout.display = None if self.same_bounds.value else "none"
         self._follow_rows()
 
     def _follow_rows(self) -> None:
@@ -461,6 +498,14 @@ class _Row:
     def show(self, texts: list[str]) -> None:
         """Show what is wrong with this column."""
         fields.say(self._error, "".join(map(markup.problem, texts)))
+
+    def mark(self, is_learned: bool) -> None:
+        """Show in the empty fields whether the fit learns what is not typed there."""
+        usual = {label: hint for _, label, hint in _CONTROLS.get(self._declared.role, [])}
+        for control in self._details.children:
+            if isinstance(control, widgets.Text):
+                hint = usual[control.description]
+                control.placeholder = _LEARNED if is_learned else hint
 
     def _fill(self) -> None:
         old, made = self._details.children, []

@@ -27,6 +27,7 @@ from workbench.widgets.kit.tabs import Tabs
 from workbench.widgets.ledger.panel import PROBLEMS, LedgerPanel, Seen, prepare_saved
 from workbench.widgets.ledger.words import result_words
 from workbench.widgets.workbench.history_panel import HistoryPanel
+from workbench.widgets.workbench.learning import price_words
 from workbench.widgets.workbench.live_panel import LivePanel
 from workbench.widgets.workbench.privacy_panel import PrivacyPanel
 from workbench.widgets.workbench.result_panel import ResultPanel, ended, guarantee_card
@@ -199,8 +200,7 @@ class Workbench(RunScreen):
             data=source,
             privacy=self.privacy.values(),
             device=self.run.device.value or None,
-            evaluate_private=bool(self.run.evaluate_private.value)
-            and not source.evaluation_is_public,
+            evaluate_private=bool(self.run.evaluate_private.value) and source.may_score_private,
             baseline=bool(self.run.baseline.value),
             ledger=self._book,
             over_cap=self.ledger.over_cap(source.key),
@@ -356,7 +356,10 @@ class Workbench(RunScreen):
             "learning_rate": prepared.settings.learning_rate,
             "average": prepared.settings.average,
         }
-        self.data.show_dataset(prepared.data)
+        columns, spec = prepared.spec.columns, prepared.spec
+        self.data.show_dataset(
+            prepared.data, columns.declarations(spec), price_words(columns.price(spec))
+        )
         ahead = "" if self._shows_fit_of(ready.settings) else ready.promise
         self.privacy.show_outlook(
             ready.outlook, automatic, ahead, another=self.outcome.says_what_ended

@@ -5,13 +5,13 @@ printed as code.
 from __future__ import annotations
 
 import types
-from collections.abc import Hashable, Mapping
+from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
 from workbench import models
-from workbench.data import Dataset
+from workbench._validate import ArgumentError
 from workbench.fitting import groups
 from workbench.fitting import settings as fit_settings
 from workbench.ledger.ledger import Ledger
@@ -76,7 +76,9 @@ def ledger_in_code(ledger: str | Path | Ledger | Literal[False] | None) -> str |
 def named_in_code(
     model: str, options: Mapping[str, Any], data: DataSource
 ) -> tuple[list[tuple[str, str]], str]:
-    """Lines (title, statement) that make model and data, and the two as arguments of a call."""
+    """Lines (title, statement) that make model and data, and the two as arguments of a call, with
+    the declaration of a table whose other columns are learned.
+    """
     lines = []
     function = registry.definition(model) if registry.is_of_session(model) else None
     if isinstance(function, types.FunctionType) and function.__qualname__.isidentifier():
@@ -86,21 +88,25 @@ def named_in_code(
                 f"wb.models.register({model!r}, {function.__name__})",
             )
         )
-    model, records, beside = repr(model), data.code, ""
-    if model == repr(FORMULA):
-        remaining = dict(options)
-        model = repr(remaining.pop("formula", ""))
-        beside = "".join(f", {name}={value!r}" for name, value in remaining.items())
-    elif options:
+    records, declared = data.code, ""
+    if model == FORMULA:
+        model = repr(options.get("formula", ""))
+    elif not options:
+        model = repr(model)
+    else:
         chosen = "".join(f", {name}={value!r}" for name, value in options.items())
-        lines.append(("The model", f"model = wb.models.get({model}{chosen})"))
+        lines.append(("The model", f"model = wb.models.get({model!r}{chosen})"))
         model = "model"
     if data.note:
         lines.append(("The data", f"# {data.note}"))
+    if data.settings:
+        lines.append(("What is public about the columns", f"schema = {data.schema_as_code()}"))
+        declared = ", schema=schema"
     if "(" in records:
-        lines.append(("The data, and what is public about them", f"data = {records}"))
+        title = "The data" if data.settings else "The data, and what is public about them"
+        lines.append((title, f"data = {records}"))
         records = "data"
-    return lines, f"{model}, {records}{beside}"
+    return lines, f"{model}, {records}{declared}"
 
 
 @dataclass(frozen=True)
@@ -148,17 +154,18 @@ class Settings:
         options = tuple(sorted((name, repr(value)) for name, value in self.options.items()))
         return self.model, self._definition, options, self.data.key
 
-    def prepare(self, dataset: Dataset) -> Any:
+    def prepare(self, data: Any) -> Any:
         """Prepare the fit.
 
+        :param data: what the source has loaded.
         :raises ArgumentError: naming the argument.
         :raises PrivacyModelError: naming the site.
         """
         from workbench.fitting import fits
 
-        return fits.prepare(**groups.grouped(self._asked(dataset)))
+        return self._in_public(fits.prepare, data)
 
-    def planned(self, dataset: Dataset, dimension: int) -> tuple[Any, Any]:
+    def planned(self, data: Any, dimension: int) -> tuple[Any, Any]:
         """What ``prepare`` does first: the fit's specification and its plan, for noise in
         ``dimension`` coordinates.
 
@@ -166,13 +173,25 @@ class Settings:
         """
         from workbench.fitting import fits
 
-        spec, plan = fits.planned(**groups.grouped(self._asked(dataset)))
+        spec, plan = self._in_public(fits.planned, data)
         return spec, plan.for_noise_in(dimension)
 
-    def _asked(self, dataset: Dataset) -> dict[str, Any]:
+    def _in_public(self, function: Callable[..., Any], data: Any) -> Any:
+        """The result of ``function`` for this fit. Its errors quote no record."""
+        try:
+            return function(**groups.grouped(self._asked(data)))
+        except ArgumentError as error:
+            reason = self.data.in_public(error)
+        raise reason
+
+    def _asked(self, data: Any) -> dict[str, Any]:
+        is_formula = self.model == FORMULA
+        model = self.options["formula"] if is_formula else models.get(self.model, **self.options)
         return {
-            "model": self._made_for(dataset),
-            "data": dataset,
+            "model": model,
+            "data": data,
+            **self._of_formula(),
+            **self.data.settings,
             "device": self.device,
             "evaluate_private": self.evaluate_private,
             "ledger": self.ledger,
@@ -180,13 +199,11 @@ class Settings:
             **self._given(),
         }
 
-    def _made_for(self, dataset: Dataset) -> models.Model:
-        """The model. One from a formula takes the declarations of ``dataset``."""
+    def _of_formula(self) -> dict[str, Any]:
+        """What a formula needs besides its text."""
         if self.model != FORMULA:
-            return models.get(self.model, **self.options)
-        from workbench.formula.records import schema_of
-
-        return models.formula(**self.options, schema=schema_of(dataset))
+            return {}
+        return {name: value for name, value in self.options.items() if name != "formula"}
 
     def _given(self) -> dict[str, Any]:
         """The privacy fields that were filled in."""
@@ -206,7 +223,8 @@ class Settings:
     def _lines(self) -> list[tuple[str, str]]:
         """Lines (title, statement)."""
         lines, names = named_in_code(self.model, self.options, self.data)
-        arguments: dict[str, Any] = self._given()
+        of_table = {name: value for name, value in self.data.settings.items() if name != "schema"}
+        arguments: dict[str, Any] = {**self._of_formula(), **of_table, **self._given()}
         if self.device is not None:
             arguments["device"] = self.device
         if self.evaluate_private:

@@ -1,0 +1,88 @@
+"""Columns whose ranges and values a fit learns: the regression that a screen offers for them, and
+what they cost.
+"""
+
+from __future__ import annotations
+
+import keyword
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from workbench._validate import ArgumentError
+from workbench.data.preprocessing import listed
+from workbench.data.targets import class_names
+from workbench.widgets.ledger.words import percent
+from workbench.widgets.workbench.declarations import (
+    FEATURE_ROLES,
+    ColumnDeclaration,
+    TableDeclaration,
+)
+
+if TYPE_CHECKING:
+    from workbench.fitting.columns import Price
+
+__all__ = ["Learning", "offered", "price_words"]
+
+_NAME = re.compile(r"[^\W\d]\w*")
+
+
+@dataclass(frozen=True)
+class Learning:
+    """What a screen knows about models that learn the columns.
+
+    :param is_chosen: whether such a model is chosen.
+    :param has_formula: whether a formula is chosen and written.
+    :param choose: chooses the regression of a formula and a family; "" for the family that follows
+        from the chosen model.
+    """
+
+    is_chosen: Callable[[], bool]
+    has_formula: Callable[[], bool]
+    choose: Callable[[str, str], None]
+
+
+def offered(declared: TableDeclaration) -> tuple[str, str] | None:
+    """(formula, family) of the target's regression on all features; the family is "" where the
+    target's type does not tell it. None without a target or features.
+    """
+    target = next((column for column in declared.columns if column.role == "target"), None)
+    features = [_quoted(column) for column in declared.columns if column.role in FEATURE_ROLES]
+    if target is None or not features:
+        return None
+    groups = [f"(1 | {_quoted(column)})" for column in declared.columns if column.role == "group"]
+    return f"{_quoted(target)} ~ {' + '.join([*features, *groups])}", _family(target)
+
+
+def _quoted(column: ColumnDeclaration) -> str:
+    is_name = _NAME.fullmatch(column.name) and not keyword.iskeyword(column.name)
+    return column.name if is_name else f"`{column.name}`"
+
+
+def _family(target: ColumnDeclaration) -> str:
+    if target.low.strip() or target.high.strip():
+        return "gaussian"
+    if target.positive.strip() or target.threshold.strip():
+        return "bernoulli"
+    if target.classes.strip():
+        try:
+            names = class_names(target.class_options()["classes"])
+        except ArgumentError:  # shown beside its field
+            return ""
+        return "bernoulli" if len(names) == 2 else "categorical"
+    if target.kind is float:
+        return "gaussian"
+    return "bernoulli" if target.kind in (bool, str) else ""
+
+
+def price_words(price: Price | None) -> str:
+    """What it costs to learn columns, a sentence; "" where none are."""
+    if price is None:
+        return ""
+    taken, declared = percent(price.share), percent(price.share_if_declared)
+    shown = "it takes as much and sees more" if declared == taken else f"it takes {declared}"
+    return (
+        f"The look that learns {listed(list(price.columns))} takes {taken} of the privacy budget; "
+        f"where their ranges and values are declared, {shown}."
+    )
