@@ -5,6 +5,8 @@ reload, the keyboard.
 import re
 import time
 
+import numpy as np
+import pandas as pd
 import pytest
 
 from tests.browser.conftest import TOKEN, Screen, chromium, served_app, wait_for
@@ -430,6 +432,42 @@ def test_a_newcomers_own_file_becomes_a_posterior(notebook, page, screenshots, t
     assert "AUC" in screen.headline("Done")
     assert "outside the guarantee" in screen.root.locator(".dpvi-chart").inner_text()
     full_page(page, screenshots / "private-curves.png", 1280, 1400)
+
+
+@pytest.mark.integration
+def test_a_file_of_which_nothing_is_declared_becomes_a_posterior(
+    notebook, page, screenshots, tmp_path
+):
+    """Ranges and wards are learned within the guarantee, and their price is shown before."""
+    random = np.random.default_rng(0)
+    age, stay = random.integers(18, 90, 4000), random.gamma(2.0, 3.0, 4000)
+    ward = random.choice(["north", "south"], 4000)
+    ill = np.where(random.random(4000) < 1 / (1 + np.exp(-0.06 * (age - 50))), "yes", "no")
+    file = tmp_path / "clinic.csv"
+    pd.DataFrame({"age": age, "stay": stay, "ward": ward, "ill": ill}).to_csv(file, index=False)
+    notebook(SHOW.format(200), name="undeclared").run(0)
+    screen = Screen(page).is_ready()
+    screen.choose("data", "a file of your own…")
+    with page.expect_file_chooser() as chooser:
+        screen.root.locator("button", has_text="Upload a CSV file").click()
+    chooser.value.set_files(file)
+    screen.choose("What do you want to predict?", "ill")
+    full_page(page, screenshots / "undeclared-file.png", 1280, 1400)
+    screen.button("Learn them in the fit").click()
+    screen.is_ready()
+    screen.tab("Data")
+    wait_for(
+        lambda: "of the privacy budget" in screen.root.inner_text(), 30, "the price of learning"
+    )
+    for width in (1280, 900):
+        full_page(page, screenshots / f"undeclared-ready-{width}.png", width, 1400)
+        assert overflowing(page) == []
+    screen.button("Fit").click()
+    screen.headline("Done")
+    assert "released parameters · covered" in screen.root.inner_text()
+    screen.tab("Posterior")
+    wait_for(lambda: "ward=south" in screen.root.inner_text(), 30, "the learned level")
+    full_page(page, screenshots / "undeclared-done.png", 1280, 2000)
 
 
 @pytest.mark.integration
