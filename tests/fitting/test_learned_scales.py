@@ -592,3 +592,21 @@ def test_random_allocation_leaves_records_out_too(long_tails):
     prepared = wb.prepare("y ~ x", long_tails, **options)
     assert list(prepared.run())[-1].status == "done"
     assert prepared.data.num_train == prepared.plan.sampler.num_records
+
+
+@pytest.mark.parametrize("sampler", ["poisson", "random_allocation"])
+def test_a_run_goes_on_where_no_record_is_within_the_learned_bounds(long_tails, sampler):
+    """An error would say that none is, which one more record may change."""
+    far = long_tails[(long_tails["x"] - 5).abs() > 0.1]
+    scales = TAILS | {"x": Scale(4.9, 5.1, 5.0, 0.02, 0.0)}
+    privacy = wb.Privacy(
+        sampler=sampler, look={name: scale._asdict() for name, scale in scales.items()}
+    )
+    options = of_tails(iterations=20, sampling_rate=0.1, privacy=privacy)
+    prepared = wb.prepare("y ~ x", far, **options)
+    drawn = prepared.plan.sampler
+    assert (drawn.num_records, drawn.members, drawn.public_size) == (1, 0, len(far))
+    assert list(prepared.run())[-1].status == "done"
+    with_one = pd.concat([far, pd.DataFrame({"x": [5.0], "y": [15.0]})])
+    alone = wb.prepare("y ~ x", with_one, **options).plan.sampler
+    assert (alone.num_records, alone.members) == (1, 1)

@@ -114,6 +114,13 @@ def test_the_excess_is_the_mean_length_that_clipping_takes_off():
     assert GradientNorms(edges, tuple(-np.diff(longer)), 0.5, 1.0).excess == 0.0
 
 
+def test_a_c_that_ran_away_with_the_noise_is_said_first():
+    climbed = dataclasses.replace(norms(0.9, 0.1, 0.0, 0.0), clip=100.0, adapted_from=0.5)
+    assert climbed.caution([5.0] * 3) == ""
+    away = dataclasses.replace(climbed, clip=2000.0)
+    assert away.caution([5.0] * 3).startswith("The run adapted C from 0.5 to 2e+03, and the noise")
+
+
 def test_the_caution_grows_as_intervals_shrink():
     wide, narrow = (
         dataclasses.replace(norms(0.4, 0.3, 0.2, 0.1), clip=2.0).caution([sd] * 3)

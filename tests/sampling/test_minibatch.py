@@ -172,3 +172,18 @@ def test_any_minibatch_holds_distinct_records(sampler, data):
 )
 def test_edges_of_the_sizes(sampler, num_records, batch_size):
     assert_distinct(sampler(num_records, batch_size), 0, 1)
+
+
+@pytest.mark.parametrize("rate", [1.0, 0.5, 1 / 64])
+def test_a_vacant_sampler_draws_nothing(rate):
+    poisson = PoissonSampler(1, rate, 8, declared=8, is_vacant=True)
+    allocated = RandomAllocationSampler(1, round(1 / rate), 8, declared=8, is_vacant=True)
+    key = key_from_seed(0)
+    for number in range(40):
+        for sampler in (poisson, allocated):
+            words = stream(key, number, sampler.words)
+            drawn = sampler.draw_from(words, key, jnp.uint32(number))
+            assert not drawn.mask.any()
+            assert not drawn.members(1).any()
+    prepared = allocated.prepare(key, jnp.uint32(0))
+    assert not any(allocated.draw_prepared(prepared, number).mask.any() for number in range(40))

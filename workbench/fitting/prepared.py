@@ -305,7 +305,9 @@ class PreparedFit:
     def _go_on_with(self, spec: FitSpec) -> None:
         self.key = child_key(self.key, Purpose.STEPS_AFTER_LOOK)
         self.spec = spec
-        self.plan = self.plan.after_look(spec.privacy, spec.data.num_train)
+        self.plan = self.plan.after_look(
+            spec.privacy, spec.data.num_train, is_vacant=spec.is_vacant
+        )
         self.step, self.state = self.spec.begin(self.plan, self.key)
         self.functions = CompiledFunctions(self.step, self.spec)
         for name in ("on_device", "hyper", "evaluator"):

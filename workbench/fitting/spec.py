@@ -95,6 +95,8 @@ class FitSpec:
     :param learned: the declaration of the columns as ``Schema.to_dict`` has it, where a look of the
         run learned it.
     :param declared: the fit as it was before they were learned.
+    :param is_vacant: whether no record is inside the learned scales; the fit goes on as any other,
+        because an error would say so, and the one in ``data`` enters no minibatch.
     :param scales_are_guessed: whether declared bounds stand for scales because noise would hide
         those of the records.
     """
@@ -114,6 +116,7 @@ class FitSpec:
     declared: FitSpec | None = None
     scales_are_guessed: bool = False
     learned: Mapping[str, Any] = field(default_factory=dict)
+    is_vacant: bool = False
 
     def with_scales(self, scales: Mapping[str, Scale]) -> FitSpec:
         """The same fit on scales that were learned from noised counts, which replace declared
@@ -122,9 +125,11 @@ class FitSpec:
         model, source = self.model.with_scales(scales), self.source
         if not model.has_own_arrays:
             source = source.rescaled(learned(source.schema or Schema({}), scales))
-        data = model.view(source)
+        data, is_vacant = model.view(source), False
         if self.leaves_out:
-            data = data.with_rows(rows_inside(self.source, model, scales))
+            rows = rows_inside(self.source, model, scales)
+            is_vacant = not rows.any()
+            data = data.with_rows(np.arange(len(rows)) == 0 if is_vacant else rows)
         constants = dict(model.constants(data))
         return dataclasses.replace(
             self,
@@ -134,6 +139,7 @@ class FitSpec:
             constants=constants,
             estimation=self.estimation.of_model(model, data, constants, self.privacy.num_records),
             scales=scales,
+            is_vacant=is_vacant,
             declared=self.declared or self,
         )
 
@@ -225,6 +231,8 @@ class FitSpec:
             self.columns.delta_of_texts(privacy.delta),
         )
         self.columns.require_visible(plan)
+        if self.is_vacant:
+            return plan.after_look(privacy, self.data.num_train, is_vacant=True)
         return plan
 
     def most_coordinates(self, step: PrivateStep) -> int:

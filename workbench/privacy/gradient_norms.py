@@ -19,6 +19,8 @@ _PROVEN = 3.5  # standard deviations; with 2, 9 of 60 default fits of breast_can
 # share of the lengths clipped off that does not cancel out between records, as ``adaptive_clip``
 # takes it
 _ALIGNED = 0.5
+_FAR = 256.0  # an adapted C in its beginning, beyond which it ran away with the noise
+_NEARER = 2.0  # of where it began, which served the same tables
 _NOTABLE = 1.0  # posterior standard deviations of shift
 
 _FORMS = {
@@ -155,8 +157,17 @@ class GradientNorms:
 
         "" for less than a posterior standard deviation.
 
+        A C that the run adapted to hundreds of times where it began comes first: noise moves the
+        estimates, far from the posterior gradients are longer, and C follows them.
+
         :param deviations: as of ``shift``.
         """
+        if self.adapted_from is not None and self.clip > _FAR * self.adapted_from:
+            return (
+                f"The run adapted C from {self.adapted_from:.3g} to {self.clip:.3g}, and the noise "
+                "with it: estimates may be far off, and intervals are far too wide. Give clip=, "
+                f"such as {_NEARER * self.adapted_from:.3g}."
+            )
         shift = self.shift(deviations)
         if shift < _NOTABLE:
             return ""

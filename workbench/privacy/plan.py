@@ -251,15 +251,17 @@ class PrivacyPlan:
             )
         return replace(self, sampler=sampler)
 
-    def after_look(self, settings: PrivacySettings, num_train: int) -> PrivacyPlan:
+    def after_look(
+        self, settings: PrivacySettings, num_train: int, *, is_vacant: bool = False
+    ) -> PrivacyPlan:
         """The same plan with what may follow from its look: C and whether it is adapted, as in
         ``settings``, since the noise is relative to C; and fewer records, if their number is
-        hidden.
+        hidden. :param is_vacant: whether there is none, and one stands for them.
         """
         changed = replace(self.settings, clip=settings.clip, adapts_clip=settings.adapts_clip)
         mechanism, sampler = replace(self.mechanism, clip=settings.clip), self.sampler
         if LAWS[settings.sampler].hides_size:
-            sampler = replace(sampler, num_records=num_train)  # type: ignore[type-var]
+            sampler = replace(sampler, num_records=num_train, is_vacant=is_vacant)  # type: ignore[type-var]
         return replace(self, settings=changed, mechanism=mechanism, sampler=sampler)
 
     def confirmed(self) -> PrivacyPlan:

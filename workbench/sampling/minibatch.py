@@ -211,6 +211,11 @@ class RandomSize(Streamed):
             )
 
     @property
+    def members(self: Any) -> int:
+        """How many records may enter a minibatch."""
+        return 0 if self.is_vacant else int(self.num_records)
+
+    @property
     def public_size(self: Any) -> int:
         """The number of records that is declared, N by default."""
         return int(self.num_records if self.declared is None else self.declared)

@@ -220,12 +220,14 @@ class PoissonSampler(RandomSize):
     :param capacity: M >= 1, places in the padded minibatch.
     :param declared: a public number of records, at least N, where N is not public; ``usual_size``
         follows from it.
+    :param is_vacant: whether there is no record: that of ``num_records=1`` enters no minibatch.
     """
 
     num_records: int
     sampling_rate: float
     capacity: int
     declared: int | None = None
+    is_vacant: bool = False
 
     name = "poisson"
     ascends = True
@@ -282,8 +284,8 @@ class PoissonSampler(RandomSize):
         if self.sampling_rate == 1:
             positions = np.arange(self.capacity)
             return Minibatch(
-                jnp.asarray(np.where(positions < self.num_records, positions, 0), jnp.int32),
-                jnp.asarray(positions < self.num_records),
+                jnp.asarray(np.where(positions < self.members, positions, 0), jnp.int32),
+                jnp.asarray(positions < self.members),
             )
         base, tables = _gap_tables(self.sampling_rate)
         # the barrier keeps XLA from computing the keystream again inside each probe of a search
@@ -299,7 +301,7 @@ class PoissonSampler(RandomSize):
             remainder, multiple = (
                 _search(several[digit], table) for digit, table in enumerate(tables)
             )
-        limit = self.num_records
+        limit = self.members
         # cut before multiplying, so that int32 cannot wrap: from `limit` on, all gaps mean "past
         # the end"
         multiple = jnp.minimum(multiple, limit // base + 1)

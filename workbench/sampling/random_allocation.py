@@ -70,12 +70,14 @@ class RandomAllocationSampler(RandomSize):
     :param capacity: M >= 1, places in the padded minibatch.
     :param declared: a public number of records, at least N, where N is not public. Each of
         this many places draws its step, and those without a record stay empty.
+    :param is_vacant: whether there is no record: that of ``num_records=1`` enters no minibatch.
     """
 
     num_records: int
     steps_per_epoch: int
     capacity: int
     declared: int | None = None
+    is_vacant: bool = False
 
     name = "random_allocation"
     ascends = True
@@ -190,9 +192,7 @@ class RandomAllocationSampler(RandomSize):
         step = jnp.asarray(number).astype(jnp.uint32) % np.uint32(len(prepared.starts) - 1)
         start, end = prepared.starts[step], prepared.starts[step + 1]
         order = lax.dynamic_slice_in_dim(prepared.order, start, self.capacity)
-        mask = (jnp.arange(self.capacity, dtype=jnp.int32) < end - start) & (
-            order < self.num_records
-        )
+        mask = (jnp.arange(self.capacity, dtype=jnp.int32) < end - start) & (order < self.members)
         return Minibatch(jnp.where(mask, order, 0), mask)
 
     def draw_from(self, words: jax.Array, key: jax.Array, number: jax.Array) -> Minibatch:
@@ -210,7 +210,8 @@ class RandomAllocationSampler(RandomSize):
         epoch, step = jnp.divmod(
             jnp.asarray(number).astype(jnp.uint32), np.uint32(self.steps_per_epoch)
         )
-        return _members((self.assignment(key, epoch) == step)[: self.num_records], self.capacity)
+        chosen = (self.assignment(key, epoch) == step)[: self.num_records]
+        return _members(chosen & np.bool_(not self.is_vacant), self.capacity)
 
 
 def _members(chosen: jax.Array, capacity: int) -> Minibatch:
