@@ -2,6 +2,7 @@
 
 import dataclasses
 import itertools
+import re
 
 import numpy as np
 import pandas as pd
@@ -286,3 +287,21 @@ def test_the_price_of_what_is_not_declared_has_the_shares_of_plans(frame):
     price = learns.spec.columns.price(learns.spec)
     assert price == (("age",), learns.privacy.look, declared.privacy.look)
     assert (learns.data.unit, learns.data.name) == ("patient", "clinic")
+
+
+def test_records_that_many_columns_leave_out_together_are_said():
+    """Each column alone leaves out few."""
+    random = np.random.default_rng(0)
+    columns = {f"c{index}": random.standard_t(2, 20_000) for index in range(12)}
+    frame = pd.DataFrame(columns)
+    frame["y"] = 0.3 * frame.sum(axis=1) + random.normal(size=len(frame))
+    formula = f"y ~ {' + '.join(columns)}"
+    result = wb.fit(formula, frame, epsilon=3, iterations=300, seed=0, ledger=False)
+    inside = np.ones(len(frame), bool)
+    for name, scale in result.data["scales"].items():
+        if name != "y":
+            inside &= frame[name].between(scale["low"], scale["high"]).to_numpy()
+    said = [words for words in result.cautions if "% of the records take no part" in words]
+    share = float(re.search(r"About (\d+) %", said[0])[1]) / 100
+    assert share == pytest.approx(1 - inside.mean(), abs=0.03)
+    assert result.gradient_norms.clip < 100 * result.gradient_norms.adapted_from

@@ -30,11 +30,12 @@ DEVIATION = 2.0 ** (11 + int(LEVEL))
 def stepping(size):
     """(rung, counts, what a step counted of norms and noise, ...) -> (rung, counts, C)."""
 
-    def step(rung, counts, norms, noise, number, adaptive, clip, sigma):
+    def step(rung, counts, norms, noise, present, number, adaptive, clip, sigma):
         now = adaptive_clip.clip_of(rung, clip, adaptive)
         seen = (
             norm_counts.counts_of(norms, jnp.ones(len(norms), bool), now)
             * jnp.float32(EXPECTED / len(norms))
+            * present
             + noise
         )
         return *adaptive_clip.with_counts(
@@ -55,11 +56,13 @@ def adapted(
     steps=UNTIL + 5,
     later=1.0,
     later_sigma=None,
+    present=1.0,
 ):
     """C in each step of a run whose gradients have these norms.
 
     :param noise: NumPy's generator, for noise on counts. :param later: gradients are that many
         times as long after the warm-up. :param later_sigma: noise multiplier after it.
+    :param present: share of the declared records that are there.
     """
     rung, counts, found = jnp.int32(0), jnp.zeros(1 + norm_counts.RANGES), []
     for number in range(steps):
@@ -73,7 +76,9 @@ def adapted(
             else noise.normal(size=norm_counts.RANGES) * multiplier / 0.2**0.5
         )
         drawn = jnp.asarray(norms, jnp.float32) * longer, jnp.asarray(own, jnp.float32)
-        rung, counts, now = stepping(size)(rung, counts, *drawn, jnp.int32(number), *facts)
+        rung, counts, now = stepping(size)(
+            rung, counts, drawn[0], drawn[1], jnp.float32(present), jnp.int32(number), *facts
+        )
         found.append(float(now))
     return found
 
@@ -82,6 +87,13 @@ def adapted(
 def test_without_noise_c_comes_to_the_longest_gradients_from_anywhere(clip):
     found = adapted(np.linspace(0.1, 2.0, 100), clip=clip)
     assert 1.4 <= found[-1] <= 4.01
+
+
+@pytest.mark.parametrize("clip", [1e-3, 1.0, 50.0])
+def test_records_that_are_absent_do_not_count_as_long(clip):
+    norms = np.linspace(0.1, 2.0, 100)
+    absent, whole = (adapted(norms, clip=clip, present=present)[-1] for present in (0.6, 1.0))
+    assert 1.0 <= absent <= whole <= 4.01
 
 
 def test_noise_makes_a_smaller_c_worth_its_bias():

@@ -114,6 +114,17 @@ def test_the_excess_is_the_mean_length_that_clipping_takes_off():
     assert GradientNorms(edges, tuple(-np.diff(longer)), 0.5, 1.0).excess == 0.0
 
 
+def test_records_that_are_absent_are_told_from_long_ones():
+    whole = norms(0.5, 0.3, 0.1, 0.1, deviation=1e-3)
+    part = norms(0.3, 0.18, 0.06, 0.06, deviation=1e-3)
+    assert whole.absent == 0.0
+    assert part.absent == pytest.approx(0.4)
+    assert part.clipped[0] == pytest.approx(whole.clipped[0])
+    assert part.mean_square == pytest.approx(whole.mean_square)
+    hidden = norms(0.3, 0.18, 0.06, 0.06, deviation=0.1)
+    assert hidden.absent == 0.0
+
+
 def test_a_c_that_ran_away_with_the_noise_is_said_first():
     climbed = dataclasses.replace(norms(0.9, 0.1, 0.0, 0.0), clip=100.0, adapted_from=0.5)
     assert climbed.caution([5.0] * 3) == ""

@@ -33,10 +33,12 @@ from workbench.privacy.steps import SENSITIVITY
 
 if TYPE_CHECKING:
     from workbench.fitting.spec import FitSpec
+    from workbench.privacy.gradient_norms import GradientNorms
 
 __all__ = [
     "LARGEST_SHARE",
     "check_look",
+    "of_absent",
     "of_no_scale",
     "of_values_outside",
     "rows_inside",
@@ -157,6 +159,16 @@ def rows_inside(source: Dataset, model: Model, scales: Mapping[str, Scale]) -> n
     used = {name: scales[name] for name in (scaled & set(scales)) - set(model.responses)}
     x = source.train[source.arrays.index("x")]
     return inside(source.schema or Schema({}), x, used)
+
+
+def of_absent(norms: GradientNorms | None) -> list[str]:
+    """A sentence about the records that learned scales leave out, of all columns together."""
+    if norms is None or not norms.absent:
+        return []
+    return [
+        f"About {100 * norms.absent:.0f} % of the records take no part, because each has a value "
+        "outside the scales that were learned: what is said is of the others."
+    ]
 
 
 def of_values_outside(

@@ -25,7 +25,7 @@ from workbench.fitting.checkpoints import Checkpoint
 from workbench.fitting.digests import Digests
 from workbench.fitting.estimation import Inferred, Metrics
 from workbench.fitting.functions import CompiledFunctions
-from workbench.fitting.learned_scales import of_no_scale, of_values_outside
+from workbench.fitting.learned_scales import of_absent, of_no_scale, of_values_outside
 from workbench.fitting.run_log import RunLog
 from workbench.fitting.settings import Settings
 from workbench.fitting.spec import FitSpec
@@ -39,6 +39,7 @@ from workbench.inference.training import Snapshot, all_finite
 from workbench.inference.training import run as run_training
 from workbench.models import Model
 from workbench.noise.chacha20 import child_key
+from workbench.privacy.gradient_norms import GradientNorms
 from workbench.privacy.guarantee import Guarantee
 from workbench.privacy.plan import PrivacyPlan, PrivacySettings
 from workbench.results import FitResult, HistoryPoint
@@ -520,7 +521,7 @@ class PreparedFit:
             cautions=(
                 *self._guesses(),
                 *posterior.cautions,
-                *self._cuts(),
+                *self._cuts(posterior.norms),
                 *self.model.cautions,
             ),
             posterior_kind="variational" if posterior.draws is None else "noise-aware",
@@ -548,10 +549,11 @@ class PreparedFit:
         """A sentence about scales that could not be learned."""
         return [_GUESSED] if self.spec.scales_are_guessed else []
 
-    def _cuts(self) -> list[str]:
+    def _cuts(self, norms: GradientNorms | None) -> list[str]:
         """Sentences about columns that have values outside what was learned."""
         spec = self.spec
         return [
+            *of_absent(norms if spec.leaves_out and spec.scales else None),
             *of_values_outside(spec.scales, spec.model.responses, spec.leaves_out),
             *of_no_scale(spec),
         ]

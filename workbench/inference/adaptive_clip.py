@@ -147,15 +147,15 @@ def with_counts(
     _, of_norms = shares(number, adaptive)
     deviation = sigma / of_norms * jnp.sqrt(jnp.maximum(counts[0], 1.0)) / records
     fractions = counts[1:] / records
-    # shares add up to 1, which takes off a part of their noise
+    # shares add up to 1, which takes off a part of their noise, unless records are clearly absent:
+    # left out by learned scales, or fewer than declared
+    absent = 1 - jnp.sum(fractions)
+    is_whole = absent < _SURE * deviation * np.float32(math.sqrt(norm_counts.RANGES))
     longer = jnp.sum(jnp.where(_ABOVE, fractions, 0.0), 1) + np.float32(
         _LONGER / norm_counts.RANGES
-    ) * (1 - jnp.sum(fractions))
-    error = (
-        _SURE
-        * deviation
-        * np.float32(np.sqrt(_LONGER * (norm_counts.RANGES - _LONGER) / norm_counts.RANGES))
-    )
+    ) * jnp.where(is_whole, absent, 0.0)
+    squares = jnp.where(is_whole, (norm_counts.RANGES - _LONGER) / norm_counts.RANGES, 1.0)
+    error = _SURE * deviation * jnp.sqrt(np.float32(_LONGER) * squares)
     low, high = (
         jnp.pad(jnp.clip(end, 0, 1), 1, constant_values=(1, 0))
         for end in (longer - error, longer + error)

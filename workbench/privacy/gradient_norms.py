@@ -21,6 +21,7 @@ _PROVEN = 3.5  # standard deviations; with 2, 9 of 60 default fits of breast_can
 _ALIGNED = 0.5
 _FAR = 256.0  # an adapted C in its beginning, beyond which it ran away with the noise
 _NEARER = 2.0  # of where it began, which served the same tables
+_MANY_ABSENT, _CLEAR = 0.02, 3.0  # of the records; standard deviations
 _NOTABLE = 1.0  # posterior standard deviations of shift
 
 _FORMS = {
@@ -92,13 +93,26 @@ class GradientNorms:
         of its noise.
 
         Both the ranges above and those below say it, since shares add up to 1; the estimate weighs
-        them by their noise. It may be a little below 0 or above 1.
+        them by their noise. It may be a little below 0 or above 1. Where records are clearly
+        ``absent``, it is of the others, and only the ranges above say it.
         """
         index = self.edges.index(edge) + 1
         below, above = self.shares[:index], self.shares[index:]
+        if self.absent:
+            present = max(1 - self.absent, self.deviation)
+            return sum(above) / present, self.deviation * math.sqrt(len(above)) / present
         weights = 1 / len(above), 1 / len(below)
         fraction = (sum(above) * weights[0] + (1 - sum(below)) * weights[1]) / sum(weights)
         return fraction, self.deviation / math.sqrt(sum(weights))
+
+    @property
+    def absent(self) -> float:
+        """The share of the declared records that took no part: left out by learned scales, or fewer
+        than declared. 0 where it is little, or the noise hides it.
+        """
+        share = 1 - sum(self.shares)
+        least = share - _CLEAR * self.deviation * math.sqrt(len(self.shares))
+        return min(share, 1.0) if least > _MANY_ABSENT else 0.0
 
     @property
     def clipped(self) -> tuple[float, float]:
@@ -133,7 +147,8 @@ class GradientNorms:
         squares = sum(
             fraction * length**2 for fraction, length in zip(self.shares, lengths, strict=True)
         )
-        return max(squares, ends[1] ** 2)
+        present = max(1 - self.absent, self.deviation)
+        return max(squares / present, ends[1] ** 2)
 
     def shift(self, deviations: Sequence[float]) -> float:
         """By how many posterior standard deviations clipping may have moved estimates.
