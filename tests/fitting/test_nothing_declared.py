@@ -301,7 +301,7 @@ def test_records_that_many_columns_leave_out_together_are_said():
     for name, scale in result.data["scales"].items():
         if name != "y":
             inside &= frame[name].between(scale["low"], scale["high"]).to_numpy()
-    said = [words for words in result.cautions if "% of the records take no part" in words]
+    said = [words for words in result.cautions if "% of the declared records take" in words]
     share = float(re.search(r"About (\d+) %", said[0])[1]) / 100
     assert share == pytest.approx(1 - inside.mean(), abs=0.03)
     assert result.gradient_norms.clip < 100 * result.gradient_norms.adapted_from

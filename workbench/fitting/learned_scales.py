@@ -162,12 +162,12 @@ def rows_inside(source: Dataset, model: Model, scales: Mapping[str, Scale]) -> n
 
 
 def of_absent(norms: GradientNorms | None) -> list[str]:
-    """A sentence about the records that learned scales leave out, of all columns together."""
+    """A sentence about the records that take no part, for all columns together."""
     if norms is None or not norms.absent:
         return []
     return [
-        f"About {100 * norms.absent:.0f} % of the records take no part, because each has a value "
-        "outside the scales that were learned: what is said is of the others."
+        f"About {100 * norms.absent:.0f} % of the declared records take no part: they have values "
+        "outside the scales that were learned, or there are fewer than declared."
     ]
 
 

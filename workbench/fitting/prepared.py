@@ -553,7 +553,7 @@ class PreparedFit:
         """Sentences about columns that have values outside what was learned."""
         spec = self.spec
         return [
-            *of_absent(norms if spec.leaves_out and spec.scales else None),
+            *of_absent(norms),
             *of_values_outside(spec.scales, spec.model.responses, spec.leaves_out),
             *of_no_scale(spec),
         ]

@@ -129,7 +129,8 @@ class FitSpec:
         if self.leaves_out:
             rows = rows_inside(self.source, model, scales)
             is_vacant = not rows.any()
-            data = data.with_rows(np.arange(len(rows)) == 0 if is_vacant else rows)
+            rows[0] |= is_vacant
+            data = data.with_rows(rows)
         constants = dict(model.constants(data))
         return dataclasses.replace(
             self,
@@ -231,9 +232,7 @@ class FitSpec:
             self.columns.delta_of_texts(privacy.delta),
         )
         self.columns.require_visible(plan)
-        if self.is_vacant:
-            return plan.after_look(privacy, self.data.num_train, is_vacant=True)
-        return plan
+        return plan.after_look(privacy, self.data.num_train, is_vacant=self.is_vacant)
 
     def most_coordinates(self, step: PrivateStep) -> int:
         """In how many coordinates steps may add noise, before and after a look."""

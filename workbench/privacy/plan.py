@@ -261,7 +261,8 @@ class PrivacyPlan:
         changed = replace(self.settings, clip=settings.clip, adapts_clip=settings.adapts_clip)
         mechanism, sampler = replace(self.mechanism, clip=settings.clip), self.sampler
         if LAWS[settings.sampler].hides_size:
-            sampler = replace(sampler, num_records=num_train, is_vacant=is_vacant)  # type: ignore[type-var]
+            records = {"num_records": num_train, "is_vacant": is_vacant}
+            sampler = replace(sampler, **records)  # type: ignore[type-var]
         return replace(self, settings=changed, mechanism=mechanism, sampler=sampler)
 
     def confirmed(self) -> PrivacyPlan:
