@@ -17,3 +17,10 @@ def seen_by_a_user(screen):
         screen.tabs.open = title
     screen.tabs.open = ""
     return screen
+
+
+def settled(screen, patience):
+    """The screen, when the consequences of a change are shown. :param patience: seconds."""
+    assert screen._outlooks.wait(patience)
+    assert screen._compilations.wait(patience)
+    return screen

@@ -133,6 +133,13 @@ def seen(page, screen, parts, screenshots, name, pictures, widths=(1280, 900)):
     ]
 
 
+def upload(page, screen, file):
+    screen.choose("data", "a file of your own…")  # which opens the Data part
+    with page.expect_file_chooser() as chooser:
+        screen.root.locator("button", has_text="Upload a CSV file").click()
+    chooser.value.set_files(file)
+
+
 def words_before_a_fit(screen):
     """How many words a newcomer reads; those of closed menus and of marks do not count."""
     return screen.root.evaluate("""root => { const walk = document.createTreeWalker(root,
@@ -398,10 +405,7 @@ def test_a_newcomers_own_file_becomes_a_posterior(notebook, page, screenshots, t
     book.run(0)
     screen = Screen(page).is_ready()
     began = time.monotonic()
-    screen.choose("data", "a file of your own…")  # which opens the Data part
-    with page.expect_file_chooser() as chooser:
-        screen.root.locator("button", has_text="Upload a CSV file").click()
-    chooser.value.set_files(file)
+    upload(page, screen, file)
     screen.root.locator(".widget-html-content:visible", has_text="Semicolons").first.wait_for()
     red = screen.root.locator("[role=alert]:visible")
     assert red.all_inner_texts() == []
@@ -447,10 +451,7 @@ def test_a_file_of_which_nothing_is_declared_becomes_a_posterior(
     pd.DataFrame({"age": age, "stay": stay, "ward": ward, "ill": ill}).to_csv(file, index=False)
     notebook(SHOW.format(200), name="undeclared").run(0)
     screen = Screen(page).is_ready()
-    screen.choose("data", "a file of your own…")
-    with page.expect_file_chooser() as chooser:
-        screen.root.locator("button", has_text="Upload a CSV file").click()
-    chooser.value.set_files(file)
+    upload(page, screen, file)
     screen.choose("What do you want to predict?", "ill")
     full_page(page, screenshots / "undeclared-file.png", 1280, 1400)
     screen.button("Learn them in the fit").click()
@@ -478,10 +479,7 @@ def test_a_column_can_say_whose_row_it_is(notebook, page, screenshots, tmp_path)
     file.write_text("patient_id,age,ill\n" + "\n".join(rows) + "\n")
     notebook(SHOW.format(200), name="visits").run(0)
     screen = Screen(page).is_ready()
-    screen.choose("data", "a file of your own…")
-    with page.expect_file_chooser() as chooser:
-        screen.root.locator("button", has_text="Upload a CSV file").click()
-    chooser.value.set_files(file)
+    upload(page, screen, file)
     screen.choose("What do you want to predict?", "ill")
     screen.choose("patient_id", "person id")
     for label, value in (("lowest", "0"), ("highest", "120")):
@@ -521,10 +519,7 @@ def test_a_regression_from_a_formula(notebook, page, screenshots, tmp_path):
     file.write_text("age,ward,days\n" + "\n".join(rows) + "\n")
     notebook(SHOW.format(200), name="stays").run(0)
     screen = Screen(page).is_ready()
-    screen.choose("data", "a file of your own…")
-    with page.expect_file_chooser() as chooser:
-        screen.root.locator("button", has_text="Upload a CSV file").click()
-    chooser.value.set_files(file)
+    upload(page, screen, file)
     screen.choose("What do you want to predict?", "days")
     for label, value in (
         ("or lowest", "0"),

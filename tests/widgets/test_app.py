@@ -1,6 +1,7 @@
 """The workbench screen through its traits, without a browser."""
 
 import dataclasses
+import functools
 import gc
 import html
 import threading
@@ -16,7 +17,7 @@ import pytest
 import workbench as wb
 from tests import fakes
 from tests.conftest import some_of
-from tests.widget_tree import inside, seen_by_a_user
+from tests.widget_tree import inside, seen_by_a_user, settled
 from workbench import ArgumentError
 from workbench._numbers import shown
 from workbench.fitting import fits, prepared
@@ -29,6 +30,7 @@ from workbench.widgets.workbench.settings import Settings
 pytestmark = pytest.mark.usefixtures("made_up_steps")
 
 PATIENCE = 180
+settle = functools.partial(settled, patience=PATIENCE)
 
 
 @pytest.fixture
@@ -50,13 +52,6 @@ def screens():
 def gallery(monkeypatch):
     """Forget what a test registers."""
     monkeypatch.setattr(registry, "_ENTRIES", dict(registry._ENTRIES))
-
-
-def settle(screen):
-    """Wait until the consequences of a change are shown."""
-    assert screen._outlooks.wait(PATIENCE)
-    assert screen._compilations.wait(PATIENCE)
-    return screen
 
 
 def text(screen):

@@ -1,17 +1,19 @@
 """A regression from a formula on the screen."""
 
+import functools
 import html
 
 import ipywidgets
 import pytest
 
-from tests.widget_tree import inside, seen_by_a_user
+from tests.widget_tree import inside, seen_by_a_user, settled
 from workbench import ArgumentError
 from workbench.widgets import Sweep, Workbench
 from workbench.widgets.workbench import formula_menu
 
 pytestmark = pytest.mark.usefixtures("made_up_steps")
 PATIENCE = 180
+settle = functools.partial(settled, patience=PATIENCE)
 
 
 @pytest.fixture
@@ -20,12 +22,6 @@ def screen(private_data):
     yield made
     made.close()
     assert made.wait(PATIENCE)
-
-
-def settle(screen):
-    assert screen._outlooks.wait(PATIENCE)
-    assert screen._compilations.wait(PATIENCE)
-    return screen
 
 
 def text(screen):

@@ -1,5 +1,6 @@
 """A CSV file of which nothing is declared, from the upload to the result."""
 
+import functools
 import html
 
 import numpy as np
@@ -8,13 +9,14 @@ import pytest
 from ipywidgets.widgets.widget import _instances
 
 import workbench as wb
-from tests.widget_tree import seen_by_a_user
+from tests.widget_tree import seen_by_a_user, settled
 from workbench.ledger.ledger import Ledger
 from workbench.widgets import Sweep, Workbench
 from workbench.widgets.workbench.data_panel import FILE, VARIABLE
 
 pytestmark = pytest.mark.usefixtures("made_up_steps")
 PATIENCE = 300
+settle = functools.partial(settled, patience=PATIENCE)
 RARE = "zebrafish"  # a ward of two records
 LARGEST = 98765.4321  # of the stays, one record's
 SIZE = 4000
@@ -49,12 +51,6 @@ def screen(book):
     yield made
     made.close()
     assert made.wait(PATIENCE)
-
-
-def settle(screen):
-    assert screen._outlooks.wait(PATIENCE)
-    assert screen._compilations.wait(PATIENCE)
-    return screen
 
 
 def drop(screen, content, name="clinic.csv"):

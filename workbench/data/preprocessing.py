@@ -33,14 +33,12 @@ __all__ = [
     "is_value",
     "listed",
     "may_hold_numbers",
-    "mean_and_deviation",
     "names_withheld",
     "number_or_nan",
     "numbers_in",
     "numeric_features",
     "refuse_masked",
     "scale_to_bounds",
-    "scaled",
     "standardise",
     "text_of",
     "text_or_none",
@@ -376,10 +374,10 @@ def standardise(values: np.ndarray, reference: np.ndarray) -> np.ndarray:
     ``reference``, so private records are scaled like this only if the user asks for it
     (``Dataset.private_scaling``).
     """
-    return scaled(values, *mean_and_deviation(reference))
+    return _scaled(values, *_mean_and_deviation(reference))
 
 
-def mean_and_deviation(reference: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def _mean_and_deviation(reference: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """(mean, standard deviation) of each column, float64[D]; the deviation of a constant column is
     1.
     """
@@ -393,7 +391,7 @@ def mean_and_deviation(reference: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return mean, deviation
 
 
-def scaled(values: np.ndarray, middle: np.ndarray, reach: np.ndarray) -> np.ndarray:
+def _scaled(values: np.ndarray, middle: np.ndarray, reach: np.ndarray) -> np.ndarray:
     """float32: ``values`` less ``middle``, over ``reach``, column by column; the largest number
     where it would overflow.
     """

@@ -19,7 +19,7 @@ _PROVEN = 3.5  # standard deviations; with 2, 9 of 60 default fits of breast_can
 # share of the lengths clipped off that does not cancel out between records, as ``adaptive_clip``
 # takes it
 _ALIGNED = 0.5
-_FAR = 256.0  # an adapted C in its beginning, beyond which it ran away with the noise
+_FAR = 256.0  # an adapted C in its beginning, beyond which noise hides the answer
 _NEARER = 2.0  # of where it began, which served the same tables
 _MANY_ABSENT, _CLEAR = 0.02, 3.0  # of the records; standard deviations
 _NOTABLE = 1.0  # posterior standard deviations of shift
@@ -99,7 +99,7 @@ class GradientNorms:
         index = self.edges.index(edge) + 1
         below, above = self.shares[:index], self.shares[index:]
         if self.absent:
-            present = max(1 - self.absent, self.deviation)
+            present = self._present
             return sum(above) / present, self.deviation * math.sqrt(len(above)) / present
         weights = 1 / len(above), 1 / len(below)
         fraction = (sum(above) * weights[0] + (1 - sum(below)) * weights[1]) / sum(weights)
@@ -113,6 +113,11 @@ class GradientNorms:
         share = 1 - sum(self.shares)
         least = share - _CLEAR * self.deviation * math.sqrt(len(self.shares))
         return min(share, 1.0) if least > _MANY_ABSENT else 0.0
+
+    @property
+    def _present(self) -> float:
+        """The share that took part, far enough from 0 to divide by."""
+        return max(1 - self.absent, self.deviation)
 
     @property
     def clipped(self) -> tuple[float, float]:
@@ -147,8 +152,7 @@ class GradientNorms:
         squares = sum(
             fraction * length**2 for fraction, length in zip(self.shares, lengths, strict=True)
         )
-        present = max(1 - self.absent, self.deviation)
-        return max(squares / present, ends[1] ** 2)
+        return max(squares / self._present, ends[1] ** 2)
 
     def shift(self, deviations: Sequence[float]) -> float:
         """By how many posterior standard deviations clipping may have moved estimates.
@@ -172,8 +176,8 @@ class GradientNorms:
 
         "" for less than a posterior standard deviation.
 
-        A C that the run adapted to hundreds of times where it began comes first: noise moves the
-        estimates, far from the posterior gradients are longer, and C follows them.
+        A C that the run adapted to hundreds of times where it began comes first: its noise is as
+        many times larger.
 
         :param deviations: as of ``shift``.
         """
