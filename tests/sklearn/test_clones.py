@@ -49,7 +49,8 @@ PLAN = {"bounds": (0, 100), "epsilon": 0.5, "delta": 1e-4, "iterations": 20, "ca
 pytestmark = [
     pytest.mark.usefixtures("made_up_steps"),
     pytest.mark.filterwarnings("ignore:There are too few records for this epsilon"),
-    pytest.mark.filterwarnings("ignore:No scale of "),
+    # of made-up steps, and of what noise shows of binary columns
+    pytest.mark.filterwarnings("ignore::workbench.results.fit_result.IntervalWarning"),
 ]
 RANDOM = np.random.default_rng(0)
 # rows of one are in every fold

@@ -25,7 +25,10 @@ from workbench.fitting.groups import GROUPS
 from workbench.results.fit_result import IntervalWarning
 from workbench.results.prediction import BoundsWarning
 
-pytestmark = pytest.mark.filterwarnings("ignore:There are too few records for this epsilon")
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:There are too few records for this epsilon"),
+    pytest.mark.filterwarnings("ignore:About .* of the declared records take no part"),  # made up
+]
 
 LOW, HIGH = np.array([0.0, -50.0]), np.array([100.0, 10.0])
 BOUNDS = list(zip(LOW.tolist(), HIGH.tolist(), strict=True))

@@ -21,6 +21,8 @@ PLAN = {"bounds": (0, 100), "epsilon": 0.5, "delta": DELTA, "iterations": 20, "n
 pytestmark = [
     pytest.mark.usefixtures("made_up_steps"),
     pytest.mark.filterwarnings("ignore:There are too few records for this epsilon"),
+    # of made-up steps, and of what noise shows of binary columns
+    pytest.mark.filterwarnings("ignore::workbench.results.fit_result.IntervalWarning"),
 ]
 
 
