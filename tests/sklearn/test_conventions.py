@@ -3,7 +3,7 @@ exceptions that are named.
 
 Most checks are about interfaces and look at fits whose steps are made up. In the long run all steps
 are real, also for the checks that ask for accuracy. Classes are read off the checks' data, of which
-scikit-learn declares nothing, bounds hold all of it, and epsilon is 20, because some checks ask for
+scikit-learn declares nothing, bounds hold most of it, and epsilon is 20, because some checks ask for
 accuracy on fifty rows.
 """
 
@@ -18,11 +18,10 @@ import workbench as wb
 from workbench.sklearn import classifier
 
 PLAN = {
-    "bounds": (-30, 30),
+    "bounds": (-5, 5),
     "epsilon": 20.0,
     "delta": 0.01,
     "sampling_rate": 1.0,
-    "clip": 100.0,
     "iterations": 60,
     "learning_rate": 0.1,
     "ledger": False,
@@ -31,7 +30,7 @@ PLAN = {
 
 ESTIMATORS = {
     "PrivateClassifier": lambda: wb.sklearn.PrivateClassifier(**PLAN),
-    "PrivateRegressor": lambda: wb.sklearn.PrivateRegressor(y_bounds=(-500, 500), **PLAN),
+    "PrivateRegressor": lambda: wb.sklearn.PrivateRegressor(y_bounds=(-5, 5), **PLAN),
     "PrivateClusterer": lambda: wb.sklearn.PrivateClusterer(n_clusters=3, **PLAN),
 }
 _NO_LABELS = (
