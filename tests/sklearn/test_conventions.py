@@ -3,8 +3,8 @@ exceptions that are named.
 
 Most checks are about interfaces and look at fits whose steps are made up. In the long run all steps
 are real, also for the checks that ask for accuracy. Classes are read off the checks' data, of which
-scikit-learn declares nothing, bounds hold most of it, and epsilon is 20, because some checks ask for
-accuracy on fifty rows.
+scikit-learn declares nothing, bounds hold most of it, and epsilon is 20, because some checks ask
+for accuracy on fifty rows.
 """
 
 import warnings

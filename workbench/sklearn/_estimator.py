@@ -137,8 +137,8 @@ class PrivateEstimator(BaseEstimator):
             frame.assign(**{target: y}),
             family=family,
             schema={**schema, target: declared},
-            unit=self.unit,
-            name=self.name,
+            unit=_validate.label("unit", self.unit),
+            name=_validate.label("name", self.name),
         )
 
     def _frame(self, x: np.ndarray) -> pd.DataFrame:
