@@ -135,10 +135,12 @@ FORMULA = {
     "observed": OTHERS,
     "unit_id": OTHERS,
     "max_rows": OTHERS,
+    "unit_mean": OTHERS,
     "missing": {"{}"} | OTHERS,
     "evaluation": OTHERS,
     "evaluation_is_public": FLAG | OTHERS,
     "evaluation_fraction": {"0"} | OTHERS,
+    "split_seed": FROM_0 | OTHERS,
     "unit": TEXT | OTHERS,
     "name": TEXT | OTHERS,
 }
@@ -307,10 +309,6 @@ def test_data_sets_of_tables():
         "evaluation_fraction": {"0"},
     }
     assert_refuses_all_but(taken, call, taken)
-    for value in STRANGE:
-        if repr(value) not in FLAG:
-            with pytest.raises(ArgumentError, match=r"^private_scaling="):
-                wb.data.from_frame(frame, target="y", private_scaling=value)
 
 
 def test_data_sets_of_arrays():
@@ -357,7 +355,7 @@ def test_data_sets_of_images_and_tokens(kind):
 
 def test_flags_of_data_sets_and_columns():
     records = np.zeros((4, 1)), np.zeros(4, int)
-    flags = ("evaluation_is_public", "is_public", "private_scaling")
+    flags = ("evaluation_is_public", "is_public")
 
     def call(name, value):
         made = Dataset(

@@ -341,7 +341,9 @@ def test_declarations_in_a_file_are_explained_in_json(command, private_frame, tm
     assert "tuple" not in err
 
 
-def test_a_formula_from_the_shell(command, prepared, private_frame, tmp_path):
+@pytest.fixture
+def of_a_formula(private_frame, tmp_path):
+    """The words of a fit whose columns are declared in a file."""
     private_frame.assign(code="01", n=3).to_csv(tmp_path / "clinic.csv", index=False)
     schema = {
         "ill": {"kind": "boolean"},
@@ -352,15 +354,11 @@ def test_a_formula_from_the_shell(command, prepared, private_frame, tmp_path):
     }
     schema["n"] = {"kind": "numeric", "low": 0, "high": 9}
     (tmp_path / "schema.json").write_text(json.dumps(schema))
-    words = [
-        "fit",
-        "--data",
-        tmp_path / "clinic.csv",
-        "--epsilon",
-        "1",
-        "--schema",
-        tmp_path / "schema.json",
-    ]
+    path = tmp_path / "clinic.csv"
+    return ["fit", "--data", path, "--epsilon", "1", "--schema", tmp_path / "schema.json"]
+
+
+def test_a_formula_from_the_shell(prepared, of_a_formula):
     formula = [
         "--formula",
         "ill ~ age + C(code)",
@@ -370,14 +368,19 @@ def test_a_formula_from_the_shell(command, prepared, private_frame, tmp_path):
         "age=Normal(0, 1)",
         "code=02=Cauchy(0, 1)",
     ]
-    model, data, settings = prepared(*words, *formula, "--missing", "indicator")
-    assert model.priors["prior"].to_dict()["code=02"] == "Cauchy(0, 1)"
-    assert data.num_train + data.num_evaluation == len(private_frame)
-    assert model.view(data).feature_names == ("age", "code=02", "missing(age)")
+    text, table, settings = prepared(*of_a_formula, *formula, "--missing", "indicator")
+    assert text == "ill ~ age + C(code)"
+    assert settings["family"] == "bernoulli"
+    assert settings["priors"] == {"age": "Normal(0, 1)", "code=02": "Cauchy(0, 1)"}
+    assert (settings["missing"], settings["name"]) == ("indicator", "clinic")
+    assert set(table["code"]) == {"01"}
     # the words in a checkpoint ask for the same fit
     again = prepared(*["fit", *settings["origin"]["arguments"]])
-    assert again[0].options == model.options
-    assert again[1].train[0].tobytes() == data.train[0].tobytes()
+    assert again[0] == text
+    assert {name: again[2][name] for name in ("family", "priors", "schema", "missing")} == {
+        name: settings[name] for name in ("family", "priors", "schema", "missing")
+    }
+    pd.testing.assert_frame_equal(again[1], table)
     by_name = prepared(
         "fit",
         "--data",
@@ -389,53 +392,53 @@ def test_a_formula_from_the_shell(command, prepared, private_frame, tmp_path):
         "--family",
         "bernoulli",
     )
-    assert by_name[0].view(by_name[1]).feature_names == ("mean radius",)
-    for changes, message in {
-        ("--formula", "ill ~ nothing"): "formula='ill ~ nothing'",
-        ("--family", "poisson"): "family='poisson': applies only to formulas",
-        ("--formula", "ill ~ age", "--prior", "age"): "prior='age': write NAME=PRIOR",
-        ("--formula", "ill ~ age", "--trials", "n"): "trials='n'",
-    }.items():
-        code, out, err = command(*words, *changes)
-        assert (code, out) == (2, "")
-        assert message in err
-    code, _, err = command("fit", "--data", tmp_path / "clinic.csv", "--epsilon", "1", *formula)
-    assert code == 2
-    assert "schema=None" in err
+    assert by_name[0] == "diagnosis ~ `mean radius`"
+    assert by_name[1].name == "breast_cancer"
 
 
-def test_private_scaling_is_said_first_and_labelled(command, table, tmp_path):
-    code, out, _ = command(
-        "fit",
-        "--data",
-        table,
-        "--target",
-        "ill",
-        "--private-scaling",
-        "--epsilon",
-        "2",
-        "--iterations",
-        "20",
-        "--quiet",
-        "--out",
-        tmp_path / "run",
-    )
-    assert code == 0
-    assert (
-        "Conditions: The features were scaled with the exact mean and standard deviation of the "
-        "private" in out
-    )
-    assert "Parameters and posterior: outside the guarantee." in out
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        (("--formula", "ill ~ nothing"), "formula='ill ~ nothing'"),
+        (("--family", "poisson"), "family='poisson': applies only to formulas"),
+        (("--formula", "ill ~ age", "--prior", "age"), "prior='age': write NAME=PRIOR"),
+        (("--formula", "ill ~ age", "--trials", "n"), "trials='n'"),
+    ],
+)
+def test_a_formula_from_the_shell_is_refused(command, of_a_formula, changes, message):
+    code, out, err = command(*of_a_formula, *changes)
+    assert (code, out) == (2, "")
+    assert message in err
+
+
+BOOLEAN = {"kind": "boolean"}
+
+
+@pytest.mark.parametrize(
+    "declared",
+    [None, {"ill": BOOLEAN, "age": "float", "dose": {"kind": "numeric", "low": 0, "high": 200}}],
+)
+def test_a_formula_learns_what_a_file_declares_nothing_of(
+    command, private_frame, tmp_path, declared
+):
+    many = pd.concat([private_frame] * 20, ignore_index=True)
+    many.to_csv(tmp_path / "clinic.csv", index=False)
+    words = ["fit", "--data", tmp_path / "clinic.csv", "--formula", "ill ~ age + dose"]
+    words += ["--family", "bernoulli", "--epsilon", "4", "--iterations", "20", "--quiet"]
+    if declared is not None:
+        (tmp_path / "schema.json").write_text(json.dumps(declared))
+        words += ["--schema", tmp_path / "schema.json"]
+    code, out, err = command(*words, "--out", tmp_path / "run")
+    assert (code, err) == (0, "")
+    assert "Parameters and posterior" in out
+    assert "covered." in out
     result = wb.load(tmp_path / "run")
-    assert (
-        result.labels["params"]
-        == result.posterior.posterior.attrs["label"]
-        == "outside the guarantee"
-    )
-    assert (
-        '<h2>What was learnt <span class="label">outside the guarantee</span></h2>'
-        in (tmp_path / "run/report.html").read_text()
-    )
+    declarations = " ".join(result.data["declarations"])
+    assert "was learned within the guarantee" in declarations
+    assert ("dose" in declarations) is (declared is None)
+    code, _, err = command(*words, "--schema", tmp_path / "none.json")
+    assert code == 2
+    assert "schema=" in err
 
 
 @pytest.mark.thorough
@@ -704,9 +707,10 @@ def test_an_unusable_description_of_a_table_is_refused(command, no_fit, table, o
                 "ill ~ age",
                 "--schema",
                 "s.json",
-                "--private-scaling",
+                "--threshold",
+                "3",
             ],
-            "private_scaling=True: ",
+            "threshold=3: ",
         ),
     ],
 )
@@ -724,21 +728,20 @@ def test_an_option_of_tables_that_would_be_ignored_is_refused(
 def test_a_data_set_is_named_by_its_file_or_by_an_option(
     prepared, table, tmp_path, monkeypatch, words
 ):
+    def named(*words):
+        _, data, settings = prepared(*words)
+        return settings["name"] if isinstance(data, pd.DataFrame) else data.name
+
     monkeypatch.chdir(tmp_path)
     numbers = {name: {"kind": "numeric", "low": 0, "high": 120} for name in ("age", "dose")}
     pathlib.Path("s.json").write_text(json.dumps({**numbers, "ill": {"kind": "boolean"}}))
     words = [*(words or ["--target", "ill", "--bounds", "0:120"]), "--epsilon", "1"]
     for file, name in (("données.csv", "données"), (os.fsdecode(b"donn\xe9es.csv"), "donn\\xe9es")):
         table.rename(file)
-        assert prepared("fit", "--data", file, *words)[1].name == name
+        assert named("fit", "--data", file, *words) == name
         table = pathlib.Path(file)
-    assert (
-        prepared("fit", "--data", table, *words, "--name", "clinic 2026")[1].name == "clinic 2026"
-    )
-    assert (
-        prepared("fit", "--data", "breast_cancer", "--epsilon", "1", "--name", "mine")[1].name
-        == "mine"
-    )
+    assert named("fit", "--data", table, *words, "--name", "clinic 2026") == "clinic 2026"
+    assert named("fit", "--data", "breast_cancer", "--epsilon", "1", "--name", "mine") == "mine"
 
 
 def test_a_model_with_a_target_needs_one(command, table):

@@ -39,7 +39,6 @@ from workbench.cli.table import (
     declared_privacy,
     named_dataset,
     of_tables,
-    split_of,
 )
 from workbench.fitting import groups, settings, sources
 
@@ -172,8 +171,8 @@ def _add_fit_options(fit: argparse.ArgumentParser) -> None:
 
 _OF_A_FORMULA: dict[str, tuple[str, dict[str, Any]]] = {
     "--formula": (
-        "a regression instead of --model, such as 'ill ~ age + C(ward) + (1 | hospital)'; needs "
-        "--schema",
+        "a regression instead of --model, such as 'ill ~ age + C(ward) + (1 | hospital)'; without "
+        "--schema the fit learns ranges and levels, within its guarantee",
         {},
     ),
     "--family": ("family of the response, such as bernoulli or poisson (default: gaussian)", {}),
@@ -254,12 +253,13 @@ def _fit(arguments: argparse.Namespace) -> int:
     # whatever can be refused is refused before a record is read
     folder = None if arguments.out is None else check_folder(arguments.out)
     processes.join(arguments, ["fit", *fit_words(arguments)])
-    model, data = _model_and_data(arguments)
+    model, data, of_formula = _model_and_data(arguments)
     prepared = fits.prepare(
         model,
         data,
         **groups.grouped(
-            {name: getattr(arguments, name) for name in (*_SETTINGS, "over_cap", "checkpoint")}
+            {name: getattr(arguments, name) for name in (*_SETTINGS, "over_cap", "checkpoint")},
+            **of_formula,
         ),
         ledger=arguments.ledger,
         private=arguments.privacy,
@@ -290,7 +290,10 @@ def _resume(arguments: argparse.Namespace) -> int:
     out = former.out if arguments.out is None and former is not None else arguments.out
     folder = None if out is None else check_folder(out)
     processes.join(arguments, ["resume", arguments.path, f"--processes={arguments.processes}"])
-    model, data = (None, None) if former is None else _model_and_data(former)
+    model = data = None
+    if former is not None:
+        model, data, _ = _model_and_data(former)
+        model = model if former.formula is None else None  # which the checkpoint has
     prepared = resuming.prepare(
         arguments.path,
         model=model,
@@ -301,7 +304,8 @@ def _resume(arguments: argparse.Namespace) -> int:
     return _carry_out(prepared, arguments, folder, is_finished=not prepared.can_resume)
 
 
-def _model_and_data(arguments: argparse.Namespace) -> tuple[Any, Any]:
+def _model_and_data(arguments: argparse.Namespace) -> tuple[Any, Any, dict[str, Any]]:
+    """(model, data, settings of a formula and its table)."""
     formula_options = {
         name: value for name in _FORMULA_ONLY if (value := getattr(arguments, name)) is not None
     }
@@ -310,7 +314,7 @@ def _model_and_data(arguments: argparse.Namespace) -> tuple[Any, Any]:
     if formula_options:
         name, value = next(iter(formula_options.items()))
         raise ArgumentError(name, value, "applies only to formulas; also give --formula.")
-    return sources.model(arguments.model, model_options(arguments.option)), dataset(arguments)
+    return sources.model(arguments.model, model_options(arguments.option)), dataset(arguments), {}
 
 
 _OF_FORMULAS = ("schema", "missing", "unit_id", "max_rows", "unit_mean")  # options of tables
@@ -318,43 +322,32 @@ _FORMULA_ONLY = ("family", "link", "prior", "trials", "exposure", "observed")
 
 
 def _formula_and_data(
-    arguments: argparse.Namespace, formula_options: dict[str, Any]
-) -> tuple[Any, Any]:
-    """The model of ``--formula``, and the data set of its columns."""
-    from workbench import data, models
+    arguments: argparse.Namespace, options: dict[str, Any]
+) -> tuple[str, Any, dict[str, Any]]:
+    """(the formula, its table or data set, ``options`` with those of its columns)."""
     from workbench.data.files import read_table
-    from workbench.data.missing_values import with_indicators
-    from workbench.formula.records import schema_of
+    from workbench.data.undeclared import types_from_text
 
-    written = schema(arguments.schema) if arguments.schema else None
-    options = {"schema": written} | sources.unit_in(written)
-    declared = options.pop("schema")
-    formula_options["priors"] = _priors(formula_options.pop("prior", []))
     check_used(
         arguments, "is not for formulas: the file of --schema declares the columns.", _OF_FORMULAS
     )
+    if "prior" in options:
+        options["priors"] = _priors(options.pop("prior"))
+    if arguments.schema:
+        written = schema(arguments.schema)
+        options |= {"schema": written} | sources.unit_in(written)
+        if isinstance(options["schema"], Mapping):
+            options["schema"] = types_from_text(options["schema"])
     if not sources.is_file(arguments.data):
-        named = named_dataset(arguments)
-        return models.formula(
-            arguments.formula,
-            schema=schema_of(named) if declared is None else declared,
-            **formula_options,
-        ), named
-    if declared is None:
-        raise ArgumentError(
-            "schema", None, "declare the columns of the formula in a file: give --schema FILE.json."
-        )
-    options |= of_tables(arguments)
-    declared = data.Schema.from_declaration(declared)
-    options["missing"], declared = with_indicators(options.get("missing", "refuse"), declared)
-    model = models.formula(arguments.formula, schema=declared, **formula_options)
-    assert model.columns is not None  # those of its schema
-    return model, model.dataset(
-        read_table(arguments.data, model.columns.schema),
-        **(options | declared_privacy(arguments)),
-        name=_folders.title_of(arguments.data) if arguments.name is None else arguments.name,
-        **split_of(arguments),
-    )
+        return arguments.formula, named_dataset(arguments), options
+    options |= of_tables(arguments) | declared_privacy(arguments)
+    options["name"] = arguments.name or _folders.title_of(arguments.data)
+    if arguments.split_seed:
+        options["split_seed"] = arguments.split_seed
+    if arguments.evaluation_fraction is not None:
+        options["evaluation_fraction"] = arguments.evaluation_fraction
+    frame = read_table(arguments.data, options.get("schema"), unit_id=options.get("unit_id"))
+    return arguments.formula, frame, options
 
 
 def _priors(texts: Sequence[str]) -> dict[str, str]:
@@ -537,10 +530,13 @@ def _print_result(result: FitResult, folder: Path | None, run: Path | None) -> N
     print(guarantee.statement())
     for caution in result.cautions:
         print(f"\nCaution: {caution}")
-    words = result.predictor.model.target_words if result.model_is_known else ""
+    model = result.predictor.model if result.model_is_known else None
+    words = "" if model is None else model.target_words
     print(
         f"\nParameters and posterior{f' of the {words}' if words else ''}: {result.release_label}."
     )
+    if result.draws and model is not None and model.linear is not None:
+        print(f"\n{result.coefficients()}")
     if result.metrics:
         values = ", ".join(f"{name} {value:.4f}" for name, value in result.metrics.items())
         print(

@@ -128,7 +128,7 @@ def from_parquet(path: str | Path, **options: Any) -> Dataset:
 
 def read_table(
     path: str | Path,
-    schema: Schema | Mapping[str, Any],
+    schema: Schema | Mapping[str, Any] | None = None,
     *,
     unit_id: Hashable = None,
     separator: str | None = None,
@@ -144,7 +144,8 @@ def read_table(
     >>> wb.data.read_table("stays.csv", {"stay": float, "ward": str})["ward"][0]
     '01'
 
-    :param schema: the declaration of the columns, as a fit takes it: some by their type alone.
+    :param schema: the declaration of the columns, as a fit takes it: some by their type alone;
+        None for no declaration.
     :param unit_id: name of the column that says whose row it is.
     :param separator: as in ``from_csv``. :param decimal: as in ``from_csv``.
     :raises ArgumentError: as ``from_csv`` and ``from_parquet``; naming ``path``, for other kinds of

@@ -148,8 +148,11 @@ def types_to_text(declaration: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def types_from_text(declaration: Mapping[str, Any]) -> dict[str, Any]:
-    """What ``types_to_text`` wrote."""
-    return {name: _TYPES[how] if isinstance(how, str) else how for name, how in declaration.items()}
+    """What ``types_to_text`` wrote, or a user in a file. Other texts stay as they are."""
+    return {
+        name: _TYPES.get(how, how) if isinstance(how, str) else how
+        for name, how in declaration.items()
+    }
 
 
 @dataclass(frozen=True, eq=False, repr=False)

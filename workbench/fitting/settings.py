@@ -437,6 +437,9 @@ class FormulaSettings:
     )
     unit_id: Any = setting(None, "of a table: the column that says whose row it is")
     max_rows: int | None = setting(None, "of a table: how many rows of a unit are used at most")
+    unit_mean: bool | None = setting(
+        None, "of a table: True gives all rows of a unit a total weight of 1", _validate.flag
+    )
     missing: Any = setting(
         None,
         "of a table: what happens to rows with a missing value: refuse, drop, middle, indicator, "
@@ -450,6 +453,9 @@ class FormulaSettings:
         "of a table: the share of rows that are held out as evaluation records",
         _fraction,
         otherwise="0.2 where they are public or scored on request, else 0",
+    )
+    split_seed: int | None = setting(
+        None, "of a table: the public seed by which rows are held out", otherwise="0"
     )
     evaluation_is_public: bool | None = setting(
         None, "of a table: True declares the evaluation records public", _validate.flag
