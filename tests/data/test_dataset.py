@@ -52,21 +52,6 @@ def test_declarations_of_public_evaluation_records(dataset):
     assert "not protected" not in text
 
 
-def test_declared_bounds_need_no_caveat(dataset):
-    assert dataset.caveats == ()
-
-
-def test_private_scaling_is_a_caveat_and_a_declaration(dataset):
-    scaled = dataclasses.replace(dataset, schema=None, private_scaling=True)
-    (caveat,) = scaled.caveats
-    assert "mean and standard deviation of the private training records" in caveat
-    assert "outside the guarantee" in caveat
-    declared = " ".join(scaled.declarations())
-    assert "guarantee does not protect them" in declared
-    assert "bounds" not in declared
-    assert not any(character.isdigit() for character in caveat + declared)
-
-
 def test_repr_shows_no_record(private_data):
     with np.printoptions(threshold=10**6):
         assert "array" not in repr(private_data)

@@ -65,12 +65,6 @@ def test_columns_of_files_without_their_rows(frame, tmp_path):
     assert len(read_csv(tmp_path / "table.csv", rows=7)) == 7
 
 
-def test_csv_file_may_be_scaled_privately(frame, tmp_path):
-    file = tmp_path / "table.csv"
-    frame.to_csv(file, index=False)
-    assert wb.data.from_csv(file, target="ill", private_scaling=True).private_scaling
-
-
 def refused_file(path):
     with pytest.raises(ArgumentError) as caught:
         wb.data.from_csv(path, target="ill", bounds=BOUNDS)

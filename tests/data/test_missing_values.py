@@ -102,8 +102,6 @@ def test_an_indicator_says_which_numbers_are_missing():
 def test_an_indicator_is_for_numbers(column):
     with pytest.raises(ArgumentError, match="missing"):
         made(table(), {column: "indicator"})
-    with pytest.raises(ArgumentError, match="needs declared bounds"):
-        made(table(), "indicator", schema=None, private_scaling=True, features=["age"])
 
 
 def test_a_number_that_may_be_missing_is_still_a_number():
@@ -128,14 +126,12 @@ def test_declared_values_stand_for_missing_ones():
     assert rows_of(data) == rows_of(made(expected, "refuse"))
 
 
-def test_groups_bounds_private_scaling_and_arrays():
+def test_groups_bounds_and_arrays():
     frame = table(sex=[3], age=[5])
     grouped = made(frame, "drop", schema={"age": (0, 120)}, group="sex", groups=["f", "m"])
     assert grouped.num_train + grouped.num_evaluation == 58
     by_bounds = made(frame, "middle", schema=None, bounds={"age": (0, 100)}, features=["age"])
     assert by_bounds.num_train + by_bounds.num_evaluation == 60
-    scaled = made(frame, "drop", schema=None, private_scaling=True, features=["age", "visits"])
-    assert scaled.num_train + scaled.num_evaluation == 59
     x = np.where(np.arange(40)[:, None] == 7, np.nan, np.linspace(0, 1, 80).reshape(40, 2))
     arrays = wb.data.from_arrays(x, bounds=(0, 1), missing="drop")
     assert arrays.num_train + arrays.num_evaluation == 39
@@ -224,11 +220,6 @@ def test_other_ways_are_refused_with_their_name_and_value(missing, message):
     with pytest.raises(ArgumentError) as caught:
         made(table(), missing)
     assert str(caught.value).startswith(message)
-
-
-def test_the_middle_needs_bounds():
-    with pytest.raises(ArgumentError, match="needs declared bounds"):
-        made(table(), "middle", schema=None, private_scaling=True, features=["age"])
 
 
 CELLS = {

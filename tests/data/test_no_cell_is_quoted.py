@@ -107,7 +107,6 @@ TABLES = {
     "number": (NUMBERS, {"schema": {"cell": (0, 9)}}),
     "category": (TEXTS, {"schema": {"cell": ["a", "b"]}}),
     "boolean": (FLAGS, {"schema": {"cell": bool}}),
-    "private_scaling": (NUMBERS, {"private_scaling": True}),
     "undeclared target": (FLAGS, {"target": "cell", "bounds": (0, 9)}),
     "classes": (TEXTS, {"target": "cell", "classes": ["a", "b"], "bounds": (0, 9)}),
     "positive": (TEXTS, {"target": "cell", "positive": "a", "bounds": (0, 9)}),
@@ -141,7 +140,6 @@ def test_no_cell_of_a_typed_column_is_quoted(kind):
         {"bounds": (0, 9)},
         {"schema": {"cell": bool}},
         {"schema": {"cell": ["a"]}},
-        {"private_scaling": True},
     ):
         assert "row" in shown_by(
             lambda options=options: wb.data.from_frame(frame, target="ill", **options)

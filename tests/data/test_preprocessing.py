@@ -10,7 +10,6 @@ from workbench.data.preprocessing import (
     checked_pair,
     numeric_features,
     scale_to_bounds,
-    standardise,
     text_of,
 )
 
@@ -82,46 +81,6 @@ def test_bounds_are_refused_whose_differences_have_no_squares_in_float32(pair):
 def test_middle_of_wide_bounds_maps_to_zero(low, high):
     middle = np.array([[low / 2 + high / 2]])
     assert scale_to_bounds(middle, {"a": (low, high)}).item() == pytest.approx(0, abs=1e-6)
-
-
-# --- scaling by private statistics, on request ----------------------------------------------------
-
-
-def test_standardised_columns_have_mean_zero_and_deviation_one():
-    rows = np.random.default_rng(1).normal([3, -100], [4, 0.01], (500, 2))
-    columns = standardise(rows, rows)
-    assert columns.dtype == np.float32
-    np.testing.assert_allclose(columns.mean(axis=0), 0, atol=1e-5)
-    np.testing.assert_allclose(columns.std(axis=0), 1, rtol=1e-5)
-
-
-def test_statistics_are_those_of_the_reference_rows():
-    reference = np.array([[0.0], [2.0]])
-    assert standardise(np.array([[1.0], [5.0], [-3.0]]), reference)[:, 0].tolist() == [0, 4, -4]
-
-
-@pytest.mark.parametrize("value", [0.0, 0.1, -3.7, 1e308, 1e-320])
-def test_a_constant_column_is_only_centred(value):
-    """The deviation of 0.1, 0.1, 0.1 is not 0 in floating point."""
-    reference = np.full((3, 1), value)
-    assert standardise(reference, reference).tolist() == [[0.0]] * 3
-    assert standardise(np.array([[value + 2.5]]), reference).item() == pytest.approx(
-        value + 2.5 - value
-    )
-
-
-@pytest.mark.parametrize("size", [1.0, 1e-300, 1e-200, 1e200, LARGEST])
-def test_columns_of_any_size_are_standardised(size):
-    rows = np.array([[-1.0], [1.0], [0.5]])
-    np.testing.assert_allclose(
-        standardise(rows * size, rows * size), standardise(rows, rows), rtol=1e-5
-    )
-
-
-def test_a_value_any_number_of_deviations_away_stays_finite():
-    assert np.isfinite(
-        standardise(np.array([[LARGEST], [-LARGEST]]), np.array([[0.0], [1e-300]]))
-    ).all()
 
 
 def test_one_pair_holds_for_all_features():

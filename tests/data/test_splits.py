@@ -122,27 +122,6 @@ def test_one_row_more_or_less_is_one_record_more_or_less(loader, values, gone):
     assert differing(whole, shorter) == 1
 
 
-def test_one_row_more_or_less_moves_no_other_across_the_split_under_private_scaling():
-    """What it does to the others' values is outside the guarantee, and said to be."""
-    frame = pd.DataFrame({"a": X[:, 0], "number": np.arange(200.0)})
-
-    def sides(table):
-        data = wb.data.from_frame(table, private_scaling=True)
-        # the order of standardised numbers is that of the numbers themselves
-        kept = len(data.train[0])
-        return kept, len(table) - kept
-
-    whole = sides(frame)
-    for gone in (0, 57, 199):
-        assert (
-            sum(
-                abs(one - other)
-                for one, other in zip(whole, sides(frame.drop(index=gone)), strict=True)
-            )
-            == 1
-        )
-
-
 def test_another_order_of_the_rows_is_the_same_split():
     frame = pd.DataFrame({"a": X[:, 0], "ill": Y})
     order = RANDOM.permutation(200)

@@ -478,7 +478,6 @@ def test_a_header_that_was_written_by_hand_is_refused(case):
         "vocabulary_size",
         "feature_names",
         "arrays",
-        "private_scaling",
     )
     changes += [
         {**said, "dataset": {**facts, name: value}}

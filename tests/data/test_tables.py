@@ -1,7 +1,5 @@
 """Data sets from a DataFrame or from NumPy arrays."""
 
-import dataclasses
-
 import numpy as np
 import pandas as pd
 import pytest
@@ -170,60 +168,23 @@ def test_a_feature_may_not_be_chosen_twice(frame):
     refused("features", frame.assign(extra=1.0), features=["age", "age", "dose"])
 
 
-# --- scaling by private statistics, on request ----------------------------------------------------
+# --- what is declared -----------------------------------------------------------------------------
 
 
-def test_private_scaling_standardises_by_the_training_records_alone(frame):
-    dataset = wb.data.from_frame(frame, target="ill", private_scaling=True)
-    features = frame[["age", "dose"]].to_numpy()
-    held_out = by_record([features, frame.ill.to_numpy(np.int32)], 0.2, 0)
-    training = features[~held_out]
-    for mine, rows in ((dataset.train[0], training), (dataset.evaluation[0], features[held_out])):
-        np.testing.assert_allclose(
-            mine, (rows - training.mean(0)) / training.std(0), rtol=1e-5, atol=1e-6
-        )
-        assert mine.dtype == np.float32
-    assert (dataset.private_scaling, dataset.bounds) == (True, {})
-    assert "outside the guarantee" in dataset.caveats[0]
-
-
-def test_private_scaling_lets_one_record_move_the_others_and_declared_bounds_do_not(frame):
-    """What the caveat is about."""
+def test_a_changed_row_changes_one_record(frame):
     changed = frame.copy()
     changed.loc[3, "age"] = 1e4
-
-    def records_moved(**scaling):
-        tables = (frame[:50], changed[:50])
-        before, after = (
-            wb.data.from_frame(each, target="ill", evaluation=frame[50:], **scaling)
-            for each in tables
-        )
-        return int(np.any(before.train[0] != after.train[0], axis=1).sum())
-
-    assert records_moved(bounds=BOUNDS) == 1
-    assert records_moved(private_scaling=True) == 50
+    before, after = (
+        wb.data.from_frame(table[:50], target="ill", evaluation=frame[50:], bounds=BOUNDS)
+        for table in (frame, changed)
+    )
+    assert np.any(before.train[0] != after.train[0], axis=1).sum() == 1
 
 
-def test_a_constant_column_may_be_scaled_privately(frame):
-    dataset = wb.data.from_frame(frame.assign(dose=0.1), target="ill", private_scaling=True)
-    assert np.all(dataset.train[0][:, 1] == 0)
-
-
-def test_bounds_and_private_scaling_exclude_each_other(frame):
-    assert "private_scaling=True" in refused("bounds", frame, private_scaling=True)
-
-
-def test_one_of_bounds_and_private_scaling_must_be_chosen(frame):
+def test_columns_must_be_declared(frame):
     message = refused("bounds", frame, bounds=None)
     assert message.startswith("bounds=None: must declare the public range")
-    assert "private_scaling=True" in message
-
-
-@pytest.mark.parametrize("value", [None, 1, "no"])
-def test_private_scaling_is_asked_for_in_so_many_words(frame, value):
-    assert "must be True or False" in refused(
-        "private_scaling", frame, bounds=None, private_scaling=value
-    )
+    assert "A fit of a formula learns ranges that nobody declares" in message
 
 
 # --- names of columns -----------------------------------------------------------------------------
@@ -344,11 +305,8 @@ def test_text_without_a_schema_says_what_to_do(patients):
     )
 
 
-def test_schema_takes_the_place_of_bounds_and_of_private_scaling(frame):
+def test_schema_takes_the_place_of_bounds(frame):
     assert "use one of the two" in refused("schema", frame, schema=SCHEMA)
-    assert "private_scaling=True" in refused(
-        "schema", frame, bounds=None, schema=SCHEMA, private_scaling=True
-    )
 
 
 def test_a_public_threshold_turns_numbers_into_a_target(frame):
@@ -391,10 +349,6 @@ def test_the_group_is_no_feature_by_default(frame):
     table = frame.assign(ward=[1, 2] * 30)
     dataset = wb.data.from_frame(table, target="ill", bounds=BOUNDS, group="ward", groups=[1, 2])
     assert dataset.feature_names == ("age", "dose")
-    assert wb.data.from_frame(table, private_scaling=True, group="ward", groups=[1, 2]).arrays == (
-        "x",
-        "group",
-    )
 
 
 @pytest.mark.parametrize(
@@ -437,13 +391,6 @@ def test_evaluation_records_may_come_from_a_table_of_their_own(frame):
     whole = dataset.schema.encode(frame)
     assert np.array_equal(dataset.train[0], whole[:40])
     assert np.array_equal(dataset.evaluation[0], whole[40:])
-
-
-def test_private_scaling_sees_no_evaluation_table(frame):
-    dataset = wb.data.from_frame(
-        frame[:40], target="ill", private_scaling=True, evaluation=frame[40:] * 1
-    )
-    np.testing.assert_allclose(dataset.train[0].mean(axis=0), 0, atol=1e-6)
 
 
 @pytest.mark.parametrize(
@@ -611,19 +558,6 @@ def test_a_fit_without_evaluation_records_has_no_metrics(frame, made_up_steps):
             privacy=wb.Privacy(evaluate_private=True),
         )
     assert wb.ledger.Ledger().budget_status("data frame").total.epsilon == 1.0
-
-
-def test_what_is_undeclared_is_said_first(frame):
-    declared = wb.data.from_frame(frame, target="ill", bounds=BOUNDS)
-    read_off = dataclasses.replace(declared, undeclared=("classes",))
-    assert (declared.release_label, read_off.release_label) == ("covered", "outside the guarantee")
-    assert declared.caveats == ()
-    assert read_off.caveats[0].startswith("The classes were read off the private training records")
-    assert "The classes were read off the private training records." in read_off.declarations()
-    assert not any("two classes" in line for line in read_off.declarations())
-    both = dataclasses.replace(read_off, private_scaling=True)
-    assert len(both.caveats) == 2
-    assert "mean and standard deviation" in both.caveats[0]
 
 
 # --- values that a declaration does not foresee ---------------------------------------------------

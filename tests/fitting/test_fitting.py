@@ -403,14 +403,6 @@ def test_a_fit_that_another_accountant_contradicts_does_not_run(monkeypatch):
     assert not prepared.has_begun
 
 
-@pytest.mark.thorough
-def test_caveats_of_the_data_come_first(private_frame):
-    data = wb.data.from_frame(private_frame, target="ill", private_scaling=True)
-    prepared = fits.prepare("logistic", data, epsilon=2.0, iterations=20)
-    assert prepared.guarantee(20).caveats[: len(data.caveats)] == data.caveats
-    assert "outside the guarantee" in data.caveats[0].lower()
-
-
 def test_a_needless_request_does_not_turn_public_records_private():
     caveats = prepare(evaluate_private=True).guarantee(0).caveats
     assert not any("private evaluation records" in caveat for caveat in caveats)

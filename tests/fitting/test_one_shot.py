@@ -288,11 +288,6 @@ def test_a_norm_that_is_given_decides_the_scales(fitted):
     np.testing.assert_allclose(other.draws["weights"].mean(0), SLOPES, atol=0.1)
 
 
-def test_private_scaling_has_no_bounds():
-    with pytest.raises(ArgumentError, match="private statistics have no bounds"):
-        resolve(LINE, records(private_scaling=True), **ONE)
-
-
 def test_sweeps_take_steps():
     with pytest.raises(ArgumentError, match="estimators"):
         wb.sweep(LINE, records(), epsilons=1.0, estimators=["statistics"])

@@ -12,7 +12,6 @@ import pytest
 import workbench as wb
 from tests.pages import Page
 from workbench._numbers import fixed, shown
-from workbench.data.dataset import caveat_of
 from workbench.plots import image_grid_figure
 from workbench.results.code import code_of
 
@@ -203,34 +202,6 @@ def test_private_evaluation_records_leave_no_metrics_and_no_curves(private_page)
     assert "No metrics: the evaluation records are private and were not used." in private_page.text
     # after the diagram
     assert alternatives(private_page)[1:] == ["logistic: the fitted model", NORMS]
-
-
-def test_what_is_undeclared_is_said_before_the_promise(done):
-    caveat = caveat_of("classes")
-    guarantee = dataclasses.replace(done.guarantee, caveats=(caveat,))
-    result = dataclasses.replace(done, release_label="outside the guarantee", guarantee=guarantee)
-    page = result.report()
-    assert (
-        0
-        < page.index(f"The release is outside the guarantee. {caveat}")
-        < page.index("somebody who sees this result")
-    )
-
-
-def test_private_scaling_is_said_before_the_promise(done):
-    scaled = dataclasses.replace(done, release_label="outside the guarantee")
-    first = (
-        "The release is outside the guarantee: the records were scaled by their own mean and "
-        "standard deviation"
-    )
-    for page in (
-        scaled.report(),
-        scaled._repr_html_(),
-        scaled.posterior["posterior"].attrs["guarantee"],
-    ):
-        text = Page(page).text
-        assert text.index(first) < text.index(done.guarantee.headline())
-    assert first not in Page(done.report()).text
 
 
 @pytest.mark.thorough

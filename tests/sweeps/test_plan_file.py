@@ -172,9 +172,7 @@ def test_the_path_of_named_data_begins_at_the_plan(plan, tmp_path):
     assert f"{tmp_path}/no/adult.csv" in message
 
 
-@pytest.mark.parametrize(
-    "form", ["mapping", "pair", "file", "schema", "schema file", "private scaling"]
-)
+@pytest.mark.parametrize("form", ["mapping", "pair", "file", "schema", "schema file"])
 def test_a_table_is_declared_in_several_forms(plan, table, tmp_path, form):
     (tmp_path / "bounds.toml").write_text("age = [0, 100]\ndose = [0, 200]")
     (tmp_path / "schema.json").write_text(json.dumps(SCHEMA))
@@ -184,14 +182,13 @@ def test_a_table_is_declared_in_several_forms(plan, table, tmp_path, form):
         "file": {"bounds": "bounds.toml"},
         "schema": {"schema": SCHEMA},
         "schema file": {"schema": "schema.json"},
-        "private scaling": {"private_scaling": True},
     }[form]
     data = plan(data={**table, **declared, "unit": "patient", "evaluation_fraction": 0.5})["data"]
     assert (data.name, data.unit, data.is_public) == ("clinic", "patient", False)
     assert data.feature_names == ("dose", "age")
     assert abs(data.num_train - 120) < 30
-    age = {"pair": 200.0, "private scaling": None}.get(form, 100.0)
-    assert age is None or data.bounds == {"dose": (0.0, 200.0), "age": (0.0, age)}
+    age = {"pair": 200.0}.get(form, 100.0)
+    assert data.bounds == {"dose": (0.0, 200.0), "age": (0.0, age)}
 
 
 def test_public_facts_about_groups_come_from_a_file(plan, private_frame, tmp_path):

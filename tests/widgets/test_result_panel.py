@@ -13,7 +13,6 @@ import pytest
 
 import workbench as wb
 from tests.conftest import some_of
-from workbench.results.card import promise
 from workbench.results.report import summary_rows
 from workbench.widgets.workbench import result_panel
 from workbench.widgets.workbench.result_panel import ResultPanel, guarantee_card, posterior_table
@@ -56,15 +55,6 @@ def test_the_posterior_is_shown_with_its_label_and_warning(done):
     for row in summary_rows(done):
         assert all(f">{cell}</td>" in shown for cell in row)
     assert not done.interval_warning or done.interval_warning in shown
-
-
-def test_a_release_that_is_not_covered_is_said_to_be_so_before_the_promise(done):
-    scaled = dataclasses.replace(done, release_label="outside the guarantee")
-    for text in (guarantee_card(scaled, ()), promise(scaled.guarantee, scaled.release_label)):
-        said = html.unescape(text)
-        assert said.index("The release is outside the guarantee") < said.index(
-            done.guarantee.headline()
-        )
 
 
 def test_the_models_own_picture_comes_first_and_every_other_can_be_chosen(panel, done):

@@ -50,7 +50,8 @@ _FROM_A_FILE: dict[str, tuple[str, dict[str, Any]]] = {
         {"nargs": "+", "action": "extend", "metavar": "FEATURE=LOW:HIGH"},
     ),
     "--schema": (
-        "types, ranges and categories of the columns, instead of --bounds",
+        "types, ranges and categories of the columns, instead of --bounds; for --formula also a "
+        'type alone, as "float"',
         {"metavar": "FILE.json"},
     ),
     "--group": ("name of the column of groups, for hierarchical models", _NAME),
@@ -77,11 +78,6 @@ _FROM_A_FILE: dict[str, tuple[str, dict[str, Any]]] = {
         "puts the middle of a number's bounds, indicator does so and adds a feature that marks "
         "these rows",
         {"choices": ("refuse", "drop", "middle", "indicator"), "default": "refuse"},
-    ),
-    "--private-scaling": (
-        "scale by the mean and standard deviation of the private records, outside the guarantee, "
-        "instead of declared bounds",
-        {"action": "store_true"},
     ),
 }
 
@@ -278,23 +274,14 @@ def table_options(arguments: argparse.Namespace) -> dict[str, Any]:
     """What the options of a command declare about the table in a file, as ``from_frame``
     takes it.
     """
-    if not (arguments.bounds or arguments.schema or arguments.private_scaling):
+    if not (arguments.bounds or arguments.schema):
         raise ArgumentError(
             "bounds",
             None,
             "declare the public range of each feature, as in --bounds age=0:120 income=0:1e6, or "
-            "give --schema FILE.json.",
+            "give --schema FILE.json. A fit of --formula needs neither.",
         )
-    plain = (
-        "target",
-        "features",
-        "positive",
-        "classes",
-        "threshold",
-        "group",
-        "groups",
-        "private_scaling",
-    )
+    plain = ("target", "features", "positive", "classes", "threshold", "group", "groups")
     declared = schema(arguments.schema) if arguments.schema else None
     return {
         **{"schema": declared} | sources.unit_in(declared) | of_tables(arguments),

@@ -18,7 +18,7 @@ from workbench.data.units import Units, padded
 if TYPE_CHECKING:
     from workbench.data.storage.reading import Loaded, Stored
 
-__all__ = ["EVALUATION_LABELS", "SCALED", "UNDECLARED", "Dataset", "caveat_of", "is_at_rest"]
+__all__ = ["EVALUATION_LABELS", "Dataset", "is_at_rest"]
 
 Visibility = Literal["public data", "outside the guarantee"]
 
@@ -29,17 +29,6 @@ _HINTS = {
     PRESENT: " (unit_id= names the column that says whose row it is)",
 }
 
-
-SCALED = (
-    "The features were scaled with the exact mean and standard deviation of the private training "
-    "records. One record changes these, and with them every scaled record. What they reveal is "
-    "outside the guarantee, here and in all else computed from this data set: epsilon and delta "
-    "hold only as if these statistics were public."
-)
-
-# what may have been read off the private training records instead of declared, besides SCALED, in
-# words
-UNDECLARED = {"classes": "The classes", "target": "The mean and standard deviation of the target"}
 
 _SUBSET_SEED = 20_260_101  # public
 
@@ -73,15 +62,13 @@ class Dataset:
     :param target_bounds: public range of a target of numbers, in its own units; None for classes,
         and if there is no target.
     :param schema: public declaration of the table's columns, which encoded ``x``; ``schema.decode``
-        is the inverse. None with ``private_scaling``, for images, and if ``x`` was not encoded.
+        is the inverse. None for images, and if ``x`` was not encoded.
     :param unit: what one record is, the privacy unit, in words.
     :param evaluation_is_public: True if the owner declared the evaluation records public, or they
         are synthetic. Numbers computed on them are then labelled "public data", otherwise "outside
         the guarantee".
     :param licence: of the data.
     :param source: origin of the data.
-    :param private_scaling: True if features were scaled with the training records' own mean and
-        standard deviation.
     :param arrays: names of the arrays of a record, in order: "x" (features float32[N, D], or an
         image, float32 in [0, 1]), "group" (int32[N], in 0 .. L - 1), "y" (target, int32[N], or
         float32[N] of numbers). Models select arrays by these names.
@@ -96,8 +83,6 @@ class Dataset:
     :param is_public: True if the training records are public too, published or made up. Fits of
         them spend no privacy.
     :param units: which rows belong to one person or other unit; None where each row is one.
-    :param undeclared: what was read off the private training records instead of declared, besides
-        the scaling: keys of ``UNDECLARED``.
     :param cut_together: columns that were cut to their bounds together with the target, such as the
         exposure of counts.
     :param stored: the file that ``open`` read or reads; None for records that are in memory. Arrays
@@ -116,7 +101,6 @@ class Dataset:
     evaluation_is_public: bool = False
     licence: str = "the owner's"
     source: str = "the user"
-    private_scaling: bool = False
     arrays: tuple[str, ...] = ("x", "y")
     group_name: str = ""
     groups: tuple[str, ...] = ()
@@ -127,7 +111,6 @@ class Dataset:
     vocabulary_size: int = 0
     units: Units | None = None
     target_bounds: tuple[float, float] | None = None
-    undeclared: tuple[str, ...] = ()
     cut_together: tuple[str, ...] = ()
     stored: Stored | Loaded | None = None
 
@@ -137,7 +120,7 @@ class Dataset:
         :raises ArgumentError: naming the flag or the name, and its value. A class may be a private
             value and is not quoted.
         """
-        for flag in ("evaluation_is_public", "private_scaling", "is_public"):
+        for flag in ("evaluation_is_public", "is_public"):
             object.__setattr__(self, flag, _validate.flag(flag, getattr(self, flag)))
         for word in ("name", "unit"):
             object.__setattr__(self, word, _validate.label(word, getattr(self, word)))
@@ -426,20 +409,6 @@ class Dataset:
         """
         return EVALUATION_LABELS[self.evaluation_is_public]
 
-    @property
-    def release_label(self) -> str:
-        """The label of a private fit's parameters: "covered", or "outside the guarantee" where
-        declarations were not public.
-
-        That is after ``private_scaling``, and where anything is ``undeclared``.
-        """
-        return "outside the guarantee" if self.private_scaling or self.undeclared else "covered"
-
-    @property
-    def caveats(self) -> tuple[str, ...]:
-        """Caveats that every guarantee for this data set must state first, if any."""
-        return (*([SCALED] if self.private_scaling else []), *map(caveat_of, self.undeclared))
-
     def declarations(self) -> list[str]:
         """What the guarantee treats as public about this data set, a sentence each. Private counts
         are left out.
@@ -470,15 +439,6 @@ class Dataset:
         if self.references:
             levels = ", ".join(f"{name}={level}" for name, level in self.references.items())
             lines.append(f"Reference levels, which have no feature: {levels}.")
-        if self.private_scaling:
-            lines.append(
-                "The exact mean and standard deviation of each feature over the training records "
-                "are used as if they were public, and the guarantee does not protect them."
-            )
-        lines += [
-            f"{UNDECLARED[aspect]} were read off the private training records."
-            for aspect in self.undeclared
-        ]
         if not self.num_evaluation:
             lines.append("There are no evaluation records.")
         elif self.evaluation_is_public:
@@ -495,7 +455,7 @@ class Dataset:
         facts = ["The size of the images" if self.image_shape else "Names of the columns"]
         if self.vocabulary_size:
             facts = ["The length of the sequences", "the vocabulary"]
-        if self.classes and "classes" not in self.undeclared:
+        if self.classes:
             facts.append("the two classes" if len(self.classes) == 2 else "the classes")
         if self.target_bounds is not None:
             facts.append("the bounds of the target")
@@ -509,17 +469,6 @@ class Dataset:
         if len(facts) > 1:
             return f"{', '.join(facts[:-1])} and {facts[-1]} are declared public."
         return f"{facts[0]} {'is' if self.image_shape else 'are'} declared public."
-
-
-def caveat_of(aspect: str) -> str:
-    """The caveat of a guarantee where ``aspect``, a key of ``UNDECLARED``, was read off
-    the records.
-    """
-    return (
-        f"{UNDECLARED[aspect]} were read off the private training records, and one record can "
-        "change them. What they reveal is outside the guarantee: epsilon and delta hold only as "
-        "if they were public."
-    )
 
 
 def _are_tokens(array: np.ndarray, vocabulary_size: int) -> bool:

@@ -29,16 +29,14 @@ __all__ = ["Encoding"]
 class Encoding:
     """What is declared about the columns of a table; made by ``of``.
 
-    :param chosen: columns that become features.
-    :param declared: their schema; None where they are scaled by the private records.
+    :param declared: schema of the columns that become features.
     :param target: column, as ``group`` and ``unit_id``; None where there is none.
     :param of_target: the arguments that declare the classes. :param groups: names.
     :param filled: public values for missing ones, by column; None to refuse rows with missing
         values.
     """
 
-    chosen: list[str]
-    declared: Schema | None
+    declared: Schema
     target: str | None
     group: str | None
     unit_id: str | None
@@ -58,7 +56,6 @@ class Encoding:
         target: Hashable = None,
         bounds: Mapping[Any, Sequence[float]] | Sequence[float] | None = None,
         schema: Schema | Mapping[Any, Any] | None = None,
-        private_scaling: bool = False,
         features: Iterable[Any] | None = None,
         positive: Hashable = None,
         classes: Iterable[Any] | int | None = None,
@@ -82,7 +79,7 @@ class Encoding:
         :param names: ``{label: text}`` of the columns.
         :raises ArgumentError: naming the argument.
         """
-        _check_scaling(bounds, schema, private_scaling)
+        _check_declaration(bounds, schema)
         of_target = {
             "positive": positive,
             "classes": classes,
@@ -102,12 +99,12 @@ class Encoding:
         )
         declared = None if schema is None else _declared_schema(schema, features, names)
         chosen = _chosen_columns(frame, names, features, declared, (target, group, unit_id))
-        if declared is None and not private_scaling:
+        if declared is None:
             declared = _schema_of_bounds(bounds, chosen, names)
         missing, declared = missing_values.with_indicators(missing, declared)
         filled = None
         if not (isinstance(missing, str) and missing == "refuse"):
-            filled = missing_values.public_values(missing, declared, chosen, names)
+            filled = missing_values.public_values(missing, declared, names)
         all_groups: tuple[str, ...] = ()
         fact_names: tuple[str, ...] = ()
         facts = None
@@ -115,7 +112,6 @@ class Encoding:
             all_groups = checked_groups(groups, group_features)
             facts, fact_names = checked_group_features(group_features, all_groups)
         return cls(
-            chosen=chosen,
             declared=declared,
             target=target,
             group=group,
@@ -134,22 +130,17 @@ class Encoding:
         """
         if self.filled is None:
             return frame, np.ones(len(frame), bool)
-        roles, numbers = (self.target, self.group, self.unit_id), list(self.chosen)
-        if self.declared is not None:
-            numbers = [
-                name
-                for name, column in self.declared.columns.items()
-                if isinstance(column, Numeric)
-            ]
+        roles = (self.target, self.group, self.unit_id)
+        numbers = [
+            name for name, column in self.declared.columns.items() if isinstance(column, Numeric)
+        ]
         if (
             self.target is not None
             and self.of_target["classes"] is None
             and self.of_target["positive"] is None
         ):
             numbers.append(self.target)
-        return missing_values.without_missing(
-            frame, self.filled, self.declared, self.chosen, roles, numbers
-        )
+        return missing_values.without_missing(frame, self.filled, self.declared, roles, numbers)
 
     def arrays(self, frame: pd.DataFrame) -> tuple[dict[str, np.ndarray], tuple[str, ...]]:
         """(arrays "x", "group", "y" as far as there are any; labels of the target) of complete
@@ -164,20 +155,14 @@ class Encoding:
         with missing_values.with_remedy():
             if self.target is not None:
                 arrays["y"], labels = _target(frame[self.target], self.of_target)
-            declared = self.declared
-            x = (
-                preprocessing.numeric_features(frame, self.chosen)
-                if declared is None
-                else declared.encode(frame)
-            )
+            x = self.declared.encode(frame)
         return {"x": x, **arrays}, labels
 
     def content(self, arrays: Mapping[str, np.ndarray]) -> list[np.ndarray]:
         """What decides on which side of the split a record is: another reference level does not
         move it.
         """
-        x = arrays["x"]
-        levels = x if self.declared is None else self.declared.all_levels(x)
+        levels = self.declared.all_levels(arrays["x"])
         return [levels, *(array for name, array in arrays.items() if name != "x")]
 
     def facts(self, arrays: Iterable[str], labels: tuple[str, ...]) -> dict[str, Any]:
@@ -185,15 +170,12 @@ class Encoding:
         labels: of the target.
         """
         return {
-            "description": _description(self.chosen, self.target, self.missing),
-            "feature_names": tuple(self.chosen)
-            if self.declared is None
-            else self.declared.feature_names,
+            "description": _description(len(self.declared.columns), self.target, self.missing),
+            "feature_names": self.declared.feature_names,
             "target_name": self.target or "",
             "classes": labels,
             "target_bounds": self.of_target["target_bounds"],
             "schema": self.declared,
-            "private_scaling": self.declared is None,
             "arrays": tuple(arrays),
             "group_name": self.group or "",
             "groups": self.groups,
@@ -202,8 +184,8 @@ class Encoding:
         }
 
 
-def _description(chosen: list[str], target: str | None, missing: str | Mapping[Any, Any]) -> str:
-    words = f"{len(chosen)} features, " + (
+def _description(num_columns: int, target: str | None, missing: str | Mapping[Any, Any]) -> str:
+    words = f"{num_columns} features, " + (
         f"target {target!r}." if target is not None else "no target."
     )
     if isinstance(missing, str) and missing == "refuse":
@@ -317,32 +299,22 @@ def _schema_of_bounds(
     return Schema({column: Numeric(*limits[column]) for column in chosen})
 
 
-def _check_scaling(
+def _check_declaration(
     bounds: Mapping[Any, Sequence[float]] | Sequence[float] | None,
     schema: Schema | Mapping[Any, Any] | None,
-    private_scaling: bool,
 ) -> None:
-    """Check that the user chose exactly one way of scaling."""
-    _validate.flag("private_scaling", private_scaling)
+    """Check that the columns are declared, in one way."""
     if bounds is not None and schema is not None:
         raise _validate.ArgumentError(
             "schema", schema, "must be left out if bounds is given: use one of the two."
         )
-    for argument, value in (("bounds", bounds), ("schema", schema)):
-        if private_scaling and value is not None:
-            raise _validate.ArgumentError(
-                argument,
-                value,
-                "must be left out if private_scaling=True, which scales by the private records "
-                "instead.",
-            )
-    if not private_scaling and bounds is None and schema is None:
+    if bounds is None and schema is None:
         raise _validate.ArgumentError(
             "bounds",
             None,
             "must declare the public range of every feature, such as bounds={'age': (0, 100)}. "
-            "For categories use schema=. private_scaling=True scales without a declaration, but "
-            "no guarantee covers it.",
+            "For categories use schema=. A fit of a formula learns ranges that nobody declares, "
+            "within its guarantee.",
         )
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Collection, Hashable, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -11,7 +11,7 @@ import numpy as np
 from workbench import _validate
 from workbench._lazy import pd
 from workbench.data import preprocessing
-from workbench.data.columns import Boolean, Categorical, Column, Numeric
+from workbench.data.columns import Boolean, Categorical, Numeric
 from workbench.data.schema import Schema
 
 __all__ = [
@@ -29,16 +29,14 @@ WAYS = ("refuse", "drop", "middle", INDICATOR)
 
 
 def with_indicators(
-    missing: str | Mapping[Any, Any] | None, declared: Schema | None
-) -> tuple[Any, Schema | None]:
+    missing: str | Mapping[Any, Any] | None, declared: Schema
+) -> tuple[Any, Schema]:
     """(what is left of a ``missing`` of ``from_frame``, the schema with indicators of the columns
     that have one).
 
     :raises ArgumentError: naming ``missing``, or the column if it has no declared bounds.
     """
     if isinstance(missing, str) and missing == INDICATOR:
-        if declared is None:
-            raise _validate.ArgumentError("missing", missing, "needs declared bounds or a schema.")
         return "drop", declared.with_indicators()
     if not isinstance(missing, Mapping):
         return missing, declared
@@ -47,7 +45,7 @@ def with_indicators(
         for name, value in missing.items()
         if isinstance(value, str) and value == INDICATOR
     ]
-    columns = {} if declared is None else declared.columns
+    columns = declared.columns
     # of which it may be a level
     names = [name for name in names if not isinstance(columns.get(name), Categorical)]
     for name in names:
@@ -56,34 +54,30 @@ def with_indicators(
                 f"missing[{name!r}]", INDICATOR, "is for a column of numbers with declared bounds."
             )
     remaining = {name: value for name, value in missing.items() if str(name) not in names}
-    return remaining, declared if declared is None else declared.with_indicators(names)
+    return remaining, declared.with_indicators(names)
 
 
 def public_values(
     missing: str | Mapping[Any, Any],
-    declared: Schema | None,
-    features: list[str],
+    declared: Schema,
     names: Mapping[Any, str],
 ) -> dict[str, Any]:
     """``{column: value that stands for a missing one}``, from a ``missing`` of ``from_frame`` other
     than "refuse".
 
-    :param declared: the schema of the features; None with ``private_scaling``.
+    :param declared: the schema of the features.
     :param names: ``{label: text}`` of the table's columns.
     :raises ArgumentError: naming ``missing``, for an unknown way or bounds that are not declared;
         or ``missing['column']``, for a column that is not a feature or a value that is not
         declared.
     """
-    columns = {} if declared is None else declared.columns
+    columns = declared.columns
     if isinstance(missing, Mapping):
         declarations = {
             names.get(label, preprocessing.column_name(label)): value
             for label, value in missing.items()
         }
-        return {
-            name: _checked_value(name, value, columns.get(name), features)
-            for name, value in declarations.items()
-        }
+        return {name: _checked_value(name, value, declared) for name, value in declarations.items()}
     if not isinstance(missing, str) or missing not in WAYS:
         raise _validate.ArgumentError(
             "missing",
@@ -93,13 +87,6 @@ def public_values(
         )
     if missing == "drop":
         return {}
-    if declared is None:
-        raise _validate.ArgumentError(
-            "missing",
-            missing,
-            "needs declared bounds or a schema; with private_scaling=True use 'drop' or {column: "
-            "value}.",
-        )
     return {
         name: column.low / 2 + column.high / 2
         for name, column in columns.items()
@@ -107,10 +94,11 @@ def public_values(
     }
 
 
-def _checked_value(name: Hashable, value: Any, column: Column | None, features: list[str]) -> Any:
+def _checked_value(name: str, value: Any, declared: Schema) -> Any:
     argument = f"missing[{name!r}]"
-    if name not in features:
-        raise preprocessing.unknown_column("missing", name, features)
+    if name not in declared.columns:
+        raise preprocessing.unknown_column("missing", name, declared.columns)
+    column = declared.columns[name]
     if isinstance(column, Categorical):
         if preprocessing.text_or_none(value) not in column.labels:
             raise _validate.ArgumentError(
@@ -124,7 +112,7 @@ def _checked_value(name: Hashable, value: Any, column: Column | None, features: 
             raise _validate.ArgumentError(argument, value, "must be False or True.")
         return value
     number = _validate.number(argument, value)
-    if column is not None and not column.low <= number <= column.high:
+    if not column.low <= number <= column.high:
         raise _validate.ArgumentError(
             argument,
             value,
@@ -136,8 +124,7 @@ def _checked_value(name: Hashable, value: Any, column: Column | None, features: 
 def without_missing(
     frame: pd.DataFrame,
     filled: Mapping[str, Any],
-    declared: Schema | None,
-    features: list[str],
+    declared: Schema,
     roles: tuple[str | None, ...],
     numbers: Collection[str],
 ) -> tuple[pd.DataFrame, np.ndarray]:
@@ -151,9 +138,9 @@ def without_missing(
         never replaced.
     :param numbers: the columns that hold numbers, of which infinite ones are missing.
     """
-    columns = {} if declared is None else declared.columns
+    columns = declared.columns
     complete, changed = np.ones(len(frame), bool), {}
-    for name in [*features, *(role for role in roles if role is not None)]:
+    for name in [*declared.columns, *(role for role in roles if role is not None)]:
         column, kind = frame[name], columns.get(name)
         absent = preprocessing.is_absent(column, of_numbers=name in numbers)
         if not absent.any() or (

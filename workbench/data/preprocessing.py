@@ -39,7 +39,6 @@ __all__ = [
     "numeric_features",
     "refuse_masked",
     "scale_to_bounds",
-    "standardise",
     "text_of",
     "text_or_none",
     "texts_of",
@@ -364,41 +363,6 @@ def scale_to_bounds(values: np.ndarray, bounds: Bounds) -> np.ndarray:
     low = np.array([pair[0] for pair in bounds.values()])
     high = np.array([pair[1] for pair in bounds.values()])
     return (2 * (np.clip(values, low, high) - low) / (high - low) - 1).astype(np.float32)
-
-
-def standardise(values: np.ndarray, reference: np.ndarray) -> np.ndarray:
-    """float32 ``values`` less the mean of ``reference``, over its standard deviation, column by
-    column.
-
-    A column that is constant in ``reference`` is only centred. The result depends on all of
-    ``reference``, so private records are scaled like this only if the user asks for it
-    (``Dataset.private_scaling``).
-    """
-    return _scaled(values, *_mean_and_deviation(reference))
-
-
-def _mean_and_deviation(reference: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """(mean, standard deviation) of each column, float64[D]; the deviation of a constant column is
-    1.
-    """
-    size = np.max(np.abs(reference), axis=0)
-    size[size == 0] = 1.0
-    ratio = reference / size  # so that sums and squares do not overflow
-    mean, deviation = np.mean(ratio, axis=0) * size, np.std(ratio, axis=0) * size
-    constant = (np.min(reference, axis=0) == np.max(reference, axis=0)) | (deviation == 0)
-    # rounding would leave a deviation above 0
-    mean[constant], deviation[constant] = (reference[0, constant], 1.0)
-    return mean, deviation
-
-
-def _scaled(values: np.ndarray, middle: np.ndarray, reach: np.ndarray) -> np.ndarray:
-    """float32: ``values`` less ``middle``, over ``reach``, column by column; the largest number
-    where it would overflow.
-    """
-    largest = float(np.finfo(np.float32).max)
-    with np.errstate(over="ignore"):  # values may be any number of ``reach`` away
-        ratio = 2 * ((values / 2 - middle / 2) / reach)
-    return np.clip(ratio, -largest, largest).astype(np.float32)
 
 
 def text_of(value: object) -> str:

@@ -32,7 +32,6 @@ def from_frame(
     target: Hashable = None,
     bounds: Mapping[Any, Sequence[float]] | Sequence[float] | None = None,
     schema: Schema | Mapping[Any, Any] | None = None,
-    private_scaling: bool = False,
     features: Sequence[Any] | None = None,
     positive: Hashable = None,
     classes: Iterable[Any] | int | None = None,
@@ -57,9 +56,8 @@ def from_frame(
     A row is a record, which is what the guarantee protects, unless ``unit_id`` says which rows
     belong to one person.
 
-    Exactly one of ``bounds``, ``schema`` and ``private_scaling`` says how columns become features.
-    Constant columns are accepted, because declarations are not checked against the records' values,
-    which are private.
+    Either ``bounds`` or ``schema`` says how columns become features. Constant columns are
+    accepted, because declarations are not checked against the records' values, which are private.
 
     >>> frame = pd.DataFrame(
     ...     {"age": np.arange(50), "sex": ["f", "m"] * 25, "ill": [0, 1] * 25}
@@ -82,9 +80,6 @@ def from_frame(
         are computed from the private data.
     :param schema: ``Schema``, or ``{column: declaration}`` as for ``Schema.from_declaration``: the
         general form of ``bounds``, with categories and booleans. It also selects the columns.
-    :param private_scaling: True scales every feature by the exact mean and standard deviation of
-        the private training records, instead of ``bounds``. Every guarantee for this data set then
-        says that it does not cover these.
     :param features: columns to use; by default all but target and group, or those of ``schema``.
     :param positive: the target value that counts as 1, whatever the case of its letters and the
         blanks around it. All other values form one class, "(other)", even a misspelt one.
@@ -147,7 +142,6 @@ def from_frame(
         target=target,
         bounds=bounds,
         schema=schema,
-        private_scaling=private_scaling,
         features=features,
         positive=positive,
         classes=classes,
@@ -191,8 +185,6 @@ def from_frame(
             by_record(content, evaluation_fraction, split_seed) if held_out is None else held_out
         )
         training, evaluated = np.flatnonzero(~held_out), np.flatnonzero(held_out)
-    if private_scaling:
-        arrays["x"] = preprocessing.standardise(arrays["x"], arrays["x"][training])
     return Dataset(
         name=name,
         train=tuple(array[training] for array in arrays.values()),

@@ -134,7 +134,7 @@ def _promised(
         steps_taken=1,
         unit=data.unit,
         dimension=dimension,
-        caveats=data.caveats,
+        caveats=(),
         max_rows=None if data.units is None else data.units.max_rows,
         covers_deletion=True,  # counts do not depend on the places of records
     )

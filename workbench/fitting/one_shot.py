@@ -362,8 +362,6 @@ def _split(model: Model, data: Dataset, constants: Mapping[str, Any], num_record
         raise PrivacyModelError(f"a {data.unit} may have several rows")
     if any(map(is_at_rest, data.train)):
         raise PrivacyModelError("the data set stays in a file")
-    if data.private_scaling:
-        raise PrivacyModelError("features that were scaled with private statistics have no bounds")
     record = tuple(jax.ShapeDtypeStruct(array.shape[1:], array.dtype) for array in data.train)
     static = {**model.options, **constants}
     key = fast_key(key_from_seed(0))

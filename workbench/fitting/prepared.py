@@ -530,7 +530,6 @@ class PreparedFit:
             history=tuple(self._history),
             metrics=dict(last.metrics),
             metrics_label=self.data.evaluation_label,
-            release_label=self.data.release_label,
             seconds=last.seconds,
             finished=time.strftime("%Y-%m-%d %H:%M:%S %z"),
             constants=dict(self.model.constants(self.data)),

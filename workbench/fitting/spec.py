@@ -350,9 +350,9 @@ class FitSpec:
 
         :param hid_reads: whether steps that another process took hid their reads too.
         """
-        caveats = self.data.caveats
+        caveats: tuple[str, ...] = ()
         if self.shows_metrics and not self.data.evaluation_is_public:
-            caveats += (
+            caveats = (
                 "Metrics on private evaluation records were computed on request; they are "
                 "outside the guarantee.",
             )

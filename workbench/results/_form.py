@@ -164,7 +164,7 @@ def check(values: Mapping[str, Any]) -> None:
     if unknown:
         raise FormError(f"files.{min(unknown)}", "is not known.")
     data, label = values["data"], values["release_label"]
-    if label == ("covered" if values["guarantee"].get("private") is False else "public data"):
+    if (label == "covered") is (values["guarantee"].get("private") is False):
         raise FormError("release_label", "must be that of a fit with this guarantee.")
     for name in ("record_shapes", "record_types"):
         if len(data[name]) != len(data["arrays"]):

@@ -12,15 +12,13 @@ import numpy as np
 
 from workbench import _html
 from workbench._numbers import count, fixed, places_for
-from workbench.data.dataset import SCALED, UNDECLARED, caveat_of
 from workbench.plots.metrics import in_words
 from workbench.results.entries import entry_names
 
 if TYPE_CHECKING:
-    from workbench.privacy.guarantee import Guarantee
     from workbench.results.fit_result import FitResult
 
-__all__ = ["card", "promise", "statement"]
+__all__ = ["card"]
 
 _ROWS = 5  # of the summary
 _NEXT = ("result.summary()", "result.plot()", "result.guarantee", 'result.save("folder")')
@@ -33,7 +31,7 @@ def card(result: FitResult) -> str:
     blocks = [
         _html.note(f"{result.model} on {result.data['name']}", f"· {result.status} · {steps}"),
         _html.quiet(result.message) if result.message else "",
-        _html.sentence(promise(guarantee, result.release_label)),
+        _html.sentence(guarantee.headline()),
     ]
     blocks.extend(_html.sentence(caution) for caution in result.cautions)
     if result.metrics:
@@ -71,34 +69,6 @@ def card(result: FitResult) -> str:
         f'<div style="opacity:.85">To go on: {steps_on}, where <i>result</i> is this object.</div>'
     )
     return _html.box(*blocks)
-
-
-def promise(guarantee: Guarantee, release_label: str) -> str:
-    """The guarantee in a sentence, and before it what it does not cover.
-
-    :param release_label: as of ``Dataset``.
-    """
-    if release_label == "covered" or not guarantee.is_private:
-        return guarantee.headline()
-    read_off = [caveat for caveat in map(caveat_of, UNDECLARED) if caveat in guarantee.caveats]
-    if read_off and SCALED not in guarantee.caveats:
-        return (
-            f"The release is {release_label}. {' '.join(read_off)} As if they were: "
-            f"{guarantee.headline()}"
-        )
-    return (
-        f"The release is {release_label}: the records were scaled by their own mean and standard "
-        "deviation, which no noise hides. If these were public, this would hold. "
-        f"{guarantee.headline()}"
-    )
-
-
-def statement(result: FitResult) -> list[str]:
-    """The paragraphs of ``Guarantee.statement``, the first one as ``promise`` words it."""
-    return [
-        promise(result.guarantee, result.release_label),
-        *result.guarantee.statement().split("\n\n")[1:],
-    ]
 
 
 def _quantities(result: FitResult) -> Iterator[tuple[str, np.ndarray]]:

@@ -12,7 +12,6 @@ import pandas as pd
 from workbench import _html
 from workbench._numbers import count, fixed, places_for
 from workbench.results import arviz_adapter
-from workbench.results.card import promise
 
 if TYPE_CHECKING:
     from workbench.results.fit_result import FitResult
@@ -85,7 +84,7 @@ def _heading(result: FitResult, interval: float, kind: str) -> dict[str, str]:
     heading["Records"] = (
         f"{count(result.settings['num_records'])} (declared), of {result.data['name']}"
     )
-    heading["Privacy"] = promise(result.guarantee, result.release_label)
+    heading["Privacy"] = result.guarantee.headline()
     heading["Intervals"] = f"{100 * interval:g} %, {arviz_adapter.KINDS[kind]}"
     return heading
 

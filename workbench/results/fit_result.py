@@ -86,8 +86,8 @@ class FitResult:
         "auc".
     :param metrics_label: "public data" if the evaluation records are public, else "outside the
         guarantee".
-    :param release_label: "covered", or "outside the guarantee" if the data were prepared with
-        private statistics.
+    :param release_label: "covered"; of a fit without privacy "outside the guarantee", or "public
+        data".
     :param seconds: for training and evaluation, including compilation.
     :param finished: local time.
     :param constants: public facts about the data that the model took by keyword, such as group
@@ -204,15 +204,13 @@ class FitResult:
 
         :param kind: of posterior; the result's own by default.
         """
-        from workbench.results.card import promise
-
         kind = (
             "sums"
             if self.settings.get("estimator") == "statistics"
             else kind or self.posterior_kind
         )
         attributes = {
-            "guarantee": promise(self.guarantee, self.release_label),
+            "guarantee": self.guarantee.headline(),
             "label": self.release_label,
             "inference": _INFERENCE[kind],
         }

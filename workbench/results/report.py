@@ -50,7 +50,6 @@ def render(result: FitResult) -> str:
     are escaped.
     """
     from workbench.results.arviz_adapter import INTERVAL
-    from workbench.results.card import statement
     from workbench.results.code import code_of
 
     source = (
@@ -63,7 +62,7 @@ def render(result: FitResult) -> str:
     return environment.from_string(source).render(
         result=result,
         guarantee=result.guarantee,
-        statement=statement(result),
+        statement=result.guarantee.statement().split("\n\n"),
         interval=f"{100 * INTERVAL:g} %",
         duration=duration(result.seconds),
         metrics=[

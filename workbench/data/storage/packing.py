@@ -96,7 +96,7 @@ def pack(
     :param evaluation: table of evaluation records with the same columns, instead of a split.
     :param fingerprints: of ``workbench pack``, which keeps the ledger's fingerprint in an encrypted
         file.
-    :param options: those of ``from_frame`` apart from ``private_scaling`` and ``evaluation``, and
+    :param options: those of ``from_frame`` apart from ``evaluation``, and
         from ``unit`` and ``evaluation_is_public``, which ``open`` takes; ``separator`` and
         ``decimal`` of ``from_csv``.
     :return: the path of the file.
@@ -208,10 +208,6 @@ def _check(options: Mapping[str, Any], target: Path) -> None:
         if name not in (*columns, *_NOT_OF_THE_COLUMNS):
             known = ", ".join(sorted((*columns, *_NOT_OF_THE_COLUMNS)))
             raise _validate.ArgumentError(name, options[name], f"unknown option; known: {known}.")
-    if options.get("private_scaling"):
-        raise _validate.ArgumentError(
-            "private_scaling", True, "cannot be packed: declare bounds or a schema."
-        )
     if target.exists():
         raise _validate.ArgumentError(
             "out", str(target), "exists already: name another file, or delete it."

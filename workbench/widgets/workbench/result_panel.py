@@ -15,7 +15,6 @@ from workbench import plots
 from workbench._numbers import count
 from workbench._validate import ArgumentError
 from workbench.plots.metrics import of_score, score_name, words_of
-from workbench.results.card import promise, statement
 from workbench.widgets.kit import fields, markup
 from workbench.widgets.kit.latest import Latest
 
@@ -143,7 +142,7 @@ class ResultPanel:
         learning = (
             scored(metrics, prepared.data.evaluation_label) or "The posterior is being drawn."
         )
-        promised = promise(prepared.guarantee(steps), prepared.data.release_label)
+        promised = prepared.guarantee(steps).headline()
         self.sentences.value = markup.paragraphs(
             {"What was learnt.": learning, "What is promised.": promised}
         )
@@ -168,7 +167,7 @@ class ResultPanel:
             without privacy.
         """
         self._result, self._dataset = result, dataset
-        promised = promise(result.guarantee, result.release_label)
+        promised = result.guarantee.headline()
         self.sentences.value = markup.paragraphs(
             {
                 "What was learnt.": learnt(result),
@@ -320,7 +319,8 @@ def guarantee_card(
     title = (
         f"Guarantee of {which}{result.model} on {result.data['name']}, {result.guarantee.label()}"
     )
-    return markup.card(title, [*statement(result), *filter(None, [spent])], cautions)
+    paragraphs = result.guarantee.statement().split("\n\n")
+    return markup.card(title, [*paragraphs, *filter(None, [spent])], cautions)
 
 
 def learnt(result: FitResult) -> str:

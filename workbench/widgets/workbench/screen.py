@@ -18,7 +18,6 @@ from workbench import models, plots
 from workbench._validate import ArgumentError
 from workbench.data import Dataset
 from workbench.models import registry
-from workbench.results.card import promise
 from workbench.widgets.kit import fields, markup
 from workbench.widgets.kit.base import framed
 from workbench.widgets.kit.late import send, unsent
@@ -280,9 +279,7 @@ class Workbench(RunScreen):
         related = self._known(settings)
         prepared = settings.prepare(dataset)
         diagram = _diagram(prepared) if related is None else related.diagram
-        promised = promise(
-            prepared.guarantee(prepared.privacy.iterations), prepared.data.release_label
-        )
+        promised = prepared.guarantee(prepared.privacy.iterations).headline()
         return _Ready(
             settings, prepared, outlook(prepared.plan, prepared.step.noise_size), diagram, promised
         )
@@ -317,11 +314,7 @@ class Workbench(RunScreen):
         preview = outlook(plan, before.step.noise_size)
         with self._showing:
             if self._is_wanted(settings):
-                words = (
-                    ""
-                    if self._shows_fit_of(settings)
-                    else promise(taken, before.data.release_label)
-                )
+                words = "" if self._shows_fit_of(settings) else taken.headline()
                 self.privacy.show_words(preview, words, another=self.outcome.says_what_ended)
 
     def _shows_fit_of(self, settings: Settings) -> bool:
