@@ -14,6 +14,7 @@ import sys
 import time
 
 import numpy as np
+import pandas as pd
 import pytest
 
 import workbench as wb
@@ -203,6 +204,26 @@ def test_a_fit_may_be_stopped_again_and_go_on(command, stopped, paused):
     assert (answer["status"], answer["resume"], answer["out"]) == ("done", None, "run")
     assert (answer["ledger"]["fits"], answer["ledger"]["epsilon"]) == (1, 1.0)
     command(*FIT, *BOUNDS, "--iterations", "400", "--no-ledger", "--out", "whole")
+    assert same_params("run", "whole")
+
+
+@pytest.mark.thorough
+@pytest.mark.whole_fit  # made-up programs tell columns apart that are not learned yet
+@pytest.mark.parametrize("is_declared", [False, True])
+def test_a_fit_of_a_formula_goes_on(command, place, stopped, private_frame, is_declared):
+    many = pd.concat([private_frame] * 20, ignore_index=True)
+    many.to_csv("clinic.csv", index=False)
+    words = ["fit", "--data", "clinic.csv", "--formula", "ill ~ age + dose", "--family"]
+    words += ["bernoulli", "--epsilon", "4", "--seed", "3", "--iterations", "300"]
+    if is_declared:
+        schema = {name: {"kind": "numeric", "low": 0, "high": 200} for name in ("dose", "age")}
+        (place / "schema.json").write_text(json.dumps({**schema, "ill": {"kind": "boolean"}}))
+        words += ["--schema", "schema.json"]
+    _, path = stopped(*words, "--out", "run", chunks=2)
+    code, out, err = command("resume", path, "--json", "--quiet")
+    assert (code, err) == (0, "")
+    assert (json.loads(out)["status"], json.loads(out)["ledger"]["fits"]) == ("done", 1)
+    command(*words, "--no-ledger", "--quiet", "--out", "whole")
     assert same_params("run", "whole")
 
 
@@ -396,7 +417,7 @@ def asked_for(*arguments):
         [
             "--average",
             "--evaluation-public",
-            "--private-scaling",
+            "--unit-mean",
             "--split-seed",
             "1",
             "--evaluation-fraction",
