@@ -222,6 +222,11 @@ def test_rows_have_a_digest_whatever_objects_they_hold():
         all_digests.add(Table(other, renamed).digest(b"key"))
     assert len(all_digests) == 7
     assert Table(frame, {"n": float}).digest(b"key") == digest  # of the table, not of what is used
+    # a level of the index can be a column of a formula
+    indexed = frame.set_index(pd.Index(np.arange(4000) % 7, name="day"))
+    by_day = {Table(indexed, declared).digest(b"key"), digest}
+    by_day.add(Table(indexed.set_index(indexed.index[::-1]), declared).digest(b"key"))
+    assert len(by_day) == 3
     seen = wb.look(frame.assign(unused=[[1]] * 4000), schema=declared, epsilon=1, seed=0)
     assert "a" in seen.schema.columns["t"].categories
 

@@ -199,6 +199,12 @@ def test_what_cannot_be_fitted_is_refused_before_anything_is_spent(
     assert book.spends() == []
 
 
+@pytest.mark.parametrize("term", ["log(age)", "bs(age, knots=[40, 60])"])
+def test_a_term_that_needs_bounds_says_what_to_declare(frame, term):
+    with pytest.raises(ArgumentError, match=r"as in schema=\{'age': \(0, 100\)\}"):
+        fit(frame, f"ill ~ visits + {term}")
+
+
 @pytest.mark.thorough
 @pytest.mark.parametrize(
     ("formula", "options", "names"),
@@ -207,6 +213,7 @@ def test_what_cannot_be_fitted_is_refused_before_anything_is_spent(
         ("ill ~ age + (1 | ward)", {}, ["intercept", "age"]),
         ("ill ~ age * ward", {}, ["intercept", "age", "ward=south"]),
         ("ill ~ age + I(age**2)", {}, ["intercept", "age"]),
+        ("ill ~ bs(age, df=4)", {}, ["intercept", "bs(age, df=4)[1]"]),
         ("ill ~ age + ward", {"schema": {"ill": bool, "age": (0, 120), "ward": str}}, ["age"]),
     ],
 )

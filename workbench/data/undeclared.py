@@ -37,7 +37,7 @@ from workbench.data.columns import Boolean, Categorical, Numeric
 from workbench.data.counting import Counting, Levels, tree_of, weighed
 from workbench.data.look import CERTAIN, MOST_TAIL, consistent, noise_in_ranks, ranks, visible_tail
 from workbench.data.preprocessing import DECLARATION, OTHER, texts_of
-from workbench.data.schema import Schema, columns_of
+from workbench.data.schema import Schema, columns_of, with_index
 from workbench.data.units import checked_max_rows
 
 __all__ = [
@@ -228,12 +228,13 @@ class Table:
         return {name: texts_of(column) for name, column in columns_of(self.frame, names).items()}
 
     def digest(self, key: bytes) -> str:
-        """32 hexadecimal digits that recognise the same table, all of its columns, as
-        ``ledger.fingerprint`` has them of a data set.
+        """32 hexadecimal digits that recognise the same table, all of its columns and the named
+        levels of its index, as ``ledger.fingerprint`` has them of a data set.
         """
         digest = hashlib.blake2b(digest_size=16, key=key)
-        for position, label in enumerate(self.table.columns):
-            column = self.table.iloc[:, position]
+        table = with_index(self.table, self.table.index.names)
+        for position, label in enumerate(table.columns):
+            column = table.iloc[:, position]
             if pd.api.types.is_numeric_dtype(column):
                 numbers = preprocessing.numbers_in(column)
                 content: Any = hashlib.blake2b(numbers.tobytes()).hexdigest()

@@ -265,13 +265,14 @@ def _unlearned(
     except ArgumentError as error:
         if error.code != DECLARATION:
             raise
+        numbers = [name for name in everything.numbers if name in text and name != response]
         raise ArgumentError(
             error.argument,
             error.value,
             error.expectation,
             code=error.code,
             remedy=f"Columns that are not declared can have any values: declare them, as in "
-            f"schema={{{response!r}: (0, 100)}}.",
+            f"schema={{{[*numbers, response][0]!r}: (0, 100)}}.",
         ) from None
     used = {name: how for name, how in declared.items() if name in (model.columns_used or ())}
     columns = dataclasses.replace(columns, table=make(used))

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from workbench import _validate
+from workbench.data.preprocessing import DECLARATION
 from workbench.formula.expressions import Bounded, constant, function_name
 from workbench.formula.parsing import refused
 
@@ -53,7 +54,7 @@ def basis(formula: str, call: ast.Call, number: Bounded) -> Basis:
     try:
         return (_polynomials if name == "poly" else _splines)(number, **{**signature, **settings})
     except _validate.ArgumentError as error:
-        raise refused(formula, f"{name}() has {error}") from None
+        raise refused(formula, f"{name}() has {error}", error.code) from None
 
 
 # arguments after the column, with their defaults
@@ -107,12 +108,15 @@ def _splines(
         inner_knots = np.linspace(number.low, number.high, inner + 2)[1:-1]
     else:
         knot_list = knots if isinstance(knots, (list, tuple)) else [knots]
-        inner_knots = np.array(
-            [
-                _validate.number("knots", knot, above=number.low, below=number.high)
-                for knot in knot_list
-            ]
-        )
+        for knot in knot_list:
+            if not number.low < _validate.number("knots", knot) < number.high:
+                raise _validate.ArgumentError(
+                    "knots",
+                    knot,
+                    "must lie between the declared bounds of its column.",
+                    code=DECLARATION,
+                )
+        inner_knots = np.array(knot_list, np.float64)
         if len(inner_knots) > _MOST_COLUMNS or np.any(np.diff(inner_knots) <= 0):
             raise _validate.ArgumentError(
                 "knots", knots, f"must be at most {_MOST_COLUMNS} rising numbers."
@@ -125,6 +129,8 @@ def _splines(
     def splines(values: np.ndarray) -> np.ndarray:
         from scipy.interpolate import BSpline
 
+        if not len(values):  # which SciPy takes no minimum of
+            return np.zeros((0, count - first))
         return BSpline.design_matrix(values, all_knots, degree).toarray()[:, first:]
 
     labels = [str(spline) for spline in range(1, count - first + 1)]

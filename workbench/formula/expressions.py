@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from workbench.data.preprocessing import DECLARATION
 from workbench.formula.hints import CALLS
 from workbench.formula.limits import refused
 
@@ -150,6 +151,7 @@ def _unbounded(formula: str, node: Node, bounded: Bounded, needs: str) -> Except
         formula,
         f"{ast.unparse(node)} {needs}, but by the declared bounds it may be anything from "
         f"{bounded.low:g} to {bounded.high:g}: declare other bounds, or write another expression.",
+        DECLARATION,
     )
 
 
