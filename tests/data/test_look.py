@@ -70,6 +70,22 @@ def test_scales_hold_most_of_a_column_and_not_much_else(kind, deviation):
     assert abs(scale.beyond - (1 - inside)) < 0.06
 
 
+@pytest.mark.parametrize("kind", ["income", "heavy", "clumps", "zeros"])
+def test_no_more_records_are_said_to_be_outside_than_are(kind):
+    values = column(kind)
+    bounds = {"clumps": (0, 1000), "heavy": (-100, 100)}.get(kind, (0, 1e6))
+    scales = [
+        looked(np.clip(values, *bounds), bounds, deviation, seed).scale("x")
+        for deviation in (5.0, 20.0, 40.0)
+        for seed in range(40)
+    ]
+    outside = [np.mean((values < scale.low) | (values > scale.high)) for scale in scales]
+    assert (
+        np.mean([scale.beyond > share for scale, share in zip(scales, outside, strict=True)])
+        <= 0.01
+    )
+
+
 def test_counts_that_are_mostly_noise_give_no_scale():
     assert looked(column("normal"), (0, 1000), 1000.0).scale("x") is None
     assert looked(column("normal"), (0, 1000), 1000.0).scales() == {}

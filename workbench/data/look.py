@@ -85,7 +85,7 @@ class Scale(NamedTuple):
     :param low: in the column's units. :param high: in the column's units.
     :param median: of the column. :param spread: standard deviation of a normal column with the same
         quantiles.
-    :param beyond: share of the records that are outside the bounds, by two standard deviations of
+    :param beyond: share of the records that are outside the bounds, by three standard deviations of
         noise at least; they count as at the bound.
     """
 
@@ -276,9 +276,10 @@ class Look:
             median + max((high - median) * farther, least),
         )
         bounds = max(outer[0], column.low), min(outer[1], column.high)
-        edges = np.linspace(column.low, column.high, len(below) + 1)
-        inside = np.interp(bounds, edges, np.concatenate([[0.0], below]))
-        beyond = float(np.clip(1 - (inside[1] - inside[0] + 2 * error) / total, 0.0, 1.0))
+        first, last = (math.floor((bound - column.low) / leaf) for bound in bounds)
+        upto = np.concatenate([[0.0], below])  # where in a leaf its records are is not known
+        inside = upto[min(last + 1, len(below))] - upto[max(first, 0)]
+        beyond = float(np.clip(1 - (inside + CERTAIN * math.sqrt(2) * error) / total, 0.0, 1.0))
         spread = max(high - low, leaf) / (2 * deviations)
         return Scale(*bounds, median, spread, beyond)
 
