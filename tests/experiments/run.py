@@ -2,7 +2,7 @@
 experiments FULL=1``.
 
     python run.py [hierarchical] [mixture] [autoencoder] [adult] [calibration] [clipping] [one_shot]
-        [persons] [rule] [--full]
+        [persons] [rule] [declared] [--full]
 
 Tables go to standard output and, with the figures, to runs/experiments.
 """
@@ -23,6 +23,7 @@ EXPERIMENTS = (
     "one_shot",
     "persons",
     "rule",
+    "declared",
 )
 
 
