@@ -100,14 +100,17 @@ def _advice(dataset: data.Dataset, num_records: int, epsilon: float) -> dict[str
     the bias of clipping.
 
     Every column of the table adds at most 1 to |x|^2, however many features it becomes, and the
-    intercept adds 1. The cost of noise grows with columns / (N epsilon). The share is 0.7; less
-    where noise would outweigh bias, and more, up to the whole norm, where there is so little noise
-    that the bias of clipping would be larger than any interval. tests/experiments/rule.py and
-    clipping.py compare other shares.
+    intercept adds 1. Noise is added for each feature: with C at the largest norm, its length in the
+    mean gradient grows with sqrt(columns features) / (N epsilon). The share is 0.7; less where that
+    noise would outweigh bias, and more, up to the whole norm, where there is so little noise that
+    the bias of clipping would be larger than the interval of any weight.
+    tests/experiments/rule.py and clipping.py compare other shares.
     """
-    columns = dataset.train[0].shape[1] if dataset.schema is None else len(dataset.schema.columns)
+    features = dataset.train[0].shape[1]
+    columns = features if dataset.schema is None else len(dataset.schema.columns)
     signal = (num_records * epsilon / columns) ** (1 / 3)
-    fraction = min(1.0, max(min(0.7, 0.1 * signal), 0.05 * signal))
+    noisy = signal * (columns / features) ** (1 / 6)
+    fraction = min(1.0, max(min(0.7, 0.1 * noisy), 0.05 * signal))
     largest = (columns + 1) ** 0.5
     return {"clip": fraction * largest, "largest_clip": largest}
 

@@ -100,6 +100,19 @@ def test_categories_count_once_however_many_features_they_become():
     }
 
 
+@pytest.mark.parametrize(
+    ("num_records", "epsilon", "share"),
+    [(100, 1.0, 0.1 * (100 / (2 * 10) ** 0.5) ** (1 / 3)), (10**5, 1.0, 1.0)],
+)
+def test_noise_on_every_feature_of_a_category_makes_c_smaller(num_records, epsilon, share):
+    """Where there is little noise, the bias of clipping counts, and that does not depend on it."""
+    towns = list("abcdefghij")
+    frame = pd.DataFrame({"age": [1.0, 2.0] * 20, "town": towns * 4, "ill": [0, 1] * 20})
+    data = wb.data.from_frame(frame, target="ill", schema={"age": (0, 9), "town": towns})
+    advice = wb.models.get("logistic").advice(data, num_records, epsilon)
+    assert advice["clip"] == pytest.approx(share * 3**0.5)
+
+
 def test_defaults_may_be_a_function_of_the_data_set():
     data = wb.data.load("breast_cancer")
     model = wb.models.Model(
