@@ -245,6 +245,15 @@ class Shared(Noted):
         "also compute metrics on private evaluation records, outside the guarantee",
         _validate.flag,
     )
+    look: Any = setting(
+        None,
+        "share of the budget for noised counts of the columns, from which their scales are learned "
+        "before the first step; a ``Look`` at the same columns, which is not paid for again; or 0",
+        functools.partial(_look, at_least=0, at_most=0.5),
+        otherwise="of a formula as much as shows its columns' outer twentieths, 0.02 to 0.15; 0 "
+        "where noise would hide them, and for other models",
+        changes_guarantee=True,
+    )
     device: Any = setting(
         None,
         "where to run: cpu, gpu or gpu:1",
@@ -330,15 +339,6 @@ class Settings(Shared):
         "seed of a reproducible run, whose noise can be predicted by anyone who knows it",
         _validate.seed,
         otherwise="secret randomness",
-        changes_guarantee=True,
-    )
-    look: Any = setting(
-        None,
-        "share of the budget for noised counts of the columns, from which their scales are learned "
-        "before the first step; a ``Look`` at the same columns, which is not paid for again; or 0",
-        functools.partial(_look, at_least=0, at_most=0.5),
-        otherwise="of a formula as much as shows its columns' outer twentieths, 0.02 to 0.15; 0 "
-        "where noise would hide them, and for other models",
         changes_guarantee=True,
     )
     estimator: str | None = setting(

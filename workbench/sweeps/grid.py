@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import hashlib
 import inspect
@@ -20,8 +21,10 @@ from workbench import _validate
 from workbench.data import Dataset
 from workbench.data import load as load_data
 from workbench.data.dataset import is_at_rest
+from workbench.data.look import Look, scales_to_dict
 from workbench.fitting.devices import devices_named
 from workbench.fitting.settings import Shared, default_of
+from workbench.fitting.spec import FitSpec
 from workbench.inference.sharding import source_on
 from workbench.ledger.fingerprint import fingerprint
 from workbench.models import Model
@@ -302,8 +305,8 @@ class Grid:
         # the records are cut to it
         swept = {name: value for name, value in cell.settings.items() if name != "num_records"}
         level = self.levels_of(cell)[0] if epsilon is None else epsilon
-        # fits that are stepped together take no look of their own
-        return {**self.constant, **swept, "epsilon": level, "seed": cell.seed, "look": 0.0}
+        look = self.constant.get("look") or 0.0
+        return {**self.constant, **swept, "epsilon": level, "seed": cell.seed, "look": look}
 
     def key_of(self, cell: Cell) -> str:
         """32 hex digits, equal for cells of any sweep that are the same fit of the same records,
@@ -315,10 +318,11 @@ class Grid:
         version may choose otherwise.
         """
         settings = {
-            name: value
-            for name, value in self.settings_of(cell).items()
-            if name not in (*_SPEED_ONLY, "look")  # no fit of any sweep has one
+            name: value for name, value in self.settings_of(cell).items() if name not in _SPEED_ONLY
         }
+        look = settings.pop("look")
+        if isinstance(look, Look):
+            settings["look"] = scales_to_dict(look.scales())
         usual = {**_LEFT_OUT, "relation": LAWS[settings["sampler"]].relations[0]}
         for name, value in _LEFT_OUT.items():
             if name in settings and settings[name] in (value, usual[name]):
@@ -339,6 +343,17 @@ class Grid:
         return hashlib.blake2b(
             json.dumps(facts, sort_keys=True, default=repr).encode(), digest_size=16
         ).hexdigest()
+
+    def with_shared_scales(self, spec: FitSpec) -> FitSpec:
+        """The fit with the model and the records of the first one that a look has scaled alike, so
+        that they are stepped together.
+        """
+        if spec.declared is None:
+            return spec
+        name = "scaled", id(spec.declared.model), id(spec.declared.source), spec.leaves_out
+        first: FitSpec = self._known(name, lambda: spec)
+        shared = ("model", "source", "data", "constants")
+        return dataclasses.replace(spec, **{field: getattr(first, field) for field in shared})
 
     def _known(self, name: Hashable, find: Callable[[], Any]) -> Any:
         if name not in self._identities:

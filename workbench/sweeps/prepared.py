@@ -127,8 +127,9 @@ class PreparedSweep:
     def statement(self) -> str:
         """What the sweep spends, and what it means to choose its best fit, in words."""
         data = self.grid.records_of(next(iter(self.cells.values())))
+        bounds = self._bounds_say()
         if self.grid.is_public:
-            return "These records are public or made up: no privacy is spent."
+            return f"These records are public or made up: no privacy is spent. {bounds}".strip()
         if self.total is None:
             return "No private fit of these records is planned or in the store."
         words = [self.total.statement(data.unit), *self._ledger_says(data.unit)]
@@ -142,7 +143,18 @@ class PreparedSweep:
                 "Choosing the fit with the best score on private evaluation records leaks about "
                 "them: the choice is not noised, and no epsilon here covers it."
             )
-        return " ".join(words)
+        return " ".join(filter(None, [*words, bounds]))
+
+    def _bounds_say(self) -> str:
+        """That fits of a sweep learn no scales, where one fit would."""
+        learns = any(model.learns_scales for model in self.grid.models)
+        if not learns or self.grid.constant.get("look") is not None:
+            return ""
+        return (
+            "These fits keep the declared bounds, from which one fit alone learns scales first. If "
+            "the bounds are much wider than the columns, give a look at the columns: "
+            "privacy=wb.Privacy(look=wb.look(data, epsilon=0.1)); look=0 keeps the bounds."
+        )
 
     def _ledger_says(self, unit: str) -> list[str]:
         """What the ledger knows of other fits of these records, and whether a cap allows the fits

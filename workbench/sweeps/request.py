@@ -12,6 +12,7 @@ from typing import Any
 
 from workbench import _validate
 from workbench.data import Dataset
+from workbench.data.look import Look
 from workbench.fitting.settings import LedgerSettings, Shared, about, default_of, described, setting
 from workbench.models import Model
 from workbench.models.registry import AnyModel, as_model
@@ -190,6 +191,13 @@ class SweepRequest(_OfRecords):
         for name in LISTS:
             if getattr(self, name) is None:
                 object.__setattr__(self, name, (USUAL.get(name),))
+        if self.look and not isinstance(self.look, Look):
+            raise _validate.ArgumentError(
+                "look",
+                self.look,
+                "would be paid for by each fit: give one look for all of them, as in "
+                "privacy=wb.Privacy(look=wb.look(data, epsilon=0.1)).",
+            )
         if not set(self.estimators or ()) <= set(ESTIMATORS):
             raise _validate.ArgumentError(
                 "estimators",

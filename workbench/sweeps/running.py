@@ -95,7 +95,7 @@ def plan_of(spec: FitSpec, plans: dict[Any, PrivacyPlan], dimension: int = 1) ->
     :raises DisagreementError: if a second accountant contradicts its epsilon.
     """
     without_seed = dataclasses.replace(spec.privacy, seed=None)
-    key = without_seed, spec.data.num_train, dimension
+    key = without_seed, spec.data.num_train, spec.is_vacant, dimension
     if key not in plans:
         plans[key] = (
             dataclasses.replace(spec, privacy=without_seed)

@@ -168,8 +168,8 @@ def _resolved(grid: Grid, cell: Cell, plans: dict) -> tuple[FitSpec, Any]:
 
 
 def _resolved_at(grid: Grid, cell: Cell, epsilon: float, plans: dict) -> tuple[FitSpec, Any]:
-    spec = resolve(
-        grid.models[cell.model], grid.records_of(cell), **grid.settings_of(cell, epsilon)
+    spec = grid.with_shared_scales(
+        resolve(grid.models[cell.model], grid.records_of(cell), **grid.settings_of(cell, epsilon))
     )
     return spec, None if cell.method == POOLED else plan_of(spec, plans)
 
@@ -186,13 +186,16 @@ def _reservation(
     private = [
         facts[run.key]["guarantee"] for run in runs if facts[run.key]["guarantee"] is not None
     ]
-    return Reservation(
+    reservation = Reservation(
         ledger_for(source, ledger),
         lambda: id_of(source),
         lambda: [Guarantee.from_dict(promised) for promised in private],
         model=" and ".join(dict.fromkeys(model.name for model in grid.models)),
         over_cap=over_cap,
     )
+    if (look := grid.constant.get("look")) and look.token:
+        reservation.count_with(look.token)
+    return reservation
 
 
 def _identity(grid: Grid, key: str, cell: Cell) -> dict[str, Any]:
