@@ -17,6 +17,7 @@ function of the counts with continuous Gaussian noise, and accountants of that m
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
@@ -282,6 +283,10 @@ def noised(
     return with_noise(counted(counting, data, per_record), per_record, key)
 
 
+# outside jit its loop would be compiled at each call
+_noise = functools.partial(jax.jit, static_argnums=(1, 2))(integers.rounded_gaussian)
+
+
 def with_noise(counts: np.ndarray, per_record: int, key: jax.Array) -> np.ndarray:
     """float64[size]: counts in spacings with noise, in records.
 
@@ -290,5 +295,5 @@ def with_noise(counts: np.ndarray, per_record: int, key: jax.Array) -> np.ndarra
     :param key: a ChaCha20 key that is used for nothing else.
     :raises TypeError: if ``key`` is not a ChaCha20 key.
     """
-    noise = np.asarray(integers.rounded_gaussian(key, len(counts), integers.FINEST), np.int64)
+    noise = np.asarray(_noise(key, len(counts), integers.FINEST), np.int64)
     return (counts + noise) / per_record
