@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 
 import workbench as wb
-from workbench import ArgumentError
+from workbench import ArgumentError, sweeps
 from workbench.ledger.ledger import Ledger
 from workbench.sweeps import running, sweeping
 
@@ -49,6 +49,7 @@ def test_bounds_that_are_kept_are_said_unless_that_was_asked_for(model, data, lo
     assert words in prepared(model, data, None).statement()
     assert words not in prepared(model, data, 0).statement()
     assert words not in prepared(model, data, look).statement()
+    assert "that they use spent epsilon = 1 besides" in prepared(model, data, look).statement()
     public = sweeping.prepare("logistic", "breast_cancer", epsilons=1.0, iterations=20)
     assert words not in public.statement()
 
@@ -82,6 +83,44 @@ def test_a_fit_of_the_sweep_is_the_fit_alone(model, data, look):
     assert ours.data["scales"] == alone.data["scales"]
     for name, value in alone.params.items():
         np.testing.assert_allclose(ours.params[name], value, rtol=2e-4, atol=2e-4)
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("executor", [None, sweeps.executors.Processes])
+def test_baselines_and_fits_in_other_processes_use_the_look(model, data, look, executor):
+    if executor is not None:
+        executor = executor(1)
+    swept = wb.sweep(
+        model,
+        wb.data.Dataset(**{**vars(data), "is_public": True}),
+        epsilons=[2.0],
+        seeds=[3],
+        iterations=20,
+        baselines=["non-private"],
+        privacy=wb.Privacy(look=look),
+        executor=executor,
+        on_progress=lambda _: None,
+    )
+    assert list(swept.table["status"]) == ["done", "done"], list(swept.table["message"])
+    if executor is not None:
+        executor.shutdown()
+
+
+def test_a_model_of_categories_alone_needs_no_scale(model, data, look):
+    wards = wb.models.formula("ill ~ ward", schema=SCHEMA, family="bernoulli")
+    sweep = prepared(None, data, look, models=[model, wards])
+    assert not sweep.refused
+    assert {len(run.spec.scales) for run in sweep.runs} == {0, 1}
+
+
+def test_a_look_at_rows_is_none_at_persons(model):
+    frame = pd.DataFrame({"age": np.linspace(20, 80, 2000), "pid": np.arange(2000) // 2})
+    frame = frame.assign(ward="a", ill=np.arange(2000) % 3 == 0)
+    seen = wb.look(model.dataset(frame), epsilon=1.0, ledger=False)
+    persons = model.dataset(frame, unit_id="pid", max_rows=2)
+    privacy = wb.Privacy(look=seen)
+    with pytest.raises(ArgumentError, match=r"^look=.*protects each training record, but a pid"):
+        wb.prepare(model, persons, epsilon=1.0, privacy=privacy)
 
 
 @pytest.mark.usefixtures("made_up_steps")

@@ -94,16 +94,28 @@ def check_look(argument: str, value: Any, **limits: float) -> None:
         _validate.number(argument, value, **limits)
 
 
-def share_and_scales(value: Any, model: Model) -> tuple[float | None, Mapping[str, Scale]]:
+def share_and_scales(
+    value: Any, model: Model, data: Dataset
+) -> tuple[float | None, Mapping[str, Scale]]:
     """What the setting ``look`` says: a share of the budget, None for the default; and the scales
     that it brings along.
 
-    :raises ArgumentError: naming ``look``, for one that has no scale for this model.
+    :raises ArgumentError: naming ``look``, for one that has no scale for this model, or is at rows
+        of the units of ``data``.
     """
     if isinstance(value, Mapping):
         return 0.0, scales_from_dict(value)
     if not isinstance(value, Look):
         return value, {}
+    if data.units is not None and value.unit != data.unit:
+        raise _validate.ArgumentError(
+            "look",
+            value,
+            f"protects each {value.unit}, but a {data.unit} with all rows is protected here: take "
+            "the look at this data set, or with the same unit_id= and unit=.",
+        )
+    if not (model.columns_scaled or model.responses or model.columns_scaled is None):
+        return 0.0, {}  # a model of categories alone
     used, scales = model.columns_used, value.scales(model.responses)
     scales = {name: scale for name, scale in scales.items() if used is None or name in used}
     if not scales:

@@ -399,7 +399,7 @@ def resolve(request: FitRequest) -> FitSpec:
     devices = devices_named(request.devices, request.device)
     model, columns = as_model(request.model), columns_of(request.data)
     source = columns.source
-    share, scales = share_and_scales(request.look, model)
+    share, scales = share_and_scales(request.look, model, source)
     if source.units is not None and source.units.are_padded:
         raise _validate.ArgumentError(
             "data",

@@ -116,7 +116,8 @@ class Unlearned:
         return spec.declared_as(model, source, declared, scales)
 
     def declarations(self, spec: FitSpec) -> list[str]:
-        types = f"Of {listed(list(self.columns.table.types))} only the type is declared; "
+        names = listed(list(self.columns.table.types))
+        types = f"Of {names} only the type is declared, or the table's own is taken as public; "
         if not spec.learned:
             unit = spec.data.declarations()[0]
             return [unit, f"{types}their ranges and levels are learned within the guarantee."]
@@ -225,7 +226,8 @@ def _unlearned(
             "evaluation_fraction",
             of_table["evaluation_fraction"],
             "needs declared columns, because records are held out by what they contain.",
-            remedy="Give the evaluation records apart, as table=wb.Table(evaluation=...).",
+            remedy="Declare all columns, or give the evaluation records apart, as "
+            "table=wb.Table(evaluation=...).",
         )
     unit_id = of_table.get("unit_id")
     declared = options.get("schema") or by_type(frame, unit_id, leave_out_others=True)

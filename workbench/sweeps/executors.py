@@ -264,7 +264,8 @@ def _submit(
 ) -> Future[list[Outcome]]:
     # a device is an object that exists only in this process
     packed: Any = [
-        dataclasses.replace(run, spec=dataclasses.replace(run.spec, devices=())) for run in piece
+        dataclasses.replace(run, spec=dataclasses.replace(run.spec, devices=(), declared=None))
+        for run in piece
     ]
     file = files.source_file(piece[0].spec.model)
     if file is not None:  # its functions can be unpickled only after it has run

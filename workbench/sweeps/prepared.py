@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from workbench import _validate
+from workbench._numbers import upper
 from workbench.inference.bringing import are_at_rest
 from workbench.ledger.budget import CapError
 from workbench.ledger.composition import TotalPrivacy, total
@@ -127,7 +128,7 @@ class PreparedSweep:
     def statement(self) -> str:
         """What the sweep spends, and what it means to choose its best fit, in words."""
         data = self.grid.records_of(next(iter(self.cells.values())))
-        bounds = self._bounds_say()
+        bounds = self._look_says()
         if self.grid.is_public:
             return f"These records are public or made up: no privacy is spent. {bounds}".strip()
         if self.total is None:
@@ -145,10 +146,17 @@ class PreparedSweep:
             )
         return " ".join(filter(None, [*words, bounds]))
 
-    def _bounds_say(self) -> str:
-        """That fits of a sweep learn no scales, where one fit would."""
-        learns = any(model.learns_scales for model in self.grid.models)
-        if not learns or self.grid.constant.get("look") is not None:
+    def _look_says(self) -> str:
+        """What an earlier look spent; without one, that fits of a sweep learn no scales where one
+        fit would.
+        """
+        look = self.grid.constant.get("look")
+        if look and look.guarantee is not None:
+            return (
+                "The look at the columns that they use spent epsilon = "
+                f"{upper(look.guarantee.epsilon)} besides."
+            )
+        if look is not None or not any(model.learns_scales for model in self.grid.models):
             return ""
         return (
             "These fits keep the declared bounds, from which one fit alone learns scales first. If "
