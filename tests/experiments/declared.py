@@ -10,6 +10,7 @@ import warnings
 import numpy as np
 import pandas as pd
 from fits import OUT
+from sklearn.linear_model import LogisticRegression
 
 import workbench as wb
 
@@ -111,21 +112,41 @@ def fit(case, how, seed):
     mean, low, high = (
         np.asarray(shown[name], float) * spread for name in ("mean", "hdi_90%_low", "hdi_90%_high")
     )
+    return line(case, how, seed, effects, (mean, low, high)) | {
+        "cautious": bool(result.cautions),
+        "failed": result.status != "done",
+    }
+
+
+def line(case, how, seed, effects, estimates):
+    """What a fit says of the effects. :param estimates: mean, low and high, float[D] each."""
+    mean, low, high = estimates
     return {
-        "columns": kind,
-        "family": family,
-        "N": num_records,
-        "epsilon": epsilon,
-        "D": num_columns,
+        **dict(zip(("columns", "family", "N", "epsilon", "D"), case, strict=True)),
         "declared": how,
         "seed": seed,
         "coverage": np.mean((low < effects) & (effects < high)),
         "square": np.mean((mean - effects) ** 2),
         "width": np.median(high - low),
         "slope": (mean @ effects) / (effects @ effects),
-        "cautious": bool(result.cautions),
-        "failed": result.status != "done",
+        "cautious": False,
+        "failed": False,
     }
+
+
+def likelihood(case, seed):
+    """The line of maximum likelihood without privacy, for a logistic regression."""
+    kind, family, num_records, _, num_columns = case
+    frame, effects, spread, _ = table(kind, family, num_records, num_columns, seed)
+    x = frame.drop(columns="y").to_numpy()
+    z = (x - np.median(x, axis=0)) / spread
+    fitted = LogisticRegression(C=np.inf, tol=1e-8, max_iter=1000).fit(z, frame["y"])
+    chance = fitted.predict_proba(z)[:, 1]
+    design = np.column_stack([np.ones(len(z)), z])
+    information = design.T @ (design * (chance * (1 - chance))[:, None])
+    reach = 1.645 * np.sqrt(np.diag(np.linalg.inv(information)))[1:]
+    mean = fitted.coef_[0]
+    return line(case, "no privacy", seed, effects, (mean, mean - reach, mean + reach))
 
 
 def main(full):
@@ -135,9 +156,12 @@ def main(full):
     warnings.simplefilter("ignore")
     lines = []
     for case in CASES:
-        for how in ("nothing", "wide", "true ranges"):
+        is_logistic = case[1] == "bernoulli" and case[0] != "groups"
+        for how in ("nothing", "wide", "true ranges", *(["no privacy"] if is_logistic else [])):
             for seed in range((40 if full else 12) if case[2] < 50000 else 6):
-                lines.append(fit(case, how, seed))
+                lines.append(
+                    likelihood(case, seed) if how == "no privacy" else fit(case, how, seed)
+                )
             pd.DataFrame(lines).to_csv(OUT / "declared.csv", index=False)
             of = pd.DataFrame(lines).tail(1 + lines[-1]["seed"])
             print(
