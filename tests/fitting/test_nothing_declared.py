@@ -199,6 +199,20 @@ def test_what_cannot_be_fitted_is_refused_before_anything_is_spent(
     assert book.spends() == []
 
 
+def test_a_look_that_fails_is_settled_and_counts(frame, tmp_path, monkeypatch):
+    book = Ledger(tmp_path / "ledger.sqlite")
+
+    def take(*_):
+        raise MemoryError("no room")
+
+    monkeypatch.setattr(Undeclared, "take", take)
+    with pytest.raises(MemoryError):
+        fit(frame, ledger=book)
+    (spend,) = book.spends()
+    assert (spend.status, spend.taken) == ("settled", 0)
+    assert book.budget_status(spend.dataset).total.epsilon == 2.0  # stopped fits count as planned
+
+
 @pytest.mark.parametrize("term", ["log(age)", "bs(age, knots=[40, 60])"])
 def test_a_term_that_needs_bounds_says_what_to_declare(frame, term):
     with pytest.raises(ArgumentError, match=r"as in schema=\{'age': \(0, 100\)\}"):

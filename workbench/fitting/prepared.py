@@ -237,7 +237,11 @@ class PreparedFit:
         looks = self._is_to_look
         if looks:
             self._begin()
-            self._look()
+            try:
+                self._look()
+            except BaseException:
+                self._write_end(0)  # it counts, because the look may have been released
+                raise
         records, start = self.on_device
         compiling = self._compiling()
         if not looks:  # while the steps compile
