@@ -24,6 +24,7 @@ import jax
 
 from workbench import _validate, _workers
 from workbench.fitting.devices import device_named
+from workbench.fitting.spec import FitSpec
 from workbench.ledger.ledger import LedgerError
 from workbench.models import files
 from workbench.sweeps.running import Outcome, Run, run_group
@@ -262,11 +263,7 @@ def _pieces(group: Sequence[Run], workers: int, max_lanes: int | None) -> list[S
 def _submit(
     executor: Executor, piece: Sequence[Run], options: tuple[int | None, str | None]
 ) -> Future[list[Outcome]]:
-    # a device is an object that exists only in this process
-    packed: Any = [
-        dataclasses.replace(run, spec=dataclasses.replace(run.spec, devices=(), declared=None))
-        for run in piece
-    ]
+    packed: Any = [dataclasses.replace(run, spec=_to_send(run.spec)) for run in piece]
     file = files.source_file(piece[0].spec.model)
     if file is not None:  # its functions can be unpickled only after it has run
         packed = pickle.dumps(packed)
@@ -276,6 +273,14 @@ def _submit(
         )
     except (BrokenProcessPool, RuntimeError) as error:
         raise LostExecutorError(f"{type(error).__name__}: {error}") from error
+
+
+def _to_send(spec: FitSpec) -> FitSpec:
+    """The fit without devices, which are objects of this process, and with one copy of the records:
+    after a look there are those before it, too.
+    """
+    request = dataclasses.replace(spec.request, data=spec.source, look=0.0)
+    return dataclasses.replace(spec, devices=(), declared=None, request=request)
 
 
 def _check_models(executor: Executor, groups: Sequence[Sequence[Run]]) -> None:
