@@ -17,7 +17,6 @@ function of the counts with continuous Gaussian noise, and accountants of that m
 
 from __future__ import annotations
 
-import functools
 import math
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
@@ -284,7 +283,7 @@ def noised(
 
 
 # outside jit its loop would be compiled at each call
-_noise = functools.partial(jax.jit, static_argnums=(1, 2))(integers.rounded_gaussian)
+_noise = jax.jit(integers.rounded_gaussian, static_argnums=(1, 2))
 
 
 def with_noise(counts: np.ndarray, per_record: int, key: jax.Array) -> np.ndarray:

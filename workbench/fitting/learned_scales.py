@@ -114,7 +114,7 @@ def share_and_scales(
             f"protects each {value.unit}, but a {data.unit} with all rows is protected here: take "
             "the look at this data set, or with the same unit_id= and unit=.",
         )
-    if not (model.columns_scaled or model.responses or model.columns_scaled is None):
+    if model.columns_scaled == frozenset() and not model.responses:
         return 0.0, {}  # a model of categories alone
     used, scales = model.columns_used, value.scales(model.responses)
     scales = {name: scale for name, scale in scales.items() if used is None or name in used}

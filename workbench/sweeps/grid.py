@@ -322,7 +322,7 @@ class Grid:
         }
         look = settings.pop("look")
         if isinstance(look, Look):
-            settings["look"] = scales_to_dict(look.scales())
+            settings["look"] = self._known("look", lambda: scales_to_dict(look.scales()))
         usual = {**_LEFT_OUT, "relation": LAWS[settings["sampler"]].relations[0]}
         for name, value in _LEFT_OUT.items():
             if name in settings and settings[name] in (value, usual[name]):

@@ -128,9 +128,9 @@ class PreparedSweep:
     def statement(self) -> str:
         """What the sweep spends, and what it means to choose its best fit, in words."""
         data = self.grid.records_of(next(iter(self.cells.values())))
-        bounds = self._look_says()
+        about_look = self._look_says()
         if self.grid.is_public:
-            return f"These records are public or made up: no privacy is spent. {bounds}".strip()
+            return f"These records are public or made up: no privacy is spent. {about_look}".strip()
         if self.total is None:
             return "No private fit of these records is planned or in the store."
         words = [self.total.statement(data.unit), *self._ledger_says(data.unit)]
@@ -144,7 +144,7 @@ class PreparedSweep:
                 "Choosing the fit with the best score on private evaluation records leaks about "
                 "them: the choice is not noised, and no epsilon here covers it."
             )
-        return " ".join(filter(None, [*words, bounds]))
+        return " ".join(filter(None, [*words, about_look]))
 
     def _look_says(self) -> str:
         """What an earlier look spent; without one, that fits of a sweep learn no scales where one
