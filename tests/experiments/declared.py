@@ -97,17 +97,21 @@ def fit(case, how, seed):
     kind, family, num_records, epsilon, num_columns = case
     frame, effects, spread, formula = table(kind, family, num_records, num_columns, seed)
     schema, privacy = declarations(kind, family, frame)[how]
-    result = wb.fit(
-        formula,
-        frame,
-        family=family,
-        schema=schema,
-        epsilon=epsilon,
-        delta=DELTA,
-        ledger=False,
-        privacy=privacy,
-        execution=wb.Execution(progress=False, checkpoint=False),
-    )
+    try:
+        result = wb.fit(
+            formula,
+            frame,
+            family=family,
+            schema=schema,
+            epsilon=epsilon,
+            delta=DELTA,
+            ledger=False,
+            privacy=privacy,
+            execution=wb.Execution(progress=False, checkpoint=False),
+        )
+    except wb.ArgumentError:  # nothing could be learned
+        unknown = np.full(num_columns, np.nan)
+        return line(case, how, seed, effects, (unknown,) * 3) | {"failed": True}
     shown = result.coefficients().loc[[f"x{number}" for number in range(num_columns)]]
     mean, low, high = (
         np.asarray(shown[name], float) * spread for name in ("mean", "hdi_90%_low", "hdi_90%_high")
@@ -168,6 +172,6 @@ def main(full):
                 f"{case[0]:12} {case[1]:10} N {case[2]:<6} epsilon {case[3]:<4g} D {case[4]:<3} "
                 f"{how:12} coverage {of.coverage.mean():.2f}  error {of.square.mean() ** 0.5:.4f}  "
                 f"width {of.width.median():.3f}  slope {of.slope.mean():.2f}  "
-                f"cautions {of.cautious.sum()} of {len(of)}",
+                f"cautions {of.cautious.sum()}, refused {of.failed.sum()} of {len(of)}",
                 flush=True,
             )

@@ -1,10 +1,10 @@
 """Adaptive clipping: the run chooses C in its first three tenths from quantities it has already
 released.
 
-In the warm-up, the first fifth, the counts of ``norm_counts`` get a larger share of each step's
-privacy budget, so the noise on the sum is an eighth larger. At five steps, each twice as late as
-the one before, C_t may move to another value C 2^(k / 2), according to the counts since the last
-such step. At five more steps in the tenth that follows it may be halved or more. Gradients are
+In these steps the counts of ``norm_counts`` get a larger share of each step's privacy budget, so
+the noise on the sum is an eighth larger. In the warm-up, the first fifth, C_t may move to another
+value C 2^(k / 2) at five steps, each twice as late as the one before, according to the counts since
+the last such step. At three more in the tenth that follows it may be halved or more. Gradients are
 longest on the way to the posterior, above all where a scale has shrunk before the residuals have,
 and a C of that time would drown what comes later in noise. After that C stays.
 
@@ -39,7 +39,7 @@ __all__ = ["SMALLEST_SHARE", "Adaptive", "clip_of", "of", "shares", "with_counts
 
 _SHARE = 0.2  # share of the steps in which C is adapted
 _DECISIONS = 5
-_LATER = 5  # decisions after the warm-up, in half as many steps
+_LATER = 3  # decisions after the warm-up, in half as many steps
 _MUCH = 2  # rungs by which C falls then, at least
 _SURE = 3.0  # standard errors by which the counts have to prove a move
 _MOST_CLIPPED = 0.2  # share of the gradients that a C below the first may clip
@@ -68,6 +68,11 @@ class Adaptive(NamedTuple):
 def of(steps: int, largest: float = LARGEST_CLIP) -> Adaptive:
     """For a run of ``steps`` planned steps."""
     return Adaptive(jnp.int32(int(_SHARE * steps)), jnp.float32(largest))
+
+
+def _end(adaptive: Adaptive) -> jax.Array:
+    """The step from which C stays what it is."""
+    return adaptive.until + adaptive.until // 2
 
 
 def clip_of(rung: jax.Array, clip: jax.Array, adaptive: Adaptive) -> jax.Array:
@@ -106,7 +111,7 @@ def shares(number: jax.Array, adaptive: Adaptive) -> tuple[jax.Array, jax.Array]
     """By what the noise multiplier is divided for sum and counts in step ``number``; squares add up
     to 1.
     """
-    warm = number < adaptive.until
+    warm = number < _end(adaptive)
     of_both = (_OF_SUM, norm_counts.OF_SUM), (_OF_NORMS, norm_counts.OF_NORMS)
     of_sum, of_norms = (
         jnp.where(warm, jnp.float32(early), jnp.float32(late)) for early, late in of_both
@@ -138,9 +143,9 @@ def with_counts(
     :param expected: records in a minibatch, q N.
     """
     warm = number < adaptive.until
-    later = adaptive.until + adaptive.until * jnp.arange(1, _LATER + 1) // (2 * _LATER)
-    counted = jnp.where(number < later[-1], 1.0, 0.0)
+    counted = jnp.where(number < _end(adaptive), 1.0, 0.0)
     counts = counts + counted * jnp.concatenate([jnp.ones(1, jnp.float32), norms])
+    later = adaptive.until + adaptive.until // 2 // 2 ** jnp.arange(_LATER)
     ends = jnp.concatenate([adaptive.until // 2 ** jnp.arange(_DECISIONS), later])
     decides = jnp.any(number + 1 == ends)
     records = jnp.maximum(counts[0], 1.0) * expected
