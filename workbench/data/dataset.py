@@ -389,6 +389,11 @@ class Dataset:
         return len(self.train[0] if self.units is None else self.units.counts)
 
     @property
+    def rows_clipped(self) -> int:
+        """How many rows of a unit are added up before their gradient is clipped, at most."""
+        return 1 if self.units is None or self.units.mean else self.units.max_rows
+
+    @property
     def num_evaluation(self) -> int:
         """Number of evaluation records."""
         return len(self.evaluation[0])

@@ -27,12 +27,13 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-__all__ = ["complete"]
+__all__ = ["clip_of", "complete"]
 
 _STEPS = 100  # for each unit of N's cube root
 _ROUNDING = 1e-9  # of the cube root
 _SHARE, _LARGEST = 0.1, 1000  # of the records, and records
-_RULE = {"clip": 1.0, "average": True}
+_RULE = {"average": True}
+_CLIP = 1.0
 
 
 def complete(
@@ -63,13 +64,18 @@ def complete(
         **_RULE,
         "iterations": 100 * math.ceil(_STEPS * num_records ** (1 / 3) / 100 - _ROUNDING),
     }
-    for name in ("iterations", "clip", "average"):
+    for name in ("iterations", "average"):
         if settings[name] is None:
             settings[name] = advice.get(name, rule[name])
-    if requested["clip"] is None:
-        settings["clip"] *= math.sqrt(rows)
+    if settings["clip"] is None:
+        settings["clip"] = clip_of(advice, rows)
     if settings["learning_rate"] is None:
         settings["learning_rate"] = advice.get(
             "learning_rate", 1 / math.sqrt(settings["iterations"])
         )
     return settings
+
+
+def clip_of(advice: Mapping[str, Any], rows: int = 1) -> float:
+    """The default C. The arguments are those of ``complete``."""
+    return float(advice.get("clip", _CLIP)) * math.sqrt(rows)

@@ -12,6 +12,7 @@ import numpy as np
 import numpyro
 
 from workbench import _validate
+from workbench.fitting import defaults
 from workbench.fitting.estimation import Estimation, Inferred, Metrics
 from workbench.fitting.evaluation import evaluation_key, metrics_of
 from workbench.fitting.posterior import FEWEST_DRAWS, inferred, prior_for
@@ -58,6 +59,14 @@ class Gradients(Estimation):
         self, model: Model, data: Dataset, constants: Mapping[str, Any], num_records: int
     ) -> Estimation:
         return self
+
+    def clip_on_scales(self, spec: FitSpec, model: Model, data: Dataset) -> float:
+        """As of ``Estimation``: the model's advice for them, unless C was chosen."""
+        if not (spec.request.clip is None or isinstance(spec.request.clip, str)):
+            return spec.privacy.clip
+        privacy = spec.privacy
+        advice = model.advice(data, privacy.num_records, privacy.epsilon)
+        return defaults.clip_of(advice, data.rows_clipped)
 
     def private_step(self, spec: FitSpec, plan: PrivacyPlan, key: jax.Array) -> PrivateStep:
         """As of ``Estimation``; only shapes and types of records are read."""

@@ -120,7 +120,7 @@ class FitSpec:
 
     def with_scales(self, scales: Mapping[str, Scale]) -> FitSpec:
         """The same fit on scales that were learned from noised counts, which replace declared
-        bounds.
+        bounds; with the C that the model advises on them, unless one was chosen.
         """
         model, source = self.model.with_scales(scales), self.source
         if not model.has_own_arrays:
@@ -132,8 +132,11 @@ class FitSpec:
             rows[0] |= is_vacant
             data = data.with_rows(rows)
         constants = dict(model.constants(data))
+        clip = self.estimation.clip_on_scales(self, model, data)
         return dataclasses.replace(
             self,
+            privacy=dataclasses.replace(self.privacy, clip=clip),
+            settings=dataclasses.replace(self.settings, clip=clip),
             model=model,
             source=source,
             data=data,
@@ -446,7 +449,7 @@ def resolve(request: FitRequest) -> FitSpec:
         require_declared(declared, data.num_train)
     drawn_from = declared if hides_size else data.num_train
     requested = {entry.name: getattr(request, entry.name) for entry in fields(Settings)}
-    rows = 1 if data.units is None or data.units.mean else data.units.max_rows
+    rows = data.rows_clipped
     constants = dict(model.constants(data))
     delta = default_delta(declared) if request.delta is None else request.delta
     relation = request.relation or LAWS[request.sampler].relations[0]
