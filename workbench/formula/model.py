@@ -461,8 +461,8 @@ def _advice(
 
     A category adds at most 1 to |x|^2, however many levels it has, and polynomials 1 for each
     degree. Effects of groups add the squares of a typical standard deviation, and of a typical z.
-    The share is right for columns that fill their range evenly, so learned ranges, which reach far
-    beyond most records, count as ``_size`` says.
+    The share is right for columns that fill their range evenly. Learned ranges reach far beyond
+    most records, so C is as much smaller as the root of a record's mean squares is.
     """
     gradient, design = columns.family.gradient(columns.response), columns.design
     size = _size(design)
@@ -472,8 +472,9 @@ def _advice(
     )
     signal = (num_records * epsilon / max(1, size)) ** (1 / 3)
     fraction = min(1.0, max(min(0.7, 0.1 * signal), 0.05 * signal))
-    typical = gradient.size * math.sqrt(_size(design, fillings) + 1 + of_groups)
     largest = gradient.size * math.sqrt(size + 1 + of_groups)
+    mean, even = (total / 3 + 1 + of_groups for total in (_size(design, fillings), size))
+    typical = largest * math.sqrt(mean / even)
     visible = _VISIBLE_IF_IT_CANCELS if columns.family.cancels_bias else _VISIBLE
     bounded = (
         gradient.is_bound and not design.groups and not columns.family.parameters(columns.response)
