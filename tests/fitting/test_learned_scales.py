@@ -167,6 +167,22 @@ def test_a_stopped_fit_resumes_with_the_scales_that_it_learned(frame, tmp_path, 
     assert all(np.array_equal(resumed.params[name], result.params[name]) for name in result.params)
 
 
+def test_c_follows_the_scales_unless_it_was_chosen(frame, result):
+    """By the records themselves: C is the same multiple of a typical record's length as it is for
+    columns that are uniform on their bounds, whose mean square is a third.
+    """
+    scales = [result.data["scales"][name] for name in ("a", "b")]
+    scaled = [
+        2 * (frame[name] - scale["low"]) / (scale["high"] - scale["low"]) - 1
+        for name, scale in zip(("a", "b"), scales, strict=True)
+    ]
+    length = np.sqrt(1 + sum(np.mean(column**2) for column in scaled))
+    before = prepare(frame).privacy.clip
+    assert result.settings["clip"] == pytest.approx(before * length / (5 / 3) ** 0.5, rel=0.05)
+    assert fit(frame, seed=3, clip=1.1).settings["clip"] == 1.1
+    assert fit(frame, seed=3, look=0).settings["clip"] == before
+
+
 def test_another_run_of_a_prepared_fit_looks_anew(frame):
     prepared = prepare(frame, iterations=30)
     results = []
