@@ -411,12 +411,9 @@ def test_a_formula_from_the_shell_is_refused(command, of_a_formula, changes, mes
     assert message in err
 
 
-BOOLEAN = {"kind": "boolean"}
-
-
 @pytest.mark.parametrize(
     "declared",
-    [None, {"ill": BOOLEAN, "age": "float", "dose": {"kind": "numeric", "low": 0, "high": 200}}],
+    [None, {"ill": "bool", "age": "float", "dose": {"kind": "numeric", "low": 0, "high": 200}}],
 )
 def test_a_formula_learns_what_a_file_declares_nothing_of(
     command, private_frame, tmp_path, declared

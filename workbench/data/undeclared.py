@@ -149,8 +149,9 @@ def types_to_text(declaration: Mapping[str, Any]) -> dict[str, Any]:
 
 def types_from_text(declaration: Mapping[str, Any]) -> dict[str, Any]:
     """What ``types_to_text`` wrote, or a user in a file. Other texts stay as they are."""
+    words = _TYPES | {"bool": bool}
     return {
-        name: _TYPES.get(how, how) if isinstance(how, str) else how
+        name: words.get(how, how) if isinstance(how, str) else how
         for name, how in declaration.items()
     }
 
