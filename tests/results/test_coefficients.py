@@ -9,6 +9,7 @@ import pytest
 import workbench as wb
 from workbench.data.columns import Boolean, Categorical, Numeric
 from workbench.data.schema import Schema
+from workbench.results.coefficients import clear_of_zero, clearest
 from workbench.results.report import coefficient_rows
 
 SCHEMA = Schema(
@@ -159,3 +160,31 @@ def test_a_report_shows_ratios_that_people_can_read(tabled):
     assert head == ["coefficient", "for", "mean", "90 % interval", "odds ratio", "90 % interval"]
     assert [len(row) for row in rows] == [6] * 6
     assert "below 0.001 to over 1000" in {row[-1] for row in rows}
+
+
+def test_coefficients_that_are_zero_are_seldom_clear_of_it():
+    """Six estimates of 0: one of six 90 % intervals excludes it in 1 - .9^6 = .47 of tables."""
+    random, any_alone, any_jointly = np.random.default_rng(0), 0, 0
+    for _ in range(400):
+        draws = random.normal(size=6) + random.normal(size=(1000, 6))
+        low, high = np.quantile(draws, [0.05, 0.95], axis=0)
+        any_alone += bool(np.any((low > 0) | (high < 0)))
+        any_jointly += bool(len(clearest(draws, 0.9)))
+    assert any_alone > 150
+    assert any_jointly <= 40 + 3 * 6  # .1, and three standard errors
+
+
+def test_the_clearest_coefficient_comes_first_and_one_that_does_not_vary_is_clear():
+    random = np.random.default_rng(1)
+    means, deviations = np.array([0.0, 5.0, -40.0, 0.3, 2.0]), np.array([1, 1, 10, 0.01, 0])
+    draws = means + deviations * random.normal(size=(1000, 5))
+    assert clearest(draws, 0.9).tolist()[:2] == [4, 3]
+    assert set(clearest(draws, 0.9)) == {1, 2, 3, 4}
+    assert clearest(np.zeros((10, 2)), 0.9).tolist() == []
+
+
+def test_intercepts_are_not_among_the_clear_coefficients(tabled):
+    moved = {"weights": tabled.draws["weights"] + 9.0, "intercept": tabled.draws["intercept"] + 99}
+    names, total = clear_of_zero(dataclasses.replace(tabled, draws=moved))
+    assert total == len(names) == len(SCHEMA.feature_names)
+    assert "intercept" not in names

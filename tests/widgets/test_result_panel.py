@@ -13,6 +13,7 @@ import pytest
 
 import workbench as wb
 from tests.conftest import some_of
+from workbench.results.coefficients import clear_of_zero
 from workbench.results.report import summary_rows
 from workbench.widgets.workbench import result_panel
 from workbench.widgets.workbench.result_panel import ResultPanel, guarantee_card, posterior_table
@@ -184,18 +185,15 @@ def test_code_is_there_to_copy():
 
 def test_coefficients_that_are_clear_of_zero_are_named_where_no_score_may_be(secret):
     said = result_panel.learnt(secret[1])
-    table = secret[1].coefficients().drop(index=["intercept"], errors="ignore")
-    low, high = table.iloc[:, 3], table.iloc[:, 4]
-    assert (low <= high).all()
-    clear = list(table.index[(low > 0) | (high < 0)])
+    clear, total = clear_of_zero(secret[1])
+    assert total == len(secret[1].coefficients().drop(index=["intercept"], errors="ignore"))
     if secret[1].interval_warning:
         assert "Posterior shows" in said  # after the cautions
+    elif clear:
+        assert f": {', '.join(clear)}, of the {total} coefficients. With 90 % probability" in said
     else:
-        which = f"{len(clear)} {'has' if len(clear) == 1 else 'have'}" if clear else "none has"
-        assert said.startswith(
-            f"Of {len(table)} coefficients, {which} a 90 % interval that excludes zero"
-        )
-        assert f"{': ' if clear else ''}{', '.join(clear)} (covered by the guarantee)" in said
+        assert said.startswith(f"The noise leaves open whether the {total} coefficients are 0")
+    assert secret[1].interval_warning or "(covered by the guarantee)" in said
     assert "The evaluation records are private, so no score is shown." in said
     scaled = dataclasses.replace(secret[1], release_label="outside the guarantee")
     assert "covered by the guarantee" not in result_panel.learnt(scaled)

@@ -19,13 +19,54 @@ if TYPE_CHECKING:
     from workbench.formula.model import FormulaModel
     from workbench.results.fit_result import FitResult
 
-__all__ = ["has_coefficients", "table"]
+__all__ = ["clear_of_zero", "clearest", "has_coefficients", "table"]
+
+_INTERCEPT = "intercept"
 
 
 def table(result: FitResult, interval: float, kind: str) -> CoefficientTable:
     """See ``FitResult.coefficients``. :raises ArgumentError: naming ``model``, if it is no
     regression.
     """
+    coefficients, beside, ratio = _rows(result)
+    summary = _summary(coefficients, beside, ratio, interval, kind)
+    return coefficient_table(result, summary, interval, kind)
+
+
+def clear_of_zero(result: FitResult, probability: float = 0.9) -> tuple[list[str], int]:
+    """(names of the coefficients that differ from 0 jointly, the clearest first; how many there
+    are, without intercepts).
+
+    With this probability all that are named have the sign of their mean. Intervals of one
+    coefficient each do not promise that: of six that are 0, one of 90 % intervals excludes it in
+    nearly every other fit.
+
+    :raises ArgumentError: naming ``model``, if it is no regression.
+    """
+    rows = [row for row in _rows(result)[0] if row.name.split(": ")[-1] != _INTERCEPT]
+    if not rows:
+        return [], 0
+    clear = clearest(np.stack([row.unscaled for row in rows], axis=1), probability)
+    return [rows[place].name for place in clear], len(rows)
+
+
+def clearest(draws: np.ndarray, probability: float) -> np.ndarray:
+    """Places of the columns of ``draws``, float[draws, columns], whose simultaneous interval
+    excludes 0, int[k], the clearest first.
+
+    The intervals reach equally many standard deviations from their means, and hold all columns at
+    once with this probability.
+    """
+    means, deviations = draws.mean(axis=0), draws.std(axis=0)
+    scale = np.where(deviations > 0, deviations, 1.0)
+    reach = np.quantile(np.abs((draws - means) / scale).max(axis=1), probability)
+    distance = np.where((deviations == 0) & (means != 0), np.inf, np.abs(means) / scale)
+    order = np.argsort(-distance, kind="stable")
+    return order[(distance > reach)[order]]
+
+
+def _rows(result: FitResult) -> tuple[list[_Row], list[_Row], str]:
+    """(coefficients, quantities beside them, what exp of a coefficient is)."""
     model = formula_of(result) if result.model_is_known else None
     linear = result.predictor.model.linear if result.model_is_known else None
     if model is not None:
@@ -47,12 +88,7 @@ def table(result: FitResult, interval: float, kind: str) -> CoefficientTable:
             group.names, group.words, group.columns, group.scaled.T, strict=True
         )
     ]
-    return coefficient_table(
-        result,
-        _summary(coefficients, _beside(result, model), ratio, interval, kind),
-        interval,
-        kind,
-    )
+    return coefficients, _beside(result, model), ratio
 
 
 def has_coefficients(result: FitResult) -> bool:
@@ -63,7 +99,7 @@ def has_coefficients(result: FitResult) -> bool:
 
 
 class _Row(NamedTuple):
-    """Draws of one quantity, in own units and as the model has it."""
+    """Draws of one quantity, float[draws], in own units and as the model has it."""
 
     name: str
     words: str

@@ -357,11 +357,11 @@ def scored(metrics: Mapping[str, Any], label: str) -> str:
 
 
 def _clear_of_zero(result: FitResult) -> str:
-    """In a sentence, which coefficients of a regression the release tells apart from zero; for
-    others, where to look.
+    """In a sentence, which coefficients of a regression the release tells apart from zero, all at
+    once; for others, where to look.
     """
     from workbench.results.arviz_adapter import INTERVAL
-    from workbench.results.coefficients import has_coefficients
+    from workbench.results.coefficients import clear_of_zero, has_coefficients
 
     elsewhere = (
         "Posterior shows what the release says about each quantity."
@@ -371,22 +371,26 @@ def _clear_of_zero(result: FitResult) -> str:
     if not has_coefficients(result) or not result.draws or result.interval_warning:
         return elsewhere
     try:
-        table = result.coefficients()
+        names, total = clear_of_zero(result, INTERVAL)
     except ArgumentError:  # a wrong declaration of the model must not hide the result
         return elsewhere
-    table = table[table["share above 0"].notna() & ~table.index.str.fullmatch("(.*: )?intercept")]
-    if not len(table):
+    if not total:
         return elsewhere
-    low, high = (table.filter(like=end).iloc[:, 0] for end in ("%_low", "%_high"))
-    names = list(map(str, table.index[(low > 0) | (high < 0)]))
-    more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
-    which = f": {', '.join(names[:_NAMED])}{more}" if names else ""
-    has = f"{count(len(names)) if names else 'none'} {'has' if len(names) < 2 else 'have'}"
     label = (
         "covered by the guarantee" if result.release_label == "covered" else result.release_label
     )
-    total = "1 coefficient" if len(table) == 1 else f"{count(len(table))} coefficients"
-    return f"Of {total}, {has} a {100 * INTERVAL:g} % interval that excludes zero{which} ({label})."
+    of_all = "the coefficient" if total == 1 else f"the {count(total)} coefficients"
+    if not names:
+        return (
+            f"The noise leaves open whether {of_all} {'is' if total == 1 else 'are'} 0 ({label})."
+        )
+    more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
+    order = ", the clearest first" if len(names) > 1 else ""
+    none = "none of these has" if len(names) > 1 else "it does not have"
+    return (
+        f"Clear of zero{order}: {', '.join(names[:_NAMED])}{more}, of {of_all}. With "
+        f"{100 * INTERVAL:g} % probability {none} the other sign ({label})."
+    )
 
 
 def next_step(result: FitResult, compared: bool) -> str:
