@@ -513,7 +513,7 @@ def test_all_rows_can_be_training_records(frame):
         frame[["age", "dose"]].to_numpy(), frame.ill, bounds=(0, 100), evaluation=False
     )
     assert same.num_train == 60
-    with pytest.raises(ArgumentError, match=r"^frame='1 row': needs at least 2 training records"):
+    with pytest.raises(ArgumentError, match=r"^frame=1: rows are too few: it needs at least 2"):
         wb.data.from_frame(frame[:1], target="ill", bounds=BOUNDS, evaluation=False)
 
 

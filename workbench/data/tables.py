@@ -232,8 +232,9 @@ def _checked_frame(
         return frame, names, None
     if evaluation is False:
         if len(frame) < 2:
-            rows = f"{len(frame)} row" + "s" * (len(frame) != 1)
-            raise _validate.ArgumentError("frame", rows, "needs at least 2 training records.")
+            raise _validate.ArgumentError(
+                "frame", len(frame), "rows are too few: it needs at least 2 training records."
+            )
         return frame, names, np.zeros(len(frame), bool)
     evaluation_columns = [column_name(label) for label in evaluation.columns]
     occurs = collections.Counter(evaluation_columns)

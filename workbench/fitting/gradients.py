@@ -62,7 +62,7 @@ class Gradients(Estimation):
 
     def clip_on_scales(self, spec: FitSpec, model: Model, data: Dataset) -> float:
         """As of ``Estimation``: the model's advice for them, unless C was chosen."""
-        if not (spec.request.clip is None or isinstance(spec.request.clip, str)):
+        if spec.request.clip not in (None, AUTO):
             return spec.privacy.clip
         privacy = spec.privacy
         advice = model.advice(data, privacy.num_records, privacy.epsilon)

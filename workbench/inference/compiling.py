@@ -72,7 +72,6 @@ class Lowered:
         program closes over.
     :param options: of the compiler. :param identity: of ``program_cache.identity_of``; None for one
         that is always compiled.
-    :param brings: whether it is a block whose minibatches are brought, ``block_of``.
     :param epochs: of steps that take a prepared epoch, ``steps_of_epoch``; else None.
     """
 
@@ -81,7 +80,6 @@ class Lowered:
     is_single: bool
     options: dict[str, Any] = field(default_factory=dict)
     identity: program_cache.Identity | None = None
-    brings: bool = False
     epochs: Preparation | None = None
 
     @functools.cached_property
@@ -389,10 +387,9 @@ def _lower_block(
     )
     first = (state, rows, jax.ShapeDtypeStruct((steps, capacity), bool), jnp.int32(0))
     arguments = (*first, jnp.int32(0), hyper), (*first, hyper)
-    lowered = _lowered(
+    return _lowered(
         (block, one_step), arguments, state, private_step.noise_size, interval * _LEAST_STOPS
     )
-    return replace(lowered, brings=True)
 
 
 def _lowered(

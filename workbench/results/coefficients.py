@@ -47,7 +47,7 @@ def clear_of_zero(result: FitResult, probability: float = 0.9) -> tuple[list[str
     if not rows:
         return [], 0
     clear = clearest(np.stack([row.unscaled for row in rows], axis=1), probability)
-    return [rows[place].name for place in clear], len(rows)
+    return [rows[index].name for index in clear], len(rows)
 
 
 def clearest(draws: np.ndarray, probability: float) -> np.ndarray:
@@ -57,12 +57,11 @@ def clearest(draws: np.ndarray, probability: float) -> np.ndarray:
     The intervals reach equally many standard deviations from their means, and hold all columns at
     once with this probability.
     """
-    means, deviations = draws.mean(axis=0), draws.std(axis=0)
-    scale = np.where(deviations > 0, deviations, 1.0)
-    reach = np.quantile(np.abs((draws - means) / scale).max(axis=1), probability)
-    distance = np.where((deviations == 0) & (means != 0), np.inf, np.abs(means) / scale)
-    order = np.argsort(-distance, kind="stable")
-    return order[(distance > reach)[order]]
+    means, deviations = draws.mean(axis=0), np.maximum(draws.std(axis=0), 1e-30)
+    reach = np.quantile(np.abs((draws - means) / deviations).max(axis=1), probability)
+    distance = np.abs(means) / deviations
+    order = np.argsort(-distance)
+    return order[distance[order] > reach]
 
 
 def _rows(result: FitResult) -> tuple[list[_Row], list[_Row], str]:
