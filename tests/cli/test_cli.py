@@ -321,7 +321,7 @@ def test_fit_protects_the_people_whose_rows_they_are(command, tmp_path):
     assert "max_rows=None: must say how many rows of a unit are used at most" in err
 
 
-@pytest.mark.parametrize("declared", [[0, 10], [0, 10, "int"], "bool", True, None])
+@pytest.mark.parametrize("declared", [[0, 10], [0, 10, "int"], "boolean", True, None])
 def test_declarations_in_a_file_are_explained_in_json(command, private_frame, tmp_path, declared):
     private_frame.to_csv(tmp_path / "clinic.csv", index=False)
     (tmp_path / "schema.json").write_text(json.dumps({"ill": {"kind": "boolean"}, "age": declared}))
