@@ -6,6 +6,7 @@ Gaussian mechanism (Balle and Wang 2018). What a record adds to the sum is compu
 definition of a logistic regression: at this C every gradient is clipped, so its length is C.
 """
 
+import functools
 import math
 
 import jax
@@ -39,9 +40,6 @@ def gaussian_mu():
     return brentq(excess, 0.1, 10)
 
 
-STANDARD_ERROR = gaussian_mu() * (2 / RUNS) ** 0.5  # of the distance of scores, at most
-
-
 def gradients(frame, scale):
     """float[N, 2]: clipped gradients of the records within the scale, for weight and intercept."""
     x = frame["x"].to_numpy()
@@ -65,7 +63,7 @@ def one_step(monkeypatch):
             steps[size] = assembled(spec, plan, key)
         return steps[size]
 
-    def released(fit):
+    def released(factor, fit):
         """float[2]: the noised sum of the first step, from what it did to the parameters."""
         step = fit.step
         if id(step) not in compiled:
@@ -76,7 +74,8 @@ def one_step(monkeypatch):
             )
         records, state = fit.on_device
         before = step.optimizer.get_params(state.optim_state)
-        after = compiled[id(step)](state, records, fit.hyper)
+        drawn = fit.hyper.standard_deviation * factor
+        after = compiled[id(step)](state, records, fit.hyper._replace(standard_deviation=drawn))
         names = "weights_auto_loc", "intercept_auto_loc"
         moved = [float(np.ravel(before[name] - after[name])[0]) for name in names]
         return np.array(moved) * (len(OTHERS) + 1)
@@ -132,37 +131,41 @@ def scores(everybody, has_canary, one_step, monkeypatch):
     return np.array(ratios)
 
 
-def attacked(canary, one_step, monkeypatch):
-    """(the epsilon that the attack proves, how far apart the scores are on average)."""
+def attacked(canary, one_step, monkeypatch, factor=1.0):
+    """(the epsilon that the attack proves, the distance of mean scores, the mean of their
+    variances).
+
+    :param factor: of the noise that is drawn, by which the scores do not know.
+    """
     everybody = pd.concat([OTHERS, pd.DataFrame([canary])], ignore_index=True)
-    inside, outside = (scores(everybody, coin, one_step, monkeypatch) for coin in (True, False))
+    inside, outside = (
+        scores(everybody, coin, functools.partial(one_step, factor), monkeypatch)
+        for coin in (True, False)
+    )
     proven = epsilon_lower_bound(inside, outside, DELTA, 0.99).epsilon
-    return proven, inside.mean() - outside.mean()
+    return proven, inside.mean() - outside.mean(), (inside.var() + outside.var()) / 2
 
 
+def moved_by(square):
+    """What distance and variance of scores are where sensitivity over noise has this square."""
+    return pytest.approx(square, abs=4 * gaussian_mu() * (2 / RUNS) ** 0.5)
+
+
+# a part of a step's budget, 1 / 65, is for counts of norms, which the attack leaves out
 @pytest.mark.statistical
-def test_look_and_step_together_move_by_what_is_claimed(one_step, monkeypatch):
-    proven, apart = attacked(CANARIES["inside the scales"], one_step, monkeypatch)
-    assert 0 < proven < EPSILON
-    # a part of the step's budget, 1 / 65, is for counts of norms, which the attack leaves out
-    assert apart == pytest.approx(gaussian_mu() ** 2, abs=4 * STANDARD_ERROR)
-
-
-@pytest.mark.statistical
-def test_a_record_outside_the_scales_moves_the_look_alone(one_step, monkeypatch):
-    proven, apart = attacked(CANARIES["in the tails"], one_step, monkeypatch)
+@pytest.mark.parametrize(("canary", "share"), [("inside the scales", 1), ("in the tails", SHARE)])
+def test_look_and_step_together_move_by_what_is_claimed(canary, share, one_step, monkeypatch):
+    """A record outside the scales moves the look alone. Too little noise would show in the
+    variance.
+    """
+    proven, apart, variance = attacked(CANARIES[canary], one_step, monkeypatch)
     assert proven < EPSILON
-    assert apart == pytest.approx(SHARE * gaussian_mu() ** 2, abs=4 * STANDARD_ERROR)
+    assert apart == moved_by(share * gaussian_mu() ** 2)
+    assert variance == moved_by(share * gaussian_mu() ** 2)
 
 
 @pytest.mark.statistical
-def test_the_attack_finds_a_step_that_takes_the_budget_of_the_look(one_step, monkeypatch):
-    assembled = FitSpec.hyper
-
-    def too_little(spec, plan, step):
-        hyper = assembled(spec, plan, step)
-        return hyper._replace(standard_deviation=hyper.standard_deviation * 0.6)
-
-    monkeypatch.setattr(FitSpec, "hyper", too_little)
-    _, apart = attacked(CANARIES["inside the scales"], one_step, monkeypatch)
-    assert apart > gaussian_mu() ** 2 + 4 * STANDARD_ERROR
+def test_the_attack_finds_a_step_with_half_the_noise(one_step, monkeypatch):
+    canary = CANARIES["inside the scales"]
+    *_, variance = attacked(canary, one_step, monkeypatch, factor=0.5)
+    assert variance < moved_by(gaussian_mu() ** 2).expected - moved_by(1).abs

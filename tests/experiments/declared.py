@@ -109,9 +109,12 @@ def fit(case, how, seed):
             privacy=privacy,
             execution=wb.Execution(progress=False, checkpoint=False),
         )
-    except wb.ArgumentError:  # nothing could be learned
+    except wb.ArgumentError as error:
+        if error.argument != "epsilon":  # which is too small to learn anything
+            raise
         unknown = np.full(num_columns, np.nan)
-        return line(case, how, seed, effects, (unknown,) * 3) | {"failed": True}
+        unseen = {"coverage": np.nan, "failed": True}
+        return line(case, how, seed, effects, (unknown,) * 3) | unseen
     shown = result.coefficients().loc[[f"x{number}" for number in range(num_columns)]]
     mean, low, high = (
         np.asarray(shown[name], float) * spread for name in ("mean", "hdi_90%_low", "hdi_90%_high")

@@ -180,6 +180,9 @@ def test_c_follows_the_scales_unless_it_was_chosen(frame, result):
     before = prepare(frame).privacy.clip
     assert result.settings["clip"] == pytest.approx(before * length / (5 / 3) ** 0.5, rel=0.05)
     assert fit(frame, seed=3, clip=1.1).settings["clip"] == 1.1
+    # one seed and two C: the difference of their noise would show the sum, if both counted once
+    digests = {prepare(frame, seed=3, clip=clip)._digest(to_run=False) for clip in (None, before)}
+    assert len(digests) == 2
     assert fit(frame, seed=3, look=0).settings["clip"] == before
 
 

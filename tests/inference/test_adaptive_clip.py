@@ -224,7 +224,7 @@ def test_at_every_c_a_record_moves_sum_and_counts_by_no_more_than_the_noise_cove
         return units, mechanism.seen[0][1]
 
     everyone = jnp.ones(SIZE, bool)
-    for number in (0, UNTIL):
+    for number in (0, UNTIL, UNTIL + UNTIL // 2):
         ratios = []
         for rung in (-24, -5, 0, 1, 20):
             for scale in (1e-3, 1.0, 1e4):

@@ -188,3 +188,5 @@ def test_intercepts_are_not_among_the_clear_coefficients(tabled):
     names, total = clear_of_zero(dataclasses.replace(tabled, draws=moved))
     assert total == len(names) == len(SCHEMA.feature_names)
     assert "intercept" not in names
+    few = {name: values[:50] for name, values in moved.items()}
+    assert clear_of_zero(dataclasses.replace(tabled, draws=few)) == ([], 0)

@@ -190,9 +190,9 @@ def test_coefficients_that_are_clear_of_zero_are_named_where_no_score_may_be(sec
     if secret[1].interval_warning:
         assert "Posterior shows" in said  # after the cautions
     elif clear:
-        assert f": {', '.join(clear)}, of the {total} coefficients. With 90 % probability" in said
+        assert f": {', '.join(clear)}. The probability that" in said
     else:
-        assert said.startswith(f"The noise leaves open whether the {total} coefficients are 0")
+        assert said.startswith(f"Of {total}, no coefficient is clear of zero")
     assert secret[1].interval_warning or "(covered by the guarantee)" in said
     assert "The evaluation records are private, so no score is shown." in said
     scaled = dataclasses.replace(secret[1], release_label="outside the guarantee")

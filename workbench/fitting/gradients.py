@@ -25,6 +25,7 @@ from workbench.inference.training import Snapshot
 from workbench.posterior import noise_aware
 from workbench.posterior.noise_aware import NoNoiseAwarePosterior
 from workbench.privacy.plan import PrivacyPlan
+from workbench.privacy.steps import LAWS
 
 if TYPE_CHECKING:
     from workbench.data import Dataset
@@ -65,7 +66,9 @@ class Gradients(Estimation):
         if spec.request.clip not in (None, AUTO):
             return spec.privacy.clip
         privacy = spec.privacy
-        advice = model.advice(data, privacy.num_records, privacy.epsilon)
+        hides_size = LAWS[privacy.sampler].hides_size
+        size = privacy.num_records if hides_size else data.num_train
+        advice = model.advice(data, size, privacy.epsilon)
         return defaults.clip_of(advice, data.rows_clipped)
 
     def private_step(self, spec: FitSpec, plan: PrivacyPlan, key: jax.Array) -> PrivateStep:

@@ -176,7 +176,8 @@ class PreparedFit:
         It spends its own epsilon.
         """
         spec = self.spec if self.plan.look is None else self.spec.declared or self.spec
-        plan = self.plan.after_look(spec.privacy, spec.data.num_train)  # which is before it, here
+        # which is before it, here
+        plan = self.plan.after_look(spec.privacy, spec.data.num_train, is_vacant=spec.is_vacant)
         key = spec.new_key()
         # again: an automatic guide keeps its starting values
         step, state = spec.begin(plan, key)

@@ -126,17 +126,19 @@ class FitSpec:
         if not model.has_own_arrays:
             source = source.rescaled(learned(source.schema or Schema({}), scales))
         data, is_vacant = model.view(source), False
+        # before records are left out: how many remain is private
+        clip = self.estimation.clip_on_scales(self, model, data)
+        privacy = dataclasses.replace(self.privacy, clip=clip)
         if self.leaves_out:
             rows = rows_inside(self.source, model, scales)
             is_vacant = not rows.any()
             rows[0] |= is_vacant
             data = data.with_rows(rows)
         constants = dict(model.constants(data))
-        clip = self.estimation.clip_on_scales(self, model, data)
         return dataclasses.replace(
             self,
-            privacy=dataclasses.replace(self.privacy, clip=clip),
-            settings=dataclasses.replace(self.settings, clip=clip),
+            privacy=privacy,
+            settings=dataclasses.replace(self.settings, clip=privacy.as_arguments()["clip"]),
             model=model,
             source=source,
             data=data,

@@ -37,7 +37,7 @@ from workbench.inference import norm_counts
 
 __all__ = ["SMALLEST_SHARE", "Adaptive", "clip_of", "of", "shares", "with_counts"]
 
-_SHARE = 0.2  # share of the steps in which C is adapted
+_SHARE = 0.2  # share of the steps that are the warm-up
 _DECISIONS = 5
 _LATER = 3  # decisions after the warm-up, in half as many steps
 _MUCH = 2  # rungs by which C falls then, at least
@@ -47,7 +47,7 @@ _ALIGNED = 0.5  # share of the lengths clipped off that does not cancel out betw
 _EXCESS = (
     0.5  # what clipping takes from a gradient that is longer than C, in units of C and on average
 )
-_OF_SUM, _OF_NORMS = 0.8**0.5, 0.2**0.5  # in the warm-up: squares add up to 1
+_OF_SUM, _OF_NORMS = 0.8**0.5, 0.2**0.5  # while C is adapted: squares add up to 1
 _MOST = 24  # largest |k|: a factor of 4096 up or down
 _LADDER = np.float32(2.0) ** (np.arange(-_MOST, _MOST + 1) / 2).astype(np.float32)
 _RUNGS = np.arange(-6, 7)  # changes of k that one decision chooses among

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 __all__ = ["clear_of_zero", "clearest", "has_coefficients", "table"]
 
 _INTERCEPT = "intercept"
+_FEWEST_DRAWS = 100  # fewer do not show a tenth of the tail
 
 
 def table(result: FitResult, interval: float, kind: str) -> CoefficientTable:
@@ -35,7 +36,7 @@ def table(result: FitResult, interval: float, kind: str) -> CoefficientTable:
 
 def clear_of_zero(result: FitResult, probability: float = 0.9) -> tuple[list[str], int]:
     """(names of the coefficients that differ from 0 jointly, the clearest first; how many there
-    are, without intercepts).
+    are, without intercepts, or 0 where the draws cannot tell).
 
     With this probability all that are named have the sign of their mean. Intervals of one
     coefficient each do not promise that: of six that are 0, one of 90 % intervals excludes it in
@@ -44,9 +45,10 @@ def clear_of_zero(result: FitResult, probability: float = 0.9) -> tuple[list[str
     :raises ArgumentError: naming ``model``, if it is no regression.
     """
     rows = [row for row in _rows(result)[0] if row.name.split(": ")[-1] != _INTERCEPT]
-    if not rows:
+    draws = np.array([row.unscaled for row in rows]).T
+    if len(draws) < _FEWEST_DRAWS:
         return [], 0
-    clear = clearest(np.stack([row.unscaled for row in rows], axis=1), probability)
+    clear = clearest(draws, probability)
     return [rows[index].name for index in clear], len(rows)
 
 

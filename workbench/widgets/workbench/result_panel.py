@@ -379,17 +379,15 @@ def _clear_of_zero(result: FitResult) -> str:
     label = (
         "covered by the guarantee" if result.release_label == "covered" else result.release_label
     )
-    of_all = "the coefficient" if total == 1 else f"the {count(total)} coefficients"
     if not names:
-        return (
-            f"The noise leaves open whether {of_all} {'is' if total == 1 else 'are'} 0 ({label})."
-        )
+        return f"Of {count(total)}, no coefficient is clear of zero ({label})."
     more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
-    order = ", the clearest first" if len(names) > 1 else ""
-    none = "none of these has" if len(names) > 1 else "it does not have"
+    order, signs = (
+        (", the clearest first", "all signs are") if len(names) > 1 else ("", "its sign is")
+    )
     return (
-        f"Clear of zero{order}: {', '.join(names[:_NAMED])}{more}, of {of_all}. With "
-        f"{100 * INTERVAL:g} % probability {none} the other sign ({label})."
+        f"Of {count(total)} coefficients, clear of zero{order}: {', '.join(names[:_NAMED])}{more}. "
+        f"The probability that {signs} right is at least {100 * INTERVAL:g} % ({label})."
     )
 
 
