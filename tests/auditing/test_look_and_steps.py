@@ -7,7 +7,6 @@ definition of a logistic regression: at this C every gradient is clipped, so its
 """
 
 import functools
-import math
 
 import jax
 import numpy as np
@@ -15,11 +14,11 @@ import numpyro
 import pandas as pd
 import pytest
 from scipy.optimize import brentq
-from scipy.special import ndtr
 
 import workbench as wb
+from tests.auditing.gaussian import gaussian_delta
 from workbench.auditing.bounds import epsilon_lower_bound
-from workbench.data.counting import counted
+from workbench.data.counting import counted, counting_of
 from workbench.fitting import learned_scales
 from workbench.fitting.spec import FitSpec
 
@@ -32,12 +31,7 @@ CANARIES = {"inside the scales": {"x": 0.8, "y": True}, "in the tails": {"x": 90
 
 def gaussian_mu():
     """Sensitivity over noise of the Gaussian mechanism with exactly ``EPSILON`` at ``DELTA``."""
-
-    def excess(mu):
-        above, below = mu / 2 - EPSILON / mu, -mu / 2 - EPSILON / mu
-        return ndtr(above) - math.exp(EPSILON) * ndtr(below) - DELTA
-
-    return brentq(excess, 0.1, 10)
+    return brentq(lambda mu: gaussian_delta(mu, EPSILON) - DELTA, 0.1, 10)
 
 
 def gradients(frame, scale):
@@ -114,13 +108,14 @@ def scores(everybody, has_canary, one_step, monkeypatch):
 
     monkeypatch.setattr(learned_scales, "noised", keep)
     inside, outside = prepared(everybody), prepared(OTHERS)
+    counting = counting_of(outside.spec.source, ["x", "y"])
+    before = counted(counting, outside.spec.source, 1)
+    difference = counted(counting, inside.spec.source, 1) - before
     ratios = []
     for _ in range(RUNS):
         fit = (inside if has_canary else outside).again()
         fit._look()
-        (counting, _, multiplier, _), values = releases.pop()
-        before = counted(counting, outside.spec.source, 1)
-        difference = counted(counting, inside.spec.source, 1) - before
+        (_, _, multiplier, _), values = releases.pop()
         deviation = counting.deviation(multiplier)
         ratio = np.sum(difference * (values - before - difference / 2)) / deviation**2
         scale = fit.spec.scales["x"]
@@ -146,9 +141,8 @@ def attacked(canary, one_step, monkeypatch, factor=1.0):
     return proven, inside.mean() - outside.mean(), (inside.var() + outside.var()) / 2
 
 
-def moved_by(square):
-    """What distance and variance of scores are where sensitivity over noise has this square."""
-    return pytest.approx(square, abs=4 * gaussian_mu() * (2 / RUNS) ** 0.5)
+SQUARE = gaussian_mu() ** 2  # distance and variance of the scores that are claimed
+TOLERANCE = 4 * gaussian_mu() * (2 / RUNS) ** 0.5  # four standard errors of either
 
 
 # a part of a step's budget, 1 / 65, is for counts of norms, which the attack leaves out
@@ -160,12 +154,12 @@ def test_look_and_step_together_move_by_what_is_claimed(canary, share, one_step,
     """
     proven, apart, variance = attacked(CANARIES[canary], one_step, monkeypatch)
     assert proven < EPSILON
-    assert apart == moved_by(share * gaussian_mu() ** 2)
-    assert variance == moved_by(share * gaussian_mu() ** 2)
+    assert apart == pytest.approx(share * SQUARE, abs=TOLERANCE)
+    assert variance == pytest.approx(share * SQUARE, abs=TOLERANCE)
 
 
 @pytest.mark.statistical
 def test_the_attack_finds_a_step_with_half_the_noise(one_step, monkeypatch):
     canary = CANARIES["inside the scales"]
     *_, variance = attacked(canary, one_step, monkeypatch, factor=0.5)
-    assert variance < moved_by(gaussian_mu() ** 2).expected - moved_by(1).abs
+    assert variance < SQUARE - TOLERANCE

@@ -5,15 +5,13 @@ apart from those of texts, of which only levels are released, and all of the sec
 is that of a Gaussian mechanism, by its closed form (Balle and Wang 2018).
 """
 
-import math
-
 import numpy as np
 import pandas as pd
 import pytest
 from scipy.optimize import brentq
-from scipy.special import ndtr
 
 import workbench as wb
+from tests.auditing.gaussian import gaussian_delta
 from workbench.auditing.bounds import epsilon_lower_bound
 from workbench.data import undeclared as tables
 from workbench.data.counting import Levels, counted
@@ -47,13 +45,7 @@ def small_trees(monkeypatch):
 
 def claimed(delta):
     """Epsilon of a Gaussian mechanism with ``MULTIPLIER``."""
-    mu = 1 / MULTIPLIER
-
-    def excess(epsilon):
-        above, below = mu / 2 - epsilon / mu, -mu / 2 - epsilon / mu
-        return ndtr(above) - math.exp(epsilon) * ndtr(below) - delta
-
-    return brentq(excess, 0, 50)
+    return brentq(lambda epsilon: gaussian_delta(1 / MULTIPLIER, epsilon) - delta, 0, 50)
 
 
 def scores(frame, canary, seeds, monkeypatch):

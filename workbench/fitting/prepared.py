@@ -176,7 +176,7 @@ class PreparedFit:
         It spends its own epsilon.
         """
         spec = self.spec if self.plan.look is None else self.spec.declared or self.spec
-        # which is before it, here
+        # of the spec before a look of the run: C and the number of records are those again
         plan = self.plan.after_look(spec.privacy, spec.data.num_train, is_vacant=spec.is_vacant)
         key = spec.new_key()
         # again: an automatic guide keeps its starting values
