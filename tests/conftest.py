@@ -165,14 +165,20 @@ def guided(done):
     )
 
 
-def stopped_fit():
+def stopped_fit(**options):
     """A fit that is stopped at the first look after a hundred of its 300 steps."""
     steps = [0]
     follow = wb.Execution(
         on_snapshot=lambda snapshot: steps.append(snapshot.step), stop=lambda: steps[-1] >= 100
     )
     return wb.fit(
-        "logistic", "breast_cancer", epsilon=1.0, iterations=300, seed=1, execution=follow
+        "logistic",
+        "breast_cancer",
+        epsilon=1.0,
+        iterations=300,
+        seed=1,
+        execution=follow,
+        **options,
     )
 
 

@@ -227,8 +227,11 @@ def test_metrics_of_a_stopped_run_belong_to_its_last_step(cancelled):
     assert cancelled.history[-1].metrics == cancelled.metrics
 
 
-def test_steps_before_a_stop_are_those_of_the_whole_run(done):
-    cancelled = stopped_fit()
+def test_steps_before_a_stop_are_those_of_the_whole_run():
+    """Without an average, evaluations are of single iterates."""
+    alone = wb.Training(average=False)
+    done = wb.fit("logistic", "breast_cancer", epsilon=1.0, iterations=300, seed=1, training=alone)
+    cancelled = stopped_fit(training=alone)
     whole = {point.step: point.metrics for point in done.history}
     # a slow machine evaluates at others, too
     common = [point for point in cancelled.history if point.step in whole]

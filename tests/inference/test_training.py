@@ -422,3 +422,55 @@ def test_convolutions_are_stepped_outside_of_a_loop_and_take_the_same_steps():
     assert kinds == [False, True]
     assert [end.step for end in ends] == [25, 25]
     assert_same_params(ends[0].params, ends[1].params, rtol=1e-4)
+
+
+def test_evaluations_of_an_averaging_run_are_of_about_the_last_half_of_the_iterates():
+    """Single iterates made curves fall in the middle of a fit that went well. The last evaluation
+    is of what the run returns.
+    """
+    steps, half = 60, 30
+    rng = np.random.default_rng(0)
+    noise = rng.normal(size=steps + 1)  # of iterates around 1, after a start at -9
+    iterates = [{"mean": jnp.float32(1 + noise[t] - 10 * (t == 0))} for t in range(steps + 1)]
+    recent, evaluated = training._RecentMean(half), []
+    for step, iterate in enumerate(iterates):
+        recent.follow(iterate, step, min(step, 1))
+        average = (
+            iterate["mean"]
+            if step <= half
+            else np.mean([past["mean"] for past in iterates[half + 1 : step + 1]])
+        )
+        evaluated.append(float(recent.at(step, {"mean": jnp.float32(average)})["mean"]))
+    values = np.array([float(iterate["mean"]) for iterate in iterates])
+    assert evaluated[0] == values[0] and evaluated[-1] == pytest.approx(values[half + 1 :].mean())
+    assert np.std(evaluated[10:]) < 0.4 * np.std(values[10:])
+    assert np.abs(np.diff(evaluated[half:])).max() < 0.2  # no jump where the average begins
+    assert training._RecentMean(0).at(5, "the average") == "the average"  # of a resumed run
+
+
+@pytest.mark.parametrize("stops", [False, True])
+def test_the_last_evaluation_is_of_what_an_averaging_run_returns(stops):
+    steps, evaluated, asked = 40, [], []
+    dpvi = DPVI(
+        zoo.normal_mean,
+        zoo.normal_mean_guide,
+        Adam(0.05),
+        average_from=20,
+        privacy=(PoissonSampler(NUM_RECORDS, 1.0, NUM_RECORDS), GaussianMechanism(1.0, 1.0)),
+    )
+
+    def evaluate(params):
+        evaluated.append(params)
+        return {"elbo": 0.0}
+
+    records = zoo.normal_mean_data(NUM_RECORDS)
+    last = snapshots_of(
+        steps,
+        dpvi,
+        records,
+        averaged=True,
+        evaluate=evaluate,
+        stop=lambda: bool(asked.append(0)) or (stops and len(asked) > 3),
+    )[-1]
+    assert last.status == ("cancelled" if stops else "done")
+    assert_same_params(dpvi.private_step.model.constrain(evaluated[-1]), last.params, rtol=1e-6)

@@ -290,9 +290,9 @@ class PreparedFit:
                     raise
                 snapshot = dataclasses.replace(snapshot, seconds=before + snapshot.seconds)
                 self._last, taken = snapshot, snapshot.step
-                if snapshot.metrics and (
-                    not self._history or self._history[-1].step != snapshot.metrics_step
-                ):
+                if snapshot.metrics:
+                    if self._history and self._history[-1].step == snapshot.metrics_step:
+                        self._history.pop()  # a stopped run is evaluated again at its last step
                     self._history.append(
                         HistoryPoint(snapshot.metrics_step, dict(snapshot.metrics))
                     )

@@ -96,24 +96,62 @@ def _copied(tree: Any) -> Any:
     return jax.tree.map(lambda leaf: jnp.array(leaf, copy=True), tree)
 
 
+@jax.jit
+def _between(first: Any, second: Any, fraction: jax.Array) -> Any:
+    """The pytree that lies this fraction of the way from ``first`` to ``second``."""
+    return jax.tree.map(lambda a, b: a + fraction.astype(a.dtype) * (b - a), first, second)
+
+
+class _RecentMean:
+    """The mean of about the last half of the iterates so far, for curves.
+
+    The noise of single iterates would look like a fit that gets worse, and the mean that a run
+    returns begins only at half of its steps. This one becomes that mean at the end.
+
+    :param average_from: step from which on the run's own mean is kept.
+    """
+
+    def __init__(self, average_from: int) -> None:
+        self._average_from = average_from
+        self._mean: Any = None
+
+    def follow(self, newest: Any, step: int, steps: int) -> None:
+        """Take in the iterate after ``step``, which is ``steps`` newer than the last one."""
+        if step > self._average_from:
+            return
+        if self._mean is None or 2 * steps >= step:
+            self._mean = _copied(newest)
+        else:
+            self._mean = _between(self._mean, newest, jnp.float32(2 * steps / step))
+
+    def at(self, step: int, average: Any) -> Any:
+        """The mean after ``step``. :param average: the run's own mean, or the newest iterate before
+        there is one.
+        """
+        covered = 2 * (step - self._average_from) / max(step, 1)
+        if self._mean is None or covered >= 1:
+            return average
+        return self._mean if covered <= 0 else _between(self._mean, average, jnp.float32(covered))
+
+
 class _Display:
     """The progress of a run, as it is shown."""
 
     def __init__(
         self,
         private_step: PrivateStep,
-        averaged: bool,
+        recent: _RecentMean | None,
         evaluate: Callable[[dict[str, jax.Array]], dict[str, float]] | None,
         epsilon_at: Callable[[int], float] | None,
     ) -> None:
-        self._private_step, self._averaged, self._evaluate, self._epsilon_at = (
+        self._private_step, self._recent, self._evaluate, self._epsilon_at = (
             private_step,
-            averaged,
+            recent,
             evaluate,
             epsilon_at,
         )
         self._constrain = program_cache.jit(
-            functools.partial(private_step.get_params, averaged=averaged)
+            functools.partial(private_step.get_params, averaged=recent is not None)
         )
         self.step = 0
         self.params: dict[str, Any] = {}
@@ -146,13 +184,24 @@ class _Display:
             and self._evaluating <= _EVALUATION_SHARE * (now - self._started) + _EVALUATIONS_FREE
         )
 
-    def measure(self, state: DPVIState) -> None:
-        """Evaluate at ``state``; the first evaluation that fails is the last one."""
+    def follow(self, state: DPVIState, steps: int) -> None:
+        """Take in ``state``, which is ``steps`` newer than the last one."""
+        if self._recent is not None:
+            self._recent.follow(self._private_step.unconstrained(state), self.step, steps)
+
+    def measure(self, state: DPVIState, *, is_last: bool = False) -> None:
+        """Evaluate at ``state``; the first evaluation that fails is the last one.
+
+        :param is_last: whether the run returns what ``state`` has.
+        """
         began = self._measured = time.perf_counter()
         if self._evaluate is None:
             return
         try:
-            self._metrics = self._evaluate(self._private_step.unconstrained(state, self._averaged))
+            params = self._private_step.unconstrained(state, self._recent is not None)
+            if self._recent is not None and not is_last:
+                params = self._recent.at(self.step, params)
+            self._metrics = self._evaluate(params)
             self.metrics_step, self._measured = self.step, time.perf_counter()
             self._evaluating += (self._measured - began) * (self.step > 0)  # the first one compiles
         except (
@@ -221,7 +270,8 @@ def run(
     :param steps: T, the step number to stop at (steps of earlier runs of ``state`` included).
     :param stop: asked between chunks.
     :param evaluate: called with the unconstrained parameters every 0.3 s, and 25 times a run or
-        more; less often where it would take more than a quarter of the time.
+        more; less often where it would take more than a quarter of the time. With ``averaged`` it
+        gets the mean of about the last half of the iterates so far.
     :param epsilon_at: epsilon after a number of steps, for display.
     :param averaged: show and evaluate the mean of the iterates (``PrivateStep.get_params``).
     :param compiled: of ``compile_ahead`` for the same ``private_step`` and ``steps``, to compile
@@ -239,7 +289,9 @@ def run(
         records = tuple(jnp.asarray(array) for array in records)
     private_step.require_records(records)
     private_step.require_noise(hyper)
-    shown, interval = _Display(private_step, averaged, evaluate, epsilon_at), interval_of(steps)
+    # without an average, reading the parameters says so
+    recent = _RecentMean(int(hyper.average_from or 0)) if averaged else None
+    shown, interval = _Display(private_step, recent, evaluate, epsilon_at), interval_of(steps)
     processes = private_step.source.processes
     status: Status = "running"
     # in JAX's own buffers: donation would free memory that the caller may still hold in a NumPy
@@ -254,6 +306,7 @@ def run(
     )
     ends = contextlib.ExitStack()
     try:
+        shown.follow(here, shown.step)
         shown.measure(here)
         yield shown.snapshot("running")
         chunk, shown.compile_seconds = compiling.compilation.result()
@@ -284,8 +337,9 @@ def run(
                 status, shown.message = "failed", _NOT_FINITE.format(limit)
                 break
             shown.params = newest
+            shown.follow(here, limit - first)
             if limit == steps or shown.is_due(interval):
-                shown.measure(here)
+                shown.measure(here, is_last=limit == steps)
             if (
                 limit < steps and processes.is_first
             ):  # the others do not know yet whether the first has come as far
@@ -311,9 +365,10 @@ def run(
         ends.close()
         if status == "running" or shown.message == _INTERRUPTED:
             processes.leave()
-    if status == "cancelled" and shown.metrics_step != shown.step and shown.message != _INTERRUPTED:
+    is_measured = shown.metrics_step == shown.step and not averaged
+    if status == "cancelled" and not is_measured and shown.message != _INTERRUPTED:
         reason = shown.message
-        shown.measure(here)
+        shown.measure(here, is_last=True)
         shown.message = reason or shown.message
     yield shown.snapshot(status)
     return here

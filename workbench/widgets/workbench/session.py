@@ -216,13 +216,10 @@ class Session(Stoppable):
             if self._stage != "fitting":
                 self._enter("fitting")
             self._snapshot = snapshot
-            if snapshot.metrics and (
-                not self._history or self._history[-1].step != snapshot.metrics_step
-            ):
-                self._history = (
-                    *self._history,
-                    HistoryPoint(snapshot.metrics_step, dict(snapshot.metrics)),
-                )
+            if snapshot.metrics:
+                point = HistoryPoint(snapshot.metrics_step, dict(snapshot.metrics))
+                before = (past for past in self._history if past.step < point.step)
+                self._history = (*before, point)
             if snapshot.epsilon_so_far is not None:
                 self._spent.append((snapshot.step, snapshot.epsilon_so_far))
             if not snapshot.metrics:
