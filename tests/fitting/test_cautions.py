@@ -46,7 +46,9 @@ def test_every_place_shows_them_before_the_numbers(moving, tmp_path):
     page = moving.report()
     assert 0 < page.index("was still moving") < page.index("Posterior mean")
     assert "was still moving" in moving._repr_html_()
-    assert result_panel.learnt(moving).startswith(first)
+    panel = result_panel.ResultPanel()
+    panel.show(moving, None, ())
+    assert "was still moving" in panel.warnings.value  # which stands above the numbers
     assert "was still moving" in result_panel.posterior_table(moving)
     moving.save(tmp_path)
     assert wb.load(tmp_path).cautions == moving.cautions

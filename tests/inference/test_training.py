@@ -442,7 +442,8 @@ def test_evaluations_of_an_averaging_run_are_of_about_the_last_half_of_the_itera
         )
         evaluated.append(float(recent.at(step, {"mean": jnp.float32(average)})["mean"]))
     values = np.array([float(iterate["mean"]) for iterate in iterates])
-    assert evaluated[0] == values[0] and evaluated[-1] == pytest.approx(values[half + 1 :].mean())
+    assert evaluated[0] == values[0]
+    assert evaluated[-1] == pytest.approx(values[half + 1 :].mean())
     assert np.std(evaluated[10:]) < 0.4 * np.std(values[10:])
     assert np.abs(np.diff(evaluated[half:])).max() < 0.2  # no jump where the average begins
     assert training._RecentMean(0).at(5, "the average") == "the average"  # of a resumed run

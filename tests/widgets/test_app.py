@@ -144,6 +144,7 @@ def test_a_new_screen_starts_no_fit(screens):
         True,
     ]
     assert "Curves appear here" in screen.live.curves.value
+    assert "Nothing yet" in screen.outcome.learnt.value
 
 
 def test_waiting_without_a_fit_returns_at_once(screens):
@@ -325,7 +326,7 @@ def test_words_on_a_plan_do_not_wait_for_the_plan_before(screens, monkeypatch):
     assert began.wait(PATIENCE)
     screen.privacy.epsilon.value = "2.75"
     assert screen._words.wait(PATIENCE)
-    assert "epsilon = 2.75" in screen.privacy.promise.value
+    assert "epsilon 2.75" in screen.privacy.promise.value
     monkeypatch.undo()
     goes_on.set()
     settle(screen)
@@ -359,7 +360,7 @@ def test_a_plan_is_told_before_the_model_is_read_again(screens, monkeypatch):
     monkeypatch.setattr(Settings, "prepare", prepared)
     screen.privacy.epsilon.value = "2"
     settle(screen)
-    assert "(epsilon = 2)" in told[-1]
+    assert "epsilon 2," in told[-1]
     assert told[-1] == screen.privacy.promise.value
     screen.data.named.value = "hierarchical"  # of which nothing is known
     settle(screen)
@@ -533,12 +534,12 @@ def test_status_ends_with_the_numbers(ended):
     assert "width:100%" in ended.statuses[-1]
 
 
-def test_three_sentences_say_what_was_learnt_what_is_promised_and_what_is_next(ended):
-    told = html.unescape(ended.screen.outcome.sentences.value)
-    assert f"AUC is {shown(ended.screen.result.metrics['auc'])}" in told
-    assert "on the evaluation records: public data." in told
-    assert ended.screen.result.guarantee.headline() in told
-    assert "tick “compare with a fit without privacy”" in told
+def test_facts_say_what_was_learnt_and_what_is_promised(ended):
+    outcome = ended.screen.outcome
+    score = f"AUC {shown(ended.screen.result.metrics['auc'])}: public data"
+    assert score in html.unescape(outcome.learnt.value)
+    assert ended.screen.result.guarantee.in_brief() in html.unescape(outcome.promised.value)
+    assert "logistic on breast_cancer, epsilon 2" in ended.screen.subject.view.value
     assert (
         "Guarantee of fit 1: logistic on breast_cancer, epsilon 2"
         in ended.screen.outcome.guarantee.value
@@ -559,36 +560,36 @@ def test_score_and_promise_are_shown_before_the_posterior_is_drawn(
     monkeypatch.setattr(prepared.PreparedFit, "_posterior", late)
     screen = settle(screens(data=private_data if data == "private" else data, iterations=20))
     screen.fit()
-    sentences = screen.outcome.sentences
+    learnt, promised = screen.outcome.learnt, screen.outcome.promised
     deadline = time.monotonic() + PATIENCE
-    while not sentences.value:
+    while not promised.value:
         assert time.monotonic() < deadline
         time.sleep(0.005)
-    told = html.unescape(sentences.value)
     assert screen.result is None
     assert "Drawing the posterior…" in screen.live.status.value
-    assert ("The posterior is being drawn." if data == "private" else "AUC is ") in told
-    assert "(epsilon = 1)" in told
-    assert "What to try next." not in told
+    assert "The posterior is being drawn." in learnt.value
+    assert ("AUC " in learnt.value) == (data == "breast_cancer")
+    assert "epsilon 1, delta" in promised.value
     assert screen.privacy.promise.value == ""  # or the promise would stand there twice
+    before = promised.value
     drawn.set()
     assert screen.wait(PATIENCE)
-    assert html.unescape(sentences.value).startswith(told.split("The posterior")[0])
-    assert "What to try next." in sentences.value
+    assert promised.value == before
+    assert "is being drawn" not in learnt.value
 
 
 @pytest.mark.thorough
 def test_the_promise_of_the_next_plan_is_shown_once_it_differs(screens, private_data):
     screen = settle(screens(data=private_data, iterations=20))
-    assert "What a fit promises." in screen.privacy.promise.value
+    assert "<span>Promised</span>" in screen.privacy.promise.value
     screen.fit()
     assert screen.wait(PATIENCE)
     settle(screen)
     assert screen.privacy.promise.value == ""
     screen.privacy.epsilon.value = "0.5"
     settle(screen)
-    assert "epsilon = 0.5" in screen.privacy.promise.value
-    assert "epsilon = 1)" in screen.outcome.sentences.value
+    assert "<span>Next fit</span><b>epsilon 0.5" in screen.privacy.promise.value
+    assert "<b>epsilon 1," in screen.outcome.promised.value
 
 
 @pytest.mark.thorough
@@ -840,8 +841,10 @@ def test_no_curves_of_private_records_unless_asked(ended_private):
     assert ended_private.screen.result.metrics == {}
     assert ended_private.screen.result.history == ()
     assert not any("AUC" in status or "ELBO" in status for status in ended_private.statuses)
-    assert "released parameters · covered" in ended_private.screen.live.curves.value
-    assert "no score is shown" in ended_private.screen.outcome.sentences.value
+    assert "AUC" not in ended_private.screen.live.score.value
+    assert "No score: the evaluation records are private" in (
+        ended_private.screen.outcome.learnt.value
+    )
 
 
 @pytest.mark.whole_fit  # what real steps leave behind

@@ -123,25 +123,53 @@ def test_the_line_without_privacy_is_drawn_when_it_is_known():
 
 def test_before_the_first_fit_the_planned_epsilon_is_shown_and_nothing_that_is_not_known():
     panel, empty = LivePanel(), LivePanel().curves.value
-    panel.show_plan(PREPARED, OUTLOOK)
-    assert "score" in panel.curves.value
-    assert "planned, at most" in panel.curves.value
-    assert panel.curves.value.count("<polyline") == 1
-    panel.show_plan(types.SimpleNamespace(**{**vars(PREPARED), "shows_metrics": False}), OUTLOOK)
-    told = html.unescape(panel.curves.value)
-    assert "times that of this plan · known from the plan alone" in told
+    assert panel.show_plan(PREPARED)
+    assert "planned, at most" in panel.score.value
+    assert panel.score.value.count("<polyline") == 1
+    panel.show_price(OUTLOOK)
+    told = html.unescape(panel.score.value)
+    assert "planned, at most" in told
+    assert "times this plan's" in told
     assert (
         "3.50 times at epsilon 0.5, 1.90 times at epsilon 1, 1.00 times at epsilon 2, 0.550 "
         "times at epsilon 4" in told
     )
     assert 'left:62.5%">this plan' in told
     assert "evaluation records" not in told
+    panel.show_plan(PREPARED)  # of which the price is not known yet
+    assert "times at epsilon" not in panel.score.value
     panel.ready("Complete the fields.")
     assert panel.curves.value == empty
     panel.show(Session(), moment(100, history=HISTORY))
-    shown = panel.curves.value
-    panel.show_plan(PREPARED, OUTLOOK)
-    assert panel.curves.value == shown
+    shown = panel.score.value
+    assert not panel.show_plan(PREPARED)
+    panel.show_price(OUTLOOK)
+    assert panel.score.value == shown
+
+
+def test_where_no_score_may_be_shown_the_price_stays_above_the_epsilon_spent():
+    panel = LivePanel()
+    private = types.SimpleNamespace(**{**vars(PREPARED), "shows_metrics": False})
+    spent = dataclasses.replace(moment(100), spent=((0, 0.0), (100, 1.1)))
+    assert panel.show_plan(private)
+    panel.show_price(OUTLOOK)
+    panel.show(Session(prepared=private), spent)
+    assert "3.50 times at epsilon 0.5" in panel.score.value
+    assert "spent so far, at most; 2 planned" in panel.score.value
+    assert "AUC" not in panel.score.value
+    assert panel.show_plan(private)
+
+
+def test_the_score_alone_stands_beside_the_subject_and_all_curves_in_their_part():
+    panel = LivePanel()
+    panel.show(Session(), moment(100, history=HISTORY))
+    assert "<b>ELBO</b>" in panel.curves.value
+    assert "<b>ELBO</b>" not in panel.score.value
+    assert "<b>AUC</b>" in panel.score.value
+    alone = tuple(HistoryPoint(step, {"elbo": -1.0 / (1 + step)}) for step in (0, 50))
+    other = LivePanel()
+    other.show(Session(), moment(50, history=alone))
+    assert "<b>ELBO</b>" in other.score.value
 
 
 def test_only_lines_of_private_records_are_to_be_kept_to_oneself():
@@ -174,8 +202,11 @@ def test_a_resumed_fit_keeps_its_curves_and_a_new_one_drops_them():
     panel.show(session, moment(100, history=HISTORY))
     panel.begin(resumed=True)
     assert panel.curves.value != empty
+    assert "dpvi-old" not in panel.curves._dom_classes
     panel.begin(resumed=False)
-    assert panel.curves.value == empty
+    assert "dpvi-old" in panel.curves._dom_classes  # until there are new ones
+    panel.show(Session(), moment(50, history=HISTORY[:2]))
+    assert "dpvi-old" not in panel.curves._dom_classes
 
 
 def lines(panel):
@@ -198,17 +229,6 @@ def test_a_stop_bounds_what_was_spent_before_it(cancelled):
     panel._draw(Session(), Progress("ended", None, HISTORY, None, None, 0.0, spent), (120, 0.9))
     assert "epsilon 0.900" in panel.curves.value  # and not the pessimistic 1.2
     assert "epsilon 1.20" not in panel.curves.value
-
-
-def test_a_fit_without_curves_shows_how_the_release_forms():
-    private = [(step, np.array([step / 100, -step / 50, 0.0])) for step in (0, 50, 100)]
-    panel = LivePanel()
-    now = dataclasses.replace(moment(100), followed=tuple(private), followed_names=("a", "b", "c"))
-    panel.show(Session(), now)
-    curves = html.unescape(panel.curves.value)
-    assert "3 of 3 released parameters · covered" in curves
-    assert "b \N{MINUS SIGN}2.00" in curves
-    assert "AUC" not in curves
 
 
 @pytest.mark.parametrize(
@@ -331,13 +351,6 @@ def test_an_opened_fit_is_shown_whatever_its_pictures_do(done, monkeypatch, pict
     panel.show_result(done)
     assert "Done." in panel.status.value
     assert "were not kept" in panel.curves.value
-
-
-def test_an_opened_fit_shows_the_first_picture_of_its_model(done):
-    panel = LivePanel()
-    panel.show_result(done)
-    first = next(iter(done.definition.pictures))
-    assert f"picture: {first}" in panel.curves.value
 
 
 def test_a_score_that_is_not_a_number_stays_as_it_is():

@@ -77,7 +77,7 @@ def whole(panel):
     boxes = [field.box for field in (panel.epsilon, panel.delta, panel.iterations)]
     with unsent():  # or it would outlive them
         return ipywidgets.VBox(
-            [*boxes, panel.slider, panel.errors, panel.promise, panel.settings, panel.consequences]
+            [*boxes, panel.errors, panel.promise, panel.settings, panel.consequences]
         )
 
 
@@ -123,7 +123,6 @@ def test_what_it_starts_with_is_what_is_given():
         50_000,
     ]
     assert panel.epsilon.value == "0.3"
-    assert panel.slider.value == 0.3
     assert panel.problems() == {}
     close(panel)
 
@@ -180,45 +179,6 @@ def test_relations_are_those_of_the_sampler(panel, changes, sampler):
 def test_averaging_is_automatic_yes_or_no(panel, shown, value):
     panel.average.value = shown
     assert panel.values()["average"] is value
-
-
-# ---- epsilon and its slider ----------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("text", "place"),
-    [("0.3", 0.3), ("3", 3), ("250", 100), ("0.0001", 0.01), ("0.123456789", 0.123456789)],
-)
-def test_the_slider_follows_what_is_typed_and_leaves_it_as_it_is(panel, changes, text, place):
-    assert changes.of(set_to(panel.epsilon, text)) == 1
-    assert panel.epsilon.value == text
-    assert panel.slider.value == pytest.approx(place)
-
-
-@pytest.mark.parametrize("text", ["", "many", "-1", "0", "nan"])
-def test_what_is_no_epsilon_leaves_the_slider(panel, text):
-    panel.epsilon.value = text
-    assert panel.slider.value == 1
-    assert "epsilon" in panel.problems()
-
-
-@pytest.mark.parametrize(
-    ("place", "text"),
-    [(10**0.1, "1.3"), (2.0, "2"), (100.0, "100"), (0.01, "0.01"), (10**-0.5, "0.32")],
-)
-def test_sliding_writes_two_digits(panel, changes, place, text):
-    assert changes.of(set_to(panel.slider, place)) == 1
-    assert panel.epsilon.value == text
-    assert panel.slider.value == place
-    assert panel.values()["epsilon"] == float(text)
-
-
-def test_typing_after_sliding_and_sliding_after_typing(panel):
-    panel.slider.value = 10.0
-    panel.epsilon.value = "0.3"
-    assert (panel.slider.value, panel.epsilon.value) == (0.3, "0.3")
-    panel.slider.value = 1.0
-    assert panel.epsilon.value == "1"
 
 
 # ---- problems ------------------------------------------------------------------------------------
@@ -310,15 +270,28 @@ def test_the_consequences_are_the_outlooks(panel, seen):
 
 
 def test_the_promise_is_shown_until_the_plan_is_unknown(panel, seen):
-    panel.show_outlook(seen, AUTOMATIC, "For each <b>: a promise.")
-    assert "What a fit promises." in panel.promise.value
-    assert "For each &lt;b&gt;: a promise." in panel.promise.value
-    # beside a fit that has ended
-    panel.show_outlook(seen, AUTOMATIC, "For each <b>: a promise.", another=True)
-    assert "What another fit would promise." in panel.promise.value
+    promised = make_plan(SETTINGS, 455).guarantee(
+        steps_taken=800, unit="<b>", dimension=31, caveats=()
+    )
+    bound = "epsilon 1, delta 0.001 for each <b>"
+    panel.show_outlook(seen, AUTOMATIC, promised)
+    told = html.unescape(panel.promise.value)
+    assert "<span>Promised</span>" in told
+    assert bound in told
+    assert promised.in_brief() in told
+    assert "<b>" not in panel.promise.value.replace("<b>epsilon", "")
+    panel.show_outlook(seen, AUTOMATIC, promised, another=True)  # beside a fit that has ended
+    told = html.unescape(panel.promise.value)
+    assert "<span>Next fit</span>" in told
+    assert bound in told
+    assert promised.in_brief() not in told
+    panel.show_begun()
+    assert promised.in_brief() in html.unescape(panel.promise.value)
     panel.show_unknown("There is <none>.")
-    assert "promise" not in panel.promise.value
+    assert "epsilon" not in panel.promise.value
     assert "There is &lt;none&gt;." in panel.promise.value
+    panel.show_begun()
+    assert "epsilon" not in panel.promise.value
 
 
 def test_older_consequences_are_called_so_while_new_ones_are_computed(panel, seen):
@@ -384,9 +357,8 @@ def test_a_delta_that_is_too_large_is_told_beside_it(panel, seen):
 def test_every_control_says_what_it_is(panel):
     shown = [part for part in inside(whole(panel)) if hasattr(part, "description")]
     controls = [part for part in shown if not isinstance(part, ipywidgets.HTML)]
-    assert len(controls) == 12
+    assert len(controls) == 11
     descriptions = [control.description for control in controls]
     assert all(descriptions)
-    # the slider is the second epsilon
-    assert descriptions[:4] == ["epsilon", "delta", "steps", "epsilon"]
-    assert len(set(descriptions)) == len(descriptions) - 1
+    assert descriptions[:3] == ["epsilon", "delta", "steps"]
+    assert len(set(descriptions)) == len(descriptions)

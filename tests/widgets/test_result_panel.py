@@ -13,8 +13,10 @@ import pytest
 
 import workbench as wb
 from tests.conftest import some_of
+from workbench._numbers import shown
 from workbench.results.coefficients import clear_of_zero
 from workbench.results.report import summary_rows
+from workbench.widgets.kit import markup
 from workbench.widgets.workbench import result_panel
 from workbench.widgets.workbench.result_panel import ResultPanel, guarantee_card, posterior_table
 
@@ -161,12 +163,9 @@ def test_a_new_fit_takes_everything_away(panel):
     panel.make.click()
     assert panel._files.wait(PATIENCE)
     panel.clear()
-    assert (panel.link.value, panel.saved.value, panel.image.value, panel.sentences.value) == (
-        "",
-        "",
-        "",
-        "",
-    )
+    assert (panel.link.value, panel.saved.value, panel.image.value) == ("", "", "")
+    assert (panel.promised.value, panel.warnings.value) == ("", "")
+    assert "Nothing yet" in panel.learnt.value
     assert panel.make.disabled
     assert panel.save.disabled
     assert "Guarantee" not in panel.guarantee.value
@@ -183,17 +182,38 @@ def test_code_is_there_to_copy():
     assert "# %%" in panel.cells.value
 
 
-def test_coefficients_that_are_clear_of_zero_are_named_where_no_score_may_be(secret):
-    said = result_panel.learnt(secret[1])
-    clear, total = clear_of_zero(secret[1])
-    assert total == len(secret[1].coefficients().drop(index=["intercept"], errors="ignore"))
-    if secret[1].interval_warning:
-        assert "Posterior shows" in said  # after the cautions
+def told(result):
+    """What a fit has learnt, in brief."""
+    panel = ResultPanel()
+    panel.show(result, None, ())
+    return html.unescape(panel.learnt.value)
+
+
+def test_what_was_learnt_and_promised_is_said_in_two_lines_each(panel, done):
+    said = html.unescape(panel.learnt.value)
+    assert f"<b>AUC {shown(done.metrics['auc'])}: public data</b>" in said
+    promised = html.unescape(panel.promised.value)
+    assert "<b>epsilon 1, delta 0.001 for each tumour</b>" in promised
+    assert done.guarantee.in_brief() in promised
+    assert panel.warnings.value == "".join(map(markup.problem, done.cautions))
+
+
+def test_coefficients_that_are_clear_of_zero_are_named(secret):
+    result = secret[1]
+    said, (clear, total) = told(result), clear_of_zero(result)
+    assert total == len(result.coefficients().drop(index=["intercept"], errors="ignore"))
+    if result.interval_warning:
+        assert "Posterior shows" in said
     elif clear:
-        assert f": {', '.join(clear)}. The probability that" in said
+        assert f"of {total}: {', '.join(clear)} (90 % that" in said
     else:
-        assert said.startswith(f"Of {total}, no coefficient is clear of zero")
-    assert secret[1].interval_warning or "(covered by the guarantee)" in said
-    assert "The evaluation records are private, so no score is shown." in said
-    scaled = dataclasses.replace(secret[1], release_label="outside the guarantee")
-    assert "covered by the guarantee" not in result_panel.learnt(scaled)
+        assert f"None of {total} coefficients is clear of zero" in said
+    assert result.interval_warning or "covered)" in said
+    assert "No score: the evaluation records are private" in said
+    scaled = dataclasses.replace(result, release_label="outside the guarantee")
+    assert "covered" not in told(scaled)
+    assert result.interval_warning or "outside the guarantee)" in told(scaled)
+
+
+def test_a_fit_that_failed_says_what_to_change(done):
+    assert "smaller learning rate" in told(dataclasses.replace(done, status="failed"))

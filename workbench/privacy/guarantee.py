@@ -299,12 +299,23 @@ class Guarantee:
         )
         return np.minimum(curve, accounting.region(self.epsilon, self.delta, np.array(rates)))
 
+    def in_brief(self) -> str:
+        """The bound that the guarantee puts on every outcome, without what follows from it."""
+        change = change_of(self.relation, self.unit, self.covers_deletion)
+        return (
+            f"{change[0].upper()}{change[1:]} changes any outcome's probability by at most a "
+            f"factor of {self._factor}, plus {upper(self.delta)}."
+        )
+
+    @property
+    def _factor(self) -> str:
+        return _sensible(math.exp(min(self.epsilon, 700.0)))
+
     def headline(self) -> str:
         """The guarantee in one sentence."""
-        ratio = math.exp(min(self.epsilon, 700.0))
         claim = _KNOWN[self.relation].format(unit=self.unit)
         change = change_of(self.relation, self.unit, self.covers_deletion)
-        factor = f"{_sensible(ratio)} (epsilon = {upper(self.epsilon)})"
+        factor = f"{self._factor} (epsilon = {upper(self.epsilon)})"
         told = (
             f"somebody who sees this result can hardly tell {claim}"
             if self.epsilon <= _HARDLY

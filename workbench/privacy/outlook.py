@@ -159,15 +159,12 @@ class Outlook:
                     f"The noise leaves room for {every}, unless columns resemble each other "
                     "closely."
                 )
-            of = "1 quantity" if quantities == 1 else f"{count(quantities)} quantities"
-            few = self.room < MOST * quantities
-            share = "most" if few else "some"
-            # regressions on made-up records
-            enough = f"{MOST} times to show most" if few else f"{ALL} times to show all"
-            times = _rounded_down(self.room / quantities)
+            share = "most" if self.room < MOST * quantities else "some"
+            if quantities == 1:
+                return f"Noise may hide {share} of the model's quantity."
             return (
-                f"This noise may hide {share} of the signal, which is at most {times} times the "
-                f"bare minimum for {of}; trials needed {enough}."
+                f"Noise may hide {share} of the model's {count(quantities)} quantities one by one. "
+                "Predictions need less signal."
             )
         more = [f"{_rounded_up(settings.num_records * quantities / max(self.room, 1e-9))} records"]
         if self.epsilon_for_all is not None:
@@ -177,6 +174,18 @@ class Outlook:
             f"The noise leaves room for at most {most} of the model's {count(quantities)} "
             "quantities, and for fewer where columns resemble each other. For all of them it "
             f"takes at least {' or '.join(more)}."
+        )
+
+    @property
+    def _margin(self) -> str:
+        """How many times the bare minimum the signal is, where that matters; "" elsewhere."""
+        times = self.room / self.dimension
+        if self.dimension > self.settings.num_records or not 1 <= times < ALL:
+            return ""
+        enough = f"{MOST} times to show most" if times < MOST else f"{ALL} times to show all"
+        return (  # regressions on made-up records
+            f"The signal is at most {_rounded_down(times)} times the bare minimum for so many "
+            f"quantities; trials needed {enough}."
         )
 
     def words(self) -> list[str]:
@@ -204,7 +213,7 @@ class Outlook:
             f"{_rounded_up(self.signal_to_noise)} times the noise in one step, and at most "
             f"{_rounded_up(self.mean_signal_to_noise)} times in the mean of {steps} "
             f"steps.{verdict}",
-            *([self.verdict] if self.verdict else ()),
+            *filter(None, [f"{self.verdict} {self._margin}".strip()]),
         ]
 
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from workbench.formula.model import FormulaModel
     from workbench.results.fit_result import FitResult
 
-__all__ = ["clear_of_zero", "clearest", "has_coefficients", "table"]
+__all__ = ["Ranked", "clear_of_zero", "clearest", "has_coefficients", "ranked", "table"]
 
 _INTERCEPT = "intercept"
 _FEWEST_DRAWS = 100  # fewer do not show a tenth of the tail
@@ -50,6 +50,56 @@ def clear_of_zero(result: FitResult, probability: float = 0.9) -> tuple[list[str
         return [], 0
     clear = clearest(draws, probability)
     return [rows[index].name for index in clear], len(rows)
+
+
+class Ranked(NamedTuple):
+    """A coefficient beside others.
+
+    :param contrast: what it compares, such as "1 more". :param scaled: mean, low and high as the
+        model has it, on the scale of the fitted columns. :param own: the same in own units.
+    :param sd: of the draws in own units. :param is_clear: whether it is one of those that differ
+        from 0 jointly.
+    """
+
+    name: str
+    contrast: str
+    scaled: tuple[float, float, float]
+    own: tuple[float, float, float]
+    sd: float
+    is_clear: bool
+
+
+def ranked(result: FitResult, interval: float) -> list[Ranked]:
+    """A regression's coefficients without intercepts, the clearest first.
+
+    :param interval: probability of each interval, and that all that are clear have the sign of
+        their mean.
+    :raises ArgumentError: naming ``model``, if it is no regression.
+    """
+    rows = [row for row in _rows(result)[0] if row.name.split(": ")[-1] != _INTERCEPT]
+    if not rows:
+        return []
+    own, scaled = (
+        np.stack([getattr(row, kind) for row in rows], axis=1) for kind in ("unscaled", "scaled")
+    )
+    tables = [
+        arviz_adapter.summary(arviz_adapter.to_posterior({"draws": draws}, {}, {}), interval, "hdi")
+        for draws in (scaled, own)
+    ]
+    of_scaled, of_own = (table.iloc[:, [0, 2, 3]].to_numpy(float) for table in tables)
+    clear = set(clearest(own, interval)) if len(own) >= _FEWEST_DRAWS else set()
+    distance = np.abs(own.mean(axis=0)) / np.maximum(own.std(axis=0), 1e-30)
+    return [
+        Ranked(
+            rows[index].name,
+            rows[index].words,
+            tuple(of_scaled[index].tolist()),
+            tuple(of_own[index].tolist()),
+            float(tables[1]["sd"].iloc[index]),
+            index in clear,
+        )
+        for index in np.argsort(-distance, kind="stable")
+    ]
 
 
 def clearest(draws: np.ndarray, probability: float) -> np.ndarray:

@@ -17,7 +17,7 @@ from types import MappingProxyType
 from workbench import _numbers
 from workbench._numbers import shown
 
-__all__ = ["Levels", "Panel", "chart"]
+__all__ = ["Levels", "Panel", "chart", "round_ticks"]
 
 Points = Sequence[tuple[float, float]]
 
@@ -199,7 +199,7 @@ def _lines(
             f'points="{" ".join(f"{x:.4g},{y:.4g}" for x, y in corners)}"/>'
         )
 
-    ticks = panel.ticks or _ticks(low, high, 3 if panel.height > 60 else 2)
+    ticks = panel.ticks or round_ticks(low, high, 3 if panel.height > 60 else 2)
     grid = "".join(
         f'<line class="grid" x1="0" x2="1000" y1="{at(tick):.4g}" y2="{at(tick):.4g}"/>'
         for tick in ticks
@@ -362,7 +362,7 @@ def _spaced(count: int, most: int) -> list[float]:
     return [number * (count - 1) / (most - 1) for number in range(most)]
 
 
-def _ticks(low: float, high: float, about: int) -> list[float]:
+def round_ticks(low: float, high: float, about: int) -> list[float]:
     """Round numbers between ``low`` and ``high``, at least two."""
     span = high - low
     if not span > 0 or not math.isfinite(span):
@@ -374,12 +374,12 @@ def _ticks(low: float, high: float, about: int) -> list[float]:
         step * number
         for number in range(math.ceil(low / step - 1e-9), math.floor(high / step + 1e-9) + 1)
     ]
-    return ticks if len(ticks) > 1 else _ticks(low, high, about + 1)
+    return ticks if len(ticks) > 1 else round_ticks(low, high, about + 1)
 
 
 def _x_labels(steps: int) -> list[tuple[float, str]]:
     """Shares of the axis and what stands there."""
-    inner = [tick for tick in _ticks(0, steps, 4) if 0.06 * steps < tick < 0.8 * steps]
+    inner = [tick for tick in round_ticks(0, steps, 4) if 0.06 * steps < tick < 0.8 * steps]
     return [
         (0.0, "0"),
         *((tick / steps, _numbers.brief(tick)) for tick in inner),

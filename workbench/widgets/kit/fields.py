@@ -16,6 +16,7 @@ from workbench.widgets.kit import markup
 __all__ = [
     "Field",
     "Fold",
+    "abreast",
     "beside",
     "check",
     "choice",
@@ -274,6 +275,13 @@ def beside(main: widgets.Widget, *side: widgets.Widget, below: widgets.Widget | 
     if below is not None:
         below.add_class("dpvi-below")
         box.children = (*box.children, below)
+    return box
+
+
+def abreast(*columns: Sequence[widgets.Widget]) -> Any:
+    """Columns of equal width, one below the other where there is no room."""
+    box = widgets.Box([widgets.VBox(column) for column in columns])
+    box.add_class("dpvi-abreast")
     return box
 
 

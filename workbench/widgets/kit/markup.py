@@ -23,6 +23,7 @@ __all__ = [
     "code_box",
     "download",
     "escape",
+    "fact",
     "fold",
     "heading",
     "help_mark",
@@ -82,6 +83,14 @@ def paragraphs(told: Mapping[str, str]) -> str:
     """A paragraph for each text, after its title in bold."""
     return "".join(
         f"<p><b>{escape(title)}</b> {escape(text)}</p>" for title, text in told.items() if text
+    )
+
+
+def fact(title: str, said: str, line: str = "") -> str:
+    """A fact in bold under a small title, and a quiet line about it."""
+    return (
+        f'<div class="dpvi-fact"><span>{escape(title)}</span><b>{escape(said)}</b>'
+        f"<p>{escape(line)}</p></div>"
     )
 
 

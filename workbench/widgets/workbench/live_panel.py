@@ -1,4 +1,4 @@
-"""The part of the screen that shows a running fit: progress, speed and curves.
+"""The part of the screen that shows how a running fit does: progress, speed and curves.
 
 Only one presenter thread at a time calls its methods and so writes its traits.
 """
@@ -18,7 +18,6 @@ from workbench._numbers import count, duration, shown, upper
 from workbench.plots.metrics import in_words, labelled, limits, of_score, score_name, words_of
 from workbench.widgets.kit import markup
 from workbench.widgets.kit.chart import Levels, Panel, chart
-from workbench.widgets.workbench.result_panel import picture_of, pictures_of
 from workbench.widgets.workbench.session import Progress, Session
 
 if TYPE_CHECKING:
@@ -39,26 +38,28 @@ _STAGES = {
 _ENDS = {"done": "Done.", "cancelled": "Stopped.", "failed": "Failed."}
 _IN_BAR = ("epsilon", "delta", "iterations")  # fields with their problems just above
 _EMPTY = "Curves appear here during a fit."
+_NOT_KEPT = "The curves of this fit were not kept."
 _KEEP = "The dashed lines are outside the guarantee: keep them to yourself."
 _EARLIER = 3  # fits whose curves stay as faint lines
-_FOLLOWED = 8  # coordinates of the release that are drawn where no curve may be
-_TALL, _LOW = 92, 46  # pixels
-_FORMING = 2 * _TALL + 22  # of a panel that replaces two
+_TALL, _LOW, _ONLY = 92, 46, 164  # pixels; of a panel above the epsilon alone
 _AXIS = 20  # of labels below a chart
+_ROOM = f'<div style="height:{_ONLY + _AXIS}px"></div>'
 
 
 class LivePanel:
-    """A line of facts over a bar of progress, and the curves: ``status`` and ``curves`` are the
-    widgets to display.
+    """A line of facts over a bar of progress, the score with the epsilon spent, and all curves:
+    ``status``, ``score`` and ``curves`` are the widgets to display.
     """
 
     def __init__(self) -> None:
         self.status = widgets.HTML()
+        self.score = widgets.HTML()
         self.curves = widgets.HTML()
-        self._earlier: list[
-            tuple[Any, ...]
-        ] = []  # histories of fits with the same records and score
+        # (name, history) of fits with the same records and score
+        self._earlier: list[tuple[str, tuple[Any, ...]]] = []
         self._about: Any = None  # what the curves are of
+        # where there is no curve of a score, and where there is no curve at all
+        self._price, self._planned = _ROOM, ""
         self._drawn: Any = None
         self.drawing_seconds = 0.0  # in the present run, for measurements
         self.frames = 0
@@ -79,33 +80,41 @@ class LivePanel:
             self._clear()
 
     def begin(self, resumed: bool) -> None:
-        """Show that a fit begins. A resumed fit keeps its curves."""
+        """Show that a fit begins. A resumed fit keeps its curves; those of another one fade until
+        there are new ones.
+        """
         self.drawing_seconds, self.frames, self._drawn = 0.0, 0, None
-        if not resumed:
-            self._clear()
+        if not (resumed or self._is_planned):
+            self._fade(True)
+
+    def _fade(self, is_old: bool) -> None:
+        for curves in (self.score, self.curves):
+            (curves.add_class if is_old else curves.remove_class)("dpvi-old")
 
     def _clear(self) -> None:
         self._is_planned = True
-        panels = [Panel("", height=height) for height in (_TALL, _TALL, _LOW)]
-        self.curves.value = chart(panels, 0, _EMPTY, empty=_EMPTY)
+        self._show_planned()
+        self.curves.value = markup.quiet(_EMPTY)
 
-    def show_plan(self, prepared: PreparedFit, outlook: Outlook) -> None:
-        """Before the first fit, show where its curves will be, and the epsilon that is planned
-        after each step.
-
-        Where no curves will be, show how the noise of intervals depends on epsilon.
+    def show_plan(self, prepared: PreparedFit) -> bool:
+        """Until a fit has curves, show the epsilon that is planned after each step; return whether
+        there is room for ``show_price``.
         """
-        if not self._is_planned:
-            return
-        steps = prepared.privacy.iterations
         spent = dataclasses.replace(_spent(prepared, (), None), unit="planned, at most")
-        if prepared.shows_metrics:
-            panels = [Panel(title, height=_TALL) for title in ("ELBO", "score")]
-            self.curves.value = chart([*panels, spent], steps, _EMPTY, empty=_EMPTY)
-        else:
-            self.curves.value = _noise_near(outlook) + chart(
-                [spent], steps, "Planned epsilon over the steps."
-            )
+        steps = prepared.privacy.iterations
+        self._price = _ROOM
+        self._planned = chart([spent], steps, "Planned epsilon over the steps.")
+        self._show_planned()
+        return self._is_planned or not prepared.shows_metrics
+
+    def show_price(self, outlook: Outlook) -> None:
+        """Show above it how the noise of intervals depends on epsilon."""
+        self._price = _noise_near(outlook)
+        self._show_planned()
+
+    def _show_planned(self) -> None:
+        if self._is_planned:
+            self.score.value = self._price + self._planned
 
     def _say(self, line: str, fraction: float, status: str = "") -> None:
         self.status.value = markup.status(line, fraction, status)
@@ -144,8 +153,9 @@ class LivePanel:
 
         :param spent: (steps, epsilon) at the end.
         """
-        newest = (len(now.history), len(now.followed), session.baseline is not None, spent)
-        if newest == self._drawn or not (now.history or now.followed):
+        frames = len(now.history) or len(now.spent)
+        newest = (frames, session.baseline is not None, spent)
+        if newest == self._drawn or not (now.history or now.spent):
             return
         began = time.perf_counter()
         prepared = session.prepared
@@ -154,16 +164,12 @@ class LivePanel:
         about = (session.records, score, prepared.data.evaluation_label)
         if about != self._about:
             self._about, self._earlier = about, []
-        if now.history:
-            label = prepared.data.evaluation_label
-            panels = [
-                self._panel(name, label, now.history, session.baseline)
-                for name in ("elbo", score)
-                if name
-            ]
-        else:
-            panels = [_formed(now.followed, now.followed_names)]
-        panels.append(_spent(prepared, now.spent, spent))
+        curves = [
+            self._panel(name, about[2], now.history, session.baseline)
+            for name in ("elbo", score)
+            if name and now.history
+        ]
+        epsilon = _spent(prepared, now.spent, spent)
         marks = {steps // 2: "averaging"} if prepared.spec.averages else {}
         if prepared.hyper.dither is not None and np.any(prepared.hyper.dither):
             marks[int(prepared.hyper.moments_from)] = "exploring"
@@ -172,8 +178,13 @@ class LivePanel:
             if session.baseline is not None and not prepared.data.is_public
             else ""
         )
+        beside = [*(dataclasses.replace(panel, height=_ONLY) for panel in curves[-1:]), epsilon]
+        above = "" if curves else self._price
+        self.score.value = above + chart(beside, steps, _described(beside, steps)) + note
+        panels = [*curves, epsilon]
         self.curves.value = chart(panels, steps, _described(panels, steps), marks=marks) + note
         self._drawn, self._is_planned = newest, False
+        self._fade(False)
         self.drawing_seconds += time.perf_counter() - began
         self.frames += 1
 
@@ -181,7 +192,7 @@ class LivePanel:
         self, name: str, label: str, history: Sequence[Any], baseline: dict[str, float] | None
     ) -> Panel:
         points = _points(history, name)
-        before = tuple(_points(earlier, name) for earlier in self._earlier)
+        before = {named: _points(earlier, name) for named, earlier in self._earlier}
         values = [value for _, value in points if value == value and abs(value) < np.inf]
         level = None
         within = limits(name, values) if values else None
@@ -196,10 +207,10 @@ class LivePanel:
             points,
             within,
             "" if name == "elbo" else "second",
-            before,
-            level,
-            _TALL,
+            level=level,
+            height=_TALL,
             words=functools.partial(of_score, name),
+            names=before,
         )
 
     def draw_end(self, session: Session) -> None:
@@ -226,16 +237,17 @@ class LivePanel:
         self.draw_end(session)
         history = session.progress().history
         if history and result.status == "done":
-            self._earlier = [*self._earlier[1 - _EARLIER :], history]
+            named = f"epsilon {upper(result.guarantee.epsilon)}"
+            same = sum(name.startswith(named) for name, _ in self._earlier)
+            named += f" ({same + 1})" if same else ""
+            self._earlier = [*self._earlier[1 - _EARLIER :], (named, history)]
         self._show_end(result, session.problem, folded)
 
     def show_result(self, result: FitResult) -> None:
-        """Show a fit that ran elsewhere: its last numbers, and its first picture instead
-        of curves.
-        """
+        """Show a fit that ran elsewhere: its last numbers, without curves."""
         self.begin(resumed=False)
         self._is_planned = False
-        self.curves.value = _pictured(result)
+        self.score.value = self.curves.value = markup.quiet(_NOT_KEPT)
         self._show_end(result, "", "")
 
     def _show_end(self, result: FitResult, problem: str, folded: str) -> None:
@@ -267,18 +279,6 @@ class LivePanel:
         self._earlier = []
 
 
-def _pictured(result: FitResult) -> str:
-    """A picture of a fit whose curves were not kept, which says so."""
-    note = markup.quiet("The curves of this fit were not kept.")
-    names = pictures_of(result)
-    try:
-        return (picture_of(result, names[0]) if names else "") + note
-    except (
-        Exception
-    ):  # of a user's own picture, which must not hide the result; Pictures says what is wrong
-        return note
-
-
 def _points(history: Sequence[Any], name: str) -> list[tuple[float, float]]:
     return [
         (point.step, float(point.metrics[name]))
@@ -297,12 +297,12 @@ def _noise_near(outlook: Outlook) -> str:
     most = max(times for _, times in near)
     panel = Panel(
         "noise in intervals",
-        "times that of this plan · known from the plan alone",
+        "times this plan's",
         limits=(0.0, 1.12 * most),
         names={"": points},
         has_keys=True,
         dots={"": points},
-        height=_FORMING - _AXIS,
+        height=_ONLY - _AXIS,
         ticks=(0.0, 1.0, float(shown(most))),
     )
     here = next(index + 0.5 for index, (_, times) in enumerate(near) if times == 1)
@@ -313,27 +313,6 @@ def _noise_near(outlook: Outlook) -> str:
         f"The noise in intervals, in that of this plan: {told}",
         marks={here: "this plan"},
         levels=levels,
-    )
-
-
-def _formed(followed: Sequence[tuple[int, Any]], names: Sequence[str]) -> Panel:
-    """The released parameters that moved most, over the steps."""
-    path = np.array([values for _, values in followed], dtype=float)
-    moved = np.ptp(path, axis=0) if len(path) > 1 else np.abs(path[-1])
-    chosen = np.sort(np.argsort(-moved, kind="stable")[:_FOLLOWED])
-    steps = [step for step, _ in followed]
-    lines = {
-        names[index]: list(zip(steps, path[:, index].tolist(), strict=True)) for index in chosen
-    }
-    low, high = float(path[:, chosen].min()), float(path[:, chosen].max())
-    margin = 0.06 * (high - low) or 1.0
-    unit = f"{len(chosen)} of {count(path.shape[1])} released parameters · covered"
-    return Panel(
-        "posterior forming",
-        unit,
-        limits=(low - margin, high + margin),
-        names=lines,
-        height=_FORMING,
     )
 
 

@@ -13,14 +13,15 @@ import ipywidgets as widgets
 
 from workbench import plots
 from workbench._numbers import count
+from workbench.privacy.guarantee import Guarantee
 from workbench.privacy.outlook import Outlook
 from workbench.privacy.steps import LAWS, NEIGHBOURS
 from workbench.widgets.kit import fields, markup
+from workbench.widgets.workbench.result_panel import bound_of, promise_card
 from workbench.widgets.workbench.settings import problems_of
 
 __all__ = ["PrivacyPanel"]
 
-_SLOWEST, _FASTEST = -2, 2  # powers of ten at the ends of the slider
 _PICTURE = {"width": "420px", "max_width": "100%", "height": "auto"}
 _AUTOMATIC, _SHORT = "automatic", "auto"
 _RELATION_HELP = {
@@ -45,7 +46,6 @@ _CLIPPING = {
         "The gradient of each parameter is clipped to an equal share of C.",
     ),
 }
-_OF_A_FIT, _OF_ANOTHER = "What a fit promises.", "What another fit would promise."
 _AVERAGE = {_AUTOMATIC: None, "yes": True, "no": False}
 _AVERAGE_HELP = "Return the mean of the second half of the iterates, which averages out noise."
 
@@ -54,7 +54,7 @@ class PrivacyPanel:
     """Fields for all privacy settings, and the consequences of their plan.
 
     ``epsilon``, ``delta`` and ``iterations`` are its main fields, with ``errors`` as the place of
-    their problems, and ``slider`` sets epsilon coarsely. ``settings`` has the other fields:
+    their problems. ``settings`` has the other fields:
     ``size``, ``sampler``, ``relation``, ``clip``, ``clipping``, ``learning_rate`` and ``average``;
     ``size_kind`` says what ``size`` means. ``consequences`` is the widget that shows what the plan
     means, and ``promise`` its first sentence.
@@ -116,20 +116,6 @@ class PrivacyPanel:
             _plain(epsilon),
             help="A small epsilon protects well, a large one fits well.",
         )
-        self.slider = widgets.FloatLogSlider(
-            description="epsilon",
-            base=10,
-            min=_SLOWEST,
-            max=_FASTEST,
-            step=0.1,
-            value=1.0,
-            readout=False,  # the field beside it shows the exact value
-            continuous_update=False,
-            tooltip="epsilon from 0.01 to 100, on a logarithmic scale",
-            style={"description_width": "52px"},
-            layout=widgets.Layout(width="auto"),
-        )
-        self._follow_epsilon()
         self._other_problems = fields.line()
         self.delta = fields.text(
             "delta",
@@ -189,7 +175,8 @@ class PrivacyPanel:
         self.settings.add_class("dpvi-fields")
 
     def _make_consequences(self) -> None:
-        self.promise = widgets.HTML()
+        self.promise = fields.line()
+        self._promised: Guarantee | None = None
         self._headline, self._words = widgets.HTML(), widgets.HTML()
         self._picture = widgets.Image(
             format="svg+xml", layout=widgets.Layout(**_PICTURE, visibility="hidden")
@@ -197,8 +184,6 @@ class PrivacyPanel:
         self._picture.add_class("dpvi-figure")
 
     def _connect(self) -> None:
-        self.epsilon.on_change(self._follow_epsilon)
-        self.slider.observe(lambda _: self._follow_slider(), names="value")
         self.sampler.on_change(self._follow_sampler)
         self.relation.on_change(self._explain_choices)
         self.clipping.on_change(self._explain_choices)
@@ -209,28 +194,6 @@ class PrivacyPanel:
 
     def _changed(self) -> None:
         if not self._following:
-            self._on_change()
-
-    def _follow_epsilon(self) -> None:
-        """Move the slider to the typed value or to its end; leave it if the text is not a positive
-        number.
-        """
-        epsilon = fields.number_in(self.epsilon.value)
-        if self._following or isinstance(epsilon, str) or epsilon is None or not epsilon > 0:
-            return
-        self._following = True
-        self.slider.value = min(max(epsilon, 10.0**_SLOWEST), 10.0**_FASTEST)
-        self._following = False
-
-    def _follow_slider(self) -> None:
-        """Write the slider's value into the field, with two digits, as if it had been typed."""
-        if self._following:
-            return
-        text = _plain(float(f"{self.slider.value:.2g}"))
-        if text != self.epsilon.value:
-            self._following = True
-            self.epsilon.value = text
-            self._following = False
             self._on_change()
 
     def _follow_sampler(self) -> None:
@@ -324,7 +287,7 @@ class PrivacyPanel:
         self,
         outlook: Outlook,
         automatic: Mapping[str, Any],
-        promise: str = "",
+        promise: Guarantee | None = None,
         *,
         another: bool = False,
     ) -> None:
@@ -332,8 +295,8 @@ class PrivacyPanel:
 
         :param automatic: the values of empty fields, by argument, such as ``{"delta": 0.001}``.
             Those of filled fields are ignored.
-        :param promise: the first sentence of the plan's guarantee.
-        :param another: whether it stands beside the sentences about a fit that has ended.
+        :param promise: the plan's guarantee; None to show none.
+        :param another: whether it stands beside that of a fit that has ended.
         """
         from workbench.plots.privacy import outlook_figure
 
@@ -354,7 +317,9 @@ class PrivacyPanel:
         self._picture.layout.visibility = None
         self._headline.value = markup.note("What this plan means:", facts)
 
-    def show_words(self, outlook: Outlook, promise: str = "", *, another: bool = False) -> None:
+    def show_words(
+        self, outlook: Outlook, promise: Guarantee | None = None, *, another: bool = False
+    ) -> None:
         """Show what the plan means in words alone, which is quick. The parameters are those of
         ``show_outlook``.
         """
@@ -362,13 +327,18 @@ class PrivacyPanel:
             f"<div style='margin-bottom:6px'>{markup.sentence(text)}</div>"
             for text in outlook.words()
         )
-        title = _OF_ANOTHER if another else _OF_A_FIT
-        ahead = f"<p><b>{title}</b> {markup.escape(promise)}</p>" if promise else ""
-        self.promise.value = ahead + (markup.sentence(outlook.verdict) if ahead else "")
+        self._promised = promise
+        if promise is None:
+            fields.say(self.promise, "")
+        elif another:
+            fields.say(self.promise, markup.fact("Next fit", bound_of(promise)))
+        else:
+            self.show_begun()
 
     def show_begun(self) -> None:
         """Show that the plan is that of the fit which begins."""
-        self.promise.value = self.promise.value.replace(_OF_ANOTHER, _OF_A_FIT)
+        if self._promised is not None:
+            fields.say(self.promise, promise_card("Promised", self._promised))
 
     def show_unknown(self, reason: str) -> None:
         """Show why the consequences cannot be computed."""
@@ -377,7 +347,8 @@ class PrivacyPanel:
         self._show_automatic()
         self._picture.layout.visibility = "hidden"
         self._words.value = markup.sentence(reason)
-        self.promise.value = f"<p>{markup.escape(reason)}</p>"
+        self._promised = None
+        fields.say(self.promise, markup.fact("Promised", "Not known yet", reason))
         self._headline.value = markup.note("The consequences are not known.", "")
 
     def _show_automatic(self) -> None:

@@ -14,7 +14,7 @@ import ipywidgets as widgets
 from workbench import plots
 from workbench._numbers import count
 from workbench._validate import ArgumentError
-from workbench.plots.metrics import of_score, score_name, words_of
+from workbench.plots.metrics import in_words, score_name
 from workbench.widgets.kit import fields, markup
 from workbench.widgets.kit.latest import Latest
 
@@ -23,17 +23,20 @@ if TYPE_CHECKING:
 
     from workbench.data import Dataset
     from workbench.fitting.prepared import PreparedFit
+    from workbench.privacy.guarantee import Guarantee
     from workbench.results.fit_result import FitResult
 
 __all__ = [
     "PICTURES",
     "ResultPanel",
+    "bound_of",
     "drawn",
     "ended",
     "guarantee_card",
     "picture_of",
     "pictures_of",
     "posterior_table",
+    "promise_card",
 ]
 
 _IN_FOLDER = {
@@ -50,24 +53,23 @@ PICTURES = {
 }
 _PICTURE_WIDTH = 700
 _NAMED = 3  # coefficients in a sentence
+_NOTHING_LEARNT = markup.fact("Learnt", "Nothing yet")
 _NO_GUARANTEE = "The guarantee of a fit appears here when it has ended."
 _NO_POSTERIOR = "The posterior summary of a fit appears here when it has ended."
 _LARGEST_LINK = 20 * 2**20  # bytes; a link embeds the whole file in the page
 
 
-_SCALES = {"auc": "0.5 is guessing, 1 is perfect", "accuracy": "the share of right answers"}
-
-
 class ResultPanel:
-    """Three sentences, guarantee, posterior, pictures and export, which the screen displays in
-    different places.
+    """What was learnt and promised in a line each, warnings, guarantee, posterior, pictures and
+    export, which the screen displays in different places.
     """
 
     def __init__(self) -> None:
         self._result: Any = None
         self._dataset: Any = None
         self._latest, self._files = Latest("dpvi-pictures"), Latest("dpvi-files")
-        self.sentences = widgets.HTML()
+        self.warnings = fields.line()
+        self.learnt, self.promised = widgets.HTML(_NOTHING_LEARNT), fields.line()
         self.guarantee = widgets.HTML(markup.quiet(_NO_GUARANTEE))
         self.posterior = widgets.HTML(markup.quiet(_NO_POSTERIOR))
         self.picture = fields.choice("picture", "picture", [("none yet", "")], "")
@@ -112,8 +114,8 @@ class ResultPanel:
 
     @property
     def says_what_ended(self) -> bool:
-        """Whether the sentences about the last fit are shown."""
-        return bool(self.sentences.value)
+        """Whether the last fit's promise is shown."""
+        return bool(self.promised.value)
 
     def show_code(self, call: str, cells: str) -> None:
         """The code that repeats what the controls say, as one call and as notebook cells."""
@@ -132,20 +134,26 @@ class ResultPanel:
             markup.quiet(_NO_POSTERIOR),
         )
         self.picture.control.options = [("none yet", "")]
-        self.drawing.value = self.link.value = self.saved.value = self.image.value = (
-            self.sentences.value
-        ) = ""
+        for line in (self.drawing, self.link, self.saved, self.image):
+            line.value = ""
+        for line in (self.warnings, self.promised):
+            fields.say(line, "")
+        self.learnt.value = _NOTHING_LEARNT
         self.make.disabled = self.save.disabled = True
 
     def show_reached(self, prepared: PreparedFit, metrics: Mapping[str, Any], steps: int) -> None:
         """After the last step, show what is known before the posterior is drawn."""
-        learning = (
-            scored(metrics, prepared.data.evaluation_label) or "The posterior is being drawn."
-        )
-        promised = prepared.guarantee(steps).headline()
-        self.sentences.value = markup.paragraphs(
-            {"What was learnt.": learning, "What is promised.": promised}
-        )
+        score = in_words(metrics, (score_name(metrics),))
+        self.learnt.value = markup.fact("Learnt", ", ".join(score), "The posterior is being drawn.")
+        self._promise(prepared.guarantee(steps))
+
+    def _promise(self, guarantee: Guarantee) -> None:
+        fields.say(self.promised, promise_card("Promised", guarantee))
+
+    def show_ahead(self, verdict: str) -> None:
+        """Before a fit, show what can be learnt. :param verdict: on the noise of the plan."""
+        if not self.says_what_ended:
+            self.learnt.value = markup.fact("Learnt", "Nothing yet", verdict)
 
     def show(
         self,
@@ -155,7 +163,6 @@ class ResultPanel:
         spent: str = "",
         *,
         number: int = 0,
-        compared: bool = False,
     ) -> None:
         """Show ``result``.
 
@@ -163,18 +170,12 @@ class ResultPanel:
             fit's public ones.
         :param cautions: about the fit's settings.
         :param spent: what the ledger says after the fit.
-        :param number: of the fit on this screen. :param compared: whether it was compared with one
-            without privacy.
+        :param number: of the fit on this screen.
         """
         self._result, self._dataset = result, dataset
-        promised = result.guarantee.headline()
-        self.sentences.value = markup.paragraphs(
-            {
-                "What was learnt.": learnt(result),
-                "What is promised.": promised,
-                "What to try next.": next_step(result, compared),
-            }
-        )
+        fields.say(self.warnings, "".join(map(markup.problem, result.cautions)))
+        self.learnt.value = markup.fact("Learnt", *_learnt_in_brief(result))
+        self._promise(result.guarantee)
         self.guarantee.value = guarantee_card(result, cautions, spent, number)
         self.posterior.value = posterior_table(result)
         self.make.disabled = self.save.disabled = False
@@ -323,37 +324,25 @@ def guarantee_card(
     return markup.card(title, [*paragraphs, *filter(None, [spent])], cautions)
 
 
-def learnt(result: FitResult) -> str:
-    """How good the fit is on evaluation records, or what the posterior tells; before that, what
-    makes it doubtful.
-    """
-    return " ".join([*result.cautions, _learnt(result)])
+def promise_card(title: str, guarantee: Guarantee) -> str:
+    """What a guarantee promises, in two lines."""
+    return markup.fact(title, bound_of(guarantee), guarantee.in_brief())
 
 
-def _learnt(result: FitResult) -> str:
-    if said := scored(result.metrics, result.metrics_label):
-        return said
-    why = (
-        ""
-        if result.metrics_label == "public data"
-        else " The evaluation records are private, so no score is shown."
-    )
-    return f"{_clear_of_zero(result)}{why}"
+def bound_of(guarantee: Guarantee) -> str:
+    """Epsilon, delta and for whom they hold."""
+    return f"{guarantee.label(with_delta=True)} for each {guarantee.unit}"
 
 
-def scored(metrics: Mapping[str, Any], label: str) -> str:
-    """In a sentence, how good a fit is on evaluation records, with their label; "" without
-    a score.
-    """
-    score = score_name(metrics) or ("elbo" if "elbo" in metrics else "")
-    if not score or not isinstance(metrics[score], (int, float)):
-        return ""
-    name, unit = words_of(score)
-    scale = f" ({_SCALES[score]})" if score in _SCALES else f" {unit}" if unit else ""
-    return (
-        f"{name[0].upper()}{name[1:]} is {of_score(score, metrics[score])}{scale} on the "
-        f"evaluation records: {label}."
-    )
+def _learnt_in_brief(result: FitResult) -> tuple[str, str]:
+    """(the score or what became of the fit, what the release tells of coefficients)."""
+    if result.status == "failed":
+        return "The fit failed", "Try a smaller learning rate or C, or a larger epsilon."
+    score = in_words(result.metrics, (score_name(result.metrics) or "elbo",))
+    public = result.metrics_label == "public data"
+    without = "No score" if public else "No score: the evaluation records are private"
+    fact = f"{', '.join(score)}: {result.metrics_label}" if score else without
+    return fact, _clear_of_zero(result)
 
 
 def _clear_of_zero(result: FitResult) -> str:
@@ -376,38 +365,14 @@ def _clear_of_zero(result: FitResult) -> str:
         return elsewhere
     if not total:
         return elsewhere
-    label = (
-        "covered by the guarantee" if result.release_label == "covered" else result.release_label
-    )
     if not names:
-        return f"Of {count(total)}, no coefficient is clear of zero ({label})."
+        return f"None of {count(total)} coefficients is clear of zero ({result.release_label})."
     more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
-    order, signs = (
-        (", the clearest first", "all signs are") if len(names) > 1 else ("", "its sign is")
-    )
+    signs = "all signs are" if len(names) > 1 else "the sign is"
     return (
-        f"Of {count(total)} coefficients, clear of zero{order}: {', '.join(names[:_NAMED])}{more}. "
-        f"The probability that {signs} right is at least {100 * INTERVAL:g} % ({label})."
+        f"Clear of zero, of {count(total)}: {', '.join(names[:_NAMED])}{more} "
+        f"({100 * INTERVAL:g} % that {signs} right; {result.release_label})."
     )
-
-
-def next_step(result: FitResult, compared: bool) -> str:
-    """In a sentence, what a user may do after this fit."""
-    if result.status == "cancelled":
-        return "Resume takes the steps that are left; they are part of what was promised."
-    if result.status == "failed":
-        return "A smaller learning rate or C, or a larger epsilon."
-    if result.release_label == "covered" and result.metrics_label != "public data":
-        return (
-            "Read the posterior. Another fit on these records spends its own epsilon on top of "
-            "this one."
-        )
-    if not compared:
-        return (
-            "To see what privacy costs, tick “compare with a fit without privacy” in Settings, "
-            "and fit again."
-        )
-    return "Change epsilon and fit again; earlier curves stay as thin lines."
 
 
 def posterior_table(result: FitResult) -> str:

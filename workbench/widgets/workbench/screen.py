@@ -7,7 +7,7 @@ is compiled, so that it starts as soon as Fit is pressed.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Self
 
@@ -34,11 +34,13 @@ from workbench.widgets.workbench.run_panel import RunPanel
 from workbench.widgets.workbench.run_screen import FRAME_SECONDS, RunScreen
 from workbench.widgets.workbench.session import Progress, Session
 from workbench.widgets.workbench.settings import FORMULA, Settings, ledger_in_code, problems_of
+from workbench.widgets.workbench.subject_panel import SubjectPanel
 
 if TYPE_CHECKING:
     from workbench.fitting.prepared import PreparedFit
     from workbench.fitting.resuming import SavedRun
     from workbench.ledger.ledger import Ledger
+    from workbench.privacy.guarantee import Guarantee
     from workbench.results.fit_result import FitResult
 
 __all__ = ["Workbench"]
@@ -55,7 +57,7 @@ class _Ready(NamedTuple):
     prepared: Any
     outlook: Any
     diagram: tuple[bytes, str]
-    promise: str
+    promise: Guarantee
 
     def fits(self, settings: Settings) -> bool:
         """Whether it has these settings and has not begun, because each run must draw its own
@@ -125,12 +127,19 @@ class Workbench(RunScreen):
             Latest("dpvi-outlook", pause=_PAUSE_SECONDS),
             Latest("dpvi-ahead"),
         )
-        self._words = Latest("dpvi-words", pause=0.0)
+        self._words, self._prices = Latest("dpvi-words", pause=0.0), Latest("dpvi-prices")
         super().__init__(
-            model, data, options or {}, self._outlooks, self._compilations, self._words
+            model,
+            data,
+            options or {},
+            self._outlooks,
+            self._compilations,
+            self._words,
+            self._prices,
         )
         self._book = ledger_in_code(ledger)
         self._fitted: Any = None  # key of the settings of the last fit
+        self._fitted_model: Any = None  # key of its model and records
         self._last_ready: _Ready | None = None  # of the last fit, for another run of the same plan
         self.privacy = PrivacyPanel(
             epsilon=epsilon,
@@ -142,6 +151,7 @@ class Workbench(RunScreen):
         self.run = RunPanel(self._controls_changed)
         self.ledger = LedgerPanel(self._controls_changed, self.resume_saved, self._look_again)
         self.live, self.outcome, self.history = LivePanel(), ResultPanel(), HistoryPanel()
+        self.subject = SubjectPanel()
         self.run.fit.on_click(lambda _: self.fit())
         self.model.model.on_change(self._open_formula)
         self.tabs = Tabs(
@@ -150,6 +160,7 @@ class Workbench(RunScreen):
                 "Model": self.model.details,
                 "Data": self.data.details,
                 "Settings": widgets.VBox([self.privacy.settings, self.run.options]),
+                "Curves": self.live.curves,
                 "Guarantee": self.outcome.guarantee,
                 "Posterior": self.outcome.posterior,
                 "Pictures": self.outcome.pictures,
@@ -164,14 +175,15 @@ class Workbench(RunScreen):
             (self.privacy.epsilon, self.privacy.delta, self.privacy.iterations),
             self.privacy.errors,
         )
-        main = fields.beside(
-            self.live.curves,
-            self.privacy.slider,
-            self.privacy.promise,
-            self.outcome.sentences,
-            below=self.ledger.view,
+        main = fields.beside(self.subject.view, self.live.score)
+        facts = fields.abreast(
+            [self.outcome.learnt],
+            [self.outcome.promised, self.privacy.promise],
+            [widgets.HTML(markup.fact("Budget", "")), self.ledger.view],
         )
-        self.view = framed(bar, self.live.status, main, self.tabs.view)
+        self.view = framed(
+            bar, self.live.status, self.outcome.warnings, main, facts, self.tabs.view
+        )
         self._start()
         send(self.view)  # last: what starting makes is not sent by itself either
 
@@ -226,6 +238,8 @@ class Workbench(RunScreen):
 
     def _follow(self, settings: Settings) -> None:
         self.outcome.show_code(settings.as_code(), settings.as_cells())
+        is_of_another = self._fitted_model not in (None, settings.model_key)
+        self.subject.mark(is_old=is_of_another and self.outcome.says_what_ended)
         session = self._session
         failed = session is not None and session.ended and session.result is None
         if self._has_shown_nothing or (failed and settings.key != self._fitted):
@@ -279,7 +293,7 @@ class Workbench(RunScreen):
         related = self._known(settings)
         prepared = settings.prepare(dataset)
         diagram = _diagram(prepared) if related is None else related.diagram
-        promised = prepared.guarantee(prepared.privacy.iterations).headline()
+        promised = prepared.guarantee(prepared.privacy.iterations)
         return _Ready(
             settings, prepared, outlook(prepared.plan, prepared.step.noise_size), diagram, promised
         )
@@ -314,11 +328,11 @@ class Workbench(RunScreen):
         preview = outlook(plan, before.step.noise_size)
         with self._showing:
             if self._is_wanted(settings):
-                words = "" if self._shows_fit_of(settings) else taken.headline()
-                self.privacy.show_words(preview, words, another=self.outcome.says_what_ended)
+                promise = None if self._shows_fit_of(settings) else taken
+                self.privacy.show_words(preview, promise, another=self.outcome.says_what_ended)
 
     def _shows_fit_of(self, settings: Settings) -> bool:
-        """Whether the sentences about the last fit are shown, and it had these settings."""
+        """Whether the last fit's promise is shown, and it had these settings."""
         return self.outcome.says_what_ended and self._fitted == settings.key
 
     def _show_outlook(self, settings: Settings, ready: _Ready | Exception) -> None:
@@ -353,15 +367,31 @@ class Workbench(RunScreen):
         self.data.show_dataset(
             prepared.data, columns.declarations(spec), price_words(columns.price(spec))
         )
-        ahead = "" if self._shows_fit_of(ready.settings) else ready.promise
+        ahead = None if self._shows_fit_of(ready.settings) else ready.promise
         self.privacy.show_outlook(
             ready.outlook, automatic, ahead, another=self.outcome.says_what_ended
         )
         self.model.show_diagram(*ready.diagram)
         if not self._is_running:
-            self.live.show_plan(prepared, ready.outlook)
+            if self.live.show_plan(prepared):
+                self._prices.ask(lambda: ready.outlook.noise_near, self._show_price(ready))
+            self.outcome.show_ahead(ready.outlook.verdict)
+            if self._has_shown_nothing:
+                self.subject.show_plan(prepared, ready.diagram)
         if not self._is_running:  # a running fit needs the processor more
             self._compilations.ask(lambda: _be_ready(prepared), lambda _: None)
+
+    def _show_price(self, ready: _Ready) -> Callable[[Any], None]:
+        """What shows how the noise of intervals depends on epsilon, once that is known: it takes
+        several calibrations.
+        """
+
+        def show(near: Any) -> None:
+            with self._showing:
+                if self._is_wanted(ready.settings) and not isinstance(near, Exception):
+                    self.live.show_price(ready.outlook)
+
+        return show
 
     def _look_up(self, ready: _Ready) -> Seen:
         """Read what the ledger says about the records of ``ready``. This may take seconds."""
@@ -399,7 +429,7 @@ class Workbench(RunScreen):
         settings = self.settings()
         if not self._takes_over():
             return
-        self._fitted = settings.key
+        self._fitted, self._fitted_model = settings.key, settings.model_key
         ready, self._ready = self._ready, None
         if ready is not None and ready.fits(settings):
             self._last_ready = ready
@@ -425,7 +455,7 @@ class Workbench(RunScreen):
             return
         settings = self.settings()
         if self._takes_over():
-            self._fitted = settings.key
+            self._fitted, self._fitted_model = settings.key, settings.model_key
 
             def prepare() -> Any:
                 return prepare_saved(run, self._loader.load(settings.data), settings.over_cap)
@@ -464,14 +494,16 @@ class Workbench(RunScreen):
             return
         self.result, self._session = result, None
         self.outcome.clear()
-        self.privacy.promise.value = ""
+        fields.say(self.privacy.promise, "")
         # or the plan's promise would be shown again
         self._fitted = None if self.problems() else self.settings().key
+        self._fitted_model = None
         self.live.show_result(result)
         shows_metrics = dataset.evaluation_is_public or result.settings["evaluate_private"]
         model = result.definition
         beside = model.view(dataset) if shows_metrics and model is not None else None
         self.outcome.show(result, beside, ())
+        self.subject.show_result(result, beside)
         self.history.add(result)
         self._is_running = False
         self._show_running(False)
@@ -479,6 +511,7 @@ class Workbench(RunScreen):
     def _show_run(self, session: Session, resumed: bool) -> None:
         self.outcome.clear()
         self.live.begin(resumed)
+        self.subject.begin()
         ended = reached = False
         while not ended:
             ended = (
@@ -491,6 +524,7 @@ class Workbench(RunScreen):
                 self.run.stop.disabled = True
             now = session.progress()
             self.live.show(session, now)
+            self.subject.show(session, now)
             if not reached and session.steps_ended.is_set():
                 reached = True
                 self._show_reached(session, now)
@@ -507,7 +541,7 @@ class Workbench(RunScreen):
             and now.stage != "ended"
             and not self._closed
         ):
-            self.privacy.promise.value = ""
+            fields.say(self.privacy.promise, "")
             self.outcome.show_reached(session.prepared, now.snapshot.metrics, now.snapshot.step)
 
     def _show_ended(self, session: Session, trace: str) -> None:
@@ -531,6 +565,7 @@ class Workbench(RunScreen):
             self.outcome,
             self.history,
             self.live,
+            self.subject,
             self.ledger,
             self.tabs,
         )
@@ -550,15 +585,10 @@ class Workbench(RunScreen):
             return
         spent = result_words(result)
         self.history.keep(result, continues=resumed)
-        self.privacy.promise.value = ""
-        self.outcome.show(
-            result,
-            session.prepared.data if session.prepared.shows_metrics else None,
-            session.cautions,
-            spent,
-            number=len(self.history.results),
-            compared=session.baseline is not None,
-        )
+        fields.say(self.privacy.promise, "")
+        beside = session.prepared.data if session.prepared.shows_metrics else None
+        self.outcome.show(result, beside, session.cautions, spent, number=len(self.history.results))
+        self.subject.show_result(result, beside)
         self.history.show(compares=self.tabs.open == "Fits")
         self._write_output(result, session.cautions, spent)
 

@@ -29,7 +29,7 @@ __all__ = ["Progress", "Session", "warm_up"]
 
 _MOST_FOLLOWED = 5000  # coordinates
 _MOST_POINTS = 200
-_SUFFIX = re.compile("_(loc|scale)$")
+_SUFFIX = re.compile("(_auto)?_(loc|scale)$")
 
 
 @dataclass(frozen=True)
@@ -44,8 +44,7 @@ class Progress:
     :param steps_per_second: None while unknown.
     :param stage_seconds: how long this stage has lasted.
     :param spent: (step, upper bound on epsilon so far), ascending.
-    :param followed: (step, released parameters as one vector) of a fit without metrics; none of a
-        large model.
+    :param followed: (step, released parameters as one vector); none of a large model.
     :param followed_names: of the entries of these vectors.
     """
 
@@ -222,8 +221,7 @@ class Session(Stoppable):
                 self._history = (*before, point)
             if snapshot.epsilon_so_far is not None:
                 self._spent.append((snapshot.step, snapshot.epsilon_so_far))
-            if not snapshot.metrics:
-                self._follow(snapshot)
+            self._follow(snapshot)
 
     def _follow(self, snapshot: Snapshot) -> None:
         from workbench.fitting.prepared import by_name

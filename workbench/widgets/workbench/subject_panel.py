@@ -1,0 +1,224 @@
+"""What a fit is about: coefficients that form while it runs, or the model's main picture."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+import ipywidgets as widgets
+import numpy as np
+
+from workbench._numbers import count, decimals, fixed
+from workbench._validate import ArgumentError
+from workbench.widgets.kit import markup
+from workbench.widgets.kit.chart import Panel, chart
+from workbench.widgets.kit.forest import Estimate, forest
+from workbench.widgets.kit.latest import Latest
+from workbench.widgets.workbench.result_panel import picture_of, pictures_of
+from workbench.widgets.workbench.session import Progress, Session
+
+if TYPE_CHECKING:
+    from workbench.data import Dataset
+    from workbench.fitting.prepared import PreparedFit
+    from workbench.models.model import Model
+    from workbench.results.fit_result import FitResult
+
+__all__ = ["SubjectPanel", "estimates_of"]
+
+_FOLLOWED = 8  # parameters whose lines are drawn where a model has no coefficients
+_TALL = 240  # pixels of these lines
+_AXIS = "scaled"
+_LEGEND = "● clear of zero, all at once"
+
+
+class SubjectPanel:
+    """The left half of the screen; ``view`` is the widget to display."""
+
+    def __init__(self) -> None:
+        self.view = widgets.HTML()
+        self.view.add_class("dpvi-subject")
+        self._pictures = Latest("dpvi-subject")
+        self._result: Any = None
+        self._drawn: Any = None
+        self._extent = 0.0  # of the axis so far, which never shrinks while estimates form
+        self.show_nothing()
+
+    def show_nothing(self) -> None:
+        """Show that nothing is known of a model yet."""
+        self._result = self._drawn = None
+        self.view.value = _framed("", "", markup.quiet(""))
+
+    def show_plan(self, prepared: PreparedFit, diagram: tuple[bytes, str]) -> None:
+        """Before the first fit, show what it will be about.
+
+        :param diagram: the model's, with its description, for models without coefficients.
+        """
+        named = _of(prepared.model.name, prepared.data.name)
+        names = _coefficient_names(prepared.model, prepared.data)
+        if names and prepared.spec.columns.price(prepared.spec) is None:
+            empty = [Estimate(name) for name in names]
+            self.view.value = forest(_counted(names), empty, note=named)
+            return
+        picture = markup.image(*diagram) if diagram[0] else ""
+        self.view.value = _framed("model", named, picture)
+
+    def begin(self) -> None:
+        """Fade the fit before until there is something to show of the one that begins."""
+        self.mark(is_old=self._result is not None)
+        self._result = self._drawn = None
+        self._extent = 0.0
+
+    def show(self, session: Session, now: Progress) -> None:
+        """Show how far a running fit has come, if there is something new."""
+        newest = len(now.followed)
+        if not newest or newest == self._drawn:
+            return
+        prepared = session.prepared
+        named = _of(prepared.model.name, prepared.data.name, prepared.privacy.epsilon)
+        named += " · covered"
+        path = np.array([values for _, values in now.followed], dtype=float)
+        pattern = re.compile(rf"{_site(prepared.model)}(_auto)?_loc\[(.*)\]")
+        matches = [pattern.fullmatch(name) for name in now.followed_names]
+        means = path[newest // 2 :].mean(axis=0)  # single ones are noisy
+        forming = [
+            Estimate(match[2], mean) for match, mean in zip(matches, means, strict=True) if match
+        ]
+        if forming:
+            self._extent = max(self._extent, *(abs(estimate.mean or 0.0) for estimate in forming))
+            self.view.value = forest(
+                _counted(forming), forming, note=named, axis=_AXIS, extent=self._extent
+            )
+        else:
+            steps = [step for step, _ in now.followed]
+            panel = _lines(steps, path, now.followed_names)
+            drawn = chart([panel], prepared.privacy.iterations, f"Parameters after {steps[-1]}")
+            self.view.value = _framed("forming", named, drawn)
+        self._drawn = newest
+        self.mark(is_old=False)
+
+    def show_result(self, result: FitResult, dataset: Dataset | None = None) -> None:
+        """Show what a fit has learnt. :param dataset: as of ``FitResult.plot``."""
+        self._result = result
+        self.mark(is_old=False)
+        named = _of(result.model, result.data["name"], result.guarantee.epsilon)
+        estimates = estimates_of(result)
+        if estimates:
+            note = f"{named} · {result.release_label}"
+            if not result.interval_warning:
+                note += f" · {_LEGEND}"
+            self.view.value = forest(
+                _counted(estimates), estimates, note=note, units=("own units", "scaled"), axis=_AXIS
+            )
+            return
+        names = pictures_of(result)
+        if not names:
+            return
+        self._pictures.ask(
+            lambda: picture_of(result, names[0], dataset), self._show_picture(result, names, named)
+        )
+
+    def _show_picture(
+        self, result: FitResult, names: Sequence[str], named: str
+    ) -> Callable[[str | Exception], None]:
+        def show(picture: str | Exception) -> None:
+            # Pictures says why one cannot be drawn
+            if result is self._result and not isinstance(picture, Exception):
+                note = f"{named} · {result.release_label}"
+                self.view.value = _framed(names[0], note, picture)
+
+        return show
+
+    def mark(self, *, is_old: bool) -> None:
+        """Fade what is shown where it is of another model or of other records than are chosen."""
+        (self.view.add_class if is_old else self.view.remove_class)("dpvi-old")
+
+    def close(self) -> None:
+        """Stop drawing and forget the result."""
+        self._pictures.close()
+        self._result = None
+
+
+def estimates_of(result: FitResult) -> list[Estimate]:
+    """A regression's coefficients, the clearest first; none for other models, and where a model's
+    declaration of them is wrong.
+    """
+    from workbench.results.arviz_adapter import INTERVAL
+    from workbench.results.coefficients import has_coefficients, ranked
+
+    if not has_coefficients(result) or not result.draws:
+        return []
+    try:
+        coefficients = ranked(result, INTERVAL)
+    except ArgumentError:
+        return []
+    estimates = []
+    for coefficient in coefficients:
+        mean, low, high = coefficient.scaled
+        own = _text(coefficient.own, coefficient.sd)
+        scaled = _text(coefficient.scaled, (high - low) / 3)
+        estimates.append(
+            Estimate(
+                coefficient.name,
+                mean,
+                (low, high),
+                coefficient.is_clear and not result.interval_warning,
+                (own, scaled),
+                f"{coefficient.name}, {coefficient.contrast}: {own}; scaled {scaled}",
+            )
+        )
+    return estimates
+
+
+def _text(values: tuple[float, float, float], spread: float) -> str:
+    mean, low, high = (fixed(value, decimals(spread)) for value in values)
+    return f"{mean} [{low}, {high}]"
+
+
+def _counted(names: Sequence[Any]) -> str:
+    return f"{count(len(names))} coefficient{'s' * (len(names) != 1)}"
+
+
+def _of(model: str, data: str, epsilon: float | None = None) -> str:
+    promised = "" if epsilon is None else f", epsilon {epsilon:g}"
+    return f"{model} on {data}{promised}"
+
+
+def _site(model: Model) -> str:
+    return "weights" if model.linear is None else re.escape(model.linear.weights)
+
+
+def _coefficient_names(model: Model, dataset: Dataset) -> list[str]:
+    """Names of a regression's coefficients; none for other models."""
+    if model.linear is None:
+        return []
+    try:
+        labels = model.coordinates(dataset).get(model.linear.weights, [])
+    except Exception:  # of a user's own function: a fit does not need names
+        return []
+    return [str(label) for label in labels] if not isinstance(labels, tuple) else []
+
+
+def _framed(title: str, note: str, inner: str) -> str:
+    return (
+        f'<div class="dpvi-forest"><div class="title"><b>{markup.escape(title)}</b>'
+        f'<span>{markup.escape(note)}</span></div><div class="picture">{inner}</div></div>'
+    )
+
+
+def _lines(steps: Sequence[int], path: np.ndarray, names: Sequence[str]) -> Panel:
+    """The released parameters that moved most, over the steps."""
+    moved = np.ptp(path, axis=0) if len(path) > 1 else np.abs(path[-1])
+    chosen = np.sort(np.argsort(-moved, kind="stable")[:_FOLLOWED])
+    lines = {
+        names[index]: list(zip(steps, path[:, index].tolist(), strict=True)) for index in chosen
+    }
+    low, high = float(path[:, chosen].min()), float(path[:, chosen].max())
+    margin = 0.06 * (high - low) or 1.0
+    return Panel(
+        "",
+        f"{len(chosen)} of {count(path.shape[1])} released parameters",
+        limits=(low - margin, high + margin),
+        names=lines,
+        height=_TALL,
+    )
