@@ -47,7 +47,7 @@ def test_what_a_user_waits_for(notebook, page):
         "click to score and promise of another epsilon": [],
         "click to its posterior": [],
     }
-    promise = screen.root.locator(".dpvi-side")
+    facts = screen.root.locator(".dpvi-abreast")
     for number in range(FITS):
         screen.comes_to_rest()
         time.sleep(2)  # as a user who reads the result: its pictures are drawn meanwhile
@@ -55,14 +55,14 @@ def test_what_a_user_waits_for(notebook, page):
         screen.field("epsilon").fill(epsilon)
         began = time.monotonic()
         screen.field("epsilon").press("Enter")
-        wait_for(lambda: f"(epsilon = {epsilon})" in promise.inner_text(), 20, "the consequences")  # noqa: B023
+        wait_for(lambda: f"epsilon {epsilon}," in facts.inner_text(), 20, "the consequences")  # noqa: B023
         warm["key to consequences"].append(since(began))
         screen.comes_to_rest()
         began, waited = press_fit(screen)
         warm["click to first curve"].append(waited)
-        wait_for(lambda: "What was learnt" in promise.inner_text(), 60, "the result")
+        wait_for(lambda: "AUC" in facts.inner_text(), 60, "the result")
         warm["click to score and promise of another epsilon"].append(since(began))
-        wait_for(lambda: "What to try next" in promise.inner_text(), 60, "the posterior")
+        wait_for(lambda: "clear of zero" in facts.inner_text().lower(), 60, "the posterior")
         warm["click to its posterior"].append(since(began))
     for name, times in (found | warm).items():
         print(

@@ -140,14 +140,18 @@ def upload(page, screen, file):
     chooser.value.set_files(file)
 
 
-def words_before_a_fit(screen):
-    """How many words a newcomer reads; those of closed menus and of marks do not count."""
+def words_shown(screen):
+    """How many words stand in the first view. Those of closed menus, of marks and in the rows of
+    the data do not count, nor do numbers.
+    """
     return screen.root.evaluate("""root => { const walk = document.createTreeWalker(root,
     NodeFilter.SHOW_TEXT);
       let count = 0;
       while (walk.nextNode()) { const holder = walk.currentNode.parentElement;
-        if (holder.checkVisibility() && !holder.closest('style, option, .dpvi-help, .x'))
-          count += walk.currentNode.textContent.split(/\\s+/).filter(Boolean).length; }
+        const data = 'style, option, .dpvi-help, .x, .y, .strips, .rows';
+        if (holder.checkVisibility() && !holder.closest(data))
+          count += walk.currentNode.textContent.split(/\\s+/).filter(
+            word => /[a-z]/i.test(word)).length; }
       return count; }""")
 
 
@@ -156,6 +160,7 @@ PARTS = (
     "Model",
     "Data",
     "Settings",
+    "Curves",
     "Guarantee",
     "Posterior",
     "Pictures",
@@ -173,23 +178,34 @@ def test_all_that_matters_is_in_one_view(notebook, page, screenshots, tmp_path):
     book.run(0)
     screen = Screen(page).is_ready()
     screen.comes_to_rest()
-    assert words_before_a_fit(screen) <= 120
+    assert words_shown(screen) <= 80
     before = screen.root.locator(".dpvi-tabs").bounding_box()
     assert before["y"] + before["height"] <= 800
     page.screenshot(path=screenshots / "view-before.png")
     screen.button("Fit").click()
     assert "800 of 800 steps" in screen.headline("Done")
-    screen.root.locator("b", has_text="What was learnt.").wait_for()
     screen.comes_to_rest()
     after = screen.root.locator(".dpvi-tabs").bounding_box()
     assert after["y"] + after["height"] <= 800
-    assert after["y"] - before["y"] <= 30  # nothing jumps
-    chart = screen.root.locator(".dpvi-chart").bounding_box()
+    assert abs(after["y"] - before["y"]) <= 4  # nothing jumps
+    assert words_shown(screen) <= 80
+    rows = screen.root.locator(".dpvi-forest tbody tr")
+    assert rows.count() == 30
+    first = rows.first.inner_text()
+    screen.root.get_by_label("scaled").check()
+    assert rows.first.inner_text() != first  # the same coefficient in the other unit
+    chart = screen.root.locator(".dpvi-chart:visible").bounding_box()
     page.mouse.move(chart["x"] + 0.6 * chart["width"], chart["y"] + 60)
     assert re.search(
-        r"step \d+\nELBO .*\nAUC .*\nepsilon ",
+        r"step \d+\nAUC .*\nepsilon ",
         screen.root.locator(".strip > span:visible").inner_text(),
     )
+    page.mouse.move(0, 0)
+    screen.type("epsilon", "0.5")
+    screen.root.locator("b", has_text="Next fit:").wait_for()
+    another = screen.root.locator(".dpvi-tabs").bounding_box()
+    assert abs(another["y"] - before["y"]) <= 4
+    screen.type("epsilon", "1")
     page.screenshot(path=screenshots / "view-after.png")
     dark, light = ("JupyterLab Dark",), ("JupyterLab Light",)
     assert (
@@ -210,7 +226,7 @@ def test_all_that_matters_is_in_one_view(notebook, page, screenshots, tmp_path):
     ).wait_for()
     for place in (1, 2):
         other = Screen(page, place)
-        assert words_before_a_fit(other) <= 120
+        assert words_shown(other) <= 120
         assert other.root.bounding_box()["height"] <= 560  # of the 680 that JupyterLab leaves
     assert overflowing(page) == []
 
@@ -425,16 +441,16 @@ def test_a_newcomers_own_file_becomes_a_posterior(notebook, page, screenshots, t
     screen.button("Fit").click()
     screen.headline("Done")
     print(f"\nfrom the menu to the posterior: {time.monotonic() - began:.0f} s")
-    assert "released parameters · covered" in screen.root.inner_text()
+    assert "· covered" in screen.root.locator(".dpvi-forest .title").inner_text()
     screen.tab("Settings")
     screen.tick("show private evaluation curves (outside the guarantee)")
     screen.comes_to_rest()
     screen.is_ready()
     assert "in 1 fit" in screen.root.inner_text()  # nothing else was pressed
     screen.button("Fit").click()
-    screen.root.locator(".dpvi-chart", has_text="AUC").wait_for()
-    assert "AUC" in screen.headline("Done")
-    assert "outside the guarantee" in screen.root.locator(".dpvi-chart").inner_text()
+    screen.root.locator(".dpvi-chart:visible", has_text="AUC").wait_for()
+    screen.headline("Done")
+    assert "outside the guarantee" in screen.root.locator(".dpvi-chart:visible").inner_text()
     full_page(page, screenshots / "private-curves.png", 1280, 1400)
 
 
@@ -465,7 +481,7 @@ def test_a_file_of_which_nothing_is_declared_becomes_a_posterior(
         assert overflowing(page) == []
     screen.button("Fit").click()
     screen.headline("Done")
-    assert "released parameters · covered" in screen.root.inner_text()
+    assert "· covered" in screen.root.locator(".dpvi-forest .title").inner_text()
     screen.tab("Posterior")
     wait_for(lambda: "ward=south" in screen.root.inner_text(), 30, "the learned level")
     full_page(page, screenshots / "undeclared-done.png", 1280, 2000)

@@ -145,9 +145,7 @@ def test_the_noise_leaves_room_for_no_more_quantities_than_told(seed, shared):
 
 def test_the_verdict_names_what_would_leave_room_for_all():
     told = outlook(plan_of(), 31)
-    assert told.verdict == (
-        "Noise may hide most of the model's 31 quantities one by one. Predictions need less signal."
-    )
+    assert told.verdict == ("Noise may hide most of 31 single quantities; predictions need less.")
     assert told.words()[-1] == (
         f"{told.verdict} The signal is at most 2.8 times the bare minimum for so many quantities; "
         "trials needed 30 times to show most."

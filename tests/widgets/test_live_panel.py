@@ -78,7 +78,7 @@ def test_a_running_fit_tells_steps_speed_time_left_and_privacy_spent():
         "evaluation records: public data",
         "exploring",
         ">averaging<",
-        "2 planned",
+        "spent, at most",
     ):
         assert fact in curves
 
@@ -129,7 +129,7 @@ def test_before_the_first_fit_the_planned_epsilon_is_shown_and_nothing_that_is_n
     panel.show_price(OUTLOOK)
     told = html.unescape(panel.score.value)
     assert "planned, at most" in told
-    assert "times this plan's" in told
+    assert "<b>noise in intervals</b><span>relative</span>" in told
     assert (
         "3.50 times at epsilon 0.5, 1.90 times at epsilon 1, 1.00 times at epsilon 2, 0.550 "
         "times at epsilon 4" in told
@@ -155,7 +155,7 @@ def test_where_no_score_may_be_shown_the_price_stays_above_the_epsilon_spent():
     panel.show_price(OUTLOOK)
     panel.show(Session(prepared=private), spent)
     assert "3.50 times at epsilon 0.5" in panel.score.value
-    assert "spent so far, at most; 2 planned" in panel.score.value
+    assert "spent, at most" in panel.score.value
     assert "AUC" not in panel.score.value
     assert panel.show_plan(private)
 
@@ -245,7 +245,7 @@ def test_an_end_is_told_in_words_with_its_numbers(done, status, words):
     )
     assert words in panel.status.value
     assert "300 of 300 steps" in panel.status.value
-    assert f"AUC {shown(done.metrics['auc'])}" in panel.status.value
+    assert f"<b>{shown(done.metrics['auc'])}</b>" in panel.score.value
     assert ("too &lt;b&gt;large" in panel.status.value) == (status == "failed")
     assert (f'<i class="{status}"' in panel.status.value) == (status != "done")
 

@@ -273,7 +273,7 @@ def test_the_promise_is_shown_until_the_plan_is_unknown(panel, seen):
     promised = make_plan(SETTINGS, 455).guarantee(
         steps_taken=800, unit="<b>", dimension=31, caveats=()
     )
-    bound = "epsilon 1, delta 0.001 for each <b>"
+    bound = "epsilon 1, delta 0.001 per <b>"
     panel.show_outlook(seen, AUTOMATIC, promised)
     told = html.unescape(panel.promise.value)
     assert "<span>Promised</span>" in told
@@ -282,8 +282,8 @@ def test_the_promise_is_shown_until_the_plan_is_unknown(panel, seen):
     assert "<b>" not in panel.promise.value.replace("<b>epsilon", "")
     panel.show_outlook(seen, AUTOMATIC, promised, another=True)  # beside a fit that has ended
     told = html.unescape(panel.promise.value)
-    assert "<span>Next fit</span>" in told
-    assert bound in told
+    assert "Next fit:" in told
+    assert "epsilon 1, delta 0.001" in told
     assert promised.in_brief() not in told
     panel.show_begun()
     assert promised.in_brief() in html.unescape(panel.promise.value)

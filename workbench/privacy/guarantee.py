@@ -27,6 +27,11 @@ _RELATIONS = {
     "replace_one": "replacing any one {unit} by another",
     "replace_special": "blanking any one {unit} in its place",
 }
+_CHANGES = {
+    "add_or_remove_one": "Whether any one {unit} takes part",
+    "replace_one": "Replacing any one {unit}",
+    "replace_special": "Blanking any one {unit}",
+}
 # without it, rows that move up are rounded in other blocks of the sum, which may move it by many
 # times C
 _PLACE_STAYS = " (its place stays empty)"
@@ -300,11 +305,13 @@ class Guarantee:
         return np.minimum(curve, accounting.region(self.epsilon, self.delta, np.array(rates)))
 
     def in_brief(self) -> str:
-        """The bound that the guarantee puts on every outcome, without what follows from it."""
-        change = change_of(self.relation, self.unit, self.covers_deletion)
+        """The bound that the guarantee puts on every outcome, without what follows from it.
+
+        A record that takes no part leaves its place empty, as ``headline`` says.
+        """
         return (
-            f"{change[0].upper()}{change[1:]} changes any outcome's probability by at most a "
-            f"factor of {self._factor}, plus {upper(self.delta)}."
+            f"{_CHANGES[self.relation].format(unit=self.unit)} changes any outcome's probability "
+            f"at most {self._factor}-fold, plus {upper(self.delta)}."
         )
 
     @property

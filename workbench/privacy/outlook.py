@@ -163,8 +163,8 @@ class Outlook:
             if quantities == 1:
                 return f"Noise may hide {share} of the model's quantity."
             return (
-                f"Noise may hide {share} of the model's {count(quantities)} quantities one by one. "
-                "Predictions need less signal."
+                f"Noise may hide {share} of {count(quantities)} single quantities; predictions "
+                "need less."
             )
         more = [f"{_rounded_up(settings.num_records * quantities / max(self.room, 1e-9))} records"]
         if self.epsilon_for_all is not None:

@@ -162,7 +162,7 @@ class LedgerPanel:
         runs = self._runs(fingerprint, budget, resumable)
         if budget is None:
             why = (
-                "The ledger does not count public data."
+                "Public data are not counted."
                 if dataset.is_public
                 else "This fit is not recorded in a ledger (ledger=False)."
             )

@@ -15,7 +15,7 @@ import ipywidgets as widgets
 import numpy as np
 
 from workbench._numbers import count, duration, shown, upper
-from workbench.plots.metrics import in_words, labelled, limits, of_score, score_name, words_of
+from workbench.plots.metrics import labelled, limits, of_score, score_name, words_of
 from workbench.widgets.kit import markup
 from workbench.widgets.kit.chart import Levels, Panel, chart
 from workbench.widgets.workbench.session import Progress, Session
@@ -41,7 +41,7 @@ _EMPTY = "Curves appear here during a fit."
 _NOT_KEPT = "The curves of this fit were not kept."
 _KEEP = "The dashed lines are outside the guarantee: keep them to yourself."
 _EARLIER = 3  # fits whose curves stay as faint lines
-_TALL, _LOW, _ONLY = 92, 46, 164  # pixels; of a panel above the epsilon alone
+_TALL, _LOW, _ONLY = 92, 46, 150  # pixels; of a panel above the epsilon alone
 _AXIS = 20  # of labels below a chart
 _ROOM = f'<div style="height:{_ONLY + _AXIS}px"></div>'
 
@@ -178,7 +178,9 @@ class LivePanel:
             if session.baseline is not None and not prepared.data.is_public
             else ""
         )
-        beside = [*(dataclasses.replace(panel, height=_ONLY) for panel in curves[-1:]), epsilon]
+        marked = "\N{WARNING SIGN} " * (about[2] == "outside the guarantee") + about[2]
+        beside = [dataclasses.replace(panel, unit=marked, height=_ONLY) for panel in curves[-1:]]
+        beside.append(epsilon)
         above = "" if curves else self._price
         self.score.value = above + chart(beside, steps, _described(beside, steps)) + note
         panels = [*curves, epsilon]
@@ -255,7 +257,6 @@ class LivePanel:
         facts = [
             f"{count(guarantee.steps_taken)} of {count(guarantee.steps)} steps in "
             f"{duration(result.seconds)}",
-            *in_words(result.metrics, ("elbo", score_name(result.metrics))),
         ]
         problems = dict.fromkeys(text for text in (result.message, problem) if text)
         self._say(
@@ -297,7 +298,7 @@ def _noise_near(outlook: Outlook) -> str:
     most = max(times for _, times in near)
     panel = Panel(
         "noise in intervals",
-        "times this plan's",
+        "relative",
         limits=(0.0, 1.12 * most),
         names={"": points},
         has_keys=True,
@@ -328,7 +329,7 @@ def _spent(
     curve = ((0, 0.0), *prepared.plan.epsilon_curve())
     return Panel(
         "epsilon",
-        f"spent so far, at most; {planned:g} planned",
+        "spent, at most",
         points,
         (0.0, 1.1 * planned),
         "third",

@@ -17,7 +17,7 @@ from workbench.privacy.guarantee import Guarantee
 from workbench.privacy.outlook import Outlook
 from workbench.privacy.steps import LAWS, NEIGHBOURS
 from workbench.widgets.kit import fields, markup
-from workbench.widgets.workbench.result_panel import bound_of, promise_card
+from workbench.widgets.workbench.result_panel import promise_card
 from workbench.widgets.workbench.settings import problems_of
 
 __all__ = ["PrivacyPanel"]
@@ -331,7 +331,7 @@ class PrivacyPanel:
         if promise is None:
             fields.say(self.promise, "")
         elif another:
-            fields.say(self.promise, markup.fact("Next fit", bound_of(promise)))
+            fields.say(self.promise, markup.note("Next fit:", promise.label(with_delta=True)))
         else:
             self.show_begun()
 

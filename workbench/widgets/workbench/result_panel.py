@@ -29,7 +29,6 @@ if TYPE_CHECKING:
 __all__ = [
     "PICTURES",
     "ResultPanel",
-    "bound_of",
     "drawn",
     "ended",
     "guarantee_card",
@@ -326,12 +325,8 @@ def guarantee_card(
 
 def promise_card(title: str, guarantee: Guarantee) -> str:
     """What a guarantee promises, in two lines."""
-    return markup.fact(title, bound_of(guarantee), guarantee.in_brief())
-
-
-def bound_of(guarantee: Guarantee) -> str:
-    """Epsilon, delta and for whom they hold."""
-    return f"{guarantee.label(with_delta=True)} for each {guarantee.unit}"
+    bound = f"{guarantee.label(with_delta=True)} per {guarantee.unit}"
+    return markup.fact(title, bound, guarantee.in_brief())
 
 
 def _learnt_in_brief(result: FitResult) -> tuple[str, str]:
@@ -366,11 +361,11 @@ def _clear_of_zero(result: FitResult) -> str:
     if not total:
         return elsewhere
     if not names:
-        return f"None of {count(total)} coefficients is clear of zero ({result.release_label})."
+        return f"None is jointly clear of zero ({result.release_label})."
     more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
     signs = "all signs are" if len(names) > 1 else "the sign is"
     return (
-        f"Clear of zero, of {count(total)}: {', '.join(names[:_NAMED])}{more} "
+        f"Jointly clear of zero, of {count(total)}: {', '.join(names[:_NAMED])}{more} "
         f"({100 * INTERVAL:g} % that {signs} right; {result.release_label})."
     )
 
