@@ -122,7 +122,7 @@ def test_intervals_that_are_too_narrow_call_nothing_clear(done):
     assert not any(estimate.is_clear for estimate in estimates_of(doubtful))
     panel = SubjectPanel()
     panel.show_result(doubtful)
-    assert "clear of zero" not in told(panel.view.value)
+    assert "● clear" not in told(panel.view.value)
 
 
 def test_a_model_without_coefficients_shows_its_picture():

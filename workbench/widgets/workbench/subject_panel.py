@@ -29,7 +29,7 @@ __all__ = ["SubjectPanel", "estimates_of"]
 _FOLLOWED = 8  # parameters whose lines are drawn where a model has no coefficients
 _TALL = 240  # pixels of these lines
 _AXIS = "scaled"
-_LEGEND = "● clear of zero"
+_LEGEND = "● clear"
 
 
 class SubjectPanel:
