@@ -30,7 +30,7 @@ from workbench.privacy.plan import (
     PrivacySettings,
     default_delta,
     make_plan,
-    require_declared,
+    public_size,
 )
 
 __all__ = ["look"]
@@ -143,8 +143,7 @@ def _promised(
 
 def _declared_number(request: LookArguments, data: Dataset) -> int:
     declared = data.num_train if request.num_records is None else request.num_records
-    require_declared(declared, data.num_train)
-    return declared
+    return public_size("poisson", declared, data.num_train)
 
 
 def _delta(request: LookArguments, data: Dataset) -> float:

@@ -36,13 +36,16 @@ from workbench.sampling import Sampler
 from workbench.sampling.poisson import SMALLEST_RATE, log_overflow_probability, overflow_capacity
 
 __all__ = [
+    "OF_CLIP",
     "PrivacyPlan",
     "PrivacySettings",
     "default_delta",
     "make_plan",
-    "require_declared",
+    "public_size",
     "sampling_rate_of",
 ]
+
+OF_CLIP = ("clip", "adapts_clip", "clip_follows_look")  # settings that may change after a look
 
 _IMPLEMENTATION_SHARE = 1e-3
 _EPSILON_OF_PADDING = 10.0
@@ -71,6 +74,8 @@ class PrivacySettings:
         with "flat" only.
     :param look: share of the budget, at most a half, for noised counts of the columns before the
         first step; 0 for none.
+    :param clip_follows_look: whether C is chosen anew on the scales that the look learns; until
+        then ``clip`` is that of the declared bounds.
     :raises ArgumentError: naming the argument and its value.
     """
 
@@ -86,6 +91,7 @@ class PrivacySettings:
     clipping: str = "flat"
     adapts_clip: bool = False
     look: float = 0.0
+    clip_follows_look: bool = False
 
     def __post_init__(self) -> None:
         law = LAWS[_validate.choice("sampler", self.sampler, LAWS)]
@@ -124,11 +130,16 @@ class PrivacySettings:
 
     def as_arguments(self) -> dict[str, Any]:
         """The same settings as ``workbench.fit`` takes them."""
-        return without_adapts_clip(asdict(self))
+        arguments = asdict(self)
+        if arguments.pop("clip_follows_look"):
+            arguments["clip"] = None  # nobody chose it
+        return without_adapts_clip(arguments)
 
     def facts(self) -> dict[str, Any]:
-        """The settings by name, as results keep them."""
-        return asdict(self)
+        """The settings by name, as results keep them: after a look, if there was one."""
+        facts = asdict(self)
+        del facts["clip_follows_look"]
+        return facts
 
     def cautions(self) -> tuple[str, ...]:
         """A sentence about each value that is allowed but unwise."""
@@ -254,11 +265,12 @@ class PrivacyPlan:
     def after_look(
         self, settings: PrivacySettings, num_train: int, *, is_vacant: bool = False
     ) -> PrivacyPlan:
-        """The same plan with what may follow from its look: C and whether it is adapted, as in
+        """The same plan with what may follow from its look: C and how it is chosen, as in
         ``settings``, since the noise is relative to C; and fewer records, if their number is
         hidden. :param is_vacant: whether there is none, and one stands for them.
         """
-        changed = replace(self.settings, clip=settings.clip, adapts_clip=settings.adapts_clip)
+        of_clip = {name: getattr(settings, name) for name in OF_CLIP}
+        changed = replace(self.settings, **of_clip)
         mechanism, sampler = replace(self.mechanism, clip=settings.clip), self.sampler
         if LAWS[settings.sampler].hides_size:
             records = {"num_records": num_train, "is_vacant": is_vacant}
@@ -435,6 +447,11 @@ class PrivacyPlan:
             f"The number of records (N = {count(size, ' ')}), the sampling rate and any bounds "
             "declared for scaling are treated as public constants."
         )
+        if settings.clip_follows_look:
+            lines.append(
+                "The norm that gradients are clipped to follows the scales that the look learns, "
+                "and the noise stays the same multiple of it."
+            )
         if self.sampler.remark:
             lines.append(self.sampler.remark)
         lines += [
@@ -481,7 +498,7 @@ def make_plan(
         is charged alike.
     :param look_size: number of counts of the look that ``settings`` asks for.
     :param delta_of_texts: share of delta for texts of one record that the look may show.
-    :raises ArgumentError: if no supported noise keeps epsilon, or as ``require_declared``.
+    :raises ArgumentError: if no supported noise keeps epsilon, or as ``public_size``.
     """
     requested_epsilon, allowance = settings.epsilon, settings.delta * _IMPLEMENTATION_SHARE
 
@@ -537,13 +554,15 @@ def _look_phase(settings: PrivacySettings, delta: float, size: int) -> LookPhase
     return LookPhase(max(sigma, _LEAST_LOOK_NOISE), size)
 
 
-def require_declared(declared: int, num_train: int) -> None:
-    """:raises ArgumentError: naming ``num_records``, unless it is an upper bound on the training
-        records.
+def public_size(sampler: str, declared: int, num_train: int) -> int:
+    """The number of records that shapes and settings may follow from: the declared one where the
+    exact one is private, as it is for ``sampler`` under "add_or_remove_one".
 
-    All shapes follow from the declared number. Where there are more records, they would have to
-    follow from the private one.
+    :raises ArgumentError: naming ``num_records``, if there are more private records than declared:
+        shapes would have to follow from their number.
     """
+    if not LAWS[sampler].hides_size:
+        return num_train
     if num_train > declared:
         raise _validate.ArgumentError(
             "num_records",
@@ -552,6 +571,7 @@ def require_declared(declared: int, num_train: int) -> None:
             "counting them: declare a larger number, or leave it out, which publishes the exact "
             "one.",
         )
+    return declared
 
 
 def _affordable(settings: PrivacySettings, cost: Callable[[float], float]) -> PrivacySettings:
@@ -573,12 +593,11 @@ def _sampler(settings: PrivacySettings, num_train: int, epsilon: float) -> Sampl
     share of delta.
     """
     law, rate = LAWS[settings.sampler], settings.sampling_rate
-    if not law.hides_size:
-        return law.sampler(num_train, rate)
     # the padding M, the parts of a minibatch and the spacing of the sum may tell the declared N,
     # not how many there are
-    require_declared(settings.num_records, num_train)
-    size = settings.num_records
+    size = public_size(settings.sampler, settings.num_records, num_train)
+    if not law.hides_size:
+        return law.sampler(size, rate)
     allowance = settings.delta * _IMPLEMENTATION_SHARE
     # at least as for epsilon = 10: a little more padding, but fits that differ in epsilon share a
     # compiled step
