@@ -147,9 +147,8 @@ def _declared_number(request: LookArguments, data: Dataset) -> int:
 
 
 def _delta(request: LookArguments, data: Dataset) -> float:
-    if request.delta is not None:
-        return request.delta
-    return default_delta(_declared_number(request, data))
+    declared = _declared_number(request, data)
+    return default_delta(declared) if request.delta is None else request.delta
 
 
 @contextlib.contextmanager

@@ -148,7 +148,7 @@ class FitSpec:
             estimation=self.estimation.of_model(model, data, constants, self.privacy.num_records),
             scales=scales,
             is_vacant=is_vacant,
-            declared=self.declared or self,
+            declared=self,
         )
 
     @property
@@ -376,17 +376,6 @@ class FitSpec:
         return dataclasses.replace(guarantee, released=self.estimation.released)
 
 
-def _adapts_by_default(settings: Mapping[str, Any], advice: Mapping[str, Any]) -> bool:
-    """Whether a run adapts C where nobody chose one. :param settings: settings, None for those that
-    are left out.
-    """
-    return (
-        settings["clip"] is None
-        and settings["clipping"] == "flat"
-        and bool(advice.get("adapts_clip", False))
-    )
-
-
 def is_array(value: object) -> bool:
     """Whether ``value`` is an array, and no scalar."""
     return bool(getattr(value, "ndim", 0))
@@ -414,18 +403,15 @@ def resolve(request: FitRequest) -> FitSpec:
             'is padded already: pass the data set itself, with "present" among the arrays of the '
             "model.",
         )
-    if (
-        source.stored is not None
-        and source.stored.reading == "oblivious"
-        and request.sampler not in OBLIVIOUS_SAMPLERS
-    ):
+    is_oblivious = source.stored is not None and source.stored.reading == "oblivious"
+    if is_oblivious and request.sampler not in OBLIVIOUS_SAMPLERS:
         raise _validate.ArgumentError(
             "sampler",
             request.sampler,
             f"cannot be used with oblivious reading; use one of: {', '.join(OBLIVIOUS_SAMPLERS)}.",
         )
     data = model.view(source)
-    if len(devices) > 1 and source.stored is not None and source.stored.reading == "oblivious":
+    if len(devices) > 1 and is_oblivious:
         raise _validate.ArgumentError(
             "devices",
             request.devices,
@@ -465,7 +451,8 @@ def resolve(request: FitRequest) -> FitSpec:
     if one_shot is not None:
         requested |= one_shot.settings(request, data, drawn_from)
     advice = model.advice(data, drawn_from, request.epsilon)
-    adapts_clip = isinstance(request.clip, str) or _adapts_by_default(requested, advice)
+    by_rule = requested["clip"] is None and request.clipping == "flat"
+    adapts_clip = isinstance(request.clip, str) or (by_rule and bool(advice.get("adapts_clip")))
     if isinstance(request.clip, str):
         requested["clip"] = None
     follows = learns and one_shot is None and requested["clip"] is None

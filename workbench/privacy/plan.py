@@ -130,16 +130,12 @@ class PrivacySettings:
 
     def as_arguments(self) -> dict[str, Any]:
         """The same settings as ``workbench.fit`` takes them."""
-        arguments = asdict(self)
-        if arguments.pop("clip_follows_look"):
-            arguments["clip"] = None  # nobody chose it
-        return without_adapts_clip(arguments)
+        return without_flags_of_clip(asdict(self))
 
     def facts(self) -> dict[str, Any]:
         """The settings by name, as results keep them: after a look, if there was one."""
         facts = asdict(self)
-        del facts["clip_follows_look"]
-        return facts
+        return {name: facts[name] for name in facts if name != "clip_follows_look"}
 
     def cautions(self) -> tuple[str, ...]:
         """A sentence about each value that is allowed but unwise."""
@@ -152,10 +148,14 @@ class PrivacySettings:
         )
 
 
-def without_adapts_clip(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """``settings`` with the clip "auto" in place of ``adapts_clip``."""
-    remaining = {name: value for name, value in settings.items() if name != "adapts_clip"}
-    return remaining | {"clip": "auto"} if settings.get("adapts_clip") else remaining
+def without_flags_of_clip(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """``settings`` with C as a caller gives it: "auto" where the run adapts it, None where nobody
+    chose it and it follows a look.
+    """
+    clip = None if settings.get("clip_follows_look") else settings["clip"]
+    return {name: settings[name] for name in settings if name not in OF_CLIP} | {
+        "clip": "auto" if settings.get("adapts_clip") else clip
+    }
 
 
 def default_delta(num_records: int) -> float:
@@ -269,8 +269,7 @@ class PrivacyPlan:
         ``settings``, since the noise is relative to C; and fewer records, if their number is
         hidden. :param is_vacant: whether there is none, and one stands for them.
         """
-        of_clip = {name: getattr(settings, name) for name in OF_CLIP}
-        changed = replace(self.settings, **of_clip)
+        changed = replace(self.settings, **{name: getattr(settings, name) for name in OF_CLIP})
         mechanism, sampler = replace(self.mechanism, clip=settings.clip), self.sampler
         if LAWS[settings.sampler].hides_size:
             records = {"num_records": num_train, "is_vacant": is_vacant}
