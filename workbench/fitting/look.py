@@ -30,8 +30,8 @@ from workbench.privacy.plan import (
     PrivacySettings,
     default_delta,
     make_plan,
-    public_size,
 )
+from workbench.privacy.steps import LAWS
 
 __all__ = ["look"]
 
@@ -143,12 +143,11 @@ def _promised(
 
 def _declared_number(request: LookArguments, data: Dataset) -> int:
     declared = data.num_train if request.num_records is None else request.num_records
-    return public_size("poisson", declared, data.num_train)
+    return LAWS["poisson"].public_size(declared, data.num_train)
 
 
 def _delta(request: LookArguments, data: Dataset) -> float:
-    declared = _declared_number(request, data)
-    return default_delta(declared) if request.delta is None else request.delta
+    return request.delta or default_delta(_declared_number(request, data))
 
 
 @contextlib.contextmanager

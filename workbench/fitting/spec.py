@@ -46,7 +46,6 @@ from workbench.privacy.plan import (
     PrivacySettings,
     default_delta,
     make_plan,
-    public_size,
     sampling_rate_of,
 )
 from workbench.privacy.steps import LAWS
@@ -128,7 +127,7 @@ class FitSpec:
         privacy = self.privacy
         if privacy.clip_follows_look:
             # before records are left out: how many remain is private
-            size = public_size(privacy.sampler, privacy.num_records, data.num_train)
+            size = LAWS[privacy.sampler].public_size(privacy.num_records, data.num_train)
             clip = defaults.clip_of(model.advice(data, size, privacy.epsilon), data.rows_clipped)
             privacy = dataclasses.replace(privacy, clip=clip, clip_follows_look=False)
         if self.leaves_out:
@@ -432,7 +431,7 @@ def resolve(request: FitRequest) -> FitSpec:
             "evaluation_fraction=0.2, or give evaluation=.",
         )
     declared = data.num_train if request.num_records is None else request.num_records
-    drawn_from = public_size(request.sampler, declared, data.num_train)
+    drawn_from = LAWS[request.sampler].public_size(declared, data.num_train)
     requested = {entry.name: getattr(request, entry.name) for entry in fields(Settings)}
     rows = data.rows_clipped
     constants = dict(model.constants(data))

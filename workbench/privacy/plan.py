@@ -41,7 +41,6 @@ __all__ = [
     "PrivacySettings",
     "default_delta",
     "make_plan",
-    "public_size",
     "sampling_rate_of",
 ]
 
@@ -497,7 +496,7 @@ def make_plan(
         is charged alike.
     :param look_size: number of counts of the look that ``settings`` asks for.
     :param delta_of_texts: share of delta for texts of one record that the look may show.
-    :raises ArgumentError: if no supported noise keeps epsilon, or as ``public_size``.
+    :raises ArgumentError: if no supported noise keeps epsilon, or as ``SamplerLaw.public_size``.
     """
     requested_epsilon, allowance = settings.epsilon, settings.delta * _IMPLEMENTATION_SHARE
 
@@ -553,26 +552,6 @@ def _look_phase(settings: PrivacySettings, delta: float, size: int) -> LookPhase
     return LookPhase(max(sigma, _LEAST_LOOK_NOISE), size)
 
 
-def public_size(sampler: str, declared: int, num_train: int) -> int:
-    """The number of records that shapes and settings may follow from: the declared one where the
-    exact one is private, as it is for ``sampler`` under "add_or_remove_one".
-
-    :raises ArgumentError: naming ``num_records``, if there are more private records than declared:
-        shapes would have to follow from their number.
-    """
-    if not LAWS[sampler].hides_size:
-        return num_train
-    if num_train > declared:
-        raise _validate.ArgumentError(
-            "num_records",
-            declared,
-            "is less than there are training records. It must be an upper bound, known without "
-            "counting them: declare a larger number, or leave it out, which publishes the exact "
-            "one.",
-        )
-    return declared
-
-
 def _affordable(settings: PrivacySettings, cost: Callable[[float], float]) -> PrivacySettings:
     """``settings``, or with the largest epsilon in tenths at which ``cost`` is within its share of
     delta, if any is.
@@ -594,7 +573,7 @@ def _sampler(settings: PrivacySettings, num_train: int, epsilon: float) -> Sampl
     law, rate = LAWS[settings.sampler], settings.sampling_rate
     # the padding M, the parts of a minibatch and the spacing of the sum may tell the declared N,
     # not how many there are
-    size = public_size(settings.sampler, settings.num_records, num_train)
+    size = law.public_size(settings.num_records, num_train)
     if not law.hides_size:
         return law.sampler(size, rate)
     allowance = settings.delta * _IMPLEMENTATION_SHARE
