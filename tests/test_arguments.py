@@ -154,6 +154,8 @@ def test_what_a_formula_and_a_table_need():
         given = {"family": "bernoulli", "schema": {"ill": bool, "age": (0, 120)}, name: value}
         if name == "family" and value is None:  # gaussian
             given["schema"] = {"ill": (0, 1), "age": (0, 120)}
+        if name == "split_seed":  # which has nothing to decide otherwise
+            given["evaluation_fraction"] = 0.2
         FormulaSettings(**given)
         model_and_data("ill ~ age", frame, FormulaSettings(**given))
 

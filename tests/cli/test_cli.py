@@ -680,6 +680,15 @@ def test_an_unusable_description_of_a_table_is_refused(command, no_fit, table, o
 
 
 @pytest.mark.parametrize(
+    "options",
+    [["--target", "ill", "--bounds", "0:200"], ["--formula", "ill ~ age", "--family", "bernoulli"]],
+)
+def test_a_seed_of_a_split_without_a_split_is_refused(command, table, options):
+    asked = ["fit", "--data", table, "--epsilon", "1", *options, "--split-seed", "3"]
+    assert "split_seed=3: says which records are held out, and none are" in refused(command, *asked)
+
+
+@pytest.mark.parametrize(
     ("options", "line"),
     [
         (
@@ -688,6 +697,11 @@ def test_an_unusable_description_of_a_table_is_refused(command, no_fit, table, o
         ),
         (["--data", "breast_cancer", "--threshold", "0"], "threshold=0: is for tables in files: "),
         (["--data", "packed.wbr", "--missing", "drop"], "missing='drop': is for tables: "),
+        (["--data", "packed.wbr", "--split-seed", "3"], "split_seed=3: is for tables: "),
+        (
+            ["--data", "packed.wbr", "--evaluation-fraction", "0"],
+            "evaluation_fraction=0: is for tables: ",
+        ),
         (
             ["--data", "t.csv", "--formula", "ill ~ age", "--schema", "s.json", "--target", "ill"],
             "target='ill': is not for",

@@ -149,6 +149,20 @@ def test_rare_texts_are_other_and_their_number_is_not_in_the_guarantee():
     assert sized == many.guarantee
 
 
+def test_one_record_of_a_file_moves_no_text_of_another(tmp_path):
+    """pandas chooses types by blocks of rows, here of 4096, unless it is told not to."""
+    counts = []
+    for texts in (["x", "01"] * 4096 + ["x"], ["x", "01"] * 4096 + ["01"]):
+        rest, rows = ",1" * 199, [*texts, *["01"] * 4000]
+        names = "".join(f",c{number}" for number in range(199))
+        text = "\n".join([f"ward{names}", *(f"{row}{rest}" for row in rows)])
+        (tmp_path / "file.csv").write_text(text)
+        table = wb.data.read_table(tmp_path / "file.csv")
+        assert by_type(table)["ward"] is str
+        counts.append(table["ward"].value_counts())
+    assert (counts[1] - counts[0]).to_dict() == {"01": 1, "x": -1}
+
+
 def test_types_are_read_and_values_are_not():
     frame = pd.DataFrame(
         {

@@ -14,8 +14,9 @@ from dp_accounting.pld import PLDAccountant
 import workbench as wb
 from workbench import ArgumentError
 from workbench.data.counting import counting_of
-from workbench.data.look import Scale, inside
+from workbench.data.look import Scale, inside, scales_to_dict
 from workbench.fitting.learned_scales import share_for
+from workbench.formula.model import FormulaModel
 from workbench.ledger.ledger import Ledger, LedgerDiskError
 from workbench.ledger.reservation import LedgerWarning
 from workbench.privacy.accounting import total_epsilon
@@ -184,6 +185,48 @@ def test_c_follows_the_scales_unless_it_was_chosen(frame, result):
     digests = {prepare(frame, seed=3, clip=clip)._digest(to_run=False) for clip in (None, before)}
     assert len(digests) == 2
     assert fit(frame, seed=3, look=0).settings["clip"] == before
+
+
+@pytest.mark.parametrize(("sampler", "size"), [("poisson", 5000), ("shuffle", SIZE)])
+def test_c_before_and_after_a_look_is_advised_for_the_same_public_size(
+    frame, monkeypatch, sampler, size
+):
+    sizes = []
+
+    def advice(model, dataset, num_records, epsilon):
+        sizes.append(num_records)
+        return {}
+
+    monkeypatch.setattr(FormulaModel, "advice", advice)
+    prepare(
+        frame, privacy=wb.Privacy(look=scales_to_dict(SCALES), sampler=sampler, num_records=5000)
+    )
+    assert sizes == [size, size]
+
+
+def test_a_plan_says_that_its_c_follows_the_look(frame, result):
+    prepared = prepare(frame, seed=3)
+    assert prepared.privacy.clip_follows_look
+    assert "clip_follows_look=True" in repr(prepared)
+    assert prepared.settings.clip is None  # nobody chose it
+    assert "follows the scales that the look learns" in prepared.guarantee(60).statement()
+    for _ in prepared.run():
+        pass
+    assert not prepared.privacy.clip_follows_look
+    assert prepared.privacy.clip == prepared.settings.clip == result.settings["clip"]
+    assert "follows" not in prepared.result().guarantee.statement()
+    assert prepared.again().privacy.clip_follows_look
+
+
+@pytest.mark.parametrize("options", [{"clip": 1.1}, {"look": 0}, {"look": scales_to_dict(SCALES)}])
+def test_a_c_that_was_chosen_or_has_its_scales_follows_no_look(frame, options):
+    assert not prepare(frame, **options).privacy.clip_follows_look
+
+
+def test_an_adapted_c_begins_where_the_look_says(frame):
+    settings = prepare(frame, clip="auto").privacy
+    assert settings.clip_follows_look
+    assert settings.as_arguments()["clip"] == "auto"
 
 
 def test_another_run_of_a_prepared_fit_looks_anew(frame):

@@ -190,3 +190,15 @@ def test_intercepts_are_not_among_the_clear_coefficients(tabled):
     assert "intercept" not in names
     few = {name: values[:50] for name, values in moved.items()}
     assert clear_of_zero(dataclasses.replace(tabled, draws=few)) == ([], 0)
+
+
+def test_a_column_called_intercept_is_a_coefficient_and_a_site_of_any_name_an_intercept(tabled):
+    draws = {"weights": tabled.draws["weights"][:, :1] + 9.0, "level": tabled.draws["intercept"]}
+    linear = wb.models.LinearPredictor("weights", "level")
+    other = dataclasses.replace(
+        tabled,
+        draws=draws,
+        coordinates={"weights": ["intercept"]},
+        definition=dataclasses.replace(tabled.definition, linear=linear),
+    )
+    assert clear_of_zero(other) == (["intercept"], 1)

@@ -20,7 +20,7 @@ import workbench as wb
 from tests import fakes
 from tests.conftest import EITHER_STEPS
 from workbench import ArgumentError
-from workbench.fitting import fits
+from workbench.fitting import defaults, fits
 from workbench.fitting.groups import grouped
 from workbench.fitting.settings import Shared, default_of
 from workbench.fitting.spec import resolve
@@ -28,6 +28,7 @@ from workbench.inference.batched import BatchedProgram
 from workbench.ledger.composition import total
 from workbench.models import Model
 from workbench.noise.mechanism import GaussianMechanism
+from workbench.privacy import plan as planning
 from workbench.privacy.steps import LAWS
 from workbench.sweeps import BudgetError, grid, running, sweeping
 from workbench.sweeps.request import LISTS, SweepRequest
@@ -430,6 +431,35 @@ def test_a_repeated_sweep_does_no_work_and_a_changed_one_adds_rows(tmp_path, mon
     assert file.stat().st_mode & 0o777 == 0o600
     for name, value in first.fit(0).params.items():
         np.testing.assert_array_equal(again.fit(0).params[name], value)
+
+
+def test_a_stored_fit_keeps_what_another_rule_chose_or_is_refused(tmp_path, monkeypatch):
+    plan = {
+        "epsilons": [1.0],
+        "seeds": [0],
+        "iterations": STEPS,
+        "store": tmp_path / "store.sqlite",
+    }
+    first = quietly(wb.sweep, "logistic", "breast_cancer", **plan)
+    monkeypatch.setattr(defaults, "clip_of", lambda advice, rows=1: 3.25)
+    again = quietly(wb.sweep, "logistic", "breast_cancer", **plan)
+    assert again.fit(0).settings["clip"] == first.table["clip"][0] == first.fit(0).guarantee.clip
+    noise = planning.noise_multiplier
+    monkeypatch.setattr(planning, "noise_multiplier", lambda **steps: 1.1 * noise(**steps))
+    with pytest.raises(ArgumentError, match=r"^number=0: was run with other noise"):
+        again.fit(0)
+
+
+def test_a_baseline_of_an_automatic_guide_runs_beside_the_fits():
+    def model(x, y=None, num_records=None):
+        weights = numpyro.sample("weights", dist.Normal(0, 1).expand([x.shape[-1]]).to_event(1))
+        with numpyro.plate("records", num_records, subsample_size=x.shape[0]):
+            numpyro.sample("y", dist.Bernoulli(logits=x @ weights), obs=y)
+
+    mine = Model("mine", "A model of the user's.", model, AutoNormal)
+    sizes = {"epsilons": [1.0, 2.0], "seeds": [1], "iterations": STEPS}
+    result = quietly(wb.sweep, mine, "breast_cancer", baselines=["non-private"], **sizes)
+    assert result.table["status"].tolist() == ["done"] * 3
 
 
 def cells_of(**settings):

@@ -33,6 +33,7 @@ from workbench.cli.shell import (
     stopped_by_interrupt,
 )
 from workbench.cli.table import (
+    OF_A_SPLIT,
     add_data,
     check_used,
     dataset,
@@ -317,7 +318,8 @@ def _model_and_data(arguments: argparse.Namespace) -> tuple[Any, Any, dict[str, 
     return sources.model(arguments.model, model_options(arguments.option)), dataset(arguments), {}
 
 
-_OF_FORMULAS = ("schema", "missing", "unit_id", "max_rows", "unit_mean")  # options of tables
+# options of tables
+_OF_FORMULAS = ("schema", "missing", "unit_id", "max_rows", "unit_mean", *OF_A_SPLIT)
 _FORMULA_ONLY = ("family", "link", "prior", "trials", "exposure", "observed")
 
 
@@ -342,10 +344,8 @@ def _formula_and_data(
         return arguments.formula, named_dataset(arguments), options
     options |= of_tables(arguments) | declared_privacy(arguments)
     options["name"] = arguments.name or _folders.title_of(arguments.data)
-    if arguments.split_seed:
-        options["split_seed"] = arguments.split_seed
-    if arguments.evaluation_fraction is not None:
-        options["evaluation_fraction"] = arguments.evaluation_fraction
+    split = {name: getattr(arguments, name) for name in OF_A_SPLIT}
+    options |= {name: value for name, value in split.items() if value is not None}
     frame = read_table(arguments.data, options.get("schema"), unit_id=options.get("unit_id"))
     return arguments.formula, frame, options
 

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from workbench.data import Dataset
 
 __all__ = [
+    "OF_A_SPLIT",
     "RECORDS",
     "add_data",
     "add_packed",
@@ -80,6 +81,18 @@ _FROM_A_FILE: dict[str, tuple[str, dict[str, Any]]] = {
         {"choices": ("refuse", "drop", "middle", "indicator"), "default": "refuse"},
     ),
 }
+_OF_A_SPLIT: dict[str, tuple[str, dict[str, Any]]] = {
+    "--evaluation-fraction": (
+        "share of rows held out (default: 0.2; 0 for a fit of a file whose evaluation records are "
+        "private, unless --evaluate-private is set)",
+        {"type": number, "metavar": "FRACTION"},
+    ),
+    "--split-seed": (
+        "public seed of the split (default: 0)",
+        {"type": number, "default": 0, "metavar": "SEED"},
+    ),
+}
+OF_A_SPLIT = ("evaluation_fraction", "split_seed")
 
 
 def add_data(fit: argparse.ArgumentParser, data: argparse._ActionsContainer) -> None:
@@ -149,20 +162,8 @@ def add_table(command: argparse.ArgumentParser, data: argparse._ActionsContainer
 
     :param data: the group of the options that all kinds of data share.
     """
-    data.add_argument(
-        "--evaluation-fraction",
-        type=number,
-        metavar="FRACTION",
-        help="share of rows held out (default: 0.2; 0 for a fit of a file whose evaluation records "
-        "are private, unless --evaluate-private is set)",
-    )
-    data.add_argument(
-        "--split-seed",
-        type=number,
-        default=0,
-        metavar="SEED",
-        help="public seed of the split (default: 0)",
-    )
+    for option, (text, kind) in _OF_A_SPLIT.items():
+        data.add_argument(option, help=text, **kind)
     file = command.add_argument_group("columns of a table in a file")
     for option, (text, kind) in _FROM_A_FILE.items():
         file.add_argument(option, help=text, **kind)
@@ -174,7 +175,9 @@ def dataset(arguments: argparse.Namespace) -> Any:
 
     if not sources.is_file(arguments.data):
         check_used(
-            arguments, f"is for tables in files: the columns of {arguments.data} are declared."
+            arguments,
+            f"is for tables in files: the columns of {arguments.data} are declared.",
+            OF_A_SPLIT,
         )
         return named_dataset(arguments)
     if Path(arguments.data).suffix == RECORDS:
@@ -209,7 +212,7 @@ def check_used(arguments: argparse.Namespace, reason: str, used: Collection[str]
     :param used: names of those that are not.
     :raises ArgumentError: with ``reason``, naming the option.
     """
-    for option, (_, kind) in _FROM_A_FILE.items():
+    for option, (_, kind) in (_FROM_A_FILE | _OF_A_SPLIT).items():
         name = option[2:].replace("-", "_")
         value = getattr(arguments, name)
         if (
@@ -243,21 +246,16 @@ def declared_privacy(arguments: argparse.Namespace) -> dict[str, Any]:
     return {"evaluation_is_public": arguments.evaluation_public, **unit}
 
 
-def _uses_evaluation(arguments: argparse.Namespace) -> bool:
-    """Whether anything reads evaluation records. A packed file keeps them for fits that do."""
-    return getattr(arguments, "evaluation_public", True) or getattr(
-        arguments, "evaluate_private", True
-    )
-
-
 def split_of(arguments: argparse.Namespace, *, is_named: bool = False) -> dict[str, Any]:
     """Share of evaluation records and seed of the split. :param is_named: whether it is of a data
     set by name.
     """
     fraction = arguments.evaluation_fraction
-    usual = 0.2 if is_named or _uses_evaluation(arguments) else 0.0
+    # a packed file keeps evaluation records for the fits that read them
+    readers = ("evaluation_public", "evaluate_private")
+    is_read = is_named or any(getattr(arguments, name, True) for name in readers)
     return {
-        "evaluation_fraction": usual if fraction is None else fraction,
+        "evaluation_fraction": 0.2 * is_read if fraction is None else fraction,
         "split_seed": arguments.split_seed,
     }
 

@@ -170,6 +170,9 @@ def _how_to_read(
     _refuse_other_formats(file, shown)
     encoding = _encoding_of(file)
     how: dict[str, Any] = {"sep": between, "index_col": False, "keep_default_na": False, **encoding}
+    # pandas would choose types by blocks of rows: in a column of text, whether "01" stays so would
+    # depend on the other records of its block
+    how["low_memory"] = False
     how["skiprows"] = 1 if _DECLARED_SEPARATOR.fullmatch(_first_line(file, **encoding)) else 0
     labels = pd.read_csv(file, header=None, nrows=1, dtype=str, **how).iloc[0].tolist()
     labels = [column_name(label).strip() for label in labels]  # blanks often follow the separator

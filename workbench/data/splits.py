@@ -133,10 +133,17 @@ def evaluation_rows(num_rows: int, fraction: float, seed: int) -> np.ndarray:
 
 def checked(fraction: float, seed: int) -> tuple[float, int]:
     """Share of evaluation records and public seed. :raises ArgumentError: naming one that is out of
-    range.
+    range, or a seed that has nothing to decide.
     """
     evaluation_fraction = _validate.number("evaluation_fraction", fraction, at_least=0, below=1)
-    return evaluation_fraction, _validate.seed("split_seed", seed)
+    seed = _validate.seed("split_seed", seed)
+    if seed and not evaluation_fraction:
+        raise _validate.ArgumentError(
+            "split_seed",
+            seed,
+            "says which records are held out, and none are: also give evaluation_fraction.",
+        )
+    return evaluation_fraction, seed
 
 
 def _both_sides(held_out: np.ndarray, fraction: float) -> np.ndarray:

@@ -128,8 +128,6 @@ class Digests:
             ),
             "start": None if plan.settings.seed is None else content(arrays_of(self.start), secret),
             "privacy": asdict(plan.settings),
-            # whether C follows the scales that a look learns
-            "clip": None if plan.look is None else spec.request.clip,
             "sampler": repr(plan.sampler),
             "mechanism": repr(plan.mechanism),
             "noise_size": self.noise_size,

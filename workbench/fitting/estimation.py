@@ -63,12 +63,6 @@ class Estimation(Protocol):
     ) -> Estimation:
         """The same for a model on other scales."""
 
-    def clip_on_scales(self, spec: FitSpec, model: Model, data: Dataset) -> float:
-        """C of the fit ``spec`` once scales have been learned, which the noise is relative to.
-
-        :param model: on these scales. :param data: as ``model`` sees it.
-        """
-
     def private_step(self, spec: FitSpec, plan: PrivacyPlan, key: jax.Array) -> PrivateStep:
         """The step, with starting values for the run with ``key``."""
 

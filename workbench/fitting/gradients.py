@@ -12,7 +12,6 @@ import numpy as np
 import numpyro
 
 from workbench import _validate
-from workbench.fitting import defaults
 from workbench.fitting.estimation import Estimation, Inferred, Metrics
 from workbench.fitting.evaluation import evaluation_key, metrics_of
 from workbench.fitting.posterior import FEWEST_DRAWS, inferred, prior_for
@@ -25,7 +24,6 @@ from workbench.inference.training import Snapshot
 from workbench.posterior import noise_aware
 from workbench.posterior.noise_aware import NoNoiseAwarePosterior
 from workbench.privacy.plan import PrivacyPlan
-from workbench.privacy.steps import LAWS
 
 if TYPE_CHECKING:
     from workbench.data import Dataset
@@ -60,16 +58,6 @@ class Gradients(Estimation):
         self, model: Model, data: Dataset, constants: Mapping[str, Any], num_records: int
     ) -> Estimation:
         return self
-
-    def clip_on_scales(self, spec: FitSpec, model: Model, data: Dataset) -> float:
-        """As of ``Estimation``: the model's advice for them, unless C was chosen."""
-        if spec.request.clip not in (None, AUTO):
-            return spec.privacy.clip
-        privacy = spec.privacy
-        hides_size = LAWS[privacy.sampler].hides_size
-        size = privacy.num_records if hides_size else data.num_train
-        advice = model.advice(data, size, privacy.epsilon)
-        return defaults.clip_of(advice, data.rows_clipped)
 
     def private_step(self, spec: FitSpec, plan: PrivacyPlan, key: jax.Array) -> PrivateStep:
         """As of ``Estimation``; only shapes and types of records are read."""

@@ -30,8 +30,8 @@ from workbench.privacy.plan import (
     PrivacySettings,
     default_delta,
     make_plan,
-    require_declared,
 )
+from workbench.privacy.steps import LAWS
 
 __all__ = ["look"]
 
@@ -143,14 +143,11 @@ def _promised(
 
 def _declared_number(request: LookArguments, data: Dataset) -> int:
     declared = data.num_train if request.num_records is None else request.num_records
-    require_declared(declared, data.num_train)
-    return declared
+    return LAWS["poisson"].public_size(declared, data.num_train)
 
 
 def _delta(request: LookArguments, data: Dataset) -> float:
-    if request.delta is not None:
-        return request.delta
-    return default_delta(_declared_number(request, data))
+    return request.delta or default_delta(_declared_number(request, data))
 
 
 @contextlib.contextmanager

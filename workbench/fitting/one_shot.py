@@ -127,10 +127,6 @@ class OneShot(Estimation):
     ) -> Estimation:
         return _split(model, data, constants, num_records)
 
-    def clip_on_scales(self, spec: FitSpec, model: Model, data: Dataset) -> float:
-        """As of ``Estimation``: as before, since it follows from how many columns there are."""
-        return spec.privacy.clip
-
     def private_step(self, spec: FitSpec, plan: PrivacyPlan, key: jax.Array) -> PrivateStep:
         """The step whose noised sum is the release. One step of gradient descent makes it the
         parameter, divided by N.

@@ -172,8 +172,6 @@ class RunLog:
         """
         spec, ledger = self._spec, self.reservation.ledger
         file = source_file(spec.model)
-        # a C that nobody chose follows from the scales again
-        left_out = {} if self._plan.look is None else {"clip": spec.request.clip}
         return {
             "format": FORMAT,
             "plan": self._digest,
@@ -191,7 +189,6 @@ class RunLog:
             "data": spec.source.name,
             "settings": {
                 **self._plan.settings.as_arguments(),
-                **left_out,
                 **spec.run_settings(),
                 "device": spec.settings.device,
             },

@@ -41,11 +41,11 @@ from workbench.models.registry import AnyModel, as_model
 from workbench.noise.chacha20 import key_from_seed, new_key
 from workbench.privacy.guarantee import Guarantee
 from workbench.privacy.plan import (
+    OF_CLIP,
     PrivacyPlan,
     PrivacySettings,
     default_delta,
     make_plan,
-    require_declared,
     sampling_rate_of,
 )
 from workbench.privacy.steps import LAWS
@@ -57,9 +57,7 @@ __all__ = ["FitRequest", "FitSpec", "is_array", "resolve"]
 _NOT_COMPILED = ("learning_rate", "draws")
 # settings of a plan that hold before a look and after it
 _PLANNED = tuple(
-    entry.name
-    for entry in fields(PrivacySettings)
-    if entry.name not in ("clip", "adapts_clip", "look")
+    entry.name for entry in fields(PrivacySettings) if entry.name not in (*OF_CLIP, "look")
 )
 
 
@@ -126,9 +124,12 @@ class FitSpec:
         if not model.has_own_arrays:
             source = source.rescaled(learned(source.schema or Schema({}), scales))
         data, is_vacant = model.view(source), False
-        # before records are left out: how many remain is private
-        clip = self.estimation.clip_on_scales(self, model, data)
-        privacy = dataclasses.replace(self.privacy, clip=clip)
+        privacy = self.privacy
+        if privacy.clip_follows_look:
+            # before records are left out: how many remain is private
+            size = LAWS[privacy.sampler].public_size(privacy.num_records, data.num_train)
+            clip = defaults.clip_of(model.advice(data, size, privacy.epsilon), data.rows_clipped)
+            privacy = dataclasses.replace(privacy, clip=clip, clip_follows_look=False)
         if self.leaves_out:
             rows = rows_inside(self.source, model, scales)
             is_vacant = not rows.any()
@@ -146,7 +147,7 @@ class FitSpec:
             estimation=self.estimation.of_model(model, data, constants, self.privacy.num_records),
             scales=scales,
             is_vacant=is_vacant,
-            declared=self.declared or self,
+            declared=self,
         )
 
     @property
@@ -374,17 +375,6 @@ class FitSpec:
         return dataclasses.replace(guarantee, released=self.estimation.released)
 
 
-def _adapts_by_default(settings: Mapping[str, Any], advice: Mapping[str, Any]) -> bool:
-    """Whether a run adapts C where nobody chose one. :param settings: settings, None for those that
-    are left out.
-    """
-    return (
-        settings["clip"] is None
-        and settings["clipping"] == "flat"
-        and bool(advice.get("adapts_clip", False))
-    )
-
-
 def is_array(value: object) -> bool:
     """Whether ``value`` is an array, and no scalar."""
     return bool(getattr(value, "ndim", 0))
@@ -412,18 +402,15 @@ def resolve(request: FitRequest) -> FitSpec:
             'is padded already: pass the data set itself, with "present" among the arrays of the '
             "model.",
         )
-    if (
-        source.stored is not None
-        and source.stored.reading == "oblivious"
-        and request.sampler not in OBLIVIOUS_SAMPLERS
-    ):
+    is_oblivious = source.stored is not None and source.stored.reading == "oblivious"
+    if is_oblivious and request.sampler not in OBLIVIOUS_SAMPLERS:
         raise _validate.ArgumentError(
             "sampler",
             request.sampler,
             f"cannot be used with oblivious reading; use one of: {', '.join(OBLIVIOUS_SAMPLERS)}.",
         )
     data = model.view(source)
-    if len(devices) > 1 and source.stored is not None and source.stored.reading == "oblivious":
+    if len(devices) > 1 and is_oblivious:
         raise _validate.ArgumentError(
             "devices",
             request.devices,
@@ -444,12 +431,7 @@ def resolve(request: FitRequest) -> FitSpec:
             "evaluation_fraction=0.2, or give evaluation=.",
         )
     declared = data.num_train if request.num_records is None else request.num_records
-    # under "add_or_remove_one" the exact number of records is private, so nothing that is chosen
-    # here may follow from it
-    hides_size = request.sampler in LAWS and LAWS[request.sampler].hides_size
-    if hides_size:
-        require_declared(declared, data.num_train)
-    drawn_from = declared if hides_size else data.num_train
+    drawn_from = LAWS[request.sampler].public_size(declared, data.num_train)
     requested = {entry.name: getattr(request, entry.name) for entry in fields(Settings)}
     rows = data.rows_clipped
     constants = dict(model.constants(data))
@@ -468,11 +450,12 @@ def resolve(request: FitRequest) -> FitSpec:
     if one_shot is not None:
         requested |= one_shot.settings(request, data, drawn_from)
     advice = model.advice(data, drawn_from, request.epsilon)
-    adapts_clip = isinstance(request.clip, str) or _adapts_by_default(requested, advice)
+    by_rule = requested["clip"] is None and request.clipping == "flat"
+    adapts_clip = isinstance(request.clip, str) or (by_rule and bool(advice.get("adapts_clip")))
     if isinstance(request.clip, str):
         requested["clip"] = None
+    follows = learns and one_shot is None and requested["clip"] is None
     chosen = defaults.complete(requested, advice, drawn_from, rows) | {
-        "adapts_clip": adapts_clip,
         "delta": delta,
         "num_records": declared,
         **estimation.fixed_settings,
@@ -481,10 +464,9 @@ def resolve(request: FitRequest) -> FitSpec:
     chosen["sampling_rate"] = sampling_rate_of(
         chosen["sampling_rate"], chosen["batch_size"], drawn_from
     )
-    privacy = PrivacySettings(
-        **{entry.name: chosen[entry.name] for entry in fields(PrivacySettings)}
-    )
-    del chosen["adapts_clip"]
+    of_clip = {"clip": chosen["clip"], "adapts_clip": adapts_clip, "clip_follows_look": follows}
+    planned = {name: chosen[name] for name in (*_PLANNED, "look")}
+    privacy = PrivacySettings(**planned, **of_clip)
     chosen |= {**privacy.as_arguments(), "batch_size": None, "device": _named(devices[0])}
     if scales:
         chosen["look"] = scales_to_dict(scales)

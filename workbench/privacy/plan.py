@@ -36,13 +36,15 @@ from workbench.sampling import Sampler
 from workbench.sampling.poisson import SMALLEST_RATE, log_overflow_probability, overflow_capacity
 
 __all__ = [
+    "OF_CLIP",
     "PrivacyPlan",
     "PrivacySettings",
     "default_delta",
     "make_plan",
-    "require_declared",
     "sampling_rate_of",
 ]
+
+OF_CLIP = ("clip", "adapts_clip", "clip_follows_look")  # settings that may change after a look
 
 _IMPLEMENTATION_SHARE = 1e-3
 _EPSILON_OF_PADDING = 10.0
@@ -71,6 +73,8 @@ class PrivacySettings:
         with "flat" only.
     :param look: share of the budget, at most a half, for noised counts of the columns before the
         first step; 0 for none.
+    :param clip_follows_look: whether C is chosen anew on the scales that the look learns; until
+        then ``clip`` is that of the declared bounds.
     :raises ArgumentError: naming the argument and its value.
     """
 
@@ -86,6 +90,7 @@ class PrivacySettings:
     clipping: str = "flat"
     adapts_clip: bool = False
     look: float = 0.0
+    clip_follows_look: bool = False
 
     def __post_init__(self) -> None:
         law = LAWS[_validate.choice("sampler", self.sampler, LAWS)]
@@ -124,11 +129,12 @@ class PrivacySettings:
 
     def as_arguments(self) -> dict[str, Any]:
         """The same settings as ``workbench.fit`` takes them."""
-        return without_adapts_clip(asdict(self))
+        return without_flags_of_clip(asdict(self))
 
     def facts(self) -> dict[str, Any]:
-        """The settings by name, as results keep them."""
-        return asdict(self)
+        """The settings by name, as results keep them: after a look, if there was one."""
+        facts = asdict(self)
+        return {name: facts[name] for name in facts if name != "clip_follows_look"}
 
     def cautions(self) -> tuple[str, ...]:
         """A sentence about each value that is allowed but unwise."""
@@ -141,10 +147,14 @@ class PrivacySettings:
         )
 
 
-def without_adapts_clip(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """``settings`` with the clip "auto" in place of ``adapts_clip``."""
-    remaining = {name: value for name, value in settings.items() if name != "adapts_clip"}
-    return remaining | {"clip": "auto"} if settings.get("adapts_clip") else remaining
+def without_flags_of_clip(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """``settings`` with C as a caller gives it: "auto" where the run adapts it, None where nobody
+    chose it and it follows a look.
+    """
+    clip = None if settings.get("clip_follows_look") else settings["clip"]
+    return {name: settings[name] for name in settings if name not in OF_CLIP} | {
+        "clip": "auto" if settings.get("adapts_clip") else clip
+    }
 
 
 def default_delta(num_records: int) -> float:
@@ -254,11 +264,11 @@ class PrivacyPlan:
     def after_look(
         self, settings: PrivacySettings, num_train: int, *, is_vacant: bool = False
     ) -> PrivacyPlan:
-        """The same plan with what may follow from its look: C and whether it is adapted, as in
+        """The same plan with what may follow from its look: C and how it is chosen, as in
         ``settings``, since the noise is relative to C; and fewer records, if their number is
         hidden. :param is_vacant: whether there is none, and one stands for them.
         """
-        changed = replace(self.settings, clip=settings.clip, adapts_clip=settings.adapts_clip)
+        changed = replace(self.settings, **{name: getattr(settings, name) for name in OF_CLIP})
         mechanism, sampler = replace(self.mechanism, clip=settings.clip), self.sampler
         if LAWS[settings.sampler].hides_size:
             records = {"num_records": num_train, "is_vacant": is_vacant}
@@ -435,6 +445,11 @@ class PrivacyPlan:
             f"The number of records (N = {count(size, ' ')}), the sampling rate and any bounds "
             "declared for scaling are treated as public constants."
         )
+        if settings.clip_follows_look:
+            lines.append(
+                "The norm that gradients are clipped to follows the scales that the look learns, "
+                "and the noise stays the same multiple of it."
+            )
         if self.sampler.remark:
             lines.append(self.sampler.remark)
         lines += [
@@ -481,7 +496,7 @@ def make_plan(
         is charged alike.
     :param look_size: number of counts of the look that ``settings`` asks for.
     :param delta_of_texts: share of delta for texts of one record that the look may show.
-    :raises ArgumentError: if no supported noise keeps epsilon, or as ``require_declared``.
+    :raises ArgumentError: if no supported noise keeps epsilon, or as ``SamplerLaw.public_size``.
     """
     requested_epsilon, allowance = settings.epsilon, settings.delta * _IMPLEMENTATION_SHARE
 
@@ -537,23 +552,6 @@ def _look_phase(settings: PrivacySettings, delta: float, size: int) -> LookPhase
     return LookPhase(max(sigma, _LEAST_LOOK_NOISE), size)
 
 
-def require_declared(declared: int, num_train: int) -> None:
-    """:raises ArgumentError: naming ``num_records``, unless it is an upper bound on the training
-        records.
-
-    All shapes follow from the declared number. Where there are more records, they would have to
-    follow from the private one.
-    """
-    if num_train > declared:
-        raise _validate.ArgumentError(
-            "num_records",
-            declared,
-            "is less than there are training records. It must be an upper bound, known without "
-            "counting them: declare a larger number, or leave it out, which publishes the exact "
-            "one.",
-        )
-
-
 def _affordable(settings: PrivacySettings, cost: Callable[[float], float]) -> PrivacySettings:
     """``settings``, or with the largest epsilon in tenths at which ``cost`` is within its share of
     delta, if any is.
@@ -573,12 +571,11 @@ def _sampler(settings: PrivacySettings, num_train: int, epsilon: float) -> Sampl
     share of delta.
     """
     law, rate = LAWS[settings.sampler], settings.sampling_rate
-    if not law.hides_size:
-        return law.sampler(num_train, rate)
     # the padding M, the parts of a minibatch and the spacing of the sum may tell the declared N,
     # not how many there are
-    require_declared(settings.num_records, num_train)
-    size = settings.num_records
+    size = law.public_size(settings.num_records, num_train)
+    if not law.hides_size:
+        return law.sampler(size, rate)
     allowance = settings.delta * _IMPLEMENTATION_SHARE
     # at least as for epsilon = 10: a little more padding, but fits that differ in epsilon share a
     # compiled step

@@ -83,6 +83,25 @@ class SamplerLaw:
         """Whether the number of records is private."""
         return "add_or_remove_one" in self.relations
 
+    def public_size(self, declared: int, num_train: int) -> int:
+        """The number of records that shapes and settings may follow from: the declared one where
+        the exact one is private.
+
+        :raises ArgumentError: naming ``num_records``, if there are more private records than
+            declared: shapes would have to follow from their number.
+        """
+        if not self.hides_size:
+            return num_train
+        if num_train > declared:
+            raise _validate.ArgumentError(
+                "num_records",
+                declared,
+                "is less than there are training records. It must be an upper bound, known without "
+                "counting them: declare a larger number, or leave it out, which publishes the "
+                "exact one.",
+            )
+        return declared
+
     def rate(self, sampling_rate: float) -> float:
         """The sampling rate that is used for one that was asked for: 1 / t where a record enters a
         random step of t.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from workbench.privacy.plan import without_adapts_clip
+from workbench.privacy.plan import without_flags_of_clip
 
 if TYPE_CHECKING:
     from workbench.results.fit_result import FitResult
@@ -56,7 +56,7 @@ def code_of(result: FitResult) -> str:
     """
     from workbench.models.builders import BUILDERS
 
-    settings = without_adapts_clip(result.settings)
+    settings = without_flags_of_clip(result.settings)
     explicit = {name: settings[name] for name in _SETTINGS if name in settings}
     if not result.guarantee.is_private:
         explicit = {name: value for name, value in explicit.items() if value is not None} | {

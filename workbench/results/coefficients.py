@@ -21,7 +21,6 @@ if TYPE_CHECKING:
 
 __all__ = ["Ranked", "clear_of_zero", "clearest", "has_coefficients", "ranked", "table"]
 
-_INTERCEPT = "intercept"
 _FEWEST_DRAWS = 100  # fewer do not show a tenth of the tail
 
 
@@ -44,7 +43,7 @@ def clear_of_zero(result: FitResult, probability: float = 0.9) -> tuple[list[str
 
     :raises ArgumentError: naming ``model``, if it is no regression.
     """
-    rows = [row for row in _rows(result)[0] if row.name.split(": ")[-1] != _INTERCEPT]
+    rows = [row for row in _rows(result)[0] if not row.is_intercept]
     draws = np.array([row.unscaled for row in rows]).T
     if len(draws) < _FEWEST_DRAWS:
         return [], 0
@@ -133,10 +132,16 @@ def _rows(result: FitResult) -> tuple[list[_Row], list[_Row], str]:
             "model", result.model, "has no linear predictor: only regressions have coefficients."
         )
     coefficients = [
-        _Row(f"{level}: {name}" if level else name, words, unscaled, scaled)
+        _Row(
+            f"{level}: {name}" if level else name,
+            words,
+            unscaled,
+            scaled,
+            group.has_intercept and number == 0,
+        )
         for level, group in groups.items()
-        for name, words, unscaled, scaled in zip(
-            group.names, group.words, group.columns, group.scaled.T, strict=True
+        for number, (name, words, unscaled, scaled) in enumerate(
+            zip(group.names, group.words, group.columns, group.scaled.T, strict=True)
         )
     ]
     return coefficients, _beside(result, model), ratio
@@ -156,6 +161,7 @@ class _Row(NamedTuple):
     words: str
     unscaled: np.ndarray
     scaled: np.ndarray
+    is_intercept: bool = False
 
 
 def _summary(
@@ -183,14 +189,15 @@ def _summary(
 
 
 class _Part(NamedTuple):
-    """Coefficients of one linear predictor: draws of each in own units, names, contrasts, and draws
-    of the scaled ones.
+    """Coefficients of one linear predictor: draws of each in own units, names, contrasts, draws of
+    the scaled ones, and whether the first is an intercept.
     """
 
     columns: list[np.ndarray]
     names: list[str]
     words: list[str]
     scaled: np.ndarray
+    has_intercept: bool
 
 
 def _part(
@@ -207,7 +214,7 @@ def _part(
     columns = list((drawn @ units.matrix.T + units.shift).T)
     if intercept is not None:
         names = [linear.intercept, *names]
-    return _Part(columns, names, list(units.contrasts), drawn)
+    return _Part(columns, names, list(units.contrasts), drawn, intercept is not None)
 
 
 def _parts_of_formula(result: FitResult, model: FormulaModel) -> tuple[str, dict[str, _Part]]:
@@ -227,21 +234,18 @@ def _parts_of_formula(result: FitResult, model: FormulaModel) -> tuple[str, dict
         ],
         axis=1,
     )
-    names = [*(["intercept"] if "intercept" in result.draws else []), *design.block.names]
+    has_intercept = "intercept" in result.draws
+    names = [*(["intercept"] if has_intercept else []), *design.block.names]
     units = model.own_units
 
     def part(scaled: np.ndarray) -> _Part:
-        if units is None:
-            return _Part(
-                list(scaled.T), names, ["1 more, as the model saw it"] * len(names), scaled
-            )
-        return _Part(
-            list((scaled @ units.matrix.T + units.shift).T), names, list(units.contrasts), scaled
-        )
+        columns, words = scaled, ["1 more, as the model saw it"] * len(names)
+        if units is not None:
+            columns, words = scaled @ units.matrix.T + units.shift, list(units.contrasts)
+        return _Part(list(columns.T), names, words, scaled, has_intercept)
 
-    levels = response.levels[1:] if several else ()
     groups = (
-        {level: part(draws[..., index]) for index, level in enumerate(levels)}
+        {level: part(draws[..., index]) for index, level in enumerate(response.levels[1:])}
         if several
         else {"": part(draws)}
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import html
+import operator
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -24,6 +25,12 @@ if TYPE_CHECKING:
 __all__ = ["Series", "SweepResult", "series_name"]
 
 _LEFT_OUT = ("key", "fingerprint", "metrics", "guarantee", "parameters")
+# settings that a rule or a model's advice may have chosen, as a row has them
+_CHOSEN = ("iterations", "clip", "learning_rate")
+# facts of a guarantee with which the posterior of a release is computed
+_of_the_run = operator.attrgetter(
+    "steps", "sampling_rate", "noise_multiplier", "clip", "adapts_clip"
+)
 _WORDS = {
     "num_records": "N, records",
     "iterations": "T, steps",
@@ -235,8 +242,12 @@ class SweepResult:
         """The result of a row's fit, made from its release: nothing is fitted again and nothing is
         spent.
 
+        What the rules chose for it stands in the row. Another version may have other rules, and the
+        release belongs to those of the run.
+
         :param number: the row's number.
-        :raises ArgumentError: if it is not a finished private fit, or its parameters were not kept.
+        :raises ArgumentError: if it is not a finished private fit, its parameters were not kept, or
+            this version would run it otherwise than it was run.
         """
         from workbench.fitting import fits
 
@@ -250,15 +261,22 @@ class SweepResult:
             )
             raise _validate.ArgumentError("number", number, why)
         cell = self._cells[row["key"]]
-        settings = grouped(self._grid.settings_of(cell))
+        settings = self._grid.settings_of(cell)
+        settings |= {name: row[name] for name in _CHOSEN if settings[name] is None}
         prepared = fits.prepare(
-            self._grid.models[cell.model], self._grid.records_of(cell), **settings
+            self._grid.models[cell.model], self._grid.records_of(cell), **grouped(settings)
         )
+        promised = Guarantee.from_dict(row["guarantee"])
+        planned = prepared.guarantee(promised.steps)
+        if _of_the_run(promised) != _of_the_run(planned):
+            raise _validate.ArgumentError(
+                "number",
+                number,
+                "was run with other noise, steps or C than this version would choose: use the "
+                "version that ran it.",
+            )
         # the fit may have been taken from a store, where its reads were seen
-        promised = row["guarantee"]
-        prepared.run_log.hid_reads = bool(
-            promised and Guarantee.from_dict(promised).against_storage
-        )
+        prepared.run_log.hid_reads = promised.against_storage
         prepared.adopt(params, row["metrics"], row["seconds"])
         return prepared.result()
 

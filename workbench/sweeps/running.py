@@ -364,9 +364,8 @@ class _Group:
             origin = run.spec.privacy.seed, *map(id, run.spec.data.train)
             state = self._begun.get(origin) if origin[0] is not None else None
             if state is None:
-                state = run.spec.begin(run.plan, key)[1]
-                if run.method == NON_PRIVATE:
-                    state = state._replace(moments=None)  # of which ``noiseless_hyper`` keeps none
+                model = run.spec.private_step(run.plan, key).model
+                state = self.step.init(key, self._hyper(run), model.initial)
                 self._begun[origin] = state
             states.append(state)
         return stacked(states)._replace(step=jnp.zeros((), jnp.int32))
