@@ -147,7 +147,9 @@ def _declared_number(request: LookArguments, data: Dataset) -> int:
 
 
 def _delta(request: LookArguments, data: Dataset) -> float:
-    return request.delta or default_delta(_declared_number(request, data))
+    if request.delta is not None:
+        return request.delta
+    return default_delta(_declared_number(request, data))
 
 
 @contextlib.contextmanager

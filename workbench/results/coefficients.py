@@ -75,7 +75,7 @@ def ranked(result: FitResult, interval: float) -> list[Ranked]:
         their mean.
     :raises ArgumentError: naming ``model``, if it is no regression.
     """
-    rows = [row for row in _rows(result)[0] if row.name.split(": ")[-1] != _INTERCEPT]
+    rows = [row for row in _rows(result)[0] if not row.is_intercept]
     if not rows:
         return []
     own, scaled = (

@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from workbench.fitting.resuming import SavedRun
     from workbench.ledger.ledger import Ledger
     from workbench.privacy.guarantee import Guarantee
+    from workbench.privacy.plan import PrivacySettings
     from workbench.results.fit_result import FitResult
 
 __all__ = ["Workbench"]
@@ -75,6 +76,12 @@ def _diagram(prepared: PreparedFit) -> tuple[bytes, str]:
         return plots.svg(figure), figure.get_label()
     except Exception:
         return b"", ""
+
+
+def _clip_words(privacy: PrivacySettings) -> str | float:
+    if privacy.adapts_clip:
+        return f"adapted from {privacy.clip:.3g}"
+    return "follows the look" if privacy.clip_follows_look else privacy.clip
 
 
 def _be_ready(prepared: PreparedFit) -> None:
@@ -359,7 +366,7 @@ class Workbench(RunScreen):
             "delta": privacy.delta,
             "iterations": privacy.iterations,
             "sampling_rate": privacy.sampling_rate,
-            "clip": f"adapted from {privacy.clip:.3g}" if privacy.adapts_clip else privacy.clip,
+            "clip": _clip_words(privacy),
             "learning_rate": prepared.settings.learning_rate,
             "average": prepared.settings.average,
         }
