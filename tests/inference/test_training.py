@@ -15,6 +15,7 @@ from tests import zoo
 from workbench import _compiler
 from workbench._compiler import compiler_options
 from workbench.inference import DPVI, Snapshot, compiling, run, training
+from workbench.inference.recent_mean import RecentMean
 from workbench.noise.chacha20 import key_from_seed
 from workbench.noise.mechanism import GaussianMechanism
 from workbench.sampling import PoissonSampler
@@ -432,7 +433,7 @@ def test_evaluations_of_an_averaging_run_are_of_about_the_last_half_of_the_itera
     rng = np.random.default_rng(0)
     noise = rng.normal(size=steps + 1)  # of iterates around 1, after a start at -9
     iterates = [{"mean": jnp.float32(1 + noise[t] - 10 * (t == 0))} for t in range(steps + 1)]
-    recent, evaluated = training._RecentMean(half), []
+    recent, evaluated = RecentMean(half), []
     for step, iterate in enumerate(iterates):
         recent.follow(iterate, step, min(step, 1))
         average = (
@@ -446,7 +447,7 @@ def test_evaluations_of_an_averaging_run_are_of_about_the_last_half_of_the_itera
     assert evaluated[-1] == pytest.approx(values[half + 1 :].mean())
     assert np.std(evaluated[10:]) < 0.4 * np.std(values[10:])
     assert np.abs(np.diff(evaluated[half:])).max() < 0.2  # no jump where the average begins
-    assert training._RecentMean(0).at(5, "the average") == "the average"  # of a resumed run
+    assert RecentMean(0).at(5, "the average") == "the average"  # of a resumed run
 
 
 @pytest.mark.parametrize("stops", [False, True])

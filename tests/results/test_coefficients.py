@@ -99,7 +99,8 @@ def test_ratios_are_exponents_and_shares_count_draws(tabled):
 def test_without_declared_columns_units_are_those_of_the_model(done):
     table = dataclasses.replace(done, data={**done.data, "schema": None}).coefficients()
     assert set(table["contrast"][1:]) == {"1 more, as the model saw it"}
-    np.testing.assert_allclose(table["mean"][1:], done.draws["weights"].mean(0), rtol=1e-5)
+    mean = done.draws["weights"].mean(0, dtype=float)
+    np.testing.assert_allclose(table["mean"][1:], mean, rtol=1e-5)
 
 
 def test_a_model_without_intercept_has_no_row_for_it(tabled):

@@ -64,7 +64,7 @@ def test_names_and_texts_are_escaped_and_radio_buttons_choose_their_units():
 
 def test_a_table_can_be_read_without_its_picture():
     page = forest("3 slopes", [Estimate("a", 1.0, (0.0, 2.0), texts=("1.0 [0.0, 2.0]",))])
-    assert '<div class="rows" tabindex="0" role="region" aria-label="3 slopes">' in page
+    assert '<div class="rows dpvi-scrolls" tabindex="0" role="region" aria-label="3 slopes">' in page
     assert page.count('scope="col"') == 3
     assert "1.0 [0.0, 2.0]" in told(page)
 

@@ -21,6 +21,7 @@ from workbench.inference import program_cache
 from workbench.inference.bringing import are_at_rest, bringing
 from workbench.inference.compiling import Compiling, compile_ahead, interval_of
 from workbench.inference.processes import ProcessError
+from workbench.inference.recent_mean import RecentMean, copied
 from workbench.inference.state import DPVIState, Hyperparameters
 from workbench.inference.step import PrivateStep
 from workbench.record_model.model import Record
@@ -91,67 +92,21 @@ def all_finite(params: Any) -> bool:
     return all(bool(np.all(np.isfinite(value))) for value in jax.tree.leaves(params))
 
 
-@jax.jit
-def _copied(tree: Any) -> Any:
-    return jax.tree.map(lambda leaf: jnp.array(leaf, copy=True), tree)
-
-
-@jax.jit
-def _between(first: Any, second: Any, fraction: jax.Array) -> Any:
-    """The pytree that lies this fraction of the way from ``first`` to ``second``."""
-    return jax.tree.map(lambda a, b: a + fraction.astype(a.dtype) * (b - a), first, second)
-
-
-class _RecentMean:
-    """The mean of about the last half of the iterates so far, for curves.
-
-    The noise of single iterates would look like a fit that gets worse, and the mean that a run
-    returns begins only at half of its steps. This one becomes that mean at the end.
-
-    :param average_from: step from which on the run's own mean is kept.
-    """
-
-    def __init__(self, average_from: int) -> None:
-        self._average_from = average_from
-        self._mean: Any = None
-
-    def follow(self, newest: Any, step: int, steps: int) -> None:
-        """Take in the iterate after ``step``, which is ``steps`` newer than the last one."""
-        if step > self._average_from:
-            return
-        if self._mean is None or 2 * steps >= step:
-            self._mean = _copied(newest)
-        else:
-            self._mean = _between(self._mean, newest, jnp.float32(2 * steps / step))
-
-    def at(self, step: int, average: Any) -> Any:
-        """The mean after ``step``. :param average: the run's own mean, or the newest iterate before
-        there is one.
-        """
-        covered = 2 * (step - self._average_from) / max(step, 1)
-        if self._mean is None or covered >= 1:
-            return average
-        return self._mean if covered <= 0 else _between(self._mean, average, jnp.float32(covered))
-
-
 class _Display:
     """The progress of a run, as it is shown."""
 
     def __init__(
         self,
         private_step: PrivateStep,
-        recent: _RecentMean | None,
+        averaged: bool,
+        recent: RecentMean,
         evaluate: Callable[[dict[str, jax.Array]], dict[str, float]] | None,
         epsilon_at: Callable[[int], float] | None,
     ) -> None:
-        self._private_step, self._recent, self._evaluate, self._epsilon_at = (
-            private_step,
-            recent,
-            evaluate,
-            epsilon_at,
-        )
+        self._private_step, self._averaged, self._recent = private_step, averaged, recent
+        self._evaluate, self._epsilon_at = evaluate, epsilon_at
         self._constrain = program_cache.jit(
-            functools.partial(private_step.get_params, averaged=recent is not None)
+            functools.partial(private_step.get_params, averaged=averaged)
         )
         self.step = 0
         self.params: dict[str, Any] = {}
@@ -186,8 +141,7 @@ class _Display:
 
     def follow(self, state: DPVIState, steps: int) -> None:
         """Take in ``state``, which is ``steps`` newer than the last one."""
-        if self._recent is not None:
-            self._recent.follow(self._private_step.unconstrained(state), self.step, steps)
+        self._recent.follow(self._private_step.unconstrained(state), self.step, steps)
 
     def measure(self, state: DPVIState, *, is_last: bool = False) -> None:
         """Evaluate at ``state``; the first evaluation that fails is the last one.
@@ -198,10 +152,10 @@ class _Display:
         if self._evaluate is None:
             return
         try:
-            params = self._private_step.unconstrained(state, self._recent is not None)
-            if self._recent is not None and not is_last:
-                params = self._recent.at(self.step, params)
-            self._metrics = self._evaluate(params)
+            returned = self._private_step.unconstrained(state, self._averaged)
+            self._metrics = self._evaluate(
+                returned if is_last else self._recent.at(self.step, returned)
+            )
             self.metrics_step, self._measured = self.step, time.perf_counter()
             self._evaluating += (self._measured - began) * (self.step > 0)  # the first one compiles
         except (
@@ -289,14 +243,14 @@ def run(
         records = tuple(jnp.asarray(array) for array in records)
     private_step.require_records(records)
     private_step.require_noise(hyper)
-    # without an average, reading the parameters says so
-    recent = _RecentMean(int(hyper.average_from or 0)) if averaged else None
-    shown, interval = _Display(private_step, recent, evaluate, epsilon_at), interval_of(steps)
+    recent = RecentMean(int(hyper.average_from or 0) * averaged)
+    shown = _Display(private_step, averaged, recent, evaluate, epsilon_at)
+    interval = interval_of(steps)
     processes = private_step.source.processes
     status: Status = "running"
     # in JAX's own buffers: donation would free memory that the caller may still hold in a NumPy
     # view
-    state = _copied(state)
+    state = copied(state)
     here = _here(private_step, state)
     shown.step = int(here.step)
     shown.params = shown.host_params(here)
@@ -396,4 +350,4 @@ def _here(private_step: PrivateStep, state: DPVIState) -> DPVIState:
     to resume from.
     """
     here: DPVIState = private_step.source.local_copy(state)
-    return here if private_step.source.processes.count == 1 else _copied(here)
+    return here if private_step.source.processes.count == 1 else copied(here)

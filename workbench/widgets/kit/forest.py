@@ -75,7 +75,7 @@ def forest(
     return (
         f'<div class="dpvi-forest"><div class="title"><b>{escape(title)}</b>'
         f"<span>{escape(note)}</span>{_choice(units)}</div>"
-        f'<div class="rows" tabindex="0" role="region" aria-label="{label}">'
+        f'<div class="rows dpvi-scrolls" tabindex="0" role="region" aria-label="{label}">'
         f"<table><thead><tr>{heads}</tr></thead><tbody>{rows}</tbody></table></div>"
         f"{_axis(reach, axis) if ends else ''}</div>"
     )
