@@ -36,18 +36,12 @@ class SubjectPanel:
     """The left half of the screen; ``view`` is the widget to display."""
 
     def __init__(self) -> None:
-        self.view = widgets.HTML()
+        self.view = widgets.HTML(_framed("", "", ""))  # takes its room
         self.view.add_class("dpvi-subject")
         self._pictures = Latest("dpvi-subject")
         self._result: Any = None
         self._drawn: Any = None
         self._extent = 0.0  # of the axis so far, which never shrinks while estimates form
-        self.show_nothing()
-
-    def show_nothing(self) -> None:
-        """Show that nothing is known of a model yet."""
-        self._result = self._drawn = None
-        self.view.value = _framed("", "", markup.quiet(""))
 
     def show_plan(self, prepared: PreparedFit, diagram: tuple[bytes, str]) -> None:
         """Before the first fit, show what it will be about.
@@ -202,7 +196,8 @@ def _coefficient_names(model: Model, dataset: Dataset) -> list[str]:
 def _framed(title: str, note: str, inner: str) -> str:
     return (
         f'<div class="dpvi-forest"><div class="title"><b>{markup.escape(title)}</b>'
-        f'<span>{markup.escape(note)}</span></div><div class="picture">{inner}</div></div>'
+        f'<span>{markup.escape(note)}</span></div><div class="picture dpvi-scrolls" tabindex="0">'
+        f"{inner}</div></div>"
     )
 
 
