@@ -14,7 +14,7 @@ import pytest
 import workbench as wb
 from tests.conftest import some_of
 from workbench._numbers import shown
-from workbench.results.coefficients import clear_of_zero
+from workbench.results.coefficients import ranked
 from workbench.results.report import summary_rows
 from workbench.widgets.kit import markup
 from workbench.widgets.workbench import result_panel
@@ -200,7 +200,8 @@ def test_what_was_learnt_and_promised_is_said_in_two_lines_each(panel, done):
 
 def test_coefficients_that_are_clear_of_zero_are_named(secret):
     result = secret[1]
-    said, (clear, total) = told(result), clear_of_zero(result)
+    said, coefficients = told(result), ranked(result, 0.9)
+    clear, total = [entry.name for entry in coefficients if entry.is_clear], len(coefficients)
     assert total == len(result.coefficients().drop(index=["intercept"], errors="ignore"))
     if result.interval_warning:
         assert "Posterior shows" in said

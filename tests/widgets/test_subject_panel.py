@@ -10,7 +10,7 @@ import pytest
 
 import workbench as wb
 from workbench.inference.training import Snapshot
-from workbench.results.coefficients import clear_of_zero, ranked
+from workbench.results.coefficients import ranked
 from workbench.widgets.kit.forest import Estimate, forest
 from workbench.widgets.workbench.session import Progress
 from workbench.widgets.workbench.subject_panel import SubjectPanel, estimates_of
@@ -64,7 +64,9 @@ def test_names_and_texts_are_escaped_and_radio_buttons_choose_their_units():
 
 def test_a_table_can_be_read_without_its_picture():
     page = forest("3 slopes", [Estimate("a", 1.0, (0.0, 2.0), texts=("1.0 [0.0, 2.0]",))])
-    assert '<div class="rows dpvi-scrolls" tabindex="0" role="region" aria-label="3 slopes">' in page
+    assert (
+        '<div class="rows dpvi-scrolls" tabindex="0" role="region" aria-label="3 slopes">' in page
+    )
     assert page.count('scope="col"') == 3
     assert "1.0 [0.0, 2.0]" in told(page)
 
@@ -92,11 +94,14 @@ def test_coefficients_are_ranked_by_their_distance_from_zero(done):
     assert order == sorted(order, reverse=True)
     for entry in coefficients:
         row = table.loc[entry.name]
-        assert entry.own == pytest.approx(
-            (row["mean"], row["hdi_90%_low"], row["hdi_90%_high"]), rel=1e-4
-        )
+        interval = row["hdi_90%_low"], row["hdi_90%_high"]
+        assert entry.unscaled == pytest.approx((row["mean"], row["sd"], *interval), rel=1e-4)
         assert entry.scaled[0] == pytest.approx(row["scaled mean"], rel=1e-4)
-    assert [entry.name for entry in coefficients if entry.is_clear] == clear_of_zero(done, 0.9)[0]
+    draws = done.draws["weights"]
+    reach = np.quantile(np.abs((draws - draws.mean(0)) / draws.std(0)).max(1), 0.9)
+    is_clear = np.abs(draws.mean(0) / draws.std(0)) > reach
+    names = np.array(done.data["feature_names"])[is_clear]
+    assert {entry.name for entry in coefficients if entry.is_clear} == set(names)
 
 
 def test_a_result_is_its_coefficients_in_two_units_named_by_model_data_and_epsilon(done):

@@ -2,22 +2,25 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import jax
 import jax.numpy as jnp
+
+if TYPE_CHECKING:
+    from jaxtyping import PyTree
 
 __all__ = ["RecentMean", "copied"]
 
 
 @jax.jit
-def copied(tree: Any) -> Any:
+def copied(tree: PyTree) -> Any:
     """The pytree in memory of its own."""
     return jax.tree.map(lambda leaf: jnp.array(leaf, copy=True), tree)
 
 
 @jax.jit
-def _between(first: Any, second: Any, fraction: jax.Array) -> Any:
+def _between(first: PyTree, second: PyTree, fraction: jax.Array) -> Any:
     """The pytree that lies this fraction of the way from ``first`` to ``second``."""
     return jax.tree.map(lambda a, b: a + fraction.astype(a.dtype) * (b - a), first, second)
 
@@ -36,7 +39,7 @@ class RecentMean:
         self._average_from = average_from
         self._mean: Any = None
 
-    def follow(self, newest: Any, step: int, steps: int) -> None:
+    def follow(self, newest: PyTree, step: int, steps: int) -> None:
         """Take in the iterate after ``step``, which is ``steps`` newer than the last one."""
         if step > self._average_from:
             return
@@ -45,7 +48,7 @@ class RecentMean:
         else:
             self._mean = _between(self._mean, newest, jnp.float32(2 * steps / step))
 
-    def at(self, step: int, returned: Any) -> Any:
+    def at(self, step: int, returned: PyTree) -> Any:
         """The mean after ``step``.
 
         :param returned: what the run would return: its own mean, or the newest iterate before there

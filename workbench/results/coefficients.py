@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from workbench.formula.model import FormulaModel
     from workbench.results.fit_result import FitResult
 
-__all__ = ["Ranked", "clear_of_zero", "clearest", "has_coefficients", "ranked", "table"]
+__all__ = ["Ranked", "clearest", "has_coefficients", "ranked", "table"]
 
 _FEWEST_DRAWS = 100  # fewer do not show a tenth of the tail
 
@@ -33,72 +33,68 @@ def table(result: FitResult, interval: float, kind: str) -> CoefficientTable:
     return coefficient_table(result, summary, interval, kind)
 
 
-def clear_of_zero(result: FitResult, probability: float = 0.9) -> tuple[list[str], int]:
-    """(names of the coefficients that differ from 0 jointly, the clearest first; how many there
-    are, without intercepts, or 0 where the draws cannot tell).
-
-    With this probability all that are named have the sign of their mean. Intervals of one
-    coefficient each do not promise that: of six that are 0, one of 90 % intervals excludes it in
-    nearly every other fit.
-
-    :raises ArgumentError: naming ``model``, if it is no regression.
-    """
-    rows = [row for row in _rows(result)[0] if not row.is_intercept]
-    draws = np.array([row.unscaled for row in rows]).T
-    if len(draws) < _FEWEST_DRAWS:
-        return [], 0
-    clear = clearest(draws, probability)
-    return [rows[index].name for index in clear], len(rows)
-
-
 class Ranked(NamedTuple):
     """A coefficient beside others.
 
-    :param contrast: what it compares, such as "1 more". :param scaled: mean, low and high as the
-        model has it, on the scale of the fitted columns. :param own: the same in own units.
-    :param sd: of the draws in own units. :param is_clear: whether it is one of those that differ
+    :param contrast: what it compares, such as "1 more". :param scaled: mean, standard deviation,
+        low and high as the model has it, on the scale of the fitted columns.
+    :param unscaled: the same in own units. :param is_clear: whether it is one of those that differ
         from 0 jointly.
     """
 
     name: str
     contrast: str
-    scaled: tuple[float, float, float]
-    own: tuple[float, float, float]
-    sd: float
+    scaled: tuple[float, ...]
+    unscaled: tuple[float, ...]
     is_clear: bool
 
 
-def ranked(result: FitResult, interval: float) -> list[Ranked]:
-    """A regression's coefficients without intercepts, the clearest first.
+def _distance(coefficient: Ranked) -> float:
+    """Standard deviations between the mean and 0."""
+    mean, deviation, *_ = coefficient.unscaled
+    return abs(mean) / max(deviation, 1e-30)
 
-    :param interval: probability of each interval, and that all that are clear have the sign of
-        their mean.
-    :raises ArgumentError: naming ``model``, if it is no regression.
+
+def ranked(result: FitResult, interval: float) -> list[Ranked]:
+    """A regression's coefficients without intercepts, the clearest first; none for other models,
+    and where a model's declaration of them is wrong.
+
+    With the probability of the intervals, all that are clear have the sign of their mean. Intervals
+    of one coefficient each do not promise that: of six that are 0, one of 90 % intervals excludes
+    it in nearly every other fit.
+
+    :param interval: probability of the intervals.
     """
-    rows = [row for row in _rows(result)[0] if not row.is_intercept]
+    if not has_coefficients(result) or not result.draws:
+        return []
+    try:
+        rows = [row for row in _rows(result)[0] if not row.is_intercept]
+    except _validate.ArgumentError:
+        return []
     if not rows:
         return []
-    own, scaled = (
-        np.stack([getattr(row, kind) for row in rows], axis=1) for kind in ("unscaled", "scaled")
+    scaled, unscaled = (
+        np.stack([getattr(row, kind) for row in rows], axis=1) for kind in ("scaled", "unscaled")
     )
-    tables = [
-        arviz_adapter.summary(arviz_adapter.to_posterior({"draws": draws}, {}, {}), interval, "hdi")
-        for draws in (scaled, own)
-    ]
-    of_scaled, of_own = (table.iloc[:, [0, 2, 3]].to_numpy(float) for table in tables)
-    clear = set(clearest(own, interval)) if len(own) >= _FEWEST_DRAWS else set()
-    distance = np.abs(own.mean(axis=0)) / np.maximum(own.std(axis=0), 1e-30)
-    return [
+    of_scaled, of_unscaled = (
+        arviz_adapter.summary(arviz_adapter.to_posterior({"draws": draws}, {}, {}), interval)
+        .to_numpy(float)
+        .tolist()
+        for draws in (scaled, unscaled)
+    )
+    are_clear = np.isin(np.arange(len(rows)), clearest(unscaled, interval))
+    are_clear &= len(unscaled) >= _FEWEST_DRAWS
+    coefficients = [
         Ranked(
-            rows[index].name,
-            rows[index].words,
-            tuple(of_scaled[index].tolist()),
-            tuple(of_own[index].tolist()),
-            float(tables[1]["sd"].iloc[index]),
-            index in clear,
+            row.name,
+            row.words,
+            tuple(of_scaled[number]),
+            tuple(of_unscaled[number]),
+            bool(is_clear),
         )
-        for index in np.argsort(-distance, kind="stable")
+        for number, (row, is_clear) in enumerate(zip(rows, are_clear, strict=True))
     ]
+    return sorted(coefficients, key=_distance, reverse=True)
 
 
 def clearest(draws: np.ndarray, probability: float) -> np.ndarray:

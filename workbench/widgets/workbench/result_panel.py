@@ -345,27 +345,23 @@ def _clear_of_zero(result: FitResult) -> str:
     once; for others, where to look.
     """
     from workbench.results.arviz_adapter import INTERVAL
-    from workbench.results.coefficients import clear_of_zero, has_coefficients
+    from workbench.results.coefficients import ranked
 
     elsewhere = (
         "Posterior shows what the release says about each quantity."
         if result.draws
         else "Pictures show the fit."
     )
-    if not has_coefficients(result) or not result.draws or result.interval_warning:
+    coefficients = ranked(result, INTERVAL)
+    if not coefficients or result.interval_warning:
         return elsewhere
-    try:
-        names, total = clear_of_zero(result, INTERVAL)
-    except ArgumentError:  # a wrong declaration of the model must not hide the result
-        return elsewhere
-    if not total:
-        return elsewhere
+    names = [coefficient.name for coefficient in coefficients if coefficient.is_clear]
     if not names:
         return f"None is jointly clear of zero ({result.release_label})."
     more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
     signs = "all signs are" if len(names) > 1 else "the sign is"
     return (
-        f"Jointly clear of zero, of {count(total)}: {', '.join(names[:_NAMED])}{more} "
+        f"Jointly clear of zero, of {count(len(coefficients))}: {', '.join(names[:_NAMED])}{more} "
         f"({100 * INTERVAL:g} % that {signs} right; {result.release_label})."
     )
 

@@ -388,12 +388,12 @@ class Workbench(RunScreen):
         if not self._is_running:  # a running fit needs the processor more
             self._compilations.ask(lambda: _be_ready(prepared), lambda _: None)
 
-    def _show_price(self, ready: _Ready) -> Callable[[Any], None]:
+    def _show_price(self, ready: _Ready) -> Callable[[Sequence[Any] | Exception], None]:
         """What shows how the noise of intervals depends on epsilon, once that is known: it takes
         several calibrations.
         """
 
-        def show(near: Any) -> None:
+        def show(near: Sequence[Any] | Exception) -> None:
             with self._showing:
                 if self._is_wanted(ready.settings) and not isinstance(near, Exception):
                     self.live.show_price(ready.outlook)

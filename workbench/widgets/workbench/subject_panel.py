@@ -10,7 +10,6 @@ import ipywidgets as widgets
 import numpy as np
 
 from workbench._numbers import count, decimals, fixed
-from workbench._validate import ArgumentError
 from workbench.widgets.kit import markup
 from workbench.widgets.kit.chart import Panel, chart
 from workbench.widgets.kit.forest import Estimate, forest
@@ -134,42 +133,34 @@ class SubjectPanel:
 
 
 def estimates_of(result: FitResult) -> list[Estimate]:
-    """A regression's coefficients, the clearest first; none for other models, and where a model's
-    declaration of them is wrong.
-    """
+    """A regression's coefficients, the clearest first; none for other models."""
     from workbench.results.arviz_adapter import INTERVAL
-    from workbench.results.coefficients import has_coefficients, ranked
+    from workbench.results.coefficients import ranked
 
-    if not has_coefficients(result) or not result.draws:
-        return []
-    try:
-        coefficients = ranked(result, INTERVAL)
-    except ArgumentError:
-        return []
     estimates = []
-    for coefficient in coefficients:
-        mean, low, high = coefficient.scaled
-        own = _text(coefficient.own, coefficient.sd)
-        scaled = _text(coefficient.scaled, (high - low) / 3)
+    for coefficient in ranked(result, INTERVAL):
+        unscaled, scaled = _text(coefficient.unscaled), _text(coefficient.scaled)
+        mean, _, low, high = coefficient.scaled
         estimates.append(
             Estimate(
                 coefficient.name,
                 mean,
                 (low, high),
                 coefficient.is_clear and not result.interval_warning,
-                (own, scaled),
-                f"{coefficient.name}, {coefficient.contrast}: {own}; scaled {scaled}",
+                (unscaled, scaled),
+                f"{coefficient.name}, {coefficient.contrast}: {unscaled}; scaled {scaled}",
             )
         )
     return estimates
 
 
-def _text(values: tuple[float, float, float], spread: float) -> str:
-    mean, low, high = (fixed(value, decimals(spread)) for value in values)
-    return f"{mean} [{low}, {high}]"
+def _text(moments: tuple[float, ...]) -> str:
+    mean, deviation, low, high = moments
+    digits = decimals(deviation)
+    return f"{fixed(mean, digits)} [{fixed(low, digits)}, {fixed(high, digits)}]"
 
 
-def _counted(names: Sequence[Any]) -> str:
+def _counted(names: Sequence[object]) -> str:
     return f"{count(len(names))} coefficient{'s' * (len(names) != 1)}"
 
 
