@@ -11,7 +11,7 @@ from PIL import Image
 from playwright.sync_api import sync_playwright
 
 OUT = ROOT / "notebooks" / "workbench.png"
-WIDTH, HEIGHT = 1160, 900
+WIDTH, HEIGHT = 1160, 620
 
 
 def main():
@@ -27,11 +27,13 @@ def main():
         page = browser.new_page(viewport={"width": WIDTH, "height": HEIGHT})
         page.goto(f"{address}/?token={TOKEN}")
         screen = Screen(page).is_ready()
-        for epsilon in ("0.5", "1"):  # the first fit stays as thin lines
+        for epsilon in ("1", "4"):  # the first fit stays as a thin line
             screen.type("epsilon", epsilon)
             screen.is_ready()
             screen.button("Fit").click()
-            screen.headline("Done")
+            ranked = screen.root.locator(".dpvi-forest:has(.units)", has_text=f"epsilon {epsilon} ")
+            ranked.wait_for()
+            screen.root.locator("button:not([disabled])", has_text="Fit").first.wait_for()
             screen.comes_to_rest()
         taken = page.screenshot()
         browser.close()
