@@ -15,11 +15,17 @@ import ipywidgets as widgets
 
 from workbench.widgets.kit import fields, markup
 from workbench.widgets.workbench.declarations import (
+    ABOVE_LIMIT,
+    CLASSES,
     FEATURE_ROLES,
     LABELS,
     LEARNABLE,
+    NUMBER,
+    OUTCOMES,
     PERSON,
     ROLES,
+    WITH_COMMA,
+    YES_OR_NO,
     ColumnDeclaration,
     Need,
     TableDeclaration,
@@ -33,7 +39,7 @@ _MOST_ROWS = 60  # columns that get a row of controls each
 _LONG = 12  # rows; a longer table scrolls
 _MOST_NAMES = 6  # in a list of what is still needed
 
-# what each role declares: (attribute, label, placeholder)
+# what each role declares, and each kind of target: (attribute, label, placeholder)
 _CONTROLS = {
     "number": [
         ("low", "lowest", "lowest"),
@@ -41,21 +47,23 @@ _CONTROLS = {
         ("whole", "whole numbers", ""),
     ],
     "category": [
-        ("values", "all values", "all values: a, b, c"),
+        ("values", "all values", 'all values: a, b, "c, d"'),
         ("other", "other values allowed", ""),
     ],
-    "target": [
-        ("positive", "positive value", "such as yes"),
-        ("threshold", "or threshold", "a number"),
-        ("classes", "or all classes", "a, b, c"),
-        ("low", "or lowest", "a number"),
-        ("high", "and highest", "a number"),
-    ],
+    YES_OR_NO: [("positive", "value that means yes", "not needed for 0 and 1")],
+    ABOVE_LIMIT: [("threshold", "limit", "a number")],
+    CLASSES: [("classes", "all classes", 'a, b, "c, d"')],
+    NUMBER: [("low", "lowest", "lowest"), ("high", "highest", "highest")],
     LABELS: [("classes", "all classes", "names: a, b, c; or number")],
-    "group": [("groups", "all groups", "names: a, b, c")],
+    "group": [("groups", "all groups", 'names: a, b, "c, d"')],
     PERSON: [("max_rows", "most rows of one person", "public, such as 10")],
 }
+_OUTCOME = "what it is"  # the first question about a target
 _LEARNED = "learned"
+# what is not learned must be in the table as the model takes it
+_NOT_LEARNED = {"value that means yes": "needs 0 and 1, or yes and no"}
+_LISTS = ("values", "classes", "groups")
+_LABELS = {name: label for controls in _CONTROLS.values() for name, label, _ in controls}
 _UNDER_A_TITLE = ("low", "high", "values")  # the title of the table says what these are
 _MISSING = [
     ("are refused", "refuse"),
@@ -67,7 +75,7 @@ _OF_ROLE = {
     "target": "target",
     "positive": "target",
     "threshold": "target",
-    "target_bounds": "target",
+    "response": "target",
     "group": "group",
     "groups": "group",
     "unit_id": PERSON,
@@ -209,7 +217,8 @@ class SchemaEditor:
             holders = [column.name for column in self._columns.values() if column.role in roles]
             name = names.get(argument) or (holders[-1] if holders else "")
             if name in by_row:
-                by_row[name].append(f"{name if argument in names else argument}: {expectation}")
+                label = name if argument in names else _LABELS.get(argument, argument)
+                by_row[name].append(f"{label}: {expectation}")
             elif argument in of_fields and (argument != "bounds" or self._columns):
                 of_fields[argument] = expectation
             else:
@@ -501,19 +510,41 @@ class _Row:
 
     def mark(self, is_learned: bool) -> None:
         """Show in the empty fields whether the fit learns what is not typed there."""
-        usual = {label: hint for _, label, hint in _CONTROLS.get(self._declared.role, [])}
+        usual = {label: hint for _, label, hint in self._asked()}
         for control in self._details.children:
             if isinstance(control, widgets.Text):
-                hint = usual[control.description]
-                control.placeholder = _LEARNED if is_learned else hint
+                label = control.description
+                learned = _NOT_LEARNED.get(label, _LEARNED)
+                control.placeholder = learned if is_learned else usual[label]
+
+    def _asked(self) -> list[tuple[str, str, str]]:
+        """What is declared of this column, as in ``_CONTROLS``."""
+        of_target = self._declared.role == "target"
+        return _CONTROLS.get(self._declared.predicted if of_target else self._declared.role, [])
+
+    def _outcome_menu(self) -> Any:
+        menu = widgets.Dropdown(
+            description=_OUTCOME,
+            options=OUTCOMES,
+            value=self._declared.predicted,
+            tooltip=f"{_OUTCOME}: {self._declared.name}",
+            layout={"width": "auto"},
+        )
+        menu.add_class("dpvi-schema-labelled")
+        menu.observe(partial(self._changed, "outcome"), names="value")
+        return menu
 
     def _fill(self) -> None:
         old, made = self._details.children, []
-        for attribute, label, placeholder in _CONTROLS.get(self._declared.role, []):
-            of_target = self._declared.role == "target"
+        of_target = self._declared.role == "target"
+        if of_target:  # the same menu as before, which may have the focus
+            menus = [child for child in old if isinstance(child, widgets.Dropdown)]
+            made = menus or [self._outcome_menu()]
+        for attribute, label, placeholder in self._asked():
             if attribute in ("low", "high") and not self._ranged and not of_target:
                 continue
             value, tooltip = getattr(self._declared, attribute), f"{label}: {self._declared.name}"
+            tooltip += f". {WITH_COMMA}" * (attribute in _LISTS)
             if isinstance(value, bool):
                 control = widgets.Checkbox(
                     description=label,
@@ -538,7 +569,8 @@ class _Row:
             markup.quiet(self._declared.note) if self._declared.role == "leave out" else "",
         )
         for child in old:
-            fields.close_all(child)
+            if child not in made:
+                fields.close_all(child)
 
     def _role_changed(self, change: Mapping[str, Any]) -> None:
         if self._is_following:
@@ -550,6 +582,9 @@ class _Row:
 
     def _changed(self, attribute: str, change: Mapping[str, Any]) -> None:
         self._declared = replace(self._declared, **{attribute: change["new"]})
+        if attribute == "outcome":
+            self.show([])
+            self._fill()
         self._on_edit(self._declared)
 
 
