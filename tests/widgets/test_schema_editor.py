@@ -505,18 +505,43 @@ def test_roles_can_be_limited(make):
     assert controls(editor.row("ill"))["ill"].options == ("target",)
 
 
-def test_sixty_columns_have_rows_and_more_have_menus(make):
+def test_sixty_columns_have_rows_at_a_time(make, changes):
     columns = [ColumnDeclaration(f"c{number}") for number in range(60)]
     editor = make(*columns)
     assert "c59" in controls(editor.view)
+    assert not editor.rows_shown.visible
     wide = make(*columns, ColumnDeclaration("name", "category"))
     shown = controls(wide.view)
-    assert not {"c0", "c59", "name"}.intersection(shown)
+    assert {"c0", "c59"} <= set(shown)
+    assert "name" not in shown
+    assert "has 61 columns and shows 60" in wide.view.children[2].value
+    assert wide.rows_shown.control.options == (("1 to 60", 0), ("61 to 61", 60))
+    wide.rows_shown.value = 60
+    assert len(changes) == 1
+    last = controls(wide.view)
+    assert not {"c0", "c59"}.intersection(last)
+    last["name"].value = "category"
+    assert wide.show({"schema['c3']": "look here"}) == {"c3": "look here"}
+    controls(wide.row("name"))["all values"].value = "a, b"
+    wide.low.value, wide.high.value = "0", "1"
+    assert wide.declaration().options(names_columns=True)["schema"]["name"] == ["a", "b"]
+    controls(wide.row("name"))["name"].value = "leave out"
+    wide.rows_shown.value = 0
+    wide.same_bounds.value = False
+    assert "lowest" in controls(wide.row("c7"))
+    wide.same_bounds.value = True
+
+
+def test_target_and_group_of_many_columns_have_menus_and_rows(make):
+    columns = [ColumnDeclaration(f"c{number}") for number in range(60)]
+    wide = make(*columns, ColumnDeclaration("name", "category"))
+    shown = controls(wide.view)
     wide.low.value, wide.high.value = "0", "1"
     options = wide.declaration().options(names_columns=True)
     assert options["bounds"] == (0, 1)
     assert options["features"] == [column.name for column in columns]
     shown["What do you want to predict?"].value = "c7"
+    assert wide.table.children[1].children[0] is wide.row("c7")
     controls(wide.row("c7"))["what it is"].value = ABOVE_LIMIT
     controls(wide.row("c7"))["limit"].value = "0.5"
     shown["group column"].value = "name"

@@ -35,7 +35,7 @@ from workbench.widgets.workbench.learning import Learning, offered
 
 __all__ = ["SchemaEditor"]
 
-_MOST_ROWS = 60  # columns that get a row of controls each
+_MOST_ROWS = 60  # columns that have a row of controls at a time
 _LONG = 12  # rows; a longer table scrolls
 _MOST_NAMES = 6  # in a list of what is still needed
 
@@ -115,7 +115,7 @@ class SchemaEditor:
     ) -> None:
         self._roles, self._on_change, self._learning = roles, on_change, learning
         self._wide = len(columns) > _MOST_ROWS
-        if self._wide:  # columns get no rows, so the values of categories cannot be declared
+        if self._wide:  # nobody types the values of so many categories
             columns = tuple(
                 replace(entry, role="leave out") if entry.role == "category" else entry
                 for entry in columns
@@ -130,6 +130,7 @@ class SchemaEditor:
         self._rows: dict[str, _Row] = {}
         self._is_following = False  # whether rows and menus are being made to agree
         self._make_fields(start)
+        self.rows_shown = self._row_menu()
         self._row_box = widgets.VBox()
         self._pickers = {role: self._picker(role) for role in self._picked_roles()}
         self.table = widgets.VBox([widgets.HTML(_TITLES), self._row_box])
@@ -155,7 +156,8 @@ class SchemaEditor:
         shown: list[Any] = []
         if columns:
             introduction = widgets.HTML(markup.quiet(*self._introduction()))
-            shown += [*(entry.view for entry in self._pickers.values()), introduction, self.table]
+            pickers = [entry.view for entry in self._pickers.values()]
+            shown += [*pickers, introduction, self.rows_shown.view, self.table]
         shown += [self._needed, self._learned, self.learn, self.leave_out]
         if not start.are_images:
             shown += [
@@ -222,7 +224,7 @@ class SchemaEditor:
             elif argument in of_fields and (argument != "bounds" or self._columns):
                 of_fields[argument] = expectation
             else:
-                remaining[argument] = expectation
+                remaining[name or argument] = expectation
         for name, texts in by_row.items():
             self._rows[name].show(texts)
         for argument, field in self._general.items():
@@ -318,7 +320,6 @@ class SchemaEditor:
         self.same_bounds = fields.check(
             "same_bounds", "same bounds for all numbers", start.same_bounds
         )
-        self.same_bounds.visible = not self._wide
         self.low, self.high = (
             _text(
                 label,
@@ -368,18 +369,35 @@ class SchemaEditor:
         ):
             control.observe(lambda _: self._on_change(), names="value")
 
-    def _introduction(self) -> list[str]:
-        if not self._wide:
-            return [
-                "Declare what is publicly known about each column, or let a regression from a "
-                "formula learn it through noise. Roles begin with what a column's name and type "
-                "suggest. A CSV file shows the types in its first rows."
-            ]
-        texts = sum(column.role == "leave out" for column in self._initial.values())
-        lines = [
-            f"{len(self._initial)} columns, with the same publicly known bounds for all numbers."
+    def _row_menu(self) -> fields.Field:
+        """The menu of the columns that the table shows; hidden unless they are too many."""
+        number = len(self._columns)
+        pages = [
+            (f"{first + 1} to {min(first + _MOST_ROWS, number)}", first)
+            for first in range(0, max(number, 1), _MOST_ROWS)
         ]
-        return lines + [f"{texts} of them do not contain numbers and are left out."] * bool(texts)
+        menu = fields.choice("columns", "columns in the table below", pages, 0)
+        menu.box.add_class("dpvi-schema-question")
+        menu.visible = self._wide
+        menu.control.observe(lambda _: self._arrange(), names="value")
+        menu.control.observe(lambda _: self._on_change(), names="value")
+        return menu
+
+    def _introduction(self) -> list[str]:
+        lines = [
+            "Declare what is publicly known about each column, or let a regression from a "
+            "formula learn it through noise. Roles begin with what a column's name and type "
+            "suggest. A CSV file shows the types in its first rows."
+        ]
+        if self._wide:
+            texts = sum(column.role == "leave out" for column in self._initial.values())
+            lines += [
+                f"The table has {len(self._initial)} columns and shows {_MOST_ROWS} of them at a "
+                "time. All others are used too, with the role that they have. Numbers have the "
+                "same bounds, below, until you choose otherwise there."
+            ]
+            lines += [f"{texts} do not contain numbers and begin with “leave out”."] * bool(texts)
+        return lines
 
     def _picked_roles(self) -> list[str]:
         """The roles for which there is a menu of columns: target, and in a wide table group."""
@@ -419,14 +437,14 @@ class SchemaEditor:
         self._on_change()
 
     def _arrange(self) -> None:
-        """Show a row for each column (for target and group in a wide table), and the fields for
-        bounds that are needed.
+        """Show a row for each of the chosen columns, for target and group always (first, where not
+        all have rows), and the fields for bounds that are needed.
         """
-        wanted = {
-            name: (column.role,) if self._wide else self._roles.get(name, ROLES)
-            for name, column in self._columns.items()
-            if not self._wide or column.role in ("target", "group")
-        }
+        first = self.rows_shown.value
+        chosen = list(self._columns)[first : first + _MOST_ROWS]
+        apart = [column.name for column in self._columns.values() if column.role in _PICKERS]
+        names = dict.fromkeys([*apart, *chosen] if self._wide else chosen)
+        wanted = {name: self._roles.get(name, ROLES) for name in names}
         ranged = not self.same_bounds.value
         rows, gone = {}, dict(self._rows)
         for name, roles in wanted.items():
