@@ -11,6 +11,7 @@ from typing import Any
 import ipywidgets as widgets
 
 from workbench._numbers import MINUS
+from workbench._validate import ArgumentError
 from workbench.widgets.kit import markup
 
 __all__ = [
@@ -27,6 +28,7 @@ __all__ = [
     "refusals",
     "say",
     "section",
+    "sentence",
     "text",
 ]
 
@@ -48,9 +50,16 @@ def say(line: widgets.HTML, content: str) -> None:
 
 def in_words(error: Exception) -> str:
     """The message of an error, with the name of its class unless it is a ValueError: those are
-    written for users.
+    written for users. What to do in Python is left out.
     """
+    if type(error) is ArgumentError:
+        return f"{error.argument.replace('_', ' ')}: {error.expectation}"
     return str(error) if isinstance(error, ValueError) else f"{type(error).__name__}: {error}"
+
+
+def sentence(expectation: str) -> str:
+    """What is expected of an argument, without its name."""
+    return f"{expectation[:1].upper()}{expectation[1:]}"
 
 
 def entries(names: Sequence[str], reasons: Mapping[str, str], item: str) -> list[tuple[str, str]]:
@@ -85,7 +94,7 @@ class Field:
         self.name = name
         self.control = control
         self._reactions: list[Callable[[], None]] = []
-        self._is_offering = False
+        self._is_offering = self._was_changed = False
         control.layout.width = "auto"
         self._help, self.error_line = line(), line()
         self.show_help(help)
@@ -108,11 +117,23 @@ class Field:
         """The HTML of the error that is shown; "" for none."""
         return str(self.error_line.value)
 
-    def show_error(self, expectation: str) -> None:
-        """Show beside the control what is wrong with its value; "" hides the error."""
-        shown = f"{self.name} = {self.value}: {expectation}" if expectation else ""
-        say(self.error_line, markup.problem(shown))
-        (self.control.add_class if shown else self.control.remove_class)("dpvi-wrong")
+    @property
+    def is_untouched(self) -> bool:
+        """Whether this is an empty text that nobody has changed."""
+        return self.value == "" and not self._was_changed
+
+    def show_error(self, expectation: str, *, is_hint: bool = False) -> None:
+        """Show beside the control what is wrong with its value; "" hides the error.
+
+        :param is_hint: whether nobody did anything wrong, so that it is said without alarm.
+        """
+        is_wrong = bool(expectation) and not is_hint
+        value = "" if self.value == "" else f" = {self.value}"
+        shown = f"{self.name.replace('_', ' ')}{value}: {expectation}"
+        hint = markup.quiet(sentence(expectation)) if expectation else ""
+        say(self.error_line, markup.problem(shown) if is_wrong else hint)
+        (self.control.add_class if is_wrong else self.control.remove_class)("dpvi-wrong")
+        (self.control.add_class if hint and is_hint else self.control.remove_class)("dpvi-needed")
 
     def show_help(self, help: str) -> None:
         """Change the help; "" removes its mark."""
@@ -134,6 +155,7 @@ class Field:
             self.control.observe(lambda _: self._react(), names="value")
 
     def _react(self) -> None:
+        self._was_changed = True
         for react in () if self._is_offering else self._reactions:
             react()
 

@@ -172,7 +172,7 @@ class DataPanel:
         for argument, line in self._lines.items():
             text = here.get(argument, "")
             said = (
-                markup.quiet(f"{text[0].upper()}{text[1:]}")
+                markup.quiet(fields.sentence(text))
                 if text and nothing_yet
                 else markup.problem(text)
             )
@@ -180,7 +180,7 @@ class DataPanel:
         fields.say(
             self._problem,
             "".join(
-                markup.problem(f"{argument}: {expectation}")
+                markup.problem(f"{argument.replace('_', ' ')}: {expectation}")
                 for argument, expectation in remaining.items()
             ),
         )
