@@ -69,7 +69,7 @@ def test_what_nobody_typed_wrong_is_a_hint_without_alarm():
     field.on_change(lambda: None)
     assert field.is_untouched
     field.show_error("write one.", is_hint=field.is_untouched)
-    assert "Write one." in field.error
+    assert "formula: write one." in field.error
     assert "⚠" not in field.error
     assert "dpvi-needed" in field.control._dom_classes
     assert "dpvi-wrong" not in field.control._dom_classes

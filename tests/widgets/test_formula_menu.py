@@ -45,7 +45,7 @@ def test_the_entry_asks_for_a_formula_and_opens_the_form(screen):
     assert list(screen.model.fields)[:3] == ["formula", "family", "link"]
     formula = screen.model.fields["formula"]
     assert formula.control.placeholder.startswith("Such as readmitted ~ age")
-    assert "Write one, such as y ~ a + b" in formula.error
+    assert "formula: write one, such as y ~ a + b" in formula.error
     assert "⚠" not in formula.error
     formula.value = "y"
     formula.value = ""

@@ -173,7 +173,7 @@ def test_positive_value_is_a_number_only_as_it_is_spelled(text, value):
         (table(AGE, changed(STAY, low="1")), "schema['stay']", "highest value"),
         (table(AGE, ILL, changed(ILL, name="dead")), "schema['dead']", "only one column"),
         (table(AGE, changed(SCHOOL, groups="")), "groups", "all groups"),
-        (table(AGE, changed(SCHOOL, groups="a, a")), "groups", "a is repeated"),
+        (table(AGE, changed(SCHOOL, groups="a, a")), "groups", "is repeated"),
         (table(ILL), "features", "at least one column"),
         (table(AGE, same_bounds=True), "bounds", "lowest and the highest"),
         (

@@ -28,7 +28,6 @@ __all__ = [
     "refusals",
     "say",
     "section",
-    "sentence",
     "text",
 ]
 
@@ -55,11 +54,6 @@ def in_words(error: Exception) -> str:
     if type(error) is ArgumentError:
         return f"{error.argument.replace('_', ' ')}: {error.expectation}"
     return str(error) if isinstance(error, ValueError) else f"{type(error).__name__}: {error}"
-
-
-def sentence(expectation: str) -> str:
-    """What is expected of an argument, without its name."""
-    return f"{expectation[:1].upper()}{expectation[1:]}"
 
 
 def entries(names: Sequence[str], reasons: Mapping[str, str], item: str) -> list[tuple[str, str]]:
@@ -127,13 +121,12 @@ class Field:
 
         :param is_hint: whether nobody did anything wrong, so that it is said without alarm.
         """
-        is_wrong = bool(expectation) and not is_hint
-        value = "" if self.value == "" else f" = {self.value}"
-        shown = f"{self.name.replace('_', ' ')}{value}: {expectation}"
-        hint = markup.quiet(sentence(expectation)) if expectation else ""
-        say(self.error_line, markup.problem(shown) if is_wrong else hint)
-        (self.control.add_class if is_wrong else self.control.remove_class)("dpvi-wrong")
-        (self.control.add_class if hint and is_hint else self.control.remove_class)("dpvi-needed")
+        name = self.name.replace("_", " ")
+        shown = f"{name}: " if self.value == "" else f"{name} = {self.value}: "
+        told = markup.quiet if is_hint else markup.problem
+        say(self.error_line, told(shown + expectation) if expectation else "")
+        for style, is_so in (("dpvi-wrong", not is_hint), ("dpvi-needed", is_hint)):
+            (self.control.add_class if expectation and is_so else self.control.remove_class)(style)
 
     def show_help(self, help: str) -> None:
         """Change the help; "" removes its mark."""

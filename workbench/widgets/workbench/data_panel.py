@@ -172,7 +172,7 @@ class DataPanel:
         for argument, line in self._lines.items():
             text = here.get(argument, "")
             said = (
-                markup.quiet(fields.sentence(text))
+                markup.quiet(f"{text[0].upper()}{text[1:]}")
                 if text and nothing_yet
                 else markup.problem(text)
             )

@@ -158,6 +158,11 @@ class ColumnDeclaration:
         """What this target is, one of ``OUTCOMES``: as chosen, or as its type suggests."""
         return self.outcome or (NUMBER if self.kind is float else YES_OR_NO)
 
+    @property
+    def asked(self) -> str:
+        """What decides what is declared: the role, or what a target is."""
+        return self.predicted if self.role == "target" else self.role
+
     def target_options(self) -> dict[str, Any]:
         """The declaration of the target's classes, or of its range where it is a number, as keyword
         arguments.
@@ -196,17 +201,16 @@ class ColumnDeclaration:
             CLASSES: (self.classes,),
             NUMBER: (self.low, self.high),
         }
-        asked = self.predicted if self.role == "target" else self.role
-        return not any(text.strip(" ,") for text in typed.get(asked, ("no",)))
+        return not any(text.strip(" ,") for text in typed.get(self.asked, ("no",)))
 
     @property
     def type(self) -> type:
         """What a fit declares of the column where nothing is typed."""
         if self.role == "number":
             return int if self.whole else float
-        if self.role == "target" and self.predicted != CLASSES:
-            return self.kind if self.kind in (bool, str) and self.predicted != NUMBER else float
-        return str
+        if self.asked == YES_OR_NO and self.kind in (bool, str):
+            return self.kind
+        return str if self.asked in ("category", CLASSES, "group") else float
 
     def class_options(self) -> dict[str, Any]:
         """All classes, or their number, as a keyword argument.
@@ -240,11 +244,7 @@ class ColumnDeclaration:
                 Need(_GROUPS, self.name),
                 "type the names of all groups, separated by commas, with or without records.",
             )
-        try:
-            return list(checked_groups(names))
-        except _validate.ArgumentError as error:
-            reason = f"{error.value} {error.expectation}"
-            raise _validate.ArgumentError("groups", self.groups, reason) from None
+        return list(checked_groups(names))
 
     def most_rows(self) -> int:
         """How many rows of one person are used at most.
@@ -396,10 +396,7 @@ class TableDeclaration:
 
     def kind_of(self, name: str) -> str:
         """The role of a column, or what it is as a target; "" if there is no such column."""
-        column = next((column for column in self.columns if column.name == name), None)
-        if column is None:
-            return ""
-        return column.predicted if column.role == "target" else column.role
+        return next((column.asked for column in self.columns if column.name == name), "")
 
     @property
     def are_images(self) -> bool:

@@ -24,7 +24,6 @@ from workbench.widgets.workbench.declarations import (
     OUTCOMES,
     PERSON,
     ROLES,
-    WITH_COMMA,
     YES_OR_NO,
     ColumnDeclaration,
     Need,
@@ -58,11 +57,8 @@ _CONTROLS = {
     "group": [("groups", "all groups", 'names: a, b, "c, d"')],
     PERSON: [("max_rows", "most rows of one person", "public, such as 10")],
 }
-_OUTCOME = "what it is"  # the first question about a target
-_LEARNED = "learned"
-# what is not learned must be in the table as the model takes it
-_NOT_LEARNED = {"value that means yes": "needs 0 and 1, or yes and no"}
-_LISTS = ("values", "classes", "groups")
+# of what a fit cannot learn, in place of "learned"
+_LEARNED = {"value that means yes": "needs 0 and 1, or yes and no"}
 _LABELS = {name: label for controls in _CONTROLS.values() for name, label, _ in controls}
 _UNDER_A_TITLE = ("low", "high", "values")  # the title of the table says what these are
 _MISSING = [
@@ -253,7 +249,7 @@ class SchemaEditor:
         for name, row in self._rows.items():
             row.mark(name in learned)
         for control in (self.low, self.high):
-            control.placeholder = _LEARNED if declared.same_bounds and learned else "public limit"
+            control.placeholder = "learned" if declared.same_bounds and learned else "public limit"
         is_usual = self.evaluation_fraction.value == TableDeclaration(()).evaluation_fraction
         self.evaluation_fraction.visible = not (learned and is_usual)
         self.evaluation_is_public.visible = not learned or self.evaluation_is_public.value
@@ -374,13 +370,13 @@ class SchemaEditor:
         number = len(self._columns)
         pages = [
             (f"{first + 1} to {min(first + _MOST_ROWS, number)}", first)
-            for first in range(0, max(number, 1), _MOST_ROWS)
+            for first in range(0, number or 1, _MOST_ROWS)
         ]
         menu = fields.choice("columns", "columns in the table below", pages, 0)
         menu.box.add_class("dpvi-schema-question")
         menu.visible = self._wide
-        menu.control.observe(lambda _: self._arrange(), names="value")
-        menu.control.observe(lambda _: self._on_change(), names="value")
+        menu.on_change(self._arrange)
+        menu.on_change(self._on_change)
         return menu
 
     def _introduction(self) -> list[str]:
@@ -389,15 +385,12 @@ class SchemaEditor:
             "formula learn it through noise. Roles begin with what a column's name and type "
             "suggest. A CSV file shows the types in its first rows."
         ]
-        if self._wide:
-            texts = sum(column.role == "leave out" for column in self._initial.values())
-            lines += [
-                f"The table has {len(self._initial)} columns and shows {_MOST_ROWS} of them at a "
-                "time. All others are used too, with the role that they have. Numbers have the "
-                "same bounds, below, until you choose otherwise there."
-            ]
-            lines += [f"{texts} do not contain numbers and begin with “leave out”."] * bool(texts)
-        return lines
+        of_many = (
+            f"The table has {len(self._initial)} columns and shows {_MOST_ROWS} of them at a time. "
+            "The others have the roles that you see when you choose them here. Until you change "
+            "this, all numbers have the same bounds, below the table, and texts are left out."
+        )
+        return [*lines, of_many] if self._wide else lines
 
     def _picked_roles(self) -> list[str]:
         """The roles for which there is a menu of columns: target, and in a wide table group."""
@@ -528,24 +521,18 @@ class _Row:
 
     def mark(self, is_learned: bool) -> None:
         """Show in the empty fields whether the fit learns what is not typed there."""
-        usual = {label: hint for _, label, hint in self._asked()}
+        usual = {label: hint for _, label, hint in _CONTROLS.get(self._declared.asked, [])}
         for control in self._details.children:
             if isinstance(control, widgets.Text):
-                label = control.description
-                learned = _NOT_LEARNED.get(label, _LEARNED)
-                control.placeholder = learned if is_learned else usual[label]
-
-    def _asked(self) -> list[tuple[str, str, str]]:
-        """What is declared of this column, as in ``_CONTROLS``."""
-        of_target = self._declared.role == "target"
-        return _CONTROLS.get(self._declared.predicted if of_target else self._declared.role, [])
+                hints = _LEARNED if is_learned else usual
+                control.placeholder = hints.get(control.description, "learned")
 
     def _outcome_menu(self) -> Any:
         menu = widgets.Dropdown(
-            description=_OUTCOME,
+            description="what it is",
             options=OUTCOMES,
             value=self._declared.predicted,
-            tooltip=f"{_OUTCOME}: {self._declared.name}",
+            tooltip=f"what it is: {self._declared.name}",
             layout={"width": "auto"},
         )
         menu.add_class("dpvi-schema-labelled")
@@ -558,11 +545,10 @@ class _Row:
         if of_target:  # the same menu as before, which may have the focus
             menus = [child for child in old if isinstance(child, widgets.Dropdown)]
             made = menus or [self._outcome_menu()]
-        for attribute, label, placeholder in self._asked():
+        for attribute, label, placeholder in _CONTROLS.get(self._declared.asked, []):
             if attribute in ("low", "high") and not self._ranged and not of_target:
                 continue
             value, tooltip = getattr(self._declared, attribute), f"{label}: {self._declared.name}"
-            tooltip += f". {WITH_COMMA}" * (attribute in _LISTS)
             if isinstance(value, bool):
                 control = widgets.Checkbox(
                     description=label,
