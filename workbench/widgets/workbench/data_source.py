@@ -550,12 +550,10 @@ _BY_ROLE = {
     "yes / no": "a row has a value other than True and False or 1 and 0: clean the data, or choose "
     "another role.",
     "group": f"a row has no group, or one that is not declared: declare all groups. {WITH_COMMA}",
-    YES_OR_NO: "must contain 0 and 1, or False and True, none missing. Otherwise choose what else "
-    "it is, or type the value that means yes.",
+    YES_OR_NO: "must contain 0 and 1, none missing; or type the value that means yes.",
     ABOVE_LIMIT: "a row has no value, or one that is not a number.",
     CLASSES: f"a row has no value, or one that is not declared: declare all classes. {WITH_COMMA}",
-    NUMBER: "a row has no value, or one that is not a number; for a model of yes or no, it must "
-    "contain 0 and 1.",
+    NUMBER: "must be a number in every row; for yes or no, it must contain 0 and 1.",
 }
 # said of every column, whatever its rows hold
 _REMEDY = " All rows with missing values can be left out at once: choose so under the columns."
@@ -575,8 +573,7 @@ _BY_ARGUMENT = {
 }
 _OF_ARRAYS = {
     "x": "must be numbers in rows and columns.",
-    "y": "must have one entry per record, 0 or 1; otherwise type the value that means yes, or "
-    "choose what else it is.",
+    "y": "must have one entry per record, 0 or 1; otherwise choose what else it is.",
     "group": "must have one entry per record, each a declared group.",
     "labels": "must have one whole number per image, at least 0 and less than the number of "
     "classes.",
