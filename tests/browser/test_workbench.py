@@ -537,15 +537,13 @@ def test_a_regression_from_a_formula(notebook, page, screenshots, tmp_path):
     screen = Screen(page).is_ready()
     upload(page, screen, file)
     screen.choose("What do you want to predict?", "days")
-    for label, value in (
-        ("or lowest", "0"),
-        ("and highest", "20"),
-        ("lowest", "0"),
-        ("highest", "120"),
-    ):
-        control = screen.root.get_by_label(label, exact=True).locator("visible=true").first
-        control.fill(value)
-        control.press("Enter")
+    screen.choose("what it is", "a number")
+    for label, values in (("lowest", ("0", "0")), ("highest", ("120", "20"))):
+        control = screen.root.get_by_label(label, exact=True).locator("visible=true")
+        wait_for(lambda control=control: control.count() == 2, 30, "the fields of the target")
+        for row, value in enumerate(values):
+            control.nth(row).fill(value)
+            control.nth(row).press("Enter")
     screen.type("all values", "a, b, c")
     screen.choose("model", "formula")
     screen.type("formula", "days ~ age + wrad")

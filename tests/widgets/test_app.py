@@ -223,7 +223,7 @@ def test_a_plan_that_cannot_be_kept_is_explained_beside_its_field(screens, priva
     screen.privacy.size_kind.value = "batch_size"
     screen.privacy.size.value = "5000"
     settle(screen)
-    assert "batch_size = 5000: " in screen.privacy.size.error
+    assert "batch size = 5000: " in screen.privacy.size.error
     assert "The consequences are not known" in text(screen)
 
 
@@ -302,13 +302,13 @@ def test_what_data_refuse_is_what_the_models_refuse(data, model):
 
 BAD = [
     ("epsilon", "-1", "epsilon = -1: must be a finite number"),
-    ("epsilon", "", "epsilon = : must be a"),
+    ("epsilon", "", "epsilon: must be a"),
     ("delta", "abc", "delta = abc: must be a number"),
     ("delta", "1.5", "delta = 1.5: must be a number"),
     ("iterations", "0", "iterations = 0: must be a whole"),
     ("iterations", "<script>", "iterations = <script>: must"),
     ("clip", "0", "clip = 0: must be"),
-    ("learning_rate", "fast", "learning_rate = fast: must be"),
+    ("learning_rate", "fast", "learning rate = fast: must be"),
 ]
 
 

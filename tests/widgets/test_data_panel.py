@@ -153,7 +153,7 @@ DECLARED = {
     "dose": {"lowest": "0", "highest": "200"},
     "animal": {"all values": f"{TEXT}, goldfish", "other values allowed": True},
     "tank": {"role": "group", "all groups": "north, south, west"},
-    "ill": {"role": "target", "positive value": "7742"},
+    "ill": {"role": "target", "value that means yes": "7742"},
 }
 DECLARED = {
     column: dict(sorted(values.items(), key=lambda item: item[0] != "role"))
@@ -249,7 +249,7 @@ def test_a_frame_with_numbers_for_names_of_columns(screen):
     shown = screen(frame=frame)
     shown.choose("frame")
     shown.declare(**{"0": {"lowest": "0", "highest": "1"}, "1": {"role": "leave out"}})
-    shown.declare(**{"2": {"role": "target", "or threshold": "0.5"}})
+    shown.declare(**{"2": {"role": "target", "what it is": "yes above a limit", "limit": "0.5"}})
     assert same(shown.panel.source().load(), run(shown.panel.source().code, shown.variables))
 
 
@@ -258,7 +258,9 @@ def test_common_bounds(screen):
         frame=private_table()[["dose", "alive", "ill"]].assign(weight=np.arange(NUMBER_OF_ROWS))
     )
     shown.choose("frame")
-    shown.declare(ill={"role": "target", "positive value": "7741"}, alive={"role": "leave out"})
+    shown.declare(
+        ill={"role": "target", "value that means yes": "7741"}, alive={"role": "leave out"}
+    )
     shown.control("same bounds for all numbers").value = True
     assert list(shown.panel.problems()) == ["bounds"]
     shown.panel._editor.low.value, shown.panel._editor.high.value = "0", "10000"
@@ -438,9 +440,9 @@ def test_a_file_with_semicolons_dates_ids_and_missing_values(screen, tmp_path, m
     )
     shown.control("What do you want to predict?").value = "ill"
     assert marks() == 0
-    assert "positive value, or all classes, of ill" in shown.texts()
+    assert "value that means yes of ill" in shown.texts()
     shown.declare(age={"lowest": "0", "highest": "120"}, dose={"lowest": "0", "highest": "10"})
-    shown.declare(sex={"all values": "f, m"}, ill={"positive value": "yes"})
+    shown.declare(sex={"all values": "f, m"}, ill={"value that means yes": "yes"})
     assert marks() == 0
     assert "Still needed" not in shown.texts()
     source = shown.panel.source()
@@ -576,7 +578,7 @@ def test_no_widget_holds_anything_of_private_rows_before_the_box_is_ticked(scree
         animal={"role": "leave out"},
         tank={"role": "leave out"},
     )
-    shown.declare(ill={"role": "target", "positive value": "yes"})
+    shown.declare(ill={"role": "target", "value that means yes": "yes"})
     dataset = shown.panel.source().load()
     shown.panel.show_dataset(dataset)
     assert leaks(shown) == []
@@ -675,7 +677,7 @@ def test_errors_of_the_records_do_not_quote_them(screen, spoil, argument):
     shown.declare(dose={"lowest": "0", "highest": "200"}, animal={"all values": TEXT})
     shown.declare(
         tank={"role": "group", "all groups": "north, south"},
-        ill={"role": "target", "positive value": "7742"},
+        ill={"role": "target", "value that means yes": "7742"},
     )
     shown.variables["frame"] = spoil(shown.variables["frame"])
     with pytest.raises(ArgumentError) as caught:

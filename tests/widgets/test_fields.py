@@ -5,6 +5,7 @@ import math
 import ipywidgets
 import pytest
 
+from workbench._validate import ArgumentError
 from workbench.widgets.kit import fields
 
 
@@ -61,6 +62,35 @@ def test_an_error_stands_beside_its_control_and_goes_again():
     assert place.layout.display is None
     field.show_error("")
     assert (field.error, place.layout.display) == ("", "none")
+
+
+def test_what_nobody_typed_wrong_is_a_hint_without_alarm():
+    field = fields.text("formula", "formula")
+    field.on_change(lambda: None)
+    assert field.is_untouched
+    field.show_error("write one.", is_hint=field.is_untouched)
+    assert "formula: write one." in field.error
+    assert "⚠" not in field.error
+    assert "dpvi-needed" in field.control._dom_classes
+    assert "dpvi-wrong" not in field.control._dom_classes
+    field.value = "y ~ x"
+    field.value = ""
+    assert not field.is_untouched
+    field.show_error("write one.", is_hint=field.is_untouched)
+    assert "formula: write one." in field.error
+    assert "⚠" in field.error
+    assert "dpvi-wrong" in field.control._dom_classes
+    assert "dpvi-needed" not in field.control._dom_classes
+    field.show_error("")
+    assert not {"dpvi-wrong", "dpvi-needed"}.intersection(field.control._dom_classes)
+    assert field.error == ""
+
+
+def test_an_error_is_told_in_the_words_of_a_form():
+    error = ArgumentError("batch_size", 3, "is too small.", remedy="Give wb.Sampling(...).")
+    assert fields.in_words(error) == "batch size: is too small."
+    assert fields.in_words(ValueError("a file is gone.")) == "a file is gone."
+    assert fields.in_words(KeyError("x")) == "KeyError: 'x'"
 
 
 def test_help_can_change():

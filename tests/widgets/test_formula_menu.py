@@ -43,6 +43,13 @@ def test_the_entry_asks_for_a_formula_and_opens_the_form(screen):
     assert screen.tabs.open == "Model"
     assert "write one, such as y ~ a + b" in screen.problems()["formula"]
     assert list(screen.model.fields)[:3] == ["formula", "family", "link"]
+    formula = screen.model.fields["formula"]
+    assert formula.control.placeholder.startswith("Such as readmitted ~ age")
+    assert "formula: write one, such as y ~ a + b" in formula.error
+    assert "⚠" not in formula.error
+    formula.value = "y"
+    formula.value = ""
+    assert "⚠ formula: write one" in formula.error
 
 
 @pytest.mark.parametrize(

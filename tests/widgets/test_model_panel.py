@@ -212,7 +212,7 @@ def test_a_problem_is_explained_beside_its_field_in_the_open_fold(panels, start,
     panel.fields[name].value = value
     assert panel.problems() == {name: said}
     panel.show(panel.problems())
-    assert f"{name} = {value}: {said}" in html.unescape(panel.fields[name].error)
+    assert f"{name.replace('_', ' ')} = {value}: {said}" in html.unescape(panel.fields[name].error)
     assert "<wide>" not in panel.fields[name].error
     assert panel.model.error == ""
     assert fold(panel, "settings of this model").is_open

@@ -215,7 +215,7 @@ def test_a_size_of_no_records_is_explained(panel):
     panel.size_kind.value = "batch_size"
     panel.size.value = "0"
     panel.show(panel.problems())
-    assert "batch_size = 0: must be" in visible_text(panel.size.view)
+    assert "batch size = 0: must be" in visible_text(panel.size.view)
 
 
 @pytest.mark.parametrize(

@@ -7,13 +7,25 @@ from ipywidgets.widgets.widget import _instances
 
 from workbench.data import Categorical
 from workbench.fitting.columns import Price
-from workbench.widgets.workbench.declarations import ROLES, ColumnDeclaration, TableDeclaration
+from workbench.widgets.workbench.declarations import (
+    ABOVE_LIMIT,
+    CLASSES,
+    NUMBER,
+    OUTCOMES,
+    ROLES,
+    YES_OR_NO,
+    ColumnDeclaration,
+    TableDeclaration,
+)
 from workbench.widgets.workbench.learning import Learning, offered, price_words
 from workbench.widgets.workbench.schema_editor import SchemaEditor
 
 AGE = ColumnDeclaration("age", low="0", high="120")
 SEX = ColumnDeclaration("sex", "category", values="f, m")
 ILL = ColumnDeclaration("ill", "target")
+KIND = ColumnDeclaration("kind", "target", outcome=CLASSES)
+STAY = ColumnDeclaration("stay", "target", outcome=NUMBER)
+LONG = ColumnDeclaration("stay", "target", outcome=ABOVE_LIMIT)
 SCHOOL = ColumnDeclaration("school", "group", groups="north, south")
 
 
@@ -117,10 +129,17 @@ def test_columns_that_are_left_out_are_not_among_the_features():
 
 
 @pytest.mark.parametrize(
-    ("text", "value"), [("a, b", ["a", "b"]), ("10", 10), ("1, 0", ["1", "0"])]
+    ("text", "value"),
+    [
+        ("a, b", ["a", "b"]),
+        ("10", 10),
+        ("1, 0", ["1", "0"]),
+        ('"a, or b" , c', ["a, or b", "c"]),
+        ('5" pipe, 6" pipe', ['5" pipe', '6" pipe']),
+    ],
 )
 def test_classes_are_names_or_their_number(text, value):
-    assert changed(ILL, classes=text).target_options() == {"classes": value}
+    assert changed(KIND, classes=text).target_options() == {"classes": value}
 
 
 @pytest.mark.parametrize(
@@ -144,14 +163,14 @@ def test_positive_value_is_a_number_only_as_it_is_spelled(text, value):
         (table(changed(AGE, low="0.1", high="0.9", whole=True)), "schema['age']", "whole number"),
         (table(changed(SEX, values=" , ")), "schema['sex']", "all values"),
         (table(changed(SEX, values="f, f")), "schema['sex']", "is repeated"),
-        (table(AGE, changed(ILL, positive="a", threshold="1")), "threshold", "not both"),
-        (
-            table(AGE, changed(ILL, positive="a", classes="a, b")),
-            "classes",
-            "one of positive value",
-        ),
-        (table(AGE, changed(ILL, classes="a")), "classes", "two or more"),
-        (table(AGE, changed(ILL, threshold="many")), "threshold", "finite number"),
+        (table(changed(SEX, values='f, "m, x')), "schema['sex']", "mark is not closed"),
+        (table(AGE, changed(KIND, classes="a")), "classes", "two or more"),
+        (table(AGE, changed(KIND, classes="a, b, a")), "classes", "different"),
+        (table(AGE, changed(KIND, classes='"a, b')), "classes", "Write a value that has a comma"),
+        (table(AGE, KIND), "classes", "all classes"),
+        (table(AGE, changed(LONG, threshold="many")), "threshold", "finite number"),
+        (table(AGE, LONG), "threshold", "number above which"),
+        (table(AGE, changed(STAY, low="1")), "schema['stay']", "highest value"),
         (table(AGE, ILL, changed(ILL, name="dead")), "schema['dead']", "only one column"),
         (table(AGE, changed(SCHOOL, groups="")), "groups", "all groups"),
         (table(AGE, changed(SCHOOL, groups="a, a")), "groups", "is repeated"),
@@ -162,7 +181,7 @@ def test_positive_value_is_a_number_only_as_it_is_spelled(text, value):
             "bounds",
             "highest value must be a number",
         ),
-        (table(AGE, changed(ILL, kind=str)), "positive", "or all classes"),
+        (table(AGE, changed(ILL, kind=str)), "positive", "value that means yes"),
         (table(AGE, evaluation_fraction="1"), "evaluation_fraction", "less than 1"),
         (table(AGE, evaluation_fraction=""), "evaluation_fraction", "finite number"),
     ],
@@ -186,7 +205,7 @@ def test_empty_fields_are_needs_and_wrong_ones_are_not():
         "schema['age']": ("lowest and highest", "age"),
         "schema['dose']": ("highest", "dose"),
         "schema['sex']": ("all values", "sex"),
-        "positive": ("positive value, or all classes,", "ill"),
+        "positive": ("value that means yes", "ill"),
         "groups": ("all groups", "school"),
     }
     assert set(declared.problems()) == {*declared.needs(), "schema['x']"}
@@ -224,7 +243,7 @@ def test_what_is_left_empty_is_declared_by_its_type_where_a_fit_learns():
 
 def test_a_declaration_of_some_columns_stays():
     person = ColumnDeclaration("who", "person id", max_rows="3")
-    columns = (AGE, EMPTY[2], changed(ILL, classes="no, yes"), SCHOOL, person)
+    columns = (AGE, EMPTY[2], changed(ILL, outcome=CLASSES, classes="no, yes"), SCHOOL, person)
     declared = table(*columns, learns=True)
     assert declared.learned == ("sex",)
     assert declared.fit_settings() == {
@@ -237,7 +256,7 @@ def test_a_declaration_of_some_columns_stays():
         "unit_id": "who",
         "max_rows": 3,
     }
-    stay = changed(ILL, name="stay", low="0", high="365")
+    stay = changed(STAY, low="0", high="365")
     assert table(EMPTY[0], stay, learns=True).fit_settings()["schema"]["stay"] == (0, 365)
     assert table(AGE, SEX, changed(ILL, kind=bool), learns=True).learned == ()
 
@@ -248,7 +267,8 @@ def test_a_declaration_of_some_columns_stays():
         (table(changed(AGE, low=""), learns=True), "schema['age']", "type the lowest value"),
         (table(EMPTY[0], same_bounds=True, low="1", learns=True), "bounds", "highest"),
         (table(EMPTY[0], changed(ILL, positive="yes"), learns=True), "positive", "both classes"),
-        (table(EMPTY[0], changed(ILL, threshold="3"), learns=True), "threshold", "all columns"),
+        (table(EMPTY[0], changed(LONG, threshold="3"), learns=True), "threshold", "all columns"),
+        (table(EMPTY[0], LONG, learns=True), "threshold", "number above which"),
         (
             table(EMPTY[0], evaluation_is_public=True, learns=True),
             "evaluation_is_public",
@@ -301,13 +321,61 @@ def test_another_role_asks_for_other_things_and_keeps_what_was_typed(make):
         "number": ["lowest", "highest", "whole numbers"],
         "category": ["all values", "other values allowed"],
         "yes / no": [],
-        "target": ["positive value", "or threshold", "or all classes", "or lowest", "and highest"],
+        "target": ["what it is", "value that means yes"],
         "group": ["all groups"],
         "person id": ["most rows of one person"],
         "leave out": [],
     }
     controls(editor.row("age"))["age"].value = "number"
     assert controls(editor.row("age"))["lowest"].value == "3"
+
+
+def test_what_a_target_is_decides_what_is_asked_of_it(make, changes):
+    editor, asked = make(ColumnDeclaration("age", "target")), {}
+    menu = controls(editor.row("age"))["what it is"]
+    assert (menu.value, menu.options) == (YES_OR_NO, OUTCOMES)
+    controls(editor.row("age"))["value that means yes"].value = "9"
+    for outcome in OUTCOMES:
+        menu.value = outcome
+        assert controls(editor.row("age"))["what it is"] is menu  # which keeps the focus
+        asked[outcome] = list(controls(editor.row("age")))[2:]
+    assert asked == {
+        YES_OR_NO: ["value that means yes"],
+        ABOVE_LIMIT: ["limit"],
+        CLASSES: ["all classes"],
+        NUMBER: ["lowest", "highest"],
+    }
+    assert len(changes) == 1 + len(OUTCOMES) - 1
+    assert editor.declaration().columns[0].outcome == NUMBER
+    menu.value = YES_OR_NO
+    assert editor.declaration().columns[0].target_options() == {"positive": 9}
+
+
+@pytest.mark.parametrize(
+    ("kind", "outcome"), [(bool, YES_OR_NO), (int, YES_OR_NO), (str, YES_OR_NO), (float, NUMBER)]
+)
+def test_a_target_begins_as_what_its_type_suggests(make, kind, outcome):
+    editor = make(ColumnDeclaration("age", "target", kind=kind))
+    assert controls(editor.row("age"))["what it is"].value == outcome
+
+
+def test_only_the_fields_of_what_a_target_is_count():
+    column = changed(ILL, positive="9", threshold="3", classes="a, b", low="0", high="1")
+    made = {name: changed(column, outcome=name).target_options() for name in OUTCOMES}
+    assert made == {
+        YES_OR_NO: {"positive": 9},
+        ABOVE_LIMIT: {"threshold": 3},
+        CLASSES: {"classes": ["a", "b"]},
+        NUMBER: {"target_bounds": (0, 1)},
+    }
+
+
+def test_a_target_is_learned_as_what_it_is():
+    kinds = ((KIND, str), (STAY, float), (changed(STAY, kind=str), float), (ILL, float))
+    for column, type_ in kinds:
+        declared = table(EMPTY[0], column, learns=True)
+        assert declared.problems() == {}
+        assert declared.fit_settings()["schema"][column.name] is type_
 
 
 def test_problems_stand_beside_their_rows_and_go_away(make):
@@ -324,8 +392,8 @@ def test_problems_stand_beside_their_rows_and_go_away(make):
     assert editor.show(given) == {"data": "seven"}
     assert "age: one" in errors(editor.row("age"))
     assert "&lt;b&gt;dose&lt;/b&gt;: two" in errors(editor.row("<b>dose</b>"))
-    assert "positive: three" in errors(editor.row("ill"))
-    assert "groups: four" in errors(editor.row("school"))
+    assert "value that means yes: three" in errors(editor.row("ill"))
+    assert "all groups: four" in errors(editor.row("school"))
     assert "five" in editor.unit.error
     assert "bounds of all numbers: six" in errors(editor.view)
     assert "<b>" not in errors(editor.view)
@@ -388,7 +456,7 @@ def test_the_first_question_is_what_to_predict(make, changes):
 
     question.value = "sex"
     assert roles() == ["number", "target", "leave out"]
-    assert "positive value" in controls(editor.row("sex"))
+    assert "value that means yes" in controls(editor.row("sex"))
     question.value = "name"
     assert roles() == ["number", "category", "target"]
     assert len(changes) == 2
@@ -437,19 +505,45 @@ def test_roles_can_be_limited(make):
     assert controls(editor.row("ill"))["ill"].options == ("target",)
 
 
-def test_sixty_columns_have_rows_and_more_have_menus(make):
+def test_sixty_columns_have_rows_at_a_time(make, changes):
     columns = [ColumnDeclaration(f"c{number}") for number in range(60)]
     editor = make(*columns)
     assert "c59" in controls(editor.view)
+    assert not editor.rows_shown.visible
     wide = make(*columns, ColumnDeclaration("name", "category"))
     shown = controls(wide.view)
-    assert not {"c0", "c59", "name"}.intersection(shown)
+    assert {"c0", "c59"} <= set(shown)
+    assert "name" not in shown
+    assert "has 61 columns and shows 60" in wide.view.children[2].value
+    assert wide.rows_shown.control.options == (("1 to 60", 0), ("61 to 61", 60))
+    wide.rows_shown.value = 60
+    assert len(changes) == 1
+    last = controls(wide.view)
+    assert not {"c0", "c59"}.intersection(last)
+    last["name"].value = "category"
+    assert wide.show({"schema['c3']": "look here"}) == {"c3": "look here"}
+    controls(wide.row("name"))["all values"].value = "a, b"
+    wide.low.value, wide.high.value = "0", "1"
+    assert wide.declaration().options(names_columns=True)["schema"]["name"] == ["a", "b"]
+    controls(wide.row("name"))["name"].value = "leave out"
+    wide.rows_shown.value = 0
+    wide.same_bounds.value = False
+    assert "lowest" in controls(wide.row("c7"))
+    wide.same_bounds.value = True
+
+
+def test_target_and_group_of_many_columns_have_menus_and_rows(make):
+    columns = [ColumnDeclaration(f"c{number}") for number in range(60)]
+    wide = make(*columns, ColumnDeclaration("name", "category"))
+    shown = controls(wide.view)
     wide.low.value, wide.high.value = "0", "1"
     options = wide.declaration().options(names_columns=True)
     assert options["bounds"] == (0, 1)
     assert options["features"] == [column.name for column in columns]
     shown["What do you want to predict?"].value = "c7"
-    controls(wide.row("c7"))["or threshold"].value = "0.5"
+    assert wide.table.children[1].children[0] is wide.row("c7")
+    controls(wide.row("c7"))["what it is"].value = ABOVE_LIMIT
+    controls(wide.row("c7"))["limit"].value = "0.5"
     shown["group column"].value = "name"
     controls(wide.row("name"))["all groups"].value = "a, b"
     options = wide.declaration().options(names_columns=True)
@@ -535,10 +629,15 @@ def test_a_regression_is_offered_that_learns_what_is_needed(make, chosen):
     row = controls(editor.row("age now"))
     row["lowest"].value, row["highest"].value = "0", "120"
     controls(editor.row("sex"))["all values"].value = "f, m"
-    controls(editor.row("ill"))["or all classes"].value = "no, yes"
+    yes = controls(editor.row("ill"))["value that means yes"]
+    assert yes.placeholder == "needs 0 and 1, or yes and no"
+    controls(editor.row("ill"))["what it is"].value = CLASSES
+    editor.show(editor.declaration().problems())
+    assert controls(editor.row("ill"))["all classes"].placeholder == "learned"
+    controls(editor.row("ill"))["all classes"].value = "no, yes"
     editor.show(editor.declaration().problems())
     assert "7 %" not in editor._learned.value
-    assert controls(editor.row("sex"))["all values"].placeholder == "all values: a, b, c"
+    assert controls(editor.row("sex"))["all values"].placeholder == 'all values: a, b, "c, d"'
     assert editor.evaluation_fraction.visible
 
 
@@ -554,11 +653,15 @@ def test_nothing_is_offered_without_a_target_or_such_a_model(make, chosen):
         ({"kind": float}, "gaussian"),
         ({"kind": bool}, "bernoulli"),
         ({"kind": int}, ""),
-        ({"low": "0"}, "gaussian"),
-        ({"threshold": "3"}, "bernoulli"),
-        ({"classes": "a, b"}, "bernoulli"),
-        ({"classes": "a, b, c"}, "categorical"),
-        ({"classes": "a"}, ""),
+        ({"kind": str}, "bernoulli"),
+        ({"positive": "2"}, "bernoulli"),
+        ({"outcome": YES_OR_NO}, "bernoulli"),
+        ({"outcome": NUMBER}, "gaussian"),
+        ({"outcome": ABOVE_LIMIT}, "bernoulli"),
+        ({"outcome": CLASSES, "classes": "a, b"}, "bernoulli"),
+        ({"outcome": CLASSES, "classes": "a, b, c"}, "categorical"),
+        ({"outcome": CLASSES, "classes": "a"}, ""),
+        ({"outcome": CLASSES}, "categorical"),
     ],
 )
 def test_the_family_follows_from_what_is_declared_of_the_target(typed, family):

@@ -91,8 +91,9 @@ class Response:
             raise _validate.ArgumentError(
                 "response",
                 self.name,
-                "must have declared bounds for this family, such as schema={...: (0, 120)}.",
+                "must have declared bounds for this family.",
                 code=preprocessing.DECLARATION,
+                remedy="Declare them, as in schema={...: (0, 120)}.",
             )
         return self.low, self.high
 

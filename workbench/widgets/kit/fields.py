@@ -11,6 +11,7 @@ from typing import Any
 import ipywidgets as widgets
 
 from workbench._numbers import MINUS
+from workbench._validate import ArgumentError
 from workbench.widgets.kit import markup
 
 __all__ = [
@@ -49,8 +50,10 @@ def say(line: widgets.HTML, content: str) -> None:
 
 def in_words(error: Exception) -> str:
     """The message of an error, with the name of its class unless it is a ValueError: those are
-    written for users.
+    written for users. What to do in Python is left out.
     """
+    if type(error) is ArgumentError:
+        return f"{error.argument.replace('_', ' ')}: {error.expectation}"
     return str(error) if isinstance(error, ValueError) else f"{type(error).__name__}: {error}"
 
 
@@ -86,7 +89,7 @@ class Field:
         self.name = name
         self.control = control
         self._reactions: list[Callable[[], None]] = []
-        self._is_offering = False
+        self._is_offering = self._was_changed = False
         control.layout.width = "auto"
         self._help, self.error_line = line(), line()
         self.show_help(help)
@@ -109,11 +112,22 @@ class Field:
         """The HTML of the error that is shown; "" for none."""
         return str(self.error_line.value)
 
-    def show_error(self, expectation: str) -> None:
-        """Show beside the control what is wrong with its value; "" hides the error."""
-        shown = f"{self.name} = {self.value}: {expectation}" if expectation else ""
-        say(self.error_line, markup.problem(shown))
-        (self.control.add_class if shown else self.control.remove_class)("dpvi-wrong")
+    @property
+    def is_untouched(self) -> bool:
+        """Whether this is an empty text that nobody has changed."""
+        return self.value == "" and not self._was_changed
+
+    def show_error(self, expectation: str, *, is_hint: bool = False) -> None:
+        """Show beside the control what is wrong with its value; "" hides the error.
+
+        :param is_hint: whether nobody did anything wrong, so that it is said without alarm.
+        """
+        name = self.name.replace("_", " ")
+        shown = f"{name}: " if self.value == "" else f"{name} = {self.value}: "
+        told = markup.quiet if is_hint else markup.problem
+        say(self.error_line, told(shown + expectation) if expectation else "")
+        for style, is_so in (("dpvi-wrong", not is_hint), ("dpvi-needed", is_hint)):
+            (self.control.add_class if expectation and is_so else self.control.remove_class)(style)
 
     def show_help(self, help: str) -> None:
         """Change the help; "" removes its mark."""
@@ -135,6 +149,7 @@ class Field:
             self.control.observe(lambda _: self._react(), names="value")
 
     def _react(self) -> None:
+        self._was_changed = True
         for react in () if self._is_offering else self._reactions:
             react()
 

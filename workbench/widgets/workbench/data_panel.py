@@ -180,7 +180,7 @@ class DataPanel:
         fields.say(
             self._problem,
             "".join(
-                markup.problem(f"{argument}: {expectation}")
+                markup.problem(f"{argument.replace('_', ' ')}: {expectation}")
                 for argument, expectation in remaining.items()
             ),
         )
@@ -272,11 +272,11 @@ class DataPanel:
             accept=".csv",
             multiple=False,
             description="Upload a CSV file",
-            tooltip="A file on your own machine",
-            layout={"width": "auto", "align_self": "flex-start"},
+            tooltip="Upload a CSV file of your own machine",
         )
         # the style sheet leaves out the number of files that the widget adds
-        self.upload.add_class("dpvi-upload")
+        upload = widgets.HBox([self.upload])
+        upload.add_class("dpvi-upload")
         self._upload_note = widgets.HTML()
         self.separator = fields.choice(
             "separator",
@@ -310,7 +310,7 @@ class DataPanel:
             FILE: widgets.VBox(
                 [
                     self.path.view,
-                    self.upload,
+                    upload,
                     self._upload_note,
                     self._lines["path"],
                     self.separator.view,

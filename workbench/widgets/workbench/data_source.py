@@ -24,9 +24,14 @@ from workbench.data.files import UnreadableFileError
 from workbench.data.preprocessing import TOO_FEW_ROWS
 from workbench.widgets.workbench import roles
 from workbench.widgets.workbench.declarations import (
+    ABOVE_LIMIT,
+    CLASSES,
     FEATURE_ROLES,
     LABELS,
+    NUMBER,
     PERSON,
+    WITH_COMMA,
+    YES_OR_NO,
     ColumnDeclaration,
     TableDeclaration,
     column_argument,
@@ -217,7 +222,7 @@ class Table:
             raise reason
 
         def in_public(error: _validate.ArgumentError) -> _validate.ArgumentError:
-            is_of_records = error.argument in _OF_RECORDS or declaration.role_of(error.argument)
+            is_of_records = error.argument in _OF_RECORDS or declaration.kind_of(error.argument)
             return _public_error(error, declaration) if is_of_records else error
 
         return DataSource(
@@ -541,12 +546,14 @@ _BY_ROLE = {
     "number": "a row has a missing or infinite value, or one that is not a number: clean the "
     "data, or choose another role.",
     "category": "a row has a missing value or one that is not declared: declare it, or tick that "
-    "others are allowed.",
+    f"others are allowed. {WITH_COMMA}",
     "yes / no": "a row has a value other than True and False or 1 and 0: clean the data, or choose "
     "another role.",
-    "target": "must contain 0 and 1 or False and True, none missing; otherwise declare its "
-    "positive value, all its classes or a threshold.",
-    "group": "a row has no group, or one that is not declared: declare all groups.",
+    "group": f"a row has no group, or one that is not declared: declare all groups. {WITH_COMMA}",
+    YES_OR_NO: "must contain 0 and 1, none missing; or type the value that means yes.",
+    ABOVE_LIMIT: "a row has no value, or one that is not a number.",
+    CLASSES: f"a row has no value, or one that is not declared: declare all classes. {WITH_COMMA}",
+    NUMBER: "must be a number in every row; for yes or no, it must contain 0 and 1.",
 }
 # said of every column, whatever its rows hold
 _REMEDY = " All rows with missing values can be left out at once: choose so under the columns."
@@ -557,17 +564,16 @@ _KINDS = {
     "fields than names, and a second quotation mark after each first one",
 }
 _BY_ARGUMENT = {
-    "target": _BY_ROLE["target"],
-    "positive": "type the value of the target that counts as 1, as it is written in the table, or "
-    "list all its classes.",
+    "target": _BY_ROLE[YES_OR_NO],
+    "positive": "type the value of the target that means yes, as it is written in the table, or "
+    "choose what else the target is.",
     "unit_id": "must say of every row whose it is, several rows of some persons: in text or whole "
     "numbers, none missing.",
     "evaluation_fraction": "leaves too few records on one side of the split.",
 }
 _OF_ARRAYS = {
     "x": "must be numbers in rows and columns.",
-    "y": "must have one entry per record, 0 or 1; otherwise declare a positive value, all classes "
-    "or a threshold.",
+    "y": "must have one entry per record, 0 or 1; otherwise choose what else it is.",
     "group": "must have one entry per record, each a declared group.",
     "labels": "must have one whole number per image, at least 0 and less than the number of "
     "classes.",
@@ -596,7 +602,7 @@ def _public_error(
     """The error in words that depend only on what was declared, not on the records."""
     # the screen tells nothing about how many rows there are
     argument = "evaluation_fraction" if error.code == TOO_FEW_ROWS else error.argument
-    role = "" if declaration is None else declaration.role_of(argument)
+    role = "" if declaration is None else declaration.kind_of(argument)
     if isinstance(error, UnreadableFileError):  # its reason depends on the records
         return _validate.ArgumentError(
             "path", error.value, f"cannot be read as {error.kind}{_KINDS.get(error.kind, '')}."

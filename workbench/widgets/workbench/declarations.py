@@ -18,11 +18,17 @@ from workbench.data.units import checked_max_rows
 from workbench.widgets.kit.fields import number_in
 
 __all__ = [
+    "ABOVE_LIMIT",
+    "CLASSES",
     "FEATURE_ROLES",
     "LABELS",
     "LEARNABLE",
+    "NUMBER",
+    "OUTCOMES",
     "PERSON",
     "ROLES",
+    "WITH_COMMA",
+    "YES_OR_NO",
     "ColumnDeclaration",
     "Need",
     "TableDeclaration",
@@ -33,9 +39,16 @@ FEATURE_ROLES = ("number", "category", "yes / no")
 PERSON = "person id"  # the role of the column that says whose row it is
 ROLES = (*FEATURE_ROLES, "target", "group", PERSON, "leave out")
 LABELS = "labels"  # the role of the labels of images
+OUTCOMES = (YES_OR_NO, ABOVE_LIMIT, CLASSES, NUMBER) = (
+    "yes or no",
+    "yes above a limit",
+    "one of several classes",
+    "a number",
+)  # what a target can be
 _BOUNDS, _VALUES, _GROUPS = "lowest and highest", "all values", "all groups"
 LEARNABLE = (_BOUNDS, _VALUES, _GROUPS)  # what a fit can learn, of what is needed
 _SHARE = "0.2"
+WITH_COMMA = 'Write a value that has a comma in quotation marks: a, "b, c", d.'
 
 
 class Need(NamedTuple):
@@ -59,7 +72,8 @@ class _EmptyError(_validate.ArgumentError):
 
 @dataclass(frozen=True)
 class ColumnDeclaration:
-    """What is declared about one column, as typed. Only the fields of its ``role`` count.
+    """What is declared about one column, as typed. Only the fields of its ``role`` count, and for
+    a target those of its ``outcome``.
 
     :param name: of the column.
     :param role: one of ``ROLES``, or ``LABELS``.
@@ -68,10 +82,11 @@ class ColumnDeclaration:
     :param whole: whether only whole numbers occur.
     :param values: of a category, separated by commas.
     :param other: whether all other values form one more category.
-    :param positive: the value of the target that counts as 1.
-    :param threshold: or the number above which the target counts as 1.
-    :param classes: or all values of the target, separated by commas, or their number. Labels of
-        images have only these.
+    :param outcome: what a target is, one of ``OUTCOMES``; "" for what its type suggests.
+    :param positive: the value of the target that means yes.
+    :param threshold: the number above which the target means yes.
+    :param classes: all values of the target, separated by commas, or their number. Labels of images
+        have only these.
     :param groups: all groups, separated by commas.
     :param max_rows: how many rows of one person are used at most.
     :param kind: its type: ``bool``, ``int``, ``float``, ``str``, or None for others.
@@ -85,6 +100,7 @@ class ColumnDeclaration:
     whole: bool = False
     values: str = ""
     other: bool = False
+    outcome: str = ""
     positive: str = ""
     threshold: str = ""
     classes: str = ""
@@ -127,7 +143,7 @@ class ColumnDeclaration:
 
         :raises ArgumentError: naming the column, if it is missing or wrong.
         """
-        values = _listed(self.values)
+        values = _listed(column_argument(self.name), self.values)
         if not values:
             raise self._empty(
                 _VALUES, "type all values that this column can have, separated by commas."
@@ -137,44 +153,40 @@ class ColumnDeclaration:
         except _validate.ArgumentError as error:
             raise self._error(f"{error.value} {error.expectation}") from None
 
+    @property
+    def predicted(self) -> str:
+        """What this target is, one of ``OUTCOMES``: as chosen, or as its type suggests."""
+        return self.outcome or (NUMBER if self.kind is float else YES_OR_NO)
+
+    @property
+    def asked(self) -> str:
+        """What decides what is declared: the role, or what a target is."""
+        return self.predicted if self.role == "target" else self.role
+
     def target_options(self) -> dict[str, Any]:
         """The declaration of the target's classes, or of its range where it is a number, as keyword
         arguments.
 
-        :raises ArgumentError: if it is contradictory.
+        :raises ArgumentError: if it is missing or wrong.
         """
-        positive, threshold = self.positive.strip(), number_in(self.threshold)
-        if self.low.strip() or self.high.strip():
-            if positive or threshold is not None or self.classes.strip():
-                raise _validate.ArgumentError(
-                    "target_bounds",
-                    (self.low, self.high),
-                    "type a range, or which values make classes, not both.",
-                )
+        if self.predicted == NUMBER:
             declared = self.numeric()
             return {"target_bounds": (declared.low, declared.high)}
-        if positive and threshold is not None:
-            raise _validate.ArgumentError(
-                "threshold", threshold, "type the positive value or the threshold, not both."
-            )
-        if self.classes.strip():
-            if positive or threshold is not None:
-                raise _validate.ArgumentError(
-                    "classes",
-                    self.classes,
-                    "type only one of positive value, threshold and classes.",
-                )
+        if self.predicted == CLASSES:
             return self.class_options()
-        if positive:
+        if self.predicted == ABOVE_LIMIT:
+            if (threshold := number_in(self.threshold)) is None:
+                need = Need("limit", self.name)
+                raise _EmptyError("threshold", need, "type the number above which it means yes.")
+            return {"threshold": _validate.number("threshold", threshold)}
+        if positive := self.positive.strip():
             return {"positive": _value_in(positive)}
-        if threshold is not None:
-            _validate.number("threshold", threshold)
-            return {"threshold": threshold}
         if self.kind is str:
             raise _EmptyError(
                 "positive",
-                Need("positive value, or all classes,", self.name),
-                "type the value that counts as 1, or all classes: the target's type is text.",
+                Need("value that means yes", self.name),
+                "type the value that means yes, or choose another kind of target: its type is "
+                "text.",
             )
         return {}
 
@@ -184,26 +196,28 @@ class ColumnDeclaration:
         typed = {
             "number": (self.low, self.high),
             "category": (self.values,),
-            "target": (self.low, self.high, self.positive, self.threshold, self.classes),
             "group": (self.groups,),
+            YES_OR_NO: (self.positive,),
+            CLASSES: (self.classes,),
+            NUMBER: (self.low, self.high),
         }
-        return not any(text.strip(" ,") for text in typed.get(self.role, ("no",)))
+        return not any(text.strip(" ,") for text in typed.get(self.asked, ("no",)))
 
     @property
     def type(self) -> type:
         """What a fit declares of the column where nothing is typed."""
         if self.role == "number":
             return int if self.whole else float
-        if self.role == "target":
-            return self.kind if self.kind in (bool, str) else float
-        return str
+        if self.asked == YES_OR_NO and self.kind in (bool, str):
+            return self.kind
+        return str if self.asked in ("category", CLASSES, "group") else float
 
     def class_options(self) -> dict[str, Any]:
         """All classes, or their number, as a keyword argument.
 
-        :raises ArgumentError: naming ``classes``, if there are none or a name is repeated.
+        :raises ArgumentError: naming ``classes``, if there are not two or a name is repeated.
         """
-        names = _listed(self.classes)
+        names = _listed("classes", self.classes)
         if not names:
             raise _EmptyError(
                 "classes",
@@ -211,7 +225,11 @@ class ColumnDeclaration:
                 "type all classes, separated by commas, or their number.",
             )
         classes = int(names[0]) if len(names) == 1 and names[0].isdecimal() else names
-        class_names(classes)
+        try:
+            class_names(classes)
+        except _validate.ArgumentError:
+            reason = "type two or more different classes, separated by commas, or their number."
+            raise _validate.ArgumentError("classes", self.classes, reason) from None
         return {"classes": classes}
 
     def group_names(self) -> list[str]:
@@ -219,7 +237,7 @@ class ColumnDeclaration:
 
         :raises ArgumentError: naming ``groups``, if there are none or a name is repeated.
         """
-        names = _listed(self.groups)
+        names = _listed("groups", self.groups)
         if not names:
             raise _EmptyError(
                 "groups",
@@ -376,9 +394,9 @@ class TableDeclaration:
             options["unit"] = self.unit.strip()
         return options
 
-    def role_of(self, name: str) -> str:
-        """The role of a column; "" if there is no such column."""
-        return next((column.role for column in self.columns if column.name == name), "")
+    def kind_of(self, name: str) -> str:
+        """The role of a column, or what it is as a target; "" if there is no such column."""
+        return next((column.asked for column in self.columns if column.name == name), "")
 
     @property
     def are_images(self) -> bool:
@@ -443,8 +461,8 @@ class TableDeclaration:
         if self.learned and (options.keys() & {"positive", "threshold"}):
             name = next(iter(options))
             reason = (
-                "can be used only if all columns are declared. Type both classes instead, first "
-                "the one that counts as 0."
+                f"can be used only if all columns are declared. Choose “{CLASSES}” instead and "
+                "type both classes, first the one that means no."
                 if name == "positive"
                 else "can be used only if all columns are declared."
             )
@@ -487,13 +505,18 @@ def column_argument(name: str) -> str:
     return f"schema[{name!r}]"
 
 
-def _listed(text: str) -> list[str]:
-    """The values in a line such as ``a, b, "c, with a comma"``."""
-    return [
-        value.strip()
-        for value in next(csv.reader([text], skipinitialspace=True), [])
-        if value.strip()
-    ]
+def _listed(argument: str, text: str) -> list[str]:
+    """The values in a line such as ``a, b, "c, with a comma"``.
+
+    :raises ArgumentError: naming ``argument``, if a quotation mark is not closed.
+    """
+    # the comma at the end makes an empty value, unless it is between quotation marks
+    *values, end = next(csv.reader([f"{text},"], skipinitialspace=True))
+    if end:
+        raise _validate.ArgumentError(
+            argument, text, f"a quotation mark is not closed. {WITH_COMMA}"
+        )
+    return [value.strip() for value in values if value.strip()]
 
 
 def _value_in(text: str) -> Any:

@@ -15,7 +15,9 @@ from workbench.data.preprocessing import listed
 from workbench.data.targets import class_names
 from workbench.widgets.ledger.words import percent
 from workbench.widgets.workbench.declarations import (
+    CLASSES,
     FEATURE_ROLES,
+    NUMBER,
     ColumnDeclaration,
     TableDeclaration,
 )
@@ -61,19 +63,16 @@ def _quoted(column: ColumnDeclaration) -> str:
 
 
 def _family(target: ColumnDeclaration) -> str:
-    if target.low.strip() or target.high.strip():
+    if target.predicted == NUMBER:
         return "gaussian"
-    if target.positive.strip() or target.threshold.strip():
-        return "bernoulli"
-    if target.classes.strip():
+    if target.predicted == CLASSES:
         try:
-            names = class_names(target.class_options()["classes"])
-        except ArgumentError:  # shown beside its field
-            return ""
-        return "bernoulli" if len(names) == 2 else "categorical"
-    if target.kind is float:
-        return "gaussian"
-    return "bernoulli" if target.kind in (bool, str) else ""
+            classes = target.class_options()["classes"]
+        except ArgumentError:  # shown beside its field, unless it is empty and learned
+            return "categorical" if target.is_empty else ""
+        return "bernoulli" if len(class_names(classes)) == 2 else "categorical"
+    is_clear = target.outcome or target.positive.strip() or target.kind in (bool, str)
+    return "bernoulli" if is_clear else ""
 
 
 def price_words(price: Price | None) -> str:

@@ -143,8 +143,10 @@ class ModelPanel:
 
     def show(self, problems: Mapping[str, str]) -> None:
         """Show each problem beside its field, or beside the menu of models if it has none."""
-        for name, field in self.fields.items():
-            field.show_error(problems.get(name, ""))
+        for option in self._declared:
+            field = self.fields[option.name]
+            is_hint = option.default == "" and field.is_untouched  # of what everybody must write
+            field.show_error(problems.get(option.name, ""), is_hint=is_hint)
         remaining = {name: problem for name, problem in problems.items() if name not in self.fields}
         at_menu = remaining.pop("model", "")
         first = [at_menu] if at_menu else []
@@ -314,9 +316,9 @@ def _field(option: Option, options: Mapping[str, Any]) -> Field:
         return fields.text(
             option.name, label, _text_of(value), placeholder="none", help=option.help
         )
-    placeholder = "automatic" if option.default is None else f"default: {option.default}"
-    if option.name in formula_menu.COLUMNS:
-        placeholder = "no column"
+    placeholder = option.help if option.default == "" else f"default: {option.default}"
+    if option.default is None:
+        placeholder = "no column" if option.name in formula_menu.COLUMNS else "automatic"
     shown = _text_of(options.get(option.name)) if value != option.default else ""
     return fields.text(option.name, label, shown, placeholder=placeholder, help=option.help)
 

@@ -15,11 +15,16 @@ import ipywidgets as widgets
 
 from workbench.widgets.kit import fields, markup
 from workbench.widgets.workbench.declarations import (
+    ABOVE_LIMIT,
+    CLASSES,
     FEATURE_ROLES,
     LABELS,
     LEARNABLE,
+    NUMBER,
+    OUTCOMES,
     PERSON,
     ROLES,
+    YES_OR_NO,
     ColumnDeclaration,
     Need,
     TableDeclaration,
@@ -29,11 +34,11 @@ from workbench.widgets.workbench.learning import Learning, offered
 
 __all__ = ["SchemaEditor"]
 
-_MOST_ROWS = 60  # columns that get a row of controls each
+_MOST_ROWS = 60  # columns that have a row of controls at a time
 _LONG = 12  # rows; a longer table scrolls
 _MOST_NAMES = 6  # in a list of what is still needed
 
-# what each role declares: (attribute, label, placeholder)
+# what each role declares, and each kind of target: (attribute, label, placeholder)
 _CONTROLS = {
     "number": [
         ("low", "lowest", "lowest"),
@@ -41,21 +46,20 @@ _CONTROLS = {
         ("whole", "whole numbers", ""),
     ],
     "category": [
-        ("values", "all values", "all values: a, b, c"),
+        ("values", "all values", 'all values: a, b, "c, d"'),
         ("other", "other values allowed", ""),
     ],
-    "target": [
-        ("positive", "positive value", "such as yes"),
-        ("threshold", "or threshold", "a number"),
-        ("classes", "or all classes", "a, b, c"),
-        ("low", "or lowest", "a number"),
-        ("high", "and highest", "a number"),
-    ],
+    YES_OR_NO: [("positive", "value that means yes", "not needed for 0 and 1")],
+    ABOVE_LIMIT: [("threshold", "limit", "a number")],
+    CLASSES: [("classes", "all classes", 'a, b, "c, d"')],
+    NUMBER: [("low", "lowest", "lowest"), ("high", "highest", "highest")],
     LABELS: [("classes", "all classes", "names: a, b, c; or number")],
-    "group": [("groups", "all groups", "names: a, b, c")],
+    "group": [("groups", "all groups", 'names: a, b, "c, d"')],
     PERSON: [("max_rows", "most rows of one person", "public, such as 10")],
 }
-_LEARNED = "learned"
+# of what a fit cannot learn, in place of "learned"
+_LEARNED = {"value that means yes": "needs 0 and 1, or yes and no"}
+_LABELS = {name: label for controls in _CONTROLS.values() for name, label, _ in controls}
 _UNDER_A_TITLE = ("low", "high", "values")  # the title of the table says what these are
 _MISSING = [
     ("are refused", "refuse"),
@@ -67,7 +71,7 @@ _OF_ROLE = {
     "target": "target",
     "positive": "target",
     "threshold": "target",
-    "target_bounds": "target",
+    "response": "target",
     "group": "group",
     "groups": "group",
     "unit_id": PERSON,
@@ -107,7 +111,7 @@ class SchemaEditor:
     ) -> None:
         self._roles, self._on_change, self._learning = roles, on_change, learning
         self._wide = len(columns) > _MOST_ROWS
-        if self._wide:  # columns get no rows, so the values of categories cannot be declared
+        if self._wide:  # nobody types the values of so many categories
             columns = tuple(
                 replace(entry, role="leave out") if entry.role == "category" else entry
                 for entry in columns
@@ -122,6 +126,7 @@ class SchemaEditor:
         self._rows: dict[str, _Row] = {}
         self._is_following = False  # whether rows and menus are being made to agree
         self._make_fields(start)
+        self.rows_shown = self._row_menu()
         self._row_box = widgets.VBox()
         self._pickers = {role: self._picker(role) for role in self._picked_roles()}
         self.table = widgets.VBox([widgets.HTML(_TITLES), self._row_box])
@@ -147,7 +152,8 @@ class SchemaEditor:
         shown: list[Any] = []
         if columns:
             introduction = widgets.HTML(markup.quiet(*self._introduction()))
-            shown += [*(entry.view for entry in self._pickers.values()), introduction, self.table]
+            pickers = [entry.view for entry in self._pickers.values()]
+            shown += [*pickers, introduction, self.rows_shown.view, self.table]
         shown += [self._needed, self._learned, self.learn, self.leave_out]
         if not start.are_images:
             shown += [
@@ -209,11 +215,12 @@ class SchemaEditor:
             holders = [column.name for column in self._columns.values() if column.role in roles]
             name = names.get(argument) or (holders[-1] if holders else "")
             if name in by_row:
-                by_row[name].append(f"{name if argument in names else argument}: {expectation}")
+                label = name if argument in names else _LABELS.get(argument, argument)
+                by_row[name].append(f"{label}: {expectation}")
             elif argument in of_fields and (argument != "bounds" or self._columns):
                 of_fields[argument] = expectation
             else:
-                remaining[argument] = expectation
+                remaining[name or argument] = expectation
         for name, texts in by_row.items():
             self._rows[name].show(texts)
         for argument, field in self._general.items():
@@ -242,7 +249,7 @@ class SchemaEditor:
         for name, row in self._rows.items():
             row.mark(name in learned)
         for control in (self.low, self.high):
-            control.placeholder = _LEARNED if declared.same_bounds and learned else "public limit"
+            control.placeholder = "learned" if declared.same_bounds and learned else "public limit"
         is_usual = self.evaluation_fraction.value == TableDeclaration(()).evaluation_fraction
         self.evaluation_fraction.visible = not (learned and is_usual)
         self.evaluation_is_public.visible = not learned or self.evaluation_is_public.value
@@ -309,7 +316,6 @@ class SchemaEditor:
         self.same_bounds = fields.check(
             "same_bounds", "same bounds for all numbers", start.same_bounds
         )
-        self.same_bounds.visible = not self._wide
         self.low, self.high = (
             _text(
                 label,
@@ -359,18 +365,32 @@ class SchemaEditor:
         ):
             control.observe(lambda _: self._on_change(), names="value")
 
-    def _introduction(self) -> list[str]:
-        if not self._wide:
-            return [
-                "Declare what is publicly known about each column, or let a regression from a "
-                "formula learn it through noise. Roles begin with what a column's name and type "
-                "suggest. A CSV file shows the types in its first rows."
-            ]
-        texts = sum(column.role == "leave out" for column in self._initial.values())
-        lines = [
-            f"{len(self._initial)} columns, with the same publicly known bounds for all numbers."
+    def _row_menu(self) -> fields.Field:
+        """The menu of the columns that the table shows; hidden unless they are too many."""
+        number = len(self._columns)
+        pages = [
+            (f"{first + 1} to {min(first + _MOST_ROWS, number)}", first)
+            for first in range(0, number or 1, _MOST_ROWS)
         ]
-        return lines + [f"{texts} of them do not contain numbers and are left out."] * bool(texts)
+        menu = fields.choice("columns", "columns in the table below", pages, 0)
+        menu.box.add_class("dpvi-schema-question")
+        menu.visible = self._wide
+        menu.on_change(self._arrange)
+        menu.on_change(self._on_change)
+        return menu
+
+    def _introduction(self) -> list[str]:
+        lines = [
+            "Declare what is publicly known about each column, or let a regression from a "
+            "formula learn it through noise. Roles begin with what a column's name and type "
+            "suggest. A CSV file shows the types in its first rows."
+        ]
+        of_many = (
+            f"The table has {len(self._initial)} columns and shows {_MOST_ROWS} of them at a time. "
+            "The others have the roles that you see when you choose them here. Until you change "
+            "this, all numbers have the same bounds, below the table, and texts are left out."
+        )
+        return [*lines, of_many] if self._wide else lines
 
     def _picked_roles(self) -> list[str]:
         """The roles for which there is a menu of columns: target, and in a wide table group."""
@@ -410,14 +430,14 @@ class SchemaEditor:
         self._on_change()
 
     def _arrange(self) -> None:
-        """Show a row for each column (for target and group in a wide table), and the fields for
-        bounds that are needed.
+        """Show a row for each of the chosen columns, for target and group always (first, where not
+        all have rows), and the fields for bounds that are needed.
         """
-        wanted = {
-            name: (column.role,) if self._wide else self._roles.get(name, ROLES)
-            for name, column in self._columns.items()
-            if not self._wide or column.role in ("target", "group")
-        }
+        first = self.rows_shown.value
+        chosen = list(self._columns)[first : first + _MOST_ROWS]
+        apart = [column.name for column in self._columns.values() if column.role in _PICKERS]
+        names = dict.fromkeys([*apart, *chosen] if self._wide else chosen)
+        wanted = {name: self._roles.get(name, ROLES) for name in names}
         ranged = not self.same_bounds.value
         rows, gone = {}, dict(self._rows)
         for name, roles in wanted.items():
@@ -501,16 +521,31 @@ class _Row:
 
     def mark(self, is_learned: bool) -> None:
         """Show in the empty fields whether the fit learns what is not typed there."""
-        usual = {label: hint for _, label, hint in _CONTROLS.get(self._declared.role, [])}
+        usual = {label: hint for _, label, hint in _CONTROLS.get(self._declared.asked, [])}
         for control in self._details.children:
             if isinstance(control, widgets.Text):
-                hint = usual[control.description]
-                control.placeholder = _LEARNED if is_learned else hint
+                hints = _LEARNED if is_learned else usual
+                control.placeholder = hints.get(control.description, "learned")
+
+    def _outcome_menu(self) -> Any:
+        menu = widgets.Dropdown(
+            description="what it is",
+            options=OUTCOMES,
+            value=self._declared.predicted,
+            tooltip=f"what it is: {self._declared.name}",
+            layout={"width": "auto"},
+        )
+        menu.add_class("dpvi-schema-labelled")
+        menu.observe(partial(self._changed, "outcome"), names="value")
+        return menu
 
     def _fill(self) -> None:
         old, made = self._details.children, []
-        for attribute, label, placeholder in _CONTROLS.get(self._declared.role, []):
-            of_target = self._declared.role == "target"
+        of_target = self._declared.role == "target"
+        if of_target:  # the same menu as before, which may have the focus
+            menus = [child for child in old if isinstance(child, widgets.Dropdown)]
+            made = menus or [self._outcome_menu()]
+        for attribute, label, placeholder in _CONTROLS.get(self._declared.asked, []):
             if attribute in ("low", "high") and not self._ranged and not of_target:
                 continue
             value, tooltip = getattr(self._declared, attribute), f"{label}: {self._declared.name}"
@@ -538,7 +573,8 @@ class _Row:
             markup.quiet(self._declared.note) if self._declared.role == "leave out" else "",
         )
         for child in old:
-            fields.close_all(child)
+            if child not in made:
+                fields.close_all(child)
 
     def _role_changed(self, change: Mapping[str, Any]) -> None:
         if self._is_following:
@@ -550,6 +586,9 @@ class _Row:
 
     def _changed(self, attribute: str, change: Mapping[str, Any]) -> None:
         self._declared = replace(self._declared, **{attribute: change["new"]})
+        if attribute == "outcome":
+            self.show([])
+            self._fill()
         self._on_edit(self._declared)
 
 
