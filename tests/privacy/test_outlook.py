@@ -145,13 +145,13 @@ def test_the_noise_leaves_room_for_no_more_quantities_than_told(seed, shared):
 
 def test_the_verdict_names_what_would_leave_room_for_all():
     told = outlook(plan_of(), 31)
-    assert told.verdict == ("Noise may hide most of 31 single quantities; predictions need less.")
+    assert told.verdict == ("Noise may hide most of the model's 31 quantities.")
     assert told.words()[-1] == (
         f"{told.verdict} The signal is at most 2.8 times the bare minimum for so many quantities; "
         "trials needed 30 times to show most."
     )
     middle = outlook(plan_of(), 1)
-    assert middle.verdict == "Noise may hide some of the model's quantity."
+    assert middle.verdict == "Noise may hide the model's quantity."
     assert re.search(r"at most 8\d times .* needed 100 times to show all\.$", middle.words()[-1])
     little = outlook(plan_of(epsilon=0.1), 31)
     assert f"at most {math.floor(little.room)} of the model's 31" in little.verdict

@@ -117,9 +117,9 @@ def test_of_records_never_seen_nothing_is_spent(book, private_data):
 
 def test_of_public_records_it_is_said_that_nothing_is_spent(book):
     seen, panel = looked(fits.prepare("logistic", "breast_cancer", epsilon=1.0, iterations=40))
-    assert "Public data are not counted." in seen.said
+    assert "Public data spend nothing." in seen.said
     panel.outdated()  # a fit begins
-    assert "Public data are not counted." in text(panel.view)
+    assert "Public data spend nothing." in text(panel.view)
     assert not book.path.exists()
 
 
@@ -408,7 +408,7 @@ def test_a_reason_for_one_data_set_does_not_hold_for_another(book, screens, priv
     screen.data.named.value = "breast_cancer"
     assert screen.settings().over_cap is None
     settled(screen)
-    assert "Public data are not counted." in text(screen.ledger.view)
+    assert "Public data spend nothing." in text(screen.ledger.view)
     assert not screen.ledger.reason.visible
     screen.data.named.value = private_data.name
     assert settled(screen).ledger.reason.value == ""

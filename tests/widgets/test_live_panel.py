@@ -158,6 +158,10 @@ def test_where_no_score_may_be_shown_the_price_stays_above_the_epsilon_spent():
     assert "spent, at most" in panel.score.value
     assert "AUC" not in panel.score.value
     assert panel.show_plan(private)
+    other = types.SimpleNamespace(**vars(private))  # began before its price was known
+    panel.begin(resumed=False)
+    panel.show(Session(prepared=other), spent)
+    assert "times at epsilon" not in panel.score.value
 
 
 def test_the_score_alone_stands_beside_the_subject_and_all_curves_in_their_part():

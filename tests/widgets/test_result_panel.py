@@ -6,6 +6,7 @@ import html
 import io
 import json
 import re
+import types
 import zipfile
 
 import numpy as np
@@ -214,6 +215,28 @@ def test_coefficients_that_are_clear_of_zero_are_named(secret):
     scaled = dataclasses.replace(result, release_label="outside the guarantee")
     assert "covered" not in told(scaled)
     assert result.interval_warning or "outside the guarantee)" in told(scaled)
+
+
+@pytest.mark.parametrize("label", ["public data", "outside the guarantee"])
+def test_a_score_has_its_label_before_the_posterior_is_drawn_too(done, label):
+    panel = ResultPanel()
+    prepared = types.SimpleNamespace(
+        data=types.SimpleNamespace(evaluation_label=label), guarantee=lambda steps: done.guarantee
+    )
+    panel.show_reached(prepared, {"auc": 0.75}, 300)
+    assert f"AUC 0.750: {label}" in html.unescape(panel.learnt.value)
+    panel.show_reached(prepared, {}, 300)
+    assert "No score" in panel.learnt.value
+
+
+def test_a_fit_without_privacy_promises_nothing():
+    result = wb.fit("logistic", "breast_cancer", private=False, iterations=20)
+    panel = ResultPanel()
+    panel.show(result, None, ())
+    assert "NO PRIVACY" in panel.promised.value
+    assert "Nothing is promised" in panel.promised.value
+    assert "times as likely" not in panel.promised.value
+    panel.close()
 
 
 def test_a_fit_that_failed_says_what_to_change(done):

@@ -77,9 +77,15 @@ def test_very_many_rows_are_not_drawn():
     assert "and 50 more, which Posterior lists" in page
 
 
-@pytest.mark.parametrize("estimates", [[], [Estimate("a")], [Estimate("a", 0.0)]])
+INFINITE = Estimate("a", float("inf"), (float("nan"), 1.0))
+
+
+@pytest.mark.parametrize("estimates", [[], [Estimate("a")], [Estimate("a", 0.0)], [INFINITE]])
 def test_nothing_and_zero_are_shown_too(estimates):
-    assert rows_of(forest("", estimates)) == [estimate.name for estimate in estimates]
+    page = forest("", estimates)
+    assert rows_of(page) == [estimate.name for estimate in estimates]
+    assert "nan" not in page
+    assert "inf" not in page
 
 
 # ---- a result ------------------------------------------------------------------------------------
@@ -130,6 +136,36 @@ def test_intervals_that_are_too_narrow_call_nothing_clear(done):
     assert "● clear" not in told(panel.view.value)
 
 
+def test_the_sign_of_a_clear_coefficient_is_that_of_its_mark(done):
+    """In own units, the coefficient of a column that interacts may have another."""
+    units = wb.models.OwnUnits(np.diag([1.0] + [-1.0] * 30), ("x",) * 31)
+    logistic = wb.models.get("logistic")
+    linear = wb.models.LinearPredictor("weights", "intercept", own_units=units)
+    moved = {name: values + 99.0 * (name == "weights") for name, values in done.draws.items()}
+    other = dataclasses.replace(
+        done, draws=moved, definition=dataclasses.replace(logistic, linear=linear)
+    )
+    for entry in ranked(other, 0.9):
+        assert entry.is_clear
+        assert entry.scaled[0] > 0 > entry.unscaled[0]
+    wrong = dataclasses.replace(linear, own_units=wb.models.OwnUnits(np.eye(3), ("x",) * 3))
+    definition = dataclasses.replace(logistic, linear=wrong)
+    assert ranked(dataclasses.replace(done, definition=definition), 0.9) == []
+
+
+def test_a_picture_that_cannot_be_drawn_leaves_no_picture_of_another_fit(done, monkeypatch):
+    panel = SubjectPanel()
+    panel.show_result(done)
+    result = wb.fit("gmm", "mixture", epsilon=4.0, iterations=20, seed=0)
+    monkeypatch.setattr(type(result), "plot", lambda *_: 1 / 0)
+    panel.show_result(result)
+    assert panel._pictures.wait(PATIENCE)
+    assert rows_of(panel.view.value) == []
+    assert "gmm on mixture, epsilon 4" in told(panel.view.value)
+    assert "Pictures says why" in told(panel.view.value)
+    panel.close()
+
+
 def test_a_model_without_coefficients_shows_its_picture():
     result = wb.fit("gmm", "mixture", epsilon=4.0, iterations=20, seed=0)
     panel = SubjectPanel()
@@ -169,8 +205,8 @@ def progress_of(names, *moments):
     )
 
 
-def session_of(linear):
-    model = types.SimpleNamespace(name="mine", linear=linear)
+def session_of(linear, **options):
+    model = types.SimpleNamespace(name="mine", linear=linear, options=options)
     return types.SimpleNamespace(
         prepared=types.SimpleNamespace(
             model=model,
@@ -202,8 +238,13 @@ def test_coefficients_form_from_the_released_iterates_of_the_last_half():
 @pytest.mark.parametrize("site", ["weights_loc", "weights_auto_loc"])
 def test_weights_of_several_levels_form_too(site):
     panel = SubjectPanel()
-    panel.show(session_of(None), progress_of((f"{site}[age, b]",), (0, [1.0]), (5, [2.0])))
-    assert rows_of(panel.view.value) == ["age, b"]
+    moments = progress_of((f"{site}[age,\n b]",), (0, [1.0]), (5, [2.0]))
+    panel.show(session_of(None, formula="y ~ age"), moments)
+    assert rows_of(panel.view.value) == ["age,\n b"]
+    panel.show(session_of(None), moments)  # of a network, say
+    other = SubjectPanel()
+    other.show(session_of(None), moments)
+    assert rows_of(other.view.value) == []
 
 
 def test_parameters_that_are_no_coefficients_form_as_lines():
@@ -224,8 +265,9 @@ def test_what_is_of_another_fit_is_faded(done):
     panel.begin()
     assert "dpvi-old" in panel.view._dom_classes
     moment = progress_of(("weights_loc[age]",), (0, [1.0]))
-    panel.show(session_of(None), moment)
+    session = session_of(types.SimpleNamespace(weights="weights"))
+    panel.show(session, moment)
     assert "dpvi-old" not in panel.view._dom_classes
     before = panel.view.value
-    panel.show(session_of(None), moment)  # nothing new
+    panel.show(session, moment)  # nothing new
     assert panel.view.value is before

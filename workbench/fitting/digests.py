@@ -31,7 +31,7 @@ from workbench.privacy.plan import PrivacyPlan
 
 __all__ = ["FORMAT", "Digests", "content", "keyed", "repeats_exactly"]
 
-FORMAT = 3  # format version of checkpoint files
+FORMAT = 4  # format version of checkpoint files
 
 _NOT_OF_THE_STEPS = ("draws", "evaluate_private")  # settings that are used after the steps
 _OF_DEVICES = ("device", "devices")  # settings that say where steps are taken

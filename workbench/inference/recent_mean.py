@@ -41,7 +41,7 @@ class RecentMean:
 
     def follow(self, newest: PyTree, step: int, steps: int) -> None:
         """Take in the iterate after ``step``, which is ``steps`` newer than the last one."""
-        if step > self._average_from:
+        if step >= self._average_from:
             return
         if self._mean is None or 2 * steps >= step:
             self._mean = copied(newest)

@@ -64,7 +64,8 @@ class Snapshot:
     :param epsilon_so_far: upper bound on epsilon of what was released so far; None where no
         accountant was given.
     :param metrics: the newest values of ``evaluate``; what they may be used for depends on the
-        evaluation records.
+        evaluation records. Those of a run that failed, or was interrupted within a chunk, may be of
+        the mean of recent iterates.
     :param metrics_step: the step that ``metrics`` belong to.
     :param seconds: time since the first chunk began.
     :param seconds_per_step: of the newest chunk; None until a compiled step has been timed.
@@ -243,7 +244,7 @@ def run(
         records = tuple(jnp.asarray(array) for array in records)
     private_step.require_records(records)
     private_step.require_noise(hyper)
-    recent = RecentMean(int(hyper.average_from or 0) * averaged)
+    recent = RecentMean(int(hyper.average_from or 0) * averaged * (evaluate is not None))
     shown = _Display(private_step, averaged, recent, evaluate, epsilon_at)
     interval = interval_of(steps)
     processes = private_step.source.processes
@@ -320,7 +321,10 @@ def run(
         if status == "running" or shown.message == _INTERRUPTED:
             processes.leave()
     is_measured = shown.metrics_step == shown.step and not averaged
-    if status == "cancelled" and not is_measured and shown.message != _INTERRUPTED:
+    # an interrupt within a chunk takes the state with it
+    leaves = (leaf for leaf in jax.tree.leaves(here) if isinstance(leaf, jax.Array))
+    is_intact = not any(leaf.is_deleted() for leaf in leaves)
+    if status == "cancelled" and is_intact and not is_measured:
         reason = shown.message
         shown.measure(here, is_last=True)
         shown.message = reason or shown.message

@@ -28,9 +28,10 @@ _RELATIONS = {
     "replace_special": "blanking any one {unit} in its place",
 }
 _CHANGES = {
-    "add_or_remove_one": "Whether any one {unit} takes part",
-    "replace_one": "Replacing any one {unit}",
-    "replace_special": "Blanking any one {unit}",
+    "add_or_remove_one": "With any one {unit}'s place empty",
+    "with deletion": "With or without any one {unit}",
+    "replace_one": "With any one {unit} replaced",
+    "replace_special": "With any one {unit} blanked",
 }
 # without it, rows that move up are rounded in other blocks of the sum, which may move it by many
 # times C
@@ -305,13 +306,11 @@ class Guarantee:
         return np.minimum(curve, accounting.region(self.epsilon, self.delta, np.array(rates)))
 
     def in_brief(self) -> str:
-        """The bound that the guarantee puts on every outcome, without what follows from it.
-
-        A record that takes no part leaves its place empty, as ``headline`` says.
-        """
+        """The bound that the guarantee puts on every outcome, without what follows from it."""
+        change = _CHANGES["with deletion" if self.covers_deletion else self.relation]
         return (
-            f"{_CHANGES[self.relation].format(unit=self.unit)} changes any outcome's probability "
-            f"at most {self._factor}-fold, plus {upper(self.delta)}."
+            f"{change.format(unit=self.unit)}, no outcome is more than {self._factor} times as "
+            f"likely, plus {upper(self.delta)} (delta)."
         )
 
     @property

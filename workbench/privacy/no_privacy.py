@@ -99,6 +99,10 @@ class NoPrivacy(Guarantee):
         """As of ``Guarantee``: ones."""
         return np.ones(len(false_positive_rates))
 
+    def in_brief(self) -> str:
+        """That there is no guarantee, in a few words."""
+        return "Nothing is promised: no noise was added."
+
     def headline(self) -> str:
         """That there is no guarantee, in one sentence."""
         return (

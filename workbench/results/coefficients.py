@@ -51,7 +51,7 @@ class Ranked(NamedTuple):
 
 def _distance(coefficient: Ranked) -> float:
     """Standard deviations between the mean and 0."""
-    mean, deviation, *_ = coefficient.unscaled
+    mean, deviation, *_ = coefficient.scaled
     return abs(mean) / max(deviation, 1e-30)
 
 
@@ -59,9 +59,10 @@ def ranked(result: FitResult, interval: float) -> list[Ranked]:
     """A regression's coefficients without intercepts, the clearest first; none for other models,
     and where a model's declaration of them is wrong.
 
-    With the probability of the intervals, all that are clear have the sign of their mean. Intervals
-    of one coefficient each do not promise that: of six that are 0, one of 90 % intervals excludes
-    it in nearly every other fit.
+    With the probability of the intervals, all that are clear have the sign of their scaled mean.
+    Intervals of one coefficient each do not promise that: of six that are 0, one of 90 % intervals
+    excludes it in nearly every other fit. In own units the coefficient of a column that interacts
+    with another is where that one is 0, which may be far from all records.
 
     :param interval: probability of the intervals.
     """
@@ -69,7 +70,7 @@ def ranked(result: FitResult, interval: float) -> list[Ranked]:
         return []
     try:
         rows = [row for row in _rows(result)[0] if not row.is_intercept]
-    except _validate.ArgumentError:
+    except ValueError:
         return []
     if not rows:
         return []
@@ -82,8 +83,8 @@ def ranked(result: FitResult, interval: float) -> list[Ranked]:
         .tolist()
         for draws in (scaled, unscaled)
     )
-    are_clear = np.isin(np.arange(len(rows)), clearest(unscaled, interval))
-    are_clear &= len(unscaled) >= _FEWEST_DRAWS
+    are_clear = np.isin(np.arange(len(rows)), clearest(scaled, interval))
+    are_clear &= len(scaled) >= _FEWEST_DRAWS
     coefficients = [
         Ranked(
             row.name,

@@ -7,6 +7,7 @@ the intervals and changes the units.
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from html import escape
@@ -61,7 +62,7 @@ def forest(
         abs(value)
         for estimate in shown
         for value in (estimate.mean, *(estimate.interval or ()))
-        if value is not None
+        if value is not None and math.isfinite(value)
     ]
     reach = max([extent, *ends]) * (1 + _MARGIN) or 1.0
     rows = "".join(_row(estimate, reach) for estimate in shown)
@@ -98,10 +99,10 @@ def _row(estimate: Estimate, reach: float) -> str:
         return 50 + 50 * value / reach
 
     drawn = ""
-    if estimate.interval is not None:
+    if estimate.interval is not None and all(map(math.isfinite, estimate.interval)):
         low, high = map(at, estimate.interval)
         drawn = f'<i style="left:{low:.4g}%;width:{high - low:.4g}%"></i>'
-    if estimate.mean is not None:
+    if estimate.mean is not None and math.isfinite(estimate.mean):
         kind = "clear" if estimate.is_clear else "forms" if estimate.interval is None else ""
         drawn += f'<b class="{kind}" style="left:{at(estimate.mean):.4g}%"></b>'
     texts = "".join(

@@ -162,7 +162,7 @@ class LedgerPanel:
         runs = self._runs(fingerprint, budget, resumable)
         if budget is None:
             why = (
-                "Public data are not counted."
+                "Public data spend nothing."
                 if dataset.is_public
                 else "This fit is not recorded in a ledger (ledger=False)."
             )

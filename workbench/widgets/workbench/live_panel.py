@@ -60,6 +60,7 @@ class LivePanel:
         self._about: Any = None  # what the curves are of
         # where there is no curve of a score, and where there is no curve at all
         self._price, self._planned = _ROOM, ""
+        self._priced: Any = None  # the fit that the price is of
         self._drawn: Any = None
         self.drawing_seconds = 0.0  # in the present run, for measurements
         self.frames = 0
@@ -102,7 +103,7 @@ class LivePanel:
         """
         spent = dataclasses.replace(_spent(prepared, (), None), unit="planned, at most")
         steps = prepared.privacy.iterations
-        self._price = _ROOM
+        self._price, self._priced = _ROOM, prepared
         self._planned = chart([spent], steps, "Planned epsilon over the steps.")
         self._show_planned()
         return self._is_planned or not prepared.shows_metrics
@@ -181,7 +182,8 @@ class LivePanel:
         marked = "\N{WARNING SIGN} " * (about[2] == "outside the guarantee") + about[2]
         beside = [dataclasses.replace(panel, unit=marked, height=_ONLY) for panel in curves[-1:]]
         beside.append(epsilon)
-        above = "" if curves else self._price
+        price = self._price if prepared is self._priced else _ROOM
+        above = "" if curves else price
         self.score.value = above + chart(beside, steps, _described(beside, steps)) + note
         panels = [*curves, epsilon]
         self.curves.value = chart(panels, steps, _described(panels, steps), marks=marks) + note

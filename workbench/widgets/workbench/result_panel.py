@@ -142,8 +142,8 @@ class ResultPanel:
 
     def show_reached(self, prepared: PreparedFit, metrics: Mapping[str, Any], steps: int) -> None:
         """After the last step, show what is known before the posterior is drawn."""
-        score = in_words(metrics, (score_name(metrics),))
-        self.learnt.value = markup.fact("Learnt", ", ".join(score), "The posterior is being drawn.")
+        score = _score(metrics, prepared.data.evaluation_label)
+        self.learnt.value = markup.fact("Learnt", score, "The posterior is being drawn.")
         self._promise(prepared.guarantee(steps))
 
     def _promise(self, guarantee: Guarantee) -> None:
@@ -325,7 +325,9 @@ def guarantee_card(
 
 def promise_card(title: str, guarantee: Guarantee) -> str:
     """What a guarantee promises, in two lines."""
-    bound = f"{guarantee.label(with_delta=True)} per {guarantee.unit}"
+    bound = guarantee.label(with_delta=True)
+    if guarantee.is_private:
+        bound += f" per {guarantee.unit}"
     return markup.fact(title, bound, guarantee.in_brief())
 
 
@@ -333,11 +335,15 @@ def _learnt_in_brief(result: FitResult) -> tuple[str, str]:
     """(the score or what became of the fit, what the release tells of coefficients)."""
     if result.status == "failed":
         return "The fit failed", "Try a smaller learning rate or C, or a larger epsilon."
-    score = in_words(result.metrics, (score_name(result.metrics) or "elbo",))
-    public = result.metrics_label == "public data"
-    without = "No score" if public else "No score: the evaluation records are private"
-    fact = f"{', '.join(score)}: {result.metrics_label}" if score else without
-    return fact, _clear_of_zero(result)
+    return _score(result.metrics, result.metrics_label), _clear_of_zero(result)
+
+
+def _score(metrics: Mapping[str, Any], label: str) -> str:
+    """The score with the label of its evaluation records, or why there is none."""
+    score = in_words(metrics, (score_name(metrics) or "elbo",))
+    if score:
+        return f"{score[0]}: {label}"
+    return "No score" if label == "public data" else "No score: the evaluation records are private"
 
 
 def _clear_of_zero(result: FitResult) -> str:

@@ -245,8 +245,8 @@ class Workbench(RunScreen):
 
     def _follow(self, settings: Settings) -> None:
         self.outcome.show_code(settings.as_code(), settings.as_cells())
-        is_of_another = self._fitted_model not in (None, settings.model_key)
-        self.subject.mark(is_old=is_of_another and self.outcome.says_what_ended)
+        if self.outcome.says_what_ended:
+            self.subject.mark(is_old=self._fitted_model != settings.model_key)
         session = self._session
         failed = session is not None and session.ended and session.result is None
         if self._has_shown_nothing or (failed and settings.key != self._fitted):
@@ -503,8 +503,9 @@ class Workbench(RunScreen):
         self.outcome.clear()
         fields.say(self.privacy.promise, "")
         # or the plan's promise would be shown again
-        self._fitted = None if self.problems() else self.settings().key
-        self._fitted_model = None
+        chosen = None if self.problems() else self.settings()
+        self._fitted = chosen and chosen.key
+        self._fitted_model = chosen and chosen.model_key
         self.live.show_result(result)
         shows_metrics = dataset.evaluation_is_public or result.settings["evaluate_private"]
         model = result.definition

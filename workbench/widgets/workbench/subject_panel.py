@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import ipywidgets as widgets
@@ -68,10 +69,10 @@ class SubjectPanel:
         if not newest or newest == self._drawn:
             return
         prepared = session.prepared
-        named = _of(prepared.model.name, prepared.data.name, prepared.privacy.epsilon)
-        named += " · covered"
+        named = _of(prepared.model.name, prepared.data.name)
+        named += f", epsilon {prepared.privacy.epsilon:g} · covered"
         path = np.array([values for _, values in now.followed], dtype=float)
-        pattern = re.compile(rf"{_site(prepared.model)}(_auto)?_loc\[(.*)\]")
+        pattern = re.compile(rf"{_site(prepared.model)}(_auto)?_loc\[(.*)\]", re.DOTALL)
         matches = [pattern.fullmatch(name) for name in now.followed_names]
         means = path[newest // 2 :].mean(axis=0)  # single ones are noisy
         forming = [
@@ -86,7 +87,7 @@ class SubjectPanel:
             steps = [step for step, _ in now.followed]
             panel = _lines(steps, path, now.followed_names)
             drawn = chart([panel], prepared.privacy.iterations, f"Parameters after {steps[-1]}")
-            self.view.value = _framed("forming", named, drawn)
+            self.view.value = _framed("parameters", named, drawn)
         self._drawn = newest
         self.mark(is_old=False)
 
@@ -94,33 +95,32 @@ class SubjectPanel:
         """Show what a fit has learnt. :param dataset: as of ``FitResult.plot``."""
         self._result = result
         self.mark(is_old=False)
-        named = _of(result.model, result.data["name"], result.guarantee.epsilon)
+        named = _of(result.model, result.data["name"])
+        note = f"{named}, {result.guarantee.label()} · {result.release_label}"
         estimates = estimates_of(result)
         if estimates:
-            note = f"{named} · {result.release_label}"
-            if not result.interval_warning:
+            if any(estimate.is_clear for estimate in estimates):
                 note += f" · {_LEGEND}"
             self.view.value = forest(
                 _counted(estimates), estimates, note=note, units=("own units", "scaled"), axis=_AXIS
             )
             return
         names = pictures_of(result)
-        if not names:
-            return
-        self._pictures.ask(
-            lambda: picture_of(result, names[0], dataset), self._show_picture(result, names, named)
-        )
+        title = names[0] if names else "model"
+        self.view.value = _framed(title, note, "")
+        if names:
+            draw = functools.partial(picture_of, result, title, dataset)
+            self._pictures.ask(
+                draw, lambda picture: self._show_picture(result, title, note, picture)
+            )
 
     def _show_picture(
-        self, result: FitResult, names: Sequence[str], named: str
-    ) -> Callable[[str | Exception], None]:
-        def show(picture: str | Exception) -> None:
-            # Pictures says why one cannot be drawn
-            if result is self._result and not isinstance(picture, Exception):
-                note = f"{named} · {result.release_label}"
-                self.view.value = _framed(names[0], note, picture)
-
-        return show
+        self, result: FitResult, title: str, note: str, picture: str | Exception
+    ) -> None:
+        if result is self._result:
+            if isinstance(picture, Exception):
+                picture = markup.quiet("It cannot be drawn; Pictures says why.")
+            self.view.value = _framed(title, note, picture)
 
     def mark(self, *, is_old: bool) -> None:
         """Fade what is shown where it is of another model or of other records than are chosen."""
@@ -164,13 +164,15 @@ def _counted(names: Sequence[object]) -> str:
     return f"{count(len(names))} coefficient{'s' * (len(names) != 1)}"
 
 
-def _of(model: str, data: str, epsilon: float | None = None) -> str:
-    promised = "" if epsilon is None else f", epsilon {epsilon:g}"
-    return f"{model} on {data}{promised}"
+def _of(model: str, data: str) -> str:
+    return f"{model} on {data}"
 
 
 def _site(model: Model) -> str:
-    return "weights" if model.linear is None else re.escape(model.linear.weights)
+    """A pattern of the site of a regression's coefficients; one of no site for other models."""
+    if model.linear is None:
+        return "weights" if "formula" in model.options else "(?!)"
+    return re.escape(model.linear.weights)
 
 
 def _coefficient_names(model: Model, dataset: Dataset) -> list[str]:
