@@ -148,7 +148,7 @@ def test_the_sign_of_a_clear_coefficient_is_that_of_its_mark(done):
     for entry in ranked(other, 0.9):
         assert entry.is_clear
         assert entry.scaled[0] > 0 > entry.unscaled[0]
-    wrong = dataclasses.replace(linear, own_units=wb.models.OwnUnits(np.eye(3), ("x",) * 3))
+    wrong = linear._replace(own_units=wb.models.OwnUnits(np.eye(3), ("x",) * 3))
     definition = dataclasses.replace(logistic, linear=wrong)
     assert ranked(dataclasses.replace(done, definition=definition), 0.9) == []
 
