@@ -594,6 +594,18 @@ def test_the_promise_of_the_next_plan_is_shown_once_it_differs(screens, private_
     assert "<b>epsilon 1," in screen.outcome.promised.value
 
 
+def test_a_result_fades_when_other_data_are_chosen_and_comes_back(screens, private_data):
+    screen = settle(screens(data=private_data, iterations=20))
+    screen.fit()
+    assert screen.wait(PATIENCE)
+    shown = screen.subject.view, screen.live.score
+    assert not any("dpvi-old" in part._dom_classes for part in shown)
+    screen.data.named.value = "breast_cancer"
+    assert all("dpvi-old" in part._dom_classes for part in shown)
+    screen.data.named.value = private_data.name
+    assert not any("dpvi-old" in part._dom_classes for part in shown)
+
+
 @pytest.mark.thorough
 def test_the_screen_plans_what_a_call_without_steps_plans(screens, private_data):
     screen = settle(screens(data=private_data))

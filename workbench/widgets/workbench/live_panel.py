@@ -86,9 +86,10 @@ class LivePanel:
         """
         self.drawing_seconds, self.frames, self._drawn = 0.0, 0, None
         if not (resumed or self._is_planned):
-            self._fade(True)
+            self.mark(is_old=True)
 
-    def _fade(self, is_old: bool) -> None:
+    def mark(self, *, is_old: bool) -> None:
+        """Fade curves that are of another fit, model or data set than the next ones will be."""
         for curves in (self.score, self.curves):
             (curves.add_class if is_old else curves.remove_class)("dpvi-old")
 
@@ -188,7 +189,7 @@ class LivePanel:
         panels = [*curves, epsilon]
         self.curves.value = chart(panels, steps, _described(panels, steps), marks=marks) + note
         self._drawn, self._is_planned = newest, False
-        self._fade(False)
+        self.mark(is_old=False)
         self.drawing_seconds += time.perf_counter() - began
         self.frames += 1
 
@@ -251,6 +252,7 @@ class LivePanel:
         """Show a fit that ran elsewhere: its last numbers, without curves."""
         self.begin(resumed=False)
         self._is_planned = False
+        self.mark(is_old=False)
         self.score.value = self.curves.value = markup.quiet(_NOT_KEPT)
         self._show_end(result, "", "")
 

@@ -246,7 +246,8 @@ class Workbench(RunScreen):
     def _follow(self, settings: Settings) -> None:
         self.outcome.show_code(settings.as_code(), settings.as_cells())
         if self.outcome.says_what_ended:
-            self.subject.mark(is_old=self._fitted_model != settings.model_key)
+            for panel in (self.subject, self.live):
+                panel.mark(is_old=self._fitted_model != settings.model_key)
         session = self._session
         failed = session is not None and session.ended and session.result is None
         if self._has_shown_nothing or (failed and settings.key != self._fitted):
