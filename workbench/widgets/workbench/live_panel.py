@@ -103,9 +103,10 @@ class LivePanel:
         there is room for ``show_price``.
         """
         spent = dataclasses.replace(_spent(prepared, (), None), unit="planned, at most")
-        steps = prepared.privacy.iterations
         self._price, self._priced = _ROOM, prepared
-        self._planned = chart([spent], steps, "Planned epsilon over the steps.")
+        self._planned = chart(
+            [spent], prepared.privacy.iterations, "Planned epsilon over the steps."
+        )
         self._show_planned()
         return self._is_planned or not prepared.shows_metrics
 
@@ -183,8 +184,7 @@ class LivePanel:
         marked = "\N{WARNING SIGN} " * (about[2] == "outside the guarantee") + about[2]
         beside = [dataclasses.replace(panel, unit=marked, height=_ONLY) for panel in curves[-1:]]
         beside.append(epsilon)
-        price = self._price if prepared is self._priced else _ROOM
-        above = "" if curves else price
+        above = "" if curves else self._price if prepared is self._priced else _ROOM
         self.score.value = above + chart(beside, steps, _described(beside, steps)) + note
         panels = [*curves, epsilon]
         self.curves.value = chart(panels, steps, _described(panels, steps), marks=marks) + note

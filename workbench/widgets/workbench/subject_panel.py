@@ -86,7 +86,7 @@ class SubjectPanel:
         else:
             steps = [step for step, _ in now.followed]
             panel = _lines(steps, path, now.followed_names)
-            drawn = chart([panel], prepared.privacy.iterations, f"Parameters after {steps[-1]}")
+            drawn = chart([panel], prepared.privacy.iterations, "Released parameters.")
             self.view.value = _framed("parameters", named, drawn)
         self._drawn = newest
         self.mark(is_old=False)
