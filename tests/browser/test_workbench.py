@@ -298,9 +298,8 @@ def test_each_model_is_fitted_from_the_menus(notebook, page, screenshots):
         # until then, "Done" is said of the fit before
         title = re.compile(f"^Guarantee of fit {number}: {model} ")
         screen.root.locator(".widget-html-content", has_text=title).first.wait_for(state="attached")
-        facts = screen.headline("Done")
-        assert "300 of 300 steps" in facts
-        assert score in facts
+        assert "300 of 300 steps" in screen.headline("Done")
+        assert score in screen.root.locator(".dpvi-fact").first.inner_text()
         assert (
             "epsilon = 4"
             in screen.root.locator(
@@ -516,7 +515,7 @@ def test_a_column_can_say_whose_row_it_is(notebook, page, screenshots, tmp_path)
     screen.button("Fit").click()
     screen.headline("Done")
     shown = screen.root.inner_text()
-    assert "For each patient: " in shown
+    assert "per patient" in shown
     assert "7001" not in shown
     screen.tab("Guarantee")
     wait_for(
