@@ -322,7 +322,7 @@ def test_each_model_is_fitted_from_the_menus(notebook, page, screenshots):
     screen.button("Make file").click()
     with page.expect_download() as download:
         screen.root.locator("a", has_text="Download report.html").click()
-    assert "changes the probability of any" in download.value.path().read_text()
+    assert "changes any outcome" in download.value.path().read_text()
     full_page(page, screenshots / "export-1280.png", 1280)
 
 
