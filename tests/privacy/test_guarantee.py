@@ -68,6 +68,24 @@ def test_a_deleted_row_is_covered_only_where_records_are_rounded_one_by_one():
 
 
 @pytest.mark.parametrize(
+    ("changes", "begins"),
+    [
+        ({}, "With the place of any one patient empty, "),
+        ({"covers_deletion": True}, "With or without any one patient, "),
+        ({"relation": "replace_one", "sampler": "shuffle"}, "With any one patient replaced, "),
+        (
+            {"relation": "replace_one", "sampler": "shuffle", "covers_deletion": True},
+            "With any one patient replaced, ",
+        ),
+        ({"relation": "replace_special"}, "With any one patient blanked, "),
+    ],
+)
+def test_the_brief_bound_is_that_of_its_relation(changes, begins):
+    told = dataclasses.replace(DONE, **changes).in_brief()
+    assert told == f"{begins}no outcome is more than 4.49 times as likely, plus 0.001 (delta)."
+
+
+@pytest.mark.parametrize(
     ("epsilon", "hardly"), [(0.1, True), (1.0, True), (1.1, False), (30.0, False)]
 )
 def test_only_a_small_epsilon_hides_well(epsilon, hardly):

@@ -27,11 +27,13 @@ _RELATIONS = {
     "replace_one": "replacing any one {unit} by another",
     "replace_special": "blanking any one {unit} in its place",
 }
-_CHANGES = {
-    "add_or_remove_one": "With any one {unit}'s place empty",
-    "with deletion": "With or without any one {unit}",
-    "replace_one": "With any one {unit} replaced",
-    "replace_special": "With any one {unit} blanked",
+_CHANGES = {  # by the relation, and whether it covers a deleted row
+    ("add_or_remove_one", False): "With the place of any one {unit} empty",
+    ("add_or_remove_one", True): "With or without any one {unit}",
+    ("replace_one", False): "With any one {unit} replaced",
+    ("replace_one", True): "With any one {unit} replaced",
+    ("replace_special", False): "With any one {unit} blanked",
+    ("replace_special", True): "With any one {unit} blanked",
 }
 # without it, rows that move up are rounded in other blocks of the sum, which may move it by many
 # times C
@@ -307,7 +309,7 @@ class Guarantee:
 
     def in_brief(self) -> str:
         """The bound that the guarantee puts on every outcome, without what follows from it."""
-        change = _CHANGES["with deletion" if self.covers_deletion else self.relation]
+        change = _CHANGES[self.relation, self.covers_deletion]
         return (
             f"{change.format(unit=self.unit)}, no outcome is more than {self._factor} times as "
             f"likely, plus {upper(self.delta)} (delta)."
