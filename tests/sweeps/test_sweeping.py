@@ -212,15 +212,17 @@ def test_a_fit_that_is_not_private_has_no_result(hierarchical):
         hierarchical.fit(99)
 
 
+def bernoulli(x, y=None, num_records=None):
+    """A model of the user's, without a guide."""
+    weights = numpyro.sample("weights", dist.Normal(0, 1).expand([x.shape[-1]]).to_event(1))
+    with numpyro.plate("records", num_records, subsample_size=x.shape[0]):
+        numpyro.sample("y", dist.Bernoulli(logits=x @ weights), obs=y)
+
+
 @pytest.mark.thorough
 @pytest.mark.whole_fit
 def test_clips_rates_and_an_automatic_guide_go_together_too():
-    def model(x, y=None, num_records=None):
-        weights = numpyro.sample("weights", dist.Normal(0, 1).expand([x.shape[-1]]).to_event(1))
-        with numpyro.plate("records", num_records, subsample_size=x.shape[0]):
-            numpyro.sample("y", dist.Bernoulli(logits=x @ weights), obs=y)
-
-    own = Model("own", "A model of the user's.", model, AutoNormal)
+    own = Model("own", "A model of the user's.", bernoulli, AutoNormal)
     sizes = {"epsilons": 1.0, "seeds": [1, 2], "iterations": STEPS}
     result = quietly(
         wb.sweep, own, "breast_cancer", clips=[0.1, 1.0], learning_rates=[0.01, 0.1], **sizes
@@ -451,12 +453,7 @@ def test_a_stored_fit_keeps_what_another_rule_chose_or_is_refused(tmp_path, monk
 
 
 def test_a_baseline_of_an_automatic_guide_runs_beside_the_fits():
-    def model(x, y=None, num_records=None):
-        weights = numpyro.sample("weights", dist.Normal(0, 1).expand([x.shape[-1]]).to_event(1))
-        with numpyro.plate("records", num_records, subsample_size=x.shape[0]):
-            numpyro.sample("y", dist.Bernoulli(logits=x @ weights), obs=y)
-
-    mine = Model("mine", "A model of the user's.", model, AutoNormal)
+    mine = Model("mine", "A model of the user's.", bernoulli, AutoNormal)
     sizes = {"epsilons": [1.0, 2.0], "seeds": [1], "iterations": STEPS}
     result = quietly(wb.sweep, mine, "breast_cancer", baselines=["non-private"], **sizes)
     assert result.table["status"].tolist() == ["done"] * 3

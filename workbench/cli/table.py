@@ -92,7 +92,7 @@ _OF_A_SPLIT: dict[str, tuple[str, dict[str, Any]]] = {
         {"type": number, "default": 0, "metavar": "SEED"},
     ),
 }
-OF_A_SPLIT = ("evaluation_fraction", "split_seed")
+OF_A_SPLIT = tuple(option[2:].replace("-", "_") for option in _OF_A_SPLIT)
 
 
 def add_data(fit: argparse.ArgumentParser, data: argparse._ActionsContainer) -> None:
@@ -254,8 +254,9 @@ def split_of(arguments: argparse.Namespace, *, is_named: bool = False) -> dict[s
     # a packed file keeps evaluation records for the fits that read them
     readers = ("evaluation_public", "evaluate_private")
     is_read = is_named or any(getattr(arguments, name, True) for name in readers)
+    usual = 0.2 if is_read else 0.0
     return {
-        "evaluation_fraction": 0.2 * is_read if fraction is None else fraction,
+        "evaluation_fraction": usual if fraction is None else fraction,
         "split_seed": arguments.split_seed,
     }
 

@@ -61,8 +61,8 @@ def share_for(
     depths = [column.depth for column in counting.columns if isinstance(column, Numbers)]
     if not depths:
         return 0.0
-    budget = num_records, epsilon, delta, relation
-    return share_of_budget(max(depths), counting.sensitivity, *budget)
+    sensitivity = counting.sensitivity
+    return share_of_budget(max(depths), sensitivity, num_records, epsilon, delta, relation)
 
 
 def share_of_budget(

@@ -29,6 +29,7 @@ __all__ = [
     "refusals",
     "say",
     "section",
+    "set_style",
     "text",
 ]
 
@@ -46,6 +47,11 @@ def say(line: widgets.HTML, content: str) -> None:
     """Show ``content`` (HTML) in a ``line``; hide the line if ``content`` is ""."""
     line.value = content
     line.layout.display = None if content else "none"
+
+
+def set_style(widget: widgets.DOMWidget, style: str, is_on: bool) -> None:
+    """Give the widget this class of the style sheet, or take it away."""
+    (widget.add_class if is_on else widget.remove_class)(style)
 
 
 def in_words(error: Exception) -> str:
@@ -127,7 +133,7 @@ class Field:
         told = markup.quiet if is_hint else markup.problem
         say(self.error_line, told(shown + expectation) if expectation else "")
         for style, is_so in (("dpvi-wrong", not is_hint), ("dpvi-needed", is_hint)):
-            (self.control.add_class if expectation and is_so else self.control.remove_class)(style)
+            set_style(self.control, style, bool(expectation) and is_so)
 
     def show_help(self, help: str) -> None:
         """Change the help; "" removes its mark."""
@@ -279,17 +285,12 @@ def close_all(widget: widgets.Widget) -> None:
     widget.close()
 
 
-def beside(main: widgets.Widget, *side: widgets.Widget, below: widgets.Widget | None = None) -> Any:
-    """The main part of a screen, beside it what it means, and ``below`` both what may need many
-    lines.
-    """
+def beside(main: widgets.Widget, *side: widgets.Widget) -> Any:
+    """The main part of a screen, and beside it what it means."""
     column = widgets.VBox(side)
     column.add_class("dpvi-side")
     box = widgets.Box([main, column])
     box.add_class("dpvi-main")
-    if below is not None:
-        below.add_class("dpvi-below")
-        box.children = (*box.children, below)
     return box
 
 

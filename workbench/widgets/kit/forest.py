@@ -28,9 +28,9 @@ class Estimate:
 
     :param name: of the quantity. :param mean: on the common axis; None before there is one.
     :param interval: (low, high) on the common axis; None while the estimate forms.
-    :param is_clear: whether it is told apart from zero, which fills its mark.
+    :param is_clear: whether it differs from zero, which fills its mark.
     :param texts: the numbers in words, in each of the units.
-    :param words: what else is told under the mouse.
+    :param words: shown while the mouse is over the row.
     """
 
     name: str

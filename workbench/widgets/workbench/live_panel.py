@@ -16,7 +16,7 @@ import numpy as np
 
 from workbench._numbers import count, duration, shown, upper
 from workbench.plots.metrics import labelled, limits, of_score, score_name, words_of
-from workbench.widgets.kit import markup
+from workbench.widgets.kit import fields, markup
 from workbench.widgets.kit.chart import Levels, Panel, chart
 from workbench.widgets.workbench.session import Progress, Session
 
@@ -91,7 +91,7 @@ class LivePanel:
     def mark(self, *, is_old: bool) -> None:
         """Fade curves that are of another fit, model or data set than the next ones will be."""
         for curves in (self.score, self.curves):
-            (curves.add_class if is_old else curves.remove_class)("dpvi-old")
+            fields.set_style(curves, "dpvi-old", is_old)
 
     def _clear(self) -> None:
         self._is_planned = True

@@ -11,7 +11,7 @@ import ipywidgets as widgets
 import numpy as np
 
 from workbench._numbers import count, decimals, fixed
-from workbench.widgets.kit import markup
+from workbench.widgets.kit import fields, markup
 from workbench.widgets.kit.chart import Panel, chart
 from workbench.widgets.kit.forest import Estimate, forest
 from workbench.widgets.kit.latest import Latest
@@ -37,7 +37,6 @@ class SubjectPanel:
 
     def __init__(self) -> None:
         self.view = widgets.HTML(_framed("", "", ""))  # takes its room
-        self.view.add_class("dpvi-subject")
         self._pictures = Latest("dpvi-subject")
         self._result: Any = None
         self._drawn: Any = None
@@ -124,7 +123,7 @@ class SubjectPanel:
 
     def mark(self, *, is_old: bool) -> None:
         """Fade what is shown where it is of another model or of other records than are chosen."""
-        (self.view.add_class if is_old else self.view.remove_class)("dpvi-old")
+        fields.set_style(self.view, "dpvi-old", is_old)
 
     def close(self) -> None:
         """Stop drawing and forget the result."""
