@@ -209,7 +209,7 @@ def test_all_that_matters_is_in_one_view(notebook, page, screenshots, tmp_path):
     page.screenshot(path=screenshots / "view-after.png")
     # which values an axis has depends on the noise; the first may stand at its very end
     label = screen.root.locator(".dpvi-forest .x span").first
-    label.evaluate("label => { label.style.left = 0; label.textContent = '−1000'; }")
+    label.evaluate("label => { label.style.left = 0; label.textContent = '-10000'; }")
     dark, light = ("JupyterLab Dark",), ("JupyterLab Light",)
     assert (
         seen_everywhere(page, screen, PARTS, screenshots, "view", themes=dark, widths=(900,)) == []

@@ -61,7 +61,7 @@ def test_every_record_enters_every_epoch_of_a_run_exactly_once(
     """Also where the run is stopped within an epoch, and where blocks of steps end within it or
     hold several.
     """
-    monkeypatch.setattr(compiling, "_STEPS_AHEAD", ahead)
+    monkeypatch.setattr(compiling, "_STEPS_AHEAD", ((1, ahead),))
     sampler = RandomAllocationSampler(NUM_RECORDS, steps_per_epoch, NUM_RECORDS)
     total = max(2 * steps_per_epoch, STEPS // steps_per_epoch * steps_per_epoch)
     step, counts = counting(sampler, total // steps_per_epoch)
@@ -98,7 +98,7 @@ def test_a_broken_sampler_is_seen(kind, monkeypatch):
     """
     sampler = kind(NUM_RECORDS, 5, NUM_RECORDS)
     step, counts = counting(sampler, 4)
-    monkeypatch.setattr(compiling, "_STEPS_AHEAD", 5)
+    monkeypatch.setattr(compiling, "_STEPS_AHEAD", ((1, 5),))
     state = DPVIState(counts, jnp.int32(0), key_from_seed(1))
     found = np.asarray(jax.jit(chunk_of(step, 20))(state, (), jnp.int32(20), None).optim_state)
     key, numbers = key_from_seed(1), jnp.arange(20, dtype=jnp.int32)

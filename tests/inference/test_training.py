@@ -1,6 +1,7 @@
 import dataclasses
 import math
 import types
+from concurrent.futures import Future
 from itertools import pairwise
 
 import jax
@@ -15,6 +16,7 @@ from tests import zoo
 from workbench import _compiler
 from workbench._compiler import compiler_options
 from workbench.inference import DPVI, Snapshot, compiling, run, training
+from workbench.inference.compiling import Compiling
 from workbench.inference.recent_mean import RecentMean
 from workbench.noise.chacha20 import key_from_seed
 from workbench.noise.mechanism import GaussianMechanism
@@ -100,12 +102,12 @@ def one_evaluation(monkeypatch):
     monkeypatch.setattr(training, "_EVALUATION_SECONDS", math.inf)
 
 
-STEPS = 45
+STEPS = 48
 
 
 @pytest.fixture(scope="module")
 def usual():
-    """Snapshots of a run of 45 steps in chunks of 10 and 35."""
+    """Snapshots of a run of 48 steps in chunks of 10 and 38."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(compiling, "_LEAST_STOPS", 1)
         patch.setattr(training, "_CHUNK_SECONDS", 60.0)
@@ -114,7 +116,7 @@ def usual():
 
 @pytest.fixture(scope="module")
 def looped():
-    """(trainer, states after 10 and 45 steps) by a loop of ``update``."""
+    """(trainer, states after 10 and 48 steps) by a loop of ``update``."""
     dpvi = trainer()
     state = dpvi.init(key_from_seed(0), *RECORDS)
     update = jax.jit(dpvi.update)
@@ -198,7 +200,7 @@ def test_a_run_continues_where_a_state_stands_and_leaves_it_alone(usual, looped)
 
 @pytest.mark.thorough
 def test_how_many_draws_are_made_ahead_changes_no_result(usual, one_evaluation, monkeypatch):
-    monkeypatch.setattr(compiling, "_STEPS_AHEAD", 7)
+    monkeypatch.setattr(compiling, "_STEPS_AHEAD", ((1, 7),))
     dpvi = trainer()
     snapshots = snapshots_of(STEPS, dpvi)
     assert compiling._steps_ahead(dpvi.private_step, 49, 1) == 7
@@ -219,8 +221,10 @@ def test_many_draws_are_made_ahead_for_small_models_and_one_step_of_them_for_lar
 ):
     dpvi, *_ = looped
     step = dpvi.private_step
-    assert compiling._steps_ahead(step, 10 * compiling._STEPS_AHEAD, 1) == compiling._STEPS_AHEAD
-    assert compiling._steps_ahead(step, 250, 1) == 125  # two whole blocks, nothing drawn in vain
+    for steps, ahead in ((10, 1), (100, 4), (400, 16), (12_000, 16), (1_000_000, 128)):
+        interval = compiling.interval_of(steps)
+        assert compiling._steps_ahead(step, interval, 1) == ahead
+        assert interval % ahead == 0  # nothing is drawn in vain
     monkeypatch.setattr(compiling, "_WORDS_AHEAD", 100)
     assert compiling._steps_ahead(step, 1000, 1) == 1
 
@@ -238,6 +242,19 @@ def test_without_an_accountant_no_epsilon_is_claimed(without_chunk):
 
 def test_a_stop_before_the_first_chunk_takes_no_step(without_chunk):
     last = snapshots_of(50, stop=lambda: True)[-1]
+    assert (last.status, last.step) == ("cancelled", 0)
+
+
+def test_a_stop_does_not_wait_for_the_compiler():
+    dpvi, never = trainer(), Future()
+    state = dpvi.init(key_from_seed(0), *RECORDS)
+    asked = []
+
+    def stop():
+        return asked.append(0) or len(asked) > 2
+
+    run = run_of(dpvi, state, RECORDS, 50, stop=stop, compiled=Compiling(never, never))
+    last = list(run)[-1]
     assert (last.status, last.step) == ("cancelled", 0)
 
 
@@ -328,8 +345,8 @@ def test_evaluation_happens_on_its_grid_and_snapshots_keep_their_values(monkeypa
         return metrics
 
     snapshots = quick_snapshots_of(38, evaluate=evaluate)
-    assert metrics == {"count": 5.0}
-    grid = {0: 1.0, 10: 2.0, 20: 3.0, 30: 4.0, 38: 5.0}
+    assert metrics == {"count": 6.0}
+    grid = {0: 1.0, 8: 2.0, 16: 3.0, 24: 4.0, 32: 5.0, 38: 6.0}
     assert {snapshot.metrics_step: snapshot.metrics["count"] for snapshot in snapshots} == grid
     assert all(snapshot.metrics_step <= snapshot.step for snapshot in snapshots)
 

@@ -704,6 +704,40 @@ def test_stop_keeps_what_there_is_and_resume_goes_on(screens, private_data):
     assert screen.run.resume.disabled
 
 
+def test_a_stop_during_compilation_is_heeded_at_once_and_leaves_no_result(
+    screens, private_data, monkeypatch
+):
+    may_end, compile_all = threading.Event(), prepared.PreparedFit.compile
+
+    def compile_late(fit):
+        assert may_end.wait(PATIENCE)
+        compile_all(fit)
+
+    screen = settle(screens(data=private_data, iterations=20))
+    monkeypatch.setattr(prepared.PreparedFit, "compile", compile_late)
+    screen.fit()
+    assert settled_on(screen, "Compiling")
+    screen.run.stop.click()
+    assert screen.wait(5)
+    assert (screen.result, screen.results) == (None, [])
+    assert "Stopped.</b> Before the first step. Nothing was spent." in screen.live.status.value
+    begun = screen._session.prepared
+    assert not screen.run.fit.disabled
+    may_end.set()
+    screen.run.resume.click()
+    assert screen.wait(PATIENCE)
+    assert screen.result.status == "done"
+    assert screen._session.prepared is begun
+
+
+def settled_on(screen, words):
+    deadline = time.monotonic() + PATIENCE
+    while words not in screen.live.status.value:
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+    return True
+
+
 @pytest.mark.thorough
 def test_two_screens_do_not_disturb_each_other(screens, private_data):
     pair = [

@@ -35,6 +35,7 @@ class Session:
         self.prepared, self.result, self.baseline, self.stopping = PREPARED, result, None, False
         self.records = "these"
         self.problem = self.details = self.argument = ""
+        self.was_too_early = False
         self.history = () if result is None else result.history
         vars(self).update(parts)
 

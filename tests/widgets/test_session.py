@@ -26,9 +26,11 @@ class FakeFit:
         self.privacy = types.SimpleNamespace(iterations=100, epsilon=1.0)
         self.can_resume = False
         self.outcome = types.SimpleNamespace(status="done")
+        self.compiled = threading.Event()
+        self.compiled.set()
 
     def compile(self):
-        pass
+        assert self.compiled.wait(PATIENCE)
 
     def run(self, stop):
         self.stop = stop
@@ -177,10 +179,10 @@ def test_a_traceback_of_the_run_itself_is_kept():
 def test_a_stopped_fit_goes_on_in_the_same_session():
     fit = FakeFit([snapshot(10, 1.0, auc=0.5)])
     session = started(fit)
-    session.stop()
     fit.go.release()
     assert session.wait(PATIENCE)
     assert not session.can_resume
+    session.stop()
     fit.can_resume, fit.snapshots = True, [snapshot(10, 1.0, auc=0.5), snapshot(30, 2.0, auc=0.6)]
     assert session.can_resume
     session.start()
@@ -189,6 +191,39 @@ def test_a_stopped_fit_goes_on_in_the_same_session():
     assert session.wait(PATIENCE)
     assert [point.step for point in session.progress().history] == [10, 30]
     assert session.prepared is fit
+
+
+def test_a_stop_does_not_wait_for_the_compiler_and_leaves_no_result():
+    fit = FakeFit([snapshot(10, 1.0, auc=0.5)])
+    fit.compiled.clear()
+    session = started(fit)
+    until(session, lambda now: now.stage == "compiling")
+    session.stop()
+    assert session.wait(5)
+    assert (session.was_too_early, session.result, session.problem) == (True, None, "")
+    assert session.can_resume
+    fit.compiled.set()
+    fit.go.release()
+    session.start()
+    assert session.wait(PATIENCE)
+    assert (session.was_too_early, session.result) == (False, fit.outcome)
+
+
+def test_a_stop_after_the_look_and_before_the_steps_leaves_no_result():
+    stopped = dataclasses.replace(snapshot(0, 0.0), status="cancelled")
+    fit = FakeFit([stopped])
+    session = started(fit)
+    fit.go.release()
+    assert session.wait(PATIENCE)
+    assert (session.was_too_early, session.result) == (True, None)
+
+
+def test_an_error_of_the_compiler_is_told():
+    fit = FakeFit([])
+    fit.compile = lambda: [][0]
+    session = started(fit)
+    assert session.wait(PATIENCE)
+    assert "IndexError" in session.problem
 
 
 @pytest.mark.parametrize("status", ["done", "cancelled"])

@@ -47,7 +47,9 @@ __all__ = [
     "steps_of_epoch",
 ]
 
-_STEPS_AHEAD = 200  # steps whose random draws are made at once
+# (least steps between two stops, steps whose random draws are made at once): a few sizes, so that
+# runs of other lengths share a compiled program
+_STEPS_AHEAD = ((512, 128), (16, 16), (4, 4), (1, 1))
 _WORDS_AHEAD = 2**17  # but no more random words than this, half a MiB
 _LEAST_STOPS = 25  # of a run, for its curves
 
@@ -134,8 +136,14 @@ def jit_seldom_called(
 
 
 def interval_of(steps: int) -> int:
-    """Steps after which a run of ``steps`` stops at the latest, to be evaluated."""
-    return max(1, math.ceil(steps / _LEAST_STOPS))
+    """Steps after which a run of ``steps`` stops at the latest, to be evaluated: whole blocks."""
+    interval = max(1, steps // _LEAST_STOPS)
+    return interval - interval % _block(interval)
+
+
+def _block(interval: int) -> int:
+    """Steps whose random draws are made at once, where memory allows that."""
+    return next(steps for least, steps in _STEPS_AHEAD if interval >= least)
 
 
 def stepping(private_step: PrivateStep, ahead: int, lanes: int = 1) -> Callable[..., DPVIState]:
@@ -276,13 +284,11 @@ def steps_of_epoch(
 
 
 def _steps_ahead(private_step: PrivateStep, interval: int, lanes: int = 1) -> int:
-    """How many steps' random draws are made at once: many for small models, one for large ones,
-    none that go unused.
-    """
+    """How many steps' random draws are made at once: many for small models, one for large ones."""
     words = (
         private_step.mechanism.words_for(private_step.noise_size) + private_step.sampler.words + 2
     ) * lanes
-    return _evenly(interval, max(1, min(_STEPS_AHEAD, _WORDS_AHEAD // words)))
+    return _evenly(_block(interval), max(1, _WORDS_AHEAD // words))
 
 
 def _evenly(steps: int, most: int) -> int:

@@ -10,6 +10,7 @@ import functools
 import time
 import traceback
 from collections.abc import Callable, Generator
+from concurrent.futures import wait
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -31,6 +32,7 @@ __all__ = ["Snapshot", "all_finite", "run", "to_the_end"]
 Status = Literal["running", "done", "cancelled", "failed"]
 
 _CHUNK_SECONDS = 0.3  # how long a request to stop may have to wait
+_POLL_SECONDS = 0.1  # between two requests to stop while the steps compile
 _FIRST_CHUNK_STEPS = 10  # until a step has been timed
 _EVALUATION_SECONDS = (
     0.3  # between two evaluations, or ``interval_of`` steps, whichever comes first;
@@ -223,7 +225,7 @@ def run(
     :param records: the private records, arrays with first axis N, which may stay in a file
         (``data.open``).
     :param steps: T, the step number to stop at (steps of earlier runs of ``state`` included).
-    :param stop: asked between chunks.
+    :param stop: asked between chunks, and while the steps compile.
     :param evaluate: called with the unconstrained parameters every 0.3 s, and 25 times a run or
         more; less often where it would take more than a quarter of the time. With ``averaged`` it
         gets the mean of about the last half of the iterates so far.
@@ -264,21 +266,24 @@ def run(
         shown.follow(here, shown.step)
         shown.measure(here)
         yield shown.snapshot("running")
-        chunk, shown.compile_seconds = compiling.compilation.result()
-        if are_at_rest(records):
+        chunk = None  # until a stop
+        while chunk is None and not stop():
+            if wait((compiling.compilation,), _POLL_SECONDS).done:
+                chunk, shown.compile_seconds = compiling.compilation.result()
+        if chunk is not None and are_at_rest(records):
             chunk = ends.enter_context(
                 bringing(chunk, private_step, hyper, state, records, steps, interval)
             )
         while shown.step < steps:
             first = shown.step
-            limit = 0 if stop() else shown.end_of_chunk(steps, interval)
+            limit = 0 if chunk is None or stop() else shown.end_of_chunk(steps, interval)
             if limit and before_chunk is not None:
                 try:
                     before_chunk(here, limit)
                 except (OSError, ValueError) as error:
                     limit, shown.message = 0, f"stopped before step {first + 1}: {error}"
             limit = processes.agreed(limit)
-            if not limit:
+            if chunk is None or not limit:
                 status = "cancelled"
                 break
             shown.step = limit  # the chunk counts as taken from the moment it starts

@@ -47,7 +47,7 @@ __all__ = [
 OF_CLIP = ("clip", "adapts_clip", "clip_follows_look")  # settings that may change after a look
 
 _IMPLEMENTATION_SHARE = 1e-3
-_EPSILON_OF_PADDING = 10.0
+_EPSILON_OF_PADDING, _STEPS_OF_PADDING = 10.0, 20_000
 _LEAST_LOOK_NOISE = 0.2  # as calibrated noise is never less
 
 
@@ -577,9 +577,11 @@ def _sampler(settings: PrivacySettings, num_train: int, epsilon: float) -> Sampl
     if not law.hides_size:
         return law.sampler(size, rate)
     allowance = settings.delta * _IMPLEMENTATION_SHARE
-    # at least as for epsilon = 10: a little more padding, but fits that differ in epsilon share a
-    # compiled step
-    padded = _log_factor(settings, max(epsilon, _EPSILON_OF_PADDING))
+    # at least as for epsilon = 10 and many steps: a little more padding, but fits that differ in
+    # epsilon or in the number of steps share a compiled program
+    padded = _log_factor(
+        max(epsilon, _EPSILON_OF_PADDING), max(settings.iterations, _STEPS_OF_PADDING)
+    )
     capacity = overflow_capacity(size, rate, math.log(allowance / 2) - padded)
     return law.sampler(num_train, rate, capacity, size)
 
@@ -597,14 +599,14 @@ def _cost(
             settings.num_records, settings.sampling_rate, sampler.capacity
         )
         failure += math.exp(overflow)
-    return math.exp(_log_factor(settings, epsilon)) * failure
+    return math.exp(_log_factor(epsilon, settings.iterations)) * failure
 
 
-def _log_factor(settings: PrivacySettings, epsilon: float) -> float:
+def _log_factor(epsilon: float, steps: int) -> float:
     """log((1 + e^epsilon) T), the logarithm of what a failure of one step costs in delta, per
     probability.
     """
-    return float(np.logaddexp(0.0, epsilon)) + math.log(settings.iterations)
+    return float(np.logaddexp(0.0, epsilon)) + math.log(steps)
 
 
 def _mechanism_delta(settings: PrivacySettings, overflow_delta: float) -> float:

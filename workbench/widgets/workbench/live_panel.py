@@ -230,6 +230,11 @@ class LivePanel:
         """
         result = session.result
         folded = traceback_fold(session.details)
+        if session.was_too_early:
+            looked = session.prepared.spec.declared is not None
+            told = "The look at the columns is spent" if looked else "Nothing was spent"
+            self._say(markup.note("Stopped.", f"Before the first step. {told}."), 0.0)
+            return
         if result is None:
             stands_above = session.argument in _IN_BAR
             told = "The reason stands above." if stands_above else ""

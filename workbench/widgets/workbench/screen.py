@@ -561,6 +561,8 @@ class Workbench(RunScreen):
             self.live.finish(session)
         if session.result is not None:
             self.ledger.forget_reason()
+        elif session.was_too_early and not session.prepared.has_begun:
+            self._ready = self._last_ready  # which goes on compiling
         super()._show_ended(session, trace)  # prepares the next fit
         if session.argument:
             self._show_problems({session.argument: session.expectation})

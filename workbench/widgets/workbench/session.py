@@ -10,6 +10,7 @@ import threading
 import time
 import traceback
 from collections.abc import Callable, Hashable, Mapping
+from concurrent.futures import Future, wait
 from dataclasses import dataclass
 from typing import Any
 
@@ -29,6 +30,7 @@ __all__ = ["Progress", "Session", "warm_up"]
 
 _MOST_FOLLOWED = 5000  # coordinates
 _MOST_POINTS = 200
+_POLL_SECONDS = 0.1
 _SUFFIX = re.compile("(_auto)?_(loc|scale)$")
 
 
@@ -90,6 +92,7 @@ class Session(Stoppable):
         self._followed: list[tuple[int, np.ndarray]] = []
         self._followed_names: tuple[str, ...] = ()
         self._lock = threading.Lock()
+        self.was_too_early = False  # whether it was stopped before its first step
         self.steps_ended = threading.Event()  # before the posterior is drawn, or with the fit
 
     def start(self) -> None:
@@ -98,6 +101,7 @@ class Session(Stoppable):
             self._enter("preparing")
             self._timed_from = None
         self.steps_ended.clear()
+        self.was_too_early = False
         self.result, self.problem, self.argument, self.expectation, self.details = (
             None,
             "",
@@ -110,7 +114,11 @@ class Session(Stoppable):
     @property
     def can_resume(self) -> bool:
         """Whether ``start`` would resume a stopped fit."""
-        return self.ended and self.prepared is not None and bool(self.prepared.can_resume)
+        return (
+            self.ended
+            and self.prepared is not None
+            and (self.was_too_early or bool(self.prepared.can_resume))
+        )
 
     @property
     def iterations(self) -> int | None:
@@ -159,11 +167,17 @@ class Session(Stoppable):
                     self._history = self.prepared.result().history
             with self._lock:
                 self._enter("compiling")
-            self.prepared.compile()
+            if not self._compile():
+                self.was_too_early = True
+                return
             self.cautions = self.prepared.cautions
             for snapshot in self.prepared.run(self._stop.is_set):
                 self._show(snapshot)
                 self.details = snapshot.details
+            last = self._snapshot
+            if last is not None and last.status == "cancelled" and not last.step:
+                self.was_too_early = True
+                return
             with self._lock:
                 self._enter("drawing")
             self.steps_ended.set()
@@ -188,6 +202,25 @@ class Session(Stoppable):
             self.details = traceback.format_exc()
         finally:
             self.steps_ended.set()
+
+    def _compile(self) -> bool:
+        """Whether everything was compiled before a stop. What compiles then goes on in a thread of
+        its own, as nothing can end it.
+        """
+        compiled: Future[None] = Future()
+
+        def work() -> None:
+            try:
+                compiled.set_result(self.prepared.compile())
+            except BaseException as error:
+                compiled.set_exception(error)
+
+        background(work, "dpvi-compile")
+        while not self.stopping:
+            if wait((compiled,), _POLL_SECONDS).done:
+                compiled.result()
+                return True
+        return False
 
     def _compare(self) -> None:
         from workbench.fitting.baseline import without_privacy
