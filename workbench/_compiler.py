@@ -1,20 +1,40 @@
-"""Options of XLA with which small models compile quickly."""
+"""Options of XLA with which small models compile quickly, and waiting for what compiles."""
 
 from __future__ import annotations
 
 import functools
 import math
 import os
-from typing import Any
+from collections.abc import Callable
+from concurrent.futures import Future, wait
+from typing import Any, TypeVar
 
 import jax
 
-__all__ = ["compiler_options"]
+__all__ = ["StoppedError", "awaited", "compiler_options"]
+
+_POLL_SECONDS = 0.1
+_Result = TypeVar("_Result")
 
 _FEW_CALLS = 100_000  # of a step: until then, a longer compilation takes more time than it saves
 _SHORT = (
     64  # coordinates up to which YNNPACK's reductions of many short rows are slow (up to ten times)
 )
+
+
+class StoppedError(Exception):
+    """A request to stop came before something was compiled."""
+
+
+def awaited(compiled: Future[_Result], stop: Callable[[], bool]) -> _Result:
+    """The result of ``compiled``, whose thread goes on after a stop: nothing can end it.
+
+    :raises StoppedError: soon after ``stop()`` has become true.
+    """
+    while not stop():
+        if wait((compiled,), _POLL_SECONDS).done:
+            return compiled.result()
+    raise StoppedError
 
 
 def compiler_options(

@@ -65,6 +65,10 @@ def code(text: str) -> str:
     return f'<code style="background:transparent;color:inherit">{escape(text)}</code>'
 
 
+class Html(str):
+    """HTML in a place where text would be escaped."""
+
+
 def table(
     columns: Sequence[str],
     rows: Iterable[Sequence[str]],
@@ -83,8 +87,8 @@ def table(
     def line(cells: Sequence[str], tag: str) -> str:
         style = "padding:1px 10px 1px 0;vertical-align:top;background:transparent"
         return "".join(
-            f"<{tag}{name if tag == 'td' else ''} "
-            f"style='text-align:{side};{style}'>{escape(cell)}</{tag}>"
+            f"<{tag}{name if tag == 'td' else ''} style='text-align:{side};{style}'>"
+            f"{cell if isinstance(cell, Html) else escape(cell)}</{tag}>"
             for side, name, cell in zip(sides, names, cells, strict=True)
         )
 

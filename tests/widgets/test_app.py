@@ -659,6 +659,35 @@ def test_each_fit_draws_its_own_noise(screens, private_data):
     assert (results[0].params["weights_loc"] != results[1].params["weights_loc"]).all()
 
 
+def test_an_earlier_fit_is_shown_again_with_its_own_promise_and_curves(screens, private_data):
+    screen = screens(data=private_data, iterations=20)
+    seen = []
+    for epsilon in ("1", "2"):
+        screen.privacy.epsilon.value = epsilon
+        settle(screen)
+        screen.fit()
+        assert screen.wait(PATIENCE)
+        seen.append(shown_of_a_fit(screen))
+    assert seen[0] != seen[1]
+    screen.history.presses.view.children[0].click()
+    assert shown_of_a_fit(screen) == seen[0]
+    assert screen.result is screen.results[1]
+    screen.history.presses.view.children[1].click()
+    assert shown_of_a_fit(screen) == seen[1]
+    screen.show_again(0)
+    assert "dpvi-old" not in screen.subject.view._dom_classes
+    screen.data.named.value = "breast_cancer"
+    assert "dpvi-old" in screen.subject.view._dom_classes  # it is of other records
+    settle(screen)
+
+
+def shown_of_a_fit(screen):
+    outcome = screen.outcome
+    parts = (screen.live.score, screen.live.curves, outcome.promised, outcome.guarantee)
+    rows = re.sub(r"dpvi-units-\d+", "", screen.subject.view.value)
+    return [*(part.value for part in parts), outcome.learnt.value, rows]
+
+
 @pytest.mark.thorough
 def test_a_second_click_while_a_fit_runs_does_nothing(screens, private_data):
     screen = screens(data=private_data, iterations=20)

@@ -2,6 +2,7 @@
 
 import dataclasses
 import html
+import re
 
 import pytest
 
@@ -46,6 +47,23 @@ def test_each_fit_is_a_row(done, cancelled):
         assert text in shown
     assert "add up" in shown
     assert panel.results == [done, cancelled]
+
+
+def test_the_button_in_a_row_presses_its_own(done, cancelled):
+    asked = []
+    panel = HistoryPanel(asked.append)
+    panel.add(done)
+    panel.shown = cancelled
+    panel.add(cancelled)
+    one, two = re.findall("<button.*?</button>", panel.table.value)
+    assert ('aria-pressed="false"' in one, 'aria-pressed="true"' in two) == (True, True)
+    for number, html_button in enumerate((one, two)):
+        (name,) = re.findall(r"'\.(dpvi-press-\d+-\d+)'", html_button)
+        (pressed,) = [
+            button for button in panel.presses.view.children if name in button._dom_classes
+        ]
+        pressed.click()
+        assert asked[-1] == number
 
 
 def test_a_fit_that_went_on_takes_its_own_place(done, cancelled):

@@ -10,7 +10,6 @@ import functools
 import time
 import traceback
 from collections.abc import Callable, Generator
-from concurrent.futures import wait
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -18,6 +17,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from workbench._compiler import StoppedError, awaited
 from workbench.inference import program_cache
 from workbench.inference.bringing import are_at_rest, bringing
 from workbench.inference.compiling import Compiling, compile_ahead, interval_of
@@ -32,7 +32,6 @@ __all__ = ["Snapshot", "all_finite", "run", "to_the_end"]
 Status = Literal["running", "done", "cancelled", "failed"]
 
 _CHUNK_SECONDS = 0.3  # how long a request to stop may have to wait
-_POLL_SECONDS = 0.1  # between two requests to stop while the steps compile
 _FIRST_CHUNK_STEPS = 10  # until a step has been timed
 _EVALUATION_SECONDS = (
     0.3  # between two evaluations, or ``interval_of`` steps, whichever comes first;
@@ -266,24 +265,21 @@ def run(
         shown.follow(here, shown.step)
         shown.measure(here)
         yield shown.snapshot("running")
-        chunk = None  # until a stop
-        while chunk is None and not stop():
-            if wait((compiling.compilation,), _POLL_SECONDS).done:
-                chunk, shown.compile_seconds = compiling.compilation.result()
-        if chunk is not None and are_at_rest(records):
+        chunk, shown.compile_seconds = awaited(compiling.compilation, stop)
+        if are_at_rest(records):
             chunk = ends.enter_context(
                 bringing(chunk, private_step, hyper, state, records, steps, interval)
             )
         while shown.step < steps:
             first = shown.step
-            limit = 0 if chunk is None or stop() else shown.end_of_chunk(steps, interval)
+            limit = 0 if stop() else shown.end_of_chunk(steps, interval)
             if limit and before_chunk is not None:
                 try:
                     before_chunk(here, limit)
                 except (OSError, ValueError) as error:
                     limit, shown.message = 0, f"stopped before step {first + 1}: {error}"
             limit = processes.agreed(limit)
-            if chunk is None or not limit:
+            if not limit:
                 status = "cancelled"
                 break
             shown.step = limit  # the chunk counts as taken from the moment it starts
@@ -307,6 +303,9 @@ def run(
         else:
             processes.end_together()
             status = "done"
+    except StoppedError:
+        processes.leave()
+        status = "cancelled"
     except KeyboardInterrupt:
         status, shown.message = "cancelled", _INTERRUPTED
     except (

@@ -8,7 +8,7 @@ import base64
 from collections.abc import Iterable, Mapping, Sequence
 from importlib import resources
 
-from workbench._html import BORDER, INK, QUIET, badge, escape, note, quiet, sentence, table
+from workbench._html import BORDER, INK, QUIET, Html, badge, escape, note, quiet, sentence, table
 
 __all__ = [
     "ACCENT",
@@ -16,6 +16,7 @@ __all__ = [
     "INK",
     "QUIET",
     "STYLE_SHEET",
+    "Html",
     "badge",
     "bar",
     "card",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 import ipywidgets as widgets
@@ -13,6 +13,7 @@ from workbench._validate import ArgumentError
 from workbench.plots.metrics import of_score, score_name, words_of
 from workbench.privacy.guarantee import percent
 from workbench.widgets.kit import fields, markup
+from workbench.widgets.kit.presses import Presses
 
 if TYPE_CHECKING:
     from workbench.results.fit_result import FitResult
@@ -38,12 +39,16 @@ class HistoryPanel:
     """A table with a row for each fit, and a comparison of the settings, metrics and curves of two
     fits.
 
-    ``view`` is the widget to display; ``add`` appends a fit, and ``open`` one of an earlier
-    session.
+    ``view`` is the widget to display, and ``presses`` must be on the page too; ``add`` appends a
+    fit, and ``open`` one of an earlier session.
+
+    :param show_again: called with the number, from 0, of a fit whose button is pressed.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, show_again: Callable[[int], None] = lambda number: None) -> None:
         self.results: list[Any] = []
+        self.shown: Any = None  # the result that the screen shows
+        self.presses = Presses(show_again)
         self._opened: list[Any] = []
         self._is_offering = False
         self.table = widgets.HTML(markup.quiet("No fit has ended yet."))
@@ -120,7 +125,7 @@ class HistoryPanel:
         """
         opened = [_is_in(result, self._opened) for result in self.results]
         rows = [
-            _row(index + 1, *of_one)
+            _row(self._number(index), *of_one)
             for index, of_one in enumerate(zip(self.results, opened, strict=True))
         ]
         self.table.value = markup.cards(_COLUMNS, rows) + markup.quiet(
@@ -144,6 +149,10 @@ class HistoryPanel:
         self._is_offering = False
         if compares:
             self.compare()
+
+    def _number(self, index: int) -> str:
+        is_shown = self.results[index] is self.shown
+        return self.presses.button(index, str(index + 1), "Show this fit above", is_on=is_shown)
 
     def compare(self) -> None:
         """Compare the two fits that are chosen, if there are two."""
@@ -173,6 +182,7 @@ class HistoryPanel:
 
     def close(self) -> None:
         """Forget the fits."""
+        self.shown = None
         self.results.clear()
         self._opened.clear()
 
@@ -185,12 +195,12 @@ def _name(result: FitResult) -> str:
     return f"{result.model} on {result.data['name']}, {result.guarantee.label()}"
 
 
-def _row(number: int, result: FitResult, is_opened: bool) -> list[str]:
+def _row(number: str, result: FitResult, is_opened: bool) -> list[str]:
     guarantee, metrics = result.guarantee, result.metrics
     score = score_name(metrics)
     taken = count(guarantee.steps_taken)
     return [
-        str(number),
+        number,
         result.model,
         result.data["name"],
         upper(guarantee.epsilon) if guarantee.is_private else guarantee.label(),

@@ -253,12 +253,17 @@ class LivePanel:
             self._earlier = [*self._earlier[1 - _EARLIER :], (named, history)]
         self._show_end(result, session.problem, folded)
 
-    def show_result(self, result: FitResult) -> None:
-        """Show a fit that ran elsewhere: its last numbers, without curves."""
+    @property
+    def drawn(self) -> tuple[str, str]:
+        """What ``show_result`` takes to show the last fit again."""
+        return str(self.score.value), str(self.curves.value)
+
+    def show_result(self, result: FitResult, drawn: tuple[str, str] | None = None) -> None:
+        """Show a fit that ran before or elsewhere. :param drawn: its curves, if they were kept."""
         self.begin(resumed=False)
         self._is_planned = False
         self.mark(is_old=False)
-        self.score.value = self.curves.value = markup.quiet(_NOT_KEPT)
+        self.score.value, self.curves.value = drawn or (markup.quiet(_NOT_KEPT),) * 2
         self._show_end(result, "", "")
 
     def _show_end(self, result: FitResult, problem: str, folded: str) -> None:

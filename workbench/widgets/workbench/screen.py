@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Self
+from typing import TYPE_CHECKING, Any, Literal, Self
 
 import ipywidgets as widgets
 
@@ -25,6 +25,7 @@ from workbench.widgets.kit.latest import Latest
 from workbench.widgets.kit.tabs import Tabs
 from workbench.widgets.ledger.panel import PROBLEMS, LedgerPanel, Seen, prepare_saved
 from workbench.widgets.ledger.words import result_words
+from workbench.widgets.workbench.fits import End, Ready, automatic_values, be_ready, diagram_of
 from workbench.widgets.workbench.history_panel import HistoryPanel
 from workbench.widgets.workbench.learning import price_words
 from workbench.widgets.workbench.live_panel import LivePanel
@@ -37,11 +38,8 @@ from workbench.widgets.workbench.settings import FORMULA, Settings, ledger_in_co
 from workbench.widgets.workbench.subject_panel import SubjectPanel
 
 if TYPE_CHECKING:
-    from workbench.fitting.prepared import PreparedFit
     from workbench.fitting.resuming import SavedRun
     from workbench.ledger.ledger import Ledger
-    from workbench.privacy.guarantee import Guarantee
-    from workbench.privacy.plan import PrivacySettings
     from workbench.results.fit_result import FitResult
 
 __all__ = ["Workbench"]
@@ -49,45 +47,6 @@ __all__ = ["Workbench"]
 _PAUSE_SECONDS = 0.05  # fields report what was typed when they are left, so changes come one by one
 # the parts of the screen that have most widgets
 _LATE = ("Model", "Data", "Settings", "Fits", "Export")
-
-
-class _Ready(NamedTuple):
-    """A fit that could start now, with what the screen shows about it beforehand."""
-
-    settings: Settings
-    prepared: Any
-    outlook: Any
-    diagram: tuple[bytes, str]
-    promise: Guarantee
-
-    def fits(self, settings: Settings) -> bool:
-        """Whether it has these settings and has not begun, because each run must draw its own
-        noise.
-        """
-        return self.settings.key == settings.key and not self.prepared.has_begun
-
-
-def _diagram(prepared: PreparedFit) -> tuple[bytes, str]:
-    """The model's diagram with its description; nothing if it cannot be drawn: the model can be
-    fitted even so.
-    """
-    try:
-        figure = prepared.model.diagram(prepared.data)
-        return plots.svg(figure), figure.get_label()
-    except Exception:
-        return b"", ""
-
-
-def _clip_words(privacy: PrivacySettings) -> str | float:
-    if privacy.adapts_clip:
-        return f"adapted from {privacy.clip:.3g}"
-    return "follows the look" if privacy.clip_follows_look else privacy.clip
-
-
-def _be_ready(prepared: PreparedFit) -> None:
-    """Compute ahead what a run does before its first step; a run reports what fails."""
-    prepared.plan.confirmed()
-    prepared.compile()
 
 
 class Workbench(RunScreen):
@@ -147,7 +106,7 @@ class Workbench(RunScreen):
         self._book = ledger_in_code(ledger)
         self._fitted: Any = None  # key of the settings of the last fit
         self._fitted_model: Any = None  # key of its model and records
-        self._last_ready: _Ready | None = None  # of the last fit, for another run of the same plan
+        self._last_ready: Ready | None = None  # of the last fit, for another run of the same plan
         self.privacy = PrivacyPanel(
             epsilon=epsilon,
             delta=delta,
@@ -157,7 +116,9 @@ class Workbench(RunScreen):
         )
         self.run = RunPanel(self._controls_changed)
         self.ledger = LedgerPanel(self._controls_changed, self.resume_saved, self._look_again)
-        self.live, self.outcome, self.history = LivePanel(), ResultPanel(), HistoryPanel()
+        self.live, self.outcome = LivePanel(), ResultPanel()
+        self.history = HistoryPanel(self.show_again)
+        self._ends: dict[int, End] = {}  # by the identity of results in the history
         self.subject = SubjectPanel()
         self.run.fit.on_click(lambda _: self.fit())
         self.model.model.on_change(self._open_formula)
@@ -189,7 +150,13 @@ class Workbench(RunScreen):
             [widgets.HTML(markup.fact("Budget", "")), self.ledger.view],
         )
         self.view = framed(
-            bar, self.live.status, self.outcome.warnings, main, facts, self.tabs.view
+            bar,
+            self.live.status,
+            self.outcome.warnings,
+            main,
+            facts,
+            self.tabs.view,
+            self.history.presses.view,
         )
         self._start()
         send(self.view)  # last: what starting makes is not sent by itself either
@@ -290,7 +257,7 @@ class Workbench(RunScreen):
 
     # ---- before a fit ----------------------------------------------------------------------------
 
-    def _look_ahead(self, settings: Settings) -> _Ready:
+    def _look_ahead(self, settings: Settings) -> Ready:
         from workbench.privacy.outlook import outlook
 
         self._words.wait()  # both need the same noise, which is kept
@@ -300,13 +267,13 @@ class Workbench(RunScreen):
         dataset = self._loader.load(settings.data)
         related = self._known(settings)
         prepared = settings.prepare(dataset)
-        diagram = _diagram(prepared) if related is None else related.diagram
+        diagram = diagram_of(prepared) if related is None else related.diagram
         promised = prepared.guarantee(prepared.privacy.iterations)
-        return _Ready(
+        return Ready(
             settings, prepared, outlook(prepared.plan, prepared.step.noise_size), diagram, promised
         )
 
-    def _known(self, settings: Settings) -> _Ready | None:
+    def _known(self, settings: Settings) -> Ready | None:
         """What is known of another fit of the same model and records."""
         related = self._ready or self._last_ready
         return (
@@ -343,7 +310,7 @@ class Workbench(RunScreen):
         """Whether the last fit's promise is shown, and it had these settings."""
         return self.outcome.says_what_ended and self._fitted == settings.key
 
-    def _show_outlook(self, settings: Settings, ready: _Ready | Exception) -> None:
+    def _show_outlook(self, settings: Settings, ready: Ready | Exception) -> None:
         with self._showing:
             if not self._is_wanted(settings):
                 return
@@ -361,23 +328,15 @@ class Workbench(RunScreen):
         self._show_refusal(error)
         self.privacy.show_unknown(fields.in_words(error))
 
-    def _show_ready(self, ready: _Ready) -> None:
-        prepared, privacy = ready.prepared, ready.prepared.privacy
-        automatic = {
-            "delta": privacy.delta,
-            "iterations": privacy.iterations,
-            "sampling_rate": privacy.sampling_rate,
-            "clip": _clip_words(privacy),
-            "learning_rate": prepared.settings.learning_rate,
-            "average": prepared.settings.average,
-        }
+    def _show_ready(self, ready: Ready) -> None:
+        prepared = ready.prepared
         columns, spec = prepared.spec.columns, prepared.spec
         self.data.show_dataset(
             prepared.data, columns.declarations(spec), price_words(columns.price(spec))
         )
         ahead = None if self._shows_fit_of(ready.settings) else ready.promise
         self.privacy.show_outlook(
-            ready.outlook, automatic, ahead, another=self.outcome.says_what_ended
+            ready.outlook, automatic_values(prepared), ahead, another=self.outcome.says_what_ended
         )
         self.model.show_diagram(*ready.diagram)
         if not self._is_running:
@@ -387,9 +346,9 @@ class Workbench(RunScreen):
             if self._has_shown_nothing:
                 self.subject.show_plan(prepared, ready.diagram)
         if not self._is_running:  # a running fit needs the processor more
-            self._compilations.ask(lambda: _be_ready(prepared), lambda _: None)
+            self._compilations.ask(lambda: be_ready(prepared), lambda _: None)
 
-    def _show_price(self, ready: _Ready) -> Callable[[Sequence[Any] | Exception], None]:
+    def _show_price(self, ready: Ready) -> Callable[[Sequence[Any] | Exception], None]:
         """What shows how the noise of intervals depends on epsilon, once that is known: it takes
         several calibrations.
         """
@@ -401,7 +360,7 @@ class Workbench(RunScreen):
 
         return show
 
-    def _look_up(self, ready: _Ready) -> Seen:
+    def _look_up(self, ready: Ready) -> Seen:
         """Read what the ledger says about the records of ``ready``. This may take seconds."""
         session = self._session
         resumable = (
@@ -417,7 +376,7 @@ class Workbench(RunScreen):
                 lambda: self._look_up(ready), lambda report: self._show_spent(ready, report)
             )
 
-    def _show_spent(self, ready: _Ready, report: Seen | Exception) -> None:
+    def _show_spent(self, ready: Ready, report: Seen | Exception) -> None:
         with self._showing:
             if not self._is_wanted(ready.settings) or isinstance(report, Exception):
                 return
@@ -476,6 +435,7 @@ class Workbench(RunScreen):
     def _succeed(self, before: Self) -> None:
         for result in before.results:
             self.history.add(result)
+        self._ends = dict(before._ends)
         super()._succeed(before)
 
     def _begin(self, session: Session, *, resumed: bool) -> None:
@@ -502,20 +462,43 @@ class Workbench(RunScreen):
             return
         self.result, self._session = result, None
         self.outcome.clear()
-        fields.say(self.privacy.promise, "")
-        # or the plan's promise would be shown again
         chosen = None if self.problems() else self.settings()
-        self._fitted = chosen and chosen.key
-        self._fitted_model = chosen and chosen.model_key
-        self.live.show_result(result)
+        # or the plan's promise would be shown again
+        keys = (chosen and chosen.key, chosen and chosen.model_key)
         shows_metrics = dataset.evaluation_is_public or result.settings["evaluate_private"]
         model = result.definition
         beside = model.view(dataset) if shows_metrics and model is not None else None
-        self.outcome.show(result, beside, ())
-        self.subject.show_result(result, beside)
-        self.history.add(result)
+        self.history.keep(result)
+        self._show_end(End(result, beside, fitted=keys[0], fitted_model=keys[1]))
+        self.live.show_result(result)
         self._is_running = False
         self._show_running(False)
+
+    def show_again(self, index: int) -> None:
+        """Show an earlier fit of the table of fits, as the button in its row does. While a fit runs
+        nothing happens.
+
+        :param index: in ``results``.
+        """
+        result = self.results[index]
+        if not self._takes_over():
+            return
+        end = self._ends.get(id(result)) or End(result, None)
+        self._show_end(end)
+        self.live.show_result(result, end.drawn)
+        with self._lock:
+            self._is_running = False
+        self._controls_changed()  # which fades it where other settings are chosen
+
+    def _show_end(self, end: End) -> None:
+        """Show what a fit has learnt and promised; its curves are there or follow."""
+        self._ends[id(end.result)] = end
+        self._fitted, self._fitted_model = end.fitted, end.fitted_model
+        fields.say(self.privacy.promise, "")
+        self.outcome.show(end.result, end.beside, end.cautions, end.spent, number=end.number)
+        self.subject.show_result(end.result, end.beside)
+        self.history.shown = end.result
+        self.history.show(compares=self.tabs.open == "Fits")
 
     def _show_run(self, session: Session, resumed: bool) -> None:
         self.outcome.clear()
@@ -583,6 +566,7 @@ class Workbench(RunScreen):
 
     def _forget(self) -> None:
         self._last_ready = None
+        self._ends.clear()
         super()._forget()
 
     def _finish(self, session: Session, resumed: bool) -> None:
@@ -596,11 +580,17 @@ class Workbench(RunScreen):
             return
         spent = result_words(result)
         self.history.keep(result, continues=resumed)
-        fields.say(self.privacy.promise, "")
-        beside = session.prepared.data if session.prepared.shows_metrics else None
-        self.outcome.show(result, beside, session.cautions, spent, number=len(self.history.results))
-        self.subject.show_result(result, beside)
-        self.history.show(compares=self.tabs.open == "Fits")
+        end = End(
+            result,
+            session.prepared.data if session.prepared.shows_metrics else None,
+            session.cautions,
+            spent,
+            len(self.history.results),
+            self.live.drawn,
+            self._fitted,
+            self._fitted_model,
+        )
+        self._show_end(end)
         self._write_output(result, session.cautions, spent)
 
     def _write_output(self, result: FitResult, cautions: tuple[str, ...], spent: str) -> None:

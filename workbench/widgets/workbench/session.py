@@ -10,13 +10,14 @@ import threading
 import time
 import traceback
 from collections.abc import Callable, Hashable, Mapping
-from concurrent.futures import Future, wait
+from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from workbench import _validate
+from workbench._compiler import StoppedError, awaited
 from workbench._numbers import upper
 from workbench.clipping.separation import PrivacyModelError
 from workbench.inference.training import Snapshot
@@ -30,7 +31,6 @@ __all__ = ["Progress", "Session", "warm_up"]
 
 _MOST_FOLLOWED = 5000  # coordinates
 _MOST_POINTS = 200
-_POLL_SECONDS = 0.1
 _SUFFIX = re.compile("(_auto)?_(loc|scale)$")
 
 
@@ -167,23 +167,22 @@ class Session(Stoppable):
                     self._history = self.prepared.result().history
             with self._lock:
                 self._enter("compiling")
-            if not self._compile():
-                self.was_too_early = True
-                return
+            self._compile()
             self.cautions = self.prepared.cautions
             for snapshot in self.prepared.run(self._stop.is_set):
                 self._show(snapshot)
                 self.details = snapshot.details
             last = self._snapshot
             if last is not None and last.status == "cancelled" and not last.step:
-                self.was_too_early = True
-                return
+                raise StoppedError
             with self._lock:
                 self._enter("drawing")
             self.steps_ended.set()
             self.result = self.prepared.result()
             if self.compares and self.baseline is None and self.result.status == "done":
                 self._compare()
+        except StoppedError:
+            self.was_too_early = True
         except (_validate.ArgumentError, LedgerError, PrivacyModelError) as error:
             self.argument, self.problem, self.expectation = (
                 getattr(error, "argument", "model"),
@@ -203,10 +202,8 @@ class Session(Stoppable):
         finally:
             self.steps_ended.set()
 
-    def _compile(self) -> bool:
-        """Whether everything was compiled before a stop. What compiles then goes on in a thread of
-        its own, as nothing can end it.
-        """
+    def _compile(self) -> None:
+        """:raises StoppedError: after a stop."""
         compiled: Future[None] = Future()
 
         def work() -> None:
@@ -216,11 +213,7 @@ class Session(Stoppable):
                 compiled.set_exception(error)
 
         background(work, "dpvi-compile")
-        while not self.stopping:
-            if wait((compiled,), _POLL_SECONDS).done:
-                compiled.result()
-                return True
-        return False
+        awaited(compiled, self._stop.is_set)
 
     def _compare(self) -> None:
         from workbench.fitting.baseline import without_privacy

@@ -1,0 +1,45 @@
+"""Buttons within HTML, as in the cells of a table."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable
+
+import ipywidgets as widgets
+
+from workbench.widgets.kit.markup import Html, escape
+
+__all__ = ["Presses"]
+
+_NUMBERS = itertools.count()
+
+
+class Presses:
+    """Each button in HTML presses one of ipywidgets that nobody sees: ``view``, which must be on
+    the page.
+
+    :param on_press: called with the number of a button that is pressed.
+    """
+
+    def __init__(self, on_press: Callable[[int], None]) -> None:
+        self._on_press, self._name = on_press, f"dpvi-press-{next(_NUMBERS)}"
+        self.view = widgets.VBox(layout=widgets.Layout(display="none"))
+
+    def button(self, number: int, label: str, told: str, *, is_on: bool = False) -> Html:
+        """A button as HTML. :param told: what it does, for the mouse. :param is_on: whether that is
+        so now.
+        """
+        while number >= len(self.view.children):
+            self._add(len(self.view.children))
+        return Html(
+            f'<button type="button" class="dpvi-press" aria-pressed="{str(is_on).lower()}" '
+            f'title="{escape(told, quote=True)}" '
+            f"onclick=\"document.querySelector('.{self._name}-{number}').click()\">"
+            f"{escape(label)}</button>"
+        )
+
+    def _add(self, number: int) -> None:
+        button = widgets.Button()
+        button.add_class(f"{self._name}-{number}")
+        button.on_click(lambda _: self._on_press(number))
+        self.view.children = (*self.view.children, button)

@@ -1,0 +1,82 @@
+"""What the screen keeps of fits: of one that could start now, and of those that have ended."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from workbench import plots
+from workbench.widgets.workbench.settings import Settings
+
+if TYPE_CHECKING:
+    from workbench.data import Dataset
+    from workbench.fitting.prepared import PreparedFit
+    from workbench.privacy.guarantee import Guarantee
+
+__all__ = ["End", "Ready", "automatic_values", "be_ready", "diagram_of"]
+
+
+class Ready(NamedTuple):
+    """A fit that could start now, with what the screen shows about it beforehand."""
+
+    settings: Settings
+    prepared: Any
+    outlook: Any
+    diagram: tuple[bytes, str]
+    promise: Guarantee
+
+    def fits(self, settings: Settings) -> bool:
+        """Whether it has these settings and has not begun, because each run must draw its own
+        noise.
+        """
+        return self.settings.key == settings.key and not self.prepared.has_begun
+
+
+class End(NamedTuple):
+    """A fit that has ended, and all that is shown of it.
+
+    :param beside: the data set whose evaluation records pictures may show.
+    :param number: of the fit on this screen. :param drawn: its curves.
+    :param fitted: key of its settings. :param fitted_model: key of its model and records.
+    """
+
+    result: Any
+    beside: Dataset | None
+    cautions: tuple[str, ...] = ()
+    spent: str = ""
+    number: int = 0
+    drawn: tuple[str, str] | None = None
+    fitted: Any = None
+    fitted_model: Any = None
+
+
+def diagram_of(prepared: PreparedFit) -> tuple[bytes, str]:
+    """The model's diagram with its description; nothing if it cannot be drawn: the model can be
+    fitted even so.
+    """
+    try:
+        figure = prepared.model.diagram(prepared.data)
+        return plots.svg(figure), figure.get_label()
+    except Exception:
+        return b"", ""
+
+
+def automatic_values(prepared: PreparedFit) -> dict[str, Any]:
+    """What stands for empty fields of its settings."""
+    privacy, settings = prepared.privacy, prepared.settings
+    clip: str | float = "follows the look" if privacy.clip_follows_look else privacy.clip
+    if privacy.adapts_clip:
+        clip = f"adapted from {privacy.clip:.3g}"
+    return {
+        "delta": privacy.delta,
+        "iterations": privacy.iterations,
+        "sampling_rate": privacy.sampling_rate,
+        "clip": clip,
+        "learning_rate": settings.learning_rate,
+        "average": settings.average,
+    }
+
+
+def be_ready(prepared: PreparedFit) -> None:
+    """Compute ahead what a run does before its first step; a run reports what fails."""
+    prepared.plan.confirmed()
+    prepared.compile()
