@@ -318,6 +318,9 @@ def test_each_model_is_fitted_from_the_menus(notebook, page, screenshots):
     screen.tab("Fits")
     table = screen.root.locator("table:visible", has_text="evaluation records").first.inner_text()
     assert all(model in table for model, _, _ in models)
+    screen.root.get_by_title("Show this fit above").nth(1).click()
+    title = screen.root.locator(".dpvi-forest > .title").inner_text
+    wait_for(lambda: "vae on digits" in title(), 10, "the second fit to be shown again")
     screen.choose("compare fit", "4: hierarchical_logistic on hierarchical, epsilon 4")
     screen.root.locator("img[alt='curves of both fits over steps']:visible").wait_for()
     full_page(page, screenshots / "history-1280.png", 1280)
